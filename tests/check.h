@@ -1,9 +1,7 @@
-/* check.h - what every test includes: cmocka with the headers that cmocka wants, the
- * commonest headers of C, and checks.
+/* check.h - included by every test: cmocka, the most common headers of C, checks and RUN_TESTS.
  *
- * cmocka's asserts belong to the main thread of the test's own process. CHECK can be
- * used everywhere, so in ranks too, which are threads or forked processes: it prints
- * what is wrong and ends the process. */
+ * cmocka's asserts work only in the main thread of the test's own process. CHECK works in every
+ * thread and in forked processes: it prints what is wrong and ends the process with status 1. */
 #ifndef LK_TESTS_CHECK_H
 #define LK_TESTS_CHECK_H
 
@@ -21,7 +19,7 @@
 
 #include <lockstep/status.h>
 
-/* Who checks, for the message: a rank, where it is one of several threads. */
+/* Names the thread in the message of a failed CHECK; empty in a process with one thread. */
 static _Thread_local char check_who[48];
 
 static inline _Noreturn void check_failed(const char *file, int line, const char *what, const char *how,
@@ -37,14 +35,14 @@ static inline _Noreturn void check_failed(const char *file, int line, const char
                  : check_failed(__FILE__, __LINE__, #condition, "is not true; the last error:", lk_error_detail()))
 #define CHECK_OK(expr) CHECK((expr) == LK_OK)
 
-/* text contains part. */
+/* Checks that text contains part. */
 #define CHECK_TEXT(text, part) \
     (strstr(text, part) ? (void)0 : check_failed(__FILE__, __LINE__, part, "is not in", text))
 
-/* expr fails with the status, and the detail contains part. */
+/* Checks that expr returns the status and that the error's detail contains part. */
 #define CHECK_FAILS(expr, status, part) (CHECK((expr) == (status)), CHECK_TEXT(lk_error_detail(), part))
 
-/* The same for cmocka's own thread. */
+/* The same checks as asserts of cmocka, for the main thread. */
 static inline void assert_ok_at(lk_status status, const char *expr, const char *file, int line)
 {
     if (status == LK_OK)
@@ -65,5 +63,36 @@ static inline void assert_contains_at(const char *text, const char *part, const 
 #define assert_contains(text, part) assert_contains_at(text, part, __FILE__, __LINE__)
 #define assert_detail(part) assert_contains(lk_error_detail(), part)
 #define assert_fails(expr, status, part) (assert_int_equal(expr, status), assert_detail(part))
+
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+
+/* Runs the tests and returns the number of failures. names is their list in the source, "first,
+ * second": cmocka prints each name. The fixtures may be NULL; they run around all tests, or around
+ * each test. */
+static inline int test_program(const char *names, const CMUnitTestFunction *functions, size_t count,
+                               const CMFixtureFunction around_all[2], const CMFixtureFunction around_each[2])
+{
+    static char text[4096];
+    static struct CMUnitTest tests[64];
+    char *name = text;
+    CHECK(count <= COUNT_OF(tests) && snprintf(text, sizeof text, "%s,", names) < (int)sizeof text);
+    for (size_t i = 0; i < count; i++) {
+        tests[i] = (struct CMUnitTest){name, functions[i], around_each[0], around_each[1], NULL};
+        name += strcspn(name, ",");
+        *name++ = '\0';
+        name += strspn(name, " ");
+    }
+    return _cmocka_run_group_tests("tests", tests, count, around_all[0], around_all[1]);
+}
+
+#define TEST_PROGRAM(all_begin, all_end, each_begin, each_end, ...)                                                \
+    test_program(#__VA_ARGS__, (const CMUnitTestFunction[]){__VA_ARGS__},                                          \
+                 COUNT_OF(((const CMUnitTestFunction[]){__VA_ARGS__})), (CMFixtureFunction[]){all_begin, all_end}, \
+                 (CMFixtureFunction[]){each_begin, each_end})
+
+/* The result of main: RUN_TESTS(first_test, second_test, ...). */
+#define RUN_TESTS(...) TEST_PROGRAM(NULL, NULL, NULL, NULL, __VA_ARGS__)
+#define RUN_TESTS_WITH(begin, end, ...) TEST_PROGRAM(begin, end, NULL, NULL, __VA_ARGS__)
+#define RUN_EACH_WITH(begin, end, ...) TEST_PROGRAM(NULL, NULL, begin, end, __VA_ARGS__)
 
 #endif

@@ -1,9 +1,8 @@
-/* heap.h - the heap of a test's process: counts what is allocated, by the library
- * and by the libraries under it, and makes one allocation fail. The functions here
- * replace those of glibc, so one file of a program includes this header.
+/* heap.h - counts the allocations of a test's process and makes one of them fail, also
+ * allocations of other libraries. The functions here replace those of glibc, so only one
+ * file of a program may include this header.
  *
- * Sanitizers have a heap of their own: there nothing is counted and nothing fails,
- * and HEAP_REPLACED is 0. */
+ * In sanitizer builds nothing is counted, nothing fails, and HEAP_REPLACED is 0. */
 #ifndef LK_TESTS_HEAP_H
 #define LK_TESTS_HEAP_H
 
@@ -23,15 +22,15 @@
 #define HEAP_REPLACED 1
 #endif
 
-/* Of the thread that has called heap_watch. */
+/* The counters belong to the thread that called heap_watch. */
 static _Thread_local struct heap {
     bool watched;
-    size_t count, bytes; /* allocations, and all that they asked for */
-    size_t fails;        /* the number of the one that fails, from 1; 0: none */
+    size_t count, bytes; /* of all allocations together */
+    size_t fails;        /* number of the allocation that fails, from 1; 0: none */
     bool failed;
 } heap;
 
-/* Counts from zero; the allocation of that number fails, 0: none. */
+/* Sets the counters to 0. The allocation with the number `fails` will fail; 0: none. */
 static inline void heap_watch(size_t fails)
 {
     heap = (struct heap){.watched = true, .fails = fails};
@@ -48,7 +47,7 @@ void *__libc_calloc(size_t count, size_t bytes);
 void *__libc_realloc(void *block, size_t bytes);
 void *__libc_memalign(size_t alignment, size_t bytes);
 
-/* Whether the allocation at hand is the one that fails. */
+/* Counts an allocation; returns whether it must fail. */
 static bool heap_take(size_t bytes)
 {
     if (!heap.watched)
@@ -81,7 +80,7 @@ void *aligned_alloc(size_t alignment, size_t bytes)
     return heap_take(bytes) ? NULL : __libc_memalign(alignment, bytes);
 }
 
-/* The large blocks of base/mem.c. */
+/* base/mem.c gets large blocks from mmap. */
 void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset)
 {
     if (flags & MAP_ANONYMOUS && heap_take(bytes))

@@ -1,6 +1,6 @@
-# port.sh - ports for jobs of tests. Sourced.
+# port.sh - free ports for jobs of tests. Sourced.
 
-# A port where nobody listens, out of the range from which the system gives ports.
+# Prints a port on which nobody listens, outside the range of ephemeral ports.
 free_port() {
     local port
     until port=$((20000 + RANDOM % 9000)); ! (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do :; done

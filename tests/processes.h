@@ -1,7 +1,6 @@
-/* processes.h - the one way in which tests fork processes and start threads, of ranks or
- * of anything else: a child runs a function, is ended by an alarm when it hangs, and its
- * parent learns how it ended. In children and threads CHECK takes the place of cmocka's
- * asserts. */
+/* processes.h - child processes and threads of tests. A child runs a function; an alarm ends a
+ * child that hangs; the parent checks the exit status. Children and threads use CHECK instead of
+ * cmocka's asserts. */
 #ifndef LK_TESTS_PROCESSES_H
 #define LK_TESTS_PROCESSES_H
 
@@ -14,7 +13,7 @@
 
 #include "check.h"
 
-/* An alarm comes before the timeout of the test. */
+/* PROCESS_SECONDS is less than the timeout of a test in CTest. */
 enum { PROCESSES_MAX = 32, PROCESS_SECONDS = 240 };
 
 typedef void (*process_fn)(int number, void *arg);
@@ -32,7 +31,7 @@ static inline pid_t process_start(process_fn fn, int number, void *arg)
     return pid;
 }
 
-/* Exit status, or 128 + signal. */
+/* Waits for the process; returns its exit status, or 128 + the signal that killed it. */
 static inline int process_wait(pid_t pid)
 {
     int status;
@@ -40,8 +39,8 @@ static inline int process_wait(pid_t pid)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Waits for all, then tells which did not end as it should: those of the mask `killed`
- * by SIGKILL, the others with 0. */
+/* Waits for all processes; returns whether those of the bit mask `killed` were ended by SIGKILL and
+ * the others ended with status 0. Prints the processes that did not. */
 static inline bool processes_end(const pid_t *pids, int count, unsigned killed)
 {
     bool fine = true;
@@ -54,7 +53,7 @@ static inline bool processes_end(const pid_t *pids, int count, unsigned killed)
     return fine;
 }
 
-/* Runs fn in so many processes, numbered from 0; whether all ended as they should. */
+/* Runs fn in `count` processes, numbered from 0; returns the result of processes_end. */
 static inline bool processes_run(int count, process_fn fn, void *arg, unsigned killed)
 {
     pid_t pids[PROCESSES_MAX];
@@ -79,7 +78,7 @@ static inline void *threads_be_one(void *arg)
     return NULL;
 }
 
-/* Runs fn in so many threads, numbered from 0. */
+/* Runs fn in `count` threads, numbered from 0, and joins them. */
 static inline void threads_run(int count, process_fn fn, void *arg)
 {
     threads_one all[PROCESSES_MAX];
@@ -92,7 +91,7 @@ static inline void threads_run(int count, process_fn fn, void *arg)
         CHECK(pthread_join(all[i].thread, NULL) == 0);
 }
 
-/* Zeros that a process shares with the children that it will have. */
+/* Returns zeroed memory that is shared with all children forked later; free it with munmap. */
 static inline void *process_share(size_t bytes)
 {
     int fd = open("/dev/zero", O_RDWR);

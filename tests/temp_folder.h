@@ -1,4 +1,4 @@
-/* temp_folder.h - a folder of a test's own, below $TMPDIR or /tmp. */
+/* temp_folder.h - a temporary folder of one test, in $TMPDIR or /tmp. */
 #ifndef LK_TESTS_TEMP_FOLDER_H
 #define LK_TESTS_TEMP_FOLDER_H
 
@@ -16,7 +16,7 @@ static inline void temp_folder_create(char path[TEMP_FOLDER_BYTES])
     assert_non_null(mkdtemp(path));
 }
 
-/* Removes path, a file or a folder with all that is in it. */
+/* Removes a file, or a folder with everything in it. */
 static inline void temp_folder_remove(const char *path)
 {
     DIR *dir = opendir(path);
@@ -32,7 +32,7 @@ static inline void temp_folder_remove(const char *path)
     assert_int_equal(remove(path), 0);
 }
 
-/* The test's own, for cmocka's setup and teardown. */
+/* The folder of this program, made and removed by the two fixtures below. */
 static char temp_folder[TEMP_FOLDER_BYTES];
 
 static inline int temp_folder_set_up(void **state)
@@ -47,7 +47,7 @@ static inline int temp_folder_tear_down(void **state)
     return 0;
 }
 
-/* The path of a file below it; good until the fourth call after this one. */
+/* Returns the path of a file in temp_folder; valid until the fourth call after this one. */
 static inline const char *temp_path(const char *name)
 {
     static char paths[4][1024];
@@ -57,7 +57,7 @@ static inline const char *temp_path(const char *name)
     return path;
 }
 
-/* A new file each time: some file systems sync one that is cut and rewritten. */
+/* Writes a new file: some file systems sync a file that is truncated and rewritten. */
 static inline void temp_write(const char *path, const void *bytes, size_t count)
 {
     remove(path);

@@ -1,5 +1,5 @@
-/* board.h - ranks for tests of the transports over shared memory: threads over
- * inproc, processes over shm, that meet as in ranks.h. */
+/* board.h - ranks for tests of the transports over shared memory: threads for inproc,
+ * processes for shm. They exchange addresses as in ranks.h. */
 #ifndef LK_TESTS_COMM_BOARD_H
 #define LK_TESTS_COMM_BOARD_H
 
@@ -10,26 +10,26 @@
 #include "comm/ranks.h"
 #include "comm/transport/shared.h"
 
-/* In memory that all ranks share. */
+/* Lives in memory that all ranks share. */
 typedef struct board {
     meeting *meet;
     const lk_transport_type *type;
     rank_fn body;
-    atomic_int exchanges; /* of rank 0 */
-    int hide;             /* the first so many exchanges tell a wrong process */
-    bool kill_all;        /* in the first exchange */
-    atomic_int modes;     /* rights of all segments that were offered, or-ed */
+    atomic_int exchanges; /* made by rank 0 */
+    int hide;             /* this many first exchanges name a wrong process */
+    bool kill_all;        /* every rank kills itself in the first exchange */
+    atomic_int modes;     /* permission bits of all offered segments, or-ed */
 } board;
 
-/* A rank, and how often it has exchanged. */
+/* A rank and the number of its exchanges. */
 typedef struct board_rank {
     place at;
     board *board;
     int calls;
 } board_rank;
 
-/* Bytes 8 to 15 of an offer are the process and its descriptor; what else is
- * exchanged names no file of /dev/shm. */
+/* Bytes 8 to 15 of an offer are the process id and the descriptor of a segment. Other exchanged
+ * data names no file in /dev/shm. */
 static inline void note_mode(board *b, const void *offer, size_t bytes)
 {
     int fd;
@@ -70,8 +70,8 @@ static inline void board_be_rank(int rank, void *arg)
     b->type->close(self.at.t);
 }
 
-/* Named segments of this process and of processes that are gone: other tests may
- * run at the same time. */
+/* Counts named segments of this process and of processes that have ended; other tests may run at
+ * the same time. */
 static inline int segments_left(void)
 {
     DIR *folder = opendir("/dev/shm");
@@ -99,7 +99,7 @@ static inline void board_destroy(board *b)
     munmap(b, sizeof *b);
 }
 
-/* Runs body at every rank; those of the mask `killed` must have been killed. */
+/* Runs body on every rank; the ranks of the bit mask `killed` must be ended by SIGKILL. */
 static inline void run_board(board *b, const lk_transport_type *type, rank_fn body, unsigned killed)
 {
     b->type = type;
@@ -124,21 +124,18 @@ static inline void run_both(int size, rank_fn body)
     run(&lk__transport_shm, size, body);
 }
 
+static inline unsigned char board_byte(size_t i, uint32_t seed)
+{
+    return (unsigned char)((i * 2654435761u + seed * 40503u) >> 7);
+}
+
 static inline void fill(unsigned char *data, size_t bytes, uint32_t seed)
 {
     for (size_t i = 0; i < bytes; i++)
-        data[i] = (unsigned char)((i * 2654435761u + seed * 40503u) >> 7);
+        data[i] = board_byte(i, seed);
 }
 
-static inline bool filled(const unsigned char *data, size_t bytes, uint32_t seed)
-{
-    for (size_t i = 0; i < bytes; i++)
-        if (data[i] != (unsigned char)((i * 2654435761u + seed * 40503u) >> 7))
-            return false;
-    return true;
-}
-
-/* Sends, waiting for room; returns the ticket. */
+/* Sends a frame, waiting for room; returns the ticket. */
 static inline uint64_t send_one(const place *at, const int *peers, int count, int number, const void *data,
                                 size_t bytes)
 {
@@ -152,19 +149,21 @@ static inline uint64_t send_one(const place *at, const int *peers, int count, in
     }
 }
 
-/* Takes the next frame from peer, which fill() made. */
+/* Takes the next frame from peer and compares it with fill(). */
 static inline void take(const place *at, int peer, int number, uint32_t seed, size_t bytes)
 {
     const lk_frame *frame = await_frame(at->t, peer);
     const void *there = NULL;
     CHECK(frame->call.number == (uint32_t)number && frame->part == (uint32_t)number && frame->bytes == bytes);
     CHECK_OK(at->t->type->payload(at->t, peer, NULL, &there));
-    CHECK(there != NULL && filled(there, bytes, seed));
+    CHECK(there != NULL);
+    for (size_t i = 0; i < bytes; i++)
+        CHECK(((const unsigned char *)there)[i] == board_byte(i, seed));
     at->t->type->release(at->t, peer);
 }
 
-/* Lent data are sent when the last peer has let go of them, and are read in
- * place. */
+/* A vector in group memory counts as sent when the last peer has released it; peers read it where
+ * it is. */
 static inline void lend(place *at, const void *arg)
 {
     size_t bytes = 3000000;
@@ -199,7 +198,7 @@ static inline void lend(place *at, const void *arg)
     if (t->type->alloc == NULL) {
         CHECK(me != 0 || memcmp(at->meet->note, &block, sizeof block) == 0);
         free(block);
-    } else if (me != 1) { /* what is left is freed by close */
+    } else if (me != 1) { /* close frees the block of rank 1 */
         t->type->free(t, block);
     }
 }

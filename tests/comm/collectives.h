@@ -1,18 +1,18 @@
-/* collectives.h - every collective on every type, with results known exactly:
- * the values are small whole numbers, so that each sum fits into each type. */
+/* collectives.h - every collective with every data type. The values are small whole numbers: every
+ * sum is exact in every type. */
 #ifndef LK_TESTS_COMM_COLLECTIVES_H
 #define LK_TESTS_COMM_COLLECTIVES_H
 
 #include "comm/harness.h"
 
-/* One call's shape, and where its data are: twice `room` elements of 8 bytes. */
+/* The shape of one call and its data; in and out each have room_of() elements of 8 bytes. */
 typedef struct bench {
     lk_group *group;
     int rank, size;
     lk_dtype dtype;
     lk_reduction op;
     size_t count;
-    unsigned seed; /* differs from call to call */
+    unsigned seed; /* changes from call to call */
     void *in, *out;
 } bench;
 
@@ -33,7 +33,7 @@ static inline void fill(const bench *b, void *at, int rank, size_t first, size_t
         team_put(b->dtype, at, i, value_of(b, rank, first + i));
 }
 
-/* Values first.. of rank's vector lie at `at`. */
+/* Checks that `at` has the values [first, first + count) of rank's vector. */
 static inline void expect(const bench *b, const void *at, int rank, size_t first, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -66,7 +66,7 @@ static inline double reduced(const bench *b, size_t i)
     return total;
 }
 
-/* Element i of the reduction, as the type has it, is at[place]. */
+/* Checks that `at` has the elements [first, first + count) of the reduction, rounded to the type. */
 static inline void expect_reduced(const bench *b, const void *at, size_t first, size_t count)
 {
     bool whole = b->dtype == LK_DTYPE_I64 || b->dtype == LK_DTYPE_I32 || b->dtype == LK_DTYPE_U8;
@@ -87,7 +87,7 @@ static inline lk_buffer data_of(const bench *b, void *at, size_t count)
     return (lk_buffer){at, count, b->dtype};
 }
 
-/* Different counts that add up to count, some of them zero. */
+/* Divides count unevenly among the ranks; some get 0. */
 static inline void cut_count(const bench *b, size_t *counts)
 {
     size_t weights = 0, given = 0;
@@ -155,7 +155,7 @@ static inline void try_allgather(const bench *b, bool in_place)
     expect_untouched(b, at_element(b, b->out, b->count), 8);
 }
 
-/* Without counts: count / size elements of each. */
+/* Without counts every rank gives count / size elements. */
 static inline void try_allgather_even(const bench *b)
 {
     size_t mine = b->count / (size_t)b->size;
@@ -202,7 +202,7 @@ static inline void try_broadcast(const bench *b, int root)
     expect_untouched(b, at_element(b, b->in, b->count), 8);
 }
 
-/* What `from` gives `to`. */
+/* The number of elements that `from` sends to `to`. */
 static inline size_t portion(const bench *b, int from, int to)
 {
     size_t unit = b->count / (2 * (size_t)b->size) + (b->count > 0);
@@ -235,7 +235,7 @@ static inline void try_alltoall_even(const bench *b)
         expect(b, at_element(b, b->out, each * (size_t)r), r, each * (size_t)b->rank, each);
 }
 
-/* Every rank passes its vector to the next one, with both calls under way. */
+/* Every rank sends its vector to the next rank while it receives from the one before. */
 static inline void try_ring(const bench *b)
 {
     int next = (b->rank + 1) % b->size, last = (b->rank + b->size - 1) % b->size;
@@ -250,7 +250,7 @@ static inline void try_ring(const bench *b)
     expect(b, b->out, last, 0, b->count);
 }
 
-/* Neighbours swap: blocking in one order, and with a send under way in both. */
+/* Neighbours swap vectors: first with blocking calls, then with a request for the send. */
 static inline void try_swap(const bench *b)
 {
     int peer = b->rank ^ 1;
@@ -309,7 +309,7 @@ static inline void try_ops(bench *b)
     b->op = LK_REDUCTION_SUM;
 }
 
-/* After a barrier every rank has been there. */
+/* When a barrier returns, every rank has called it. */
 static inline void try_barrier(const bench *b, const team_spec *team)
 {
     for (int round = 1; round <= 20; round++) {
@@ -323,7 +323,7 @@ static inline void try_barrier(const bench *b, const team_spec *team)
 enum { FLIGHTS = 6 };
 typedef enum landing { LAND_IN_ORDER, LAND_REVERSED, LAND_POLLED, LAND_COUNT } landing;
 
-/* Several calls at once, each on its own part of the memory. */
+/* Several calls under way, each with its own part of the memory. */
 static inline void try_flights(bench *b, landing how)
 {
     static const size_t counts[FLIGHTS] = {5, 20011, 0, 300, 3001, 1};
@@ -364,8 +364,7 @@ static inline void try_flights(bench *b, landing how)
     b->seed += FLIGHTS;
 }
 
-/* Two messages each way between all pairs, then a collective, all started
- * before anything is waited for. */
+/* Starts two messages each way between all pairs and a barrier, then waits for all of them. */
 static inline void try_crossing(bench *b)
 {
     enum { MESSAGES = 2, LENGTH = 501 };
@@ -389,10 +388,10 @@ static inline void try_crossing(bench *b)
     b->seed++;
 }
 
-/* What is tried, and how much of it. */
+/* How much is tested. */
 typedef struct effort {
-    size_t largest; /* elements of the one large f64 vector */
-    bool every;     /* all types with all counts, not just with the short ones */
+    size_t largest; /* elements of the largest vector (f64) */
+    bool every;     /* all types with all counts; else large counts with f32 only */
 } effort;
 
 static inline void try_counts(bench *b, const effort *plan)
@@ -401,13 +400,13 @@ static inline void try_counts(bench *b, const effort *plan)
     static const size_t odd[] = {700, 1500, 2500, 5003, 100003};
     for (size_t d = 0; d < TEAM_DTYPES; d++) {
         b->dtype = team_dtypes[d];
-        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        for (size_t c = 0; c < COUNT_OF(counts); c++) {
             b->count = counts[c];
             try_all(b);
             try_ops(b);
         }
         b->op = (lk_reduction)(d % LK_REDUCTION_COUNT);
-        for (size_t c = 0; c < sizeof odd / sizeof *odd; c++) {
+        for (size_t c = 0; c < COUNT_OF(odd); c++) {
             b->count = odd[c];
             if (plan->every || odd[c] < 10000 || d == 0)
                 try_all(b);

@@ -1,5 +1,5 @@
-/* control_ranks.h - jobs whose ranks are processes on loopback, each with its end
- * of the control plane. */
+/* control_ranks.h - jobs whose ranks are processes on loopback, each with a connection to the control
+ * server of rank 0. */
 #ifndef TESTS_COMM_CONTROL_RANKS_H
 #define TESTS_COMM_CONTROL_RANKS_H
 
@@ -11,6 +11,8 @@
 #include "net/socket.h"
 #include "processes.h"
 
+typedef void (*control_fn)(lk_control *control);
+
 typedef struct plan {
     char method[128];
     int port, holder;
@@ -18,8 +20,9 @@ typedef struct plan {
     const char *token;
     double timeout;
     int notices;
-    char notice[256];       /* the last */
-    int came[2], enough[2]; /* pipes, a byte for each rank: see work_until_told */
+    char notice[256];       /* the last one */
+    int came[2], enough[2]; /* pipes with one byte for each rank: see work_until_told */
+    control_fn fn;          /* of run_controls */
 } plan;
 
 static inline void count_notice(void *arg, const char *text)
@@ -66,7 +69,14 @@ static inline lk_control *join(plan *job, int rank)
     return control;
 }
 
-/* Waits for the job to break; returns why. */
+static inline void join_fails(plan *job, int rank, lk_status status, const char *text)
+{
+    lk_group_opts opts = options(job, rank);
+    lk_control *control = NULL;
+    CHECK_FAILS(lk__control_join(&opts, &control), status, text);
+}
+
+/* Waits at most 20 s until the job has failed; returns its status. */
 static inline lk_status broken(lk_control *control)
 {
     double deadline = lk__clock() + 20;
@@ -78,6 +88,7 @@ static inline lk_status broken(lk_control *control)
     return status;
 }
 
+/* Exchanges the ranks' numbers; returns when all ranks have called it. */
 static inline void meet(lk_control *control)
 {
     int mine = lk__control_rank(control), all[16];
@@ -92,14 +103,29 @@ static inline void start_ranks(process_fn fn, plan *job, pid_t *pids)
         pids[r] = process_start(fn, r, job);
 }
 
-/* All ranks run fn and end with 0, but for `killed` (-1: none). */
+/* Runs fn on all ranks; rank `killed` must be ended by SIGKILL (-1: none), the others with 0. */
 static inline void run_ranks(process_fn fn, plan job, int killed)
 {
     assert_true(processes_run(job.size, fn, &job, killed < 0 ? 0 : 1u << killed));
     give_back(&job);
 }
 
-/* Ranks that have joined work from await_workers to dismiss_workers. */
+static inline void be_control(int rank, void *arg)
+{
+    plan *job = arg;
+    lk_control *control = join(job, rank);
+    job->fn(control);
+    lk__control_destroy(control);
+}
+
+/* Runs fn on all ranks after they have joined. */
+static inline void run_controls(control_fn fn, plan job, int killed)
+{
+    job.fn = fn;
+    run_ranks(be_control, job, killed);
+}
+
+/* Joins, then works until dismiss_workers. */
 static inline void work_until_told(int rank, void *arg)
 {
     plan *job = arg;

@@ -1,23 +1,22 @@
-/* harness.h - teams of ranks for the tests of groups: a function runs as every
- * rank, as threads, or as processes (of one rank or several) that join over a
- * port of their own. Each team lives in children of the test, bounded by an
- * alarm, so that a rank may fail, die or hang without taking the test along;
- * what went wrong is printed. */
+/* harness.h - teams of ranks for the tests of groups. A function runs on every rank; ranks are
+ * threads, or processes of one or several ranks that join over a port of their own. All ranks are
+ * in child processes with an alarm: a rank that fails, dies or hangs does not end the test. */
 #ifndef LK_TESTS_COMM_HARNESS_H
 #define LK_TESTS_COMM_HARNESS_H
 
 #include <lockstep/group.h>
 
 #include "base/clock.h"
+#include "comm/call.h"
 #include "net/socket.h"
 #include "processes.h"
 
 enum { TEAM_MAX = 16 };
 
-/* What all ranks of a team share, beside their group. */
+/* Memory that all ranks of a team share. */
 typedef struct team_page {
     _Atomic int counter;
-    _Atomic int begun; /* ranks */
+    _Atomic int begun; /* number of ranks */
     _Atomic int notices;
     char text[1024]; /* the last notice */
 } team_page;
@@ -25,24 +24,24 @@ typedef struct team_page {
 typedef struct team_spec {
     int size;
     const char *transport; /* "inproc", "shm", "tcp", "auto" */
-    const char *hosts;     /* a letter for each rank's host; NULL: all on one */
-    int threads;           /* ranks in each process that joins; 0: one */
-    bool env;              /* they join by env://, not by tcp:// */
-    double timeout;        /* 0: the default */
-    unsigned killed;       /* processes that are to be killed by SIGKILL, a mask */
+    const char *hosts;     /* a letter for each rank's host; NULL: one host for all */
+    int threads;           /* ranks in each process; 0: one */
+    bool env;              /* join with env:// instead of tcp:// */
+    double timeout;        /* seconds; 0: the default */
+    unsigned killed;       /* bit mask of the processes that must be ended by SIGKILL */
     team_page *page;       /* set by team_run */
 } team_spec;
 
-/* Destroys the group itself if it wants to leave early: then it returns true. */
+/* Runs on every rank. Returns true if it has destroyed the group. */
 typedef bool (*team_fn)(lk_group *group, const team_spec *team, const void *arg);
 
-/* What a child of the team is given. */
+/* The arguments of a child process. */
 typedef struct team_run_args {
     const team_spec *team;
     team_fn fn;
     const void *arg;
     int process, port;
-    lk_group **groups; /* of ranks that are threads of one child */
+    lk_group **groups; /* of ranks that are threads */
 } team_run_args;
 
 static inline void team_be_rank(const team_run_args *run, lk_group *group)
@@ -64,7 +63,7 @@ static inline void team_be_thread(int rank, void *arg)
     team_be_rank(run, run->groups[rank]);
 }
 
-/* The child that is all ranks. */
+/* All ranks are threads of one child. */
 static inline void team_be_threads(team_run_args *run)
 {
     lk_group *groups[TEAM_MAX] = {0};
@@ -87,7 +86,7 @@ static inline void team_set_number(const char *name, int value)
     setenv(name, text, 1);
 }
 
-/* Variables of a process, before it has threads. */
+/* Sets the environment of a process before it starts threads. */
 static inline void team_set_env(const team_spec *team, int process, int port)
 {
     char host[64];
@@ -103,7 +102,7 @@ static inline void team_set_env(const team_spec *team, int process, int port)
     team_set_number("WORLD_SIZE", team->size / team_threads(team));
 }
 
-/* One rank of a process of the team. */
+/* Joins as one rank of a process. */
 static inline void team_join(int thread, void *arg)
 {
     const team_run_args *run = arg;
@@ -140,7 +139,7 @@ static inline void team_be_child(int process, void *arg)
         threads_run(team_threads(run->team), team_join, run);
 }
 
-/* Runs fn as every rank; whether all ended as they should. */
+/* Runs fn on every rank; returns whether all processes ended as the team says. */
 static inline bool team_run(team_spec team, team_fn fn, const void *arg)
 {
     team_run_args run = {.team = &team, .fn = fn, .arg = arg};
@@ -150,18 +149,94 @@ static inline bool team_run(team_spec team, team_fn fn, const void *arg)
     team.page = process_share(sizeof *team.page);
     bool fine = processes_run(count, team_be_child, &run, team.killed);
     if (!fine)
-        fprintf(stderr, "%s, %d ranks on hosts %s: not as it should be\n", team.transport, team.size,
+        fprintf(stderr, "%s, %d ranks on hosts %s: failed\n", team.transport, team.size,
                 team.hosts ? team.hosts : "one");
     close(holder);
     munmap(team.page, sizeof *team.page);
     return fine;
 }
 
+/* Runs fn with each of the teams. */
+static inline void team_run_each(const team_spec *teams, size_t count, team_fn fn, const void *arg)
+{
+    for (size_t i = 0; i < count; i++)
+        assert_true(team_run(teams[i], fn, arg));
+}
+
+enum { TEAM_WITHOUT_AUTO = 3, TEAM_TRANSPORTS };
+
+/* Runs fn with the team over the first `count` transports; team.hosts counts for "auto" only. */
+static inline bool team_run_over(int count, team_spec team, team_fn fn, const void *arg)
+{
+    static const char *const names[TEAM_TRANSPORTS] = {"inproc", "shm", "tcp", "auto"};
+    const char *hosts = team.hosts;
+    bool fine = true;
+    for (int i = 0; i < count && fine; i++) {
+        team.transport = names[i];
+        team.hosts = i == TEAM_WITHOUT_AUTO ? hosts : NULL;
+        fine = team_run(team, fn, arg);
+    }
+    return fine;
+}
+
+/* Returns when every rank of the team has called it, without using the group; only once in a team_run.
+ * A rank that then makes the job fail does not disturb the calls of other ranks before this one. */
+static inline void team_await_all(const team_spec *team)
+{
+    team->page->begun++;
+    for (int i = 0; i < 100000 && team->page->begun < team->size; i++)
+        sleep_ms(1);
+    CHECK(team->page->begun == team->size);
+}
+
+/* A collective call; zeros mean an allreduce of f32 with LK_REDUCTION_SUM. */
+typedef struct team_call {
+    lk_call_kind kind;
+    size_t count; /* elements of a rank's vector */
+    lk_dtype dtype;
+    lk_reduction op;
+    int root;
+    const size_t *counts; /* of an allgather: elements of each rank, instead of count */
+    const int *bounds;    /* of an allreduce: shard bounds; every partial sum is `out` */
+} team_call;
+
+/* Starts the call with the vectors in and out; request may be NULL. */
+static inline lk_status team_make_call(lk_group *group, const team_call *c, void *in, void *out, lk_request **request)
+{
+    lk_buffer data = {in, c->counts ? c->counts[lk_group_rank(group)] : c->count, c->dtype}, even = data;
+    const void *roots[LK_MAX_ROOTS];
+    for (int i = 0; i < LK_MAX_ROOTS; i++)
+        roots[i] = out;
+    if (c->bounds)
+        return lk_allreduce_shards(group, &(lk_shard_sums){c->bounds, roots}, data, c->op, request);
+    even.count -= even.count % (size_t)lk_group_size(group);
+    switch (c->kind) {
+    case LK_CALL_ALLREDUCE:
+        return lk_allreduce(group, data, c->op, request);
+    case LK_CALL_REDUCE:
+        return lk_reduce(group, data, c->op, c->root, request);
+    case LK_CALL_REDUCE_SCATTER:
+        return lk_reduce_scatter(group, data, NULL, out, c->op, request);
+    case LK_CALL_BROADCAST:
+        return lk_broadcast(group, data, c->root, request);
+    case LK_CALL_ALLGATHER:
+        return lk_allgather(group, data, c->counts, out, request);
+    case LK_CALL_GATHER:
+        return lk_gather(group, data, NULL, out, c->root, request);
+    case LK_CALL_SCATTER:
+        return lk_scatter(group, out, NULL, data, c->root, request);
+    case LK_CALL_ALLTOALL:
+        return lk_alltoall(group, even, NULL, (lk_buffer){out, even.count, c->dtype}, NULL, request);
+    default:
+        return lk_barrier(group, request);
+    }
+}
+
 static const lk_dtype team_dtypes[] = {LK_DTYPE_F32, LK_DTYPE_F64, LK_DTYPE_BF16,
                                        LK_DTYPE_I64, LK_DTYPE_I32, LK_DTYPE_U8};
-enum { TEAM_DTYPES = sizeof team_dtypes / sizeof *team_dtypes };
+enum { TEAM_DTYPES = COUNT_OF(team_dtypes) };
 
-/* Nearest, ties to even; for finite values. */
+/* Rounds to the nearest bf16, ties to even; x is finite. */
 static inline uint16_t team_bf16(float x)
 {
     uint32_t bits;
@@ -179,7 +254,7 @@ static inline float team_float(uint16_t bf16)
     return x;
 }
 
-/* value must have a place in the type, but for rounding. */
+/* Stores value as element i; value must be in the range of the type. */
 static inline void team_put(lk_dtype dtype, void *at, size_t i, double value)
 {
     if (dtype == LK_DTYPE_F32)

@@ -1,6 +1,5 @@
-/* ranks.h - ranks for the tests of transports: processes or threads that meet in a
- * page of shared memory instead of a control plane, and traffic between them
- * whose every byte is checked. A rank that fails says where and ends. */
+/* ranks.h - ranks for the tests of transports: processes or threads that exchange data through shared
+ * memory instead of a control server, and traffic between them of which every byte is checked. */
 #ifndef LK_TESTS_COMM_RANKS_H
 #define LK_TESTS_COMM_RANKS_H
 
@@ -10,8 +9,8 @@
 
 enum { MAX_TEST_RANKS = 8, EXCHANGE_BYTES = 256 };
 
-/* Lives in memory that all ranks share. Blobs of two rounds: a rank may still
- * read the last one while others write the next. */
+/* Lives in memory that all ranks share. It keeps the data of two rounds: a rank may still read one
+ * round while others write the next. */
 typedef struct meeting {
     pthread_mutex_t lock;
     pthread_cond_t turn;
@@ -23,6 +22,7 @@ typedef struct meeting {
     char note[1024]; /* for the test's own use */
 } meeting;
 
+/* What a rank has: it is given to the function of the rank. */
 typedef struct place {
     meeting *meet;
     int rank;
@@ -114,8 +114,7 @@ static inline void be_rank(int rank, void *arg)
     run->fn(&(place){.meet = run->meet, .rank = rank}, run->arg);
 }
 
-/* Runs fn as every rank, in processes; whether all ended well but those of `killed` (a
- * mask), which must have been killed. */
+/* Runs fn in a process for each rank; returns the result of processes_run. */
 static inline bool run_ranks(meeting *meet, rank_fn fn, const void *arg, unsigned killed)
 {
     return processes_run(meet->size, be_rank, &(ranks_run){meet, fn, arg}, killed);
@@ -134,25 +133,24 @@ static inline lk_frame frame_of(int index, size_t bytes)
         .bytes = bytes};
 }
 
-/* Between two looks at what has come: wait sleeps only for what is new since the
- * last progress. */
+/* Sleeps, at most 0.05 s, until something has happened since the last progress. */
 static inline void pause_ranks(lk_transport *t)
 {
     t->type->wait(t, 0.05);
     CHECK_OK(t->type->progress(t));
 }
 
-/* What one pair has done of its list of frames. */
+/* The progress of one pair of ranks in its list of frames. */
 typedef struct flow {
     int sent, got;
-    size_t given, taken; /* bytes of the frame at hand: where max_frame cuts */
+    size_t given, taken; /* bytes of the current frame, which max_frame may cut into pieces */
     uint32_t part_out, part_in;
     uint8_t *out, *in;
     uint64_t ticket;
 } flow;
 
-/* Sends the next piece of frame f->sent, as large as the transport takes it.
- * `out` is written anew only when the last piece was taken. */
+/* Sends the next piece of frame f->sent, as large as the transport allows. `out` is filled again
+ * only after the last piece was sent. */
 static inline bool push(lk_transport *t, int me, int peer, const size_t *sizes, flow *f)
 {
     if (f->ticket && !t->type->sent(t, f->ticket))
@@ -205,7 +203,7 @@ static inline bool pull(lk_transport *t, int me, int peer, const size_t *sizes, 
     return true;
 }
 
-/* Every rank sends every other one frames of these sizes, all at once. */
+/* Every rank sends frames of these sizes to every other rank, all at the same time. */
 static inline void all_to_all(lk_transport *t, int me, int size, const size_t *sizes, int count)
 {
     flow flows[MAX_TEST_RANKS] = {0};
@@ -241,7 +239,7 @@ static inline void all_to_all(lk_transport *t, int me, int size, const size_t *s
     }
 }
 
-/* The next frame, when it is there. */
+/* Waits for the next frame from peer. */
 static inline const lk_frame *await_frame(lk_transport *t, int peer)
 {
     const lk_frame *frame;
@@ -250,7 +248,7 @@ static inline const lk_frame *await_frame(lk_transport *t, int peer)
     return frame;
 }
 
-/* And its payload. */
+/* Waits for the next frame from peer; returns its payload. */
 static inline const void *await_payload(lk_transport *t, int peer, void *into)
 {
     await_frame(t, peer);
@@ -269,7 +267,7 @@ static inline void await_sent(lk_transport *t, uint64_t ticket)
         pause_ranks(t);
 }
 
-/* All ranks but me; how many. */
+/* Lists all ranks but me; returns how many. */
 static inline int peers_of(int me, int size, int peers[MAX_TEST_RANKS])
 {
     int count = 0;
@@ -278,7 +276,7 @@ static inline int peers_of(int me, int size, int peers[MAX_TEST_RANKS])
     return count;
 }
 
-/* One frame to all others in one send, and theirs taken. */
+/* Sends one frame to all others in one call and takes their frames. */
 static inline void multicast(lk_transport *t, int me, int size, size_t bytes)
 {
     int peers[MAX_TEST_RANKS], count = peers_of(me, size, peers);
@@ -304,8 +302,7 @@ static inline void multicast(lk_transport *t, int me, int size, size_t bytes)
     free(in);
 }
 
-/* Progress until it fails, asking for a frame from peer unless that is -1; the
- * status. */
+/* Makes progress until it fails, at most 60 s; asks for a frame from peer unless peer is -1. */
 static inline lk_status await_failure(lk_transport *t, int peer)
 {
     for (double end = lk__clock() + 60; lk__clock() < end;) {
@@ -319,7 +316,7 @@ static inline lk_status await_failure(lk_transport *t, int peer)
     return LK_OK;
 }
 
-/* All ranks are past this point. */
+/* Returns when all ranks have called it. */
 static inline void together(place *at)
 {
     uint8_t mine = 0, all[MAX_TEST_RANKS];

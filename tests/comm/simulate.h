@@ -1,8 +1,7 @@
-/* simulate.h - runs the schedules of all ranks in one thread, over arrays.
+/* simulate.h - runs the schedules of all ranks in one thread, on arrays.
  *
- * Ranks go on in a random order, one message at a time. A message is the values
- * at the time of its sending; between two ranks they arrive in order. What
- * nobody wrote is NaN. */
+ * Ranks work in a random order, one message at a time. A message has the values at the time of
+ * sending; messages between two ranks arrive in order. Elements that nobody wrote are NaN. */
 #ifndef LK_TESTS_COMM_SIMULATE_H
 #define LK_TESTS_COMM_SIMULATE_H
 
@@ -11,6 +10,7 @@
 #include "check.h"
 #include "comm/collective/fold.h"
 #include "comm/collective/schedule.h"
+#include "comm/tree.h"
 
 enum { MAX_WORLD = 16, MAX_HELD = 64, LEVELS = 3 };
 
@@ -20,7 +20,7 @@ typedef struct message {
     float data[];
 } message;
 
-/* Vectors of the whole length, one for each subtree that a rank has. */
+/* One vector of the whole length for each subtree that a rank has. */
 typedef struct held {
     int count;
     lk_schedule_subtree trees[MAX_HELD];
@@ -29,14 +29,14 @@ typedef struct held {
 
 typedef struct sim_rank {
     lk_schedule schedule;
-    held held[LEVELS]; /* at[0] of the last one is the result of a sum */
-    const float *from; /* what PLACE sends */
-    float *to;         /* and where it puts */
-    int phase, next;   /* next of the phase's recvs */
-    bool sent;         /* the phase's sends */
+    held held[LEVELS]; /* at[0] of the last level is the result of a sum */
+    const float *from; /* LK_PHASE_PLACE sends from here */
+    float *to;         /* and receives to here */
+    int phase, next;   /* next: index in the phase's recvs */
+    bool sent;         /* the phase's sends are done */
     message *inbox[MAX_WORLD];
-    int part;                        /* subtrees that came of the next move */
-    float *in[MAX_WORLD * MAX_HELD]; /* what came for the fold, in order */
+    int part;                        /* subtrees of the next move that have arrived */
+    float *in[MAX_WORLD * MAX_HELD]; /* vectors that arrived for the fold, in order */
     int in_count;
 } sim_rank;
 
@@ -84,7 +84,7 @@ static inline void sim_send(sim *s, int rank, const lk_schedule_phase *phase)
     }
 }
 
-/* Folds all that came with what is there, over the span that is kept. */
+/* Folds the vectors that arrived with the rank's own, over the span that the rank keeps. */
 static inline void sim_fold(sim *s, int rank, const lk_schedule_phase *phase)
 {
     sim_rank *r = &s->ranks[rank];
@@ -117,7 +117,7 @@ static inline void sim_fold(sim *s, int rank, const lk_schedule_phase *phase)
     lk__fold_plan_destroy(plan);
 }
 
-/* One message, if the next one that rank waits for is there. */
+/* Takes the message that rank waits for; returns false if it has not arrived. */
 static inline bool sim_take(sim *s, int rank, const lk_schedule_phase *phase)
 {
     sim_rank *r = &s->ranks[rank];
@@ -129,7 +129,7 @@ static inline bool sim_take(sim *s, int rank, const lk_schedule_phase *phase)
             return false;
         r->inbox[move.peer] = m->next;
         assert_int_equal(m->span.count, move.span.count);
-        /* Only all-to-all has another place at the receiver. */
+        /* Only in an all-to-all do offsets differ between sender and receiver. */
         if (move.span.count && r->from == r->to)
             assert_int_equal(m->span.first, move.span.first);
         if (phase->kind == LK_PHASE_FOLD) {
@@ -163,7 +163,7 @@ static inline void sim_end_phase(sim *s, int rank, const lk_schedule_phase *phas
     r->phase++;
 }
 
-/* Whether rank could go on. */
+/* Does one thing for rank; returns false if rank waits or has finished. */
 static inline bool sim_step(sim *s, int rank)
 {
     sim_rank *r = &s->ranks[rank];
@@ -181,7 +181,7 @@ static inline bool sim_step(sim *s, int rank)
     return true;
 }
 
-/* All ranks to their ends, with every message taken. */
+/* Runs all ranks to the end; every message must be taken. */
 static inline void sim_run(sim *s)
 {
     int size = s->topology.size, idle = 0;

@@ -1,15 +1,16 @@
-/* sums.h - sums of shards whose last bits tell in which order they were added.
+/* sums.h - sums of shards whose last bits depend on the order of the additions.
  *
- * The reference is the definition itself, element by element; how the shards are
- * cut among ranks, and over which transport, must not show. */
+ * The reference is the definition of the tree, element by element. The result must not depend on
+ * the division of the shards among ranks or on the transport. */
 #ifndef LK_TESTS_COMM_SUMS_H
 #define LK_TESTS_COMM_SUMS_H
 
 #include "comm/harness.h"
+#include "comm/tree.h"
 
 enum { MAX_TEST_SHARDS = 64, MAX_CUTS = 5 };
 
-/* One set of shards, and how ranks hold it. */
+/* One set of shards and its division among the ranks. */
 typedef struct shards {
     lk_group *group;
     int rank, size;
@@ -33,7 +34,7 @@ static inline double leaf(const shards *s, int shard, size_t i)
         return (double)team_float(team_bf16((float)value));
     if (s->dtype == LK_DTYPE_F64)
         return value + (double)(bits >> 41) / 9007199254740992.0;
-    return (double)(bits & 63); /* whole numbers: nothing to round */
+    return (double)(bits & 63); /* whole numbers are not rounded */
 }
 
 static inline double merged(const shards *s, double a, double b)
@@ -49,15 +50,13 @@ static inline double merged(const shards *s, double a, double b)
     return a + b;
 }
 
-/* Shards [lo,hi), which is a node of the tree. */
+/* The sum of the shards [lo,hi), a node of the tree. */
 static inline double tree_sum(const shards *s, int lo, int hi, size_t i)
 {
-    int half = 1;
+    int middle = tree_middle(lo, hi);
     if (hi - lo == 1)
         return leaf(s, lo, i);
-    while (2 * half < hi - lo)
-        half *= 2;
-    return merged(s, tree_sum(s, lo, lo + half, i), tree_sum(s, lo + half, hi, i));
+    return merged(s, tree_sum(s, lo, middle, i), tree_sum(s, middle, hi, i));
 }
 
 static inline double mean_of(const shards *s, double sum)
@@ -71,8 +70,8 @@ static inline double mean_of(const shards *s, double sum)
     return (double)((int64_t)sum / s->count);
 }
 
-/* Makes the reference, and shows that it is not what adding from left to right
- * or from right to left gives. */
+/* Returns the reference (free it); checks that adding from left to right, or from right to left,
+ * gives other bits. */
 static inline void *reference(const shards *s)
 {
     void *want = malloc(8 * (s->elements + 1));
@@ -95,10 +94,9 @@ static inline void *reference(const shards *s)
     return want;
 }
 
-/* The maximal nodes inside [first,last), below the node [lo,hi). */
+/* Appends the largest nodes inside [first,last) that are below the node [lo,hi). */
 static inline int find_roots(int lo, int hi, int first, int last, int (*roots)[2], int found)
 {
-    int half = 1;
     if (lo >= last || hi <= first)
         return found;
     if (first <= lo && hi <= last) {
@@ -106,10 +104,8 @@ static inline int find_roots(int lo, int hi, int first, int last, int (*roots)[2
         roots[found][1] = hi;
         return found + 1;
     }
-    while (2 * half < hi - lo)
-        half *= 2;
-    found = find_roots(lo, lo + half, first, last, roots, found);
-    return find_roots(lo + half, hi, first, last, roots, found);
+    found = find_roots(lo, tree_middle(lo, hi), first, last, roots, found);
+    return find_roots(tree_middle(lo, hi), hi, first, last, roots, found);
 }
 
 typedef struct partials {
@@ -179,7 +175,7 @@ static inline void try_sums(const shards *s, const void *want, bool shared)
 
     for (int r = 0; r < s->size; r++)
         counts[r] = s->elements * (size_t)(r + 1) / (size_t)s->size - s->elements * (size_t)r / (size_t)s->size;
-    size_t moved = counts[0] / 2; /* uneven, from the first to the last */
+    size_t moved = counts[0] / 2; /* uneven: the last rank gets half of the first rank's part */
     counts[0] -= moved;
     counts[s->size - 1] += moved;
     for (int r = 0; r < s->rank; r++)
@@ -188,16 +184,16 @@ static inline void try_sums(const shards *s, const void *want, bool shared)
     CHECK_OK(lk_reduce_scatter_shards(s->group, &sums, counts, part, s->op, NULL));
     same_bits(s, out, want, first, counts[s->rank]);
 
-    /* The result may take the place of a partial sum. */
-    void *place = p.count > 0 ? p.at[p.count - 1] : out;
-    CHECK_OK(lk_allreduce_shards(s->group, &sums, (lk_buffer){place, s->elements, s->dtype}, s->op, NULL));
-    same_bits(s, place, want, 0, s->elements);
+    /* The result may overwrite a partial sum. */
+    void *over = p.count > 0 ? p.at[p.count - 1] : out;
+    CHECK_OK(lk_allreduce_shards(s->group, &sums, (lk_buffer){over, s->elements, s->dtype}, s->op, NULL));
+    same_bits(s, over, want, 0, s->elements);
     free(out);
     free_partials(s, &p, shared);
 }
 
-/* Even; one each and the rest for the last; all to the last; ranks between that
- * hold none; any. Returns whether there is such a cut. */
+/* Divides the shards: 0 evenly; 1 one shard a rank, the rest to the last; 2 all to the last rank;
+ * 3 some ranks without shards; 4 random. Returns whether this division exists for the size. */
 static inline bool cut_shards(int count, int size, int which, int *bounds)
 {
     bounds[0] = 0;

@@ -1,10 +1,10 @@
-/* test_auto.c - the auto transport: hosts are made up by their keys, so that one
- * machine shows ranks of one host, of several, and of both kinds at once. */
+/* test_auto.c - the auto transport. Host keys are set here: on one machine, ranks are on one host or
+ * on several. */
 #include "comm/ranks.h"
 
-/* The host of each rank, as a digit. */
+/* One digit for the host of each rank. */
 static const char *const mixes[] = {"112", "121", "12121", "11122", "11122233", "12345671"};
-enum { MIXES = sizeof mixes / sizeof *mixes };
+enum { MIXES = COUNT_OF(mixes) };
 
 static void run_hosts(const char *hosts, rank_fn fn, const void *arg, unsigned killed)
 {
@@ -28,7 +28,7 @@ static void talk(place *at, const void *name)
 {
     static const size_t sizes[] = {0, 4, 100, 5000, 100001, 1500000, 0, 3};
     lk_transport *t = open_at(at, name);
-    all_to_all(t, at->rank, at->meet->size, sizes, sizeof sizes / sizeof *sizes);
+    all_to_all(t, at->rank, at->meet->size, sizes, COUNT_OF(sizes));
     multicast(t, at->rank, at->meet->size, 0);
     multicast(t, at->rank, at->meet->size, 4000);
     together(at);
@@ -49,7 +49,7 @@ static void mixed_hosts_talk(void **state)
         run_hosts(mixes[i], talk, "auto", 0);
 }
 
-/* Frames between hosts end a long sleep, and so do frames inside one. */
+/* Frames from the same host and from another host end a long wait. */
 static void sleep_long(place *at, const void *arg)
 {
     lk_transport *t = open_at(at, "auto");
@@ -83,7 +83,7 @@ static void sleepers_are_woken(void **state)
     run_hosts("12121", sleep_long, NULL, 0);
 }
 
-/* Every rank sends from a block of its own size, and frees in turn. */
+/* Every rank sends from a block whose size differs from rank to rank. */
 static void use_blocks(place *at, const void *arg)
 {
     lk_transport *t = open_at(at, "auto");
@@ -140,7 +140,7 @@ static void no_memory_at_one_is_a_failure_at_all(void **state)
     run_hosts("1233", want_too_much, NULL, 0);
 }
 
-/* Rank 1 dies; rank 2, on another host, is sending to it. */
+/* Rank 1 dies; rank 2 is on another host and names it. */
 static void die(place *at, const void *arg)
 {
     enum { BYTES = 64 << 20 };
@@ -162,13 +162,7 @@ static void a_dead_rank_of_another_host_is_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_cases_have_their_own_transport),
-        cmocka_unit_test(mixed_hosts_talk),
-        cmocka_unit_test(sleepers_are_woken),
-        cmocka_unit_test(blocks_are_for_all_ranks),
-        cmocka_unit_test(no_memory_at_one_is_a_failure_at_all),
-        cmocka_unit_test(a_dead_rank_of_another_host_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(plain_cases_have_their_own_transport, mixed_hosts_talk, sleepers_are_woken,
+                     blocks_are_for_all_ranks, no_memory_at_one_is_a_failure_at_all,
+                     a_dead_rank_of_another_host_is_named);
 }

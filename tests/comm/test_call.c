@@ -1,4 +1,4 @@
-/* Calls: equality, text and packed bytes, and refusing bytes that no call has. */
+/* test_call.c - calls: equality, text and encoding; bytes that no call has are refused. */
 #include "check.h"
 #include "comm/call.h"
 
@@ -131,13 +131,6 @@ static void test_longest_text_fits(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_bytes_are_fixed),
-        cmocka_unit_test(test_every_field_counts),
-        cmocka_unit_test(test_impossible_fields),
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_longest_text_fits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_round_trip, test_bytes_are_fixed, test_every_field_counts, test_impossible_fields, test_text,
+                     test_longest_text_fits);
 }

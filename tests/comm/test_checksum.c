@@ -1,7 +1,6 @@
-/* test_checksum.c - bits that change on the way between two ranks. The network is
- * played by recvmsg, by which a rank reads frames and nothing else: in rank 1 it
- * flips one bit of the stream. No rank may get a wrong sum without an error, and
- * the error names both ends. */
+/* test_checksum.c - bits that change on the way between two ranks. recvmsg, with which a rank reads
+ * frames only, is replaced here: in rank 1 it flips one bit of the stream. No rank may get a wrong
+ * sum without an error, and the error names both ranks. */
 #define _GNU_SOURCE /* anonymous memory that children share, syscall */
 #include <stdatomic.h>
 #include <sys/socket.h>
@@ -13,7 +12,7 @@
 
 enum { RANKS = 2, NEVER = -1 };
 
-static long flip_at = NEVER; /* byte of the stream from now on */
+static long flip_at = NEVER; /* byte of the stream, counted from now on */
 
 ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 {
@@ -32,11 +31,11 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 }
 
 typedef struct damage {
-    size_t count; /* floats that are summed */
-    long at;      /* byte of what rank 1 reads for it */
+    size_t count; /* floats of the sum */
+    long at;      /* byte of the stream that rank 1 reads */
 } damage;
 
-/* The next call fails, if this one was right and over before rank 1 saw it. */
+/* Rank 0 may finish the call before rank 1 finds the error: then the next call fails. */
 static void check_failure(lk_group *group, lk_status status)
 {
     if (status == LK_OK)
@@ -54,7 +53,7 @@ static bool sum_damaged(lk_group *group, const team_spec *team, const void *arg)
     CHECK(data);
     for (size_t i = 0; i < what->count; i++)
         data[i] = (float)(i % 1000 + (size_t)rank);
-    /* Nothing was read before: the first frame is the sum's. */
+    /* The sum's frame is the first one that a rank reads. */
     flip_at = rank == 1 ? what->at : NEVER;
     lk_status status = lk_allreduce(group, (lk_buffer){data, what->count, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL);
     for (size_t i = 0; i < what->count && status == LK_OK; i++)
@@ -89,7 +88,7 @@ static void every_part_of_a_header_counts(void **state)
 static void small_payloads_count(void **state)
 {
     static const long at[] = {0, 1, 99, 199};
-    for (size_t i = 0; i < sizeof at / sizeof *at; i++)
+    for (size_t i = 0; i < COUNT_OF(at); i++)
         run("tcp", 100, LK_FRAME_BYTES + at[i]);
 }
 
@@ -97,7 +96,7 @@ static void large_payloads_count(void **state)
 {
     static const long at[] = {LK_FRAME_BYTES, 100000, 1000001, 2097152, 3500000, 5000003, 7000000};
     run("tcp", 2000000, NEVER);
-    for (size_t i = 0; i < sizeof at / sizeof *at; i++)
+    for (size_t i = 0; i < COUNT_OF(at); i++)
         run("tcp", 2000000, at[i]);
 }
 
@@ -107,7 +106,7 @@ static void hosts_that_share_no_memory_count(void **state)
     run("auto", 2000000, 3000000);
 }
 
-/* There large payloads go without, unless they are asked for. */
+/* Inside a host large payloads have a checksum only with LOCKSTEP_CHECKSUM=all. */
 static void inside_a_host_small_ones_count(void **state)
 {
     run_on("aa", "tcp", 100, 0);
@@ -122,10 +121,6 @@ static void inside_a_host_small_ones_count(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_part_of_a_header_counts),  cmocka_unit_test(small_payloads_count),
-        cmocka_unit_test(large_payloads_count),           cmocka_unit_test(hosts_that_share_no_memory_count),
-        cmocka_unit_test(inside_a_host_small_ones_count),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(every_part_of_a_header_counts, small_payloads_count, large_payloads_count,
+                     hosts_that_share_no_memory_count, inside_a_host_small_ones_count);
 }

@@ -1,38 +1,23 @@
-/* Collectives on all transports, worlds of 1, 2, 3, 5 and 8. */
+/* test_collectives.c - collectives over all transports, with 1, 2, 3, 5 and 8 ranks. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
 #include "check.h"
 #include "comm/collectives.h"
 
-static void run_sizes(const char *transport, const int *sizes, size_t count)
-{
-    static const effort plan = {.largest = 200003};
-    for (size_t i = 0; i < count; i++)
-        assert_true(team_run((team_spec){.size = sizes[i], .transport = transport}, try_collectives, &plan));
-}
+static const effort plan = {.largest = 200003};
 
-static void thread_ranks_agree(void **state)
+/* tcp has 8 ranks in test_collectives_more.c. */
+static void ranks_of_one_host_agree(void **state)
 {
     static const int sizes[] = {1, 2, 3, 5, 8};
-    run_sizes("inproc", sizes, 5);
-}
-
-static void ranks_with_shared_memory_agree(void **state)
-{
-    static const int sizes[] = {1, 2, 3, 5, 8};
-    run_sizes("shm", sizes, 5);
-}
-
-static void ranks_over_sockets_agree(void **state)
-{
-    static const int sizes[] = {1, 2, 3, 5};
-    run_sizes("tcp", sizes, 4);
+    for (size_t i = 0; i < COUNT_OF(sizes); i++)
+        assert_true(team_run_over(sizes[i] == 8 ? 2 : TEAM_WITHOUT_AUTO, (team_spec){.size = sizes[i]}, try_collectives,
+                                  &plan));
 }
 
 static void ranks_of_several_hosts_agree(void **state)
 {
-    static const effort plan = {.largest = 200003};
     static const char *const hosts[] = {"ab", "aab", "abbab", "aabbc"};
-    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
+    for (size_t i = 0; i < COUNT_OF(hosts); i++)
         assert_true(team_run((team_spec){.size = (int)strlen(hosts[i]), .transport = "auto", .hosts = hosts[i]},
                              try_collectives, &plan));
 }
@@ -62,9 +47,7 @@ static bool thousands_under_way(lk_group *group, const team_spec *team, const vo
 
 static void thousands_of_calls_may_be_under_way(void **state)
 {
-    static const char *const transports[] = {"inproc", "shm", "tcp"};
-    for (size_t t = 0; t < sizeof transports / sizeof *transports; t++)
-        assert_true(team_run((team_spec){.size = 2, .transport = transports[t]}, thousands_under_way, NULL));
+    assert_true(team_run_over(TEAM_WITHOUT_AUTO, (team_spec){.size = 2}, thousands_under_way, NULL));
 }
 
 static bool seven_for_five(lk_group *group, const team_spec *team, const void *arg)
@@ -89,22 +72,13 @@ static bool seven_for_five(lk_group *group, const team_spec *team, const void *a
 
 static void a_scatter_without_counts_gives_even_shares(void **state)
 {
-    static const char *const transports[] = {"inproc", "shm", "tcp"};
-    for (size_t t = 0; t < sizeof transports / sizeof *transports; t++)
-        assert_true(team_run((team_spec){.size = 5, .transport = transports[t]}, seven_for_five, NULL));
+    assert_true(team_run_over(TEAM_WITHOUT_AUTO, (team_spec){.size = 5}, seven_for_five, NULL));
     assert_int_equal(lk_even_count(7, 5, -1), 0);
     assert_int_equal(lk_even_count(7, 5, 5), 0);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(thread_ranks_agree),
-        cmocka_unit_test(ranks_with_shared_memory_agree),
-        cmocka_unit_test(ranks_over_sockets_agree),
-        cmocka_unit_test(ranks_of_several_hosts_agree),
-        cmocka_unit_test(thousands_of_calls_may_be_under_way),
-        cmocka_unit_test(a_scatter_without_counts_gives_even_shares),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(ranks_of_one_host_agree, ranks_of_several_hosts_agree, thousands_of_calls_may_be_under_way,
+                     a_scatter_without_counts_gives_even_shares);
 }

@@ -1,5 +1,5 @@
-/* Collectives on all transports where it takes long: eight ranks over sockets,
- * sixteen ranks, all types with long vectors. */
+/* test_collectives_more.c - collectives of 8 and 16 ranks over all transports, all types with long
+ * vectors. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
 #include "check.h"
 #include "comm/collectives.h"
@@ -16,8 +16,7 @@ static void eight_ranks_agree(void **state)
         {.size = 8, .transport = "auto", .hosts = "abbbbbcc"},
         {.size = 8, .transport = "auto"},
     };
-    for (size_t i = 0; i < sizeof teams / sizeof *teams; i++)
-        assert_true(team_run(teams[i], try_collectives, &plan));
+    team_run_each(teams, COUNT_OF(teams), try_collectives, &plan);
 }
 
 static void sixteen_ranks_agree(void **state)
@@ -29,15 +28,10 @@ static void sixteen_ranks_agree(void **state)
         {.size = 16, .transport = "tcp"},
         {.size = 16, .transport = "auto", .hosts = "aaaaaaabbbbbcccc"},
     };
-    for (size_t i = 0; i < sizeof teams / sizeof *teams; i++)
-        assert_true(team_run(teams[i], try_collectives, &plan));
+    team_run_each(teams, COUNT_OF(teams), try_collectives, &plan);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(eight_ranks_agree),
-        cmocka_unit_test(sixteen_ranks_agree),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(eight_ranks_agree, sixteen_ranks_agree);
 }

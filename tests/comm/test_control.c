@@ -1,88 +1,75 @@
-/* test_control.c - the control plane of a job at work: who died, left or gave up,
- * and who disagrees. Ranks are processes on loopback; the last tests are for ranks
- * that are threads. */
-
+/* test_control.c - the control connection of a job that has started: ranks that die, leave, abort or
+ * disagree. Ranks are processes on loopback; in test_threads they are threads. */
 #include "comm/control_ranks.h"
 
-static void exchange_often(int rank, void *arg)
+static const int sizes[] = {1, 2, 3, 5, 8};
+
+static lk_status exchange(lk_control *control)
 {
-    lk_control *control = join(arg, rank);
+    int mine = lk__control_rank(control), all[8];
+    return lk__control_exchange(control, &mine, sizeof mine, all);
+}
+
+static void exchange_often(lk_control *control)
+{
     uint8_t mine[LK_EXCHANGE_BYTES], all[16 * LK_EXCHANGE_BYTES];
     for (size_t i = 0; i < 50; i++) {
         size_t bytes = i * 5;
-        memset(mine, rank + (int)i, sizeof mine);
+        memset(mine, lk__control_rank(control) + (int)i, sizeof mine);
         CHECK(lk__control_exchange(control, mine, bytes, all) == LK_OK);
         for (int r = 0; r < lk__control_size(control); r++)
             for (size_t b = 0; b < bytes; b++)
                 CHECK(all[(size_t)r * bytes + b] == (uint8_t)(r + (int)i));
     }
-    lk__control_destroy(control);
 }
 
 static void test_exchange(void **state)
 {
-    static const int sizes[] = {1, 2, 3, 5, 8};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        run_ranks(exchange_often, make_plan(sizes[i], 30), -1);
+    for (size_t i = 0; i < COUNT_OF(sizes); i++)
+        run_controls(exchange_often, make_plan(sizes[i], 30), -1);
 }
 
-static void kill_rank(int rank, void *arg, int victim)
+static int victim; /* the rank that kill_victim kills */
+
+static void kill_victim(lk_control *control)
 {
-    lk_control *control = join(arg, rank);
     meet(control);
-    if (rank == victim)
+    if (lk__control_rank(control) == victim)
         kill(getpid(), SIGKILL);
     char text[64];
     snprintf(text, sizeof text, "pid %d) died", (int)lk__control_members(control)[victim].pid);
-    for (int again = 0; again < 2; again++) {
+    for (int again = 0; again < 2; again++)
         CHECK_FAILS(broken(control), LK_STATUS_PEER, text);
-    }
-    int all[8];
-    CHECK(lk__control_exchange(control, &rank, sizeof rank, all) == LK_STATUS_PEER);
-    lk__control_destroy(control);
-}
-
-static void kill_rank_0(int rank, void *arg)
-{
-    kill_rank(rank, arg, 0);
-}
-
-static void kill_rank_2(int rank, void *arg)
-{
-    kill_rank(rank, arg, 2);
+    CHECK(exchange(control) == LK_STATUS_PEER);
 }
 
 static void test_death(void **state)
 {
-    run_ranks(kill_rank_0, make_plan(3, 30), 0);
-    run_ranks(kill_rank_2, make_plan(3, 30), 2);
+    for (victim = 0; victim <= 2; victim += 2)
+        run_controls(kill_victim, make_plan(3, 30), victim);
 }
 
 static void wait_for_victim(int rank, void *arg)
 {
-    lk_group_opts opts = options(arg, rank);
-    lk_control *control = NULL;
-    CHECK(lk__control_join(&opts, &control) == LK_STATUS_PEER);
-    CHECK_TEXT(lk_error_detail(), "died before all ranks had joined");
+    join_fails(arg, rank, LK_STATUS_PEER, "died before all ranks had joined");
 }
 
-/* Of four, three come, and one of those is killed while they wait. */
+/* Three of four ranks join; one of them is killed while they wait for the fourth. */
 static void test_death_before_all_joined(void **state)
 {
-    for (int victim = 0; victim < 2; victim++) {
+    for (victim = 0; victim < 2; victim++) {
         plan job = make_plan(4, 30);
         pid_t pids[3];
         for (int r = 0; r < 3; r++)
             pids[r] = process_start(wait_for_victim, r, &job);
         sleep_ms(2000); /* until they have joined */
         kill(pids[victim], SIGKILL);
-        for (int r = 0; r < 3; r++)
-            assert_int_equal(process_wait(pids[r]), r == victim ? 128 + SIGKILL : 0);
+        assert_true(processes_end(pids, 3, 1u << victim));
         give_back(&job);
     }
 }
 
-/* A stopped rank is awaited, not dead. */
+/* The others wait for a rank that is stopped: it is not dead. */
 static void test_stopped(void **state)
 {
     plan job = make_plan(3, 30);
@@ -95,7 +82,7 @@ static void test_stopped(void **state)
     dismiss_workers(&job, pids);
 }
 
-/* The job may break afterwards by another rank, which saw it first. */
+/* Another rank that sees it first may make the job fail while this rank waits. */
 static void wait_for_leave(lk_control *control, int rank)
 {
     double deadline = lk__clock() + 20;
@@ -107,102 +94,81 @@ static void wait_for_leave(lk_control *control, int rank)
     CHECK(lk__control_left(control, rank));
 }
 
-/* Ranks leave one after the other, rank 0 first: its server stays for them. */
-static void leave_in_turn(int rank, void *arg)
+/* Ranks leave one after the other, rank 0 first: its server works on for the others. */
+static void leave_in_turn(lk_control *control)
 {
-    lk_control *control = join(arg, rank);
     meet(control);
-    for (int r = 0; r < rank; r++)
+    for (int r = 0; r < lk__control_rank(control); r++)
         wait_for_leave(control, r);
     CHECK(lk__control_check(control) == LK_OK);
-    lk__control_destroy(control);
 }
 
-static void leave_and_be_needed(int rank, void *arg)
+static void leave_and_be_needed(lk_control *control)
 {
-    lk_control *control = join(arg, rank);
-    if (rank != 1) {
-        int all[8];
-        wait_for_leave(control, 1);
-        CHECK(lk__control_exchange(control, &rank, sizeof rank, all) == LK_STATUS_PEER);
-        CHECK_TEXT(lk_error_detail(), "rank 1 (host ");
-        CHECK_TEXT(lk_error_detail(), "left while other ranks were waiting for it");
-    }
-    lk__control_destroy(control);
+    if (lk__control_rank(control) == 1)
+        return;
+    wait_for_leave(control, 1);
+    CHECK_FAILS(exchange(control), LK_STATUS_PEER, "rank 1 (host ");
+    CHECK_TEXT(lk_error_detail(), "left while other ranks were waiting for it");
 }
 
 static void test_leave(void **state)
 {
-    run_ranks(leave_in_turn, make_plan(3, 30), -1);
-    run_ranks(leave_and_be_needed, make_plan(3, 30), -1);
+    run_controls(leave_in_turn, make_plan(3, 30), -1);
+    run_controls(leave_and_be_needed, make_plan(3, 30), -1);
 }
 
-static void stay_away(int rank, void *arg)
+/* Rank 1 does not come to an exchange. */
+static void stay_away(lk_control *control, const char *text)
 {
-    lk_control *control = join(arg, rank);
-    int all[8];
-    if (rank == 1)
-        CHECK(broken(control) == LK_STATUS_PEER);
-    else
-        CHECK(lk__control_exchange(control, &rank, sizeof rank, all) == LK_STATUS_PEER);
-    CHECK_TEXT(lk_error_detail(), "rank 1 of 3 has not come to exchange addresses within 3 s");
-    lk__control_destroy(control);
+    CHECK((lk__control_rank(control) == 1 ? broken(control) : exchange(control)) == LK_STATUS_PEER);
+    CHECK_TEXT(lk_error_detail(), text);
+}
+
+static void process_stay_away(lk_control *control)
+{
+    stay_away(control, "rank 1 of 3 has not come to exchange addresses within 3 s");
 }
 
 static void test_exchange_timeout(void **state)
 {
-    run_ranks(stay_away, make_plan(3, 3), -1);
+    run_controls(process_stay_away, make_plan(3, 3), -1);
 }
 
-static void abort_by_1(int rank, void *arg)
+static void abort_by_1(lk_control *control)
 {
-    lk_control *control = join(arg, rank);
-    if (rank == 1)
+    if (lk__control_rank(control) == 1)
         lk__control_abort(control, LK_STATUS_NONFINITE, "rank 1: the loss is not finite");
     CHECK(broken(control) == LK_STATUS_NONFINITE);
     CHECK(strcmp(lk_error_detail(), "rank 1: the loss is not finite") == 0);
-    lk__control_destroy(control);
 }
 
 static void test_abort(void **state)
 {
-    run_ranks(abort_by_1, make_plan(3, 30), -1);
+    run_controls(abort_by_1, make_plan(3, 30), -1);
 }
 
-/* Ranks 0 and 1 agree on #41, rank 2 does not; one more call than is kept. */
+/* Rank 2 disagrees on call #41. Each rank reports one call more than the server keeps. */
 static void report(lk_control *control)
 {
     lk_call calls[LK_HISTORY + 1];
-    int rank = lk__control_rank(control);
     for (uint32_t i = 0; i <= LK_HISTORY; i++)
         calls[i] = (lk_call){.number = i, .kind = LK_CALL_ALLREDUCE, .root = -1, .count = 1024};
-    if (rank == 2)
+    if (lk__control_rank(control) == 2)
         calls[41] = (lk_call){.number = 41, .kind = LK_CALL_BROADCAST, .root = 1, .count = 7};
     lk__control_report(control, calls, LK_HISTORY + 1);
-}
-
-static void check_mismatch(lk_control *control)
-{
     CHECK_FAILS(broken(control), LK_STATUS_MISMATCH,
                 " called allreduce #41 (1024 f32, sum), rank 2 called broadcast #41 (7 f32, ");
 }
 
-static void report_all(int rank, void *arg)
-{
-    lk_control *control = join(arg, rank);
-    report(control);
-    check_mismatch(control);
-    lk__control_destroy(control);
-}
-
 static void test_reports(void **state)
 {
-    run_ranks(report_all, make_plan(3, 30), -1);
+    run_controls(report, make_plan(3, 30), -1);
 }
 
 typedef struct control_threads {
     lk_control *controls[8];
-    void (*fn)(lk_control *control);
+    control_fn fn;
 } control_threads;
 
 static void be_thread(int rank, void *arg)
@@ -210,9 +176,10 @@ static void be_thread(int rank, void *arg)
     const control_threads *all = arg;
     CHECK(lk__control_rank(all->controls[rank]) == rank);
     all->fn(all->controls[rank]);
+    lk__control_destroy(all->controls[rank]);
 }
 
-static void run_threads(int count, double timeout, void (*fn)(lk_control *control))
+static void run_threads(int count, double timeout, control_fn fn)
 {
     control_threads all = {.fn = fn};
     lk_group_opts opts = {.timeout = timeout};
@@ -225,57 +192,29 @@ static void thread_meet(lk_control *control)
     for (int i = 0; i < 200; i++)
         meet(control);
     CHECK(lk__control_check(control) == LK_OK);
-    lk__control_destroy(control);
-}
-
-static void thread_report(lk_control *control)
-{
-    report(control);
-    check_mismatch(control);
-    lk__control_destroy(control);
 }
 
 static void thread_abort(lk_control *control)
 {
-    int all[8], mine = 0;
     if (lk__control_rank(control) == 1)
         lk__control_abort(control, LK_STATUS_IO, "rank 1: the disk is full");
     else
-        CHECK(lk__control_exchange(control, &mine, sizeof mine, all) == LK_STATUS_IO);
+        CHECK(exchange(control) == LK_STATUS_IO);
     CHECK_FAILS(lk__control_check(control), LK_STATUS_IO, "rank 1: the disk is full");
-    lk__control_destroy(control);
-}
-
-static void thread_leave(lk_control *control)
-{
-    int all[8], mine = 0;
-    if (lk__control_rank(control) != 1) {
-        wait_for_leave(control, 1);
-        CHECK(lk__control_exchange(control, &mine, sizeof mine, all) == LK_STATUS_PEER);
-        CHECK_TEXT(lk_error_detail(), "left while other ranks were waiting for it");
-    }
-    lk__control_destroy(control);
 }
 
 static void thread_stay_away(lk_control *control)
 {
-    int all[8], mine = 0;
-    if (lk__control_rank(control) == 1)
-        CHECK(broken(control) == LK_STATUS_PEER);
-    else
-        CHECK(lk__control_exchange(control, &mine, sizeof mine, all) == LK_STATUS_PEER);
-    CHECK_TEXT(lk_error_detail(), "rank 1 of 3 has not come to an exchange within 2 s");
-    lk__control_destroy(control);
+    stay_away(control, "rank 1 of 3 has not come to an exchange within 2 s");
 }
 
 static void test_threads(void **state)
 {
-    static const int sizes[] = {1, 2, 3, 5, 8};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (size_t i = 0; i < COUNT_OF(sizes); i++)
         run_threads(sizes[i], 30, thread_meet);
-    run_threads(3, 30, thread_report);
+    run_threads(3, 30, report);
     run_threads(3, 30, thread_abort);
-    run_threads(3, 30, thread_leave);
+    run_threads(3, 30, leave_and_be_needed);
     run_threads(3, 2, thread_stay_away);
     lk_control *none;
     assert_int_equal(lk__control_threads(0, NULL, &none), LK_STATUS_USAGE);
@@ -283,10 +222,6 @@ static void test_threads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exchange), cmocka_unit_test(test_death),   cmocka_unit_test(test_death_before_all_joined),
-        cmocka_unit_test(test_stopped),  cmocka_unit_test(test_leave),   cmocka_unit_test(test_exchange_timeout),
-        cmocka_unit_test(test_abort),    cmocka_unit_test(test_reports), cmocka_unit_test(test_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_exchange, test_death, test_death_before_all_joined, test_stopped, test_leave,
+                     test_exchange_timeout, test_abort, test_reports, test_threads);
 }

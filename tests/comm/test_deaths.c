@@ -1,4 +1,5 @@
-/* A rank that is killed inside a collective is named by all others. */
+/* test_deaths.c - all other ranks name a rank that is killed inside a collective, and a rank that
+ * takes nothing. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
 #include "check.h"
 #include "comm/deaths.h"
@@ -11,22 +12,22 @@ static const team_spec teams[] = {
 
 static void a_killed_rank_is_named(void **state)
 {
-    for (size_t t = 0; t < sizeof teams / sizeof *teams; t++)
+    for (size_t t = 0; t < COUNT_OF(teams); t++)
         for (size_t i = 0; i < DEATHS; i++)
             assert_true(run_death(teams[t], 1, i, 1));
 }
 
 static void a_killed_rank_0_is_named(void **state)
 {
-    for (size_t t = 0; t < sizeof teams / sizeof *teams; t++)
+    for (size_t t = 0; t < COUNT_OF(teams); t++)
         for (size_t i = 0; i < DEATHS; i += 3)
             assert_true(run_death(teams[t], 0, i, 0));
 }
 
-/* More than any transport keeps for a rank that does not take it. */
+/* More data than a transport buffers for a rank that takes nothing. */
 enum { MUCH = 1 << 24 };
 
-/* Rank 0 sends to rank 1, which takes nothing until rank 0 has given up. */
+/* Rank 0 sends to rank 1. Rank 1 takes nothing until the timeout of rank 0. */
 static bool rank_1_takes_nothing(lk_group *group, const team_spec *team, const void *arg)
 {
     static float data[MUCH];
@@ -43,18 +44,10 @@ static bool rank_1_takes_nothing(lk_group *group, const team_spec *team, const v
 
 static void a_rank_that_takes_nothing_is_named(void **state)
 {
-    static const char *const transports[] = {"inproc", "shm", "tcp"};
-    for (size_t i = 0; i < sizeof transports / sizeof *transports; i++)
-        assert_true(
-            team_run((team_spec){.size = 2, .transport = transports[i], .timeout = 1}, rank_1_takes_nothing, NULL));
+    assert_true(team_run_over(TEAM_WITHOUT_AUTO, (team_spec){.size = 2, .timeout = 1}, rank_1_takes_nothing, NULL));
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_rank_is_named),
-        cmocka_unit_test(a_killed_rank_0_is_named),
-        cmocka_unit_test(a_rank_that_takes_nothing_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(a_killed_rank_is_named, a_killed_rank_0_is_named, a_rank_that_takes_nothing_is_named);
 }

@@ -1,5 +1,5 @@
-/* A rank that is killed inside a collective, of larger worlds; and waiting that
- * is told. */
+/* test_deaths_more.c - a rank that is killed inside a collective of 5 or 8 ranks, and the notice of
+ * a rank that waits. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
 #include "check.h"
 #include "comm/deaths.h"
@@ -14,13 +14,13 @@ static const team_spec teams[] = {
 static void a_killed_rank_is_named(void **state)
 {
     static const int ranks[] = {0, 2, 4};
-    for (size_t t = 0; t < sizeof teams / sizeof *teams; t++)
+    for (size_t t = 0; t < COUNT_OF(teams); t++)
         for (size_t i = 0; i < DEATHS; i++)
-            for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++)
+            for (size_t r = 0; r < COUNT_OF(ranks); r++)
                 assert_true(run_death(teams[t], ranks[r], i, (int)(r + i) % 4));
 }
 
-/* Rank 1 does nothing until the others have lost deadline. */
+/* Rank 1 makes no call until the timeout of the others. */
 static bool rank_1_stays_away(lk_group *group, const team_spec *team, const void *arg)
 {
     CHECK_OK(lk_barrier(group, NULL));
@@ -37,16 +37,10 @@ static bool rank_1_stays_away(lk_group *group, const team_spec *team, const void
 
 static void waiting_is_told(void **state)
 {
-    assert_true(team_run((team_spec){.size = 2, .transport = "inproc", .timeout = 7}, rank_1_stays_away, NULL));
-    assert_true(team_run((team_spec){.size = 2, .transport = "shm", .timeout = 7}, rank_1_stays_away, NULL));
-    assert_true(team_run((team_spec){.size = 2, .transport = "tcp", .timeout = 7}, rank_1_stays_away, NULL));
+    assert_true(team_run_over(TEAM_WITHOUT_AUTO, (team_spec){.size = 2, .timeout = 7}, rank_1_stays_away, NULL));
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_rank_is_named),
-        cmocka_unit_test(waiting_is_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(a_killed_rank_is_named, waiting_is_told);
 }

@@ -1,6 +1,6 @@
-/* test_device_sums.c - one program, two executors: frames that are polled, and work that
- * is enqueued on a channel between devices. Both give the bits of the tree's definition,
- * and no more is enqueued than the schedule asks for. */
+/* test_device_sums.c - one program run by two executors: by polling frames, and by enqueuing work on
+ * a channel between devices. Both give the bits of the tree's definition, and the channel gets no
+ * more work than the schedule has. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "parallel/joined.h"
 
@@ -15,9 +15,9 @@ static const sum_case cases[] = {
     {8, 0, LK_DTYPE_F32, LK_REDUCTION_SUM},     {0},
 };
 static const int sizes[] = {1, 2, 3, 5, 8};
-enum { SIZES = sizeof sizes / sizeof *sizes };
+enum { SIZES = COUNT_OF(sizes) };
 
-/* What a rank's channel was given. */
+/* Counts the work of a rank's channel. */
 typedef struct tally {
     int exchanges, adds;
     size_t sent, received; /* elements */
@@ -58,7 +58,7 @@ static lk_program *make_program(const shards *s)
     return program;
 }
 
-/* The group's executor, as a call would start it. */
+/* Starts the group's executor as a call does. */
 static void run_polled(const shards *s, lk_program *program, const partials *p, float *out)
 {
     lk_group *group = s->group;
@@ -83,7 +83,7 @@ static void run_polled(const shards *s, lk_program *program, const partials *p, 
     CHECK_OK(lk_request_wait(request));
 }
 
-/* The vectors as slots of the device's memory, a stride apart. */
+/* Copies the vectors to slots in the device's memory, one stride apart. */
 static lk_partials upload(const shards *s, lk_device *dev, const partials *p)
 {
     lk_partials vectors = {.stride = s->elements + 5};
@@ -102,9 +102,8 @@ static int all_roots(const shards *s)
     return count;
 }
 
-/* Two exchanges; a rank gives each of its vectors but for its own segment,
- * takes all others' of that, adds once less than there are vectors, and hands the sum
- * out. */
+/* There are two exchanges. A rank sends each of its vectors without its own segment, receives its
+ * segment of all other vectors, adds one time less than there are vectors, and sends the sum. */
 static void check_tally(const shards *s, int own)
 {
     lk_span mine = lk__span_segment(s->elements, s->size, s->rank);
@@ -115,7 +114,7 @@ static void check_tally(const shards *s, int own)
     CHECK(given.received == (roots - (size_t)own) * mine.count + (s->elements - mine.count));
 }
 
-/* The program itself, and then a sum that finds its own: the mark is behind both. */
+/* Runs the program, then a sum that finds its own program, then waits for the mark. */
 static void run_enqueued(const shards *s, const lk_program *program, lk_device *dev, const partials *p,
                          const void *want)
 {
@@ -191,11 +190,7 @@ static void test_moves_in_halves(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_moves_at_once),
-        cmocka_unit_test(test_moves_in_halves),
-    };
     if (joined_add_device() != LK_OK)
         return 1;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_moves_at_once, test_moves_in_halves);
 }

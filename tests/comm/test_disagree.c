@@ -1,30 +1,23 @@
-/* Ranks that call different things, leave, die, give up or stay away: every
- * other rank gets an error that says who and what, and gets it again later. */
+/* test_disagree.c - ranks that call different things, leave, abort or stay away: every other rank
+ * gets an error that says who and what, and gets the same error in later calls. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
 #include "check.h"
 #include "comm/harness.h"
 
-/* Long enough that a text that is not about the timeout was not waited out. */
-#define PATIENCE 100.0
+/* So long that a message about anything but the timeout did not wait for the timeout. */
+#define LONG_TIMEOUT 100.0
 
-typedef lk_status (*call_fn)(lk_group *group);
-
-/* Each rank's own, also where ranks are threads; it outlives them, since peers
- * may still read what a rank that failed had sent. */
+/* Memory of each rank, also where ranks are threads. It outlives the ranks: peers may still read
+ * data that a failed rank has sent. */
 enum { RANK_FLOATS = 4096 * 16 };
 static float memory[3][RANK_FLOATS];
 static _Thread_local float *data;
 
-/* No rank goes on before all know that all have come: what becomes of the job then
- * would reach some of them in their barrier. */
 static void begin(lk_group *group, const team_spec *team)
 {
     data = memory[lk_group_rank(group)];
     CHECK_OK(lk_barrier(group, NULL));
-    team->page->begun++;
-    for (int i = 0; i < 100000 && team->page->begun < team->size; i++)
-        sleep_ms(1);
-    CHECK(team->page->begun == team->size);
+    team_await_all(team);
 }
 
 static lk_buffer floats(size_t count)
@@ -32,121 +25,52 @@ static lk_buffer floats(size_t count)
     return (lk_buffer){data + 4096 * 8, count, LK_DTYPE_F32};
 }
 
-static lk_status sum_10(lk_group *group)
+static lk_status call(lk_group *group, const team_call *c)
 {
-    return lk_allreduce(group, floats(10), LK_REDUCTION_SUM, NULL);
+    return team_make_call(group, c, data + 4096 * 8, data, NULL);
 }
 
-static lk_status sum_11(lk_group *group)
-{
-    return lk_allreduce(group, floats(11), LK_REDUCTION_SUM, NULL);
-}
+static const team_call sum_10 = {.count = 10}, sum_11 = {.count = 11}, max_10 = {.count = 10, .op = LK_REDUCTION_MAX},
+                       sum_20000 = {.count = 20000}, sum_20001 = {.count = 20001},
+                       sum_10_integers = {.count = 10, .dtype = LK_DTYPE_I32},
+                       broadcast_0 = {.kind = LK_CALL_BROADCAST, .count = 10},
+                       broadcast_1 = {.kind = LK_CALL_BROADCAST, .count = 10, .root = 1},
+                       gather_0 = {.kind = LK_CALL_GATHER, .count = 10},
+                       scatter_0 = {.kind = LK_CALL_SCATTER, .count = 10}, barrier = {.kind = LK_CALL_BARRIER},
+                       allgather_up = {.kind = LK_CALL_ALLGATHER, .counts = (const size_t[]){1, 2, 3}},
+                       allgather_down = {.kind = LK_CALL_ALLGATHER, .counts = (const size_t[]){3, 2, 1}},
+                       shards_even = {.count = 10, .bounds = (const int[]){0, 2, 4, 6}},
+                       shards_uneven = {.count = 10, .bounds = (const int[]){0, 1, 4, 6}};
 
-static lk_status sum_10_integers(lk_group *group)
-{
-    return lk_allreduce(group, (lk_buffer){data, 10, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL);
-}
-
-static lk_status max_10(lk_group *group)
-{
-    return lk_allreduce(group, floats(10), LK_REDUCTION_MAX, NULL);
-}
-
-static lk_status sum_20000(lk_group *group)
-{
-    return lk_allreduce(group, floats(20000), LK_REDUCTION_SUM, NULL);
-}
-
-static lk_status sum_20001(lk_group *group)
-{
-    return lk_allreduce(group, floats(20001), LK_REDUCTION_SUM, NULL);
-}
-
-static lk_status broadcast_0(lk_group *group)
-{
-    return lk_broadcast(group, floats(10), 0, NULL);
-}
-
-static lk_status broadcast_1(lk_group *group)
-{
-    return lk_broadcast(group, floats(10), 1, NULL);
-}
-
-static lk_status gather_0(lk_group *group)
-{
-    return lk_gather(group, floats(10), NULL, data, 0, NULL);
-}
-
-static lk_status scatter_0(lk_group *group)
-{
-    return lk_scatter(group, data, NULL, floats(10), 0, NULL);
-}
-
-static lk_status barrier(lk_group *group)
-{
-    return lk_barrier(group, NULL);
-}
-
-static lk_status allgather_up(lk_group *group)
-{
-    size_t counts[] = {1, 2, 3};
-    return lk_allgather(group, floats(counts[lk_group_rank(group)]), counts, data, NULL);
-}
-
-static lk_status allgather_down(lk_group *group)
-{
-    size_t counts[] = {3, 2, 1};
-    return lk_allgather(group, floats(counts[lk_group_rank(group)]), counts, data, NULL);
-}
-
-static lk_status reduce_cut(lk_group *group, const int *bounds)
-{
-    const void *roots[LK_MAX_ROOTS];
-    for (int i = 0; i < LK_MAX_ROOTS; i++)
-        roots[i] = data;
-    return lk_allreduce_shards(group, &(lk_shard_sums){bounds, roots}, floats(10), LK_REDUCTION_SUM, NULL);
-}
-
-static lk_status shards_even(lk_group *group)
-{
-    return reduce_cut(group, (int[]){0, 2, 4, 6});
-}
-
-static lk_status shards_uneven(lk_group *group)
-{
-    return reduce_cut(group, (int[]){0, 1, 4, 6});
-}
-
-/* What rank 1 calls and what the others call, and how messages name that. */
+/* The call of rank 1, the call of the others, and their texts in messages. */
 typedef struct quarrel {
-    call_fn other, usual;
+    const team_call *other, *usual;
     const char *other_text, *usual_text;
 } quarrel;
 
 static const quarrel quarrels[] = {
-    {broadcast_0, sum_10, "broadcast #1 (10 f32, root 0", "allreduce #1 (10 f32, sum"},
-    {barrier, sum_10, "barrier #1", "allreduce #1 (10 f32, sum"},
-    {sum_11, sum_10, "allreduce #1 (11 f32, sum", "allreduce #1 (10 f32, sum"},
-    {sum_20001, sum_20000, "allreduce #1 (20001 f32, sum", "allreduce #1 (20000 f32, sum"},
-    {sum_10_integers, sum_10, "allreduce #1 (10 i32, sum", "allreduce #1 (10 f32, sum"},
-    {max_10, sum_10, "allreduce #1 (10 f32, max", "allreduce #1 (10 f32, sum"},
-    {broadcast_0, broadcast_1, "broadcast #1 (10 f32, root 0", "broadcast #1 (10 f32, root 1"},
-    {broadcast_1, broadcast_0, "broadcast #1 (10 f32, root 1", "broadcast #1 (10 f32, root 0"},
-    {allgather_up, allgather_down, "allgather #1 (6 f32", "allgather #1 (6 f32"},
-    {shards_even, shards_uneven, "allreduce #1 (10 f32, sum, split", "allreduce #1 (10 f32, sum, split"},
-    {scatter_0, gather_0, "scatter #1 (30 f32, root 0", "gather #1 (30 f32, root 0"},
-    {gather_0, scatter_0, "gather #1 (30 f32, root 0", "scatter #1 (30 f32, root 0"},
+    {&broadcast_0, &sum_10, "broadcast #1 (10 f32, root 0", "allreduce #1 (10 f32, sum"},
+    {&barrier, &sum_10, "barrier #1", "allreduce #1 (10 f32, sum"},
+    {&sum_11, &sum_10, "allreduce #1 (11 f32, sum", "allreduce #1 (10 f32, sum"},
+    {&sum_20001, &sum_20000, "allreduce #1 (20001 f32, sum", "allreduce #1 (20000 f32, sum"},
+    {&sum_10_integers, &sum_10, "allreduce #1 (10 i32, sum", "allreduce #1 (10 f32, sum"},
+    {&max_10, &sum_10, "allreduce #1 (10 f32, max", "allreduce #1 (10 f32, sum"},
+    {&broadcast_0, &broadcast_1, "broadcast #1 (10 f32, root 0", "broadcast #1 (10 f32, root 1"},
+    {&broadcast_1, &broadcast_0, "broadcast #1 (10 f32, root 1", "broadcast #1 (10 f32, root 0"},
+    {&allgather_up, &allgather_down, "allgather #1 (6 f32", "allgather #1 (6 f32"},
+    {&shards_even, &shards_uneven, "allreduce #1 (10 f32, sum, split", "allreduce #1 (10 f32, sum, split"},
+    {&scatter_0, &gather_0, "scatter #1 (30 f32, root 0", "gather #1 (30 f32, root 0"},
+    {&gather_0, &scatter_0, "gather #1 (30 f32, root 0", "scatter #1 (30 f32, root 0"},
 };
-enum { QUARRELS = sizeof quarrels / sizeof *quarrels };
 
-/* Everything fails from now on, with the same words. */
+/* Checks that every later call fails with the same text. */
 static void check_broken(lk_group *group, lk_status status)
 {
     char text[1024], *history;
     snprintf(text, sizeof text, "%s", lk_error_detail());
     CHECK(lk_barrier(group, NULL) == status);
     CHECK_TEXT(lk_error_detail(), text);
-    CHECK(sum_10(group) == status);
+    CHECK(call(group, &sum_10) == status);
     CHECK_TEXT(lk_error_detail(), text);
     CHECK(lk_group_poll(group) == status);
     CHECK_TEXT(lk_error_detail(), text);
@@ -165,21 +89,26 @@ static void check_quarrel(lk_group *group, const quarrel *q)
     CHECK_TEXT(text, other);
     CHECK_TEXT(text, q->usual_text);
     CHECK(strstr(text, "rank 0 called") || strstr(text, "rank 2 called"));
-    /* Who is named has made that call; others may have learnt of it before theirs. */
+    /* A named rank has made its call; another rank may get the error before its call. */
     snprintf(self, sizeof self, "rank %d called", lk_group_rank(group));
     lk_group_history(group, history, sizeof history);
     if (strstr(text, self))
         CHECK_TEXT(history, lk_group_rank(group) == 1 ? q->other_text : q->usual_text);
 }
 
+/* A rank that finished its part before the disagreement was known gets the error in a later call. */
+static lk_status status_later(lk_group *group, lk_status status)
+{
+    for (int i = 0; i < 3 && status == LK_OK; i++)
+        status = lk_barrier(group, NULL);
+    return status;
+}
+
 static bool quarrel_at_rank_1(lk_group *group, const team_spec *team, const void *arg)
 {
     const quarrel *q = arg;
     begin(group, team);
-    lk_status status = (lk_group_rank(group) == 1 ? q->other : q->usual)(group);
-    /* One whose part was done before anybody could know learns it in a later call. */
-    for (int i = 0; i < 3 && status == LK_OK; i++)
-        status = lk_barrier(group, NULL);
+    lk_status status = status_later(group, call(group, lk_group_rank(group) == 1 ? q->other : q->usual));
     CHECK(status == LK_STATUS_MISMATCH);
     check_quarrel(group, q);
     CHECK(lk_barrier(group, NULL) == status);
@@ -187,27 +116,19 @@ static bool quarrel_at_rank_1(lk_group *group, const team_spec *team, const void
     return false;
 }
 
-static bool run_on(const char *transport, team_fn fn, const void *arg)
+static bool run_over_all(team_fn fn, const void *arg)
 {
-    return team_run((team_spec){.size = 3,
-                                .transport = transport,
-                                .timeout = PATIENCE,
-                                .hosts = strcmp(transport, "auto") == 0 ? "aba" : NULL},
-                    fn, arg);
+    return team_run_over(TEAM_TRANSPORTS, (team_spec){.size = 3, .timeout = LONG_TIMEOUT, .hosts = "aba"}, fn, arg);
 }
-
-static const char *const transports[] = {"inproc", "shm", "tcp", "auto"};
-enum { TRANSPORTS = sizeof transports / sizeof *transports };
 
 static void a_different_call_is_named(void **state)
 {
-    for (size_t t = 0; t < TRANSPORTS; t++)
-        for (size_t i = 0; i < QUARRELS; i++)
-            if (!run_on(transports[t], quarrel_at_rank_1, &quarrels[i]))
-                fail_msg("%s: %s against %s", transports[t], quarrels[i].other_text, quarrels[i].usual_text);
+    for (size_t i = 0; i < COUNT_OF(quarrels); i++)
+        if (!run_over_all(quarrel_at_rank_1, &quarrels[i]))
+            fail_msg("%s against %s", quarrels[i].other_text, quarrels[i].usual_text);
 }
 
-/* Those that look now and then instead of waiting find it, too. */
+/* Ranks that poll instead of waiting get the error, too. */
 static bool quarrel_while_polling(lk_group *group, const team_spec *team, const void *arg)
 {
     lk_request *request = NULL;
@@ -220,8 +141,7 @@ static bool quarrel_while_polling(lk_group *group, const team_spec *team, const 
         status = lk_gather(group, floats(10), NULL, data, 0, &request);
     while (status == LK_OK && !done)
         status = lk_request_test(request, &done);
-    for (int i = 0; i < 3 && status == LK_OK; i++)
-        status = lk_barrier(group, NULL);
+    status = status_later(group, status);
     CHECK_FAILS(status, LK_STATUS_MISMATCH, "rank 1 called scatter #1");
     CHECK_TEXT(lk_error_detail(), "called gather #1");
     check_broken(group, status);
@@ -230,8 +150,7 @@ static bool quarrel_while_polling(lk_group *group, const team_spec *team, const 
 
 static void a_different_call_is_named_to_those_who_poll(void **state)
 {
-    for (size_t t = 0; t < TRANSPORTS; t++)
-        assert_true(run_on(transports[t], quarrel_while_polling, NULL));
+    assert_true(run_over_all(quarrel_while_polling, NULL));
 }
 
 static bool message_of_other_length(lk_group *group, const team_spec *team, const void *arg)
@@ -242,15 +161,14 @@ static bool message_of_other_length(lk_group *group, const team_spec *team, cons
         status = lk_send(group, floats(10), 2, NULL);
     if (lk_group_rank(group) == 2)
         status = lk_recv(group, floats(11), 0, NULL);
-    for (int i = 0; i < 3 && status == LK_OK; i++)
-        status = lk_barrier(group, NULL);
+    status = status_later(group, status);
     CHECK_FAILS(status, LK_STATUS_MISMATCH, "rank 2 called message #0 (11 f32");
     CHECK_TEXT(lk_error_detail(), "rank 0 called message #0 (10 f32");
     check_broken(group, status);
     return false;
 }
 
-/* Rank 0 sends more than rank 2 takes. */
+/* Rank 0 sends more to rank 2 than rank 2 receives. */
 static bool portions_that_differ(lk_group *group, const team_spec *team, const void *arg)
 {
     size_t counts[] = {2, 2, 2};
@@ -258,9 +176,7 @@ static bool portions_that_differ(lk_group *group, const team_spec *team, const v
     size_t send[] = {2, 2, lk_group_rank(group) == 0 ? 5u : 2u};
     lk_buffer in = floats(send[0] + send[1] + send[2]);
     lk_buffer out = {data, 6, LK_DTYPE_F32};
-    lk_status status = lk_alltoall(group, in, send, out, counts, NULL);
-    for (int i = 0; i < 3 && status == LK_OK; i++)
-        status = lk_barrier(group, NULL);
+    lk_status status = status_later(group, lk_alltoall(group, in, send, out, counts, NULL));
     CHECK_FAILS(status, LK_STATUS_MISMATCH, "alltoall #1");
     CHECK_TEXT(lk_error_detail(), "rank 0");
     CHECK_TEXT(lk_error_detail(), "rank 2");
@@ -268,7 +184,7 @@ static bool portions_that_differ(lk_group *group, const team_spec *team, const v
     return false;
 }
 
-/* What rank 0 gives rank 1, and what that expects. */
+/* Elements that rank 0 sends to rank 1, and that rank 1 expects. */
 typedef struct portion {
     size_t given, taken;
 } portion;
@@ -296,21 +212,18 @@ static bool portion_of_rank_1(lk_group *group, const team_spec *team, const void
 static void portions_that_do_not_fit_are_named(void **state)
 {
     static const portion portions[] = {{5, 8}, {8, 5}, {0, 3}, {3, 0}};
-    for (size_t t = 0; t < TRANSPORTS; t++)
-        for (size_t i = 0; i < sizeof portions / sizeof *portions; i++)
-            if (!run_on(transports[t], portion_of_rank_1, &portions[i]))
-                fail_msg("%s: %zu given, %zu taken", transports[t], portions[i].given, portions[i].taken);
+    for (size_t i = 0; i < COUNT_OF(portions); i++)
+        if (!run_over_all(portion_of_rank_1, &portions[i]))
+            fail_msg("%zu given, %zu taken", portions[i].given, portions[i].taken);
 }
 
 static void messages_that_do_not_fit_are_named(void **state)
 {
-    for (size_t t = 0; t < TRANSPORTS; t++) {
-        assert_true(run_on(transports[t], message_of_other_length, NULL));
-        assert_true(run_on(transports[t], portions_that_differ, NULL));
-    }
+    assert_true(run_over_all(message_of_other_length, NULL));
+    assert_true(run_over_all(portions_that_differ, NULL));
 }
 
-/* Refused at once, and the group goes on. */
+/* Every call is refused at once; the group can still be used. */
 static bool impossible_arguments(lk_group *group, const team_spec *team, const void *arg)
 {
     size_t counts[] = {1, 2, 3};
@@ -322,28 +235,26 @@ static bool impossible_arguments(lk_group *group, const team_spec *team, const v
     CHECK(lk_allreduce(group, floats(1), (lk_reduction)9, NULL) == LK_STATUS_USAGE);
     CHECK(lk_allgather(group, floats(4), counts, data, NULL) == LK_STATUS_USAGE);
     CHECK(lk_reduce_scatter(group, floats(7), counts, data, LK_REDUCTION_SUM, NULL) == LK_STATUS_USAGE);
-    CHECK(reduce_cut(group, (int[]){0, 2, 1, 4}) == LK_STATUS_USAGE);
-    CHECK(reduce_cut(group, (int[]){0, 0, 0, 0}) == LK_STATUS_USAGE);
+    CHECK(call(group, &(team_call){.count = 10, .bounds = (int[]){0, 2, 1, 4}}) == LK_STATUS_USAGE);
+    CHECK(call(group, &(team_call){.count = 10, .bounds = (int[]){0, 0, 0, 0}}) == LK_STATUS_USAGE);
     CHECK(lk_alltoall(group, floats(4), NULL, floats(4), NULL, NULL) == LK_STATUS_USAGE);
-    CHECK_OK(sum_10(group));
+    CHECK_OK(call(group, &sum_10));
     return false;
 }
 
 static void impossible_arguments_are_refused(void **state)
 {
-    assert_true(run_on("inproc", impossible_arguments, NULL));
-    assert_true(run_on("shm", impossible_arguments, NULL));
+    assert_true(team_run_over(2, (team_spec){.size = 3, .timeout = LONG_TIMEOUT}, impossible_arguments, NULL));
 }
 
 static bool rank_1_leaves(lk_group *group, const team_spec *team, const void *arg)
 {
-    const call_fn *call = arg;
     begin(group, team);
     if (lk_group_rank(group) == 1)
         return false;
     lk_status status = LK_OK;
     for (int i = 0; i < 1000 && status == LK_OK; i++)
-        status = (*call)(group);
+        status = call(group, arg);
     CHECK_FAILS(status, LK_STATUS_PEER, "rank 1");
     CHECK_TEXT(lk_error_detail(), "left");
     check_broken(group, status);
@@ -352,13 +263,12 @@ static bool rank_1_leaves(lk_group *group, const team_spec *team, const void *ar
 
 static void a_rank_that_left_is_named(void **state)
 {
-    static const call_fn calls[] = {barrier, sum_10, sum_20000, broadcast_1};
-    for (size_t t = 0; t < TRANSPORTS; t++)
-        for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
-            assert_true(run_on(transports[t], rank_1_leaves, &calls[i]));
+    static const team_call *const calls[] = {&barrier, &sum_10, &sum_20000, &broadcast_1};
+    for (size_t i = 0; i < COUNT_OF(calls); i++)
+        assert_true(run_over_all(rank_1_leaves, calls[i]));
 }
 
-/* What was sent before leaving arrives. */
+/* Data that rank 1 sent before it left arrives. */
 static bool rank_1_sends_and_leaves(lk_group *group, const team_spec *team, const void *arg)
 {
     enum { LENGTH = 50001 };
@@ -381,11 +291,10 @@ static bool rank_1_sends_and_leaves(lk_group *group, const team_spec *team, cons
 
 static void what_was_sent_before_leaving_arrives(void **state)
 {
-    for (size_t t = 0; t < TRANSPORTS; t++)
-        assert_true(run_on(transports[t], rank_1_sends_and_leaves, NULL));
+    assert_true(run_over_all(rank_1_sends_and_leaves, NULL));
 }
 
-/* Within ten seconds. */
+/* Waits at most ten seconds. */
 static bool counter_reaches(const team_spec *team, int value)
 {
     for (int i = 0; i < 1000 && team->page->counter < value; i++)
@@ -405,9 +314,9 @@ static bool is_stopped(pid_t pid)
     return state == 'T';
 }
 
-/* Rank 0 stops rank 2 while it waits, until rank 1 has sent and left; for longer
- * than the last bytes of a rank that left are waited for, since time that
- * passes here must not count for rank 2. */
+/* Rank 0 stops the process of rank 2, which waits, until rank 1 has sent and left. Rank 2 stays
+ * stopped for longer than a rank waits for the last bytes of a rank that left: that time must not
+ * count. */
 static void stop_rank_2(lk_group *group, const team_spec *team)
 {
     int32_t pid = 0;
@@ -447,7 +356,8 @@ static bool rank_1_leaves_before_a_stopped_one(lk_group *group, const team_spec 
 
 static void what_was_sent_to_a_stopped_rank_arrives(void **state)
 {
-    assert_true(run_on("tcp", rank_1_leaves_before_a_stopped_one, NULL));
+    assert_true(team_run((team_spec){.size = 3, .transport = "tcp", .timeout = LONG_TIMEOUT},
+                         rank_1_leaves_before_a_stopped_one, NULL));
 }
 
 static bool rank_1_gives_up(lk_group *group, const team_spec *team, const void *arg)
@@ -458,7 +368,7 @@ static bool rank_1_gives_up(lk_group *group, const team_spec *team, const void *
     if (lk_group_rank(group) == 1) {
         CHECK_OK(lk_recv(group, floats(10), 2, &request));
         lk_group_abort(group, "the disk is full");
-        /* A call that was under way has failed, too. */
+        /* The request that was under way has failed, too. */
         CHECK(lk_request_wait(request) == LK_STATUS_PEER);
     } else {
         status = lk_recv(group, floats(10), 1, NULL);
@@ -470,11 +380,10 @@ static bool rank_1_gives_up(lk_group *group, const team_spec *team, const void *
 
 static void giving_up_reaches_all(void **state)
 {
-    for (size_t t = 0; t < TRANSPORTS; t++)
-        assert_true(run_on(transports[t], rank_1_gives_up, NULL));
+    assert_true(run_over_all(rank_1_gives_up, NULL));
 }
 
-/* Rank 1 does nothing for as long as the others need to lose deadline. */
+/* Rank 1 makes no call until the timeout of the others. */
 static bool rank_1_stays_away(lk_group *group, const team_spec *team, const void *arg)
 {
     lk_status status = LK_OK;
@@ -482,7 +391,7 @@ static bool rank_1_stays_away(lk_group *group, const team_spec *team, const void
     if (lk_group_rank(group) == 1)
         while (team->page->counter == 0 || lk_group_poll(group) == LK_OK)
             sleep_ms(10);
-    status = sum_10(group);
+    status = call(group, &sum_10);
     team->page->counter++;
     CHECK_FAILS(status, LK_STATUS_PEER, "for rank 1");
     CHECK_TEXT(lk_error_detail(), "allreduce #1 (10 f32, sum)");
@@ -493,24 +402,13 @@ static bool rank_1_stays_away(lk_group *group, const team_spec *team, const void
 
 static void a_rank_that_stays_away_is_named(void **state)
 {
-    for (size_t t = 0; t < TRANSPORTS; t++)
-        assert_true(
-            team_run((team_spec){.size = 3, .transport = transports[t], .timeout = 3}, rank_1_stays_away, NULL));
+    assert_true(team_run_over(TEAM_TRANSPORTS, (team_spec){.size = 3, .timeout = 3}, rank_1_stays_away, NULL));
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_different_call_is_named),
-        cmocka_unit_test(a_different_call_is_named_to_those_who_poll),
-        cmocka_unit_test(messages_that_do_not_fit_are_named),
-        cmocka_unit_test(portions_that_do_not_fit_are_named),
-        cmocka_unit_test(impossible_arguments_are_refused),
-        cmocka_unit_test(a_rank_that_left_is_named),
-        cmocka_unit_test(what_was_sent_before_leaving_arrives),
-        cmocka_unit_test(what_was_sent_to_a_stopped_rank_arrives),
-        cmocka_unit_test(giving_up_reaches_all),
-        cmocka_unit_test(a_rank_that_stays_away_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(a_different_call_is_named, a_different_call_is_named_to_those_who_poll,
+                     messages_that_do_not_fit_are_named, portions_that_do_not_fit_are_named,
+                     impossible_arguments_are_refused, a_rank_that_left_is_named, what_was_sent_before_leaving_arrives,
+                     what_was_sent_to_a_stopped_rank_arrives, giving_up_reaches_all, a_rank_that_stays_away_is_named);
 }

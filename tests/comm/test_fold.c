@@ -1,10 +1,11 @@
-/* test_fold.c - fold plans against the tree's definition: any inputs that make
- * up any outputs, every type, in place, and with the mean at the end. */
+/* test_fold.c - fold plans give the sums of the tree's definition: for random inputs and outputs,
+ * every type, in place, and with the mean at the end. */
 #include "base/tree.h"
 #include "check.h"
 #include "comm/collective/fold.h"
+#include "comm/tree.h"
 
-/* More than one block of every type, and not a whole number of them. */
+/* More than one block of every type, and not a multiple of a block. */
 enum { COUNT = 9001, MAX_SHARDS = 24 };
 
 static lk_device *device;
@@ -17,19 +18,11 @@ static float leaf(int shard, size_t i)
     return (float)(int32_t)x * (1.0f / (float)(1 + (x >> 7) % 100));
 }
 
-static int middle(int lo, int hi)
-{
-    int power = 1;
-    while (power * 2 < hi - lo)
-        power *= 2;
-    return lo + power;
-}
-
 static float tree_sum(int lo, int hi, size_t i)
 {
     if (hi - lo == 1)
         return leaf(lo, i);
-    return tree_sum(lo, middle(lo, hi), i) + tree_sum(middle(lo, hi), hi, i);
+    return tree_sum(lo, tree_middle(lo, hi), i) + tree_sum(tree_middle(lo, hi), hi, i);
 }
 
 static float *vector_of(lk_schedule_subtree tree)
@@ -50,14 +43,14 @@ static void check_vector(const float *got, lk_schedule_subtree tree, float divis
     }
 }
 
-/* Cuts the node at random into subtrees. */
+/* Divides the node at random into subtrees. */
 static int cut(lk_schedule_subtree tree, lk_schedule_subtree *out, int count)
 {
     if (tree.last - tree.first == 1 || rand() % 4 == 0) {
         out[count] = tree;
         return count + 1;
     }
-    int mid = middle(tree.first, tree.last);
+    int mid = tree_middle(tree.first, tree.last);
     count = cut((lk_schedule_subtree){tree.first, mid}, out, count);
     return cut((lk_schedule_subtree){mid, tree.last}, out, count);
 }
@@ -78,8 +71,7 @@ typedef struct problem {
     int in_count, out_count;
 } problem;
 
-/* Outputs and, in finer cuts, inputs; in_place: each output takes the place of
- * an input, any of them. */
+/* Random outputs, and inputs that are subtrees of them; in_place: each output overwrites an input. */
 static void problem_init(problem *p, int shards, bool in_place)
 {
     p->in_count = 0;
@@ -139,7 +131,7 @@ static void test_random_cuts(void **state)
     }
 }
 
-/* Two outputs that swap places with each other's inputs. */
+/* Two outputs overwrite inputs of each other. */
 static void test_outputs_over_others_inputs(void **state)
 {
     problem p = {.in = {{0, 1}, {1, 2}, {2, 3}, {3, 4}}, .out = {{0, 2}, {2, 4}}, .in_count = 4, .out_count = 2};
@@ -153,7 +145,7 @@ static void test_outputs_over_others_inputs(void **state)
     problem_fini(&p, true);
 }
 
-/* Four equal shards in every type: their mean and their largest are what each is. */
+/* Four equal shards of every type: their mean and their maximum are equal to each shard. */
 static void test_types(void **state)
 {
     static const lk_dtype dtypes[] = {LK_DTYPE_F32, LK_DTYPE_F64, LK_DTYPE_BF16,
@@ -162,9 +154,8 @@ static void test_types(void **state)
     static uint8_t x[COUNT * 8], y[COUNT * 8];
     lk_fold_plan *plan;
     assert_int_equal(lk__fold_plan_create(4, in, 4, out, 1, &plan), LK_OK);
-    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
-        /* 0 or 32 in the top byte of each element; four times that is too much for
-         * signed integers only. */
+    for (size_t d = 0; d < COUNT_OF(dtypes); d++) {
+        /* 0 or 32 in the top byte of each element; four times that overflows signed integers only. */
         size_t size = lk_dtype_size(dtypes[d]);
         memset(x, 0, sizeof x);
         memset(y, 0xff, sizeof y);
@@ -218,10 +209,6 @@ static int close_device(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_cuts),   cmocka_unit_test(test_outputs_over_others_inputs),
-        cmocka_unit_test(test_types),         cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_missing_input),
-    };
-    return cmocka_run_group_tests(tests, open_device, close_device);
+    return RUN_TESTS_WITH(open_device, close_device, test_random_cuts, test_outputs_over_others_inputs, test_types,
+                          test_nothing, test_missing_input);
 }

@@ -1,18 +1,13 @@
-/* test_join.c - joining a job's control plane: who is missing, who comes twice or
- * with another idea of the job, and who is kept out. */
+/* test_join.c - joining a job: ranks that are missing, come twice or have other options, and
+ * strangers, which are refused. */
 #include <sys/socket.h>
 
 #include "comm/control_ranks.h"
 
 static void miss_rank_2(int rank, void *arg)
 {
-    plan *job = arg;
-    if (rank == 2)
-        return;
-    lk_group_opts opts = options(job, rank);
-    lk_control *control = NULL;
-    CHECK(lk__control_join(&opts, &control) == LK_STATUS_PEER);
-    CHECK_TEXT(lk_error_detail(), "rank 2 of 4 has not joined within 3 s");
+    if (rank != 2)
+        join_fails(arg, rank, LK_STATUS_PEER, "rank 2 of 4 has not joined within 3 s");
 }
 
 static void test_missing_rank(void **state)
@@ -23,19 +18,15 @@ static void test_missing_rank(void **state)
 static void hear_notice(int rank, void *arg)
 {
     plan *job = arg;
-    lk_group_opts opts = options(job, rank);
-    lk_control *control = NULL;
     if (rank == 2)
         return;
-    if (rank == 3) /* calls where nobody listens */
-        opts.init_method = "tcp://127.0.0.1:1";
-    CHECK(lk__control_join(&opts, &control) == LK_STATUS_PEER);
+    if (rank == 3) /* calls a port on which nobody listens */
+        snprintf(job->method, sizeof job->method, "tcp://127.0.0.1:1");
+    join_fails(job, rank, LK_STATUS_PEER,
+               rank == 3 ? "does not answer" : "ranks 2 and 3 of 4 have not joined within 6 s");
     CHECK(job->notices == 1);
-    if (rank == 3)
-        CHECK_TEXT(job->notice, "rank 0 of 4 at 127.0.0.1:1 does not answer, ");
-    else
-        CHECK_TEXT(job->notice, "ranks 2 and 3 of 4 have not joined, ");
-    CHECK_TEXT(lk_error_detail(), rank == 3 ? "does not answer" : "ranks 2 and 3 of 4 have not joined within 6 s");
+    CHECK_TEXT(job->notice,
+               rank == 3 ? "rank 0 of 4 at 127.0.0.1:1 does not answer, " : "ranks 2 and 3 of 4 have not joined, ");
 }
 
 static void test_notice(void **state)
@@ -43,14 +34,11 @@ static void test_notice(void **state)
     run_ranks(hear_notice, make_plan(4, 6), -1);
 }
 
-static int twin_pid; /* the first rank 1's */
+static int twin_pid; /* of the process that joined first */
 
 static void come_twice(int rank, void *arg)
 {
-    lk_group_opts opts = options(arg, rank);
-    lk_control *control = NULL;
-    CHECK(lk__control_join(&opts, &control) == LK_STATUS_MISMATCH);
-    CHECK_TEXT(lk_error_detail(), "two processes came as the same rank: rank 1 (host ");
+    join_fails(arg, rank, LK_STATUS_MISMATCH, "two processes came as the same rank: rank 1 (host ");
 }
 
 static void test_same_rank_twice(void **state)
@@ -58,19 +46,15 @@ static void test_same_rank_twice(void **state)
     plan job = make_plan(3, 20);
     pid_t pids[] = {process_start(come_twice, 0, &job), process_start(come_twice, 1, &job),
                     process_start(come_twice, 1, &job)};
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(process_wait(pids[i]), 0);
+    assert_true(processes_end(pids, 3, 0));
     give_back(&job);
 }
 
-/* Says by whom the place is taken, and the first goes on. */
+/* The error names the first rank 0, and the first rank 0 works on. */
 static void come_as_second_rank_0(int rank, void *arg)
 {
     char text[64];
-    lk_group_opts opts = options(arg, rank);
-    lk_control *control = NULL;
-    CHECK(lk__control_join(&opts, &control) == LK_STATUS_MISMATCH);
-    CHECK_TEXT(lk_error_detail(), "two processes came as the same rank: rank 0 (host ");
+    join_fails(arg, rank, LK_STATUS_MISMATCH, "two processes came as the same rank: rank 0 (host ");
     snprintf(text, sizeof text, "pid %d) and rank 0 (host ", twin_pid);
     CHECK_TEXT(lk_error_detail(), text);
 }
@@ -79,10 +63,8 @@ static void join_beside_a_twin(int rank, void *arg)
 {
     plan *job = arg;
     char byte = 0;
-    if (rank == 0) {
-        /* The listener is there before the twin is. */
+    if (rank == 0) /* listens before the second rank 0 is started */
         CHECK(write(job->came[1], &byte, 1) == 1);
-    }
     lk_control *control = join(job, rank);
     if (rank == 0) {
         CHECK(job->notices == 1);
@@ -102,24 +84,19 @@ static void test_rank_0_twice(void **state)
     assert_true(probe >= 0);
     twin_pid = first;
     assert_int_equal(process_wait(process_start(come_as_second_rank_0, 0, &job)), 0);
-    pid_t second = process_start(join_beside_a_twin, 1, &job);
-    assert_int_equal(process_wait(first), 0);
-    assert_int_equal(process_wait(second), 0);
+    assert_true(processes_end((pid_t[]){first, process_start(join_beside_a_twin, 1, &job)}, 2, 0));
     close(probe);
     give_back(&job);
 }
 
 static void find_port_taken(int rank, void *arg)
 {
-    lk_group_opts opts = options(arg, rank);
-    lk_control *control = NULL;
-    CHECK(lk__control_join(&opts, &control) == LK_STATUS_IO);
-    CHECK_TEXT(lk_error_detail(), "Address already in use");
+    join_fails(arg, rank, LK_STATUS_IO, "Address already in use");
     CHECK_TEXT(lk_error_detail(), "another process of this job came as rank 0");
     CHECK_TEXT(lk_error_detail(), "choose another port");
 }
 
-/* A program that says nothing holds the port. */
+/* A program that never answers listens on the port. */
 static void test_port_taken(void **state)
 {
     plan job = make_plan(2, 20);
@@ -138,7 +115,7 @@ static void late_twin(int rank, void *arg)
     CHECK_TEXT(lk_error_detail(), text);
 }
 
-/* A job at work refuses who comes late, and goes on. */
+/* A job that has started refuses a second rank 1 and works on. */
 static void test_late_twin(void **state)
 {
     plan job = make_plan(2, 20);
@@ -154,10 +131,7 @@ static void mismatch_world(int rank, void *arg)
 {
     plan *job = arg;
     job->size = rank == 1 ? 3 : 2;
-    lk_group_opts opts = options(job, rank);
-    lk_control *control = NULL;
-    CHECK(lk__control_join(&opts, &control) == LK_STATUS_MISMATCH);
-    CHECK_TEXT(lk_error_detail(), "was started for a world of 3, but rank 0 (host ");
+    join_fails(job, rank, LK_STATUS_MISMATCH, "was started for a world of 3, but rank 0 (host ");
     CHECK_TEXT(lk_error_detail(), "for a world of 2");
 }
 
@@ -170,13 +144,10 @@ static void mismatch_token(int rank, void *arg)
 {
     plan *job = arg;
     job->token = rank == 1 ? "other" : "secret";
-    lk_group_opts opts = options(job, rank);
-    lk_control *control = NULL;
-    CHECK(lk__control_join(&opts, &control) == LK_STATUS_PEER);
-    CHECK_TEXT(lk_error_detail(), rank == 1 ? "token" : "rank 1 of 2 has not joined");
+    join_fails(job, rank, LK_STATUS_PEER, rank == 1 ? "token" : "rank 1 of 2 has not joined");
     if (rank == 1)
         return;
-    /* Both sides hear of it, this one as soon as it happens and in the end. */
+    /* Rank 0 gets a notice at once, and the error at its timeout. */
     CHECK_TEXT(lk_error_detail(), "the peer at 127.0.0.1 has another job token");
     CHECK(job->notices == 1);
     CHECK_TEXT(job->notice, "the peer at 127.0.0.1 has another job token");
@@ -197,23 +168,17 @@ static int connect_stranger(int port)
     return fd;
 }
 
-static void join_and_meet(int rank, void *arg)
-{
-    lk_control *control = join(arg, rank);
-    meet(control);
-    lk__control_destroy(control);
-}
-
-/* Many silent ones, one that sends a byte now and then, one that sends noise. */
+/* A hundred clients that are silent, one of which sends a byte, and one that sends noise. */
 static void test_strangers(void **state)
 {
     enum { SILENT = 100 };
     plan job = make_plan(3, 20);
+    job.fn = meet;
     int silent[SILENT];
     uint8_t noise[1 << 16];
     for (size_t i = 0; i < sizeof noise; i++)
         noise[i] = (uint8_t)(i * 7919 >> 3);
-    pid_t pids[3] = {process_start(join_and_meet, 0, &job)};
+    pid_t pids[3] = {process_start(be_control, 0, &job)};
     int loud = connect_stranger(job.port);
     assert_true(loud >= 0);
     ssize_t sent = send(loud, noise, sizeof noise, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -222,55 +187,43 @@ static void test_strangers(void **state)
         silent[i] = connect_stranger(job.port);
         assert_true(silent[i] >= 0);
     }
-    pids[1] = process_start(join_and_meet, 1, &job);
+    pids[1] = process_start(be_control, 1, &job);
     send(silent[SILENT - 1], "l", 1, MSG_NOSIGNAL);
-    pids[2] = process_start(join_and_meet, 2, &job);
-    for (int r = 0; r < 3; r++)
-        assert_int_equal(process_wait(pids[r]), 0);
+    pids[2] = process_start(be_control, 2, &job);
+    assert_true(processes_end(pids, 3, 0));
     for (int i = 0; i < SILENT; i++)
         close(silent[i]);
     close(loud);
     give_back(&job);
 }
 
-/* Another job's rank 0 finds the port busy, its rank 1 does not get in. */
+/* Rank 0 of another job finds the port in use; its rank 1 is refused. */
 static void intrude(int rank, void *arg)
 {
     plan *job = arg;
     job->token = "another job";
     job->timeout = 1;
-    lk_group_opts opts = options(job, rank);
-    lk_control *control = NULL;
     char port[16];
     snprintf(port, sizeof port, "%d", job->port);
-    CHECK(lk__control_join(&opts, &control) == (rank == 0 ? LK_STATUS_IO : LK_STATUS_PEER));
-    CHECK_TEXT(lk_error_detail(), rank == 0 ? port : "token");
+    join_fails(job, rank, rank == 0 ? LK_STATUS_IO : LK_STATUS_PEER, rank == 0 ? port : "token");
 }
 
 static void test_two_jobs(void **state)
 {
     plan job = make_plan(2, 20);
-    pid_t first = process_start(join_and_meet, 0, &job);
+    job.fn = meet;
+    pid_t first = process_start(be_control, 0, &job);
     int probe = connect_stranger(job.port);
     assert_true(probe >= 0);
     pid_t others[] = {process_start(intrude, 0, &job), process_start(intrude, 1, &job)};
-    assert_int_equal(process_wait(others[0]), 0);
-    assert_int_equal(process_wait(others[1]), 0);
-    pid_t second = process_start(join_and_meet, 1, &job);
-    assert_int_equal(process_wait(first), 0);
-    assert_int_equal(process_wait(second), 0);
+    assert_true(processes_end(others, 2, 0));
+    assert_true(processes_end((pid_t[]){first, process_start(be_control, 1, &job)}, 2, 0));
     close(probe);
     give_back(&job);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_missing_rank),    cmocka_unit_test(test_notice),
-        cmocka_unit_test(test_same_rank_twice), cmocka_unit_test(test_late_twin),
-        cmocka_unit_test(test_rank_0_twice),    cmocka_unit_test(test_port_taken),
-        cmocka_unit_test(test_world_mismatch),  cmocka_unit_test(test_wrong_token),
-        cmocka_unit_test(test_strangers),       cmocka_unit_test(test_two_jobs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_missing_rank, test_notice, test_same_rank_twice, test_late_twin, test_rank_0_twice,
+                     test_port_taken, test_world_mismatch, test_wrong_token, test_strangers, test_two_jobs);
 }

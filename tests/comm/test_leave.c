@@ -1,14 +1,14 @@
-/* Ranks that leave a group in good order: who still waits for them is told at once,
- * and who has all it needs of them goes on. */
+/* test_leave.c - ranks that leave a group: a rank that waits for them gets an error at once, a rank
+ * that has all data it needs from them works on. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
 #include "check.h"
 #include "comm/harness.h"
 
-/* Long enough that a text that is not about the timeout was not waited out. */
-#define PATIENCE 100.0
+/* So long that a message about anything but the timeout did not wait for the timeout. */
+#define LONG_TIMEOUT 100.0
 
-/* More than rings and sockets hold after a few calls. It outlives ranks that are
- * threads: peers may still read what one that failed had sent. */
+/* More data than rings and sockets hold after a few calls. It outlives ranks that are threads:
+ * peers may still read data that a failed rank has sent. */
 enum { COUNT = 271968, CALLS = 64, RANKS = 3 };
 static float memory[RANKS][COUNT];
 
@@ -22,7 +22,7 @@ static lk_status send_to_1(lk_group *group, lk_buffer data)
     return lk_send(group, data, 1, NULL);
 }
 
-/* A message to a rank that left stands behind one from a rank that is late. */
+/* The message to the rank that left was started after one from a rank that is late. */
 static lk_status send_behind_recv(lk_group *group, lk_buffer data)
 {
     static float late;
@@ -45,7 +45,7 @@ typedef struct leave_case {
 static const leave_case cases[] = {
     {broadcast, false}, {broadcast, true}, {send_to_1, false}, {send_behind_recv, false}};
 
-/* Rank 2 does nothing until it hears of it. */
+/* Rank 2 makes no call until it gets the error. */
 static void stay(lk_group *group)
 {
     while (lk_group_poll(group) == LK_OK)
@@ -75,28 +75,20 @@ static bool rank_1_leaves(lk_group *group, const team_spec *team, const void *ar
     return false;
 }
 
-static const char *const transports[] = {"inproc", "shm", "tcp", "auto"};
-enum { TRANSPORTS = sizeof transports / sizeof *transports };
-
-static bool run_on(const char *transport, team_fn fn, const void *arg)
+static bool run_over_all(team_fn fn, const void *arg)
 {
-    return team_run((team_spec){.size = RANKS,
-                                .transport = transport,
-                                .timeout = PATIENCE,
-                                .hosts = strcmp(transport, "auto") == 0 ? "aba" : NULL},
-                    fn, arg);
+    return team_run_over(TEAM_TRANSPORTS, (team_spec){.size = RANKS, .timeout = LONG_TIMEOUT, .hosts = "aba"}, fn, arg);
 }
 
 static void a_rank_that_left_and_should_take_is_named(void **state)
 {
-    for (size_t t = 0; t < TRANSPORTS; t++)
-        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-            if (!run_on(transports[t], rank_1_leaves, &cases[i]))
-                fail_msg("%s, case %zu", transports[t], i);
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        if (!run_over_all(rank_1_leaves, &cases[i]))
+            fail_msg("case %zu", i);
 }
 
-/* Rank 1 takes what it is given and leaves; rank 2 comes half a second later. Lent
- * memory has one ticket for both. */
+/* Rank 1 receives its data and leaves; rank 2 makes the call half a second later. A multicast from
+ * group memory has one ticket for both. */
 static bool rank_1_takes_and_leaves(lk_group *group, const team_spec *team, const void *arg)
 {
     void *block = NULL;
@@ -116,15 +108,10 @@ static bool rank_1_takes_and_leaves(lk_group *group, const team_spec *team, cons
 
 static void a_rank_that_took_all_may_leave(void **state)
 {
-    for (size_t t = 0; t < TRANSPORTS; t++)
-        assert_true(run_on(transports[t], rank_1_takes_and_leaves, NULL));
+    assert_true(run_over_all(rank_1_takes_and_leaves, NULL));
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_that_left_and_should_take_is_named),
-        cmocka_unit_test(a_rank_that_took_all_may_leave),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(a_rank_that_left_and_should_take_is_named, a_rank_that_took_all_may_leave);
 }

@@ -1,18 +1,11 @@
-/* Calls that a program should not make: without memory, without a request, from
- * a process that joined already or that was forked later. Each is USAGE that says
- * what was wrong, and the group goes on. What is empty needs no memory. */
+/* test_misuse.c - wrong calls: without memory, without a request, from a process that has joined
+ * already or that was forked later. Each returns LK_STATUS_USAGE with a detail, and the group can
+ * still be used. Empty vectors need no memory. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
 #include "check.h"
 #include "comm/harness.h"
 
-static const char *const transports[] = {"inproc", "shm", "tcp"};
-enum { TRANSPORTS = sizeof transports / sizeof *transports, RANKS = 2 };
-
-static void run_everywhere(team_fn fn)
-{
-    for (size_t t = 0; t < TRANSPORTS; t++)
-        assert_true(team_run((team_spec){.size = RANKS, .transport = transports[t], .timeout = 30}, fn, NULL));
-}
+enum { RANKS = 2 };
 
 static const lk_buffer nothing = {NULL, 1, LK_DTYPE_F32};
 
@@ -46,11 +39,6 @@ static bool pass_no_memory(lk_group *group, const team_spec *team, const void *a
     return false;
 }
 
-static void memory_is_asked_for(void **state)
-{
-    run_everywhere(pass_no_memory);
-}
-
 static bool sum_no_shards(lk_group *group, const team_spec *team, const void *arg)
 {
     float room[4] = {0};
@@ -78,12 +66,7 @@ static bool sum_no_shards(lk_group *group, const team_spec *team, const void *ar
     return false;
 }
 
-static void shards_are_asked_for(void **state)
-{
-    run_everywhere(sum_no_shards);
-}
-
-/* Out of reach of the smallest mistake: no group, no request, no place for the answer. */
+/* Calls without a group, without a request or without an output. */
 static bool pass_no_object(lk_group *group, const team_spec *team, const void *arg)
 {
     float room[1] = {0};
@@ -112,11 +95,6 @@ static bool pass_no_object(lk_group *group, const team_spec *team, const void *a
     return false;
 }
 
-static void objects_are_asked_for(void **state)
-{
-    run_everywhere(pass_no_object);
-}
-
 static bool overlap(lk_group *group, const team_spec *team, const void *arg)
 {
     float room[8] = {0};
@@ -133,12 +111,7 @@ static bool overlap(lk_group *group, const team_spec *team, const void *arg)
     return false;
 }
 
-static void overlaps_are_seen(void **state)
-{
-    run_everywhere(overlap);
-}
-
-/* As a std::vector without elements has them. */
+/* An empty std::vector has a null pointer, too. */
 static bool pass_nothing(lk_group *group, const team_spec *team, const void *arg)
 {
     const lk_buffer empty = {NULL, 0, LK_DTYPE_F32};
@@ -162,7 +135,7 @@ static bool pass_nothing(lk_group *group, const team_spec *team, const void *arg
         CHECK_OK(lk_send(group, empty, 1, NULL));
     else
         CHECK_OK(lk_recv(group, empty, 0, NULL));
-    /* Only one rank has something. */
+    /* Only rank 0 gives an element. */
     float value = 7, got = 0;
     const size_t first[RANKS] = {1, 0};
     CHECK_OK(lk_allgather(group, (lk_buffer){rank == 0 ? &value : NULL, first[rank], LK_DTYPE_F32}, first, &got, NULL));
@@ -170,9 +143,11 @@ static bool pass_nothing(lk_group *group, const team_spec *team, const void *arg
     return false;
 }
 
-static void the_empty_needs_no_memory(void **state)
+static void wrong_calls_are_refused_and_empty_ones_are_not(void **state)
 {
-    run_everywhere(pass_nothing);
+    static const team_fn calls[] = {pass_no_memory, sum_no_shards, pass_no_object, overlap, pass_nothing};
+    for (size_t i = 0; i < COUNT_OF(calls); i++)
+        assert_true(team_run_over(TEAM_WITHOUT_AUTO, (team_spec){.size = RANKS, .timeout = 30}, calls[i], NULL));
 }
 
 static lk_group_opts opts_of(const char *url, int rank, int thread, int threads)
@@ -205,7 +180,7 @@ static void join_twice(int rank, void *url)
     lk_group_destroy(group);
 }
 
-/* Two threads that are ranks of their own, and a third that says it is the second. */
+/* Two threads are two ranks; a third thread joins as the second rank and is refused. */
 static void join_as_thread(int thread, void *arg)
 {
     const lk_group_opts *opts = (const lk_group_opts *)arg + thread;
@@ -239,7 +214,7 @@ static void be_child(int number, void *arg)
     _exit(0);
 }
 
-/* A child inherits its parent's group, and can neither use nor disturb it. */
+/* A forked child cannot use the group of its parent and does not disturb it. */
 static void use_after_fork(int rank, void *url)
 {
     lk_group_opts opts = opts_of(url, rank, 0, 1);
@@ -252,7 +227,8 @@ static void use_after_fork(int rank, void *url)
     lk_group_destroy(group);
 }
 
-static void run_places(process_fn fn)
+/* Runs fn in RANKS processes; its argument is the URL of their rendezvous. */
+static void run_processes(process_fn fn)
 {
     int holder = -1, port = 0;
     char url[64];
@@ -262,28 +238,15 @@ static void run_places(process_fn fn)
     close(holder);
 }
 
-static void a_process_joins_once_at_a_time(void **state)
+static void processes_and_threads_join_once_and_children_have_no_group(void **state)
 {
-    run_places(join_twice);
-}
-
-static void threads_join_once_each(void **state)
-{
-    run_places(join_in_threads);
-}
-
-static void a_forked_child_has_no_group(void **state)
-{
-    run_places(use_after_fork);
+    run_processes(join_twice);
+    run_processes(join_in_threads);
+    run_processes(use_after_fork);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_is_asked_for),       cmocka_unit_test(shards_are_asked_for),
-        cmocka_unit_test(objects_are_asked_for),     cmocka_unit_test(overlaps_are_seen),
-        cmocka_unit_test(the_empty_needs_no_memory), cmocka_unit_test(a_process_joins_once_at_a_time),
-        cmocka_unit_test(threads_join_once_each),    cmocka_unit_test(a_forked_child_has_no_group),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(wrong_calls_are_refused_and_empty_ones_are_not,
+                     processes_and_threads_join_once_and_children_have_no_group);
 }

@@ -1,5 +1,5 @@
-/* Parts of a group: their order, their calls beside those of the whole, and
- * parts of parts. */
+/* test_parts.c - parts of a group (lk_group_split): the order of their ranks, calls of parts beside
+ * calls of the whole group, and parts of parts. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
 #include "check.h"
 #include "comm/harness.h"
@@ -10,7 +10,7 @@ static int32_t sum_of(lk_group *group, int32_t mine)
     return mine;
 }
 
-/* A vector of some length, so that it goes in segments. */
+/* Sums a vector that is long enough to be divided into segments. */
 static void sum_long(lk_group *group, int32_t mine, int32_t want)
 {
     enum { LENGTH = 30011 };
@@ -24,7 +24,7 @@ static void sum_long(lk_group *group, int32_t mine, int32_t want)
     free(numbers);
 }
 
-/* Even and odd ranks, each in reverse order. */
+/* Two parts, even and odd ranks, each in reverse order. */
 static bool halves(lk_group *group, const team_spec *team, const void *arg)
 {
     int rank = lk_group_rank(group), size = lk_group_size(group);
@@ -41,7 +41,7 @@ static bool halves(lk_group *group, const team_spec *team, const void *arg)
     CHECK_OK(lk_allgather(part, (lk_buffer){&(int32_t){rank}, 1, LK_DTYPE_I32}, NULL, ranks, NULL));
     for (int i = 0; i < members; i++)
         CHECK(ranks[i] == ranks[0] - 2 * i && ranks[i] % 2 == colour);
-    /* The whole goes on, in between and with calls of both under way. */
+    /* Calls of the whole group and of a part are under way at once. */
     lk_request *whole_call = NULL, *part_call = NULL;
     int32_t a = rank, b = rank;
     CHECK_OK(lk_allreduce(group, (lk_buffer){&a, 1, LK_DTYPE_I32}, LK_REDUCTION_MAX, &whole_call));
@@ -54,7 +54,7 @@ static bool halves(lk_group *group, const team_spec *team, const void *arg)
     return false;
 }
 
-/* Rank 0 alone, the others without a part; then a part of a part. */
+/* First rank 0 alone has a part; then the others have one, with parts of it. */
 static bool loners(lk_group *group, const team_spec *team, const void *arg)
 {
     int rank = lk_group_rank(group), size = lk_group_size(group);
@@ -83,7 +83,7 @@ static bool loners(lk_group *group, const team_spec *team, const void *arg)
     return false;
 }
 
-/* Parts that outlive their parent: calls say so, and they can be destroyed. */
+/* Parts of a destroyed group: calls fail with a detail, and the parts can be destroyed. */
 static bool orphans(lk_group *group, const team_spec *team, const void *arg)
 {
     lk_group *part = NULL, *other = NULL;
@@ -99,7 +99,7 @@ static bool orphans(lk_group *group, const team_spec *team, const void *arg)
     return true;
 }
 
-/* A quarrel in a part is told in its ranks; ranks of no part learn it, too. */
+/* Different calls in a part: all ranks of the job get the error, also ranks without a part. */
 static bool quarrel(lk_group *group, const team_spec *team, const void *arg)
 {
     int rank = lk_group_rank(group);
@@ -119,7 +119,7 @@ static bool quarrel(lk_group *group, const team_spec *team, const void *arg)
     return false;
 }
 
-/* A colour wherever memory is shared, as trainers make them. */
+/* One part for each host. */
 static bool hosts(lk_group *group, const team_spec *team, const void *arg)
 {
     int rank = lk_group_rank(group);
@@ -137,7 +137,7 @@ static bool hosts(lk_group *group, const team_spec *team, const void *arg)
     return false;
 }
 
-/* What rank 0 does before it waits for its sum, and the others after. */
+/* A call that rank 0 makes before it waits for its sum, and the other ranks after. */
 typedef lk_status (*errand_fn)(lk_group *busy, lk_group *idle);
 
 static lk_status barrier_of_idle(lk_group *busy, lk_group *idle)
@@ -157,7 +157,7 @@ static lk_status block_of_busy(lk_group *busy, lk_group *idle)
     return lk_group_alloc(busy, 100, &block);
 }
 
-/* The same calls in the same order, but waited for in different ones. */
+/* All ranks start the same calls in the same order and wait for them in different orders. */
 static bool crossed_waits(lk_group *group, const team_spec *team, const void *arg)
 {
     enum { LENGTH = 1 << 20 };
@@ -195,36 +195,32 @@ static const team_spec teams[] = {
     {.size = 5, .transport = "auto", .hosts = "abbab"},
     {.size = 8, .transport = "auto", .hosts = "aaaabbbb"},
 };
-enum { TEAMS = sizeof teams / sizeof *teams };
 
 static void parts_work_beside_the_whole(void **state)
 {
-    for (size_t t = 0; t < TEAMS; t++)
-        assert_true(team_run(teams[t], halves, NULL));
+    team_run_each(teams, COUNT_OF(teams), halves, NULL);
 }
 
 static void some_ranks_have_no_part(void **state)
 {
-    for (size_t t = 0; t < TEAMS; t++)
-        assert_true(team_run(teams[t], loners, NULL));
+    team_run_each(teams, COUNT_OF(teams), loners, NULL);
 }
 
 static void parts_may_outlive_the_whole(void **state)
 {
-    for (size_t t = 0; t < TEAMS; t++)
-        assert_true(team_run(teams[t], orphans, NULL));
+    team_run_each(teams, COUNT_OF(teams), orphans, NULL);
 }
 
 static void a_quarrel_in_a_part_breaks_the_whole(void **state)
 {
-    for (size_t t = 0; t < TEAMS; t++)
+    for (size_t t = 0; t < COUNT_OF(teams); t++)
         if (teams[t].size == 3)
             assert_true(team_run(teams[t], quarrel, NULL));
 }
 
 static void a_part_may_be_a_host(void **state)
 {
-    for (size_t t = 0; t < TEAMS; t++)
+    for (size_t t = 0; t < COUNT_OF(teams); t++)
         if (teams[t].hosts)
             assert_true(team_run(teams[t], hosts, NULL));
 }
@@ -232,24 +228,14 @@ static void a_part_may_be_a_host(void **state)
 static void waits_may_cross(void **state)
 {
     static const errand_fn errands[] = {barrier_of_idle, block_of_idle, block_of_busy};
-    static const team_spec pairs[] = {
-        {.size = 2, .transport = "inproc", .timeout = 30},
-        {.size = 2, .transport = "shm", .timeout = 30},
-        {.size = 2, .transport = "tcp", .timeout = 30},
-        {.size = 2, .transport = "auto", .timeout = 30, .hosts = "ab"},
-    };
-    for (size_t t = 0; t < sizeof pairs / sizeof *pairs; t++)
-        for (size_t i = 0; i < sizeof errands / sizeof *errands; i++)
-            if (!team_run(pairs[t], crossed_waits, &errands[i]))
-                fail_msg("%s, errand %zu", pairs[t].transport, i);
+    const team_spec pair = {.size = 2, .timeout = 30, .hosts = "ab"};
+    for (size_t i = 0; i < COUNT_OF(errands); i++)
+        if (!team_run_over(TEAM_TRANSPORTS, pair, crossed_waits, &errands[i]))
+            fail_msg("errand %zu", i);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_work_beside_the_whole), cmocka_unit_test(some_ranks_have_no_part),
-        cmocka_unit_test(parts_may_outlive_the_whole), cmocka_unit_test(a_quarrel_in_a_part_breaks_the_whole),
-        cmocka_unit_test(a_part_may_be_a_host),        cmocka_unit_test(waits_may_cross),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(parts_work_beside_the_whole, some_ranks_have_no_part, parts_may_outlive_the_whole,
+                     a_quarrel_in_a_part_breaks_the_whole, a_part_may_be_a_host, waits_may_cross);
 }

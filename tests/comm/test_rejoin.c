@@ -1,4 +1,4 @@
-/* Processes that leave a group and join the next one at the same place, at once. */
+/* test_rejoin.c - processes that leave a group and at once join the next one at the same address. */
 #define _DEFAULT_SOURCE /* what the headers of sockets need */
 #include <lockstep/group.h>
 
@@ -8,14 +8,14 @@
 
 enum { RANKS = 3, ROUNDS = 20 };
 
-typedef struct place {
+typedef struct rendezvous {
     const char *backend;
     int port;
-} place;
+} rendezvous;
 
 static void join_again_and_again(int rank, void *arg)
 {
-    const place *at = arg;
+    const rendezvous *at = arg;
     char url[64];
     snprintf(url, sizeof url, "tcp://127.0.0.1:%d", at->port);
     lk_group_opts opts = {.init_method = url,
@@ -33,11 +33,11 @@ static void join_again_and_again(int rank, void *arg)
     }
 }
 
-static void groups_follow_each_other_at_one_place(void **state)
+static void groups_follow_each_other_at_one_address(void **state)
 {
     static const char *const backends[] = {"auto", "shm", "tcp"};
-    for (size_t b = 0; b < sizeof backends / sizeof *backends; b++) {
-        place at = {.backend = backends[b]};
+    for (size_t b = 0; b < COUNT_OF(backends); b++) {
+        rendezvous at = {.backend = backends[b]};
         int holder = -1;
         assert_int_equal(lk__net_reserve("127.0.0.1", &holder, &at.port), LK_OK);
         assert_true(processes_run(RANKS, join_again_and_again, &at, 0));
@@ -47,8 +47,5 @@ static void groups_follow_each_other_at_one_place(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups_follow_each_other_at_one_place),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(groups_follow_each_other_at_one_address);
 }

@@ -1,5 +1,5 @@
-/* test_rendezvous.c - ranks find each other by each method, and say what is
- * wrong when they cannot. */
+/* test_rendezvous.c - the ranks find each other with each method; if they cannot, the error says
+ * why. */
 #include <sys/stat.h>
 
 #include "check.h"
@@ -8,26 +8,25 @@
 #include "net/host.h"
 #include "net/socket.h"
 #include "processes.h"
-
-static char folder[64];
+#include "temp_folder.h"
 
 static int make_folder(void **state)
 {
-    snprintf(folder, sizeof folder, "/tmp/lk-rendezvous-XXXXXX");
     unsetenv("LOCKSTEP_TOKEN");
     unsetenv("LOCKSTEP_TOKEN_FILE");
     unsetenv("TORCHELASTIC_RUN_ID");
     unsetenv("LOCKSTEP_TIMEOUT");
-    return mkdtemp(folder) ? 0 : -1;
+    return temp_folder_set_up(state);
 }
 
+/* The rendezvous files must be gone: the folder must be empty. */
 static int remove_folder(void **state)
 {
-    return rmdir(folder);
+    return rmdir(temp_folder);
 }
 
 typedef struct plan {
-    char method[256];
+    char method[1100];
     int size, port;
     const char *token;
     double timeout;
@@ -53,7 +52,7 @@ static lk_group_opts options(const plan *job, int rank)
                            .timeout = job->timeout};
 }
 
-/* Joins, gives its rank, gets all, leaves. */
+/* Joins, exchanges the ranks' numbers and leaves. */
 static void meet(int rank, void *arg)
 {
     const plan *job = arg;
@@ -71,7 +70,7 @@ static void meet(int rank, void *arg)
     lk__control_destroy(control);
 }
 
-/* The ranks in reverse order, so that the server comes last. */
+/* Starts the ranks in reverse order: rank 0, which has the server, comes last. */
 static void run_all(process_fn fn, plan *job)
 {
     pid_t pids[8];
@@ -81,44 +80,42 @@ static void run_all(process_fn fn, plan *job)
 }
 
 static const int sizes[] = {1, 2, 3, 5};
-enum { SIZES = sizeof sizes / sizeof *sizes };
+enum { SIZES = COUNT_OF(sizes) };
 
-static void test_tcp(void **state)
+static void test_tcp_and_env(void **state)
 {
     for (int i = 0; i < SIZES; i++) {
         int holder, port;
         assert_int_equal(lk__net_reserve("127.0.0.1", &holder, &port), LK_OK);
-        plan tcp = {.size = sizes[i], .token = i % 2 ? "secret" : NULL, .timeout = 30};
+        plan env = {.method = "env://", .size = sizes[i], .port = port, .timeout = 30}, tcp = env;
+        tcp.token = i % 2 ? "secret" : NULL;
         snprintf(tcp.method, sizeof tcp.method, "tcp://127.0.0.1:%d", port);
         run_all(meet, &tcp);
-        close(holder);
-    }
-}
-
-static void test_env(void **state)
-{
-    for (int i = 0; i < SIZES; i++) {
-        int holder, port;
-        assert_int_equal(lk__net_reserve("127.0.0.1", &holder, &port), LK_OK);
-        plan env = {.method = "env://", .size = sizes[i], .port = port, .timeout = 30};
         run_all(meet, &env);
         close(holder);
     }
 }
 
+/* A plan whose ranks meet through the file. */
+static plan by_file(const char *path, int size, double timeout)
+{
+    plan file = {.size = size, .timeout = timeout};
+    snprintf(file.method, sizeof file.method, "file://%s", path);
+    return file;
+}
+
 static void test_file(void **state)
 {
     for (int i = 0; i < SIZES; i++) {
-        char path[128];
-        plan file = {.size = sizes[i], .token = i % 2 ? "secret" : NULL, .timeout = 30};
-        snprintf(path, sizeof path, "%s/meet", folder);
-        snprintf(file.method, sizeof file.method, "file://%s", path);
+        const char *path = temp_path("meet");
+        plan file = by_file(path, sizes[i], 30);
+        file.token = i % 2 ? "secret" : NULL;
         run_all(meet, &file);
         assert_int_equal(access(path, F_OK), -1);
     }
 }
 
-/* The agent listens at MASTER_PORT, and a silent program at the port after it. */
+/* The agent of torchrun listens on MASTER_PORT, and a silent program on the next port. */
 static void test_torchrun(void **state)
 {
     int agent = -1, silent = -1, port, next;
@@ -150,7 +147,7 @@ static void test_variables(void **state)
 {
     static const char *const names[] = {"WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT"};
     plan env = {.method = "env://", .size = 2, .port = 4000, .timeout = 1};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
         lk_group_opts opts = options(&env, 1);
         unsetenv(names[i]);
         assert_join_fails(&opts, LK_STATUS_USAGE, names[i]);
@@ -166,33 +163,34 @@ static void test_variables(void **state)
 
 static void test_usage(void **state)
 {
-    lk_group_opts opts = {.init_method = "tcp://127.0.0.1", .rank = 0, .world_size = 2, .timeout = 1};
-    assert_join_fails(&opts, LK_STATUS_USAGE, "names no port");
-    opts.init_method = "tcp://127.0.0.1:0";
-    assert_join_fails(&opts, LK_STATUS_USAGE, "names no port");
-    opts.init_method = "tcp://[::1]";
-    assert_join_fails(&opts, LK_STATUS_USAGE, "as in tcp://[::1]:29500");
-    opts.init_method = "tcp://";
-    assert_join_fails(&opts, LK_STATUS_USAGE, "names no port");
-    opts.init_method = "file://";
-    assert_join_fails(&opts, LK_STATUS_USAGE, "names no file");
-    opts.init_method = "mpi://";
-    assert_join_fails(&opts, LK_STATUS_USAGE, "env://, tcp://HOST:PORT, file://PATH");
-    opts.init_method = "tcp://127.0.0.1:4000";
-    opts.rank = 2;
-    assert_join_fails(&opts, LK_STATUS_USAGE, "rank 2 is impossible in a world of 2");
-    opts.world_size = 0;
-    assert_join_fails(&opts, LK_STATUS_USAGE, "world size of 0");
-    opts = (lk_group_opts){.init_method = "tcp://127.0.0.1:4000", .world_size = 1, .timeout = -1};
-    assert_join_fails(&opts, LK_STATUS_USAGE, "timeout");
+    static const struct {
+        const char *method, *part;
+        int rank, world;
+        double timeout;
+    } rows[] = {
+        {"tcp://127.0.0.1", "names no port", 0, 2, 1},
+        {"tcp://127.0.0.1:0", "names no port", 0, 2, 1},
+        {"tcp://[::1]", "as in tcp://[::1]:29500", 0, 2, 1},
+        {"tcp://", "names no port", 0, 2, 1},
+        {"file://", "names no file", 0, 2, 1},
+        {"mpi://", "env://, tcp://HOST:PORT, file://PATH", 0, 2, 1},
+        {"tcp://127.0.0.1:4000", "rank 2 is impossible in a world of 2", 2, 2, 1},
+        {"tcp://127.0.0.1:4000", "world size of 0", 2, 0, 1},
+        {"tcp://127.0.0.1:4000", "timeout", 0, 1, -1},
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        lk_group_opts opts = {.init_method = rows[i].method, .rank = rows[i].rank, .world_size = rows[i].world};
+        opts.timeout = rows[i].timeout;
+        assert_join_fails(&opts, LK_STATUS_USAGE, rows[i].part);
+    }
 }
 
-/* Where the options name no timeout, the launcher's counts. */
+/* Without a timeout in the options, that of the launcher counts. */
 static void test_timeout(void **state)
 {
     static const char *const bad[] = {"0", "-1", "2s", "inf", "nan"};
     lk_group_opts opts = {.init_method = "tcp://127.0.0.1:0", .world_size = 2};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
         char text[64];
         setenv("LOCKSTEP_TIMEOUT", bad[i], 1);
         snprintf(text, sizeof text, "LOCKSTEP_TIMEOUT is '%s': it must be a positive number", bad[i]);
@@ -230,13 +228,12 @@ static void join_and_die(int rank, void *arg)
     CHECK(lk__control_join(&opts, &control) != LK_OK);
 }
 
-/* A rank 0 that is killed while it waits leaves its file. */
+/* A rank 0 that is killed while it waits does not remove its file. */
 static void test_stale_file(void **state)
 {
-    char path[128], pid_text[32];
-    plan file = {.size = 2, .timeout = 30};
-    snprintf(path, sizeof path, "%s/stale", folder);
-    snprintf(file.method, sizeof file.method, "file://%s", path);
+    char pid_text[32];
+    const char *path = temp_path("stale");
+    plan file = by_file(path, 2, 30);
     pid_t first = process_start(join_and_die, 0, &file);
     struct stat info;
     while (stat(path, &info) != 0)
@@ -257,29 +254,22 @@ static void test_stale_file(void **state)
     assert_join_fails(&opts, LK_STATUS_PEER, "is of an earlier job");
     assert_detail(pid_text);
 
-    /* A rank that was there first does not mind: it finds the new one. */
+    /* A rank that waits while the stale file is replaced finds the new file. */
     file.timeout = 30;
     pid_t waiting = process_start(meet, 1, &file);
     sleep_ms(200);
     unlink(path);
-    pid_t server = process_start(meet, 0, &file);
-    assert_int_equal(process_wait(server), 0);
-    assert_int_equal(process_wait(waiting), 0);
+    assert_true(processes_end((pid_t[]){process_start(meet, 0, &file), waiting}, 2, 0));
     assert_int_equal(access(path, F_OK), -1);
 }
 
 static void test_foreign_file(void **state)
 {
-    char path[128];
-    plan file = {.size = 2, .timeout = 0.3};
-    snprintf(path, sizeof path, "%s/foreign", folder);
-    snprintf(file.method, sizeof file.method, "file://%s", path);
+    const char *path = temp_path("foreign");
+    plan file = by_file(path, 2, 0.3), missing = by_file(temp_path("no/such"), 2, 0.3);
     lk_group_opts opts = options(&file, 1);
     assert_join_fails(&opts, LK_STATUS_PEER, "rank 0 of 2 has not joined: there is no");
-    FILE *made = fopen(path, "w");
-    assert_non_null(made);
-    fputs("something else\n", made);
-    fclose(made);
+    temp_write(path, "something else\n", 15);
     chmod(path, 0600);
     assert_join_fails(&opts, LK_STATUS_PEER, "not a rendezvous file");
     chmod(path, 0666);
@@ -287,7 +277,7 @@ static void test_foreign_file(void **state)
     opts = options(&file, 0);
     assert_join_fails(&opts, LK_STATUS_USAGE, "name another path");
     assert_int_equal(unlink(path), 0);
-    snprintf(file.method, sizeof file.method, "file://%s/no/such", folder);
+    opts = options(&missing, 0);
     assert_join_fails(&opts, LK_STATUS_IO, "a folder that exists");
 }
 
@@ -312,11 +302,6 @@ static void test_host(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tcp),       cmocka_unit_test(test_env),        cmocka_unit_test(test_file),
-        cmocka_unit_test(test_torchrun),  cmocka_unit_test(test_variables),  cmocka_unit_test(test_usage),
-        cmocka_unit_test(test_busy_port), cmocka_unit_test(test_stale_file), cmocka_unit_test(test_foreign_file),
-        cmocka_unit_test(test_host),      cmocka_unit_test(test_timeout),
-    };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return RUN_TESTS_WITH(make_folder, remove_folder, test_tcp_and_env, test_file, test_torchrun, test_variables,
+                          test_usage, test_busy_port, test_stale_file, test_foreign_file, test_host, test_timeout);
 }

@@ -1,5 +1,4 @@
-/* test_rendezvous_more.c - while ranks are missing, those that wait say so every
- * five seconds; which takes its time. */
+/* test_rendezvous_more.c - ranks that wait for a missing rank give a notice every five seconds. */
 #include <stdatomic.h>
 
 #include "comm/control/control.h"
@@ -8,7 +7,7 @@
 
 enum { RANKS = 4, ABSENT = 2 };
 
-/* Shared by the ranks. */
+/* Lives in memory that the ranks share. */
 typedef struct job {
     char method[64];
     struct {
@@ -44,7 +43,7 @@ static void wait_in_vain(int rank, void *arg)
     CHECK_TEXT(lk_error_detail(), "rank 2 of 4 has not joined within 7 s");
 }
 
-/* "WHO has not joined, N s left", where 5 of 7 seconds are over. */
+/* "WHO has not joined, N s left"; 5 of 7 seconds have passed. */
 static void assert_notice(const char *text)
 {
     static const char start[] = "rank 2 of 4 has not joined, ";
@@ -78,6 +77,5 @@ static void test_notices(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_notices)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_notices);
 }

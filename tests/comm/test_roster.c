@@ -1,4 +1,4 @@
-/* test_roster.c - the state of a job: joining, leaving, exchanging, disagreeing. */
+/* test_roster.c - the server's state of a job: joining, leaving, exchanges, disagreement. */
 #include "base/text.h"
 #include "check.h"
 #include "comm/control/roster.h"
@@ -10,7 +10,7 @@ static lk_member member(int pid)
     return made;
 }
 
-/* A roster whose ranks [0, joined) are there, with pids from 100. */
+/* Makes a roster whose ranks [0, joined) have joined, with process ids from 100. */
 static lk_roster *make(int size, int joined)
 {
     lk_roster *roster = NULL;
@@ -29,10 +29,17 @@ static void assert_verdict(const lk_roster *roster, lk_status status, const char
     assert_string_equal(got, text);
 }
 
+/* Checks the verdict and destroys the roster. */
+static void assert_end(lk_roster *roster, lk_status status, const char *text)
+{
+    assert_verdict(roster, status, text);
+    lk__roster_destroy(roster);
+}
+
 static void test_joining(void **state)
 {
     static const int sizes[] = {1, 2, 3, 5, 8};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         uint8_t awaited[8];
         lk_roster *roster = make(sizes[i], sizes[i] - 1);
         assert_false(lk__roster_complete(roster));
@@ -43,8 +50,7 @@ static void test_joining(void **state)
         assert_true(lk__roster_complete(roster));
         assert_int_equal(lk__roster_awaited(roster, awaited), 0);
         assert_string_equal(lk__roster_members(roster)[sizes[i] - 1].host, "h9");
-        assert_verdict(roster, LK_OK, "");
-        lk__roster_destroy(roster);
+        assert_end(roster, LK_OK, "");
     }
 }
 
@@ -60,20 +66,18 @@ static void test_refused(void **state)
 
     roster = make(3, 1);
     assert_int_equal(lk__roster_join(roster, 1, 2, &late), LK_STATUS_MISMATCH);
-    assert_verdict(roster, LK_STATUS_MISMATCH,
-                   "rank 1 (host h7, pid 7) was started for a world of 2, but rank 0 (host h100, pid 100) for a world "
-                   "of 3: give all ranks the same world size, and all processes the same number of devices");
-    lk__roster_destroy(roster);
+    assert_end(roster, LK_STATUS_MISMATCH,
+               "rank 1 (host h7, pid 7) was started for a world of 2, but rank 0 (host h100, pid 100) for a world "
+               "of 3: give all ranks the same world size, and all processes the same number of devices");
 
     roster = make(3, 1);
     assert_int_equal(lk__roster_join(roster, 3, 3, &late), LK_STATUS_USAGE);
     lk__roster_destroy(roster);
 
-    /* A job at work goes on. */
+    /* A job that has started works on. */
     roster = make(2, 2);
     assert_int_equal(lk__roster_join(roster, 1, 2, &late), LK_STATUS_MISMATCH);
-    assert_verdict(roster, LK_OK, "");
-    lk__roster_destroy(roster);
+    assert_end(roster, LK_OK, "");
 }
 
 static void test_lost_and_left(void **state)
@@ -89,17 +93,15 @@ static void test_lost_and_left(void **state)
     assert_int_equal(lk__roster_here(roster), 1);
     lk__roster_destroy(roster);
 
-    /* Nobody is left to care. */
+    /* No rank is left that needs rank 1. */
     roster = make(2, 2);
     lk__roster_leave(roster, 0);
     lk__roster_lose(roster, 1, "died");
-    assert_verdict(roster, LK_OK, "");
-    lk__roster_destroy(roster);
+    assert_end(roster, LK_OK, "");
 
     roster = make(3, 2);
     lk__roster_lose(roster, 1, "died");
-    assert_verdict(roster, LK_STATUS_PEER, "rank 1 (host h101, pid 101) died before all ranks had joined");
-    lk__roster_destroy(roster);
+    assert_end(roster, LK_STATUS_PEER, "rank 1 (host h101, pid 101) died before all ranks had joined");
 }
 
 static void test_exchange(void **state)
@@ -125,28 +127,24 @@ static void test_exchange_breaks(void **state)
     lk_roster *roster = make(2, 2);
     assert_false(lk__roster_give(roster, 0, 0, "abcd", 4));
     assert_false(lk__roster_give(roster, 1, 0, "ab", 2));
-    assert_verdict(roster, LK_STATUS_MISMATCH,
-                   "rank 1 (host h101, pid 101) gave 2 bytes to exchange 0, the others 4: "
-                   "have all the same `backend` and version?");
-    lk__roster_destroy(roster);
+    assert_end(roster, LK_STATUS_MISMATCH,
+               "rank 1 (host h101, pid 101) gave 2 bytes to exchange 0, the others 4: "
+               "have all the same `backend` and version?");
 
     roster = make(2, 2);
     assert_false(lk__roster_give(roster, 0, 0, "abcd", 4));
     lk__roster_leave(roster, 1);
-    assert_verdict(roster, LK_STATUS_PEER, "rank 1 (host h101, pid 101) left while other ranks were waiting for it");
-    lk__roster_destroy(roster);
+    assert_end(roster, LK_STATUS_PEER, "rank 1 (host h101, pid 101) left while other ranks were waiting for it");
 
     roster = make(2, 2);
     lk__roster_leave(roster, 1);
     assert_false(lk__roster_give(roster, 0, 0, "abcd", 4));
-    assert_verdict(roster, LK_STATUS_PEER, "rank 1 (host h101, pid 101) left while other ranks were waiting for it");
-    lk__roster_destroy(roster);
+    assert_end(roster, LK_STATUS_PEER, "rank 1 (host h101, pid 101) left while other ranks were waiting for it");
 
     roster = make(2, 2);
     assert_false(lk__roster_give(roster, 0, 1, "abcd", 4));
-    assert_verdict(roster, LK_STATUS_PEER,
-                   "rank 0 (host h100, pid 100) gave to exchange 1 out of turn: do all ranks run the same version?");
-    lk__roster_destroy(roster);
+    assert_end(roster, LK_STATUS_PEER,
+               "rank 0 (host h100, pid 100) gave to exchange 1 out of turn: do all ranks run the same version?");
 }
 
 static lk_call call(uint32_t group, uint32_t number, lk_call_kind kind)
@@ -168,11 +166,10 @@ static void test_reports(void **state)
     char first[LK_CALL_TEXT], second[LK_CALL_TEXT], text[512];
     snprintf(text, sizeof text, "rank 0 called %s, rank 2 called %s", lk__call_text(&zero[1], first),
              lk__call_text(&two[1], second));
-    assert_verdict(roster, LK_STATUS_MISMATCH, text);
-    lk__roster_destroy(roster);
+    assert_end(roster, LK_STATUS_MISMATCH, text);
 }
 
-/* Ranks 0 and 1 wait in calls of two groups, rank 2 is silent: it holds up both. */
+/* Ranks 0 and 1 wait in calls of two groups; rank 2 has not reported: both wait for rank 2. */
 static void test_absent(void **state)
 {
     lk_call whole = {.kind = LK_CALL_BARRIER, .group = 0, .number = 16};
@@ -185,11 +182,11 @@ static void test_absent(void **state)
         lk__roster_absent(roster, rank, absent);
         assert_memory_equal(absent, ((uint8_t[]){0, 0, 1}), 3);
     }
-    /* Once rank 2 waits as well, the ranks that have not come to rank 0's call are named. */
+    /* When rank 2 waits as well, the ranks that have not made rank 0's call are named. */
     lk__roster_report(roster, 2, &split, 1);
     lk__roster_absent(roster, 0, absent);
     assert_memory_equal(absent, ((uint8_t[]){0, 1, 1}), 3);
-    /* A rank that moves on takes its report back. */
+    /* A rank that continues withdraws its report. */
     lk__roster_report(roster, 1, NULL, 0);
     lk__roster_absent(roster, 0, absent);
     assert_memory_equal(absent, ((uint8_t[]){0, 1, 0}), 3);
@@ -202,8 +199,7 @@ static void test_abort(void **state)
     lk__roster_abort(roster, LK_STATUS_NONFINITE, "rank 1: the loss is not finite");
     lk__roster_abort(roster, LK_STATUS_IO, "later");
     lk__roster_lose(roster, 1, "died");
-    assert_verdict(roster, LK_STATUS_NONFINITE, "rank 1: the loss is not finite");
-    lk__roster_destroy(roster);
+    assert_end(roster, LK_STATUS_NONFINITE, "rank 1: the loss is not finite");
 }
 
 static void test_awaited_text(void **state)
@@ -226,10 +222,6 @@ static void test_awaited_text(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_joining),  cmocka_unit_test(test_refused),         cmocka_unit_test(test_lost_and_left),
-        cmocka_unit_test(test_exchange), cmocka_unit_test(test_exchange_breaks), cmocka_unit_test(test_reports),
-        cmocka_unit_test(test_abort),    cmocka_unit_test(test_awaited_text),    cmocka_unit_test(test_absent),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_joining, test_refused, test_lost_and_left, test_exchange, test_exchange_breaks, test_reports,
+                     test_abort, test_awaited_text, test_absent);
 }

@@ -1,42 +1,40 @@
-/* test_schedule.c - schedules without a transport: over many worlds and cuts of
- * the shards all ranks end with the bits of the tree's definition, every message
- * is taken, and no more elements move than the issue allows. */
+/* test_schedule.c - schedules without a transport. For many worlds and divisions of the shards, all
+ * ranks end with the bits of the tree's definition, every message is taken, and the number of
+ * elements sent is bounded. */
 #include "simulate.h"
 
-/* The host of each rank, a digit each. */
-static const char *const worlds[] = {
-    "0",
-    "00",
-    "01",
-    "000",
-    "012",
-    "001",
-    "010",
-    "011",
-    "00000",
-    "01234",
-    "00111",
-    "01010",
-    "01112",
-    "011122",
-    "010202",
-    "00000000",
-    "01234567",
-    "00001111",
-    "01010101",
-    "01111111",
-    "00112233",
-    "0000000000000000",
-    "0123456789abcdef",
-    "0000111122223333",
-    "0101010101010101",
-    "0111111111111111",
-    "0120120120120123",
-};
-enum { WORLDS = sizeof worlds / sizeof *worlds, CUTS = 5, MAX_SHARDS = 64 };
+/* One digit for the host of each rank. */
+static const char *const worlds[] = {"0",
+                                     "00",
+                                     "01",
+                                     "000",
+                                     "012",
+                                     "001",
+                                     "010",
+                                     "011",
+                                     "00000",
+                                     "01234",
+                                     "00111",
+                                     "01010",
+                                     "01112",
+                                     "011122",
+                                     "010202",
+                                     "00000000",
+                                     "01234567",
+                                     "00001111",
+                                     "01010101",
+                                     "01111111",
+                                     "00112233",
+                                     "0000000000000000",
+                                     "0123456789abcdef",
+                                     "0000111122223333",
+                                     "0101010101010101",
+                                     "0111111111111111",
+                                     "0120120120120123"};
+enum { WORLDS = COUNT_OF(worlds), CUTS = 5, MAX_SHARDS = 64 };
 
 static const size_t counts[] = {0, 1, 7, 1000};
-enum { COUNTS = sizeof counts / sizeof *counts };
+enum { COUNTS = COUNT_OF(counts) };
 
 typedef struct world {
     int host[MAX_WORLD];
@@ -44,19 +42,8 @@ typedef struct world {
     int bounds[MAX_WORLD + 1];
 } world;
 
-static void world_init(world *w, const char *text)
-{
-    w->topology = (lk_schedule_topology){.size = (int)strlen(text), .host = w->host};
-    for (int r = 0; r < w->topology.size; r++) {
-        char c = text[r];
-        w->host[r] = c <= '9' ? c - '0' : c - 'a' + 10;
-        if (w->host[r] >= w->topology.hosts)
-            w->topology.hosts = w->host[r] + 1;
-    }
-}
-
-/* One shard a rank, four a rank, 16 evenly, 16 with all at a few ranks, 13 with
- * borders anywhere. */
+/* Divides the shards: one for each rank, four for each rank, 16 evenly, 16 among a few ranks, 13
+ * unevenly. */
 static void world_cut(world *w, int cut)
 {
     int size = w->topology.size;
@@ -67,7 +54,19 @@ static void world_cut(world *w, int cut)
     }
 }
 
-/* Magnitudes differ so that each order of a sum rounds in its own way. */
+static void world_init(world *w, const char *text, int cut)
+{
+    *w = (world){.topology = {.size = (int)strlen(text), .host = w->host}};
+    for (int r = 0; r < w->topology.size; r++) {
+        char c = text[r];
+        w->host[r] = c <= '9' ? c - '0' : c - 'a' + 10;
+        if (w->host[r] >= w->topology.hosts)
+            w->topology.hosts = w->host[r] + 1;
+    }
+    world_cut(w, cut);
+}
+
+/* Magnitudes differ: another order of the additions rounds to other bits. */
 static float leaf(int shard, size_t i)
 {
     uint32_t x = (uint32_t)shard * 2654435761u + (uint32_t)i * 40503u + 12345u;
@@ -82,10 +81,7 @@ static float tree_sum(int lo, int hi, size_t i)
 {
     if (hi - lo == 1)
         return leaf(lo, i);
-    int power = 1;
-    while (power * 2 < hi - lo)
-        power *= 2;
-    return tree_sum(lo, lo + power, i) + tree_sum(lo + power, hi, i);
+    return tree_sum(lo, tree_middle(lo, hi), i) + tree_sum(tree_middle(lo, hi), hi, i);
 }
 
 static sim *sim_open(const world *w, size_t count)
@@ -132,7 +128,7 @@ static void sim_close(sim *s)
     free(s);
 }
 
-/* Peers in order, beginning after rank; nothing empty, unless for a barrier. */
+/* Peers must be in order, beginning after rank; only a barrier may have empty moves. */
 static void check_moves(const lk_schedule_topology *topology, int rank, const lk_schedule_move *moves, int count,
                         bool once, bool empty)
 {
@@ -155,7 +151,7 @@ static void check_schedule(const lk_schedule_topology *topology, int rank, const
     }
 }
 
-/* Uneven: ranks 1, 4, 7, ... have nothing, others more. */
+/* Uneven spans: those of ranks 1, 4, 7, ... are empty. */
 static void uneven_spans(size_t count, int size, lk_span *spans)
 {
     size_t first = 0;
@@ -184,7 +180,7 @@ static lk_status make_sum(sum_kind kind, const lk_schedule_topology *topology, i
     }
 }
 
-/* Which elements rank must have in the end. */
+/* The elements that rank must have in the end. */
 static lk_span sum_wanted(sum_kind kind, const sim *s, int rank)
 {
     lk_span spans[MAX_WORLD];
@@ -214,9 +210,8 @@ static void check_sum(const world *w, sum_kind kind, size_t count, const float *
 static void test_sums(void **state)
 {
     for (int i = 0; i < WORLDS * CUTS; i++) {
-        world w = {0};
-        world_init(&w, worlds[i / CUTS]);
-        world_cut(&w, i % CUTS);
+        world w;
+        world_init(&w, worlds[i / CUTS], i % CUTS);
         float *want = new_vector(1000);
         for (size_t e = 0; e < 1000; e++)
             want[e] = tree_sum(0, w.bounds[w.topology.size], e);
@@ -228,7 +223,7 @@ static void test_sums(void **state)
     }
 }
 
-/* The tests above would not see a wrong order if it gave the same sums. */
+/* test_sums could not find a wrong order if every order gave the same bits. */
 static void test_values_show_the_order(void **state)
 {
     int differ = 0;
@@ -242,8 +237,8 @@ static void test_values_show_the_order(void **state)
     assert_true(differ > 500);
 }
 
-/* Elements that rank sends, times the subtrees that it has of them; of those
- * between hosts if `crossing`. */
+/* Counts the elements that rank sends, for each subtree it has; with `crossing` only those to other
+ * hosts. */
 static size_t elements_sent(const world *w, int rank, const lk_schedule *schedule, bool crossing)
 {
     size_t sent = 0;
@@ -270,16 +265,15 @@ static size_t allreduce_sent(const world *w, int rank, size_t count, bool crossi
     return sent;
 }
 
-/* Segments differ by at most this from an even share. */
+/* The largest difference of a segment from an even share. */
 enum { UNEVEN = 64 };
 
 static void test_no_more_than_a_ring(void **state)
 {
     const size_t count = 1000003;
     for (int i = 0; i < WORLDS * CUTS; i++) {
-        world w = {0};
-        world_init(&w, worlds[i / CUTS]);
-        world_cut(&w, i % CUTS);
+        world w;
+        world_init(&w, worlds[i / CUTS], i % CUTS);
         size_t size = (size_t)w.topology.size;
         if (w.topology.hosts != 1 && w.topology.hosts != w.topology.size)
             continue;
@@ -304,15 +298,13 @@ static size_t smallest_host(const world *w)
     return least;
 }
 
-/* A host sends its sum once, and as many of its ranks as all hosts have share
- * the work. */
+/* Each host sends its sum once, divided among as many ranks as the smallest host has. */
 static void test_one_sum_crosses_between_hosts(void **state)
 {
     const size_t count = 1000003;
     for (int i = 0; i < WORLDS * CUTS; i++) {
-        world w = {0};
-        world_init(&w, worlds[i / CUTS]);
-        world_cut(&w, i % CUTS);
+        world w;
+        world_init(&w, worlds[i / CUTS], i % CUTS);
         size_t hosts = (size_t)w.topology.hosts, channels = smallest_host(&w), sent[MAX_WORLD] = {0};
         for (int r = 0; r < w.topology.size; r++) {
             lk_schedule_subtree roots[MAX_HELD];
@@ -326,7 +318,7 @@ static void test_one_sum_crosses_between_hosts(void **state)
     }
 }
 
-/* The definition: a node is a root when all of it is inside and its parent is not. */
+/* By definition a node is a root if all its shards are inside and those of its parent are not. */
 static void collect(const world *w, const bool *inside, int lo, int hi, lk_schedule_subtree *out, int *count)
 {
     bool all = true;
@@ -338,11 +330,8 @@ static void collect(const world *w, const bool *inside, int lo, int hi, lk_sched
     }
     if (hi - lo == 1)
         return;
-    int power = 1;
-    while (power * 2 < hi - lo)
-        power *= 2;
-    collect(w, inside, lo, lo + power, out, count);
-    collect(w, inside, lo + power, hi, out, count);
+    collect(w, inside, lo, tree_middle(lo, hi), out, count);
+    collect(w, inside, tree_middle(lo, hi), hi, out, count);
 }
 
 static void check_roots(const world *w, int level, int rank)
@@ -371,9 +360,8 @@ static void check_roots(const world *w, int level, int rank)
 static void test_roots(void **state)
 {
     for (int i = 0; i < WORLDS * CUTS; i++) {
-        world w = {0};
-        world_init(&w, worlds[i / CUTS]);
-        world_cut(&w, i % CUTS);
+        world w;
+        world_init(&w, worlds[i / CUTS], i % CUTS);
         for (int level = 0; level < LEVELS; level++) {
             for (int r = 0; r < w.topology.size; r++)
                 check_roots(&w, level, r);
@@ -420,7 +408,7 @@ static lk_status make_move(move_kind kind, const lk_schedule_topology *topology,
     }
 }
 
-/* What rank has at first, or must have in the end; element i is i. */
+/* The span that rank has at first, or must have in the end; element i has the value i. */
 static lk_span moved(move_kind kind, const lk_schedule_topology *topology, int rank, const lk_span *spans, size_t count,
                      bool end)
 {
@@ -463,8 +451,8 @@ static void check_move(const world *w, move_kind kind, size_t count)
 static void test_moves(void **state)
 {
     for (int i = 0; i < WORLDS; i++) {
-        world w = {0};
-        world_init(&w, worlds[i]);
+        world w;
+        world_init(&w, worlds[i], 0);
         for (int kind = 0; kind < MOVE_KINDS; kind++) {
             for (int c = 0; c < COUNTS; c++)
                 check_move(&w, (move_kind)kind, counts[c]);
@@ -472,14 +460,14 @@ static void test_moves(void **state)
     }
 }
 
-/* Each span once to each other host; root's vector leaves its host once where
- * it is large, and goes no further twice. */
+/* An allgather sends each span once to each other host. A large broadcast sends root's vector once
+ * to each other host, and from root's host only once. */
 static void test_moves_cross_once(void **state)
 {
     const size_t count = 1000003;
     for (int i = 0; i < WORLDS; i++) {
-        world w = {0};
-        world_init(&w, worlds[i]);
+        world w;
+        world_init(&w, worlds[i], 0);
         lk_span spans[MAX_WORLD];
         uneven_spans(count, w.topology.size, spans);
         size_t all = 0, root = 0, large = 0, hosts = (size_t)w.topology.hosts;
@@ -499,7 +487,7 @@ static void test_moves_cross_once(void **state)
     }
 }
 
-/* From rank r to rank q go (r + 2q) % 5 elements, named after both. */
+/* Rank r sends (r + 2q) % 5 elements to rank q. */
 static void spans_between(int size, int rank, bool sending, lk_span *spans)
 {
     size_t first = 0;
@@ -512,8 +500,8 @@ static void spans_between(int size, int rank, bool sending, lk_span *spans)
 static void test_alltoall(void **state)
 {
     for (int i = 0; i < WORLDS; i++) {
-        world w = {0};
-        world_init(&w, worlds[i]);
+        world w;
+        world_init(&w, worlds[i], 0);
         int size = w.topology.size;
         sim *s = sim_open(&w, 0);
         float in[MAX_WORLD][MAX_WORLD * 5], out[MAX_WORLD][MAX_WORLD * 5] = {0};
@@ -541,13 +529,13 @@ static void test_alltoall(void **state)
     }
 }
 
-/* Nobody leaves a barrier before all have come: with one rank held back, none
- * comes to its end. */
+/* No rank leaves a barrier before all ranks have come: while one rank does nothing, no other rank
+ * finishes. */
 static void test_barrier(void **state)
 {
     for (int i = 0; i < WORLDS; i++) {
-        world w = {0};
-        world_init(&w, worlds[i]);
+        world w;
+        world_init(&w, worlds[i], 0);
         for (int late = 0; late < w.topology.size; late++) {
             sim *s = sim_open(&w, 0);
             float nothing = 0;
@@ -571,17 +559,7 @@ static void test_barrier(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_roots),
-        cmocka_unit_test(test_values_show_the_order),
-        cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_no_more_than_a_ring),
-        cmocka_unit_test(test_one_sum_crosses_between_hosts),
-        cmocka_unit_test(test_moves),
-        cmocka_unit_test(test_moves_cross_once),
-        cmocka_unit_test(test_alltoall),
-        cmocka_unit_test(test_barrier),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_segments, test_roots, test_values_show_the_order, test_sums, test_no_more_than_a_ring,
+                     test_one_sum_crosses_between_hosts, test_moves, test_moves_cross_once, test_alltoall,
+                     test_barrier);
 }

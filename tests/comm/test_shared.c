@@ -1,10 +1,9 @@
-/* test_shared.c - frames between ranks that share memory: all sizes, order, no
- * room, data read in place, nonsense. */
+/* test_shared.c - frames between ranks that share memory: all sizes, their order, full rings, data
+ * that is not copied, damaged slots. */
 #include "base/cores.h"
 #include "comm/board.h"
 
-/* A vector of each size goes from rank 0 around the ring, in frames as large as
- * may be. */
+/* A vector of each size goes from rank 0 around the ring, in the largest possible frames. */
 static void around(place *at, const void *arg)
 {
     static const size_t sizes[] = {0, 1, 4, 63, 64, 65, 1000, 4096, 4097, 65536, 262144, 262145, 5000000};
@@ -13,7 +12,7 @@ static void around(place *at, const void *arg)
     unsigned char *data = malloc(5000000);
     CHECK(data != NULL);
     int number = 0;
-    for (size_t k = 0; k < sizeof sizes / sizeof *sizes && size > 1; k++) {
+    for (size_t k = 0; k < COUNT_OF(sizes) && size > 1; k++) {
         size_t most = at->t->type->max_frame(at->t, data, sizes[k]);
         CHECK(most >= 8192);
         fill(data, sizes[k], 0);
@@ -31,8 +30,7 @@ static void around(place *at, const void *arg)
     free(data);
 }
 
-/* Every rank sends frames of changing sizes to all others at once, while it
- * takes theirs. */
+/* Every rank sends frames of changing sizes to all others while it takes theirs. */
 enum { ROUNDS = 300 };
 static size_t round_bytes(int number, int from)
 {
@@ -68,11 +66,11 @@ static void crowd(place *at, const void *arg)
         if (!moved)
             at->t->type->wait(at->t, 0.5);
     }
-    together(at); /* threads' data are read in place until here */
+    together(at); /* ranks that are threads read the data of others until here */
 }
 
-/* Rank 0 sends to rank 1 until there is no room; the frames are all there, in
- * order, and then there is room again. */
+/* Rank 0 sends to rank 1 until there is no room. All frames arrive in order; then there is room
+ * again. */
 static void fill_up(place *at, size_t bytes)
 {
     static unsigned char data[16384];
@@ -119,7 +117,7 @@ static void fill_large(place *at, const void *arg)
     fill_up(at, 8000);
 }
 
-/* A peer that takes nothing does not keep others from getting frames. */
+/* A peer that takes nothing does not block frames to other peers. */
 static void starve(place *at, const void *arg)
 {
     static unsigned char data[16384];
@@ -138,7 +136,7 @@ static void starve(place *at, const void *arg)
     together(at);
 }
 
-/* A slot full of nonsense is an error that names its writer. */
+/* A damaged slot is an error that names the rank that wrote it. */
 static void nonsense(place *at, const void *arg)
 {
     lk_shared *s = (lk_shared *)at->t;
@@ -156,35 +154,18 @@ static void nonsense(place *at, const void *arg)
     CHECK_FAILS(at->t->type->progress(at->t), LK_STATUS_MISMATCH, "rank 0 ");
 }
 
-static void test_all_sizes_around(void **state)
+static void test_frames(void **state)
 {
-    const int sizes[] = {1, 2, 3, 5, 8};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    static const int sizes[] = {1, 2, 3, 5, 8};
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         run_both(sizes[i], around);
-}
-
-static void test_all_to_all(void **state)
-{
-    const int sizes[] = {1, 2, 3, 5, 8};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         run_both(sizes[i], crowd);
-}
-
-static void test_no_room(void **state)
-{
+    }
     run_both(2, fill_slots);
     run_both(2, fill_small);
     run_both(2, fill_large);
     run_both(3, starve);
-}
-
-static void test_lending(void **state)
-{
     run_both(3, lend);
-}
-
-static void test_nonsense(void **state)
-{
     run_both(2, nonsense);
 }
 
@@ -202,7 +183,7 @@ static void test_ring(void **state)
     for (int i = 0; i < 50; i++) {
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, ring_main, at.t), 0);
-        at.t->type->wait(at.t, 3600); /* a ring that is lost is the test's timeout */
+        at.t->type->wait(at.t, 3600); /* a lost ring ends in the test's timeout */
         pthread_join(thread, NULL);
     }
     at.t->type->close(at.t);
@@ -213,14 +194,14 @@ static void test_crowded(void **state)
 {
     uint64_t cpus[LK_CPU_WORDS] = {0};
     const int quota = lk__cores_quota("");
-    assert_int_equal(lk__bell_cpus_crowded(cpus, 8), quota < 8); /* which CPUs, is unknown */
+    assert_int_equal(lk__bell_cpus_crowded(cpus, 8), quota < 8); /* no CPU is known */
     cpus[0] = 5;
     cpus[3] = 1;
     assert_int_equal(lk__bell_cpus_crowded(cpus, 3), quota < 3);
     assert_true(lk__bell_cpus_crowded(cpus, 4));
 }
 
-/* The default /dev/shm of a container has 64 MB. */
+/* /dev/shm of a container has 64 MB by default. */
 static void test_layout(void **state)
 {
     for (int size = 1; size <= LK_MAX_RANKS; size *= 2) {
@@ -235,10 +216,5 @@ static void test_layout(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_sizes_around), cmocka_unit_test(test_all_to_all), cmocka_unit_test(test_no_room),
-        cmocka_unit_test(test_lending),          cmocka_unit_test(test_nonsense),   cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_crowded),          cmocka_unit_test(test_layout),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_frames, test_ring, test_crowded, test_layout);
 }

@@ -1,10 +1,10 @@
-/* test_shm.c - the segments of shm: named and nameless, too large, and what is
- * left of them when ranks are killed. */
+/* test_shm.c - the segments of shm: named and unnamed ones, too large ones, and none is left when
+ * ranks are killed. */
 #include "comm/board.h"
 
 #include <sys/resource.h>
 
-/* More blocks than fit, at one rank: all fail, in words, and go on. */
+/* One rank asks for too much memory: the call fails at all ranks, and they can work on. */
 static void too_large(place *at, const void *arg)
 {
     void *block = NULL;
@@ -16,7 +16,7 @@ static void too_large(place *at, const void *arg)
     lend(at, NULL);
 }
 
-/* The limit on file sizes kills by a signal where it is not looked at. */
+/* Without a check, the limit on file sizes would kill the process with a signal. */
 static void over_limit(place *at, const void *arg)
 {
     void *block;
@@ -34,7 +34,7 @@ static void die(place *at, const void *arg)
         raise(SIGKILL);
 }
 
-/* What is mapped from /dev/shm has no name there. */
+/* No mapped file of /dev/shm has a name. */
 static void look_for_names(place *at, const void *arg)
 {
     void *block;
@@ -62,12 +62,12 @@ static void test_named_segments(void **state)
     board *b = board_create(3);
     b->hide = 1;
     run_board(b, &lk__transport_shm, lend, 0);
-    /* Two for each attempt: the hidden one, the named one, the block. */
+    /* Two exchanges each: the hidden attempt, the named segment, the block. */
     assert_int_equal(atomic_load(&b->exchanges), 6);
     board_destroy(b);
 }
 
-/* Nobody but their owner may open segments, with a name or without. */
+/* Only the owner may open a segment, with a name or without. */
 static void test_private(void **state)
 {
     for (int hide = 0; hide <= 1; hide++) {
@@ -106,9 +106,5 @@ static void test_two_hosts(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_named_segments), cmocka_unit_test(test_private),   cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_killed),         cmocka_unit_test(test_two_hosts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_named_segments, test_private, test_no_memory, test_killed, test_two_hosts);
 }

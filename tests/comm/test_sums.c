@@ -1,5 +1,5 @@
-/* Sums over the canonical tree have the same bits for every cut of the shards
- * among 1, 2, 3, 5 and 8 ranks, on every transport. */
+/* test_sums.c - sums over the tree have the same bits for every division of the shards among 1, 2,
+ * 3, 5 and 8 ranks, over every transport. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
 #include "check.h"
 #include "comm/sums.h"
@@ -19,33 +19,18 @@ static const sum_case cases[] = {
     {16, 0, LK_DTYPE_F32, LK_REDUCTION_SUM},
     {0},
 };
-static const int sizes[] = {1, 2, 3, 5, 8};
 
-static void run_sizes(const char *transport)
+static void ranks_of_one_host_have_the_same_bits(void **state)
 {
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        assert_true(team_run((team_spec){.size = sizes[i], .transport = transport}, try_all_sums, cases));
-}
-
-static void thread_ranks_have_the_same_bits(void **state)
-{
-    run_sizes("inproc");
-}
-
-static void ranks_with_shared_memory_have_the_same_bits(void **state)
-{
-    run_sizes("shm");
-}
-
-static void ranks_over_sockets_have_the_same_bits(void **state)
-{
-    run_sizes("tcp");
+    static const int sizes[] = {1, 2, 3, 5, 8};
+    for (size_t i = 0; i < COUNT_OF(sizes); i++)
+        assert_true(team_run_over(TEAM_WITHOUT_AUTO, (team_spec){.size = sizes[i]}, try_all_sums, cases));
 }
 
 static void ranks_of_several_hosts_have_the_same_bits(void **state)
 {
     static const char *const hosts[] = {"ab", "aab", "abbab", "aabbc", "aaaabbbb", "abababab", "abbbbbbc"};
-    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++)
+    for (size_t i = 0; i < COUNT_OF(hosts); i++)
         assert_true(team_run((team_spec){.size = (int)strlen(hosts[i]), .transport = "auto", .hosts = hosts[i]},
                              try_all_sums, cases));
 }
@@ -57,7 +42,7 @@ static float value_at(size_t i)
     return (float)(i % 1000 + 1);
 }
 
-/* This rank's share of the sum of three such vectors. */
+/* Checks this rank's part of the sum of three such vectors. */
 static void expect_share(const lk_group *group, const float *at)
 {
     size_t first = (size_t)lk_group_rank(group) * SHARE;
@@ -70,7 +55,7 @@ static bool results_in_the_data(lk_group *group, const team_spec *team, const vo
     static const size_t counts[] = {SHARE, SHARE, SHARE}, places[] = {0, SHARE / 2, SHARE, 2 * SHARE};
     float *whole = malloc(WHOLE * sizeof *whole);
     CHECK(whole);
-    for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
+    for (size_t p = 0; p < COUNT_OF(places); p++) {
         for (size_t i = 0; i < WHOLE; i++)
             whole[i] = value_at(i);
         lk_buffer in = {whole, WHOLE, LK_DTYPE_F32};
@@ -89,20 +74,13 @@ static bool results_in_the_data(lk_group *group, const team_spec *team, const vo
 
 static void results_may_lie_in_the_data(void **state)
 {
-    static const team_spec teams[] = {
-        {.size = 3, .transport = "inproc"},
-        {.size = 3, .transport = "shm"},
-        {.size = 3, .transport = "tcp"},
-        {.size = 3, .transport = "auto", .hosts = "aab"},
-    };
-    for (size_t t = 0; t < sizeof teams / sizeof *teams; t++)
-        assert_true(team_run(teams[t], results_in_the_data, NULL));
+    assert_true(team_run_over(TEAM_TRANSPORTS, (team_spec){.size = 3, .hosts = "aab"}, results_in_the_data, NULL));
 }
 
-/* More than a piece of a large sum, and not a multiple of one. */
+/* Longer than one piece of a large sum, and not a multiple of a piece. */
 enum { LONG = 2600001, LONG_SHARDS = 5 };
 
-/* Element i of a shard; sums of such values depend on their order. */
+/* Element i of a shard; sums of these values depend on the order of the additions. */
 static float shard_value(int shard, size_t i)
 {
     uint32_t mixed = ((uint32_t)i * 2654435761u) ^ ((uint32_t)shard * 40503u);
@@ -111,11 +89,9 @@ static float shard_value(int shard, size_t i)
 
 static float node(int first, int last, size_t i)
 {
-    int middle = first + 1;
+    int middle = tree_middle(first, last);
     if (last - first == 1)
         return shard_value(first, i);
-    while (2 * (middle - first) < last - first)
-        middle = first + 2 * (middle - first);
     return node(first, middle, i) + node(middle, last, i);
 }
 
@@ -143,10 +119,8 @@ static bool sum_long_vectors(lk_group *group, const team_spec *team, const void 
 
 static void long_vectors_have_the_same_bits(void **state)
 {
-    static const char *const transports[] = {"inproc", "shm", "tcp"};
-    for (size_t t = 0; t < sizeof transports / sizeof *transports; t++)
-        for (int size = 1; size <= 3; size++)
-            assert_true(team_run((team_spec){.size = size, .transport = transports[t]}, sum_long_vectors, NULL));
+    for (int size = 1; size <= 3; size++)
+        assert_true(team_run_over(TEAM_WITHOUT_AUTO, (team_spec){.size = size}, sum_long_vectors, NULL));
 }
 
 static void there_are_no_roots_of_no_range(void **state)
@@ -162,14 +136,6 @@ static void there_are_no_roots_of_no_range(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(thread_ranks_have_the_same_bits),
-        cmocka_unit_test(ranks_with_shared_memory_have_the_same_bits),
-        cmocka_unit_test(ranks_over_sockets_have_the_same_bits),
-        cmocka_unit_test(ranks_of_several_hosts_have_the_same_bits),
-        cmocka_unit_test(results_may_lie_in_the_data),
-        cmocka_unit_test(long_vectors_have_the_same_bits),
-        cmocka_unit_test(there_are_no_roots_of_no_range),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(ranks_of_one_host_have_the_same_bits, ranks_of_several_hosts_have_the_same_bits,
+                     results_may_lie_in_the_data, long_vectors_have_the_same_bits, there_are_no_roots_of_no_range);
 }

@@ -1,4 +1,4 @@
-/* Sums over the canonical tree, with vectors of a megabyte and sixteen ranks. */
+/* test_sums_more.c - sums over the tree, with vectors of a megabyte and up to 16 ranks. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
 #include "check.h"
 #include "comm/sums.h"
@@ -24,12 +24,10 @@ static const team_spec teams[] = {
 
 static void long_sums_have_the_same_bits(void **state)
 {
-    for (size_t i = 0; i < sizeof teams / sizeof *teams; i++)
-        assert_true(team_run(teams[i], try_all_sums, cases));
+    team_run_each(teams, COUNT_OF(teams), try_all_sums, cases);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(long_sums_have_the_same_bits)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(long_sums_have_the_same_bits);
 }

@@ -1,11 +1,11 @@
-/* Several ranks in each of several processes: every thread joins by itself, and
- * the ranks work together over each transport as processes do. */
+/* test_threads_join.c - several processes with several ranks each: every thread joins by itself, and
+ * the ranks work together over each transport. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
 #include "check.h"
 #include "comm/collectives.h"
 #include "comm/sums.h"
 
-/* Two processes of two, one of three, and two hosts with a process each. */
+/* Two processes of two ranks, one of three, and hosts with a process of two each. */
 static const team_spec teams[] = {
     {.size = 4, .threads = 2, .transport = "shm"},
     {.size = 4, .threads = 2, .transport = "tcp"},
@@ -16,9 +16,8 @@ static const team_spec teams[] = {
     {.size = 4, .threads = 2, .transport = "auto", .hosts = "aabb"},
     {.size = 6, .threads = 2, .transport = "auto", .hosts = "aabbaa"},
 };
-enum { TEAMS = sizeof teams / sizeof *teams };
 
-/* Ranks of a process are neighbours, and each rank is there once. */
+/* The ranks of a process have consecutive numbers, and each rank exists once. */
 static bool stand_in_order(lk_group *group, const team_spec *team, const void *arg)
 {
     int rank = lk_group_rank(group);
@@ -39,7 +38,7 @@ static int32_t sum_of(lk_group *group, int32_t mine)
     return mine;
 }
 
-/* A part inside each process, and one across them, both with memory of theirs. */
+/* One part inside each process and one across the processes. */
 static bool work_in_parts(lk_group *group, const team_spec *team, const void *arg)
 {
     enum { LENGTH = 30011 };
@@ -70,7 +69,7 @@ static bool work_in_parts(lk_group *group, const team_spec *team, const void *ar
 
 static void run_all(team_fn fn, const void *arg)
 {
-    for (size_t t = 0; t < TEAMS; t++)
+    for (size_t t = 0; t < COUNT_OF(teams); t++)
         for (int env = 0; env <= 1; env++) {
             team_spec team = teams[t];
             team.env = env;
@@ -91,19 +90,17 @@ static void their_parts_work(void **state)
 static void their_collectives_agree(void **state)
 {
     static const effort plan = {.largest = 20011};
-    for (size_t t = 0; t < TEAMS; t++)
-        assert_true(team_run(teams[t], try_collectives, &plan));
+    team_run_each(teams, COUNT_OF(teams), try_collectives, &plan);
 }
 
 static void their_sums_have_the_same_bits(void **state)
 {
     static const sum_case cases[] = {
         {16, 12007, LK_DTYPE_F32, LK_REDUCTION_SUM}, {5, 700, LK_DTYPE_F64, LK_REDUCTION_MEAN}, {0}};
-    for (size_t t = 0; t < TEAMS; t++)
-        assert_true(team_run(teams[t], try_all_sums, cases));
+    team_run_each(teams, COUNT_OF(teams), try_all_sums, cases);
 }
 
-/* A process dies with all its ranks; the others name one of them. */
+/* A process dies with all its ranks; the others name one of these ranks. */
 static bool lose_a_process(lk_group *group, const team_spec *team, const void *arg)
 {
     const int *dead = arg;
@@ -128,7 +125,7 @@ static bool lose_a_process(lk_group *group, const team_spec *team, const void *a
 
 static void a_killed_process_is_noticed(void **state)
 {
-    for (size_t t = 0; t < TEAMS; t++)
+    for (size_t t = 0; t < COUNT_OF(teams); t++)
         for (int dead = 0; dead < teams[t].size / teams[t].threads && teams[t].size > teams[t].threads; dead++) {
             team_spec team = teams[t];
             team.killed = 1u << dead;
@@ -137,8 +134,8 @@ static void a_killed_process_is_noticed(void **state)
         }
 }
 
-/* One rank of a process gives up: its neighbour in the process hears it, too, at
- * the latest in the barrier after the one that let the first go. */
+/* One rank of a process aborts: the other rank of the process gets the error, too, at the latest in
+ * its second barrier. */
 static bool give_up(lk_group *group, const team_spec *team, const void *arg)
 {
     bool gives_up = lk_group_rank(group) == 1;
@@ -152,8 +149,7 @@ static bool give_up(lk_group *group, const team_spec *team, const void *arg)
 
 static void one_that_gives_up_is_heard(void **state)
 {
-    for (size_t t = 0; t < TEAMS; t++)
-        assert_true(team_run(teams[t], give_up, NULL));
+    team_run_each(teams, COUNT_OF(teams), give_up, NULL);
 }
 
 static void refuse(lk_group_opts opts, const char *part)
@@ -162,7 +158,7 @@ static void refuse(lk_group_opts opts, const char *part)
     static const char *const methods[] = {"tcp://127.0.0.1:1", "file:///nowhere/at/all", "env://"};
     setenv("RANK", "0", 1);
     setenv("WORLD_SIZE", "2", 1);
-    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+    for (size_t i = 0; i < COUNT_OF(methods); i++) {
         opts.init_method = methods[i];
         opts.world_size = 2;
         assert_int_equal(lk_group_join(&opts, &group), LK_STATUS_USAGE);
@@ -182,11 +178,7 @@ static void impossible_threads_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_of_processes_join),      cmocka_unit_test(their_parts_work),
-        cmocka_unit_test(their_collectives_agree),        cmocka_unit_test(their_sums_have_the_same_bits),
-        cmocka_unit_test(a_killed_process_is_noticed),    cmocka_unit_test(one_that_gives_up_is_heard),
-        cmocka_unit_test(impossible_threads_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(threads_of_processes_join, their_parts_work, their_collectives_agree,
+                     their_sums_have_the_same_bits, a_killed_process_is_noticed, one_that_gives_up_is_heard,
+                     impossible_threads_are_refused);
 }

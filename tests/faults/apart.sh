@@ -1,7 +1,6 @@
-# apart.sh - a network and a /dev/shm of its own show what is left, and keep
-# strangers away from others. Without the right to have them a script does with
-# the machine's. Sourced first, with the script's arguments: starts it again, and
-# then sources common.sh.
+# apart.sh - runs a script in a network namespace and with a /dev/shm of its own, where nothing
+# else is left or disturbed. Without permission for that, the script uses those of the machine.
+# Sourced first, with the script's arguments: starts the script again, then sources common.sh.
 set -u
 PATH=$PATH:/usr/sbin:/sbin
 
@@ -18,5 +17,5 @@ elif [ "$FAULTS_APART" = yes ]; then
     ip link set lo up && mount -t tmpfs none /dev/shm || exit 1
 fi
 source "$(dirname "$(realpath "$0")")/common.sh"
-[ "$FAULTS_APART" = yes ] || listening() { :; } # others come and go
+[ "$FAULTS_APART" = yes ] || listening() { :; } # other programs start and stop listening
 before="$(listening) $(segments)"

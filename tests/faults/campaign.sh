@@ -1,10 +1,10 @@
 #!/bin/bash
-# campaign.sh LOCKSTEP [--trials N] [--seed S] [--jobs J] - faults of every kind that
-# $LOCKSTEP_FAULT knows, at random ranks, steps and operations of random jobs in random
-# layouts: kills, stops, delays, writes and allocations that fail, bits that change in
-# weights and in files. Each run ends in time with nothing torn or left; --resume auto
-# goes on in another layout, sometimes through a second fault, to the bits of a run in
-# which nothing went wrong. J trials go side by side; a seed draws the same faults again.
+# campaign.sh LOCKSTEP [--trials N] [--seed S] [--jobs J] - every kind of fault of
+# $LOCKSTEP_FAULT, at random ranks, steps and operations of random jobs in random layouts:
+# kills, stops, delays, failing writes and allocations, flipped bits in weights and files. Each
+# run ends in time and leaves no damaged checkpoint and no process; --resume auto continues in
+# another layout, sometimes with a second fault, to the bits of a run without faults. J trials
+# run at once; the same seed gives the same faults.
 source "$(dirname "$(realpath "$0")")/apart.sh"
 source "$(dirname "$(realpath "$0")")/resumes.sh"
 program=$(realpath "$1")
@@ -15,7 +15,7 @@ declare -A steps=([mlp]=48 [resnet]=18 [shard]=18 [cnn]=12)
 
 # ---- faults --------------------------------------------------------------------------
 
-# pick_rank, pick_step: a key in $picked.
+# pick_rank, pick_step: sets $picked to a key of a fault.
 pick_rank() {
     draw "$world"
     picked=rank=$drawn
@@ -24,7 +24,7 @@ pick_step() {
     draw "${steps[$job]}"
     picked=step=$((drawn + 1))
 }
-# Where a fault strikes that has no choice of its own, in $where.
+# pick_place: sets $where to a random site of a fault.
 pick_place() {
     pick_rank
     where=$picked
@@ -39,18 +39,18 @@ pick_place() {
         where+=,$picked
     fi
 }
-# Ranks that are processes of their own, and replicas of each other.
+# Whether ranks are processes, and whether they are replicas.
 has_processes() { [ "$world" -gt 1 ] && [[ " ${mode[*]}" = *" -n "* ]]; }
 has_replicas() { [ "$world" -gt 1 ] && [[ " ${mode[*]}" != *" --stages "* ]]; }
-# A sign or a bit of the exponent, of any weight: a bit of the fraction may be rounded away
-# in the next step by one rank and have changed the sums of all before.
+# pick_bit: the sign or a bit of the exponent of a random weight. A bit of the fraction could be
+# rounded away in the next step after it has changed the sums of all ranks.
 pick_bit() {
     pick 31 31 31 23 24 25 26 27 28 29 30
     local of=$picked
     draw 100000
     bit=$((drawn * 32 + of))
 }
-# pick_fault: in $fault, its kind in $kind. What cannot happen in this layout is drawn anew.
+# pick_fault: sets $fault and $kind; a fault that this layout cannot have is drawn again.
 pick_fault() {
     while :; do
         pick kill kill stop flip flip flip write alloc delay file
@@ -93,8 +93,8 @@ pick_fault() {
 
 # ---- a trial -------------------------------------------------------------------------
 
-# faulty_run: of $job in ck, with $fault in $mode. Its end is in $status, and nothing
-# wrong may have been said to be right.
+# faulty_run: runs $job in folder ck with $fault in $mode; sets $status. A wrong result must not
+# be reported as right.
 faulty_run() {
     local limit=20 every hash
     [ $kind != stop ] || limit=2
@@ -120,13 +120,13 @@ faulty_run() {
     [ $kind != flip ] || [ $status -eq 0 ] || grep -qE "replicas must be equal|not finite|is -?(nan|inf)" err ||
         complain "a changed bit ends the run, and nobody tells: $tried"
     echo "$kind;$status;$job $tried" >>faults
-    sound ck out # which leaves another status
+    sound ck out # changes $?
 }
-# trial NUMBER: one fault or two, then to the end.
+# trial NUMBER: one or two faults, then a run to the end.
 trial() {
     local count i story=
     RANDOM=$(((seed + $1 * 7919) % 2147483647))
-    for i in 1 2 3 4; do draw 2; done # seeds that are near each other begin alike
+    for i in 1 2 3 4; do draw 2; done # similar seeds begin with similar numbers
     pick mlp mlp resnet shard cnn
     job=$picked world=0
     options "$job"

@@ -1,19 +1,18 @@
-# common.sh - what the scripts of this folder share: cases that run side by side,
-# each in a folder of its own, and what must not be left when they are over.
-# Sourced; wants program, victim and stranger.
+# common.sh - functions for the scripts of this folder: cases that run at once, each in its own
+# folder, and checks that nothing is left at the end. Sourced; needs $program, $victim, $stranger.
 
 scratch=$(mktemp -d)
 self=$BASHPID
 side_by_side=${LOCKSTEP_FAULTS_JOBS:-4}
-bound_us=${LOCKSTEP_FAULTS_BOUND_US:-5000000} # from a death to the last end; what is printed should be below 1 s
+bound_us=${LOCKSTEP_FAULTS_BOUND_US:-5000000} # from a death to the last end; usually below 1 s
 export -n LOCKSTEP_TOKEN LOCKSTEP_TOKEN_FILE LOCKSTEP_HOSTID RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
 ulimit -c 0
 
 # ---- a case ------------------------------------------------------------------
 
-# Said by a case: why it failed.
+# complain TEXT...: marks the case as failed.
 complain() { echo "$*" >>"$case_folder/failed"; }
-# said FILE TEXT...: every text is in it.
+# said FILE TEXT...: FILE must contain every text.
 said() {
     local file=$1 text
     shift
@@ -21,10 +20,10 @@ said() {
         grep -qF -- "$text" "$file" || complain "'$text' is not in $file"
     done
 }
-# rest SECONDS: without a process.
+# rest SECONDS: sleeps without starting a process.
 exec {never}<> <(:)
 rest() { read -rt "$1" -u "$never"; }
-# until_true SECONDS COMMAND...: polls.
+# until_true SECONDS COMMAND...: repeats COMMAND until it succeeds.
 until_true() {
     local end=$((${EPOCHREALTIME/./} + $1 * 1000000))
     shift
@@ -35,7 +34,7 @@ until_true() {
     return 0
 }
 status_is() { [ "$status" = "$1" ] || complain "exit status $status, not $1"; }
-# Microseconds from the fault of rank $1 to $ended.
+# took RANK: checks the microseconds from the fault of RANK to $ended.
 took() {
     if [ -f "fault.$1" ]; then
         local death
@@ -47,7 +46,7 @@ took() {
         complain "rank $1 did not come to its fault"
     fi
 }
-# start ARGUMENTS...: lockstep run, in the background.
+# start ARGUMENTS...: runs lockstep run in the background.
 start() {
     env --default-signal=INT,QUIT "$program" run "$@" >out 2>err </dev/null &
     launcher=$!
@@ -58,7 +57,7 @@ finish() {
     ended=$EPOCHREALTIME
 }
 
-# Ranks of lockstep train that are past their first step.
+# Whether a rank of lockstep train has finished its first step.
 rank_trains() { grep -qs "\[rank $1\] Train Epoch: 1 \[[1-9]" out*; }
 all_train() { # WORLD
     local r
@@ -67,8 +66,7 @@ all_train() { # WORLD
     done
 }
 
-# Processes that carry the mark of this case. This shell does not, as the kernel
-# shows what a process was started with.
+# marked MARK: the processes that were started with the variable FAULTS_MARK=MARK.
 marked() {
     local files
     files=$(env -u FAULTS_MARK grep -lsxzF -- "FAULTS_MARK=$1" /proc/[0-9]*/environ)
@@ -76,8 +74,8 @@ marked() {
 }
 unmarked() { [ -z "$(marked "$1")" ]; }
 
-# run_case NAME COMMAND...: in a folder of its own, with a mark that every process
-# it starts inherits.
+# run_case NAME COMMAND...: runs COMMAND in a folder of its own; all its processes inherit
+# FAULTS_MARK.
 run_case() {
     local name=$1
     shift
@@ -86,7 +84,7 @@ run_case() {
     export FAULTS_MARK=$self/$name TMPDIR=$case_folder/tmp VICTIM_FOLDER=.
     mkdir tmp
     "$@" </dev/null
-    # Dead processes are marked until the kernel has put them away.
+    # Dead processes have the mark until the kernel has removed them.
     if ! until_true 2 unmarked "$FAULTS_MARK"; then
         local pid
         for pid in $(marked "$FAULTS_MARK"); do
@@ -98,7 +96,7 @@ run_case() {
     touch over
 }
 
-# with NAME COMMAND...: as soon as there is room beside the others.
+# with NAME COMMAND...: starts a case when fewer than $side_by_side cases run.
 cases=0
 with() {
     [[ $1 =~ ${LOCKSTEP_FAULTS_ONLY:-.} ]] || return 0
@@ -127,7 +125,7 @@ same_as_before() { [ "$(listening) $(segments)" = "$before" ]; }
 
 summary() {
     local folder worst=0 name= us cut=0
-    # The shell tells of processes that were killed, which is what this is about.
+    # The shell reports killed processes; these are expected.
     cat "$scratch"/*.shell | grep -v ' Killed ' >&2
     for folder in "$scratch"/*/; do
         if [ ! -e "$folder/over" ]; then

@@ -1,7 +1,7 @@
 #!/bin/bash
-# faults.sh LOCKSTEP VICTIM STRANGER - ranks, keepers and launchers that die or
-# stop, at every moment and in every call; strangers at the acceptor; resources that
-# are missing. In each case: the right message, in time, and nothing left behind.
+# faults.sh LOCKSTEP VICTIM STRANGER - ranks, keepers and launchers that die or are stopped, at every
+# moment and in every call; strangers that connect; missing resources. Each case has the right message
+# in time, and no process or file is left.
 source "$(dirname "$(realpath "$0")")/apart.sh"
 program=$(realpath "$1") victim=$(realpath "$2") stranger=$(realpath "$3")
 source "$(dirname "$(realpath "$0")")/../port.sh"
@@ -18,7 +18,7 @@ declare -A says=([kill]="was killed by SIGKILL" [segv]="was killed by SIGSEGV (s
 # died BACKEND KIND RANK MOMENT [CALL]
 died() {
     local way=$1 kind=$2 rank=$3 moment=$4 call=${5:-allreduce} other pid
-    # A rank that waits for others' arrival does not hear of anything but SIGTERM.
+    # A rank that waits for others to join must end at SIGTERM.
     local stubborn=1
     [ "$moment" != before ] || stubborn=0
     start -n 3 "$victim" ${backend[$way]} --fault "$kind" --in "$rank" --when "$moment" --call "$call" \
@@ -31,14 +31,14 @@ died() {
     tail -n 1 err | grep -q "^lockstep run: rank $rank" || complain "the cause is not told last"
     [ "$moment" != before ] || return
     for other in 0 1 2; do
-        # The last rank has not come to a rendezvous that fails.
+        # The last rank does not join when the rendezvous fails.
         if [ $other -ne "$rank" ] && { [ "$moment" != during ] || [ $other -ne 2 ]; }; then
             grep -q "^\[$other\] victim: .*rank $rank .*died" err || complain "rank $other does not tell who died"
         fi
     done
 }
 
-# died_joining BACKEND RANK MICROSECONDS: whatever it is doing then.
+# died_joining BACKEND RANK MICROSECONDS: RANK is killed at that time.
 died_joining() {
     start -n 3 "$victim" ${backend[$1]} --fault kill --in "$2" --when joining --delay "$3" --iterations 1000000
     finish
@@ -50,17 +50,17 @@ died_joining() {
 # ---- a rank is stopped -------------------------------------------------------------
 
 is_stopped() { [ -f "fault.$1" ] && grep -q '^State:.[Tt]' "/proc/$(<"pid.$1")/status" 2>/dev/null; }
-# stopped BACKEND RANK MOMENT [CALL]: for a moment only.
+# stopped BACKEND RANK MOMENT [CALL]: RANK is stopped for a moment.
 stopped() {
     start -n 3 "$victim" ${backend[$1]} --fault stop --in "$2" --when "$3" --call "${4:-allreduce}"
     until_true 10 is_stopped "$2" || complain "rank $2 was not stopped"
-    rest 0.2 # in which a wrong end would come
+    rest 0.2 # the job must not end in this time
     kill -0 "$launcher" 2>/dev/null || complain "the job ended while a rank was stopped"
     kill -CONT "$(<"pid.$2")"
     finish
     status_is 0
 }
-# noticed BACKEND RANK MOMENT: until it is noticed.
+# noticed BACKEND RANK MOMENT: RANK is stopped until there is a notice.
 noticed() {
     start -n 3 "$victim" ${backend[$1]} --fault stop --in "$2" --when "$3"
     until_true 10 is_stopped "$2"
@@ -76,7 +76,7 @@ noticed() {
     finish
     status_is 0
 }
-# given_up BACKEND RANK MOMENT: by the launcher, after the timeout.
+# given_up BACKEND RANK MOMENT: RANK is stopped; the launcher ends the job after the timeout.
 given_up() {
     start -n 3 --timeout 2 "$victim" ${backend[$1]} --fault stop --in "$2" --when "$3"
     finish
@@ -84,7 +84,7 @@ given_up() {
     grep -q "^lockstep run: rank $2 on host .* stayed stopped for 2 s" err || complain "the cause is not told"
     echo $(($(tr -d . <<<"$ended") - $(tr -d . <"fault.$2") - 2000000)) >took
 }
-# timed_out BACKEND RANK MOMENT: by the other ranks.
+# timed_out BACKEND RANK MOMENT: RANK is stopped; the other ranks end the job after their timeout.
 timed_out() {
     start -n 3 "$victim" ${backend[$1]} --fault stop --in "$2" --when "$3" --timeout 2
     finish
@@ -94,11 +94,11 @@ timed_out() {
         -e "^\[.\] victim: .*waited 2 s in .* for ranks? .*$whom" err ||
         complain "no rank names the one that is stopped"
     grep -q "^lockstep run: rank [0-2] on host .* exited with status 1" err || complain "the cause is not told"
-    # A goodbye to a stopped rank 0 takes a second more, which is none of a death.
+    # Leaving a stopped rank 0 takes one second more.
     ((${ended/./} - $(tr -d . <"fault.$2") < 2000000 + bound_us)) || complain "took too long"
 }
-# absent RANK SECONDS LAUNCHER'S VICTIM'S: it never comes. The timeout is the victim's
-# own, or, where that is 0, the launcher's.
+# absent RANK SECONDS LAUNCHER'S VICTIM'S: RANK never joins. The last two are timeouts; the victim's
+# counts unless it is 0.
 absent() {
     start -n 3 --timeout "$3" "$victim" --backend tcp --when absent --in "$1" --timeout "$4"
     finish
@@ -119,12 +119,12 @@ keeper_of() {
     done
 }
 all_joined() { [ "$(cat out 2>/dev/null | grep -c 'joined:')" -eq 3 ]; }
-# Each of its three ranks has a child that listens to no signal but SIGKILL.
+# start_family: each of three ranks has a child that ignores all signals except SIGKILL.
 start_family() {
     start -n 3 "$victim" ${backend[$1]} --iterations 1000000 --child 1 "${@:2}"
     until_true 10 all_joined || complain "the ranks did not meet"
 }
-# All that carries the mark ends by itself: $us after now.
+# measure_end: waits until all processes of the case have ended.
 measure_end() {
     local begin=$EPOCHREALTIME
     until_true 5 unmarked "$FAULTS_MARK" || complain "processes are left after 5 s"
@@ -147,7 +147,7 @@ keeper_killed() {
     echo $((${ended/./} - ${begin/./})) >took
     said err "keeper of the ranks (pid $keeper) was killed; all ranks were ended"
 }
-# signalled BACKEND NAME STATUS: ranks that end by the signal.
+# signalled BACKEND NAME STATUS: the launcher and the ranks end at the signal.
 signalled() {
     start -n 3 "$victim" ${backend[$1]} --iterations 1000000
     until_true 10 all_joined
@@ -158,11 +158,11 @@ signalled() {
     status_is "$3"
     said err "interrupted by SIG$2"
 }
-# Still the shell that was to become the launcher: one with a trap for its end loses
-# a SIGTERM between fork and exec.
+# Whether the launcher is still the forked shell: a shell with an EXIT trap loses a SIGTERM between
+# fork and exec.
 still_shell() { [ "/proc/$launcher/exe" -ef "/proc/$BASHPID/exe" ]; }
-# early SIGNAL SECONDS: after the launcher was started, wherever it is by then. Not
-# SIGINT, which the shell ignores for it at first.
+# early SIGNAL SECONDS: signals the launcher SECONDS after its start. Not SIGINT, which the shell
+# ignores at first for background processes.
 early() {
     start -n 3 "$victim" --iterations 1000000 --child 1
     while still_shell; do :; done
@@ -172,18 +172,18 @@ early() {
     status_is $((128 + $(kill -l "$1")))
     until_true 8 unmarked "$FAULTS_MARK" || complain "processes are left"
 }
-# Who does not listen is killed after the grace that an interruption leaves.
+# Ranks that ignore the signal are killed after the grace period.
 deaf() {
     start_family tcp --stubborn 1
     kill -TERM "$launcher"
     finish
     status_is 143
 }
-# Twice: ranks that do not listen are not waited for any longer.
+# After a second signal the launcher does not wait for the ranks any longer.
 impatient() {
     start_family shm --stubborn 1
     kill -TERM "$launcher"
-    rest 0.5 # sooner it would be the same signal told twice
+    rest 0.5 # sooner, the two signals would count as one
     local begin=$EPOCHREALTIME
     kill -TERM "$launcher"
     finish
@@ -206,8 +206,8 @@ reader_gone() {
     [ "$status" -ne 0 ] || complain "status 0 although nobody reads"
 }
 suspended() {
-    # In a process group of its own, whose parent is in another one of the session:
-    # the kernel drops SIGTSTP in groups that are orphaned, as this one may be.
+    # The job has its own process group, whose parent is in another group of the session: the kernel
+    # drops SIGTSTP in orphaned groups.
     set -m
     start -n 3 "$victim" --backend tcp --iterations 1000 --pause 0.005
     set +m
@@ -266,7 +266,7 @@ wrong_token() {
     status_is 1
     said err.0 "rank 1 of 2 has not joined within 2 s"
 }
-# Started by hand with one port for both: who does not belong is refused.
+# Two jobs without launchers use one port: the rank of the other job is refused.
 same_port() {
     local port rank pids=()
     port=$(free_port)
@@ -299,7 +299,7 @@ two_jobs() {
     [ "$(grep -c 'of 2' out)" -eq 2 ] && [ "$(grep -c 'of 3' out.2)" -eq 3 ] || complain "the jobs met"
     [ "$(cat out out.2 | grep -o 'sum.*' | sort -u | wc -l)" -eq 1 ] || complain "the sums differ"
 }
-# strangers BACKEND: throughout the job, from before its start.
+# strangers BACKEND: strangers connect before and during the job.
 strangers() {
     local visitor begin
     "$stranger" over.strangers >out.strangers 2>&1 &
@@ -351,11 +351,11 @@ for way in shm tcp auto; do
     for ((delay = 200; delay <= 6000; delay += 200)); do
         with "$way-joining-$delay" died_joining $way $((delay / 200 % 3)) $delay
     done
-    # A segment whose maker was killed before it had no name any more goes with the next job.
+    # The next job removes a named segment whose owner was killed.
     wait
     with "$way-next" stopped $way 1 after
     leftovers "deaths over $way"
-    side_by_side=8 # they sleep, most of the time
+    side_by_side=8 # these cases sleep most of the time
     for rank in 0 1; do
         for moment in "${moments[@]}"; do
             with "$way-stop-$rank-$moment" stopped $way $rank "$moment"
@@ -413,7 +413,7 @@ for rank in 0 1 2; do
 done
 leftovers "ranks that are awaited"
 if [ "$FAULTS_APART" = yes ]; then
-    side_by_side=1 # the strangers call everybody
+    side_by_side=1 # strangers connect to every port
     for way in shm tcp auto; do
         with "strangers-$way" strangers $way
     done

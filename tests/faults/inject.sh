@@ -1,14 +1,14 @@
 #!/bin/bash
-# inject.sh LOCKSTEP VICTIM - faults that $LOCKSTEP_FAULT asks for: each strikes
-# where it says, once, and there alone; what follows is what follows a real one.
+# inject.sh LOCKSTEP VICTIM - faults of $LOCKSTEP_FAULT: each happens once, at its site only, and
+# has the same effects as a real fault.
 source "$(dirname "$(realpath "$0")")/apart.sh"
 program=$(realpath "$1") victim=$(realpath "$2")
 
-# Eight steps, a line each at every rank.
+# Eight steps; every rank prints a line for each.
 train=("$program" train --data digits --model mlp --max-steps 8 --quiet --log-interval 1 --log-ranks all)
 untested=("${train[@]}" --no-test)
 
-# drill FAULT COMMAND...: one that hangs has status 124.
+# drill FAULT COMMAND...: runs COMMAND with the fault; status 124 if it hangs.
 drill() {
     LOCKSTEP_FAULT=$1 timeout -k 5 60 "${@:2}" >out 2>err </dev/null
     status=$?
@@ -18,7 +18,7 @@ steps_are() { # COUNT RANK
     count=$(grep -c "\[rank $2\] Train Epoch" out)
     [ "$count" -eq "$1" ] || complain "$count steps of rank $2, not $1"
 }
-# blamed RANK HOW: the launcher names it last.
+# blamed RANK HOW: the last message of the launcher names RANK.
 blamed() {
     grep -v '^its last lines\|^    ' err | tail -n 1 | grep -q "^lockstep [a-z]*: rank $1 on host [^ ]* (pid [0-9]*) $2" ||
         complain "the last word is not of rank $1"
@@ -26,21 +26,21 @@ blamed() {
 
 # ---- kill, stop, delay -----------------------------------------------------------
 
-# killed FAULT RANK STEPS COMMAND...: after so many steps of the rank.
+# killed FAULT RANK STEPS COMMAND...: RANK is killed after STEPS steps.
 killed() {
     drill "$1" "${@:4}"
     status_is 137
     steps_are "$3" "$2"
     blamed "$2" "was killed by SIGKILL"
 }
-# Two processes of two threads: rank 2 is in the second, which the launcher knows as 1.
+# Two processes of two threads: rank 2 is in the second process, which is rank 1 of the launcher.
 killed_nested() {
     drill kill:rank=2,step=3 "$program" run -n 2 "${threads[@]}" --parallel dp
     status_is 137
     steps_are 2 2
     blamed 1 "was killed by SIGKILL"
 }
-# A process whose ranks are threads goes down as one.
+# If ranks are threads, all of them die with their process.
 killed_whole() { # FAULT RANK STEPS COMMAND...
     drill "$1" "${@:4}"
     status_is 137
@@ -64,7 +64,7 @@ stopped() { # FAULT RANK STEPS COMMAND...
     grep -q -e "rank $2 on host .* stayed stopped for 2 s" -e "waited 2 s in .* for ranks\? .*$2" err ||
         complain "nobody names the rank that is stopped"
 }
-# The result is that of a run without delay.
+# The result must be that of a run without delay.
 delayed() { # FAULT SECONDS COMMAND...
     "${@:3}" >calm 2>&1 </dev/null
     local began=${EPOCHREALTIME/./}
@@ -83,7 +83,7 @@ no_memory() { # FAULT RANK COMMAND...
     said err "no memory for "
     [ "$2" = - ] || blamed "$2" "exited with status 1"
 }
-# One of two knows it, and the group tells the other.
+# One of two ranks fails, and the group reports it to the other.
 no_memory_for_all() { # FAULT COMMAND...
     drill "$1" "${@:2}"
     status_is 1
@@ -95,8 +95,8 @@ disk_full() { # FAULT COMMAND...
     said err "No space left on device"
     [ -z "$(find . -name '*model*' -o -name '.lk*')" ] || complain "left: $(find . -name '*model*' -o -name '.lk*')"
 }
-# The check after step 4 finds what changed in step 3: of three ranks the one, of
-# two both.
+# The check after step 4 finds the bit that changed in step 3. Of three ranks one is named, of two
+# both.
 flipped() { # FAULT TEXT COMMAND...
     drill "$1" "${@:3}" --check-every 2
     status_is 1
@@ -121,7 +121,7 @@ refused() { # FAULT TEXT COMMAND...
 
 # ---- all of them ----------------------------------------------------------------------------
 
-side_by_side=2 # they compute
+side_by_side=2 # these cases compute
 two=("${untested[@]}" -n 2)
 threads=("${untested[@]}" --devices cpu:0,cpu:1)
 with kill-step killed kill:rank=1,step=5 1 4 "${two[@]}"
@@ -155,11 +155,11 @@ with refused-empty refused "" "is set, but empty" "${untested[@]}"
 with refused-action refused "kil:rank=1" "did you mean 'kill'?" "${two[@]}"
 with refused-second refused "kill:step=99;stop:op=alreduce" "character 22: no operation 'alreduce'" "${untested[@]}"
 with refused-key refused "kill:seconds=1" "character 6: no key 'seconds'" "${untested[@]}"
-# Any program that uses the library has the same switch.
+# LOCKSTEP_FAULT works in every program that uses the library.
 with program-kill killed kill:rank=1,op=allreduce,nth=3 1 0 "$program" run -n 3 "$victim" --iterations 1000
 with program-fails no_memory alloc:rank=0,op=gather 0 "$program" run -n 2 "$victim" --call gather
 leftovers "faults on request"
-side_by_side=4 # they wait
+side_by_side=4 # these cases wait
 for way in shm tcp; do
     with "stop-$way" stopped stop:rank=1,step=3 1 2 "${two[@]}" --backend $way
 done

@@ -1,9 +1,9 @@
 #!/bin/bash
-# kills.sh LOCKSTEP [--kills N] [--seed S] [--jobs J] - SIGKILL to a random rank, to
-# the launcher or to all of a run at random moments, inside saves too; after each
-# nothing is torn or left, and the run goes on at another world size and in another
-# mode to the bits of a run that was never stopped. J runs go side by side. A seed
-# draws the same kills again, as far as clocks allow.
+# kills.sh LOCKSTEP [--kills N] [--seed S] [--jobs J] - SIGKILL to a random rank, to the launcher or
+# to all processes of a run at random moments, also inside saves. After each kill no checkpoint is
+# damaged and no process is left, and the run continues with another world size and mode to the bits
+# of a run that was never stopped. J runs run at once. The same seed gives the same kills, except for
+# differences in time.
 source "$(dirname "$(realpath "$0")")/apart.sh"
 source "$(dirname "$(realpath "$0")")/resumes.sh"
 program=$(realpath "$1")
@@ -14,8 +14,8 @@ read_options kills "${@:2}"
 
 over() { ! kill -0 "$launcher" 2>/dev/null; }
 children() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
-# The launcher's child is the guard, whose child is the keeper, whose children are the
-# ranks. Ranks that are threads have no process of their own.
+# The launcher's child is the guard, whose child is the keeper, whose children are the ranks. Ranks
+# that are threads have no process of their own.
 find_processes() {
     guard=$(children "$launcher")
     guard=${guard// /}
@@ -30,8 +30,7 @@ has_ranks() {
 lines_are() { [ "$(cat out 2>/dev/null | grep -c 'Train Epoch')" -ge "$1" ] || over; }
 is_saving() { compgen -G 'ck/.lk-*' >saving || over; }
 
-# Waits for the moment that was drawn: any in a run's time, some after a step, or a
-# save that is seen to be under way.
+# Waits for the drawn moment: a time, a short time after a step, or a save that is under way.
 await_moment() {
     case $moment in
     time)
@@ -55,7 +54,7 @@ await_moment() {
         ;;
     esac
 }
-# Ranks that are not there yet are waited for, except when all shall go.
+# Waits for the ranks to start, unless all processes are killed.
 strike() {
     find_processes
     case $victim in
@@ -70,8 +69,8 @@ strike() {
     esac 2>/dev/null
 }
 
-# Faults kill inside a save, at its begin or at one of its writes; only rank 0 saves.
-# Other kills come from outside.
+# A third of the kills are faults inside a save, at its start or at one of its writes (rank 0 saves).
+# The others come from this script.
 pick_kill() {
     fault=
     draw 3
@@ -89,8 +88,8 @@ pick_kill() {
     pick rank rank rank all all launcher
     victim=$picked
 }
-# Of a run that is new or goes on, and is gone to the last process soon after. False
-# where it was over before.
+# Starts or resumes a run and kills it; all processes must end soon. Returns false if the run ended
+# before the kill.
 kill_run() {
     local struck
     rm -f out err
@@ -115,15 +114,15 @@ kill_run() {
     [ "$us" -le "$(cat took 2>/dev/null || echo 0)" ] || echo "$us" >took
 }
 
-# one_kill: of a run of $job in ck. What it has left goes on to the end elsewhere and
-# otherwise; the next kill goes on from the same.
+# one_kill: kills a run of $job in ck. A copy of ck resumes to the end in another mode; the next kill
+# resumes from ck.
 one_kill() {
     local tries=0
     while :; do
         pick_mode 0
         pick_kill
         kill_run && break
-        # Over before its time.
+        # The run ended before the kill.
         rm -rf ck
         tries=$((tries + 1))
         if [ $tries -ge 40 ]; then
@@ -138,7 +137,7 @@ one_kill() {
     local from="${mode[*]}" ranks_then=$world past
     past=$(steps_in ck | tail -n 1)
     pick_mode "$world"
-    # What was saved knows the options that belong to the result.
+    # The checkpoint has the options that belong to the result.
     draw 2
     if [ -n "$past" ] && [ "$drawn" -eq 0 ]; then
         resumed "$job" ck train "${mode[@]}"
@@ -154,7 +153,7 @@ one_kill() {
     [ ! -d "$spare" ] || mv "$spare" ck
 }
 
-# chain NUMBER COUNT: one run that is killed so many times.
+# chain NUMBER COUNT: one run that is killed COUNT times.
 chain() {
     local i name
     spare=$kept/spare-$1

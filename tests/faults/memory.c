@@ -1,7 +1,6 @@
-/* memory.c - preloaded into the program by torture.sh: the malloc of the number
- * $FAULTS_MALLOC fails, of those in a thread that has begun to save a checkpoint.
- * $LOCKSTEP_FAULT knows the library's own allocations alone; here are those that
- * other libraries make on its behalf. */
+/* memory.c - a library that torture.sh preloads: the malloc call with the number $FAULTS_MALLOC fails,
+ * counted in each thread after it has begun to save a checkpoint. $LOCKSTEP_FAULT fails allocations
+ * of Lockstep only; this also fails those of other libraries. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -12,7 +11,7 @@
 static _Thread_local int saves;
 static _Thread_local long seen;
 
-/* The first that a save does is to make a folder of such a name. */
+/* A save begins with making a folder of such a name. */
 int mkdir(const char *path, mode_t mode)
 {
     int (*next)(const char *, mode_t) = (int (*)(const char *, mode_t))dlsym(RTLD_NEXT, "mkdir");

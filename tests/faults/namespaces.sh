@@ -1,13 +1,12 @@
 #!/bin/bash
-# namespaces.sh LOCKSTEP VICTIM STRANGER - jobs over several hosts: network
-# namespaces with an address each on one bridge, and host names of their own.
-# Started by hand and by launchers; with a host that is cut off, and with ranks,
-# launchers and nodes that end before their time.
+# namespaces.sh LOCKSTEP VICTIM STRANGER - jobs on several hosts: network namespaces with an address
+# each on one bridge, and host names of their own. Jobs with and without launchers; a host that is cut
+# off; ranks, launchers and nodes that end early.
 set -u
 PATH=$PATH:/usr/sbin:/sbin
 hosts=3
 net=10.77.0
-# All of it lives in namespaces that nobody else sees and that end with this test.
+# Everything is in namespaces that end with this test.
 if [ -z "${FAULTS_APART:-}" ]; then
     for flags in -mn -rmn; do
         if unshare $flags bash -c 'mount -t tmpfs none /run && mkdir /run/netns && ip link add probe0 type bridge &&
@@ -32,12 +31,12 @@ make_hosts() {
             ip -n "h$h" link set lo up && ip -n "h$h" link set eth0 up &&
             : >"/run/uts$h" && unshare --uts="/run/uts$h" hostname "host$h" || return 1
     done
-    # Addresses are usable once the bridge forwards.
+    # Addresses can be used when the bridge forwards.
     for ((h = 2; h <= hosts; h++)); do
         until_true 10 reaches "$h" || return 1
     done
 }
-# Whether host 1 reaches another: a port where nobody listens refuses.
+# reaches HOST: whether host 1 reaches HOST: a port on which nobody listens refuses.
 reaches() {
     nsenter --net=/run/netns/h1 timeout 1 bash -c "LC_ALL=C; : </dev/tcp/$net.$1/9" 2>&1 | grep -q refused
 }
@@ -56,7 +55,7 @@ listening() {
 
 # ---- ranks started by hand -------------------------------------------------------
 
-# spread INIT LAYOUT VICTIM'S ARGUMENTS...: rank r runs on the r-th host of LAYOUT.
+# spread INIT LAYOUT VICTIM'S ARGUMENTS...: starts rank r on the r-th host of LAYOUT.
 pids=()
 spread() {
     local init=$1 layout=($2) r
@@ -67,7 +66,7 @@ spread() {
         pids+=($!)
     done
 }
-# gathered STATUS: all ranks ended so.
+# gathered STATUS: all ranks must end with STATUS.
 gathered() {
     local r
     for r in "${!pids[@]}"; do
@@ -77,7 +76,7 @@ gathered() {
     done
     ended=$EPOCHREALTIME
 }
-one_sum() { # as one process has it
+one_sum() { # RANKS - all ranks must have the sum of one process
     local wanted
     wanted=$("$victim" --init "file://$PWD/alone" --rank 0 --world 1 --iterations 0 --shards 21 | grep '^sum')
     [ -n "$wanted" ] || complain "no sum of one process"
@@ -88,7 +87,7 @@ by_hand() { # INIT LAYOUT BACKEND [CALL]
     spread "$1" "$2" --backend "$3" --call "${4:-allreduce}" --shards 21 --timeout 20
     gathered 0
     one_sum ${#layout[@]}
-    # Where no two ranks share a host, auto is tcp.
+    # If no two ranks share a host, auto is tcp.
     local used=$3
     [ "$(printf '%s\n' "${layout[@]}" | sort | uniq -d)" ] || used=tcp
     [ "$(cat out.* | grep -c "joined: $used")" -eq ${#layout[@]} ] || complain "not all ranks use $used"
@@ -97,22 +96,22 @@ through_file() { # LAYOUT BACKEND
     by_hand "file://$PWD/meeting" "$1" "$2"
     [ ! -e meeting ] || complain "the file is left"
 }
-# The last rank's host does not reach the first.
+# The host of the last rank does not reach the first.
 unreachable() {
     spread "tcp://$net.99:29500" "2" --world 2 --rank 1 --timeout 2
     gathered 1
     said err.0 "rank 0 of 2" "$net.99" "29500" "rank 1 gave up after 2 s"
 }
-not_mine() { # rank 0 is not where the address leads
+not_mine() { # the address is not on the host of rank 0
     spread "tcp://$net.2:29500" "1" --world 2 --rank 0 --timeout 2
     gathered 1
     said err.0 "$net.2"
 }
 all_ranks_joined() { [ "$(cat out* | grep -c 'joined:')" -eq "$1" ]; }
-# cut HOST: its packets vanish; mend HOST
+# cut HOST: drops the packets of HOST; mend HOST: ends that.
 cut() { ip link set "v$1" down; }
 mend() { ip link set "v$1" up; }
-# partition LAYOUT BACKEND CALL HOST: in mid-collective; every rank ends, naming a
+# partition LAYOUT BACKEND CALL HOST: HOST is cut off during a collective; every rank ends and names a
 # rank of the other side.
 partition() {
     local layout=($1) r begin us
@@ -132,9 +131,8 @@ partition() {
     done
 }
 
-# Rank 2 finds out long before rank 1 that rank 0 is gone, and is gone then itself:
-# that is not what rank 1 tells. Nor is the host's address known any more, which
-# keeps the kernel from giving it up.
+# Rank 2 has a shorter timeout than rank 1: it loses rank 0 and ends first. Rank 1 must still name
+# rank 0. Flushed neighbour tables keep the kernel from closing the connection.
 uneven() {
     local r timeouts=(16 16 4)
     for r in 0 1 2; do
@@ -156,7 +154,7 @@ uneven() {
 
 # ---- launchers -------------------------------------------------------------------
 
-# launch NPROCS RUN'S ARGUMENTS...: a node with so many ranks on each host in turn.
+# launch NPROCS RUN'S ARGUMENTS...: starts a node on each host; NPROCS are their numbers of ranks.
 launch() {
     local nprocs=($1) k
     shift
@@ -182,7 +180,7 @@ nodes_file() {
     nodes "2 1" auto --init-method "file://$PWD/meeting"
     [ ! -e meeting ] || complain "the file is left"
 }
-# The cause is told last by both.
+# Both nodes report the cause last.
 nodes_failed() { # KIND RANK HOST STATUS TEXT
     local k
     launch "2 2" --master-addr "$net.1" --timeout 20 "$victim" --fault "$1" --in "$2" --iterations 1000000
@@ -194,7 +192,7 @@ nodes_failed() { # KIND RANK HOST STATUS TEXT
             complain "node $k does not tell the cause last"
     done
 }
-# end_of_cut HOST MICROSECONDS: cuts it off; all end in that time, with something wrong.
+# end_of_cut HOST MICROSECONDS: cuts HOST off; all processes must fail within that time.
 end_of_cut() {
     local begin us k
     begin=$EPOCHREALTIME
@@ -210,14 +208,14 @@ end_of_cut() {
     echo "$us" >cut_us
     ((us < $2)) || complain "took $us us"
 }
-# nodes_cut HOST: the launchers and all ranks end.
+# nodes_cut HOST: HOST is cut off; the launchers and all ranks end.
 nodes_cut() {
     local k lost
     launch "2 1 2" --master-addr "$net.1" --timeout 8 "$victim" --backend auto --iterations 1000000 --timeout 8
     until_true 10 all_ranks_joined 5 || complain "the ranks did not meet"
     end_of_cut "$1" 20000000
     for k in 0 1 2; do
-        # A node that is cut off misses node 0; node 0 misses the one, or any when it is cut off itself.
+        # A node that is cut off loses node 0; node 0 loses that node, or any if it is cut off itself.
         lost="$(($1 - 1)) (host host$1)"
         if [ $k -eq $(($1 - 1)) ]; then
             lost="0 (host host1)"
@@ -227,7 +225,7 @@ nodes_cut() {
             complain "node $k does not name the one that is lost"
     done
 }
-# A launcher is killed (`on` has become it): its node is missing to the other.
+# A launcher is killed: the other node reports the lost node.
 nodes_killed() { # NODE
     local k
     launch "2 1" --master-addr "$net.1" --timeout 8 "$victim" --iterations 1000000 --child 1
@@ -243,7 +241,7 @@ nodes_killed() { # NODE
     said "err.$k" "node $1 (host host$(($1 + 1))) disappeared"
     wait "${pids[$1]}" 2>/dev/null
 }
-nodes_absent() { # node 1 never comes
+nodes_absent() { # node 1 never joins
     (on 1 "$program" run --nnodes 2 --node-rank 0 --master-addr "$net.1" -n 1 --timeout 2 true >out.0 2>err.0) &
     pids=($!)
     gathered 1
@@ -252,7 +250,7 @@ nodes_absent() { # node 1 never comes
 
 # ---- training --------------------------------------------------------------------
 
-# What one process makes of it is in the folder of all cases.
+# The result of one process is in $scratch.
 task=(--model cnn --batch-size 32 --max-steps 4 --quiet --log-interval 1 --no-test --optimizer adam)
 long=(--model cnn --quiet --log-ranks all --log-interval 1 --no-test)
 losses() { sed -n 's/^\(\[[^]]*\] \)\?\(Train Epoch\|State hash\)/\2/p' "$@"; }
@@ -260,7 +258,7 @@ train_alone() {
     "$program" train "${task[@]}" --save-model "$scratch/alone.safetensors" >"$scratch/alone.out" 2>&1 &&
         [ "$(losses "$scratch/alone.out" | wc -l)" -eq 5 ]
 }
-# spread_training INIT LAYOUT OPTIONS...: a process on each host of LAYOUT.
+# spread_training INIT LAYOUT OPTIONS...: starts a process on each host of LAYOUT.
 spread_training() {
     local init=$1 layout=($2) r
     shift 2
@@ -271,7 +269,7 @@ spread_training() {
         pids+=($!)
     done
 }
-# launch_training NPROC OPTIONS...: a node with so many ranks on each host.
+# launch_training NPROC OPTIONS...: starts a node with NPROC ranks on each host.
 launch_training() {
     local nproc=$1 k
     shift
@@ -282,7 +280,7 @@ launch_training() {
         pids+=($!)
     done
 }
-# trained WORLD: rank 0 tells what one process told, and so many models are its.
+# trained WORLD: rank 0 has the losses of one process, and WORLD equal models are saved.
 trained() {
     local r difference
     gathered 0
@@ -334,7 +332,7 @@ train_nodes_cut() { # HOST
             complain "node $k does not name one that is lost: $(tail -n 1 "err.$k")"
     done
 }
-# A rank of another host is killed: all nodes tell it last.
+# A rank is killed: all nodes report it last.
 train_nodes_kill() { # RANK OPTIONS...
     local k pid
     launch_training 2 "${long[@]}" --master-addr "$net.1" --timeout 20 "${@:2}"
@@ -353,7 +351,7 @@ train_nodes_kill() { # RANK OPTIONS...
 
 make_hosts || { echo "FAILED: cannot make hosts"; exit 1; }
 before="$(listening) $(segments)"
-side_by_side=1 # they share the hosts' ports
+side_by_side=1 # the cases use the same ports
 for way in tcp auto; do
     with "hand-2-$way" by_hand "tcp://$net.1:29500" "1 1 2 2" $way
     with "hand-3-$way" by_hand "tcp://$net.2:29500" "2 1 3 1 2" $way

@@ -1,14 +1,14 @@
-# resumes.sh - what kills.sh, campaign.sh and torture.sh share: small jobs with a test after
-# each short epoch, draws, what each ends with when nothing goes wrong, and what must be true of
-# a folder of checkpoints. Sourced after common.sh.
+# resumes.sh - functions for kills.sh, campaign.sh and torture.sh: small jobs with short epochs, random
+# numbers, the results of runs without faults, and checks of a folder of checkpoints. Sourced after
+# common.sh.
 
-# The data and the references; common.sh's folder has nothing but cases in it.
+# The folder for data and references; the folder of common.sh has only cases.
 kept=$(mktemp -d)
 trap 'clean_up; rm -rf "$kept"' EXIT
 trap 'exit 1' INT TERM
 
-# read_options COUNT ARGUMENTS... - of a script with draws: --COUNT, --seed and --jobs, each with
-# a number. With a /dev/shm of its own there is nobody else in it.
+# read_options COUNT ARGUMENTS... - reads --COUNT, --seed and --jobs, each with a number. In a
+# /dev/shm of its own every file counts as left.
 read_options() {
     local count=$1
     shift
@@ -27,8 +27,8 @@ read_options() {
 
 # ---- jobs ------------------------------------------------------------------------
 
-# Images whose pixels are bytes of untrained weights, which are as good as random and the
-# same everywhere.
+# The pixels of the images are bytes of untrained weights: they look random and are equal on all
+# machines.
 source "$(dirname "$(realpath "$0")")/../idx.sh"
 make_data() {
     mkdir "$kept/data"
@@ -37,14 +37,14 @@ make_data() {
     tail -c +2000 "$kept/noise.safetensors" | idx "$kept/data/train" 256
     tail -c +100000 "$kept/noise.safetensors" | idx "$kept/data/t10k" 64
 }
-# Said where nothing can be tested.
+# give_up: ends the script, as nothing can be tested.
 give_up() {
     echo "FAILED: a run without faults does not end well:"
     cat "$kept/out"
     exit 1
 }
 
-# What belongs to the result of each job; 6 batches are an epoch, the last smaller.
+# The options of each job; an epoch has 6 batches, the last one smaller.
 declare -A recipes=(
     [mlp]="--model mlp --optimizer adam --clip-norm 1 --epochs 8 --save-every 4"
     [short]="--model debug --optimizer adam --epochs 2 --save-every 4"
@@ -53,12 +53,12 @@ declare -A recipes=(
     [cnn]="--model cnn --epochs 2 --save-every 5"
 )
 declare -A hashes milliseconds
-# options JOB: in $options.
+# options JOB: sets $options.
 options() {
     read -ra options <<<"${recipes[$1]}"
     options+=(--data "$kept/data" --batch-size 48)
 }
-# reference JOB...: of one process, never stopped.
+# reference JOB...: the results of one process without faults.
 reference() {
     local job began
     for job in "$@"; do

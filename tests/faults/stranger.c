@@ -1,10 +1,10 @@
-/* stranger.c - clients that have no business here.
+/* stranger.c - clients that do not belong to a job.
  *
  *   stranger FILE
  *
- * Until FILE appears, it calls every port that listens in this network namespace:
- * one client says nothing, one drips bytes, one sends garbage, one hangs up at
- * once. Prints how often it got through. */
+ * Until FILE exists, connects to every listening port of this network namespace: one client sends
+ * nothing, one sends single bytes, one sends garbage, one closes at once. Prints the number of
+ * connections. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +32,7 @@ typedef struct client {
 static client clients[CLIENTS];
 static long calls, dropped;
 
-/* Ports in state LISTEN, of IPv4. */
+/* Lists the IPv4 ports in state LISTEN. */
 static int find_ports(uint32_t *addresses, uint16_t *ports)
 {
     char text[512];
@@ -68,7 +68,7 @@ static void hang_up(client *at)
     at->fd = -1;
 }
 
-/* What this client does in a turn. */
+/* One turn of a client. */
 static void act(client *at)
 {
     uint8_t bytes[GARBAGE];

@@ -1,24 +1,23 @@
 #!/bin/bash
-# torture.sh LOCKSTEP MEMORY [--all] - every write and every allocation of a save
-# fails once, each in a run of its own, and so in the first save, in one that removes
-# an old checkpoint, in the best, in one that replaces what is there. Each run ends
-# with a word that says what failed and what is left, and --resume auto goes on from
-# there to the bits of a run that never failed. The same for loading. Without --all
-# some of it is a sample.
+# torture.sh LOCKSTEP MEMORY [--all] - every write and every allocation of a save fails once, each in
+# a run of its own: in the first save, in a save that removes an old checkpoint, in the best one, and
+# in one that replaces a checkpoint. Each run ends with a message that says what failed and which
+# checkpoint is left, and --resume auto continues from there to the bits of a run without failures.
+# The same for loading. Without --all only a sample of some cases is run.
 source "$(dirname "$(realpath "$0")")/apart.sh"
 program=$(realpath "$1") memory=$(realpath "$2")
-# How far apart those of a sample are: some, few, rare.
+# Distances between the failures of a sample.
 case ${3:-} in
 --all) some=1 few=1 rare=1 ;;
 "") some=7 few=15 rare=30 ;;
 *) echo "torture.sh: no option $3" && exit 2 ;;
 esac
 source "$(dirname "$(realpath "$0")")/resumes.sh"
-side_by_side=${LOCKSTEP_FAULTS_JOBS:-2} # they compute
+side_by_side=${LOCKSTEP_FAULTS_JOBS:-2} # these cases compute
 
 # ---- a case ---------------------------------------------------------------------------
 
-# drill FAULT ARGUMENTS...: one that hangs has status 124.
+# drill FAULT ARGUMENTS...: runs lockstep train with the fault; status 124 if it hangs.
 drill() {
     case $1 in
     malloc*) local fault=(LD_PRELOAD="$memory" FAULTS_MALLOC="${1#*nth=}") ;;
@@ -28,7 +27,7 @@ drill() {
         >out 2>err </dev/null
     status=$?
 }
-# The reason of FAULT, as the program or one of its ranks tells it.
+# said_by_program FAULT: the program or a rank must report the reason of FAULT.
 said_by_program() {
     local text
     case $1 in
@@ -39,7 +38,7 @@ said_by_program() {
     grep -o "lockstep: .*\($text\).*" err | head -n 1 >struck
     [ -s struck ] || complain "nobody says '$text'"
 }
-# Where to go on from, on the same line.
+# The same line must say from which checkpoint to resume.
 tells_last_good() {
     local newest
     newest=$(steps_in ck | tail -n 1)
@@ -50,17 +49,17 @@ tells_last_good() {
     fi
 }
 strict=yes
-# What has failed leaves nothing aside, but where removing is what failed.
+# A failed save leaves no temporary files, unless removing them failed.
 cleared() {
     [ -z "$(asides)" ] || grep -q "cannot remove\|cannot read the folder" err || complain "left aside: $(asides)"
 }
 
-# A failure that does no harm is passed over.
+# A run that succeeds in spite of a failure must have the right result.
 ends_alike() {
     [ "$(sed -n 's/^State hash //p' out)" = "${hashes[short]}" ] || complain "ends well, but with other bits"
 }
 
-# struck FAULT NTH ARGUMENTS...: of a run from its begin.
+# struck FAULT NTH ARGUMENTS...: a new run with the NTH failure.
 struck() {
     options short
     drill "$1,nth=$2" "${@:3}"
@@ -75,8 +74,8 @@ struck() {
     sound ck out
     resumed short ck train "${options[@]}"
 }
-# refused FAULT NTH ARGUMENTS...: of a run that goes on from a folder in which a save
-# was cut short. Nothing is lost.
+# refused FAULT NTH ARGUMENTS...: a run that resumes from a folder with an unfinished save, with the
+# NTH failure. No checkpoint may be lost.
 refused() {
     options short
     LOCKSTEP_FAULT=kill:step=7,op=step "$program" train "${options[@]}" --checkpoint ck --quiet >first 2>&1 </dev/null
@@ -95,8 +94,8 @@ refused() {
 
 # ---- all of them -----------------------------------------------------------------------
 
-# in_turn NAME STRIDE COMMAND...: COMMAND with NTH for its word @, which counts up until
-# a whole batch of runs meets no fault.
+# in_turn NAME STRIDE COMMAND...: runs COMMAND with a number for its word @, from 1 in steps of
+# STRIDE, until no run of a batch has a failure.
 in_turn() {
     local name=$1 stride=$2 batch=12 first=1 i hits args total=0
     shift 2
@@ -123,23 +122,23 @@ in_turn() {
 make_data
 reference short
 in_turn write 1 struck write:op=save @
-in_turn alloc-6 1 struck alloc:op=save,step=6 @ # removes one, and is the best
+in_turn alloc-6 1 struck alloc:op=save,step=6 @ # this save removes a checkpoint and is the best one
 in_turn alloc $some struck alloc:op=save @
 in_turn malloc $few struck malloc @
 in_turn write-ranks $some struck write:op=save @ -n 2
 in_turn alloc-ranks $few struck alloc:op=save @ -n 2
 in_turn write-stages $few struck write:op=save @ -n 2 --stages 2
 in_turn alloc-threads $rare struck alloc:op=save @ --devices cpu:0,cpu:1
-# What is saved is copied in the step, before there is a save.
+# Data is copied in the step, before the save begins.
 strict=no
 in_turn copy $some struck alloc:step=8 @
 in_turn load 1 refused alloc:op=load @
 in_turn load-ranks $some refused alloc:op=load @ -n 2
-# The folder is tried, and swept, before the first step.
+# The folder is tested and cleaned before the first step.
 in_turn open $some refused write:rank=0 @
 for i in 2 3 4 5; do
     with open-first-$i refused write:rank=0 $i
 done
 leftovers open-first
-set -o pipefail # nobody dies here
+set -o pipefail # no process dies here
 summary | sed 's/; longest from a death .*//'

@@ -1,18 +1,17 @@
 #!/bin/bash
-# train.sh LOCKSTEP - ranks of `lockstep train` that die, stop or fail by
-# themselves in mid-training, in every mode; launchers that are interrupted; disks
-# and memory that are full. In each case: the right message, in time, and nothing
-# left behind.
+# train.sh LOCKSTEP - ranks of `lockstep train` that die, are stopped or fail during training, in every
+# mode; launchers that are interrupted; full disks and full memory. Each case has the right message in
+# time, and no process or file is left.
 source "$(dirname "$(realpath "$0")")/apart.sh"
 program=$(realpath "$1")
 bound_us=${LOCKSTEP_FAULTS_BOUND_US:-3000000}
 
-# Long enough that nobody gets to its end.
+# No case trains to the end of these options.
 long=(--model cnn --batch-size 16 --no-test --quiet --log-ranks all --log-interval 1)
 
 # ---- jobs --------------------------------------------------------------------------
 
-# begin COMMAND...: in the background.
+# begin COMMAND...: runs COMMAND in the background.
 begin() {
     env --default-signal=INT,QUIT "$@" >out 2>err </dev/null &
     launcher=$!
@@ -21,7 +20,7 @@ await_training() { # WORLD
     until_true 30 all_train "$1" || complain "not all ranks train"
 }
 pid_of() { cat out* | sed -n "s/.*\[rank $1\] host .* pid \([0-9]*\),.*/\1/p"; }
-# strike PID RANK SIGNAL: where there is none, the job must not be waited for.
+# strike PID RANK SIGNAL: without such a process the job is ended.
 strike() {
     pid=$1
     echo "$EPOCHREALTIME" >"fault.$2"
@@ -30,12 +29,12 @@ strike() {
     kill -KILL "$launcher"
 }
 fell() { strike "$(pid_of "$1")" "$1" "$2"; } # RANK SIGNAL
-# last_is FILE PATTERN: the cause is told last, with what the rank said at its end.
+# last_is FILE PATTERN: the cause is the last message, before the last lines of the rank.
 last_is() {
     grep -v '^its last lines\|^    ' "$1" | tail -n 1 | grep -q -- "$2" || complain "the last word is not '$2'"
 }
-# reason_is F|G PATTERN: the reason is the last line of the tail that follows the
-# launcher's line, or else, where there is no tail, the last line before that.
+# reason_is F|G PATTERN: the reason is the last line of the rank's tail after the launcher's line or,
+# without a tail, the last line before it.
 reason_is() {
     grep -v '^lockstep [a-z]*: rank [0-9]* on host \|^its last lines of stderr:$' err | tail -n 1 |
         grep -q"$1" -- "$2" || complain "the reason '$2' is not at the end"
@@ -43,9 +42,9 @@ reason_is() {
 
 # ---- a rank dies ---------------------------------------------------------------------
 
-# Processes that tell, as the group told them, that the one with id $pid died.
+# Counts the processes that report the death of process $pid.
 mourners() { grep -c "lockstep: rank [0-9]* (host [^ ]*, pid $pid) died" <(cat err*); }
-# died RANK WORLD PROCESSES COMMAND...: in mid-training; all others tell.
+# died RANK WORLD PROCESSES COMMAND...: RANK is killed during training; all others report it.
 died() {
     local rank=$1 processes=$3
     begin "${@:4}"
@@ -57,13 +56,13 @@ died() {
     [ "$(mourners)" -eq $((processes - 1)) ] || complain "$(mourners) processes tell who died, not $((processes - 1))"
     last_is err "^lockstep [a-z]*: rank [0-9]* on host [^ ]* (pid $pid) was killed by SIGKILL"
 }
-# On two hosts, in turn: auto is both transports.
+# Ranks are on two hosts in turn: auto uses both transports.
 died_on_hosts() { # RANK COUNT OPTIONS...
     died "$1" "$2" "$2" "$program" run -n "$2" sh -c 'LOCKSTEP_HOSTID=faults-$((RANK % 2)) exec "$0" train "$@"' \
         "$program" "${long[@]}" --backend auto "${@:3}"
 }
-# by_hand RANK COUNT SIGNAL TEXT OPTIONS...: nobody but the ranks themselves sees to
-# their end; all others tell the text last.
+# by_hand RANK COUNT SIGNAL TEXT OPTIONS...: there is no launcher; the last message of all other ranks
+# is TEXT.
 by_hand() {
     local rank=$1 count=$2 signal=$3 text=$4 r pids=()
     for ((r = 0; r < count; r++)); do
@@ -95,13 +94,13 @@ stopped_by_hand() { # RANK COUNT OPTIONS...
     wait "$launcher" 2>/dev/null
     ((${ended/./} - $(tr -d . <"fault.$1") < 2000000 + bound_us)) || complain "took too long"
 }
-# The launcher's child is the guard, whose child is the keeper, whose children are the
-# ranks in their order.
+# The launcher's child is the guard, whose child is the keeper, whose children are the ranks in their
+# order.
 children() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
 child() { children "$1" | tr -d ' '; }
 ranks_of() { children "$(child "$(child "$1")")"; }
 three_ranks() { [ "$(ranks_of "$launcher" | wc -w)" -eq 3 ]; }
-# died_after SECONDS RANK COMMAND...: wherever it is by then.
+# died_after SECONDS RANK COMMAND...: RANK is killed SECONDS after its start.
 died_after() {
     local rank=$2
     begin "${@:3}"
@@ -114,7 +113,7 @@ died_after() {
     last_is err "^lockstep train: rank $rank on host [^ ]* (pid $pid) was killed by SIGKILL"
 }
 in_test() { grep -q 'Train Epoch' out; }
-# While the ranks test the model.
+# A rank is killed while the ranks test the model.
 died_testing() { # RANK COMMAND...
     begin "${@:2}" --max-steps 1
     until_true 30 in_test || complain "no rank trains"
@@ -129,7 +128,7 @@ died_testing() { # RANK COMMAND...
 
 # ---- a rank is stopped ------------------------------------------------------------------
 
-# stopped RANK WORLD COMMAND...: longer than the timeout of 2 s.
+# stopped RANK WORLD COMMAND...: RANK is stopped for longer than the timeout of 2 s.
 stopped() {
     begin "${@:3}" --timeout 2
     await_training "$2"
@@ -143,7 +142,7 @@ stopped() {
     grep -q -e "rank [0-9]* on host .* (pid $pid) stayed stopped for 2 s" -e "waited 2 s in .* for ranks\? .*$1" err ||
         complain "nobody names the rank that is stopped"
 }
-# For a moment only: training goes on.
+# RANK is stopped for a moment: training continues.
 paused() { # RANK COMMAND...
     begin "${@:2}" --max-steps 100
     until_true 30 rank_trains "$1" || complain "rank $1 does not train"
@@ -169,7 +168,7 @@ interrupted() {
     tail -n 1 err | grep -q "interrupted by SIG$1" || complain "the last word is not of SIG$1"
     [ -z "$(find . -name '*model*')" ] || complain "left: $(find . -name '*model*')"
 }
-# As a terminal does on Ctrl-C: to the launcher and all ranks.
+# SIGINT to the launcher and all ranks, as a terminal sends it for Ctrl-C.
 ctrl_c() { # WORLD COMMAND...
     set -m
     begin "${@:2}"
@@ -194,7 +193,7 @@ launcher_killed() { # WORLD COMMAND...
 
 # ---- a rank fails by itself --------------------------------------------------------------------
 
-# failed STATUS RANK TEXT COMMAND...: the text is its reason, and told last.
+# failed STATUS RANK TEXT COMMAND...: RANK exits with STATUS; its reason TEXT comes last.
 failed() {
     local wanted=$1 rank=$2 text=$3
     begin timeout -s KILL 60 "${@:4}"
@@ -203,7 +202,7 @@ failed() {
     last_is err "^lockstep [a-z]*: rank $rank on host [^ ]* (pid [0-9]*) exited with status $wanted"
     reason_is F "$text"
 }
-# One of three ranks begins with PREPARATION.
+# One of three ranks runs PREPARATION first.
 one_fails() { # RANK PREPARATION TEXT OPTIONS...
     failed "${status_wanted:-1}" "$1" "$3" "$program" run -n 3 sh -c \
         '[ "$RANK" != "$0" ] || '"$2"'; exec "$@"' "$1" "$program" train "${long[@]}" "${@:4}"
@@ -220,7 +219,7 @@ torn_data() {
     done
     one_fails "$1" 'set -- "$@" --data torn' torn
 }
-# Where it fails in a call of the group, all ranks fail with its reason, in any order.
+# A rank that fails in a call of the group makes all ranks fail with its reason, in any order.
 no_memory() {
     begin "$program" run -n 3 sh -c '[ "$RANK" != "$0" ] || ulimit -v "$1"; shift; exec "$@"' "$1" "$2" "${train[@]}"
     finish
@@ -228,7 +227,7 @@ no_memory() {
     last_is err "^lockstep run: rank [0-2] on host"
     reason_is G "lockstep: .*memory"
 }
-# A disk that is full by the time the model is saved.
+# The disk is full when the model is saved.
 full_disk() { # RANK PATH OPTIONS...
     mkdir disk0 disk1 disk2
     mount -t tmpfs -o size=64k none "disk$1" || complain "no disk"
@@ -245,7 +244,7 @@ full_memory() { # SIZE OPTIONS...
     reason_is G "/dev/shm.*free; enlarge it or use --backend tcp"
     [ ! -s left ] || complain "left in /dev/shm: $(<left)"
 }
-# Nobody has it right: said once by the group, not by each rank in its own way.
+# Options differ between ranks: all ranks have the same message.
 disagreed() { # TEXT OPTIONS...
     begin "$program" run -n 3 sh -c 'exec "$0" train '"$2" "$program"
     finish
@@ -257,7 +256,7 @@ disagreed() { # TEXT OPTIONS...
 
 train=("$program" train "${long[@]}")
 nested=(--parallel dp --devices cpu:0,cpu:1)
-side_by_side=2 # they compute
+side_by_side=2 # these cases compute
 for rank in 0 1 3; do
     with "train-4-kill-$rank" died $rank 4 4 "${train[@]}" -n 4
 done
@@ -287,7 +286,7 @@ for delay in 0 .005 .01 .02 .03 .05 .08 .12 .2; do
     with "start-kill-$delay-pp" died_after $delay 0 "${train[@]}" -n 3 --parallel pp --backend tcp
 done
 leftovers "deaths at the start"
-side_by_side=4 # they wait
+side_by_side=4 # these cases wait
 for way in shm tcp; do
     with "stop-$way-0" stopped 0 3 "${train[@]}" -n 3 --backend $way
     with "stop-$way-2" stopped 2 3 "${train[@]}" -n 3 --backend $way

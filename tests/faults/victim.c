@@ -1,12 +1,11 @@
-/* victim.c - a rank that makes one kind of call in a loop, and fails at a chosen
- * moment in a chosen way. The scripts beside it start it and look at the rest.
+/* victim.c - a rank that makes one kind of call in a loop and fails at a chosen moment in a chosen way.
+ * The scripts of this folder start it and check the effects.
  *
  *   victim [--call NAME] [--fault KIND --when MOMENT --in RANK] [--option VALUE] ...
  *
- * Writes the time of the fault (seconds since 1970) to fault.RANK and its pid to
- * pid.RANK in the folder that the variable VICTIM_FOLDER names, if there is one
- * ("." is the working folder). A failure of a call ends it with status 1, with
- * the detail and the history on stderr. */
+ * If the variable VICTIM_FOLDER is set, writes the time of the fault (seconds since 1970) to
+ * fault.RANK and its process id to pid.RANK in that folder. If a call fails, exits with status 1 and
+ * prints the detail and the history to stderr. */
 #define _GNU_SOURCE /* setitimer */
 #include <errno.h>
 #include <fcntl.h>
@@ -102,7 +101,7 @@ static const struct {
     void (*commit)(void);
 } faults[] = {{"kill", fault_kill}, {"exit", fault_exit}, {"segv", fault_segv}, {"stop", fault_stop}};
 
-/* Whole at once, as others wait for it to appear. */
+/* Writes a file and then renames it: others wait for a complete file. */
 static void write_file(const char *name, const char *text)
 {
     char path[PATH_MAX], temporary[PATH_MAX];
@@ -138,9 +137,9 @@ static bool fails(const char *when)
     return it.rank == it.in && strcmp(it.fault, "none") != 0 && strcmp(it.when, when) == 0;
 }
 
-/* Nothing outside shows that a rank is in the middle of a rendezvous: a timer
- * finds it there, as the last rank stays away. When all come (joining) it finds
- * it anywhere, in the making of shared memory, say. */
+/* Makes the fault happen after it.delay, with a timer. With `during` the last rank does not join, so
+ * this rank is in the rendezvous then. With `joining` all ranks join, and this rank may be anywhere,
+ * for example in making shared memory. */
 static void commit_soon(void)
 {
     struct itimerval timer = {.it_value = {.tv_usec = it.delay}};
@@ -232,7 +231,7 @@ static float shard_value(int shard, size_t element)
     return (float)(bits >> 40) / 4096.0F * (bits & 1 ? 1.0F : -1.0F) * (bits & 2 ? 1e-3F : 1e3F);
 }
 
-/* The tree's sum of shards [first, last), which is one of its subtrees. */
+/* The sum of the shards [first, last), a subtree. */
 static void subtree(int first, int last, size_t count, float *out)
 {
     if (last - first == 1) {
@@ -290,7 +289,7 @@ static void pause_for(double seconds)
         nanosleep(&pause, NULL);
 }
 
-/* One iteration; the one that fails does so with the call under way. */
+/* Makes one iteration; a fault happens while the call is under way. */
 static lk_status iterate(lk_group *group, long iteration)
 {
     pending call = {{NULL, NULL}};
@@ -331,7 +330,7 @@ static lk_status work(lk_group *group)
     return status;
 }
 
-/* What was started with the ranks and does not listen: it must be ended too. */
+/* Starts a child that ignores signals: the launcher must end it, too. */
 static void start_child(void)
 {
     if (fork() != 0)
@@ -372,8 +371,7 @@ static void prepare(void)
     more = calloc((size_t)(it.world * it.count) + 1, sizeof *more);
 }
 
-/* The last rank never comes when another fails during the rendezvous, or comes
- * after the fault when that rank goes on. */
+/* With `during` the last rank never joins, or joins after the fault if that is a stop. */
 static void stay_away(void)
 {
     char path[PATH_MAX];
@@ -406,7 +404,7 @@ static void parse(char **argv)
     }
 }
 
-/* The reason comes last, as that is what a launcher keeps of a rank. */
+/* The reason comes last: the launcher keeps the last lines of a rank. */
 static void tell_failure(lk_status status, const lk_group *group)
 {
     static char history[64 * 256];

@@ -1,5 +1,4 @@
-/* node_test.h - running a node in a test: its output captured, what is left of
- * it counted. */
+/* node_test.h - runs a node in a test, captures its output, and counts the processes that are left. */
 #ifndef LK_TESTS_NODE_TEST_H
 #define LK_TESTS_NODE_TEST_H
 
@@ -12,8 +11,8 @@
 #include "processes.h"
 #include "temp_folder.h"
 
-/* Long enough for a slow and busy machine; nothing waits so long when all is well. */
-enum { PATIENCE = 60, TEXT_BYTES = 1 << 20 };
+/* WAIT_SECONDS is enough for a slow machine; a test that passes never waits so long. */
+enum { WAIT_SECONDS = 60, TEXT_BYTES = 1 << 20 };
 
 static char run_id[64], notices[4096];
 static char out_text[TEXT_BYTES], err_text[TEXT_BYTES];
@@ -72,7 +71,7 @@ static inline pid_t pid_in_file(const char *name)
     return (pid_t)strtol(text, NULL, 10);
 }
 
-/* Standard output and error go to files until release. */
+/* Standard output and error go to files until capture_end. */
 typedef struct capture {
     int saved[2];
 } capture;
@@ -110,7 +109,7 @@ typedef struct outcome {
     int signal;
 } outcome;
 
-/* From start to stop; the node must have started. */
+/* Starts the node, waits for its end and stops it. */
 static inline outcome run_node(const lk_launch_node_opts *opts)
 {
     outcome result = {.state = LK_NODE_RUNNING};
@@ -118,7 +117,7 @@ static inline outcome run_node(const lk_launch_node_opts *opts)
     capture c = capture_begin();
     result.status = lk__launch_node_start(opts, &node);
     while (node != NULL && result.status == LK_OK && result.state == LK_NODE_RUNNING)
-        result.status = lk__launch_node_wait(node, -1, PATIENCE, &result.state);
+        result.status = lk__launch_node_wait(node, -1, WAIT_SECONDS, &result.state);
     if (node != NULL) {
         lk__launch_node_stop(node, SIGTERM, 0.5);
         result.cause = *lk__launch_node_cause(node);
@@ -136,7 +135,7 @@ static inline outcome run_shell(int nproc, const char *script)
     return run_node(&opts);
 }
 
-/* Whether it was started with this variable, NAME=VALUE. */
+/* Returns whether the process was started with this variable, NAME=VALUE. */
 static inline bool has_variable(pid_t pid, const char *variable)
 {
     static char text[1 << 17];
@@ -153,37 +152,30 @@ static inline bool has_variable(pid_t pid, const char *variable)
     return false;
 }
 
-static inline bool has_marker(pid_t pid)
+/* Counts the living processes that were started with NAME=VALUE, at any depth. */
+static inline int count_with(const char *name, const char *value)
 {
-    char marker[96];
-    snprintf(marker, sizeof marker, "LOCKSTEP_RUN_ID=%s", run_id);
-    return has_variable(pid, marker);
+    char variable[TEMP_FOLDER_BYTES + 64];
+    lk_processes all = {0};
+    int left = 0;
+    snprintf(variable, sizeof variable, "%s=%s", name, value);
+    lk__processes_read(&all);
+    for (size_t i = 0; i < all.count; i++)
+        left += all.list[i].state != 'Z' && has_variable(all.list[i].pid, variable);
+    lk__processes_fini(&all);
+    return left;
 }
 
-/* Living processes that were started by this test, at any depth, with any run's id. */
+/* Counts the processes of this test. */
 static inline int count_in_folder(void)
 {
-    char marker[TEMP_FOLDER_BYTES + 8];
-    lk_processes all = {0};
-    int left = 0;
-    snprintf(marker, sizeof marker, "T=%s", temp_folder);
-    lk__processes_read(&all);
-    for (size_t i = 0; i < all.count; i++)
-        left += all.list[i].state != 'Z' && has_variable(all.list[i].pid, marker);
-    lk__processes_fini(&all);
-    return left;
+    return count_with("T", temp_folder);
 }
 
-/* Living processes that were started by this test's node, at any depth. */
+/* Counts the processes of this test's node. */
 static inline int count_left(void)
 {
-    lk_processes all = {0};
-    int left = 0;
-    lk__processes_read(&all);
-    for (size_t i = 0; i < all.count; i++)
-        left += all.list[i].state != 'Z' && has_marker(all.list[i].pid);
-    lk__processes_fini(&all);
-    return left;
+    return count_with("LOCKSTEP_RUN_ID", run_id);
 }
 
 static inline bool is_gone(pid_t pid)
@@ -192,13 +184,12 @@ static inline bool is_gone(pid_t pid)
     return !lk__process_read(pid, &process) || process.state == 'Z';
 }
 
-/* What held once may not hold a moment later: the environment of a process reads
- * as empty while it executes another program, so the condition counts when it was
- * seen to be true. */
+/* Waits until the condition was true once. It may be false a moment later: the environment of a
+ * process reads as empty while the process executes another program. */
 #define WAIT_UNTIL(condition)                                  \
     do {                                                       \
         bool held;                                             \
-        double give_up = lk__clock() + PATIENCE;               \
+        double give_up = lk__clock() + WAIT_SECONDS;           \
         while (!(held = (condition)) && lk__clock() < give_up) \
             poll(NULL, 0, 5);                                  \
         assert_true(held);                                     \

@@ -1,5 +1,5 @@
-/* test_agent.c - agents without ranks: their messages, how they meet, whom they
- * refuse. Whole jobs of several agents are in tests/cli/run.sh. */
+/* test_agent.c - agents without ranks: their messages, their rendezvous, and whom they refuse. Jobs
+ * of several agents are in tests/cli/run.sh. */
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -12,6 +12,7 @@
 #include "launch/agent.h"
 #include "launch/run.h"
 #include "net/socket.h"
+#include "temp_folder.h"
 
 static volatile sig_atomic_t interrupted;
 
@@ -49,7 +50,7 @@ static void what_cannot_be_is_refused(void **state)
     assert_false(lk__message_decode(bytes, &got));
 }
 
-/* A node's name and its ranks' last lines are printed at every other node. */
+/* The name of a node and the last lines of its ranks are printed on every other node. */
 static void hostile_texts_are_defused(void **state)
 {
     lk_message got, sent = {.kind = LK_MESSAGE_HELLO, .name = "\x1b]0;x\a\nnode 0: fine", .text = "one\ntwo\x1b[2J"};
@@ -89,7 +90,7 @@ static void a_link_gives_whole_messages_only(void **state)
 
 typedef struct party {
     lk_launch_rendezvous_opts opts;
-    char method[128];
+    char method[512];
     lk_launch_address place;
     lk_agent *agent;
     lk_launch_plan plan;
@@ -116,7 +117,7 @@ static party make_party(int node, int nnodes, int port, double timeout)
     return p;
 }
 
-/* An agent from its first call to the first plan. */
+/* Runs an agent from its creation to its first plan. */
 static void *attend(void *arg)
 {
     party *p = arg;
@@ -138,9 +139,22 @@ static void begin(party *p)
     assert_int_equal(pthread_create(&p->thread, NULL, attend, p), 0);
 }
 
-static void finish(party *p)
+/* Waits for the parties. */
+static void finish(party *p, int count)
 {
-    pthread_join(p->thread, NULL);
+    for (int i = 0; i < count; i++)
+        pthread_join(p[i].thread, NULL);
+}
+
+/* Waits for the parties, which must have their plans, and destroys their agents. */
+static void finish_well(party *p, int count)
+{
+    finish(p, count);
+    for (int i = 0; i < count; i++)
+        if (p[i].status != LK_OK)
+            fail_msg("node %d: %s", p[i].opts.node_rank, p[i].detail);
+    for (int i = count - 1; i >= 0; i--)
+        lk__agent_destroy(p[i].agent);
 }
 
 static void pause_for(double seconds)
@@ -148,7 +162,7 @@ static void pause_for(double seconds)
     nanosleep(&(struct timespec){.tv_nsec = (long)(1e9 * seconds)}, NULL);
 }
 
-/* A port that nobody uses now. */
+/* Returns a port that is not in use now. */
 static int free_port(void)
 {
     int holder, port;
@@ -174,29 +188,24 @@ static void three_nodes_meet_among_strangers(void **state)
     for (int i = 0; i < 3; i++)
         p[i] = make_party(i, 3, port, 60);
     begin(&p[0]);
-    /* More than there are waiting places, half of them silent. */
+    /* More strangers than the acceptor keeps, half of them silent. */
     for (int i = 0; i < 20; i++)
         connect_stranger(port, i % 2 ? "" : "GET / HTTP/1.1\r\n\r\n", &strangers[i]);
     begin(&p[1]);
     begin(&p[2]);
-    for (int i = 0; i < 3; i++)
-        finish(&p[i]);
+    finish_well(p, 3);
     for (int i = 0; i < 3; i++) {
-        if (p[i].status != LK_OK)
-            fail_msg("node %d: %s", i, p[i].detail);
         assert_int_equal(p[i].plan.world_size, 1 + 2 + 3);
         assert_int_equal(p[i].plan.first_rank, i * (i + 1) / 2);
         assert_int_equal(p[i].plan.master_port, 1234);
         assert_string_equal(p[i].plan.master_addr, "10.1.2.3");
         assert_string_equal(p[i].plan.run_id, "abc");
     }
-    for (int i = 0; i < 3; i++)
-        lk__agent_destroy(p[i].agent);
     for (int i = 0; i < 20; i++)
         close(strangers[i]);
 }
 
-/* The next message on the link, within a few seconds. */
+/* Waits at most 20 s for the next message on the link. */
 static lk_message await_message(lk_link *link)
 {
     lk_message message = {.kind = LK_MESSAGE_COUNT};
@@ -209,7 +218,7 @@ static lk_message await_message(lk_link *link)
     return message;
 }
 
-/* Joins by hand; node 0 says its name first. */
+/* Joins without an agent; node 0 sends its name first. */
 static void knock(party *p, lk_link *link)
 {
     *link = (lk_link){.fd = -1};
@@ -222,7 +231,7 @@ static void knock(party *p, lk_link *link)
 
 enum { JOINED_TEXT = 96 };
 
-/* All parties are threads of this process. */
+/* All parties are threads of this process and have its process id. */
 static const char *joined_text(int node, const char *host, char text[JOINED_TEXT])
 {
     snprintf(text, JOINED_TEXT, "node %d has joined already, from %s (pid %d)", node, host, (int)getpid());
@@ -244,91 +253,72 @@ static void a_place_is_taken_once_and_given_back(void **state)
 {
     int port = free_port();
     char text[JOINED_TEXT];
-    party leader = make_party(0, 3, port, 60), one = make_party(1, 3, port, 60), odd = make_party(2, 3, port, 60);
-    party two = make_party(2, 3, port, 60);
+    party p[3] = {make_party(0, 3, port, 60), make_party(1, 3, port, 60), make_party(2, 3, port, 60)}, odd = p[2];
     odd.opts.nproc = LK_MAX_NPROC + 1;
     lk_link first;
-    begin(&leader);
-    knock(&one, &first);
-    refused_with(&one, joined_text(1, "other", text));
+    begin(&p[0]);
+    knock(&p[1], &first);
+    refused_with(&p[1], joined_text(1, "other", text));
     refused_with(&odd, "`node_rank` 2 with 4097 ranks is impossible");
     lk__link_close(&first);
-    begin(&one);
-    begin(&two);
-    finish(&one);
-    finish(&two);
-    finish(&leader);
-    assert_int_equal(one.status, LK_OK);
-    assert_int_equal(two.status, LK_OK);
-    assert_int_equal(leader.status, LK_OK);
-    lk__agent_destroy(one.agent);
-    lk__agent_destroy(two.agent);
-    lk__agent_destroy(leader.agent);
+    begin(&p[1]);
+    begin(&p[2]);
+    finish_well(p, 3);
 }
 
-/* Whoever is wrong, the job cannot come about: both are told at once, and the
- * third as well. */
+/* Two nodes disagree: the job cannot start, and all three get the error at once. */
 static void the_number_of_nodes_is_compared(void **state)
 {
     int port = free_port();
-    party leader = make_party(0, 3, port, 60), one = make_party(1, 3, port, 60), other = make_party(2, 4, port, 60);
+    party p[3] = {make_party(0, 3, port, 60), make_party(1, 3, port, 60), make_party(2, 4, port, 60)};
     static const char why[] = "node 2 on host other was started with `nnodes` 4, node 0 on host leader with `nnodes` 3";
     double start = lk__clock();
-    begin(&leader);
-    begin(&one);
-    while (lk__clock() < start + 0.3)
-        pause_for(0.05);
-    begin(&other);
-    finish(&other);
-    finish(&leader);
-    finish(&one);
+    begin(&p[0]);
+    begin(&p[1]);
+    pause_for(0.3);
+    begin(&p[2]);
+    finish(p, 3);
     assert_true(lk__clock() - start < 20);
-    assert_int_equal(leader.status, LK_STATUS_MISMATCH);
-    assert_contains(leader.detail, why);
-    assert_int_not_equal(other.status, LK_OK);
-    assert_contains(other.detail, why);
-    assert_int_not_equal(one.status, LK_OK);
-    assert_contains(one.detail, why);
-    lk__agent_destroy(other.agent);
-    lk__agent_destroy(one.agent);
+    assert_int_equal(p[0].status, LK_STATUS_MISMATCH);
+    for (int i = 0; i < 3; i++) {
+        assert_int_not_equal(p[i].status, LK_OK);
+        assert_contains(p[i].detail, why);
+    }
+    lk__agent_destroy(p[2].agent);
+    lk__agent_destroy(p[1].agent);
 }
 
 static void a_second_node_0_is_told_of_the_first(void **state)
 {
     int port = free_port(), probe;
     char text[JOINED_TEXT];
-    party leader = make_party(0, 2, port, 60), twin = make_party(0, 2, port, 60), one = make_party(1, 2, port, 60);
-    begin(&leader);
+    party p[2] = {make_party(0, 2, port, 60), make_party(1, 2, port, 60)}, twin = p[0];
+    begin(&p[0]);
     connect_stranger(port, "", &probe);
     twin.opts.hostname = "twin";
     attend(&twin);
     assert_int_equal(twin.status, LK_STATUS_MISMATCH);
     assert_contains(twin.detail, joined_text(0, "leader", text));
     assert_contains(twin.detail, "`node_rank`");
-    begin(&one);
-    finish(&one);
-    finish(&leader);
-    assert_int_equal(leader.status, LK_OK);
-    assert_int_equal(one.status, LK_OK);
-    assert_contains(leader.notice, "twin");
-    assert_contains(leader.notice, "node 0 has joined already");
+    begin(&p[1]);
+    finish_well(p, 2);
+    assert_contains(p[0].notice, "twin");
+    assert_contains(p[0].notice, "node 0 has joined already");
     close(probe);
-    lk__agent_destroy(one.agent);
-    lk__agent_destroy(leader.agent);
 }
 
 static void another_token_does_not_join(void **state)
 {
     int port = free_port();
     party leader = make_party(0, 2, port, 3), thief = make_party(1, 2, port, 2);
-    /* The one reads the variable before it listens, the other after. */
+    /* Node 0 reads the variable before it listens, node 1 later. */
     setenv("LOCKSTEP_TOKEN", "one secret", 1);
     begin(&leader);
     int probe;
     connect_stranger(port, "", &probe);
     setenv("LOCKSTEP_TOKEN", "a guess", 1);
     attend(&thief);
-    finish(&leader);
+    finish(&leader, 1);
     unsetenv("LOCKSTEP_TOKEN");
     close(probe);
     assert_int_equal(thief.status, LK_STATUS_PEER);
@@ -339,7 +329,7 @@ static void another_token_does_not_join(void **state)
     assert_contains(leader.notice, "the peer at 127.0.0.1 has another job token");
 }
 
-/* Ranks of a job do not take an agent for theirs, nor the other way round. */
+/* A rank cannot join nodes, and a node cannot join ranks. */
 static void ranks_do_not_join_nodes(void **state)
 {
     int port = free_port();
@@ -349,24 +339,23 @@ static void ranks_do_not_join_nodes(void **state)
     const lk_meeting_kind ranks = {.noun = "rank", .greeting = "lockstep control 1"};
     lk_meeting meeting;
     assert_fails(lk__meeting_open(&opts, &ranks, &meeting), LK_STATUS_PEER, "is not rank 0 of a job");
-    finish(&leader);
+    finish(&leader, 1);
     assert_contains(leader.detail, "node 1 of 2 has not joined within 3 s");
 }
 
 static void who_waits_hears_who_is_missing(void **state)
 {
     int port = free_port();
-    party leader = make_party(0, 4, port, 6), one = make_party(1, 4, port, 60);
-    begin(&leader);
-    begin(&one);
-    finish(&leader);
-    finish(&one);
-    assert_contains(leader.notice, "nodes 2 and 3 of 4 have not joined, ");
-    assert_contains(leader.notice, " s left");
-    assert_string_equal(one.notice, leader.notice);
-    assert_contains(leader.detail, "nodes 2 and 3 of 4 have not joined within 6 s");
-    assert_contains(one.detail, leader.detail);
-    lk__agent_destroy(one.agent);
+    party p[2] = {make_party(0, 4, port, 6), make_party(1, 4, port, 60)};
+    begin(&p[0]);
+    begin(&p[1]);
+    finish(p, 2);
+    assert_contains(p[0].notice, "nodes 2 and 3 of 4 have not joined, ");
+    assert_contains(p[0].notice, " s left");
+    assert_string_equal(p[1].notice, p[0].notice);
+    assert_contains(p[0].detail, "nodes 2 and 3 of 4 have not joined within 6 s");
+    assert_contains(p[1].detail, p[0].detail);
+    lk__agent_destroy(p[1].agent);
 }
 
 static void without_node_0_the_wait_ends(void **state)
@@ -379,127 +368,98 @@ static void without_node_0_the_wait_ends(void **state)
 
 static void a_signal_ends_the_wait(void **state)
 {
-    party leader = make_party(0, 2, free_port(), 60), one = make_party(1, 2, free_port(), 60);
+    party p[2] = {make_party(0, 2, free_port(), 60), make_party(1, 2, free_port(), 60)};
     interrupted = SIGINT;
-    begin(&leader);
-    begin(&one);
-    finish(&leader);
-    finish(&one);
+    begin(&p[0]);
+    begin(&p[1]);
+    finish(p, 2);
     interrupted = 0;
-    assert_int_equal(leader.status, LK_STATUS_PEER);
-    assert_int_equal(one.status, LK_STATUS_PEER);
-    assert_contains(leader.detail, "interrupted");
-    assert_contains(one.detail, "interrupted");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(p[i].status, LK_STATUS_PEER);
+        assert_contains(p[i].detail, "interrupted");
+    }
 }
 
-typedef struct folder {
-    char path[64], file[96];
-} folder;
-
-static folder make_folder(void)
+/* A party that meets the others through the file. */
+static party make_party_by(const char *file, int node, int nnodes, double timeout)
 {
-    folder f = {.path = "/tmp/lk-agent-XXXXXX"};
-    assert_non_null(mkdtemp(f.path));
-    snprintf(f.file, sizeof f.file, "%s/meet", f.path);
-    return f;
-}
-
-static void meet_by(const folder *f, party *p)
-{
-    snprintf(p->method, sizeof p->method, "file://%s", f->file);
+    party p = make_party(node, nnodes, 0, timeout);
+    assert_true(snprintf(p.method, sizeof p.method, "file://%s", file) < (int)sizeof p.method);
+    return p;
 }
 
 static void nodes_meet_by_a_file(void **state)
 {
-    folder f = make_folder();
-    party leader = make_party(0, 3, 0, 60), one = make_party(1, 3, 0, 60), two = make_party(2, 3, 0, 60);
-    meet_by(&f, &leader);
-    meet_by(&f, &one);
-    meet_by(&f, &two);
-    leader.opts.address = "127.0.0.1";
-    leader.opts.port = free_port();
-    begin(&one);
+    temp_folder_set_up(state);
+    const char *file = temp_path("meet");
+    party p[3] = {make_party_by(file, 0, 3, 60), make_party_by(file, 1, 3, 60), make_party_by(file, 2, 3, 60)};
+    p[0].opts.address = "127.0.0.1";
+    p[0].opts.port = free_port();
+    begin(&p[1]);
     pause_for(0.3);
-    begin(&leader);
-    /* The token in the file is nobody else's to read. */
+    begin(&p[0]);
+    /* The file has the token: only its owner may read it. */
     struct stat info;
-    while (stat(f.file, &info) != 0)
+    while (stat(file, &info) != 0)
         pause_for(0.01);
     assert_int_equal(info.st_mode & 0777, 0600);
-    begin(&two);
-    finish(&one);
-    finish(&two);
-    finish(&leader);
-    assert_int_equal(leader.status, LK_OK);
-    assert_int_equal(one.status, LK_OK);
-    assert_int_equal(two.status, LK_OK);
-    assert_int_equal(two.plan.first_rank, 1 + 2);
-    assert_string_equal(leader.place.host, "127.0.0.1");
-    assert_int_equal(leader.place.port, leader.opts.port);
-    assert_memory_equal(&one.place.token, &leader.place.token, sizeof one.place.token);
-    /* All have come: the file has gone. */
-    assert_int_equal(rmdir(f.path), 0);
-    lk__agent_destroy(one.agent);
-    lk__agent_destroy(two.agent);
-    lk__agent_destroy(leader.agent);
+    begin(&p[2]);
+    finish_well(p, 3);
+    assert_int_equal(p[2].plan.first_rank, 1 + 2);
+    assert_string_equal(p[0].place.host, "127.0.0.1");
+    assert_int_equal(p[0].place.port, p[0].opts.port);
+    assert_memory_equal(&p[1].place.token, &p[0].place.token, sizeof p[1].place.token);
+    /* The file is removed when all nodes have joined. */
+    assert_int_equal(rmdir(temp_folder), 0);
 }
 
 static void a_file_of_another_job_is_refused(void **state)
 {
-    folder f = make_folder();
-    party leader = make_party(0, 2, 0, 60), one = make_party(1, 2, 0, 1);
-    meet_by(&f, &leader);
-    meet_by(&f, &one);
-    FILE *file = fopen(f.file, "w");
-    assert_non_null(file);
-    fputs("something else\n", file);
-    fclose(file);
+    temp_folder_set_up(state);
+    const char *file = temp_path("meet");
+    party leader = make_party_by(file, 0, 2, 60), one = make_party_by(file, 1, 2, 1);
+    temp_write(file, "something else\n", 15);
     attend(&leader);
     assert_int_equal(leader.status, LK_STATUS_USAGE);
     assert_contains(leader.detail, "exists already");
     attend(&one);
     assert_int_equal(one.status, LK_STATUS_PEER);
     assert_contains(one.detail, "node 1 gave up after 1 s");
-    /* It was not theirs to remove. */
-    assert_int_equal(unlink(f.file), 0);
-    assert_int_equal(rmdir(f.path), 0);
+    /* The agents did not remove the file of another job. */
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(rmdir(temp_folder), 0);
 }
 
 static void verdicts_read_plainly(void **state)
 {
-    char text[512];
-    lk_launch_verdict verdict = {.outcome = LK_OUTCOME_FAILED,
-                                 .cause = {.rank = 2, .pid = 123, .status = SIGSEGV, .host = "b"}};
-    lk__launch_verdict_text(&verdict, text, sizeof text);
-    assert_string_equal(text, "rank 2 on host b (pid 123) was killed by SIGSEGV (segmentation fault)");
-    assert_int_equal(lk__launch_verdict_exit(&verdict), 128 + SIGSEGV);
-    verdict.cause.status = 3 << 8;
-    lk__launch_verdict_text(&verdict, text, sizeof text);
-    assert_string_equal(text, "rank 2 on host b (pid 123) exited with status 3");
-    assert_int_equal(lk__launch_verdict_exit(&verdict), 3);
-    verdict.outcome = LK_OUTCOME_LOST;
-    verdict.node = 1;
-    lk__launch_verdict_text(&verdict, text, sizeof text);
-    assert_string_equal(text, "node 1 (host b) disappeared");
-    assert_int_equal(lk__launch_verdict_exit(&verdict), 1);
-    verdict.outcome = LK_OUTCOME_INTERRUPTED;
-    verdict.signal = SIGINT;
-    lk__launch_verdict_text(&verdict, text, sizeof text);
-    assert_string_equal(text, "interrupted by SIGINT");
-    assert_int_equal(lk__launch_verdict_exit(&verdict), 130);
+    static const struct {
+        lk_launch_verdict verdict;
+        const char *text;
+        int exit;
+    } rows[] = {
+        {{.outcome = LK_OUTCOME_FAILED, .cause = {.rank = 2, .pid = 123, .status = SIGSEGV, .host = "b"}},
+         "rank 2 on host b (pid 123) was killed by SIGSEGV (segmentation fault)",
+         128 + SIGSEGV},
+        {{.outcome = LK_OUTCOME_FAILED, .cause = {.rank = 2, .pid = 123, .status = 3 << 8, .host = "b"}},
+         "rank 2 on host b (pid 123) exited with status 3",
+         3},
+        {{.outcome = LK_OUTCOME_LOST, .node = 1, .cause = {.host = "b"}}, "node 1 (host b) disappeared", 1},
+        {{.outcome = LK_OUTCOME_INTERRUPTED, .signal = SIGINT}, "interrupted by SIGINT", 130},
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        char text[512];
+        lk__launch_verdict_text(&rows[i].verdict, text, sizeof text);
+        assert_string_equal(text, rows[i].text);
+        assert_int_equal(lk__launch_verdict_exit(&rows[i].verdict), rows[i].exit);
+    }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cause_survives_the_wire),        cmocka_unit_test(what_cannot_be_is_refused),
-        cmocka_unit_test(hostile_texts_are_defused),        cmocka_unit_test(a_link_gives_whole_messages_only),
-        cmocka_unit_test(three_nodes_meet_among_strangers), cmocka_unit_test(a_place_is_taken_once_and_given_back),
-        cmocka_unit_test(the_number_of_nodes_is_compared),  cmocka_unit_test(a_second_node_0_is_told_of_the_first),
-        cmocka_unit_test(another_token_does_not_join),      cmocka_unit_test(ranks_do_not_join_nodes),
-        cmocka_unit_test(who_waits_hears_who_is_missing),   cmocka_unit_test(without_node_0_the_wait_ends),
-        cmocka_unit_test(a_signal_ends_the_wait),           cmocka_unit_test(nodes_meet_by_a_file),
-        cmocka_unit_test(a_file_of_another_job_is_refused), cmocka_unit_test(verdicts_read_plainly),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(a_cause_survives_the_wire, what_cannot_be_is_refused, hostile_texts_are_defused,
+                     a_link_gives_whole_messages_only, three_nodes_meet_among_strangers,
+                     a_place_is_taken_once_and_given_back, the_number_of_nodes_is_compared,
+                     a_second_node_0_is_told_of_the_first, another_token_does_not_join, ranks_do_not_join_nodes,
+                     who_waits_hears_who_is_missing, without_node_0_the_wait_ends, a_signal_ends_the_wait,
+                     nodes_meet_by_a_file, a_file_of_another_job_is_refused, verdicts_read_plainly);
 }

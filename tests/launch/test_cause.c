@@ -1,10 +1,10 @@
-/* test_cause.c - how ends read and rank, and the variables a rank gets. */
+/* test_cause.c - texts and order of the causes of failure, and the environment of a rank. */
 #include "node_test.h"
 
 #include "base/mem.h"
 #include "launch/bind.h"
 
-/* As wait(2) has them on Linux. */
+/* A status as wait(2) returns it on Linux. */
 static int exited(int status)
 {
     return status << 8;
@@ -26,7 +26,7 @@ static void test_text_and_exit(void **state)
         {-1, "stayed stopped for 300 s", 1},
         {0, "exited with status 0", 1},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
         char text[128];
         lk_cause cause = {.status = rows[i].status, .stopped_for = 300.01};
         lk__cause_text(&cause, text, sizeof text);
@@ -37,7 +37,7 @@ static void test_text_and_exit(void **state)
 
 static void test_order(void **state)
 {
-    /* Of equals the one that was heard of first stays the cause. */
+    /* Of two equal causes the one that was reported first stays. */
     lk_cause one = {.status = exited(1)}, other = {.status = exited(2)};
     lk_cause crash = {.status = SIGABRT}, stopped = {.status = -1};
     assert_false(lk__cause_before(&one, &other));
@@ -50,12 +50,12 @@ static void test_order(void **state)
     snprintf(echo.tail, sizeof echo.tail, "error: rank 3 (host h, pid 7) died\n");
     assert_true(lk__cause_before(&root, &echo));
     assert_false(lk__cause_before(&echo, &root));
-    /* A program that aborts because another rank died is no cause. */
+    /* A rank that aborts because another rank died is not the cause. */
     lk_cause echo_crash = echo;
     echo_crash.status = SIGABRT;
     assert_true(lk__cause_before(&root, &echo_crash));
     assert_false(lk__cause_before(&echo_crash, &root));
-    /* A chain: 0 names 3, 3 names 5, 5 names nobody; and 3 is unheard of yet. */
+    /* A chain: rank 0 names 3, 3 names 5, 5 names nobody; rank 3 has not reported yet. */
     lk_cause last = {.rank = 5, .pid = 9, .status = exited(1), .host = "g"};
     assert_true(lk__cause_before(&last, &echo_crash));
     snprintf(root.tail, sizeof root.tail, "rank 5 (host g, pid 9) died\n");
@@ -104,7 +104,7 @@ static void test_environment(void **state)
         "LOCKSTEP_TOKEN=secret",
         "LOCKSTEP_TIMEOUT=12.5",
     };
-    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+    for (size_t i = 0; i < COUNT_OF(lines); i++) {
         char line[64];
         snprintf(line, sizeof line, "[5] %s\n", lines[i]);
         assert_contains(out_text, line);
@@ -137,11 +137,5 @@ static void test_bind(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text_and_exit),
-        cmocka_unit_test(test_order),
-        cmocka_unit_test_setup_teardown(test_environment, set_up, temp_folder_tear_down),
-        cmocka_unit_test_setup_teardown(test_bind, set_up, temp_folder_tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH_WITH(set_up, temp_folder_tear_down, test_text_and_exit, test_order, test_environment, test_bind);
 }

@@ -1,5 +1,5 @@
-/* test_node.c - ranks started, watched and ended: how each kind of end is told,
- * and that nothing is left behind. */
+/* test_node.c - a node starts, watches and ends ranks: the cause of every kind of failure, and no
+ * process is left. */
 #include "node_test.h"
 
 #include <sys/prctl.h>
@@ -45,7 +45,7 @@ static void test_signals(void **state)
     assert_failed(&end, 1, "killed by SIGKILL");
 }
 
-/* Rank 0 ends by itself because it lost rank 1; the crash is the cause. */
+/* Rank 0 exits because it lost rank 1; the crash of rank 1 is the cause. */
 static void test_crash_beats_echo(void **state)
 {
     outcome end =
@@ -61,7 +61,7 @@ static void test_rank_deaf_to_term_is_killed(void **state)
     assert_failed(&end, 1, "exited with status 9");
 }
 
-/* Children that left the session, and their children, of good and bad ranks. */
+/* Children in another session, and their children, of ranks that succeed and of ranks that fail. */
 static void test_grandchildren_are_ended(void **state)
 {
     static const char script[] = "setsid nohup sh -c 'trap \"\" TERM HUP; sleep 1000 & echo $$ > $T/g$RANK; wait' "
@@ -76,7 +76,7 @@ static void test_grandchildren_are_ended(void **state)
     }
 }
 
-/* Grandchildren that hold the rank's output open do not delay the end. */
+/* A child that keeps the rank's output open does not delay the end. */
 static void test_output_held_open(void **state)
 {
     outcome end = run_shell(1, "sleep 1000 & echo done");
@@ -85,7 +85,7 @@ static void test_output_held_open(void **state)
     assert_int_equal(count_left(), 0);
 }
 
-/* Processes that multiply while they are being ended. */
+/* Processes that fork while they are ended. */
 static void test_forks_while_ending(void **state)
 {
     outcome end = run_shell(2, "trap '' TERM; if [ $RANK = 0 ]; then "
@@ -97,7 +97,7 @@ static void test_forks_while_ending(void **state)
 
 static void be_launcher(int number, void *script)
 {
-    /* A test that fails leaves nobody behind. */
+    /* No process is left if the test fails. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     char *argv[] = {"sh", "-c", script, NULL};
     lk_launch_node_opts opts = node_opts(2, argv);
@@ -105,7 +105,7 @@ static void be_launcher(int number, void *script)
     lk_launch_node_state now = LK_NODE_RUNNING;
     lk_status status = lk__launch_node_start(&opts, &node);
     while (status == LK_OK && now == LK_NODE_RUNNING)
-        status = lk__launch_node_wait(node, -1, PATIENCE, &now);
+        status = lk__launch_node_wait(node, -1, WAIT_SECONDS, &now);
     if (status != LK_OK)
         _exit(strstr(lk_error_detail(), "keeper") != NULL ? 50 : 51);
     int signal = lk__launch_node_signal(node);
@@ -114,13 +114,13 @@ static void be_launcher(int number, void *script)
     _exit(now == LK_NODE_INTERRUPTED ? 100 + signal : 52);
 }
 
-/* Starts a node in a process of its own, which only waits. */
+/* Starts a node in a process of its own. */
 static pid_t start_launcher(const char *script)
 {
     return process_start(be_launcher, 0, (char *)(uintptr_t)script);
 }
 
-/* The same, whose standard output nobody reads; the other end of that is returned. */
+/* Starts a node whose standard output nobody reads; *end is the other end of the pipe. */
 static pid_t start_unread(const char *script, int *end)
 {
     int ends[2], saved = dup(STDOUT_FILENO);
@@ -138,14 +138,21 @@ static pid_t start_unread(const char *script, int *end)
     return launcher;
 }
 
-/* Each rank has a grandchild in a session of its own; $PPID is the keeper. */
+/* Each rank has a grandchild in a session of its own; $PPID of a rank is the keeper. */
 static const char FAMILY[] = "setsid sh -c 'trap \"\" TERM; sleep 1000 & wait; sleep 1000' & "
                              "echo $PPID > $T/keeper; echo $$ > $T/rank$RANK; wait";
 
+/* Starts a node with the script and waits until both ranks and their children run. */
+static pid_t start_family(const char *script)
+{
+    pid_t launcher = start_launcher(script);
+    WAIT_UNTIL(file_has_line("rank0") && file_has_line("rank1") && count_left() >= 6);
+    return launcher;
+}
+
 static void test_launcher_killed(void **state)
 {
-    pid_t launcher = start_launcher(FAMILY);
-    WAIT_UNTIL(file_has_line("rank0") && file_has_line("rank1") && count_left() >= 6);
+    pid_t launcher = start_family(FAMILY);
     pid_t keeper = pid_in_file("keeper");
     assert_false(is_gone(keeper));
     kill(launcher, SIGKILL);
@@ -155,8 +162,7 @@ static void test_launcher_killed(void **state)
 
 static void test_keeper_killed(void **state)
 {
-    pid_t launcher = start_launcher(FAMILY);
-    WAIT_UNTIL(file_has_line("rank0") && file_has_line("rank1") && count_left() >= 6);
+    pid_t launcher = start_family(FAMILY);
     kill(pid_in_file("keeper"), SIGKILL);
     assert_int_equal(process_wait(launcher), 50);
     WAIT_UNTIL(count_left() == 0);
@@ -169,9 +175,8 @@ static pid_t parent_of(pid_t pid)
     return process.parent;
 }
 
-/* The launcher, the guard and the keeper: any one of them that lives ends all the
- * others' descendants. Those of the ranks ignore signals, have a session of their own
- * and no file of the rank's. */
+/* If two of launcher, guard and keeper are killed, the third ends all other processes. Children of
+ * the ranks ignore signals and have their own session and no file of the rank. */
 static void test_two_killed_at_once(void **state)
 {
     static const char script[] =
@@ -179,11 +184,10 @@ static void test_two_killed_at_once(void **state)
         "echo $PPID > $T/keeper; echo $$ > $T/rank$RANK; wait";
     enum { LAUNCHER, GUARD, KEEPER, COUNT };
     for (int spared = 0; spared < COUNT; spared++) {
-        pid_t pids[COUNT] = {start_launcher(script)};
-        WAIT_UNTIL(file_has_line("rank0") && file_has_line("rank1") && count_left() >= 6);
+        pid_t pids[COUNT] = {start_family(script)};
         pids[KEEPER] = pid_in_file("keeper");
         pids[GUARD] = parent_of(pids[KEEPER]);
-        /* None of them acts before all have been hit. */
+        /* They are stopped: none of them acts before all got their signal. */
         for (int i = 0; i < COUNT; i++)
             kill(pids[i], SIGSTOP);
         for (int i = 0; i < COUNT; i++)
@@ -195,11 +199,10 @@ static void test_two_killed_at_once(void **state)
     }
 }
 
-/* A guard that is killed alone is not missed. */
+/* The job works on when only the guard is killed. */
 static void test_guard_killed(void **state)
 {
-    pid_t launcher = start_launcher(FAMILY);
-    WAIT_UNTIL(file_has_line("rank0") && file_has_line("rank1") && count_left() >= 6);
+    pid_t launcher = start_family(FAMILY);
     kill(parent_of(pid_in_file("keeper")), SIGKILL);
     WAIT_UNTIL(parent_of(pid_in_file("keeper")) == launcher);
     kill(launcher, SIGTERM);
@@ -210,7 +213,7 @@ static void test_guard_killed(void **state)
 static void test_launcher_signalled(void **state)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+    for (size_t i = 0; i < COUNT_OF(signals); i++) {
         pid_t launcher = start_launcher(FAMILY);
         WAIT_UNTIL(count_left() >= 6);
         kill(launcher, signals[i]);
@@ -223,9 +226,11 @@ static bool all_in_state(bool stopped)
 {
     lk_processes all = {0};
     int others = 0, found = 0;
+    char marker[96];
+    snprintf(marker, sizeof marker, "LOCKSTEP_RUN_ID=%s", run_id);
     lk__processes_read(&all);
     for (size_t i = 0; i < all.count; i++) {
-        if (!has_marker(all.list[i].pid))
+        if (!has_variable(all.list[i].pid, marker))
             continue;
         found++;
         others += lk__process_stopped(&all.list[i]) != stopped;
@@ -234,7 +239,7 @@ static bool all_in_state(bool stopped)
     return found >= 6 && others == 0;
 }
 
-/* As Ctrl-Z does, and fg. */
+/* SIGTSTP and SIGCONT, as Ctrl-Z and fg send them. */
 static void test_launcher_suspended(void **state)
 {
     int status = 0;
@@ -259,7 +264,7 @@ static void test_output_closed(void **state)
     assert_int_equal(count_left(), 0);
 }
 
-/* A reader that does not read holds up neither a failure nor the end. */
+/* A reader that does not read delays neither a failure nor the end. */
 static void test_output_not_read(void **state)
 {
     int unread;
@@ -297,14 +302,14 @@ static void be_tracer(int number, void *arg)
     _exit(0);
 }
 
-/* A debugger holds the rank: its parent is told of no stop. */
+/* A debugger stops the rank: wait(2) does not report that to the parent. */
 static void test_traced_rank_is_stopped(void **state)
 {
     char *argv[] = {"sh", "-c", "echo $$ > $T/rank; exec sleep 1000", NULL};
     lk_launch_node_opts opts = node_opts(1, argv);
     opts.timeout = 0.4;
     pid_t tracer = process_start(be_tracer, 0, NULL);
-    double give_up = lk__clock() + PATIENCE;
+    double give_up = lk__clock() + WAIT_SECONDS;
     int status = 0;
     lk_launch_node *node;
     lk_launch_node_state now = LK_NODE_RUNNING;
@@ -332,14 +337,14 @@ static void test_stopped_rank_is_awaited(void **state)
     lk_launch_node *node;
     lk_launch_node_state now = LK_NODE_RUNNING;
     assert_int_equal(lk__launch_node_start(&opts, &node), LK_OK);
-    double give_up = lk__clock() + PATIENCE;
+    double give_up = lk__clock() + WAIT_SECONDS;
     while (now == LK_NODE_RUNNING && notices[0] == '\0' && lk__clock() < give_up)
         assert_int_equal(lk__launch_node_wait(node, -1, 0.1, &now), LK_OK);
     assert_int_equal(now, LK_NODE_RUNNING);
     assert_contains(notices, "rank 0 (pid ");
     assert_contains(notices, ") is stopped (SIGSTOP); awaited, 29");
     kill(pid_in_file("rank"), SIGCONT);
-    assert_int_equal(lk__launch_node_wait(node, -1, PATIENCE, &now), LK_OK);
+    assert_int_equal(lk__launch_node_wait(node, -1, WAIT_SECONDS, &now), LK_OK);
     assert_int_equal(now, LK_NODE_DONE);
     lk__launch_node_destroy(node);
 }
@@ -356,22 +361,18 @@ static void assert_not_found(char *program, const char *part)
 
 static void test_missing_program(void **state)
 {
-    char path[TEMP_FOLDER_BYTES + 32];
+    char path[TEMP_FOLDER_BYTES + 32], interpreter[] = "#!/no/such/interpreter\n";
     snprintf(path, sizeof path, "%s/script", temp_folder);
     assert_not_found("no-such-program-anywhere", "no program no-such-program-anywhere in PATH");
     assert_not_found(path, "no program");
     assert_not_found(temp_folder, "Is a directory");
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs("true\n", file);
-    fclose(file);
+    temp_write(path, "true\n", 5);
     if (geteuid() != 0)
         assert_not_found(path, "not executable");
     chmod(path, 0700);
     assert_not_found(path, "#!");
-    file = fopen(path, "w");
-    fputs("#!/no/such/interpreter\n", file);
-    fclose(file);
+    temp_write(path, interpreter, sizeof interpreter - 1);
+    chmod(path, 0700);
     assert_not_found(path, "interpreter");
 }
 
@@ -400,7 +401,7 @@ static void test_ranks_have_plain_signals(void **state)
     sigaction(SIGUSR2, &before[0], NULL);
     assert_int_equal(end.state, LK_NODE_DONE);
     assert_contains(out_text, "SigBlk:\t0000000000000000\n");
-    /* The C library keeps 32 and 33 for itself: as inherited, so they stay. */
+    /* Signals 32 and 33 belong to the C library: they stay as inherited. */
     const uint64_t own = UINT64_C(3) << 31;
     const char *ignored = strstr(out_text, "SigIgn:");
     assert_non_null(ignored);
@@ -442,7 +443,7 @@ static void test_caller_gets_its_own_back(void **state)
     assert_int_equal(process_wait(other), 128 + SIGKILL);
 }
 
-/* Not even when the keeper was killed are the caller's other children touched. */
+/* Other children of the caller are not ended, even if the keeper was killed. */
 static void test_other_children_are_spared(void **state)
 {
     char *argv[] = {"sh", "-c", (char *)(uintptr_t)FAMILY, NULL};
@@ -455,7 +456,7 @@ static void test_other_children_are_spared(void **state)
     kill(pid_in_file("keeper"), SIGKILL);
     lk_status status = LK_OK;
     while (status == LK_OK)
-        status = lk__launch_node_wait(node, -1, PATIENCE, &now);
+        status = lk__launch_node_wait(node, -1, WAIT_SECONDS, &now);
     assert_int_equal(status, LK_STATUS_PEER);
     lk__launch_node_destroy(node);
     assert_int_equal(count_left(), 0);
@@ -478,8 +479,8 @@ static void test_wait_returns_for_extra_fd_and_time(void **state)
     assert_int_equal(now, LK_NODE_RUNNING);
     assert_int_equal(write(ends[1], "x", 1), 1);
     double begin = lk__clock();
-    assert_int_equal(lk__launch_node_wait(node, ends[0], 10 * PATIENCE, &now), LK_OK);
-    assert_true(lk__clock() - begin < PATIENCE);
+    assert_int_equal(lk__launch_node_wait(node, ends[0], 10 * WAIT_SECONDS, &now), LK_OK);
+    assert_true(lk__clock() - begin < WAIT_SECONDS);
     assert_int_equal(now, LK_NODE_RUNNING);
     lk__launch_node_destroy(node);
     assert_int_equal(count_left(), 0);
@@ -489,7 +490,7 @@ static void test_wait_returns_for_extra_fd_and_time(void **state)
 
 static void test_many_ranks(void **state)
 {
-    /* More than fit the keeper's socket at once. */
+    /* More ranks than the keeper's socket holds at once. */
     char *argv[] = {"true", NULL};
     lk_launch_node_opts opts = node_opts(400, argv);
     outcome end = run_node(&opts);
@@ -505,34 +506,12 @@ static void test_many_ranks(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, temp_folder_tear_down)
-    const struct CMUnitTest tests[] = {
-        CASE(test_all_exit_0),
-        CASE(test_exit_3),
-        CASE(test_signals),
-        CASE(test_crash_beats_echo),
-        CASE(test_rank_deaf_to_term_is_killed),
-        CASE(test_grandchildren_are_ended),
-        CASE(test_output_held_open),
-        CASE(test_forks_while_ending),
-        CASE(test_launcher_killed),
-        CASE(test_keeper_killed),
-        CASE(test_two_killed_at_once),
-        CASE(test_guard_killed),
-        CASE(test_launcher_signalled),
-        CASE(test_launcher_suspended),
-        CASE(test_output_closed),
-        CASE(test_output_not_read),
-        CASE(test_stopped_rank_times_out),
-        CASE(test_traced_rank_is_stopped),
-        CASE(test_stopped_rank_is_awaited),
-        CASE(test_missing_program),
-        CASE(test_ranks_get_three_descriptors),
-        CASE(test_ranks_have_plain_signals),
-        CASE(test_caller_gets_its_own_back),
-        CASE(test_other_children_are_spared),
-        CASE(test_wait_returns_for_extra_fd_and_time),
-        CASE(test_many_ranks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH_WITH(set_up, temp_folder_tear_down, test_all_exit_0, test_exit_3, test_signals,
+                         test_crash_beats_echo, test_rank_deaf_to_term_is_killed, test_grandchildren_are_ended,
+                         test_output_held_open, test_forks_while_ending, test_launcher_killed, test_keeper_killed,
+                         test_two_killed_at_once, test_guard_killed, test_launcher_signalled, test_launcher_suspended,
+                         test_output_closed, test_output_not_read, test_stopped_rank_times_out,
+                         test_traced_rank_is_stopped, test_stopped_rank_is_awaited, test_missing_program,
+                         test_ranks_get_three_descriptors, test_ranks_have_plain_signals, test_caller_gets_its_own_back,
+                         test_other_children_are_spared, test_wait_returns_for_extra_fd_and_time, test_many_ranks);
 }

@@ -1,4 +1,4 @@
-/* test_output.c - what ranks write: whole lines, prefixes, logs, the tail. */
+/* test_output.c - the output of ranks: whole lines, prefixes, log files, the tail. */
 #include "node_test.h"
 
 #include "launch/output.h"
@@ -19,7 +19,7 @@ static void test_streams_and_unfinished_lines(void **state)
     assert_string_equal(err_text, "[0] err\n[0] bad end\n");
 }
 
-/* Writers that flush inside lines, all at once. */
+/* Four ranks write at the same time and flush inside their lines. */
 static void test_lines_are_never_torn(void **state)
 {
     outcome end = run_shell(4, "i=0; while [ $i -lt 300 ]; do printf 'begin %s ' $RANK; printf 'middle '; "
@@ -34,8 +34,7 @@ static void test_lines_are_never_torn(void **state)
     }
 }
 
-/* A reader that had not read for longer than the end waits for one is not awaited
- * again. */
+/* At the end nobody waits for a reader that has not read for longer than the deadline. */
 static void test_stalled_reader(void **state)
 {
     static const char text[4096];
@@ -53,7 +52,7 @@ static void test_stalled_reader(void **state)
     assert_int_equal(lk__output_create(&opts, "host", &output), LK_OK);
     ssize_t written = write(lk__output_pipe(output, 0, 1), "a line\n", 7);
     size_t count = lk__output_poll(output, fds);
-    poll(fds, (nfds_t)count, (int)(1000 * PATIENCE));
+    poll(fds, (nfds_t)count, (int)(1000 * WAIT_SECONDS));
     lk__output_pump(output, fds, count);
     poll(NULL, 0, (int)(1000 * deadline) + 100);
     lk__output_started(output);
@@ -83,15 +82,15 @@ static void be_slowly_read(int number, void *arg)
     lk_launch_node_opts opts = node_opts(2, argv);
     lk_launch_node *node;
     lk_launch_node_state now = LK_NODE_RUNNING;
-    if (lk__launch_node_start(&opts, &node) != LK_OK || lk__launch_node_wait(node, -1, PATIENCE, &now) != LK_OK)
+    if (lk__launch_node_start(&opts, &node) != LK_OK || lk__launch_node_wait(node, -1, WAIT_SECONDS, &now) != LK_OK)
         _exit(1);
-    /* Destroy waits for as long as somebody reads. */
+    /* destroy waits while somebody reads. */
     lk__launch_node_destroy(node);
     _exit(now != LK_NODE_DONE);
 }
 
-/* One slow pipe takes both streams, and its reader the lines in small bites;
- * they are longer than what a pipe takes at once. */
+/* One slow reader reads both streams in small pieces; the lines are longer than one write to a
+ * pipe. */
 static void test_one_slow_reader(void **state)
 {
     int ends[2];
@@ -202,19 +201,8 @@ static void test_tail_is_bounded(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, temp_folder_tear_down)
-    const struct CMUnitTest tests[] = {
-        CASE(test_streams_and_unfinished_lines),
-        CASE(test_lines_are_never_torn),
-        CASE(test_stalled_reader),
-        CASE(test_one_slow_reader),
-        CASE(test_long_lines_are_cut),
-        CASE(test_progress_bars),
-        CASE(test_host_in_prefix),
-        CASE(test_raw),
-        CASE(test_logs),
-        CASE(test_log_folder_that_cannot_be),
-        CASE(test_tail_is_bounded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH_WITH(set_up, temp_folder_tear_down, test_streams_and_unfinished_lines, test_lines_are_never_torn,
+                         test_stalled_reader, test_one_slow_reader, test_long_lines_are_cut, test_progress_bars,
+                         test_host_in_prefix, test_raw, test_logs, test_log_folder_that_cannot_be,
+                         test_tail_is_bounded);
 }

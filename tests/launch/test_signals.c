@@ -1,13 +1,13 @@
-/* test_signals.c - signals to a launcher whose ranks want to save: which of them
- * goes on to the ranks, how long they are waited for, what a second one does. */
+/* test_signals.c - signals to a launcher whose ranks save when they get one: which signals reach the
+ * ranks, how long the launcher waits for the ranks, what a second signal does. */
 #include "node_test.h"
 
 #include <sys/prctl.h>
 
 #include "launch/run.h"
 
-/* For ranks that nobody but the user hurries: longer than any test. */
-static const double LONG_GRACE = 10 * PATIENCE;
+/* Longer than any test: only a second signal ends the ranks. */
+static const double LONG_GRACE = 10 * WAIT_SECONDS;
 
 static void append(const char *name, const char *text)
 {
@@ -49,7 +49,7 @@ static void be_launcher(int number, void *arg)
                            .init_method = p.nnodes > 1 ? method : NULL,
                            .master_addr = p.nnodes > 1 ? "127.0.0.1" : NULL,
                            .max_restarts = p.max_restarts,
-                           .timeout = 4 * PATIENCE,
+                           .timeout = 4 * WAIT_SECONDS,
                            .grace = p.grace,
                            .argv = argv,
                            .notice = note,
@@ -65,8 +65,8 @@ static void be_launcher(int number, void *arg)
     _exit(lk__launch_verdict_exit(&verdict));
 }
 
-/* A launcher in a process of its own, which ends with the verdict's status. What it
- * tells is in notes0, notes1 ... by node. */
+/* Starts a launcher in a process of its own, which exits with the verdict's status. Its notices are
+ * in the file notes0, notes1 ..., numbered by node. */
 static pid_t start_run(plan p, const char *script)
 {
     p.script = script;
@@ -91,13 +91,13 @@ static int count_in_notes(const char *name, const char *part)
     return count;
 }
 
-/* Ranks that wait for $T/go when they are told to end, save, and fail. */
+/* At a signal these ranks wait for the file $T/go, save, and exit with 7. */
 static const char SAVERS[] = "trap 'echo > $T/told$RANK; while ! [ -s $T/go ]; do sleep .02; done;"
                              "echo > $T/saved$RANK; exit 7' TERM INT; echo > $T/ready$RANK;"
                              "while :; do sleep .02; done";
-/* Ranks that do not end when they are told to. */
+/* These ranks ignore signals. */
 static const char DEAF[] = "trap '' TERM INT; echo > $T/ready$RANK; while :; do sleep .02; done";
-/* Ranks that end well at SIGUSR1, if it hit them and not their child. */
+/* At SIGUSR1 these ranks exit with 0 if their child did not get the signal. */
 static const char USERS[] =
     "if [ $TORCHELASTIC_RESTART_COUNT -lt ${FAILING:-0} ]; then exit 3; fi;"
     "trap 'kill $c; wait $c; [ $? = 143 ]; exit $?' USR1; sleep 1000 & c=$!; echo > $T/ready$RANK;"
@@ -123,7 +123,7 @@ static void test_user_signal_in_a_later_round(void **state)
     assert_int_equal(count_in_notes("notes0", "again"), 1);
 }
 
-/* Ranks that would die of it: the launcher ignores the signal, so it passes none on. */
+/* The launcher ignores the signal, so it does not send it to the ranks, which would die. */
 static void test_user_signal_ignored(void **state)
 {
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
@@ -153,7 +153,7 @@ static void on_user(int number)
     caught = number;
 }
 
-/* A program that calls lk_spawn has its own use for the signal. */
+/* A program that calls lk_spawn keeps its own handler for the signal. */
 static void test_user_signal_stays_the_callers(void **state)
 {
     struct sigaction own = {.sa_handler = on_user}, before;
@@ -185,7 +185,7 @@ static int check_plain(int rank, void *arg)
     return 0;
 }
 
-/* Whatever the caller had, and the launcher took. */
+/* Ranks have default signal handlers, whatever the caller and the launcher have set. */
 static void test_functions_have_plain_signals(void **state)
 {
     struct sigaction own = {.sa_handler = on_user}, before;
@@ -204,8 +204,8 @@ static void test_functions_have_plain_signals(void **state)
     assert_int_equal(end.state, LK_NODE_DONE);
 }
 
-/* Longer than programs get that asked for no grace; what they exit with does not
- * matter then. */
+/* The launcher waits longer than for programs without a grace period; the exit status of the ranks
+ * does not count. */
 static void test_ranks_that_save_are_awaited(void **state)
 {
     pid_t launcher = start_run((plan){.nproc = 2, .grace = LONG_GRACE}, SAVERS);
@@ -222,7 +222,7 @@ static void test_ranks_that_save_are_awaited(void **state)
     assert_int_equal(count_in_folder(), 0);
 }
 
-/* timeout(1) signals its child and then the group; here they come at one moment. */
+/* timeout(1) signals its child and then the group; two signals at one moment count as one. */
 static void test_signals_of_one_moment_are_one(void **state)
 {
     int status = 0;
@@ -240,12 +240,12 @@ static void test_signals_of_one_moment_are_one(void **state)
     assert_true(file_has_line("saved0"));
 }
 
-/* Signals until all of them have ended; true when the last has. */
+/* Sends the signal; returns whether all launchers have ended, each with the status `wanted`. */
 static bool signalled_away(pid_t target, int signal, pid_t *launchers, int count, int wanted)
 {
     int status = 0, left = 0;
     kill(target, signal);
-    poll(NULL, 0, 250); /* two of one moment would be one */
+    poll(NULL, 0, 250); /* two signals at one moment would count as one */
     for (int i = 0; i < count; i++) {
         if (launchers[i] > 0 && waitpid(launchers[i], &status, WNOHANG) == launchers[i]) {
             assert_true(WIFEXITED(status));
@@ -266,7 +266,7 @@ static void test_second_signal_ends_at_once(void **state)
     assert_int_equal(count_in_folder(), 0);
 }
 
-/* Whichever node is told twice; one that waits for its ranks is told by node 0. */
+/* Signals one of three nodes twice; node 0 passes the signal on to the others. */
 static void second_signal_at(int node)
 {
     pid_t launchers[3];
@@ -286,17 +286,15 @@ static void second_signal_at(int node)
     assert_int_equal(count_in_folder(), 0);
 }
 
-static void test_second_signal_at_node_0(void **state)
+static void test_second_signal_at_a_node(void **state)
 {
     second_signal_at(0);
-}
-
-static void test_second_signal_at_node_2(void **state)
-{
+    temp_folder_tear_down(state);
+    set_up(state);
     second_signal_at(2);
 }
 
-/* Batch systems tell every node; the first word of each hurries nobody. */
+/* Batch systems signal every node: the first signal to each node does not end the ranks at once. */
 static void test_each_node_is_told_once(void **state)
 {
     pid_t launchers[2];
@@ -306,7 +304,7 @@ static void test_each_node_is_told_once(void **state)
     kill(launchers[0], SIGTERM);
     WAIT_UNTIL(file_has_line("told0") && file_has_line("told1"));
     kill(launchers[1], SIGTERM);
-    /* It has heard that, and still waits. */
+    /* Node 1 has got the signal and still waits. */
     WAIT_UNTIL(count_in_notes("notes1", "interrupted by SIGTERM: ") == 1);
     append("go", "on");
     assert_exit(launchers[0], 128 + SIGTERM);
@@ -316,20 +314,9 @@ static void test_each_node_is_told_once(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, temp_folder_tear_down)
-    const struct CMUnitTest tests[] = {
-        CASE(test_user_signal_reaches_the_ranks_alone),
-        CASE(test_user_signal_in_a_later_round),
-        CASE(test_user_signal_ignored),
-        CASE(test_user_signal_before_there_are_ranks),
-        CASE(test_user_signal_stays_the_callers),
-        CASE(test_functions_have_plain_signals),
-        CASE(test_ranks_that_save_are_awaited),
-        CASE(test_signals_of_one_moment_are_one),
-        CASE(test_second_signal_ends_at_once),
-        CASE(test_second_signal_at_node_0),
-        CASE(test_second_signal_at_node_2),
-        CASE(test_each_node_is_told_once),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH_WITH(
+        set_up, temp_folder_tear_down, test_user_signal_reaches_the_ranks_alone, test_user_signal_in_a_later_round,
+        test_user_signal_ignored, test_user_signal_before_there_are_ranks, test_user_signal_stays_the_callers,
+        test_functions_have_plain_signals, test_ranks_that_save_are_awaited, test_signals_of_one_moment_are_one,
+        test_second_signal_ends_at_once, test_second_signal_at_a_node, test_each_node_is_told_once);
 }

@@ -1,4 +1,4 @@
-/* test_spawn.c - lk_spawn: functions as ranks, their environment and their ends. */
+/* test_spawn.c - lk_spawn: functions as ranks, their environment, and how they end. */
 #include "node_test.h"
 
 #include <sys/stat.h>
@@ -27,7 +27,7 @@ static int status_7(int rank, void *arg)
     return rank == 0 ? 7 : 0;
 }
 
-/* Writes its pid and sleeps, with a child in a session of its own. */
+/* Writes its process id and sleeps, as does its child in a session of its own. */
 static int sleeper(int rank, void *arg)
 {
     char name[16];
@@ -49,7 +49,7 @@ static int sleeper(int rank, void *arg)
 static void test_good(void **state)
 {
     capture c = capture_begin();
-    printf("before\n"); /* buffered, and not to be written by each rank */
+    printf("before\n"); /* buffered: ranks must not write it again */
     lk_status status = lk_spawn(3, good, "rank");
     capture_end(&c);
     assert_int_equal(status, LK_OK);
@@ -61,10 +61,10 @@ static void test_good(void **state)
 
 static void test_crash(void **state)
 {
-    int milliseconds = 1000 * PATIENCE;
+    int milliseconds = 1000 * WAIT_SECONDS;
     double begin = lk__clock();
     assert_int_equal(lk_spawn(3, bad, &milliseconds), LK_STATUS_PEER);
-    assert_true(lk__clock() - begin < PATIENCE);
+    assert_true(lk__clock() - begin < WAIT_SECONDS);
     assert_detail("rank 2 (pid ");
     assert_detail(") was killed by SIGSEGV (segmentation fault)");
 }
@@ -98,7 +98,7 @@ static void be_caller(int number, void *arg)
     _exit((int)lk_spawn(2, sleeper, NULL));
 }
 
-/* SIGKILL leaves the caller no chance; SIGINT ends it in its own way. */
+/* SIGKILL cannot be handled; SIGINT ends the caller by its default. */
 static void test_caller_ended(void **state)
 {
     static const int signals[] = {SIGKILL, SIGINT};
@@ -125,10 +125,6 @@ static void test_nested(void **state)
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, temp_folder_tear_down)
-    const struct CMUnitTest tests[] = {
-        CASE(test_good),          CASE(test_crash),        CASE(test_exit_status),
-        CASE(test_bad_arguments), CASE(test_caller_ended), CASE(test_nested),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_EACH_WITH(set_up, temp_folder_tear_down, test_good, test_crash, test_exit_status, test_bad_arguments,
+                         test_caller_ended, test_nested);
 }

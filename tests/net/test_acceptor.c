@@ -1,4 +1,4 @@
-/* test_acceptor.c - who gets in by a acceptor, and who does not. */
+/* test_acceptor.c - the acceptor returns clients with the token and the greeting, and drops others. */
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -32,7 +32,7 @@ static int connect_to(const fixture *f)
     return fd;
 }
 
-/* What has happened at the acceptor by now, given a moment. */
+/* Runs the acceptor for at most `seconds`; returns the next accepted client, or -1. */
 static int look(const fixture *f, uint8_t *hello, double seconds)
 {
     int fd = -1;
@@ -44,7 +44,7 @@ static int look(const fixture *f, uint8_t *hello, double seconds)
     return fd;
 }
 
-/* Shakes hands; both ends take turns. */
+/* Runs the handshake; both ends take turns. */
 static lk_handshake_state greet(const fixture *f, int fd, const lk_token *token, const char *text)
 {
     uint8_t greeting[LK_GREETING_BYTES], hello[HELLO];
@@ -66,7 +66,7 @@ static void assert_in(const fixture *f, int fd)
     close(in);
 }
 
-/* What the next recv gives, once it gives something. */
+/* Waits until there is something to read; returns the result of recv. */
 static ssize_t receive(int fd, void *out, size_t bytes)
 {
     assert_true(lk__net_wait(fd, POLLIN, lk__clock() + 10) & POLLIN);
@@ -89,7 +89,7 @@ static void a_hello_may_come_in_pieces(void **state)
     assert_true(in >= 0);
     assert_string_equal((char *)hello, "hello");
     assert_false(lk__acceptor_timed(f.acceptor));
-    /* What follows is the caller's. */
+    /* The bytes after the hello are left for the caller. */
     assert_int_equal(receive(in, rest, sizeof rest), 4);
     assert_memory_equal(rest, "more", 4);
     close(in);
@@ -121,7 +121,7 @@ static void others_stay_outside(void **state)
     fd = connect_to(&f);
     assert_int_equal(send(fd, "GET / HTTP/1.1\r\n\r\n", 18, 0), 18);
     assert_hung_up(&f, fd);
-    /* One that leaves in the middle of its hello. */
+    /* A client that leaves in the middle of its hello. */
     fd = connect_to(&f);
     assert_int_equal(greet(&f, fd, &f.token, "friends"), LK_HANDSHAKE_DONE);
     assert_int_equal(send(fd, "hel", 3, 0), 3);
@@ -142,7 +142,7 @@ static void a_crowd_of_silent_ones_is_in_nobodys_way(void **state)
     int fd = connect_to(&f);
     assert_int_equal(greet(&f, fd, &f.token, "friends"), LK_HANDSHAKE_DONE);
     assert_in(&f, fd);
-    /* The first had to make room, the last has not. */
+    /* The first silent client was dropped to make room, the last was not. */
     uint8_t byte;
     assert_int_equal(recv(silent[0], &byte, 1, MSG_DONTWAIT), 0);
     assert_int_equal(recv(silent[SILENT - 1], &byte, 1, MSG_DONTWAIT), -1);
@@ -154,10 +154,5 @@ static void a_crowd_of_silent_ones_is_in_nobodys_way(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_hello_may_come_in_pieces),
-        cmocka_unit_test(others_stay_outside),
-        cmocka_unit_test(a_crowd_of_silent_ones_is_in_nobodys_way),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(a_hello_may_come_in_pieces, others_stay_outside, a_crowd_of_silent_ones_is_in_nobodys_way);
 }

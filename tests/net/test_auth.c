@@ -1,5 +1,5 @@
-/* Tokens and handshakes: who has the token gets in, in whatever pieces the bytes
- * come; whoever has not is told apart and learns no proof. */
+/* test_auth.c - tokens and handshakes: a client with the token is accepted, also when the bytes come
+ * in pieces; a client without the token is refused and gets no proof. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -13,7 +13,7 @@
 
 enum { CLIENT, SERVER };
 
-/* Two ends of a connection, each with a handshake of its own. */
+/* The two ends of a connection, each with its handshake. */
 typedef struct pair {
     int fd[2];
     lk_handshake shake[2];
@@ -26,16 +26,18 @@ static lk_token token_of(const char *text)
     return token;
 }
 
-static void pair_open(pair *p, const char *client_token, const char *server_token)
+static pair pair_open(const char *client_token, const char *server_token)
 {
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, p->fd), 0);
+    pair p;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, p.fd), 0);
     const char *texts[2] = {client_token, server_token};
     for (int end = 0; end < 2; end++) {
         uint8_t greeting[LK_GREETING_BYTES];
         memset(greeting, end == SERVER ? 's' : 'c', sizeof greeting);
         lk_token token = token_of(texts[end]);
-        lk__handshake_init(&p->shake[end], &token, end == SERVER, greeting);
+        lk__handshake_init(&p.shake[end], &token, end == SERVER, greeting);
     }
+    return p;
 }
 
 static void pair_close(pair *p)
@@ -49,10 +51,10 @@ static lk_handshake_state step(pair *p, int end)
     return lk__handshake_step(&p->shake[end], p->fd[end]);
 }
 
-/* Both ends in turns, until neither goes on; a failed end closes. */
-static void run_both(pair *p)
+/* Both ends take turns, the client first; an end that fails closes. Eight turns are enough. */
+static void run_turns(pair *p, int turns)
 {
-    for (int turn = 0; turn < 8; turn++)
+    for (int turn = 0; turn < turns; turn++)
         if (step(p, turn % 2) == LK_HANDSHAKE_FAILED)
             shutdown(p->fd[turn % 2], SHUT_RDWR);
 }
@@ -77,9 +79,8 @@ static size_t waiting(int fd, uint8_t *bytes, size_t room)
 
 static void test_same_token(void **state)
 {
-    pair p;
-    pair_open(&p, "secret", "secret");
-    run_both(&p);
+    pair p = pair_open("secret", "secret");
+    run_turns(&p, 8);
     for (int end = 0; end < 2; end++) {
         assert_int_equal(p.shake[end].state, LK_HANDSHAKE_DONE);
         assert_int_equal(step(&p, end), LK_HANDSHAKE_DONE);
@@ -94,11 +95,8 @@ static void test_same_token(void **state)
 
 static void test_other_token(void **state)
 {
-    pair p;
-    pair_open(&p, "secret", "Secret");
-    step(&p, CLIENT);
-    step(&p, SERVER);
-    step(&p, CLIENT);
+    pair p = pair_open("secret", "Secret");
+    run_turns(&p, 3);
     assert_failed(&p, SERVER, LK_STATUS_MISMATCH, "another job token");
     assert_int_equal(p.shake[SERVER].sent_bytes, LK_HELLO_BYTES);
     shutdown(p.fd[SERVER], SHUT_RDWR);
@@ -106,14 +104,11 @@ static void test_other_token(void **state)
     pair_close(&p);
 }
 
-/* A server that cannot know the token makes up its proof. */
+/* A server without the token sends a false proof. */
 static void test_false_server(void **state)
 {
-    pair p;
-    pair_open(&p, "secret", "guess");
-    step(&p, CLIENT);
-    step(&p, SERVER);
-    step(&p, CLIENT);
+    pair p = pair_open("secret", "guess");
+    run_turns(&p, 3);
     uint8_t proof[LK_PROOF_BYTES] = {1};
     feed(p.fd[SERVER], proof, sizeof proof);
     assert_failed(&p, CLIENT, LK_STATUS_MISMATCH, "another job token");
@@ -122,11 +117,8 @@ static void test_false_server(void **state)
 
 static void test_frames_behind_stay(void **state)
 {
-    pair p;
-    pair_open(&p, "secret", "secret");
-    step(&p, CLIENT);
-    step(&p, SERVER);
-    step(&p, CLIENT);
+    pair p = pair_open("secret", "secret");
+    run_turns(&p, 3);
     assert_int_equal(step(&p, SERVER), LK_HANDSHAKE_DONE);
     feed(p.fd[SERVER], "frame", 5);
     assert_int_equal(step(&p, CLIENT), LK_HANDSHAKE_DONE);
@@ -140,7 +132,7 @@ static void test_frames_behind_stay(void **state)
     pair_close(&p);
 }
 
-/* The ends are not connected to each other: bytes are carried one by one. */
+/* Moves one byte between two connections. */
 static void carry_byte(int from, int to)
 {
     uint8_t byte;
@@ -150,9 +142,7 @@ static void carry_byte(int from, int to)
 
 static void test_byte_by_byte(void **state)
 {
-    pair near, far;
-    pair_open(&near, "secret", "secret");
-    pair_open(&far, "secret", "secret");
+    pair near = pair_open("secret", "secret"), far = pair_open("secret", "secret");
     size_t turns = 0;
     for (; near.shake[CLIENT].state == LK_HANDSHAKE_PENDING || far.shake[SERVER].state == LK_HANDSHAKE_PENDING;
          turns++) {
@@ -167,17 +157,16 @@ static void test_byte_by_byte(void **state)
     pair_close(&far);
 }
 
-/* Any one bit that changes on the way is found by one of the ends. */
+/* One of the ends finds any bit that changes on the way. */
 static void test_every_changed_byte_is_found(void **state)
 {
     for (size_t at = 0; at < LK_HANDSHAKE_BYTES; at++)
         for (int sender = 0; sender < 2; sender++) {
-            pair p;
-            pair_open(&p, "secret", "secret");
+            pair p = pair_open("secret", "secret");
             int other = 1 - sender;
             for (int turn = 0; turn < 6; turn++) {
                 size_t before = p.shake[sender].sent_bytes;
-                /* The sender's own view stays right: only the wire changes. */
+                /* Only the bytes on the way change, not the sender's copy. */
                 bool here = turn % 2 == sender && before <= at;
                 if (step(&p, turn % 2) == LK_HANDSHAKE_FAILED)
                     shutdown(p.fd[turn % 2], SHUT_RDWR);
@@ -198,8 +187,7 @@ static void test_every_changed_byte_is_found(void **state)
 
 static void test_reflected_to_client(void **state)
 {
-    pair p;
-    pair_open(&p, "secret", "secret");
+    pair p = pair_open("secret", "secret");
     step(&p, CLIENT);
     uint8_t bytes[LK_HANDSHAKE_BYTES];
     size_t count = waiting(p.fd[SERVER], bytes, sizeof bytes);
@@ -209,11 +197,11 @@ static void test_reflected_to_client(void **state)
     pair_close(&p);
 }
 
-/* With a nonce of its own but the client's proof: a role's proof serves no other. */
+/* A server with its own nonce sends back the client's proof: the proof of one role is wrong for the
+ * other. */
 static void test_reflected_proof(void **state)
 {
-    pair p;
-    pair_open(&p, "secret", "secret");
+    pair p = pair_open("secret", "secret");
     step(&p, CLIENT);
     uint8_t bytes[LK_HANDSHAKE_BYTES];
     size_t count = waiting(p.fd[SERVER], bytes, sizeof bytes);
@@ -229,8 +217,7 @@ static void test_reflected_proof(void **state)
 
 static void test_reflected_to_server(void **state)
 {
-    pair p;
-    pair_open(&p, "secret", "secret");
+    pair p = pair_open("secret", "secret");
     feed(p.fd[CLIENT], p.shake[CLIENT].sent, LK_MAGIC_BYTES);
     assert_int_equal(step(&p, SERVER), LK_HANDSHAKE_PENDING);
     uint8_t bytes[LK_HANDSHAKE_BYTES];
@@ -240,14 +227,12 @@ static void test_reflected_to_server(void **state)
     pair_close(&p);
 }
 
-/* What an earlier client sent does not open a new connection. */
+/* The bytes of an earlier client are refused on a new connection. */
 static void test_replay(void **state)
 {
-    pair first, second;
-    pair_open(&first, "secret", "secret");
-    run_both(&first);
+    pair first = pair_open("secret", "secret"), second = pair_open("secret", "secret");
+    run_turns(&first, 8);
     assert_int_equal(first.shake[SERVER].state, LK_HANDSHAKE_DONE);
-    pair_open(&second, "secret", "secret");
     feed(second.fd[CLIENT], first.shake[CLIENT].sent, LK_HANDSHAKE_BYTES);
     assert_failed(&second, SERVER, LK_STATUS_MISMATCH, "another job token");
     pair_close(&first);
@@ -257,10 +242,9 @@ static void test_replay(void **state)
 static void test_foreign_protocol(void **state)
 {
     static const char *const openings[] = {"G", "GET / HTTP/1.1\r\n\r\n", "SSH-2.0-x\r\n", "LKSTEQ", "LKSTEP ", "\n"};
-    for (size_t i = 0; i < sizeof openings / sizeof *openings; i++)
+    for (size_t i = 0; i < COUNT_OF(openings); i++)
         for (int end = 0; end < 2; end++) {
-            pair p;
-            pair_open(&p, "secret", "secret");
+            pair p = pair_open("secret", "secret");
             feed(p.fd[1 - end], openings[i], strlen(openings[i]));
             assert_failed(&p, end, LK_STATUS_FORMAT, "does not speak Lockstep");
             uint8_t bytes[8];
@@ -272,8 +256,7 @@ static void test_foreign_protocol(void **state)
 
 static void test_other_version(void **state)
 {
-    pair p;
-    pair_open(&p, "secret", "secret");
+    pair p = pair_open("secret", "secret");
     p.shake[CLIENT].sent[LK_MAGIC_BYTES - 1] = LK_WIRE_VERSION + 1;
     step(&p, CLIENT);
     char other[32], own[32];
@@ -282,13 +265,13 @@ static void test_other_version(void **state)
     assert_failed(&p, SERVER, LK_STATUS_MISMATCH, other);
     assert_detail(own);
     close(p.fd[SERVER]);
-    /* The client, which has the other version, sees ours. */
+    /* The client, which has the other version, receives our version. */
     uint8_t bytes[LK_HANDSHAKE_BYTES];
     assert_int_equal(waiting(p.fd[CLIENT], bytes, sizeof bytes), LK_MAGIC_BYTES);
     assert_memory_equal(bytes, p.shake[SERVER].sent, LK_MAGIC_BYTES);
     close(p.fd[CLIENT]);
 
-    pair_open(&p, "secret", "secret");
+    p = pair_open("secret", "secret");
     bytes[LK_MAGIC_BYTES - 1] = LK_WIRE_VERSION + 1;
     feed(p.fd[SERVER], bytes, LK_MAGIC_BYTES);
     assert_failed(&p, CLIENT, LK_STATUS_MISMATCH, other);
@@ -297,8 +280,7 @@ static void test_other_version(void **state)
 
 static void test_scanner_learns_nothing(void **state)
 {
-    pair p;
-    pair_open(&p, "secret", "secret");
+    pair p = pair_open("secret", "secret");
     assert_int_equal(step(&p, SERVER), LK_HANDSHAKE_PENDING);
     assert_int_equal(lk__handshake_events(&p.shake[SERVER]), POLLIN);
     uint8_t bytes[LK_HANDSHAKE_BYTES];
@@ -310,7 +292,7 @@ static void test_scanner_learns_nothing(void **state)
     assert_failed(&p, SERVER, LK_STATUS_PEER, "in the middle of the handshake");
     close(p.fd[SERVER]);
 
-    pair_open(&p, "secret", "secret");
+    p = pair_open("secret", "secret");
     close(p.fd[CLIENT]);
     assert_failed(&p, SERVER, LK_STATUS_PEER, "without a word");
     close(p.fd[SERVER]);
@@ -319,8 +301,7 @@ static void test_scanner_learns_nothing(void **state)
 static void test_truncated_anywhere(void **state)
 {
     for (size_t count = 0; count < LK_HANDSHAKE_BYTES; count++) {
-        pair p;
-        pair_open(&p, "secret", "secret");
+        pair p = pair_open("secret", "secret");
         feed(p.fd[CLIENT], p.shake[CLIENT].sent, count < LK_HELLO_BYTES ? count : LK_HELLO_BYTES);
         assert_int_equal(step(&p, SERVER), LK_HANDSHAKE_PENDING);
         if (count > LK_HELLO_BYTES) {
@@ -337,8 +318,7 @@ static void test_truncated_anywhere(void **state)
 
 static void test_events(void **state)
 {
-    pair p;
-    pair_open(&p, "secret", "secret");
+    pair p = pair_open("secret", "secret");
     assert_int_equal(lk__handshake_events(&p.shake[CLIENT]), POLLIN | POLLOUT);
     step(&p, CLIENT);
     assert_int_equal(lk__handshake_events(&p.shake[CLIENT]), POLLIN);
@@ -347,8 +327,7 @@ static void test_events(void **state)
 
 static void test_run_has_a_deadline(void **state)
 {
-    pair p;
-    pair_open(&p, "secret", "secret");
+    pair p = pair_open("secret", "secret");
     assert_fails(lk__handshake_run(&p.shake[CLIENT], p.fd[CLIENT], lk__clock() + 0.01), LK_STATUS_PEER, "in time");
     step(&p, SERVER);
     step(&p, CLIENT);
@@ -356,7 +335,7 @@ static void test_run_has_a_deadline(void **state)
     assert_int_equal(lk__handshake_run(&p.shake[CLIENT], p.fd[CLIENT], lk__clock() + 60), LK_OK);
     pair_close(&p);
 
-    pair_open(&p, "secret", "secret");
+    p = pair_open("secret", "secret");
     feed(p.fd[SERVER], "HTTP", 4);
     assert_int_equal(lk__handshake_run(&p.shake[CLIENT], p.fd[CLIENT], lk__clock() + 60), LK_STATUS_FORMAT);
     pair_close(&p);
@@ -437,7 +416,7 @@ static void test_token_file(void **state)
     token_file("one line\r\n\n", 11, 0600);
     assert_finds(NULL, "one line");
     static const mode_t open_modes[] = {0640, 0604, 0620, 0602, 0610, 0644, 0666};
-    for (size_t i = 0; i < sizeof open_modes / sizeof *open_modes; i++)
+    for (size_t i = 0; i < COUNT_OF(open_modes); i++)
         assert_not_usable(LK_STATUS_USAGE, token_file("secret", 6, open_modes[i]), "chmod 600");
     assert_not_usable(LK_STATUS_FORMAT, token_file("", 0, 0600), "empty");
     assert_not_usable(LK_STATUS_FORMAT, token_file("\n", 1, 0600), "empty");
@@ -463,27 +442,10 @@ static void test_token_file_of_another_kind(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_token),
-        cmocka_unit_test(test_other_token),
-        cmocka_unit_test(test_false_server),
-        cmocka_unit_test(test_frames_behind_stay),
-        cmocka_unit_test(test_byte_by_byte),
-        cmocka_unit_test(test_every_changed_byte_is_found),
-        cmocka_unit_test(test_reflected_to_client),
-        cmocka_unit_test(test_reflected_proof),
-        cmocka_unit_test(test_reflected_to_server),
-        cmocka_unit_test(test_replay),
-        cmocka_unit_test(test_foreign_protocol),
-        cmocka_unit_test(test_other_version),
-        cmocka_unit_test(test_scanner_learns_nothing),
-        cmocka_unit_test(test_truncated_anywhere),
-        cmocka_unit_test(test_events),
-        cmocka_unit_test(test_run_has_a_deadline),
-        cmocka_unit_test(test_token_text),
-        cmocka_unit_test(test_token_find),
-        cmocka_unit_test(test_token_file),
-        cmocka_unit_test(test_token_file_of_another_kind),
-    };
-    return cmocka_run_group_tests(tests, temp_folder_set_up, temp_folder_tear_down);
+    return RUN_TESTS_WITH(temp_folder_set_up, temp_folder_tear_down, test_same_token, test_other_token,
+                          test_false_server, test_frames_behind_stay, test_byte_by_byte,
+                          test_every_changed_byte_is_found, test_reflected_to_client, test_reflected_proof,
+                          test_reflected_to_server, test_replay, test_foreign_protocol, test_other_version,
+                          test_scanner_learns_nothing, test_truncated_anywhere, test_events, test_run_has_a_deadline,
+                          test_token_text, test_token_find, test_token_file, test_token_file_of_another_kind);
 }

@@ -1,4 +1,4 @@
-/* Sockets: addresses, listening, connecting, reserving a port, deadlines. */
+/* test_socket.c - sockets: addresses, listening, connecting, reserving a port, deadlines. */
 #define _GNU_SOURCE /* TCP_USER_TIMEOUT */
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -17,8 +17,8 @@
 
 static const char local[] = "127.0.0.1";
 
-/* Stands before libc's: while it is told so, no name can be resolved, as where there
- * is neither /etc/hosts nor a name server. */
+/* Replaces getaddrinfo of libc. While `nameless` is set, no name can be resolved, as on a machine
+ * without /etc/hosts and name server. */
 static bool nameless;
 
 int getaddrinfo(const char *restrict host, const char *restrict service, const struct addrinfo *restrict hints,
@@ -45,7 +45,7 @@ static int accept_one(int listener)
     return fd;
 }
 
-/* ends[0] connected, ends[1] accepted. */
+/* ends[0] is the connecting end, ends[1] the accepted one. */
 static void connect_pair(const char *host, int ends[2])
 {
     int listener, port;
@@ -72,7 +72,7 @@ static void test_split(void **state)
     };
     char host[32];
     int port;
-    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+    for (size_t i = 0; i < COUNT_OF(good); i++) {
         assert_int_equal(lk__net_split(good[i].text, host, sizeof host, &port), LK_OK);
         assert_string_equal(host, good[i].host);
         assert_int_equal(port, good[i].port);
@@ -81,7 +81,7 @@ static void test_split(void **state)
         "",        "localhost", ":80",     "a:",     "a:0",     "a:65536", "a:-1",
         "a:+1",    "a: 1",      "a:1x",    "::1:80", "[::1]",   "[]:80",   "[::1:80",
         "::1]:80", "[::1]80",   "[a]b:80", "[:80",   "[[a]]:8", ":",       "a:99999999999999999999"};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
         port = 77;
         assert_fails(lk__net_split(bad[i], host, sizeof host, &port), LK_STATUS_USAGE, bad[i]);
         assert_int_equal(port, 77);
@@ -134,7 +134,7 @@ static void test_options(void **state)
     } cases[] = {{0, 2}, {-1, 2}, {2, 2}, {3.7, 3}, {5, 5}, {7, 7}, {11, 11}, {13, 13}, {300, 300}, {1e12, 30000}};
     int ends[2];
     connect_pair(local, ends);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         assert_int_equal(lk__net_prepare(ends[0], cases[i].asked), LK_OK);
         assert_prepared(ends[0], cases[i].set);
     }
@@ -156,7 +156,7 @@ static void test_ipv6(void **state)
     close_pair(ends);
 }
 
-/* A listener for both families shows its IPv4 peers as such. */
+/* A listener for IPv4 and IPv6 shows the plain addresses of IPv4 peers. */
 static void test_mapped_address(void **state)
 {
     int listener = socket(AF_INET6, SOCK_STREAM, 0);
@@ -193,16 +193,12 @@ static void test_address_unknown(void **state)
 
 static void test_loopback(void **state)
 {
-    assert_true(lk__net_is_loopback("127.0.0.1"));
-    assert_true(lk__net_is_loopback("127.8.9.10"));
-    assert_true(lk__net_is_loopback("::1"));
-    assert_true(lk__net_is_loopback("::ffff:127.0.0.1"));
-    assert_true(lk__net_is_loopback("localhost"));
-    assert_false(lk__net_is_loopback("0.0.0.0"));
-    assert_false(lk__net_is_loopback("10.127.0.1"));
-    assert_false(lk__net_is_loopback("::"));
-    assert_false(lk__net_is_loopback("::ffff:10.0.0.1"));
-    assert_false(lk__net_is_loopback("fe80::1"));
+    static const char *const own[] = {"127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1", "localhost"};
+    static const char *const others[] = {"0.0.0.0", "10.127.0.1", "::", "::ffff:10.0.0.1", "fe80::1"};
+    for (size_t i = 0; i < COUNT_OF(own); i++)
+        assert_true(lk__net_is_loopback(own[i]));
+    for (size_t i = 0; i < COUNT_OF(others); i++)
+        assert_false(lk__net_is_loopback(others[i]));
 }
 
 static void test_localhost_needs_no_resolver(void **state)
@@ -249,7 +245,7 @@ static void test_listens_at_one_address(void **state)
     assert_int_equal(lk__net_connect(local, port, soon(), &fd, &refused), LK_STATUS_IO);
     assert_true(refused);
     close(listener);
-    /* An address for documentation, which no machine has. */
+    /* No machine has this address: it is reserved for documentation. */
     assert_fails(lk__net_listen("192.0.2.1", 0, &listener, &port), LK_STATUS_IO, "not an address of this machine");
 }
 
@@ -270,7 +266,7 @@ static void test_refused(void **state)
 
 static void test_unknown_host(void **state)
 {
-    /* No label of a name has more than 63 characters: nobody is asked. */
+    /* A label has at most 63 characters: no name server is asked for this name. */
     char name[81];
     memset(name, 'x', 80);
     name[80] = '\0';
@@ -283,9 +279,8 @@ static void test_unknown_host(void **state)
     assert_false(lk__net_is_loopback(name));
 }
 
-/* Where nobody listens, a connection from the very port that it goes to makes a
- * socket its own peer. The kernel takes the even half of the ephemeral ports for
- * that, one after the other: all of them come by. */
+/* If nobody listens on a port, a connection to it from the same port would connect the socket to
+ * itself. The kernel uses the even ephemeral ports in turn, so this loop uses all of them. */
 static void test_never_its_own_peer(void **state)
 {
     enum { EPHEMERAL = 28232 };
@@ -327,7 +322,7 @@ static void test_reserve(void **state)
     assert_int_equal(lk__net_connect(local, port, soon(), &fd, NULL), LK_OK);
     close(accept_one(listener));
     close(fd);
-    /* One listener is all there can be, holder or not. */
+    /* A second listener is refused, with a reserved port or without. */
     assert_int_equal(lk__net_listen(local, port, &busy, &same), LK_STATUS_IO);
     close(holder);
     assert_int_equal(lk__net_connect(local, port, soon(), &fd, NULL), LK_OK);
@@ -344,7 +339,7 @@ static void test_accept_nobody(void **state)
     close(listener);
 }
 
-/* Until all have come or the peer has closed; how many came. */
+/* Reads until `bytes` have arrived or the peer has closed; returns how many arrived. */
 static size_t receive(int fd, uint8_t *out, size_t bytes)
 {
     size_t done = 0;
@@ -382,7 +377,7 @@ static void test_closed(void **state)
     assert_int_equal(lk__net_send_all(ends[0], bytes, 3, soon()), LK_OK);
     close(ends[0]);
     assert_int_equal(receive(ends[1], bytes, 8), 3);
-    /* The first send is answered by a reset, a later one fails: no SIGPIPE. */
+    /* The first send is answered with a reset, a later one fails, without SIGPIPE. */
     lk_status status = LK_OK;
     while (status == LK_OK)
         status = lk__net_send_all(ends[1], bytes, 8, soon());
@@ -407,7 +402,7 @@ static void test_deadlines(void **state)
     close_pair(ends);
 }
 
-/* A listener whose queue is full lets connections wait: they end on time. */
+/* Connections to a listener with a full queue wait until their deadline. */
 static void test_connect_deadline(void **state)
 {
     int listener = socket(AF_INET, SOCK_STREAM, 0), fds[64], count = 0;
@@ -432,26 +427,8 @@ static void test_connect_deadline(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_split),
-        cmocka_unit_test(test_connect),
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_ipv6),
-        cmocka_unit_test(test_mapped_address),
-        cmocka_unit_test(test_address_unknown),
-        cmocka_unit_test(test_loopback),
-        cmocka_unit_test(test_localhost_needs_no_resolver),
-        cmocka_unit_test(test_busy_port),
-        cmocka_unit_test(test_listens_at_one_address),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_unknown_host),
-        cmocka_unit_test(test_never_its_own_peer),
-        cmocka_unit_test(test_reserve),
-        cmocka_unit_test(test_accept_nobody),
-        cmocka_unit_test(test_whole_buffers),
-        cmocka_unit_test(test_closed),
-        cmocka_unit_test(test_deadlines),
-        cmocka_unit_test(test_connect_deadline),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_split, test_connect, test_options, test_ipv6, test_mapped_address, test_address_unknown,
+                     test_loopback, test_localhost_needs_no_resolver, test_busy_port, test_listens_at_one_address,
+                     test_refused, test_unknown_host, test_never_its_own_peer, test_reserve, test_accept_nobody,
+                     test_whole_buffers, test_closed, test_deadlines, test_connect_deadline);
 }

@@ -1,8 +1,7 @@
-/* far.h - the CPU as a device whose memory the host cannot reach.
+/* far.h - device "far": the CPU as a device whose memory the host cannot reach.
  *
- * It only says so: kernels of the CPU need memory that it can. But the device
- * knows its blocks, and ends the process where a copy does not go between one of
- * them and the host's memory, or gradients are not in one. */
+ * The memory is ordinary memory, but the device keeps a list of its blocks. It ends the process if a
+ * copy is not between one of its blocks and other memory, or if gradients are not in its blocks. */
 #ifndef LK_TESTS_FAR_H
 #define LK_TESTS_FAR_H
 
@@ -21,12 +20,12 @@ typedef struct far_block {
 } far_block;
 
 static pthread_mutex_t far_lock = PTHREAD_MUTEX_INITIALIZER;
-static far_block far_blocks[FAR_BLOCKS]; /* those with at NULL are free */
-static atomic_size_t far_fetched;        /* bytes, by all ranks of the process */
+static far_block far_blocks[FAR_BLOCKS]; /* at is NULL in a free entry */
+static atomic_size_t far_fetched;        /* bytes downloaded by all ranks of the process */
 static lk_device_type far_type;
-static lk_kernels far_kernels, far_cpu; /* with checks, and without */
+static lk_kernels far_kernels, far_cpu; /* with checks and without */
 
-/* The block that starts at `at`, or a free one for NULL. */
+/* Returns the block that starts at `at`; for NULL a free entry. */
 static inline far_block *far_find(const void *at)
 {
     int i = 0;
@@ -35,9 +34,9 @@ static inline far_block *far_find(const void *at)
     return &far_blocks[i];
 }
 
-static inline bool far_has(const void *place, size_t bytes)
+static inline bool far_has(const void *memory, size_t bytes)
 {
-    const char *at = place;
+    const char *at = memory;
     bool found = false;
     pthread_mutex_lock(&far_lock);
     for (int i = 0; i < FAR_BLOCKS && !found; i++)
@@ -115,7 +114,7 @@ static inline void far_flag_above(lk_device *dev, size_t count, float limit, con
     far_cpu.flag_above(dev, count, limit, x, base, flag);
 }
 
-/* Adds device "far" to the table. */
+/* Adds device "far" to the table of devices. */
 static inline lk_status far_add(void)
 {
     lk_device *cpu;

@@ -1,7 +1,7 @@
-/* joined.h - a channel between far devices of one process: messages in a list.
+/* joined.h - a channel between the far devices of one process, with messages in a list.
  *
- * It does nothing before it must: what it is given is kept, and done when the device or
- * the host waits for a mark. So what is used too early has wrong bits. */
+ * The channel keeps the work it gets and does it only when the device or the host waits for a mark:
+ * a result that is used too early has wrong bits. */
 #ifndef LK_TESTS_JOINED_H
 #define LK_TESTS_JOINED_H
 
@@ -28,10 +28,10 @@ struct lk_channel {
     lk_device *dev;
     lk_channel_opts opts;
     unsigned id;
-    int first, after; /* of work that is not done */
-    int until;        /* work that is to be done now */
-    bool posted;      /* the sends of the first move */
-    int received;     /* moves of the first that were looked at for receives */
+    int first, after; /* the work [first,after) is not done */
+    int until;        /* the work [first,until) must be done now */
+    bool posted;      /* the sends of the first work are done */
+    int received;     /* moves of the first work whose receives are done */
     joined_work work[JOINED_WORK];
 };
 
@@ -46,11 +46,11 @@ typedef struct joined_message {
 static pthread_mutex_t joined_lock = PTHREAD_MUTEX_INITIALIZER;
 static joined_message *joined_list;
 static unsigned joined_keys;
-static atomic_int *joined_opened; /* in memory that processes share */
-static atomic_int joined_places;  /* devices that places are told apart by; 0: all are different */
-static atomic_int joined_mute;    /* a rank that sends nothing, plus 1 */
-static atomic_bool joined_missing;
-static atomic_int joined_refuses;  /* a rank that opens no channel, plus 1 */
+static atomic_int *joined_opened;  /* channels; in memory that processes share */
+static atomic_int joined_places;   /* number of different devices; 0: each rank has its own */
+static atomic_int joined_mute;     /* the rank that sends nothing, plus 1 */
+static atomic_bool joined_missing; /* the library of the channel */
+static atomic_int joined_refuses;  /* the rank that cannot open a channel, plus 1 */
 static atomic_int joined_given_up; /* channels */
 
 static inline lk_status joined_place(lk_device *dev, char place[LK_CHANNEL_DEVICE_ID])
@@ -118,7 +118,7 @@ static inline void joined_post(const lk_channel *channel, const lk_channel_move 
     pthread_mutex_unlock(&joined_lock);
 }
 
-/* The oldest message from the peer, or NULL. */
+/* Removes and returns the oldest message from the peer, or NULL. */
 static inline joined_message *joined_take(const lk_channel *channel, int peer)
 {
     pthread_mutex_lock(&joined_lock);
@@ -132,7 +132,7 @@ static inline joined_message *joined_take(const lk_channel *channel, int peer)
     return found;
 }
 
-/* Whether the message of a receive was there. */
+/* Returns false if the message of a receive has not arrived. */
 static inline bool joined_receive(const lk_channel *channel, const lk_channel_move *move)
 {
     joined_message *message = joined_take(channel, move->peer);
@@ -145,7 +145,7 @@ static inline bool joined_receive(const lk_channel *channel, const lk_channel_mo
     return true;
 }
 
-/* The sends of the first work, then its receives; whether all are there. */
+/* Does the sends of the first work, then its receives; returns whether all are done. */
 static inline bool joined_exchange(lk_channel *channel, const joined_work *work)
 {
     for (int i = 0; i < work->count && !channel->posted && joined_mute != channel->opts.rank + 1; i++) {
@@ -162,7 +162,7 @@ static inline bool joined_exchange(lk_channel *channel, const joined_work *work)
     return true;
 }
 
-/* Does what is to be done now, as far as messages are there. */
+/* Does the work [first,until) as far as messages have arrived. */
 static inline lk_status joined_poll(lk_channel *channel, bool *done)
 {
     while (channel->first < channel->until) {
@@ -232,7 +232,7 @@ static inline lk_status joined_add(lk_channel *channel, size_t count, const floa
     return joined_keep(channel, (joined_work){.kind = JOINED_ADD, .elements = count, .a = a, .b = b, .out = out});
 }
 
-/* From rank to rank in a ring, beginning with the last one: not the tree's order. */
+/* Sums from rank to rank, beginning with the last one: not in the order of the tree. */
 static inline lk_status joined_sum(lk_channel *channel, size_t count, float *x)
 {
     int rank = channel->opts.rank, size = channel->opts.size, sends = rank > 0 ? 1 : size - 1;
@@ -257,7 +257,7 @@ static inline lk_status joined_mark(lk_channel *channel, int mark)
     return joined_keep(channel, (joined_work){.kind = JOINED_MARK, .mark = mark});
 }
 
-/* All up to the mark is to be done now, where it is not done. */
+/* All work up to the mark must be done now. */
 static inline lk_status joined_lead(lk_channel *channel, int mark)
 {
     int i = channel->first;
@@ -299,12 +299,12 @@ static const lk_channel_type joined_type = {
     .give_up = joined_give_up,
 };
 
-/* The same for ranks on one device, without an order of its own, and with moves in two
- * halves: move does the sends, take the receives. */
+/* The channel for ranks on one device: it has no sum of its own, and moves have two halves: `move`
+ * does the sends, `take` the receives. */
 static lk_channel_type joined_near;
 static const lk_channel_type *const joined_channels[] = {&joined_type, &joined_near, NULL};
 
-/* Adds device "far" to the table, joined. */
+/* Adds device "far" with both channels to the table of devices. */
 static inline lk_status joined_add_device(void)
 {
     joined_opened = process_share(sizeof *joined_opened);

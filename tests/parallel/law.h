@@ -1,6 +1,6 @@
-/* law.h - runs of the engine on made data, and the hash of where they end.
+/* law.h - runs of the engine on generated data, and the state hash at their end.
  *
- * Samples are drawn from their addresses, so every machine makes the same. */
+ * A sample depends only on its id: every machine generates the same samples. */
 #ifndef LK_TESTS_LAW_H
 #define LK_TESTS_LAW_H
 
@@ -19,27 +19,29 @@ typedef struct law_case {
     size_t batch;
     int shards;
     uint64_t hash;    /* of the state after the last step */
-    int first;        /* the step that the first batch is made for */
+    int first;        /* step number of the first batch */
     double clip_norm; /* 0: none */
     double label_smoothing;
 } law_case;
 
-/* How a case is run; none of it may show in the result. */
+/* How a case is run; the result must not depend on it. */
 typedef struct law_way {
     const char *device; /* NULL: the default */
     const char *isa;    /* NULL: the best */
     int threads;
     size_t micro_batch;
-    /* Of ranks, which ranks.h makes. */
+    /* For several ranks (ranks.h). */
     int ranks;
-    int devices;           /* ranks in each process, if not "inproc"; 0: one */
+    int devices;           /* ranks in each process, except with "inproc"; 0: one */
     const char *transport; /* "inproc", "shm", "tcp", "auto" */
     const char *hosts;     /* a letter for each rank; NULL: one host */
     const char *stages;
     bool pipelined;
     size_t bucket_bytes;
-    bool share;  /* a rank gets its share of each batch, else whole batches */
-    bool halves; /* a step is lk_engine_gradients and lk_engine_update */
+    bool share;      /* a rank gets its shards of each batch; else whole batches */
+    bool halves;     /* a step is lk_engine_gradients and lk_engine_update */
+    int check_every; /* steps between two comparisons of replicas; 0: the default */
+    bool unrecorded; /* the device cannot record these steps (test_recorded_ranks.c) */
 } law_way;
 
 static inline void law_require(lk_status status)
@@ -48,8 +50,8 @@ static inline void law_require(lk_status status)
         fail_msg("%s: %s", lk_status_string(status), lk_error_detail());
 }
 
-/* Fills sample `id`: values in (-2, 2) with 12 bits, one bright block whose
- * place says the label. */
+/* Fills sample `id` and returns its label: values in (-2, 2) with 12 bits; the position of a bright
+ * block depends on the label. */
 static inline int32_t law_sample(lk_model_shape shape, uint32_t id, float *x)
 {
     lk_rng rng = lk__rng(7, LK_RNG_AUGMENT, 0, 0, id);
@@ -62,7 +64,7 @@ static inline int32_t law_sample(lk_model_shape shape, uint32_t id, float *x)
     return (int32_t)label;
 }
 
-/* Every 5th step has a smaller batch, the 7th one sample only. */
+/* Every 5th step has half a batch, every 7th step one sample. */
 static inline size_t law_count(const law_case *c, int step)
 {
     if (step % 7 == 6)
@@ -95,12 +97,12 @@ static inline lk_engine_opts law_opts(const law_case *c, const law_way *way)
                             .label_smoothing = c->label_smoothing,
                             .bucket_bytes = way->bucket_bytes,
                             .stages = way->stages,
-                            .pipelined = way->pipelined};
+                            .pipelined = way->pipelined,
+                            .check_every = way->check_every};
 }
 
-/* The operations that no model of the zoo has, or none in all their forms:
- * convolutions in groups, with one input channel for several of output, windows
- * that stick out and windows with padding. */
+/* Model "ops": operations that no built-in model has in all forms: grouped convolutions, one input
+ * channel for several output channels, windows over the border and windows with padding. */
 static inline void law_build_ops(lk_model_shape shape, lk_graph *g)
 {
     lk_node x = lk_input(g, shape.channels, shape.height, shape.width);
@@ -115,15 +117,15 @@ static inline void law_build_ops(lk_model_shape shape, lk_graph *g)
     lk_nll_loss(g, lk_log_softmax(g, x));
 }
 
-/* One layer: what is not finite comes through to the loss. */
+/* Model "line": one layer, so non-finite values reach the loss. */
 static inline void law_build_line(lk_model_shape shape, lk_graph *g)
 {
     lk_node x = lk_flatten(g, lk_input(g, shape.channels, shape.height, shape.width));
     lk_nll_loss(g, lk_log_softmax(g, lk_linear(g, x, "fc", shape.classes)));
 }
 
-/* Two layers, the first zero, the second huge in one weight (law_steepen): a finite
- * loss, whose gradient overflows where samples are large. */
+/* Model "steep": two layers, the first zero, the second with one huge weight (law_steepen). The loss
+ * is finite; the gradient overflows for large samples. */
 static inline void law_build_steep(lk_model_shape shape, lk_graph *g)
 {
     lk_node x = lk_flatten(g, lk_input(g, shape.channels, shape.height, shape.width));
@@ -142,14 +144,14 @@ static inline lk_status law_steepen(lk_engine *engine)
     return status;
 }
 
-/* A model of the zoo, or one of the above by its name. */
+/* Builds a built-in model, or one of the models above by its name. */
 static inline lk_status law_build(const char *model, lk_model_shape shape, lk_graph **out)
 {
     static const struct {
         const char *name;
         void (*build)(lk_model_shape shape, lk_graph *g);
     } own[] = {{"ops", law_build_ops}, {"line", law_build_line}, {"steep", law_build_steep}};
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+    for (size_t i = 0; i < COUNT_OF(own); i++) {
         if (strcmp(model, own[i].name) != 0)
             continue;
         LK_TRY(lk_graph_create(out));
@@ -211,7 +213,7 @@ static inline uint64_t law_hash(const lk_engine *engine)
     return hash;
 }
 
-/* Of the optimiser's state as well. */
+/* The hash of the model and of the optimiser's state. */
 static inline uint64_t law_hash_all(const lk_engine *engine)
 {
     lk_state *optimizer;
@@ -247,21 +249,11 @@ static inline void law_expect(const law_case *c, law_way way, uint64_t want)
                  way.threads, way.micro_batch, (unsigned long long)hash, (unsigned long long)want);
 }
 
-#define LAW_MNIST     \
-    {                 \
-        1, 28, 28, 10 \
-    }
-#define LAW_CIFAR     \
-    {                 \
-        3, 32, 32, 10 \
-    }
-#define LAW_ODD       \
-    {                 \
-        3, 15, 13, 10 \
-    }
-#define LAW_SMALL     \
-    {                 \
-        3, 16, 16, 10 \
-    }
+/* clang-format off */
+#define LAW_MNIST {1, 28, 28, 10}
+#define LAW_CIFAR {3, 32, 32, 10}
+#define LAW_ODD {3, 15, 13, 10}
+#define LAW_SMALL {3, 16, 16, 10}
+/* clang-format on */
 
 #endif

@@ -1,6 +1,6 @@
-/* law_table.h - the state hashes that every machine must reach: 30 steps, batch
- * 16, on made data. They change only when the arithmetic is meant to change, in
- * a commit that says why, after a run on both arm64 and x86-64. */
+/* law_table.h - the state hashes that every machine must reach after 30 steps with batch 16 on
+ * generated data. A hash changes only if the arithmetic changes on purpose, in a commit that says
+ * why, after a run on both arm64 and x86-64. */
 #ifndef LK_TESTS_LAW_TABLE_H
 #define LK_TESTS_LAW_TABLE_H
 
@@ -22,6 +22,6 @@ static const law_case law_table[] = {
      .hash = 0xc2eefecce372a4ae},
 };
 
-enum { LAW_TABLE = sizeof law_table / sizeof *law_table };
+enum { LAW_TABLE = COUNT_OF(law_table) };
 
 #endif

@@ -1,8 +1,8 @@
-/* ranks.h - runs of the engine by several ranks, each of which must end with
- * the bits of the run by one: the state, and the metrics of every step.
+/* ranks.h - runs of the engine by several ranks. Every rank must end with the bits of the run by one
+ * rank: the state, and the metrics of every step.
  *
- * The truth is computed by one rank and one thread before the ranks start;
- * ranks are threads or processes (comm/harness.h), or threads of processes. */
+ * The truth is the result of one rank with one thread, computed before the ranks start. Ranks are
+ * threads, processes (comm/harness.h), or threads of processes. */
 #ifndef LK_TESTS_RANKS_H
 #define LK_TESTS_RANKS_H
 
@@ -12,12 +12,12 @@
 
 enum { RANKS_STEPS = 30, RANKS_EVALS = 2, RANKS_TIMEOUT = 100 };
 
-/* What one rank gives. */
+/* The result of one rank. */
 typedef struct ranks_truth {
     uint64_t hash;
     lk_metrics steps[RANKS_STEPS];
     lk_metrics evals[RANKS_EVALS];
-    bool known; /* for ranks_know */
+    bool known; /* of ranks_know */
 } ranks_truth;
 
 typedef struct ranks_job {
@@ -26,8 +26,8 @@ typedef struct ranks_job {
     ranks_truth truth;
 } ranks_job;
 
-/* Batches of evaluation: more than any engine's batch, and one sample, which
- * most ranks have nothing of. */
+/* Batches of evaluation: one with more samples than an engine's batch, and one with a single sample,
+ * of which most ranks have nothing. */
 static inline law_case ranks_eval_case(const law_case *c, int which)
 {
     law_case eval = *c;
@@ -35,7 +35,7 @@ static inline law_case ranks_eval_case(const law_case *c, int which)
     return eval;
 }
 
-/* A rank's share of a whole batch. */
+/* Returns a rank's part of a whole batch. */
 static inline lk_batch ranks_cut(lk_batch whole, lk_shard_range share)
 {
     size_t begin = lk_shard_range_begin(share, whole.count);
@@ -95,7 +95,7 @@ static inline void ranks_run(const ranks_job *job, lk_engine *engine, ranks_trut
     out->hash = law_hash(engine);
 }
 
-/* Ends the process when a rank's result is not the truth. */
+/* Ends the process if a rank's result is not the truth. */
 static inline void ranks_compare(const ranks_job *job, int rank, const ranks_truth *ours)
 {
     bool same = ours->hash == job->truth.hash;
@@ -127,7 +127,7 @@ static inline void ranks_check_layout(const ranks_job *job, const lk_engine *eng
     CHECK(lk_engine_steps(engine) == (uint64_t)job->c.steps);
 }
 
-/* The ranks' own metrics of the last step add up to those of all. */
+/* The sum of the ranks' own metrics of the last step must be the metrics of the batch. */
 static inline void ranks_check_own(const ranks_job *job, const lk_engine *engine, lk_group *group)
 {
     lk_layout at = lk_engine_layout(engine);
@@ -140,15 +140,22 @@ static inline void ranks_check_own(const ranks_job *job, const lk_engine *engine
     CHECK(sums[0] == (int64_t)all->count && sums[1] == (int64_t)all->correct);
 }
 
+/* Makes an engine of the case for a rank of the group. */
+static inline lk_engine *ranks_engine(const law_case *c, const law_way *way, lk_group *group)
+{
+    lk_engine *engine;
+    lk_engine_opts opts = law_opts(c, way);
+    opts.group = group;
+    CHECK_OK(law_create(c, &opts, &engine));
+    return engine;
+}
+
 /* A team_fn; arg is a ranks_job. */
 static inline bool ranks_be(lk_group *group, const team_spec *team, const void *arg)
 {
     const ranks_job *job = arg;
     ranks_truth ours = {0};
-    lk_engine *engine;
-    lk_engine_opts opts = law_opts(&job->c, &job->way);
-    opts.group = group;
-    CHECK_OK(law_create(&job->c, &opts, &engine));
+    lk_engine *engine = ranks_engine(&job->c, &job->way, group);
     ranks_run(job, engine, &ours);
     ranks_compare(job, lk_group_rank(group), &ours);
     ranks_check_layout(job, engine, lk_group_rank(group));
@@ -167,7 +174,7 @@ static inline void ranks_find_truth(const law_case *c, ranks_truth *out)
     lk_engine_destroy(engine);
 }
 
-/* The same, once for a truth that begins as zeros. */
+/* Finds the truth on the first call; it must be zeroed before. */
 static inline const ranks_truth *ranks_know(const law_case *c, ranks_truth *truth)
 {
     if (!truth->known)
@@ -185,23 +192,24 @@ static inline team_spec ranks_team(const law_way *way)
                        .timeout = RANKS_TIMEOUT};
 }
 
-/* A row of a table: a case of the file's, run in one way. */
+/* A row of a table: the number of a case, and how it is run. */
 typedef struct ranks_row {
     const char *name;
     int c;
     law_way way;
 } ranks_row;
 
-/* A test for each row whose name contains `only` (NULL: all); returns how many. */
-static inline size_t ranks_tests(const ranks_row *rows, size_t count, const char *only, CMUnitTestFunction test,
-                                 struct CMUnitTest *out)
+/* Runs a test for each row whose name contains `only` (NULL: all); returns the number of failures. */
+static inline int ranks_run_rows(const ranks_row *rows, size_t count, const char *only, CMUnitTestFunction test)
 {
+    static struct CMUnitTest tests[128];
     size_t used = 0;
+    CHECK(count <= COUNT_OF(tests));
     for (size_t i = 0; i < count; i++)
         if (!only || strstr(rows[i].name, only))
-            out[used++] = (struct CMUnitTest){
+            tests[used++] = (struct CMUnitTest){
                 .name = rows[i].name, .test_func = test, .initial_state = (void *)(uintptr_t)&rows[i]};
-    return used;
+    return _cmocka_run_group_tests("rows", tests, used, NULL, NULL);
 }
 
 static inline void ranks_expect(const law_case *c, law_way way, const ranks_truth *truth)

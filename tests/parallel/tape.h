@@ -1,7 +1,7 @@
-/* tape.h - a device on which steps can be recorded: playing does the work again.
+/* tape.h - lets a device record steps: playing a recording does the work again.
  *
- * While it does, the host may enqueue and nothing else: what copies to or from the
- * device, or waits for it, ends the process. */
+ * During that the host may only enqueue work: a copy to or from the device, or waiting for the
+ * device, ends the process. */
 #ifndef LK_TESTS_TAPE_H
 #define LK_TESTS_TAPE_H
 
@@ -17,12 +17,12 @@ struct lk_device_recording {
     void *arg;
 };
 
-/* Uploads of samples up to this size do not wait: engines keep copies of those. */
+/* Bytes. Uploads of samples up to this size do not wait, and engines keep copies of the samples. */
 enum { TAPE_PROMPT = 80 << 10 };
 
 static lk_device_type tape_base;
 static atomic_size_t tape_recorded, tape_played; /* by all ranks of the process */
-static atomic_bool tape_stuck;                   /* work that is played now never ends */
+static atomic_bool tape_stuck;                   /* work that is played never ends */
 static _Thread_local bool tape_plays;
 static _Thread_local int tape_kept; /* recordings of the rank */
 
@@ -84,7 +84,7 @@ static inline lk_status tape_sync(lk_device *dev)
     return tape_base.sync(dev);
 }
 
-/* Lets a device record. */
+/* Adds recording to a device type. */
 static inline void tape_extend(lk_device_type *type)
 {
     tape_base = *type;

@@ -1,5 +1,5 @@
-/* test_clip.c - the norm of a gradient, by equality of bits between a whole model
- * and the same one cut into stages, and clipping by it. */
+/* test_clip.c - the norm of a gradient has the same bits for a whole model and for the model cut into
+ * stages; clipping with that norm. */
 #include <math.h>
 
 #include "base/rng.h"
@@ -9,7 +9,7 @@
 
 enum { MAX_STAGES = 8 };
 
-/* By the definition of base/tree.h. */
+/* The definition in base/tree.h. */
 static double recursive_sum(const double *values, size_t lo, size_t hi)
 {
     if (hi - lo == 1)
@@ -49,8 +49,8 @@ static void test_tree_sum(void **state)
     free(values);
 }
 
-/* The layers [first,last) of a model with a gradient; at every other place of
- * the array, a value that must not count. */
+/* Makes the layers [first,last) of a model with a gradient; the gaps of the array have a value that
+ * must not count. */
 static lk_params *make_params(const lk_graph *graph, lk_device *dev, int first, int last, float gap)
 {
     lk_params *params;
@@ -76,7 +76,7 @@ static void free_params(lk_params *params)
     lk__params_destroy(params);
 }
 
-/* One rank, with the layers [first,last). */
+/* One rank with the layers [first,last). */
 typedef struct stage {
     const lk_graph *graph;
     lk_group *group;
@@ -99,7 +99,7 @@ static void run_stage(int number, void *arg)
     lk__device_close(dev);
 }
 
-/* Stage s has the layers [cuts[s], cuts[s+1]); all must find the norm `want`. */
+/* Stage s has the layers [cuts[s], cuts[s+1]); every stage must find the norm `want`. */
 static void check_cut(const lk_graph *graph, int stages, const int *cuts, double want)
 {
     lk_group *groups[MAX_STAGES];
@@ -118,7 +118,7 @@ static void check_cut(const lk_graph *graph, int stages, const int *cuts, double
         lk_group_destroy(groups[s]);
 }
 
-/* By plain addition in long double. */
+/* The norm by plain addition in long double. */
 static double plain_norm(const lk_params *params, size_t *terms)
 {
     long double sum = 0;
@@ -153,7 +153,7 @@ static double whole_norm(const lk_graph *graph)
     size_t terms;
     lk_params *params = make_params(graph, dev, 0, graph->count, 0);
     double plain = plain_norm(params, &terms);
-    /* Of n additions each rounds by 2^-53 at most; the root halves that. */
+    /* Each addition rounds by 2^-53 at most; the root halves the error. */
     assert_true(plain > 0 && fabs(whole.norm - plain) <= (double)terms * 0x1p-53 * plain);
     free_params(params);
     lk__device_close(dev);
@@ -204,7 +204,7 @@ static void test_clip(void **state)
         if (params->grads[i] != before[i] * factor)
             fail_msg("element %zu is %.9g", i, (double)params->grads[i]);
     }
-    /* The factor and the products are rounded to floats. */
+    /* The factor and the products are rounded to f32. */
     assert_ok(lk__clip_norm(params, NULL, &after));
     assert_true(fabs(after - limit) <= limit * (2 * 0x1p-24 + 1e-6 / norm));
     free(before);
@@ -213,7 +213,7 @@ static void test_clip(void **state)
     lk_graph_destroy(graph);
 }
 
-/* Zeros stay zeros, and a norm that is no number spoils all, as in PyTorch. */
+/* Zeros stay zeros, and a NaN norm makes all gradients NaN, as in PyTorch. */
 static void test_odd_norms(void **state)
 {
     lk_graph *graph = build("mlp");
@@ -239,11 +239,5 @@ static void test_odd_norms(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tree_sum),
-        cmocka_unit_test(test_stages_do_not_show),
-        cmocka_unit_test(test_clip),
-        cmocka_unit_test(test_odd_norms),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_tree_sum, test_stages_do_not_show, test_clip, test_odd_norms);
 }

@@ -1,6 +1,5 @@
-/* test_device_sums.c - gradients that are summed between devices: the bits are those of one
- * rank on the CPU, and the group moves none of them; who cannot, and what happens when
- * a peer is lost. */
+/* test_device_sums.c - gradients that are summed between devices: the bits are those of one rank on
+ * the CPU, and the group moves no gradients; devices that cannot do it, and lost peers. */
 #include "joined.h"
 #include "ranks.h"
 
@@ -35,7 +34,6 @@ static const ranks_row rows[] = {
     {"grid, bn batch", RES_BATCH, {.ranks = 4, .threads = 1, .stages = "2", .bucket_bytes = 16 * KB, .share = true}},
     {"grid, pipelined: ops", OPS, {.ranks = 6, .threads = 1, .stages = "2", .pipelined = true, .micro_batch = 1}},
 };
-enum { ROWS = sizeof rows / sizeof *rows };
 
 static void test_row(void **arg)
 {
@@ -49,7 +47,7 @@ static void test_row(void **arg)
     assert_int_equal(*joined_opened - before, way.ranks > 1 ? way.ranks : 0);
 }
 
-/* What a rank of a team finds when it makes an engine, and a step of it. */
+/* The expected results of making an engine and of a step with it. */
 typedef struct attempt {
     lk_engine_opts opts;
     lk_status create, step;
@@ -148,7 +146,7 @@ static void test_choice(void **arg)
                              "for that between devices of kind cpu"});
 }
 
-/* The replicas are still alike. */
+/* With the order of the backend, replicas are still equal. */
 static void test_engine_order(void **arg)
 {
     for (int ranks = 1; ranks <= 5; ranks++)
@@ -168,14 +166,6 @@ static void test_stuck(void **arg)
 
 int main(void)
 {
-    struct CMUnitTest tests[ROWS + 3];
-    const struct CMUnitTest others[] = {
-        cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_engine_order),
-        cmocka_unit_test(test_stuck),
-    };
-    ranks_tests(rows, ROWS, NULL, test_row, tests);
-    memcpy(tests + ROWS, others, sizeof others);
     law_require(joined_add_device());
-    return _cmocka_run_group_tests("sums between devices", tests, ROWS + 3, NULL, NULL);
+    return ranks_run_rows(rows, COUNT_OF(rows), NULL, test_row) + RUN_TESTS(test_choice, test_engine_order, test_stuck);
 }

@@ -1,6 +1,5 @@
-/* test_differences.c - what docs/guide.md lists as differences from PyTorch, as far
- * as it is the engine's: the rows are true. Inputs are small whole numbers, so that
- * statistics and gradients are known without a tolerance worth the name. */
+/* test_differences.c - the differences from PyTorch that docs/guide.md lists for the engine. Inputs
+ * are small whole numbers: statistics and gradients are known up to rounding. */
 #include <math.h>
 
 #include "law.h"
@@ -11,7 +10,7 @@ static float x[SAMPLES];
 static int32_t labels[SAMPLES];
 static const uint32_t ids[SAMPLES] = {0, 1, 2, 3};
 
-/* A value a sample through BatchNorm "norm" and a linear layer "fc" of zeros to two classes. */
+/* One value for each sample, BatchNorm "norm", a linear layer "fc" of zeros, two classes. */
 static lk_engine *normed_engine(lk_engine_opts opts)
 {
     lk_graph *graph;
@@ -57,8 +56,8 @@ static void expect(const lk_engine *engine, const char *name, double want)
         fail_msg("%s is %.9g, not %.9g", name, value, want);
 }
 
-/* Shards {0, 2} and {4, 10}: each is normalised alone, but what is kept has the mean 4
- * and the unbiased variance 56/3 of all four. Rank 0 of DDP would keep 1 and 2. */
+/* Shards {0, 2} and {4, 10}: with LK_BN_SHARD each is normalised alone, but the running statistics
+ * get the mean 4 and the unbiased variance 56/3 of all four. Rank 0 of DDP would keep 1 and 2. */
 static void test_running_statistics_are_pooled(void **arg)
 {
     for (int mode = 0; mode < 2; mode++) {
@@ -83,7 +82,7 @@ static void test_samples_weigh_alike(void **arg)
     lk_engine_destroy(engine);
 }
 
-/* A last batch of one value trains on: the bias learns, the variance that is kept stays. */
+/* A last batch of one value is trained on: the bias learns, the running variance stays. */
 static void test_one_value_in_the_last_batch(void **arg)
 {
     lk_engine *engine = normed_engine((lk_engine_opts){.batch = 2, .shards = 2});
@@ -97,8 +96,7 @@ static void test_one_value_in_the_last_batch(void **arg)
     lk_engine_destroy(engine);
 }
 
-/* Labels are smoothed in training alone: after a step away from even scores, the two
- * losses of one batch differ. */
+/* Labels are smoothed in training only: after one step the two losses of a batch differ. */
 static void test_test_loss_is_plain(void **arg)
 {
     lk_engine *engine = normed_engine((lk_engine_opts){.batch = 2, .shards = 1, .label_smoothing = .5});
@@ -107,7 +105,7 @@ static void test_test_loss_is_plain(void **arg)
     memset(x, 0, sizeof x);
     memset(labels, 0, sizeof labels);
     step(engine, 2);
-    /* The bias is now (.25, -.25), and ln(1 + exp(-.5)) the loss. */
+    /* Now the bias is (.25, -.25) and the loss is ln(1 + exp(-.5)). */
     law_require(lk_engine_eval(engine, &batch, &tested));
     assert_true(fabs(tested.loss - log1p(exp(-.5))) <= 1e-6);
     assert_true(fabs(step(engine, 2).loss - (log1p(exp(-.5)) + .25 * .5)) <= 1e-6);
@@ -116,11 +114,6 @@ static void test_test_loss_is_plain(void **arg)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_running_statistics_are_pooled),
-        cmocka_unit_test(test_samples_weigh_alike),
-        cmocka_unit_test(test_one_value_in_the_last_batch),
-        cmocka_unit_test(test_test_loss_is_plain),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_running_statistics_are_pooled, test_samples_weigh_alike, test_one_value_in_the_last_batch,
+                     test_test_loss_is_plain);
 }

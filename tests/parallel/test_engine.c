@@ -1,5 +1,5 @@
-/* test_engine.c - the engine's contract beside the law: states in and out,
- * evaluation, and the errors that a user can cause. */
+/* test_engine.c - the engine's contract without the law: reading and setting states, evaluation, and
+ * errors that a user can cause. */
 #include <math.h>
 
 #include "law.h"
@@ -12,7 +12,7 @@ static float x[SAMPLES * PIXELS];
 static int32_t labels[SAMPLES];
 static uint32_t ids[SAMPLES];
 
-/* The first samples of the arrays above. */
+/* A batch of the first `count` samples of the arrays above. */
 static const lk_batch *batch_of(lk_batch *batch, size_t count, size_t sample)
 {
     *batch = (lk_batch){.count = count, .sample_floats = sample, .x = x, .labels = labels, .ids = ids};
@@ -47,7 +47,7 @@ static void test_state_moves_between_engines(void **arg)
     lk_engine_destroy(a);
 }
 
-/* Files of old have no counters: they begin at 0 then, and all else is taken. */
+/* Old files have no counters: counters begin at 0, and all other entries are taken. */
 static void test_states_without_counters(void **arg)
 {
     lk_engine *a = law_engine(&resnet, (law_way){.threads = 1});
@@ -101,7 +101,7 @@ static void test_foreign_states_are_refused(void **arg)
     lk_engine_destroy(a);
 }
 
-/* More samples than a training wave holds, and the same result as one by one. */
+/* More samples than a training wave has; the result is that of single samples. */
 static void test_eval_counts_each_sample(void **arg)
 {
     lk_engine *engine = law_engine(&cnn, (law_way){.threads = 2, .micro_batch = 2});
@@ -143,8 +143,6 @@ static void test_bad_batches(void **arg)
     lk_engine_destroy(engine);
 }
 
-/* A finite loss whose gradient overflows in one sample: two linear layers, the
- * first zero, the second huge. Then a loss that is not finite itself. */
 static void test_an_engine_for_evaluation_takes_no_step(void **arg)
 {
     lk_engine_opts opts = law_opts(&cnn, &(law_way){.threads = 1});
@@ -159,6 +157,8 @@ static void test_an_engine_for_evaluation_takes_no_step(void **arg)
     lk_engine_destroy(engine);
 }
 
+/* First a finite loss whose gradient overflows in one sample (two linear layers, the first zero, the
+ * second huge), then a loss that is not finite. */
 static void test_nonfinite_names_tensor_sample_and_shard(void **arg)
 {
     lk_graph *graph;
@@ -191,9 +191,8 @@ static void test_nonfinite_names_tensor_sample_and_shard(void **arg)
     lk_graph_destroy(graph);
 }
 
-/* A step that ends with an error leaves the state as it was, BatchNorm's
- * statistics too, and cannot be followed by an update. A gradient that is not
- * finite in BatchNorm itself is traced to its shard as well. */
+/* A step that fails does not change the state or the statistics of BatchNorm, and an update after it
+ * is refused. The shard of a non-finite gradient in BatchNorm is named, too. */
 static void test_nonfinite_step_changes_nothing(void **arg)
 {
     for (int mode = 0; mode < 2; mode++) {
@@ -208,9 +207,8 @@ static void test_nonfinite_step_changes_nothing(void **arg)
         lk_engine_opts opts = {.batch = 4, .shards = 4, .threads = 1, .bn = mode ? LK_BN_SHARD : LK_BN_BATCH};
         law_require(lk_engine_create(graph, &opts, &engine));
         law_require(lk_engine_state(engine, &state));
-        /* The scores are the last layer's bias. Where it is right the gradient is
-         * small; where it is wrong that of bn.bias, the sum of three huge
-         * weights, overflows. */
+        /* The scores are the last layer's bias. Samples with the right answer have a small gradient;
+         * for a wrong answer the gradient of bn.bias, a sum of three huge weights, overflows. */
         memset(lk_state_find(state, "bn.weight")->data, 0, sizeof(float));
         memcpy(lk_state_find(state, "fc.weight")->data, (float[]){3e38f, 3e38f, 3e38f, -3e38f, -3e38f, -3e38f},
                6 * sizeof(float));
@@ -245,8 +243,8 @@ static lk_status create_normed(lk_engine_opts opts, size_t width)
     return status;
 }
 
-/* BatchNorm over one value gives its bias whatever it is given. Where every batch is
- * so, no step is taken; a last batch of one sample stops no run. */
+/* BatchNorm over one value always gives its bias. An engine whose batches are all of one value is
+ * refused; a last batch of one sample is not. */
 static void test_batchnorm_of_one_value(void **arg)
 {
     lk_status status = create_normed((lk_engine_opts){.batch = 1}, 1);
@@ -280,24 +278,15 @@ static void test_bad_options(void **arg)
         {{.batch = 8, .optimizer = "adamm"}, "adam"},
         {{.batch = 8, .optimizer = "sgd:momentum=x"}, "momentum"},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
         assert_fails(lk_engine_create(graph, &rows[i].opts, &engine), LK_STATUS_USAGE, rows[i].words);
     lk_graph_destroy(graph);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_state_moves_between_engines),
-        cmocka_unit_test(test_states_without_counters),
-        cmocka_unit_test(test_foreign_states_are_refused),
-        cmocka_unit_test(test_eval_counts_each_sample),
-        cmocka_unit_test(test_bad_batches),
-        cmocka_unit_test(test_an_engine_for_evaluation_takes_no_step),
-        cmocka_unit_test(test_nonfinite_names_tensor_sample_and_shard),
-        cmocka_unit_test(test_nonfinite_step_changes_nothing),
-        cmocka_unit_test(test_batchnorm_of_one_value),
-        cmocka_unit_test(test_bad_options),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_state_moves_between_engines, test_states_without_counters, test_foreign_states_are_refused,
+                     test_eval_counts_each_sample, test_bad_batches, test_an_engine_for_evaluation_takes_no_step,
+                     test_nonfinite_names_tensor_sample_and_shard, test_nonfinite_step_changes_nothing,
+                     test_batchnorm_of_one_value, test_bad_options);
 }

@@ -1,7 +1,7 @@
-/* test_engine_state.c - a run that is left and taken up again, by other ranks,
- * threads and waves, ends with the bits of the run that was not: parameters,
- * buffers and the optimiser's state. Wrong states are refused and change nothing.
- * What a rank raises reaches all of them with the next step or evaluation. */
+/* test_engine_state.c - a run that is stopped and continued by other ranks, threads and waves ends
+ * with the bits of a run that was not stopped: parameters, buffers and the optimiser's state. Wrong
+ * states are refused and change nothing. A rank's signal level reaches all ranks with the next step
+ * or evaluation. */
 #include <math.h>
 
 #include "ranks.h"
@@ -19,7 +19,7 @@ static const law_case cases[] = {
     OPS(LK_BN_BATCH, "adam", 1e-3),    OPS(LK_BN_SHARD, "adamw", 2e-3),
     OPS(LK_BN_BATCH, "adadelta", 1.0), OPS(LK_BN_SHARD, "adadelta", 0.7),
 };
-enum { CASES = sizeof cases / sizeof *cases };
+enum { CASES = COUNT_OF(cases) };
 
 static const law_way ways[] = {
     {.ranks = 1, .transport = "inproc", .threads = 3, .micro_batch = 4},
@@ -29,9 +29,9 @@ static const law_way ways[] = {
     {.ranks = 3, .transport = "inproc", .threads = 1, .stages = "3"},
     {.ranks = 4, .transport = "inproc", .threads = 1, .stages = "2", .pipelined = true, .micro_batch = 2},
 };
-enum { WAYS = sizeof ways / sizeof *ways };
+enum { WAYS = COUNT_OF(ways) };
 
-/* Both states of a run at some step. */
+/* The model's and the optimiser's state at some step. */
 typedef struct moment {
     lk_state *model, *optimizer;
 } moment;
@@ -55,7 +55,7 @@ static void tell_difference(void *arg, const char *key, const char *what)
     fprintf(stderr, "%s: %s: %s\n", (const char *)arg, key, what);
 }
 
-/* Also in the order of their keys. */
+/* Compares values, keys and the order of the keys. */
 static bool same_states(const lk_state *a, const lk_state *b, char *what)
 {
     if (lk_state_compare(a, b, tell_difference, what) != 0)
@@ -79,7 +79,7 @@ static bool is_at(const lk_engine *engine, const moment *want)
 typedef struct leave_job {
     ranks_job run;
     double other_lr;
-    moment start, left, end; /* as one rank has them */
+    moment start, left, end; /* of a run by one rank */
 } leave_job;
 
 static void run_part(const leave_job *job, lk_engine *engine, int first, int last)
@@ -101,7 +101,7 @@ static lk_engine *create(const leave_job *job, lk_group *group, double lr)
     return engine;
 }
 
-/* Replica 0's state counts, and the rate in it. */
+/* All ranks take replica 0's state and its learning rate. */
 static void go_on(const leave_job *job, lk_engine *engine)
 {
     bool first = lk_engine_layout(engine).replica == 0;
@@ -115,7 +115,7 @@ static void go_on(const leave_job *job, lk_engine *engine)
     CHECK_OK(lk_engine_check(engine));
 }
 
-/* A team_fn: leaves with the states of one rank, and goes on from those. */
+/* A team_fn: runs to step LEFT, and continues from the states of one rank with a new engine. */
 static bool leave_and_go_on(lk_group *group, const team_spec *team, const void *arg)
 {
     const leave_job *job = arg;
@@ -125,7 +125,7 @@ static bool leave_and_go_on(lk_group *group, const team_spec *team, const void *
     lk_engine_destroy(engine);
     engine = create(job, group, job->other_lr);
     go_on(job, engine);
-    /* Back from where it is now. */
+    /* Once more, with the engine that has finished. */
     go_on(job, engine);
     lk_engine_destroy(engine);
     return false;
@@ -172,8 +172,8 @@ static void test_names(void **arg)
     };
     static const char *const params[] = {"one.weight", "one.bias", "bn.weight", "bn.bias",
                                          "two.weight", "two.bias", "fc.weight", "fc.bias"};
-    enum { PARAMS = sizeof params / sizeof *params };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    enum { PARAMS = COUNT_OF(params) };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
         law_case c = OPS(LK_BN_BATCH, rows[i].optimizer, 0.5);
         lk_engine *engine = law_engine(&c, (law_way){.threads = 1});
         moment m = take(engine);
@@ -200,13 +200,13 @@ static void test_names(void **arg)
     }
 }
 
-/* How a copy of a state is made wrong. */
+/* How a copy of a state is changed. */
 typedef struct wrong {
-    const char *key;   /* this entry ... */
-    const char *to;    /* is renamed; "" leaves it out */
-    bool retype;       /* becomes i32, or f32 where it was f64 */
-    bool reshape;      /* its dimensions are turned round */
-    const void *value; /* its first element is this */
+    const char *key;   /* the entry that is changed */
+    const char *to;    /* its new name; "": it is left out */
+    bool retype;       /* f64 becomes f32, other types i32 */
+    bool reshape;      /* its dimensions are reversed */
+    const void *value; /* its new first element */
     const char *words[3];
 } wrong;
 
@@ -259,14 +259,13 @@ static void expect_refused(lk_engine *engine, const lk_state *state, const char 
 {
     moment before = take(engine);
     assert_int_equal(lk_engine_set_optimizer_state(engine, state), LK_STATUS_MISMATCH);
-    for (int i = 0; words[i]; i++) {
+    for (int i = 0; words[i]; i++)
         assert_detail(words[i]);
-    }
     assert_true(is_at(engine, &before));
     drop(&before);
 }
 
-/* What would replace the state is another one in every entry. */
+/* The wrong copies are of a state that differs in every entry: none of it may be taken. */
 static void test_refused(void **arg)
 {
     leave_job job = {.run = {.c = OPS(LK_BN_BATCH, "adam", 1e-3)}};
@@ -275,7 +274,7 @@ static void test_refused(void **arg)
     run_part(&job, engine, 0, 1);
     moment other = take(engine);
     run_part(&job, engine, 1, 2);
-    for (size_t i = 0; i < sizeof wrongs / sizeof *wrongs; i++) {
+    for (size_t i = 0; i < COUNT_OF(wrongs); i++) {
         lk_state *state = copy_wrong(other.optimizer, &wrongs[i]);
         expect_refused(engine, state, wrongs[i].words);
         lk_state_destroy(state);
@@ -307,13 +306,14 @@ static void test_other_optimisers(void **arg)
         lk_engine_destroy(engines[i]);
 }
 
-/* A wrong state at one rank ends the call at all of them. */
+/* A wrong state at one rank makes the call fail at all ranks. */
 static bool refuse_at_one(lk_group *group, const team_spec *team, const void *arg)
 {
     const leave_job *job = arg;
     lk_engine *engine = create(job, group, 0.5);
     bool mine = lk_group_rank(group) == job->run.way.ranks - 1;
     moment m = take(engine);
+    team_await_all(team);
     lk_status status = lk_engine_set_optimizer_state(engine, mine ? m.model : m.optimizer);
     CHECK(status == (mine ? LK_STATUS_MISMATCH : LK_STATUS_PEER));
     CHECK_TEXT(lk_error_detail(), "no key 'steps'");
@@ -328,7 +328,7 @@ static void test_refused_at_one_rank(void **arg)
     assert_true(team_run(ranks_team(&ways[1]), refuse_at_one, &job));
 }
 
-/* A step, or an evaluation, of which `nan` spoils a sample. */
+/* Makes a step or an evaluation; nan: one sample has a NaN. */
 static lk_status turn(const ranks_job *job, lk_engine *engine, bool eval, bool nan)
 {
     law_samples s = law_samples_make(&job->c);
@@ -343,7 +343,7 @@ static lk_status turn(const ranks_job *job, lk_engine *engine, bool eval, bool n
     return status;
 }
 
-/* What a rank, which is a thread, raises in its next step or evaluation. */
+/* The signal level of a rank, which is a thread, in its next step or evaluation. */
 static _Thread_local int pending;
 
 static int take_pending(void *arg)
@@ -364,11 +364,11 @@ static void raise_and_look(const ranks_job *job, lk_engine *engine, int rank, bo
     CHECK(lk_engine_agreed_signal(engine) == 2 && lk_engine_agreed_signal_rank(engine) == last);
     CHECK_OK(turn(job, engine, eval, false));
     CHECK(lk_engine_agreed_signal(engine) == 0);
-    /* The highest of all. */
+    /* The highest level counts. */
     pending = rank == 0 ? 7 : 3;
     CHECK_OK(turn(job, engine, eval, false));
     CHECK(lk_engine_agreed_signal(engine) == 7 && lk_engine_agreed_signal_rank(engine) == 0);
-    /* The lowest rank of several. */
+    /* Of several ranks with this level the lowest is named. */
     pending = rank > 0 ? 4 : 0;
     CHECK_OK(turn(job, engine, eval, false));
     CHECK(lk_engine_agreed_signal_rank(engine) == (last > 0 ? 1 : -1));
@@ -388,10 +388,7 @@ static void raise_and_fail(const ranks_job *job, lk_engine *engine)
 static bool be_raised(lk_group *group, const team_spec *team, const void *arg)
 {
     const ranks_job *job = arg;
-    lk_engine *engine;
-    lk_engine_opts opts = law_opts(&job->c, &job->way);
-    opts.group = group;
-    CHECK_OK(law_create(&job->c, &opts, &engine));
+    lk_engine *engine = ranks_engine(&job->c, &job->way, group);
     int rank = group ? lk_group_rank(group) : 0;
     lk_engine_set_signal_source(engine, take_pending, NULL);
     raise_and_look(job, engine, rank, false);
@@ -414,13 +411,6 @@ static void test_raise(void **arg)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_left_and_taken_up),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_other_optimisers),
-        cmocka_unit_test(test_refused_at_one_rank),
-        cmocka_unit_test(test_raise),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_left_and_taken_up, test_names, test_refused, test_other_optimisers, test_refused_at_one_rank,
+                     test_raise);
 }

@@ -1,6 +1,5 @@
-/* test_far.c - ranks on a device whose memory the host cannot reach: in every mode
- * they end with the bits of one rank on the CPU, and what groups move goes through
- * copies in the host's memory. */
+/* test_far.c - ranks on a device whose memory the host cannot reach: in every mode they end with the
+ * bits of one rank on the CPU, and groups move data through staging buffers in host memory. */
 #include "far.h"
 #include "ranks.h"
 
@@ -61,7 +60,6 @@ static const ranks_row rows[] = {
      RES_SHARD,
      {.ranks = 4, .devices = 2, .transport = "auto", .threads = 1, .stages = "2", .pipelined = true, .share = true}},
 };
-enum { ROWS = sizeof rows / sizeof *rows };
 
 static void test_row(void **arg)
 {
@@ -72,7 +70,7 @@ static void test_row(void **arg)
     ranks_expect(&cases[r->c], way, ranks_know(&cases[r->c], &truths[r->c]));
 }
 
-/* Without a group. */
+/* An engine without a group. */
 static void test_alone(void **arg)
 {
     for (int c = 0; c < CASES; c++) {
@@ -98,8 +96,8 @@ static void check_copies(const lk_engine *engine)
     }
 }
 
-/* What is measured for them is what is allocated. */
-static void check_measured(lk_engine *engine, const lk_engine_opts *opts)
+/* The measured size of the staging buffers is their allocated size. */
+static void check_measured(lk_engine *engine, const char *optimizer)
 {
     lk_engine_size size;
     lk_engine_rank_model rank = {.graph = engine->graph,
@@ -108,7 +106,7 @@ static void check_measured(lk_engine *engine, const lk_engine_opts *opts)
                                  .grid = engine->grid,
                                  .hooks = lk__engine_pass_hooks(engine),
                                  .host_only = true};
-    rank.opts.optimizer = opts->optimizer; /* the engine's own texts are gone */
+    rank.opts.optimizer = optimizer; /* the engine's own text is freed */
     CHECK_OK(lk__engine_measure_rank(&rank, &size));
     size_t lane = 0, sums = engine->params->count * (size_t)engine->waves->own_roots * sizeof(float);
     lk_tensor input = lk__plan_input(engine->plan, 0), output = lk__plan_output(engine->plan, 0);
@@ -122,15 +120,12 @@ static bool look_inside(lk_group *group, const team_spec *team, const void *arg)
 {
     const law_way *way = arg;
     const law_case *c = &cases[RES_SHARD];
-    lk_engine_opts opts = law_opts(c, way);
-    lk_engine *engine;
+    lk_engine *engine = ranks_engine(c, way, group);
     lk_batch batch;
     lk_metrics metrics;
     law_samples s = law_samples_make(c);
-    opts.group = group;
-    CHECK_OK(law_create(c, &opts, &engine));
     check_copies(engine);
-    check_measured(engine, &opts);
+    check_measured(engine, c->optimizer);
     law_batch(c, 0, s.x, s.labels, s.ids, &batch);
     size_t before = far_fetched;
     CHECK_OK(lk_engine_step(engine, &batch, &metrics));
@@ -148,7 +143,7 @@ static void test_copies(void **arg)
         {.device = "far", .ranks = 4, .transport = "inproc", .threads = 1, .stages = "2", .pipelined = true},
         {.device = "far", .ranks = 6, .transport = "inproc", .threads = 1, .stages = "3"},
     };
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    for (size_t i = 0; i < COUNT_OF(ways); i++) {
         if (!team_run(ranks_team(&ways[i]), look_inside, &ways[i]))
             fail_msg("way %zu: what goes to other ranks is not where it should be", i);
     }
@@ -157,14 +152,10 @@ static void test_copies(void **arg)
 static bool find_a_flip(lk_group *group, const team_spec *team, const void *arg)
 {
     const law_case *c = &cases[RES_SHARD];
-    lk_engine_opts opts = law_opts(c, arg);
-    lk_engine *engine;
+    lk_engine *engine = ranks_engine(c, arg, group);
     lk_batch batch;
     lk_metrics metrics;
     law_samples s = law_samples_make(c);
-    opts.group = group;
-    opts.check_every = 1;
-    CHECK_OK(law_create(c, &opts, &engine));
     law_batch(c, 0, s.x, s.labels, s.ids, &batch);
     CHECK_OK(lk_engine_step(engine, &batch, &metrics));
     CHECK(lk_engine_step(engine, &batch, &metrics) == LK_STATUS_MISMATCH);
@@ -174,17 +165,17 @@ static bool find_a_flip(lk_group *group, const team_spec *team, const void *arg)
     return false;
 }
 
-/* A fault on request reaches the device's memory. */
+/* A fault on request changes the device's memory. */
 static void test_a_bit_flips(void **arg)
 {
-    law_way way = {.device = "far", .ranks = 3, .transport = "shm", .threads = 1};
+    law_way way = {.device = "far", .ranks = 3, .transport = "shm", .threads = 1, .check_every = 1};
     setenv("LOCKSTEP_FAULT", "flip:rank=1,step=2", 1);
     bool found = team_run(ranks_team(&way), find_a_flip, &way);
     unsetenv("LOCKSTEP_FAULT");
     assert_true(found);
 }
 
-/* The device's memory is not the host's, but copies are. */
+/* The device's memory is not host memory; staging buffers are. */
 static void test_memory(void **arg)
 {
     lk_graph *graph;
@@ -225,16 +216,9 @@ static void test_table(void **arg)
 
 int main(void)
 {
-    /* Faults are read once, by the first engine of a process: this comes first. */
-    struct CMUnitTest tests[ROWS + 5] = {cmocka_unit_test(test_a_bit_flips)};
-    const struct CMUnitTest others[] = {
-        cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_table),
-    };
-    ranks_tests(rows, ROWS, NULL, test_row, tests + 1);
-    memcpy(tests + ROWS + 1, others, sizeof others);
     law_require(far_add());
-    return _cmocka_run_group_tests("ranks on a far device", tests, ROWS + 5, NULL, NULL);
+    /* The first engine of a process reads the faults, so this test comes first. */
+    int failed = RUN_TESTS(test_a_bit_flips);
+    failed += ranks_run_rows(rows, COUNT_OF(rows), NULL, test_row);
+    return failed + RUN_TESTS(test_alone, test_copies, test_memory, test_table);
 }

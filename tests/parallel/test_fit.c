@@ -1,12 +1,12 @@
-/* test_fit.c - a rank that lacks memory is told how much, for what, and what to
- * change; what it is told to change is enough. */
+/* test_fit.c - the error for a lack of memory says how much is needed, for what, and what to change;
+ * the advised change is enough. */
 #include <lockstep/lockstep.h>
 
 #include "parallel/layout/defaults.h"
 #include "parallel/memory/fit.h"
 #include "processes.h"
 
-/* A rank that is alone, as the engine makes it. */
+/* The only rank of a job, as the engine describes it. */
 typedef struct alone {
     lk_engine_rank_model rank;
     lk_graph *graph;
@@ -42,7 +42,7 @@ static lk_available room_of(size_t host, size_t process)
     return (lk_available){{host, "the test's host"}, {process, "the test's ulimit"}};
 }
 
-/* The number after words in the text. */
+/* Returns the number that follows the words in the text. */
 static size_t number_after(const char *text, const char *words)
 {
     const char *at = strstr(text, words);
@@ -59,9 +59,9 @@ static void test_enough(void **arg)
     alone_init(&a, "cnn", grey, &(lk_engine_opts){.batch = 256});
     lk_engine_size size;
     assert_int_equal(lk__engine_measure_rank(&a.rank, &size), LK_OK);
-    size_t need = need_of(&a.rank) + size.parameters; /* and a copy of those */
+    size_t need = need_of(&a.rank) + size.parameters; /* and a copy of the parameters */
     const size_t rooms[] = {SIZE_MAX, 2 * need, need, need - need / 20};
-    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
+    for (size_t i = 0; i < COUNT_OF(rooms); i++) {
         lk_available host = room_of(rooms[i], SIZE_MAX), process = room_of(SIZE_MAX, rooms[i]);
         assert_int_equal(lk__fit_check(&a.rank, &host), LK_OK);
         assert_int_equal(lk__fit_check(&a.rank, &process), LK_OK);
@@ -84,7 +84,7 @@ static void test_micro_batch(void **arg)
     assert_in_range(wave, 2048 / 16, 2047);
     a.rank.opts.micro_batch = wave;
     assert_true(need_of(&a.rank) < room);
-    /* It is not much smaller than it must be. */
+    /* The advised micro-batch is not much smaller than necessary. */
     a.rank.opts.micro_batch = 2 * wave;
     lk_engine_size size;
     assert_int_equal(lk__engine_measure_rank(&a.rank, &size), LK_OK);
@@ -94,7 +94,7 @@ static void test_micro_batch(void **arg)
     alone_fini(&a);
 }
 
-/* Waves of less than a shard need more shards. */
+/* Waves smaller than a shard need more shards. */
 static void test_shards(void **arg)
 {
     alone a;
@@ -133,7 +133,7 @@ static void test_one_wave(void **arg)
     alone_fini(&a);
 }
 
-/* Where parameters are what is large, batches do not help. */
+/* If parameters need most of the memory, a smaller batch does not help. */
 static void test_parameters(void **arg)
 {
     alone a;
@@ -172,7 +172,7 @@ static void test_nothing_helps(void **arg)
     alone_fini(&a);
 }
 
-/* A batch whose size cannot even be told. */
+/* A batch whose memory cannot be measured. */
 static void test_no_measure(void **arg)
 {
     alone a;
@@ -196,7 +196,7 @@ static void test_explain(void **arg)
     alone_fini(&a);
 }
 
-/* Two ranks, of which one has the memory: both end, and one says why. */
+/* One of two ranks lacks memory: both fail, and the detail says why. */
 enum { RANKS = 2 };
 
 typedef struct member {
@@ -261,11 +261,6 @@ static void test_ranks(void **arg)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_enough),        cmocka_unit_test(test_micro_batch), cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_one_wave),      cmocka_unit_test(test_parameters),  cmocka_unit_test(test_stages),
-        cmocka_unit_test(test_nothing_helps), cmocka_unit_test(test_no_measure),  cmocka_unit_test(test_explain),
-        cmocka_unit_test(test_ranks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_enough, test_micro_batch, test_shards, test_one_wave, test_parameters, test_stages,
+                     test_nothing_helps, test_no_measure, test_explain, test_ranks);
 }

@@ -1,6 +1,6 @@
-/* test_law.c - the law within one process: threads, waves, builds of the
- * kernels, uneven and tiny batches leave no trace in the weights. LAW_STEPS
- * shortens the runs where they are slow, under a sanitizer. */
+/* test_law.c - the law in one process: the weights do not depend on threads, waves or the build of
+ * the kernels, also with uneven and tiny batches. LAW_STEPS limits the steps of a run, for slow
+ * sanitizer builds. */
 #include "law.h"
 #include "tensor/cpu/cpu.h"
 
@@ -24,53 +24,33 @@ static const law_case cases[] = {
     {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_SHARD, "adam", 1e-3, 4, 13, .shards = 7},
 };
 
-static void for_each_case(void (*check)(const law_case *c, uint64_t want))
+static void check(const law_case *c)
 {
-    const char *steps = getenv("LAW_STEPS");
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        law_case c = cases[i];
-        if (steps && strtol(steps, NULL, 10) < c.steps)
-            c.steps = (int)strtol(steps, NULL, 10);
-        check(&c, law_run(&c, (law_way){.threads = 1}));
-    }
-}
-
-static void check_threads(const law_case *c, uint64_t want)
-{
-    for (size_t i = 0; i < 3; i++)
-        law_expect(c, (law_way){.threads = (int[]){2, 3, 5}[i]}, want);
-}
-
-static void check_waves(const law_case *c, uint64_t want)
-{
-    for (size_t i = 0; i < 5; i++)
-        law_expect(c, (law_way){.threads = 2, .micro_batch = (size_t[]){1, 2, 3, 7, 16}[i]}, want);
-}
-
-static void check_builds(const law_case *c, uint64_t want)
-{
+    static const int threads[] = {2, 3, 5};
+    static const size_t waves[] = {1, 2, 3, 7, 16};
     const lk_cpu_build *build;
+    uint64_t want = law_run(c, (law_way){.threads = 1});
+    for (size_t i = 0; i < COUNT_OF(threads); i++)
+        law_expect(c, (law_way){.threads = threads[i]}, want);
+    for (size_t i = 0; i < COUNT_OF(waves); i++)
+        law_expect(c, (law_way){.threads = 2, .micro_batch = waves[i]}, want);
     for (size_t i = 0; (build = lk__cpu_build_list(i)); i++)
         law_expect(c, (law_way){.isa = build->name, .threads = 2, .micro_batch = i * 4}, want);
 }
 
-static void test_threads(void **arg)
+static void test_threads_waves_and_builds(void **arg)
 {
-    for_each_case(check_threads);
+    const char *steps = getenv("LAW_STEPS");
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        law_case c = cases[i];
+        if (steps && strtol(steps, NULL, 10) < c.steps)
+            c.steps = (int)strtol(steps, NULL, 10);
+        check(&c);
+    }
 }
 
-static void test_waves(void **arg)
-{
-    for_each_case(check_waves);
-}
-
-static void test_builds(void **arg)
-{
-    for_each_case(check_builds);
-}
-
-/* The shards are part of the result: another number gives other bits. A hash
- * that did not notice would make every test here empty. */
+/* Another number of shards gives other bits. If the hash did not change, the test above would show
+ * nothing. */
 static void test_shards_matter(void **arg)
 {
     law_case other = cases[2];
@@ -81,11 +61,5 @@ static void test_shards_matter(void **arg)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_waves),
-        cmocka_unit_test(test_builds),
-        cmocka_unit_test(test_shards_matter),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_threads_waves_and_builds, test_shards_matter);
 }

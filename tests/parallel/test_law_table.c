@@ -1,7 +1,6 @@
-/* test_law_table.c - the committed hashes hold on this machine, with the best
- * build of the kernels. LAW_ONLY and LAW_SKIP pick rows by model, LAW_ISA picks
- * a build, LAW_THREADS a number of threads; LAW_PRINT prints hashes instead of
- * comparing. */
+/* test_law_table.c - this machine reaches the hashes of law_table.h with the best build of the
+ * kernels. LAW_ONLY and LAW_SKIP select rows by model, LAW_ISA selects a build, LAW_THREADS the number
+ * of threads; LAW_PRINT prints hashes instead of comparing them. */
 #include "law_table.h"
 
 static void test_row(void **arg)

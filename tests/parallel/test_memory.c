@@ -1,4 +1,4 @@
-/* test_memory.c - the sizes that are told of an engine are those of the engine. */
+/* test_memory.c - the measured sizes of an engine are those of a real engine. */
 #include <lockstep/lockstep.h>
 
 #include "parallel/memory/memory.h"
@@ -56,7 +56,7 @@ static void test_engines(void **arg)
         {.batch = 21, .threads = 1, .shards = 6, .micro_batch = 7, .optimizer = "sgd:momentum=.9"},
         {.batch = 40, .threads = 2, .shards = 8, .micro_batch = 5, .bn = LK_BN_SHARD, .optimizer = "adadelta"},
     };
-    for (size_t i = 0; i < sizeof opts / sizeof *opts; i++) {
+    for (size_t i = 0; i < COUNT_OF(opts); i++) {
         expect_engine("mlp", (lk_model_shape){1, 28, 28, 10}, &opts[i]);
         expect_engine("resnet20:width=4", (lk_model_shape){3, 32, 32, 10}, &opts[i]);
     }
@@ -80,7 +80,7 @@ static void be_member(int number, void *arg)
                                      .opts = engine->opts,
                                      .grid = engine->grid,
                                      .hooks = lk__engine_pass_hooks(engine)};
-        rank.opts.optimizer = m->opts.optimizer; /* the engine's own texts are gone */
+        rank.opts.optimizer = m->opts.optimizer; /* the engine's own texts are freed */
         rank.opts.stages = m->opts.stages;
         m->right =
             lk__engine_measure_rank(&rank, &size) == LK_OK && same_size(engine, &size) && engine->lane_count >= 1;
@@ -118,7 +118,7 @@ static void test_ranks(void **arg)
         {{.batch = 48, .threads = 1, .stages = "2", .optimizer = "adam"}, 4},
         {{.batch = 48, .threads = 1, .stages = "2", .pipelined = true, .bn = LK_BN_SHARD, .optimizer = "sgd"}, 4},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
         expect_ranks("mlp", &rows[i].opts, rows[i].ranks);
         expect_ranks("resnet20:width=4", &rows[i].opts, rows[i].ranks);
     }
@@ -133,17 +133,12 @@ static void test_mistakes(void **arg)
                      LK_STATUS_USAGE);
     assert_int_equal(lk__engine_measure(graph, &(lk_engine_opts){.batch = 64, .device = "abacus"}, &size),
                      LK_STATUS_USAGE);
-    /* More than any machine has: the sizes still do not overflow. */
+    /* More memory than any machine has: the sizes do not overflow. */
     assert_int_equal(lk__engine_measure(graph, &(lk_engine_opts){.batch = (size_t)1 << 50}, &size), LK_STATUS_MEMORY);
     lk_graph_destroy(graph);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_engines),
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_mistakes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_engines, test_ranks, test_mistakes);
 }

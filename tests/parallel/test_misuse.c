@@ -1,6 +1,6 @@
-/* test_misuse.c - calls that a program makes by mistake: numbers that are none, one
- * engine in two threads, an engine of another process. Each is an error that says so
- * and changes nothing; a share without samples is none. */
+/* test_misuse.c - wrong calls: NaN options, one engine in two threads, an engine of another process.
+ * Each returns an error that says what is wrong and changes nothing. A rank without samples is no
+ * error. */
 #include <math.h>
 #include <semaphore.h>
 
@@ -13,7 +13,7 @@ static float x[SAMPLES * PIXELS];
 static int32_t labels[SAMPLES];
 static uint32_t ids[SAMPLES];
 
-/* A rate that no step can use is refused, and the rate stays. */
+/* An impossible learning rate is refused, and the old rate stays. */
 static void test_learning_rates(void **arg)
 {
     static const double bad[] = {NAN, -NAN, -1, -1e-300, INFINITY, -INFINITY, 1e39};
@@ -23,7 +23,7 @@ static void test_learning_rates(void **arg)
     law_batch(&small, 0, x, labels, ids, &batch);
     law_require(lk_engine_step(engine, &batch, &metrics));
     uint64_t before = law_hash_all(engine);
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
         assert_fails(lk_engine_set_lr(engine, bad[i]), LK_STATUS_USAGE, "learning rate");
         assert_true(lk_engine_lr(engine) == small.lr);
     }
@@ -48,7 +48,7 @@ static void expect_option(lk_engine_opts opts, const char *words)
 static void test_numbers_of_options(void **arg)
 {
     static const double bad[] = {NAN, -1, INFINITY, -INFINITY};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
         lk_engine_opts opts = law_opts(&small, &(law_way){.threads = 1});
         opts.lr = bad[i];
         expect_option(opts, "learning rate");
@@ -77,8 +77,8 @@ static void test_negative_counts_of_options(void **arg)
     expect_option(opts, "`check_every`");
 }
 
-/* A thread that is inside of an evaluation, as long as the test wants: the engine asks
- * for this rank's level there. */
+/* A thread that stays in an evaluation until the test lets it go: the engine calls the signal source
+ * there. */
 typedef struct inside {
     lk_engine *engine;
     sem_t entered, leave;
@@ -106,7 +106,7 @@ static void *evaluate(void *arg)
     return NULL;
 }
 
-/* Every call that works on the engine's memory. */
+/* Every call that uses the engine's memory is refused. */
 static void expect_all_refused(lk_engine *engine, const char *words)
 {
     lk_batch batch = {.count = SAMPLES, .sample_floats = PIXELS, .x = x, .labels = labels, .ids = ids};
@@ -153,7 +153,7 @@ static void expect_one_thread(int threads)
     assert_int_equal(in.nested, LK_STATUS_USAGE);
     assert_memory_equal(&in.metrics, &want, sizeof want);
     assert_int_equal(lk_engine_agreed_signal(engine), 3);
-    /* Another thread may go on at another time. */
+    /* Another thread may use the engine at another time. */
     lk_engine_set_signal_source(engine, NULL, NULL);
     assert_true(law_hash_all(engine) == before);
     assert_int_equal(pthread_create(&thread, NULL, evaluate, &in), 0);
@@ -183,7 +183,7 @@ static void *send_one(void *arg)
     return NULL;
 }
 
-/* A step may be sent by one thread and received by another. */
+/* One thread may send a step and another may receive it. */
 static void test_send_and_receive_in_two_threads(void **arg)
 {
     lk_engine *engine = law_engine(&small, (law_way){.threads = 2});
@@ -202,7 +202,7 @@ static void test_send_and_receive_in_two_threads(void **arg)
     lk_engine_destroy(engine);
 }
 
-/* What a child process has of its parent's objects. */
+/* Objects of the parent that a child process has inherited. */
 typedef struct legacy {
     lk_engine *engine;
     lk_loader *loader;
@@ -238,8 +238,8 @@ static int be_spawned(int rank, void *arg)
     return use_legacy(arg);
 }
 
-/* A process made by fork has no threads of its parent: engines, loaders and groups of
- * the parent say so there, and are whole in the parent afterwards. */
+/* A forked process has no threads of its parent: the parent's engines, loaders and groups refuse
+ * calls there, and still work in the parent. */
 static void test_an_engine_made_before_a_spawn(void **arg)
 {
     legacy given;
@@ -267,17 +267,13 @@ static void test_an_engine_made_before_a_spawn(void **arg)
     lk_dataset_destroy(data);
 }
 
-/* A batch of one sample, which the second rank has nothing of: its pointers may be
- * NULL, as an empty std::vector's are. */
+/* A batch of one sample: the second rank has no sample, and its pointers may be NULL, like those of
+ * an empty std::vector. */
 static bool be_empty(lk_group *group, const team_spec *team, const void *arg)
 {
-    const law_way *way = arg;
-    lk_engine *engine;
-    lk_engine_opts opts = law_opts(&small, way);
+    lk_engine *engine = ranks_engine(&small, arg, group);
     lk_metrics metrics;
     lk_batch batch = {.count = 1, .sample_floats = PIXELS, .x = x, .labels = labels, .ids = ids, .total = 1};
-    opts.group = group;
-    CHECK_OK(law_create(&small, &opts, &engine));
     if (lk_shard_range_count(lk_engine_shard_range(engine), 1) == 0)
         batch = (lk_batch){.total = 1};
     CHECK_OK(lk_engine_step(engine, &batch, &metrics));
@@ -297,7 +293,7 @@ static void test_empty_shares(void **arg)
     for (size_t i = 0; i < 2; i++)
         assert_true(team_run((team_spec){.size = ways[i].ranks, .transport = "inproc", .timeout = RANKS_TIMEOUT},
                              be_empty, &ways[i]));
-    /* Where there are samples, there must be pointers. */
+    /* A batch with samples must have pointers. */
     lk_engine *engine = law_engine(&small, (law_way){.threads = 1});
     lk_metrics metrics;
     assert_fails(lk_engine_step(engine, &(lk_batch){.count = 1, .sample_floats = PIXELS}, &metrics), LK_STATUS_USAGE,
@@ -308,14 +304,7 @@ static void test_empty_shares(void **arg)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_learning_rates),
-        cmocka_unit_test(test_numbers_of_options),
-        cmocka_unit_test(test_negative_counts_of_options),
-        cmocka_unit_test(test_one_thread_at_a_time),
-        cmocka_unit_test(test_send_and_receive_in_two_threads),
-        cmocka_unit_test(test_an_engine_made_before_a_spawn),
-        cmocka_unit_test(test_empty_shares),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_learning_rates, test_numbers_of_options, test_negative_counts_of_options,
+                     test_one_thread_at_a_time, test_send_and_receive_in_two_threads,
+                     test_an_engine_made_before_a_spawn, test_empty_shares);
 }

@@ -1,12 +1,12 @@
-/* test_nan.c - a NaN in any weight, or in a sample, comes through ReLU, ReLU6, max
- * pooling, dropout and BatchNorm to the loss: the step is NONFINITE, names what it
- * was, and changes nothing. */
+/* test_nan.c - a NaN in any weight or in a sample reaches the loss through ReLU, ReLU6, max pooling,
+ * dropout and BatchNorm: the step fails with LK_STATUS_NONFINITE, names the tensor or the sample, and
+ * changes nothing. */
 #include <math.h>
 
 #include "law.h"
 
-/* A maximum and dropout without a ReLU before them, and a ReLU that no layer does on
- * its way. */
+/* Max pooling and dropout without a ReLU before them, and a ReLU that is not merged into another
+ * layer. */
 static void build_pools(lk_model_shape shape, lk_graph *g)
 {
     lk_node x = lk_input(g, shape.channels, shape.height, shape.width);
@@ -48,7 +48,7 @@ static bool is_trained(const char *key)
     return !strstr(key, "running_") && !strstr(key, "num_batches");
 }
 
-/* One element of one tensor after the other, in every `stride`th tensor. */
+/* Sets one element to NaN, in each of every `stride`th tensor in turn. */
 static void spoil_weights(lk_engine *engine, const lk_batch *batch, size_t stride)
 {
     lk_state *state;
@@ -82,7 +82,7 @@ static void check(const law_case *c, size_t stride)
     char text[64];
     float *value = s.x + SPOILT * batch.sample_floats + batch.sample_floats / 2, number = *value;
     *value = NAN;
-    /* Batch normalisation mixes samples; without it the spoilt one is named. */
+    /* BatchNorm mixes samples; without it the sample with the NaN is named. */
     snprintf(text, sizeof text, "step 1: the loss of sample %d ", c->bn == LK_BN_SHARD ? 0 : SPOILT);
     expect_failure(engine, &batch, "a sample", text);
     *value = number;
@@ -109,10 +109,5 @@ static void test_pools(void **arg)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cnn),
-        cmocka_unit_test(test_relu6),
-        cmocka_unit_test(test_pools),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_cnn, test_relu6, test_pools);
 }

@@ -1,5 +1,5 @@
-/* test_own_update.c - loops that update the weights themselves: what counts as a
- * training step, and which random numbers it draws. */
+/* test_own_update.c - training loops that update the weights without lk_engine_update: which calls
+ * count as a step, and which random numbers a step draws. */
 #include <math.h>
 
 #include "ranks.h"
@@ -83,7 +83,7 @@ static double loss_of_step(lk_engine *engine)
     return metrics.loss;
 }
 
-/* Losses of steps from the same weights: they differ by their dropout masks alone. */
+/* Losses of steps from the same weights: only their dropout masks differ. */
 static void take_losses(lk_engine *engine, double (*step)(lk_engine *engine), int count, double *out)
 {
     lk_state *first;
@@ -95,8 +95,8 @@ static void take_losses(lk_engine *engine, double (*step)(lk_engine *engine), in
     lk_state_destroy(first);
 }
 
-/* A loop that never calls lk_engine_update draws a new mask in every step: the masks
- * of lk_engine_step. */
+/* A loop that never calls lk_engine_update draws a new mask in every step, the same masks as
+ * lk_engine_step. */
 static void test_masks_follow_gradients(void **state)
 {
     static const char *const devices[] = {"cpu", "tape"};
@@ -116,7 +116,7 @@ static void test_masks_follow_gradients(void **state)
     }
 }
 
-/* Both halves of a step count once, whatever failed in between does not count. */
+/* The two halves of a step count once; calls that failed do not count. */
 static void test_what_is_counted(void **state)
 {
     lk_engine *engine = make("cpu", "sgd:momentum=.9");
@@ -145,7 +145,7 @@ static void test_what_is_counted(void **state)
     lk_engine_destroy(engine);
 }
 
-/* The count is saved and restored, so that the masks of later steps stay the same. */
+/* The count of steps is saved and restored: the masks of later steps stay the same. */
 static void test_the_count_is_saved(void **state)
 {
     double want[STEPS], got[2];
@@ -169,8 +169,8 @@ static void expect_entry(const lk_state *state, const char *name, const void *wa
     assert_memory_equal(entry->data, want, entry->bytes);
 }
 
-/* SGD's first update takes the gradient as its momentum, Adam's corrects its bias as
- * the first one: both count updates, not gradients. */
+/* The first update of SGD takes the gradient as momentum, and the first update of Adam corrects its
+ * bias as the first one: both count updates, not gradients. */
 static void check_first_update(bool restored)
 {
     lk_engine *engine = make("cpu", "sgd:momentum=.5,dampening=.5");
@@ -211,7 +211,7 @@ static void test_first_update(void **state)
     lk_engine_destroy(engine);
 }
 
-/* Gradients that belong to another count than the optimiser has are not updated by. */
+/* An update with gradients of another step count than the optimiser's is refused. */
 static void test_a_restored_optimiser_wants_new_gradients(void **state)
 {
     lk_engine *engine = make("cpu", "sgd:momentum=.5");
@@ -230,7 +230,7 @@ static void expect_no_grads(const lk_engine *engine)
     assert_fails(lk_engine_grads(engine, &unread), LK_STATUS_USAGE, "lk_engine_gradients");
 }
 
-/* There are gradients after a step or a first half that succeeded, and at no other time. */
+/* Gradients exist only after a step or a first half that succeeded. */
 static void test_grads_need_a_step(void **state)
 {
     static const char *const devices[] = {"cpu", "tape"};
@@ -258,8 +258,8 @@ static void test_grads_need_a_step(void **state)
     }
 }
 
-/* Replicas that differ are found within check_every counted steps, whichever of these
- * end in an update. */
+/* Replicas that differ are found within check_every counted steps, even if not every step ends with
+ * an update. */
 static bool be_odd_pairs(lk_group *group, const team_spec *team, const void *arg)
 {
     lk_engine *engine;
@@ -290,14 +290,7 @@ static void test_comparisons_are_not_skipped(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_masks_follow_gradients),
-        cmocka_unit_test(test_what_is_counted),
-        cmocka_unit_test(test_the_count_is_saved),
-        cmocka_unit_test(test_first_update),
-        cmocka_unit_test(test_a_restored_optimiser_wants_new_gradients),
-        cmocka_unit_test(test_grads_need_a_step),
-        cmocka_unit_test(test_comparisons_are_not_skipped),
-    };
-    return cmocka_run_group_tests(tests, prepare, NULL);
+    return RUN_TESTS_WITH(prepare, NULL, test_masks_follow_gradients, test_what_is_counted, test_the_count_is_saved,
+                          test_first_update, test_a_restored_optimiser_wants_new_gradients, test_grads_need_a_step,
+                          test_comparisons_are_not_skipped);
 }

@@ -1,5 +1,5 @@
-/* Cutting a graph into stages: exact cuts of the models of the zoo, no better
- * cut among all there are, and what is said about cuts that cannot be. */
+/* test_partition.c - cutting a graph into stages: the cuts of the built-in models, no cut of all
+ * possible ones is better, and the errors for impossible cuts. */
 #include "check.h"
 #include "nn/op.h"
 #include "parallel/layout/partition.h"
@@ -13,7 +13,7 @@ static lk_graph *build(const char *model)
     return graph;
 }
 
-/* The layers that begin stages 1, 2 ..., by name or by operation. */
+/* Writes the first layers of stages 1, 2 ..., by name or by operation. */
 static void cut_text(const lk_graph *graph, const char *spec, char text[1024])
 {
     int stages = 0, first[LK_MAX_STAGES + 1];
@@ -58,7 +58,7 @@ static void numbers(void **state)
            "layer3.1.conv1 layer3.2.conv1 fc");
 }
 
-/* More stages than there are clean cuts: as few others as can be. */
+/* More stages than clean cuts: as few other cuts as possible. */
 static void torn_apart(void **state)
 {
     expect("mlp", "5", "chunk1.1 chunk1.3 chunk2.0 chunk2.2");
@@ -124,7 +124,7 @@ static void bad_names(void **state)
     refuse("resnet20", "conv1,layer2", "'conv1' is the model's first layer");
 }
 
-/* A residual connection crosses: which one, and where to cut instead. */
+/* A residual connection crosses the cut: the error names it and the nearest possible cuts. */
 static void crossed(void **state)
 {
     refuse("resnet20", "layer2.1.conv2",
@@ -137,7 +137,7 @@ static void crossed(void **state)
     refuse("resnet20", "layer1.0.bn1", "the nearest that it can begin at: 'layer1.0.conv1' or 'layer1.1.conv1'");
 }
 
-/* What a layer costs, said from its operation. */
+/* The cost of a layer, from its operation. */
 static double cost_of(const lk_graph *graph, int index, int first_with_parameters)
 {
     const lk_layer *layer = &graph->layers[index];
@@ -167,7 +167,7 @@ static double most_costly(const lk_graph *graph, int stages, const int *first)
     return most;
 }
 
-/* All ways to cut before the given layers: the first of the best. */
+/* Tries all ways to cut before the given layers; best is the first of the best ways. */
 static void try_all(const lk_graph *graph, const int *places, int count, int stages, int *best)
 {
     int pick[LK_MAX_STAGES], first[LK_MAX_STAGES + 1] = {1};
@@ -194,8 +194,7 @@ static void try_all(const lk_graph *graph, const int *places, int count, int sta
     }
 }
 
-/* Beginnings of the parts that a user would see: conv2 of a block, shortcuts and
- * BatchNorms are none. */
+/* Lists the layers at which a user would cut: not conv2 of a block, shortcuts or BatchNorms. */
 static int find_places(const lk_graph *graph, int *places)
 {
     int count = 0;
@@ -214,7 +213,7 @@ static int find_places(const lk_graph *graph, int *places)
 static void no_cut_is_better(void **state)
 {
     static const char *const models[] = {"mlp", "mlp:hidden=1000", "cnn", "resnet20", "resnet20:width=64"};
-    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
+    for (size_t m = 0; m < COUNT_OF(models); m++) {
         lk_graph *graph = build(models[m]);
         int places[64], best[LK_MAX_STAGES + 1] = {0}, got[LK_MAX_STAGES + 1] = {0}, stages = 0;
         int count = find_places(graph, places);
@@ -230,7 +229,7 @@ static void no_cut_is_better(void **state)
     }
 }
 
-/* Equal layers: the earliest of equal ways. */
+/* Of several equally good cuts the earliest is chosen. */
 static void ties(void **state)
 {
     lk_graph *graph = NULL;
@@ -255,10 +254,5 @@ static void ties(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers),     cmocka_unit_test(torn_apart),       cmocka_unit_test(names),
-        cmocka_unit_test(bad_numbers), cmocka_unit_test(bad_names),        cmocka_unit_test(crossed),
-        cmocka_unit_test(ties),        cmocka_unit_test(no_cut_is_better),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(numbers, torn_apart, names, bad_numbers, bad_names, crossed, ties, no_cut_is_better);
 }

@@ -1,7 +1,6 @@
-/* test_ranks.c - the law across ranks: worlds, transports, hosts, threads,
- * buckets, waves, stages and grids leave no trace in weights or metrics. All
- * combinations are in test_ranks_more.c. LAW_ONLY picks rows by a part of their
- * name. */
+/* test_ranks.c - the law across ranks: weights and metrics do not depend on the number of ranks,
+ * transports, hosts, threads, buckets, waves, stages and grids. All combinations are in
+ * test_ranks_more.c. LAW_ONLY selects rows by a part of their name. */
 #include "ranks.h"
 
 enum {
@@ -191,7 +190,6 @@ static const ranks_row rows[] = {
      RES_SHARD,
      {.ranks = 4, .devices = 2, .transport = "auto", .threads = 1, .stages = "2", .pipelined = true, .share = true}},
 };
-enum { ROWS = sizeof rows / sizeof *rows };
 
 static void test_row(void **arg)
 {
@@ -200,8 +198,7 @@ static void test_row(void **arg)
     ranks_expect(&cases[r->c], r->way, ranks_know(&cases[r->c], &truths[r->c]));
 }
 
-/* A run that clips must differ from one that does not, or the rows above would
- * show nothing of it. */
+/* A run with clipping must differ from one without, or the rows with clipping would show nothing. */
 static void test_clipping_matters(void **arg)
 {
     static const int clipped[] = {MLP_CLIP, CNN_CLIP, RES_CLIP};
@@ -214,10 +211,7 @@ static void test_clipping_matters(void **arg)
 
 int main(void)
 {
-    struct CMUnitTest tests[ROWS + 1];
     const char *only = getenv("LAW_ONLY");
-    size_t count = ranks_tests(rows, ROWS, only, test_row, tests);
-    if (!only)
-        tests[count++] = (struct CMUnitTest)cmocka_unit_test(test_clipping_matters);
-    return _cmocka_run_group_tests("law of ranks", tests, count, NULL, NULL);
+    int failed = ranks_run_rows(rows, COUNT_OF(rows), only, test_row);
+    return only ? failed : failed + RUN_TESTS(test_clipping_matters);
 }

@@ -1,6 +1,5 @@
-/* test_ranks_faults.c - what goes wrong between ranks is known at every rank:
- * options that disagree, ranks that die or leave, and weights that are no longer
- * the same. Values that are not finite are in test_ranks_finite.c. */
+/* test_ranks_faults.c - every rank gets the error for options that disagree, for ranks that die or
+ * leave, and for replicas that differ. Non-finite values are in test_ranks_finite.c. */
 #include <math.h>
 #include <sys/time.h>
 
@@ -12,7 +11,7 @@ static const law_case mlp = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 4, 12,
 static const law_case resnet = {"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 4, 12, 6,
                                 .hash = 0};
 
-/* Steps until a step fails. */
+/* Makes steps until one fails; returns the status of the last. */
 static lk_status step_on(lk_engine *engine, const law_case *c, int steps)
 {
     law_samples s = law_samples_make(c);
@@ -27,109 +26,49 @@ static lk_status step_on(lk_engine *engine, const law_case *c, int steps)
     return status;
 }
 
-/* One rank's options are not the others'. */
+/* Options that differ at one rank. */
 typedef struct odd_options {
-    const char *word; /* that every rank's message must have */
-    void (*spoil)(law_case *c, lk_engine_opts *opts);
+    const char *word; /* in the message of every rank */
+    lk_engine_opts opts;
+    const char *model;
 } odd_options;
 
-static void other_seed(law_case *c, lk_engine_opts *opts)
-{
-    opts->seed++;
-}
+enum { ODD_MOST = 16 };
 
-static void other_batch(law_case *c, lk_engine_opts *opts)
+static size_t make_odd(odd_options odd[ODD_MOST])
 {
-    opts->batch++;
+    const lk_engine_opts usual = law_opts(&mlp, &(law_way){.threads = 1});
+    size_t count = 0;
+#define ODD(text, field, value) (odd[count] = (odd_options){text, usual, mlp.model}, odd[count++].opts.field = (value))
+    ODD("seed", seed, usual.seed + 1);
+    ODD("batch", batch, usual.batch + 1);
+    ODD("lr", lr, nextafter(usual.lr, 1));
+    ODD("shards", shards, usual.shards + 1);
+    ODD("bn", bn, LK_BN_SHARD);
+    ODD("optimizer", optimizer, "adam:beta1=.8");
+    ODD("clip", clip_norm, 1);
+    ODD("bucket", bucket_bytes, 64 << 10);
+    ODD("check", check_every, 7);
+    odd[count++] = (odd_options){"model", usual, "mlp:hidden=65"};
+    ODD("`stages`", stages, "2");
+    ODD("`pipelined`", pipelined, true);
+    ODD("`micro_batch`", micro_batch, 3);
+    ODD("allow_nonfinite", allow_nonfinite, true);
+#undef ODD
+    return count;
 }
-
-static void other_lr(law_case *c, lk_engine_opts *opts)
-{
-    opts->lr = nextafter(opts->lr, 1);
-}
-
-static void other_shards(law_case *c, lk_engine_opts *opts)
-{
-    opts->shards++;
-}
-
-static void other_bn(law_case *c, lk_engine_opts *opts)
-{
-    opts->bn = LK_BN_SHARD;
-}
-
-static void other_optimizer(law_case *c, lk_engine_opts *opts)
-{
-    opts->optimizer = "adam:beta1=.8";
-}
-
-static void other_clip(law_case *c, lk_engine_opts *opts)
-{
-    opts->clip_norm = 1;
-}
-
-static void other_buckets(law_case *c, lk_engine_opts *opts)
-{
-    opts->bucket_bytes = 64 << 10;
-}
-
-static void other_check(law_case *c, lk_engine_opts *opts)
-{
-    opts->check_every = 7;
-}
-
-static void other_model(law_case *c, lk_engine_opts *opts)
-{
-    c->model = "mlp:hidden=65";
-}
-
-static void other_stages(law_case *c, lk_engine_opts *opts)
-{
-    opts->stages = "2";
-}
-
-static void other_order(law_case *c, lk_engine_opts *opts)
-{
-    opts->pipelined = true;
-}
-
-static void other_waves(law_case *c, lk_engine_opts *opts)
-{
-    opts->micro_batch = 3;
-}
-
-static void other_care(law_case *c, lk_engine_opts *opts)
-{
-    opts->allow_nonfinite = true;
-}
-
-static const odd_options odd[] = {
-    {"seed", other_seed},
-    {"batch", other_batch},
-    {"lr", other_lr},
-    {"shards", other_shards},
-    {"bn", other_bn},
-    {"optimizer", other_optimizer},
-    {"clip", other_clip},
-    {"bucket", other_buckets},
-    {"check", other_check},
-    {"model", other_model},
-    {"`stages`", other_stages},
-    {"`pipelined`", other_order},
-    {"`micro_batch`", other_waves},
-    {"allow_nonfinite", other_care},
-};
 
 static bool create_oddly(lk_group *group, const team_spec *team, const void *arg)
 {
     const odd_options *how = arg;
     law_case c = mlp;
-    law_way way = {.threads = 1};
-    lk_engine_opts opts = law_opts(&c, &way);
+    lk_engine_opts opts = law_opts(&c, &(law_way){.threads = 1});
     lk_engine *engine;
+    if (lk_group_rank(group) == 1) {
+        opts = how->opts;
+        c.model = how->model;
+    }
     opts.group = group;
-    if (lk_group_rank(group) == 1)
-        how->spoil(&c, &opts);
     lk_status status = law_create(&c, &opts, &engine);
     CHECK_FAILS(status, LK_STATUS_MISMATCH, how->word);
     CHECK_TEXT(lk_error_detail(), "rank 1");
@@ -138,15 +77,16 @@ static bool create_oddly(lk_group *group, const team_spec *team, const void *arg
 
 static void test_options_must_agree(void **arg)
 {
-    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+    odd_options odd[ODD_MOST];
+    size_t count = make_odd(odd);
+    for (size_t i = 0; i < count; i++) {
         team_spec team = {.size = 2 + (int)(i % 2), .transport = i == 0 ? "tcp" : "inproc"};
         if (!team_run(team, create_oddly, &odd[i]))
             fail_msg("another %s at rank 1 was not reported at every rank", odd[i].word);
     }
 }
 
-/* What a rank asks of its own machine need not agree, but no rank has an engine
- * when it is not to be had. */
+/* Devices may differ between ranks, but if one rank cannot open its device, no rank gets an engine. */
 static bool open_no_device(lk_group *group, const team_spec *team, const void *arg)
 {
     const law_way *way = arg;
@@ -168,13 +108,13 @@ static void test_a_rank_has_no_device(void **arg)
         {.ranks = 3, .transport = "shm", .threads = 1},
         {.ranks = 4, .transport = "tcp", .threads = 1, .stages = "2"},
     };
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    for (size_t i = 0; i < COUNT_OF(ways); i++) {
         if (!team_run(ranks_team(&ways[i]), open_no_device, &ways[i]))
             fail_msg("way %zu: a device that one rank does not have was not told to every rank", i);
     }
 }
 
-/* Options that all agree on, but that are no good for this many ranks. */
+/* Equal options that are impossible for this number of ranks. */
 typedef struct bad_world {
     const char *word;
     lk_engine_opts opts;
@@ -206,22 +146,18 @@ static void test_worlds_must_fit(void **arg)
         {"`stages`", {.shards = 8, .stages = "0"}, 2},
         {"chunk2.1", {.shards = 8, .stages = "chunk2.1"}, 2},
     };
-    for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++) {
+    for (size_t i = 0; i < COUNT_OF(worlds); i++) {
         team_spec team = {.size = worlds[i].ranks, .transport = "inproc"};
         if (!team_run(team, create_badly, &worlds[i]))
             fail_msg("row %zu: no message about %s at every rank", i, worlds[i].word);
     }
 }
 
-/* All take replica 0's state, whatever they give. */
+/* Every rank takes the state of replica 0. */
 static bool set_states(lk_group *group, const team_spec *team, const void *arg)
 {
-    const law_way *way = arg;
-    lk_engine_opts opts = law_opts(&resnet, way);
-    lk_engine *engine;
+    lk_engine *engine = ranks_engine(&resnet, arg, group);
     lk_state *state;
-    opts.group = group;
-    CHECK_OK(law_create(&resnet, &opts, &engine));
     CHECK_OK(lk_engine_state(engine, &state));
     int replica = lk_engine_layout(engine).replica;
     for (size_t i = 0; i < lk_state_count(state); i++) {
@@ -248,7 +184,7 @@ static void test_state_is_replica_0s(void **arg)
         {.ranks = 3, .transport = "inproc", .threads = 1},
         {.ranks = 4, .transport = "tcp", .threads = 1, .stages = "2"},
     };
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+    for (size_t i = 0; i < COUNT_OF(ways); i++)
         assert_true(team_run(ranks_team(&ways[i]), set_states, &ways[i]));
 }
 
@@ -262,7 +198,7 @@ static void die(int signal)
     kill(getpid(), SIGKILL);
 }
 
-/* Kills this process after some of its own time: in the middle of anything. */
+/* Kills this process after some CPU time, wherever it is then. */
 static void die_soon(int microseconds)
 {
     struct sigaction action = {.sa_handler = die};
@@ -274,12 +210,9 @@ static void die_soon(int microseconds)
 static bool lose_a_rank(lk_group *group, const team_spec *team, const void *arg)
 {
     const going *how = arg;
-    lk_engine_opts opts = law_opts(&resnet, &how->way);
-    lk_engine *engine;
+    lk_engine *engine = ranks_engine(&resnet, &how->way, group);
     char who[32];
     bool goes = lk_group_rank(group) == how->rank;
-    opts.group = group;
-    CHECK_OK(law_create(&resnet, &opts, &engine));
     CHECK_OK(step_on(engine, &resnet, 2));
     if (goes && team->killed)
         die_soon(20000 + 3000 * how->rank);
@@ -294,8 +227,7 @@ static bool lose_a_rank(lk_group *group, const team_spec *team, const void *arg)
     return false;
 }
 
-/* The timeout is longer than the life of a team: only the loss itself can end
- * the others in time. */
+/* The timeout is longer than the test: only the loss of the rank can end the others in time. */
 static void test_a_rank_goes(void **arg)
 {
     static const going rows[] = {
@@ -306,7 +238,7 @@ static void test_a_rank_goes(void **arg)
         {{.ranks = 4, .transport = "auto", .hosts = "aabb", .threads = 1, .stages = "2"}, 3},
         {{.ranks = 2, .transport = "shm", .threads = 1, .stages = "2", .pipelined = true, .micro_batch = 2}, 1},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
         team_spec team = ranks_team(&rows[i].way);
         team.timeout = 10 * PROCESS_SECONDS;
         if (!team_run(team, lose_a_rank, &rows[i]))
@@ -320,19 +252,19 @@ static void test_a_rank_goes(void **arg)
 typedef struct flip {
     law_way way;
     int rank;        /* whose bit flips */
-    const char *who; /* that is named: of two none is known to be right */
-    bool buffer;     /* in BatchNorm's statistics, else in a weight */
-    double place;    /* 0 to 1, in the flat array */
-    bool in_a_step;  /* found by a step, else by lk_engine_check */
+    const char *who; /* in the message; of two ranks both are named */
+    bool buffer;     /* in BatchNorm's statistics; else in a weight */
+    double position; /* 0 to 1, in the flat array */
+    bool in_a_step;  /* found by a step; else by lk_engine_check */
 } flip;
 
-/* Turns a middle bit of a value that is not zero; its key. */
+/* Flips a middle bit of a value that is not zero; key is the name of its tensor. */
 static void turn_a_bit(lk_engine *engine, const flip *how, char key[LK_MAX_KEY])
 {
     lk_params *params = engine->params;
     size_t count = how->buffer ? params->buffer_count : params->count;
     float *values = how->buffer ? params->buffers : params->params;
-    size_t at = (size_t)(how->place * (double)(count - 1));
+    size_t at = (size_t)(how->position * (double)(count - 1));
     while (values[at] == 0)
         at = at > 0 ? at - 1 : count - 1;
     uint32_t bits;
@@ -348,11 +280,9 @@ static void turn_a_bit(lk_engine *engine, const flip *how, char key[LK_MAX_KEY])
 static bool find_a_flip(lk_group *group, const team_spec *team, const void *arg)
 {
     const flip *how = arg;
-    lk_engine_opts opts = law_opts(&resnet, &how->way);
-    lk_engine *engine;
-    opts.group = group;
-    opts.check_every = 3;
-    CHECK_OK(law_create(&resnet, &opts, &engine));
+    law_way way = how->way;
+    way.check_every = 3;
+    lk_engine *engine = ranks_engine(&resnet, &way, group);
     CHECK_OK(step_on(engine, &resnet, 4));
     CHECK_OK(lk_engine_check(engine));
     char key[LK_MAX_KEY] = "";
@@ -380,26 +310,21 @@ static void test_a_bit_flips(void **arg)
         {{.ranks = 3, .transport = "tcp", .threads = 1}, 1, "rank 1 differs", false, 0.2, true},
         {{.ranks = 3, .transport = "shm", .threads = 1}, 2, "rank 2 differs", true, 0.9, false},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
         if (!team_run(ranks_team(&rows[i].way), find_a_flip, &rows[i]))
             fail_msg("row %zu: a bit flipped at rank %d was not found at every rank", i, rows[i].rank);
     }
 }
 
-/* Rank 1 is given one sample less than the others; that is told by all, and by
- * whom. */
+/* Rank 1 gets one sample less than the others: all ranks name rank 1. */
 static bool bring_too_few(lk_group *group, const team_spec *team, const void *arg)
 {
-    const law_way *way = arg;
-    lk_engine_opts opts = law_opts(&mlp, way);
-    lk_engine *engine;
+    lk_engine *engine = ranks_engine(&mlp, arg, group);
     lk_metrics metrics;
     law_samples s = law_samples_make(&mlp);
     lk_batch batch;
-    opts.group = group;
-    CHECK_OK(law_create(&mlp, &opts, &engine));
     law_batch(&mlp, 0, s.x, s.labels, s.ids, &batch);
-    /* A whole batch may say its size twice. */
+    /* total may be set for a whole batch. */
     batch.total = batch.count;
     CHECK_OK(lk_engine_step(engine, &batch, &metrics));
     batch.total = 0;
@@ -420,17 +345,12 @@ static void test_batches_must_agree(void **arg)
         {.ranks = 2, .transport = "inproc", .threads = 1},
         {.ranks = 3, .transport = "shm", .threads = 1, .bucket_bytes = 64 << 10},
     };
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+    for (size_t i = 0; i < COUNT_OF(ways); i++)
         assert_true(team_run(ranks_team(&ways[i]), bring_too_few, &ways[i]));
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batches_must_agree),   cmocka_unit_test(test_options_must_agree),
-        cmocka_unit_test(test_a_rank_has_no_device), cmocka_unit_test(test_worlds_must_fit),
-        cmocka_unit_test(test_state_is_replica_0s),  cmocka_unit_test(test_a_rank_goes),
-        cmocka_unit_test(test_a_bit_flips),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_batches_must_agree, test_options_must_agree, test_a_rank_has_no_device, test_worlds_must_fit,
+                     test_state_is_replica_0s, test_a_rank_goes, test_a_bit_flips);
 }

@@ -1,5 +1,5 @@
-/* test_ranks_finite.c - a value that is not finite at one rank, or only in the sum
- * over them, is named in the same words at every rank, and leaves no trace. */
+/* test_ranks_finite.c - a non-finite value at one rank, or only in the sum over the ranks: every rank
+ * has the same message, and the state does not change. */
 #include <math.h>
 
 #include "far.h"
@@ -9,15 +9,15 @@
 
 static const law_case mlp = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 4, 12, .shards = 6};
 
-/* One rank has a NaN in its samples, in the second step. */
+/* The sample that has a NaN in the second step. */
 enum { SPOILT = 5 };
 
 typedef struct nan_job {
     law_way way;
-    char text[1024]; /* what one rank says */
+    char text[1024]; /* message of a run by one rank */
 } nan_job;
 
-/* Steps with whole batches or shares; the state must stay as it was. */
+/* The second step has the NaN; the state must not change. */
 static void step_into_nan(lk_engine *engine, bool share)
 {
     law_samples s = law_samples_make(&mlp);
@@ -41,10 +41,7 @@ static void step_into_nan(lk_engine *engine, bool share)
 static bool meet_nan(lk_group *group, const team_spec *team, const void *arg)
 {
     const nan_job *job = arg;
-    lk_engine_opts opts = law_opts(&mlp, &job->way);
-    lk_engine *engine;
-    opts.group = group;
-    CHECK_OK(law_create(&mlp, &opts, &engine));
+    lk_engine *engine = ranks_engine(&mlp, &job->way, group);
     step_into_nan(engine, true);
     CHECK_TEXT(lk_error_detail(), job->text);
     lk_engine_destroy(engine);
@@ -61,7 +58,7 @@ static const law_way fault_ways[] = {
     {.device = "far", .ranks = 3, .transport = "inproc", .threads = 1},
     {.device = "far", .ranks = 4, .transport = "inproc", .threads = 1, .stages = "2"},
 };
-enum { FAULT_WAYS = sizeof fault_ways / sizeof *fault_ways };
+enum { FAULT_WAYS = COUNT_OF(fault_ways) };
 
 static void test_nan_in_a_sample(void **arg)
 {
@@ -79,20 +76,16 @@ static void test_nan_in_a_sample(void **arg)
     }
 }
 
-/* A weight of the last layer of one rank is no number: the rank and the weight are
- * named by all. */
+/* A weight of the last layer is NaN at one rank: all ranks name the rank and the weight. */
 static bool meet_nan_weight(lk_group *group, const team_spec *team, const void *arg)
 {
     const law_way *way = arg;
-    lk_engine_opts opts = law_opts(&mlp, way);
     int spoilt = way->ranks - 1;
-    lk_engine *engine;
+    lk_engine *engine = ranks_engine(&mlp, way, group);
     lk_metrics metrics;
     lk_batch batch;
     char text[96];
     law_samples s = law_samples_make(&mlp);
-    opts.group = group;
-    CHECK_OK(law_create(&mlp, &opts, &engine));
     if (lk_group_rank(group) == spoilt)
         engine->params->params[0] = NAN;
     law_batch(&mlp, 3, s.x, s.labels, s.ids, &batch);
@@ -113,15 +106,15 @@ static void test_nan_in_a_weight(void **arg)
     }
 }
 
-/* Two linear layers, the first zero, the second huge in its last input: a finite
- * loss whose gradient is as large as the samples make it. 8 samples in 4 shards. */
+/* Two linear layers, the first zero, the second with one huge weight: the loss is finite, and the
+ * gradient grows with the samples. 8 samples in 4 shards. */
 typedef struct overflow {
     float x[8]; /* the first value of each sample */
     const char *what, *where;
     const char *stages;
     size_t width; /* of samples and of the first layer */
     size_t bucket_bytes;
-    uint64_t hash; /* after a good step, with no bad one before it */
+    uint64_t hash; /* after a good step without a bad one before it */
     const char *device;
 } overflow;
 
@@ -157,7 +150,7 @@ static void set_two_layers(lk_engine *engine, size_t width)
     lk_state_destroy(state);
 }
 
-/* A step with samples whose first values are those of x. */
+/* Makes a step; x has the first value of each sample. */
 static lk_status step_two_layers(lk_engine *engine, size_t width, const float x[8])
 {
     float *samples = calloc(8 * width, sizeof *samples);
@@ -210,9 +203,9 @@ static uint64_t hash_without_overflow(const overflow *how)
     return hash;
 }
 
-/* A sample's gradient is 1/16 of its first value times 1e30: for 4e9 that is
- * 2.5e38, and twice as much overflows. A first layer of 200 has 160 KB, the last
- * of which are those that overflow: other buckets are through by then. */
+/* A sample's gradient is 1/16 of its first value times 1e30: 2.5e38 for 4e9; twice as much overflows.
+ * A first layer of width 200 has 160 KB; its last bytes overflow, when other buckets are summed
+ * already. */
 static void test_values_that_overflow(void **arg)
 {
     static const overflow rows[] = {
@@ -226,7 +219,7 @@ static void test_values_that_overflow(void **arg)
         {{4e9f, 0, 0, 0, 0, 0, 0, 4e9f}, "first.weight", "sum over shards", "second", 2, .hash = 0},
         {{4e9f, 0, 0, 0, 0, 0, 0, 4e9f}, "first.weight", "sum over shards", "second", 200, 64 << 10, .hash = 0},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
         overflow row = rows[i];
         int step = row.stages ? 2 : 1;
         row.hash = hash_without_overflow(&row);
@@ -243,11 +236,6 @@ static void test_values_that_overflow(void **arg)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nan_in_a_sample),
-        cmocka_unit_test(test_nan_in_a_weight),
-        cmocka_unit_test(test_values_that_overflow),
-    };
     law_require(far_add());
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_nan_in_a_sample, test_nan_in_a_weight, test_values_that_overflow);
 }

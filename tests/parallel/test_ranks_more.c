@@ -1,5 +1,5 @@
-/* test_ranks_more.c - the law across ranks for all combinations of models,
- * worlds and ways to run, and the committed hashes reached by many ranks. */
+/* test_ranks_more.c - the law across ranks for all combinations of models, worlds and ways to run;
+ * many ranks reach the hashes of law_table.h. */
 #include "law_table.h"
 #include "ranks.h"
 
@@ -20,7 +20,7 @@ static const law_case cases[] = {
     {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_BATCH, "sgd:momentum=.9", 0.1, 3, 19, .shards = 16, .first = 4},
     {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_SHARD, "adam", 1e-3, 3, 21, .shards = 21, .first = 4},
 };
-enum { CASES = sizeof cases / sizeof *cases };
+enum { CASES = COUNT_OF(cases) };
 
 static ranks_truth truths[CASES];
 
@@ -31,8 +31,7 @@ static int find_truths(void **arg)
     return 0;
 }
 
-/* What is not of the world turns with the count of runs, so that neighbours
- * differ in all of it. */
+/* Sets the options that do not belong to the world; they change from run to run. */
 static law_way varied(law_way way, size_t turn)
 {
     static const size_t buckets[] = {64 << 10, 256 << 10, 0, 1 << 30};
@@ -61,7 +60,7 @@ static void test_threads(void **arg)
         {.ranks = 5, .transport = "inproc"},  {.ranks = 8, .transport = "inproc"}, {.ranks = 11, .transport = "inproc"},
         {.ranks = 16, .transport = "inproc"},
     };
-    run_all(ways, sizeof ways / sizeof *ways);
+    run_all(ways, COUNT_OF(ways));
 }
 
 static void test_processes(void **arg)
@@ -78,7 +77,7 @@ static void test_processes(void **arg)
         {.ranks = 4, .devices = 2, .transport = "auto", .hosts = "aabb"},
         {.ranks = 6, .devices = 2, .transport = "auto"},
     };
-    run_all(ways, sizeof ways / sizeof *ways);
+    run_all(ways, COUNT_OF(ways));
 }
 
 static void test_stages(void **arg)
@@ -92,7 +91,7 @@ static void test_stages(void **arg)
         {.ranks = 2, .transport = "tcp", .stages = "2", .pipelined = true},
         {.ranks = 2, .devices = 2, .transport = "auto", .stages = "2", .pipelined = true},
     };
-    run_all(ways, sizeof ways / sizeof *ways);
+    run_all(ways, COUNT_OF(ways));
 }
 
 static void test_grids(void **arg)
@@ -106,10 +105,10 @@ static void test_grids(void **arg)
         {.ranks = 15, .transport = "inproc", .stages = "3"},
         {.ranks = 4, .devices = 2, .transport = "auto", .hosts = "aabb", .stages = "2", .pipelined = true},
     };
-    run_all(ways, sizeof ways / sizeof *ways);
+    run_all(ways, COUNT_OF(ways));
 }
 
-/* The committed hashes. The metrics are compared among the runs here. */
+/* The hashes of law_table.h; metrics are compared with those of one rank. */
 static void test_table(void **arg)
 {
     static const law_way ways[] = {
@@ -125,7 +124,7 @@ static void test_table(void **arg)
         ranks_truth truth;
         ranks_find_truth(c, &truth);
         assert_true(truth.hash == c->hash);
-        for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        for (size_t w = 0; w < COUNT_OF(ways); w++) {
             if (ways[w].stages || ways[w].ranks <= c->shards)
                 ranks_expect(c, ways[w], &truth);
         }
@@ -134,9 +133,5 @@ static void test_table(void **arg)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_processes), cmocka_unit_test(test_stages),
-        cmocka_unit_test(test_grids),   cmocka_unit_test(test_table),
-    };
-    return cmocka_run_group_tests(tests, find_truths, NULL);
+    return RUN_TESTS_WITH(find_truths, NULL, test_threads, test_processes, test_stages, test_grids, test_table);
 }

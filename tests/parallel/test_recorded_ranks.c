@@ -1,6 +1,6 @@
-/* test_recorded_ranks.c - recorded steps, which are sent before the results of earlier ones are
- * there, of one rank and of several, whose gradients are summed between devices: the bits of
- * one rank that does them one by one, one failure for all, and an end of waiting. */
+/* test_recorded_ranks.c - recorded steps that are sent before earlier steps have finished, by one rank
+ * and by several whose gradients are summed between devices. They give the bits of one rank that
+ * makes the steps one by one; failures and timeouts reach all ranks. */
 #include "joined.h"
 #include "ranks.h"
 
@@ -23,49 +23,29 @@ static const law_case cases[CASES] = {
     [STEEP] = {"steep", LAW_SMALL, LK_BN_BATCH, "sgd", 1e-60, STEPS, 37, .shards = 11},
 };
 
-typedef struct row {
-    const char *name;
-    int c;
-    law_way way;
-    int recordings; /* sizes of batches that each rank records */
-    int check_every;
-} row;
-
-/* A batch of fewer samples than there are shards is not recorded, and a size that
- * comes once is not. */
-static const row rows[] = {
-    {"one rank", MLP, {.ranks = 1, .threads = 1}, .recordings = 2},
-    {"one rank: cnn", CNN, {.ranks = 1, .threads = 1}, .recordings = 2},
-    {"one rank, bn batch", RES_ODD, {.ranks = 1, .threads = 1}, .recordings = 2},
-    {"one rank, bn shard", RES_SHARD, {.ranks = 1, .threads = 1}, .recordings = 2},
-    {"one rank in waves", CNN, {.ranks = 1, .threads = 1, .micro_batch = 5}, .recordings = 2},
-    {"one rank in waves, bn shard", RES_SHARD, {.ranks = 1, .threads = 1, .micro_batch = 5}, .recordings = 2},
-    {"one rank in waves of many samples", MLP, {.ranks = 1, .threads = 1, .micro_batch = 5}, .recordings = 0},
-    {"2 ranks", MLP, {.ranks = 2, .threads = 1, .bucket_bytes = 64 * KB}, .recordings = 2},
-    {"3 ranks", MLP, {.ranks = 3, .threads = 1, .bucket_bytes = 16 * KB, .share = true}, .recordings = 2},
-    {"5 ranks", MLP, {.ranks = 5, .threads = 1, .bucket_bytes = 256 * KB, .share = true}, .recordings = 2},
-    {"2 ranks that are compared", MLP, {.ranks = 2, .threads = 1}, .recordings = 2, .check_every = 3},
-    {"2 ranks, bn batch",
-     RES_BATCH,
-     {.ranks = 2, .threads = 1, .bucket_bytes = 4 * KB, .share = true},
-     .recordings = 2},
-    {"3 ranks, bn batch", RES_BATCH, {.ranks = 3, .threads = 1}, .recordings = 2},
-    {"5 ranks, bn batch",
-     RES_BATCH,
-     {.ranks = 5, .threads = 1, .bucket_bytes = 16 * KB, .share = true},
-     .recordings = 2},
-    {"3 ranks: ops",
-     OPS,
-     {.ranks = 3, .threads = 1, .bucket_bytes = 1 * KB, .share = true},
-     .recordings = 2,
-     .check_every = 2},
-    {"5 ranks: ops", OPS, {.ranks = 5, .threads = 1, .share = true}, .recordings = 2},
-    {"3 ranks in waves", MLP, {.ranks = 3, .threads = 1, .micro_batch = 4}, .recordings = 0},
-    {"2 stages", MLP, {.ranks = 4, .threads = 1, .stages = "2"}, .recordings = 0},
+/* A batch with fewer samples than shards is not recorded, and a size that comes once is not. */
+static const ranks_row rows[] = {
+    {"one rank", MLP, {.ranks = 1, .threads = 1}},
+    {"one rank: cnn", CNN, {.ranks = 1, .threads = 1}},
+    {"one rank, bn batch", RES_ODD, {.ranks = 1, .threads = 1}},
+    {"one rank, bn shard", RES_SHARD, {.ranks = 1, .threads = 1}},
+    {"one rank in waves", CNN, {.ranks = 1, .threads = 1, .micro_batch = 5}},
+    {"one rank in waves, bn shard", RES_SHARD, {.ranks = 1, .threads = 1, .micro_batch = 5}},
+    {"one rank in waves of many samples", MLP, {.ranks = 1, .threads = 1, .micro_batch = 5, .unrecorded = true}},
+    {"2 ranks", MLP, {.ranks = 2, .threads = 1, .bucket_bytes = 64 * KB}},
+    {"3 ranks", MLP, {.ranks = 3, .threads = 1, .bucket_bytes = 16 * KB, .share = true}},
+    {"5 ranks", MLP, {.ranks = 5, .threads = 1, .bucket_bytes = 256 * KB, .share = true}},
+    {"2 ranks that are compared", MLP, {.ranks = 2, .threads = 1, .check_every = 3}},
+    {"2 ranks, bn batch", RES_BATCH, {.ranks = 2, .threads = 1, .bucket_bytes = 4 * KB, .share = true}},
+    {"3 ranks, bn batch", RES_BATCH, {.ranks = 3, .threads = 1}},
+    {"5 ranks, bn batch", RES_BATCH, {.ranks = 5, .threads = 1, .bucket_bytes = 16 * KB, .share = true}},
+    {"3 ranks: ops", OPS, {.ranks = 3, .threads = 1, .bucket_bytes = 1 * KB, .share = true, .check_every = 2}},
+    {"5 ranks: ops", OPS, {.ranks = 5, .threads = 1, .share = true}},
+    {"3 ranks in waves", MLP, {.ranks = 3, .threads = 1, .micro_batch = 4, .unrecorded = true}},
+    {"2 stages", MLP, {.ranks = 4, .threads = 1, .stages = "2", .unrecorded = true}},
 };
-enum { ROWS = sizeof rows / sizeof *rows };
 
-/* Batches of a case, all in memory at once. */
+/* All batches of a case. */
 typedef struct history {
     law_samples samples[STEPS];
     lk_batch batches[STEPS];
@@ -87,15 +67,15 @@ static void free_history(history *h)
 }
 
 typedef struct job {
-    const row *row;
+    const ranks_row *row;
     const law_case *c;
     ranks_truth truth;
 } job;
 
-/* Step by step until the device knows the sizes; then as many as it takes. */
+/* Sends one step until its size is recorded; then as many as the engine accepts. */
 static void run_ahead(const job *j, lk_engine *engine, const history *h, lk_metrics *out)
 {
-    int most = 0, every = j->row->check_every;
+    int most = 0, every = j->row->way.check_every;
     for (int received = 0, sent = 0; received < STEPS; received++) {
         while (sent == received || (sent < STEPS && lk_engine_can_send(engine, h->batches[sent].count))) {
             lk_batch batch = h->batches[sent];
@@ -103,34 +83,30 @@ static void run_ahead(const job *j, lk_engine *engine, const history *h, lk_metr
                 batch = ranks_cut(batch, lk_engine_shard_range(engine));
             CHECK_OK(lk_engine_send(engine, &batch));
             sent++;
-            /* Nothing is sent past a step after which replicas are compared. */
+            /* No step is sent past a comparison of replicas. */
             if (j->row->way.ranks > 1 && every && sent % every == 0)
                 CHECK(!lk_engine_can_send(engine, j->c->batch));
         }
         most = sent - received > most ? sent - received : most;
         CHECK_OK(lk_engine_receive(engine, &out[received]));
     }
-    CHECK(most == (j->row->recordings == 0 ? 1 : every ? every : lk_engine_depth(engine)));
+    CHECK(most == (j->row->way.unrecorded ? 1 : every ? every : lk_engine_depth(engine)));
 }
 
-static lk_engine *make_engine(const law_case *c, const law_way *way, int check_every, lk_group *group)
+static lk_engine *make_engine(const law_case *c, law_way way, lk_group *group)
 {
-    lk_engine *engine;
-    lk_engine_opts opts = law_opts(c, way);
-    opts.device = "far";
-    opts.group = group;
-    opts.check_every = check_every;
-    CHECK_OK(law_create(c, &opts, &engine));
-    return engine;
+    way.device = "far";
+    return ranks_engine(c, &way, group);
 }
 
 static bool be_ahead(lk_group *group, const team_spec *team, const void *arg)
 {
     const job *j = arg;
+    bool recorded = !j->row->way.unrecorded; /* whole batches and half batches */
     history h;
     ranks_truth ours = {0};
     ranks_job r = {.c = *j->c, .way = j->row->way, .truth = j->truth};
-    lk_engine *engine = make_engine(j->c, &j->row->way, j->row->check_every, group);
+    lk_engine *engine = make_engine(j->c, j->row->way, group);
     make_history(j->c, &h);
     run_ahead(j, engine, &h, ours.steps);
     ranks_run_evals(&r, engine, ours.evals);
@@ -140,10 +116,10 @@ static bool be_ahead(lk_group *group, const team_spec *team, const void *arg)
     ranks_check_own(&r, engine, group);
     CHECK_OK(lk_engine_check(engine));
     CHECK_OK(lk_barrier(group, NULL));
-    CHECK(tape_recorded == (size_t)(team->size * j->row->recordings));
-    /* Whole batches, halves; the first of each and the single sample are not recorded. */
-    CHECK(tape_played == (size_t)(j->row->recordings ? team->size * (STEPS - 3) : 0));
-    CHECK(lk_engine_depth(engine) == (j->row->recordings ? 4 : 1));
+    CHECK(tape_recorded == (size_t)(recorded ? 2 * team->size : 0));
+    /* The first whole batch, the first half batch and the single sample are not played. */
+    CHECK(tape_played == (size_t)(recorded ? team->size * (STEPS - 3) : 0));
+    CHECK(lk_engine_depth(engine) == (recorded ? 4 : 1));
     lk_engine_destroy(engine);
     CHECK(joined_given_up == 0);
     free_history(&h);
@@ -153,20 +129,20 @@ static bool be_ahead(lk_group *group, const team_spec *team, const void *arg)
 static void test_row(void **arg)
 {
     static ranks_truth truths[CASES];
-    const row *r = *arg;
+    const ranks_row *r = *arg;
     law_way way = r->way;
     way.transport = "inproc";
     job j = {.row = r, .c = &cases[r->c], .truth = *ranks_know(&cases[r->c], &truths[r->c])};
     assert_true(team_run(ranks_team(&way), be_ahead, &j));
 }
 
-/* What becomes of a batch that is not sound. */
+/* A batch with a bad sample. */
 typedef struct bad_batch {
     int c;
-    size_t sample; /* of the batch; its rank is not the first */
+    size_t sample; /* in the batch; it does not belong to rank 0 */
     float value;
     const char *text;
-    uint64_t before, after; /* hashes after the steps before it, and after one more without it */
+    uint64_t before, after; /* hashes after the steps before it, and after one more good step */
 } bad_batch;
 
 enum { BAD = 2 };
@@ -179,14 +155,14 @@ static void spoil(const bad_batch *bad, history *h)
         x[i] = bad->value;
 }
 
-/* The third step is bad, and a fourth one behind it. */
+/* The third step is bad; a fourth is sent before that is known. */
 static bool be_spoilt(lk_group *group, const team_spec *team, const void *arg)
 {
     const bad_batch *bad = arg;
     const law_case *c = &cases[bad->c];
     history h;
     lk_metrics metrics;
-    lk_engine *engine = make_engine(c, &(law_way){.threads = 1}, 0, group);
+    lk_engine *engine = make_engine(c, (law_way){.threads = 1}, group);
     make_history(c, &h);
     spoil(bad, &h);
     CHECK_OK(lk_engine_step(engine, &h.batches[0], &metrics));
@@ -207,7 +183,7 @@ static bool be_spoilt(lk_group *group, const team_spec *team, const void *arg)
     return false;
 }
 
-/* With all ranks, and with one. */
+/* Runs with one rank and with three. */
 static void expect_bad(bad_batch bad)
 {
     const law_case *c = &cases[bad.c];
@@ -235,17 +211,17 @@ static void test_nonfinite(void **arg)
     expect_bad((bad_batch){RES_BATCH, 20, NAN, .text = "step 3: the loss of sample 66 (shard 0) is "});
     expect_bad(
         (bad_batch){STEEP, 20, 1e20f, .text = "step 3: the gradient of first.weight is not finite (shard 6); if"});
-    /* Samples of which no copy is kept are gone when the step is found to be bad. */
+    /* Without a copy of the samples, the shard cannot be named when the step is found to be bad. */
     far_type.prompt_upload = 0;
     expect_bad((bad_batch){LINE, 30, NAN, .text = "step 3: the loss of sample 104 (shard 9) is "});
     expect_bad((bad_batch){STEEP, 20, 1e20f, .text = "step 3: the gradient of first.weight is not finite; if"});
     far_type.prompt_upload = TAPE_PROMPT;
 }
 
-/* A weight that is not finite is named, not the loss that follows from it. */
+/* The message names the non-finite weight, not the loss that follows from it. */
 static void test_nonfinite_weight(void **arg)
 {
-    lk_engine *engine = make_engine(&cases[CNN], &(law_way){.threads = 1}, 0, NULL);
+    lk_engine *engine = make_engine(&cases[CNN], (law_way){.threads = 1}, NULL);
     lk_metrics metrics;
     lk_state *state;
     history h;
@@ -263,10 +239,10 @@ static void test_nonfinite_weight(void **arg)
     free_history(&h);
 }
 
-/* Calls that would see a state between two steps. */
+/* Calls that would see the state between two steps are refused. */
 static void test_order_of_calls(void **arg)
 {
-    lk_engine *engine = make_engine(&cases[CNN], &(law_way){.threads = 1}, 0, NULL);
+    lk_engine *engine = make_engine(&cases[CNN], (law_way){.threads = 1}, NULL);
     const lk_batch *batches;
     lk_metrics metrics;
     lk_state *unread;
@@ -291,14 +267,14 @@ static void test_order_of_calls(void **arg)
     free_history(&h);
 }
 
-/* A peer that sends nothing, in the second step; or work that does not end. */
+/* In the second step a peer sends nothing, or work does not end. */
 static bool be_stuck(lk_group *group, const team_spec *team, const void *arg)
 {
     const law_case *c = &cases[MLP];
     bool stuck = *(const bool *)arg;
     history h;
     lk_metrics metrics;
-    lk_engine *engine = make_engine(c, &(law_way){.threads = 1}, 0, group);
+    lk_engine *engine = make_engine(c, (law_way){.threads = 1}, group);
     make_history(c, &h);
     CHECK_OK(lk_engine_step(engine, &h.batches[0], &metrics));
     CHECK_OK(lk_barrier(group, NULL));
@@ -325,19 +301,8 @@ static void test_stuck(void **arg)
 
 int main(void)
 {
-    const struct CMUnitTest others[] = {
-        cmocka_unit_test(test_nonfinite),
-        cmocka_unit_test(test_nonfinite_weight),
-        cmocka_unit_test(test_order_of_calls),
-        cmocka_unit_test(test_stuck),
-    };
-    enum { OTHERS = sizeof others / sizeof *others };
-    struct CMUnitTest tests[ROWS + OTHERS];
-    for (size_t i = 0; i < ROWS; i++)
-        tests[i] = (struct CMUnitTest){
-            .name = rows[i].name, .test_func = test_row, .initial_state = (void *)(uintptr_t)&rows[i]};
-    memcpy(tests + ROWS, others, sizeof others);
     law_require(joined_add_device());
     tape_extend(&far_type);
-    return _cmocka_run_group_tests("recorded steps", tests, ROWS + OTHERS, NULL, NULL);
+    return ranks_run_rows(rows, COUNT_OF(rows), NULL, test_row) +
+           RUN_TESTS(test_nonfinite, test_nonfinite_weight, test_order_of_calls, test_stuck);
 }

@@ -1,5 +1,5 @@
-/* test_replicas.c - replicas start alike, agree while they are, and whatever bit
- * of one of them changes is found and named, in the same words at every rank. */
+/* test_replicas.c - replicas start equal; any bit that changes in one of them is found and named in
+ * the same words at every rank. */
 #include "law.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 
 enum { MAX_RANKS = 5, DETAIL = 2048 };
 
-/* fc.weight has 125440 bytes: more than is read at a time. */
+/* fc.weight has 125440 bytes: more than is compared at once. */
 static lk_graph *build(void)
 {
     lk_graph *graph;
@@ -30,10 +30,10 @@ typedef struct rank rank;
 typedef struct plan {
     int size, stage, stages;
     lk_status want;
-    void (*spoil)(rank *self); /* changes some ranks' replicas; may be NULL */
-    const char *words;         /* of a MISMATCH */
+    void (*spoil)(rank *self); /* changes the replicas of some ranks; may be NULL */
+    const char *words;         /* of LK_STATUS_MISMATCH */
     bool seeds_differ;
-    bool far; /* device memory that the host may not read, at every other rank */
+    bool far; /* every other rank has memory that the host may not read */
 } plan;
 
 struct rank {
@@ -117,7 +117,7 @@ static void spoil_steps(rank *self)
         lk__optim_count(self->optim);
 }
 
-/* Ranks 1 and 3, each in another tensor. */
+/* Ranks 1 and 3, in different tensors. */
 static void spoil_two(rank *self)
 {
     if (self->index == 1)
@@ -126,7 +126,7 @@ static void spoil_two(rank *self)
         flip(self->params->params + param_at(self, "bn1", 1));
 }
 
-/* Ranks 2 and 3 alike: no state is the most frequent of four. */
+/* Ranks 2 and 3 in the same way: of four ranks there is no majority. */
 static void spoil_half(rank *self)
 {
     if (self->index >= 2)
@@ -145,17 +145,17 @@ static void spoil_much(rank *self)
             self->params->params[i] += 1;
 }
 
-/* Gaps between tensors belong to none. */
+/* Gaps between tensors do not count. */
 static void spoil_gap(rank *self)
 {
     if (self->index == 1)
         self->params->params[param_at(self, "fc", 1) + 10] = 3;
 }
 
-/* The CPU, saying that its memory is out of reach. */
+/* The CPU as a device whose memory the host cannot reach. */
 static lk_device_type far_type;
 
-/* By its own parameters: it fills the optimiser's arrays. */
+/* Updates with the parameters as gradients, to fill the optimiser's arrays. */
 static lk_status step_by_itself(const lk_params *params, lk_optim *optim)
 {
     lk_optim_range range = {.grads = params->params, .params = params->params, .end = params->count};
@@ -243,7 +243,7 @@ static void test_equal_replicas(void **state)
     run_team((plan){.size = 2, .spoil = spoil_gap}, NULL);
 }
 
-/* The hash is the same wherever the memory is. */
+/* The hash does not depend on the kind of memory. */
 static void test_far_memory(void **state)
 {
     run_team((plan){.size = 3, .far = true}, NULL);
@@ -281,7 +281,7 @@ static void test_odd_one_is_named(void **state)
         {spoil_rate, 1, "the learning rate"},
         {spoil_steps, 1, "the optimiser's count of steps"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         for (int size = 3; size <= 5; size += 2) {
             char words[256];
             int odd = cases[i].rank < 0 ? size - 1 : cases[i].rank;
@@ -307,7 +307,7 @@ static void test_several_differ(void **state)
              NULL);
 }
 
-/* Ranks are those of the job, where each replica has several stages. */
+/* Messages have the ranks of the job if a replica has several stages. */
 static void test_ranks_of_a_grid(void **state)
 {
     run_team((plan){.size = 3,
@@ -324,7 +324,7 @@ static void test_ranks_of_a_grid(void **state)
              NULL);
 }
 
-/* All have what rank 0 began with; the first bias is its seed's. */
+/* All ranks have the first parameters of rank 0. */
 static void check_start(const rank *ranks)
 {
     lk_params *own;
@@ -352,11 +352,6 @@ static void test_start(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal_replicas), cmocka_unit_test(test_far_memory),
-        cmocka_unit_test(test_two_differ),     cmocka_unit_test(test_odd_one_is_named),
-        cmocka_unit_test(test_several_differ), cmocka_unit_test(test_ranks_of_a_grid),
-        cmocka_unit_test(test_start),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_equal_replicas, test_far_memory, test_two_differ, test_odd_one_is_named, test_several_differ,
+                     test_ranks_of_a_grid, test_start);
 }

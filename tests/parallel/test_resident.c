@@ -1,5 +1,5 @@
-/* test_resident.c - training and evaluation on samples that are on the device give the
- * bits of those that the loader brings. */
+/* test_resident.c - training and evaluation on a cached data set give the same bits as samples from
+ * the loader. */
 #include "far.h"
 #include "ranks.h"
 #include "tape.h"
@@ -8,7 +8,7 @@
 
 enum { COUNT = 70, TESTS = 45, BATCH = 24, EPOCHS = 2, STEPS = EPOCHS * 3, EVALS = EPOCHS * 2 };
 
-/* Device "far" with room for data sets, which can be made to record. */
+/* Device "far" with memory for data sets; it can record steps. */
 static size_t free_bytes;
 static atomic_size_t largest_upload;
 static lk_device_type plain_far;
@@ -143,7 +143,7 @@ static void place_all(fixture *f)
     largest_upload = 0;
 }
 
-/* What came of a training. */
+/* The result of a training. */
 typedef struct outcome {
     lk_metrics steps[STEPS], evals[EVALS];
     uint64_t hash;
@@ -156,7 +156,7 @@ static const lk_batch *next_batch(lk_loader *loader)
     return batch;
 }
 
-/* Steps of an epoch, as many under way as can be. */
+/* Makes the steps of an epoch, as many under way as the engine accepts. */
 static void train_epoch(fixture *f, size_t epoch, lk_metrics *out)
 {
     size_t batches = lk_loader_batches(f->loader), sent = 0;
@@ -171,7 +171,7 @@ static void train_epoch(fixture *f, size_t epoch, lk_metrics *out)
     }
 }
 
-/* The first batch of the loader's epoch. */
+/* Evaluates the first batch of the loader's epoch. */
 static lk_metrics evaluate(lk_engine *engine, lk_loader *loader, size_t epoch)
 {
     lk_metrics metrics;
@@ -180,7 +180,7 @@ static lk_metrics evaluate(lk_engine *engine, lk_loader *loader, size_t epoch)
     return metrics;
 }
 
-/* Samples of training are tested, too, as a later epoch has them. */
+/* Training samples of a later epoch are evaluated, too. */
 static void run(fixture *f, outcome *out)
 {
     memset(out, 0, sizeof *out);
@@ -200,14 +200,14 @@ static void expect(const training *t, size_t micro_batch, const outcome *want)
     place_all(&f);
     run(&f, &got);
     assert_memory_equal(&got, want, sizeof got);
-    /* No samples. */
+    /* No samples were uploaded. */
     assert_true(largest_upload <= BATCH * sizeof(int32_t));
     close_fixture(&f);
 }
 
 static void test_same_bits(void **state)
 {
-    for (size_t i = 0; i < sizeof trainings / sizeof *trainings; i++) {
+    for (size_t i = 0; i < COUNT_OF(trainings); i++) {
         const training *t = &trainings[i];
         fixture f;
         outcome want;
@@ -222,13 +222,13 @@ static void test_same_bits(void **state)
         expect(t, 0, &want);
         if (t->c.bn == LK_BN_SHARD)
             expect(t, 7, &want);
-        /* Whole batches, and the last of an epoch; the same in waves. */
+        /* Recorded: whole batches and the last batch of an epoch, and both again in waves. */
         assert_int_equal(tape_recorded, t->c.bn == LK_BN_SHARD ? 4 : 2);
         set_recording(false);
     }
 }
 
-/* Batches of both kinds in turn. */
+/* Cached batches and batches from the host in turn. */
 static void run_mixed(fixture *f, bool placed, outcome *out)
 {
     lk_loader *plain = open_loader(&f->train, "flip", true);
@@ -258,7 +258,7 @@ static void test_mixed_batches(void **state)
         place_all(&f);
         run_mixed(&f, true, &got);
         assert_memory_equal(&got, &want, sizeof got);
-        /* The first step is none; each of the others has its samples from elsewhere. */
+        /* The first step is not recorded; each of the others gets its samples from another source. */
         assert_int_equal(tape_recorded, recording ? 3 : 0);
         assert_int_equal(tape_kept, recording ? 1 : 0);
         close_fixture(&f);
@@ -272,7 +272,7 @@ static lk_status get_steep(const lk_dataset *data, size_t index, uint8_t *pixels
     return LK_OK;
 }
 
-/* A recorded step is done again on the samples that are placed, and so its shard is found. */
+/* A recorded step is repeated with the cached samples to find the shard. */
 static void test_nonfinite(void **state)
 {
     static const float none[] = {0}, steep[] = {1e-20f};
@@ -297,11 +297,11 @@ static void test_nonfinite(void **state)
     close_fixture(&f);
 }
 
-/* Ranks that train on their shares of a placed data set. */
+/* Ranks that train on their shards of a cached data set. */
 typedef struct crew {
     const training *t;
     const char *stages;
-    uint64_t hash; /* that each must end with */
+    uint64_t hash; /* of every rank in the end */
 } crew;
 
 static bool be_rank(lk_group *group, const team_spec *team, const void *arg)
@@ -348,7 +348,7 @@ static void test_ranks(void **state)
     assert_true(team_run((team_spec){.size = 4, .transport = "inproc"}, be_rank, &c));
 }
 
-/* A loader of such samples is left alone. */
+/* The data set of this loader is not cached. */
 static void expect_left(fixture *f, const lk_dataset *data, const char *augment)
 {
     lk_loader *loader = open_loader(data, augment, true);
@@ -390,7 +390,7 @@ static lk_status get_nothing(const lk_dataset *data, size_t index, uint8_t *pixe
     return index < 5 ? LK_OK : lk__fail(LK_STATUS_FORMAT, "the file is cut off");
 }
 
-/* Memory that another has taken meanwhile; files that cannot be read. */
+/* An allocation fails; a file cannot be read. */
 static void test_failures(void **state)
 {
     static const lk_dataset_ops broken = {.get = get_nothing, .label = label_of};
@@ -435,8 +435,7 @@ static void test_wrong_uses(void **state)
     close_fixture(&f);
 }
 
-/* Samples of an engine that is gone are not taken for those of a later one, wherever
- * that has its memory. */
+/* Batches of a destroyed engine are refused by a later engine, even if that has the same address. */
 static void test_loader_of_a_destroyed_engine(void **state)
 {
     static const int32_t labels[BATCH];
@@ -459,7 +458,7 @@ static void test_loader_of_a_destroyed_engine(void **state)
     }
 }
 
-/* The losses of one batch in two epochs, of a model without dropout. */
+/* The losses of one batch in two epochs; the model has no dropout. */
 static void losses_by_epoch(fixture *f, lk_batch batch, double out[2])
 {
     lk_metrics metrics;
@@ -470,8 +469,7 @@ static void losses_by_epoch(fixture *f, lk_batch batch, double out[2])
     }
 }
 
-/* The epoch of a batch draws the transforms of samples that are on the device, and
- * nothing else. */
+/* The epoch of a batch only selects the random transforms of cached samples. */
 static void test_the_epoch_of_a_batch(void **state)
 {
     double loss[2];
@@ -493,7 +491,7 @@ static void test_the_epoch_of_a_batch(void **state)
     close_fixture(&f);
 }
 
-/* A loader that was started goes on as it is until it is started again. */
+/* A loader that has started keeps its source until it is started again. */
 static void test_placed_under_way(void **state)
 {
     fixture f;
@@ -517,17 +515,7 @@ static void test_placed_under_way(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_same_bits, reset_device),
-        cmocka_unit_test_setup(test_mixed_batches, reset_device),
-        cmocka_unit_test_setup(test_nonfinite, reset_device),
-        cmocka_unit_test_setup(test_ranks, reset_device),
-        cmocka_unit_test_setup(test_what_is_not_placed, reset_device),
-        cmocka_unit_test_setup(test_failures, reset_device),
-        cmocka_unit_test_setup(test_wrong_uses, reset_device),
-        cmocka_unit_test_setup(test_loader_of_a_destroyed_engine, reset_device),
-        cmocka_unit_test_setup(test_the_epoch_of_a_batch, reset_device),
-        cmocka_unit_test_setup(test_placed_under_way, reset_device),
-    };
-    return cmocka_run_group_tests(tests, add_device, NULL);
+    return TEST_PROGRAM(add_device, NULL, reset_device, NULL, test_same_bits, test_mixed_batches, test_nonfinite,
+                        test_ranks, test_what_is_not_placed, test_failures, test_wrong_uses,
+                        test_loader_of_a_destroyed_engine, test_the_epoch_of_a_batch, test_placed_under_way);
 }

@@ -1,17 +1,15 @@
 #!/usr/bin/env bash
-# real_data.sh PROGRAM - training on MNIST and Fashion-MNIST reaches the accuracy
-# it should, and the bits that it reached before. Exit status 77 when a data set
-# is not found in any of the places where the program looks.
+# real_data.sh PROGRAM - training on MNIST and Fashion-MNIST reaches the wanted accuracy and
+# the recorded state hashes. Exit status 77 if the program does not find a data set.
 #
-# The hashes change only together with tests/parallel/law_table.h and
-# docs/results.md.
+# The hashes change only together with tests/parallel/law_table.h and docs/results.md.
 set -u
 program=$(realpath "$1")
 lines=$(mktemp)
 trap 'rm -f "$lines"' EXIT
 failures=0 skipped=0
 
-# found DATA - is it there? A run that ends before its first step tells.
+# found DATA - whether the program finds the data set: a run without steps succeeds.
 found() {
     "$program" train --data "$1" --model mlp --epochs 0 --quiet >"$lines" 2>&1 && return 0
     if ! grep -q 'was not found' "$lines"; then
@@ -24,7 +22,7 @@ found() {
     return 1
 }
 
-# train HASH ARGUMENT... - runs the program; $accuracy is that of its last test.
+# train HASH ARGUMENT... - runs the program; $accuracy is the one of its last test.
 train() {
     local wanted=$1 hash
     shift
@@ -38,7 +36,7 @@ train() {
     fi
 }
 
-at_least() { # LIMIT ACCURACY... - their mean
+at_least() { # LIMIT ACCURACY... - the mean must be LIMIT or more
     local limit=$1
     shift
     if ! printf '%s\n' "$@" | awk -v limit="$limit" '{ sum += $1 } END { exit !(sum / NR >= limit) }'; then

@@ -1,6 +1,6 @@
-/* test_data_notes.c - what a checkpoint notes of a folder of images: contents that
- * change are refused, times alone are not; where there are too many bytes to read, a
- * part of them is, and times that differ are told. */
+/* test_data_notes.c - the notes of a checkpoint about a folder of images. Changed contents are refused,
+ * changed times are not. Of a folder that is too large only a part is read, and changed times are
+ * reported. */
 #include "data/fixture.h"
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 enum { FILES = 1500, OLD = 1000000000 };
 
-/* Files that nobody decodes; the first is passed over by the fingerprint. */
+/* Writes a file that nobody decodes, with a fixed time. */
 static void put_image(const folder *f, int number, const char *text)
 {
     char name[64], path[512];
@@ -54,7 +54,7 @@ static lk_dataset *open_images(const folder *f)
     return data;
 }
 
-/* A checkpoint that notes the data as they are. */
+/* Makes a checkpoint with the notes of the data as they are now. */
 static lk_checkpoint *note(const folder *f)
 {
     lk_state *model, *optimizer;
@@ -102,7 +102,7 @@ static void test_all_are_read(void **state)
         touch(&f, i);
     assert_ok(check(&f, checkpoint, &touched));
     assert_false(touched);
-    for (int i = 0; i < 9; i++) { /* a byte of any */
+    for (int i = 0; i < 9; i++) { /* one byte of each file */
         put_image(&f, i, "some bytez");
         expect_changed(&f, checkpoint);
         put_image(&f, i, "some bytes");
@@ -126,13 +126,13 @@ static void test_a_part_is_read(void **state)
     touch(&f, 700);
     assert_ok(check(&f, checkpoint, &touched));
     assert_true(touched);
-    /* Of neighbours in the list, at least one is read. */
+    /* Of two neighbours in the list at least one is read. */
     put_image(&f, 700, "some bytez");
     put_image(&f, 702, "some bytez");
     expect_changed(&f, checkpoint);
     put_image(&f, 700, "some bytes");
     put_image(&f, 702, "some bytes");
-    /* Sizes are those of all. */
+    /* The sizes of all files count. */
     for (int i = 700; i < 708; i++) {
         put_image(&f, i, "some more bytes");
         found += check(&f, checkpoint, &touched) == LK_STATUS_MISMATCH;
@@ -144,7 +144,7 @@ static void test_a_part_is_read(void **state)
     folder_destroy(&f);
 }
 
-/* Earlier versions noted no contents. */
+/* Earlier versions have no note of the contents. */
 static void test_old_notes(void **state)
 {
     bool touched = true;
@@ -179,11 +179,5 @@ static void test_gone(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_are_read),
-        cmocka_unit_test(test_a_part_is_read),
-        cmocka_unit_test(test_old_notes),
-        cmocka_unit_test(test_gone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_all_are_read, test_a_part_is_read, test_old_notes, test_gone);
 }

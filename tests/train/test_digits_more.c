@@ -1,5 +1,5 @@
-/* test_digits_more.c - the built-in digits are hard enough: a linear model learns
- * from them, and stays below what a network reaches. */
+/* test_digits_more.c - the built-in digits are hard enough: a linear model learns them, but stays below
+ * the accuracy of a network. */
 #include <lockstep/lockstep.h>
 
 #include "check.h"
@@ -33,7 +33,7 @@ static void train(lk_engine *engine, const lk_dataset *data)
     lk_loader_destroy(loader);
 }
 
-/* Percent of all samples. */
+/* Returns the accuracy in percent. */
 static double accuracy(lk_engine *engine, const lk_dataset *data)
 {
     lk_loader *loader;
@@ -70,8 +70,5 @@ static void a_linear_model_does_not_get_far(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_linear_model_does_not_get_far),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(a_linear_model_does_not_get_far);
 }

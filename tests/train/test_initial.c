@@ -1,5 +1,5 @@
-/* test_initial.c - starting from a file: other kinds of floats, layers left out,
- * and what is said when it does not fit. */
+/* test_initial.c - starting from a file: other float types, skipped layers, and the errors if the file
+ * does not fit. */
 #include "check.h"
 #include "temp_folder.h"
 #include "train/parts.h"
@@ -22,8 +22,7 @@ static lk_state *state_of(const lk_engine *engine)
     return state;
 }
 
-/* fc.weight (classes, 16) and fc.bias (classes) of the given type, every element
- * with the same bytes. */
+/* fc.weight (classes, 16) and fc.bias (classes) of the given type; all elements are equal. */
 static lk_state *file_of(size_t classes, lk_dtype dtype, const void *element)
 {
     lk_state *state;
@@ -62,14 +61,14 @@ static void test_types(void **state)
         float value;
     } halves[] = {{0x3c00, 1.0f}, {0xc100, -2.5f}, {0x0001, 0x1p-24f}, {0x83ff, -0x3ffp-24f},
                   {0x0000, 0.0f}, {0x8000, -0.0f}, {0x7bff, 65504.0f}, {0x0400, 0x1p-14f}};
-    for (size_t i = 0; i < sizeof halves / sizeof *halves; i++)
+    for (size_t i = 0; i < COUNT_OF(halves); i++)
         expect_all("debug", LK_DTYPE_F16, &halves[i].half, halves[i].value);
     expect_all("debug", LK_DTYPE_BF16, &(uint16_t){0xbfc0}, -1.5f);
     expect_all("debug", LK_DTYPE_F64, &(double){0.1}, 0.1f);
     expect_all("debug", LK_DTYPE_F32, &(float){0.3f}, 0.3f);
 }
 
-/* The left-out layer keeps its first weights, the others are the file's. */
+/* The skipped layer keeps its first weights; the other layers have those of the file. */
 static void test_skip(void **state)
 {
     lk_engine *source = create("mlp", 7), *engine = create("mlp", 3);
@@ -99,7 +98,7 @@ static void test_skip(void **state)
     lk_engine_destroy(source);
 }
 
-/* Files of any format start a model that has its names without "module.". */
+/* The prefix "module." in the names of a file is ignored, in every format. */
 static void test_prefix(void **state)
 {
     char folder[TEMP_FOLDER_BYTES], path[TEMP_FOLDER_BYTES + 32];
@@ -131,10 +130,5 @@ static void test_prefix(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_skip),
-        cmocka_unit_test(test_prefix),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(test_types, test_skip, test_prefix);
 }

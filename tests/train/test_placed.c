@@ -1,5 +1,4 @@
-/* test_placed.c - a run on a device that keeps its data sets there has the bits of one
- * on the CPU, and so has an evaluation. */
+/* test_placed.c - a run and an evaluation with cached data sets have the bits of those on the CPU. */
 #include "parallel/far.h"
 #include "tiny.h"
 
@@ -28,11 +27,9 @@ static int prepare(void **state)
 static lk_train_result train_on(const char *device, const lk_train_opts *opts)
 {
     record told;
-    lk_train_result result;
     gathered = 0;
     train_device = device;
-    assert_int_equal(train(opts, &told, &result), LK_OK);
-    return result;
+    return train_well(opts, &told);
 }
 
 static void a_run_is_the_same(void **state)
@@ -71,9 +68,5 @@ static void an_evaluation_is_the_same(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_is_the_same),
-        cmocka_unit_test(an_evaluation_is_the_same),
-    };
-    return cmocka_run_group_tests(tests, prepare, temp_folder_tear_down);
+    return RUN_TESTS_WITH(prepare, temp_folder_tear_down, a_run_is_the_same, an_evaluation_is_the_same);
 }

@@ -1,10 +1,10 @@
-/* test_ranks.c - several ranks in one process do and tell what one does, and of
- * their failures the first is told once. */
+/* test_ranks.c - several ranks in one process have the results and events of one rank; of several
+ * failures the first is reported once. */
 #include "processes.h"
 #include "tiny.h"
 #include "train/start.h"
 
-/* Every rank tells the metrics of the whole batch, and its own samples. */
+/* Every rank reports the metrics of the whole batch, and those of its own samples. */
 static void check_ranks(const record *told, int count, const record *single)
 {
     for (size_t i = 0; i < single->steps; i++) {
@@ -26,7 +26,7 @@ static void ranks_leave_no_trace(void **state)
     lk_train_result single, result;
     lk_train_failure failure;
     lk_train_opts opts = options();
-    assert_int_equal(train(&opts, &alone, &single), LK_OK);
+    single = train_well(&opts, &alone);
     for (int count = 2; count <= MAX_RANKS; count++) {
         opts.threads = count % 2;
         assert_int_equal(train_ranks(&opts, count, told, &result, &failure), LK_OK);
@@ -48,7 +48,7 @@ static void accumulation_is_a_larger_batch(void **state)
     lk_train_opts opts = options();
     opts.batch = 60;
     opts.shards = 48;
-    assert_int_equal(train(&opts, told, &single), LK_OK);
+    single = train_well(&opts, told);
     opts.accumulate = 3;
     assert_int_equal(train_ranks(&opts, 2, told, &result, &failure), LK_OK);
     assert_true(result.hash == single.hash);
@@ -61,7 +61,7 @@ static void stages_are_told(void **state)
     lk_train_result single, result;
     lk_train_failure failure;
     lk_train_opts opts = options();
-    assert_int_equal(train(&opts, told, &single), LK_OK);
+    single = train_well(&opts, told);
     opts.stages = "chunk2";
     opts.pipelined = true;
     assert_int_equal(train_ranks(&opts, 4, told, &result, &failure), LK_OK);
@@ -99,7 +99,7 @@ static void each_rank_may_save_its_own(void **state)
     assert_string_equal(told[1].end.saved, "");
 }
 
-/* One failure for all ranks of the process, of the kind given. */
+/* All ranks of the process have one failure of the given kind. */
 static void fail_together(const lk_train_opts *opts, lk_train_fault fault, lk_status status, const char *word)
 {
     static record told[MAX_RANKS];
@@ -136,8 +136,7 @@ static void the_first_reason_is_told_once(void **state)
     opts.epochs = 0;
     opts.save_model = below("small.safetensors", path);
     static record told;
-    lk_train_result result;
-    assert_int_equal(train(&opts, &told, &result), LK_OK);
+    (void)train_well(&opts, &told);
     opts = options();
     opts.init_from = path;
     fail_together(&opts, LK_FAULT_COMMON, LK_STATUS_MISMATCH, "small.safetensors: ");
@@ -146,7 +145,7 @@ static void the_first_reason_is_told_once(void **state)
     fail_together(&opts, LK_FAULT_OWN, LK_STATUS_FORMAT, "t10k-images");
 }
 
-/* A rank that was told other things than the rest, as one of another process. */
+/* A rank with other options than the rest, as in another process. */
 typedef struct odd_rank {
     lk_train_opts opts;
     const char *device;
@@ -172,7 +171,7 @@ static void be_odd_rank(int number, void *arg)
     lk__train_shared_close(&shared);
 }
 
-/* Rank 1 gets opts and device, rank 0 the usual. */
+/* Rank 1 gets opts and device, rank 0 the usual options. */
 static void run_oddly(lk_train_opts opts, const char *device, odd_rank ranks[2])
 {
     lk_group *groups[2];
@@ -200,11 +199,10 @@ static void ranks_must_be_told_alike(void **state)
 {
     static record told;
     char first[PATH], path[PATH];
-    lk_train_result result;
     lk_train_opts opts = options();
     opts.save_model = below("begin.safetensors", first);
     opts.epochs = 0;
-    assert_int_equal(train(&opts, &told, &result), LK_OK);
+    (void)train_well(&opts, &told);
     struct {
         const char *word;
         lk_train_opts opts;
@@ -235,7 +233,7 @@ static void ranks_must_be_told_alike(void **state)
     expect_odd(opts, "relabelled, 90 training samples");
 }
 
-/* Where the data lies, and how a rank works, is its own business. */
+/* The path of the data and the numbers of workers and threads may differ between ranks. */
 static void hosts_may_differ(void **state)
 {
     static odd_rank ranks[2];
@@ -243,7 +241,7 @@ static void hosts_may_differ(void **state)
     lk_train_result single;
     char path[PATH];
     lk_train_opts opts = options();
-    assert_int_equal(train(&opts, &told, &single), LK_OK);
+    single = train_well(&opts, &told);
     opts.data = below("copy", path);
     opts.workers = 0;
     opts.threads = 1;
@@ -254,7 +252,7 @@ static void hosts_may_differ(void **state)
     }
 }
 
-/* What one rank fails at is another's failure to the rest. */
+/* A failure of one rank is LK_STATUS_PEER at the others. */
 static void failures_have_an_owner(void **state)
 {
     static odd_rank ranks[2];
@@ -281,16 +279,8 @@ static void shards_that_suit_the_ranks(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_leave_no_trace),
-        cmocka_unit_test(accumulation_is_a_larger_batch),
-        cmocka_unit_test(stages_are_told),
-        cmocka_unit_test(each_rank_may_save_its_own),
-        cmocka_unit_test(the_first_reason_is_told_once),
-        cmocka_unit_test(ranks_must_be_told_alike),
-        cmocka_unit_test(hosts_may_differ),
-        cmocka_unit_test(failures_have_an_owner),
-        cmocka_unit_test(shards_that_suit_the_ranks),
-    };
-    return cmocka_run_group_tests(tests, make_data, temp_folder_tear_down);
+    return RUN_TESTS_WITH(make_data, temp_folder_tear_down, ranks_leave_no_trace, accumulation_is_a_larger_batch,
+                          stages_are_told, each_rank_may_save_its_own, the_first_reason_is_told_once,
+                          ranks_must_be_told_alike, hosts_may_differ, failures_have_an_owner,
+                          shards_that_suit_the_ranks);
 }

@@ -1,13 +1,13 @@
-/* test_resume.c - runs that are stopped at any place and go on from their
- * checkpoint, in another layout of ranks, end with the bits of the run that was
- * never stopped; what contradicts a checkpoint is refused. */
+/* test_resume.c - a run that is stopped at any step and resumes from its checkpoint, in another layout
+ * of ranks, ends with the bits of a run that was not stopped; options that contradict the checkpoint
+ * are refused. */
 #include "base/mem.h"
 #include "io/checkpoint/checkpoint.h"
 #include "tiny.h"
 
 enum { STEPS = 6, BATCHES = 3 };
 
-/* A run that is asked for something after one of its steps. */
+/* A run that gets a wish (to save or to stop) after one of its steps. */
 typedef struct asked {
     record told;
     size_t after; /* step; 0: never */
@@ -64,7 +64,14 @@ static lk_status run(const lk_train_opts *opts, int count, size_t after, int wis
     return status;
 }
 
-/* A folder of checkpoints for each case. */
+static lk_train_result run_well(const lk_train_opts *opts, int count, asked *told)
+{
+    lk_train_result result;
+    assert_ok(run(opts, count, 0, LK_WISH_NONE, told, &result));
+    return result;
+}
+
+/* Each case has its own folder of checkpoints. */
 static lk_train_opts options_in(const char *name, char dir[PATH])
 {
     lk_train_opts opts = options();
@@ -77,17 +84,35 @@ static uint64_t uninterrupted(const lk_train_opts *opts)
 {
     lk_train_opts plain = *opts;
     record told;
-    lk_train_result result;
     plain.checkpoint = plain.resume = NULL;
-    assert_int_equal(train(&plain, &told, &result), LK_OK);
-    return result.hash;
+    return train_well(&plain, &told).hash;
 }
 
-/* The newest checkpoint in opts->checkpoint becomes the one to go on from. */
-static void resume_newest(lk_train_opts *opts, lk_resume *found)
+static lk_resume found; /* by resume_newest */
+
+/* Sets opts->resume to the newest checkpoint in opts->checkpoint; valid until the next call. */
+static void resume_newest(lk_train_opts *opts)
 {
-    assert_int_equal(lk__resume_find(NULL, opts->checkpoint, found), LK_OK);
-    opts->resume = found->path;
+    lk__resume_fini(&found);
+    assert_ok(lk__resume_find(NULL, opts->checkpoint, &found));
+    opts->resume = found.path;
+}
+
+/* Stops a run after the step; opts->resume is then its checkpoint. */
+static lk_train_result stop_after(lk_train_opts *opts, int count, size_t after)
+{
+    asked told;
+    lk_train_result result;
+    assert_ok(run(opts, count, after, LK_WISH_STOP, &told, &result));
+    assert_true(result.stopped);
+    resume_newest(opts);
+    return result;
+}
+
+static int clean_up(void **state)
+{
+    lk__resume_fini(&found);
+    return temp_folder_tear_down(state);
 }
 
 static void any_step_and_any_layout_go_on_to_the_same_bits(void **state)
@@ -98,7 +123,7 @@ static void any_step_and_any_layout_go_on_to_the_same_bits(void **state)
         bool pipelined;
     } layouts[] = {{1, NULL, false}, {2, NULL, false}, {3, NULL, false},
                    {2, "2", false},  {4, "2", true},   {5, NULL, false}};
-    enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+    enum { LAYOUTS = COUNT_OF(layouts) };
     char name[32], dir[PATH];
     lk_train_opts opts = options();
     uint64_t hash = uninterrupted(&opts);
@@ -108,27 +133,21 @@ static void any_step_and_any_layout_go_on_to_the_same_bits(void **state)
         here.stages = layouts[after % LAYOUTS].stages;
         here.pipelined = layouts[after % LAYOUTS].pipelined;
         asked first;
-        lk_train_result result;
-        assert_int_equal(run(&here, layouts[after % LAYOUTS].ranks, after, LK_WISH_STOP, &first, &result), LK_OK);
-        assert_true(result.stopped);
+        lk_train_result result = stop_after(&here, layouts[after % LAYOUTS].ranks, after);
         assert_true(result.steps >= after && result.steps <= after + 1);
         for (size_t i = 0; i < LAYOUTS; i++) {
-            lk_resume found;
             lk_train_opts there = here;
             char away[PATH];
             snprintf(name, sizeof name, "any%zu-%zu", after, i);
-            resume_newest(&there, &found);
             there.checkpoint = below(name, away);
             there.stages = layouts[i].stages;
             there.pipelined = layouts[i].pipelined;
             there.threads = 1 + (int)(i % 2);
-            lk_train_result end;
-            assert_int_equal(run(&there, layouts[i].ranks, 0, 0, &first, &end), LK_OK);
+            lk_train_result end = run_well(&there, layouts[i].ranks, &first);
             assert_false(end.stopped);
             assert_int_equal(first.told.start.done, result.steps);
             assert_int_equal(end.steps, STEPS);
             assert_true(end.hash == hash);
-            lk__resume_fini(&found);
         }
     }
 }
@@ -137,7 +156,7 @@ static void every_optimiser_goes_on(void **state)
 {
     static const char *const optimizers[] = {"sgd:momentum=.9,weight_decay=.01", "adam", "adamw", "adadelta"};
     char name[32], dir[PATH];
-    for (size_t i = 0; i < sizeof optimizers / sizeof *optimizers; i++) {
+    for (size_t i = 0; i < COUNT_OF(optimizers); i++) {
         snprintf(name, sizeof name, "optim%zu", i);
         lk_train_opts opts = options_in(name, dir);
         opts.optimizer = optimizers[i];
@@ -148,30 +167,22 @@ static void every_optimiser_goes_on(void **state)
         opts.no_test = true;
         uint64_t hash = uninterrupted(&opts);
         asked first;
-        lk_train_result result;
-        lk_resume found;
-        assert_int_equal(run(&opts, 2, 1, LK_WISH_STOP, &first, &result), LK_OK);
-        resume_newest(&opts, &found);
-        assert_int_equal(run(&opts, 1, 0, 0, &first, &result), LK_OK);
-        assert_true(result.hash == hash);
-        lk__resume_fini(&found);
+        (void)stop_after(&opts, 2, 1);
+        assert_true(run_well(&opts, 1, &first).hash == hash);
     }
 }
 
-/* The train loss of an epoch is of all its batches, those before the stop too. */
+/* The training loss of an epoch includes the batches before the stop. */
 static void what_is_told_goes_on(void **state)
 {
     char dir[PATH];
     lk_train_opts opts = options_in("told", dir);
     asked whole, part;
-    lk_train_result result;
     lk_train_opts plain = opts;
     plain.checkpoint = NULL;
-    assert_int_equal(run(&plain, 1, 0, 0, &whole, &result), LK_OK);
-    assert_int_equal(run(&opts, 1, 1, LK_WISH_STOP, &part, &result), LK_OK);
-    lk_resume found;
-    resume_newest(&opts, &found);
-    assert_int_equal(run(&opts, 2, 0, 0, &part, &result), LK_OK);
+    (void)run_well(&plain, 1, &whole);
+    (void)stop_after(&opts, 1, 1);
+    (void)run_well(&opts, 2, &part);
     assert_int_equal(part.told.tests, 2);
     for (int i = 0; i < 2; i++) {
         assert_true(part.told.test[i].train_loss == whole.told.test[i].train_loss);
@@ -188,7 +199,6 @@ static void what_is_told_goes_on(void **state)
         assert_true(a->lr == b->lr);
         assert_true(a->metrics.loss == b->metrics.loss);
     }
-    lk__resume_fini(&found);
 }
 
 static void a_wish_saves_and_the_run_goes_on(void **state)
@@ -215,10 +225,9 @@ static void the_newest_and_the_best_stay(void **state)
     opts.save_every = 1;
     opts.epochs = 5;
     opts.keep = 2;
-    opts.lr = 1e-30; /* learns nothing: the first test stays the best */
+    opts.lr = 1e-30; /* learns nothing: the first test result stays the best */
     asked first;
-    lk_train_result result;
-    assert_int_equal(run(&opts, 1, 0, 0, &first, &result), LK_OK);
+    (void)run_well(&opts, 1, &first);
     uint64_t *steps, best = 0;
     size_t count;
     assert_int_equal(lk__checkpoint_list(dir, &steps, &count), LK_OK);
@@ -248,42 +257,23 @@ static void refuse(const lk_train_opts *opts, const char *first, const char *sec
 static void contradictions_name_both_values(void **state)
 {
     char dir[PATH], copy[PATH];
-    lk_train_opts opts = options_in("against", dir);
-    asked told;
-    lk_train_result result;
-    assert_int_equal(run(&opts, 1, 1, LK_WISH_STOP, &told, &result), LK_OK);
-    lk_resume found;
-    resume_newest(&opts, &found);
-    lk_train_opts other = opts;
+    lk_train_opts opts = options_in("against", dir), other;
+    (void)stop_after(&opts, 1, 1);
+#define AGAINST(field, value, given, saved) (other = opts, other.field = (value), refuse(&other, given, saved))
+    AGAINST(batch, 16, "`batch` 16", "`batch` 32");
+    AGAINST(seed, 7, "`seed` 7", "`seed` 1");
+    AGAINST(optimizer, "sgd", "`optimizer` sgd", "`optimizer` adadelta");
+    AGAINST(lr, .5, "`lr` 0.5", "`lr` 1");
+    AGAINST(schedule, "constant", "`schedule` constant", "`schedule` step:size=1,gamma=.5");
+    AGAINST(clip_norm, 1, "`clip_norm` 1", "(not given)");
+    AGAINST(shards, 8, "8 shards", "16");
+    AGAINST(shards, 8, "`reshard`", "other bits");
+    AGAINST(data, below("relabelled", copy), "relabelled", "was trained on");
+#undef AGAINST
+    other = opts;
     other.model = "cnn";
     other.data = "digits";
     refuse(&other, "`model` cnn", "`model` mlp");
-    other = opts;
-    other.batch = 16;
-    refuse(&other, "`batch` 16", "`batch` 32");
-    other = opts;
-    other.seed = 7;
-    refuse(&other, "`seed` 7", "`seed` 1");
-    other = opts;
-    other.optimizer = "sgd";
-    refuse(&other, "`optimizer` sgd", "`optimizer` adadelta");
-    other = opts;
-    other.lr = .5;
-    refuse(&other, "`lr` 0.5", "`lr` 1");
-    other = opts;
-    other.schedule = "constant";
-    refuse(&other, "`schedule` constant", "`schedule` step:size=1,gamma=.5");
-    other = opts;
-    other.clip_norm = 1;
-    refuse(&other, "`clip_norm` 1", "(not given)");
-    other = opts;
-    other.shards = 8;
-    refuse(&other, "8 shards", "16");
-    refuse(&other, "`reshard`", "other bits");
-    other = opts;
-    other.data = below("relabelled", copy);
-    refuse(&other, "relabelled", "was trained on");
-    lk__resume_fini(&found);
 }
 
 static void the_same_data_may_lie_elsewhere(void **state)
@@ -292,14 +282,9 @@ static void the_same_data_may_lie_elsewhere(void **state)
     lk_train_opts opts = options_in("elsewhere", dir);
     uint64_t hash = uninterrupted(&opts);
     asked told;
-    lk_train_result result;
-    assert_int_equal(run(&opts, 1, 1, LK_WISH_STOP, &told, &result), LK_OK);
-    lk_resume found;
-    resume_newest(&opts, &found);
+    (void)stop_after(&opts, 1, 1);
     opts.data = below("copy", copy);
-    assert_int_equal(run(&opts, 1, 0, 0, &told, &result), LK_OK);
-    assert_true(result.hash == hash);
-    lk__resume_fini(&found);
+    assert_true(run_well(&opts, 1, &told).hash == hash);
 }
 
 static void other_shards_only_when_asked_for(void **state)
@@ -308,17 +293,13 @@ static void other_shards_only_when_asked_for(void **state)
     lk_train_opts opts = options_in("reshard", dir);
     uint64_t hash = uninterrupted(&opts);
     asked told;
-    lk_train_result result;
-    assert_int_equal(run(&opts, 1, 2, LK_WISH_STOP, &told, &result), LK_OK);
-    lk_resume found;
-    resume_newest(&opts, &found);
+    (void)stop_after(&opts, 1, 2);
     opts.shards = 5;
     opts.reshard = true;
-    assert_int_equal(run(&opts, 1, 0, 0, &told, &result), LK_OK);
+    lk_train_result result = run_well(&opts, 1, &told);
     assert_int_equal(told.told.start.saved_shards, 16);
     assert_int_equal(result.steps, STEPS);
     assert_true(result.hash != hash);
-    lk__resume_fini(&found);
 }
 
 static void a_run_may_become_longer_where_its_past_stays(void **state)
@@ -326,65 +307,50 @@ static void a_run_may_become_longer_where_its_past_stays(void **state)
     char dir[PATH];
     lk_train_opts opts = options_in("longer", dir), longer = opts;
     asked told;
-    lk_train_result result;
     longer.epochs = 4;
     uint64_t hash = uninterrupted(&longer);
-    assert_int_equal(run(&opts, 1, 0, 0, &told, &result), LK_OK);
-    lk_resume found;
-    resume_newest(&longer, &found);
-    assert_int_equal(run(&longer, 2, 0, 0, &told, &result), LK_OK);
+    (void)run_well(&opts, 1, &told);
+    resume_newest(&longer);
+    lk_train_result result = run_well(&longer, 2, &told);
     assert_int_equal(result.steps, 4 * BATCHES);
     assert_true(result.hash == hash);
-    lk__resume_fini(&found);
 
     lk_train_opts cosine = options_in("cosine", dir);
     cosine.schedule = "cosine";
-    assert_int_equal(run(&cosine, 1, 4, LK_WISH_STOP, &told, &result), LK_OK);
-    resume_newest(&cosine, &found);
+    (void)stop_after(&cosine, 1, 4);
     cosine.epochs = 4;
     refuse(&cosine, "`epochs` 4", "`epochs` 2");
-    lk__resume_fini(&found);
 }
 
-/* Rates follow from the place, in the middle of a warm-up too. */
+/* Learning rates follow from the position in the run, also in a warm-up. */
 static void a_warm_up_goes_on(void **state)
 {
     char dir[PATH];
     lk_train_opts opts = options_in("warmup", dir);
     asked told;
-    lk_train_result result;
-    lk_resume found;
     opts.schedule = "step:gamma=.5,warmup=2";
     uint64_t hash = uninterrupted(&opts);
-    assert_int_equal(run(&opts, 1, 1, LK_WISH_STOP, &told, &result), LK_OK);
-    resume_newest(&opts, &found);
-    assert_int_equal(run(&opts, 2, 0, 0, &told, &result), LK_OK);
-    assert_true(result.hash == hash);
+    (void)stop_after(&opts, 1, 1);
+    assert_true(run_well(&opts, 2, &told).hash == hash);
     lk_lr_schedule_rates rates = told.told.start.rates;
     assert_true(rates.first == 0.5 && rates.highest == 1 && rates.last == 1);
-    lk__resume_fini(&found);
 }
 
-/* A checkpoint whose last rate is not the schedule's was saved by a version of other
- * schedules: going on would bend the course in silence. */
+/* A checkpoint whose last rate is not that of the schedule was saved by a version with other
+ * schedules: to resume it would silently change the rates. */
 static void another_last_rate_is_refused(void **state)
 {
     char dir[PATH];
     lk_train_opts opts = options_in("bent", dir);
-    asked told;
-    lk_train_result result;
-    lk_resume found;
     lk_checkpoint *checkpoint;
     opts.schedule = "constant";
-    assert_int_equal(run(&opts, 1, 1, LK_WISH_STOP, &told, &result), LK_OK);
-    resume_newest(&opts, &found);
+    (void)stop_after(&opts, 1, 1);
     opts.schedule = "constant:warmup=1";
-    assert_int_equal(lk_checkpoint_load(opts.resume, &checkpoint), LK_OK);
-    assert_int_equal(lk_checkpoint_set_note(checkpoint, "--schedule", opts.schedule), LK_OK);
-    assert_int_equal(lk_checkpoint_save(checkpoint, opts.resume), LK_OK);
+    assert_ok(lk_checkpoint_load(opts.resume, &checkpoint));
+    assert_ok(lk_checkpoint_set_note(checkpoint, "--schedule", opts.schedule));
+    assert_ok(lk_checkpoint_save(checkpoint, opts.resume));
     lk_checkpoint_destroy(checkpoint);
     refuse(&opts, "constant:warmup=1 has 0.666667", "with the rate 1");
-    lk__resume_fini(&found);
 }
 
 static void a_finished_run_has_nothing_left_to_do(void **state)
@@ -392,19 +358,16 @@ static void a_finished_run_has_nothing_left_to_do(void **state)
     char dir[PATH];
     lk_train_opts opts = options_in("finished", dir);
     asked told;
-    lk_train_result first, again;
-    assert_int_equal(run(&opts, 1, 0, 0, &told, &first), LK_OK);
-    lk_resume found;
-    resume_newest(&opts, &found);
-    assert_int_equal(run(&opts, 1, 0, 0, &told, &again), LK_OK);
+    lk_train_result first = run_well(&opts, 1, &told);
+    resume_newest(&opts);
+    lk_train_result again = run_well(&opts, 1, &told);
     assert_int_equal(told.told.steps, 0);
     assert_int_equal(told.told.tests, 0);
     assert_true(again.hash == first.hash);
     assert_int_equal(again.test.correct, first.test.correct);
-    lk__resume_fini(&found);
 }
 
-/* Stopped in an evaluation: the one that goes on repeats it. */
+/* A run that is stopped in an evaluation repeats the evaluation when it resumes. */
 static void a_stopped_evaluation_is_repeated(void **state)
 {
     char dir[PATH];
@@ -413,16 +376,14 @@ static void a_stopped_evaluation_is_repeated(void **state)
     uint64_t hash = uninterrupted(&opts);
     asked told;
     lk_train_result result;
-    assert_int_equal(run(&opts, 1, BATCHES, LK_WISH_STOP, &told, &result), LK_OK);
+    assert_ok(run(&opts, 1, BATCHES, LK_WISH_STOP, &told, &result));
     assert_true(result.stopped);
     assert_int_equal(result.steps, BATCHES);
     assert_int_equal(told.told.tests, 0);
-    lk_resume found;
-    resume_newest(&opts, &found);
-    assert_int_equal(run(&opts, 3, 0, 0, &told, &result), LK_OK);
+    resume_newest(&opts);
+    result = run_well(&opts, 3, &told);
     assert_int_equal(told.told.tests, 2);
     assert_true(result.hash == hash);
-    lk__resume_fini(&found);
 }
 
 static void checkpoints_are_the_same_bytes_in_any_layout(void **state)
@@ -431,9 +392,8 @@ static void checkpoints_are_the_same_bytes_in_any_layout(void **state)
     lk_train_opts opts = options_in("bytes1", dir), more = options_in("bytes3", other);
     opts.max_steps = more.max_steps = 4;
     asked told;
-    lk_train_result result;
-    assert_int_equal(run(&opts, 1, 0, 0, &told, &result), LK_OK);
-    assert_int_equal(run(&more, 3, 0, 0, &told, &result), LK_OK);
+    (void)run_well(&opts, 1, &told);
+    (void)run_well(&more, 3, &told);
     static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "checkpoint.json"};
     for (size_t i = 0; i < 3; i++) {
         static char bytes[2][1 << 20];
@@ -463,17 +423,14 @@ static void damaged_ones_are_passed_over(void **state)
     assert_int_equal(run(&opts, 1, 3, LK_WISH_STOP, &told, &result), LK_OK);
     snprintf(path, sizeof path, "%s/model.safetensors", result.checkpoint);
     assert_int_equal(truncate(path, 100), 0);
-    lk_resume found;
-    resume_newest(&opts, &found);
+    resume_newest(&opts);
     assert_null(strchr(found.why, '\n')); /* one line */
     assert_contains(found.why, result.checkpoint);
-    assert_int_equal(run(&opts, 2, 0, 0, &told, &result), LK_OK);
-    assert_true(result.hash == hash);
-    lk__resume_fini(&found);
+    assert_true(run_well(&opts, 2, &told).hash == hash);
 }
 
-/* Copies the checkpoint, with another note of when replicas were equal or, where that is
- * NULL, without one, as earlier versions saved it. */
+/* Copies the checkpoint with another note of the step at which replicas were last equal; agreed NULL:
+ * without this note, as earlier versions saved it. */
 static void renote(const char *path, const char *agreed)
 {
     lk_checkpoint *notes, *copy;
@@ -511,43 +468,28 @@ static void when_replicas_were_equal_is_noted_and_told(void **state)
         here.max_steps = 3;
         here.no_test = true;
         asked told;
-        lk_train_result result;
-        assert_int_equal(run(&here, 2, 0, 0, &told, &result), LK_OK);
+        lk_train_result result = run_well(&here, 2, &told);
         lk_checkpoint *notes;
         assert_int_equal(lk_checkpoint_load_notes(result.checkpoint, &notes), LK_OK);
         assert_string_equal(lk_checkpoint_note(notes, "agreed"), "3");
         lk_checkpoint_destroy(notes);
         renote(result.checkpoint, rows[i].note);
-        lk_resume found;
         here.max_steps = 0;
         here.no_test = false;
-        resume_newest(&here, &found);
-        assert_int_equal(run(&here, 2, 0, 0, &told, &result), LK_OK);
+        resume_newest(&here);
+        result = run_well(&here, 2, &told);
         assert_int_equal(told.told.start.agreed, rows[i].told);
         assert_true(result.hash == hash);
-        lk__resume_fini(&found);
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_step_and_any_layout_go_on_to_the_same_bits),
-        cmocka_unit_test(every_optimiser_goes_on),
-        cmocka_unit_test(what_is_told_goes_on),
-        cmocka_unit_test(a_wish_saves_and_the_run_goes_on),
-        cmocka_unit_test(the_newest_and_the_best_stay),
-        cmocka_unit_test(contradictions_name_both_values),
-        cmocka_unit_test(the_same_data_may_lie_elsewhere),
-        cmocka_unit_test(other_shards_only_when_asked_for),
-        cmocka_unit_test(a_run_may_become_longer_where_its_past_stays),
-        cmocka_unit_test(a_warm_up_goes_on),
-        cmocka_unit_test(another_last_rate_is_refused),
-        cmocka_unit_test(a_finished_run_has_nothing_left_to_do),
-        cmocka_unit_test(a_stopped_evaluation_is_repeated),
-        cmocka_unit_test(checkpoints_are_the_same_bytes_in_any_layout),
-        cmocka_unit_test(damaged_ones_are_passed_over),
-        cmocka_unit_test(when_replicas_were_equal_is_noted_and_told),
-    };
-    return cmocka_run_group_tests_name("resume", tests, make_data, temp_folder_tear_down);
+    return RUN_TESTS_WITH(make_data, clean_up, any_step_and_any_layout_go_on_to_the_same_bits, every_optimiser_goes_on,
+                          what_is_told_goes_on, a_wish_saves_and_the_run_goes_on, the_newest_and_the_best_stay,
+                          contradictions_name_both_values, the_same_data_may_lie_elsewhere,
+                          other_shards_only_when_asked_for, a_run_may_become_longer_where_its_past_stays,
+                          a_warm_up_goes_on, another_last_rate_is_refused, a_finished_run_has_nothing_left_to_do,
+                          a_stopped_evaluation_is_repeated, checkpoints_are_the_same_bytes_in_any_layout,
+                          damaged_ones_are_passed_over, when_replicas_were_equal_is_noted_and_told);
 }

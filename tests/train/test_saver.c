@@ -1,8 +1,8 @@
-/* test_saver.c - checkpoints beside training: which stay, who may save where, and
- * what is told when saving fails.
+/* test_saver.c - saving checkpoints during training: which checkpoints stay, who may save where, and
+ * the errors when saving fails.
  *
- * Faults are told apart by the step that the caller's thread says it is in, which
- * the saver's thread must take over for them to strike. */
+ * A fault is selected by the step of the caller's thread; the saver's thread must take that step
+ * over. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -48,7 +48,7 @@ static void make_file(const char *name)
     assert_int_equal(fclose(file), 0);
 }
 
-/* One tensor each, whose value is the step. */
+/* Model and optimiser have one tensor each, filled with the step. */
 static lk_checkpoint *checkpoint_of(uint64_t step)
 {
     lk_state *states[2];
@@ -72,7 +72,7 @@ static lk_saver_opts options(const char *name, size_t keep)
     return (lk_saver_opts){.dir = below(name, dir), .keep = keep};
 }
 
-/* From the checkpoint of that step in the folder of that name. */
+/* Resumes from the checkpoint of the step in the folder. */
 static void go_on(lk_saver_opts *opts, const char *name, uint64_t step)
 {
     static char from[PATH + 32];
@@ -109,7 +109,7 @@ static lk_status put(lk_saver *saver, uint64_t step, bool best)
     return lk__saver_put(saver, checkpoint_of(step), step, best);
 }
 
-/* Puts it and waits until it is told. */
+/* Saves a checkpoint and waits until it is saved. */
 static void save(lk_saver *saver, uint64_t step, bool best)
 {
     bool done = false;
@@ -124,7 +124,7 @@ static void save(lk_saver *saver, uint64_t step, bool best)
     assert_int_equal(lk_checkpoint_verify(saved.path), LK_OK);
 }
 
-/* The folder has the checkpoints of these steps, all whole, and nothing aside. */
+/* The folder has the checkpoints of these steps, all complete, and no temporary files. */
 static void expect_steps(const char *name, size_t count, const uint64_t *wanted)
 {
     char dir[PATH], path[PATH];
@@ -146,7 +146,7 @@ static void expect_steps(const char *name, size_t count, const uint64_t *wanted)
 #define EXPECT_STEPS(name, ...) \
     expect_steps((name), sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t), (uint64_t[]){__VA_ARGS__})
 
-/* As the caller's thread would be in a step. */
+/* Sets the step of the caller's thread. */
 static void set_step(uint64_t step)
 {
     lk__fault_set_site((lk_fault_site){.step = step});
@@ -174,18 +174,18 @@ static void test_order(void **state)
     }
     assert_contains(saved.path, "/order/step-000000005");
     assert_string_equal(lk__saver_last(saver), saved.path);
-    /* Told once. */
+    /* It is reported once. */
     assert_int_equal(lk__saver_poll(saver, &done, &saved), LK_OK);
     assert_false(done);
     save(saver, 6, false);
     lk__saver_close(saver);
     EXPECT_STEPS("order", 5, 6);
     assert_false(exists("order/best"));
-    /* The saver's thread yields, not the caller's. */
+    /* The saver's thread has a lower priority, not the caller's. */
     assert_int_equal(getpriority(PRIO_PROCESS, 0), priority);
 }
 
-/* The second waits for the first, which takes its time; close for the second. */
+/* The second put waits for the first, which is slow; close waits for the second. */
 static void test_overlap(void **state)
 {
     lk_saver *saver = open_new("overlap", 3);
@@ -213,7 +213,7 @@ static void test_keep(void **state)
     for (uint64_t step = 10; step <= 50; step += 10)
         save(saver, step, false);
     EXPECT_STEPS("three", 30, 40, 50);
-    /* One that is there already is replaced. */
+    /* A checkpoint of the same step is replaced. */
     save(saver, 50, false);
     EXPECT_STEPS("three", 30, 40, 50);
     lk__saver_close(saver);
@@ -230,7 +230,7 @@ static void test_best(void **state)
     EXPECT_STEPS("best", 1, 4, 5);
     assert_true(lk__checkpoint_best(below("best", dir), &best));
     assert_int_equal(best, 1);
-    /* The best of before goes as soon as there is a better one. */
+    /* The former best checkpoint is removed when there is a better one. */
     save(saver, 6, true);
     EXPECT_STEPS("best", 5, 6);
     save(saver, 7, false);
@@ -274,7 +274,7 @@ static void test_other_run(void **state)
     saver = open_saver(&opts);
     assert_contains(lk__saver_last(saver), "/other/step-000000200");
     lk__saver_close(saver);
-    /* From a checkpoint elsewhere: what is here is another run's. */
+    /* The run resumes from another folder: the checkpoints here belong to another run. */
     saver = open_new("elsewhere", 3);
     save(saver, 300, false);
     lk__saver_close(saver);
@@ -288,7 +288,7 @@ static void test_other_run(void **state)
     }
 }
 
-/* A crash came after the best one was saved, and before `best` led to it. */
+/* After a crash between saving the best checkpoint and setting the link `best`. */
 static void test_best_is_found_again(void **state)
 {
     char path[PATH];
@@ -304,7 +304,7 @@ static void test_best_is_found_again(void **state)
     saver = open_saver(&opts);
     assert_true(lk__checkpoint_best(opts.dir, &best));
     assert_int_equal(best, 5);
-    assert_int_equal(unlink(path), 0); /* and even without it, what it should lead to stays */
+    assert_int_equal(unlink(path), 0); /* even without the link the best checkpoint stays */
     save(saver, 6, false);
     save(saver, 7, false);
     EXPECT_STEPS("mended", 5, 7);
@@ -326,8 +326,8 @@ static void test_what_is_not_finite_is_not_saved(void **state)
     lk__saver_close(saver);
 }
 
-/* A newer one that was passed over stays until it is reached, and takes no other's
- * place. */
+/* A newer checkpoint that was passed over stays until its step is reached, and does not count for
+ * keep. */
 static void test_passed_over(void **state)
 {
     lk_saver *saver = open_new("passed", 3);
@@ -373,7 +373,7 @@ static void test_places(void **state)
     REFUSES(&opts, LK_STATUS_IO, "/dangling' cannot be opened", "another folder");
     assert_int_equal(unlink(path), 0);
 
-    /* Folders around it are made, and what was made goes where nothing was saved. */
+    /* Missing folders are created, and removed again if nothing was saved. */
     lk__saver_close(open_new("missing/below/some/more//folders/", 1));
     assert_true(exists("missing/below") && !exists("missing/below/some"));
     lk_saver *saver = open_new("missing/below/some/more//folders", 1);
@@ -397,7 +397,7 @@ static void test_unwritable(void **state)
     lk_saver_opts opts = options("unwritable", 1);
     REFUSES(&opts, LK_STATUS_IO, "/unwritable' cannot be written to", strerror(ENOSPC), "another folder");
     set_step(0);
-    if (geteuid() == 0) /* whom modes do not stop */
+    if (geteuid() == 0) /* permissions do not apply to root */
         return;
     assert_int_equal(chmod(below("unwritable", path), 0555), 0);
     REFUSES(&opts, LK_STATUS_IO, "/unwritable' cannot be written to", strerror(EACCES));
@@ -411,7 +411,7 @@ static void expect_failure(lk_status got, const char *good)
     assert_fails(got, LK_STATUS_IO, good);
 }
 
-/* The failure stays, told in each way and as often as asked. */
+/* Every later call returns the failure. */
 static void expect_failed(lk_saver *saver, const char *good)
 {
     bool done = false;
@@ -442,8 +442,7 @@ static void test_failing_save(void **state)
     EXPECT_STEPS("full", 1);
 }
 
-/* What goes wrong without a fault: the folder is taken away. Told by the next put,
- * if nobody asks before. */
+/* The folder is renamed during the run: the next put returns the error. */
 static void test_folder_gone(void **state)
 {
     char from[PATH], to[PATH], wanted[2 * PATH];
@@ -459,8 +458,7 @@ static void test_folder_gone(void **state)
     assert_false(exists("gone"));
 }
 
-/* The new one was saved: it is the last good one. A folder in the link's place
- * cannot be replaced by one. */
+/* The checkpoint is saved, but the link is not: a folder named `best` cannot be replaced. */
 static void test_failing_link(void **state)
 {
     lk_saver *saver = open_new("link", 1);
@@ -491,7 +489,7 @@ static void test_sweep(void **state)
     lk__saver_close(saver);
 }
 
-/* Later ones get another name, which no list has; an older one of that name makes way. */
+/* Later checkpoints get another name, which no list has; an older one of that name is replaced. */
 static void test_distrust(void **state)
 {
     char example[LK_CHECKPOINT_PATH], path[PATH];
@@ -528,28 +526,12 @@ static void test_close(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_keep),
-        cmocka_unit_test(test_best),
-        cmocka_unit_test(test_lock),
-        cmocka_unit_test(test_other_run),
-        cmocka_unit_test(test_best_is_found_again),
-        cmocka_unit_test(test_what_is_not_finite_is_not_saved),
-        cmocka_unit_test(test_passed_over),
-        cmocka_unit_test(test_places),
-        cmocka_unit_test(test_unwritable),
-        cmocka_unit_test(test_failing_save),
-        cmocka_unit_test(test_folder_gone),
-        cmocka_unit_test(test_failing_link),
-        cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_distrust),
-        cmocka_unit_test(test_close),
-    };
     if (setenv("LOCKSTEP_FAULT", faults, 1) != 0 || lk__fault_load() != LK_OK) {
         fprintf(stderr, "%s\n", lk_error_detail());
         return 1;
     }
-    return cmocka_run_group_tests(tests, temp_folder_set_up, temp_folder_tear_down);
+    return RUN_TESTS_WITH(temp_folder_set_up, temp_folder_tear_down, test_order, test_overlap, test_keep, test_best,
+                          test_lock, test_other_run, test_best_is_found_again, test_what_is_not_finite_is_not_saved,
+                          test_passed_over, test_places, test_unwritable, test_failing_save, test_folder_gone,
+                          test_failing_link, test_sweep, test_distrust, test_close);
 }

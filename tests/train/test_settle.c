@@ -1,5 +1,5 @@
-/* test_settle.c - ranks whose devices were not named, some of which cannot be used:
- * all compute on them, or all on the CPU, as if those were not there. */
+/* test_settle.c - ranks without a named device: either all ranks use their GPUs, or, if one GPU cannot
+ * be used, all ranks use the CPU, as on machines without GPUs. */
 #include <stdatomic.h>
 
 #include "base/status.h"
@@ -10,11 +10,11 @@
 
 enum { GPUS = 4, CPU_SHARDS = 16, GPU_SHARDS = 4 };
 
-/* The CPU as "gpu:0" to "gpu:3". */
+/* The CPU as devices "gpu:0" to "gpu:3". */
 static lk_device_type gpu;
 static bool broken[GPUS];
 static atomic_int probes;
-static atomic_size_t needed; /* by the last that was asked for */
+static atomic_size_t needed; /* bytes, of the last probe */
 
 static lk_status probe_gpu(int index, size_t need)
 {
@@ -39,11 +39,11 @@ static int mend_gpus(void **state)
     return 0;
 }
 
-/* The ranks of a process, and what came of them. */
+/* The ranks of a process and their results. */
 typedef struct job {
     const char *devices[MAX_RANKS];
     lk_train_opts opts;
-    int first; /* rank, of two processes that meet over a file */
+    int first; /* rank, if there are two processes */
     bool named;
     int switches; /* to the CPU */
     char why[2048];
@@ -57,7 +57,7 @@ static void fail_told(void *arg, const lk_train_failure *failure)
     fail_msg("a failure was told: %s", failure->detail);
 }
 
-/* The second call, from another copy of the options: the first ones stay as they are. */
+/* Calls lk__train again, with a copy of the options. */
 static void switch_to_cpu(job *j, lk_train_ranks ranks, const lk_train_failure *failure)
 {
     static const char *const cpus[MAX_RANKS] = {"cpu", "cpu", "cpu", "cpu", "cpu"};
@@ -135,12 +135,10 @@ static void computed_on(const job *j, int count, const char *device, int switche
 static uint64_t hash_of(int shards)
 {
     static record told;
-    lk_train_result result;
     lk_train_opts opts = options();
     opts.no_test = true;
     opts.shards = shards;
-    assert_int_equal(train(&opts, &told, &result), LK_OK);
-    return result.hash;
+    return train_well(&opts, &told).hash;
 }
 
 static void what_works_is_used(void **state)
@@ -185,7 +183,7 @@ static void alone(void **state)
     assert_true(j->result.hash == expected);
 }
 
-/* As on two machines. */
+/* Two machines, one without a GPU. */
 static void where_others_have_none(void **state)
 {
     job *j = new_job("gpu:0", "cpu", NULL);
@@ -253,7 +251,7 @@ static void processes_that_were_told_differently(void **state)
     assert_int_equal(both[0].status, LK_STATUS_MISMATCH);
     assert_contains(both[0].detail, "rank 0 was given `device` gpu:0");
     assert_contains(both[0].detail, "gpu:1 is broken");
-    /* Nobody but rank 1 has to change, and to tell. */
+    /* Only rank 1 has to change its device, and reports it. */
     both[0] = (process){.device = "cpu", .named = true};
     both[1] = (process){.device = "gpu:0"};
     settle_two(both);
@@ -263,7 +261,7 @@ static void processes_that_were_told_differently(void **state)
     assert_non_null(strstr(both[1].detail, "rank 0 on "));
 }
 
-/* Two ranks of four. */
+/* Runs two of four ranks. */
 static void *run_half(void *arg)
 {
     job *j = arg;
@@ -274,7 +272,7 @@ static void *run_half(void *arg)
     return NULL;
 }
 
-/* Ranks that have joined stay in their group while one process makes its second plan. */
+/* Ranks that have joined stay in their group while the other process makes its second plan. */
 static void one_process_switches_and_the_other_waits(void **state)
 {
     static job cpus, gpus;
@@ -306,7 +304,7 @@ static size_t need_of(size_t batch, size_t micro_batch, int ranks)
     return needed;
 }
 
-/* Enough to tell a GPU that others have filled from one that is free. */
+/* The probe asks for the memory that the rank will need. */
 static void the_need_is_of_the_ranks_own_samples(void **state)
 {
     size_t whole = need_of(64, 0, 1);
@@ -317,15 +315,8 @@ static void the_need_is_of_the_ranks_own_samples(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(what_works_is_used, mend_gpus),
-        cmocka_unit_test_setup(one_that_does_not_sends_all_to_the_cpu, mend_gpus),
-        cmocka_unit_test_setup(alone, mend_gpus),
-        cmocka_unit_test_setup(where_others_have_none, mend_gpus),
-        cmocka_unit_test_setup(devices_that_were_named_stay, mend_gpus),
-        cmocka_unit_test_setup(processes_that_were_told_differently, mend_gpus),
-        cmocka_unit_test_setup(one_process_switches_and_the_other_waits, mend_gpus),
-        cmocka_unit_test_setup(the_need_is_of_the_ranks_own_samples, mend_gpus),
-    };
-    return cmocka_run_group_tests(tests, add_gpus, temp_folder_tear_down);
+    return TEST_PROGRAM(add_gpus, temp_folder_tear_down, mend_gpus, NULL, what_works_is_used,
+                        one_that_does_not_sends_all_to_the_cpu, alone, where_others_have_none,
+                        devices_that_were_named_stay, processes_that_were_told_differently,
+                        one_process_switches_and_the_other_waits, the_need_is_of_the_ranks_own_samples);
 }

@@ -1,7 +1,6 @@
-/* test_short_memory.c - a lack of memory is never called damage: every allocation of
- * reading a checkpoint, a state, a file of options, an image or a data set fails once,
- * those of the libraries underneath as well, and the status is MEMORY, or the failure
- * made no difference. */
+/* test_short_memory.c - a lack of memory is not reported as a damaged file. Every allocation during the
+ * reading of a checkpoint, a state, options, an image or a data set fails once, also in other
+ * libraries: the status is LK_STATUS_MEMORY, or the reading succeeds. */
 #include "heap.h"
 
 #include <sys/stat.h>
@@ -22,10 +21,10 @@
 
 enum { MOST = 100000 };
 
-/* What is tried: reads the file, and gives up all that it was given. */
+/* Reads the file and frees the result. */
 typedef lk_status (*trial)(const char *path);
 
-/* The number of allocations, each of which has failed once. */
+/* Lets each allocation fail once; returns the number of allocations. */
 static size_t fail_each(trial read, const char *path)
 {
     for (size_t n = 1; n < MOST; n++) {
@@ -66,7 +65,7 @@ static lk_status read_yaml(const char *path)
     return status;
 }
 
-/* Two are whole: the newer one must not be passed over. */
+/* Both checkpoints are complete: the newer one must be found. */
 static lk_status find_newest(const char *path)
 {
     lk_resume resume = {0};
@@ -134,7 +133,7 @@ static void fill(lk_state *state, size_t tensors)
     }
 }
 
-/* With the notes of a run's position. */
+/* The checkpoint has the notes of a run's position. */
 static void save_checkpoint(uint64_t step)
 {
     lk_state *states[2];
@@ -186,7 +185,7 @@ static void test_resume(void **ctx)
 static void test_states(void **ctx)
 {
     static const char *const names[] = {"torch_2.15.pth", "torch_2.15_legacy.pth", "compressed.pth"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
         char path[512];
         snprintf(path, sizeof path, "%s/io/data/%s", LK_TESTS_DIR, names[i]);
         if (read_state(path) != LK_STATUS_UNSUPPORTED)
@@ -208,7 +207,7 @@ static void test_images(void **ctx)
 {
     static const char *const names[] = {"palette.png", "interlaced.png", "rgba.png",        "bits.png",
                                         "rgb.jpg",     "cmyk.jpg",       "progressive.jpg", "grey.jpg"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
         char path[512];
         snprintf(path, sizeof path, "%s/data/images/%s", LK_TESTS_DIR, names[i]);
         if (read_image(path) != LK_STATUS_UNSUPPORTED)
@@ -242,14 +241,10 @@ static void test_data(void **ctx)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_checkpoints), cmocka_unit_test(test_resume), cmocka_unit_test(test_states),
-        cmocka_unit_test(test_options),     cmocka_unit_test(test_images), cmocka_unit_test(test_gzip),
-        cmocka_unit_test(test_data),
-    };
     if (!HEAP_REPLACED) {
         puts("skipped: allocations cannot be made to fail in this build");
         return 77;
     }
-    return cmocka_run_group_tests(tests, make_folder, temp_folder_tear_down);
+    return RUN_TESTS_WITH(make_folder, temp_folder_tear_down, test_checkpoints, test_resume, test_states, test_options,
+                          test_images, test_gzip, test_data);
 }

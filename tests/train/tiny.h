@@ -1,5 +1,4 @@
-/* tiny.h - a small data set and a record of what a run of ranks on it told,
- * shared by the tests of this folder. */
+/* tiny.h - small data sets, and a record of the events of a run, for the tests of this folder. */
 #ifndef LK_TESTS_TRAIN_TINY_H
 #define LK_TESTS_TRAIN_TINY_H
 
@@ -28,8 +27,7 @@ static FILE *create(const char *folder, const char *prefix, const char *rest)
     return file;
 }
 
-/* IDX files of count images; each class has its own stripe, so that a model
- * can learn them. */
+/* Writes IDX files of `count` images; each class has its own stripe, so a model can learn them. */
 static void write_split(const char *folder, const char *prefix, unsigned char count, unsigned char side)
 {
     FILE *file = create(folder, prefix, "images-idx3-ubyte");
@@ -51,8 +49,8 @@ static void make_folder(const char *name)
     assert_int_equal(mkdir(below(name, path), 0700), 0);
 }
 
-/* Packs a file and changes a byte of it: its check sum tells, when it is unpacked
- * and not when it is opened. */
+/* Compresses a file and changes a byte of it: the wrong checksum is found when the file is unpacked,
+ * not when it is opened. */
 static void damage(const char *name)
 {
     static unsigned char bytes[16 + BAD_COUNT * BAD_SIDE * BAD_SIDE];
@@ -69,11 +67,11 @@ static void damage(const char *name)
     file = fopen(packed, "r+b");
     assert_non_null(file);
     fseek(file, sizeof bytes / 2, SEEK_SET);
-    fputc(0xA5, file); /* no pixel has it */
+    fputc(0xA5, file); /* no pixel has this value */
     fclose(file);
 }
 
-/* Gives the last sample another label. */
+/* Changes the label of the last sample. */
 static void relabel(const char *name)
 {
     char path[PATH];
@@ -86,33 +84,27 @@ static void relabel(const char *name)
 
 static int make_data(void **state)
 {
+    static const struct {
+        const char *name;
+        unsigned char side, tests, test_side; /* tests 0: no test samples */
+    } sets[] = {
+        {"tiny", SIDE, TEST_COUNT, SIDE},      {"bad", BAD_SIDE, BAD_COUNT, BAD_SIDE}, {"copy", SIDE, TEST_COUNT, SIDE},
+        {"fewer", SIDE, TEST_COUNT - 1, SIDE}, {"relabelled", SIDE, TEST_COUNT, SIDE}, {"half", SIDE, 0, SIDE},
+        {"odd", SIDE, TEST_COUNT, SIDE + 1},
+    };
     temp_folder_create(temp_folder);
-    make_folder("tiny");
-    write_split("tiny", "train", TRAIN_COUNT, SIDE);
-    write_split("tiny", "t10k", TEST_COUNT, SIDE);
-    make_folder("bad");
-    write_split("bad", "train", TRAIN_COUNT, BAD_SIDE);
-    write_split("bad", "t10k", BAD_COUNT, BAD_SIDE);
+    for (size_t i = 0; i < COUNT_OF(sets); i++) {
+        make_folder(sets[i].name);
+        write_split(sets[i].name, "train", TRAIN_COUNT, sets[i].side);
+        if (sets[i].tests > 0)
+            write_split(sets[i].name, "t10k", sets[i].tests, sets[i].test_side);
+    }
     damage("bad/t10k-images-idx3-ubyte");
-    make_folder("copy");
-    write_split("copy", "train", TRAIN_COUNT, SIDE);
-    write_split("copy", "t10k", TEST_COUNT, SIDE);
-    make_folder("fewer");
-    write_split("fewer", "train", TRAIN_COUNT, SIDE);
-    write_split("fewer", "t10k", TEST_COUNT - 1, SIDE);
-    make_folder("relabelled");
-    write_split("relabelled", "train", TRAIN_COUNT, SIDE);
-    write_split("relabelled", "t10k", TEST_COUNT, SIDE);
     relabel("relabelled/train-labels-idx1-ubyte");
-    make_folder("half");
-    write_split("half", "train", TRAIN_COUNT, SIDE);
-    make_folder("odd");
-    write_split("odd", "train", TRAIN_COUNT, SIDE);
-    write_split("odd", "t10k", TEST_COUNT, SIDE + 1);
     return 0;
 }
 
-/* Everything a run told, for looking at afterwards. */
+/* The events of a run. */
 typedef struct record {
     int starts, tests, ends;
     lk_train_start start;
@@ -172,10 +164,10 @@ static lk_train_opts options(void)
     };
 }
 
-/* Of all ranks. */
+/* The device of all ranks. */
 static const char *train_device = "cpu";
 
-/* count ranks in this process; told has an entry for each. */
+/* Runs `count` ranks in this process; told has an entry for each. */
 static lk_status train_ranks(const lk_train_opts *opts, int count, record *told, lk_train_result *result,
                              lk_train_failure *failure)
 {
@@ -203,6 +195,13 @@ static lk_status train(const lk_train_opts *opts, record *told, lk_train_result 
         lk__train_failure_fini(&failure);
     }
     return status;
+}
+
+static lk_train_result train_well(const lk_train_opts *opts, record *told)
+{
+    lk_train_result result;
+    assert_ok(train(opts, told, &result));
+    return result;
 }
 
 #endif
