@@ -66,4 +66,19 @@ static inline void assert_contains_at(const char *text, const char *part, const 
 #define assert_detail(part) assert_contains(lk_error_detail(), part)
 #define assert_fails(expr, status, part) (assert_int_equal(expr, status), assert_detail(part))
 
+/* TESTS(TEST(a), TEST(b)) is a list of tests and its length. RUN_TESTS runs a list, with set_up
+ * before and tear_down after all of it (NULL: none), and returns the number of failures. */
+#define TEST(function) cmocka_unit_test(function)
+#define TESTS(...)                            \
+    (const struct CMUnitTest[]){__VA_ARGS__}, \
+        sizeof((const struct CMUnitTest[]){__VA_ARGS__}) / sizeof(struct CMUnitTest)
+#define RUN_TESTS(set_up, tear_down, ...) _cmocka_run_group_tests("tests", TESTS(__VA_ARGS__), set_up, tear_down)
+
+/* main of a program that does nothing but run its tests. */
+#define TEST_MAIN(set_up, tear_down, ...)                 \
+    int main(void)                                        \
+    {                                                     \
+        return RUN_TESTS(set_up, tear_down, __VA_ARGS__); \
+    }
+
 #endif

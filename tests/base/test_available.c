@@ -160,18 +160,10 @@ static void test_cores(void **arg)
     assert_int_equal(lk__cores_set(), lk__cores_set());
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_nothing_told, temp_folder_set_up, temp_folder_tear_down),
-        cmocka_unit_test_setup_teardown(test_memory, temp_folder_set_up, temp_folder_tear_down),
-        cmocka_unit_test_setup_teardown(test_cgroup2, temp_folder_set_up, temp_folder_tear_down),
-        cmocka_unit_test_setup_teardown(test_cgroup1, temp_folder_set_up, temp_folder_tear_down),
-        cmocka_unit_test(test_process),
-        cmocka_unit_test_setup_teardown(test_no_quota, temp_folder_set_up, temp_folder_tear_down),
-        cmocka_unit_test_setup_teardown(test_quota2, temp_folder_set_up, temp_folder_tear_down),
-        cmocka_unit_test_setup_teardown(test_quota1, temp_folder_set_up, temp_folder_tear_down),
-        cmocka_unit_test(test_cores),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, cmocka_unit_test_setup_teardown(test_nothing_told, temp_folder_set_up, temp_folder_tear_down),
+          cmocka_unit_test_setup_teardown(test_memory, temp_folder_set_up, temp_folder_tear_down),
+          cmocka_unit_test_setup_teardown(test_cgroup2, temp_folder_set_up, temp_folder_tear_down),
+          cmocka_unit_test_setup_teardown(test_cgroup1, temp_folder_set_up, temp_folder_tear_down), TEST(test_process),
+          cmocka_unit_test_setup_teardown(test_no_quota, temp_folder_set_up, temp_folder_tear_down),
+          cmocka_unit_test_setup_teardown(test_quota2, temp_folder_set_up, temp_folder_tear_down),
+          cmocka_unit_test_setup_teardown(test_quota1, temp_folder_set_up, temp_folder_tear_down), TEST(test_cores))

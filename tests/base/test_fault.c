@@ -488,14 +488,9 @@ static void threads_count_together(void **state)
 int main(void)
 {
     unsetenv("RANK");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_that_are_read),    cmocka_unit_test(every_call_has_a_name),
-        cmocka_unit_test(texts_that_are_refused), cmocka_unit_test(texts_that_are_too_long),
-        cmocka_unit_test(off_nothing_happens),    cmocka_unit_test(kills_strike_where_all_holds),
-        cmocka_unit_test(writes_fail_once_each),  cmocka_unit_test(stops_until_told_to_go_on),
-        cmocka_unit_test(delays_last_in_full),    cmocka_unit_test(allocations_fail_once),
-        cmocka_unit_test(flips_say_which_bit),    cmocka_unit_test(places_are_of_threads),
-        cmocka_unit_test(launchers_are_spared),   cmocka_unit_test(threads_count_together),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(NULL, NULL, TEST(texts_that_are_read), TEST(every_call_has_a_name), TEST(texts_that_are_refused),
+                     TEST(texts_that_are_too_long), TEST(off_nothing_happens), TEST(kills_strike_where_all_holds),
+                     TEST(writes_fail_once_each), TEST(stops_until_told_to_go_on), TEST(delays_last_in_full),
+                     TEST(allocations_fail_once), TEST(flips_say_which_bit), TEST(places_are_of_threads),
+                     TEST(launchers_are_spared), TEST(threads_count_together));
 }

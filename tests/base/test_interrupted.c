@@ -191,14 +191,7 @@ static void test_gzip(void **ctx)
     expect_done(in_filter(read_gzipped));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_saving),
-        cmocka_unit_test(test_gzip),
-    };
-    return cmocka_run_group_tests(tests, temp_folder_set_up, temp_folder_tear_down);
-}
+TEST_MAIN(temp_folder_set_up, temp_folder_tear_down, TEST(test_saving), TEST(test_gzip))
 #else
 int main(void)
 {

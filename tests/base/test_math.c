@@ -121,12 +121,5 @@ static void test_normal_limits(void **state)
     assert_true(pair[0] == 0.0f && ulps(-pair[1], want) <= 4);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp),           cmocka_unit_test(test_exp_limits),    cmocka_unit_test(test_log),
-        cmocka_unit_test(test_log_limits),    cmocka_unit_test(test_normal_values), cmocka_unit_test(test_normal),
-        cmocka_unit_test(test_normal_limits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_exp), TEST(test_exp_limits), TEST(test_log), TEST(test_log_limits),
+          TEST(test_normal_values), TEST(test_normal), TEST(test_normal_limits))

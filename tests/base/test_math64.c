@@ -122,12 +122,5 @@ static void test_bits(void **state)
     assert_true(sum == 0x1.3baa21836909p+13);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp),         cmocka_unit_test(test_exp_limits), cmocka_unit_test(test_cospi),
-        cmocka_unit_test(test_cospi_exact), cmocka_unit_test(test_bits),       cmocka_unit_test(test_log),
-        cmocka_unit_test(test_log_limits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_exp), TEST(test_exp_limits), TEST(test_cospi), TEST(test_cospi_exact), TEST(test_bits),
+          TEST(test_log), TEST(test_log_limits))

@@ -99,13 +99,5 @@ static void test_spins_where_there_is_room(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_task_once),
-        cmocka_unit_test(test_runs_follow_each_other),
-        cmocka_unit_test(test_idle_pool_ends),
-        cmocka_unit_test(test_spins_where_there_is_room),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_each_task_once), TEST(test_runs_follow_each_other), TEST(test_idle_pool_ends),
+          TEST(test_spins_where_there_is_room))

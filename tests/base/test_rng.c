@@ -67,13 +67,4 @@ static void test_ranges(void **state)
         assert_in_range(seen[i], 850, 1150);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answers),
-        cmocka_unit_test(test_address),
-        cmocka_unit_test(test_elements),
-        cmocka_unit_test(test_ranges),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_known_answers), TEST(test_address), TEST(test_elements), TEST(test_ranges))

@@ -200,12 +200,5 @@ static void finding(void **state)
     assert_string_equal(text, "sgd, ad");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names),   cmocka_unit_test(params),  cmocka_unit_test(bad_params),
-        cmocka_unit_test(values),  cmocka_unit_test(numbers), cmocka_unit_test(nearest),
-        cmocka_unit_test(finding), cmocka_unit_test(lists),   cmocka_unit_test(bad_lists),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(names), TEST(params), TEST(bad_params), TEST(values), TEST(numbers), TEST(nearest),
+          TEST(finding), TEST(lists), TEST(bad_lists))

@@ -49,13 +49,5 @@ static void lines_keep_what_prints(void **state)
     expect(LK_TEXT_LINES, "one\ntwo\t\x1b[1m3\r", "one\ntwo\t?[1m3?");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_stay_as_they_are),
-        cmocka_unit_test(names_have_no_other_characters),
-        cmocka_unit_test(what_is_not_utf8_shows),
-        cmocka_unit_test(lines_keep_what_prints),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(names_stay_as_they_are), TEST(names_have_no_other_characters), TEST(what_is_not_utf8_shows),
+          TEST(lines_keep_what_prints))

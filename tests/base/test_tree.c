@@ -157,12 +157,5 @@ static void test_shards_most(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_shard_counts), cmocka_unit_test(test_depth_is_small),
-        cmocka_unit_test(test_roots_of_ranges),  cmocka_unit_test(test_middle),
-        cmocka_unit_test(test_shard_begin),      cmocka_unit_test(test_shards_most),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_all_shard_counts), TEST(test_depth_is_small), TEST(test_roots_of_ranges),
+          TEST(test_middle), TEST(test_shard_begin), TEST(test_shards_most))

@@ -357,24 +357,9 @@ static int teardown(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_are_long_names),
-        cmocka_unit_test(flags_are_true_or_false),
-        cmocka_unit_test(specs_may_be_mappings),
-        cmocka_unit_test(terms_may_be_lists_or_mappings),
-        cmocka_unit_test(lists_are_joined),
-        cmocka_unit_test(the_command_line_wins),
-        cmocka_unit_test(what_was_typed_has_no_rivals),
-        cmocka_unit_test(a_launchers_ranks_start_none),
-        cmocka_unit_test(contradictions_name_both_places),
-        cmocka_unit_test(fields_become_options),
-        cmocka_unit_test(origins_are_of_what_is_named),
-        cmocka_unit_test(bad_values_have_a_line_even_when_overridden),
-        cmocka_unit_test(unknown_keys_name_the_nearest),
-        cmocka_unit_test(one_file_serves_several_commands),
-        cmocka_unit_test(there_is_one_file),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown, TEST(keys_are_long_names), TEST(flags_are_true_or_false), TEST(specs_may_be_mappings),
+          TEST(terms_may_be_lists_or_mappings), TEST(lists_are_joined), TEST(the_command_line_wins),
+          TEST(what_was_typed_has_no_rivals), TEST(a_launchers_ranks_start_none), TEST(contradictions_name_both_places),
+          TEST(fields_become_options), TEST(origins_are_of_what_is_named),
+          TEST(bad_values_have_a_line_even_when_overridden), TEST(unknown_keys_name_the_nearest),
+          TEST(one_file_serves_several_commands), TEST(there_is_one_file))

@@ -311,24 +311,14 @@ static void the_librarys_table(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(names_in_their_order, sixteen_gpus),
-        cmocka_unit_test_setup(one_device_several_times, sixteen_gpus),
-        cmocka_unit_test_setup(auto_names_nothing, sixteen_gpus),
-        cmocka_unit_test_setup(ids_are_numbers_not_digits, sixteen_gpus),
-        cmocka_unit_test_setup(auto_takes_what_there_is, sixteen_gpus),
-        cmocka_unit_test_setup(misspelt_lists, sixteen_gpus),
-        cmocka_unit_test_setup(contradictions, sixteen_gpus),
-        cmocka_unit_test_setup(devices_that_are_not_there, sixteen_gpus),
-        cmocka_unit_test_setup(no_more_than_the_limit, sixteen_gpus),
-        cmocka_unit_test(each_process_takes_its_part),
-        cmocka_unit_test(parts_of_a_device_are_refused),
-        cmocka_unit_test_setup(ranks_that_would_share_gpus, sixteen_gpus),
-        cmocka_unit_test_setup(names_of_the_option, sixteen_gpus),
-        cmocka_unit_test(devices_that_cannot_be_opened),
-        cmocka_unit_test(the_librarys_table),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, cmocka_unit_test_setup(names_in_their_order, sixteen_gpus),
+          cmocka_unit_test_setup(one_device_several_times, sixteen_gpus),
+          cmocka_unit_test_setup(auto_names_nothing, sixteen_gpus),
+          cmocka_unit_test_setup(ids_are_numbers_not_digits, sixteen_gpus),
+          cmocka_unit_test_setup(auto_takes_what_there_is, sixteen_gpus),
+          cmocka_unit_test_setup(misspelt_lists, sixteen_gpus), cmocka_unit_test_setup(contradictions, sixteen_gpus),
+          cmocka_unit_test_setup(devices_that_are_not_there, sixteen_gpus),
+          cmocka_unit_test_setup(no_more_than_the_limit, sixteen_gpus), TEST(each_process_takes_its_part),
+          TEST(parts_of_a_device_are_refused), cmocka_unit_test_setup(ranks_that_would_share_gpus, sixteen_gpus),
+          cmocka_unit_test_setup(names_of_the_option, sixteen_gpus), TEST(devices_that_cannot_be_opened),
+          TEST(the_librarys_table))

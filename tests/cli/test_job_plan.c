@@ -198,16 +198,6 @@ static void commands_of_one_device(void **state)
     assert_int_equal(plan.train.shards, 1); /* the engine refuses such stages */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shards_are_one_a_replica_on_gpus),
-        cmocka_unit_test(too_many_shards),
-        cmocka_unit_test(precision_of_a_checkpoint_is_for_gpus),
-        cmocka_unit_test(ranks_inherit_the_launchers_plan),
-        cmocka_unit_test(ranks_of_several_nodes_choose_the_mode),
-        cmocka_unit_test(threads_need_no_backend),
-        cmocka_unit_test(commands_of_one_device),
-    };
-    return cmocka_run_group_tests(tests, add_gpus, NULL);
-}
+TEST_MAIN(add_gpus, NULL, TEST(shards_are_one_a_replica_on_gpus), TEST(too_many_shards),
+          TEST(precision_of_a_checkpoint_is_for_gpus), TEST(ranks_inherit_the_launchers_plan),
+          TEST(ranks_of_several_nodes_choose_the_mode), TEST(threads_need_no_backend), TEST(commands_of_one_device))

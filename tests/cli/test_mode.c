@@ -95,13 +95,5 @@ static void stages_are_counted(void **state)
     assert_int_equal(lk__partition_count("99999999999"), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(modes_follow_from_what_there_is),
-        cmocka_unit_test(contradictions_say_what_to_do),
-        cmocka_unit_test(ddp_alone_takes_several_devices),
-        cmocka_unit_test(stages_are_counted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(modes_follow_from_what_there_is), TEST(contradictions_say_what_to_do),
+          TEST(ddp_alone_takes_several_devices), TEST(stages_are_counted))

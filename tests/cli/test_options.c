@@ -476,33 +476,12 @@ static void gamma_and_schedule_exclude_each_other(void **state)
     assert_fails(lk__args_complete(&args), LK_STATUS_USAGE, "`gamma`");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_come_from_the_table),
-        cmocka_unit_test(spellings_are_interchangeable),
-        cmocka_unit_test(the_last_one_wins),
-        cmocka_unit_test(contradictions_are_refused),
-        cmocka_unit_test(flags_may_say_so),
-        cmocka_unit_test(some_options_are_given_once),
-        cmocka_unit_test(a_file_stands_below_the_line),
-        cmocka_unit_test(a_files_mistakes_have_a_place),
-        cmocka_unit_test(short_options_are_not_joined),
-        cmocka_unit_test(optional_values_stop_at_options),
-        cmocka_unit_test(lists_are_words_or_commas),
-        cmocka_unit_test(lists_leave_words_to_the_command),
-        cmocka_unit_test(lists_have_no_empty_values),
-        cmocka_unit_test(lists_have_an_end),
-        cmocka_unit_test(spellings_of_one_option_must_agree),
-        cmocka_unit_test(words_and_what_was_given),
-        cmocka_unit_test(a_line_may_end_at_the_first_word),
-        cmocka_unit_test(unknown_options_name_the_nearest),
-        cmocka_unit_test(bad_values_name_flag_and_range),
-        cmocka_unit_test(help_shows_each_row_once),
-        cmocka_unit_test(the_programs_table_is_sound),
-        cmocka_unit_test(the_reference_defaults),
-        cmocka_unit_test(the_saved_models_name),
-        cmocka_unit_test(gamma_and_schedule_exclude_each_other),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(defaults_come_from_the_table), TEST(spellings_are_interchangeable), TEST(the_last_one_wins),
+          TEST(contradictions_are_refused), TEST(flags_may_say_so), TEST(some_options_are_given_once),
+          TEST(a_file_stands_below_the_line), TEST(a_files_mistakes_have_a_place), TEST(short_options_are_not_joined),
+          TEST(optional_values_stop_at_options), TEST(lists_are_words_or_commas),
+          TEST(lists_leave_words_to_the_command), TEST(lists_have_no_empty_values), TEST(lists_have_an_end),
+          TEST(spellings_of_one_option_must_agree), TEST(words_and_what_was_given),
+          TEST(a_line_may_end_at_the_first_word), TEST(unknown_options_name_the_nearest),
+          TEST(bad_values_name_flag_and_range), TEST(help_shows_each_row_once), TEST(the_programs_table_is_sound),
+          TEST(the_reference_defaults), TEST(the_saved_models_name), TEST(gamma_and_schedule_exclude_each_other))

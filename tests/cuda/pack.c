@@ -119,14 +119,5 @@ static void test_back_and_forth(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pitch),
-        cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_order_of_convolutions),
-        cmocka_unit_test(test_order_of_linear_layers),
-        cmocka_unit_test(test_back_and_forth),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_pitch), TEST(test_counts), TEST(test_order_of_convolutions),
+          TEST(test_order_of_linear_layers), TEST(test_back_and_forth))

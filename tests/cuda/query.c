@@ -170,12 +170,6 @@ static void what_info_says(void **state)
     assert_string_equal(text, "no GPU: the driver finds no device");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_good_one, good_machine), cmocka_unit_test_setup(none, good_machine),
-        cmocka_unit_test_setup(too_old, good_machine),    cmocka_unit_test_setup(full, good_machine),
-        cmocka_unit_test_setup(of_no_use, good_machine),  cmocka_unit_test_setup(what_info_says, good_machine),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, cmocka_unit_test_setup(a_good_one, good_machine), cmocka_unit_test_setup(none, good_machine),
+          cmocka_unit_test_setup(too_old, good_machine), cmocka_unit_test_setup(full, good_machine),
+          cmocka_unit_test_setup(of_no_use, good_machine), cmocka_unit_test_setup(what_info_says, good_machine))

@@ -476,10 +476,8 @@ static void test_placed_samples(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models),        cmocka_unit_test(test_optimisers),       cmocka_unit_test(test_waves),
-        cmocka_unit_test(test_small_batches), cmocka_unit_test(test_steps_sent_ahead), cmocka_unit_test(test_states),
-        cmocka_unit_test(test_nonfinite),     cmocka_unit_test(test_placed_samples),
-    };
-    return fx_main(tests, sizeof tests / sizeof *tests, FX_FP32 | FX_TF32 | FX_BF16);
+    return fx_main(TESTS(TEST(test_models), TEST(test_optimisers), TEST(test_waves), TEST(test_small_batches),
+                         TEST(test_steps_sent_ahead), TEST(test_states), TEST(test_nonfinite),
+                         TEST(test_placed_samples)),
+                   FX_FP32 | FX_TF32 | FX_BF16);
 }

@@ -201,8 +201,8 @@ static void add_word(ops_job *job, const char *word, lk_node *x)
         job->eval = true;
         return;
     }
-    require(lk__spec_find(word, &names, &found));
-    require(lk__spec_values(word, "a chain", params_of_layers, VALUES, values));
+    assert_ok(lk__spec_find(word, &names, &found));
+    assert_ok(lk__spec_values(word, "a chain", params_of_layers, VALUES, values));
     *x = layer_types[found].add ? layer_types[found].add(job->graph, *x, values)
                                 : layer_types[found].plain(job->graph, *x);
     job->smoothing = (float)values[SMOOTHING];
@@ -214,7 +214,7 @@ static void build_graph(ops_job *job)
     const ops_case *c = job->c;
     bool first = strncmp(c->chain, "first", 5) == 0;
     char chain[MAX_NAME], *rest = NULL;
-    require(lk_graph_create(&job->graph));
+    assert_ok(lk_graph_create(&job->graph));
     lk_node x = lk_input(job->graph, c->x.c, c->x.h, c->x.w);
     if (!first)
         x = lk_conv2d(job->graph, x, "before", (lk_conv2d_opts){.out = c->x.c, .kernel = 1});
@@ -250,7 +250,7 @@ static lk_state_entry *new_entry(const ops_job *job, const char *whose, const ch
     lk_state_entry *entry;
     snprintf(name, sizeof name, "%s/%s/%zu of %zu/%s/%s", job->c->chain, fx_precisions[precision], job->n, job->room,
              whose, what);
-    require(lk_state_add(file, name, dtype, ndim, dims, &entry));
+    assert_ok(lk_state_add(file, name, dtype, ndim, dims, &entry));
     return entry;
 }
 
@@ -287,8 +287,8 @@ static float *random_tensor(lk_shape shape, float scale, uint32_t stream)
 static void draw_state(ops_job *job)
 {
     lk_params *params;
-    require(lk__params_create(job->graph, cpu, job->begin, job->graph->count, &params));
-    require(lk__params_export(params, &job->state));
+    assert_ok(lk__params_create(job->graph, cpu, job->begin, job->graph->count, &params));
+    assert_ok(lk__params_export(params, &job->state));
     lk__params_destroy(params);
     for (size_t i = 0; i < lk_state_count(job->state); i++) {
         const lk_state_entry *entry = lk_state_at(job->state, i);
@@ -358,10 +358,10 @@ static void create_plan(ops_run *run)
     const ops_job *job = run->job;
     int last = job->graph->count;
     lk_waves_opts opts = {.shards = 1, .bounds = (const int[]){0, 1}, .replicas = 1, .batch = job->room};
-    require(lk__waves_create(&opts, &run->waves));
+    assert_ok(lk__waves_create(&opts, &run->waves));
     lk__waves_cut(run->waves, job->n);
-    require(lk__params_create(job->graph, run->d, job->begin, last, &run->params));
-    require(lk__params_import(run->params, job->state));
+    assert_ok(lk__params_create(job->graph, run->d, job->begin, last, &run->params));
+    assert_ok(lk__params_import(run->params, job->state));
     float *zeros = new_floats(run->params->count);
     run->params->grads = fx_floats(run->d, zeros, run->params->count);
     free(zeros);
@@ -373,7 +373,7 @@ static void create_plan(ops_run *run)
                          .slots = run->waves->most_roots,
                          .all_roots = run->waves->all_roots,
                          .total_slots = run->waves->total_slots};
-    require(lk__plan_create(job->graph, run->params, &plan, &run->plan));
+    assert_ok(lk__plan_create(job->graph, run->params, &plan, &run->plan));
 }
 
 static void describe_wave(ops_run *run)
@@ -428,10 +428,10 @@ static void run_backward(ops_run *run)
     lk_state *state;
     if (!run->job->loss)
         put_values(run, lk__plan_output_grad(run->plan, 0), run->job->dy);
-    require(lk__plan_backward(run->plan, &run->wave));
-    require(lk__plan_finish(run->plan, &run->wave));
+    assert_ok(lk__plan_backward(run->plan, &run->wave));
+    assert_ok(lk__plan_finish(run->plan, &run->wave));
     keep_values(run, "dx", lk__plan_input_grad(run->plan, 0));
-    require(lk__params_export_grads(run->params, &state));
+    assert_ok(lk__params_export_grads(run->params, &state));
     keep_state(run->job, run->whose, "grad.", state);
     lk_state_destroy(state);
 }
@@ -442,7 +442,7 @@ static void keep_buffers(const ops_run *run)
     lk_state *state;
     if (!strstr(run->job->c->chain, "batchnorm2d"))
         return;
-    require(lk__params_export(run->params, &state));
+    assert_ok(lk__params_export(run->params, &state));
     keep_state(run->job, run->whose, "after.", state);
     lk_state_destroy(state);
 }
@@ -454,7 +454,7 @@ static void run_on(const ops_job *job, lk_device *d, const char *whose)
     create_plan(&run);
     describe_wave(&run);
     put_values(&run, lk__plan_input(run.plan, 0), job->x);
-    require(lk__plan_forward(run.plan, &run.wave));
+    assert_ok(lk__plan_forward(run.plan, &run.wave));
     if (job->loss)
         keep_losses(&run);
     else
@@ -517,14 +517,14 @@ static void optimize_on(lk_device *d, const char *whose, size_t index, const flo
     lk_optim *optim;
     lk_state_entry *entry;
     fx_block_count = 0;
-    require(lk__optim_create(spec, optimizers[index].lr, d, ELEMENTS, &optim));
+    assert_ok(lk__optim_create(spec, optimizers[index].lr, d, ELEMENTS, &optim));
     float *param = fx_floats(d, first, ELEMENTS);
     entry = new_array(spec, whose, "param", STEPS, ELEMENTS);
     for (size_t s = 0; s < STEPS; s++) {
         lk_optim_range range = {
             .grads = fx_floats(d, grads + s * ELEMENTS, ELEMENTS), .params = param, .end = ELEMENTS};
         lk__optim_count(optim);
-        require(lk__optim_begin(optim));
+        assert_ok(lk__optim_begin(optim));
         lk__optim_range(optim, &range);
         fx_get_floats(d, param, ELEMENTS, (float *)entry->data + s * ELEMENTS);
     }
@@ -553,17 +553,13 @@ static void write_optimizers(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(write_layers),
-        cmocka_unit_test(write_optimizers),
-    };
     if (argc != 2) {
         fprintf(stderr, "usage: %s FILE.safetensors\n", argv[0]);
         return 2;
     }
     if (lk_state_create(&file) != LK_OK)
         return 1;
-    int status = fx_main(tests, sizeof tests / sizeof *tests, FX_FP32 | FX_TF32 | FX_BF16);
+    int status = fx_main(TESTS(TEST(write_layers), TEST(write_optimizers)), FX_FP32 | FX_TF32 | FX_BF16);
     if (status == 0 && lk_state_save(file, argv[1]) != LK_OK) {
         fprintf(stderr, "%s\n", lk_error_detail());
         status = 1;

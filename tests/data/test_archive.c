@@ -301,15 +301,9 @@ static void endless_filling_is_told(void **state)
     assert_refused("more than such an archive can hold");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(wanted_members_are_read), TEST(ways_to_write_tar_are_understood), TEST(other_names_are_never_asked_for),
-        TEST(failing_sink_ends_it),    TEST(every_truncation_is_told),         TEST(every_header_byte_counts),
-        TEST(damaged_gzip_is_told),    TEST(plain_file_is_no_archive),         TEST(wrong_members_are_told),
-        TEST(lying_sizes_are_told),    TEST(endless_filling_is_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, CASE(wanted_members_are_read), CASE(ways_to_write_tar_are_understood),
+          CASE(other_names_are_never_asked_for), CASE(failing_sink_ends_it), CASE(every_truncation_is_told),
+          CASE(every_header_byte_counts), CASE(damaged_gzip_is_told), CASE(plain_file_is_no_archive),
+          CASE(wrong_members_are_told), CASE(lying_sizes_are_told), CASE(endless_filling_is_told))

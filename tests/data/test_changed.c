@@ -225,11 +225,5 @@ static void test_folder(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fetch_plain), cmocka_unit_test(test_fetch_gzip), cmocka_unit_test(test_open_stays),
-        cmocka_unit_test(test_steady),      cmocka_unit_test(test_folder),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_fetch_plain), TEST(test_fetch_gzip), TEST(test_open_stays), TEST(test_steady),
+          TEST(test_folder))

@@ -240,12 +240,5 @@ static void test_no_image(void **state)
     lk__image_fini(&image);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pixels),  cmocka_unit_test(test_cut_off),  cmocka_unit_test(test_sizes_of_damaged_files),
-        cmocka_unit_test(test_cut_png), cmocka_unit_test(test_holes),    cmocka_unit_test(test_harmless),
-        cmocka_unit_test(test_altered), cmocka_unit_test(test_no_image),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_pixels), TEST(test_cut_off), TEST(test_sizes_of_damaged_files), TEST(test_cut_png),
+          TEST(test_holes), TEST(test_harmless), TEST(test_altered), TEST(test_no_image))

@@ -88,13 +88,4 @@ static void balanced(void **state)
     lk_dataset_destroy(data);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_everywhere),
-        cmocka_unit_test(info),
-        cmocka_unit_test(addressed),
-        cmocka_unit_test(balanced),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(same_everywhere), TEST(info), TEST(addressed), TEST(balanced))

@@ -490,41 +490,23 @@ static void nothing_can_be_fetched_here(void **state)
     skip();
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(sums_are_those_of_the_standards),
-        TEST(sums_of_content_look_through_gzip),
-        TEST(whole_file_arrives),
-        TEST(part_is_gone_on_with),
-        TEST(whole_part_needs_no_server),
-        TEST(server_without_ranges_sends_all),
-        TEST(other_range_is_not_taken),
-        TEST(part_of_another_file_is_thrown_away),
-        TEST(cut_connections_are_gone_on_with),
-        TEST(cut_without_a_length_is_seen),
-        TEST(tiny_pieces_count_as_failures),
-        TEST(missing_file_is_told),
-        TEST(mirror_helps_out),
-        TEST(busy_server_is_asked_again),
-        TEST(redirects_are_followed),
-        TEST(wrong_bytes_are_removed),
-        TEST(wrong_sizes_are_refused),
-        TEST(stalled_server_is_left),
-        TEST(stopped_download_can_go_on),
-        TEST(stopped_while_waiting_to_retry),
-        TEST(no_server_is_told),
-        TEST(two_downloads_do_not_mix),
-        TEST(lost_part_is_not_written_into),
-        TEST(full_disk_leaves_no_file),
-        TEST(folder_that_is_not_there_is_told),
-    };
-    const struct CMUnitTest without[] = {cmocka_unit_test(nothing_can_be_fetched_here)};
     /* The server is here, whatever proxies the environment names. */
     setenv("no_proxy", "*", 1);
     if (lk__transfer_available() != LK_OK || lk__checksum_available() != LK_OK)
-        return cmocka_run_group_tests(without, NULL, NULL);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+        return RUN_TESTS(NULL, NULL, TEST(nothing_can_be_fetched_here));
+    return RUN_TESTS(NULL, NULL, CASE(sums_are_those_of_the_standards), CASE(sums_of_content_look_through_gzip),
+                     CASE(whole_file_arrives), CASE(part_is_gone_on_with), CASE(whole_part_needs_no_server),
+                     CASE(server_without_ranges_sends_all), CASE(other_range_is_not_taken),
+                     CASE(part_of_another_file_is_thrown_away), CASE(cut_connections_are_gone_on_with),
+                     CASE(cut_without_a_length_is_seen), CASE(tiny_pieces_count_as_failures),
+                     CASE(missing_file_is_told), CASE(mirror_helps_out), CASE(busy_server_is_asked_again),
+                     CASE(redirects_are_followed), CASE(wrong_bytes_are_removed), CASE(wrong_sizes_are_refused),
+                     CASE(stalled_server_is_left), CASE(stopped_download_can_go_on),
+                     CASE(stopped_while_waiting_to_retry), CASE(no_server_is_told), CASE(two_downloads_do_not_mix),
+                     CASE(lost_part_is_not_written_into), CASE(full_disk_leaves_no_file),
+                     CASE(folder_that_is_not_there_is_told));
 }

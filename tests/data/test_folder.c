@@ -288,13 +288,6 @@ static void test_sample(void **state)
     folder_destroy(&f);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),    cmocka_unit_test(test_splits),       cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_one_size), cmocka_unit_test(test_size_changes), cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_damaged),  cmocka_unit_test(test_thin),         cmocka_unit_test(test_fingerprint),
-        cmocka_unit_test(test_sample),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_order), TEST(test_splits), TEST(test_batches), TEST(test_one_size),
+          TEST(test_size_changes), TEST(test_missing), TEST(test_damaged), TEST(test_thin), TEST(test_fingerprint),
+          TEST(test_sample))

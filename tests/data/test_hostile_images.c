@@ -162,13 +162,4 @@ static void test_jpeg_passes(void **unused)
     lk__image_fini(&image);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_png_texts),
-        cmocka_unit_test(test_vast_png),
-        cmocka_unit_test(test_vast_jpeg),
-        cmocka_unit_test(test_jpeg_passes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_png_texts), TEST(test_vast_png), TEST(test_vast_jpeg), TEST(test_jpeg_passes))

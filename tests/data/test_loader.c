@@ -482,23 +482,7 @@ static void bad_options(void **state)
     lk_loader_destroy(loader);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(workers_leave_no_trace),
-        cmocka_unit_test(each_sample_once),
-        cmocka_unit_test(in_order),
-        cmocka_unit_test(starts_anywhere),
-        cmocka_unit_test(abandons),
-        cmocka_unit_test(augments),
-        cmocka_unit_test(wide_crop),
-        cmocka_unit_test(fair_shuffle),
-        cmocka_unit_test(errors_reach_the_caller),
-        cmocka_unit_test(shares_make_up_the_batch),
-        cmocka_unit_test(labels_alone),
-        cmocka_unit_test(names_only),
-        cmocka_unit_test(labels_of_formats),
-        cmocka_unit_test(bad_options),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(workers_leave_no_trace), TEST(each_sample_once), TEST(in_order), TEST(starts_anywhere),
+          TEST(abandons), TEST(augments), TEST(wide_crop), TEST(fair_shuffle), TEST(errors_reach_the_caller),
+          TEST(shares_make_up_the_batch), TEST(labels_alone), TEST(names_only), TEST(labels_of_formats),
+          TEST(bad_options))

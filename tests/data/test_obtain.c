@@ -331,28 +331,18 @@ static void nothing_can_be_fetched_here(void **state)
     skip();
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(files_are_fetched_once),
-        TEST(archive_is_unpacked_and_removed),
-        TEST(archive_that_is_there_needs_no_server),
-        TEST(damaged_files_are_mended),
-        TEST(only_what_is_missing_is_fetched),
-        TEST(other_forms_of_a_file_are_right),
-        TEST(plain_file_in_the_way_is_told),
-        TEST(missing_files_are_told),
-        TEST(interrupted_unpacking_can_go_on),
-        TEST(folder_that_cannot_be_made_is_told),
-        TEST(folders_are_where_training_looks),
-        cmocka_unit_test(table_is_sound),
-    };
-    const struct CMUnitTest without[] = {cmocka_unit_test(nothing_can_be_fetched_here)};
     /* The server is here, whatever proxies the environment names. */
     setenv("no_proxy", "*", 1);
     if (lk__transfer_available() != LK_OK || lk__checksum_available() != LK_OK)
-        return cmocka_run_group_tests(without, NULL, NULL);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+        return RUN_TESTS(NULL, NULL, TEST(nothing_can_be_fetched_here));
+    return RUN_TESTS(NULL, NULL, CASE(files_are_fetched_once), CASE(archive_is_unpacked_and_removed),
+                     CASE(archive_that_is_there_needs_no_server), CASE(damaged_files_are_mended),
+                     CASE(only_what_is_missing_is_fetched), CASE(other_forms_of_a_file_are_right),
+                     CASE(plain_file_in_the_way_is_told), CASE(missing_files_are_told),
+                     CASE(interrupted_unpacking_can_go_on), CASE(folder_that_cannot_be_made_is_told),
+                     CASE(folders_are_where_training_looks), TEST(table_is_sound));
 }

@@ -237,13 +237,5 @@ static void image_memory(void **state)
     assert_null(image.pixels);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages),     cmocka_unit_test(table),           cmocka_unit_test(defaults),
-        cmocka_unit_test(shapes),       cmocka_unit_test(augmented_shape), cmocka_unit_test(test_split),
-        cmocka_unit_test(test_augment), cmocka_unit_test(grey_stays),      cmocka_unit_test(flat_stays_flat),
-        cmocka_unit_test(image_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(messages), TEST(table), TEST(defaults), TEST(shapes), TEST(augmented_shape),
+          TEST(test_split), TEST(test_augment), TEST(grey_stays), TEST(flat_stays_flat), TEST(image_memory))

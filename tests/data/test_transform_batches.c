@@ -217,11 +217,4 @@ static void memory_stays(void **state)
     lk__image_fini(&scratch);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fixed_sizes),  cmocka_unit_test(any_sizes),    cmocka_unit_test(several_sizes),
-        cmocka_unit_test(draws_differ), cmocka_unit_test(memory_stays),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(fixed_sizes), TEST(any_sizes), TEST(several_sizes), TEST(draws_differ), TEST(memory_stays))

@@ -208,11 +208,4 @@ static void tries(void **state)
     assert_in_range(middles, 1, (uintmax_t)(DRAWS * (.130 + 6 * sqrt(.130 * .870 / DRAWS))));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chances),      cmocka_unit_test(jitter),       cmocka_unit_test(affine),
-        cmocka_unit_test(resized_crop), cmocka_unit_test(nothing_fits), cmocka_unit_test(tries),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(chances), TEST(jitter), TEST(affine), TEST(resized_crop), TEST(nothing_fits), TEST(tries))

@@ -410,12 +410,5 @@ static int expect_empty(void **unused)
     return rmdir(temp_folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_safetensors), cmocka_unit_test(test_idx),      cmocka_unit_test(test_idx_gzip),
-        cmocka_unit_test(test_cifar),       cmocka_unit_test(test_cifar100), cmocka_unit_test(test_archive),
-        cmocka_unit_test(test_images),
-    };
-    return cmocka_run_group_tests(tests, temp_folder_set_up, expect_empty);
-}
+TEST_MAIN(temp_folder_set_up, expect_empty, TEST(test_safetensors), TEST(test_idx), TEST(test_idx_gzip),
+          TEST(test_cifar), TEST(test_cifar100), TEST(test_archive), TEST(test_images))

@@ -15,12 +15,6 @@
 
 #define GOLDEN_TOLERANCE 1e-5
 
-static inline void golden_ok(lk_status status)
-{
-    if (status != LK_OK)
-        fail_msg("%s: %s", lk_status_string(status), lk_error_detail());
-}
-
 static inline void *golden_alloc(size_t count, size_t size)
 {
     void *block = calloc(count ? count : 1, size);
@@ -86,10 +80,10 @@ static inline void golden_fill_entry(const lk_state_entry *entry)
 static inline void golden_fill_engine(lk_engine *engine)
 {
     lk_state *state;
-    golden_ok(lk_engine_state(engine, &state));
+    assert_ok(lk_engine_state(engine, &state));
     for (size_t i = 0; i < lk_state_count(state); i++)
         golden_fill_entry(lk_state_at(state, i));
-    golden_ok(lk_engine_set_state(engine, state));
+    assert_ok(lk_engine_set_state(engine, state));
     lk_state_destroy(state);
 }
 
@@ -98,7 +92,7 @@ static inline lk_state *golden_load(const char *folder, const char *file)
     char path[4096];
     lk_state *state;
     snprintf(path, sizeof path, "%s/%s", folder, file);
-    golden_ok(lk_state_load(path, &state));
+    assert_ok(lk_state_load(path, &state));
     return state;
 }
 

@@ -93,7 +93,7 @@ static void set_first_state(lk_engine *engine, const row *r)
     lk_state *state;
     size_t at = 0;
     bool norm_weight = false;
-    golden_ok(lk_engine_state(engine, &state));
+    assert_ok(lk_engine_state(engine, &state));
     for (size_t i = 0; i < lk_state_count(state); i++) {
         const lk_state_entry *entry = lk_state_at(state, i);
         if (entry->dtype == LK_DTYPE_I64)
@@ -103,7 +103,7 @@ static void set_first_state(lk_engine *engine, const row *r)
         norm_weight = entry->ndim == 1 && golden_ends(entry->name, ".weight");
         at += golden_count(entry);
     }
-    golden_ok(lk_engine_set_state(engine, state));
+    assert_ok(lk_engine_set_state(engine, state));
     lk_state_destroy(state);
 }
 
@@ -117,8 +117,8 @@ static lk_engine *make_engine(const row *r, lk_model_shape shape)
                            .bn = r->bn,
                            .lr = 0.05,
                            .optimizer = "sgd:momentum=.9,weight_decay=.01"};
-    golden_ok(lk_model_build(r->spec, shape, &graph));
-    golden_ok(lk_engine_create(graph, &opts, &engine));
+    assert_ok(lk_model_build(r->spec, shape, &graph));
+    assert_ok(lk_engine_create(graph, &opts, &engine));
     lk_graph_destroy(graph);
     set_first_state(engine, r);
     return engine;
@@ -180,13 +180,13 @@ static void test_row(void **arg)
     golden_batch batch = golden_model_batch(r->spec, which, BATCH, shape);
     lk_engine *engine = make_engine(r, shape);
     lk_metrics metrics;
-    golden_ok(lk_engine_step(engine, &batch.view, &metrics));
+    assert_ok(lk_engine_step(engine, &batch.view, &metrics));
     double loss = golden_at(golden_get(golden, prefix, "loss"), 0);
     golden_near("loss", 0, metrics.loss, loss, loss);
-    golden_ok(lk_engine_grads(engine, &grads));
+    assert_ok(lk_engine_grads(engine, &grads));
     check_part(grads, golden, prefix, "grad");
     lk_state_destroy(grads);
-    golden_ok(lk_engine_state(engine, &state));
+    assert_ok(lk_engine_state(engine, &state));
     check_part(state, golden, prefix, "state");
     lk_state_destroy(state);
     lk_engine_destroy(engine);

@@ -496,14 +496,7 @@ static void test_sync(void **ctx)
     assert_int_equal(rmdir(at("closed", NULL)), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_notes),    cmocka_unit_test(test_round_trip), cmocka_unit_test(test_empty_states),
-        cmocka_unit_test(test_as_model), cmocka_unit_test(test_bits),       cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_names),    cmocka_unit_test(test_swapped),    cmocka_unit_test(test_swapped_alike),
-        cmocka_unit_test(test_versions), cmocka_unit_test(test_replace),    cmocka_unit_test(test_list),
-        cmocka_unit_test(test_remove),   cmocka_unit_test(test_best),       cmocka_unit_test(test_sync),
-    };
-    return cmocka_run_group_tests(tests, temp_folder_set_up, temp_folder_tear_down);
-}
+TEST_MAIN(temp_folder_set_up, temp_folder_tear_down, TEST(test_notes), TEST(test_round_trip), TEST(test_empty_states),
+          TEST(test_as_model), TEST(test_bits), TEST(test_cut), TEST(test_names), TEST(test_swapped),
+          TEST(test_swapped_alike), TEST(test_versions), TEST(test_replace), TEST(test_list), TEST(test_remove),
+          TEST(test_best), TEST(test_sync))

@@ -475,16 +475,10 @@ static int share_report(void **ctx)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_writes, begin, end),
-        cmocka_unit_test_setup_teardown(test_allocations, begin, end),
-        cmocka_unit_test_setup_teardown(test_flips, begin, end),
-        cmocka_unit_test_setup_teardown(test_kills_over, begin, end),
-        cmocka_unit_test_setup_teardown(test_kills_new, begin, end),
-        cmocka_unit_test_setup_teardown(test_mending, begin, end),
-        cmocka_unit_test_setup_teardown(test_other_work, begin, end),
-    };
-    return cmocka_run_group_tests(tests, share_report, NULL);
-}
+TEST_MAIN(share_report, NULL, cmocka_unit_test_setup_teardown(test_writes, begin, end),
+          cmocka_unit_test_setup_teardown(test_allocations, begin, end),
+          cmocka_unit_test_setup_teardown(test_flips, begin, end),
+          cmocka_unit_test_setup_teardown(test_kills_over, begin, end),
+          cmocka_unit_test_setup_teardown(test_kills_new, begin, end),
+          cmocka_unit_test_setup_teardown(test_mending, begin, end),
+          cmocka_unit_test_setup_teardown(test_other_work, begin, end))

@@ -249,13 +249,6 @@ static void test_checkpoints(void **ctx)
                        "optimiser exp_avg.bn.weight: 1 of 1 elements differ, largest absolute difference 1 at []");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same),         cmocka_unit_test(test_keys),     cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_floats),       cmocka_unit_test(test_signs),    cmocka_unit_test(test_nans),
-        cmocka_unit_test(test_other_floats), cmocka_unit_test(test_integers), cmocka_unit_test(test_several_keys),
-        cmocka_unit_test(test_checkpoints),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_same), TEST(test_keys), TEST(test_layout), TEST(test_floats), TEST(test_signs),
+          TEST(test_nans), TEST(test_other_floats), TEST(test_integers), TEST(test_several_keys),
+          TEST(test_checkpoints))

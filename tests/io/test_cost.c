@@ -295,18 +295,6 @@ static void test_large_state(void **ctx)
     lk_state_destroy(state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_archives),
-        cmocka_unit_test(test_long_names),
-        cmocka_unit_test(test_long_storage_keys),
-        cmocka_unit_test(test_copied_pairs),
-        cmocka_unit_test(test_far_places_in_the_memo),
-        cmocka_unit_test(test_repeated_elements),
-        cmocka_unit_test(test_many_names),
-        cmocka_unit_test(test_safetensors),
-        cmocka_unit_test(test_large_state),
-    };
-    return cmocka_run_group_tests(tests, make_folder, temp_folder_tear_down);
-}
+TEST_MAIN(make_folder, temp_folder_tear_down, TEST(test_small_archives), TEST(test_long_names),
+          TEST(test_long_storage_keys), TEST(test_copied_pairs), TEST(test_far_places_in_the_memo),
+          TEST(test_repeated_elements), TEST(test_many_names), TEST(test_safetensors), TEST(test_large_state))

@@ -412,20 +412,12 @@ int main(int argc, char **argv)
 {
     if (argc == 3)
         return exchange(argv[1], argv[2]);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),        cmocka_unit_test(test_same_state_same_bytes),
-        cmocka_unit_test(test_many_tensors),      cmocka_unit_test(test_archive_is_as_torch_has_it),
-        cmocka_unit_test(test_ending_chooses),    cmocka_unit_test(test_name_must_be_text),
-        cmocka_unit_test(test_unknown_endings),   cmocka_unit_test(test_files_of_torch),
-        cmocka_unit_test(test_objects),           cmocka_unit_test(test_untyped_storage),
-        cmocka_unit_test(test_compressed_member),
-    };
-    const struct CMUnitTest without[] = {
-        cmocka_unit_test(test_without_libzip),
-        cmocka_unit_test(test_archive_is_as_torch_has_it),
-        cmocka_unit_test(test_name_must_be_text),
-        cmocka_unit_test(test_objects),
-    };
-    return has_libzip() ? cmocka_run_group_tests(tests, temp_folder_set_up, temp_folder_tear_down)
-                        : cmocka_run_group_tests(without, temp_folder_set_up, temp_folder_tear_down);
+    return has_libzip()
+               ? RUN_TESTS(temp_folder_set_up, temp_folder_tear_down, TEST(test_round_trip),
+                           TEST(test_same_state_same_bytes), TEST(test_many_tensors),
+                           TEST(test_archive_is_as_torch_has_it), TEST(test_ending_chooses),
+                           TEST(test_name_must_be_text), TEST(test_unknown_endings), TEST(test_files_of_torch),
+                           TEST(test_objects), TEST(test_untyped_storage), TEST(test_compressed_member))
+               : RUN_TESTS(temp_folder_set_up, temp_folder_tear_down, TEST(test_without_libzip),
+                           TEST(test_archive_is_as_torch_has_it), TEST(test_name_must_be_text), TEST(test_objects));
 }

@@ -368,23 +368,12 @@ static void test_other_files(void **ctx)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_objects),
-        cmocka_unit_test(test_deep_and_many),
-        cmocka_unit_test(test_every_truncation_is_refused),
-        cmocka_unit_test(test_every_changed_byte_is_survived),
-        cmocka_unit_test(test_archives),
-        cmocka_unit_test(test_memory_is_bounded),
-        cmocka_unit_test(test_other_files),
-    };
     /* Archives are UNSUPPORTED in a build without libzip. */
-    const struct CMUnitTest without[] = {
-        cmocka_unit_test(test_objects),
-        cmocka_unit_test(test_deep_and_many),
-    };
     lk_state *state = NULL;
     bool has_libzip = lk_state_load(LK_TESTS_DIR "/io/data/compressed.pth", &state) != LK_STATUS_UNSUPPORTED;
     lk_state_destroy(state);
-    return has_libzip ? cmocka_run_group_tests(tests, make_folder, temp_folder_tear_down)
-                      : cmocka_run_group_tests(without, make_folder, temp_folder_tear_down);
+    return has_libzip ? RUN_TESTS(make_folder, temp_folder_tear_down, TEST(test_objects), TEST(test_deep_and_many),
+                                  TEST(test_every_truncation_is_refused), TEST(test_every_changed_byte_is_survived),
+                                  TEST(test_archives), TEST(test_memory_is_bounded), TEST(test_other_files))
+                      : RUN_TESTS(make_folder, temp_folder_tear_down, TEST(test_objects), TEST(test_deep_and_many));
 }

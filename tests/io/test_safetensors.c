@@ -419,27 +419,15 @@ static int read_samples(char *path)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_round_trip),
-        IN_FOLDER(test_second_save_is_the_same_file),
-        IN_FOLDER(test_empty_state),
-        IN_FOLDER(test_every_truncation_is_refused),
-        IN_FOLDER(test_hostile_headers),
-        IN_FOLDER(test_legal_headers),
-        IN_FOLDER(test_lying_header_length),
-        IN_FOLDER(test_changed_bytes),
-        IN_FOLDER(test_deep_nesting),
-        IN_FOLDER(test_not_a_file),
-        IN_FOLDER(test_names_that_cannot_be_saved),
-        IN_FOLDER(test_full_disk),
-        IN_FOLDER(test_read_only_folder),
-        IN_FOLDER(test_missing_folder),
-        cmocka_unit_test(test_utf8),
-        cmocka_unit_test(test_quote),
-    };
     if (argc == 3 && strcmp(argv[1], "write") == 0)
         return write_samples(argv[2]);
     if (argc == 3 && strcmp(argv[1], "read") == 0)
         return read_samples(argv[2]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_TESTS(NULL, NULL, IN_FOLDER(test_round_trip), IN_FOLDER(test_second_save_is_the_same_file),
+                     IN_FOLDER(test_empty_state), IN_FOLDER(test_every_truncation_is_refused),
+                     IN_FOLDER(test_hostile_headers), IN_FOLDER(test_legal_headers),
+                     IN_FOLDER(test_lying_header_length), IN_FOLDER(test_changed_bytes), IN_FOLDER(test_deep_nesting),
+                     IN_FOLDER(test_not_a_file), IN_FOLDER(test_names_that_cannot_be_saved), IN_FOLDER(test_full_disk),
+                     IN_FOLDER(test_read_only_folder), IN_FOLDER(test_missing_folder), TEST(test_utf8),
+                     TEST(test_quote));
 }

@@ -204,15 +204,8 @@ static void files_are_read(void **state)
     temp_folder_remove(folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pairs_keep_their_text_and_line),  cmocka_unit_test(nested_values_follow_one_level_deeper),
-        cmocka_unit_test(nothing_is_not_a_text),           cmocka_unit_test(empty_files_have_no_items),
-        cmocka_unit_test(other_systems_files_are_read),    cmocka_unit_test(syntax_errors_have_a_line),
-        cmocka_unit_test(other_than_a_mapping_is_refused), cmocka_unit_test(keys_are_given_once),
-        cmocka_unit_test(a_file_is_no_more_than_it_holds), cmocka_unit_test(limits_hold),
-        cmocka_unit_test(texts_are_utf8_without_zeros),    cmocka_unit_test(files_are_read),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(pairs_keep_their_text_and_line), TEST(nested_values_follow_one_level_deeper),
+          TEST(nothing_is_not_a_text), TEST(empty_files_have_no_items), TEST(other_systems_files_are_read),
+          TEST(syntax_errors_have_a_line), TEST(other_than_a_mapping_is_refused), TEST(keys_are_given_once),
+          TEST(a_file_is_no_more_than_it_holds), TEST(limits_hold), TEST(texts_are_utf8_without_zeros),
+          TEST(files_are_read))

@@ -75,13 +75,4 @@ static void test_hash(void **arg)
     lk_graph_destroy(two);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parameters),
-        cmocka_unit_test(test_linear_macs),
-        cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_hash),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_parameters), TEST(test_linear_macs), TEST(test_mistakes), TEST(test_hash))

@@ -72,8 +72,4 @@ static void test_layers(void **arg)
     lk__device_close(dev);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layers)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_layers))

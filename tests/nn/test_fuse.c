@@ -187,18 +187,12 @@ static void test_dropout_apart(void **state)
     assert_true(fx->choices[2].forward == 2 && !fx->choices[2].passes);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_addition, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_second_input, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_padded, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_apart, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_other_stage, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_shared_gradient, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_gradient_of_its_own, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_dropout, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_dropout_apart, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, cmocka_unit_test_setup_teardown(test_addition, set_up, tear_down),
+          cmocka_unit_test_setup_teardown(test_second_input, set_up, tear_down),
+          cmocka_unit_test_setup_teardown(test_padded, set_up, tear_down),
+          cmocka_unit_test_setup_teardown(test_apart, set_up, tear_down),
+          cmocka_unit_test_setup_teardown(test_other_stage, set_up, tear_down),
+          cmocka_unit_test_setup_teardown(test_shared_gradient, set_up, tear_down),
+          cmocka_unit_test_setup_teardown(test_gradient_of_its_own, set_up, tear_down),
+          cmocka_unit_test_setup_teardown(test_dropout, set_up, tear_down),
+          cmocka_unit_test_setup_teardown(test_dropout_apart, set_up, tear_down))

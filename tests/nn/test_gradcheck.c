@@ -279,9 +279,9 @@ static double loss_with(const check *c, float *value, float x)
     lk_metrics metrics;
     float old = *value;
     *value = x;
-    golden_ok(lk_engine_set_state(c->engine, c->state));
-    golden_ok(lk_engine_set_optimizer_state(c->engine, c->first));
-    golden_ok(lk_engine_gradients(c->engine, c->batch, &metrics));
+    assert_ok(lk_engine_set_state(c->engine, c->state));
+    assert_ok(lk_engine_set_optimizer_state(c->engine, c->first));
+    assert_ok(lk_engine_gradients(c->engine, c->batch, &metrics));
     *value = old;
     return metrics.loss;
 }
@@ -313,7 +313,7 @@ static double check_entry(const check *c, const char *name, const lk_state_entry
 static void run_case(const grad_case *row)
 {
     lk_graph *graph;
-    golden_ok(lk_graph_create(&graph));
+    assert_ok(lk_graph_create(&graph));
     row->build(graph, lk_input(graph, row->shape->channels, row->shape->height, row->shape->width));
     lk_engine_opts opts = {.threads = 1,
                            .batch = BATCH,
@@ -324,18 +324,18 @@ static void run_case(const grad_case *row)
                            .label_smoothing = row->label_smoothing};
     golden_batch batch = make_batch(*row->shape);
     check c = {.batch = &batch.view};
-    golden_ok(lk_engine_create(graph, &opts, &c.engine));
+    assert_ok(lk_engine_create(graph, &opts, &c.engine));
     lk_graph_destroy(graph);
-    golden_ok(lk_engine_state(c.engine, &c.state));
-    golden_ok(lk_engine_optimizer_state(c.engine, &c.first));
+    assert_ok(lk_engine_state(c.engine, &c.state));
+    assert_ok(lk_engine_optimizer_state(c.engine, &c.first));
     for (size_t i = 0; i < lk_state_count(c.state); i++)
         set_entry(lk_state_at(c.state, i));
 
     lk_state *grads;
     lk_metrics metrics;
-    golden_ok(lk_engine_set_state(c.engine, c.state));
-    golden_ok(lk_engine_gradients(c.engine, &batch.view, &metrics));
-    golden_ok(lk_engine_grads(c.engine, &grads));
+    assert_ok(lk_engine_set_state(c.engine, c.state));
+    assert_ok(lk_engine_gradients(c.engine, &batch.view, &metrics));
+    assert_ok(lk_engine_grads(c.engine, &grads));
     for (size_t i = 0; i < lk_state_count(grads); i++) {
         double largest = check_entry(&c, row->name, lk_state_at(grads, i));
         if (largest < 20 * TOLERANCE)
@@ -354,8 +354,4 @@ static void test_gradients(void **state)
         run_case(&cases[i]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradients)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_gradients))

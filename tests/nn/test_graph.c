@@ -273,13 +273,4 @@ static void test_hash(void **arg)
     assert_true(pooled_hash(plain) != pooled_hash(ceil));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parameter_counts),
-        cmocka_unit_test(test_unknown_model),
-        cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_hash),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_parameter_counts), TEST(test_unknown_model), TEST(test_mistakes), TEST(test_hash))

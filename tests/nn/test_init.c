@@ -317,17 +317,5 @@ static void test_mistakes(void **arg)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_policies),
-        cmocka_unit_test(test_one_layer),
-        cmocka_unit_test(test_default_is_default),
-        cmocka_unit_test(test_hash_tells_policies),
-        cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_address),
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_mistakes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_policies), TEST(test_one_layer), TEST(test_default_is_default),
+          TEST(test_hash_tells_policies), TEST(test_seeds), TEST(test_address), TEST(test_bits), TEST(test_mistakes))

@@ -265,12 +265,5 @@ static void test_mistakes(void **arg)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),    cmocka_unit_test(test_every_model),   cmocka_unit_test(test_usual_shape),
-        cmocka_unit_test(test_states),   cmocka_unit_test(test_first_weights), cmocka_unit_test(test_dropout2d),
-        cmocka_unit_test(test_mistakes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_table), TEST(test_every_model), TEST(test_usual_shape), TEST(test_states),
+          TEST(test_first_weights), TEST(test_dropout2d), TEST(test_mistakes))

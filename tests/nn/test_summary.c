@@ -123,12 +123,4 @@ static void test_memory(void **arg)
     lk__device_close(dev);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cnn_by_hand),
-        cmocka_unit_test(test_known_macs),
-        cmocka_unit_test(test_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_cnn_by_hand), TEST(test_known_macs), TEST(test_memory))

@@ -268,13 +268,5 @@ static void test_list(void **state)
     assert_int_equal(count, 4);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rules),      cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_taken_over), cmocka_unit_test(test_adamw_without_decay),
-        cmocka_unit_test(test_set_lr),     cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_list),
-    };
-    return cmocka_run_group_tests(tests, open_cpu, close_cpu);
-}
+TEST_MAIN(open_cpu, close_cpu, TEST(test_rules), TEST(test_ranges), TEST(test_taken_over),
+          TEST(test_adamw_without_decay), TEST(test_set_lr), TEST(test_refusals), TEST(test_list))

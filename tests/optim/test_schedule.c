@@ -255,15 +255,6 @@ static void test_list(void **state)
     assert_int_equal(count, 6);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_factors),      cmocka_unit_test(test_milestones),
-        cmocka_unit_test(test_cosine),       cmocka_unit_test(test_gaussian),
-        cmocka_unit_test(test_warmup),       cmocka_unit_test(test_one_epoch_warms_up),
-        cmocka_unit_test(test_after_warmup), cmocka_unit_test(test_rates),
-        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_fit),
-        cmocka_unit_test(test_list),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_factors), TEST(test_milestones), TEST(test_cosine), TEST(test_gaussian),
+          TEST(test_warmup), TEST(test_one_epoch_warms_up), TEST(test_after_warmup), TEST(test_rates),
+          TEST(test_refusals), TEST(test_fit), TEST(test_list))

@@ -48,12 +48,6 @@ static fx_setting fx_settings[FX_MAX_SETTINGS];
 static size_t fx_setting_count;
 static bool fx_builds; /* the settings are the CPU's builds and thread counts */
 
-static inline void require(lk_status status)
-{
-    if (status != LK_OK)
-        fail_msg("%s: %s", lk_status_string(status), lk_error_detail());
-}
-
 static inline const char *fx_name(void)
 {
     const char *name = getenv("LOCKSTEP_TEST_DEVICE");
@@ -157,10 +151,10 @@ static inline void *fx_put(lk_device *d, const void *host, size_t bytes)
     void *block;
     assert_true(fx_block_count < FX_MAX_BLOCKS);
     memset(guard, FX_SENTINEL, sizeof guard);
-    require(d->type->alloc(d, bytes + FX_GUARD, "test", &block));
+    assert_ok(d->type->alloc(d, bytes + FX_GUARD, "test", &block));
     if (bytes)
-        require(d->type->upload(d, host, bytes, block));
-    require(d->type->upload(d, guard, sizeof guard, (char *)block + bytes));
+        assert_ok(d->type->upload(d, host, bytes, block));
+    assert_ok(d->type->upload(d, guard, sizeof guard, (char *)block + bytes));
     fx_blocks[fx_block_count].at = block;
     fx_blocks[fx_block_count++].bytes = bytes;
     return block;
@@ -183,13 +177,13 @@ static inline void *fx_blank(lk_device *d, size_t bytes)
 static inline void fx_get(lk_device *d, const void *src, size_t bytes, void *host)
 {
     if (bytes)
-        require(d->type->download(d, src, bytes, host));
+        assert_ok(d->type->download(d, src, bytes, host));
 }
 
 static inline void fx_release(lk_device *d)
 {
     uint8_t guard[FX_GUARD];
-    require(d->type->sync(d));
+    assert_ok(d->type->sync(d));
     while (fx_block_count) {
         fx_block_count--;
         char *block = fx_blocks[fx_block_count].at;

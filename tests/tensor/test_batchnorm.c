@@ -527,12 +527,9 @@ static void test_empty_group(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batchnorm),          cmocka_unit_test(test_one_sample),
-        cmocka_unit_test(test_far_mean),           cmocka_unit_test(test_addition),
-        cmocka_unit_test(test_nan_at_every_place), cmocka_unit_test(test_formulas),
-        cmocka_unit_test(test_running_moments),    cmocka_unit_test(test_single_element),
-        cmocka_unit_test(test_empty_group),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_BF16);
+    return fx_kernel_main(argc, argv,
+                          TESTS(TEST(test_batchnorm), TEST(test_one_sample), TEST(test_far_mean), TEST(test_addition),
+                                TEST(test_nan_at_every_place), TEST(test_formulas), TEST(test_running_moments),
+                                TEST(test_single_element), TEST(test_empty_group)),
+                          FX_FP32 | FX_BF16);
 }

@@ -151,9 +151,8 @@ static void test_nans(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers),  cmocka_unit_test(test_groups), cmocka_unit_test(test_odd_channels),
-        cmocka_unit_test(test_kernels), cmocka_unit_test(test_shards), cmocka_unit_test(test_nans),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_TF32 | FX_BF16);
+    return fx_kernel_main(argc, argv,
+                          TESTS(TEST(test_layers), TEST(test_groups), TEST(test_odd_channels), TEST(test_kernels),
+                                TEST(test_shards), TEST(test_nans)),
+                          FX_FP32 | FX_TF32 | FX_BF16);
 }

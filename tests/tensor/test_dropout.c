@@ -171,11 +171,8 @@ static void test_channel_share(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_nan_at_every_place),
-        cmocka_unit_test(test_share),
-        cmocka_unit_test(test_channel_share),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_BF16);
+    return fx_kernel_main(
+        argc, argv,
+        TESTS(TEST(test_dropout), TEST(test_nan_at_every_place), TEST(test_share), TEST(test_channel_share)),
+        FX_FP32 | FX_BF16);
 }

@@ -259,10 +259,8 @@ static void test_flatten(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_elements),          cmocka_unit_test(test_slopes),
-        cmocka_unit_test(test_nan_in_every_lane), cmocka_unit_test(test_copies_between_types),
-        cmocka_unit_test(test_fit_channels),      cmocka_unit_test(test_flatten),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_BF16);
+    return fx_kernel_main(argc, argv,
+                          TESTS(TEST(test_elements), TEST(test_slopes), TEST(test_nan_in_every_lane),
+                                TEST(test_copies_between_types), TEST(test_fit_channels), TEST(test_flatten)),
+                          FX_FP32 | FX_BF16);
 }

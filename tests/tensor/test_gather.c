@@ -54,7 +54,7 @@ static uint8_t *all_pixels(const lk_dataset *data, size_t record)
     int32_t label;
     assert_non_null(pixels);
     for (size_t i = 0; i < COUNT; i++)
-        require(lk_dataset_get(data, i, pixels + i * record, &label));
+        assert_ok(lk_dataset_get(data, i, pixels + i * record, &label));
     return pixels;
 }
 
@@ -63,9 +63,9 @@ static size_t check_epoch(lk_loader *loader, uint32_t epoch, gathered *g)
 {
     const lk_batch *batch;
     size_t changed = 0;
-    require(lk_loader_start(loader, epoch, 0));
+    assert_ok(lk_loader_start(loader, epoch, 0));
     for (;;) {
-        require(lk_loader_next(loader, &batch));
+        assert_ok(lk_loader_next(loader, &batch));
         if (!batch)
             return changed;
         assert_int_equal(batch->epoch, epoch);
@@ -88,7 +88,7 @@ static void check(lk_shape shape, const char *augment, lk_gather_desc desc)
     lk_dataset data = made(shape);
     lk_loader *loader;
     gathered g = {.desc = desc, .shape = shape};
-    require(lk_loader_create(
+    assert_ok(lk_loader_create(
         &data, &(lk_loader_opts){.batch = BATCH, .shuffle = true, .seed = SEED, .augment = augment}, &loader));
     g.desc.record = shape.c * shape.h * shape.w;
     uint8_t *pixels = all_pixels(&data, g.desc.record);
@@ -184,10 +184,6 @@ static void test_shapes(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_channel),
-        cmocka_unit_test(test_three_channels),
-        cmocka_unit_test(test_shapes),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_BF16);
+    return fx_kernel_main(argc, argv, TESTS(TEST(test_one_channel), TEST(test_three_channels), TEST(test_shapes)),
+                          FX_FP32 | FX_BF16);
 }

@@ -131,15 +131,9 @@ static void nodes_that_may_not_be_opened(void **state)
         count_is(NULL, 3);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(none, create, destroy),
-        cmocka_unit_test_setup_teardown(all, four_gpus, destroy),
-        cmocka_unit_test_setup_teardown(numbers, four_gpus, destroy),
-        cmocka_unit_test_setup_teardown(uuids, four_gpus, destroy),
-        cmocka_unit_test_setup_teardown(uuids_that_the_driver_does_not_tell, four_gpus, destroy),
-        cmocka_unit_test_setup_teardown(nodes_that_may_not_be_opened, four_gpus, destroy),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, cmocka_unit_test_setup_teardown(none, create, destroy),
+          cmocka_unit_test_setup_teardown(all, four_gpus, destroy),
+          cmocka_unit_test_setup_teardown(numbers, four_gpus, destroy),
+          cmocka_unit_test_setup_teardown(uuids, four_gpus, destroy),
+          cmocka_unit_test_setup_teardown(uuids_that_the_driver_does_not_tell, four_gpus, destroy),
+          cmocka_unit_test_setup_teardown(nodes_that_may_not_be_opened, four_gpus, destroy))

@@ -104,9 +104,8 @@ static void test_exact_counts(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers), cmocka_unit_test(test_sizes),        cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_nans),   cmocka_unit_test(test_exact_counts),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_TF32 | FX_BF16);
+    return fx_kernel_main(
+        argc, argv,
+        TESTS(TEST(test_layers), TEST(test_sizes), TEST(test_shards), TEST(test_nans), TEST(test_exact_counts)),
+        FX_FP32 | FX_TF32 | FX_BF16);
 }

@@ -220,9 +220,8 @@ static void test_unaligned(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm),   cmocka_unit_test(test_extremes),  cmocka_unit_test(test_search),
-        cmocka_unit_test(test_limits), cmocka_unit_test(test_unaligned),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32);
+    return fx_kernel_main(
+        argc, argv,
+        TESTS(TEST(test_norm), TEST(test_extremes), TEST(test_search), TEST(test_limits), TEST(test_unaligned)),
+        FX_FP32);
 }

@@ -372,10 +372,8 @@ static void test_global_avgpool(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_maxpool),   cmocka_unit_test(test_nan_at_every_place),
-        cmocka_unit_test(test_first_nan), cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_means),     cmocka_unit_test(test_global_avgpool),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_BF16);
+    return fx_kernel_main(argc, argv,
+                          TESTS(TEST(test_maxpool), TEST(test_nan_at_every_place), TEST(test_first_nan),
+                                TEST(test_dropout), TEST(test_means), TEST(test_global_avgpool)),
+                          FX_FP32 | FX_BF16);
 }

@@ -293,13 +293,9 @@ static void test_unaligned(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_merges),
-        cmocka_unit_test(test_first_of_equals),
-        cmocka_unit_test(test_bf16_rounds_to_even_and_keeps_nan),
-        cmocka_unit_test(test_divide),
-        cmocka_unit_test(test_copy_bytes),
-        cmocka_unit_test(test_unaligned),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32);
+    return fx_kernel_main(argc, argv,
+                          TESTS(TEST(test_merges), TEST(test_first_of_equals),
+                                TEST(test_bf16_rounds_to_even_and_keeps_nan), TEST(test_divide), TEST(test_copy_bytes),
+                                TEST(test_unaligned)),
+                          FX_FP32);
 }

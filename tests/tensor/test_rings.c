@@ -9,7 +9,7 @@ static char *open_ring(lk_device *d)
 {
     void *ring;
     if (d->type->alloc_host)
-        require(d->type->alloc_host(d, RING, "ring", &ring));
+        assert_ok(d->type->alloc_host(d, RING, "ring", &ring));
     else
         assert_non_null(ring = calloc(SLOTS, STRIDE));
     return ring;
@@ -42,7 +42,7 @@ static void run_post(lk_device *d, const void *arg, float *out)
     post.flag = fx_put(d, &p->flag, sizeof p->flag);
     post.step = fx_put(d, &p->step, sizeof p->step);
     d->kernels->post(d, &post);
-    require(d->type->sync(d));
+    assert_ok(d->type->sync(d));
     lk_results *results = (lk_results *)(void *)(ring + p->step % SLOTS * STRIDE), copy;
     memset(&copy, 0, sizeof copy); /* what lies between the fields */
     copy.flag.first = results->flag.first;
@@ -136,9 +136,5 @@ static void test_fetch(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_post),
-        cmocka_unit_test(test_fetch),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32);
+    return fx_kernel_main(argc, argv, TESTS(TEST(test_post), TEST(test_fetch)), FX_FP32);
 }

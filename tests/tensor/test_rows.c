@@ -59,8 +59,5 @@ static void test_fold(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fold),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32);
+    return fx_kernel_main(argc, argv, TESTS(TEST(test_fold)), FX_FP32);
 }

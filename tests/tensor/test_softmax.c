@@ -368,11 +368,9 @@ static void test_log_softmax_of_many(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal_scores),  cmocka_unit_test(test_low_scores),
-        cmocka_unit_test(test_places),        cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_nan_scores),    cmocka_unit_test(test_many_classes),
-        cmocka_unit_test(test_one_far_above), cmocka_unit_test(test_log_softmax_of_many),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_BF16);
+    return fx_kernel_main(argc, argv,
+                          TESTS(TEST(test_equal_scores), TEST(test_low_scores), TEST(test_places), TEST(test_extremes),
+                                TEST(test_nan_scores), TEST(test_many_classes), TEST(test_one_far_above),
+                                TEST(test_log_softmax_of_many)),
+                          FX_FP32 | FX_BF16);
 }

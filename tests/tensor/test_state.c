@@ -213,19 +213,6 @@ static void test_hash_is_the_same_everywhere(void **ctx)
     assert_true(hash_of(specs, 2) == UINT64_C(0x272323f4e47f6f26));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dtypes),
-        cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_strip),
-        cmocka_unit_test(test_long_names),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_many_names),
-        cmocka_unit_test(test_hash_sees_everything_but_order),
-        cmocka_unit_test(test_hash_sees_every_byte),
-        cmocka_unit_test(test_hash_sees_swapped_data),
-        cmocka_unit_test(test_hash_is_the_same_everywhere),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_dtypes), TEST(test_layout), TEST(test_strip), TEST(test_long_names), TEST(test_refused),
+          TEST(test_many_names), TEST(test_hash_sees_everything_but_order), TEST(test_hash_sees_every_byte),
+          TEST(test_hash_sees_swapped_data), TEST(test_hash_is_the_same_everywhere))
