@@ -1,5 +1,4 @@
-/* test_pool.c - the thread pool runs every task once, on threads that do not
- * share their index. */
+/* test_pool.c - the thread pool runs every task once; no two running tasks have the same thread index. */
 #include <stdatomic.h>
 
 #include "base/cores.h"
@@ -83,7 +82,7 @@ static void test_idle_pool_ends(void **state)
     assert_true(lk__cores() >= 1);
 }
 
-/* Spinning is for those that have a core each. */
+/* Threads spin only where each has a core of its own. */
 static void test_spins_where_there_is_room(void **state)
 {
     const int cores = lk__cores();

@@ -1,4 +1,4 @@
-/* test_spec.c - option specs: names, parameters, numbers, the nearest word. */
+/* test_spec.c - specs such as "sgd:momentum=.9": names, parameters, numbers, and the nearest known word. */
 #include "base/spec.h"
 #include "check.h"
 
@@ -47,7 +47,7 @@ static void refuse(const char *text, const char *part)
     fixture *f = fresh();
     assert_fails(lk__spec_params(text, "--optimizer", f->keys, 3), LK_STATUS_USAGE, "--optimizer");
     assert_detail(part);
-    /* Nothing is stored, not even what came before the mistake. */
+    /* Nothing is stored, also not the parameters before the mistake. */
     assert_true(f->momentum == .5 && f->weight_decay == .25 && f->nesterov == 0);
 }
 
@@ -167,7 +167,7 @@ static void nearest(void **state)
     assert_null(lk__names_nearest("momentum", word_at, words));
     assert_null(lk__names_nearest("x", word_at, words));
     assert_null(lk__names_nearest("", word_at, words));
-    /* A guess that shares half of its letters misleads. */
+    /* A word that shares only half of its letters is not suggested. */
     const char *augments[] = {"crop", "flip", "auto", "none", "layer1", NULL};
     assert_null(lk__names_nearest("cutout", word_at, augments));
     assert_null(lk__names_nearest("nolayer", word_at, augments));

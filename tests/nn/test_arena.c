@@ -1,5 +1,5 @@
-/* test_arena.c - blocks that live together never overlap, and memory of the
- * dead is used again. */
+/* test_arena.c - blocks with overlapping lifetimes never overlap in memory, and memory of ended blocks is
+ * reused. */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "check.h"
