@@ -1,5 +1,4 @@
-/* test_mode.c - which parallel mode a run has, and which options contradict each
- * other. */
+/* test_mode.c - the parallel mode of a run, and options that contradict each other. */
 #include "check.h"
 #include "cli/job/mode.h"
 
@@ -39,7 +38,7 @@ static void modes_follow_from_what_there_is(void **state)
 
 typedef struct refusal {
     lk_mode_facts facts;
-    const char *first, *second; /* texts of the message */
+    const char *first, *second; /* parts of the detail */
 } refusal;
 
 static void contradictions_say_what_to_do(void **state)
@@ -69,7 +68,7 @@ static void contradictions_say_what_to_do(void **state)
     }
 }
 
-/* Several devices of a process that was started alone are ranks. */
+/* Several devices of a single process are ranks. */
 static void ddp_alone_takes_several_devices(void **state)
 {
     lk_mode mode;
