@@ -1,8 +1,7 @@
 #!/bin/bash
-# config.sh PROGRAM CONFIGS - the program with files of options: the recipes in
-# CONFIGS run, shortened by flags, on tiny data of the same formats; flags give
-# what the same flags give without a file; mistakes name file and line. Exit
-# status 77 where the build reads no YAML.
+# config.sh PROGRAM CONFIGS - the program with files of options. The recipes in CONFIGS run on tiny data of the
+# same formats, shortened by flags; a file gives the same weights as the same flags; errors name file and line.
+# Exits with 77 where the build cannot read YAML.
 program=$1 command=train
 configs=$(realpath "$2")
 . "$(dirname "$0")/jobs.sh"
@@ -16,7 +15,7 @@ if grep -q 'reads no YAML' err; then
     exit 77
 fi
 
-# ---- tiny data under the names that the recipes use ------------------------------
+# Tiny data under the names that the recipes use.
 
 noise() { seq 1 400000 | gzip -nc; } # bytes without much order
 cifar() { # FILE COUNT SKIP LABEL-BYTES CLASSES
@@ -36,9 +35,9 @@ cifar cifar10/test_batch.bin 10 100 1 10
 cifar cifar100/train.bin 40 200 2 100
 cifar cifar100/test.bin 20 90000 2 100
 
-# ---- the recipes -------------------------------------------------------------------
+# The recipes.
 
-# same FILE-ARGUMENTS -- FLAGS: both runs end with the same weights.
+# same FILE-ARGUMENTS -- FLAGS - both runs end with the same weights.
 same() {
     local file=()
     while [ "$1" != -- ]; do
@@ -62,7 +61,7 @@ same --config "$configs/r1.yaml" --model pyramidnet:blocks=1,alpha=6 --max-steps
     "${short[@]}" -- --model pyramidnet:blocks=1,alpha=6 --data cifar10 --augment crop=4,flip \
     --optimizer sgd:momentum=.9,weight_decay=1e-4 --lr .1 --schedule step:size=2,gamma=.1 --epochs 4 --max-steps 2 \
     --batch-size 16 --no-test "${short[@]}"
-# The width of R2's network is fixed, so a small one stands in for it here.
+# The width of this network is fixed, so a small network replaces it here.
 small=(--model resnet20:width=4 --epochs 6 --max-steps 6 --batch-size 20 --test-batch-size 20)
 same --config "$configs/r2.yaml" "${small[@]}" "${short[@]}" -- --data cifar100 "${small[@]}" "${short[@]}" \
     --augment flip,crop=4,jitter=.3/.2/.4/.4,affine=15/.1/.5/1.25/5,grayscale=.1,vflip=.5 \
@@ -72,13 +71,13 @@ same --config "$configs/r3.yaml" "${short[@]}" -- --model mlp --data mnist --opt
     --batch-size 128 --epochs 3 "${short[@]}"
 same --config "$configs/r4.yaml" --epochs 1 "${short[@]}" -- --data mnist --epochs 1 "${short[@]}"
 
-# As they are: the first step of the networks themselves.
+# The first step of the networks at their full size.
 run 0 --config "$configs/r2.yaml" --max-steps 1 --batch-size 2 --no-test "${short[@]}"
 said out "model resnet18:cifar=1 " "config $configs/r2.yaml"
 run 0 --config "$configs/r1.yaml" --epochs 0 --no-test "${short[@]}"
 said out "(24253410 parameters)" "model pyramidnet:blocks=17,alpha=270 "
 
-# Ranks, from the file or from the line.
+# Ranks, from the file or from the command line.
 cat "$configs/r3.yaml" >ranks.yaml
 echo 'nproc: 2' >>ranks.yaml
 same --config ranks.yaml "${short[@]}" -- --config "$configs/r3.yaml" --parallel single "${short[@]}"
@@ -88,7 +87,7 @@ run 0 --config "$configs/r1.yaml" --model pyramidnet:blocks=1,alpha=6 --max-step
     "${short[@]}"
 said out "[rank 1] "
 
-# ---- what it says --------------------------------------------------------------------
+# Messages.
 
 run 0 --config "$configs/r3.yaml" --epochs 0 --json "${short[@]}"
 said out "\"config\":\"$configs/r3.yaml\""
@@ -109,7 +108,7 @@ refused "bad.yaml:1:" "'config'" -- --config bad.yaml
 refused "--config is given twice" -- --config empty.yaml --config empty.yaml
 refused "no-such.yaml" "--config" -- --config no-such.yaml
 refused "--config needs a value" -- --config
-# Values that only the run can judge name the place, too.
+# Errors that are found by the run name file and line, too.
 bad '# mine' 'optimizer: {name: sgdd}'
 refused "'sgdd'" "'sgd'" "(--optimizer is from bad.yaml:2)" -- --config bad.yaml
 bad 'model: {name: cnn, dropuot: 0}'
@@ -123,7 +122,7 @@ refused "--stages" "(--parallel is from bad.yaml:1)" -- --config bad.yaml --stag
 run 0 --config bad.yaml --help
 said out "--config FILE.yaml"
 
-# ---- other commands take their part of a recipe ----------------------------------------
+# Other commands use their options of a recipe.
 
 run 0 --config "$configs/r3.yaml" --epochs 1 --save-model m.safetensors "${short[@]}"
 command=eval

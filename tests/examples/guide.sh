@@ -1,6 +1,5 @@
 #!/bin/bash
-# guide.sh LOCKSTEP REPOSITORY - docs/guide.md names only options and functions
-# that exist, and files that are there.
+# guide.sh LOCKSTEP REPOSITORY - all options, functions and files that docs/guide.md names exist.
 set -u
 lockstep=$(realpath "$1") guide=$2/docs/guide.md
 failures=0

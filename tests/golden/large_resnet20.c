@@ -1,8 +1,7 @@
-/* large_resnet20.c - resnet20 from PyTorch's own states, one step: loss, every
- * gradient, buffer and parameter. BN networks drift apart when they run free,
- * so each step starts anew from PyTorch's state.
+/* large_resnet20.c - single steps of resnet20 against PyTorch: loss, every gradient, buffer and parameter. Every
+ * step starts from PyTorch's state, because errors grow from step to step in networks with BatchNorm.
  *
- *   large_resnet20 DIR    with the files of `tools/golden.py --large DIR` */
+ *   large_resnet20 DIR    DIR has the files of `tools/golden.py --large DIR` */
 #include "golden/golden.h"
 
 enum { BATCH = 8 };

@@ -1,6 +1,5 @@
-/* test_graphs.c - small graphs through the engine against PyTorch: losses of
- * three steps, the first step's gradients, the last state with its running
- * statistics, and the loss in evaluation mode. Every op is in one of them. */
+/* test_graphs.c - small graphs in an engine against PyTorch: losses of three steps, gradients of the first step,
+ * the last state with its running statistics, and the loss in evaluation. Every op is in one of the graphs. */
 #include "golden/golden.h"
 
 enum { BATCH = 12, STEPS = 3 };
@@ -50,7 +49,7 @@ typedef struct graph_case {
     const char *name;
     void (*build)(lk_graph *graph, lk_node x);
     lk_bn_mode bn;
-    int shards; /* 0: the default, more than there are samples */
+    int shards; /* 0: the default, which is more than the samples of a batch */
 } graph_case;
 
 static const graph_case cases[] = {

@@ -1,6 +1,5 @@
-/* test_models.c - the model zoo against PyTorch: keys, shapes and counts; cnn
- * and mlp free-running for 30 steps; one step of resnet20 by samples of every
- * tensor (large_resnet20.c compares whole tensors). */
+/* test_models.c - models against PyTorch: keys, shapes and counts; 30 steps of cnn and mlp; one step of resnet20,
+ * by samples of every tensor (large_resnet20.c compares whole tensors). */
 #include "golden/samples.h"
 
 #include <cjson/cJSON.h>
@@ -74,7 +73,7 @@ static void test_keys_and_shapes(void **unused)
     cJSON_Delete(table);
 }
 
-/* Free-running: an error of one step is carried into all that follow. */
+/* Steps follow each other: an error of one step affects all later steps. */
 static void check_curve(const char *name, const char *model, const char *optimizer)
 {
     lk_state *golden = golden_load(DATA, "models.safetensors");

@@ -1,6 +1,5 @@
-/* test_optim.c - optimisers and schedules against torch.optim: 20 steps with
- * given gradients, and the rates of 30 epochs. Names in the golden files are the
- * specs. */
+/* test_optim.c - optimisers and schedules against torch.optim: 20 steps with given gradients, and the rates of 30
+ * epochs. Names in the golden files are the specs. */
 #include "golden/golden.h"
 
 #include "optim/optim.h"
@@ -49,7 +48,7 @@ static void check_row(const lk_state_entry *truth, size_t step, const float *par
     free(host);
 }
 
-/* PyTorch's default rates are ours: asked for as 0. */
+/* The default learning rates, asked for as 0, are those of PyTorch. */
 static double rate(const char *spec)
 {
     bool default_rate = strcmp(spec, "adam") == 0 || strcmp(spec, "adamw") == 0 || strcmp(spec, "adadelta") == 0;
@@ -93,8 +92,8 @@ static void test_optimisers(void **state)
     assert_true(found > 0);
 }
 
-/* PyTorch gets a rate from the one before it, so its roundings add up, most of
- * all where 1 + cos is small: 120 steps before a rate 10^-4 of the first. */
+/* PyTorch computes a rate from the one before it, so rounding errors add up. They matter most where 1 + cos is
+ * small: 120 steps, and a rate of 10^-4 of the first. */
 static void run_schedule(const char *spec, const lk_state_entry *truth)
 {
     lk_lr_schedule *schedule;
@@ -113,7 +112,7 @@ static void run_schedule(const char *spec, const lk_state_entry *truth)
     lk__lr_schedule_destroy(schedule);
 }
 
-/* Every schedule of the table must be among them. */
+/* The golden file must have every schedule of the table. */
 static void test_schedules(void **state)
 {
     const lk_optim_info *info;

@@ -1,5 +1,5 @@
-/* test_transforms.c - transforms of given parameters against torchvision's on PIL
- * images, to the byte: its result for images of random bytes that both sides make. */
+/* test_transforms.c - transforms with given parameters against torchvision's on PIL images: equal bytes. Both
+ * sides make the same images of random bytes. */
 #include "golden/golden.h"
 
 #include "data/transform/transform.h"
@@ -49,7 +49,7 @@ static void compare(const lk_image *ours, const lk_state_entry *truth)
             fail_msg("%s[%zu] is %d, torchvision has %d", truth->name, i, ours->pixels[i], bytes[i]);
 }
 
-/* A change of one kind, by the values that the golden file has of each case. */
+/* Applies one kind of transform with the parameters of a golden case. */
 typedef void change(fixture *fx, const double *values, const lk_state_entry *truth);
 
 static void check_all(fixture *fx, const char *kind, change *apply)
@@ -136,8 +136,7 @@ static void affines(void **state)
     check_all(*state, "affine", apply_affine);
 }
 
-/* "list/resize=20 of 3x23x31": what a list of ours, that draws nothing, makes of
- * an image, and what its shape is said to become. */
+/* "list/resize=20 of 3x23x31": the result and the announced shape of a list without random transforms. */
 static void lists(void **state)
 {
     fixture *fx = *state;
