@@ -1,10 +1,10 @@
-/* query.c - what is said of GPUs that cannot be used. The runtime's functions are this
- * test's own, so that no GPU is needed, and the file under test is a part of it. */
+/* query.c - messages about GPUs that cannot be used. The test replaces the functions of the CUDA runtime, so it needs
+ * no GPU, and includes the file under test. */
 #include <cuda_runtime_api.h>
 
 #include "tensor/cuda/runtime/libraries.h"
 
-/* A machine with GPUs of one kind, and what is wrong with it. */
+/* A machine with GPUs of one kind, and its faults. */
 static struct machine {
     int driver, gpus, major, minor;
     cudaError_t counting, opening;
@@ -137,7 +137,7 @@ static void too_old(void **state)
     assert_int_equal(lk__cuda_check(1), LK_STATUS_UNSUPPORTED);
 }
 
-/* By others; what no GPU of this size could hold is not its fault. */
+/* Memory that other processes use is reported, unless the request is larger than the GPU. */
 static void full(void **state)
 {
     refuses(0, 120 * GIGA, LK_STATUS_MEMORY, "cuda:0 (NVIDIA X0) is full", "107374.2 of its 150323.9 MB are free");

@@ -1,16 +1,14 @@
-/* torch_ops.c - every op, loss and optimiser on the device under test and on the CPU, as
- * a file of inputs and results that torch_ops.py compares with PyTorch.
+/* torch_ops.c - runs every op, loss and optimiser on the device under test and on the CPU, and writes inputs and
+ * results to a file that torch_ops.py compares with PyTorch.
  *
  *     test_cuda_torch_ops FILE.safetensors
  *
- * A case is a chain of layers, words as in "conv2d:out=26,kernel=3 relu", which a plan
- * runs as a stage of a pipeline runs: it is given x and dy, and gives y and dx. With the
- * word `first` the chain begins at the images and has no dx; with `eval` it is in
- * evaluation, forward only; `add` is x plus the largest of the 3x3 around it.
+ * A case is a chain of layers, such as "conv2d:out=26,kernel=3 relu". A plan runs it like a stage of a pipeline: inputs
+ * are x and dy, results are y and dx. With the word `first` the chain begins at the images and has no dx; with `eval`
+ * it runs forward in evaluation; `add` is x plus the largest value of the 3x3 pixels around it.
  *
- * Tensors are named CASE/PRECISION/BATCH/WHOSE/WHAT. WHOSE is in, device or cpu.
- * Activations are (n, h, w, c), parameters PyTorch's; all values are those that the
- * device's type can hold, as floats. */
+ * Tensors are named CASE/PRECISION/BATCH/WHOSE/WHAT. WHOSE is in, device or cpu. Activations are (n, h, w, c),
+ * parameters have PyTorch's order; all values are floats that the device's value type can hold. */
 #include "tensor/kernel_test.h"
 
 #include "base/spec.h"
@@ -23,7 +21,7 @@ static lk_state *file;
 
 enum { MAX_NAME = 256, MAX_WORD = 64, STEPS = 5, CLASSES = 21, SEED = 3 };
 
-/* Parameters of layers; each reads its own. */
+/* Options of layers; each layer reads its own. */
 enum { OUT, KERNEL, STRIDE, PAD, GROUPS, NO_BIAS, CEIL, P, SMOOTHING, VALUES };
 static const lk_spec_param params_of_layers[] = {
     [OUT] = {"out", 0, 0, 1e4, true},
@@ -92,7 +90,7 @@ static lk_node add_add(lk_graph *g, lk_node x, const double *v)
     return lk_add(g, x, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 1, .pad = 1}));
 }
 
-/* Rows without parameters have `plain` instead. */
+/* Rows without options have `plain` instead. */
 static const struct {
     const char *name;
     lk_node (*add)(lk_graph *g, lk_node x, const double *v);
@@ -170,16 +168,16 @@ static const ops_case cases[] = {
     {"cross_entropy:smoothing=.1", {.c = CLASSES, .h = 1, .w = 1}, 4},
 };
 
-/* Samples, and those that the plan has room for. */
+/* Number of samples, and the capacity of the plan. */
 static const struct {
     size_t n, room;
 } batches[] = {{1, 1}, {7, 8}};
 
-/* One case with one batch, and what it is given. */
+/* One case with one batch, and its inputs. */
 typedef struct ops_job {
     const ops_case *c;
     size_t n, room;
-    uint32_t stream; /* of random numbers: so many and up */
+    uint32_t stream; /* first random stream of the case */
     lk_graph *graph;
     int begin; /* its first layer */
     bool eval, loss;
@@ -208,7 +206,7 @@ static void add_word(ops_job *job, const char *word, lk_node *x)
     job->smoothing = (float)values[SMOOTHING];
 }
 
-/* A layer before the chain, which never runs, makes a gradient of its input wanted. */
+/* A layer before the chain, which never runs, makes the plan compute the gradient of the chain's input. */
 static void build_graph(ops_job *job)
 {
     const ops_case *c = job->c;
@@ -241,7 +239,7 @@ static lk_shape output_shape(const ops_job *job)
     return shape;
 }
 
-/* What torch_ops.py is told. */
+/* The description of a case for torch_ops.py. */
 
 static lk_state_entry *new_entry(const ops_job *job, const char *whose, const char *what, lk_dtype dtype, int ndim,
                                  const size_t *dims)
@@ -260,7 +258,7 @@ static void keep_tensor(const ops_job *job, const char *whose, const char *what,
     memcpy(entry->data, dense, entry->bytes);
 }
 
-/* All entries of the layer under test, its counter of batches excepted. */
+/* All entries of the layer under test, except its counter of batches. */
 static void keep_state(const ops_job *job, const char *whose, const char *prefix, const lk_state *state)
 {
     for (size_t i = 0; i < lk_state_count(state); i++) {
@@ -275,7 +273,7 @@ static void keep_state(const ops_job *job, const char *whose, const char *prefix
 
 /* Inputs. */
 
-/* Never 0, so that what dropout leaves is known by its value. */
+/* Values other than 0, so that a 0 shows a dropped element. */
 static float *random_tensor(lk_shape shape, float scale, uint32_t stream)
 {
     float *values = random_values(lk__shape_count(shape), stream);
@@ -395,7 +393,7 @@ static void describe_wave(ops_run *run)
     run->wave.place = fx_blank(run->d, job->n * sizeof *run->wave.place);
 }
 
-/* To where the plan has its input, or the gradient of its output. */
+/* Copies to the input of the plan, or to the gradient of its output. */
 static void put_values(ops_run *run, lk_tensor to, const float *dense)
 {
     to.shape.n = run->job->n;
@@ -436,7 +434,7 @@ static void run_backward(ops_run *run)
     lk_state_destroy(state);
 }
 
-/* Running statistics are all that a step without an update changes. */
+/* A step without an update changes running statistics only. */
 static void keep_buffers(const ops_run *run)
 {
     lk_state *state;
@@ -483,7 +481,7 @@ static void write_layers(void **state)
     }
 }
 
-/* Optimisers, whose arrays are floats in every precision. */
+/* Optimisers; their arrays are floats in every precision. */
 
 static const struct {
     const char *spec;
@@ -510,7 +508,7 @@ static lk_state_entry *new_array(const char *spec, const char *whose, const char
     return new_entry(&job, whose, what, LK_DTYPE_F32, 2, (const size_t[]){rows, count});
 }
 
-/* Parameters after every step, and at last the optimiser's state. */
+/* Parameters after every step, and the optimiser's state at the end. */
 static void optimize_on(lk_device *d, const char *whose, size_t index, const float *first, const float *grads)
 {
     const char *spec = optimizers[index].spec;

@@ -1,10 +1,10 @@
-/* test_rings.c - results that a device posts to a ring in the host's memory, and what it
- * fetches from one, on the CPU and on GPUs. */
+/* test_rings.c - results that a device posts to a ring in host memory, and data that it fetches from such a ring,
+ * on the CPU and on GPUs. */
 #include "tensor/kernel_test.h"
 
 enum { SLOTS = 4, STRIDE = 8192, RING = SLOTS * STRIDE };
 
-/* Memory that both the device and the host read and write. */
+/* Memory that device and host can read and write. */
 static char *open_ring(lk_device *d)
 {
     void *ring;
@@ -31,7 +31,7 @@ typedef struct post_case {
     const int32_t *place;
 } post_case;
 
-/* All bytes of the ring. */
+/* Results: all bytes of the ring. */
 static void run_post(lk_device *d, const void *arg, float *out)
 {
     const post_case *p = arg;
@@ -44,7 +44,7 @@ static void run_post(lk_device *d, const void *arg, float *out)
     d->kernels->post(d, &post);
     assert_ok(d->type->sync(d));
     lk_results *results = (lk_results *)(void *)(ring + p->step % SLOTS * STRIDE), copy;
-    memset(&copy, 0, sizeof copy); /* what lies between the fields */
+    memset(&copy, 0, sizeof copy); /* clears the padding between fields */
     copy.flag.first = results->flag.first;
     copy.flag.bad = results->flag.bad;
     copy.number = results->number;
@@ -96,7 +96,7 @@ typedef struct fetch_case {
     uint32_t turn;
 } fetch_case;
 
-/* The slot of two turns after each other, and the turn then. */
+/* Results: the slots of two turns, and the turn after them. */
 static void run_fetch(lk_device *d, const void *arg, float *out)
 {
     const fetch_case *f = arg;

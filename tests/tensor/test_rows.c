@@ -1,5 +1,5 @@
-/* test_rows.c - rows folded over the sum tree, on the CPU and on GPUs: the bits of the
- * recursive definition, in any waves. */
+/* test_rows.c - rows folded over the sum tree, on the CPU and on GPUs: the bits of the recursive definition, in
+ * waves of any size. */
 #include "tensor/kernel_test.h"
 
 typedef struct rows_case {
