@@ -107,7 +107,7 @@ static void try_options(uint8_t given, const uint8_t *data, size_t size)
     if (status != LK_OK && (!refused || !strstr(lk_error_detail(), path)))
         abort();
     if (status == LK_OK) {
-        lk__config_origins("--s, --t, --l-2 and -x", origins, sizeof origins);
+        lk__options_spell(&set, &parsed, "`spec`, `text`, `list` and `nobody`", origins, sizeof origins);
         if (read_values(&v) + strlen(origins) > size * 4 + sizeof origins)
             abort();
     }

@@ -116,7 +116,7 @@ static void check_place(lk_status status, const char *name)
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         found += strstr(lk_error_detail(), places[i]) != NULL;
     if (found == 0)
-        fail_msg("round %lu of %s: no place is told: '%s'", current_round, name, lk_error_detail());
+        fail_msg("round %lu of %s: no offset is given: '%s'", current_round, name, lk_error_detail());
 }
 
 static void try_state(const char *name)

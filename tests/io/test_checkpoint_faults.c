@@ -49,7 +49,7 @@ typedef struct report {
     size_t unused; /* fault points after the work until the fault struck */
 } report;
 
-static report *told;
+static report *outcome;
 enum { FAR = 1000 };
 
 static lk_checkpoint *make(int value)
@@ -135,21 +135,21 @@ typedef struct trial {
 static void child(int number, void *arg)
 {
     const trial *t = arg;
-    if (setenv("LOCKSTEP_FAULT", told->fault, 1) != 0 || lk__fault_load() != LK_OK)
+    if (setenv("LOCKSTEP_FAULT", outcome->fault, 1) != 0 || lk__fault_load() != LK_OK)
         _exit(9);
-    told->status = t->work();
-    snprintf(told->detail, sizeof told->detail, "%s", lk_error_detail());
+    outcome->status = t->work();
+    snprintf(outcome->detail, sizeof outcome->detail, "%s", lk_error_detail());
     if (t->moment)
-        told->unused = count_unused(t->op, t->moment);
+        outcome->unused = count_unused(t->op, t->moment);
     _exit(0);
 }
 
 /* Returns the result of process_wait. */
 static int run(trial t, size_t nth)
 {
-    memset(told, 0, sizeof *told);
-    snprintf(told->fault, sizeof told->fault, "%s:op=%s,nth=%zu", t.fault, t.op, nth);
-    told->status = LK_STATUS_COUNT;
+    memset(outcome, 0, sizeof *outcome);
+    snprintf(outcome->fault, sizeof outcome->fault, "%s:op=%s,nth=%zu", t.fault, t.op, nth);
+    outcome->status = LK_STATUS_COUNT;
     return process_wait(process_start(child, 0, &t));
 }
 
@@ -157,9 +157,9 @@ static int run(trial t, size_t nth)
 static size_t count_moments(const trial *t)
 {
     assert_int_equal(run(*t, FAR), 0);
-    assert_int_equal(told->status, LK_OK);
-    assert_true(told->unused < FAR);
-    return FAR - told->unused - 1;
+    assert_int_equal(outcome->status, LK_OK);
+    assert_true(outcome->unused < FAR);
+    return FAR - outcome->unused - 1;
 }
 
 static size_t entries(void)
@@ -215,19 +215,19 @@ static void check_left(lk_status status)
 static void check_save_over(const trial *t, size_t nth, lk_status wanted)
 {
     assert_int_equal(run(*t, nth), 0);
-    if (told->status != LK_OK && told->status != wanted)
-        fail_msg("%s %zu: status %d, %s", t->fault, nth, (int)told->status, told->detail);
-    assert_int_equal(value_of("step-000000001"), told->status == LK_OK ? 2 : 1);
-    check_left(told->status);
+    if (outcome->status != LK_OK && outcome->status != wanted)
+        fail_msg("%s %zu: status %d, %s", t->fault, nth, (int)outcome->status, outcome->detail);
+    assert_int_equal(value_of("step-000000001"), outcome->status == LK_OK ? 2 : 1);
+    check_left(outcome->status);
     assert_int_equal(entries(), 1);
 }
 
 static void check_save_new(const trial *t, size_t nth, lk_status wanted)
 {
     assert_int_equal(run(*t, nth), 0);
-    assert_int_equal(told->status, wanted);
-    assert_contains(told->detail, "cannot save the checkpoint ");
-    assert_contains(told->detail, temp_path("step-000000002"));
+    assert_int_equal(outcome->status, wanted);
+    assert_contains(outcome->detail, "cannot save the checkpoint ");
+    assert_contains(outcome->detail, temp_path("step-000000002"));
     assert_int_equal(value_of("step-000000001"), 1);
     assert_int_equal(entries(), 1);
 }
@@ -240,9 +240,9 @@ static size_t fail_writes_over(void)
     for (size_t nth = 1; nth <= count; nth++) {
         again();
         check_save_over(&over, nth, LK_STATUS_IO);
-        if (told->status != LK_OK)
-            assert_contains(told->detail, "No space left on device");
-        assert_int_equal(told->unused, FAR + 1);
+        if (outcome->status != LK_OK)
+            assert_contains(outcome->detail, "No space left on device");
+        assert_int_equal(outcome->unused, FAR + 1);
     }
     again();
     return count;
@@ -272,7 +272,7 @@ static void test_allocations(void **ctx)
     for (size_t nth = 1; nth <= count; nth++) {
         again();
         check_save_over(&over, nth, LK_STATUS_MEMORY);
-        assert_int_equal(told->status, LK_STATUS_MEMORY);
+        assert_int_equal(outcome->status, LK_STATUS_MEMORY);
     }
     for (size_t nth = 1; nth <= count; nth++)
         check_save_new(&fresh, nth, LK_STATUS_MEMORY);
@@ -281,7 +281,7 @@ static void test_allocations(void **ctx)
     assert_true(count > 10);
     for (size_t nth = 1; nth <= count; nth++) {
         assert_int_equal(run(load, nth), 0);
-        assert_int_equal(told->status, LK_STATUS_MEMORY);
+        assert_int_equal(outcome->status, LK_STATUS_MEMORY);
     }
 }
 
@@ -293,9 +293,9 @@ static void test_flips(void **ctx)
     for (size_t nth = 1; nth < 100; nth++) {
         again();
         check_save_over(&over, nth, LK_STATUS_IO);
-        if (told->status == LK_OK)
+        if (outcome->status == LK_OK)
             break;
-        assert_contains(told->detail, "reads back otherwise");
+        assert_contains(outcome->detail, "reads back otherwise");
         struck++;
     }
     /* Two headers, ten tensors, the notes. */
@@ -443,7 +443,7 @@ static void test_other_work(void **ctx)
     for (size_t nth = 1; nth <= count; nth++) {
         again();
         assert_int_equal(run(removing, nth), 0);
-        assert_int_equal(told->status, LK_STATUS_IO);
+        assert_int_equal(outcome->status, LK_STATUS_IO);
         assert_int_equal(value_of("step-000000001"), nth == 1);
         assert_int_equal(lk__checkpoint_sweep(temp_folder), LK_OK);
         assert_int_equal(entries(), nth == 1);
@@ -455,14 +455,14 @@ static void test_other_work(void **ctx)
     for (size_t nth = 1; nth <= count; nth++) {
         again();
         assert_int_equal(run(linking, nth), 0);
-        assert_int_equal(told->status, LK_STATUS_IO);
+        assert_int_equal(outcome->status, LK_STATUS_IO);
         assert_int_equal(entries(), nth < 3 ? 1 : 2);
     }
 }
 
 static int share_report(void **ctx)
 {
-    told = process_share(sizeof *told);
+    outcome = process_share(sizeof *outcome);
     return 0;
 }
 
