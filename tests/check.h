@@ -95,4 +95,19 @@ static inline int test_program(const char *names, const CMUnitTestFunction *func
 #define RUN_TESTS_WITH(begin, end, ...) TEST_PROGRAM(begin, end, NULL, NULL, __VA_ARGS__)
 #define RUN_EACH_WITH(begin, end, ...) TEST_PROGRAM(NULL, NULL, begin, end, __VA_ARGS__)
 
+/* TESTS(TEST(a), TEST(b)) is a list of tests and its length. RUN_LIST runs a list, with set_up
+ * before and tear_down after all of it (NULL: none), and returns the number of failures. */
+#define TEST(function) cmocka_unit_test(function)
+#define TESTS(...)                            \
+    (const struct CMUnitTest[]){__VA_ARGS__}, \
+        sizeof((const struct CMUnitTest[]){__VA_ARGS__}) / sizeof(struct CMUnitTest)
+#define RUN_LIST(set_up, tear_down, ...) _cmocka_run_group_tests("tests", TESTS(__VA_ARGS__), set_up, tear_down)
+
+/* main of a program that does nothing but run its tests. */
+#define TEST_MAIN(set_up, tear_down, ...)                 \
+    int main(void)                                        \
+    {                                                     \
+        return RUN_LIST(set_up, tear_down, __VA_ARGS__); \
+    }
+
 #endif

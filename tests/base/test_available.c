@@ -1,5 +1,4 @@
-/* test_available.c - limits of memory and of cores, from files as the system has
- * them. */
+/* test_available.c - limits of memory and cores, read from copies of the system's files. */
 #include <limits.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -38,7 +37,7 @@ static void put_memory(void)
                         "kB\nSwapFree:  50 kB\n");
 }
 
-static void test_nothing_told(void **arg)
+static void test_no_limits(void **arg)
 {
     expect_room(SIZE_MAX, NULL);
     put("proc/meminfo", "MemTotal: what\nMemAvailable: much\n");
@@ -61,10 +60,10 @@ static void test_cgroup2(void **arg)
     expect_room(4050 * 1024, "free memory");
     put("sys/fs/cgroup/a/b/memory.max", "3000000\n");
     expect_room(2000000 + 50 * 1024, "cgroup");
-    /* What files fill can be taken back. */
+    /* Memory of cached files can be reclaimed, so it is available. */
     put("sys/fs/cgroup/a/b/memory.stat", "anon 400000\nfile 600000\ninactive_file 300000\nactive_file 200000\n");
     expect_room(2500000 + 50 * 1024, "cgroup");
-    /* A group around it has less. */
+    /* The limit of the parent group is lower. */
     put("sys/fs/cgroup/a/memory.max", "1500000\n");
     put("sys/fs/cgroup/a/memory.current", "1200000\n");
     expect_room(300000 + 50 * 1024, "cgroup");
@@ -72,7 +71,7 @@ static void test_cgroup2(void **arg)
     expect_room(50 * 1024, "cgroup");
 }
 
-/* A container sees its own group at the top, under the host's name for it. */
+/* In a container, /proc names the group by its path on the host, but the group is mounted at the root. */
 static void test_cgroup1(void **arg)
 {
     put_memory();
@@ -89,7 +88,7 @@ static void test_cgroup1(void **arg)
 static void test_process(void **arg)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    skip(); /* their memory does not fit a limit */
+    skip(); /* sanitizers need more memory than a limit allows */
 #endif
     struct rlimit given, low;
     lk_available before = lk__available();
@@ -135,7 +134,7 @@ static void test_quota2(void **arg)
     assert_int_equal(lk__cores_quota(temp_folder), 2);
     put("sys/fs/cgroup/a/b/cpu.max", "1000 100000\n");
     assert_int_equal(lk__cores_quota(temp_folder), 0);
-    /* A group around it has less. */
+    /* The limit of the parent group is lower. */
     put("sys/fs/cgroup/a/b/cpu.max", "600000 100000\n");
     put("sys/fs/cgroup/cpu.max", "200000 50000\n");
     assert_int_equal(lk__cores_quota(temp_folder), 4);
@@ -160,18 +159,7 @@ static void test_cores(void **arg)
     assert_int_equal(lk__cores_set(), lk__cores_set());
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_nothing_told, temp_folder_set_up, temp_folder_tear_down),
-        cmocka_unit_test_setup_teardown(test_memory, temp_folder_set_up, temp_folder_tear_down),
-        cmocka_unit_test_setup_teardown(test_cgroup2, temp_folder_set_up, temp_folder_tear_down),
-        cmocka_unit_test_setup_teardown(test_cgroup1, temp_folder_set_up, temp_folder_tear_down),
-        cmocka_unit_test(test_process),
-        cmocka_unit_test_setup_teardown(test_no_quota, temp_folder_set_up, temp_folder_tear_down),
-        cmocka_unit_test_setup_teardown(test_quota2, temp_folder_set_up, temp_folder_tear_down),
-        cmocka_unit_test_setup_teardown(test_quota1, temp_folder_set_up, temp_folder_tear_down),
-        cmocka_unit_test(test_cores),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+#define CASE(test) cmocka_unit_test_setup_teardown(test, temp_folder_set_up, temp_folder_tear_down)
+
+TEST_MAIN(NULL, NULL, CASE(test_no_limits), CASE(test_memory), CASE(test_cgroup2), CASE(test_cgroup1),
+          TEST(test_process), CASE(test_no_quota), CASE(test_quota2), CASE(test_quota1), TEST(test_cores))

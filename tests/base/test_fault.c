@@ -1,7 +1,7 @@
-/* test_fault.c - faults on request: what the text may say, where each strikes.
+/* test_fault.c - faults on request: the syntax of the variable, and the sites where faults strike.
  *
- * The variable is read once for a process, so every case is a process of its own:
- * it tells by its exit status, and by what it writes. */
+ * A process reads the variable once, so every case is a child process. A child reports by its exit status
+ * and by the text that it writes. */
 #include <errno.h>
 
 #include "base/clock.h"
@@ -12,7 +12,7 @@
 
 enum { SAID = 2048 };
 
-/* A child process, what it wrote in `said`. */
+/* A child process, and the end of the pipe that it writes to. */
 typedef struct child {
     pid_t pid;
     int from;
@@ -34,7 +34,7 @@ static void be_child(int number, void *arg)
     _exit(run->part(run->arg, run->out));
 }
 
-/* Runs part(arg, out) with the variable set to text, unless that is NULL. */
+/* Starts a child that runs part(arg, out) with the variable set to text; NULL: not set. */
 static child begin(const char *text, int (*part)(void *arg, int out), void *arg)
 {
     int ends[2];
@@ -44,6 +44,7 @@ static child begin(const char *text, int (*part)(void *arg, int out), void *arg)
     return c;
 }
 
+/* Waits for the child; said is what it wrote. Returns the result of process_wait. */
 static int end(child c, char said[SAID])
 {
     size_t used = 0;
@@ -61,8 +62,6 @@ static void say(int out, const char *text)
     if (write(out, text, length) != (ssize_t)length)
         _exit(99);
 }
-
-/* ---- the text ---- */
 
 static int load(void *arg, int out)
 {
@@ -104,7 +103,7 @@ static void texts_that_are_read(void **state)
     accepts("flip:op=save,bit=9223372036854775807");
 }
 
-/* A name of the group's that this does not know would be refused as a typing error. */
+/* Every call of a group is a known operation; an unknown one would be refused. */
 static void every_call_has_a_name(void **state)
 {
     static const char *const names[] = {
@@ -174,8 +173,6 @@ static void texts_that_are_too_long(void **state)
     refuses(text, "1999 characters");
 }
 
-/* ---- where they strike ---- */
-
 /* A short run as rank 1: five steps of two calls, and two saves of three writes. */
 static int run_as_rank_1(void *arg, int out)
 {
@@ -205,7 +202,7 @@ static int run_as_rank_1(void *arg, int out)
     return 0;
 }
 
-/* What the run says, up to a death where there is one. */
+/* The run writes `wanted`, and is killed then if it dies. */
 static void run_says(const char *text, bool dies, const char *wanted)
 {
     char said[SAID];
@@ -215,7 +212,7 @@ static void run_says(const char *text, bool dies, const char *wanted)
         fail_msg("'%s': status %d, \"%s\", not \"%s\"", text ? text : "", status, said, wanted);
 }
 
-static void off_nothing_happens(void **state)
+static void without_faults_nothing_happens(void **state)
 {
     run_says(NULL, false, "1aa2aaswww3aa4aaswww5aa");
 }
@@ -266,7 +263,7 @@ static int stop_once(void *arg, int out)
     return 0;
 }
 
-static void stops_until_told_to_go_on(void **state)
+static void stops_until_continued(void **state)
 {
     char said[SAID];
     int status;
@@ -310,7 +307,7 @@ static int allocate_ten(void *arg, int out)
         return 97;
     for (int i = 0; i < 10; i++) {
         void *block = NULL;
-        /* Small ones, and those that come straight from the kernel. */
+        /* Small blocks, and large blocks that are mapped by the kernel. */
         size_t bytes = i % 2 ? 100 : (size_t)4 << 20;
         const char *before = lk__fault_enter("step"), *within = lk__fault_enter(i < 5 ? "reduce" : "gather");
         lk_status status = lk__mem_alloc(bytes, 1, "a test", &block);
@@ -349,11 +346,11 @@ static void allocations_fail_once(void **state)
 typedef struct flip_case {
     const char *text, *op;
     size_t bits;
-    int times; /* that it is asked, until it says so */
+    int times; /* the call of lk__fault_flip that inverts a bit, from 1; 0: none */
     size_t bit;
 } flip_case;
 
-/* Says so by its status where no bit or another one is inverted, or twice. */
+/* Returns a status other than 0 if no bit, another bit or more than one bit is inverted. */
 static int flip_bits(void *arg, int out)
 {
     const flip_case *f = arg;
@@ -388,15 +385,13 @@ static void flips_say_which_bit(void **state)
     }
 }
 
-/* ---- places ---- */
-
-static void *tell_place(void *arg)
+static void *get_site(void *arg)
 {
     *(lk_fault_site *)arg = lk__fault_site();
     return NULL;
 }
 
-static int places(void *arg, int out)
+static int sites(void *arg, int out)
 {
     lk_fault_site other;
     pthread_t thread;
@@ -407,11 +402,11 @@ static int places(void *arg, int out)
     lk_fault_site mine = lk__fault_site();
     if (mine.rank != 2 || mine.step != 7 || strcmp(mine.op, "save") != 0)
         return 2;
-    if (pthread_create(&thread, NULL, tell_place, &other) != 0 || pthread_join(thread, NULL) != 0)
+    if (pthread_create(&thread, NULL, get_site, &other) != 0 || pthread_join(thread, NULL) != 0)
         return 97;
     if (other.rank != 3 || other.step != 0 || other.op != NULL)
         return 3;
-    /* Deeper than is kept, and back. */
+    /* Deeper nesting than is recorded, and back. */
     const char *before[20];
     for (int i = 0; i < 20; i++)
         before[i] = lk__fault_enter("gather");
@@ -430,7 +425,7 @@ static void be_launched(int rank, void *out)
     lk__fault_point("step");
 }
 
-/* A launcher is no rank; the rank that it forks counts from the first. */
+/* A launcher is no rank: faults do not strike it, and its ranks count operations from 1. */
 static int launch(void *arg, int out)
 {
     if (lk__fault_load() != LK_OK)
@@ -450,10 +445,10 @@ static void launchers_are_spared(void **state)
     assert_string_equal(said, "launcher rank ");
 }
 
-static void places_are_of_threads(void **state)
+static void every_thread_has_its_site(void **state)
 {
     char said[SAID];
-    assert_int_equal(end(begin("kill", places, NULL), said), 0);
+    assert_int_equal(end(begin("kill", sites, NULL), said), 0);
 }
 
 enum { THREADS = 4, ROUNDS = 5000 };
@@ -464,7 +459,7 @@ static void write_often(int thread, void *failed)
         ((int *)failed)[thread] += lk__fault_write();
 }
 
-/* Exactly one of all writes of all threads fails, the last one there is. */
+/* Threads count writes together: exactly one of all writes fails. */
 static int count_across_threads(void *arg, int out)
 {
     int failed[THREADS] = {0}, total = 0;
@@ -488,14 +483,9 @@ static void threads_count_together(void **state)
 int main(void)
 {
     unsetenv("RANK");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_that_are_read),    cmocka_unit_test(every_call_has_a_name),
-        cmocka_unit_test(texts_that_are_refused), cmocka_unit_test(texts_that_are_too_long),
-        cmocka_unit_test(off_nothing_happens),    cmocka_unit_test(kills_strike_where_all_holds),
-        cmocka_unit_test(writes_fail_once_each),  cmocka_unit_test(stops_until_told_to_go_on),
-        cmocka_unit_test(delays_last_in_full),    cmocka_unit_test(allocations_fail_once),
-        cmocka_unit_test(flips_say_which_bit),    cmocka_unit_test(places_are_of_threads),
-        cmocka_unit_test(launchers_are_spared),   cmocka_unit_test(threads_count_together),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_LIST(NULL, NULL, TEST(texts_that_are_read), TEST(every_call_has_a_name), TEST(texts_that_are_refused),
+                     TEST(texts_that_are_too_long), TEST(without_faults_nothing_happens),
+                     TEST(kills_strike_where_all_holds), TEST(writes_fail_once_each), TEST(stops_until_continued),
+                     TEST(delays_last_in_full), TEST(allocations_fail_once), TEST(flips_say_which_bit),
+                     TEST(every_thread_has_its_site), TEST(launchers_are_spared), TEST(threads_count_together));
 }

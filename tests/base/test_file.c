@@ -1,4 +1,4 @@
-/* test_file.c - reading files plain and gzipped, and writing them untorn. */
+/* test_file.c - reading plain and gzipped files, and replacing files atomically. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -104,7 +104,7 @@ static void reads(void **state)
 
 static void members(void **state)
 {
-    /* The trailer tells the last member's size only, so the block has to grow. */
+    /* The trailer has the size of the last member only, so the buffer has to grow. */
     uint8_t *data = pattern(700000);
     put("wb", data, 300000);
     put("ab", data + 300000, 399990);
@@ -130,7 +130,7 @@ static void damage(void **state)
     put_byte(-5, 0xaa); /* in the checksum */
     refuse(0, LK_STATUS_FORMAT, "data check");
     put("wb", data, 100000);
-    put_byte(-1, 0xff); /* a length of almost 4 GiB, which must not be believed */
+    put_byte(-1, 0xff); /* a wrong length of almost 4 GiB must not be allocated */
     refuse(0, LK_STATUS_FORMAT, "length check");
     put("wb", data, 100000);
     put_byte((long)size, 'x');
@@ -204,7 +204,7 @@ static void bad_targets(void **state)
     assert_int_equal(entries(), 0);
 }
 
-/* A commit that fails removes what was written. */
+/* A commit that fails removes the temporary file. */
 static void failed_commit(void **state)
 {
     char sub[TEMP_FOLDER_BYTES + 32], file[TEMP_FOLDER_BYTES + 64];
@@ -225,7 +225,7 @@ static void failed_commit(void **state)
     assert_int_equal(rmdir(sub), 0);
 }
 
-/* Byte 0 of a process's memory cannot be read: a disk that fails looks alike. */
+/* Reading byte 0 of a process's memory fails like a read from a failing disk. */
 static void failed_read(void **state)
 {
     static const char name[] = "/proc/self/mem";
@@ -242,11 +242,5 @@ static void failed_read(void **state)
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(reads),  CASE(members),     CASE(damage),        CASE(missing),     CASE(writes),
-        CASE(aborts), CASE(bad_targets), CASE(failed_commit), CASE(failed_read),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, CASE(reads), CASE(members), CASE(damage), CASE(missing), CASE(writes), CASE(aborts),
+          CASE(bad_targets), CASE(failed_commit), CASE(failed_read))

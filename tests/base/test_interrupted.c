@@ -1,7 +1,6 @@
-/* test_interrupted.c - calls of the system that signals interrupt, and writes that are
- * cut short, change nothing about a file that is written or read. A filter of the
- * kernel turns the calls of this process into a signal, whose handler answers EINTR
- * every second time and else does the work, of a write only the first half. */
+/* test_interrupted.c - files are written and read correctly when signals interrupt system calls and when
+ * calls move only a part of the bytes. A seccomp filter turns system calls of this process into a signal.
+ * Its handler returns EINTR every second time; otherwise it does the call, reads and writes by half. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/audit.h>
@@ -22,7 +21,7 @@
 
 static char path[TEMP_FOLDER_BYTES + 32];
 
-/* The registers of a call: its arguments and its result. */
+/* The registers of a system call: arguments and result. */
 #if defined(__x86_64__)
 #define ARGUMENT(context, i) \
     ((context)->uc_mcontext.gregs[(const int[]){REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9}[i]])
@@ -106,7 +105,7 @@ static void be_filtered(int number, void *arg)
     _exit(filter_calls() ? (*work)() : 77);
 }
 
-/* A process of its own: a filter stays. Returns the step that failed, 0 for none. */
+/* Runs in a child, because a filter cannot be removed. Returns the step that failed; 0: none. */
 static int in_filter(int (*work)(void))
 {
     return process_wait(process_start(be_filtered, 0, &work));
@@ -136,7 +135,7 @@ static int save_and_load(void)
         return 1;
     if (lk_state_save(state, path) != LK_OK)
         return 2;
-    /* libzip, which reads .pth files, has its own calls. */
+    /* libzip reads .pth files by its own system calls. */
     if (strstr(path, ".pth"))
         return interruptions[0] > 0 && interruptions[3] > 0 ? 0 : 5;
     if (lk_state_load(path, &back) != LK_OK)
@@ -191,18 +190,11 @@ static void test_gzip(void **ctx)
     expect_done(in_filter(read_gzipped));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_saving),
-        cmocka_unit_test(test_gzip),
-    };
-    return cmocka_run_group_tests(tests, temp_folder_set_up, temp_folder_tear_down);
-}
+TEST_MAIN(temp_folder_set_up, temp_folder_tear_down, TEST(test_saving), TEST(test_gzip))
 #else
 int main(void)
 {
-    puts("skipped: the registers of a call are unknown here");
+    puts("skipped: the registers of a system call are unknown here");
     return 0;
 }
 #endif

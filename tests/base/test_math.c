@@ -1,4 +1,4 @@
-/* test_math.c - own exp, log and normal numbers against libm in double. */
+/* test_math.c - the library's exp, log and normal numbers against libm in double. */
 #include <math.h>
 
 #include "base/math.h"
@@ -7,7 +7,7 @@
 
 static const double pi = 3.14159265358979323846;
 
-/* Distance in units of the last place of the true result. */
+/* Error in units in the last place of the true result. */
 static double ulps(float got, double want)
 {
     float near = fabsf((float)want);
@@ -15,8 +15,7 @@ static double ulps(float got, double want)
     return fabs((double)got - want) / unit;
 }
 
-/* Every float is a bit pattern; an odd stride visits all exponents and many
- * mantissas. */
+/* A stride over bit patterns: an odd one visits all exponents and many mantissas. */
 enum { STRIDE = 1009 };
 
 static void test_exp(void **state)
@@ -50,7 +49,7 @@ static void test_log(void **state)
         float x = lk__math_bits_to_float(bits);
         worst = fmax(worst, ulps(lk__math_logf(x), log((double)x)));
     }
-    /* Around 1, where the result is small. */
+    /* Near 1, where the result is small. */
     for (float x = 0.999f; x < 1.001f; x = nextafterf(x, 2.0f))
         worst = fmax(worst, x == 1.0f ? 0.0 : ulps(lk__math_logf(x), log((double)x)));
     assert_true(worst <= 2.0);
@@ -65,7 +64,7 @@ static void test_log_limits(void **state)
     assert_true(isnan(lk__math_logf(NAN)));
 }
 
-/* Radii and turns of all sizes. */
+/* Radii and angles of all sizes. */
 static void test_normal_values(void **state)
 {
     double worst = 0;
@@ -81,8 +80,7 @@ static void test_normal_values(void **state)
     assert_true(worst < 1e-6);
 }
 
-/* Moments of n normal numbers stray by a few over sqrt(n), and so does the
- * product of the two of a pair. */
+/* Moments of n normal numbers, and the mean product of pairs, lie within five standard errors. */
 static void test_normal(void **state)
 {
     enum { PAIRS = 1 << 17, N = 2 * PAIRS };
@@ -106,7 +104,7 @@ static void test_normal(void **state)
     assert_true(fabs(product / PAIRS) < 5 * sqrt(1.0 / PAIRS));
 }
 
-/* The largest radius and the smallest, and which way a quarter turn goes. */
+/* The largest and the smallest radius, and the direction of a quarter turn. */
 static void test_normal_limits(void **state)
 {
     float pair[2];
@@ -121,12 +119,5 @@ static void test_normal_limits(void **state)
     assert_true(pair[0] == 0.0f && ulps(-pair[1], want) <= 4);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp),           cmocka_unit_test(test_exp_limits),    cmocka_unit_test(test_log),
-        cmocka_unit_test(test_log_limits),    cmocka_unit_test(test_normal_values), cmocka_unit_test(test_normal),
-        cmocka_unit_test(test_normal_limits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_exp), TEST(test_exp_limits), TEST(test_log), TEST(test_log_limits),
+          TEST(test_normal_values), TEST(test_normal), TEST(test_normal_limits))

@@ -1,14 +1,14 @@
-/* test_math64.c - own exp, log and cos(pi x) in double against long double libm. */
+/* test_math64.c - the library's exp, log and cos(pi x) in double against libm in long double. */
 #include <float.h>
 #include <math.h>
 
 #include "base/math64.h"
 #include "check.h"
 
-/* Where long double is double, libm itself is some units off. */
+/* Where long double is double, the results of libm have errors, too. */
 static const double limit = LDBL_MANT_DIG > DBL_MANT_DIG ? 1.25 : 2.25;
 
-/* Distance in units of the last place of the true result. */
+/* Error in units in the last place of the true result. */
 static double ulps(double got, long double want)
 {
     double near = fabs((double)want);
@@ -51,7 +51,7 @@ static void test_log(void **state)
         double x = exp2(exponent);
         worst = fmax(worst, ulps(lk__math_log64(x), logl((long double)x)));
     }
-    /* About 1, where the result is small, and over two octaves. */
+    /* Near 1, where the result is small, and over two octaves. */
     for (double away = 0x1p-53; away < 0.3; away *= 1.003) {
         double more = 1 + 2 * away, less = 1 - away;
         worst = fmax(worst, ulps(lk__math_log64(more), logl((long double)more)));
@@ -74,7 +74,7 @@ static void test_log_limits(void **state)
     assert_true(isnan(lk__math_log64(NAN)));
 }
 
-/* The argument is reduced before pi comes in, so that libm sees a small one. */
+/* Reduces the argument before the multiplication by pi, so that libm gets a small one. */
 static long double cospi(double x)
 {
     const long double pi = 3.14159265358979323846264338327950288L;
@@ -108,8 +108,7 @@ static void test_cospi_exact(void **state)
     assert_true(lk__math_cospi64(0x1p+49 + 1) == -1.0);
 }
 
-/* A change of one bit of one of many values shows in their sum, which is to be
- * the same with every compiler and on every machine. */
+/* Sums of many values have the same bits with every compiler and on every machine. */
 static void test_bits(void **state)
 {
     double sum = 0;
@@ -122,12 +121,5 @@ static void test_bits(void **state)
     assert_true(sum == 0x1.3baa21836909p+13);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp),         cmocka_unit_test(test_exp_limits), cmocka_unit_test(test_cospi),
-        cmocka_unit_test(test_cospi_exact), cmocka_unit_test(test_bits),       cmocka_unit_test(test_log),
-        cmocka_unit_test(test_log_limits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_exp), TEST(test_exp_limits), TEST(test_cospi), TEST(test_cospi_exact), TEST(test_bits),
+          TEST(test_log), TEST(test_log_limits))

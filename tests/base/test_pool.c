@@ -1,5 +1,4 @@
-/* test_pool.c - the thread pool runs every task once, on threads that do not
- * share their index. */
+/* test_pool.c - the thread pool runs every task once; no two running tasks have the same thread index. */
 #include <stdatomic.h>
 
 #include "base/cores.h"
@@ -83,7 +82,7 @@ static void test_idle_pool_ends(void **state)
     assert_true(lk__cores() >= 1);
 }
 
-/* Spinning is for those that have a core each. */
+/* Threads spin only where each has a core of its own. */
 static void test_spins_where_there_is_room(void **state)
 {
     const int cores = lk__cores();
@@ -99,13 +98,5 @@ static void test_spins_where_there_is_room(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_task_once),
-        cmocka_unit_test(test_runs_follow_each_other),
-        cmocka_unit_test(test_idle_pool_ends),
-        cmocka_unit_test(test_spins_where_there_is_room),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_each_task_once), TEST(test_runs_follow_each_other), TEST(test_idle_pool_ends),
+          TEST(test_spins_where_there_is_room))

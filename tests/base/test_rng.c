@@ -1,5 +1,4 @@
-/* test_rng.c - philox4x32-10 against its published known answers, and the
- * layout of addresses. */
+/* test_rng.c - philox4x32-10 against its published known answers, and the layout of addresses. */
 #include "base/rng.h"
 #include "check.h"
 
@@ -62,18 +61,9 @@ static void test_ranges(void **state)
     int seen[10] = {0};
     for (uint64_t i = 0; i < 10000; i++)
         seen[lk__rng_below(lk__rng_u32(&rng, i), 10)]++;
-    /* Five standard deviations of a count of 10000 draws at 1/10. */
+    /* The bound is five standard deviations of a count of 10000 draws with probability 1/10. */
     for (int i = 0; i < 10; i++)
         assert_in_range(seen[i], 850, 1150);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known_answers),
-        cmocka_unit_test(test_address),
-        cmocka_unit_test(test_elements),
-        cmocka_unit_test(test_ranges),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_known_answers), TEST(test_address), TEST(test_elements), TEST(test_ranges))

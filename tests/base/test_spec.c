@@ -1,4 +1,4 @@
-/* test_spec.c - option specs: names, parameters, numbers, the nearest word. */
+/* test_spec.c - specs such as "sgd:momentum=.9": names, parameters, numbers, and the nearest known word. */
 #include "base/spec.h"
 #include "check.h"
 
@@ -47,7 +47,7 @@ static void refuse(const char *text, const char *part)
     fixture *f = fresh();
     assert_fails(lk__spec_params(text, "--optimizer", f->keys, 3), LK_STATUS_USAGE, "--optimizer");
     assert_detail(part);
-    /* Nothing is stored, not even what came before the mistake. */
+    /* Nothing is stored, also not the parameters before the mistake. */
     assert_true(f->momentum == .5 && f->weight_decay == .25 && f->nesterov == 0);
 }
 
@@ -167,7 +167,7 @@ static void nearest(void **state)
     assert_null(lk__names_nearest("momentum", word_at, words));
     assert_null(lk__names_nearest("x", word_at, words));
     assert_null(lk__names_nearest("", word_at, words));
-    /* A guess that shares half of its letters misleads. */
+    /* A word that shares only half of its letters is not suggested. */
     const char *augments[] = {"crop", "flip", "auto", "none", "layer1", NULL};
     assert_null(lk__names_nearest("cutout", word_at, augments));
     assert_null(lk__names_nearest("nolayer", word_at, augments));
@@ -200,12 +200,5 @@ static void finding(void **state)
     assert_string_equal(text, "sgd, ad");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names),   cmocka_unit_test(params),  cmocka_unit_test(bad_params),
-        cmocka_unit_test(values),  cmocka_unit_test(numbers), cmocka_unit_test(nearest),
-        cmocka_unit_test(finding), cmocka_unit_test(lists),   cmocka_unit_test(bad_lists),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(names), TEST(params), TEST(bad_params), TEST(values), TEST(numbers), TEST(nearest),
+          TEST(finding), TEST(lists), TEST(bad_lists))

@@ -1,4 +1,4 @@
-/* test_text.c - text from strangers on its way to a terminal. */
+/* test_text.c - cleaning of untrusted text before it is printed on a terminal. */
 #include "base/text.h"
 #include "check.h"
 
@@ -29,33 +29,25 @@ static void names_have_no_other_characters(void **state)
     expect(LK_TEXT_NAME,
            "\xe2\x80\xae"
            "gpj",
-           "?gpj"); /* U+202E turns the rest around */
+           "?gpj"); /* U+202E reverses the text that follows */
 }
 
-static void what_is_not_utf8_shows(void **state)
+static void invalid_utf8_is_replaced(void **state)
 {
     expect(LK_TEXT_LINE, "\xff\xfe", "??");
-    expect(LK_TEXT_LINE, "\xc0\xaf", "??");           /* a longer form of '/' */
-    expect(LK_TEXT_LINE, "\xed\xa0\x80", "???");      /* half of a pair */
-    expect(LK_TEXT_LINE, "a\xe2\x82", "a??");         /* cut off */
-    expect(LK_TEXT_LINE, "\xf4\x90\x80\x80", "????"); /* beyond the last */
+    expect(LK_TEXT_LINE, "\xc0\xaf", "??");           /* an overlong '/' */
+    expect(LK_TEXT_LINE, "\xed\xa0\x80", "???");      /* half of a surrogate pair */
+    expect(LK_TEXT_LINE, "a\xe2\x82", "a??");         /* truncated */
+    expect(LK_TEXT_LINE, "\xf4\x90\x80\x80", "????"); /* above the last code point */
     expect(LK_TEXT_LINE, "\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80");
 }
 
-static void lines_keep_what_prints(void **state)
+static void lines_keep_printable_characters(void **state)
 {
     expect(LK_TEXT_LINE, "rank 2 (host b): \"no\" \xe2\x82\xac", "rank 2 (host b): \"no\" \xe2\x82\xac");
     expect(LK_TEXT_LINE, "one\r\ntwo\t3", "one??two?3");
     expect(LK_TEXT_LINES, "one\ntwo\t\x1b[1m3\r", "one\ntwo\t?[1m3?");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_stay_as_they_are),
-        cmocka_unit_test(names_have_no_other_characters),
-        cmocka_unit_test(what_is_not_utf8_shows),
-        cmocka_unit_test(lines_keep_what_prints),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(names_stay_as_they_are), TEST(names_have_no_other_characters),
+          TEST(invalid_utf8_is_replaced), TEST(lines_keep_printable_characters))

@@ -1,6 +1,5 @@
-/* test_tree.c - the stack form of the sum tree against its recursive
- * definition, symbolically: an entry is the interval of leaves it sums, and two
- * may merge only if the definition splits their union there. */
+/* test_tree.c - the sum tree as a stack against its recursive definition. An entry of the stack is the
+ * interval of leaves that it sums; two entries may merge only where the definition splits their union. */
 #include "base/tree.h"
 #include "check.h"
 
@@ -10,7 +9,7 @@ typedef struct interval {
     int lo, hi;
 } interval;
 
-/* The definition's split of [lo,hi). */
+/* Where the definition splits [lo,hi). */
 static int middle(int lo, int hi)
 {
     int power = 1;
@@ -64,8 +63,7 @@ static void test_all_shard_counts(void **state)
     check_shards(LK_MAX_SHARDS);
 }
 
-/* Merging must also be complete: an entry that could close a node with its
- * left neighbour has done so, else slots would not be reused in time. */
+/* Entries merge as early as possible: the depth stays logarithmic. */
 static void test_depth_is_small(void **state)
 {
     for (int shards = 1; shards <= MAX_SHARDS; shards++) {
@@ -77,7 +75,7 @@ static void test_depth_is_small(void **state)
     }
 }
 
-/* The definition: a node inside [first,last) whose parent is not. */
+/* The definition of roots: nodes inside [first,last) whose parent is not inside. */
 static int collect(int lo, int hi, int first, int last, int *begin, int count)
 {
     if (hi <= first || last <= lo)
@@ -109,7 +107,7 @@ static void test_roots_of_ranges(void **state)
                 check_roots(shards, first, last);
         }
     }
-    /* Both ends odd: the most roots that there can be. */
+    /* Ranges with odd ends have the largest number of roots. */
     for (int shards = LK_MAX_SHARDS - 65; shards <= LK_MAX_SHARDS; shards++) {
         for (int last = shards; last > shards - 70; last--)
             check_roots(shards, 1, last);
@@ -139,8 +137,7 @@ static void test_shard_begin(void **state)
     }
 }
 
-/* No batch up to the largest gives a range of shards more than the bound, and
- * the largest range of its width reaches it. */
+/* lk__shard_most is the largest number of samples that any `width` neighbouring shards can have. */
 static void test_shards_most(void **state)
 {
     for (int shards = 1; shards <= 9; shards++) {
@@ -157,12 +154,5 @@ static void test_shards_most(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_shard_counts), cmocka_unit_test(test_depth_is_small),
-        cmocka_unit_test(test_roots_of_ranges),  cmocka_unit_test(test_middle),
-        cmocka_unit_test(test_shard_begin),      cmocka_unit_test(test_shards_most),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_all_shard_counts), TEST(test_depth_is_small), TEST(test_roots_of_ranges),
+          TEST(test_middle), TEST(test_shard_begin), TEST(test_shards_most))

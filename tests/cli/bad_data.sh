@@ -1,12 +1,10 @@
 #!/bin/bash
-# bad_data.sh PROGRAM IMAGES - files of a data set that change while a run reads
-# them: it ends at all ranks, with an error that names the file and what became of
-# it.
+# bad_data.sh PROGRAM IMAGES - files of a data set that change while a run reads them: the run ends at all
+# ranks, with an error that names the file and the change.
 program=$1 command=train images=$(realpath "$2")
 . "$(dirname "$0")/jobs.sh"
 
-# Images that are read again in every epoch, of which there are more than anyone
-# waits for.
+# Images are read again in every epoch; the number of epochs is larger than the script waits for.
 fresh() {
     rm -rf pets
     mkdir -p pets/train/cat pets/train/dog pets/val/cat
@@ -22,8 +20,8 @@ if "$program" train "${task[@]}" --dry-run 2>&1 | grep 'this build cannot read';
 fi
 
 trained() { grep -qs '^Train Epoch: 3' out; }
-# upset TEXT CHANGE... -- ARGUMENTS... - makes the change during a run, which must
-# end with that text about pets/train/cat/2.png.
+# upset TEXT CHANGE... -- ARGUMENTS... - makes the change during a run. The run must end with that text about
+# pets/train/cat/2.png.
 upset() {
     local text=$1 change=()
     shift
@@ -42,7 +40,7 @@ upset() {
     said err "pets/train/cat/2.png" "$text"
     check "$line: ranks are left" test -z "$(left)"
 }
-# Renamed over the old one, as careful programs do, or written into it.
+# A new file that is renamed over the old one, and a change inside the old one.
 shorten() { truncate -s 60 pets/train/cat/2.png; }
 replace() { cp "$images/grey.png" pets/new && mv pets/new pets/train/cat/2.png; }
 lengthen() { echo more >>pets/train/cat/2.png; }
@@ -54,8 +52,8 @@ done
 upset "changed while it was in use: it had " replace -- --num-workers 2
 upset "changed while it was in use: it had " lengthen -- -n 2 --stages 2 --num-workers 0
 
-# An image that is cut before the run, which one rank meets: it tells, the launcher names
-# it, and the others repeat nothing.
+# An image that was truncated before the run. One rank reads it and reports it, the launcher names that rank,
+# and the other ranks do not repeat the error.
 once() { # PROCESSES
     check "$line: the reason is told once" test "$(cat err* | grep -c 'pets/train/cat/2.png')" -eq "$1"
     check "$line: calls are listed" test "$(cat err* | grep -c 'the last calls\|done in')" -eq 0
@@ -83,7 +81,7 @@ run_by_hand pets pets pets
 once 3
 check "$line: two say whose reason it is" test "$(cat err.* | grep -c 'gave up')" -eq 2
 
-# Images have sizes of their own.
+# The images differ in size.
 fresh
 cp -r pets more
 cp "$images/rgb.png" more/train/dog

@@ -1,9 +1,8 @@
 #!/bin/bash
-# bad_days.sh PROGRAM - checkpoints on days when something is wrong: a disk that is
-# full or read-only, a file that is cut, altered, another's or of tomorrow. Each time:
-# the message, the last good checkpoint intact, nobody left, and the run goes on to
-# the same bits. In a namespace of its own, for disks of its own; 77 where there can
-# be none.
+# bad_days.sh PROGRAM - checkpoints under failures: a full or read-only disk, and files that are truncated,
+# altered, of another run or of a later version. Each time there is a message, the last good checkpoint is
+# intact, no process is left, and the run resumes to the same bits. The script needs a mount namespace for its
+# disks; it exits with 77 where it cannot have one.
 if [ -z "${BAD_DAYS_APART:-}" ]; then
     for flags in -m -rm; do
         unshare $flags mount -t tmpfs none /mnt 2>/dev/null && BAD_DAYS_APART=yes exec unshare $flags bash "$0" "$@"
@@ -22,7 +21,7 @@ intact() { check "$line: what is in $1 is whole" "$program" verify --quiet "$1";
 nobody() { check "$line: nobody is left" test -z "$(left)"; }
 copy() { rm -rf "$1" && cp -r whole "$1"; }
 
-# ---- disks ---------------------------------------------------------------------------
+# Disks.
 
 mkdir disk
 mount -t tmpfs -o size=1800k none disk # two checkpoints of 700 kB
@@ -67,9 +66,9 @@ mv renamed/step-000000003 renamed/step-000000099
 run 0 --resume renamed
 said out "passed over: renamed/step-000000099 is a checkpoint of step 3, unlike its name"
 
-# ---- files -----------------------------------------------------------------------------
+# Files.
 
-# damaged TEXT... - the newest is refused by name, passed over otherwise.
+# damaged TEXT... - the newest checkpoint is refused where it is named, and skipped otherwise.
 damaged() {
     local text
     for text in "$@"; do

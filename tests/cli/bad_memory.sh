@@ -1,7 +1,7 @@
 #!/bin/bash
-# bad_memory.sh PROGRAM - a run that cannot fit into memory is refused before it
-# begins, at all ranks: how much it needs, for what, how much there is, and what to
-# change. What it is told to change is enough.
+# bad_memory.sh PROGRAM - a run that does not fit into memory is refused at all ranks before it begins. The
+# message says how much memory the run needs and for what, how much there is, and what to change; that change
+# is enough.
 program=$1 command=train
 . "$(dirname "$0")/jobs.sh"
 
@@ -11,7 +11,7 @@ if ! (ulimit -v $limit && "$program" --version) >/dev/null 2>&1; then
     echo "skipped: the limit on memory (ulimit -v) cannot be set, or the program needs more than that to start"
     exit 77
 fi
-# limited STATUS ARGUMENTS... - as run, within the limit.
+# limited STATUS ARGUMENTS... - like run, with a memory limit.
 limited() {
     local wanted=$1
     shift
@@ -20,7 +20,7 @@ limited() {
     local status=$?
     check "$line: exit status $status, not $wanted" test $status -eq "$wanted"
 }
-# The number after a text in err.
+# Prints the number after a text in the file err.
 number_after() { grep -oE -- "$1 [0-9]+" err | head -n 1 | grep -oE '[0-9]+$'; }
 
 limited 1 "${task[@]}"
@@ -31,7 +31,7 @@ wave=$(number_after --micro-batch)
 check "$line: no whole shard in --micro-batch ${wave:-0}" test "${wave:-0}" -ge 94
 limited 0 "${task[@]}" --micro-batch "${wave:-1}"
 
-# Processes have limits of their own; threads of one process share it.
+# Each process has the limit for itself; threads of one process share it.
 limited 1 "${task[@]}" -n 2
 said err "this rank needs 2" " MB for activations of 750 samples" "It would fit with --micro-batch "
 check "$line: the reason is given once, and repeated by who was told" test \
@@ -42,14 +42,14 @@ limited 1 "${task[@]}" --devices cpu:0,cpu:1
 said err "lockstep: 2 ranks of this process need 5" " A rank needs 2" "It would fit with --micro-batch "
 limited 0 "${task[@]}" --devices cpu:0,cpu:1 --micro-batch "$(number_after --micro-batch)"
 
-# BatchNorm over the batch: no waves.
+# BatchNorm over the batch allows no waves.
 limited 1 "${task[@]}" --model resnet20:width=4 --batch-size 1000
 said err " of memory, but ulimit -v leaves " "It would fit with --bn shard --micro-batch " "or with batches of "
 wave=$(number_after --micro-batch) batch=$(number_after 'batches of')
 limited 0 "${task[@]}" --model resnet20:width=4 --batch-size 1000 --bn shard --micro-batch "${wave:-1}"
 limited 0 "${task[@]}" --model resnet20:width=4 --batch-size "${batch:-1}"
 
-# More than any host has.
+# More memory than any host has.
 run 1 "${task[@]}" --model resnet20:width=4096 --batch-size 60000
 said err " GB of memory, but the " " GB for activations of 60000 samples" " GB for parameters"
 

@@ -1,21 +1,20 @@
 #!/bin/bash
-# blamed.sh PROGRAM - a signal to one of several ranks: the last line of the launcher
-# names that rank and no other, on one node and on two, and what the ranks print
-# says who got the signal.
+# blamed.sh PROGRAM - a signal to one of several ranks: the last line of the launcher names that rank and no
+# other, on one node and on two, and the output of the ranks says which rank got the signal.
 program=$1 command=train
 . "$(dirname "$0")/jobs.sh"
 
 task=(--model mlp --data digits --max-steps 1000000 --no-test --threads 1 --log-interval 1000000 --log-ranks all)
 
-# pid_of RANK FILE... - as the rank's first line tells it.
+# pid_of RANK FILE... - the process id in the rank's first line.
 pid_of() { cat "${@:2}" 2>/dev/null | sed -n "s/^.*\[rank $1\] host [^ ]*, pid \([0-9]*\),.*/\1/p"; }
-# All have begun to train: the line of a step follows the rank's first line.
+# All ranks have begun to train: the line of a step follows the rank's first line.
 trains() { # COUNT FILE...
     [ "$(cat "${@:2}" 2>/dev/null | grep -c '^\(\[[^]]*\] \)*\[rank [0-9]*\] Train Epoch')" -eq "$1" ]
 }
 words() { [ "$1" = TERM ] && echo "got SIGTERM" || echo "was killed by SIGKILL"; }
-# blames FILE RANK PID SIGNAL - in the first line of the cause, with its pid, and no
-# other line of the launcher names another.
+# blames FILE RANK PID SIGNAL - the first line of the cause names the rank and its process id, and no line of
+# the launcher names another rank.
 blames() {
     local cause
     cause=$(grep '^lockstep [a-z]*: rank [0-9]* on host [^ ]* (pid ' "$1")
@@ -45,7 +44,7 @@ for backend in shm tcp; do
     done
 done
 
-# Two nodes, two ranks each; every launcher says the same.
+# Two nodes with two ranks each; both launchers print the same cause.
 export LOCKSTEP_TOKEN=$MARK
 for signal in TERM KILL; do
     for rank in 0 1 2 3; do
@@ -70,7 +69,7 @@ for signal in TERM KILL; do
 done
 unset LOCKSTEP_TOKEN
 
-# Started by hand, each in a terminal of its own: every rank says who was stopped.
+# Ranks that are started by hand: every rank names the rank that was stopped.
 by_hand() { # SIGNAL RANK OPTIONS...
     local rank
     rm -f out* err* meeting

@@ -1,6 +1,6 @@
-"""checkpoints.py PROGRAM IMAGES - checkpoints of torchvision's resnet18 as they come: tested on a folder of images, the
-program gives torchvision's own loss; as files of old (before zip archives, without counters) and from
-DistributedDataParallel they start the same run; with other classes --init-skip leaves the last layer out."""
+"""checkpoints.py PROGRAM IMAGES - unchanged checkpoints of torchvision's resnet18. On a folder of images the program
+computes the loss of torchvision; older files (without zip archive, without counters) and files of
+DistributedDataParallel start the same run; with another number of classes --init-skip leaves out the last layer."""
 import os
 import re
 import shutil

@@ -1,6 +1,6 @@
 #!/bin/bash
-# checkpoints.sh PROGRAM IMAGES - checkpoints.py with the first Python that has
-# torchvision; skipped (77) where there is none.
+# checkpoints.sh PROGRAM IMAGES - runs checkpoints.py with the first Python that has torchvision; exits with 77
+# (skipped) where there is none.
 here=$(cd "$(dirname "$0")" && pwd)
 for python in $("$here/../../tools/torch_python" --all 2>/dev/null); do
     if "$python" -c 'import torchvision' 2>/dev/null; then

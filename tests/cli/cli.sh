@@ -1,6 +1,6 @@
 #!/bin/bash
-# cli.sh PROGRAM - drives the program as a user does: exit statuses, what it
-# says about every kind of mistake, what it leaves in files.
+# cli.sh PROGRAM - runs the program as a user does: exit statuses, messages for every kind of mistake, and the
+# files that it writes.
 program=$1 command=
 files=$(realpath "$(dirname "$0")/../io/data")
 . "$(dirname "$0")/jobs.sh"
@@ -9,7 +9,7 @@ unset LOCKSTEP_DATA LOCKSTEP_ISA
 export HOME=$scratch XDG_CACHE_HOME=$scratch/cache
 refused() { fails "$@"; } # STATUS TEXT... -- ARGUMENTS...
 
-# A data set of 96 + 40 grey images of 8x8 in IDX files.
+# A data set of 96 training and 40 test images of 8x8 grey pixels in IDX files.
 bytes() { for number in "$@"; do printf "\\x$(printf %02x "$number")"; done; }
 make_split() { # PREFIX COUNT
     {
@@ -26,7 +26,7 @@ make_split train 96
 make_split t10k 40
 train=(train --model mlp --data tiny --threads 2 --quiet)
 
-# What stands at the top.
+# Help, version and commands.
 run 0 --version
 said out "lockstep "
 run 2
@@ -52,12 +52,12 @@ refused 2 "no command 'trian'" "'train'" -- trian
 refused 2 "no command 'xyzzy'" "lockstep help" -- xyzzy
 refused 2 "no command 'trian'" -- help trian
 
-# A folder of data, but not which.
+# --data-dir without the name of a data set.
 for words in "train --dry-run" "eval model.safetensors" "bench train --steps 1" "info --model mlp"; do
     refused 2 "--data-dir nowhere says where data are" "--data mnist --data-dir nowhere" -- $words --data-dir nowhere
 done
 
-# Options that are wrong in every way.
+# Wrong options.
 refused 2 "'--epoch'" "'--epochs'" -- train --epoch 3
 refused 2 "'--sav_model'" "'--save-model'" -- train --sav_model
 refused 2 "--zzzzzzzzz" "--help" -- train --zzzzzzzzz
@@ -97,7 +97,7 @@ refused 2 "-q takes no value" "'=3'" -- train -q=3
 refused 2 "'none'" "alone" -- train --augment flip,none --data tiny
 refused 2 "mnits" "mnist" -- train --data mnits
 refused 2 "cifar10" "looked in" "./data" -- train --data cifar10
-# A folder that is named is the only one: no other copy stands in for it.
+# A given folder is the only one that is searched.
 mkdir -p data && cp -r tiny data/mnist
 run 0 train --data mnist --model mlp --dry-run --quiet
 for name in "train --data" "info --model mlp --data" "bench data --data" "data verify"; do
@@ -121,7 +121,7 @@ refused 2 "'kernel'" "'kernels'" -- bench kernel
 refused 2 "model file" -- eval
 check "nothing was written by commands that were refused" test -z "$(find . -name '*safetensors*')"
 
-# The reference's log lines, and both spellings of options.
+# Log lines like those of the reference program, and both spellings of options.
 run 0 "${train[@]}" --epochs 2 --batch_size=32 --log-interval 2 --save_model model.safetensors
 said out "data tiny (96 training and 40 test samples, 10 classes)" "model mlp" "parameters" "cpu with 2 threads" "16 shards" "seed 1"
 said out "learning rate: first 1, highest 1, last 0.7"
@@ -135,14 +135,14 @@ check "nothing was left beside the model" test "$(find . -name '*model.saf*' -o 
 last=$(grep '^Test set: ' out | tail -1)
 hash=$(sed -n 's/^State hash //p' out)
 
-# The first lines say which rates the steps will have: here of two epochs of three, one of which warms up.
+# The first lines show the learning rates of the steps: here two of three epochs, one of them a warm-up.
 run 0 "${train[@]}" --epochs 2 --batch-size 32 --lr .3 --schedule cosine:by_step=1,warmup=1
 said out "learning rate: first 0.1, highest 0.3, last 0.075"
 run 0 "${train[@]}" --epochs 2 --batch-size 32 --schedule cosine:warmup=3 --dry-run
 said out "the warm-up of 9 steps is longer than the run: the learning rate never reaches its full value"
 run 0 "${train[@]}" --epochs 2 --batch-size 32 --schedule cosine:warmup=2
 check "a warm-up as long as the run comes to its end" test "$(grep -c 'never reaches' out)" -eq 0
-# A run that is done says what can follow: more epochs only where the past rates stay.
+# A finished run says how to continue: with more epochs only if the rates of past steps stay the same.
 for schedule in "cosine:warmup_steps=1,by_step" "cosine:epochs=9,by_step" constant; do
     rm -rf done
     run 0 "${train[@]}" --epochs 1 --batch-size 32 --schedule $schedule --checkpoint done
@@ -167,7 +167,7 @@ run 0 eval model.safetensors --model mlp --data tiny --threads 1
 check "eval says '$(cat out)', train said '$last'" test "$(cat out)" = "$last"
 run 0 eval --init-from model.safetensors --model mlp --data tiny --test-batch-size 7
 check "eval with another batch size" test "$(cat out)" = "$last"
-# Where training changes the size of images, so does eval, by the same option.
+# eval needs the same option as training where training changes the size of images.
 run 0 "${train[@]}" --epochs 1 --augment resize=16 --save-model small.pth
 small=$(grep '^Test set: ' out | tail -1)
 run 0 eval small.pth --model mlp --data tiny --augment resize=16
@@ -179,7 +179,7 @@ refused 2 "absent.safetensors" -- eval absent.safetensors --model mlp --data tin
 run 0 info model.safetensors
 said out "weight" "f32" "$hash"
 
-# Keys are a file's business: they reach the terminal escaped.
+# Keys come from a file, so they are escaped on the terminal.
 hostile() { # FILE BYTE
     local header='{"a\u001b[2J\u009b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
     { bytes ${#header} 0 0 0 0 0 0 0 && printf '%s' "$header" && bytes "$2"; } >"$1"
@@ -193,7 +193,7 @@ said out 'a\u001b[2J\u009b: '
 refused 1 "one.safetensors" -- eval one.safetensors --model mlp --data tiny
 check "no escape character is printed" test -z "$(tr -dc '\033\233' <err)"
 
-# The same bits however the work is divided; other bits for another seed.
+# The same bits for every division of the work; other bits for another seed.
 run 0 "${train[@]}" --epochs 2 --batch-size 32 --threads 3 --micro-batch 5 --num-workers 0 --save-model again.safetensors
 said out "State hash $hash"
 run 0 compare model.safetensors again.safetensors
@@ -207,7 +207,7 @@ refused 2 "absent.safetensors" -- compare model.safetensors absent.safetensors
 head -c 100 model.safetensors >cut.safetensors
 refused 2 "cut.safetensors" -- compare cut.safetensors model.safetensors
 
-# PyTorch's format: by the ending when written, by the content when read.
+# PyTorch's format is chosen by the file's ending when writing and by its content when reading.
 refused 2 "wants a model file" -- convert model.safetensors
 refused 2 "model.txt" ".safetensors (" ".pth (PyTorch)" -- convert model.safetensors model.txt
 refused 2 "'model'" ".safetensors (" ".pth (PyTorch)" -- convert model.safetensors model
@@ -225,7 +225,7 @@ else
     check "there and back: the same file" cmp model.safetensors back.safetensors
     run 0 info model.pth
     said out "weight" "f32" "$hash"
-    # Names that DistributedDataParallel gives are kept, there and back.
+    # Names with the prefix of DistributedDataParallel are kept.
     run 0 info "$files/torch_2.15.pth"
     said out "module.conv.weight"
     mv out theirs
@@ -245,7 +245,7 @@ else
     check "nothing is left of a conversion that failed" test ! -e new.safetensors
 fi
 
-# Starting from a file: no step, no change.
+# A run that starts from a file and makes no step changes nothing.
 run 0 "${train[@]}" --init-from model.safetensors --epochs 0 --save-model same.safetensors
 run 0 compare model.safetensors same.safetensors
 refused 1 "cut.safetensors" -- "${train[@]}" --init-from cut.safetensors
@@ -273,7 +273,7 @@ check "{rank} is the rank" test -s rank-0.safetensors
 run 0 train --model mlp --dry-run --quiet
 said out "data digits (built in, as --data was not given"
 
-# Where a model cannot be saved is found out before training.
+# A path where the model cannot be saved is an error before training.
 refused 2 "--save-model" "missing" -- "${train[@]}" --save-model missing/model.safetensors
 refused 2 "--save-model" "is not a folder" -- "${train[@]}" --save-model model.safetensors/x.safetensors
 refused 2 "--save-model" "is a folder" -- "${train[@]}" --save-model tiny
@@ -289,14 +289,14 @@ if ! touch locked/probe 2>/dev/null; then
     refused 1 "--save-model" "locked" -- "${train[@]}" --save-model locked/model.safetensors
 fi
 
-# A run that fails leaves the old model as it was.
+# A failed run leaves the old model as it was.
 cp model.safetensors kept.safetensors
 run 1 "${train[@]}" --optimizer sgd --lr 1000000 --epochs 50 --save-model kept.safetensors
 said err "lockstep: " "loss" "--lr"
 check "a failed run leaves the old model" cmp -s model.safetensors kept.safetensors
 check "a failed run leaves no other file" test "$(find . -name '*kept.saf*' -o -name '.lk-*' | wc -l)" -eq 1
 
-# Weights that are not finite are neither taken nor kept.
+# Non-finite weights are neither loaded nor saved.
 not_finite() { # FILE - a copy of model.safetensors that ends in a NaN
     { head -c -4 model.safetensors && bytes 0 0 192 127; } >"$1"
 }
@@ -307,14 +307,14 @@ run 0 "${train[@]}" --optimizer sgd --lr 1000000 --epochs 1 --no-test --save-mod
 refused 1 "vast.safetensors: the average loss is not finite" "every weight is" -- \
     eval vast.safetensors --model mlp --data tiny
 
-# A file that can grow no further: an error, not a signal, and nothing left.
+# A limit on file sizes gives an error and no signal, and no file is left.
 line="train under ulimit -f"
 (ulimit -f 32 && "$program" "${train[@]}" --dry-run --save-model large.safetensors >out 2>err)
 check "a limit on file sizes is status 1" test $? -eq 1
 said err "large.safetensors" "File too large"
 check "a limit on file sizes leaves nothing" test -z "$(find . -name 'large.saf*' -o -name '.lk-*')"
 
-# Saving goes through links; the longest names are names.
+# Saving follows links; the longest file names work.
 mkdir away && ln -s away/target.safetensors link.safetensors
 run 0 "${train[@]}" --dry-run --save-model link.safetensors
 check "a dangling link's target is written" test -L link.safetensors -a -s away/target.safetensors
@@ -329,7 +329,7 @@ run 0 "${train[@]}" --dry-run --save-model "$long"
 check "a name of 250 characters" test -s "$long"
 refused 2 "too long" -- "${train[@]}" --save-model "nnnnnnnnnn$long"
 
-# Pipes are not waited for.
+# A pipe in place of a file is an error; the program does not block.
 mkfifo pipe
 refused 2 "pipe is not a regular file" -- compare pipe model.safetensors
 refused 1 "pipe is not a regular file" -- eval pipe --model mlp --data tiny
@@ -353,7 +353,7 @@ if command -v gzip >/dev/null; then
     run 1 train --data packed --model mlp --batch-size 32 --log-interval 1 --quiet
     said err "t10k-images-idx3-ubyte.gz"
     check "a torn test file is found at once" test "$(grep -c '^Train Epoch' out)" -le 1
-    # More than zlib looks at for the header: 512 images of what does not shrink.
+    # More data than zlib reads for the header: 512 images that cannot be compressed.
     { bytes 0 0 8 3 0 0 2 0 0 0 0 8 0 0 0 8 && head -c 32768 model.safetensors; } |
         gzip >packed/t10k-images-idx3-ubyte.gz
     { bytes 0 0 8 1 0 0 2 0 && head -c 512 /dev/zero; } | gzip >packed/t10k-labels-idx1-ubyte.gz
@@ -384,7 +384,7 @@ if ! cat denied/train-images-idx3-ubyte >/dev/null 2>&1; then
 fi
 chmod u+rwx denied
 
-# One JSON object a line and nothing else.
+# With --json every line is one JSON object.
 run 0 "${train[@]}" --epochs 1 --batch-size 32 --json
 check "json: start, a step line, test, end" test "$(sed 's/.*"event":"\([a-z]*\)".*/\1/' out | tr '\n' ' ')" = \
     "start step test end "
@@ -415,14 +415,14 @@ run 0 bench train -n 2 --model mlp --data tiny --batch-size 16 --steps 3
 said out "2 ranks" "waiting for gradients"
 run 0 bench train -n 2 --independent --model mlp --data tiny --batch-size 16 --steps 3
 said out "2 independent ranks"
-# What all ranks fail at is told once.
+# A failure of all ranks is reported once.
 refused 2 "no model 'nope'" -- bench train -n 2 --model nope
 refused 2 "--shards 2" -- bench train -n 2 --model mlp --data tiny --shards 1
 refused 2 "--independent" "-n 1" -- bench train -n 2 --model mlp --data tiny --batch-size 1 --independent
 refused 2 "--independent" "--stages" -- bench train -n 2 --independent --stages 2
 refused 2 "'shn'" "auto, shm, tcp, nccl" -- bench train -n 2 --backend shn
 
-# Sums between ranks: a line for each peer and size. Open MPI may be there or not.
+# bench allreduce prints a line for each implementation and size. Open MPI may be missing.
 run 0 bench allreduce -n 2 --runs 1 --max-bytes 4096 --json
 for peer in "lockstep" "lockstep, plain memory"; do
     check "$line: the sizes of $peer" test "$(grep -F "\"peer\":\"$peer\"" out |
@@ -448,7 +448,7 @@ PATH=$scratch/broken:$PATH run 0 bench allreduce -n 2 --runs 2 --max-bytes 4 --j
 check "$line: told once" test "$(cat err)" = "Open MPI is not measured: mpirun exited with status 3"
 check "$line: and left out" test "$(grep -c '"peer":"lockstep' out)" -eq 2 -a "$(wc -l <out)" -eq 2
 
-# Output that cannot be written, and a reader that goes away.
+# Output that cannot be written, and a reader that closes the pipe.
 if [ -w /dev/full ]; then
     "$program" info >/dev/full 2>err
     check "a full disk behind stdout is status 1" test $? -eq 1

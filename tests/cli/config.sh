@@ -1,8 +1,7 @@
 #!/bin/bash
-# config.sh PROGRAM CONFIGS - the program with files of options: the recipes in
-# CONFIGS run, shortened by flags, on tiny data of the same formats; flags give
-# what the same flags give without a file; mistakes name file and line. Exit
-# status 77 where the build reads no YAML.
+# config.sh PROGRAM CONFIGS - the program with files of options. The recipes in CONFIGS run on tiny data of the
+# same formats, shortened by flags; a file gives the same weights as the same flags; errors name file and line.
+# Exits with 77 where the build cannot read YAML.
 program=$1 command=train
 configs=$(realpath "$2")
 . "$(dirname "$0")/jobs.sh"
@@ -16,7 +15,7 @@ if grep -q 'reads no YAML' err; then
     exit 77
 fi
 
-# ---- tiny data under the names that the recipes use ------------------------------
+# Tiny data under the names that the recipes use.
 
 noise() { seq 1 400000 | gzip -nc; } # bytes without much order
 cifar() { # FILE COUNT SKIP LABEL-BYTES CLASSES
@@ -36,9 +35,9 @@ cifar cifar10/test_batch.bin 10 100 1 10
 cifar cifar100/train.bin 40 200 2 100
 cifar cifar100/test.bin 20 90000 2 100
 
-# ---- the recipes -------------------------------------------------------------------
+# The recipes.
 
-# same FILE-ARGUMENTS -- FLAGS: both runs end with the same weights.
+# same FILE-ARGUMENTS -- FLAGS - both runs end with the same weights.
 same() {
     local file=()
     while [ "$1" != -- ]; do
@@ -90,7 +89,7 @@ run 0 --config "$configs/cifar10-pyramidnet.yaml" --model pyramidnet:blocks=1,al
     --no-test -n 2 "${short[@]}"
 said out "[rank 1] "
 
-# ---- what it says --------------------------------------------------------------------
+# Messages.
 
 run 0 --config "$configs/mnist-mlp.yaml" --epochs 0 --json "${short[@]}"
 said out "\"config\":\"$configs/mnist-mlp.yaml\""
@@ -111,7 +110,7 @@ refused "bad.yaml:1:" "'config'" -- --config bad.yaml
 refused "--config is given twice" -- --config empty.yaml --config empty.yaml
 refused "no-such.yaml" "--config" -- --config no-such.yaml
 refused "--config needs a value" -- --config
-# Values that only the run can judge name the place, too.
+# Errors that are found by the run name file and line, too.
 bad '# mine' 'optimizer: {name: sgdd}'
 refused "'sgdd'" "'sgd'" "(--optimizer is from bad.yaml:2)" -- --config bad.yaml
 bad 'model: {name: cnn, dropuot: 0}'
@@ -125,7 +124,7 @@ refused "--stages" "(--parallel is from bad.yaml:1)" -- --config bad.yaml --stag
 run 0 --config bad.yaml --help
 said out "--config FILE.yaml"
 
-# ---- other commands take their part of a recipe ----------------------------------------
+# Other commands use their options of a recipe.
 
 run 0 --config "$configs/mnist-mlp.yaml" --epochs 1 --save-model m.safetensors "${short[@]}"
 command=eval

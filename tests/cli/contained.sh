@@ -1,13 +1,12 @@
 #!/bin/bash
-# contained.sh PROGRAM - nothing of a job is left behind when its processes are killed
-# by name, as `pkill -9 lockstep` does, nor where /proc is not mounted.
+# contained.sh PROGRAM - no process of a job is left when its processes are killed by name, as by
+# `pkill -9 lockstep`, nor where /proc is not mounted.
 program=$1 command=run
 . "$(dirname "$0")/jobs.sh"
 
-# Each rank starts a process that ignores signals, has a session of its own and no file
-# of the rank's.
+# Each rank starts a process that ignores signals, has a session of its own and shares no file with the rank.
 family='setsid sh -c "trap \"\" TERM HUP INT; exec sleep 1000" >/dev/null 2>&1 </dev/null & echo ready; exec sleep 999'
-# Processes of this script's jobs, by a pattern of the file FILE under /proc/PID.
+# Processes of this script's jobs: those whose file FILE under /proc/PID matches a pattern.
 named() { # FILE PATTERN
     local file folder
     for file in $(grep -lsz "^MARK=$MARK\$" /proc/[0-9]*/environ); do
@@ -18,7 +17,7 @@ named() { # FILE PATTERN
 nobody_left() { [ -z "$(left)$(named comm lk-guard)" ]; }
 sleepers() { [ "$(named cmdline '^sleep 1000' | wc -l)" -eq "$1" ]; }
 
-# pkill matches the name, pkill -f the whole line.
+# pkill matches the name, pkill -f matches the whole command line.
 for file in comm cmdline; do
     line="run -n 2, all that is called lockstep in $file is killed"
     begin "$program" run -n 2 sh -c "$family"
@@ -33,7 +32,7 @@ for file in comm cmdline; do
     check "$line: nobody is left" await 10 nobody_left
 done
 
-# Without /proc the ranks and their process groups are known, and the end is as quick.
+# Without /proc the launcher knows the ranks and their process groups, and ends them as quickly.
 line="run -n 2 without /proc"
 if unshare -rm sh -c 'mount -t tmpfs none /proc' 2>/dev/null; then
     begin unshare -rm sh -c 'mount -t tmpfs none /proc && exec "$0" "$@"' "$program" run -n 2 sh -c \
@@ -46,7 +45,7 @@ if unshare -rm sh -c 'mount -t tmpfs none /proc' 2>/dev/null; then
     check "$line: the end took $((SECONDS - began)) s" test $((SECONDS - began)) -le 5
     cause_last err '^lockstep run: rank 1 .* exited with status 5$' 0
     check "$line: nobody is left" await 10 nobody_left
-    # Who has left the group of its rank is not found, which is told, and soon.
+    # A process that left the group of its rank is not found; the launcher soon says so.
     line="run -n 1 without /proc, a child in a session of its own"
     begin unshare -rm sh -c 'mount -t tmpfs none /proc && exec "$0" "$@"' "$program" run -n 1 sh -c "$family & sleep 1; exit 6"
     began=$SECONDS

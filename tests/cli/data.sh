@@ -1,7 +1,6 @@
 #!/bin/bash
-# data.sh PROGRAM SERVER PART - `lockstep data` as a user meets it, against a server
-# of the test's own. PART is "failures", which needs nothing, or "published", which
-# serves the files of MNIST as published: they must be below $LOCKSTEP_DATA.
+# data.sh PROGRAM SERVER PART - `lockstep data` with a server of the test. PART is "failures", which needs no
+# data, or "published", which serves the published files of MNIST; they must be below $LOCKSTEP_DATA.
 program=$1 command=data web_server=$(realpath "$2") part=$3 published=${LOCKSTEP_DATA:-}
 [ -x "$web_server" ] || exit 1
 . "$(dirname "$0")/jobs.sh"
@@ -20,7 +19,7 @@ export HOME=$scratch XDG_CACHE_HOME=$scratch/cache no_proxy='*'
 
 empty() { [ -z "$(find "$1" -type f 2>/dev/null)" ]; }
 
-# start_server FAULTS... - serves the folder `served`; its URL is in $url.
+# start_server FAULTS... - serves the folder `served` and sets $url.
 server_pid=
 start_server() {
     stop_server
@@ -44,7 +43,7 @@ mkdir served
 test_failures() {
     dd if=/dev/zero of=served/train-images-idx3-ubyte.gz bs=9912422 count=1 2>/dev/null
 
-    # Words that are wrong.
+    # Wrong arguments.
     run 2
     said err "wants what to do: list, get or verify"
     run 2 gett mnist
@@ -62,7 +61,7 @@ test_failures() {
     run 0 --help
     said out "list" "get NAME" "verify NAME" "--url" "--data-dir"
 
-    # What there is.
+    # The list of data sets.
     run 0 list
     said out "mnist" "lockstep data get mnist" "lockstep data get cifar10" "built in" "bring your own"
     run 0 list --json
@@ -76,7 +75,7 @@ test_failures() {
     run 2 verify mnist
     said err "was not found" "looked in"
 
-    # Wrong bytes, no file, and nobody there: nothing stays.
+    # Wrong bytes, a missing file, and no server: no file is left.
     start_server
     run 1 get mnist --url "$url"
     said err "cache/lockstep/mnist/train-images-idx3-ubyte.gz: wrong MD5 sum: expected f68b3c2dcbeaaa9fbdd348bbdeb94873, found "
@@ -103,7 +102,7 @@ test_failures() {
         said err "cannot create the folder locked/mnist" "--data-dir"
     fi
 
-    # A file that does not fit, and an interruption: the part stays, and is named.
+    # A full disk, and an interruption: the part stays, and the message names it.
     (
         ulimit -f 1000
         "$program" data get mnist --data-dir full --url "$url" >out 2>err </dev/null
@@ -115,9 +114,8 @@ test_failures() {
     check "$line leaves no file" test ! -e full/mnist/train-images-idx3-ubyte.gz
     start_server stall=500000
     line="lockstep data get, interrupted"
-    # timeout sends SIGINT when it gets SIGALRM, and lets the program have it, which a
-    # job in the background would ignore; in the foreground it does so once, and a
-    # second one would end the program at once.
+    # A background job would ignore SIGINT, so timeout sends it, on SIGALRM. With --foreground, timeout sends
+    # it once; a second SIGINT would end the program at once.
     timeout --foreground -s INT --preserve-status 60 "$program" data get mnist --data-dir cut --url "$url" >out 2>err </dev/null &
     waiter=$!
     until [ "$(stat -c %s cut/mnist/train-images-idx3-ubyte.gz.part 2>/dev/null || echo 0)" -ge 500000 ]; do
@@ -133,7 +131,7 @@ test_failures() {
 
 test_published() {
     cp "$published"/mnist/*.gz served/
-    # On with a part that is of another file: that is seen in the end.
+    # Resuming with a part of another file: the checksum detects it at the end.
     mkdir -p cut/mnist
     head -c 500000 /dev/zero >cut/mnist/train-images-idx3-ubyte.gz.part
     start_server cut=4000000
@@ -153,7 +151,7 @@ test_published() {
     check "what was fetched in two parts is the file" cmp -s served/train-images-idx3-ubyte.gz \
         part/mnist/train-images-idx3-ubyte.gz
 
-    # Into the cache, where training finds it.
+    # Into the cache, where training searches.
     run 0 get mnist --url "$url"
     said out "cache/lockstep/mnist: 11.6 MB fetched"
     stop_server
@@ -166,7 +164,7 @@ test_published() {
     check "$line" test $? -eq 0
     said out "$scratch/cache/lockstep/mnist"
 
-    # A changed byte and a missing file are told, and mended.
+    # A changed byte and a missing file are reported, and repaired.
     zcat served/t10k-labels-idx1-ubyte.gz | sed 's/\x07/\x08/' | gzip >cache/lockstep/mnist/t10k-labels-idx1-ubyte.gz
     run 1 verify mnist
     said out "t10k-labels-idx1-ubyte.gz: wrong SHA-256 sum: expected ff7bcfd4" "not what was published"

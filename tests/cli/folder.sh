@@ -1,11 +1,10 @@
 #!/bin/bash
-# folder.sh PROGRAM IMAGES - a folder of images through the program: the same
-# weights with any number of ranks and workers, `lockstep eval` of what was saved
-# gives what training said last, and what is wrong with files is told by name.
+# folder.sh PROGRAM IMAGES - training on a folder of images: the same weights with any number of ranks and
+# workers, `lockstep eval` of the saved model prints the last test line of training, and errors name files.
 program=$1 command=train images=$(realpath "$2")
 . "$(dirname "$0")/jobs.sh"
 
-# put FOLDER NAME... - copies of these images.
+# put FOLDER NAME... - copies these images into the folder.
 put() {
     mkdir -p "$1"
     for name in "${@:2}"; do cp "$images/$name" "$1"; done
@@ -36,20 +35,20 @@ done
 run 0 "${task[@]}" --num-workers 2 --seed 2 --save-model other.safetensors
 check "$line: another seed has other weights" test -n "$("$program" compare single.safetensors other.safetensors 2>&1)"
 
-# Testing what was saved: images come out as in training.
+# eval of the saved model transforms images as training does.
 command='eval'
 for workers in 0 2; do
     run 0 single.safetensors --data pets --model cnn "${augment[@]}" --num-workers $workers
     check "$line: other figures" test "$(grep '^Test set' out)" = "$(grep '^Test set' wanted | tail -n 1)"
 done
-# With transforms of the test images, eval asks for none of training.
+# With --test-augment, eval does not need the transforms of training.
 run 0 single.safetensors --data pets --model cnn --test-augment resize=32,center_crop=28
 check "$line: other figures" test "$(grep '^Test set' out)" = "$(grep '^Test set' wanted | tail -n 1)"
 refused "--augment: no augmentation 'foo'" -- single.safetensors --data pets --model cnn --augment foo \
     --test-augment resize=32,center_crop=28
 command=train
 
-# Images that all have one size need no transform to fix it, and test images of this size are taken as they are.
+# Images of equal size need no transform that fixes the size; test images of that size are not changed.
 put one/train/cat rgb.png
 put one/train/dog rgb.jpg
 put one/val/cat rgb.png
@@ -72,8 +71,8 @@ put one/train/dog grey.png
 refused "resized_crop=N" "one/train/cat/rgb.png has 37 by 29 pixels" "one/train/dog/grey.png 11 by 16" -- "${same[@]}" \
     --augment none
 
-# A resumed run has the images that it had: compared are their contents, not their times.
-# Bytes after an image's end make two of one size.
+# A resumed run must have the same images: their contents are compared, not their times. Bytes after an image's
+# end give two different files of one size.
 cp -r pets ours
 padded() { cp "$images/$1" ours/train/dog/deeper/palette.png && truncate -s 20000 ours/train/dog/deeper/palette.png; }
 padded palette.png
@@ -92,8 +91,8 @@ for way in "" "-n 2"; do
     check "$line: no step was taken" test -z "$(grep '^Train Epoch' out)"
 done
 
-# Ranks whose images have the same names but differ: by_hand ROOT OTHER OPTIONS... - two
-# processes, each with images of its own, that end at once, with one failure each.
+# Ranks whose images have the same names but other contents. by_hand ROOT OTHER OPTIONS... - starts two
+# processes, each with its own images; both end at once, with one error each.
 by_hand() {
     local rank port jobs=() folders=("$1" "$2")
     port=$(free_port)
@@ -110,7 +109,7 @@ by_hand() {
         check "$line: rank $rank took no step" test -z "$(grep '^Train Epoch' out.$rank)"
     done
 }
-# The first of 16 is equal, the others are not.
+# The first of 16 images is equal, the others are not.
 for i in $(seq 10 25); do
     for own in here there; do mkdir -p $own/train/cat && cp "$images/rgb.png" $own/train/cat/$i.png; done
     [ "$i" -eq 10 ] || printf there >>there/train/cat/$i.png
@@ -121,7 +120,7 @@ for rank in 0 1; do
     said err.$rank "rank 1 has --data there, whose training images differ in content though names and labels agree" \
         "of 16 of 16 files" "rank 0 has --data here"
 done
-# One of many is not found by a sample, but when a run is resumed; then the others are told.
+# The sample at the start misses one changed image of many; resuming detects it and reports it to all ranks.
 for i in $(seq 100 229); do cp "$images/rgb.png" here/train/cat/$i.png; done
 printf here >>here/train/cat/100.png
 rm -r there && cp -r here there
@@ -132,7 +131,7 @@ by_hand here there "${small[@]}" --epochs 2 --resume many
 said err.1 "--data there: the content of at least one of its 146 training images has changed"
 said err.0 "rank 1 gave up: --data there: the content of at least one of its 146 training images has changed"
 
-# What is wrong is told by name.
+# Errors name the file.
 refused "--augment: no augmentation 'foo'" -- "${task[@]}" --augment foo
 refused "--test-augment: no augmentation 'foo'" -- "${task[@]}" --test-augment foo
 head -c 700 "$images/fine.jpg" >pets/train/dog/deeper/fine.jpg

@@ -1,12 +1,12 @@
 #!/bin/bash
-# info.sh PROGRAM - `lockstep info`: the GPUs. `lockstep info --model`: figures that
-# are known from elsewhere, for people and as JSON, and what it says about mistakes.
+# info.sh PROGRAM - `lockstep info` lists the GPUs. `lockstep info --model` prints published numbers, as text
+# and as JSON, and reports mistakes.
 program=$1 command=info
 . "$(dirname "$0")/jobs.sh"
 unset LOCKSTEP_DATA
 export HOME=$scratch XDG_CACHE_HOME=$scratch/cache
 
-# The machine may have GPUs and the build CUDA, or not.
+# The machine may have GPUs or none, and the build may have CUDA or not.
 run 0
 said out "devices:" "  cpu " "  cuda "
 check "$line: neither a GPU nor why there is none" grep -qE 'no GPU: .|cuda:0: .*, compute capability [0-9]+\.[0-9]' out
@@ -28,7 +28,7 @@ said out "64 samples a step, 4 at once"
 run 0 --model resnet20 --micro-batch 4
 check "$line: 4 at once" test "$(grep -c 'at once' out)" -eq 0
 
-# ---- the same as one object ------------------------------------------------------
+# The same as one JSON object.
 
 run 0 --model cnn --json --batch-size 32 --optimizer sgd:momentum=.9
 check "$line: more than one line" test "$(wc -l <out)" -eq 1
@@ -40,7 +40,7 @@ said out '"optimizer":0,'
 run 0 --model resnet50:cifar --input 3x32x32 --classes 100 --json
 said out '"parameters":23705252' '"classes":100' '"entries":320'
 
-# ---- mistakes --------------------------------------------------------------------
+# Mistakes.
 
 refused "no model 'cn'" "'cnn'" -- --model cn
 refused "no parameter 'cifra'" "'cifar'" -- --model resnet18:cifra

@@ -1,7 +1,6 @@
 # shellcheck shell=bash
-# jobs.sh - what the scripts that start ranks share. Sourced with program and
-# command set: a folder of its own, checks, jobs in the background, and who is
-# left of them.
+# jobs.sh - shared by scripts that start ranks: a temporary folder, checks, background jobs, and a search for
+# processes that they left. Sourced with the variables program and command set.
 set -u
 source "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../port.sh"
 source "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../idx.sh"
@@ -23,7 +22,7 @@ check() {
     checks=$((checks + 1))
     "${@:2}" || complain "$1"
 }
-# Processes of this script's jobs that are still there: none may be left.
+# Lists the processes of this script's jobs that are still running.
 left() {
     local file pid
     for file in $(grep -lsz "^MARK=$MARK\$" /proc/[0-9]*/environ); do
@@ -34,8 +33,8 @@ left() {
 }
 trap 'rm -rf "$scratch"' EXIT
 
-# run STATUS ARGUMENTS... - `lockstep $command ARGUMENTS` must end with STATUS in
-# time; an empty command is none.
+# run STATUS ARGUMENTS... - `lockstep $command ARGUMENTS` must end with STATUS before a timeout. $command may be
+# empty.
 run() {
     local wanted=$1
     shift
@@ -50,8 +49,8 @@ said() {
     shift
     for text in "$@"; do check "$line: '$text' is not in $file" grep -qF -- "$text" "$file"; done
 }
-# fails STATUS TEXT... -- ARGUMENTS... - with one line on stderr that has all the
-# texts, and with nothing on stdout.
+# fails STATUS TEXT... -- ARGUMENTS... - like run; stderr must be one line that has all texts, and stdout must be
+# empty.
 fails() {
     local wanted=$1 texts=()
     shift
@@ -65,7 +64,7 @@ fails() {
     check "$line: more than one line" test "$(wc -l <err)" -eq 1 -a ! -s out
 }
 refused() { fails 2 "$@"; } # TEXT... -- ARGUMENTS...
-# await SECONDS COMMAND... - until it succeeds.
+# await SECONDS COMMAND... - repeats the command until it succeeds.
 await() {
     local end=$((SECONDS + $1))
     while ! "${@:2}"; do
@@ -73,17 +72,17 @@ await() {
         sleep .05
     done
 }
-# ready COUNT FILE... - so many ranks have said so.
+# ready COUNT FILE... - COUNT ranks have printed that they are ready.
 ready() { [ "$(cat "${@:2}" 2>/dev/null | grep -c ready)" -eq "$1" ]; }
-# begin COMMAND... - in the background, its id in job. The shell makes the files of
-# output some time later: no old ones may be there, to be taken for them.
+# begin COMMAND... - starts a background job and sets $job to its id. The shell creates the output files some time
+# later, so files of an earlier job are removed first.
 begin() {
     rm -f out* err*
     "$@" >out 2>err </dev/null &
     job=$!
 }
 gone() { ! kill -0 "$1" 2>/dev/null; }
-# finish ID - waits for a job, not for ever; what it ended with is in status.
+# finish ID - waits for a job, with a timeout, and sets $status to its exit status.
 finish() {
     if ! await 60 gone "$1"; then
         complain "$line: does not end"
@@ -92,7 +91,7 @@ finish() {
     wait "$1"
     status=$?
 } 2>/dev/null # where the shell would tell of jobs that were killed
-# all_finish ID... - ranks 0, 1 ... end, each with 0.
+# all_finish ID... - the jobs of ranks 0, 1, ... all end with status 0.
 all_finish() {
     local rank=0
     while [ $# -gt 0 ]; do
@@ -102,16 +101,15 @@ all_finish() {
         shift
     done
 }
-# The last lines of stderr are the cause: its first line is given as a pattern.
+# The last lines of stderr are the cause; its first line must match the pattern.
 cause_last() { # FILE PATTERN LINES_AFTER
     check "$line: the cause is not last in $1" grep -q -- "$2" <(tail -n $((1 + $3)) "$1" | head -1)
 }
-# A run's state hash, the steps of the checkpoints in a folder, and whether the run
-# ended with the bits of the one whose hash is in whole.
+# A run's state hash; the steps of the checkpoints in a folder; and whether the run ended with the hash in $whole.
 hash_of() { sed -n 's/^State hash //p' out; }
 steps_of() { ls "$1" 2>/dev/null | sed -n 's/^step-0*//p' | sort -n | tr '\n' ' '; }
 ends_alike() { check "$line: state hash $(hash_of), not $whole" test "$(hash_of)" = "$whole"; }
-# The last line of a script.
+# The last line of a script calls this.
 conclude() {
     echo "$checks checks, $failures failures"
     [ $failures -eq 0 ]

@@ -1,11 +1,10 @@
 #!/bin/bash
-# replicas.sh PROGRAM - a bit that changes at one rank: nothing that was computed
-# after it is saved or resumed from, and the run goes on to the bits of one in which
-# nothing changed. What was set aside is never taken.
+# replicas.sh PROGRAM - a bit that flips at one rank: no state computed after the flip is saved or resumed from, and
+# the resumed run ends with the bits of an undisturbed run. Checkpoints that were set aside are never used.
 program=$1 command=train
 . "$(dirname "$0")/jobs.sh"
 
-# 240 images: 30 steps an epoch.
+# 240 images: an epoch has 30 steps.
 mkdir pixels
 seq 1 400000 | idx pixels/train 240
 seq 1 400000 | idx pixels/t10k 40
@@ -16,10 +15,10 @@ set_aside() { ls "$1" | sed -n 's/^suspect-step-0*//p' | tr '\n' ' '; }
 run 0 "${task[@]}" --save-model whole.safetensors
 whole=$(hash_of)
 
-# ---- saves ---------------------------------------------------------------------------------
+# Saves.
 
-# flipped FAULT STEP SAVED OPTIONS... - the run ends at that step, where replicas are
-# compared, with these checkpoints, and is resumed to the same bits.
+# flipped FAULT STEP SAVED OPTIONS... - the run ends at that step, where replicas are compared, with these
+# checkpoints. It resumes to the same bits.
 flipped() {
     rm -rf ck
     LOCKSTEP_FAULT=$1 run 1 "${task[@]}" --checkpoint ck "${@:4}"
@@ -49,23 +48,23 @@ for step in 050 100 120; do
     check "$line: the same bytes in every layout" cmp {ck,alone}/step-000000$step/checkpoint.json
 done
 
-# ---- the model, and tests ------------------------------------------------------------------
+# The model, and evaluations.
 
 for every in 0 1000; do
     LOCKSTEP_FAULT=flip:rank=0,step=119 run 1 "${task[@]}" -n 2 --check-every $every --save-model spoilt.safetensors
     said err "step 120: ranks 0 and 1 differ"
     check "$line: a model that differs between ranks is not saved" test ! -e spoilt.safetensors
 done
-# A test of ranks that differ would be of no model, and one that fails keeps what it had.
+# Replicas are compared before an evaluation: ranks that differ are not evaluated, and nothing is saved.
 tested=(--model mlp --data pixels --batch-size 8 --epochs 1)
 LOCKSTEP_FAULT='flip:rank=0,step=29;kill:rank=1,op=eval' run 1 "${tested[@]}" -n 2 --check-every 0 --save-every 1000 \
     --checkpoint untested
 said err "step 30: ranks 0 and 1 differ"
 check "$line: nothing is saved" test -z "$(steps_of untested)"
 
-# ---- what was set aside --------------------------------------------------------------------
+# Checkpoints that were set aside.
 
-# A damaged checkpoint is newer than the last step at which replicas were equal.
+# A damaged checkpoint that is newer than the last step at which replicas were equal is set aside.
 rm -rf ck
 run 0 "${task[@]}" --max-steps 80 --save-every 20 --checkpoint ck
 truncate -s -1 ck/step-000000080/model.safetensors
@@ -79,7 +78,7 @@ ln -s suspect-step-000000080 ck/mine
 refused "ck/mine" "replicas differed" -- --resume ck/mine
 rm ck/mine
 check "verify tells of it" grep -q '^suspect-step-000000080: set aside' <("$program" verify ck)
-# Its model can be looked at, with a word of warning.
+# Its model can be loaded, with a warning.
 cp -r ck/step-000000060 suspect-step-000000060
 for path in suspect-step-000000060 suspect-step-000000060/model.safetensors; do
     "$program" eval $path --model mlp --dry-run >out 2>err </dev/null

@@ -1,7 +1,6 @@
 #!/bin/bash
-# resume.sh PROGRAM - checkpoints as users meet them: saved, killed, gone on from in
-# other layouts to the same bits; what the checkpoint knows need not be said again,
-# and what contradicts it is refused with both values.
+# resume.sh PROGRAM - runs that are saved, killed and resumed in other layouts to the same bits. Options are taken
+# from the checkpoint; an option that contradicts it is refused with both values.
 program=$1 command=train
 . "$(dirname "$0")/jobs.sh"
 
@@ -10,7 +9,7 @@ task=(--model cnn --batch-size 24 --epochs 1 --max-steps 12 --no-test --log-inte
 run 0 "${task[@]}" --save-model whole.safetensors
 whole=$(hash_of)
 
-# ---- a run that is killed, and its line again ------------------------------------------
+# A run that is killed, and the same command again.
 
 run 0 "${task[@]}" --checkpoint all --save-every 3 --keep 2
 ends_alike
@@ -18,15 +17,14 @@ check "the last two stay, not $(steps_of all)" test "$(steps_of all)" = "9 12 "
 said out "Checkpoint saved to all/step-000000012"
 check "nothing unfinished is left" test -z "$(ls -d all/.lk-* 2>/dev/null)"
 
-# part STEPS OPTIONS... - the beginning of the run, in ck.
+# part STEPS OPTIONS... - the first steps of the run, saved in ck.
 part() {
     rm -rf ck
     run 0 "${task[@]}" --checkpoint ck --save-every 3 --max-steps "$@"
 }
 rest=(--resume ck --max-steps 12)
 
-# How much of it is on the disk when it dies depends on the disk; a moment lets it
-# be all.
+# A short wait lets the save reach the disk before the run dies.
 LOCKSTEP_FAULT='delay:step=8,seconds=1;kill:step=8' run 137 "${task[@]}" --checkpoint ck --save-every 3 --resume auto
 said out "no checkpoint in ck yet: the run begins"
 run 0 "${task[@]}" --checkpoint ck --save-every 3 --resume auto --save-model again.safetensors
@@ -34,7 +32,7 @@ said out "going on from ck/step-00000000" "of 12 steps are done"
 ends_alike
 check "the saved models are the same bytes" cmp whole.safetensors again.safetensors
 
-# ---- other layouts, and nothing said twice ----------------------------------------------
+# Other layouts, with options from the checkpoint.
 
 for layout in "-n 2" "-n 3 --backend tcp" "--devices cpu:0,cpu:1" "-n 2 --stages 2 --pipelined" "--threads 1" \
     "-n 4 --stages 2 --micro-batch 4"; do
@@ -51,22 +49,22 @@ said err "killed by SIGKILL" "the last checkpoint is ck/step-000000004"
 run 0 "${rest[@]}"
 ends_alike
 
-# The checkpoint that is named is the one that is resumed, also where it was finished
-# while rank 0 waited for the one that died.
+# The message names the checkpoint that a resumed run uses, also if it was finished while rank 0 waited for the
+# dead rank.
 part 3 -n 2
 LOCKSTEP_FAULT='delay:rank=1,step=7,seconds=2;kill:rank=1,step=7' run 137 "${rest[@]}" -n 2
 said err "killed by SIGKILL" "the last checkpoint is ck/step-000000006; --resume auto goes on from there"
 run 0 "${rest[@]}"
 said out "going on from ck/step-000000006"
 ends_alike
-# One that is being written is not promised.
+# The message does not promise a checkpoint that is still being written.
 part 3 -n 2
 LOCKSTEP_FAULT='delay:op=save,step=6,seconds=3;kill:rank=1,step=8' run 137 "${rest[@]}" -n 2
 said err "the last checkpoint is ck/step-000000003, and one of step 6 is being written"
 run 0 "${rest[@]}"
 ends_alike
 
-# ---- contradictions -----------------------------------------------------------------------
+# Contradictions.
 
 part 3
 contradicts() { # TEXT TEXT ARGUMENTS...
@@ -90,7 +88,7 @@ run 0 "${rest[@]}" --shards 8 --reshard
 said out "8 shards instead of the checkpoint's 16 (--reshard)"
 check "$line: other shards, other bits" test "$(hash_of)" != "$whole"
 
-# Data that are others now: a bit of a pixel is enough.
+# Changed data are refused: one bit of a pixel is enough.
 mkdir -p pixels
 seq 1 400000 | idx pixels/train 60
 seq 1 400000 | idx pixels/t10k 50
@@ -99,7 +97,7 @@ printf x | dd of=pixels/train-images-idx3-ubyte bs=1 seek=30000 conv=notrunc sta
 run 1 --resume seen --epochs 2
 said err "--data pixels has 60 training samples" "was trained on 60 training samples"
 
-# ---- folders that are not free ------------------------------------------------------------
+# Folders that are in use.
 
 refused "ck" "--resume auto" -- "${task[@]}" --checkpoint ck
 refused "newer" "step-000000012" -- --resume ck/step-000000009
@@ -115,33 +113,33 @@ check "$line: the folders around it are made" test -f runs/of/today/step-0000000
 run 0 --resume ck/step-000000009 --checkpoint other --reshard --shards 8
 said out "going on from ck/step-000000009"
 
-# Another run's folder is not saved into, whatever is gone on from.
+# A run does not save into the folder of another run, whatever it resumes from.
 run 0 "${task[@]}" --max-steps 3 --checkpoint another --seed 7 --save-every 1
 for from in other other/step-000000012; do
     refused "another run" "--resume another" -- --resume $from --checkpoint another --epochs 2 --max-steps 20 --shards 8
     check "$line: it is as it was" test "$(steps_of another)" = "1 2 3 "
 done
 
-# A disk that takes longer than ranks wait for each other.
+# A save that takes longer than the timeout of ranks.
 small=(--model mlp --max-steps 9 --no-test --batch-size 16)
 run 0 "${small[@]}"
 hash_of >small
 LOCKSTEP_FAULT='delay:op=save,seconds=8' run 0 "${small[@]}" --checkpoint slow --save-every 3 -n 2 --timeout 4
 check "$line: the same bits" test "$(hash_of)" = "$(cat small)"
-# A name that cannot be noted must not end the run.
+# An option value that cannot be a note must not end the run.
 run 0 "${task[@]}" --checkpoint latin --save-model $'d\xe9.safetensors'
 ends_alike
 # A failed start leaves no folder.
 run 2 --checkpoint leave --data nonsense
 check "$line: no empty folder" test ! -e leave
-# The model is saved at the end, as it was asked for at the beginning.
+# The resumed run saves the model at the end, as the first command asked.
 rm -f asked.safetensors
 run 0 "${task[@]}" --checkpoint asks --max-steps 4 --save-model asked.safetensors
 rm asked.safetensors
 run 0 --resume asks --max-steps 12
 check "$line: --save-model is not forgotten" cmp whole.safetensors asked.safetensors
 
-# ---- the best one, a longer run, and eval -------------------------------------------------
+# The best checkpoint, a longer run, and eval.
 
 learn=(--model mlp --data pixels --optimizer sgd --lr .05 --batch-size 20 --epochs 2) # 3 steps an epoch
 run 0 "${learn[@]}" --checkpoint best
@@ -155,7 +153,7 @@ three=$(hash_of)
 run 0 "${learn[@]}" --epochs 3
 check "two epochs and one more are three" test "$three" = "$(hash_of)" -a "$two" != "$three"
 
-# What was learned is not lost by an evaluation that fails.
+# A failed evaluation does not lose the training.
 LOCKSTEP_FAULT=alloc:op=eval run 1 "${learn[@]}" --checkpoint failed --save-every 100000
 said err "no memory" "a checkpoint was saved to failed/step-000000003"
 run 0 --resume failed
@@ -177,7 +175,7 @@ test_line out >tested
 check "eval of a checkpoint knows its model and data" cmp tested <(test_line out)
 check "a model and its checkpoint are the same" "$program" compare two.safetensors best/step-000000006
 
-# ---- what is passed over --------------------------------------------------------------------
+# Checkpoints that are skipped.
 
 part 6
 truncate -s -1 ck/step-000000006/optimizer.safetensors

@@ -1,8 +1,7 @@
 #!/bin/bash
-# resume_arm64.sh PROGRAM BUILD - checkpoints that change machines: the program for
-# arm64, built in BUILD and run by an emulator, and this machine's own PROGRAM save
-# the same bytes, and each goes on from what the other has saved to the same bits.
-# Exit status 77 says that it was skipped, and why.
+# resume_arm64.sh PROGRAM BUILD - checkpoints that move between machines. The program for arm64, built in BUILD and
+# run by an emulator, and PROGRAM of this machine save the same bytes, and each resumes the other's checkpoints to
+# the same bits. Exits with 77 (skipped) and a reason where that is impossible.
 program=$1 command=train
 build=$(realpath -m "$2") native=$(realpath "$1")
 "$(dirname "$0")/../../tools/cross_arm64" --program "$build" || exit
@@ -11,14 +10,14 @@ printf '#!/bin/sh\nexec qemu-aarch64-static "%s" "$@"\n' "$build/lockstep" >arm6
 chmod +x arm64
 arm64=$PWD/arm64
 
-# on MACHINE ARGUMENTS... - must succeed; a step of the cnn takes an emulator seconds.
+# on MACHINE ARGUMENTS... - must succeed. A step of the cnn takes seconds in an emulator.
 on() {
     line="$1: train ${*:2}"
     timeout -s KILL 300 "${!1}" train "${@:2}" >out 2>err </dev/null
     local status=$?
     check "$line: exit status $status" test $status -eq 0
 }
-# One checkpoint alone, as if the run had ended there.
+# Keeps one checkpoint, as if the run had ended there.
 take() { # FOLDER STEP
     rm -rf ck
     mkdir ck
@@ -48,8 +47,7 @@ for case in "cnn --batch-size 16 --max-steps 3" "mlp --batch-size 32 --max-steps
     ends_alike
 done
 
-# A run that is told to stop on the one machine: the delay lets the signal come in
-# a step.
+# A run that is stopped by a signal on one machine. The delay makes the signal arrive during a step.
 rm -rf ck
 line="arm64: stopped"
 begin env LOCKSTEP_FAULT=delay:step=4,seconds=5 "$arm64" train "${task[@]}" --checkpoint ck

@@ -1,6 +1,6 @@
 #!/bin/bash
-# run.sh PROGRAM - `lockstep run` as a user sees it: variables, output, exit
-# statuses, first causes, signals, restarts, several nodes on this host.
+# run.sh PROGRAM - `lockstep run`: variables, output, exit statuses, first causes, signals, restarts, and several
+# nodes on this host.
 program=$1 command=run
 . "$(dirname "$0")/jobs.sh"
 
@@ -25,7 +25,7 @@ said out "token mine"
 run 0 -n 2 cat
 check "ranks read nothing" test ! -s out
 
-# Output: a prefix for each line, no line torn, both streams where they belong.
+# Output: every line has a prefix and is whole, and stdout and stderr stay apart.
 run 0 -n 3 sh -c 'for i in 1 2 3 4 5 6 7 8 9; do echo "out-$RANK-$i-$(printf %0200d $i)"; echo "err-$RANK" >&2; done; printf end'
 check "no torn line" test "$(grep -cE '^\[([0-2])\] (out-\1-[1-9]-0{199}[1-9]|end)$' out)" -eq 30 -a "$(wc -l <out)" -eq 30
 check "stderr apart" test "$(grep -cE '^\[([0-2])\] err-\1$' err)" -eq 27 -a "$(wc -l <err)" -eq 27
@@ -43,11 +43,11 @@ if [ -w /dev/full ]; then
     said err "cannot be written" "No space left on device"
 fi
 
-# A rank fails: its own status, the cause last, the rest stopped.
+# A rank fails: the exit status is the rank's, the cause is printed last, and the other ranks are stopped.
 run 3 -n 3 sh -c '[ $RANK = 1 ] && { echo first >&2; echo last words >&2; exit 3; }; exec sleep 50'
 cause_last err '^lockstep run: rank 1 on host .* (pid [0-9]*) exited with status 3$' 0
 check "the last words are printed once" test "$(grep -c 'last words' err)" -eq 1
-# Where others have written after it, the cause's lines are repeated.
+# If other ranks have printed after the failed rank, its last lines are repeated.
 run 3 -n 2 sh -c 'case $RANK in
     0) trap "echo late >&2; exit 1" TERM; : >deaf; sleep 50 & wait ;;
     1) while [ ! -e deaf ]; do sleep .01; done; echo first >&2; echo last words >&2; exit 3 ;;
@@ -60,7 +60,7 @@ timeout -s KILL 60 "$program" run -n 2 sh -c 'case $RANK in
     1) while [ ! -e deaf.too ]; do sleep .01; done; echo last words >&2; exit 3 ;;
     esac' >err 2>&1 </dev/null
 said err "[0] late" "its last lines of stderr:" "    last words"
-# An older line of the rank, and output between that and the last one, change nothing.
+# Earlier lines of the rank, and output between them, change nothing.
 timeout -s KILL 60 "$program" run -n 2 sh -c '[ $RANK = 0 ] && exec sleep 50
     echo older >&2; sleep .2; echo result; sleep .2; echo last words >&2; exit 3' >err 2>&1 </dev/null
 said err "[1] older" "[1] result" "[1] last words"
@@ -74,8 +74,7 @@ run 137 -n 2 sh -c 'sleep 50 & [ $RANK = 1 ] && kill -KILL $$; trap "" TERM; wai
 check "grandchildren and the deaf are stopped" test -z "$(left)"
 refused "nosuchprogram" -- -n 2 nosuchprogram
 
-# Restarts: all of them, each with a port and a token of its own. No rank fails
-# before the other has spoken.
+# Restarts: all ranks restart, each time with a new port and token. A rank fails only after the other has printed.
 run 0 -n 2 --max-restarts 3 sh -c 'echo "$TORCHELASTIC_RESTART_COUNT $LOCKSTEP_TOKEN"
     : >spoke.$TORCHELASTIC_RESTART_COUNT.$RANK
     while [ ! -e spoke.$TORCHELASTIC_RESTART_COUNT.$((1 - RANK)) ]; do sleep .01; done
@@ -100,7 +99,7 @@ interrupt() { # SIGNAL STATUS PROGRAM...
 }
 interrupt TERM 143 sh -c 'echo ready; exec sleep 50'
 interrupt HUP 129 sh -c 'echo ready; exec sleep 50'
-# A background job of a script ignores SIGINT unless it is told otherwise.
+# A background job of a script ignores SIGINT by default.
 line="run and INT"
 begin env --default-signal=INT "$program" run -n 2 \
     sh -c 'trap "echo saved; exit 1" INT; echo ready; while :; do sleep .05; done'
@@ -118,7 +117,7 @@ kill -KILL $job
 finish $job
 check "$line: nobody is left" await 10 eval 'test -z "$(left)"'
 
-# Cores: whole ones for each rank, of those that the launcher itself may use.
+# Cores: each rank gets whole cores, of those that the launcher may use.
 own=$(sed -n 's/^Cpus_allowed_list:[^0-9]*\([0-9]*\).*/\1/p' /proc/self/status)
 if [ "$(nproc)" -eq 1 ] || ! type taskset >/dev/null 2>&1; then
     echo "one core, or no taskset(1): a launcher with fewer cores is left out"
@@ -134,7 +133,7 @@ fi
 run 0 -n 1 --timeout 2.5 sh -c 'echo "for $LOCKSTEP_TIMEOUT s"'
 said out "for 2.5 s"
 
-# What is wrong on the command line.
+# Mistakes on the command line.
 refused "wants a program" -- -n 2
 refused "'--nproc-per-nod'" "'--nproc-per-node'" -- --nproc-per-nod 2 true
 refused "--nproc-per-node 'two'" "auto" -- -n two true
@@ -155,9 +154,9 @@ refused "give one" -- --init-method tcp://127.0.0.1:9 --rdzv-endpoint 127.0.0.1:
 echo 'print(1)' >script.py
 refused "script.py" "python3 script.py" -- script.py
 
-# Several nodes, all of them here.
-# nodes "NPROC NPROC ..." OPTIONS... - one agent each in the background; their ids
-# are in jobs, their output in out.K and err.K.
+# Several nodes on this host.
+# nodes "NPROC NPROC ..." OPTIONS... - starts a launcher for each node in the background; their ids are in $jobs, their
+# output in out.K and err.K.
 nodes() {
     local counts=($1) node
     line="nodes $*"
@@ -169,7 +168,7 @@ nodes() {
         jobs+=($!)
     done
 }
-# ended STATUS - all agents end with it.
+# ended STATUS - all launchers end with this status.
 ended() {
     local node
     for node in "${!jobs[@]}"; do
@@ -202,14 +201,14 @@ check "by file: it is removed" test ! -e meeting
 
 nodes "2 2" --master-port "$(free_port)" sh -c '[ $RANK = 2 ] && { echo bad thing >&2; exit 3; }; exec sleep 50'
 ended 3
-# Its own node has just printed the lines, the other has not.
+# The failed rank's node has just printed its lines, the other node has not.
 cause_last err.0 "^lockstep run: rank 2 on host $host (pid [0-9]*) exited with status 3\$" 2
 said err.0 "    bad thing"
 cause_last err.1 "^lockstep run: rank 2 on host $host (pid [0-9]*) exited with status 3\$" 0
 said err.1 "bad thing"
 check "$line: nobody is left" test -z "$(left)"
-# The crash is the cause, though another rank gives up over it and may be heard
-# first: as soon as its keeper has put the dead one away.
+# The crash is the cause, although another rank fails as soon as the keeper has reaped the dead rank, and may be
+# reported first.
 nodes "1 1 1" --master-port "$(free_port)" sh -c '[ $RANK = 2 ] && { echo $$ >new; mv new going; kill -ABRT $$; }
     [ $RANK = 1 ] && { while [ ! -e going ] || [ -e "/proc/$(cat going)" ]; do sleep .01; done; exit 1; }; exec sleep 50'
 ended 134
@@ -224,7 +223,7 @@ for node in 0 1; do
     check "$line: two rounds" test "$(sed 's/.* //' out.$node | tr '\n' ' ')" = "0 1 "
 done
 
-# A program that one node does not have.
+# A program that is missing on one node.
 line="nodes with a program missing"
 mkdir -p only && cp "$(type -P true)" only/mytrue
 port=$(free_port)
@@ -238,7 +237,7 @@ check "$line: failure elsewhere" test $status -eq 1
 said err.0 "node 1 (host $host)" "mytrue"
 said err.1 "mytrue"
 
-# An agent is killed: the others name it. Here the agents must be the jobs.
+# A launcher is killed: the others name it. The launchers themselves must be the jobs here.
 kill_agent() { # VICTIM
     local port node victim=$1
     port=$(free_port)
@@ -263,7 +262,7 @@ kill_agent() { # VICTIM
 kill_agent 1
 kill_agent 0
 
-# A signal to one agent ends all.
+# A signal to one launcher ends all.
 port=$(free_port)
 line="nodes and SIGTERM"
 rm -f out* err*
@@ -279,7 +278,7 @@ ended 143
 for node in 0 1; do cause_last err.$node "^lockstep run: interrupted by SIGTERM\$" 0; done
 check "$line: nobody is left" test -z "$(left)"
 
-# A port that is taken is named; a wait that is interrupted leaves no file.
+# A port that is in use is named; an interrupted wait leaves no file.
 line="nodes that wait"
 port=$(free_port)
 begin "$program" run --nnodes 2 --node-rank 0 --master-port "$port" true

@@ -1,7 +1,6 @@
 #!/bin/bash
-# run_torch.sh PROGRAM - a PyTorch script that is written for torchrun starts
-# under `lockstep run` as it is, and `lockstep train` under torchrun. Skipped (77)
-# where there is no PyTorch.
+# run_torch.sh PROGRAM - an unchanged PyTorch script for torchrun runs under `lockstep run`, and `lockstep train` runs
+# under torchrun. Exits with 77 (skipped) where there is no PyTorch.
 set -u
 program=$(realpath "$1")
 source "$(dirname "$0")/../port.sh"

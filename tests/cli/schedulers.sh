@@ -1,7 +1,6 @@
 #!/bin/bash
-# schedulers.sh PROGRAM - tasks of mpirun, srun and the like, as their variables tell:
-# they are refused as long as nothing joins them, and what the refusal says to write
-# works.
+# schedulers.sh PROGRAM - tasks of mpirun, srun and other schedulers, recognised by their variables. They are refused
+# if no option makes them one job, and the command that the message suggests works.
 program=$1 command=train
 . "$(dirname "$0")/jobs.sh"
 for name in OMPI_COMM_WORLD_{SIZE,RANK} MV2_COMM_WORLD_{SIZE,RANK} PMI_{SIZE,RANK} PMIX_RANK \
@@ -13,7 +12,7 @@ task=(--model mlp --batch-size 48 --max-steps 2 --no-test --quiet)
 run 0 "${task[@]}"
 hash=$(sed -n 's/^State hash //p' out)
 
-# One of several tasks, whatever started them.
+# One of several tasks of each scheduler.
 tasks() { # NAME SIZE_VARIABLE RANK_VARIABLE
     local -x "$2=2" "$3=0"
     refused "$1 has started 2 tasks, and each of them would train alone" "lockstep train -n 2" "--nnodes \$$2" \
@@ -33,13 +32,13 @@ tasks "mpiexec of MPICH or Intel MPI" PMI_SIZE PMI_RANK
 tasks srun SLURM_STEP_NUM_TASKS SLURM_PROCID
 PMIX_RANK=1 refused "PMIx has started several tasks" "unset PMIX_RANK" -- "${task[@]}"
 PMIX_RANK=0 run 0 "${task[@]}"
-# Slurm's name is told where PMI's variables come with it.
+# The message names Slurm where variables of both Slurm and PMI are set.
 SLURM_STEP_NUM_TASKS=2 PMI_SIZE=2 refused "srun" -- "${task[@]}"
 
-# A batch script is one process, however many tasks were granted.
+# A batch script is one process, whatever the number of tasks is.
 SLURM_NTASKS=4 SLURM_PROCID=0 run 0 "${task[@]}" -n 2
 
-# Who was told how to join does, and other commands take no notice.
+# Options that say how to join are followed, and other commands ignore the variables.
 export OMPI_COMM_WORLD_SIZE=2
 RANK=0 WORLD_SIZE=1 run 0 "${task[@]}"
 run 0 "${task[@]}" --init-method "file://$scratch/nobody" --rank 0 --world-size 1 --save-model m.pth
@@ -50,7 +49,7 @@ run 0 m.pth m.pth
 command='eval'
 run 0 m.pth --model mlp --dry-run
 command=train
-# The line that is told, for each task: with it the tasks are nodes of one job.
+# The suggested command makes the tasks the nodes of one job.
 refused -- "${task[@]}"
 line=$(sed -n "s/.* sh -c '\(lockstep train .*\) -n 4'.*/\1/p" err)
 check "there is a line to write" test -n "$line"

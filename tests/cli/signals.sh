@@ -1,14 +1,13 @@
 #!/bin/bash
-# signals.sh PROGRAM - signals to a training run as a user sends them: SIGINT and
-# SIGTERM finish the step and save, a second one ends at once, SIGUSR1 saves. A
-# fault stops or delays the run in step 3, so that they always come there.
+# signals.sh PROGRAM - signals to a training run: SIGINT and SIGTERM finish the step and save, a second one ends the run
+# at once, SIGUSR1 saves. A fault stops or delays the run in step 3, so that signals always arrive in that step.
 program=$1 command=train
 . "$(dirname "$0")/jobs.sh"
 
 task=(--model mlp --batch-size 48 --max-steps 8 --no-test --quiet --log-interval 1 --optimizer adam)
 run 0 "${task[@]}" --save-model whole.safetensors
 
-# Processes of the job, by the letter of their state: T is stopped.
+# Processes of the job in the given state; T: stopped.
 in_state() {
     local file
     for file in $(grep -lsz "^MARK=$MARK\$" /proc/[0-9]*/environ); do
@@ -16,12 +15,11 @@ in_state() {
     done | tr -dc '0-9\n'
 }
 has_stopped() { [ -n "$(in_state T)" ]; }
-# A signal waits for the process: given as the mask of it.
+# A signal, given as a mask, is pending for the process.
 is_pending() { (($((16#$(sed -n 's/^ShdPnd:[^0-9a-f]*//p' "/proc/$1/status"))) & $2)); }
 
-# halted FAULT OPTIONS... - a run in the background that has stopped in step 3; who
-# has is in held. (A background job of a script ignores SIGINT unless it is told
-# otherwise.)
+# halted FAULT OPTIONS... - starts a run in the background, waits until it has stopped in step 3, and sets $held to the
+# stopped processes. (A background job of a script ignores SIGINT by default.)
 halted() {
     local fault=$1
     shift
@@ -37,8 +35,8 @@ ends_with() { # STATUS
     check "$line: nobody is left" test -z "$(left)"
 }
 quietly() { "$@" >/dev/null; }
-# All that was done is in the one checkpoint, at the step that the line tells, and
-# goes on to the same bits, as one rank and as two.
+# There is one checkpoint, of the step that the message names, and it resumes to the same bits with one rank and with
+# two.
 resumes() { # SIGNAL WHO
     local step ranks
     step=$(sed -n "s/.*$1 after step \([0-9]*\);.*/\1/p" err | head -1)
@@ -75,7 +73,7 @@ kill -CONT "$held"
 ends_with 143
 resumes SIGTERM
 
-# Its own word against a signal that was ignored.
+# A signal that was ignored at the start stays ignored.
 line="train under nohup"
 begin env --ignore-signal=TERM --ignore-signal=USR1 LOCKSTEP_FAULT=stop:step=3,op=step "$program" train "${task[@]}"
 await 30 has_stopped || complain "$line: does not stop in step 3"
@@ -85,7 +83,7 @@ kill -USR1 "$held"
 kill -CONT "$held"
 ends_with 0
 
-# Two ranks: to the launcher, and to one of them.
+# Two ranks: a signal to the launcher, and a signal to one rank.
 for signal in TERM INT; do
     halted stop:rank=1,step=3,op=step -n 2 --checkpoint ck --save-every 1000
     kill -$signal $job
@@ -107,13 +105,13 @@ for rank in 0 1; do
     [ $rank -eq 0 ] && who= || who="rank $rank on host $(hostname) got "
     resumes SIGTERM "$who"
 done
-# Stages, too, agree on the step.
+# Stages agree on the step, too.
 halted stop:rank=1,step=3,op=step -n 2 --stages 2 --checkpoint ck --save-every 1000
 kill -TERM $job
 ends_with 143
 resumes SIGTERM
 
-# SIGUSR1 saves, and the run goes on to the end.
+# SIGUSR1 saves, and the run continues to its end.
 saves_and_goes_on() {
     local steps
     ends_with 0
@@ -137,8 +135,8 @@ kill -USR1 "$held"
 kill -CONT "$held"
 ends_with 0
 
-# A second signal ends at once, though the step takes ten minutes. Two of one moment
-# would be one, so it is told again and again.
+# A second signal ends the run at once, although the step takes ten minutes. Two signals at almost the same time would
+# count as one, so the signal is repeated.
 ends_at_once() { # SIGNAL STATUS
     rm -rf ck
     begin env --default-signal=INT LOCKSTEP_FAULT=delay:step=3,op=step,seconds=600 "$program" train "${task[@]}" \
@@ -160,7 +158,7 @@ ends_at_once TERM 143
 ends_at_once INT 130
 ends_at_once INT 130 -n 2
 
-# Before there is a step to finish, one is enough; and there is nothing to save.
+# Before the first step one signal is enough, and nothing is saved.
 line="train that waits for a rank"
 begin env --default-signal=INT "$program" train "${task[@]}" --init-method "file://$scratch/meeting" --rank 0 --world-size 2
 await 30 test -e meeting || complain "$line: does not wait"

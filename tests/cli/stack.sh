@@ -1,6 +1,5 @@
 #!/bin/bash
-# stack.sh PROGRAM - a limit on the stack as low as 64 KB changes nothing: neither what
-# commands do, nor how they take signals.
+# stack.sh PROGRAM - a stack limit of 64 KB changes neither what commands do nor how they handle signals.
 program=$1 command=train
 . "$(dirname "$0")/jobs.sh"
 
@@ -27,7 +26,7 @@ small eval whole.safetensors --model mlp --data digits
 small verify ck
 small info --model resnet18:cifar
 small run -n 2 true
-# A signal is taken as elsewhere.
+# A signal is handled as without the limit.
 line="ulimit -s 64; train and SIGTERM"
 begin bash -c 'ulimit -s 64; exec "$@"' bash "$program" train --data digits --model mlp --max-steps 1000000 --no-test
 trains() { grep -q 'Train Epoch' out; }

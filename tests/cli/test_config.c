@@ -1,5 +1,5 @@
-/* Config files beside a command line, through the program's own table: what
- * values become, which of two wins, and what is said about mistakes. */
+/* test_config.c - config files together with a command line, by the program's option table: values, which
+ * of the two wins, and errors. */
 #include "check.h"
 #include "cli/options/args.h"
 #include "cli/options/config.h"
@@ -8,17 +8,9 @@
 
 enum { MAX_ARGS = 16 };
 
-static char folder[TEMP_FOLDER_BYTES], path[TEMP_FOLDER_BYTES + 16];
+static char path[TEMP_FOLDER_BYTES + 16];
 
-static void write_config(const char *text)
-{
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
-}
-
-/* Parses "--config PATH" and a line cut at single blanks. */
+/* Parses "--config PATH" and a line that is split at single blanks. */
 static lk_status parse_as(unsigned bit, const char *text, const char *line, lk_args *args)
 {
     static char words[512];
@@ -27,7 +19,7 @@ static lk_status parse_as(unsigned bit, const char *text, const char *line, lk_a
     size_t max_words = bit == LK_CMD_TRAIN ? 0 : 1;
     const char *name = bit == LK_CMD_TRAIN ? "train" : bit == LK_CMD_EVAL ? "eval" : "bench";
     lk_options_set set = lk__args_options(name, bit, max_words);
-    write_config(text);
+    temp_write(path, text, strlen(text));
     snprintf(words, sizeof words, "%s", line);
     for (char *word = words; *word && argc < MAX_ARGS;) {
         argv[argc++] = word;
@@ -53,14 +45,14 @@ static lk_args parsed(const char *text, const char *line)
 
 static void said(const char *text, const char *line_number, const char *part, const char *other)
 {
-    char place[sizeof path + 16];
-    snprintf(place, sizeof place, "%s:%s", path, line_number);
+    char origin[sizeof path + 16];
+    snprintf(origin, sizeof origin, "%s:%s", path, line_number);
     const char *detail = lk_error_detail();
-    if (!strstr(detail, place) || !strstr(detail, part) || !strstr(detail, other))
-        fail_msg("'%s' gives '%s', without '%s', '%s' and '%s'", text, detail, place, part, other);
+    if (!strstr(detail, origin) || !strstr(detail, part) || !strstr(detail, other))
+        fail_msg("'%s' gives '%s', without '%s', '%s' and '%s'", text, detail, origin, part, other);
 }
 
-/* Refused with a sentence that has the line and both parts. */
+/* Parsing fails, and the detail has the line and both parts. */
 static void refuse_as(unsigned bit, const char *text, const char *line_number, const char *part, const char *other)
 {
     lk_args args;
@@ -98,7 +90,7 @@ static void flags_are_true_or_false(void **state)
     refuse("seed: 1\nno-test: maybe\n", "2:", "no-test 'maybe'", "true or false");
     refuse("no-test: 1\n", "1:", "no-test '1'", "true or false");
     refuse("no-test: 'true'\n", "1:", "no-test 'true'", "without quotes");
-    /* What some readers of YAML take for true is not guessed at, wherever it stands. */
+    /* Words that some YAML readers take for true or false are refused. */
     refuse("seed: 1\nno-test: yes\n", "2:", "'yes'", "write true");
     refuse("save-model: Yes\n", "1:", "'Yes'", "quotes");
     refuse("json: OFF\n", "1:", "'OFF'", "write false");
@@ -175,7 +167,7 @@ static void the_command_line_wins(void **state)
     assert_string_equal(parsed("save-model: a\n", "--save-model").train.save_model, "");
 }
 
-static void what_was_typed_has_no_rivals(void **state)
+static void typed_options_replace_their_rivals(void **state)
 {
     lk_args args = parsed("devices: cpu\nno-cuda: true\n", "--gpu-ids 3");
     assert_string_equal(args.device_names, "");
@@ -212,8 +204,8 @@ static void a_launchers_ranks_start_none(void **state)
     assert_string_equal(typed.run.nproc, "2");
 }
 
-/* What cannot both hold is refused, and both places are named. */
-static void contradictions_name_both_places(void **state)
+/* Contradicting options are refused, and the origins of both are named. */
+static void contradictions_name_both_origins(void **state)
 {
     lk_args args = parsed("lr: 1\nschedule: constant\n", "--gamma .5");
     assert_int_equal(lk__args_complete(&args), LK_STATUS_USAGE);
@@ -229,7 +221,7 @@ static void contradictions_name_both_places(void **state)
     assert_string_equal(parsed("nproc: 2\nnproc-per-node: 2\n", "").run.nproc, "2");
 }
 
-/* The text of the library as it is printed, with the folder of the file left out. */
+/* The library's text as the program prints it; F stands for the path of the file. */
 static void spells(const char *text, const char *expected)
 {
     char said[512];
@@ -345,36 +337,21 @@ static int setup(void **state)
     }
     lk__yaml_destroy(yaml);
     unsetenv("RANK");
-    temp_folder_create(folder);
-    snprintf(path, sizeof path, "%s/test.yaml", folder);
+    temp_folder_create(temp_folder);
+    snprintf(path, sizeof path, "%s/test.yaml", temp_folder);
     return 0;
 }
 
 static int teardown(void **state)
 {
     lk__args_release();
-    temp_folder_remove(folder);
+    temp_folder_remove(temp_folder);
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_are_long_names),
-        cmocka_unit_test(flags_are_true_or_false),
-        cmocka_unit_test(specs_may_be_mappings),
-        cmocka_unit_test(terms_may_be_lists_or_mappings),
-        cmocka_unit_test(lists_are_joined),
-        cmocka_unit_test(the_command_line_wins),
-        cmocka_unit_test(what_was_typed_has_no_rivals),
-        cmocka_unit_test(a_launchers_ranks_start_none),
-        cmocka_unit_test(contradictions_name_both_places),
-        cmocka_unit_test(fields_become_options),
-        cmocka_unit_test(origins_are_of_what_is_named),
-        cmocka_unit_test(bad_values_have_a_line_even_when_overridden),
-        cmocka_unit_test(unknown_keys_name_the_nearest),
-        cmocka_unit_test(one_file_serves_several_commands),
-        cmocka_unit_test(there_is_one_file),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown, TEST(keys_are_long_names), TEST(flags_are_true_or_false), TEST(specs_may_be_mappings),
+          TEST(terms_may_be_lists_or_mappings), TEST(lists_are_joined), TEST(the_command_line_wins),
+          TEST(typed_options_replace_their_rivals), TEST(a_launchers_ranks_start_none),
+          TEST(contradictions_name_both_origins), TEST(fields_become_options), TEST(origins_are_of_what_is_named),
+          TEST(bad_values_have_a_line_even_when_overridden), TEST(unknown_keys_name_the_nearest),
+          TEST(one_file_serves_several_commands), TEST(there_is_one_file))

@@ -1,9 +1,9 @@
-/* test_devices.c - lists of devices against tables of this test's own: exact ids
- * in their order, every kind of mistake, and each process's part. */
+/* test_devices.c - lists of devices with device tables of the test: exact ids in their order, every kind of
+ * mistake, and the part of each process. */
 #include "check.h"
 #include "cli/options/devices.h"
 
-static int gpus; /* that the machine has */
+static int gpus; /* number of GPUs of the machine */
 
 static int count_gpus(void)
 {
@@ -38,7 +38,7 @@ static void joined(const lk_devices *list, char *text, size_t bytes)
         used += (size_t)snprintf(text + used, bytes - used, "%s%s", i ? " " : "", list->name[i]);
 }
 
-/* The choice must give exactly these devices, cut at blanks. */
+/* The choice gives exactly these devices, separated by blanks. */
 static void gives(lk_devices_choice choice, lk_devices_table table, const char *expected)
 {
     lk_devices list;
@@ -52,8 +52,7 @@ static void gives(lk_devices_choice choice, lk_devices_table table, const char *
 #define DEVICES(text) ((lk_devices_choice){.devices = text})
 #define IDS(text) ((lk_devices_choice){.gpu_ids = text})
 
-/* The choice must be refused with a sentence that has both words in it, and
- * leave the list alone. */
+/* The choice fails, the detail has both words, and the list is not written. */
 static void refuse(lk_devices_choice choice, lk_devices_table table, const char *word, const char *other)
 {
     lk_devices list = {.count = -1};
@@ -75,7 +74,7 @@ static void names_in_their_order(void **state)
     gives(DEVICES("cuda:07"), with_gpus, "cuda:7");
 }
 
-/* A rank for each time. */
+/* Each mention of a device is one rank. */
 static void one_device_several_times(void **state)
 {
     gives(DEVICES("cuda:0,cuda:0"), with_gpus, "cuda:0 cuda:0");
@@ -90,7 +89,7 @@ static void named(lk_devices_choice choice, bool expected)
     assert_int_equal(list.named, expected);
 }
 
-/* Only what nobody named may be exchanged for the CPU. */
+/* Only devices that the user did not name may be replaced by the CPU. */
 static void auto_names_nothing(void **state)
 {
     lk_devices list;
@@ -134,7 +133,7 @@ static void auto_takes_what_there_is(void **state)
     gives((lk_devices_choice){.devices = "auto", .gpu_ids = "2"}, with_gpus, "cuda:2");
     gpus = 0;
     gives(DEVICES("auto"), with_gpus, "cpu");
-    /* Hides those that this machine may have. */
+    /* Hides the GPUs of this machine. */
     assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", "", 1), 0);
     gives(DEVICES("auto"), lk__device_list, "cpu");
     refuse(DEVICES("auto,cpu"), with_gpus, "auto,cpu", "alone");
@@ -186,7 +185,7 @@ static void devices_that_are_not_there(void **state)
     refuse(IDS("0"), with_gpus, "`gpu_ids` '0'", "this machine has no cuda device");
 }
 
-/* "cpu:0,cpu:1,..." of so many devices. */
+/* Writes the list "cpu:0,cpu:1,..." of `count` devices. */
 static void cpus(int count, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -248,7 +247,7 @@ static void parts_of_a_device_are_refused(void **state)
     assert_int_equal(part.count, -1);
 }
 
-/* GPUs of "auto" are taken where there is one for each rank of the host. */
+/* "auto" chooses GPUs only where every rank of the host gets its own. */
 static void ranks_that_would_share_gpus(void **state)
 {
     lk_devices list;
@@ -264,7 +263,7 @@ static void ranks_that_would_share_gpus(void **state)
     assert_false(lk__devices_crowded(&list, false, 2));
     assert_false(lk__devices_crowded(&list, true, 1));
     assert_true(lk__devices_crowded(&list, true, 2));
-    /* Whoever names them may share them. */
+    /* GPUs that the user names may be shared. */
     assert_int_equal(lk__devices_choose(&DEVICES("cuda:0"), with_gpus, &list), LK_OK);
     assert_false(lk__devices_crowded(&list, false, 16));
     assert_int_equal(lk__devices_choose(&DEVICES("auto"), without_gpus, &list), LK_OK);
@@ -273,7 +272,6 @@ static void ranks_that_would_share_gpus(void **state)
 
 static void names_of_the_option(void **state)
 {
-    (void)state;
     refuse(IDS("x"), with_gpus, "`gpu_ids` 'x'", "'`gpu_ids` 0,1'");
     refuse((lk_devices_choice){.gpu_ids = "1", .no_cuda = true}, with_gpus, "`gpu_ids` 1", "`no_cuda`");
     refuse((lk_devices_choice){.devices = "cpu", .gpu_ids = "1"}, with_gpus, "`gpu_ids` 1", "`devices` cpu");
@@ -294,7 +292,7 @@ static void devices_that_cannot_be_opened(void **state)
     assert_null(device);
 }
 
-/* What is chosen can be opened, with its index, by the library's own table. */
+/* Devices that are chosen can be opened by the library's device table. */
 static void the_librarys_table(void **state)
 {
     lk_devices list;
@@ -311,24 +309,10 @@ static void the_librarys_table(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(names_in_their_order, sixteen_gpus),
-        cmocka_unit_test_setup(one_device_several_times, sixteen_gpus),
-        cmocka_unit_test_setup(auto_names_nothing, sixteen_gpus),
-        cmocka_unit_test_setup(ids_are_numbers_not_digits, sixteen_gpus),
-        cmocka_unit_test_setup(auto_takes_what_there_is, sixteen_gpus),
-        cmocka_unit_test_setup(misspelt_lists, sixteen_gpus),
-        cmocka_unit_test_setup(contradictions, sixteen_gpus),
-        cmocka_unit_test_setup(devices_that_are_not_there, sixteen_gpus),
-        cmocka_unit_test_setup(no_more_than_the_limit, sixteen_gpus),
-        cmocka_unit_test(each_process_takes_its_part),
-        cmocka_unit_test(parts_of_a_device_are_refused),
-        cmocka_unit_test_setup(ranks_that_would_share_gpus, sixteen_gpus),
-        cmocka_unit_test_setup(names_of_the_option, sixteen_gpus),
-        cmocka_unit_test(devices_that_cannot_be_opened),
-        cmocka_unit_test(the_librarys_table),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+#define CASE(test) cmocka_unit_test_setup(test, sixteen_gpus)
+
+TEST_MAIN(NULL, NULL, CASE(names_in_their_order), CASE(one_device_several_times), CASE(auto_names_nothing),
+          CASE(ids_are_numbers_not_digits), CASE(auto_takes_what_there_is), CASE(misspelt_lists), CASE(contradictions),
+          CASE(devices_that_are_not_there), CASE(no_more_than_the_limit), TEST(each_process_takes_its_part),
+          TEST(parts_of_a_device_are_refused), CASE(ranks_that_would_share_gpus), CASE(names_of_the_option),
+          TEST(devices_that_cannot_be_opened), TEST(the_librarys_table))

@@ -1,27 +1,27 @@
-/* test_job_plan.c - plans of jobs: what ranks get on GPUs, on the CPU after that, and
- * what a rank takes over from its launcher. */
+/* test_job_plan.c - plans of jobs: plans for GPUs, second plans for the CPU, and plans that ranks inherit
+ * from their launcher. */
 #include "check.h"
 #include "cli/job/plan.h"
 
-static int gpus; /* that "auto" finds */
+static int gpus; /* number of GPUs that "auto" finds */
 static lk_args args;
-static lk_job_plan plan, second; /* second: of the CPU, or of a rank of plan's launcher */
+static lk_job_plan plan, second; /* second: for the CPU, or of a rank of the launcher */
 
 static int count_gpus(void)
 {
     return gpus;
 }
 
-/* Devices that are like GPUs where a plan looks at them. */
+/* A device type that plans treat like a GPU. */
 static const lk_device_type fake_gpu = {.name = "fake", .by_shard = true, .count = count_gpus};
 
 static int add_gpus(void **state)
 {
-    /* Hides those that this machine may have. */
+    /* Hides the GPUs of this machine. */
     return setenv("CUDA_VISIBLE_DEVICES", "", 1) == 0 && lk__device_add(&fake_gpu) == LK_OK ? 0 : -1;
 }
 
-/* The options of a line of `train` on a machine with so many GPUs. */
+/* Parses a line of `train` on a machine with this number of GPUs. */
 static void read_line(const char *line, int machine)
 {
     static char words[512];
@@ -36,7 +36,7 @@ static void read_line(const char *line, int machine)
     assert_int_equal(lk__args_complete(&args), LK_OK);
 }
 
-/* The launcher of so many processes of this host. */
+/* The launcher of this number of processes, all on this host. */
 static lk_join launcher(int processes)
 {
     return (lk_join){.way = LK_JOIN_LAUNCH, .size_known = true, .processes = processes, .local_size = processes};
@@ -62,7 +62,7 @@ static lk_status inherit(lk_join join)
     return lk__job_plan_inherit(&args, &plan, &join, &second);
 }
 
-/* Shards on so many GPUs a process, and those of the second plan. */
+/* Checks the shards of the plan, with `each` GPUs for each process, and of the second plan. */
 static void shards_are(const char *line, int each, int processes, int expected, int on_cpu)
 {
     read_line(line, each * processes);
@@ -88,7 +88,7 @@ static void shards_are_one_a_replica_on_gpus(void **state)
     shards_are("--accumulate 3", 1, 2, 6, 48);
     shards_are("--accumulate 3 --batch-size 64 --micro-batch 24", 1, 2, 8, 48);
     shards_are("--batch-size 1000000 --micro-batch 1", 1, 2, 4096, 16);
-    shards_are("--accumulate 1000", 1, 1, 1000, 4000); /* not 16 of each batch: 4096 are the most */
+    shards_are("--accumulate 1000", 1, 1, 1000, 4000); /* 16 for each batch would exceed the maximum of 4096 */
     shards_are("--shards 8", 1, 2, 8, 8);
     shards_are("--shards 8 --accumulate 2", 1, 2, 16, 16);
 }
@@ -113,7 +113,8 @@ static lk_precision precision_on(const char *line, int machine, bool from_checkp
     return plan.train.precision;
 }
 
-/* A checkpoint of a GPU goes on anywhere; who asks for a precision gets it, or an error. */
+/* The precision of a checkpoint applies to GPUs only: the CPU resumes in fp32. A precision that the user
+ * asks for is kept. */
 static void precision_of_a_checkpoint_is_for_gpus(void **state)
 {
     assert_int_equal(precision_on("--precision bf16", 1, true), LK_PRECISION_BF16);
@@ -122,7 +123,7 @@ static void precision_of_a_checkpoint_is_for_gpus(void **state)
     assert_int_equal(precision_on("", 1, false), LK_PRECISION_FP32);
 }
 
-/* A rank takes all but its own devices from the launcher: other options change nothing. */
+/* A rank inherits all but its devices from the launcher's plan; its own options change nothing. */
 static void ranks_inherit_the_launchers_plan(void **state)
 {
     read_line("--parallel pp", 4);
@@ -142,7 +143,7 @@ static void ranks_inherit_the_launchers_plan(void **state)
     assert_int_equal(second.join.rank, 1);
 }
 
-/* Two nodes: this one's launcher knows the devices of its own processes only. */
+/* Two nodes: a launcher knows the devices of its own processes only. */
 static void ranks_of_several_nodes_choose_the_mode(void **state)
 {
     lk_join join = launcher(2);
@@ -160,7 +161,7 @@ static void ranks_of_several_nodes_choose_the_mode(void **state)
     assert_int_equal(second.mode.parallel, LK_PARALLEL_PP);
     assert_string_equal(second.devices.name[0], "cpu");
     assert_int_equal(second.train.shards, 16);
-    /* What one process alone can tell, the launcher tells. */
+    /* The launcher reports mistakes that do not depend on other nodes. */
     join = launcher(2);
     join.processes = 0;
     assert_int_equal(make(join), LK_STATUS_USAGE);
@@ -175,7 +176,7 @@ static void threads_need_no_backend(void **state)
     assert_int_equal(make(alone), LK_STATUS_USAGE);
     assert_non_null(strstr(lk_error_detail(), "need no backend"));
     assert_int_equal(make(hand), LK_OK);
-    /* The only rank of a launcher finds it out. */
+    /* The only rank of a launcher reports it. */
     assert_int_equal(make(one), LK_OK);
     assert_int_equal(inherit(alone), LK_STATUS_USAGE);
     args.devices.count = 1;
@@ -199,16 +200,6 @@ static void commands_of_one_device(void **state)
     assert_int_equal(plan.train.shards, 1); /* the engine refuses such stages */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shards_are_one_a_replica_on_gpus),
-        cmocka_unit_test(too_many_shards),
-        cmocka_unit_test(precision_of_a_checkpoint_is_for_gpus),
-        cmocka_unit_test(ranks_inherit_the_launchers_plan),
-        cmocka_unit_test(ranks_of_several_nodes_choose_the_mode),
-        cmocka_unit_test(threads_need_no_backend),
-        cmocka_unit_test(commands_of_one_device),
-    };
-    return cmocka_run_group_tests(tests, add_gpus, NULL);
-}
+TEST_MAIN(add_gpus, NULL, TEST(shards_are_one_a_replica_on_gpus), TEST(too_many_shards),
+          TEST(precision_of_a_checkpoint_is_for_gpus), TEST(ranks_inherit_the_launchers_plan),
+          TEST(ranks_of_several_nodes_choose_the_mode), TEST(threads_need_no_backend), TEST(commands_of_one_device))

@@ -1,5 +1,4 @@
-/* test_mode.c - which parallel mode a run has, and which options contradict each
- * other. */
+/* test_mode.c - the parallel mode of a run, and options that contradict each other. */
 #include "check.h"
 #include "cli/job/mode.h"
 
@@ -39,7 +38,7 @@ static void modes_follow_from_what_there_is(void **state)
 
 typedef struct refusal {
     lk_mode_facts facts;
-    const char *first, *second; /* texts of the message */
+    const char *first, *second; /* parts of the detail */
 } refusal;
 
 static void contradictions_say_what_to_do(void **state)
@@ -69,7 +68,7 @@ static void contradictions_say_what_to_do(void **state)
     }
 }
 
-/* Several devices of a process that was started alone are ranks. */
+/* Several devices of a single process are ranks. */
 static void ddp_alone_takes_several_devices(void **state)
 {
     lk_mode mode;
@@ -95,13 +94,5 @@ static void stages_are_counted(void **state)
     assert_int_equal(lk__partition_count("99999999999"), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(modes_follow_from_what_there_is),
-        cmocka_unit_test(contradictions_say_what_to_do),
-        cmocka_unit_test(ddp_alone_takes_several_devices),
-        cmocka_unit_test(stages_are_counted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(modes_follow_from_what_there_is), TEST(contradictions_say_what_to_do),
+          TEST(ddp_alone_takes_several_devices), TEST(stages_are_counted))

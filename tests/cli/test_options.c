@@ -1,5 +1,5 @@
-/* test_options.c - the option parser on a table of its own, and the program's
- * own table: every default is legal, no command has a name twice. */
+/* test_options.c - the option parser with a table of the test, and the program's table: every default is
+ * valid, and no command has two options of one name. */
 #include "base/option_rows.h"
 #include "check.h"
 #include "cli/options/args.h"
@@ -43,7 +43,7 @@ static const lk_options_set set = {
 
 enum { MAX_ARGS = 8 };
 
-/* Parses a line cut at single blanks. */
+/* Parses a line that is split at single blanks. */
 static lk_status parse_with(const lk_options_set *options, const char *line, values *out, lk_options_parsed *parsed)
 {
     static char text[256];
@@ -73,7 +73,7 @@ static values parsed_ok(const char *line)
     return out;
 }
 
-/* The line must be refused with a sentence that has both words in it. */
+/* Parsing the line fails, and the detail has both words. */
 static void refuse(const char *line, const char *word, const char *other)
 {
     values out;
@@ -125,7 +125,7 @@ static void contradictions_are_refused(void **state)
     refuse("--by-batch --mode shard", "--mode shard", "--by-batch");
 }
 
-static void flags_may_say_so(void **state)
+static void flags_may_have_true_or_false(void **state)
 {
     assert_true(parsed_ok("--loud=true").loud);
     assert_false(parsed_ok("--loud=false").loud);
@@ -142,7 +142,7 @@ static void some_options_are_given_once(void **state)
     refuse("--once=", "--once", "empty");
 }
 
-/* Entries by row name, value and place, three words each. */
+/* Fills options from a file; its entries are three words each: option, value, line of the file. */
 static lk_status fill(const lk_options_set *options, const char *line, const char *const *words, values *out)
 {
     lk_options_entry entries[4];
@@ -158,7 +158,7 @@ static lk_status fill(const lk_options_set *options, const char *line, const cha
     return lk__options_fill(options, entries, count, out, &parsed);
 }
 
-static void a_file_stands_below_the_line(void **state)
+static void the_line_wins_over_the_file(void **state)
 {
     static const char *const file[] = {"batch-size", "7", "f:1", "loud", NULL, "f:2", "by-shard", NULL, "f:3", NULL};
     static const lk_options_rival rivals[] = {{{"mode"}, {"rate"}}, {{"loud"}, {""}}, {{NULL}, {NULL}}};
@@ -181,7 +181,7 @@ static void a_file_stands_below_the_line(void **state)
     assert_false(out.loud);
 }
 
-static void a_files_mistakes_have_a_place(void **state)
+static void mistakes_in_a_file_name_its_line(void **state)
 {
     static const char *const bad[] = {"batch-size", "0", "f:1", NULL};
     static const char *const apart[] = {"mode", "batch", "f:1", "by-shard", NULL, "f:2", NULL};
@@ -211,7 +211,7 @@ static void optional_values_stop_at_options(void **state)
     assert_true(parsed_ok("--save-model -l").loud);
 }
 
-/* A command without words of its own takes any words into a list. */
+/* In a command without words, a list takes all words that follow. */
 static lk_options_set wordless(void)
 {
     lk_options_set options = set;
@@ -288,7 +288,7 @@ static void lists_have_no_empty_values(void **state)
     assert_string_equal(out.ids, "");
 }
 
-/* A list just fits its field, or is refused. */
+/* The longest list that fits its field is accepted; a longer one is refused. */
 static void lists_have_an_end(void **state)
 {
     char digits[LK_LIST_BYTES + 1], word[LK_LIST_BYTES + 16];
@@ -476,33 +476,12 @@ static void gamma_and_schedule_exclude_each_other(void **state)
     assert_fails(lk__args_complete(&args), LK_STATUS_USAGE, "`gamma`");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_come_from_the_table),
-        cmocka_unit_test(spellings_are_interchangeable),
-        cmocka_unit_test(the_last_one_wins),
-        cmocka_unit_test(contradictions_are_refused),
-        cmocka_unit_test(flags_may_say_so),
-        cmocka_unit_test(some_options_are_given_once),
-        cmocka_unit_test(a_file_stands_below_the_line),
-        cmocka_unit_test(a_files_mistakes_have_a_place),
-        cmocka_unit_test(short_options_are_not_joined),
-        cmocka_unit_test(optional_values_stop_at_options),
-        cmocka_unit_test(lists_are_words_or_commas),
-        cmocka_unit_test(lists_leave_words_to_the_command),
-        cmocka_unit_test(lists_have_no_empty_values),
-        cmocka_unit_test(lists_have_an_end),
-        cmocka_unit_test(spellings_of_one_option_must_agree),
-        cmocka_unit_test(words_and_what_was_given),
-        cmocka_unit_test(a_line_may_end_at_the_first_word),
-        cmocka_unit_test(unknown_options_name_the_nearest),
-        cmocka_unit_test(bad_values_name_flag_and_range),
-        cmocka_unit_test(help_shows_each_row_once),
-        cmocka_unit_test(the_programs_table_is_sound),
-        cmocka_unit_test(the_reference_defaults),
-        cmocka_unit_test(the_saved_models_name),
-        cmocka_unit_test(gamma_and_schedule_exclude_each_other),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(defaults_come_from_the_table), TEST(spellings_are_interchangeable), TEST(the_last_one_wins),
+          TEST(contradictions_are_refused), TEST(flags_may_have_true_or_false), TEST(some_options_are_given_once),
+          TEST(the_line_wins_over_the_file), TEST(mistakes_in_a_file_name_its_line), TEST(short_options_are_not_joined),
+          TEST(optional_values_stop_at_options), TEST(lists_are_words_or_commas),
+          TEST(lists_leave_words_to_the_command), TEST(lists_have_no_empty_values), TEST(lists_have_an_end),
+          TEST(spellings_of_one_option_must_agree), TEST(words_and_what_was_given),
+          TEST(a_line_may_end_at_the_first_word), TEST(unknown_options_name_the_nearest),
+          TEST(bad_values_name_flag_and_range), TEST(help_shows_each_row_once), TEST(the_programs_table_is_sound),
+          TEST(the_reference_defaults), TEST(the_saved_models_name), TEST(gamma_and_schedule_exclude_each_other))

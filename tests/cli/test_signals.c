@@ -1,4 +1,4 @@
-/* test_signals.c - what signals make of a wish. */
+/* test_signals.c - signals become wishes: stop, or save. */
 #include <poll.h>
 
 #include "cli/job/signals.h"
@@ -24,7 +24,7 @@ static void test_stop_and_which(void **state)
     lk__job_signals_watch(&wish);
     raise(SIGINT);
     assert_int_equal(atomic_load(&wish), LK_WISH_STOP + SIGINT);
-    /* Told twice at one moment it is one wish, and the first is the reason. */
+    /* Two signals at almost the same time are one wish; the first one is the reason. */
     raise(SIGTERM);
     assert_int_equal(atomic_load(&wish), LK_WISH_STOP + SIGINT);
     raise(SIGUSR1);
@@ -74,7 +74,7 @@ static void test_actions_are_given_back(void **state)
         lk__job_signals_prepare();
         lk__job_signals_watch(&wish);
         sigaction(numbers[i], NULL, &now);
-        /* What was ignored stays so. */
+        /* An ignored signal stays ignored. */
         assert_true((now.sa_handler == SIG_IGN) == (i == 2));
         assert_true(now.sa_handler != own);
         lk__job_signals_end();
@@ -94,7 +94,7 @@ static void *count_up(void *arg)
     return NULL;
 }
 
-/* A child with another thread gets two signals. */
+/* A child with a second thread gets two signals. */
 static void signal_twice(int number, void *arg)
 {
     static unsigned counter;
@@ -105,7 +105,7 @@ static void signal_twice(int number, void *arg)
     kill(getpid(), signals[0]);
     while (atomic_load(&wish) < LK_WISH_STOP)
         poll(NULL, 0, 1);
-    /* Longer than two of one moment. */
+    /* The second signal comes too late to be the same wish. */
     poll(NULL, 0, 300);
     kill(getpid(), signals[1]);
     poll(NULL, 0, 20000);
@@ -121,13 +121,9 @@ static void test_the_second_ends(void **state)
 
 int main(void)
 {
-    /* As a background job of a shell, this test would be deaf to SIGINT. */
+    /* A background job of a shell ignores SIGINT. */
     signal(SIGINT, SIG_DFL);
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {
-        CASE(test_stop_and_which),    CASE(test_save),
-        CASE(test_too_early_to_save), CASE(test_a_new_watch_begins_anew),
-        CASE(test_the_second_ends),   CASE(test_actions_are_given_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_LIST(NULL, NULL, CASE(test_stop_and_which), CASE(test_save), CASE(test_too_early_to_save),
+                     CASE(test_a_new_watch_begins_anew), CASE(test_the_second_ends), CASE(test_actions_are_given_back));
 }

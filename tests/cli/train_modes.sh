@@ -1,18 +1,16 @@
 #!/bin/bash
-# train_modes.sh PROGRAM CASE... - the law from outside: whatever the mode, the
-# number of ranks, threads, stages, the transport or the size of the buckets,
-# `lockstep compare` prints nothing between the saved model and that of one
-# process, and the losses and accuracies are the same text. A CASE is a row of
-# the table at the end. What a mode prints, saves and refuses beside that is
-# train_ranks.sh's.
+# train_modes.sh PROGRAM CASE... - the law, tested by the program: for every mode, number of ranks, threads and stages,
+# transport and bucket size, `lockstep compare` finds no difference between the saved model and that of one process,
+# and losses and accuracies are the same text. A CASE is a row of the table at the end. train_ranks.sh tests what a
+# mode prints, saves and refuses.
 program=$1 command=train
 cases=("${@:2}")
 . "$(dirname "$0")/jobs.sh"
 
-# ---- data: small, and of awkward sizes -----------------------------------------
+# Data of small and odd sizes.
 
-# 104 samples are three batches of 32 and one of 8, which leaves half of 16 shards
-# empty; neither 104 nor 75 is a multiple of most worlds.
+# 104 samples are three batches of 32 and one of 8, which leaves half of 16 shards empty. 104 and 75 are not multiples
+# of most numbers of ranks.
 train_count=104 test_count=75
 noise() { seq 1 200000 | gzip -nc; } # bytes without much order
 cifar() { # NAME COUNT SKIP
@@ -32,11 +30,11 @@ make_data() {
     cifar test_batch.bin 21 100
 }
 
-# ---- one task, many ways ---------------------------------------------------------
+# One task in many ways.
 
 task=()
 results() { sed -n 's/^\(\[0\] \)\?\(Train Epoch\|Test set\|State hash\)/\2/p' "$1"; }
-# reference OPTIONS... - the run of one process with one thread that others must equal.
+# reference OPTIONS... - the run of one process with one thread; all others must be equal to it.
 reference() {
     task=("$@")
     run 0 "${task[@]}" --threads 1 --save-model single.safetensors
@@ -76,8 +74,7 @@ by_hand() { # COUNT OPTIONS...
     same out.0
 }
 
-# every_way CUT TWO_CUTS - all modes for the task at hand; the names are of layers
-# that stages begin with.
+# every_way CUT TWO_CUTS - all modes of the current task. The arguments name the first layers of stages.
 every_way() {
     local n
     equal --threads 2
@@ -107,7 +104,7 @@ every_way() {
     launched 3 --stages 3 --pipelined --threads 2
     launched 2 --stages 2 --parallel pp --devices cpu:0,cpu:1
 }
-# one_of_each CUT - one way of each mode.
+# one_of_each CUT - one run in each mode.
 one_of_each() {
     equal -n 2 --backend tcp
     equal -n 3 --bucket-mb .0625
@@ -116,7 +113,7 @@ one_of_each() {
     equal -n 2 --stages "$1" --pipelined
     equal -n 4 --stages 2
 }
-# accumulated CUT OPTIONS... - K batches a step are a batch K times as large.
+# accumulated CUT OPTIONS... - a step of K batches is equal to a step of one batch K times as large.
 accumulated() {
     local cut=$1 n
     reference "${@:2}" --batch-size 60 --shards 15
@@ -130,9 +127,9 @@ accumulated() {
 short=(--data "$scratch/grey" --batch-size 32 --epochs 2 --max-steps 6 --quiet --log-interval 1)
 optimizers=(sgd sgd:momentum=.9 adam adadelta)
 
-# ---- the cases ---------------------------------------------------------------------
+# The cases.
 
-# What there is time for beside the other tests.
+# The short cases, for `make test`.
 case_each() {
     local bn
     reference "${short[@]}" --model cnn --max-steps 4
@@ -172,7 +169,7 @@ case_optimizers() {
         done
     done
 }
-# At its true width; on colour images with augmentation.
+# The network at full width, on colour images with augmentation.
 case_colour() {
     local bn
     for bn in batch shard; do

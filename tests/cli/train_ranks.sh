@@ -1,24 +1,23 @@
 #!/bin/bash
-# train_ranks.sh PROGRAM - `lockstep train` with several ranks as a user sees it:
-# every way to start and every mode give the same bits; what it prints, saves and
-# refuses; failures.
+# train_ranks.sh PROGRAM - `lockstep train` with several ranks: every way to start and every mode give the same bits;
+# output, saved files, refused options, and failures.
 program=$1 command=train
 . "$(dirname "$0")/jobs.sh"
 
 task=(--model mlp --batch-size 48 --max-steps 5 --no-test --quiet --log-interval 2 --optimizer adam)
 task_hash=
 hash_of() { sed -n 's/^\(\[0\] \)\?State hash //p' "$@"; }
-# Its hash and its log lines must be those of the run with one rank.
+# The hash and the log lines must be those of the run with one rank.
 same() { # FILE
     check "$line: other bits" test "$(hash_of "$1")" = "$task_hash"
     check "$line: other losses" cmp -s <(sed 's/^\[0\] //' "$1" | grep '^Train Epoch') losses
 }
-# equal OPTIONS... - a run that differs from the first in these.
+# equal OPTIONS... - a run with these options must be equal to the first run.
 equal() {
     run 0 "${task[@]}" "$@"
     same out
 }
-# together COUNT OPTIONS... - so many processes started by hand; @ is the rank.
+# together COUNT OPTIONS... - starts COUNT processes by hand; @ stands for the rank.
 together() {
     local count=$1 rank jobs=()
     shift
@@ -37,7 +36,7 @@ check "there is a hash" test ${#task_hash} -eq 16
 grep '^Train Epoch' out >losses
 check "there are losses" test "$(wc -l <losses)" -eq 3
 
-# Ranks that the command starts itself.
+# Ranks that `lockstep train` starts.
 equal -n 1
 equal -n 1 --parallel ddp
 equal -n 2
@@ -57,7 +56,7 @@ fi
 equal -n 1 --master-addr 127.0.0.1 --master-port "$(free_port)"
 equal -n 1 --init-method "file://$scratch/meeting"
 
-# Devices of one process, and of several.
+# Devices of one process and of several.
 equal --devices cpu:0,cpu:1
 said out "dp, 2 ranks over inproc"
 equal --parallel dp --devices cpu:0 cpu:1 cpu:2
@@ -80,7 +79,7 @@ equal -n 4 --stages 2 --pipelined --micro-batch 4
 said out "2 stages x 2 replicas"
 equal -n 3 --stages +3
 
-# A launcher's variables.
+# Variables of a launcher.
 line="run train"
 timeout -s KILL 60 "$program" run -n 3 "$program" train "${task[@]}" >out 2>err </dev/null
 check "$line: exit status" test $? -eq 0
@@ -101,7 +100,7 @@ done
 same out.0
 check "$line: rank 1 is silent" test ! -s out.1
 
-# By hand.
+# Ranks started by hand.
 together 2 --init-method "tcp://127.0.0.1:$(free_port)" --rank @ --world-size 2
 same out.0
 together 3 --init-method "file://$scratch/meeting" --rank @ --world-size 3
@@ -117,7 +116,7 @@ check "$line: node 1 is silent" test ! -s out.1
 equal --init-method "file://$scratch/nobody" --rank 0 --world-size 1
 check "$line: one is enough" test ! -e nobody
 
-# What is saved.
+# Saved files.
 equal -n 2 --save-model two.safetensors
 said out "Model saved to two.safetensors"
 check "one and two ranks: same model" test -z "$("$program" compare single.safetensors two.safetensors)"
@@ -160,7 +159,7 @@ said out '"event":"rank_start"' '"event":"rank_step","rank":1' '"ranks":2' '"wai
     '"parallel":"ddp"' '"replicas":2,"stages":1' '"one_wave":false' "\"state_hash\":\"$task_hash\""
 check "$line: two ends of ranks" test "$(grep -c '"event":"rank_end"' out)" -eq 2
 
-# Ranks in threads, on a terminal: no line lands behind the progress line.
+# Ranks in threads on a terminal: no line is printed after the progress line.
 line="train --devices cpu:0,cpu:1 --log-ranks all on a terminal"
 if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
     rm -f out* err*
@@ -172,7 +171,7 @@ else
     echo "no terminal can be had: drawing of progress is left out"
 fi
 
-# What is wrong on the command line.
+# Mistakes on the command line.
 refused "--parallel single" "this job has 4" -- "${task[@]}" -n 4 --parallel single
 refused "--parallel single" "--parallel dp" -- "${task[@]}" --devices cpu:0,cpu:1 --parallel single
 refused "--parallel dp" "--devices cpu:0,cpu:1" -- "${task[@]}" --parallel dp
@@ -207,7 +206,7 @@ refused "-nr" "lockstep train --nnodes 2 --node-rank 1" -- "${task[@]}" -nr 1
 refused "-ip" "--master-addr" -- "${task[@]}" -ip 10.0.0.1
 refused "--local_rank" "LOCAL_RANK" -- "${task[@]}" --local_rank=1
 
-# Ranks that were told to do different things.
+# Ranks with different options.
 at_odds() { # OPTION VALUE_OF_RANK_0 VALUE_OF_RANK_1 OPTIONS_OF_BOTH...
     local values=("$2" "$3")
     line="train by hand with $1 ${2:0:40} and ${3:0:40}"
@@ -226,7 +225,7 @@ at_odds() { # OPTION VALUE_OF_RANK_0 VALUE_OF_RANK_1 OPTIONS_OF_BOTH...
 at_odds --epochs 3 4
 at_odds --init kaiming_normal xavier_normal
 at_odds --label-smoothing 0.1 0.2
-# Data are named as they were typed, and compared wherever they lie.
+# Messages name data as they were typed; data are compared whatever their paths are.
 mkdir tiny0
 printf '\0\0\10\3\0\0\0\2\0\0\0\1\0\0\0\1ab' >tiny0/train-images-idx3-ubyte
 printf '\0\0\10\1\0\0\0\2\0\1' >tiny0/train-labels-idx1-ubyte
@@ -241,13 +240,13 @@ done
 together 2 --data tiny@ --max-steps 1 --init-method "file://$scratch/meeting" --rank @ --world-size 2
 run 0 "${task[@]}" --seed 2 --save-model another.safetensors
 at_odds --init-from single.safetensors another.safetensors
-# Values of any length are compared to their end.
+# Option values of any length are compared completely.
 zeros=$(printf '0%.0s' {1..110})
 long="crop=4,jitter=.1$zeros,grayscale=.1$zeros,affine=5.$zeros,vflip=.5$zeros,flip=.5$zeros"
 at_odds --schedule constant cosine --augment "$long"
 at_odds --augment "${long}1" "${long}2"
 
-# Mistakes that only the ranks find: told once, and then by the launcher whose they are.
+# Mistakes that the ranks find: reported once, then the launcher names the rank.
 run 2 "${task[@]}" -n 20
 said err "--shards"
 check "$line: told once" test "$(grep -c -- --shards err)" -eq 1
@@ -265,7 +264,7 @@ said err "smaller learning rate"
 check "$line: told once" test "$(grep -c "smaller learning rate" err)" -eq 1
 cause_last err '^lockstep train: rank 0 .* exited with status 1$' 0
 
-# A rank that dies: all end soon, nobody is left, the cause is last.
+# A rank dies: all ranks end soon, no process is left, and the cause is printed last.
 die() { # SIGNAL STATUS OPTIONS...
     line="train and $1 of a rank: ${*:3}"
     begin "$program" train --model mlp --no-test --quiet --log-ranks all "${@:3}"
@@ -282,7 +281,7 @@ die SEGV 139 -n 2 --stages 2 --pipelined
 run 1 "${task[@]}" --init-method "file://$scratch/meeting" --rank 0 --world-size 2 --timeout 1
 said err "rank 1 of 2 has not joined within 1 s"
 
-# Nobody watches ranks that were started by hand: they watch each other.
+# Ranks that were started by hand have no launcher: they watch each other.
 line="train by hand and a rank killed"
 rm -f out* err*
 for rank in 0 1; do

@@ -1,12 +1,12 @@
 #!/bin/bash
-# verify.sh PROGRAM - `lockstep verify`, and compare and info of checkpoints: exit
-# statuses, and what is said of every kind of damage.
+# verify.sh PROGRAM - `lockstep verify`, and compare and info of checkpoints: exit statuses, and messages for every kind
+# of damage.
 program=$1 command=train
 . "$(dirname "$0")/jobs.sh"
 unset LOCKSTEP_DATA
 export HOME=$scratch XDG_CACHE_HOME=$scratch/cache
 
-# expect COMMAND STATUS ARGUMENTS...
+# expect COMMAND STATUS ARGUMENTS... - the command ends with this status.
 expect() { command=$1 run "${@:2}"; }
 train=(--data digits --batch-size 16 --threads 1 --no-test --quiet --save-every 2)
 
@@ -14,7 +14,7 @@ run 0 "${train[@]}" --model mlp --max-steps 4 --checkpoint ck
 run 0 "${train[@]}" --model mlp --max-steps 4 --checkpoint other --seed 2
 run 0 "${train[@]}" --model resnet20 --max-steps 2 --checkpoint deep
 
-# ---- whole ones ------------------------------------------------------------------
+# Whole checkpoints.
 
 expect verify 0 ck
 said out "step-000000002: whole; 8 tensors of the model and " "step-000000004: whole; " " of the optimiser, " " MB"
@@ -33,7 +33,7 @@ said out "step-000000002: whole (the best)" ".lk-1-1.tmp: an unfinished save, wh
 expect verify 0 ck/best
 said out "best: whole"
 
-# What a save was replacing, which was killed where names cannot be exchanged.
+# The old checkpoint of a save that was killed, where names cannot be exchanged.
 mkdir killed
 cp -r ck/step-000000002 killed/.lk-was-step-000000002.tmp
 expect verify 0 killed
@@ -55,7 +55,7 @@ done
 expect verify 2
 said err "a checkpoint, or a folder of them"
 
-# ---- compare and info ------------------------------------------------------------
+# compare and info.
 
 expect compare 0 ck/step-000000002 ck/best
 check "$line: is silent" test ! -s out -a ! -s err
@@ -74,7 +74,7 @@ expect compare 1 deep/step-000000002 ck/step-000000002
 said out "buffer bn1.running_mean: only in the first: f32 [16]" "buffers, "
 expect compare 1 deep/step-000000002/model.safetensors ck/step-000000002
 said out "conv1.weight: only in the first" "differ: "
-# Another number of epochs, of which none is over, is no other result.
+# Another number of epochs does not change the result before the first epoch ends.
 run 0 "${train[@]}" --model mlp --max-steps 4 --checkpoint longer --epochs 20
 expect compare 0 ck/step-000000004 longer/step-000000004
 check "$line: is silent" test ! -s out -a ! -s err
@@ -87,9 +87,9 @@ grep -q '^  step  *4$' out || complain "$line: the step is not told"
 expect convert 0 ck/best model.pth
 expect compare 0 ck/best model.pth
 
-# ---- damage ----------------------------------------------------------------------
+# Damage.
 
-# damaged TEXT... - the checkpoint in `bad` is refused by all, with these texts.
+# damaged TEXT... - all commands refuse the checkpoint in `bad`, with these texts.
 damaged() {
     expect verify 1 bad
     said out "step-000000004: damaged: bad/step-000000004/" "$@"
@@ -108,7 +108,7 @@ anew() {
     cp -r ck/step-000000002 ck/step-000000004 bad
 }
 here=bad/step-000000004
-# flip FILE OFFSET - the lowest bit of a byte; from the end where it is negative.
+# flip FILE OFFSET - flips the lowest bit of a byte; a negative offset counts from the end.
 flip() {
     local at=$2 byte
     [ "$at" -ge 0 ] || at=$(($(stat -c %s "$1") + at))
@@ -144,7 +144,7 @@ anew
 sed -i 's/^"version": 1,/"version": 7,/' $here/checkpoint.json
 damaged "checkpoint.json is damaged: it says that a later version of lockstep made it, of format 7"
 
-# A folder of a checkpoint's name without its notes counts as damaged.
+# A folder with the name of a checkpoint but without notes is a damaged checkpoint.
 anew
 rm $here/checkpoint.json
 expect verify 1 bad

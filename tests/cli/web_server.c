@@ -1,6 +1,6 @@
-/* web_server.c - `web_server FOLDER [FAULT=VALUE ...]` serves files for scripts:
- * prints its URL, ends when its standard input does. Faults: refuse=STATUS,
- * refusals=N, cut=BYTES, cuts=N, stall=BYTES, no-ranges=1. */
+/* web_server.c - `web_server FOLDER [FAULT=VALUE ...]` serves files for scripts. It prints its URL and ends
+ * at the end of its standard input. Faults: refuse=STATUS, refusals=N, cut=BYTES, cuts=N, stall=BYTES,
+ * no-ranges=1. */
 #include "data/http_server.h"
 
 static bool set_fault(http_faults *faults, const char *text)

@@ -1,5 +1,5 @@
-/* grad_check.c - tests/nn/test_gradcheck.c, every op's gradients against
- * differences of the loss, with its engines on the device under test. */
+/* grad_check.c - tests/nn/test_gradcheck.c (gradients against finite differences of the loss) with engines on the
+ * device under test. */
 #include "tensor/kernel_test.h"
 
 #include <lockstep/lockstep.h>

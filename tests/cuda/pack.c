@@ -1,5 +1,5 @@
-/* pack.c - parameters in the CUDA device's order: where each element goes,
- * zero pads, and back. Needs no GPU. */
+/* pack.c - parameters in the order of the CUDA device: the index of each element, zero pads, and back. Needs no
+ * GPU. */
 #include <math.h>
 
 #include "check.h"
@@ -28,7 +28,7 @@ static float *new_floats(size_t count)
     return block;
 }
 
-/* 1, 2, 3, ...: every element is another, and none is 0. */
+/* 1, 2, 3, ...: all elements differ, and none is 0. */
 static float *numbered(size_t count)
 {
     float *block = new_floats(count);
@@ -64,8 +64,7 @@ static void test_counts(void **state)
         assert_int_equal(lk__cuda_weight_count(&weights[i]), want[i]);
 }
 
-/* By the words of cuda.h: (pitch of out, kernel, kernel, pitch of in), with groups
- * (pitch of out, kernel, kernel, in). */
+/* As cuda.h describes: (pitch of out, kernel, kernel, pitch of in); with groups (pitch of out, kernel, kernel, in). */
 static void test_order_of_convolutions(void **state)
 {
     for (size_t n = 0; n < WEIGHTS; n++) {
@@ -119,14 +118,5 @@ static void test_back_and_forth(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pitch),
-        cmocka_unit_test(test_counts),
-        cmocka_unit_test(test_order_of_convolutions),
-        cmocka_unit_test(test_order_of_linear_layers),
-        cmocka_unit_test(test_back_and_forth),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_pitch), TEST(test_counts), TEST(test_order_of_convolutions),
+          TEST(test_order_of_linear_layers), TEST(test_back_and_forth))

@@ -1,11 +1,11 @@
-/* query.c - what is said of GPUs that cannot be used. The runtime's functions are this
- * test's own, so that no GPU is needed, and the files under test are parts of it. */
+/* query.c - messages about GPUs that cannot be used. The test replaces the functions of the CUDA runtime, so it needs
+ * no GPU, and includes the files under test. */
 #include <cuda_runtime_api.h>
 
 #include "check.h"
 #include "tensor/cuda/runtime/libraries.h"
 
-/* A machine with GPUs of one kind, and what is wrong with it. */
+/* A machine with GPUs of one kind, and its faults. */
 static struct machine {
     int driver, gpus, major, minor;
     cudaError_t counting, opening;
@@ -138,7 +138,7 @@ static void too_old(void **state)
     assert_int_equal(lk__cuda_check(1), LK_STATUS_UNSUPPORTED);
 }
 
-/* By others; what no GPU of this size could hold is not its fault. */
+/* Memory that other processes use is reported, unless the request is larger than the GPU. */
 static void full(void **state)
 {
     refuses(0, 120 * GIGA, LK_STATUS_MEMORY, "cuda:0 (NVIDIA X0) is full", "107374.2 of its 150323.9 MB are free");
@@ -171,12 +171,6 @@ static void what_info_says(void **state)
     assert_string_equal(text, "no GPU: the driver finds no device");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_good_one, good_machine), cmocka_unit_test_setup(none, good_machine),
-        cmocka_unit_test_setup(too_old, good_machine),    cmocka_unit_test_setup(full, good_machine),
-        cmocka_unit_test_setup(of_no_use, good_machine),  cmocka_unit_test_setup(what_info_says, good_machine),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, cmocka_unit_test_setup(a_good_one, good_machine), cmocka_unit_test_setup(none, good_machine),
+          cmocka_unit_test_setup(too_old, good_machine), cmocka_unit_test_setup(full, good_machine),
+          cmocka_unit_test_setup(of_no_use, good_machine), cmocka_unit_test_setup(what_info_says, good_machine))

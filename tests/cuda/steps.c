@@ -1,16 +1,16 @@
-/* steps.c - whole training steps: near the CPU engine's, and the law's promises
- * by bits: runs, waves, steps sent ahead and saved states leave no trace.
+/* steps.c - whole training steps: results are near those of the CPU's engine, and repeated runs, waves, steps sent
+ * ahead and saved states give the same bits.
  *
- * Tolerances, of the loss relative to it, and of each tensor relative to its way since
- * the first step plus the usual way of as many elements: some have no gradient but
- * noise, such as a bias before BatchNorm. fp32 starts from 1e-6, but a ReLU may see the
- * other side of 0, which is 0.004 of a gradient. Rounding just weights and samples to
- * 11 and 8 bits turns the CPU's own gradients by 0.08 and 0.27 in resnet20 and 0.02 and
- * 0.08 in the others; here activations are rounded as well, in three steps.
+ * "Way" is the distance of a tensor from its first state. The tolerance of the loss is relative to the loss. That of a
+ * tensor is relative to its way plus the usual way of the same number of elements, because some tensors have only noise
+ * as gradients, such as a bias before BatchNorm. fp32 errors begin at 1e-6, but the input of a ReLU may change its
+ * sign, which changes a gradient by 0.004. Rounding only weights and samples to 11 and 8 bits changes the direction of
+ * the CPU's gradients by 0.08 and 0.27 in resnet20, and by 0.02 and 0.08 in the other models; here activations are
+ * rounded, too, in three steps.
  *
- * bf16's tolerance lets a tensor stay where it was. So one that came half of the usual
- * way has to go along with the CPU's, too: rounding to 8 bits as above leaves 0.9 of a
- * way (0.74 of one of 8 elements), and to 6 bits 0.8 (0.41). */
+ * bf16's tolerance would accept a tensor that does not change. So a tensor whose way is at least half of the usual way
+ * must move in the direction of the CPU's: rounding to 8 bits as above leaves 0.9 of the way (0.74 for 8 elements), and
+ * rounding to 6 bits leaves 0.8 (0.41). */
 #include "parallel/law.h"
 #include "tensor/kernel_test.h"
 
@@ -24,7 +24,7 @@ static const struct {
 
 enum { MAX_STEPS = 12, FEW = 16 };
 
-/* How a run ended. */
+/* The results of a run. */
 typedef struct outcome {
     double loss[MAX_STEPS];
     lk_metrics eval;
@@ -49,7 +49,7 @@ static lk_engine *make_engine(const law_case *c, const char *device, law_way way
     return engine;
 }
 
-/* A step at once may be one that the device has recorded; one in halves is not. */
+/* AT_ONCE may be a recorded step; IN_HALVES (gradients, then update) is not recorded. */
 typedef enum step_way { AT_ONCE, IN_HALVES, SENT } step_way;
 
 static double take_step(lk_engine *engine, const law_case *c, int step, step_way way)
@@ -105,7 +105,7 @@ static outcome run_case(const law_case *c, const char *device, law_way way)
     return o;
 }
 
-static void tell_difference(void *arg, const char *key, const char *what)
+static void print_difference(void *arg, const char *key, const char *what)
 {
     fprintf(stderr, "%s: %s: %s\n", (const char *)arg, key, what);
 }
@@ -114,7 +114,7 @@ static void same_states(const char *what, const lk_state *a, const lk_state *b)
 {
     char name[64];
     snprintf(name, sizeof name, "%s", what);
-    if (lk_state_compare(a, b, tell_difference, name) != 0)
+    if (lk_state_compare(a, b, print_difference, name) != 0)
         fail_msg("%s: other bits", what);
 }
 
@@ -137,7 +137,7 @@ static double length(const float *a, const float *b, size_t count)
     return sqrt(sum);
 }
 
-/* Of the ways from `from` to a and to b. */
+/* Dot product of a - from and b - from. */
 static double dot(const float *from, const float *a, const float *b, size_t count)
 {
     double sum = 0;
@@ -161,7 +161,7 @@ static double way_of(const outcome *o, const lk_state_entry *entry)
     return length(entry->data, lk_state_find(o->first, entry->name)->data, count_of(entry));
 }
 
-/* The usual way of an element of a parameter, or of a buffer. */
+/* Root mean square of the ways of all elements of parameters, or of buffers. */
 static double usual_way(const outcome *o, bool buffers)
 {
     double sum = 0, count = 0;
@@ -175,8 +175,8 @@ static double usual_way(const outcome *o, bool buffers)
     return count > 0 ? sqrt(sum / count) : 0;
 }
 
-/* Whether a tensor that came far goes along with the CPU's: at least half of its way, or
- * anything at all where it has so few elements that noise can take half of it away. */
+/* A tensor with a long way must move at least half of the CPU's way in its direction. With few elements, where noise
+ * can be half of the way, any distance in that direction is enough. */
 static void check_direction(const law_case *c, const lk_state_entry *got, const lk_state_entry *want, const outcome *o,
                             double usual)
 {
@@ -188,7 +188,7 @@ static void check_direction(const law_case *c, const lk_state_entry *got, const 
         fail_msg("%s, %s: %s came %.3g of the CPU's way", c->model, c->optimizer, want->name, along);
 }
 
-/* How far the tensor that is farthest from the CPU's is, of how far it came. */
+/* Returns the largest relative error of all tensors. */
 static double compare_states(const law_case *c, const outcome *got, const outcome *want)
 {
     double usual[] = {usual_way(want, false), usual_way(want, true)}, farthest = 0;
@@ -238,9 +238,8 @@ static void check(const law_case *c)
     outcome_free(&want);
 }
 
-/* The second of the steps 3, 4 and 5 has half a batch. resnet20 turns a gradient that is
- * rounded to 11 bits by 0.08 (above): its rate is such that this moves a loss by less
- * than its tolerance. */
+/* The second of the steps 3, 4 and 5 has half a batch. The learning rate of resnet20 is so small that a change of
+ * direction by 0.08 (see above) changes the loss by less than its tolerance. */
 static const law_case models[] = {
     {"cnn", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", 0.02, 3, 10, 4, .first = 3},
     {"mlp", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", 0.02, 3, 13, 4, .first = 3},
@@ -252,7 +251,7 @@ static const law_case models[] = {
 };
 enum { MODELS = sizeof models / sizeof *models };
 
-/* For what needs no model in particular, as an engine takes a while on a GPU. */
+/* A few models, for tests that need no particular one: creating an engine on a GPU takes long. */
 enum { CNN = 0, RESNET = 2, RESNET_BY_SHARD = 3, PYRAMIDNET_BY_SHARD = 5 };
 static const size_t some[] = {CNN, RESNET, PYRAMIDNET_BY_SHARD};
 enum { SOME = sizeof some / sizeof *some };
@@ -263,7 +262,7 @@ static void test_models(void **state)
         check(&models[i]);
 }
 
-/* Adam divides a gradient by its own size, noise included: fp32 alone can be compared. */
+/* Adam divides a gradient by its size, also if it is noise, so only fp32 can be compared. */
 static void test_optimisers(void **state)
 {
     static const char *const optimisers[] = {"sgd", "sgd:momentum=.9,nesterov=1,weight_decay=1e-4", "adam",
@@ -281,7 +280,7 @@ static void test_optimisers(void **state)
     check(&cnn);
 }
 
-/* Those in which a step need not be one wave, as BatchNorm over the batch does. */
+/* Models whose steps may have several waves: those without BatchNorm over the batch. */
 static void test_waves(void **state)
 {
     static const size_t chosen[] = {CNN, RESNET_BY_SHARD};
@@ -305,7 +304,7 @@ static void test_small_batches(void **state)
     check(&c);
 }
 
-/* As many steps under way as the engine takes. */
+/* Sends as many steps ahead as the engine accepts. */
 static void run_ahead(lk_engine *engine, const law_case *c, outcome *o)
 {
     for (int sent = 0, received = 0; received < c->steps;) {
@@ -363,7 +362,7 @@ static void copy_states(const lk_engine *from, lk_engine *to)
     lk_state_destroy(optimizer_back);
 }
 
-/* Out and in again is the same, and goes on to the same bits. */
+/* A state that is read and set again is the same, and leads to the same bits. */
 static void test_states(void **state)
 {
     for (size_t i = 0; i < SOME; i++) {
@@ -384,7 +383,7 @@ static void test_states(void **state)
     }
 }
 
-/* A step that fails changes nothing, whether it was sent ahead or not. */
+/* A failed step changes nothing, whether it was sent ahead or not. */
 static void check_nonfinite(const law_case *c, bool ahead)
 {
     outcome good = run_case(c, fx_name(), (law_way){0}), o = {0};
@@ -418,7 +417,7 @@ static void test_nonfinite(void **state)
     }
 }
 
-/* How a run gets its samples. */
+/* Where the samples of a run come from. */
 typedef enum samples_way { BROUGHT, PLACED } samples_way;
 
 static lk_loader *open_loader(const law_case *c, const lk_dataset *data, lk_engine *engine, samples_way way)
@@ -434,7 +433,7 @@ static lk_loader *open_loader(const law_case *c, const lk_dataset *data, lk_engi
     return loader;
 }
 
-/* The next batch of an epoch, which has samples unless they are on the device. */
+/* The next batch of an epoch; it has no samples if they are on the device. */
 static const lk_batch *next_batch(lk_loader *loader)
 {
     const lk_batch *batch;
@@ -446,7 +445,7 @@ static const lk_batch *next_batch(lk_loader *loader)
 
 enum { EPOCHS = 3, STEPS_OF_EPOCH = MAX_STEPS / EPOCHS };
 
-/* The last steps of some epochs, each ending with a small batch, and an evaluation. */
+/* The last steps of some epochs, which end with a small batch, and an evaluation. */
 static outcome run_loader(const law_case *c, const lk_dataset *data, samples_way samples, law_way way)
 {
     outcome o = {0};
@@ -468,9 +467,8 @@ static outcome run_loader(const law_case *c, const lk_dataset *data, samples_way
     return o;
 }
 
-/* Samples that are on the device, in whole steps and in waves, against those that the
- * loader brings. */
-static void test_placed_samples(void **state)
+/* A data set that is cached on the device, in whole steps and in waves, against samples of the loader. */
+static void test_cached_dataset(void **state)
 {
     law_case c = {"cnn", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", 0.02, .batch = 22, .shards = 4};
     lk_dataset *data;
@@ -489,16 +487,8 @@ static void test_placed_samples(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models),
-        cmocka_unit_test(test_optimisers),
-        cmocka_unit_test(test_waves),
-        cmocka_unit_test(test_small_batches),
-        cmocka_unit_test(test_steps_sent_ahead),
-        cmocka_unit_test(test_states),
-        cmocka_unit_test(test_nonfinite),
-        cmocka_unit_test(test_placed_samples),
-        cmocka_unit_test(test_waves_sent_ahead),
-    };
-    return fx_main(tests, sizeof tests / sizeof *tests, FX_FP32 | FX_TF32 | FX_BF16);
+    return fx_main(TESTS(TEST(test_models), TEST(test_optimisers), TEST(test_waves), TEST(test_small_batches),
+                         TEST(test_steps_sent_ahead), TEST(test_states), TEST(test_nonfinite),
+                         TEST(test_cached_dataset), TEST(test_waves_sent_ahead)),
+                   FX_FP32 | FX_TF32 | FX_BF16);
 }

@@ -1,16 +1,14 @@
-/* torch_ops.c - every op, loss and optimiser on the device under test and on the CPU, as
- * a file of inputs and results that torch_ops.py compares with PyTorch.
+/* torch_ops.c - runs every op, loss and optimiser on the device under test and on the CPU, and writes inputs and
+ * results to a file that torch_ops.py compares with PyTorch.
  *
  *     test_cuda_torch_ops FILE.safetensors
  *
- * A case is a chain of layers, words as in "conv2d:out=26,kernel=3 relu", which a plan
- * runs as a stage of a pipeline runs: it is given x and dy, and gives y and dx. With the
- * word `first` the chain begins at the images and has no dx; with `eval` it is in
- * evaluation, forward only; `add` is x plus the largest of the 3x3 around it.
+ * A case is a chain of layers, such as "conv2d:out=26,kernel=3 relu". A plan runs it like a stage of a pipeline: inputs
+ * are x and dy, results are y and dx. With the word `first` the chain begins at the images and has no dx; with `eval`
+ * it runs forward in evaluation; `add` is x plus the largest value of the 3x3 pixels around it.
  *
- * Tensors are named CASE/PRECISION/BATCH/WHOSE/WHAT. WHOSE is in, device or cpu.
- * Activations are (n, h, w, c), parameters PyTorch's; all values are those that the
- * device's type can hold, as floats. */
+ * Tensors are named CASE/PRECISION/BATCH/WHOSE/WHAT. WHOSE is in, device or cpu. Activations are (n, h, w, c),
+ * parameters have PyTorch's order; all values are floats that the device's value type can hold. */
 #include "tensor/kernel_test.h"
 
 #include "base/spec.h"
@@ -23,7 +21,7 @@ static lk_state *file;
 
 enum { MAX_NAME = 256, MAX_WORD = 64, STEPS = 5, CLASSES = 21, SEED = 3 };
 
-/* Parameters of layers; each reads its own. */
+/* Options of layers; each layer reads its own. */
 enum { OUT, KERNEL, STRIDE, PAD, GROUPS, NO_BIAS, CEIL, P, SMOOTHING, VALUES };
 static const lk_spec_param params_of_layers[] = {
     [OUT] = {"out", 0, 0, 1e4, true},
@@ -92,7 +90,7 @@ static lk_node add_add(lk_graph *g, lk_node x, const double *v)
     return lk_add(g, x, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 1, .pad = 1}));
 }
 
-/* Rows without parameters have `plain` instead. */
+/* Rows without options have `plain` instead. */
 static const struct {
     const char *name;
     lk_node (*add)(lk_graph *g, lk_node x, const double *v);
@@ -170,16 +168,16 @@ static const ops_case cases[] = {
     {"cross_entropy:smoothing=.1", {.c = CLASSES, .h = 1, .w = 1}, 4},
 };
 
-/* Samples, and those that the plan has room for. */
+/* Number of samples, and the capacity of the plan. */
 static const struct {
     size_t n, room;
 } batches[] = {{1, 1}, {7, 8}};
 
-/* One case with one batch, and what it is given. */
+/* One case with one batch, and its inputs. */
 typedef struct ops_job {
     const ops_case *c;
     size_t n, room;
-    uint32_t stream; /* of random numbers: so many and up */
+    uint32_t stream; /* first random stream of the case */
     lk_graph *graph;
     int begin; /* its first layer */
     bool eval, loss;
@@ -201,20 +199,20 @@ static void add_word(ops_job *job, const char *word, lk_node *x)
         job->eval = true;
         return;
     }
-    require(lk__spec_find(word, &names, &found));
-    require(lk__spec_values(word, "a chain", params_of_layers, VALUES, values));
+    assert_ok(lk__spec_find(word, &names, &found));
+    assert_ok(lk__spec_values(word, "a chain", params_of_layers, VALUES, values));
     *x = layer_types[found].add ? layer_types[found].add(job->graph, *x, values)
                                 : layer_types[found].plain(job->graph, *x);
     job->smoothing = (float)values[SMOOTHING];
 }
 
-/* A layer before the chain, which never runs, makes a gradient of its input wanted. */
+/* A layer before the chain, which never runs, makes the plan compute the gradient of the chain's input. */
 static void build_graph(ops_job *job)
 {
     const ops_case *c = job->c;
     bool first = strncmp(c->chain, "first", 5) == 0;
     char chain[MAX_NAME], *rest = NULL;
-    require(lk_graph_create(&job->graph));
+    assert_ok(lk_graph_create(&job->graph));
     lk_node x = lk_input(job->graph, c->x.c, c->x.h, c->x.w);
     if (!first)
         x = lk_conv2d(job->graph, x, "before", (lk_conv2d_opts){.out = c->x.c, .kernel = 1});
@@ -241,7 +239,7 @@ static lk_shape output_shape(const ops_job *job)
     return shape;
 }
 
-/* What torch_ops.py is told. */
+/* The description of a case for torch_ops.py. */
 
 static lk_state_entry *new_entry(const ops_job *job, const char *whose, const char *what, lk_dtype dtype, int ndim,
                                  const size_t *dims)
@@ -250,7 +248,7 @@ static lk_state_entry *new_entry(const ops_job *job, const char *whose, const ch
     lk_state_entry *entry;
     snprintf(name, sizeof name, "%s/%s/%zu of %zu/%s/%s", job->c->chain, fx_precisions[precision], job->n, job->room,
              whose, what);
-    require(lk_state_add(file, name, dtype, ndim, dims, &entry));
+    assert_ok(lk_state_add(file, name, dtype, ndim, dims, &entry));
     return entry;
 }
 
@@ -260,7 +258,7 @@ static void keep_tensor(const ops_job *job, const char *whose, const char *what,
     memcpy(entry->data, dense, entry->bytes);
 }
 
-/* All entries of the layer under test, its counter of batches excepted. */
+/* All entries of the layer under test, except its counter of batches. */
 static void keep_state(const ops_job *job, const char *whose, const char *prefix, const lk_state *state)
 {
     for (size_t i = 0; i < lk_state_count(state); i++) {
@@ -275,7 +273,7 @@ static void keep_state(const ops_job *job, const char *whose, const char *prefix
 
 /* Inputs. */
 
-/* Never 0, so that what dropout leaves is known by its value. */
+/* Values other than 0, so that a 0 shows a dropped element. */
 static float *random_tensor(lk_shape shape, float scale, uint32_t stream)
 {
     float *values = random_values(lk__shape_count(shape), stream);
@@ -287,8 +285,8 @@ static float *random_tensor(lk_shape shape, float scale, uint32_t stream)
 static void draw_state(ops_job *job)
 {
     lk_params *params;
-    require(lk__params_create(job->graph, cpu, job->begin, job->graph->count, &params));
-    require(lk__params_export(params, &job->state));
+    assert_ok(lk__params_create(job->graph, cpu, job->begin, job->graph->count, &params));
+    assert_ok(lk__params_export(params, &job->state));
     lk__params_destroy(params);
     for (size_t i = 0; i < lk_state_count(job->state); i++) {
         const lk_state_entry *entry = lk_state_at(job->state, i);
@@ -358,10 +356,10 @@ static void create_plan(ops_run *run)
     const ops_job *job = run->job;
     int last = job->graph->count;
     lk_waves_opts opts = {.shards = 1, .bounds = (const int[]){0, 1}, .replicas = 1, .batch = job->room};
-    require(lk__waves_create(&opts, &run->waves));
+    assert_ok(lk__waves_create(&opts, &run->waves));
     lk__waves_cut(run->waves, job->n);
-    require(lk__params_create(job->graph, run->d, job->begin, last, &run->params));
-    require(lk__params_import(run->params, job->state));
+    assert_ok(lk__params_create(job->graph, run->d, job->begin, last, &run->params));
+    assert_ok(lk__params_import(run->params, job->state));
     float *zeros = new_floats(run->params->count);
     run->params->grads = fx_floats(run->d, zeros, run->params->count);
     free(zeros);
@@ -373,7 +371,7 @@ static void create_plan(ops_run *run)
                          .slots = run->waves->most_roots,
                          .all_roots = run->waves->all_roots,
                          .total_slots = run->waves->total_slots};
-    require(lk__plan_create(job->graph, run->params, &plan, &run->plan));
+    assert_ok(lk__plan_create(job->graph, run->params, &plan, &run->plan));
 }
 
 static void describe_wave(ops_run *run)
@@ -395,7 +393,7 @@ static void describe_wave(ops_run *run)
     run->wave.label_rank = fx_blank(run->d, job->n * sizeof *run->wave.label_rank);
 }
 
-/* To where the plan has its input, or the gradient of its output. */
+/* Copies to the input of the plan, or to the gradient of its output. */
 static void put_values(ops_run *run, lk_tensor to, const float *dense)
 {
     to.shape.n = run->job->n;
@@ -428,21 +426,21 @@ static void run_backward(ops_run *run)
     lk_state *state;
     if (!run->job->loss)
         put_values(run, lk__plan_output_grad(run->plan, 0), run->job->dy);
-    require(lk__plan_backward(run->plan, &run->wave));
-    require(lk__plan_finish(run->plan, &run->wave));
+    assert_ok(lk__plan_backward(run->plan, &run->wave));
+    assert_ok(lk__plan_finish(run->plan, &run->wave));
     keep_values(run, "dx", lk__plan_input_grad(run->plan, 0));
-    require(lk__params_export_grads(run->params, &state));
+    assert_ok(lk__params_export_grads(run->params, &state));
     keep_state(run->job, run->whose, "grad.", state);
     lk_state_destroy(state);
 }
 
-/* Running statistics are all that a step without an update changes. */
+/* A step without an update changes running statistics only. */
 static void keep_buffers(const ops_run *run)
 {
     lk_state *state;
     if (!strstr(run->job->c->chain, "batchnorm2d"))
         return;
-    require(lk__params_export(run->params, &state));
+    assert_ok(lk__params_export(run->params, &state));
     keep_state(run->job, run->whose, "after.", state);
     lk_state_destroy(state);
 }
@@ -454,7 +452,7 @@ static void run_on(const ops_job *job, lk_device *d, const char *whose)
     create_plan(&run);
     describe_wave(&run);
     put_values(&run, lk__plan_input(run.plan, 0), job->x);
-    require(lk__plan_forward(run.plan, &run.wave));
+    assert_ok(lk__plan_forward(run.plan, &run.wave));
     if (job->loss)
         keep_losses(&run);
     else
@@ -483,7 +481,7 @@ static void write_layers(void **state)
     }
 }
 
-/* Optimisers, whose arrays are floats in every precision. */
+/* Optimisers; their arrays are floats in every precision. */
 
 static const struct {
     const char *spec;
@@ -510,21 +508,21 @@ static lk_state_entry *new_array(const char *spec, const char *whose, const char
     return new_entry(&job, whose, what, LK_DTYPE_F32, 2, (const size_t[]){rows, count});
 }
 
-/* Parameters after every step, and at last the optimiser's state. */
+/* Parameters after every step, and the optimiser's state at the end. */
 static void optimize_on(lk_device *d, const char *whose, size_t index, const float *first, const float *grads)
 {
     const char *spec = optimizers[index].spec;
     lk_optim *optim;
     lk_state_entry *entry;
     fx_block_count = 0;
-    require(lk__optim_create(spec, optimizers[index].lr, d, ELEMENTS, &optim));
+    assert_ok(lk__optim_create(spec, optimizers[index].lr, d, ELEMENTS, &optim));
     float *param = fx_floats(d, first, ELEMENTS);
     entry = new_array(spec, whose, "param", STEPS, ELEMENTS);
     for (size_t s = 0; s < STEPS; s++) {
         lk_optim_range range = {
             .grads = fx_floats(d, grads + s * ELEMENTS, ELEMENTS), .params = param, .end = ELEMENTS};
         lk__optim_count(optim);
-        require(lk__optim_begin(optim));
+        assert_ok(lk__optim_begin(optim));
         lk__optim_range(optim, &range);
         fx_get_floats(d, param, ELEMENTS, (float *)entry->data + s * ELEMENTS);
     }
@@ -553,17 +551,13 @@ static void write_optimizers(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(write_layers),
-        cmocka_unit_test(write_optimizers),
-    };
     if (argc != 2) {
         fprintf(stderr, "usage: %s FILE.safetensors\n", argv[0]);
         return 2;
     }
     if (lk_state_create(&file) != LK_OK)
         return 1;
-    int status = fx_main(tests, sizeof tests / sizeof *tests, FX_FP32 | FX_TF32 | FX_BF16);
+    int status = fx_main(TESTS(TEST(write_layers), TEST(write_optimizers)), FX_FP32 | FX_TF32 | FX_BF16);
     if (status == 0 && lk_state_save(file, argv[1]) != LK_OK) {
         fprintf(stderr, "%s\n", lk_error_detail());
         status = 1;

@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
-"""Compares every op, loss and optimiser with PyTorch: torch_ops.py FILE.safetensors, which torch_ops.c wrote.
+"""torch_ops.py FILE.safetensors - compares every op, loss and optimiser with PyTorch. torch_ops.c writes the file.
 
-What PyTorch makes of the same inputs in float64 is right; cases are told by their names (torch_ops.c). A line a case
-and precision has the largest error of all its tensors, each over its tensor's largest value: the device's, PyTorch's
-own in the same precision (on a GPU where it has one; it has no tf32 on a CPU), the CPU's, and the distance from the
-device to the CPU. Last comes how much of what is allowed the device used up. The exit status is 1 where something is
-beyond that. Needs numpy and PyTorch.
+The truth is PyTorch's result in float64 for the same inputs; the name of a case describes it (see torch_ops.c). A line
+for each case and precision has the largest errors, relative to the largest value of a tensor: of the device, of PyTorch
+in the same precision (on a GPU where it has one; it has no tf32 on a CPU), of the CPU, and between device and CPU. The
+last number is the largest error of the device as a part of its bound. The exit status is 1 if an error exceeds its
+bound. Needs numpy and PyTorch.
 
-Allowed, for an element y: 1e-5 of its tensor's largest value. Beyond fp32 more, u being the unit roundoff:
-- products of convolutions and linear layers in tf32, u = 2^-11: cutting both factors is off by at most 4u of the
-  product, in one direction for all, so that a sum y of products is off by up to 4u |y|, and by random parts that grow
-  with the root of the sum's length: 4 * 4u r, r being the root of the sum of the products' squares, is more than ten
-  of their standard deviations.
-- results in bf16, u = 2^-8: they are rounded, u |y|. With products so may be what is added up to one: 4u r more.
+The bound of an element y is 1e-5 of the largest value of its tensor, plus, with unit roundoff u:
+- convolutions and linear layers in tf32, u = 2^-11: rounding both factors of a product has an error of at most 4u of the
+  product. Errors of one direction add up to 4u |y|; random errors add up to less than 4 * 4u r (more than ten standard
+  deviations), where r is the root of the sum of the products' squares.
+- results in bf16, u = 2^-8: u |y| for rounding. Partial results of sums of products may be rounded, too: 4u r more.
 - dx of add in bf16 is dy plus a gradient g that was rounded before: u |g| more, which is at most u (|dx| + |dy|).
-- log_softmax in bf16 keeps its result rounded, which its gradient takes the exponential of: u |y| more of that.
+- log_softmax in bf16 rounds its result, and its gradient uses the exponential of that: u |y| more of the gradient.
 """
 import json
 import struct
@@ -35,7 +34,7 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.o
 
 
 def read(path):
-    """{(case, precision, batch): {whose: {what: tensor}}} of a .safetensors file."""
+    """Returns {(case, precision, batch): {whose: {what: tensor}}} of a .safetensors file."""
     with open(path, "rb") as file:
         header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
         data = file.read()
@@ -52,19 +51,19 @@ def read(path):
 
 
 def parse(word):
-    """The name and the numbers of "conv2d:out=26,no_bias"."""
+    """Returns the name and the numbers of "conv2d:out=26,no_bias"."""
     name, _, rest = word.partition(":")
     pairs = (item.partition("=") for item in rest.split(",") if item)
     return name, {key: float(value) if value else 1.0 for key, _, value in pairs}
 
 
 def split(case):
-    """The layers of a chain."""
+    """Returns the layers of a chain."""
     return [parse(word) for word in case.split() if word not in ("first", "eval")]
 
 
 def images(tensor):
-    """PyTorch's order of (n, h, w, c); a vector where there is one pixel."""
+    """Converts (n, h, w, c) to PyTorch's order; images of one pixel become vectors."""
     return tensor.flatten(1) if tensor.shape[1] == tensor.shape[2] == 1 else tensor.permute(0, 3, 1, 2)
 
 
@@ -73,8 +72,8 @@ def like_ours(tensor):
 
 
 class Run:
-    """One pass through a chain in PyTorch. kept says where the last layer passes gradients: rounding may have led a
-    ReLU to the other side of 0. Dropout takes it for its mask. Ops get their input and the values behind their name."""
+    """One pass through a chain in PyTorch. kept says where the last layer passes gradients, because rounding may have
+    changed the sign of a ReLU's input; for dropout it is the mask. Ops get their input and the numbers of their name."""
 
     def __init__(self, case, given, dtype, place, kept=None):
         self.layers = split(case)
@@ -84,7 +83,7 @@ class Run:
         for key, value in self.leaves.items():
             if not value.is_floating_point():
                 continue
-            # BatchNorm's own stay as they are, and running statistics are changed in place.
+            # BatchNorm's parameters stay in float32, and running statistics are updated in place.
             whole = "running_mean" in given and key not in ("x", "dy")
             kind = torch.float32 if whole and dtype == torch.bfloat16 else dtype
             self.leaves[key] = value.clone().to(kind).requires_grad_(not key.startswith("running_"))
@@ -136,7 +135,7 @@ class Run:
     def add(self, x, v):
         return x + F.max_pool2d(x, 3, 1, 1)
 
-    # Autocast has these in fp32.
+    # Autocast computes these in fp32.
     def log_softmax(self, x, v):
         return F.log_softmax(x.float() if x.dtype == torch.bfloat16 else x, 1)
 
@@ -151,7 +150,7 @@ class Run:
         return F.cross_entropy(x, self.leaves["labels"].long(), reduction="none", label_smoothing=v.get("smoothing", 0))
 
     def results(self):
-        """As torch_ops.c names them."""
+        """Returns the results under the names of torch_ops.c."""
         y = images(self.leaves["x"])
         for i, (name, values) in enumerate(self.layers):
             last, kept = i == len(self.layers) - 1, self.kept
@@ -171,8 +170,7 @@ class Run:
 
 
 def kept_by(case, run, got):
-    """Where the last layer of a chain passes gradients, by the results that are looked at; dropout's mask is the
-    CPU's."""
+    """Where the last layer of a chain passes gradients, according to the results `got`; dropout's mask is the CPU's."""
     last = split(case)[-1][0]
     if last.startswith("dropout"):
         return run["cpu"]["y"] != 0
@@ -184,19 +182,19 @@ def exact(case, run, got):
 
 
 def product_squares(case, run):
-    """Of each sum of products the sum of their squares, as the chain makes it of squares; a ReLU before looks at
-    signs."""
+    """Returns the sum of the products' squares for each sum of products: the chain applied to squares. A ReLU before
+    it needs the signs."""
     given = {key: value.double() ** 2 for key, value in run["in"].items()}
     if split(case)[0][0] == "relu":
         given["x"] = given["x"] * run["in"]["x"].sign()
     return Run(case, given, torch.float64, "cpu", kept_by(case, run, run["device"])).results()
 
 
-# Comparing.
+# Comparisons.
 
 
 def allowed(case, precision, run, want):
-    """What the device's elements may be off by: the head of this file."""
+    """Returns the bounds of the device's errors; see the head of this file."""
     names = [name for name, _ in split(case)]
     u = ROUNDOFF[precision]
     products = any(name in WITH_PRODUCTS for name in names)
@@ -220,12 +218,12 @@ def allowed(case, precision, run, want):
 
 
 def larger(a, b):
-    """NaN is the largest."""
+    """Returns the larger number; NaN is the largest."""
     return a if b <= a or a != a else b
 
 
 def distance(got, want, scale):
-    """The largest difference of two results, each over its tensor's largest value."""
+    """Returns the largest difference of two results, relative to the largest value of each tensor."""
     worst = 0.0
     for key in want:
         a, b = got[key].double(), want[key].double()
@@ -236,7 +234,7 @@ def distance(got, want, scale):
 
 
 def used(got, want, bounds):
-    """The largest part of what is allowed, and whose."""
+    """Returns the largest error as a part of its bound, and the tensor that has it."""
     worst, whose = 0.0, ""
     for key in want:
         off = (got[key].double().reshape(want[key].shape) - want[key]).abs()
@@ -247,12 +245,12 @@ def used(got, want, bounds):
 
 
 def has_all(got, want):
-    """Whether the file has what PyTorch gives."""
+    """Whether the file has all results of PyTorch."""
     return set(want) <= set(got) and all(got[key].numel() == want[key].numel() for key in want)
 
 
 def own(case, precision, run):
-    """PyTorch's results in this precision; None where it has none."""
+    """Returns PyTorch's results in this precision; None: PyTorch does not support it."""
     if precision == "tf32" and not GPU:
         return None
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
@@ -261,14 +259,14 @@ def own(case, precision, run):
     kept = kept_by(case, run, run["cpu"]) if last.startswith("dropout") else None
     try:
         return Run(case, run["in"], dtype, PLACE, kept).results()
-    except RuntimeError as error:  # old ones lack some of bf16
+    except RuntimeError as error:  # old versions do not support bf16 everywhere
         if "not implemented for" in str(error):
             return None
         raise
 
 
-def places(run):
-    """Of each sample's label among the classes, the first of equals first."""
+def label_ranks(run):
+    """Returns the label rank of each sample; of equal scores the first class is first."""
     x, labels = run["in"]["x"].flatten(1), run["in"]["labels"].long()
     score = x.gather(1, labels[:, None])
     before = torch.arange(x.shape[1]) < labels[:, None]
@@ -276,14 +274,14 @@ def places(run):
 
 
 def mistakes(case, run):
-    """What is compared by equality: masks, and places of labels where the loss sees x itself."""
+    """Compares masks, and label ranks if the loss is the first layer; they must be equal."""
     found = []
     device, cpu = run["device"], run["cpu"]
     name, values = split(case)[0]
     if "place" in device and len(split(case)) == 1:
         for whose in ("device", "cpu"):
-            if not torch.equal(run[whose]["place"].long(), places(run)):
-                found.append(f"{whose}: places of labels")
+            if not torch.equal(run[whose]["place"].long(), label_ranks(run)):
+                found.append(f"{whose}: label ranks")
     if name.startswith("dropout"):
         kept = device["y"] != 0
         if not torch.equal(kept, cpu["y"] != 0) or not torch.equal(kept, device["dx"] != 0):
@@ -296,7 +294,7 @@ def mistakes(case, run):
 
 
 def compare_chain(case, precision, run):
-    """(device, PyTorch, CPU, device to CPU, part of what is allowed) and what is wrong."""
+    """Returns (device, PyTorch, CPU, device to CPU, part of the bound) and a list of mistakes."""
     device, cpu = run["device"], run["cpu"]
     want, cpu_want = exact(case, run, device), exact(case, run, cpu)
     if case.startswith("first"):
@@ -314,7 +312,7 @@ def compare_chain(case, precision, run):
     if theirs:
         theirs_want = exact(case, run, theirs if "y" not in theirs else {"y": theirs["y"].reshape(device["y"].shape)})
         errors[1] = distance(theirs, {key: theirs_want[key] for key in want}, theirs_want)
-    # A ReLU that saw the other side of 0 has other gradients.
+    # A ReLU whose input changed its sign has other gradients.
     mine, other = kept_by(case, run, device), kept_by(case, run, cpu)
     same = mine is None or torch.equal(mine, other)
     errors[3] = distance(device, {key: cpu[key] for key in want if same or key == "y"}, want)
@@ -340,7 +338,7 @@ def optimize(spec, given, dtype, place):
 
 
 def compare_optimizer(spec, precision, run):
-    """As compare_chain."""
+    """Like compare_chain."""
     device, cpu = run["device"], run["cpu"]
     want = optimize(spec, run["in"], torch.float64, "cpu")
     if not has_all(device, want) or set(device) != set(want):

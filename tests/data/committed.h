@@ -1,4 +1,4 @@
-/* committed.h - the images of this folder, for tests that make folders of them. */
+/* committed.h - copies the images of tests/data/images into folders of tests. */
 #ifndef LK_TESTS_DATA_COMMITTED_H
 #define LK_TESTS_DATA_COMMITTED_H
 

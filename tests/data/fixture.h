@@ -1,4 +1,4 @@
-/* fixture.h - a temporary folder, and files made for a test, plain or gzipped. */
+/* fixture.h - a temporary folder of a test, and files in it, plain or gzipped. */
 #ifndef LK_TESTS_DATA_FIXTURE_H
 #define LK_TESTS_DATA_FIXTURE_H
 
@@ -43,7 +43,7 @@ static inline void put(const folder *f, const char *name, const void *data, size
     assert_int_equal(gzclose(file), Z_OK);
 }
 
-/* Cuts folder/name to its first bytes. */
+/* Truncates folder/name to this many bytes. */
 static inline void cut(const folder *f, const char *name, size_t bytes)
 {
     char path[512];

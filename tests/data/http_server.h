@@ -1,6 +1,5 @@
-/* http_server.h - a web server for tests: files of one folder on a port of its
- * own of 127.0.0.1, with the faults that real servers have, on demand. It serves
- * one connection after another, on one thread. */
+/* http_server.h - a web server for tests. It serves the files of one folder on a free port of 127.0.0.1,
+ * one connection at a time, on a thread of its own, with the faults that a test asks for. */
 #ifndef LK_TESTS_DATA_HTTP_SERVER_H
 #define LK_TESTS_DATA_HTTP_SERVER_H
 
@@ -16,18 +15,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* What is wrong with the server; all zero: nothing. A number of times that is
- * negative means always. */
+/* The faults of the server; all zero: none. A negative number of times means always. */
 typedef struct http_faults {
-    bool no_ranges;       /* asked for a part, it sends everything */
-    bool no_length;       /* it does not say how long a file is */
-    bool shifted_ranges;  /* it sends another part than it was asked for */
-    int cuts;             /* so many connections end ... */
-    size_t cut_after;     /* ... after so many bytes of a file */
-    int stalls;           /* so many connections go silent ... */
-    size_t stall_after;   /* ... after so many bytes */
-    int refusals, status; /* so many requests are answered with this status */
-    char redirect[128];   /* requests are sent on to this folder's URL */
+    bool no_ranges;       /* it ignores Range and sends the whole file */
+    bool no_length;       /* it sends no Content-Length */
+    bool shifted_ranges;  /* it sends another range than requested */
+    int cuts;             /* number of connections that end early ... */
+    size_t cut_after;     /* ... after this many bytes of the file */
+    int stalls;           /* number of connections that stop sending ... */
+    size_t stall_after;   /* ... after this many bytes of the file */
+    int refusals, status; /* number of requests that are answered with this status */
+    char redirect[128];   /* URL of a folder to which all requests are redirected */
 } http_faults;
 
 typedef struct http_server {
@@ -35,10 +33,10 @@ typedef struct http_server {
     char url[64];   /* "http://127.0.0.1:PORT/" */
     int listener, wake[2];
     pthread_t thread;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects the fields below */
     http_faults faults;
     int requests;
-    size_t range; /* first byte that was asked for last */
+    size_t range; /* first byte of the last request */
 } http_server;
 
 static inline bool http_send(int fd, const char *bytes, size_t count)
@@ -53,7 +51,7 @@ static inline bool http_send(int fd, const char *bytes, size_t count)
     return true;
 }
 
-/* Reads up to the empty line; false when the client has gone. */
+/* Reads up to the empty line; false when the client has closed the connection. */
 static inline bool http_read_request(int fd, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -69,7 +67,7 @@ static inline bool http_read_request(int fd, char *text, size_t bytes)
     return false;
 }
 
-/* Silence until the client hangs up or the server is stopped. */
+/* Blocks until the client closes the connection or the server is stopped. */
 static inline void http_stall(const http_server *server, int fd)
 {
     struct pollfd fds[] = {{.fd = fd, .events = POLLIN}, {.fd = server->wake[0], .events = POLLIN}};
@@ -83,8 +81,7 @@ static inline bool http_due(int *times)
     return *times < 0;
 }
 
-/* Counts the request, and returns the faults that it is to meet: those that are
- * not due are 0. */
+/* Counts the request and returns the faults that apply to it; all others are 0. */
 static inline http_faults http_note_request(http_server *server, size_t range)
 {
     pthread_mutex_lock(&server->lock);
@@ -142,7 +139,7 @@ static inline void http_send_file(const http_server *server, int fd, FILE *file,
         http_send_body(server, fd, file, faults);
 }
 
-/* "GET /any/folder/NAME HTTP/1.1": only the name counts. */
+/* Answers "GET /any/folder/NAME HTTP/1.1"; the folder is ignored. */
 static inline void http_answer(http_server *server, int fd)
 {
     char text[4096], name[256] = "", path[1024];
@@ -192,7 +189,7 @@ static inline void *http_main(void *arg)
     return NULL;
 }
 
-/* Serves root; false when it cannot be started. */
+/* Serves the files of root; false on failure. */
 static inline bool http_start(http_server *server, const char *root)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -219,7 +216,7 @@ static inline void http_stop(http_server *server)
     pthread_mutex_destroy(&server->lock);
 }
 
-/* Sets the faults, and counts requests from 0 again. */
+/* Sets the faults and resets the counters. */
 static inline void http_set(http_server *server, http_faults faults)
 {
     pthread_mutex_lock(&server->lock);

@@ -1,4 +1,4 @@
-/* tar.h - tar archives made in memory for tests, right ones and others. */
+/* tar.h - builds tar archives in memory, correct and malformed ones. */
 #ifndef LK_TESTS_DATA_TAR_H
 #define LK_TESTS_DATA_TAR_H
 
@@ -13,7 +13,7 @@ typedef struct tar {
     size_t used;
 } tar;
 
-/* Puts the header's sum right after a change of it. */
+/* Updates the checksum of a header. */
 static inline void tar_seal(uint8_t *header)
 {
     unsigned sum = 0;
@@ -23,7 +23,7 @@ static inline void tar_seal(uint8_t *header)
     snprintf((char *)header + 148, 8, "%06o", sum);
 }
 
-/* A header alone; returns where it is. */
+/* Adds a header without data and returns it. */
 static inline uint8_t *tar_header(tar *t, const char *name, char type, size_t bytes)
 {
     uint8_t *header = t->bytes + t->used;

@@ -1,5 +1,5 @@
-/* test_archive.c - .tar.gz files: what is wanted is read, what is damaged or
- * hostile is told, with its place. */
+/* test_archive.c - .tar.gz files: wanted members are read; damaged and hostile archives are refused with
+ * an offset. */
 #include "fixture.h"
 
 #include "data/download/archive.h"
@@ -14,7 +14,7 @@ static char path[512];
 
 static const lk_archive_member members[] = {{"box/one.bin", ONE}, {"box/two.bin", TWO}};
 
-/* What the sink was given. */
+/* Recorded by the sink. */
 static struct {
     uint8_t data[2][ONE];
     size_t bytes[2], current;
@@ -25,7 +25,7 @@ static struct {
 static lk_status maybe_fail(void)
 {
     if (got.calls_until_failure > 0 && --got.calls_until_failure == 0)
-        return LK_STATUS_NONFINITE; /* one that reading itself never has */
+        return LK_STATUS_NONFINITE; /* reading never fails with this status */
     return LK_OK;
 }
 
@@ -114,6 +114,14 @@ static void assert_refused(const char *why)
     assert_detail(why);
 }
 
+/* Stores the archive under construction, which is refused, and starts a new one. */
+static void assert_made_refused(const char *why)
+{
+    store();
+    assert_refused(why);
+    made.used = 0;
+}
+
 static void wanted_members_are_read(void **state)
 {
     make_right();
@@ -123,7 +131,7 @@ static void wanted_members_are_read(void **state)
 
 static void ways_to_write_tar_are_understood(void **state)
 {
-    /* A prefix, GNU's magic with "./", and old headers without any. */
+    /* A prefix field, GNU's magic with "./", and old headers without magic. */
     uint8_t *header = tar_add(&made, "one.bin", one, ONE);
     snprintf((char *)header + 345, 155, "box");
     tar_seal(header);
@@ -142,7 +150,7 @@ static void ways_to_write_tar_are_understood(void **state)
     tar_seal(header);
     store();
     assert_right();
-    /* Some writers end at the last member. */
+    /* Some programs write no end blocks. */
     made.used = end;
     store();
     assert_right();
@@ -172,7 +180,7 @@ static void failing_sink_ends_it(void **state)
     }
 }
 
-static void every_truncation_is_told(void **state)
+static void every_truncation_is_refused(void **state)
 {
     make_right();
     store();
@@ -182,7 +190,7 @@ static void every_truncation_is_told(void **state)
         assert_int_equal(truncate(path, bytes), 0);
         assert_refused("");
     }
-    /* The same of the archive within: but at the ends of members it is whole. */
+    /* The inflated archive is truncated inside members. */
     size_t whole = made.used;
     for (made.used = whole - 3 * TAR_BLOCK; made.used > 0; made.used -= 256) {
         store();
@@ -194,7 +202,7 @@ static void every_header_byte_counts(void **state)
 {
     make_right();
     for (size_t i = 0; i < TAR_BLOCK; i++) {
-        if (i == 155) /* follows the end of the sum in its own field */
+        if (i == 155) /* the last byte of the checksum field, which is not part of the number */
             continue;
         made.bytes[i] ^= 0x41;
         store();
@@ -207,7 +215,7 @@ static void every_header_byte_counts(void **state)
     assert_refused("at byte 512 of the inflated archive");
 }
 
-static void damaged_gzip_is_told(void **state)
+static void damaged_gzip_is_refused(void **state)
 {
     make_right();
     store();
@@ -215,7 +223,7 @@ static void damaged_gzip_is_told(void **state)
     assert_int_equal(stat(path, &info), 0);
     FILE *file = fopen(path, "r+b");
     assert_non_null(file);
-    /* The sum at the end, of all that was inflated. */
+    /* The checksum of the inflated data, at the end. */
     assert_int_equal(fseek(file, (long)info.st_size - 8, SEEK_SET), 0);
     int byte = fgetc(file);
     assert_int_equal(fseek(file, (long)info.st_size - 8, SEEK_SET), 0);
@@ -236,59 +244,45 @@ static void plain_file_is_no_archive(void **state)
     assert_int_equal(read_archive(), LK_STATUS_NOT_FOUND);
 }
 
-static void wrong_members_are_told(void **state)
+static void wrong_members_are_refused(void **state)
 {
     tar_add(&made, "box/one.bin", one, ONE - 1);
     tar_end(&made);
-    store();
-    assert_refused("box/one.bin (byte 0 of the inflated archive) has 1499 bytes, not 1500");
-    made.used = 0;
+    assert_made_refused("box/one.bin (byte 0 of the inflated archive) has 1499 bytes, not 1500");
     tar_add(&made, "box/one.bin", one, ONE);
     tar_add(&made, "box/one.bin", one, ONE);
     tar_end(&made);
-    store();
-    assert_refused("box/one.bin is there a second time (byte 2048 ");
-    made.used = 0;
+    assert_made_refused("box/one.bin is there a second time (byte 2048 ");
     tar_header(&made, "box/one.bin", '2', 0);
     tar_end(&made);
-    store();
-    assert_refused("box/one.bin (byte 0 of the inflated archive) is no regular file");
-    made.used = 0;
+    assert_made_refused("box/one.bin (byte 0 of the inflated archive) is no regular file");
     tar_add(&made, "box/one.bin", one, ONE);
     tar_end(&made);
-    store();
-    assert_refused("box/two.bin is missing");
+    assert_made_refused("box/two.bin is missing");
     assert_int_equal(got.ended[0], 1);
 }
 
-static void lying_sizes_are_told(void **state)
+static void wrong_sizes_are_refused(void **state)
 {
     tar_header(&made, "huge", '0', (size_t)1 << 32);
     make_right();
-    store();
-    assert_refused("more than such an archive can hold at byte 124 ");
-    made.used = 0;
+    assert_made_refused("more than such an archive can hold at byte 124 ");
     uint8_t *header = tar_header(&made, "large", '0', 0);
     header[124] = 0x80; /* a binary number */
     tar_seal(header);
     make_right();
-    store();
-    assert_refused("a size that is no octal number at byte 124 ");
-    made.used = 0;
+    assert_made_refused("a size that is no octal number at byte 124 ");
     header = tar_header(&made, "minus", '0', 0);
     snprintf((char *)header + 124, 12, "-0000000001");
     tar_seal(header);
     make_right();
-    store();
-    assert_refused("a size that is no octal number");
-    made.used = 0;
+    assert_made_refused("a size that is no octal number");
     tar_header(&made, "longer", '0', 100000);
     make_right();
-    store();
-    assert_refused("ends inside a member");
+    assert_made_refused("ends inside a member");
 }
 
-static void endless_filling_is_told(void **state)
+static void endless_filling_is_refused(void **state)
 {
     static uint8_t zeros[1 << 20];
     make_right();
@@ -301,15 +295,9 @@ static void endless_filling_is_told(void **state)
     assert_refused("more than such an archive can hold");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(wanted_members_are_read), TEST(ways_to_write_tar_are_understood), TEST(other_names_are_never_asked_for),
-        TEST(failing_sink_ends_it),    TEST(every_truncation_is_told),         TEST(every_header_byte_counts),
-        TEST(damaged_gzip_is_told),    TEST(plain_file_is_no_archive),         TEST(wrong_members_are_told),
-        TEST(lying_sizes_are_told),    TEST(endless_filling_is_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, CASE(wanted_members_are_read), CASE(ways_to_write_tar_are_understood),
+          CASE(other_names_are_never_asked_for), CASE(failing_sink_ends_it), CASE(every_truncation_is_refused),
+          CASE(every_header_byte_counts), CASE(damaged_gzip_is_refused), CASE(plain_file_is_no_archive),
+          CASE(wrong_members_are_refused), CASE(wrong_sizes_are_refused), CASE(endless_filling_is_refused))

@@ -1,5 +1,5 @@
-/* test_changed.c - data files that change between two looks at them: each change
- * is an error that names the file, and nothing is read that is not there. */
+/* test_changed.c - data files that change while they are in use: each change is an error that names the
+ * file, and no bytes beyond its end are read. */
 #include "data/committed.h"
 
 #include <lockstep/data.h>
@@ -11,7 +11,7 @@
 
 enum { COUNT = 12, SIDE = 5, BYTES = 16 + COUNT * SIDE * SIDE };
 
-/* Images of an IDX file. */
+/* Content of an IDX file of images. */
 static void fill(uint8_t content[BYTES], uint8_t height, uint8_t width)
 {
     static const uint8_t start[] = {0, 0, 8, 3, 0, 0, 0, COUNT, 0, 0, 0, 0, 0, 0, 0, 0};
@@ -39,7 +39,7 @@ static void expect_changed(lk_status status, const char *path, size_t before, si
     assert_detail("start again");
 }
 
-/* What fetching a file gives that was looked at before. */
+/* Reads a file whose size and header were read before. */
 static lk_status fetch(const char *path, size_t size, const uint8_t *header, uint8_t *out)
 {
     lk_fetch_opts opts = {.path = path, .size = size, .bytes = BYTES};
@@ -50,7 +50,7 @@ static lk_status fetch(const char *path, size_t size, const uint8_t *header, uin
     lk_status status = lk__fetch_wait(fetching, &content);
     if (status == LK_OK)
         memcpy(out, content, BYTES);
-    else /* every time */
+    else /* the second wait fails, too */
         assert_int_equal(lk__fetch_wait(fetching, &content), status);
     lk__fetch_destroy(fetching);
     return status;
@@ -67,7 +67,7 @@ static void expect_fetches(const char *name)
     size_t size = size_of(path);
     assert_ok(fetch(path, size, content, got));
     assert_memory_equal(got, content, BYTES);
-    /* It shrinks, at any place; it grows; it is gone; it is another one. */
+    /* The file is truncated, grows, is removed, or is another file. */
     for (size_t cut_at = 0; cut_at < size; cut_at += 1 + size / 16) {
         put(&f, name, content, BYTES);
         cut(&f, name, cut_at);
@@ -96,7 +96,7 @@ static void test_fetch_gzip(void **state)
     expect_fetches("train-images-idx3-ubyte.gz");
 }
 
-/* Once it is open, a data set's files are in memory. */
+/* The files of an open data set are in memory. */
 static void test_open_stays(void **state)
 {
     static const uint8_t labels[] = {0, 0, 8, 1, 0, 0, 0, COUNT, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1};
@@ -136,13 +136,13 @@ static void test_steady(void **state)
     expect_changed(lk__dataset_read_steady(path, sizeof text - 1, 0, &got, &bytes), path, sizeof text - 1, sizeof text);
     expect_changed(lk__dataset_read_steady(path, 5, 5, &got, &bytes), path, 5, sizeof text);
     expect_changed(lk__dataset_read_steady(path, 500, 0, &got, &bytes), path, 500, sizeof text);
-    /* What is wrong with a file that did not change is told as ever. */
+    /* A file that did not change gets the usual error. */
     assert_fails(lk__dataset_read_steady(path, sizeof text, 3, &got, &bytes), LK_STATUS_FORMAT,
                  "holds more than the 3 bytes");
     folder_destroy(&f);
 }
 
-/* The second epoch of a folder in which `change` was made after the first. */
+/* Runs two epochs of a folder, with `change` between them. Returns the status of the second. */
 static lk_status second_epoch(const folder *f, int workers, void (*change)(const folder *f))
 {
     lk_dataset *data;
@@ -225,11 +225,5 @@ static void test_folder(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fetch_plain), cmocka_unit_test(test_fetch_gzip), cmocka_unit_test(test_open_stays),
-        cmocka_unit_test(test_steady),      cmocka_unit_test(test_folder),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_fetch_plain), TEST(test_fetch_gzip), TEST(test_open_stays), TEST(test_steady),
+          TEST(test_folder))

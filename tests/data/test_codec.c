@@ -1,5 +1,5 @@
-/* test_codec.c - images decoded to the byte as Pillow decodes them, and what
- * happens to files that are cut off, altered or no images at all. */
+/* test_codec.c - decoded images have the bytes that Pillow decodes; truncated and altered files, and files
+ * that are no images, are refused. */
 #include "data/fixture.h"
 
 #include <lockstep/state.h>
@@ -67,8 +67,8 @@ static void test_pixels(void **state)
     lk_state_destroy(golden);
 }
 
-/* An image that ends early is refused wherever it ends, and the file is named.
- * Behind a JPEG's last rows only its end mark is missing: those may pass. */
+/* A truncated image is refused, wherever it ends, and the file is named. A JPEG without its end mark may
+ * be accepted: all its rows are there. */
 static void test_cut_off(void **state)
 {
     static const struct {
@@ -90,8 +90,8 @@ static void test_cut_off(void **state)
     lk__image_fini(&image);
 }
 
-/* A header that is cut off has no size, or the right one; a marker that leads nowhere,
- * and many that lead on and on, end in an error. */
+/* A truncated header gives an error or the right size. A marker with a wrong length, and too many markers,
+ * are errors. */
 static void test_sizes_of_damaged_files(void **state)
 {
     enum { SEGMENTS = 5000, MOST = 400 };
@@ -116,13 +116,13 @@ static void test_sizes_of_damaged_files(void **state)
         memcpy(endless + 2 + 4 * i, (uint8_t[]){0xff, 0xe0, 0, 2}, 4);
     put(&f, "image", endless, sizeof endless);
     assert_fails(lk__image_size(path, &height, &width), LK_STATUS_FORMAT, "segments");
-    endless[5] = 0; /* a length that is less than its own bytes */
+    endless[5] = 0; /* a length that is smaller than the length field */
     put(&f, "image", endless, sizeof endless);
     assert_fails(lk__image_size(path, &height, &width), LK_STATUS_FORMAT, "byte 2");
     folder_destroy(&f);
 }
 
-/* Where a file ends too early is its size, wherever the decoder began to read. */
+/* The message has the size of a truncated file, whatever the decoder has read. */
 static void test_cut_png(void **state)
 {
     char text[64];
@@ -160,9 +160,8 @@ static void refuse_jpeg(const content *c, const char *what)
     lk__image_fini(&image);
 }
 
-/* A scan that breaks off, though the file ends as it should, or that has a hole, at
- * a place where what follows is no longer legal: libjpeg would go on with pixels of
- * its own making. */
+/* A scan that ends early in front of a proper end mark, or has zeros in the middle, is refused: libjpeg
+ * would continue with invented pixels. */
 static void test_holes(void **state)
 {
     enum { HOLE = 60 };
@@ -187,7 +186,7 @@ static void test_holes(void **state)
     }
 }
 
-/* Bytes before the end mark, which some cameras leave, cost no pixel. */
+/* Extra bytes before the end mark, which some cameras write, change no pixel. */
 static void test_harmless(void **state)
 {
     enum { MORE = 32 };
@@ -211,7 +210,7 @@ static void test_harmless(void **state)
     lk__mem_free(c.bytes);
 }
 
-/* Whatever is altered, there is an image or an error, never a crash. */
+/* A changed byte gives an image or an error, never a crash. */
 static void test_altered(void **state)
 {
     static const char *const names[] = {"rgb.jpg", "progressive.jpg", "cmyk.jpg", "rgb.png", "palette.png", "bits.png"};
@@ -240,12 +239,5 @@ static void test_no_image(void **state)
     lk__image_fini(&image);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pixels),  cmocka_unit_test(test_cut_off),  cmocka_unit_test(test_sizes_of_damaged_files),
-        cmocka_unit_test(test_cut_png), cmocka_unit_test(test_holes),    cmocka_unit_test(test_harmless),
-        cmocka_unit_test(test_altered), cmocka_unit_test(test_no_image),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_pixels), TEST(test_cut_off), TEST(test_sizes_of_damaged_files), TEST(test_cut_png),
+          TEST(test_holes), TEST(test_harmless), TEST(test_altered), TEST(test_no_image))

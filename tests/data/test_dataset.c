@@ -1,5 +1,4 @@
-/* test_dataset.c - IDX and CIFAR files, right and malformed, and where data sets
- * are looked for. */
+/* test_dataset.c - IDX and CIFAR files, correct and malformed, and the search for data sets. */
 #include "fixture.h"
 
 #include <lockstep/data.h>
@@ -14,7 +13,7 @@ static folder here;
 static int set_up(void **state)
 {
     here = folder_create();
-    /* Nothing on the machine but the test's own folder is to be found. */
+    /* The search must find nothing outside the test's folder. */
     setenv("LOCKSTEP_DATA", "", 1);
     setenv("XDG_CACHE_HOME", here.path, 1);
     return chdir(here.path);
@@ -62,7 +61,7 @@ static idx make_idx(lk_split split)
     return made;
 }
 
-/* Writes one split below `under` with the given spelling, as in "%s-idx%d-ubyte.gz". */
+/* Writes the two files of a split below `under`; file names have this separator and ending. */
 static void put_split(const char *under, lk_split split, char separator, const char *ending)
 {
     idx made = make_idx(split);
@@ -130,7 +129,7 @@ static void refuse(const char *name, lk_split split, lk_status status, const cha
 #define IMAGES "train-images-idx3-ubyte"
 #define LABELS "train-labels-idx1-ubyte"
 
-/* Replaces the training files by changed ones; bytes 0: all of them. */
+/* Replaces the training files, truncated to these numbers of bytes; 0: whole. */
 static void put_damaged(const idx *made, size_t images_bytes, size_t labels_bytes)
 {
     put(&here, IMAGES, made->images, images_bytes ? images_bytes : sizeof made->images);
@@ -187,7 +186,7 @@ static void idx_bad_labels(void **state)
     refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_MISMATCH, LABELS " holds 6 labels", IMAGES " holds 7 images");
 }
 
-/* Through gzip the size is only known for sure once all is inflated. */
+/* The size of gzipped content is known only after inflating all of it. */
 static void idx_bad_gzip(void **state)
 {
     idx made = make_idx(LK_SPLIT_TRAIN);
@@ -222,8 +221,8 @@ static void flip_checksum(const char *name)
     assert_int_equal(fclose(file), 0);
 }
 
-/* A wrong checksum at the end of a large file shows only after the data set was
- * opened: get reports it, every time. */
+/* A wrong checksum at the end of a large file is found after the data set was opened: every get reports
+ * it. */
 static void idx_bad_checksum(void **state)
 {
     enum { SIDE = 100 };
@@ -250,7 +249,7 @@ static void idx_bad_checksum(void **state)
     refuse("mnist", LK_SPLIT_TRAIN, LK_STATUS_FORMAT, IMAGES ".gz", "data check");
 }
 
-/* A user's own folder may have more classes, the same for both splits. */
+/* A user's folder may have more classes; both splits have the same number. */
 static void idx_classes(void **state)
 {
     idx made = make_idx(LK_SPLIT_TRAIN);
@@ -266,7 +265,7 @@ static void idx_classes(void **state)
     }
 }
 
-/* The other split's labels are read no further than their header says. */
+/* The labels of the other split are read up to the count of their header. */
 static void idx_other_labels(void **state)
 {
     idx made = make_idx(LK_SPLIT_TRAIN);
@@ -295,7 +294,7 @@ static void make_cifar(const char *name, size_t records, uint8_t first)
     free(bytes);
 }
 
-/* Five files of 1 to 5 records, numbered on from file to file, and a test file. */
+/* Five training files of 1 to 5 records, with consecutive numbers, and a test file. */
 static void put_cifar(const char *under, const char *ending)
 {
     char name[64];
@@ -341,7 +340,7 @@ static void cifar_round_trip(void **state)
     check_cifar("cifar10/", NULL, LK_SPLIT_TEST, 2);
 }
 
-/* Two label bytes: the coarse class, which is not looked at, and the fine one. */
+/* A record has two label bytes: the coarse class, which is ignored, and the fine class. */
 static void cifar100_round_trip(void **state)
 {
     enum { WIDE = RECORD + 1, COUNT_100 = 3 };
@@ -390,20 +389,20 @@ static void cifar_malformed(void **state)
     refuse("cifar10", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, here.path, "data_batch_5.bin");
 }
 
-/* Places in order: $LOCKSTEP_DATA, ./data, the user's cache. */
+/* The search order is $LOCKSTEP_DATA, ./data, the user's cache. */
 static void search_order(void **state)
 {
-    static const char *const places[] = {"variable", "data", "lockstep"};
+    static const char *const folders[] = {"variable", "data", "lockstep"};
     char variable[300], found[400];
     snprintf(variable, sizeof variable, "%s/variable", here.path);
     setenv("LOCKSTEP_DATA", variable, 1);
     for (size_t i = 3; i-- > 0;) {
         char under[64];
-        snprintf(under, sizeof under, "%s/MNIST/raw/", places[i]);
+        snprintf(under, sizeof under, "%s/MNIST/raw/", folders[i]);
         put_split(under, LK_SPLIT_TRAIN, '-', ".gz");
         lk_dataset *data = NULL;
         assert_ok(lk_dataset_open("mnist", i % 2 ? "" : NULL, LK_SPLIT_TRAIN, &data));
-        snprintf(found, sizeof found, "%s/MNIST/raw", places[i]);
+        snprintf(found, sizeof found, "%s/MNIST/raw", folders[i]);
         const char *path = lk_dataset_get_info(data)->path;
         assert_true(strlen(path) >= strlen(found));
         assert_string_equal(path + strlen(path) - strlen(found), found);
@@ -411,7 +410,7 @@ static void search_order(void **state)
     }
 }
 
-/* A folder that is given is the only place: no other copy is taken. */
+/* A given folder is the only one that is searched. */
 static void given_folder(void **state)
 {
     lk_dataset *data = NULL;
@@ -453,7 +452,7 @@ static void not_found(void **state)
     refuse("", LK_SPLIT_TRAIN, LK_STATUS_USAGE, "empty", "");
 }
 
-/* Both MNISTs use the same file names: a folder named after one is not the other. */
+/* Both MNIST data sets use the same file names; a folder named after one is not used for the other. */
 static void not_the_other(void **state)
 {
     put_split("fashion-mnist/", LK_SPLIT_TRAIN, '-', "");
@@ -506,8 +505,8 @@ static void real_mnist(void **state)
     lk_dataset_destroy(data);
 }
 
-/* Of labels evenly spread and of what pixels become, nothing else: images may
- * still be unpacking. */
+/* The fingerprint is a hash of evenly spread labels and of the normalisation. It reads no pixels, which may
+ * still be inflating. */
 static void fingerprint(void **state)
 {
     enum { HASHED = 256 };
@@ -528,13 +527,8 @@ int main(void)
 {
     const char *variable = getenv("LOCKSTEP_DATA");
     snprintf(real_data, sizeof real_data, "%s", variable ? variable : "");
-    const struct CMUnitTest tests[] = {
-        CASE(idx_round_trip),      CASE(idx_bad_images),   CASE(idx_bad_labels),
-        CASE(idx_bad_gzip),        CASE(idx_bad_checksum), CASE(idx_classes),
-        CASE(idx_other_labels),    CASE(cifar_round_trip), CASE(cifar_malformed),
-        CASE(cifar100_round_trip), CASE(search_order),     CASE(given_folder),
-        CASE(not_found),           CASE(not_the_other),    CASE(table),
-        CASE(fingerprint),         CASE(real_mnist),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return RUN_LIST(NULL, NULL, CASE(idx_round_trip), CASE(idx_bad_images), CASE(idx_bad_labels), CASE(idx_bad_gzip),
+                     CASE(idx_bad_checksum), CASE(idx_classes), CASE(idx_other_labels), CASE(cifar_round_trip),
+                     CASE(cifar_malformed), CASE(cifar100_round_trip), CASE(search_order), CASE(given_folder),
+                     CASE(not_found), CASE(not_the_other), CASE(table), CASE(fingerprint), CASE(real_mnist));
 }

@@ -1,5 +1,5 @@
-/* test_digits.c - the built-in digits: the same bytes on every machine, all
- * classes, each sample a function of its address alone. */
+/* test_digits.c - the built-in digits: the same bytes on every machine, all classes, and samples that
+ * depend on their address only. */
 #include "fixture.h"
 
 #include <lockstep/data.h>
@@ -8,8 +8,8 @@
 
 enum { PIXELS = 784, HASHED = 500 };
 
-/* A hash of the first samples with their labels. The data set must never change
- * unnoticed: recorded results rest on it. */
+/* A hash of the first samples with their labels. Recorded results depend on this data set, so it must not
+ * change. */
 static uint64_t hash_of(lk_split split)
 {
     lk_dataset *data = NULL;
@@ -48,7 +48,7 @@ static void info(void **state)
     }
 }
 
-/* Samples do not depend on what was asked for before, nor repeat. */
+/* Samples do not depend on earlier calls, and differ from each other. */
 static void addressed(void **state)
 {
     lk_dataset *data = NULL;
@@ -65,8 +65,8 @@ static void addressed(void **state)
     lk_dataset_destroy(data);
 }
 
-/* Each class is about a tenth: the bound is five standard deviations of a
- * binomial count, sqrt(10000 * .1 * .9) = 30. Ink covers part of each image. */
+/* Each class has about a tenth of the samples: the bound is five standard deviations of a binomial count,
+ * sqrt(10000 * .1 * .9) = 30. Every image has some bright pixels. */
 static void balanced(void **state)
 {
     lk_dataset *data = NULL;
@@ -88,13 +88,4 @@ static void balanced(void **state)
     lk_dataset_destroy(data);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_everywhere),
-        cmocka_unit_test(info),
-        cmocka_unit_test(addressed),
-        cmocka_unit_test(balanced),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(same_everywhere), TEST(info), TEST(addressed), TEST(balanced))

@@ -1,5 +1,5 @@
-/* test_download.c - downloads from a server of the test's own: whole, resumed,
- * cut, refused, wrong, stalled, stopped. */
+/* test_download.c - downloads from a server of the test: whole, resumed, cut, refused, wrong, stalled,
+ * stopped. */
 #include "fixture.h"
 
 #include <errno.h>
@@ -8,19 +8,18 @@
 #include <sys/resource.h>
 
 #include "data/download/download.h"
-#include "data/download/transfer.h"
-#include "http_server.h"
+#include "fetching.h"
 #include "processes.h"
 
 enum { BYTES = 300000 };
 
-static folder here; /* with served/ and got/ */
+static folder here; /* has served/, mirror/ and got/ */
 static http_server server, mirror;
 static uint8_t content[BYTES];
 static lk_checksum_pair sums;
 static char path[512], part[520];
 
-/* What the watch has seen. */
+/* Recorded by the callbacks. */
 static size_t last_have, stop_at;
 static int notes;
 
@@ -39,36 +38,24 @@ static void on_note(void *arg, const char *text)
     notes++;
 }
 
-static void put_served(const char *name, const uint8_t *data, size_t bytes)
-{
-    char full[512];
-    snprintf(full, sizeof full, "%s/%s", here.path, name);
-    FILE *file = fopen(full, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, bytes, file), bytes);
-    assert_int_equal(fclose(file), 0);
-}
-
 static int set_up(void **state)
 {
-    char name[512];
+    static const char *const folders[] = {"served", "mirror", "got"};
+    http_server *const servers[] = {&server, &mirror, NULL};
     here = folder_create();
-    snprintf(name, sizeof name, "%s/served", here.path);
-    mkdir(name, 0777);
-    assert_true(http_start(&server, name));
-    snprintf(name, sizeof name, "%s/mirror", here.path);
-    mkdir(name, 0777);
-    assert_true(http_start(&mirror, name));
-    snprintf(name, sizeof name, "%s/got", here.path);
-    mkdir(name, 0777);
-    snprintf(path, sizeof path, "%s/got/file.gz", here.path);
-    snprintf(part, sizeof part, "%s.part", path);
     for (size_t i = 0; i < BYTES; i++)
         content[i] = (uint8_t)(i * i / 97 + i);
-    put_served("served/file.gz", content, BYTES);
-    put_served("mirror/file.gz", content, BYTES);
-    snprintf(name, sizeof name, "%s/served/file.gz", here.path);
-    assert_ok(lk__checksum_file(name, false, SIZE_MAX, &sums));
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", here.path, folders[i]);
+        assert_int_equal(mkdir(path, 0777), 0);
+        assert_true(!servers[i] || http_start(servers[i], path));
+        snprintf(path, sizeof path, "%s/%s/file.gz", here.path, folders[i]);
+        if (servers[i])
+            temp_write(path, content, BYTES);
+    }
+    snprintf(part, sizeof part, "%s/served/file.gz", here.path);
+    assert_ok(lk__checksum_file(part, false, SIZE_MAX, &sums));
+    snprintf(part, sizeof part, "%s.part", path);
     last_have = stop_at = 0;
     notes = 0;
     return 0;
@@ -96,10 +83,18 @@ static size_t size_of(const char *name)
 
 static void put_part(const uint8_t *data, size_t bytes)
 {
-    put_served("got/file.gz.part", data, bytes);
+    temp_write(part, data, bytes);
 }
 
-/* From the server and, with two, then from its mirror. */
+/* Replaces the server's file. */
+static void serve(const uint8_t *data, size_t bytes)
+{
+    char name[512];
+    snprintf(name, sizeof name, "%s/served/file.gz", here.path);
+    temp_write(name, data, bytes);
+}
+
+/* servers 1: from the server only, 2: the mirror is the second choice. */
 static lk_status download_with(int servers, lk_download_limits limits)
 {
     char urls[2][128];
@@ -118,8 +113,9 @@ static lk_status download(int servers)
     return download_with(servers, (lk_download_limits){5, 10, .01, 3});
 }
 
-static void assert_got(void)
+static void assert_downloaded(int servers)
 {
+    assert_ok(download(servers));
     uint8_t *back = malloc(BYTES + 1);
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
@@ -161,10 +157,10 @@ static void sums_of_content_look_through_gzip(void **state)
     assert_int_equal(found.bytes, BYTES);
     assert_ok(lk__checksum_file(name, false, SIZE_MAX, &found));
     assert_string_not_equal(found.md5, sums.md5);
-    /* One byte too much is seen, more is not read. */
+    /* At most one byte more than the limit is read. */
     assert_ok(lk__checksum_file(name, true, 100, &found));
     assert_int_equal(found.bytes, 101);
-    /* A wrong checksum at its end. */
+    /* A wrong checksum at the end of the gzip data. */
     int fd = open(name, O_RDWR);
     assert_int_equal(pwrite(fd, "wrong", 4, (off_t)size_of(name) - 8), 4);
     close(fd);
@@ -177,18 +173,16 @@ static void sums_of_content_look_through_gzip(void **state)
 
 static void whole_file_arrives(void **state)
 {
-    assert_ok(download(1));
-    assert_got();
+    assert_downloaded(1);
     assert_int_equal(http_requests(&server), 1);
     assert_int_equal(http_last_range(&server), 0);
     assert_true(last_have > 0);
 }
 
-static void part_is_gone_on_with(void **state)
+static void part_is_resumed(void **state)
 {
     put_part(content, 123456);
-    assert_ok(download(1));
-    assert_got();
+    assert_downloaded(1);
     assert_int_equal(http_requests(&server), 1);
     assert_int_equal(http_last_range(&server), 123456);
 }
@@ -196,17 +190,15 @@ static void part_is_gone_on_with(void **state)
 static void whole_part_needs_no_server(void **state)
 {
     put_part(content, BYTES);
-    assert_ok(download(1));
-    assert_got();
+    assert_downloaded(1);
     assert_int_equal(http_requests(&server), 0);
 }
 
 static void server_without_ranges_sends_all(void **state)
 {
-    put_part(content + 7, 1000); /* would be wrong, were it kept */
+    put_part(content + 7, 1000); /* the file is wrong if this part is kept */
     http_set(&server, (http_faults){.no_ranges = true});
-    assert_ok(download(1));
-    assert_got();
+    assert_downloaded(1);
     assert_int_equal(http_requests(&server), 1);
     assert_int_equal(notes, 2);
 }
@@ -215,40 +207,35 @@ static void other_range_is_not_taken(void **state)
 {
     put_part(content, 1000);
     http_set(&server, (http_faults){.shifted_ranges = true});
-    assert_ok(download(1));
-    assert_got();
+    assert_downloaded(1);
     assert_int_equal(http_requests(&server), 2);
     assert_int_equal(http_last_range(&server), 0);
 }
 
-static void part_of_another_file_is_thrown_away(void **state)
+static void part_of_another_file_is_discarded(void **state)
 {
     uint8_t other[5000] = {1, 2, 3};
     put_part(other, sizeof other);
-    assert_ok(download(1));
-    assert_got();
+    assert_downloaded(1);
     assert_int_equal(http_requests(&server), 2);
-    /* So is one that is whole, or too long. */
+    /* A wrong part that is whole, and a part that is too long. */
     assert_int_equal(unlink(path), 0);
     uint8_t *flipped = malloc(BYTES + 1);
     memcpy(flipped, content, BYTES);
     flipped[BYTES - 1] ^= 1;
     flipped[BYTES] = 0;
     put_part(flipped, BYTES);
-    assert_ok(download(1));
-    assert_got();
+    assert_downloaded(1);
     assert_int_equal(unlink(path), 0);
     put_part(flipped, BYTES + 1);
-    assert_ok(download(1));
-    assert_got();
+    assert_downloaded(1);
     free(flipped);
 }
 
-static void cut_connections_are_gone_on_with(void **state)
+static void cut_connections_are_resumed(void **state)
 {
     http_set(&server, (http_faults){.cuts = -1, .cut_after = 40000});
-    assert_ok(download(1));
-    assert_got();
+    assert_downloaded(1);
     assert_int_equal(http_requests(&server), (BYTES + 39999) / 40000);
     assert_int_equal(http_last_range(&server), BYTES / 40000 * 40000);
 }
@@ -256,8 +243,7 @@ static void cut_connections_are_gone_on_with(void **state)
 static void cut_without_a_length_is_seen(void **state)
 {
     http_set(&server, (http_faults){.cuts = 1, .cut_after = 40000, .no_length = true});
-    assert_ok(download(1));
-    assert_got();
+    assert_downloaded(1);
     assert_int_equal(http_requests(&server), 2);
 }
 
@@ -270,12 +256,11 @@ static void tiny_pieces_count_as_failures(void **state)
     assert_false(exists(path));
     assert_int_equal(size_of(part), 400);
     http_set(&server, (http_faults){0});
-    assert_ok(download(1));
-    assert_got();
+    assert_downloaded(1);
     assert_int_equal(http_last_range(&server), 400);
 }
 
-static void missing_file_is_told(void **state)
+static void missing_file_is_reported(void **state)
 {
     http_set(&server, (http_faults){.refusals = -1, .status = 404});
     assert_fails(download(1), LK_STATUS_IO, "folder/file.gz: the server answers 404");
@@ -283,26 +268,23 @@ static void missing_file_is_told(void **state)
     assert_nothing();
 }
 
-static void mirror_helps_out(void **state)
+static void mirror_is_used(void **state)
 {
     http_set(&server, (http_faults){.refusals = -1, .status = 404});
-    assert_ok(download(2));
-    assert_got();
+    assert_downloaded(2);
     assert_int_equal(http_requests(&mirror), 1);
-    /* What one server began the next goes on with. */
+    /* The mirror resumes the download that the server began. */
     assert_int_equal(unlink(path), 0);
     http_set(&server, (http_faults){.cuts = -1, .cut_after = 1000});
     http_set(&mirror, (http_faults){0});
-    assert_ok(download(2));
-    assert_got();
+    assert_downloaded(2);
     assert_int_equal(http_last_range(&mirror), 1000);
 }
 
-static void busy_server_is_asked_again(void **state)
+static void busy_server_is_retried(void **state)
 {
     http_set(&server, (http_faults){.refusals = 3, .status = 503});
-    assert_ok(download(1));
-    assert_got();
+    assert_downloaded(1);
     assert_int_equal(http_requests(&server), 4);
     assert_int_equal(unlink(path), 0);
     http_set(&server, (http_faults){.refusals = -1, .status = 500});
@@ -317,10 +299,9 @@ static void redirects_are_followed(void **state)
     snprintf(faults.redirect, sizeof faults.redirect, "%selsewhere/", mirror.url);
     http_set(&server, faults);
     put_part(content, 5000);
-    assert_ok(download(1));
-    assert_got();
+    assert_downloaded(1);
     assert_int_equal(http_last_range(&mirror), 5000);
-    /* In a circle they are not; nor to a file of this host. */
+    /* Redirections in a circle and to a file of this host are not followed. */
     assert_int_equal(unlink(path), 0);
     snprintf(faults.redirect, sizeof faults.redirect, "%s", server.url);
     http_set(&server, faults);
@@ -337,38 +318,36 @@ static void wrong_bytes_are_removed(void **state)
     uint8_t *wrong = malloc(BYTES);
     memcpy(wrong, content, BYTES);
     wrong[1000] ^= 4;
-    put_served("served/file.gz", wrong, BYTES);
+    serve(wrong, BYTES);
     free(wrong);
     assert_fails(download(1), LK_STATUS_MISMATCH, "got/file.gz: wrong MD5 sum: expected ");
     assert_detail(sums.md5);
     assert_detail("found ");
     assert_nothing();
     assert_int_equal(http_requests(&server), 1);
-    assert_ok(download(2));
-    assert_got();
+    assert_downloaded(2);
 }
 
 static void wrong_sizes_are_refused(void **state)
 {
     uint8_t *longer = calloc(1, BYTES + 10);
-    put_served("served/file.gz", longer, BYTES + 10);
+    serve(longer, BYTES + 10);
     assert_fails(download(1), LK_STATUS_MISMATCH, "has 300010 bytes there, and 300000 are expected");
     http_set(&server, (http_faults){.no_length = true});
     assert_fails(download(1), LK_STATUS_MISMATCH, "more than 300000");
-    put_served("served/file.gz", longer, BYTES - 10);
+    serve(longer, BYTES - 10);
     http_set(&server, (http_faults){0});
     assert_fails(download(1), LK_STATUS_MISMATCH, "has 299990 bytes");
     free(longer);
     assert_nothing();
-    /* A part is not given up for such a server. */
+    /* A server with a wrong size does not make the part useless. */
     put_part(content, 777);
     assert_int_equal(download(1), LK_STATUS_MISMATCH);
     assert_int_equal(size_of(part), 777);
-    assert_ok(download(2));
-    assert_got();
+    assert_downloaded(2);
 }
 
-static void stalled_server_is_left(void **state)
+static void stalled_server_is_abandoned(void **state)
 {
     http_set(&server, (http_faults){.stalls = -1, .stall_after = 2000});
     assert_fails(download_with(1, (lk_download_limits){5, 2, .01, 0}), LK_STATUS_IO, "nothing has come for 2 seconds");
@@ -377,12 +356,11 @@ static void stalled_server_is_left(void **state)
     assert_int_equal(size_of(part), 2000);
     assert_false(exists(path));
     http_set(&server, (http_faults){0});
-    assert_ok(download(1));
-    assert_got();
+    assert_downloaded(1);
     assert_int_equal(http_last_range(&server), 2000);
 }
 
-static void stopped_download_can_go_on(void **state)
+static void stopped_download_can_resume(void **state)
 {
     http_set(&server, (http_faults){.stalls = 1, .stall_after = 9000});
     stop_at = 9000;
@@ -390,8 +368,7 @@ static void stopped_download_can_go_on(void **state)
     assert_detail("interrupted; 9000 of 300000 bytes are in ");
     assert_int_equal(size_of(part), 9000);
     stop_at = 0;
-    assert_ok(download(1));
-    assert_got();
+    assert_downloaded(1);
     assert_int_equal(http_last_range(&server), 9000);
 }
 
@@ -404,7 +381,7 @@ static void stopped_while_waiting_to_retry(void **state)
     assert_int_equal(size_of(part), 100);
 }
 
-static void no_server_is_told(void **state)
+static void no_server_is_reported(void **state)
 {
     http_server gone;
     assert_true(http_start(&gone, here.path));
@@ -423,12 +400,11 @@ static void two_downloads_do_not_mix(void **state)
     assert_fails(download(1), LK_STATUS_IO, "another process");
     assert_int_equal(size_of(part), 10);
     close(fd);
-    assert_ok(download(1));
-    assert_got();
+    assert_downloaded(1);
 }
 
-/* Other downloads, that fail at once: each locks a part and removes it, by the
- * same rules, until the process is killed. */
+/* Other downloads that fail at once: each locks a part and removes it, by the rules of a download, until
+ * the process is killed. */
 static void fail_repeatedly(int number, void *arg)
 {
     for (;;) {
@@ -441,8 +417,7 @@ static void fail_repeatedly(int number, void *arg)
     }
 }
 
-/* A part that was opened while another download had it may have lost its name by
- * the time it can be locked. */
+/* Another download may remove a part between this download's open and its lock. */
 static void lost_part_is_not_written_into(void **state)
 {
     pid_t peer = process_start(fail_repeatedly, 0, NULL);
@@ -455,8 +430,7 @@ static void lost_part_is_not_written_into(void **state)
     assert_int_equal(kill(peer, SIGKILL), 0);
     assert_int_equal(process_wait(peer), 128 + SIGKILL);
     assert_ok(status);
-    assert_ok(download(1));
-    assert_got();
+    assert_downloaded(1);
 }
 
 static void full_disk_leaves_no_file(void **state)
@@ -472,59 +446,26 @@ static void full_disk_leaves_no_file(void **state)
     assert_fails(status, LK_STATUS_IO, "cannot write ");
     assert_detail("make room");
     assert_false(exists(path));
-    assert_ok(download(1));
-    assert_got();
+    assert_downloaded(1);
     assert_int_equal(http_last_range(&server), 100000);
 }
 
-static void folder_that_is_not_there_is_told(void **state)
+static void missing_folder_is_reported(void **state)
 {
     snprintf(path, sizeof path, "%s/served/file.gz/below", here.path);
     assert_fails(download(1), LK_STATUS_IO, "below.part");
     assert_int_equal(http_requests(&server), 0);
 }
 
-static void nothing_can_be_fetched_here(void **state)
-{
-    printf("skipped: %s\n", lk_error_detail());
-    skip();
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(sums_are_those_of_the_standards),
-        TEST(sums_of_content_look_through_gzip),
-        TEST(whole_file_arrives),
-        TEST(part_is_gone_on_with),
-        TEST(whole_part_needs_no_server),
-        TEST(server_without_ranges_sends_all),
-        TEST(other_range_is_not_taken),
-        TEST(part_of_another_file_is_thrown_away),
-        TEST(cut_connections_are_gone_on_with),
-        TEST(cut_without_a_length_is_seen),
-        TEST(tiny_pieces_count_as_failures),
-        TEST(missing_file_is_told),
-        TEST(mirror_helps_out),
-        TEST(busy_server_is_asked_again),
-        TEST(redirects_are_followed),
-        TEST(wrong_bytes_are_removed),
-        TEST(wrong_sizes_are_refused),
-        TEST(stalled_server_is_left),
-        TEST(stopped_download_can_go_on),
-        TEST(stopped_while_waiting_to_retry),
-        TEST(no_server_is_told),
-        TEST(two_downloads_do_not_mix),
-        TEST(lost_part_is_not_written_into),
-        TEST(full_disk_leaves_no_file),
-        TEST(folder_that_is_not_there_is_told),
-    };
-    const struct CMUnitTest without[] = {cmocka_unit_test(nothing_can_be_fetched_here)};
-    /* The server is here, whatever proxies the environment names. */
-    setenv("no_proxy", "*", 1);
-    if (lk__transfer_available() != LK_OK || lk__checksum_available() != LK_OK)
-        return cmocka_run_group_tests(without, NULL, NULL);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_fetching_tests(TESTS(
+        CASE(sums_are_those_of_the_standards), CASE(sums_of_content_look_through_gzip), CASE(whole_file_arrives),
+        CASE(part_is_resumed), CASE(whole_part_needs_no_server), CASE(server_without_ranges_sends_all),
+        CASE(other_range_is_not_taken), CASE(part_of_another_file_is_discarded), CASE(cut_connections_are_resumed),
+        CASE(cut_without_a_length_is_seen), CASE(tiny_pieces_count_as_failures), CASE(missing_file_is_reported),
+        CASE(mirror_is_used), CASE(busy_server_is_retried), CASE(redirects_are_followed), CASE(wrong_bytes_are_removed),
+        CASE(wrong_sizes_are_refused), CASE(stalled_server_is_abandoned), CASE(stopped_download_can_resume),
+        CASE(stopped_while_waiting_to_retry), CASE(no_server_is_reported), CASE(two_downloads_do_not_mix),
+        CASE(lost_part_is_not_written_into), CASE(full_disk_leaves_no_file), CASE(missing_folder_is_reported)));
 }

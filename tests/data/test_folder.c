@@ -1,5 +1,5 @@
-/* test_folder.c - folders of images: classes, order, splits, batches, and what
- * is said when something is missing or damaged. */
+/* test_folder.c - folders of images: classes, order, splits, batches, and errors for missing and damaged
+ * files. */
 #include "data/committed.h"
 
 #include <lockstep/data.h>
@@ -36,7 +36,7 @@ static lk_dataset *open_split(const folder *f, lk_split split)
     return data;
 }
 
-/* Classes and files sorted by bytes: Bear, cat, dog; 10.PNG before 2.png. */
+/* Classes and files are sorted by bytes: Bear, cat, dog; 10.PNG before 2.png. */
 static void test_order(void **state)
 {
     static const int32_t labels[] = {0, 1, 1, 2};
@@ -62,7 +62,7 @@ static void test_order(void **state)
     folder_destroy(&f);
 }
 
-/* The test split has no bears: its cats and dogs keep their numbers. */
+/* The test split has no class Bear; the other classes keep their numbers. */
 static void test_splits(void **state)
 {
     folder f = create_animals();
@@ -106,7 +106,7 @@ static void test_batches(void **state)
     folder_destroy(&f);
 }
 
-/* Images of one size need no transform that fixes it: their headers are read. */
+/* Images of equal size need no transform that fixes the size: their headers are read. */
 static void test_one_size(void **state)
 {
     folder f = folder_create();
@@ -136,7 +136,7 @@ static void test_one_size(void **state)
     folder_destroy(&f);
 }
 
-/* A file that gets another size after the headers were read is an error of its batch. */
+/* A file whose size changes after the headers were read makes its batch fail. */
 static void test_size_changes(void **state)
 {
     need_png();
@@ -170,7 +170,7 @@ static void test_missing(void **state)
     folder_destroy(&f);
 }
 
-/* The batch that needs a damaged file fails, and names it. */
+/* A batch with a damaged file fails, and the error names the file. */
 static void test_damaged(void **state)
 {
     need_png();
@@ -193,7 +193,7 @@ static void test_damaged(void **state)
     folder_destroy(&f);
 }
 
-/* A pixel high and 16,000 wide: no memory is asked for what it would become. */
+/* An image of 1 by 16,000 pixels is refused before memory for the resized image is allocated. */
 static void test_thin(void **state)
 {
     need_png();
@@ -231,8 +231,8 @@ static uint64_t sample(const folder *f, size_t files, size_t read)
     return contents.hash;
 }
 
-/* Ranks find by it whether their folders hold the same: names count, the folder's
- * place does not, nor do contents, which are compared for themselves. */
+/* Ranks compare fingerprints: a fingerprint depends on the names of files, not on the path of the folder
+ * and not on contents. Contents have a hash of their own. */
 static void test_fingerprint(void **state)
 {
     need_png();
@@ -251,8 +251,8 @@ static void test_fingerprint(void **state)
     folder_destroy(&f);
 }
 
-/* Any of 64 files counts; of more, those that are evenly spread. Of a large file, both
- * ends and the size do; one that has gone is passed over. */
+/* The hash of contents reads all of up to 64 files, and 64 evenly spread ones of more. Of a large file it
+ * reads both ends and the size. */
 static void test_sample(void **state)
 {
     enum { MANY = 130, LARGE = 3 << 20 };
@@ -288,13 +288,6 @@ static void test_sample(void **state)
     folder_destroy(&f);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),    cmocka_unit_test(test_splits),       cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_one_size), cmocka_unit_test(test_size_changes), cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_damaged),  cmocka_unit_test(test_thin),         cmocka_unit_test(test_fingerprint),
-        cmocka_unit_test(test_sample),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_order), TEST(test_splits), TEST(test_batches), TEST(test_one_size),
+          TEST(test_size_changes), TEST(test_missing), TEST(test_damaged), TEST(test_thin), TEST(test_fingerprint),
+          TEST(test_sample))

@@ -1,7 +1,6 @@
-/* test_hostile_images.c - small files that ask for much: of memory by what their
- * headers say or their comments inflate to, of time by passes over the pixels. They
- * are refused by name, and the smallest files that such images can really be are
- * not. */
+/* test_hostile_images.c - small files that would take much memory, by sizes in headers or by comments that
+ * inflate, or much time, by many passes over the pixels. They are refused with an error that names the file;
+ * the smallest valid files of large images are accepted. */
 #include <sys/resource.h>
 #include <zlib.h>
 
@@ -49,8 +48,8 @@ static void add_chunk(bytes *png, const char *type, const void *content, size_t 
     put_word(png, (uint32_t)crc32(0, start, (uInt)count + 4));
 }
 
-/* A black image of side by side pixels, one bit each, of which `rows` rows are
- * there; with `texts` comments, each packed from TEXT bytes. */
+/* A black image of side x side pixels of one bit. The file has `rows` rows and `texts` comments, each
+ * compressed from TEXT bytes. */
 static void make_png(bytes *png, uint32_t side, size_t rows, int texts)
 {
     static uint8_t packed[MAX_BYTES / 2];
@@ -83,7 +82,7 @@ static lk_status decode(const char *name, const bytes *content, lk_image *image)
     return lk__image_decode(&(lk_image_file){name, content->at, content->count}, image);
 }
 
-/* The most memory that the process ever had, in bytes. */
+/* The peak memory of the process, in bytes. */
 static size_t peak(void)
 {
     struct rusage usage;
@@ -104,8 +103,8 @@ static void test_png_texts(void **unused)
     lk__image_fini(&image);
 }
 
-/* The smallest files that a PNG can be for its pixels are read; a header that
- * speaks of more than the file can hold costs nothing. */
+/* The smallest possible PNG of a large image is read. A header with more pixels than the file can hold
+ * makes the library allocate nothing. */
 static void test_vast_png(void **unused)
 {
     static bytes png;
@@ -140,7 +139,7 @@ static void test_vast_jpeg(void **unused)
     assert_null(image.pixels);
 }
 
-/* The last of a progressive image's passes again and again. */
+/* The last pass of a progressive image, repeated many times. */
 static void test_jpeg_passes(void **unused)
 {
     enum { TIMES = 200 };
@@ -162,13 +161,4 @@ static void test_jpeg_passes(void **unused)
     lk__image_fini(&image);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_png_texts),
-        cmocka_unit_test(test_vast_png),
-        cmocka_unit_test(test_vast_jpeg),
-        cmocka_unit_test(test_jpeg_passes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_png_texts), TEST(test_vast_png), TEST(test_vast_jpeg), TEST(test_jpeg_passes))

@@ -1,6 +1,5 @@
-/* test_loader.c - batches: the same for any number of workers, every sample once
- * an epoch, shares that make up the batch, transforms against a direct statement of
- * what they do. */
+/* test_loader.c - batches: the same for any number of workers, every sample once in an epoch, shard ranges
+ * that make up the batch, and transforms against a simple reference. */
 #include "fixture.h"
 
 #include <lockstep/data.h>
@@ -18,7 +17,7 @@ static uint8_t pixel(size_t sample, size_t i)
     return (uint8_t)(1 + (sample * 37 + i * 11) % 255);
 }
 
-/* A data set made of arithmetic; sample COUNT - 1 cannot be read when told so. */
+/* A computed data set; reading sample COUNT - 1 fails while `broken` is set. */
 static bool broken;
 
 static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
@@ -52,7 +51,7 @@ static lk_loader *loader_of(const lk_dataset *data, size_t batch, int workers, c
     return loader;
 }
 
-/* An epoch's content, from first_batch on, one after the other. */
+/* The samples of an epoch in their order. */
 typedef struct epoch {
     size_t count;
     float x[COUNT * SIZE];
@@ -132,7 +131,7 @@ static void in_order(void **state)
     collect(loader, 0, 0, 10, &one);
     for (size_t s = 0; s < COUNT; s++) {
         assert_int_equal(one.ids[s], s);
-        /* (H, W, C), and no augmentation of a test split. */
+        /* The layout is (H, W, C); a test split is not augmented. */
         for (size_t c = 0; c < C; c++)
             for (size_t i = 0; i < H * W; i++)
                 assert_true(one.x[(s * H * W + i) * C + c] ==
@@ -160,7 +159,7 @@ static void starts_anywhere(void **state)
     }
 }
 
-/* An epoch is left in the middle, again and again, then one runs to its end. */
+/* Many epochs are abandoned in the middle, then one runs to its end. */
 static void abandons(void **state)
 {
     lk_dataset data = made(LK_SPLIT_TRAIN);
@@ -180,7 +179,7 @@ static void abandons(void **state)
     lk_loader_destroy(NULL);
 }
 
-/* What "crop=2,flip" means, said directly: pad with byte 0, cut, maybe mirror. */
+/* The reference of "crop=2,flip": pads with zeros, crops, and mirrors at random. */
 static uint8_t augmented(uint32_t id, uint32_t number, size_t c, size_t y, size_t x)
 {
     enum { PAD = 2 };
@@ -210,7 +209,7 @@ static void augments(void **state)
     lk_loader_destroy(loader);
 }
 
-/* Padding wider than the image leaves nothing but zeros in some crops. */
+/* With padding wider than the image some crops have zeros only. */
 static void wide_crop(void **state)
 {
     lk_transforms list = {0};
@@ -235,8 +234,8 @@ static void wide_crop(void **state)
     lk__image_fini(&scratch);
 }
 
-/* Every permutation of four occurs about equally often: 24 classes of 100
- * expected, each within six standard deviations (10) of a Poisson count. */
+/* Every permutation of four occurs about equally often: each of the 24 counts is within six standard
+ * deviations (10 each) of 100. */
 static void fair_shuffle(void **state)
 {
     int seen[256] = {0}, kinds = 0;
@@ -271,8 +270,8 @@ static void errors_reach_the_caller(void **state)
             assert_fails(lk_loader_next(loader, &got), LK_STATUS_FORMAT, "sample 100 is torn");
             assert_ptr_equal(got, kept);
         }
-        /* lk_loader_start waits for the workers, so broken may change after it
-         * has ended the epoch: here at its end, where none is at work. */
+        /* lk_loader_start waits for the workers. This start is at the epoch's end, so no worker runs and
+         * `broken` may change. */
         assert_ok(lk_loader_start(loader, 0, lk_loader_batches(loader)));
         broken = false;
         collect(loader, 0, 0, 10, &one);
@@ -280,7 +279,7 @@ static void errors_reach_the_caller(void **state)
     }
 }
 
-/* One epoch of shard shares [first,last) of SHARDS, beside the whole batches. */
+/* Shards of a batch in the tests of shard ranges. */
 enum { SHARDS = 16 };
 
 static lk_loader *share_loader(const lk_dataset *data, size_t batch, int workers, lk_shard_range share)
@@ -305,8 +304,7 @@ static void same_part(const lk_batch *whole, const lk_batch *part, size_t begin,
         assert_memory_equal(part->x, whole->x + begin * SIZE, part->count * SIZE * sizeof *part->x);
 }
 
-/* The parts of `world` ranks, one after the other, are the batch; the batch itself
- * has total 0. */
+/* The parts of `world` ranks in their order make up the batch. The whole batch has total 0. */
 static void check_shares(const lk_dataset *data, size_t batch, int world, int workers, bool labels_only)
 {
     lk_loader *whole = share_loader(data, batch, 0, (lk_shard_range){0}), *parts[SHARDS] = {NULL};
@@ -340,7 +338,7 @@ static void check_shares(const lk_dataset *data, size_t batch, int world, int wo
         lk_loader_destroy(parts[w]);
 }
 
-/* 101 samples: last batches of 21, of 5 (fewer than shards) and of 1. */
+/* The last batches of 101 samples have 21, 5 (fewer than shards) and 1 samples. */
 static void shares_make_up_the_batch(void **state)
 {
     lk_dataset data = made(LK_SPLIT_TRAIN);
@@ -354,7 +352,7 @@ static void shares_make_up_the_batch(void **state)
             }
 }
 
-/* A data set that can give labels alone is not asked for pixels. */
+/* The loader does not read pixels of a data set that can return labels alone. */
 static lk_status never(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
 {
     return lk__fail(LK_STATUS_IO, "%s was asked for the pixels of %zu", data->info.name, index);
@@ -381,7 +379,7 @@ static void labels_alone(void **state)
     lk_loader_destroy(loader);
 }
 
-/* From the next start on; the names are those of batches with samples. */
+/* lk__loader_names_only applies from the next start on; ids and labels are those of batches with samples. */
 static void names_only(void **state)
 {
     static const lk_dataset_ops label_ops = {.get = get, .label = label_of}, names = {.get = never, .label = label_of};
@@ -412,7 +410,7 @@ static void names_only(void **state)
     }
 }
 
-/* Labels that come alone are those that come with pixels. */
+/* Labels alone are equal to labels that are read with pixels. */
 static void check_labels(const char *name)
 {
     lk_dataset *data = NULL;
@@ -482,23 +480,7 @@ static void bad_options(void **state)
     lk_loader_destroy(loader);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(workers_leave_no_trace),
-        cmocka_unit_test(each_sample_once),
-        cmocka_unit_test(in_order),
-        cmocka_unit_test(starts_anywhere),
-        cmocka_unit_test(abandons),
-        cmocka_unit_test(augments),
-        cmocka_unit_test(wide_crop),
-        cmocka_unit_test(fair_shuffle),
-        cmocka_unit_test(errors_reach_the_caller),
-        cmocka_unit_test(shares_make_up_the_batch),
-        cmocka_unit_test(labels_alone),
-        cmocka_unit_test(names_only),
-        cmocka_unit_test(labels_of_formats),
-        cmocka_unit_test(bad_options),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(workers_leave_no_trace), TEST(each_sample_once), TEST(in_order), TEST(starts_anywhere),
+          TEST(abandons), TEST(augments), TEST(wide_crop), TEST(fair_shuffle), TEST(errors_reach_the_caller),
+          TEST(shares_make_up_the_batch), TEST(labels_alone), TEST(names_only), TEST(labels_of_formats),
+          TEST(bad_options))

@@ -1,17 +1,16 @@
-/* test_obtain.c - whole data sets: fetched, unpacked, left alone when they are
- * right, mended when they are not; and the table of what is published. */
+/* test_obtain.c - whole data sets: downloaded, unpacked, kept when they are right, repaired when they are
+ * not; and the table of published files. */
 #include "fixture.h"
 
 #include <ctype.h>
 
 #include "data/download/obtain.h"
-#include "data/download/transfer.h"
-#include "http_server.h"
+#include "fetching.h"
 #include "tar.h"
 
 enum { ONE = 3000, TWO = 700 };
 
-static folder here; /* with served/, and got/ once it is made */
+static folder here; /* has served/, and got/ after a download */
 static http_server server;
 static char target[512];
 static tar made;
@@ -19,7 +18,7 @@ static uint8_t one[ONE], two[TWO];
 static char notes[4096];
 static bool stop;
 
-/* Two gzipped files, or an archive of two, with the sums of what is served. */
+/* Two data sets: two gzipped files, and one archive of two files. set_up fills in the checksums. */
 static lk_checksum_pair content_sums[2], download_sums[3];
 static lk_source_part plain_parts[] = {{NULL, "one", "o.ne", {ONE, NULL, NULL}},
                                        {NULL, "two", NULL, {TWO, NULL, NULL}}};
@@ -113,7 +112,7 @@ static bool in_target(const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* How many files verifying found right and wrong. */
+/* Counts of the verdicts, and the detail of the first failure. */
 static struct {
     int right, wrong, remarks;
     char first[2048];
@@ -182,7 +181,7 @@ static void archive_that_is_there_needs_no_server(void **state)
     assert_verified(&packed, 2, 0);
 }
 
-static void damaged_files_are_mended(void **state)
+static void damaged_files_are_repaired(void **state)
 {
     lk_obtain_result done = {0};
     assert_ok(obtain(&packed, &done));
@@ -212,7 +211,7 @@ static void only_what_is_missing_is_fetched(void **state)
 static void other_forms_of_a_file_are_right(void **state)
 {
     char path[512];
-    /* Plain, by its other name, and compressed less. */
+    /* One file is plain under its other name, the other is compressed at another level. */
     put(&here, "got/deep/er/o.ne", one, ONE);
     full_path(path, "got/deep/er/two.gz");
     gzFile file = gzopen(path, "wb1h");
@@ -225,7 +224,7 @@ static void other_forms_of_a_file_are_right(void **state)
     assert_int_equal(http_requests(&server), 0);
 }
 
-static void plain_file_in_the_way_is_told(void **state)
+static void plain_file_with_other_content_is_reported(void **state)
 {
     lk_obtain_result done = {0};
     put(&here, "got/deep/er/one", two, TWO);
@@ -234,13 +233,13 @@ static void plain_file_in_the_way_is_told(void **state)
     assert_int_equal(http_requests(&server), 0);
 }
 
-static void missing_files_are_told(void **state)
+static void missing_files_are_reported(void **state)
 {
     assert_verified(&plain, 0, 2);
     assert_contains(seen.first, "er/one is missing");
 }
 
-static void interrupted_unpacking_can_go_on(void **state)
+static void interrupted_unpacking_can_resume(void **state)
 {
     lk_obtain_result done = {0};
     put(&here, "got/deep/er/box.tar.gz", made.bytes, made.used);
@@ -253,7 +252,7 @@ static void interrupted_unpacking_can_go_on(void **state)
     assert_verified(&packed, 2, 0);
 }
 
-static void folder_that_cannot_be_made_is_told(void **state)
+static void folder_that_cannot_be_created_is_reported(void **state)
 {
     lk_obtain_result done = {0};
     put(&here, "got", "x", 1);
@@ -265,19 +264,19 @@ static void folder_that_cannot_be_made_is_told(void **state)
 
 static void folders_are_where_training_looks(void **state)
 {
-    char place[LK_MAX_PATH];
+    char path[LK_MAX_PATH];
     const lk_source *mnist = lk__source_find("mnist");
-    assert_ok(lk__source_folder(mnist, "d", place));
-    assert_string_equal(place, "d/mnist");
+    assert_ok(lk__source_folder(mnist, "d", path));
+    assert_string_equal(path, "d/mnist");
     setenv("XDG_CACHE_HOME", "/c", 1);
     setenv("HOME", "/h", 1);
-    assert_ok(lk__source_folder(mnist, NULL, place));
-    assert_string_equal(place, "/c/lockstep/mnist");
+    assert_ok(lk__source_folder(mnist, NULL, path));
+    assert_string_equal(path, "/c/lockstep/mnist");
     setenv("XDG_CACHE_HOME", "", 1);
-    assert_ok(lk__source_folder(mnist, NULL, place));
-    assert_string_equal(place, "/h/.cache/lockstep/mnist");
+    assert_ok(lk__source_folder(mnist, NULL, path));
+    assert_string_equal(path, "/h/.cache/lockstep/mnist");
     unsetenv("HOME");
-    assert_fails(lk__source_folder(mnist, NULL, place), LK_STATUS_USAGE, "`data_dir`");
+    assert_fails(lk__source_folder(mnist, NULL, path), LK_STATUS_USAGE, "`data_dir`");
 }
 
 static void assert_hexadecimal(const char *sum, size_t digits)
@@ -301,7 +300,7 @@ static void check_source(const lk_source *source)
         for (size_t p = 0; p < file->part_count; p++) {
             assert_hexadecimal(file->parts[p].content.sha256, 64);
             assert_null(strchr(file->parts[p].file, '/'));
-            /* A gzipped file must be found by the name it is fetched under. */
+            /* A gzipped file must be found under the name of its download. */
             if (file->parts[p].member == NULL)
                 assert_memory_equal(file->name, file->parts[p].file, strlen(file->parts[p].file));
         }
@@ -325,34 +324,13 @@ static void table_is_sound(void **state)
     assert_null(lk__source_find("no such"));
 }
 
-static void nothing_can_be_fetched_here(void **state)
-{
-    printf("skipped: %s\n", lk_error_detail());
-    skip();
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(files_are_fetched_once),
-        TEST(archive_is_unpacked_and_removed),
-        TEST(archive_that_is_there_needs_no_server),
-        TEST(damaged_files_are_mended),
-        TEST(only_what_is_missing_is_fetched),
-        TEST(other_forms_of_a_file_are_right),
-        TEST(plain_file_in_the_way_is_told),
-        TEST(missing_files_are_told),
-        TEST(interrupted_unpacking_can_go_on),
-        TEST(folder_that_cannot_be_made_is_told),
-        TEST(folders_are_where_training_looks),
-        cmocka_unit_test(table_is_sound),
-    };
-    const struct CMUnitTest without[] = {cmocka_unit_test(nothing_can_be_fetched_here)};
-    /* The server is here, whatever proxies the environment names. */
-    setenv("no_proxy", "*", 1);
-    if (lk__transfer_available() != LK_OK || lk__checksum_available() != LK_OK)
-        return cmocka_run_group_tests(without, NULL, NULL);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_fetching_tests(TESTS(CASE(files_are_fetched_once), CASE(archive_is_unpacked_and_removed),
+                                    CASE(archive_that_is_there_needs_no_server), CASE(damaged_files_are_repaired),
+                                    CASE(only_what_is_missing_is_fetched), CASE(other_forms_of_a_file_are_right),
+                                    CASE(plain_file_with_other_content_is_reported), CASE(missing_files_are_reported),
+                                    CASE(interrupted_unpacking_can_resume),
+                                    CASE(folder_that_cannot_be_created_is_reported),
+                                    CASE(folders_are_where_training_looks), TEST(table_is_sound)));
 }

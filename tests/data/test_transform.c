@@ -1,6 +1,5 @@
-/* test_transform.c - lists of transforms: how they are written, what is refused and
- * in which words, what they make of shapes, which of them a split gets; and what
- * transforms leave alone. What they do to pixels is tests/golden's to compare. */
+/* test_transform.c - lists of transforms: syntax, errors, output shapes, the lists of splits, and what
+ * transforms do not change. tests/golden compares the pixels. */
 #include "fixture.h"
 
 #include "data/transform/transform.h"
@@ -43,7 +42,7 @@ static void messages(void **state)
         "too long");
 }
 
-/* Every row has its values told, and can be parsed. */
+/* Every row has a description of its values and can be parsed. */
 static void table(void **state)
 {
     size_t count = 0;
@@ -125,7 +124,7 @@ static void augmented_shape(void **state)
     assert_int_equal(lk_augmented_shape(&test, "auto", &shape), LK_STATUS_USAGE);
 }
 
-/* A test split gets nothing random, and all that is not. */
+/* A test split refuses random transforms and accepts all others. */
 static void test_split(void **state)
 {
     static const char *const random[] = {
@@ -181,7 +180,7 @@ static void fill(lk_image *image, size_t channels, size_t height, size_t width)
         image->pixels[i] = (uint8_t)(i * i * 7 + i / 3);
 }
 
-/* An image of one channel has no colours to change. */
+/* Changes of colour leave an image of one channel as it is. */
 static void grey_stays(void **state)
 {
     lk_image image = {0}, before = {0}, scratch = {0};
@@ -198,8 +197,7 @@ static void grey_stays(void **state)
     lk__image_fini(&scratch);
 }
 
-/* An image of one colour keeps it whatever its size; weights that do not add up
- * to 1 would change it. */
+/* Resampling keeps an image of one colour as it is; weights that do not add up to 1 would change it. */
 static void flat_stays_flat(void **state)
 {
     lk_image image = {0}, scratch = {0};
@@ -237,13 +235,5 @@ static void image_memory(void **state)
     assert_null(image.pixels);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages),     cmocka_unit_test(table),           cmocka_unit_test(defaults),
-        cmocka_unit_test(shapes),       cmocka_unit_test(augmented_shape), cmocka_unit_test(test_split),
-        cmocka_unit_test(test_augment), cmocka_unit_test(grey_stays),      cmocka_unit_test(flat_stays_flat),
-        cmocka_unit_test(image_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(messages), TEST(table), TEST(defaults), TEST(shapes), TEST(augmented_shape),
+          TEST(test_split), TEST(test_augment), TEST(grey_stays), TEST(flat_stays_flat), TEST(image_memory))

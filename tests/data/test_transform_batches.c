@@ -1,5 +1,5 @@
-/* test_transform_batches.c - batches of every transform: the same for any number of
- * workers and for shares, and each sample what its transforms make of it alone. */
+/* test_transform_batches.c - batches of every transform: the same for any number of workers and for shard
+ * ranges; each sample is equal to its transforms applied to it alone. */
 #include "fixture.h"
 
 #include "data/transform/transform.h"
@@ -21,7 +21,7 @@ static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int3
     return LK_OK;
 }
 
-/* Each image has a size of its own. */
+/* Every image has another size. */
 static lk_status load(const lk_dataset *data, size_t index, lk_image *image, int32_t *label)
 {
     LK_TRY(lk__image_resize(image, data->info.channels, 15 + index * 7 % 22, 19 + index * 5 % 13));
@@ -80,7 +80,7 @@ static void collect(lk_loader *loader, epoch *out)
     lk_loader_destroy(loader);
 }
 
-/* What a list makes of each sample, in memory that nothing else was in. */
+/* Applies a list to each sample, in fresh memory. */
 static void apply_alone(const lk_dataset *data, const char *augment, epoch *out)
 {
     lk_transforms list = {0};
@@ -126,6 +126,15 @@ static void check(const lk_dataset *data, const char *augment)
 
 #define ALL "resized_crop=18,flip,vflip=.3,jitter=.4/.4/.4/.1,affine=15/.1/.9/1.1/10,grayscale=.2,crop=2,center_crop=17"
 
+static void check_lists(const char *const *lists, size_t count, bool any)
+{
+    for (size_t channels = 1; channels <= 3; channels += 2)
+        for (size_t i = 0; i < count; i++) {
+            lk_dataset data = made(channels, any);
+            check(&data, lists[i]);
+        }
+}
+
 static void fixed_sizes(void **state)
 {
     static const char *const lists[] = {"none",
@@ -141,11 +150,7 @@ static void fixed_sizes(void **state)
                                         "affine=30/.2/.7/1.4/20",
                                         "affine=0/.3",
                                         ALL};
-    for (size_t channels = 1; channels <= 3; channels += 2)
-        for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-            lk_dataset data = made(channels, false);
-            check(&data, lists[i]);
-        }
+    check_lists(lists, sizeof lists / sizeof *lists, false);
 }
 
 static void any_sizes(void **state)
@@ -157,11 +162,7 @@ static void any_sizes(void **state)
                                         "flip,crop=3,resize=12/8",
                                         "jitter=.2/.3/.4/.5,affine=20,center_crop=10",
                                         ALL};
-    for (size_t channels = 1; channels <= 3; channels += 2)
-        for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-            lk_dataset data = made(channels, true);
-            check(&data, lists[i]);
-        }
+    check_lists(lists, sizeof lists / sizeof *lists, true);
 }
 
 static void several_sizes(void **state)
@@ -174,7 +175,7 @@ static void several_sizes(void **state)
     assert_detail("sizes of their own");
 }
 
-/* Epochs and samples draw anew. */
+/* Epochs and samples have different random numbers. */
 static void draws_differ(void **state)
 {
     lk_dataset data = made(3, false);
@@ -195,7 +196,7 @@ static void draws_differ(void **state)
     lk__image_fini(&scratch);
 }
 
-/* Once the two images have grown, samples need no memory. */
+/* Samples allocate no memory after the two images have grown. */
 static void memory_stays(void **state)
 {
     lk_dataset data = made(3, true);
@@ -217,11 +218,4 @@ static void memory_stays(void **state)
     lk__image_fini(&scratch);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fixed_sizes),  cmocka_unit_test(any_sizes),    cmocka_unit_test(several_sizes),
-        cmocka_unit_test(draws_differ), cmocka_unit_test(memory_stays),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(fixed_sizes), TEST(any_sizes), TEST(several_sizes), TEST(draws_differ), TEST(memory_stays))

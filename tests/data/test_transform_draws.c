@@ -1,6 +1,5 @@
-/* test_transform_draws.c - what random transforms draw: within its range, and in
- * the mean where it should be. Limits are six standard deviations of a mean of
- * DRAWS, in the unit of what is drawn, plus what rounding to pixels can add. */
+/* test_transform_draws.c - random parameters of transforms: their ranges, means and mean squares. A bound is
+ * six standard deviations of a mean of DRAWS numbers plus the rounding to pixels. */
 #include "fixture.h"
 
 #include <math.h>
@@ -14,7 +13,7 @@ static lk_rng stream(uint32_t sample)
     return lk__rng(7, LK_RNG_AUGMENT, 2, 5, sample);
 }
 
-/* Of a number that is uniform in [low,high). */
+/* Statistics of a number that is uniform in [low,high). */
 typedef struct sums {
     double low, high, sum, squares, least, most;
     size_t count;
@@ -34,7 +33,7 @@ static void add(sums *s, double value)
     s->count++;
 }
 
-/* Range, mean and mean square: the variance of u^2 for u in [-r,r] is 4 r^4 / 45. */
+/* Checks range, mean and mean square; the variance of u^2 for u in [-r,r] is 4 r^4 / 45. */
 static void check_uniform(const sums *s, double rounding)
 {
     double n = (double)s->count, middle = (s->low + s->high) / 2, r = (s->high - s->low) / 2;
@@ -50,7 +49,7 @@ static void check_share(size_t hits, size_t of, double probability)
     assert_true(fabs((double)hits / (double)of - probability) <= 6 * deviation);
 }
 
-/* How often a list changes an image of which each change would show. */
+/* How often a list changes an image that every change alters. */
 static size_t count_changes(const char *text)
 {
     static const uint8_t pixels[3 * 2 * 2] = {1, 90, 30, 200, 5, 6, 7, 8, 99, 100, 101, 102};
@@ -82,7 +81,7 @@ static void chances(void **state)
     assert_int_equal(count_changes("flip=1"), DRAWS);
     assert_int_equal(count_changes("vflip=1"), DRAWS);
     assert_int_equal(count_changes("grayscale=1"), DRAWS);
-    /* Steps draw from streams of their own. */
+    /* Every transform of a list has a random stream of its own. */
     check_share(count_changes("flip,vflip"), DRAWS, .75);
 }
 
@@ -114,7 +113,7 @@ static void jitter(void **state)
     assert_true(off.on[2]);
 }
 
-/* Shifts are rounded to pixels, a half more than the range at most. */
+/* Shifts are rounded to pixels, so they exceed the range by half a pixel at most. */
 static void affine(void **state)
 {
     const double values[] = {30, .1, .5, 2, 15};
@@ -137,8 +136,8 @@ static void affine(void **state)
     check_uniform(&shear, 0);
 }
 
-/* Any box with these areas and ratios fits, so that the first try is taken: its
- * sides are at least sqrt(.08 * 3/4) of the image's and at most sqrt(.5 * 4/3). */
+/* Every box with these areas and ratios fits, so the first try is used. Its sides are from sqrt(.08 * 3/4)
+ * to sqrt(.5 * 4/3) of the image's. */
 static void resized_crop(void **state)
 {
     enum { SIDE = 1000 };
@@ -158,7 +157,7 @@ static void resized_crop(void **state)
         together +=
             ((double)box.top / (double)(SIDE - box.height) - .5) * ((double)box.left / (double)(SIDE - box.width) - .5);
     }
-    /* The product of two independent ones has a standard deviation of 1/12. */
+    /* The product of two independent numbers has a standard deviation of 1/12. */
     assert_true(fabs(together / DRAWS) <= 6 / 12. / sqrt(DRAWS) + 1 / (SIDE - most - 1));
     check_uniform(&area, (most + .25) / (SIDE * SIDE));
     check_uniform(&ratio, 1 / (least - 1));
@@ -176,7 +175,7 @@ static void check_box(const double *values, size_t height, size_t width, lk_imag
     }
 }
 
-/* Where no box of all the area fits, the largest of an allowed ratio in the middle. */
+/* If no box with the full area fits, the box is the largest one of an allowed ratio, in the middle. */
 static void nothing_fits(void **state)
 {
     const double whole[] = {224, 1, 1, 3. / 4, 4. / 3}, upright[] = {224, 1, 1, .5, .5}, wide[] = {224, 1, 1, 1.5, 2};
@@ -187,8 +186,7 @@ static void nothing_fits(void **state)
     check_box(whole, 1, 1, (lk_image_region){0, 0, 1, 1});
 }
 
-/* Tall images force later tries; what they find lies in the image and has an
- * allowed shape, as far as rounding lets it. */
+/* Tall images need several tries. The box lies in the image and has an allowed shape, up to rounding. */
 static void tries(void **state)
 {
     const double values[] = {224, .08, 1, 3. / 4, 4. / 3};
@@ -203,16 +201,9 @@ static void tries(void **state)
         assert_true((w + .5) * (h + .5) >= .08 * 300 * 100);
         middles += box.height == 133 && box.width == 100 && box.top == 83;
     }
-    /* A try surely fits if its area is below .25 of the image's, and surely not
-     * above .445: ten fail with a chance from (.555 / .92)^10 to (.75 / .92)^10. */
+    /* A try always fits if its area is below .25 of the image's, and never above .445. Ten tries fail with a
+     * probability from (.555 / .92)^10 to (.75 / .92)^10. */
     assert_in_range(middles, 1, (uintmax_t)(DRAWS * (.130 + 6 * sqrt(.130 * .870 / DRAWS))));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chances),      cmocka_unit_test(jitter),       cmocka_unit_test(affine),
-        cmocka_unit_test(resized_crop), cmocka_unit_test(nothing_fits), cmocka_unit_test(tries),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(chances), TEST(jitter), TEST(affine), TEST(resized_crop), TEST(nothing_fits), TEST(tries))

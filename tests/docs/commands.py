@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""commands.py LOCKSTEP REPOSITORY BUILD PAGE - runs every command of a page, in the page's order, in one shell and one
-folder, and compares what it prints with what the page shows. A command without shown output must end with status 0."""
+"""commands.py LOCKSTEP REPOSITORY BUILD PAGE - runs every command of a page in its order, in one shell and one folder,
+and compares the output with the page. A command whose output is not shown must end with status 0."""
 import os
 import socket
 import subprocess
@@ -20,7 +20,7 @@ def free_port():
 
 
 def prepare(folder, lockstep, repository, build):
-    """The folder in which a reader would be: a clone with what `make` leaves in it."""
+    """Makes the folder of a reader: a clone of the repository after `make`."""
     fixtures.make(folder, lockstep)
     os.symlink(f"{repository}/configs", f"{folder}/configs")
     os.symlink(f"{repository}/examples", f"{folder}/examples")
@@ -37,10 +37,11 @@ def environment(folder, build):
 
 
 def script(plan):
-    """One shell for all, since later commands use variables that earlier ones set. Outputs and statuses go to files."""
+    """Runs all commands in one shell, because later commands use variables of earlier ones. Outputs and statuses go to
+    files."""
     lines = []
     for i, (command, text) in enumerate(plan):
-        # A transcript is run by the program itself, other commands by the short-hand for long runs.
+        # A transcript runs the program itself; other commands run fixtures.SHORT, which shortens long runs.
         path = "$BUILD" if command.output is not None else "$HOME/short"
         lines.append(f"PATH={path}:$PATH FREE_PORT={free_port()}")
         lines.append(f"{{\n{text}\n}} >out.{i} 2>&1 </dev/null")
@@ -49,8 +50,8 @@ def script(plan):
 
 
 def judge(name, command, printed, status):
-    """What is wrong, or None."""
-    # diff(1) says by 1 that it has shown a difference.
+    """Returns what is wrong, or None."""
+    # diff(1) ends with 1 if it has found a difference.
     if command.output is None and status != 0 and not (status == 1 and command.text.startswith("diff ")):
         return f"status {status}"
     if command.output is not None and not transcript.agree(

@@ -1,7 +1,7 @@
-"""exceptions.py - commands of the pages that cannot be run as they stand.
+"""exceptions.py - commands of the pages that cannot be run unchanged.
 
-A row: the page, a regular expression that the whole command's beginning matches, and what is done instead. A text is
-run in the command's place; SKIP(why) leaves it out. A row that matches nothing is an error, so the table stays true."""
+A row has the page, a regular expression that matches the beginning of the command, and the replacement. A text is run
+instead of the command; SKIP(why) skips the command. A row that matches no command is an error."""
 import re
 
 
@@ -10,7 +10,7 @@ class SKIP:
         self.why = why
 
 
-# Both nodes on this host. The page's own line is the first node's.
+# Runs both nodes on this host. The page shows the command of the first node.
 def two_nodes(line):
     return (f"port=$FREE_PORT; export LOCKSTEP_TOKEN=0123456789abcdef0123456789abcdef; "
             f"{line.format(node=1)} & {line.format(node=0)} && wait $!")
@@ -45,9 +45,9 @@ TABLE = [
     ("docs/models.md", r"lockstep (train|eval) .*resnet(18-f37072fd|50-0676ba61)", SKIP("weights that others publish")),
 ]
 
-# What else differs from run to run, or from machine to machine, in the output of a command.
+# Other parts of the output of a command that differ between runs or machines.
 VARIES = [
-    # A save may still be under way when a rank is killed; the message then says so.
+    # If a rank is killed during a save, the message says that the save was not finished.
     ("README.md", r"LOCKSTEP_FAULT=kill", r"the last checkpoint is .*"),
     ("docs/checkpoints.md", r"LOCKSTEP_FAULT=kill", r"the last checkpoint is .*"),
     ("docs/faults.md", r"LOCKSTEP_FAULT='kill", r"the last checkpoint is .*"),
@@ -61,7 +61,7 @@ def varies(page, command):
 
 
 def instead(page, command):
-    """The text to run, and None; or None, and why it is left out."""
+    """Returns the text to run and None, or None and the reason for skipping."""
     for row_page, pattern, action in TABLE:
         if row_page == page and re.match(pattern, command.text):
             if isinstance(action, SKIP):
@@ -71,6 +71,6 @@ def instead(page, command):
 
 
 def unused(page, commands):
-    """Patterns of rows for this page that no command matches."""
+    """Returns the patterns of this page's rows that match no command."""
     return [pattern for row_page, pattern, _ in TABLE
             if row_page == page and not any(re.match(pattern, command.text) for command in commands)]

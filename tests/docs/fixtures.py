@@ -1,4 +1,4 @@
-"""fixtures.py - small stand-ins for what the pages' commands need: data sets of a few samples in the published
+"""fixtures.py - small versions of the files that the commands of pages need: data sets of a few samples in the published
 formats, a folder of images, and a `lockstep` that trains one batch where a page trains for hours."""
 import os
 import struct
@@ -14,7 +14,7 @@ def write(path, content):
 
 
 def noise(count, seed):
-    """Bytes that look like nothing and are the same each time."""
+    """Returns pseudo-random bytes, the same in every run."""
     value, out = seed, bytearray()
     for _ in range(count):
         value = (value * 1103515245 + 12345) % (1 << 31)
@@ -31,7 +31,7 @@ def idx(folder):
 
 
 def cifar(folder, names, labels):
-    """labels(i): the label bytes of record i."""
+    """labels(i) returns the label bytes of record i."""
     records = b"".join(labels(i) + noise(3072, i) for i in range(4))
     for name in names:
         write(f"{folder}/{name}", records)
@@ -52,8 +52,8 @@ def images(folder):
                 write(f"{folder}/{split}/{label}/{i}.png", png(80, i))
 
 
-# Where a page shows no output, a run of one batch shows that its options are right. A run that is a transcript, or has
-# a length of its own, stays as it is.
+# Where a page shows no output, a run of one batch is enough to check the options. A transcript, and a run with a length of
+# its own, is not shortened.
 SHORT = """#!/bin/bash
 words=" $* "
 if [[ $words == *" train "* && ! $words =~ " --max-steps "|" --dry-run "|" --epochs "|" --resume " ]]; then

@@ -1,7 +1,7 @@
 """page.py - the command blocks of a Markdown page.
 
-A block is a run of lines indented by four spaces or more, after an empty line or a heading. Three kinds:
-- a transcript has lines that begin with "$ ": commands, each followed by what it prints;
+A block is a group of lines indented by four spaces or more, after an empty line or a heading. Three kinds:
+- a transcript has commands, in lines that begin with "$ ", each followed by its output;
 - a list of commands begins with a command and shows no output;
 - anything else (C, Python, messages, file listings) is text.
 """
@@ -15,7 +15,7 @@ ASSIGNMENT = re.compile(r"[A-Z_]+=")
 
 
 class Command:
-    """A command, its line on the page, and the lines that it is shown to print (None: nothing is shown)."""
+    """A command, its line on the page, and the lines of output that the page shows (None: it shows none)."""
 
     def __init__(self, text, line, output=None):
         self.text, self.line, self.output = text, line, output

@@ -1,4 +1,4 @@
-"""test_harness.py - the harness finds commands, and finds what is wrong with a page."""
+"""test_harness.py - the harness of this folder finds commands and the mistakes of a page."""
 import os
 import pathlib
 import tempfile

@@ -1,9 +1,8 @@
-"""transcript.py - compares what a command printed with what its page shows.
+"""transcript.py - compares the output of a command with its page.
 
-A line "..." stands for any number of lines. What differs from run to run is not compared: process ids, host names,
-seconds, the number of threads. Lines of several ranks come in any order, so each rank's are compared in their own.
-Checkpoints are saved while training goes on, so their lines may stand anywhere between others. Lines of progress, which
-come where steps take long, are left out."""
+A line "..." stands for any number of lines. Process ids, host names, seconds and numbers of threads are not compared.
+Ranks print in any order, so the lines of each rank are compared for themselves. Checkpoints are saved during training,
+so their lines may be anywhere between others. Progress lines, which are printed when steps take long, are ignored."""
 import re
 
 VOLATILE = [
@@ -26,7 +25,7 @@ def normal(line, varies):
 
 
 def by_rank(lines):
-    """Consecutive lines of ranks, sorted by rank, each rank's in their order."""
+    """Sorts consecutive lines of ranks by rank; the lines of a rank keep their order."""
     out, run = [], []
     for line in lines + [""]:
         if RANK.match(line):
@@ -39,21 +38,21 @@ def by_rank(lines):
 
 
 def pattern_of(shown):
-    """A regular expression for the shown lines, joined by spaces; "..." is anything."""
+    """Returns a regular expression for the shown lines, joined by spaces; "..." matches anything."""
     parts = []
     for line in shown:
         if line == "...":
             parts.append(r"(?:.*? )?")
             continue
         escaped = re.escape(line)
-        # Dots inside a line stand for its rest.
+        # "..." at the end of a line stands for the rest of the line.
         escaped = re.sub(r"\\\.\\\.\\\.(?=$|\\\))", r".*?", escaped)
         parts.append(escaped + " ")
     return "".join(parts)
 
 
 def split(lines, varies):
-    """Lines in their places, and those that may float."""
+    """Returns the lines with a fixed position, and the lines that may be anywhere."""
     lines = [normal(line, varies) for line in lines if not PROGRESS.match(line)]
     return by_rank([line for line in lines if not FLOATING.match(line)]), [x for x in lines if FLOATING.match(x)]
 
@@ -64,7 +63,7 @@ def is_subsequence(few, many):
 
 
 def agree(shown, printed, varies=()):
-    """Whether the printed lines are those shown. varies: patterns of what is not compared besides VOLATILE."""
+    """Whether the printed lines are equal to the shown lines. varies: patterns that are not compared, besides VOLATILE."""
     fixed, floating = split(shown, varies)
     fixed_printed, floating_printed = split(printed, varies)
     text = "".join(line + " " for line in fixed_printed if line)

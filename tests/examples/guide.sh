@@ -1,6 +1,5 @@
 #!/bin/bash
-# guide.sh LOCKSTEP REPOSITORY - docs/guide.md names only options and functions
-# that exist, and files that are there.
+# guide.sh LOCKSTEP REPOSITORY - all options, functions and files that docs/guide.md names exist.
 set -u
 lockstep=$(realpath "$1") guide=$2/docs/guide.md
 failures=0
@@ -11,9 +10,9 @@ complain() {
 
 help=$(for command in train run eval compare bench; do "$lockstep" help $command; done)
 grep -q -e '--model' <<<"$help" || complain "no help"
-# Options of others stand in the first column of the tables, ours in the rest.
+# The first column of tables has options of other programs, the other columns have options of lockstep.
 ours=$(sed -E 's/^\|[^|]*\|/|/; s/\\\|//g' "$guide")
-# theirs - that ours answers with what to write instead, or lines of theirs in a later column.
+# theirs - options of other programs in later columns, and options that lockstep refuses with a hint.
 theirs=" --nproc_per_node --init_method --world_size --gpu_devices --ntasks-per-node "
 options=$(grep -oE -e '(^|[ `(])--[a-z][a-z_-]*' <<<"$ours" | grep -oE -e '--[a-z_-]+' | sort -u)
 [ "$(wc -w <<<"$options")" -gt 30 ] || complain "hardly any options are found"

@@ -1,8 +1,7 @@
 #!/bin/bash
-# run.sh LOCKSTEP PROGRAMS MODELS NAME WAY - one example, in a folder of its own,
-# alone or as WAY ranks of `lockstep run`: it succeeds, complains of nothing, says
-# what it should, and saves the bits that it should. 01_single, 07_own_model and
-# 09_checkpoints, alone, leave what they saved in the folder MODELS to compare with.
+# run.sh LOCKSTEP PROGRAMS MODELS NAME WAY - runs one example in a temporary folder, alone or as WAY ranks of
+# `lockstep run`: it succeeds, prints nothing on stderr, prints the expected lines, and saves the expected bits.
+# 01_single, 07_own_model and 09_checkpoints, run alone, copy their models to MODELS for comparison.
 set -u
 lockstep=$(realpath "$1") program=$(realpath "$2")/$4 models=$(realpath "$3") name=$4 way=$5
 [ -x "$lockstep" ] && [ -x "$program" ] || exit 1
@@ -17,15 +16,15 @@ fail() {
     sed 's/^/    err: /' err
     exit 1
 }
-# said PATTERN COUNT - so many lines of the output match it.
+# said PATTERN COUNT - COUNT lines of the output match the pattern.
 said() {
     local found
     found=$(grep -cE -- "$1" out)
     [ "$found" -eq "$2" ] || fail "$found lines match '$1', not $2"
 }
-# leave - what others are compared with.
+# leave - copies the model to MODELS.
 leave() { rm -rf "${models:?}/$saved" && mv "$saved" "$models" || fail "nothing is saved"; }
-# same_bits FILE - as what the first of its kind left.
+# same_bits FILE - the file is equal to the model in MODELS.
 same_bits() { "$lockstep" compare "$models/$1" "$saved" >>out 2>>err || fail "the bits are not those of $1"; }
 
 saved=$name.safetensors
@@ -89,7 +88,7 @@ case $name in
     "$lockstep" verify --quiet "$saved" || fail "its checkpoint is damaged"
     if [ "$way" = alone ]; then
         leave
-        # Killed in its second save, it goes on from the first.
+        # A run that is killed in its second save resumes from the first.
         LOCKSTEP_FAULT=kill:op=save,step=40,nth=9 "$program" >out 2>err
         [ $? -eq 137 ] || fail "it is not killed"
         timeout -s KILL 200 "$program" >out 2>err || fail "exit status $? after it was killed"

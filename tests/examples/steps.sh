@@ -1,6 +1,6 @@
 #!/bin/bash
-# steps.sh EXAMPLES - the examples read as they should: each has under a hundred
-# lines, and what 02 adds to 01, and 04 to 03, are steps, numbered from 1.
+# steps.sh EXAMPLES - each example has less than a hundred lines; the lines that 02 adds to 01, and 04 adds to 03,
+# are steps that are numbered from 1.
 set -u
 cd "$1" || exit 1
 failures=0
@@ -15,10 +15,10 @@ for file in *.c; do
     [ "$(head -c $((${#file} + 6)) "$file")" = "/* $file - " ] || complain "$file does not begin with its name"
 done
 
-# code FILE NAME - without the comment at its head, and as if it were called NAME.
+# code FILE NAME - the file without its first comment, with its name replaced by NAME.
 code() { sed -n '/^#include/,$p' "$1" | sed "s/${1%.c}/$2/g"; }
-# adds_steps BEFORE AFTER COUNT - AFTER has every line of BEFORE, and COUNT steps. A
-# group of added lines begins with its number, or closes the brace of a step.
+# adds_steps BEFORE AFTER COUNT - AFTER has every line of BEFORE, and COUNT steps. A group of added lines begins with
+# the number of a step, or closes a brace.
 adds_steps() {
     diff -w <(code "$1" name) <(code "$2" name) | awk -v wanted="$3" '
         /^</ { print "line is gone: " $0; bad = 1 }

@@ -1,8 +1,7 @@
-/* budget.c - what an input may cost: bytes that are allocated, by whatever library,
- * and seconds of the processor, both derived from the input's size. An input beyond
- * its budget is a finding like a crash. CMakeLists.txt gives the entry point of each
- * target the name fuzz_one, and says how many bytes may be allocated in all for each
- * byte of an input (FUZZ_TIMES), beside FUZZ_BASE. */
+/* budget.c - limits the cost of an input: bytes allocated by any library, and CPU seconds, both in
+ * proportion to the input's size. An input beyond its budget is a finding, like a crash. CMakeLists.txt
+ * renames the entry point of each target to fuzz_one, and sets FUZZ_TIMES: FUZZ_BASE bytes and FUZZ_TIMES
+ * bytes for each byte of the input may be allocated in all. */
 #include <sanitizer/allocator_interface.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,7 +14,7 @@ int fuzz_one(const uint8_t *data, size_t size);
 
 #define FUZZ_BASE ((size_t)4 << 20)
 
-/* Of this thread, so that the fuzzer's own threads are not counted. */
+/* Thread-local: allocations of libFuzzer's threads do not count. */
 static _Thread_local size_t allocated;
 
 static void on_malloc(const volatile void *block, size_t bytes)

@@ -1,4 +1,4 @@
-/* decode.h - decodes a fuzzer's input, and what must hold of any image file. */
+/* decode.h - decodes a fuzzer's input and checks what must hold for every image file. */
 #ifndef LK_TESTS_FUZZ_DECODE_H
 #define LK_TESTS_FUZZ_DECODE_H
 
@@ -7,8 +7,8 @@
 
 #include "data/codec/codec.h"
 
-/* Two decodes of the same bytes, into fresh memory and into another image's, are
- * alike; so all pixels are set, and set by the file. */
+/* Decoding the same bytes into fresh memory and into the memory of another image gives the same pixels: the
+ * file sets all of them. */
 static inline void decode_twice(const uint8_t *bytes, size_t count)
 {
     static lk_image used;

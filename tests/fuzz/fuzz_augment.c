@@ -1,7 +1,6 @@
-/* fuzz_augment.c - the text of --augment and what it does to a small image, for
- * libFuzzer. The first three bytes are the image's shape and the stream of random
- * numbers, the rest is the text. A list must do what its shape says, and twice
- * the same. */
+/* fuzz_augment.c - libFuzzer target: the text of --augment, applied to a small image. The first three bytes
+ * are the image's shape and the random stream, the rest is the text. The image must get the announced shape,
+ * and the same pixels a second time. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,7 @@ static void require(bool condition)
         abort();
 }
 
-/* Whether no step makes an image that takes long. */
+/* Whether no transform makes a large image, which would take long. */
 static bool is_small(lk_transforms list, lk_sample_shape shape)
 {
     size_t count = list.count;

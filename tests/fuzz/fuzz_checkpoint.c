@@ -1,9 +1,8 @@
-/* fuzz_checkpoint.c - arbitrary bytes as the notes of a checkpoint, for libFuzzer.
+/* fuzz_checkpoint.c - libFuzzer target: arbitrary bytes as checkpoint.json.
  *
- * The first byte chooses whether the input is a whole checkpoint.json or what stands
- * between its first lines and its checksum, which are then put right, so that most
- * runs get past them. Both files that it tells of are there. What loads must survive:
- * notes that are saved and loaded again are the same. */
+ * The first byte chooses whether the input is the whole file or the part between its first lines and its
+ * checksum; the target adds these, so that most inputs pass the checksum. Both state files exist. Notes that
+ * load, are saved and are loaded again must be the same. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <sys/stat.h>
@@ -14,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* One tensor "w" of two floats; the seeds tell of it as it is. */
+/* One tensor "w" of two floats; the seeds describe it correctly. */
 static const uint8_t part[] = "\x40\0\0\0\0\0\0\0"
                               "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}          "
                               "\0\0\x80\x3f\0\0\0\x40";

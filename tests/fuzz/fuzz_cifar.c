@@ -1,9 +1,7 @@
-/* fuzz_cifar.c - folders of CIFAR-10 and CIFAR-100 files, plain and gzipped, for
- * libFuzzer.
+/* fuzz_cifar.c - libFuzzer target: folders of CIFAR-10 and CIFAR-100 files, plain and gzipped.
  *
- * The first byte chooses the files, and how the input becomes their content: as
- * it is, in files that are gzipped already, or, as records are long, a record for
- * each few bytes, which are its labels and what its pixels are made of. */
+ * The first byte chooses the files and their content: the input itself, the input as gzipped files, or a record
+ * for each few bytes of the input, which are its labels and the start of its pixels (records are long). */
 #include <stdint.h>
 
 #include "read_all.h"
@@ -32,8 +30,8 @@ static size_t record_bytes(const layout *l)
     return l->label_bytes + PIXELS;
 }
 
-/* All files but the last hold half of the content, in whole records if it has
- * them, so that those at its end lie in another file. */
+/* The files before the last have half of the content, in whole records if possible, so that the last records
+ * are in another file. */
 static size_t bytes_of(const layout *l, size_t file, size_t count)
 {
     size_t half = count / 2 / record_bytes(l) * record_bytes(l);
@@ -51,7 +49,7 @@ static void put_all(const layout *l, const uint8_t *bytes, size_t count, const c
     }
 }
 
-/* What opened is what the plain files hold, one after the other. */
+/* The data set has the content of the plain files in their order. */
 static void check_content(const outcome *got, const layout *l, const uint8_t *bytes, size_t count)
 {
     size_t samples = 0, record = record_bytes(l);
@@ -74,8 +72,7 @@ static void read_both_ways(const layout *l, const uint8_t *bytes, size_t count)
     check_content(&plain, l, bytes, count);
 }
 
-/* Each record's labels, then a byte that its pixels count from; what is left over
- * follows the last record. */
+/* Makes a record of its labels and the first value of its pixels; remaining bytes follow the last record. */
 static void read_mended(const layout *l, const uint8_t *in, size_t size)
 {
     static uint8_t content[(MOST_RECORDS + 1) * (PIXELS + 2)];
@@ -88,7 +85,7 @@ static void read_mended(const layout *l, const uint8_t *in, size_t size)
     }
     size = size < PIXELS ? size : PIXELS;
     memcpy(content + used, in, size);
-    /* What inflates is for the other ways: there the input's size bounds it. */
+    /* Content that is gzip data is left to the other choices, where the input's size bounds it. */
     if (!looks_gzipped(content, used + size))
         read_both_ways(l, content, used + size);
 }

@@ -1,12 +1,9 @@
-/* fuzz_frame.c - the tcp transport's receiving end on an arbitrary stream, for
- * libFuzzer.
+/* fuzz_frame.c - libFuzzer target: the receiving side of the tcp transport on an arbitrary stream.
  *
- * The first byte chooses in what pieces the stream comes. Every payload that is
- * handed out must be the bytes of the stream behind its header; what ends within
- * a frame, or is none, must end in PEER, or in IO where a checksum is wrong.
- * Streams whose next bytes are not a
- * header get one for a frame of up to 64 bytes, so that most runs get past it;
- * the second byte chooses whether. */
+ * The first byte chooses the sizes of the pieces in which the stream arrives. Every received payload must be
+ * the bytes behind its header. A stream that ends inside a frame, or is no frame, must end in PEER, or in IO
+ * if a checksum is wrong. The second byte chooses whether streams get valid headers for frames of up to 64
+ * bytes, so that most inputs get past the header. */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdlib.h>
@@ -26,7 +23,7 @@ static void require(bool condition)
         abort();
 }
 
-/* Headers where there is none; what follows each is its payload. */
+/* Inserts headers where there are none; the bytes that follow are the payload. */
 static size_t mend(const uint8_t *data, size_t size, uint8_t *stream)
 {
     size_t used = 0;
@@ -56,8 +53,8 @@ static void set_up(lk_tcp *tcp, int fd)
     peers[1].buffer = buffer;
 }
 
-/* Takes all frames that are there; *at is the next byte of the stream. False at
- * the first that is too long for this test. */
+/* Receives all frames that have arrived; *at is the next byte of the stream. False: a frame is too long for
+ * this test. */
 static bool take(lk_transport *t, const uint8_t *stream, size_t size, size_t *at, lk_status *status)
 {
     static _Alignas(64) uint8_t into[MOST_PAYLOAD];
@@ -97,7 +94,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     lk_status status = LK_OK;
     bool short_enough = true, open = true;
-    /* A turn reads a header or a payload: the spare ones suffice for all. */
+    /* A round reads a header or a payload: this number of rounds is enough. */
     for (int spare = 4 * MOST_STREAM / LK_FRAME_BYTES; spare > 0 && status == LK_OK && short_enough; spare -= !open) {
         size_t bytes = piece < stream_bytes - given ? piece : stream_bytes - given;
         if (bytes > 0)

@@ -1,9 +1,8 @@
-/* fuzz_handshake.c - a handshake with somebody in between, for libFuzzer.
+/* fuzz_handshake.c - libFuzzer target: a handshake with an attacker between the two sides.
  *
- * The target talks to an honest peer that has the same token. What the peer says
- * passes through the input, which tells for each piece whether it is passed on,
- * changed, dropped, or mixed with other bytes. The target may say DONE only when
- * it heard exactly what the peer said, and may read nothing behind that. */
+ * The target shakes hands with an honest peer that has the same token. For each piece of the peer's bytes the
+ * input says whether it is forwarded, changed, dropped, or mixed with other bytes. The target may return DONE
+ * only if it received exactly the peer's bytes, and may read no byte after them. */
 #define _GNU_SOURCE /* SOCK_NONBLOCK with socketpair */
 #include <errno.h>
 #include <stdbool.h>
@@ -18,7 +17,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The ends of one side's connection: the handshake has [0], the wire [1]. */
+/* A socket pair of one side: the handshake uses [0], the attacker uses [1]. */
 typedef struct side {
     lk_handshake shake;
     int fd[2];
@@ -46,7 +45,7 @@ static size_t take(int fd, uint8_t *bytes, size_t count)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* A side that has failed no longer takes bytes, which is fine. */
+/* A side that has failed reads no more bytes. */
 static size_t give(int fd, const uint8_t *bytes, size_t count)
 {
     ssize_t n = send(fd, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -62,8 +61,8 @@ static void step_both(side *target, side *peer)
     lk__handshake_step(&peer->shake, peer->fd[0]);
 }
 
-/* One piece of at most 64 bytes, as the input at *data says; returns the bytes
- * that went to the target. */
+/* Moves one piece of at most 64 bytes, as the input at *data says. Returns the number of bytes that reached
+ * the target. */
 static size_t piece(side *target, side *peer, const uint8_t **data, const uint8_t *end)
 {
     enum { PASS, CHANGE, DROP, INSERT };

@@ -1,10 +1,9 @@
-/* fuzz_idx.c - folders of IDX files, plain and gzipped, for libFuzzer.
+/* fuzz_idx.c - libFuzzer target: folders of IDX files, plain and gzipped.
  *
- * The first byte says how the input becomes files. PLAIN: the next two are the
- * length of the images file, the rest is the labels; the folder must read the
- * same when the files are gzipped. GZIP: the same bytes are the .gz files
- * themselves. MEND: headers are made that fit, so that the samples are reached:
- * height, width and labels are in the input. */
+ * The first byte chooses how the input becomes files. PLAIN: the next two bytes are the length of the images
+ * file, the rest is the labels file; gzipped files must give the same data set. GZIP: the same bytes are the .gz
+ * files. MEND: the target makes matching headers, so that samples are read; height, width and labels are in the
+ * input. */
 #include <stdint.h>
 
 #include "read_all.h"
@@ -27,13 +26,13 @@ static void put_all(const file *images, const file *labels, bool others, const c
     put(name, images->bytes, images->count);
     snprintf(name, sizeof name, "train-labels-idx1-ubyte%s", ending);
     put(name, labels->bytes, labels->count);
-    /* The other split's labels count its classes. */
+    /* The number of classes includes the labels of the other split. */
     snprintf(name, sizeof name, "t10k-labels.idx1-ubyte%s", ending);
     if (others)
         put(name, labels->bytes, labels->count);
 }
 
-/* What opened is what the plain files hold. */
+/* The data set has the content of the plain files. */
 static void check_content(const outcome *got, const file *images, const file *labels)
 {
     size_t area = got->height * got->width;
@@ -58,7 +57,7 @@ static void read_both_ways(const file *images, const file *labels, bool others)
     check_content(&plain, images, labels);
 }
 
-/* What follows the sides is a label for each image; its pixels come from there too. */
+/* After height and width follows a label for each image; the same bytes are its pixels. */
 static void read_mended(const uint8_t *in, size_t size, bool others)
 {
     static uint8_t images[16 + MOST], labels[8 + 256];

@@ -1,5 +1,5 @@
-/* fuzz_jpeg.c - arbitrary bytes as an image, for libFuzzer; see decode.h. Inputs
- * that do not begin as a JPEG are given its first bytes. */
+/* fuzz_jpeg.c - libFuzzer target: arbitrary bytes as a JPEG; see decode.h. Inputs without the first bytes of a
+ * JPEG get them. */
 #include <stdint.h>
 
 #include "decode.h"

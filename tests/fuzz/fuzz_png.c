@@ -1,6 +1,5 @@
-/* fuzz_png.c - arbitrary bytes as an image, for libFuzzer; see decode.h. Each
- * input is decoded as it is, and once more with a PNG's first bytes and with the
- * checksums of all chunks put right, without which no damage gets far. */
+/* fuzz_png.c - libFuzzer target: arbitrary bytes as a PNG; see decode.h. Each input is decoded as it is, and once
+ * more with the first bytes of a PNG and right checksums of all chunks, so that damage reaches the decoder. */
 #include <stdint.h>
 #include <zlib.h>
 
@@ -8,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { MAGIC = 8, CHUNK = 12 }; /* bytes of a chunk beside its content */
+enum { MAGIC = 8, CHUNK = 12 }; /* CHUNK: bytes of a chunk without its content */
 
 static uint32_t get_word(const uint8_t *at)
 {

@@ -1,9 +1,8 @@
-/* fuzz_pth.c - lk_state_load on files of torch.save, for libFuzzer.
+/* fuzz_pth.c - libFuzzer target: lk_state_load on files of torch.save.
  *
- * The first byte chooses what the rest is: a whole file; what follows the
- * preamble of the older format; or the pickle of an archive that has two storages
- * of 16 and 64 bytes, with its checksums put right. What loads must survive:
- * saved as .pth and loaded again it is the same state. */
+ * The first byte chooses what the rest is: a whole file; the bytes after the preamble of the older format; or
+ * the pickle of an archive with two storages of 16 and 64 bytes and right checksums. A state that loads, is
+ * saved as .pth and is loaded again must be the same. */
 #define _GNU_SOURCE
 #include <stdint.h>
 

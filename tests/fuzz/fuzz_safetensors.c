@@ -1,8 +1,7 @@
-/* fuzz_safetensors.c - lk_state_load on arbitrary bytes, for libFuzzer.
+/* fuzz_safetensors.c - libFuzzer target: lk_state_load on arbitrary bytes.
  *
- * What loads must also survive: saved and loaded again it is the same state.
- * The first byte chooses whether the input is a whole file or a header, whose
- * length is then put right, so that most runs get past it. */
+ * The first byte chooses whether the input is a whole file or a header that gets its right length, so that most
+ * inputs get past the length. A state that loads, is saved and is loaded again must be the same. */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <string.h>
@@ -11,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A header alone ends at the first newline; what follows is data. */
+/* A header ends at the first newline; data follow. */
 static void put_file(int fd, const uint8_t *data, size_t size)
 {
     if (data[0] & 1) {

@@ -1,8 +1,7 @@
-/* fuzz_tar.c - lk__archive_read on arbitrary bytes, for libFuzzer.
+/* fuzz_tar.c - libFuzzer target: lk__archive_read on arbitrary bytes.
  *
- * The first byte chooses whether the input is the .tar.gz itself or the tar in
- * it, and in a tar whether the checksums of headers are put right, and their
- * magic. Members must come whole, and each once. */
+ * The first byte chooses whether the input is the .tar.gz or the tar in it, and whether the headers of a tar get
+ * right checksums and magic. Every member must arrive whole and once. */
 #include <stdint.h>
 
 #include "data/download/archive.h"
@@ -16,7 +15,7 @@ enum { TAR = 1, MEND_SUM = 2, MEND_MAGIC = 4 };
 static const lk_archive_member members[MEMBERS] = {{"set/none.bin", 0}, {"set/two.bin", 700}};
 
 typedef struct taken {
-    size_t open; /* member that is being written, or MEMBERS */
+    size_t open; /* member that is being written; MEMBERS: none */
     size_t bytes;
     bool whole[MEMBERS];
 } taken;
@@ -49,7 +48,7 @@ static lk_status end(void *arg, size_t member)
     return LK_OK;
 }
 
-/* Where the next header is: behind the bytes that this one speaks of. */
+/* Offset of the next header: after the data of this one. */
 static size_t next(const uint8_t *block)
 {
     size_t bytes = 0;

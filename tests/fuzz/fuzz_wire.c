@@ -1,6 +1,6 @@
-/* fuzz_wire.c - decoding what peers send after the handshake, for libFuzzer:
- * calls, headers of frames, messages to and from the server of a job. The first
- * byte chooses which. What is taken must come out the same when it is packed. */
+/* fuzz_wire.c - libFuzzer target: decoding of bytes from peers after the handshake: calls, headers of frames,
+ * messages to and from the server of a job. The first byte chooses which. Decoding and encoding again must give
+ * the same bytes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The input in a block of just that size, so that reads past it are seen. */
+/* Copies the input into a block of its size, so that the sanitizer detects reads beyond it. */
 static uint8_t *copy(const uint8_t *data, size_t size)
 {
     uint8_t *block = malloc(size ? size : 1);

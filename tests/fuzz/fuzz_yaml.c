@@ -1,6 +1,6 @@
-/* fuzz_yaml.c - arbitrary bytes as a file of options, for libFuzzer: through
- * libyaml into items, and through a table of options, one row of each kind, into
- * values. The first byte chooses what the command line gave before. */
+/* fuzz_yaml.c - libFuzzer target: arbitrary bytes as a file of options. libyaml makes items of them, and a table
+ * with one option of each kind makes values of the items. The first byte chooses the options of the command
+ * line. */
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
@@ -55,7 +55,7 @@ static const lk_options_rival rivals[] = {{{"t", "l"}, {"f", "r"}}, {{NULL}, {NU
 static const lk_options_set set = {.rows = rows, .count = ROWS, .commands = 1, .command = "fuzz", .rivals = rivals};
 static const lk_options_set recipe = {.rows = rows, .count = ROWS, .commands = 2, .command = "recipe"};
 
-/* Items follow each other as the header says. */
+/* Items are in the order that io/yaml.h describes. */
 static void check_items(const lk_yaml *yaml)
 {
     int depth = 0;
@@ -80,7 +80,7 @@ static void try_items(const uint8_t *data, size_t size)
     lk__yaml_destroy(yaml);
 }
 
-/* All that a value points to can be read. */
+/* All memory that a value points to can be read. */
 static size_t read_values(const values *v)
 {
     const char *texts[] = {v->text, v->once, v->spec, v->terms, v->optional, v->list};
@@ -107,7 +107,7 @@ static void try_options(uint8_t given, const uint8_t *data, size_t size)
     if (status != LK_OK && (!refused || !strstr(lk_error_detail(), path)))
         abort();
     if (status == LK_OK) {
-        lk__config_origins("--s, --t, --l-2 and -x", origins, sizeof origins);
+        lk__options_spell(&set, &parsed, "`spec`, `text`, `list` and `nobody`", origins, sizeof origins);
         if (read_values(&v) + strlen(origins) > size * 4 + sizeof origins)
             abort();
     }

@@ -8,14 +8,14 @@
 
 enum { READ_SAMPLES = 512 };
 
-/* What a data set turned out to be. */
+/* The result of opening and reading a data set. */
 typedef struct outcome {
     lk_status status;
     size_t count, height, width, classes;
-    uint32_t sum; /* of labels and pixels */
+    uint32_t sum; /* checksum of labels and pixels */
 } outcome;
 
-/* Damage is the only refusal there may be, and the file is named. */
+/* A failure must be a damaged file, which the detail names. */
 static inline void check_refusal(lk_status status)
 {
     require(status == LK_STATUS_FORMAT || status == LK_STATUS_MISMATCH);
@@ -65,7 +65,7 @@ static inline outcome read_all(lk_split split)
     return out;
 }
 
-/* Plain or gzipped, the same content is the same data set, or none. */
+/* Plain and gzipped files of the same content give the same data set, or the same failure. */
 static inline void check_same(const outcome *a, const outcome *b)
 {
     require((a->status == LK_OK) == (b->status == LK_OK));
@@ -75,7 +75,7 @@ static inline void check_same(const outcome *a, const outcome *b)
     require(a->classes == b->classes && a->sum == b->sum);
 }
 
-/* A plain file that begins so is inflated, its gzipped form only once. */
+/* A plain file that begins like gzip data is inflated; its gzipped form is inflated once only. */
 static inline bool looks_gzipped(const uint8_t *bytes, size_t count)
 {
     return count >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b;

@@ -1,5 +1,4 @@
-/* scratch.h - a folder in memory for the files that a fuzzer's input becomes. One
- * a process, which is gone when the process exits. */
+/* scratch.h - a folder in memory for the files of a fuzzer. Each process has one, which is removed at exit. */
 #ifndef LK_TESTS_FUZZ_SCRATCH_H
 #define LK_TESTS_FUZZ_SCRATCH_H
 
@@ -24,7 +23,7 @@ static inline void require(bool condition)
         abort();
 }
 
-/* Removes the files written since the last time. */
+/* Removes the files that were written since the last call. */
 static inline void scratch_clear(void)
 {
     while (scratch_count > 0)
@@ -48,7 +47,7 @@ static inline const char *scratch_open(void)
     return scratch_folder;
 }
 
-/* Writes the bytes to a file of the folder, whose path is returned. */
+/* Writes the bytes to a file of the folder and returns its path. */
 static inline const char *scratch_put(const char *name, const void *bytes, size_t count)
 {
     require(scratch_count < SCRATCH_FILES);
@@ -59,7 +58,7 @@ static inline const char *scratch_put(const char *name, const void *bytes, size_
     return path;
 }
 
-/* The same, gzipped. Stored is enough: what deflate does is zlib's own affair. */
+/* The same, gzipped without compression: deflate itself is not under test. */
 static inline const char *scratch_put_gzip(const char *name, const void *bytes, size_t count)
 {
     const char *path = scratch_put(name, "", 0);

@@ -1,6 +1,5 @@
-/* state.h - what the fuzzers of state files share: an input becomes a file in
- * memory, and what loads from it must survive being saved and loaded again. The
- * including file defines _GNU_SOURCE before all else. */
+/* state.h - shared by the fuzzers of state files: an input becomes a file in memory, and a state that loads from
+ * it is saved and loaded again. The including file defines _GNU_SOURCE first. */
 #ifndef LK_TESTS_FUZZ_STATE_H
 #define LK_TESTS_FUZZ_STATE_H
 
@@ -22,7 +21,7 @@ static inline void check_round_trip(const lk_state *state, const char *ending)
 {
     char path[64];
     lk_state *back = NULL;
-    /* Saving syncs, which memory does fastest. */
+    /* Saving syncs files, which is fast in memory. */
     snprintf(path, sizeof path, "%s/lk-fuzz-%ld%s", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", (long)getpid(),
              ending);
     if (lk_state_save(state, path) != LK_OK || lk_state_load(path, &back) != LK_OK)
@@ -33,8 +32,7 @@ static inline void check_round_trip(const lk_state *state, const char *ending)
     unlink(path);
 }
 
-/* put_file makes the file of the data, size > 0; ending is that of the file that
- * the state is saved to. */
+/* put_file makes the file of the data (size > 0); the state is saved to a file with this ending. */
 static inline void check_state(const uint8_t *data, size_t size, void (*put_file)(int, const uint8_t *, size_t),
                                const char *ending)
 {

@@ -1,10 +1,9 @@
-/* Damaged files: every parser of files from outside is fed valid files with
- * random damage. Whatever comes, a load ends in success or in a status that
- * blames the file by name, and what was loaded can be read to its end. The
- * sanitizer builds look at the memory meanwhile.
+/* test_damaged.c - every parser of files gets valid files with random damage. A load must succeed, and the
+ * result must be readable, or fail with a status and a detail that names the file. Sanitizer builds check the
+ * memory.
  *
- * LOCKSTEP_FUZZ_ROUNDS sets the damaged files a format gets, LOCKSTEP_FUZZ_SEED
- * where the damage starts; a failure names its round. */
+ * LOCKSTEP_FUZZ_ROUNDS is the number of damaged files of each format, LOCKSTEP_FUZZ_SEED the first seed. A
+ * failure names its round. */
 #include <sys/stat.h>
 #include <zlib.h>
 
@@ -25,7 +24,7 @@ typedef struct bytes {
 } bytes;
 
 static uint64_t random_state;
-static unsigned long current_round; /* 0: the file as it should be */
+static unsigned long current_round; /* 0: the undamaged file */
 
 static uint32_t draw(uint32_t below)
 {
@@ -56,7 +55,7 @@ static void read_file(const char *name, bytes *content)
     assert_in_range(content->count, 1, MAX_BYTES / 2);
 }
 
-/* Half of all damage is to the first bytes, where headers are. */
+/* Half of the damage is in the first bytes, where headers are. */
 static size_t place(const bytes *content)
 {
     uint32_t end = (uint32_t)content->count;
@@ -99,7 +98,7 @@ static void damage_once(bytes *content)
     }
 }
 
-/* The only refusals there may be: of a damaged file, by its name. */
+/* A failure must be a damaged file, which the detail names. */
 static void check_refusal(lk_status status, const char *name)
 {
     int blames_file = status == LK_STATUS_FORMAT || status == LK_STATUS_MISMATCH || status == LK_STATUS_UNSUPPORTED ||
@@ -108,7 +107,7 @@ static void check_refusal(lk_status status, const char *name)
         fail_msg("round %lu of %s: %s: '%s'", current_round, name, lk_status_string(status), lk_error_detail());
 }
 
-/* The same, and it tells where in the file. */
+/* The same, and the detail has an offset. */
 static void check_place(lk_status status, const char *name)
 {
     static const char *const places[] = {"byte", "header", "starts", "labels"};
@@ -117,7 +116,7 @@ static void check_place(lk_status status, const char *name)
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         found += strstr(lk_error_detail(), places[i]) != NULL;
     if (found == 0)
-        fail_msg("round %lu of %s: no place is told: '%s'", current_round, name, lk_error_detail());
+        fail_msg("round %lu of %s: no offset is given: '%s'", current_round, name, lk_error_detail());
 }
 
 static void try_state(const char *name)
@@ -157,7 +156,7 @@ static void try_dataset(const char *name)
     lk_dataset_destroy(data);
 }
 
-/* The first image of a folder of them. */
+/* The first image of a folder of images. */
 static void try_image(const char *name)
 {
     lk_dataset *data = NULL;
@@ -211,7 +210,7 @@ static void try_archive(const char *name)
         check_place(status, name);
 }
 
-/* Damages the file called name again and again, and puts it back. */
+/* Damages the file in many ways, and restores it. */
 static void fuzz(const char *name, void (*attempt)(const char *name))
 {
     static bytes whole, damaged;
@@ -324,7 +323,7 @@ static void test_cifar100(void **unused)
     fuzz_cifar100("train.bin.gz", write_gzip);
 }
 
-/* A header with its checksum, and the member's bytes, filled up. */
+/* Adds a header with its checksum and the padded bytes of the member. */
 static void add_member(bytes *tar, const lk_archive_member *member)
 {
     uint8_t *header = tar->at + tar->count;
@@ -404,18 +403,11 @@ static void test_images(void **unused)
     remove_class();
 }
 
-/* Every case has removed its files. */
+/* Every case removes its files. */
 static int expect_empty(void **unused)
 {
     return rmdir(temp_folder);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_safetensors), cmocka_unit_test(test_idx),      cmocka_unit_test(test_idx_gzip),
-        cmocka_unit_test(test_cifar),       cmocka_unit_test(test_cifar100), cmocka_unit_test(test_archive),
-        cmocka_unit_test(test_images),
-    };
-    return cmocka_run_group_tests(tests, temp_folder_set_up, expect_empty);
-}
+TEST_MAIN(temp_folder_set_up, expect_empty, TEST(test_safetensors), TEST(test_idx), TEST(test_idx_gzip),
+          TEST(test_cifar), TEST(test_cifar100), TEST(test_archive), TEST(test_images))

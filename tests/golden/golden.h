@@ -1,9 +1,8 @@
-/* golden.h - what the golden tests share: the inputs that tools/golden.py also
- * makes, reading golden files, and comparing with them.
+/* golden.h - shared by the golden tests: the inputs that tools/golden.py makes, too, reading of golden files, and
+ * comparisons.
  *
- * Everything here is a test's own business: a failure ends the running cmocka
- * test with a message. Truth is PyTorch's float64; a tensor of ours must lie
- * within GOLDEN_TOLERANCE of the truth's largest absolute value. */
+ * The truth is PyTorch's result in float64. Every element must be within GOLDEN_TOLERANCE times the largest
+ * absolute value of the true tensor. A failure ends the running cmocka test with a message. */
 #ifndef LK_TESTS_GOLDEN_H
 #define LK_TESTS_GOLDEN_H
 
@@ -15,12 +14,6 @@
 
 #define GOLDEN_TOLERANCE 1e-5
 
-static inline void golden_ok(lk_status status)
-{
-    if (status != LK_OK)
-        fail_msg("%s: %s", lk_status_string(status), lk_error_detail());
-}
-
 static inline void *golden_alloc(size_t count, size_t size)
 {
     void *block = calloc(count ? count : 1, size);
@@ -28,7 +21,7 @@ static inline void *golden_alloc(size_t count, size_t size)
     return block;
 }
 
-/* Word `index` of the stream that belongs to a name. */
+/* Word `index` of the random stream of a name. */
 static inline uint32_t golden_word(const char *name, size_t index)
 {
     uint32_t h = 2166136261u;
@@ -82,14 +75,14 @@ static inline void golden_fill_entry(const lk_state_entry *entry)
         values[i] = offset + scale * golden_noise(entry->name, i);
 }
 
-/* Replaces an engine's state by the one tools/golden.py starts from. */
+/* Sets an engine's state to the first state of tools/golden.py. */
 static inline void golden_fill_engine(lk_engine *engine)
 {
     lk_state *state;
-    golden_ok(lk_engine_state(engine, &state));
+    assert_ok(lk_engine_state(engine, &state));
     for (size_t i = 0; i < lk_state_count(state); i++)
         golden_fill_entry(lk_state_at(state, i));
-    golden_ok(lk_engine_set_state(engine, state));
+    assert_ok(lk_engine_set_state(engine, state));
     lk_state_destroy(state);
 }
 
@@ -98,11 +91,11 @@ static inline lk_state *golden_load(const char *folder, const char *file)
     char path[4096];
     lk_state *state;
     snprintf(path, sizeof path, "%s/%s", folder, file);
-    golden_ok(lk_state_load(path, &state));
+    assert_ok(lk_state_load(path, &state));
     return state;
 }
 
-/* NULL when there is none. */
+/* NULL: there is no such entry. */
 static inline const lk_state_entry *golden_find(const lk_state *state, const char *prefix, const char *key)
 {
     char name[512];
@@ -146,7 +139,7 @@ static inline double golden_max(const lk_state_entry *entry)
     return max;
 }
 
-/* One value against its truth, where `max` is the tensor's largest; NaN fails. */
+/* Compares one value with its truth; `max` is the tensor's largest absolute value. NaN fails. */
 static inline void golden_near(const char *what, size_t index, double ours, double truth, double max)
 {
     double error = fabs(ours - truth);
@@ -163,7 +156,7 @@ static inline void golden_compare_entries(const lk_state_entry *ours, const lk_s
         golden_near(truth->name, i, golden_at(ours, i), golden_at(truth, i), max);
 }
 
-/* Every entry of ours against prefix/key. */
+/* Compares every entry with prefix/key of the golden file. */
 static inline void golden_compare_state(const lk_state *ours, const lk_state *truth, const char *prefix)
 {
     assert_true(lk_state_count(ours) > 0);
@@ -173,7 +166,7 @@ static inline void golden_compare_state(const lk_state *ours, const lk_state *tr
     }
 }
 
-/* A batch that owns its arrays; pixels are given in C,H,W order. */
+/* A batch that owns its arrays. */
 typedef struct golden_batch {
     lk_batch view;
     float *x;        /* (N, H, W, C) */
@@ -203,14 +196,14 @@ static inline void golden_batch_free(golden_batch *batch)
     free(batch->ids);
 }
 
-/* Where element i of a sample in C,H,W order is in H,W,C order. */
+/* Index in (H, W, C) of element i of a sample in (C, H, W). */
 static inline size_t golden_nhwc(size_t i, lk_model_shape shape)
 {
     size_t pixels = shape.height * shape.width;
     return i % pixels * shape.channels + i / pixels;
 }
 
-/* Batch `which` of a model in tools/golden.py: a pattern per class, and noise. */
+/* Batch `which` of a model in tools/golden.py: a pattern for each class, plus noise. */
 static inline golden_batch golden_model_batch(const char *model, size_t which, size_t count, lk_model_shape shape)
 {
     char name[96];

@@ -1,37 +1,34 @@
-/* kernels.h - kernels alone against a golden file: its tensors, which are N,C,H,W,
- * on the device as N,H,W,C, and results compared with it. */
+/* kernels.h - single kernels of the CPU device against a golden file. Tensors are (N, C, H, W) in the
+ * file and (N, H, W, C) on the device. Device memory is that of tensor/kernel_test.h: it is full of
+ * garbage before a kernel writes it, and bytes behind a block must survive. */
 #ifndef LK_TESTS_GOLDEN_KERNELS_H
 #define LK_TESTS_GOLDEN_KERNELS_H
 
 #include "golden/golden.h"
+#include "tensor/kernel_test.h"
 
-#include "tensor/device.h"
-
-enum { MAX_BLOCKS = 64 };
+enum { SHARDS = 4 };
 
 typedef struct fixture {
     lk_device *dev;
     const lk_kernels *kernels;
     lk_state *golden;
-    void *blocks[MAX_BLOCKS]; /* freed after each test */
-    size_t used;
 } fixture;
 
 static inline int setup_file(void **state, const char *file)
 {
     fixture *fx = golden_alloc(1, sizeof *fx);
-    golden_ok(lk__device_open("cpu", &(lk_device_opts){.threads = 2}, &fx->dev));
+    assert_ok(lk__device_open("cpu", &(lk_device_opts){.threads = 2}, &fx->dev));
     fx->kernels = fx->dev->kernels;
     fx->golden = golden_load(LK_TESTS_DIR "/golden/data", file);
     *state = fx;
     return 0;
 }
 
+/* Frees the device memory that a test or a case has taken. */
 static inline int free_blocks(void **state)
 {
-    fixture *fx = *state;
-    while (fx->used > 0)
-        fx->dev->type->free(fx->dev, fx->blocks[--fx->used]);
+    fx_release(((fixture *)*state)->dev);
     return 0;
 }
 
@@ -44,13 +41,6 @@ static inline int teardown(void **state)
     return 0;
 }
 
-static inline void *block(fixture *fx, size_t bytes)
-{
-    assert_true(fx->used < MAX_BLOCKS);
-    golden_ok(fx->dev->type->alloc(fx->dev, bytes ? bytes : 1, "test", &fx->blocks[fx->used]));
-    return fx->blocks[fx->used++];
-}
-
 static inline lk_shape entry_shape(const lk_state_entry *entry)
 {
     lk_shape shape = {.n = entry->dims[0], .c = entry->dims[1], .h = 1, .w = 1};
@@ -61,71 +51,58 @@ static inline lk_shape entry_shape(const lk_state_entry *entry)
     return shape;
 }
 
-/* Memory place of the logical element i. */
-static inline size_t place(lk_shape shape, size_t i)
+/* Index in (N, H, W, C) of element i in (N, C, H, W). */
+static inline size_t nhwc(lk_shape shape, size_t i)
 {
     size_t sample = lk__shape_sample(shape), pixels = shape.h * shape.w, rest = i % sample;
     return i / sample * sample + rest % pixels * shape.c + rest / pixels;
 }
 
-static inline lk_tensor empty(fixture *fx, lk_shape shape)
-{
-    return (lk_tensor){
-        .data = block(fx, lk__shape_count(shape) * sizeof(float)), .dtype = LK_DTYPE_F32, .shape = shape};
-}
-
-/* A tensor shaped like an entry. */
+/* A tensor with the shape of an entry, not written yet. */
 static inline lk_tensor like(fixture *fx, const char *op, const char *key)
 {
-    return empty(fx, entry_shape(golden_get(fx->golden, op, key)));
+    return fx_tensor(fx->dev, entry_shape(golden_get(fx->golden, op, key)));
 }
 
+/* A tensor with the values of an entry. */
 static inline lk_tensor given(fixture *fx, const char *op, const char *key)
 {
     const lk_state_entry *entry = golden_get(fx->golden, op, key);
-    lk_tensor tensor = empty(fx, entry_shape(entry));
-    size_t count = golden_count(entry);
-    float *host = golden_alloc(count, sizeof *host);
-    for (size_t i = 0; i < count; i++)
-        host[place(tensor.shape, i)] = (float)golden_at(entry, i);
-    golden_ok(fx->dev->type->upload(fx->dev, host, count * sizeof *host, tensor.data));
+    lk_shape shape = entry_shape(entry);
+    float *host = new_floats(golden_count(entry));
+    for (size_t i = 0; i < golden_count(entry); i++)
+        host[nhwc(shape, i)] = (float)golden_at(entry, i);
+    lk_tensor tensor = fx_input(fx->dev, shape, host);
     free(host);
     return tensor;
 }
 
-/* A weight or vector as it stands; NULL when the case has none. */
+/* A weight or vector in the order of the file; NULL when the case has none. */
 static inline float *vector(fixture *fx, const char *op, const char *key)
 {
     const lk_state_entry *entry = golden_find(fx->golden, op, key);
     if (!entry)
         return NULL;
-    size_t count = golden_count(entry);
-    float *host = golden_alloc(count, sizeof *host), *data = block(fx, count * sizeof *data);
-    for (size_t i = 0; i < count; i++)
+    float *host = new_floats(golden_count(entry));
+    for (size_t i = 0; i < golden_count(entry); i++)
         host[i] = (float)golden_at(entry, i);
-    golden_ok(fx->dev->type->upload(fx->dev, host, count * sizeof *host, data));
+    float *data = fx_floats(fx->dev, host, golden_count(entry));
     free(host);
     return data;
 }
 
-static inline float *fetch(fixture *fx, const void *data, size_t count)
-{
-    float *host = golden_alloc(count, sizeof *host);
-    golden_ok(fx->dev->type->sync(fx->dev));
-    golden_ok(fx->dev->type->download(fx->dev, data, count * sizeof *host, host));
-    return host;
-}
-
+/* With relu, the expected values are those of the entry after a ReLU. */
 static inline void check_as(fixture *fx, const lk_tensor *ours, const char *op, const char *key, bool relu)
 {
     const lk_state_entry *truth = golden_get(fx->golden, op, key);
     size_t count = golden_count(truth);
     assert_int_equal(count, lk__shape_count(ours->shape));
-    float *host = fetch(fx, ours->data, count);
+    float *host = new_floats(count);
+    fx_read(fx->dev, ours, host);
     double max = golden_max(truth);
     for (size_t i = 0; i < count; i++) {
         double value = golden_at(truth, i);
-        golden_near(truth->name, i, host[place(ours->shape, i)], relu && value < 0 ? 0 : value, max);
+        golden_near(truth->name, i, host[nhwc(ours->shape, i)], relu && value < 0 ? 0 : value, max);
     }
     free(host);
 }
@@ -138,10 +115,72 @@ static inline void check(fixture *fx, const lk_tensor *ours, const char *op, con
 static inline void check_vector(fixture *fx, const float *ours, const char *op, const char *key)
 {
     const lk_state_entry *truth = golden_get(fx->golden, op, key);
-    float *host = fetch(fx, ours, golden_count(truth));
-    for (size_t i = 0; i < golden_count(truth); i++)
-        golden_near(truth->name, i, host[i], golden_at(truth, i), golden_max(truth));
+    size_t count = golden_count(truth);
+    float *host = new_floats(count);
+    fx_get_floats(fx->dev, ours, count, host);
+    double max = golden_max(truth);
+    for (size_t i = 0; i < count; i++)
+        golden_near(truth->name, i, host[i], golden_at(truth, i), max);
     free(host);
+}
+
+/* The inputs of an op, and the tensors that it writes. */
+typedef struct tensors {
+    lk_tensor x, dy, y, dx;
+} tensors;
+
+static inline tensors tensors_of(fixture *fx, const char *op)
+{
+    return (tensors){given(fx, op, "x"), given(fx, op, "dy"), like(fx, op, "y"), like(fx, op, "dx")};
+}
+
+static inline void check_results(fixture *fx, const tensors *t, const char *op)
+{
+    check(fx, &t->y, op, "y");
+    check(fx, &t->dx, op, "dx");
+}
+
+static inline lk_partials partials(fixture *fx, size_t count)
+{
+    return (lk_partials){.slot0 = fx_no_floats(fx->dev, count * LK_TREE_MAX_DEPTH), .stride = count};
+}
+
+/* Kernel size, stride, padding and, where the file has them, groups. */
+static inline lk_conv2d_desc conv_opts(fixture *fx, const char *op)
+{
+    const lk_state_entry *opts = golden_get(fx->golden, op, "opts");
+    return (lk_conv2d_desc){(size_t)golden_at(opts, 0), (size_t)golden_at(opts, 1), (size_t)golden_at(opts, 2),
+                            golden_count(opts) > 3 ? (size_t)golden_at(opts, 3) : 1};
+}
+
+static inline void conv_case(fixture *fx, const char *op)
+{
+    fx_wave wave;
+    lk_conv2d_desc conv = conv_opts(fx, op);
+    tensors t = tensors_of(fx, op);
+    float *weight = vector(fx, op, "w"), *bias = vector(fx, op, "b");
+    void *scratch = fx_blank(fx->dev, fx->kernels->conv2d_scratch(fx->dev, &conv, t.x.shape, t.y.shape));
+    for (int relu = 0; relu < 2; relu++) {
+        fx->kernels->conv2d_forward(fx->dev, &conv, &t.x, weight, bias, relu, &t.y, scratch);
+        check_as(fx, &t.y, op, "y", relu);
+    }
+    fx->kernels->conv2d_grad_input(fx->dev, &conv, &t.dy, weight, NULL, &t.dx, scratch);
+    check(fx, &t.dx, op, "dx");
+    lk_partials dw = partials(fx, golden_count(golden_get(fx->golden, op, "w")));
+    lk_partials db = bias ? partials(fx, t.y.shape.c) : (lk_partials){0};
+    fx_wave_init(&wave, t.x.shape.n, SHARDS, 0, SHARDS);
+    fx->kernels->conv2d_grad_weight(fx->dev, &conv, &t.x, &t.dy, &wave.shards, dw, db, scratch);
+    check_vector(fx, dw.slot0, op, "dw");
+    if (bias)
+        check_vector(fx, db.slot0, op, "db");
+}
+
+static inline void conv_cases(void **state, const char *const *ops, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        conv_case(*state, ops[i]);
+        free_blocks(state);
+    }
 }
 
 #define CASE(function) cmocka_unit_test_teardown(function, free_blocks)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# large.sh PROGRAM DIR: makes the large golden values in DIR unless they are there, then runs PROGRAM on them.
-# Exits with 77, which CTest counts as skipped, where there is no PyTorch.
+# large.sh PROGRAM DIR - makes the large golden values in DIR if they are missing, then runs PROGRAM on them.
+# Exits with 77 (skipped) where there is no PyTorch.
 set -eu
 program=$1
 folder=$2

@@ -1,5 +1,4 @@
-/* samples.h - tensors against golden values that are too many to commit: their
- * truth is known at even distances, and as a Euclidean norm. */
+/* samples.h - compares large tensors with samples at even distances and with their Euclidean norm. */
 #ifndef LK_TESTS_GOLDEN_SAMPLES_H
 #define LK_TESTS_GOLDEN_SAMPLES_H
 
@@ -7,8 +6,7 @@
 
 enum { GOLDEN_SAMPLES = 48 };
 
-/* If every element is within e of its truth, the norms are within
- * e * sqrt(count). */
+/* If every element is within e of its truth, the norms are within e * sqrt(count). */
 static inline void golden_check_samples(const lk_state_entry *ours, const lk_state *golden, const char *part)
 {
     char prefix[256];

@@ -1,6 +1,5 @@
-/* test_graphs.c - small graphs through the engine against PyTorch: losses of
- * three steps, the first step's gradients, the last state with its running
- * statistics, and the loss in evaluation mode. Every op is in one of them. */
+/* test_graphs.c - small graphs in an engine against PyTorch: losses of three steps, gradients of the first step,
+ * the last state with its running statistics, and the loss in evaluation. Every op is in one of the graphs. */
 #include "golden/golden.h"
 
 enum { BATCH = 12, STEPS = 3 };
@@ -50,7 +49,7 @@ typedef struct graph_case {
     const char *name;
     void (*build)(lk_graph *graph, lk_node x);
     lk_bn_mode bn;
-    int shards; /* 0: the default, more than there are samples */
+    int shards; /* 0: the default, which is more than the samples of a batch */
 } graph_case;
 
 static const graph_case cases[] = {
@@ -77,7 +76,7 @@ static lk_engine *make_engine(const graph_case *row)
 {
     lk_graph *graph;
     lk_engine *engine;
-    golden_ok(lk_graph_create(&graph));
+    assert_ok(lk_graph_create(&graph));
     row->build(graph, lk_input(graph, shape.channels, shape.height, shape.width));
     lk_engine_opts opts = {.threads = 2,
                            .batch = BATCH,
@@ -85,7 +84,7 @@ static lk_engine *make_engine(const graph_case *row)
                            .bn = row->bn,
                            .lr = 0.05,
                            .optimizer = "sgd:momentum=.9,weight_decay=.01"};
-    golden_ok(lk_engine_create(graph, &opts, &engine));
+    assert_ok(lk_engine_create(graph, &opts, &engine));
     lk_graph_destroy(graph);
     golden_fill_engine(engine);
     return engine;
@@ -96,7 +95,7 @@ static void check_grads(const lk_engine *engine, const lk_state *golden, const c
     char prefix[64];
     lk_state *grads;
     snprintf(prefix, sizeof prefix, "%s/grad", name);
-    golden_ok(lk_engine_grads(engine, &grads));
+    assert_ok(lk_engine_grads(engine, &grads));
     golden_compare_state(grads, golden, prefix);
     lk_state_destroy(grads);
 }
@@ -107,10 +106,10 @@ static void check_end(lk_engine *engine, const lk_state *golden, const char *nam
     lk_state *state;
     lk_metrics metrics;
     snprintf(prefix, sizeof prefix, "%s/state", name);
-    golden_ok(lk_engine_state(engine, &state));
+    assert_ok(lk_engine_state(engine, &state));
     golden_compare_state(state, golden, prefix);
     lk_state_destroy(state);
-    golden_ok(lk_engine_eval(engine, batch, &metrics));
+    assert_ok(lk_engine_eval(engine, batch, &metrics));
     const lk_state_entry *truth = golden_get(golden, name, "eval_loss");
     golden_near(truth->name, 0, metrics.loss, golden_at(truth, 0), golden_max(truth));
 }
@@ -122,7 +121,7 @@ static void run_case(const graph_case *row, const lk_state *golden)
     for (size_t step = 0; step < STEPS; step++) {
         lk_metrics metrics;
         golden_batch batch = make_batch(step);
-        golden_ok(lk_engine_step(engine, &batch.view, &metrics));
+        assert_ok(lk_engine_step(engine, &batch.view, &metrics));
         golden_near(losses->name, step, metrics.loss, golden_at(losses, step), golden_max(losses));
         if (step == 0)
             check_grads(engine, golden, row->name);
@@ -141,8 +140,4 @@ static void test_graphs(void **state)
     lk_state_destroy(golden);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_graphs)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_graphs))

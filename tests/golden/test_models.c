@@ -1,6 +1,5 @@
-/* test_models.c - the model zoo against PyTorch: keys, shapes and counts; cnn
- * and mlp free-running for 30 steps; one step of resnet20 by samples of every
- * tensor (large_resnet20.c compares whole tensors). */
+/* test_models.c - models against PyTorch: keys, shapes and counts; 30 steps of cnn and mlp; one step of resnet20,
+ * by samples of every tensor (large_resnet20.c compares whole tensors). */
 #include "golden/samples.h"
 
 #include <cjson/cJSON.h>
@@ -16,8 +15,8 @@ static lk_engine *make_engine(const char *model, lk_model_shape shape, lk_engine
 {
     lk_graph *graph;
     lk_engine *engine;
-    golden_ok(lk_model_build(model, shape, &graph));
-    golden_ok(lk_engine_create(graph, &opts, &engine));
+    assert_ok(lk_model_build(model, shape, &graph));
+    assert_ok(lk_engine_create(graph, &opts, &engine));
     lk_graph_destroy(graph);
     return engine;
 }
@@ -52,14 +51,14 @@ static void check_model(const cJSON *model)
     const cJSON *keys = cJSON_GetObjectItemCaseSensitive(model, "state");
     lk_model_shape shape = cJSON_GetArrayItem(input, 0)->valueint == 1 ? mnist : cifar;
     lk_graph *graph;
-    golden_ok(lk_model_build(model->string, shape, &graph));
+    assert_ok(lk_model_build(model->string, shape, &graph));
     assert_int_equal(lk_graph_parameters(graph), cJSON_GetObjectItemCaseSensitive(model, "parameters")->valueint);
     lk_graph_destroy(graph);
 
     lk_state *state;
     lk_engine *engine =
         make_engine(model->string, shape, (lk_engine_opts){.threads = 1, .batch = 1, .optimizer = "sgd"});
-    golden_ok(lk_engine_state(engine, &state));
+    assert_ok(lk_engine_state(engine, &state));
     assert_int_equal(lk_state_count(state), cJSON_GetArraySize(keys));
     cJSON_ArrayForEach(row, keys) check_entry(row, lk_state_find(state, row->string));
     lk_state_destroy(state);
@@ -74,7 +73,7 @@ static void test_keys_and_shapes(void **unused)
     cJSON_Delete(table);
 }
 
-/* Free-running: an error of one step is carried into all that follow. */
+/* Steps follow each other: an error of one step affects all later steps. */
 static void check_curve(const char *name, const char *model, const char *optimizer)
 {
     lk_state *golden = golden_load(DATA, "models.safetensors");
@@ -86,7 +85,7 @@ static void check_curve(const char *name, const char *model, const char *optimiz
     for (size_t step = 0; step < STEPS; step++) {
         lk_metrics metrics;
         golden_batch batch = golden_model_batch(name, step, BATCH, mnist);
-        golden_ok(lk_engine_step(engine, &batch.view, &metrics));
+        assert_ok(lk_engine_step(engine, &batch.view, &metrics));
         golden_batch_free(&batch);
         double truth = golden_at(losses, step);
         if (!(fabs(metrics.loss - truth) <= 1e-4))
@@ -122,11 +121,11 @@ static void test_resnet20_step(void **unused)
     size_t which = (size_t)golden_at(golden_get(golden, "resnet20", "batch"), 0);
     golden_batch batch = golden_model_batch("resnet20", which, SMOOTH_BATCH, cifar);
     lk_metrics metrics;
-    golden_ok(lk_engine_step(engine, &batch.view, &metrics));
+    assert_ok(lk_engine_step(engine, &batch.view, &metrics));
     golden_near("resnet20/loss", 0, metrics.loss, golden_at(golden_get(golden, "resnet20", "loss"), 0), 1);
-    golden_ok(lk_engine_grads(engine, &grads));
+    assert_ok(lk_engine_grads(engine, &grads));
     check_all_samples(grads, golden, "resnet20/grad");
-    golden_ok(lk_engine_state(engine, &state));
+    assert_ok(lk_engine_state(engine, &state));
     check_all_samples(state, golden, "resnet20/state");
     lk_state_destroy(grads);
     lk_state_destroy(state);
@@ -135,13 +134,4 @@ static void test_resnet20_step(void **unused)
     golden_batch_free(&batch);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keys_and_shapes),
-        cmocka_unit_test(test_cnn),
-        cmocka_unit_test(test_mlp),
-        cmocka_unit_test(test_resnet20_step),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_keys_and_shapes), TEST(test_cnn), TEST(test_mlp), TEST(test_resnet20_step))

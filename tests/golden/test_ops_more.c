@@ -1,6 +1,5 @@
-/* test_ops_more.c - ReLU6, average pooling and channels of zeros against PyTorch:
- * outputs, input gradients, and the shapes that graphs give them. The golden
- * file's tensors are N,C,H,W, ours N,H,W,C. */
+/* test_ops_more.c - ReLU6, average pooling and padding with channels of zeros against PyTorch:
+ * outputs, input gradients, and the output shapes of graphs. */
 #include "golden/kernels.h"
 
 #include "nn/graph.h"
@@ -8,22 +7,6 @@
 static int setup(void **state)
 {
     return setup_file(state, "ops_more.safetensors");
-}
-
-/* What an op is given and what it fills. */
-typedef struct tensors {
-    lk_tensor x, dy, y, dx;
-} tensors;
-
-static tensors tensors_of(fixture *fx, const char *op)
-{
-    return (tensors){given(fx, op, "x"), given(fx, op, "dy"), like(fx, op, "y"), like(fx, op, "dx")};
-}
-
-static void check_results(fixture *fx, const tensors *t, const char *op)
-{
-    check(fx, &t->y, op, "y");
-    check(fx, &t->dx, op, "dx");
 }
 
 static void test_relu6(void **state)
@@ -37,13 +20,13 @@ static void test_relu6(void **state)
 
 typedef lk_node (*build_fn)(lk_graph *graph, lk_node x, const void *arg);
 
-/* A graph that does to a tensor like x what was done gives PyTorch's shape. */
+/* The output of a graph with this op alone has PyTorch's shape. */
 static void check_shape(const tensors *t, build_fn build, const void *arg)
 {
     lk_graph *graph;
-    golden_ok(lk_graph_create(&graph));
+    assert_ok(lk_graph_create(&graph));
     lk_node y = build(graph, lk_input(graph, t->x.shape.c, t->x.shape.h, t->x.shape.w), arg);
-    golden_ok(graph->status);
+    assert_ok(graph->status);
     lk_shape shape = graph->layers[y.index].shape;
     assert_int_equal(shape.c, t->y.shape.c);
     assert_int_equal(shape.h, t->y.shape.h);
@@ -59,21 +42,10 @@ static lk_node build_avgpool(lk_graph *graph, lk_node x, const void *arg)
 static void test_avgpool2d(void **state)
 {
     static const char *const ops[] = {
-        "avgpool_2",
-        "avgpool_2_odd",
-        "avgpool_2_ceil",
-        "avgpool_2_ceil_odd",
-        "avgpool_2_ceil_none",
-        "avgpool_8",
-        "avgpool_2_ceil_mixed",
-        "avgpool_2_ceil_pixel",
-        "avgpool_3_dense",
-        "avgpool_3_ceil_pad",
-        "avgpool_3_overlap",
-        "avgpool_3_ceil",
-        "avgpool_5_ceil",
-        "avgpool_3_ceil_apart",
-    };
+        "avgpool_2",           "avgpool_2_odd",       "avgpool_2_ceil",       "avgpool_2_ceil_odd",
+        "avgpool_2_ceil_none", "avgpool_8",           "avgpool_2_ceil_mixed", "avgpool_2_ceil_pixel",
+        "avgpool_3_dense",     "avgpool_3_ceil_pad",  "avgpool_3_overlap",    "avgpool_3_ceil",
+        "avgpool_5_ceil",      "avgpool_3_ceil_apart"};
     fixture *fx = *state;
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         const int64_t *given_opts = golden_get(fx->golden, ops[i], "opts")->data;
@@ -105,12 +77,4 @@ static void test_pad_channels(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(test_relu6),
-        CASE(test_avgpool2d),
-        CASE(test_pad_channels),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown, CASE(test_relu6), CASE(test_avgpool2d), CASE(test_pad_channels))

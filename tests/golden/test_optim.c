@@ -1,6 +1,5 @@
-/* test_optim.c - optimisers and schedules against torch.optim: 20 steps with
- * given gradients, and the rates of 30 epochs. Names in the golden files are the
- * specs. */
+/* test_optim.c - optimisers and schedules against torch.optim: 20 steps with given gradients, and the rates of 30
+ * epochs. Names in the golden files are the specs. */
 #include "golden/golden.h"
 
 #include "optim/optim.h"
@@ -16,7 +15,7 @@ static int setup(void **state)
 {
     golden = golden_load(LK_TESTS_DIR "/golden/data", "optim.safetensors");
     rates = golden_load(LK_TESTS_DIR "/golden/data", "schedules.safetensors");
-    golden_ok(lk__device_open("cpu", &(lk_device_opts){.threads = 2}, &dev));
+    assert_ok(lk__device_open("cpu", &(lk_device_opts){.threads = 2}, &dev));
     return 0;
 }
 
@@ -31,8 +30,8 @@ static int teardown(void **state)
 static float *upload(const lk_state_entry *entry)
 {
     void *block;
-    golden_ok(dev->type->alloc(dev, entry->bytes, "test", &block));
-    golden_ok(dev->type->upload(dev, entry->data, entry->bytes, block));
+    assert_ok(dev->type->alloc(dev, entry->bytes, "test", &block));
+    assert_ok(dev->type->upload(dev, entry->data, entry->bytes, block));
     return block;
 }
 
@@ -40,8 +39,8 @@ static void check_row(const lk_state_entry *truth, size_t step, const float *par
 {
     float *host = golden_alloc(count, sizeof *host);
     double max = 0;
-    golden_ok(dev->type->sync(dev));
-    golden_ok(dev->type->download(dev, params, count * sizeof *host, host));
+    assert_ok(dev->type->sync(dev));
+    assert_ok(dev->type->download(dev, params, count * sizeof *host, host));
     for (size_t i = 0; i < count; i++)
         max = fmax(max, fabs(golden_at(truth, step * count + i)));
     for (size_t i = 0; i < count; i++)
@@ -49,7 +48,7 @@ static void check_row(const lk_state_entry *truth, size_t step, const float *par
     free(host);
 }
 
-/* PyTorch's default rates are ours: asked for as 0. */
+/* The default learning rates, asked for as 0, are those of PyTorch. */
 static double rate(const char *spec)
 {
     bool default_rate = strcmp(spec, "adam") == 0 || strcmp(spec, "adamw") == 0 || strcmp(spec, "adadelta") == 0;
@@ -62,11 +61,11 @@ static void run_optim(const char *spec, const lk_state_entry *truth)
     float *params = upload(lk_state_find(golden, "params")), *grads = upload(lk_state_find(golden, "grads"));
     size_t count = truth->dims[1];
     assert_int_equal(truth->dims[0], STEPS);
-    golden_ok(lk__optim_create(spec, rate(spec), dev, count, &optim));
+    assert_ok(lk__optim_create(spec, rate(spec), dev, count, &optim));
     for (size_t step = 0; step < STEPS; step++) {
         lk_optim_range range = {.grads = grads + step * count, .params = params, .begin = count / 2, .end = count};
         lk__optim_count(optim);
-        golden_ok(lk__optim_begin(optim));
+        assert_ok(lk__optim_begin(optim));
         lk__optim_range(optim, &range);
         range.begin = 0;
         range.end = count / 2;
@@ -93,14 +92,14 @@ static void test_optimisers(void **state)
     assert_true(found > 0);
 }
 
-/* PyTorch gets a rate from the one before it, so its roundings add up, most of
- * all where 1 + cos is small: 120 steps before a rate 10^-4 of the first. */
+/* PyTorch computes a rate from the one before it, so rounding errors add up. They matter most where 1 + cos is
+ * small: 120 steps, and a rate of 10^-4 of the first. */
 static void run_schedule(const char *spec, const lk_state_entry *truth)
 {
     lk_lr_schedule *schedule;
     lk_lr_schedule_at at = {.epochs = truth->dims[0], .batches = truth->dims[1]};
-    golden_ok(lk__lr_schedule_create(spec, &schedule));
-    golden_ok(lk__lr_schedule_check(schedule, BASE_LR, at));
+    assert_ok(lk__lr_schedule_create(spec, &schedule));
+    assert_ok(lk__lr_schedule_check(schedule, BASE_LR, at));
     for (at.epoch = 0; at.epoch < at.epochs; at.epoch++) {
         for (at.batch = 0; at.batch < at.batches; at.batch++) {
             double theirs = golden_at(truth, at.epoch * at.batches + at.batch);
@@ -113,7 +112,7 @@ static void run_schedule(const char *spec, const lk_state_entry *truth)
     lk__lr_schedule_destroy(schedule);
 }
 
-/* Every schedule of the table must be among them. */
+/* The golden file must have every schedule of the table. */
 static void test_schedules(void **state)
 {
     const lk_optim_info *info;
@@ -123,8 +122,4 @@ static void test_schedules(void **state)
         run_schedule(lk_state_at(rates, i)->name, lk_state_at(rates, i));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_optimisers), cmocka_unit_test(test_schedules)};
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown, TEST(test_optimisers), TEST(test_schedules))

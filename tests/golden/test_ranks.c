@@ -1,7 +1,6 @@
-/* test_ranks.c - gradients of 2 and 4 ranks against those of PyTorch's DDP with
- * as many processes, with what SyncBatchNorm computes in resnet20, and a step
- * whose gradient is clipped. The ranks save what they got; the test compares
- * it. */
+/* test_ranks.c - gradients of 2 and 4 ranks against PyTorch's DistributedDataParallel with the same number of
+ * processes, SyncBatchNorm in resnet20, and a step with clipped gradients. The ranks save their results; the test
+ * compares them. */
 #include "golden/samples.h"
 
 #include "comm/harness.h"
@@ -22,13 +21,13 @@ typedef struct row {
     bool clip;
 } row;
 
-/* What the ranks of a row are given. */
+/* The inputs of the ranks of a row. */
 typedef struct job {
     const row *r;
     const lk_batch *batch;
     double limit;
     char folder[TEMP_FOLDER_BYTES];
-    lk_state *golden; /* the parent's; here so that a forked rank's leak check finds it */
+    lk_state *golden; /* of the parent; reachable here for the leak check of a forked rank */
 } job;
 
 static void save(const job *j, const char *what, int rank, const lk_state *state)
@@ -104,7 +103,7 @@ static bool be_rank(lk_group *group, const team_spec *team, const void *arg)
     return false;
 }
 
-/* Every entry of ours that PyTorch has samples of, at least `least` of them. */
+/* Compares every entry of which the golden file has samples; there must be at least `least`. */
 static void check_all(const lk_state *ours, const lk_state *golden, const char *prefix, const char *part, size_t least)
 {
     char full[128];
@@ -129,7 +128,7 @@ static void check_rank(const job *j, const lk_state *golden, const char *prefix,
                 1);
     if (!j->r->clip)
         check_all(grads, golden, prefix, "grad", lk_state_count(grads));
-    /* Clipped, all of the state; else BatchNorm's statistics, of resnet20 only. */
+    /* With clipping the whole state, otherwise BatchNorm's statistics, which only resnet20 has. */
     bool whole = j->r->clip, has_bn = strcmp(j->r->name, "resnet20") == 0;
     check_all(state, golden, prefix, "state", whole ? lk_state_count(state) : has_bn ? 42 : 0);
     lk_state_destroy(state);

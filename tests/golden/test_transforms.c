@@ -1,5 +1,5 @@
-/* test_transforms.c - transforms of given parameters against torchvision's on PIL
- * images, to the byte: its result for images of random bytes that both sides make. */
+/* test_transforms.c - transforms with given parameters against torchvision's on PIL images: equal bytes. Both
+ * sides make the same images of random bytes. */
 #include "golden/golden.h"
 
 #include "data/transform/transform.h"
@@ -30,7 +30,7 @@ static int teardown(void **state)
 static void fill(lk_image *image, size_t c, size_t h, size_t w)
 {
     char name[64];
-    golden_ok(lk__image_resize(image, c, h, w));
+    assert_ok(lk__image_resize(image, c, h, w));
     snprintf(name, sizeof name, "transforms/%zux%zux%zu", c, h, w);
     for (size_t i = 0; i < c * h * w; i++)
         image->pixels[i] = (uint8_t)(golden_word(name, i) >> 24);
@@ -49,7 +49,7 @@ static void compare(const lk_image *ours, const lk_state_entry *truth)
             fail_msg("%s[%zu] is %d, torchvision has %d", truth->name, i, ours->pixels[i], bytes[i]);
 }
 
-/* A change of one kind, by the values that the golden file has of each case. */
+/* Applies one kind of transform with the parameters of a golden case. */
 typedef void change(fixture *fx, const double *values, const lk_state_entry *truth);
 
 static void check_all(fixture *fx, const char *kind, change *apply)
@@ -73,7 +73,7 @@ static void check_all(fixture *fx, const char *kind, change *apply)
 static void apply_resize(fixture *fx, const double *values, const lk_state_entry *truth)
 {
     lk_image_region box = {(size_t)values[0], (size_t)values[1], (size_t)values[2], (size_t)values[3]};
-    golden_ok(lk__image_resample(&fx->image, &box, truth->dims[1], truth->dims[2], &fx->scratch));
+    assert_ok(lk__image_resample(&fx->image, &box, truth->dims[1], truth->dims[2], &fx->scratch));
 }
 
 static void resizes(void **state)
@@ -128,7 +128,7 @@ static void apply_affine(fixture *fx, const double *values, const lk_state_entry
 {
     lk_image_affine affine = {
         .angle = values[0], .shift = {(long)values[1], (long)values[2]}, .scale = values[3], .shear = values[4]};
-    golden_ok(lk__image_affine(&fx->image, &affine, &fx->scratch));
+    assert_ok(lk__image_affine(&fx->image, &affine, &fx->scratch));
 }
 
 static void affines(void **state)
@@ -136,8 +136,7 @@ static void affines(void **state)
     check_all(*state, "affine", apply_affine);
 }
 
-/* "list/resize=20 of 3x23x31": what a list of ours, that draws nothing, makes of
- * an image, and what its shape is said to become. */
+/* "list/resize=20 of 3x23x31": the result and the announced shape of a list without random transforms. */
 static void lists(void **state)
 {
     fixture *fx = *state;
@@ -149,24 +148,17 @@ static void lists(void **state)
         if (sscanf(entry->name, "list/%63s of %zux%zux%zu", text, &c, &h, &w) != 4)
             continue;
         lk_transforms list = {0};
-        golden_ok(lk__transforms_parse(text, &list));
+        assert_ok(lk__transforms_parse(text, &list));
         lk_sample_shape shape = lk__transforms_shape(&list, (lk_sample_shape){c, h, w});
         assert_int_equal(shape.channels, entry->dims[0]);
         assert_int_equal(shape.height, entry->dims[1]);
         assert_int_equal(shape.width, entry->dims[2]);
         fill(&fx->image, c, h, w);
-        golden_ok(lk__transforms_apply(&list, (lk_transforms_address){0}, &fx->image, &fx->scratch));
+        assert_ok(lk__transforms_apply(&list, (lk_transforms_address){0}, &fx->image, &fx->scratch));
         compare(&fx->image, entry);
         cases++;
     }
     assert_true(cases >= 15);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resizes), cmocka_unit_test(colours), cmocka_unit_test(jitters),
-        cmocka_unit_test(affines), cmocka_unit_test(lists),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+TEST_MAIN(setup, teardown, TEST(resizes), TEST(colours), TEST(jitters), TEST(affines), TEST(lists))

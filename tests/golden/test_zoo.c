@@ -1,8 +1,8 @@
-/* test_zoo.c - one step of every model of the zoo against PyTorch's, in both
- * modes of BatchNorm, on small images: loss, gradients, and the state after it.
+/* test_zoo.c - one step of every model against PyTorch, in both modes of BatchNorm, on small images: loss,
+ * gradients, and the state after the step.
  *
- * tools/golden_models.py made the values; its figures() says which are kept of
- * each tensor. The first state is noise that both sides make. */
+ * tools/golden_models.py made the values; its figures() describes what is recorded of each tensor. Both sides make
+ * the same random first state. */
 #include "golden/golden.h"
 
 #define DATA LK_TESTS_DIR "/golden/data"
@@ -13,7 +13,7 @@ typedef struct row {
     const char *spec;
     size_t channels, side;
     lk_bn_mode bn;
-    float bias, end; /* as fill() has them */
+    float bias, end; /* see fill() */
 } row;
 
 static const row rows[] = {
@@ -54,16 +54,15 @@ static const row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-/* A name of one letter, because every word of a stream hashes its name anew. */
+/* The name has one letter, because every word of a stream hashes the name again. */
 static float stream(size_t index)
 {
     return golden_noise("z", index);
 }
 
-/* Weights have about the inverse root of their fan in. BatchNorm's biases keep
- * most inputs of a ReLU away from 0, the more the larger their mean is; at the end
- * of a residual block it is scaled down to a part, which keeps what the block
- * computes, and its rounding, from growing with depth. */
+/* Weights have a size of about 1 / sqrt(fan in). BatchNorm's biases have a mean that keeps most inputs of a ReLU
+ * away from 0. At the end of a residual block BatchNorm is scaled down, so that activations and their rounding
+ * errors do not grow with depth. */
 static void fill(const lk_state_entry *entry, bool after_norm_weight, const row *r, size_t at)
 {
     const char *name = entry->name;
@@ -93,7 +92,7 @@ static void set_first_state(lk_engine *engine, const row *r)
     lk_state *state;
     size_t at = 0;
     bool norm_weight = false;
-    golden_ok(lk_engine_state(engine, &state));
+    assert_ok(lk_engine_state(engine, &state));
     for (size_t i = 0; i < lk_state_count(state); i++) {
         const lk_state_entry *entry = lk_state_at(state, i);
         if (entry->dtype == LK_DTYPE_I64)
@@ -103,7 +102,7 @@ static void set_first_state(lk_engine *engine, const row *r)
         norm_weight = entry->ndim == 1 && golden_ends(entry->name, ".weight");
         at += golden_count(entry);
     }
-    golden_ok(lk_engine_set_state(engine, state));
+    assert_ok(lk_engine_set_state(engine, state));
     lk_state_destroy(state);
 }
 
@@ -117,16 +116,15 @@ static lk_engine *make_engine(const row *r, lk_model_shape shape)
                            .bn = r->bn,
                            .lr = 0.05,
                            .optimizer = "sgd:momentum=.9,weight_decay=.01"};
-    golden_ok(lk_model_build(r->spec, shape, &graph));
-    golden_ok(lk_engine_create(graph, &opts, &engine));
+    assert_ok(lk_model_build(r->spec, shape, &graph));
+    assert_ok(lk_engine_create(graph, &opts, &engine));
     lk_graph_destroy(graph);
     set_first_state(engine, r);
     return engine;
 }
 
-/* The index-th of a part's tensors. If every element is within e of its truth,
- * norms are within e * sqrt(count); the weighted sum, whose weights are at most 1
- * and of both signs, is held to the same. */
+/* Compares tensor `index` of a part. If every element is within e of its truth, norms are within
+ * e * sqrt(count). The weighted sum, with weights of both signs and at most 1, has the same bound. */
 static void check_tensor(const char *part, size_t index, const lk_state_entry *ours, const float figures[FIGURES])
 {
     char what[256];
@@ -158,7 +156,7 @@ static void check_part(const lk_state *ours, const lk_state *golden, const char 
     for (size_t i = 0; i < lk_state_count(ours); i++) {
         const lk_state_entry *entry = lk_state_at(ours, i);
         if (entry->dtype == LK_DTYPE_I64) {
-            assert_int_equal(*(const int64_t *)entry->data, 4); /* batches counted: 3 at first */
+            assert_int_equal(*(const int64_t *)entry->data, 4); /* num_batches_tracked, which was 3 before the step */
             continue;
         }
         assert_int_equal(entry->dtype, LK_DTYPE_F32);
@@ -180,13 +178,13 @@ static void test_row(void **arg)
     golden_batch batch = golden_model_batch(r->spec, which, BATCH, shape);
     lk_engine *engine = make_engine(r, shape);
     lk_metrics metrics;
-    golden_ok(lk_engine_step(engine, &batch.view, &metrics));
+    assert_ok(lk_engine_step(engine, &batch.view, &metrics));
     double loss = golden_at(golden_get(golden, prefix, "loss"), 0);
     golden_near("loss", 0, metrics.loss, loss, loss);
-    golden_ok(lk_engine_grads(engine, &grads));
+    assert_ok(lk_engine_grads(engine, &grads));
     check_part(grads, golden, prefix, "grad");
     lk_state_destroy(grads);
-    golden_ok(lk_engine_state(engine, &state));
+    assert_ok(lk_engine_state(engine, &state));
     check_part(state, golden, prefix, "state");
     lk_state_destroy(state);
     lk_engine_destroy(engine);

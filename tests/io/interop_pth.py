@@ -1,8 +1,5 @@
-"""Exchanges .pth files with PyTorch, both ways, bit by bit.
-
-Usage: interop_pth.py TEST_PTH, the test program, which writes and reads a fixed
-state. Exits with 77 where PyTorch is missing.
-"""
+"""interop_pth.py TEST_PTH - exchanges .pth files with PyTorch in both directions; all bits must be equal. TEST_PTH is
+the test program that writes and reads a fixed state. Exits with 77 where PyTorch is missing."""
 import collections
 import subprocess
 import sys
@@ -48,7 +45,7 @@ def tensor(t, dtype, shape):
 
 
 def bits(value):
-    """Bytes of a tensor in row-major order; a view of its elements as bytes needs a dimension."""
+    """The bytes of a tensor in row-major order. A view as bytes needs at least one dimension."""
     flat = value.detach().contiguous().reshape(-1)
     return bytes(flat.view(torch.uint8).tolist()) if flat.numel() else b""
 
@@ -65,7 +62,7 @@ def check_written(path):
 
 
 def variants(state):
-    """The same state as users save it."""
+    """The same state, saved as users save it."""
     padded = collections.OrderedDict(state)
     weight = state["conv1.weight"]
     padded["conv1.weight"] = torch.cat([weight, weight], 1)[:, 1:]
@@ -82,7 +79,7 @@ def variants(state):
 def main():
     program = sys.argv[1]
     state = collections.OrderedDict((name, tensor(t, dtype, shape)) for t, (name, dtype, shape) in enumerate(SAMPLES))
-    # Memory that is shared would be one storage of the file.
+    # Shared memory would be one storage in the file.
     state = collections.OrderedDict((name, value.clone()) for name, value in state.items())
     count = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -95,7 +92,7 @@ def main():
                 torch.save(variant, theirs, **options)
                 subprocess.run([program, "read", str(theirs)], check=True)
                 count += 1
-        # A changed value must be seen, or the checks above mean nothing.
+        # A changed value must be detected.
         state["middle"][299] += 1
         torch.save(state, theirs)
         seen = subprocess.run([program, "read", str(theirs)], stderr=subprocess.PIPE).returncode

@@ -1,5 +1,5 @@
 #!/bin/sh
-# interop_pth.sh TEST_PTH - interop_pth.py with every Python that has PyTorch; skipped (77) where there is none.
+# interop_pth.sh TEST_PTH - runs interop_pth.py with every Python that has PyTorch; exits with 77 (skipped) if none has.
 here=$(cd "$(dirname "$0")" && pwd)
 pythons=$("$here/../../tools/torch_python" --all 2>/dev/null) || {
     echo "skipped: no Python with PyTorch"

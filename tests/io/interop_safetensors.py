@@ -1,8 +1,6 @@
-"""Exchanges files with the safetensors package, both ways, byte by byte.
-
-Usage: interop_safetensors.py TEST_SAFETENSORS, the test program, which writes
-and reads a fixed state. Exits with 77 where the package or numpy is missing.
-"""
+"""interop_safetensors.py TEST_SAFETENSORS - exchanges files with the safetensors package in both directions; all bytes
+must be equal. TEST_SAFETENSORS is the test program that writes and reads a fixed state. Exits with 77 where the package
+or numpy is missing."""
 import ctypes
 import subprocess
 import sys
@@ -32,7 +30,7 @@ SAMPLES = [
     ("héllo 日 😀", "U8", [2]),
     ("", "U8", [1]),
 ]
-# name in the file: name in the package's calls, bytes of an element
+# Name in the file: name in calls of the package, bytes of an element.
 DTYPES = {
     "F64": ("float64", 8), "F32": ("float32", 4), "BF16": ("bfloat16", 2), "F16": ("float16", 2),
     "I64": ("int64", 8), "I32": ("int32", 4), "U8": ("uint8", 1),
@@ -47,7 +45,7 @@ def content(t, dtype, shape):
 
 
 def serialize(tensors, metadata):
-    """tensors: name -> (dtype, shape, bytes). The package changed this call."""
+    """tensors: name -> (dtype, shape, bytes). Versions of the package differ in this call."""
     if hasattr(safetensors, "TensorSpec"):
         held = {name: ctypes.create_string_buffer(data, max(1, len(data))) for name, (_, _, data) in tensors.items()}
         specs = {
@@ -83,7 +81,7 @@ def main():
         for metadata in (None, {"format": "pt", "note": "\"é\\"}):
             theirs.write_bytes(serialize(tensors, metadata))
             subprocess.run([program, "read", str(theirs)], check=True)
-        # A changed byte must be seen, or the checks above mean nothing.
+        # A changed byte must be detected.
         changed = bytearray(theirs.read_bytes())
         changed[-1] ^= 1
         theirs.write_bytes(bytes(changed))

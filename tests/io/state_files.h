@@ -1,5 +1,5 @@
-/* state_files.h - what the tests of state files share: a folder, and a state with
- * every type, rank and kind of name. */
+/* state_files.h - shared by the tests of state files: reading files, and a state with every type, number
+ * of dimensions and kind of name. */
 #ifndef LK_TESTS_IO_STATE_FILES_H
 #define LK_TESTS_IO_STATE_FILES_H
 
@@ -26,8 +26,8 @@ static inline lk_state *load(const char *path)
     return state;
 }
 
-/* interop_pth.py has the same list, interop_safetensors.py its first SMALL_SAMPLES
- * rows. Byte k of tensor t is 7 k + 13 t + 1. */
+/* interop_pth.py has the same list, interop_safetensors.py has its first SMALL_SAMPLES rows. Byte k of
+ * tensor t is 7 k + 13 t + 1. */
 static const struct {
     const char *name;
     lk_dtype dtype;
@@ -58,7 +58,7 @@ static inline void fill(lk_state_entry *entry, size_t t)
         ((unsigned char *)entry->data)[k] = (unsigned char)(7 * k + 13 * t + 1);
 }
 
-/* The first `count` of them. */
+/* A state of the first `count` samples. */
 static inline lk_state *make_samples(size_t count)
 {
     lk_state *state = NULL;

@@ -1,5 +1,5 @@
-/* test_checkpoint.c - checkpoints: what was saved comes back, any damage is found,
- * by its name, and none of it replaces a good one. */
+/* test_checkpoint.c - checkpoints: loading gives what was saved, every damage is found and named, and a
+ * failed save does not replace a good checkpoint. */
 #define _GNU_SOURCE
 #include "state_files.h"
 
@@ -19,7 +19,7 @@
 enum { MAX_FILE = 1 << 16 };
 static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "checkpoint.json"};
 
-/* A path below the test's folder; good until the fourth call after it. */
+/* A path below the test's folder; valid until the fourth call after this one. */
 static const char *at(const char *name, const char *file)
 {
     char both[256];
@@ -45,7 +45,7 @@ static lk_state *make_optimizer(int64_t steps, size_t size)
     return state;
 }
 
-/* Those of the same value are the same, of another one differ in every tensor. */
+/* Checkpoints of one value are equal; those of different values differ in every tensor. */
 static lk_checkpoint *make(int value)
 {
     lk_checkpoint *checkpoint = NULL;
@@ -90,7 +90,7 @@ static void check_is(const char *name, int value)
     lk_checkpoint_destroy(got);
 }
 
-/* Entries in a folder of the test, those of saves aside included. */
+/* Number of entries of a folder, hidden ones included. */
 static size_t entries(const char *name)
 {
     size_t count = 0;
@@ -136,7 +136,7 @@ static void test_round_trip(void **ctx)
     put("one", 5);
     check_is("one", 5);
     assert_int_equal(entries("one"), 3);
-    /* The same checkpoint is the same bytes. */
+    /* Saving the same checkpoint gives the same bytes. */
     put("two", 5);
     for (size_t i = 0; i < 3; i++) {
         static unsigned char a[MAX_FILE], b[MAX_FILE];
@@ -173,7 +173,7 @@ static void test_empty_states(void **ctx)
     temp_folder_remove(at("empty", NULL));
 }
 
-/* A model is what its checkpoint is as a file. */
+/* lk_state_load of a checkpoint gives its model. */
 static void test_as_model(void **ctx)
 {
     assert_int_equal(mkdir(at("dir", NULL), 0777), 0);
@@ -249,26 +249,26 @@ static void test_cut(void **ctx)
     temp_folder_remove(at("cut", NULL));
 }
 
-/* Flips the lowest bit of a byte of the file. */
+/* Flips the lowest bit of a byte of the file; a negative offset counts from the end. */
 static void flip(const char *path, long offset)
 {
     int fd = open(path, O_RDWR);
     struct stat info;
     unsigned char byte;
     assert_int_equal(fstat(fd, &info), 0);
-    off_t place = offset < 0 ? info.st_size + offset : offset;
-    assert_int_equal(pread(fd, &byte, 1, place), 1);
+    off_t from_start = offset < 0 ? info.st_size + offset : offset;
+    assert_int_equal(pread(fd, &byte, 1, from_start), 1);
     byte ^= 1;
-    assert_int_equal(pwrite(fd, &byte, 1, place), 1);
+    assert_int_equal(pwrite(fd, &byte, 1, from_start), 1);
     close(fd);
 }
 
-/* Damage is told by the name of what is damaged. */
+/* The message names the damaged file, and the tensor if it is known. */
 static void test_names(void **ctx)
 {
     put("names", 3);
     const char *optimizer = "names/optimizer.safetensors";
-    /* The last of the file is the last of exp_avg; steps, of larger elements, is before. */
+    /* The file ends with exp_avg; steps has larger elements, so it comes before. */
     flip(at(optimizer, NULL), -1);
     check_found("names", "a tensor");
     assert_detail("optimizer.safetensors: tensor \"exp_avg.conv1.weight\" differs from what was saved");
@@ -319,7 +319,7 @@ static void test_swapped(void **ctx)
     temp_folder_remove(at("b", NULL));
 }
 
-/* A file of the same size whose tensors are others. */
+/* A file of the same size with other tensors. */
 static void test_swapped_alike(void **ctx)
 {
     lk_state *states[4];
@@ -353,7 +353,7 @@ static void test_versions(void **ctx)
     temp_write(at("later", files[2]), bytes, count);
     check_found("later", "a version that is altered");
     assert_detail("checkpoint.json is damaged: it says that a later version of lockstep made it, of format 2");
-    /* Its checksum tells that it is meant. */
+    /* With a right checksum the version is no damage. */
     enum { TAIL = sizeof "\"checksum\": \"0123456789abcdef\"\n}\n" - 1 };
     snprintf((char *)bytes + count - TAIL, TAIL + 1, "\"checksum\": \"%016llx\"\n}\n",
              (unsigned long long)lk__hash(bytes, count - TAIL, 0));
@@ -379,7 +379,7 @@ static void test_replace(void **ctx)
     check_is("dir/c", 2);
     put("dir/c///", 3);
     check_is("dir/c", 3);
-    /* What is left of one makes way as well; what is none does not. */
+    /* An incomplete checkpoint is replaced, too; other files and folders are not. */
     assert_int_equal(unlink(at("dir/c", files[2])), 0);
     put("dir/c", 4);
     check_is("dir/c", 4);
@@ -438,7 +438,7 @@ static void test_remove(void **ctx)
     assert_int_equal(entries("dir"), 1);
     check_is("dir/step-000000002", 2);
     assert_int_equal(lk__checkpoint_remove(at("dir", NULL), 1), LK_STATUS_NOT_FOUND);
-    /* What a crash leaves, and what is not of ours. */
+    /* Leftovers of a crash, and a file that is not the library's. */
     put("dir/.lk-12-3.tmp", 5);
     assert_int_equal(mkdir(at("dir/.lk-12-4.tmp", NULL), 0777), 0);
     temp_write(at("dir/.lk-12-5.tmp", NULL), "x", 1);
@@ -468,7 +468,7 @@ static void test_best(void **ctx)
     assert_int_equal(step, 2);
     check_is("dir/best", 2);
     assert_int_equal(entries("dir"), 3);
-    /* A link is not replaced by a folder, and one that leads nowhere is none. */
+    /* A link is not replaced by a folder, and a dangling link is ignored. */
     lk_checkpoint *c = make(3);
     assert_int_equal(lk_checkpoint_save(c, at("dir/best", NULL)), LK_STATUS_USAGE);
     lk_checkpoint_destroy(c);
@@ -478,8 +478,8 @@ static void test_best(void **ctx)
     temp_folder_remove(at("dir", NULL));
 }
 
-/* A folder that cannot be opened for want of descriptors was not synced; one that may
- * not be read is let be. */
+/* A folder that cannot be opened because no descriptor is free is an error; a folder without read permission
+ * is skipped. */
 static void test_sync(void **ctx)
 {
     struct rlimit limit, none;
@@ -496,14 +496,7 @@ static void test_sync(void **ctx)
     assert_int_equal(rmdir(at("closed", NULL)), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_notes),    cmocka_unit_test(test_round_trip), cmocka_unit_test(test_empty_states),
-        cmocka_unit_test(test_as_model), cmocka_unit_test(test_bits),       cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_names),    cmocka_unit_test(test_swapped),    cmocka_unit_test(test_swapped_alike),
-        cmocka_unit_test(test_versions), cmocka_unit_test(test_replace),    cmocka_unit_test(test_list),
-        cmocka_unit_test(test_remove),   cmocka_unit_test(test_best),       cmocka_unit_test(test_sync),
-    };
-    return cmocka_run_group_tests(tests, temp_folder_set_up, temp_folder_tear_down);
-}
+TEST_MAIN(temp_folder_set_up, temp_folder_tear_down, TEST(test_notes), TEST(test_round_trip), TEST(test_empty_states),
+          TEST(test_as_model), TEST(test_bits), TEST(test_cut), TEST(test_names), TEST(test_swapped),
+          TEST(test_swapped_alike), TEST(test_versions), TEST(test_replace), TEST(test_list), TEST(test_remove),
+          TEST(test_best), TEST(test_sync))

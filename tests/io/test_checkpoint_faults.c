@@ -1,7 +1,6 @@
-/* test_checkpoint_faults.c - every write and every allocation of a save fails once,
- * in turn, any bit of it is written wrong, and it is killed at every write: what was
- * there before stays, or the new one is there whole, and nothing is left behind that
- * the next save minds. Each case is a process of its own, as faults are read once. */
+/* test_checkpoint_faults.c - every write and every allocation of a save fails in turn, a bit of every piece
+ * is written wrong, and the save is killed at every write. Afterwards the old checkpoint or the new one is
+ * there and whole, and the next save works. Each case is a child process, because faults are read once. */
 #define _GNU_SOURCE
 #include "state_files.h"
 
@@ -16,7 +15,7 @@
 #include "io/checkpoint/checkpoint.h"
 #include "processes.h"
 
-/* Takes the place of libc's: a file system that cannot exchange names, on request. */
+/* Replaces libc's function: on request, the file system cannot exchange names. */
 static bool cannot_exchange;
 int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
 {
@@ -27,8 +26,8 @@ int renameat2(int from_folder, const char *from, int to_folder, const char *to, 
     return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
 }
 
-/* Takes the place of libc's: after as many moves to a name of those that wait,
- * somebody else mends. */
+/* Replaces libc's function: after each of the next mends_between moves of an old checkpoint out of the way,
+ * another process repairs the folder. */
 static size_t mends_between;
 int rename(const char *from, const char *to)
 {
@@ -42,15 +41,15 @@ int rename(const char *from, const char *to)
     return moved;
 }
 
-/* What a child tells; its last words are kept when it is killed. */
+/* Written by a child into shared memory; it stays when the child is killed. */
 typedef struct report {
-    char fault[64]; /* what the child is given */
+    char fault[64]; /* LOCKSTEP_FAULT of the child */
     lk_status status;
     char detail[1024];
-    size_t unused; /* times that the fault's moment came after the work, until it struck */
+    size_t unused; /* fault points after the work until the fault struck */
 } report;
 
-static report *told;
+static report *outcome;
 enum { FAR = 1000 };
 
 static lk_checkpoint *make(int value)
@@ -65,7 +64,7 @@ static lk_checkpoint *make(int value)
     return checkpoint;
 }
 
-/* Each works in `folder`, where 1 is saved as step-000000001. */
+/* Each works in temp_folder, where checkpoint 1 is saved as step-000000001. */
 static lk_status save_over(void)
 {
     lk_checkpoint *checkpoint = make(2);
@@ -126,7 +125,7 @@ static bool alloc_moment(void)
     return lk__fault_alloc();
 }
 
-/* One action of the table: a fault, and what it does to the work. */
+/* A fault that strikes during `work`; `moment` is one point at which it can strike. */
 typedef struct trial {
     const char *fault, *op;
     lk_status (*work)(void);
@@ -136,31 +135,31 @@ typedef struct trial {
 static void child(int number, void *arg)
 {
     const trial *t = arg;
-    if (setenv("LOCKSTEP_FAULT", told->fault, 1) != 0 || lk__fault_load() != LK_OK)
+    if (setenv("LOCKSTEP_FAULT", outcome->fault, 1) != 0 || lk__fault_load() != LK_OK)
         _exit(9);
-    told->status = t->work();
-    snprintf(told->detail, sizeof told->detail, "%s", lk_error_detail());
+    outcome->status = t->work();
+    snprintf(outcome->detail, sizeof outcome->detail, "%s", lk_error_detail());
     if (t->moment)
-        told->unused = count_unused(t->op, t->moment);
+        outcome->unused = count_unused(t->op, t->moment);
     _exit(0);
 }
 
-/* Returns how the child ended, as process_wait has it. */
+/* Returns the result of process_wait. */
 static int run(trial t, size_t nth)
 {
-    memset(told, 0, sizeof *told);
-    snprintf(told->fault, sizeof told->fault, "%s:op=%s,nth=%zu", t.fault, t.op, nth);
-    told->status = LK_STATUS_COUNT;
+    memset(outcome, 0, sizeof *outcome);
+    snprintf(outcome->fault, sizeof outcome->fault, "%s:op=%s,nth=%zu", t.fault, t.op, nth);
+    outcome->status = LK_STATUS_COUNT;
     return process_wait(process_start(child, 0, &t));
 }
 
-/* How many moments the work has. */
+/* The number of points in the work at which the fault can strike. */
 static size_t count_moments(const trial *t)
 {
     assert_int_equal(run(*t, FAR), 0);
-    assert_int_equal(told->status, LK_OK);
-    assert_true(told->unused < FAR);
-    return FAR - told->unused - 1;
+    assert_int_equal(outcome->status, LK_OK);
+    assert_true(outcome->unused < FAR);
+    return FAR - outcome->unused - 1;
 }
 
 static size_t entries(void)
@@ -174,7 +173,7 @@ static size_t entries(void)
     return count;
 }
 
-/* The value of the checkpoint of that name, which is whole; 0 where there is none. */
+/* The value of the checkpoint, which must be whole; 0: there is none. */
 static int value_of(const char *name)
 {
     lk_checkpoint *checkpoint = NULL;
@@ -198,21 +197,14 @@ static int begin(void **ctx)
     return 0;
 }
 
-static int end(void **ctx)
-{
-    temp_folder_tear_down(ctx);
-    return 0;
-}
-
-/* As before the trial, whatever it left. */
+/* Restores the folder as it was before the trial. */
 static void again(void)
 {
-    end(NULL);
+    temp_folder_tear_down(NULL);
     begin(NULL);
 }
 
-/* Work that is done although a fault struck had only an old one left to remove,
- * which the next start sweeps. */
+/* A save that succeeds in spite of a fault failed to remove the old checkpoint; the next start removes it. */
 static void check_left(lk_status status)
 {
     if (status != LK_OK)
@@ -223,24 +215,24 @@ static void check_left(lk_status status)
 static void check_save_over(const trial *t, size_t nth, lk_status wanted)
 {
     assert_int_equal(run(*t, nth), 0);
-    if (told->status != LK_OK && told->status != wanted)
-        fail_msg("%s %zu: status %d, %s", t->fault, nth, (int)told->status, told->detail);
-    assert_int_equal(value_of("step-000000001"), told->status == LK_OK ? 2 : 1);
-    check_left(told->status);
+    if (outcome->status != LK_OK && outcome->status != wanted)
+        fail_msg("%s %zu: status %d, %s", t->fault, nth, (int)outcome->status, outcome->detail);
+    assert_int_equal(value_of("step-000000001"), outcome->status == LK_OK ? 2 : 1);
+    check_left(outcome->status);
     assert_int_equal(entries(), 1);
 }
 
 static void check_save_new(const trial *t, size_t nth, lk_status wanted)
 {
     assert_int_equal(run(*t, nth), 0);
-    assert_int_equal(told->status, wanted);
-    assert_contains(told->detail, "cannot save the checkpoint ");
-    assert_contains(told->detail, temp_path("step-000000002"));
+    assert_int_equal(outcome->status, wanted);
+    assert_contains(outcome->detail, "cannot save the checkpoint ");
+    assert_contains(outcome->detail, temp_path("step-000000002"));
     assert_int_equal(value_of("step-000000001"), 1);
     assert_int_equal(entries(), 1);
 }
 
-/* Returns how many writes a save has that replaces one. */
+/* Every write of a save that replaces a checkpoint fails. Returns the number of writes. */
 static size_t fail_writes_over(void)
 {
     const trial over = {"write", "save", save_over, write_moment};
@@ -248,9 +240,9 @@ static size_t fail_writes_over(void)
     for (size_t nth = 1; nth <= count; nth++) {
         again();
         check_save_over(&over, nth, LK_STATUS_IO);
-        if (told->status != LK_OK)
-            assert_contains(told->detail, "No space left on device");
-        assert_int_equal(told->unused, FAR + 1);
+        if (outcome->status != LK_OK)
+            assert_contains(outcome->detail, "No space left on device");
+        assert_int_equal(outcome->unused, FAR + 1);
     }
     again();
     return count;
@@ -260,7 +252,7 @@ static void test_writes(void **ctx)
 {
     const trial fresh = {"write", "save", save_new, write_moment};
     size_t exchanged = fail_writes_over();
-    /* Three files, their folder, and what is around it. */
+    /* Three files, their folder, and the folder around it. */
     assert_true(exchanged > 20);
     cannot_exchange = true;
     size_t in_turn = fail_writes_over();
@@ -280,7 +272,7 @@ static void test_allocations(void **ctx)
     for (size_t nth = 1; nth <= count; nth++) {
         again();
         check_save_over(&over, nth, LK_STATUS_MEMORY);
-        assert_int_equal(told->status, LK_STATUS_MEMORY);
+        assert_int_equal(outcome->status, LK_STATUS_MEMORY);
     }
     for (size_t nth = 1; nth <= count; nth++)
         check_save_new(&fresh, nth, LK_STATUS_MEMORY);
@@ -289,11 +281,11 @@ static void test_allocations(void **ctx)
     assert_true(count > 10);
     for (size_t nth = 1; nth <= count; nth++) {
         assert_int_equal(run(load, nth), 0);
-        assert_int_equal(told->status, LK_STATUS_MEMORY);
+        assert_int_equal(outcome->status, LK_STATUS_MEMORY);
     }
 }
 
-/* Each piece of each file has a bit altered on its way. */
+/* A bit of each piece of each file is written wrong. */
 static void test_flips(void **ctx)
 {
     const trial over = {"flip", "save", save_over, NULL};
@@ -301,16 +293,16 @@ static void test_flips(void **ctx)
     for (size_t nth = 1; nth < 100; nth++) {
         again();
         check_save_over(&over, nth, LK_STATUS_IO);
-        if (told->status == LK_OK)
+        if (outcome->status == LK_OK)
             break;
-        assert_contains(told->detail, "reads back otherwise");
+        assert_contains(outcome->detail, "reads back otherwise");
         struck++;
     }
     /* Two headers, ten tensors, the notes. */
     assert_int_equal(struck, 13);
 }
 
-/* How a checkpoint that waits is found again. */
+/* The calls that restore a checkpoint that was moved out of the way. */
 static void mend(void)
 {
     assert_int_equal(lk__checkpoint_mend(temp_folder), LK_OK);
@@ -331,8 +323,8 @@ static void save_it(void)
     assert_int_equal(save_over(), LK_OK);
 }
 
-/* Kills a save that replaces 1 by 2 at every write. Returns how many kills left
- * nothing in place until `find` was called; NULL: nothing is called. */
+/* Kills a save that replaces 1 by 2 at every write. Returns the number of kills after which there was no
+ * checkpoint until `find` was called; NULL: none is called. */
 static size_t kill_over(void (*find)(void))
 {
     const trial over = {"kill", "save", save_over, NULL};
@@ -359,7 +351,7 @@ static size_t kill_over(void (*find)(void))
     return seen[0];
 }
 
-/* Where names cannot be exchanged there is one moment in which neither is there. */
+/* If names cannot be exchanged, there is one moment without any checkpoint of that name. */
 static void test_kills_over(void **ctx)
 {
     assert_int_equal(kill_over(NULL), 0);
@@ -395,14 +387,14 @@ static void move(const char *from, const char *to)
     assert_int_equal(rename(path, temp_path(to)), 0);
 }
 
-/* Somebody mends whenever nothing is in place, while a save replaces 1 by 2. */
+/* Another process repairs the folder whenever the name is free, while a save replaces 1 by 2. */
 static lk_status save_while_mending(void)
 {
     mends_between = 3;
     return save_over();
 }
 
-/* One that is so long that no name tells what it was. */
+/* A name that is too long to be part of the name of the old checkpoint. */
 static void save_long_name(void)
 {
     char name[256] = "";
@@ -417,8 +409,7 @@ static void save_long_name(void)
     temp_folder_remove(temp_path(name));
 }
 
-/* What is not whole gets no name, what is there is not replaced, and a save that
- * goes on is not disturbed. */
+/* Repairing restores no incomplete checkpoint, replaces no existing one, and does not disturb a save. */
 static void test_mending(void **ctx)
 {
     const char *was = ".lk-was-step-000000001.tmp";
@@ -443,7 +434,7 @@ static void test_mending(void **ctx)
     assert_int_equal(entries(), 1);
 }
 
-/* A removal that fails leaves the checkpoint whole, or nothing that has its name. */
+/* A removal that fails leaves the checkpoint whole, or nothing of that name. */
 static void test_other_work(void **ctx)
 {
     const trial removing = {"write", "save", remove_one, write_moment};
@@ -452,7 +443,7 @@ static void test_other_work(void **ctx)
     for (size_t nth = 1; nth <= count; nth++) {
         again();
         assert_int_equal(run(removing, nth), 0);
-        assert_int_equal(told->status, LK_STATUS_IO);
+        assert_int_equal(outcome->status, LK_STATUS_IO);
         assert_int_equal(value_of("step-000000001"), nth == 1);
         assert_int_equal(lk__checkpoint_sweep(temp_folder), LK_OK);
         assert_int_equal(entries(), nth == 1);
@@ -464,27 +455,18 @@ static void test_other_work(void **ctx)
     for (size_t nth = 1; nth <= count; nth++) {
         again();
         assert_int_equal(run(linking, nth), 0);
-        assert_int_equal(told->status, LK_STATUS_IO);
+        assert_int_equal(outcome->status, LK_STATUS_IO);
         assert_int_equal(entries(), nth < 3 ? 1 : 2);
     }
 }
 
 static int share_report(void **ctx)
 {
-    told = process_share(sizeof *told);
+    outcome = process_share(sizeof *outcome);
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_writes, begin, end),
-        cmocka_unit_test_setup_teardown(test_allocations, begin, end),
-        cmocka_unit_test_setup_teardown(test_flips, begin, end),
-        cmocka_unit_test_setup_teardown(test_kills_over, begin, end),
-        cmocka_unit_test_setup_teardown(test_kills_new, begin, end),
-        cmocka_unit_test_setup_teardown(test_mending, begin, end),
-        cmocka_unit_test_setup_teardown(test_other_work, begin, end),
-    };
-    return cmocka_run_group_tests(tests, share_report, NULL);
-}
+#define CASE(test) cmocka_unit_test_setup_teardown(test, begin, temp_folder_tear_down)
+
+TEST_MAIN(share_report, NULL, CASE(test_writes), CASE(test_allocations), CASE(test_flips), CASE(test_kills_over),
+          CASE(test_kills_new), CASE(test_mending), CASE(test_other_work))

@@ -1,4 +1,4 @@
-/* test_compare.c - every kind of difference, and the sentence it gets. */
+/* test_compare.c - every kind of difference between states and checkpoints, and its sentence. */
 #include <lockstep/state.h>
 
 #include "check.h"
@@ -17,7 +17,7 @@ static void note(void *arg, const char *key, const char *what)
     l->count++;
 }
 
-/* One tensor "t" of n elements with the given content, or none if it is NULL. */
+/* A state with one tensor "t" of this content; content NULL: no tensor. */
 static lk_state *state_of(lk_dtype dtype, int ndim, const size_t *dims, const void *content)
 {
     lk_state *state = NULL;
@@ -30,7 +30,7 @@ static lk_state *state_of(lk_dtype dtype, int ndim, const size_t *dims, const vo
     return state;
 }
 
-/* Compares and frees both; expected is all that was reported, "" for nothing. */
+/* Compares and frees both states; expected is the whole report. */
 static void expect(lk_state *a, lk_state *b, const char *expected)
 {
     log l = {0};
@@ -159,7 +159,7 @@ static void test_integers(void **ctx)
                 "t: 2 of 3 elements differ, largest absolute difference 255 at [2]; first at [1]: 2 against 3");
 }
 
-/* Keys are matched by name, not by place, and reported in the first's order. */
+/* Keys are matched by name, not by position, and reported in the order of the first state. */
 static void test_several_keys(void **ctx)
 {
     static const char *const names[2][4] = {{"w", "same", "gone", "n"}, {"n", "same", "w", "new"}};
@@ -249,13 +249,6 @@ static void test_checkpoints(void **ctx)
                        "optimiser exp_avg.bn.weight: 1 of 1 elements differ, largest absolute difference 1 at []");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same),         cmocka_unit_test(test_keys),     cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_floats),       cmocka_unit_test(test_signs),    cmocka_unit_test(test_nans),
-        cmocka_unit_test(test_other_floats), cmocka_unit_test(test_integers), cmocka_unit_test(test_several_keys),
-        cmocka_unit_test(test_checkpoints),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_same), TEST(test_keys), TEST(test_layout), TEST(test_floats), TEST(test_signs),
+          TEST(test_nans), TEST(test_other_floats), TEST(test_integers), TEST(test_several_keys),
+          TEST(test_checkpoints))

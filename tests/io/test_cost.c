@@ -1,7 +1,6 @@
-/* test_cost.c - what a small file can cost: files that are made to take long or to
- * take much memory are refused, or read, within a small multiple of their size. All
- * allocations are counted, those of libzip and zlib as well; time is the case's
- * timeout. */
+/* test_cost.c - files that are made to take much time or memory are refused, or read, with allocations of
+ * at most a small multiple of their size. All allocations count, also those of libzip and zlib. The
+ * timeout of the case bounds the time. */
 #include "heap.h"
 
 #include <zlib.h>
@@ -12,7 +11,8 @@
 #include "pth_bytes.h"
 #include "temp_folder.h"
 
-/* What loading a file may allocate in all: blocks that grow are counted each time. */
+/* A load may allocate COST_BASE + COST_TIMES times the file's size in all. A block that grows is counted
+ * at each size. */
 enum { COST_BASE = 3 << 20, COST_TIMES = 160 };
 
 static char path[TEMP_FOLDER_BYTES + 16];
@@ -24,7 +24,7 @@ static int make_folder(void **ctx)
     return 0;
 }
 
-/* A stream of opcodes of any length. */
+/* A stream of opcodes of any length, freed by load_cheaply. */
 typedef struct opcodes {
     uint8_t *bytes;
     size_t size, room;
@@ -48,7 +48,7 @@ static void op_times(opcodes *o, const char *text, size_t size, size_t times)
         op(o, text, size);
 }
 
-/* An empty dict at place 0, a name of that length at place 1, a tensor at place 2. */
+/* Memo 0: an empty dict. Memo 1: a name of that length. Memo 2: a tensor. */
 static void op_name_and_tensor(opcodes *o, size_t name)
 {
     uint8_t length[4];
@@ -61,7 +61,7 @@ static void op_name_and_tensor(opcodes *o, size_t name)
           "0");
 }
 
-/* The dict gets the same pair again and again. */
+/* Stores the same pair in the dict many times. */
 static opcodes repeated_pairs(size_t name, size_t pairs)
 {
     enum { BATCH = 200000 };
@@ -77,17 +77,29 @@ static opcodes repeated_pairs(size_t name, size_t pairs)
     return o;
 }
 
-static void write_bytes(const void *bytes, size_t size)
+/* Loads the bytes as a file, with few allocations, and frees them. The load fails with `says` in the
+ * detail, or succeeds where `says` is NULL. */
+static void load_cheaply(opcodes *o, const char *says)
 {
-    remove(path);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
+    lk_state *state = NULL;
+    size_t most = COST_BASE + COST_TIMES * o->size;
+    temp_write(path, o->bytes, o->size);
+    heap_watch(0);
+    lk_status status = lk_state_load(path, &state);
+    heap_leave();
+    lk_state_destroy(state);
+    free(o->bytes);
+    if (status == LK_STATUS_UNSUPPORTED)
+        return;
+    assert_int_equal(status, says ? LK_STATUS_FORMAT : LK_OK);
+    if (says)
+        assert_detail(says);
+    if (heap.bytes > most)
+        fail_msg("%zu bytes were allocated for %zu bytes of file, allowed are %zu", heap.bytes, o->size, most);
 }
 
-/* An archive with the pickle deflated. */
-static void write_deflated(opcodes *o)
+/* Loads an archive with the pickle deflated. */
+static void load_deflated(opcodes *o, const char *says)
 {
     static zip_build z;
     static uint8_t packed[1 << 15];
@@ -107,94 +119,60 @@ static void write_deflated(opcodes *o)
     zip_add(&z, "a/data/0", "0123456789abcdef", 16, 16);
     zip_end(&z);
     deflateEnd(&stream);
-    write_bytes(z.file.bytes, z.file.size);
+    free(o->bytes);
+    *o = (opcodes){0};
+    op(o, z.file.bytes, z.file.size);
+    load_cheaply(o, says);
 }
 
-/* The older container, which has no compression. */
-static void write_legacy(const opcodes *o)
+/* Loads a file in the older container, which has no compression. */
+static void load_legacy(opcodes *o, const char *says)
 {
     opcodes file = {0};
     OP(&file, LEGACY_PREAMBLE);
     op(&file, o->bytes, o->size);
     OP(&file, KEYS "\4\0\0\0\0\0\0\0"
                    "0123456789abcdef");
-    write_bytes(file.bytes, file.size);
-    free(file.bytes);
+    free(o->bytes);
+    load_cheaply(&file, says);
 }
 
-static size_t size_of_file(void)
-{
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    assert_int_equal(fseek(file, 0, SEEK_END), 0);
-    long size = ftell(file);
-    fclose(file);
-    return (size_t)size;
-}
-
-/* NULL: it loads. */
-static void load_cheaply(const char *says)
-{
-    lk_state *state = NULL;
-    size_t most = COST_BASE + COST_TIMES * size_of_file();
-    heap_watch(0);
-    lk_status status = lk_state_load(path, &state);
-    heap_leave();
-    lk_state_destroy(state);
-    if (status == LK_STATUS_UNSUPPORTED)
-        return;
-    assert_int_equal(status, says ? LK_STATUS_FORMAT : LK_OK);
-    if (says && !strstr(lk_error_detail(), says))
-        fail_msg("it says: %s\nexpected: %s", lk_error_detail(), says);
-    if (heap.bytes > most)
-        fail_msg("%zu bytes were allocated for %zu bytes of file, allowed are %zu", heap.bytes, size_of_file(), most);
-}
-
-/* 17 KB that inflate to 16 MB: a name that is shared by all keys, few or many. */
+/* 17 KB that inflate to 16 MB: one name that all keys share. */
 static void test_small_archives(void **ctx)
 {
     static const size_t cases[][2] = {{1 << 24, 20}, {1 << 24, 2000}, {4, 3900000}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         opcodes o = repeated_pairs(cases[i][0], cases[i][1]);
-        write_deflated(&o);
-        load_cheaply("is compressed to so little");
-        free(o.bytes);
+        load_deflated(&o, "is compressed to so little");
     }
 }
 
 static void test_long_names(void **ctx)
 {
-    opcodes o = repeated_pairs(1 << 20, 120000);
-    write_legacy(&o);
-    load_cheaply("has a name of 1048576 bytes; names have 1024 at most");
-    free(o.bytes);
-    o = repeated_pairs(LK_MAX_TENSOR_NAME + 1, 1);
-    write_legacy(&o);
-    load_cheaply("has a name of 1025 bytes");
-    free(o.bytes);
-    o = repeated_pairs(LK_MAX_TENSOR_NAME, 1);
-    write_legacy(&o);
-    load_cheaply(NULL);
-    free(o.bytes);
-    o = repeated_pairs(LK_MAX_TENSOR_NAME, 60);
-    write_legacy(&o);
-    load_cheaply("twice");
-    free(o.bytes);
+    static const struct {
+        size_t name, pairs;
+        const char *says;
+    } cases[] = {{1 << 20, 120000, "has a name of 1048576 bytes; names have 1024 at most"},
+                 {LK_MAX_TENSOR_NAME + 1, 1, "has a name of 1025 bytes"},
+                 {LK_MAX_TENSOR_NAME, 1, NULL},
+                 {LK_MAX_TENSOR_NAME, 60, "twice"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        opcodes o = repeated_pairs(cases[i].name, cases[i].pairs);
+        load_legacy(&o, cases[i].says);
+    }
 }
 
-/* A key of a storage is a number in all files of PyTorch's. */
+/* PyTorch writes numbers as the keys of storages. */
 static void test_long_storage_keys(void **ctx)
 {
     opcodes o = {0};
     OP(&o, "\x80\2}X\1\0\0\0a" REBUILD "((" TEXT("\7", "storage") "ctorch\nFloatStorage\nX\0\4\0\0");
     op_times(&o, "0", 1, 1024);
     OP(&o, TEXT("\3", "cpu") "K\4tQK\0K\4\x85K\1\x85\x89" ORDERED_DICT "tRs.");
-    write_legacy(&o);
-    load_cheaply("the key of a storage has 1024 bytes");
-    free(o.bytes);
+    load_legacy(&o, "the key of a storage has 1024 bytes");
 }
 
-/* An OrderedDict is made of a list of pairs, which the memo gives again and again. */
+/* Many OrderedDicts, each made of the same list of pairs in the memo. */
 static void test_copied_pairs(void **ctx)
 {
     opcodes o = {0};
@@ -205,30 +183,19 @@ static void test_copied_pairs(void **ctx)
            "0");
     op_times(&o, "h\1h\0\x85R0", 7, 5000);
     OP(&o, "}.");
-    write_legacy(&o);
-    load_cheaply("items");
-    free(o.bytes);
+    load_legacy(&o, "items");
 }
 
-static void test_far_places_in_the_memo(void **ctx)
+static void test_far_memo_and_repeated_elements(void **ctx)
 {
-    opcodes o = {0};
+    opcodes o = {0}, repeated = {0};
     OP(&o, "\x80\2}r\0\0\x3f\0.");
-    write_legacy(&o);
-    load_cheaply("place 4128768 in the memo");
-    free(o.bytes);
+    load_legacy(&o, "place 4128768 in the memo");
+    OP(&repeated, "\x80\2}X\1\0\0\0a" TENSOR(FLOATS, "K\0", "J\0\0\xff\0K\1\x86", "K\0K\1\x86") "s.");
+    load_legacy(&repeated, "repeat what is stored");
 }
 
-static void test_repeated_elements(void **ctx)
-{
-    opcodes o = {0};
-    OP(&o, "\x80\2}X\1\0\0\0a" TENSOR(FLOATS, "K\0", "J\0\0\xff\0K\1\x86", "K\0K\1\x86") "s.");
-    write_legacy(&o);
-    load_cheaply("repeat what is stored");
-    free(o.bytes);
-}
-
-/* Different names of one tensor, as short as can be. */
+/* One tensor under many different names, each as short as possible. */
 static void test_many_names(void **ctx)
 {
     opcodes o = {0};
@@ -239,34 +206,30 @@ static void test_many_names(void **ctx)
         op(&o, name, sizeof name);
     }
     OP(&o, "u.");
-    write_legacy(&o);
-    load_cheaply("more tensors than a file of");
-    free(o.bytes);
+    load_legacy(&o, "more tensors than a file of");
+}
+
+/* A .safetensors header of `first`, then `more` so many times, then `last`. */
+static void load_header(const char *first, const char *more, size_t times, const char *last, const char *says)
+{
+    opcodes o = {0};
+    OP(&o, "\0\0\0\0\0\0\0\0");
+    op(&o, first, strlen(first));
+    op_times(&o, more, strlen(more), times);
+    op(&o, last, strlen(last));
+    lk__bytes_put_le(o.bytes, o.size - 8, 8);
+    load_cheaply(&o, says);
 }
 
 /* Duplicates and a header full of members are found in one pass. */
 static void test_safetensors(void **ctx)
 {
-    static const char one[] = ",\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}";
-    opcodes o = {0};
-    OP(&o, "\0\0\0\0\0\0\0\0{\"\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}");
-    op_times(&o, one, sizeof one - 1, 50000);
-    OP(&o, "}");
-    lk__bytes_put_le(o.bytes, o.size - 8, 8);
-    write_bytes(o.bytes, o.size);
-    load_cheaply("tensor \"a\" twice");
-    free(o.bytes);
-    o = (opcodes){0};
-    OP(&o, "\0\0\0\0\0\0\0\0{\"");
-    op_times(&o, "a", 1, LK_MAX_TENSOR_NAME + 1);
-    OP(&o, "\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}");
-    lk__bytes_put_le(o.bytes, o.size - 8, 8);
-    write_bytes(o.bytes, o.size);
-    load_cheaply("has a name of 1025 bytes");
-    free(o.bytes);
+#define EMPTY "\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}"
+    load_header("{\"" EMPTY, ",\"a" EMPTY, 50000, "}", "tensor \"a\" twice");
+    load_header("{\"", "a", LK_MAX_TENSOR_NAME + 1, EMPTY "}", "has a name of 1025 bytes");
 }
 
-/* A large state is no hostile one: work grows with the number of its tensors. */
+/* A large state is accepted: the work grows linearly with the number of its tensors. */
 static void test_large_state(void **ctx)
 {
     enum { TENSORS = 100000 };
@@ -295,18 +258,6 @@ static void test_large_state(void **ctx)
     lk_state_destroy(state);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_archives),
-        cmocka_unit_test(test_long_names),
-        cmocka_unit_test(test_long_storage_keys),
-        cmocka_unit_test(test_copied_pairs),
-        cmocka_unit_test(test_far_places_in_the_memo),
-        cmocka_unit_test(test_repeated_elements),
-        cmocka_unit_test(test_many_names),
-        cmocka_unit_test(test_safetensors),
-        cmocka_unit_test(test_large_state),
-    };
-    return cmocka_run_group_tests(tests, make_folder, temp_folder_tear_down);
-}
+TEST_MAIN(make_folder, temp_folder_tear_down, TEST(test_small_archives), TEST(test_long_names),
+          TEST(test_long_storage_keys), TEST(test_copied_pairs), TEST(test_far_memo_and_repeated_elements),
+          TEST(test_many_names), TEST(test_safetensors), TEST(test_large_state))

@@ -1,8 +1,7 @@
-/* test_pth.c - files of torch.save, read and written. What is refused is
- * test_pth_hostile.c's.
+/* test_pth.c - files of torch.save, read and written. test_pth_hostile.c tests what is refused.
  *
- * Run with "write FILE" or "read FILE" it is one half of an exchange with
- * PyTorch, which interop_pth.py conducts. */
+ * With the arguments "write FILE" or "read FILE" the program is one half of an exchange with PyTorch that
+ * interop_pth.py runs. */
 #include <sys/stat.h>
 
 #include <lockstep/state.h>
@@ -20,7 +19,7 @@ static void assert_same(const lk_state *a, const lk_state *b)
         assert_string_equal(lk_state_at(a, i)->name, lk_state_at(b, i)->name);
 }
 
-/* The order stays as well. */
+/* The order of the tensors stays. */
 static void test_round_trip(void **ctx)
 {
     lk_state *state = make_samples(SAMPLES);
@@ -48,7 +47,7 @@ static void test_same_state_same_bytes(void **ctx)
     lk_state_destroy(state);
 }
 
-/* The memo's places, the parts of a dict and a directory of more than 65535. */
+/* Counts at the limits of memo indices of one byte, of the parts of a dict, and of zip directories. */
 static void test_many_tensors(void **ctx)
 {
     static const size_t counts[] = {0, 1, 2, 999, 1000, 1001, 66000};
@@ -70,7 +69,7 @@ static void test_many_tensors(void **ctx)
     }
 }
 
-/* Where a member's data start, after its local header; 0 where it is missing. */
+/* Offset of a member's data, after its local header; 0: there is no such member. */
 static size_t data_at(const unsigned char *bytes, size_t count, const char *name)
 {
     size_t length = strlen(name);
@@ -122,7 +121,7 @@ static void test_ending_chooses(void **ctx)
         else
             assert_int_equal(bytes[8], '{');
     }
-    /* What is read does not go by the name. */
+    /* A file is read by its content, whatever its name is. */
     size_t count = get_file(temp_path("m"), bytes, sizeof bytes);
     temp_write(temp_path("other.pth"), bytes, count);
     lk_state *back = load(temp_path("other.pth"));
@@ -131,7 +130,7 @@ static void test_ending_chooses(void **ctx)
     lk_state_destroy(state);
 }
 
-/* An ending that no format has is a mistake; dots of folders are none. */
+/* Saving with an ending that no format has fails; dots in names of folders do not count. */
 static void test_unknown_endings(void **ctx)
 {
     static const char *const names[] = {"m.onnx", "m.pth.bak", "m.", "m.0", "m.PTH"};
@@ -159,8 +158,7 @@ static void test_name_must_be_text(void **ctx)
     lk_state_destroy(state);
 }
 
-/* What make_pth.py has put into the files of data/; values are integers that all
- * types have. */
+/* The tensors that make_pth.py has saved in data/. Values are integers that every type can hold. */
 static const struct {
     const char *name;
     lk_dtype dtype;
@@ -222,7 +220,7 @@ static void check_stored(const lk_state *state, size_t t)
     }
 }
 
-/* Storages that are shared, sliced, transposed, repeated; a checkpoint around. */
+/* The files have shared, sliced, transposed and repeated storages inside a training checkpoint. */
 static void test_files_of_torch(void **ctx)
 {
     static const char *const names[] = {"torch_1.13.pth", "torch_1.13_legacy.pth", "torch_2.15.pth",
@@ -238,7 +236,7 @@ static void test_files_of_torch(void **ctx)
     }
 }
 
-/* An object in the older container, with four floats 1, 2, 3, 4 as storage "0". */
+/* Loads an object in the older container; storage "0" has the floats 1, 2, 3, 4. */
 static lk_status load_object(const char *object, size_t size, lk_state **out)
 {
     static const float floats[] = {1, 2, 3, 4};
@@ -263,25 +261,25 @@ static const struct {
 } objects[] = {
     {PIECE("}" TEXT("\1", "a") VECTOR "s"), {"a"}, {1, 2, 3, 4}},
     {PIECE(ORDERED_DICT "(" TEXT("\1", "a") VECTOR TEXT("\1", "b") VECTOR "u"), {"a", "b"}, {1, 2, 3, 4}},
-    /* What is no tensor, or has no text for a key, is left out. */
+    /* Values that are no tensors, and tensors whose key is no text, are left out. */
     {PIECE("}(" TEXT("\1", "a") VECTOR TEXT("\1", "n") "K\1" TEXT("\1", "m") "N"
                                                                              "K\1" VECTOR "u"),
      {"a"},
      {1, 2, 3, 4}},
-    /* Python 2: an OrderedDict of pairs, texts of bytes. */
+    /* Python 2: an OrderedDict made of a list of pairs; texts are byte strings. */
     {PIECE("ccollections\nOrderedDict\n]](U\1a" VECTOR "ea\x85R"), {"a"}, {1, 2, 3, 4}},
-    /* Up to PyTorch 0.3: no strides' function of its own, parameters as a class with attributes. */
+    /* Up to PyTorch 0.3: tensors by _rebuild_tensor, parameters as a class with attributes. */
     {PIECE("}" TEXT("\1", "a") "ctorch.nn.parameter\nParameter\nctorch._utils\n_rebuild_tensor\n(" FLOATS
                                "K\1K\2\x85K\2\x85tR\x85R(\x88\x89" ORDERED_DICT "tbs"),
      {"a"},
      {2, 4}},
-    /* A storage that is a part of another. */
+    /* A storage that is a view of a part of another one. */
     {PIECE("}" TEXT("\1", "a") TENSOR("(" TEXT("\7", "storage") "ctorch\nFloatStorage\n" TEXT("\1", "0")
                                           TEXT("\3", "cpu") "K\4(" TEXT("\1", "v") "K\1K\2ttQ",
                                       "K\1", "K\1\x85", "K\1\x85") "s"),
      {"a"},
      {3}},
-    /* Parameters, and tensors of a class of their own. */
+    /* Parameters, and tensors of a subclass. */
     {PIECE("}" TEXT("\1", "a") "ctorch._utils\n_rebuild_parameter\n(" VECTOR "\x88" ORDERED_DICT "tRs"),
      {"a"},
      {1, 2, 3, 4}},
@@ -289,7 +287,7 @@ static const struct {
                                "K\0K\2K\2\x86K\1K\2\x86\x89" ORDERED_DICT "t}tRs"),
      {"a"},
      {1, 3, 2, 4}},
-    /* Keys of checkpoints, in their order of preference; a tensor beside them is not the state. */
+    /* The state is under a known key of checkpoints, by order of preference; other tensors are ignored. */
     {PIECE("}(" TEXT("\3", "net") "}" TEXT("\1", "d") VECTOR "s" TEXT("\5", "model") "}" TEXT("\1", "c") VECTOR "su"),
      {"c"},
      {1, 2, 3, 4}},
@@ -300,14 +298,14 @@ static const struct {
     {PIECE("}(" TEXT("\1", "x") VECTOR TEXT("\x0a", "state_dict") "}" TEXT("\1", "a") VECTOR "su"),
      {"a"},
      {1, 2, 3, 4}},
-    /* A "model" that is none. */
+    /* A key "model" whose value is no dict. */
     {PIECE("}(" TEXT("\1", "x") VECTOR TEXT("\5", "model") TEXT("\4", "cnn1") "u"), {"x"}, {1, 2, 3, 4}},
-    /* DistributedDataParallel's prefix stays. */
+    /* The prefix of DistributedDataParallel is kept. */
     {PIECE("}(" TEXT("\x08", "module.a") VECTOR TEXT("\x08", "module.b") VECTOR "u"),
      {"module.a", "module.b"},
      {1, 2, 3, 4}},
     {PIECE("}(" TEXT("\x08", "module.a") VECTOR TEXT("\1", "b") VECTOR "u"), {"module.a", "b"}, {1, 2, 3, 4}},
-    /* Circles, and the memo of protocol 4. */
+    /* A dict that contains itself, and the memo of protocol 4. */
     {PIECE("}\x94(" TEXT("\4", "self") "h\0" TEXT("\1", "a") VECTOR "u"), {"a"}, {1, 2, 3, 4}},
     {PIECE("}(\x8c\1a\x8c\5torch\x94"
            "0" VECTOR "u"),
@@ -334,7 +332,7 @@ static void test_objects(void **ctx)
     }
 }
 
-/* Types without a storage class of their own: bytes and a dtype. */
+/* Types without a storage class are stored as bytes and a dtype. */
 static void test_untyped_storage(void **ctx)
 {
     static const char object[] = "\x80\2}" TEXT("\1", "a") "ctorch._utils\n_rebuild_tensor_v3\n((" TEXT(
@@ -354,7 +352,7 @@ static void test_untyped_storage(void **ctx)
     lk_state_destroy(state);
 }
 
-/* Compressed members: a zip program has gone over the file. */
+/* A zip program has compressed the members. */
 static void test_compressed_member(void **ctx)
 {
     lk_state *state = load(LK_TESTS_DIR "/io/data/compressed.pth");
@@ -367,8 +365,8 @@ static void test_compressed_member(void **ctx)
     lk_state_destroy(state);
 }
 
-/* A build without libzip writes .pth, reads the older format, and says what it
- * lacks for the newer one. */
+/* A build without libzip writes .pth and reads the older format. For the newer one it reports that
+ * libzip is missing. */
 static void test_without_libzip(void **ctx)
 {
     lk_state *state = make_samples(SAMPLES), *back = NULL;
@@ -380,52 +378,31 @@ static void test_without_libzip(void **ctx)
     lk_state_destroy(state);
 }
 
-static bool has_libzip(void)
-{
-    lk_state *state = NULL;
-    bool has = lk_state_load(LK_TESTS_DIR "/io/data/compressed.pth", &state) != LK_STATUS_UNSUPPORTED;
-    lk_state_destroy(state);
-    return has;
-}
-
 static int exchange(const char *what, const char *path)
 {
     lk_state *state = make_samples(SAMPLES), *back = NULL;
-    lk_status status;
-    int code = 0;
-    if (strcmp(what, "write") == 0)
-        status = lk_state_save(state, path);
-    else
-        status = lk_state_load(path, &back);
+    bool write = strcmp(what, "write") == 0;
+    lk_status status = write ? lk_state_save(state, path) : lk_state_load(path, &back);
     if (status != LK_OK)
         fprintf(stderr, "%s\n", lk_error_detail());
     if (back)
         (void)lk_state_strip(back, "module.");
-    if (status != LK_OK || (back && lk_state_compare(state, back, NULL, NULL) != 0))
-        code = 1;
+    bool same = !back || lk_state_compare(state, back, NULL, NULL) == 0;
     lk_state_destroy(back);
     lk_state_destroy(state);
-    return code;
+    return status != LK_OK || !same;
 }
 
 int main(int argc, char **argv)
 {
     if (argc == 3)
         return exchange(argv[1], argv[2]);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),        cmocka_unit_test(test_same_state_same_bytes),
-        cmocka_unit_test(test_many_tensors),      cmocka_unit_test(test_archive_is_as_torch_has_it),
-        cmocka_unit_test(test_ending_chooses),    cmocka_unit_test(test_name_must_be_text),
-        cmocka_unit_test(test_unknown_endings),   cmocka_unit_test(test_files_of_torch),
-        cmocka_unit_test(test_objects),           cmocka_unit_test(test_untyped_storage),
-        cmocka_unit_test(test_compressed_member),
-    };
-    const struct CMUnitTest without[] = {
-        cmocka_unit_test(test_without_libzip),
-        cmocka_unit_test(test_archive_is_as_torch_has_it),
-        cmocka_unit_test(test_name_must_be_text),
-        cmocka_unit_test(test_objects),
-    };
-    return has_libzip() ? cmocka_run_group_tests(tests, temp_folder_set_up, temp_folder_tear_down)
-                        : cmocka_run_group_tests(without, temp_folder_set_up, temp_folder_tear_down);
+    return has_libzip()
+               ? RUN_LIST(temp_folder_set_up, temp_folder_tear_down, TEST(test_round_trip),
+                           TEST(test_same_state_same_bytes), TEST(test_many_tensors),
+                           TEST(test_archive_is_as_torch_has_it), TEST(test_ending_chooses),
+                           TEST(test_name_must_be_text), TEST(test_unknown_endings), TEST(test_files_of_torch),
+                           TEST(test_objects), TEST(test_untyped_storage), TEST(test_compressed_member))
+               : RUN_LIST(temp_folder_set_up, temp_folder_tear_down, TEST(test_without_libzip),
+                           TEST(test_archive_is_as_torch_has_it), TEST(test_name_must_be_text), TEST(test_objects));
 }

@@ -1,5 +1,5 @@
-/* test_pth_hostile.c - files of torch.save that are damaged, or made to harm:
- * refused with FORMAT, a place and a reason, and nothing of them is executed. */
+/* test_pth_hostile.c - damaged and malicious files of torch.save: loading fails with FORMAT, an offset and
+ * a reason, and nothing in the file is executed. */
 #include <sys/resource.h>
 
 #include <lockstep/state.h>
@@ -15,7 +15,7 @@ static int make_folder(void **ctx)
 {
     temp_folder_create(temp_folder);
     snprintf(path, sizeof path, "%s/bad.pth", temp_folder);
-    /* A tensor that is allocated on a file's word alone would be beyond this. */
+    /* An allocation of a size that a file only claims would exceed this limit. */
     struct rlimit limit = {(rlim_t)8 << 30, (rlim_t)8 << 30};
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     setrlimit(RLIMIT_AS, &limit);
@@ -24,7 +24,6 @@ static int make_folder(void **ctx)
     return 0;
 }
 
-/* A new file each time: some file systems sync one that is cut and rewritten. */
 static void refuse(const void *bytes, size_t size, const char *says)
 {
     temp_write(path, bytes, size);
@@ -38,8 +37,8 @@ static void refuse(const void *bytes, size_t size, const char *says)
     assert_null(strchr(lk_error_detail(), '\x1b'));
 }
 
-/* An object in the older container with four floats as storage "0"; most of what
- * can be wrong with a pickle is wrong in either container. */
+/* Refuses an object in the older container with four floats as storage "0". Both containers share most of
+ * the checks of pickles. */
 static void refuse_object(piece object, const char *says)
 {
     static build b;
@@ -59,7 +58,7 @@ static const struct {
     piece object;
     const char *says;
 } objects[] = {
-    /* Code to run. */
+    /* Calls of code. */
     {PIECE("cos\nsystem\n" TEXT("\4", "true") "\x85R"), "refers to os.system"},
     {PIECE("cposix\nsystem\n" TEXT("\4", "true") "\x85R"), "byte 47: it refers to posix.system"},
     {PIECE("cbuiltins\neval\n" TEXT("\1", "1") "\x85R"), "refers to builtins.eval"},
@@ -73,7 +72,7 @@ static const struct {
     {PIECE("(i__main__\nX\n"), "opcode 0x69"},
     {PIECE("(cos\nsystem\no"), "refers to os.system"},
     {PIECE("\x82\1"), "opcode 0x82"},
-    /* Not a dict, or none with tensors. */
+    /* No dict, or a dict without tensors. */
     {PIECE("N"), "it holds no dict"},
     {PIECE("]"), "it holds no dict"},
     {PIECE(VECTOR), "it holds no dict"},
@@ -81,7 +80,7 @@ static const struct {
                                                              "K\1Nu"),
      "its keys are: \"epoch\", \"mode\", one that is no text"},
     {PIECE("}" TEXT("\5", "model") "}s"), "its keys are: \"model\""},
-    /* Not a pickle. */
+    /* Malformed pickles. */
     {PIECE("\xff"), "opcode 0xff"},
     {PIECE("0"), "wants more values than there are"},
     {PIECE("s"), "wants more values than there are"},
@@ -150,7 +149,7 @@ static const struct {
     {PIECE(DICT(TENSOR(FLOATS, "K\0", "(K\1K\1K\1K\1K\1K\1K\1K\1K\1t", "(K\1K\1K\1K\1K\1K\1K\1K\1K\1t"))),
      "more dimensions than 8"},
     {PIECE(DICT(TENSOR(FLOATS, "K\0", "J\0\0\0\x7fK\1\x86", "K\0K\1\x86"))), "repeat what is stored"},
-    /* Calls inside calls, and a tensor that is a part of itself. */
+    /* Nested calls, and a tensor that contains itself. */
     {PIECE(DICT("ctorch._utils\n_rebuild_parameter\nN\x85R")), "tensor \"a\" is malformed"},
     {PIECE(DICT("ctorch._utils\n_rebuild_parameter\n)R")), "tensor \"a\" is malformed"},
     {PIECE(DICT("ctorch._tensor\n_rebuild_from_type_v2\nN\x85R")), "tensor \"a\" is malformed"},
@@ -168,7 +167,7 @@ static void test_objects(void **ctx)
         refuse_object(objects[i].object, objects[i].says);
 }
 
-/* Marks, containers, values: each within its own bound. */
+/* Marks, values on the stack and values in all have bounds of their own. */
 static void test_deep_and_many(void **ctx)
 {
     enum { DEEP = 1 << 23 };
@@ -192,7 +191,7 @@ static void test_deep_and_many(void **ctx)
         assert_true(at < 3 * DEEP);
         refuse(bytes, at, cases[c].says);
     }
-    /* A chain of 100000 lists, each in the one before, is no harm: nothing walks it. */
+    /* 100000 nested lists are harmless: no code walks them recursively. */
     size_t at = sizeof LEGACY_PREAMBLE - 1;
     memcpy(bytes, LEGACY_PREAMBLE, at);
     memset(bytes + at, ']', 100000);
@@ -224,7 +223,7 @@ static void test_every_truncation_is_refused(void **ctx)
     }
 }
 
-/* Every byte of a file, changed: refused, or without consequence. */
+/* A file with one changed byte is refused or loaded, without a crash. */
 static void test_every_changed_byte_is_survived(void **ctx)
 {
     static const char *const names[] = {"torch_2.15.pth", "torch_2.15_legacy.pth"};
@@ -244,7 +243,7 @@ static void test_every_changed_byte_is_survived(void **ctx)
     }
 }
 
-/* Archives: members that lie, lack or are not what they should be. */
+/* Archives with wrong, missing or other members. */
 #define PICKLE "\x80\2}" TEXT("\1", "a") VECTOR "s."
 
 static void refuse_zip(zip_build *z, const char *says)
@@ -262,41 +261,43 @@ static void add(zip_build *z, const char *name, const char *bytes, size_t size)
 static void test_archives(void **ctx)
 {
     static zip_build z;
-    static const char pickle[] = PICKLE, floats[] = "0123456789abcdef";
-    add(&z, "readme", "x", 1);
-    refuse_zip(&z, "its first member is \"readme\"");
-    add(&z, "a/b", "x", 1);
-    refuse_zip(&z, "member \"a/data.pkl\" is missing");
-    add(&z, "a/data.pkl", pickle, sizeof pickle - 1);
-    refuse_zip(&z, "member \"a/data/0\" is missing");
-    add(&z, "a/data.pkl", pickle, sizeof pickle - 1);
-    add(&z, "a/data/0", floats, 12);
-    refuse_zip(&z, "member \"a/data/0\" has 12 bytes, the tensors in data.pkl ask for 16");
-    add(&z, "a/data.pkl", pickle, sizeof pickle - 1);
-    zip_add(&z, "a/data/0", floats, 12, 16);
-    refuse_zip(&z, "member \"a/data/0\"");
-    add(&z, "a/data.pkl", pickle, sizeof pickle - 1);
-    zip_add(&z, "a/data/0", floats, 16, 0x7fffffff);
-    refuse_zip(&z, "bad.pth");
-    add(&z, "a/data.pkl", pickle, sizeof pickle - 1);
-    add(&z, "a/byteorder", "big", 3);
-    refuse_zip(&z, "only files of little-endian machines");
-    add(&z, "a/data.pkl", pickle, sizeof pickle - 1);
-    add(&z, "a/constants.pkl", "x", 1);
-    refuse_zip(&z, "TorchScript");
-    add(&z, "a/data.pkl", "cos\nsystem\n.", 12);
-    refuse_zip(&z, "member \"a/data.pkl\", byte 0: it refers to os.system");
-    add(&z, "\x1b[2J/data.pkl", "N.", 2);
-    refuse_zip(&z, "[2J/data.pkl\", byte 0: it holds no dict");
+    static const char floats[] = "0123456789abcdef";
+    static const struct {
+        struct {
+            const char *name;
+            piece content;
+            size_t stated; /* 0: the true size */
+        } members[2];
+        const char *says;
+    } cases[] = {
+        {{{"readme", PIECE("x"), 0}}, "its first member is \"readme\""},
+        {{{"a/b", PIECE("x"), 0}}, "member \"a/data.pkl\" is missing"},
+        {{{"a/data.pkl", PIECE(PICKLE), 0}}, "member \"a/data/0\" is missing"},
+        {{{"a/data.pkl", PIECE(PICKLE), 0}, {"a/data/0", {floats, 12}, 0}},
+         "member \"a/data/0\" has 12 bytes, the tensors in data.pkl ask for 16"},
+        {{{"a/data.pkl", PIECE(PICKLE), 0}, {"a/data/0", {floats, 12}, 16}}, "member \"a/data/0\""},
+        {{{"a/data.pkl", PIECE(PICKLE), 0}, {"a/data/0", {floats, 16}, 0x7fffffff}}, "bad.pth"},
+        {{{"a/data.pkl", PIECE(PICKLE), 0}, {"a/byteorder", PIECE("big"), 0}}, "only files of little-endian machines"},
+        {{{"a/data.pkl", PIECE(PICKLE), 0}, {"a/constants.pkl", PIECE("x"), 0}}, "TorchScript"},
+        {{{"a/data.pkl", PIECE("cos\nsystem\n."), 0}}, "member \"a/data.pkl\", byte 0: it refers to os.system"},
+        {{{"\x1b[2J/data.pkl", PIECE("N."), 0}}, "[2J/data.pkl\", byte 0: it holds no dict"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (size_t m = 0; m < 2 && cases[i].members[m].name; m++) {
+            piece content = cases[i].members[m].content;
+            size_t stated = cases[i].members[m].stated;
+            zip_add(&z, cases[i].members[m].name, content.bytes, content.size, stated ? stated : content.size);
+        }
+        refuse_zip(&z, cases[i].says);
+    }
     /* A flipped bit of the data. */
-    add(&z, "a/data.pkl", pickle, sizeof pickle - 1);
+    add(&z, "a/data.pkl", PICKLE, sizeof PICKLE - 1);
     add(&z, "a/data/0", floats, 16);
     z.file.bytes[z.file.size - 1] ^= 1;
     refuse_zip(&z, "member \"a/data/0\"");
 }
 
-/* Nine tensors of 4096 bytes, each with a storage of its own; # is the digit that
- * names both. */
+/* Nine tensors of 4096 bytes, each with a storage of its own. The digit # is the name of both. */
 enum { STORAGE_BYTES = 1 << 12, STORAGES = 9 };
 
 static void put_tensors(zip_build *z)
@@ -317,8 +318,8 @@ static void put_tensors(zip_build *z)
     add(z, "a/data.pkl", (const char *)pickle.bytes, pickle.size);
 }
 
-/* A small file cannot have much memory taken: not by a directory that names the
- * same bytes again and again, nor by members that inflate to any size. */
+/* A small file cannot make the library allocate much memory: neither by a directory that lists the same
+ * bytes many times, nor by members that inflate to a large size. */
 static void test_memory_is_bounded(void **ctx)
 {
     static zip_build z;
@@ -368,23 +369,8 @@ static void test_other_files(void **ctx)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_objects),
-        cmocka_unit_test(test_deep_and_many),
-        cmocka_unit_test(test_every_truncation_is_refused),
-        cmocka_unit_test(test_every_changed_byte_is_survived),
-        cmocka_unit_test(test_archives),
-        cmocka_unit_test(test_memory_is_bounded),
-        cmocka_unit_test(test_other_files),
-    };
-    /* Archives are UNSUPPORTED in a build without libzip. */
-    const struct CMUnitTest without[] = {
-        cmocka_unit_test(test_objects),
-        cmocka_unit_test(test_deep_and_many),
-    };
-    lk_state *state = NULL;
-    bool has_libzip = lk_state_load(LK_TESTS_DIR "/io/data/compressed.pth", &state) != LK_STATUS_UNSUPPORTED;
-    lk_state_destroy(state);
-    return has_libzip ? cmocka_run_group_tests(tests, make_folder, temp_folder_tear_down)
-                      : cmocka_run_group_tests(without, make_folder, temp_folder_tear_down);
+    return has_libzip() ? RUN_LIST(make_folder, temp_folder_tear_down, TEST(test_objects), TEST(test_deep_and_many),
+                                    TEST(test_every_truncation_is_refused), TEST(test_every_changed_byte_is_survived),
+                                    TEST(test_archives), TEST(test_memory_is_bounded), TEST(test_other_files))
+                        : RUN_LIST(make_folder, temp_folder_tear_down, TEST(test_objects), TEST(test_deep_and_many));
 }

@@ -1,7 +1,7 @@
-/* test_safetensors.c - .safetensors written, read and refused.
+/* test_safetensors.c - .safetensors files written, read and refused.
  *
- * Run with "write FILE" or "read FILE" it is one half of an exchange with the
- * safetensors package, which interop_safetensors.py conducts. */
+ * With the arguments "write FILE" or "read FILE" the program is one half of an exchange with the
+ * safetensors package that interop_safetensors.py runs. */
 #include <dirent.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -35,7 +35,7 @@ static void test_round_trip(void **ctx)
     assert_int_equal(lk_state_compare(state, back, NULL, NULL), 0);
     assert_true(lk_state_hash(state) == lk_state_hash(back));
     assert_int_equal(count_files(temp_folder), 1);
-    /* Elements of 8 bytes first, the state's order among equals. */
+    /* Tensors with elements of 8 bytes are first; tensors with equal element sizes keep their order. */
     assert_string_equal(lk_state_at(back, 0)->name, "bn.num_batches_tracked");
     assert_string_equal(lk_state_at(back, 1)->name, "f64");
     assert_string_equal(lk_state_at(back, 2)->name, "conv1.weight");
@@ -43,7 +43,7 @@ static void test_round_trip(void **ctx)
     lk_state_destroy(state);
 }
 
-/* Saving what was loaded gives the same file: the order is settled. */
+/* Saving a state that was loaded gives the same file. */
 static void test_second_save_is_the_same_file(void **ctx)
 {
     static unsigned char a[8192], b[8192];
@@ -92,7 +92,7 @@ static void test_every_truncation_is_refused(void **ctx)
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
 #define EMPTY(name) ENTRY(name, "U8", "[0]", 0, 0)
 
-/* A header, the bytes of data behind it, and what must be said about them. */
+/* A header, the number of data bytes behind it, and the expected detail. */
 static const struct hostile {
     const char *header;
     size_t data;
@@ -234,7 +234,7 @@ static void test_lying_header_length(void **ctx)
     }
 }
 
-/* Every single-byte change of a small file is read or refused, never worse. */
+/* A small file with one changed byte is loaded or refused, without a crash. */
 static void test_changed_bytes(void **ctx)
 {
     static unsigned char bytes[4096];
@@ -295,7 +295,7 @@ static void test_names_that_cannot_be_saved(void **ctx)
     }
 }
 
-/* A save that fails must leave the old file, and nothing beside it. */
+/* A save that fails leaves the old file as it was. */
 static void expect_old_file(const char *path, lk_status status, lk_status expected)
 {
     unsigned char bytes[16];
@@ -327,8 +327,8 @@ static void test_full_disk(void **ctx)
     lk_state_destroy(state);
 }
 
-/* Root may write anywhere, so it steps down for the call; where it has no
- * other user to become there is nothing to test. */
+/* Root may write anywhere, so the test changes the user for the call. It is skipped where that is
+ * impossible. */
 static void test_read_only_folder(void **ctx)
 {
     uid_t user = geteuid();
@@ -389,58 +389,35 @@ static void test_quote(void **ctx)
     }
 }
 
-static int write_samples(const char *path)
-{
-    lk_state *state = make_samples(SMALL_SAMPLES);
-    lk_status status = lk_state_save(state, path);
-    if (status != LK_OK)
-        fprintf(stderr, "%s\n", lk_error_detail());
-    lk_state_destroy(state);
-    return status != LK_OK;
-}
-
 static void print_difference(void *arg, const char *key, const char *what)
 {
     fprintf(stderr, "%s: %s: %s\n", (const char *)arg, key, what);
 }
 
-static int read_samples(char *path)
+static int exchange(const char *what, char *path)
 {
     lk_state *state = make_samples(SMALL_SAMPLES), *other = NULL;
-    lk_status status = lk_state_load(path, &other);
+    bool write = strcmp(what, "write") == 0;
+    lk_status status = write ? lk_state_save(state, path) : lk_state_load(path, &other);
     if (status != LK_OK)
         fprintf(stderr, "%s\n", lk_error_detail());
-    size_t differing = status == LK_OK ? lk_state_compare(state, other, print_difference, path) : 1;
+    bool same = !other || lk_state_compare(state, other, print_difference, path) == 0;
     lk_state_destroy(state);
     lk_state_destroy(other);
-    return differing != 0;
+    return status != LK_OK || !same;
 }
 
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, temp_folder_set_up, temp_folder_tear_down)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_round_trip),
-        IN_FOLDER(test_second_save_is_the_same_file),
-        IN_FOLDER(test_empty_state),
-        IN_FOLDER(test_every_truncation_is_refused),
-        IN_FOLDER(test_hostile_headers),
-        IN_FOLDER(test_legal_headers),
-        IN_FOLDER(test_lying_header_length),
-        IN_FOLDER(test_changed_bytes),
-        IN_FOLDER(test_deep_nesting),
-        IN_FOLDER(test_not_a_file),
-        IN_FOLDER(test_names_that_cannot_be_saved),
-        IN_FOLDER(test_full_disk),
-        IN_FOLDER(test_read_only_folder),
-        IN_FOLDER(test_missing_folder),
-        cmocka_unit_test(test_utf8),
-        cmocka_unit_test(test_quote),
-    };
-    if (argc == 3 && strcmp(argv[1], "write") == 0)
-        return write_samples(argv[2]);
-    if (argc == 3 && strcmp(argv[1], "read") == 0)
-        return read_samples(argv[2]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (argc == 3)
+        return exchange(argv[1], argv[2]);
+    return RUN_LIST(NULL, NULL, IN_FOLDER(test_round_trip), IN_FOLDER(test_second_save_is_the_same_file),
+                     IN_FOLDER(test_empty_state), IN_FOLDER(test_every_truncation_is_refused),
+                     IN_FOLDER(test_hostile_headers), IN_FOLDER(test_legal_headers),
+                     IN_FOLDER(test_lying_header_length), IN_FOLDER(test_changed_bytes), IN_FOLDER(test_deep_nesting),
+                     IN_FOLDER(test_not_a_file), IN_FOLDER(test_names_that_cannot_be_saved), IN_FOLDER(test_full_disk),
+                     IN_FOLDER(test_read_only_folder), IN_FOLDER(test_missing_folder), TEST(test_utf8),
+                     TEST(test_quote));
 }

@@ -1,5 +1,5 @@
-/* test_arena.c - blocks that live together never overlap, and memory of the
- * dead is used again. */
+/* test_arena.c - blocks with overlapping lifetimes never overlap in memory, and memory of ended blocks is
+ * reused. */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "check.h"
@@ -42,11 +42,4 @@ static void test_memory_is_reused(void **arg)
     assert_int_equal(total, 640);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_blocks),
-        cmocka_unit_test(test_memory_is_reused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_random_blocks), TEST(test_memory_is_reused))

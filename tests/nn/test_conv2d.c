@@ -1,12 +1,11 @@
-/* test_conv2d.c - what a convolution in groups is in a graph: its parameters and
- * multiplications, and the mistakes one can make. */
+/* test_conv2d.c - convolutions in groups in a graph: parameters, multiplications and refused options. */
 #include <lockstep/lockstep.h>
 
 #include "check.h"
 #include "nn/graph.h"
 #include "nn/op.h"
 
-/* A graph of one convolution of 12 channels of 8x8 pixels. */
+/* A graph with one convolution; its input has 12 channels of 8x8 pixels. */
 static lk_graph *graph_of(lk_conv2d_opts opts)
 {
     lk_graph *graph;
@@ -75,13 +74,4 @@ static void test_hash(void **arg)
     lk_graph_destroy(two);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parameters),
-        cmocka_unit_test(test_linear_macs),
-        cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_hash),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_parameters), TEST(test_linear_macs), TEST(test_mistakes), TEST(test_hash))

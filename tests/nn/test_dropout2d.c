@@ -1,6 +1,5 @@
-/* test_dropout2d.c - the layer that drops whole channels: which address it draws
- * from, that its gradient has the forward's mask, and that evaluation passes x
- * on. */
+/* test_dropout2d.c - the layer that drops whole channels: the address of its random numbers, the same mask
+ * in forward and backward, and no change in evaluation. */
 #include "base/rng.h"
 #include "check.h"
 #include "nn/op.h"
@@ -15,7 +14,7 @@ static lk_tensor tensor(float *data)
     return (lk_tensor){.data = data, .dtype = LK_DTYPE_F32, .shape = {SAMPLES, CHANNELS, SIDE, SIDE}};
 }
 
-/* Layer `index` is a dropout2d behind others. */
+/* A graph in which layer `index` is a dropout2d. */
 static lk_graph *make_graph(int index)
 {
     lk_graph *graph;
@@ -72,8 +71,4 @@ static void test_layers(void **arg)
     lk__device_close(dev);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layers)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_layers))

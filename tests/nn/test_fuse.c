@@ -1,4 +1,4 @@
-/* test_fuse.c - what layers do for each other, on graphs small enough to say it. */
+/* test_fuse.c - which layers are fused, on small graphs. */
 #include "check.h"
 #include "nn/fuse.h"
 
@@ -9,7 +9,7 @@ typedef struct fixture {
     lk_fuse_choice choices[MOST];
 } fixture;
 
-/* Layers [first,last), last being 0 for all. */
+/* Chooses for layers [first,last); last 0: up to the end. */
 static void fuse(fixture *fx, int first, int last)
 {
     memset(fx->choices, 0, sizeof fx->choices);
@@ -64,7 +64,7 @@ static void test_addition(void **state)
     assert_true(bn->value == BN && add->value == BN && relu->value == BN);
 }
 
-/* Either of the addition's inputs may be the one that does it. */
+/* The layer that does the addition may be its second input. */
 static void test_second_input(void **state)
 {
     fixture *fx = *state;
@@ -74,7 +74,8 @@ static void test_second_input(void **state)
     assert_int_equal(fx->choices[BN].other, INPUT);
 }
 
-/* 0 input, 1 conv, 2 bn, 3 average pooling, 4 pad_channels, 5 add: all that is added comes behind it. */
+/* 0 input, 1 conv, 2 bn, 3 average pooling, 4 pad_channels, 5 add. The
+ * addends are computed after 2. */
 static void test_padded(void **state)
 {
     fixture *fx = *state;
@@ -94,7 +95,7 @@ static void test_padded(void **state)
     assert_false(fx->choices[BN].relu);
 }
 
-/* Who has another reader, or is in another stage, is as it was. */
+/* A layer with another reader is not fused. */
 static void test_apart(void **state)
 {
     fixture *fx = *state;
@@ -125,7 +126,8 @@ static void test_other_stage(void **state)
     assert_int_equal(fx->choices[BN].other, -1);
 }
 
-/* 0 input, 1 conv, 2 ReLU, 3 conv, 4 bn, 5 add, 6 ReLU: all that 2 gets is there when 4 has read its dy. */
+/* 0 input, 1 conv, 2 ReLU, 3 conv, 4 bn, 5 add, 6 ReLU. The
+ * gradient of 2 is complete when 4 has read its dy, so the layers share memory. */
 static void test_shared_gradient(void **state)
 {
     fixture *fx = *state;
@@ -140,7 +142,8 @@ static void test_shared_gradient(void **state)
         assert_int_equal(fx->choices[i].grad, grads[i]);
 }
 
-/* 0 input, 1 conv, 2 bn, 3 conv, 4 ReLU, 5 add: the ReLU writes to its dy before 2 reads it. */
+/* 0 input, 1 conv, 2 bn, 3 conv, 4 ReLU, 5 add. The ReLU writes to its dy before
+ * 2 reads it, so it needs memory of its own. */
 static void test_gradient_of_its_own(void **state)
 {
     fixture *fx = *state;
@@ -156,7 +159,8 @@ static void test_gradient_of_its_own(void **state)
     assert_int_equal(fx->choices[3].grad, 4);
 }
 
-/* 0 input, 1 conv, 2 ReLU, 3 pooling, 4 dropout, 5 dropout: the first is done by the pooling. */
+/* 0 input, 1 conv, 2 ReLU, 3 pooling, 4 dropout, 5 dropout. The pooling does the first
+ * dropout. */
 static void test_dropout(void **state)
 {
     fixture *fx = *state;
@@ -175,7 +179,7 @@ static void test_dropout(void **state)
     assert_int_equal(of[3].dropout, -1);
 }
 
-/* Nor where others read what is pooled. */
+/* The pooling does no dropout where another layer reads its output. */
 static void test_dropout_apart(void **state)
 {
     fixture *fx = *state;
@@ -187,18 +191,8 @@ static void test_dropout_apart(void **state)
     assert_true(fx->choices[2].forward == 2 && !fx->choices[2].backward_elsewhere);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_addition, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_second_input, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_padded, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_apart, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_other_stage, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_shared_gradient, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_gradient_of_its_own, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_dropout, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_dropout_apart, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+#define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+TEST_MAIN(NULL, NULL, CASE(test_addition), CASE(test_second_input), CASE(test_padded), CASE(test_apart),
+          CASE(test_other_stage), CASE(test_shared_gradient), CASE(test_gradient_of_its_own), CASE(test_dropout),
+          CASE(test_dropout_apart))

@@ -1,15 +1,14 @@
-/* test_gradcheck.c - every op's gradients against differences of the loss.
+/* test_gradcheck.c - the gradients of every op against finite differences of the loss.
  *
- * The derivative is (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h. Its error is
- *   rounding: 18/12 * d / h, d being the noise of the float32 loss: 2^-20 of a
- *     loss near 2, sixteen units in its last place;
- *   truncation: h^4 / 30 * f''''', below the former for the losses here.
- * With h = 2^-5 that is 2 * 4.6e-5, and TOLERANCE is the sum of both bounds. A
- * check says something only if gradients are much larger, which is checked too.
+ * The derivative is (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h. Its error has two parts:
+ *   rounding: 18/12 * d / h, where d is the rounding error of the float32 loss: 2^-20 for a loss near 2,
+ *     sixteen units in its last place;
+ *   truncation: h^4 / 30 * f''''', which is smaller for the losses here.
+ * With h = 2^-5 the sum is below 2 * 4.6e-5, which gives TOLERANCE. Gradients must be much larger than
+ * TOLERANCE, which the test checks.
  *
- * Kinks of ReLU, ReLU6 and max pooling are kept out of reach by construction:
- * their inputs are shifted to the middle of a slope or off its end, and pooled
- * values are monotone in well separated pixels. */
+ * The inputs avoid the kinks of ReLU, ReLU6 and max pooling: they are shifted to the middle of a slope or
+ * beyond its end, and pooled values are monotone in well separated pixels. */
 #include "golden/golden.h"
 
 #define H 0x1p-5f
@@ -32,7 +31,7 @@ static void build_conv2d(lk_graph *g, lk_node x)
     head(g, lk_conv2d(g, x, "conv2", (lk_conv2d_opts){.out = 4, .kernel = 3, .stride = 2}));
 }
 
-/* Two groups, then one channel a group, then two outputs of each channel. */
+/* Two groups, then one channel in each group, then two outputs for each channel. */
 static void build_conv2d_groups(lk_graph *g, lk_node x)
 {
     x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 4, .kernel = 3, .pad = 1, .groups = 2});
@@ -52,8 +51,7 @@ static void build_nll(lk_graph *g, lk_node x)
     lk_nll_loss(g, lk_log_softmax(g, x));
 }
 
-/* Log-probabilities used as scores, so that the gradient which log_softmax
- * receives is not the one that nll_loss gives. */
+/* Log-probabilities as scores: the gradient that reaches log_softmax is not that of nll_loss. */
 static void build_log_softmax(lk_graph *g, lk_node x)
 {
     x = lk_log_softmax(g, lk_linear(g, lk_flatten(g, x), "fc1", 7));
@@ -73,8 +71,8 @@ static void build_relu(lk_graph *g, lk_node x)
     lk_cross_entropy(g, lk_linear(g, x, "fc", wide.classes));
 }
 
-/* Below 0 and on the slope; on the slope and above 6; and what brings the sum back
- * to the size of the others' activations. */
+/* Inputs below 0 and on the slope; inputs on the slope and above 6; and a third addend that brings the sum
+ * to the size of other activations. */
 static void build_relu6(lk_graph *g, lk_node x)
 {
     lk_conv2d_opts conv = {.out = 4, .kernel = 3};
@@ -101,7 +99,7 @@ static void build_global_avgpool(lk_graph *g, lk_node x)
     head(g, lk_global_avgpool(g, x));
 }
 
-/* 5x5 pixels: the last windows stick out. */
+/* 5x5 pixels: the last windows reach beyond the edge. */
 static void build_avgpool(lk_graph *g, lk_node x)
 {
     x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 4, .kernel = 2});
@@ -114,8 +112,8 @@ static void build_avgpool_overlap(lk_graph *g, lk_node x)
     head(g, lk_avgpool2d(g, x, (lk_avgpool2d_opts){.kernel = 3, .stride = 2, .pad = 1, .ceil = true}));
 }
 
-/* The numbers of dropout depend on seed, step, sample and element alone, so the
- * loss is a smooth function of the parameters. */
+/* Dropout's random numbers depend on seed, step, sample and element only, so the loss is a smooth function
+ * of the parameters. */
 static void build_dropout(lk_graph *g, lk_node x)
 {
     x = lk_dropout(g, lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 3, .kernel = 3}), 0.25);
@@ -141,7 +139,7 @@ static void build_add(lk_graph *g, lk_node x)
     head(g, lk_add(g, lk_conv2d(g, x, "conv1", conv), lk_conv2d(g, x, "conv2", conv)));
 }
 
-/* A node used twice: its gradient is a sum. */
+/* A node with two readers: its gradient is a sum. */
 static void build_residual(lk_graph *g, lk_node x)
 {
     lk_conv2d_opts conv = {.out = 4, .kernel = 3, .pad = 1, .no_bias = true};
@@ -155,9 +153,9 @@ typedef struct block_names {
     const char *bn1, *conv1, *bn2, *conv2, *bn3;
 } block_names;
 
-/* PyramidNet's block: x goes its way and into a shortcut, which is pooled where
- * the block strides and gets channels of zeros where it widens. The order of the
- * sum decides whose gradient shares memory with the sum's: here each in turn. */
+/* A block of PyramidNet. The shortcut of x is pooled if the block has a stride, and padded with channels
+ * of zeros. The order of the addends decides whose gradient shares memory with that of the sum: both orders
+ * occur. */
 static lk_node pyramid_block(lk_graph *g, lk_node x, size_t in, size_t stride, const block_names *names)
 {
     lk_conv2d_opts conv = {.out = in + 2, .kernel = 3, .stride = stride, .pad = 1, .no_bias = true};
@@ -171,7 +169,7 @@ static lk_node pyramid_block(lk_graph *g, lk_node x, size_t in, size_t stride, c
     return lk_add(g, lk_pad_channels(g, x, in + 2), y);
 }
 
-/* The stem's 5x5 pixels stay odd up to the pooling. */
+/* The number of pixels stays odd (5x5) up to the pooling. */
 static void build_pyramid(lk_graph *g, lk_node x)
 {
     static const block_names first = {"bn1", "large2", "shift2", "large3", "bn3"};
@@ -216,7 +214,7 @@ static const grad_case cases[] = {
     {"pyramid, shard by shard", build_pyramid, &wide, .bn = LK_BN_SHARD},
 };
 
-/* Pixels are a permutation of even steps: no two of a sample come near. */
+/* The pixels of a sample are a permutation of evenly spaced values, so no two are close. */
 static golden_batch make_batch(lk_model_shape shape)
 {
     size_t sample = shape.channels * shape.height * shape.width;
@@ -233,19 +231,17 @@ static bool starts(const char *text, const char *start)
     return strncmp(text, start, strlen(start)) == 0;
 }
 
-/* How an entry's first values become those to check at: value * scale + middle,
- * and shifted up and down in turn.
- * - A bias before a ReLU shifts every second channel up and the others down; a
- *   scale of BatchNorm there keeps the signal within that shift.
- * - One before a ReLU6 may shift to the slope and above it, to 3 and to 8.
- * - What BatchNorm normalises is bent on the scale of its own size, so the
- *   weights before it are made large against h.
- * - Weights before a pooling stay off 0, where the order of pixels turns over. */
+/* Values at which gradients are checked: value * scale + middle, plus and minus shift in turn.
+ * - A bias before a ReLU shifts every second channel up and the others down. The scale of a BatchNorm there
+ *   keeps the signal within that shift.
+ * - A bias before a ReLU6 may shift to 3, on the slope, and to 8, above it.
+ * - The curvature of BatchNorm depends on the size of its input, so weights before it are large against h.
+ * - Weights before a pooling are not near 0, where the order of pixels changes. */
 static const struct {
     const char *start, *end;
     int ndim;
     float scale, middle, shift;
-} places[] = {
+} adjustments[] = {
     {.start = "shift", .end = ".bias", .ndim = 1, .scale = 0.0f, .middle = 0.0f, .shift = SHIFT},
     {.start = "shift", .end = ".weight", .ndim = 1, .scale = 0.25f, .middle = 0.0f, .shift = 0.0f},
     {.start = "six", .end = ".bias", .ndim = 1, .scale = 0.0f, .middle = 5.5f, .shift = -2.5f},
@@ -258,12 +254,13 @@ static void set_entry(const lk_state_entry *entry)
 {
     golden_fill_entry(entry);
     float *values = entry->data;
-    for (size_t p = 0; p < sizeof places / sizeof *places; p++) {
-        if (!starts(entry->name, places[p].start) || !golden_ends(entry->name, places[p].end) ||
-            entry->ndim != places[p].ndim)
+    for (size_t p = 0; p < sizeof adjustments / sizeof *adjustments; p++) {
+        if (!starts(entry->name, adjustments[p].start) || !golden_ends(entry->name, adjustments[p].end) ||
+            entry->ndim != adjustments[p].ndim)
             continue;
         for (size_t i = 0; i < golden_count(entry); i++)
-            values[i] = values[i] * places[p].scale + places[p].middle + (i % 2 ? -places[p].shift : places[p].shift);
+            values[i] = values[i] * adjustments[p].scale + adjustments[p].middle +
+                        (i % 2 ? -adjustments[p].shift : adjustments[p].shift);
     }
 }
 
@@ -279,9 +276,9 @@ static double loss_with(const check *c, float *value, float x)
     lk_metrics metrics;
     float old = *value;
     *value = x;
-    golden_ok(lk_engine_set_state(c->engine, c->state));
-    golden_ok(lk_engine_set_optimizer_state(c->engine, c->first));
-    golden_ok(lk_engine_gradients(c->engine, c->batch, &metrics));
+    assert_ok(lk_engine_set_state(c->engine, c->state));
+    assert_ok(lk_engine_set_optimizer_state(c->engine, c->first));
+    assert_ok(lk_engine_gradients(c->engine, c->batch, &metrics));
     *value = old;
     return metrics.loss;
 }
@@ -313,7 +310,7 @@ static double check_entry(const check *c, const char *name, const lk_state_entry
 static void run_case(const grad_case *row)
 {
     lk_graph *graph;
-    golden_ok(lk_graph_create(&graph));
+    assert_ok(lk_graph_create(&graph));
     row->build(graph, lk_input(graph, row->shape->channels, row->shape->height, row->shape->width));
     lk_engine_opts opts = {.threads = 1,
                            .batch = BATCH,
@@ -324,18 +321,18 @@ static void run_case(const grad_case *row)
                            .label_smoothing = row->label_smoothing};
     golden_batch batch = make_batch(*row->shape);
     check c = {.batch = &batch.view};
-    golden_ok(lk_engine_create(graph, &opts, &c.engine));
+    assert_ok(lk_engine_create(graph, &opts, &c.engine));
     lk_graph_destroy(graph);
-    golden_ok(lk_engine_state(c.engine, &c.state));
-    golden_ok(lk_engine_optimizer_state(c.engine, &c.first));
+    assert_ok(lk_engine_state(c.engine, &c.state));
+    assert_ok(lk_engine_optimizer_state(c.engine, &c.first));
     for (size_t i = 0; i < lk_state_count(c.state); i++)
         set_entry(lk_state_at(c.state, i));
 
     lk_state *grads;
     lk_metrics metrics;
-    golden_ok(lk_engine_set_state(c.engine, c.state));
-    golden_ok(lk_engine_gradients(c.engine, &batch.view, &metrics));
-    golden_ok(lk_engine_grads(c.engine, &grads));
+    assert_ok(lk_engine_set_state(c.engine, c.state));
+    assert_ok(lk_engine_gradients(c.engine, &batch.view, &metrics));
+    assert_ok(lk_engine_grads(c.engine, &grads));
     for (size_t i = 0; i < lk_state_count(grads); i++) {
         double largest = check_entry(&c, row->name, lk_state_at(grads, i));
         if (largest < 20 * TOLERANCE)
@@ -354,8 +351,4 @@ static void test_gradients(void **state)
         run_case(&cases[i]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_gradients)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_gradients))

@@ -1,5 +1,4 @@
-/* test_graph.c - building graphs: sizes of the models, and each mistake with
- * the sentence that names it. */
+/* test_graph.c - building graphs: parameter counts of models, and the error of each mistake. */
 #include <math.h>
 
 #include <lockstep/lockstep.h>
@@ -82,7 +81,7 @@ static void zero_node(lk_graph *graph)
     lk_cross_entropy(graph, lk_flatten(graph, forgotten));
 }
 
-/* A node of a graph that is gone, with the place of one in this graph. */
+/* A node of a destroyed graph; its index is valid in this graph, too. */
 static lk_node node_of_another(bool failed)
 {
     lk_graph *other;
@@ -187,7 +186,7 @@ static void wide_window(lk_graph *graph)
     lk_avgpool2d(graph, lk_input(graph, 1, 4, 7), (lk_avgpool2d_opts){.kernel = 5});
 }
 
-/* What sticks out of the input would be a whole stride. */
+/* The window would reach a whole stride beyond the input. */
 static void wide_ceil_window(lk_graph *graph)
 {
     lk_avgpool2d(graph, lk_input(graph, 1, 4, 7), (lk_avgpool2d_opts){.kernel = 6, .stride = 2, .ceil = true});
@@ -273,13 +272,4 @@ static void test_hash(void **arg)
     assert_true(pooled_hash(plain) != pooled_hash(ceil));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parameter_counts),
-        cmocka_unit_test(test_unknown_model),
-        cmocka_unit_test(test_mistakes),
-        cmocka_unit_test(test_hash),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_parameter_counts), TEST(test_unknown_model), TEST(test_mistakes), TEST(test_hash))

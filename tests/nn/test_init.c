@@ -1,5 +1,4 @@
-/* test_init.c - initialisation policies: what each draws from, bounds and moments
- * of what is drawn, and its bits. */
+/* test_init.c - initialisation policies: bounds, moments and bits of the initial weights. */
 #include <math.h>
 
 #include <lockstep/lockstep.h>
@@ -9,8 +8,7 @@
 #include "nn/graph.h"
 #include "nn/params.h"
 
-/* A convolution in two groups and a linear layer: 64 -> 128 channels, 3x3, and
- * 128 -> 300. */
+/* A 3x3 convolution from 64 to 128 channels in two groups, and a linear layer from 128 to 300. */
 enum { IN = 64, OUT = 128, GROUPS = 2, WIDE = 300 };
 enum { CONV_FAN_IN = IN / GROUPS * 9, CONV_FAN_OUT = OUT * 9 };
 
@@ -56,7 +54,7 @@ static sample values_of(const lk_state *state, const char *key)
     return (sample){entry->data, entry->bytes / sizeof(float)};
 }
 
-/* Within five standard errors: the mean's is sqrt(v / n), that of the mean square
+/* Moments within five standard errors: that of the mean is sqrt(v / n), that of the mean square is
  * v sqrt((k - 1) / n) with kurtosis k. */
 static void expect_moments(sample s, double variance, double kurtosis)
 {
@@ -74,7 +72,7 @@ static void expect_bound(sample s, double bound)
     double largest = 0;
     for (size_t i = 0; i < s.count; i++)
         largest = fmax(largest, fabs((double)s.values[i]));
-    /* The bound is rounded to a float; the largest of n is below it by a 1/n or so. */
+    /* The bound is rounded to float; the largest of n values is below it by a fraction of about 1/n. */
     assert_true(largest <= bound * (1 + 0x1p-23));
     assert_true(largest > bound * (1 - 20 / (double)s.count));
 }
@@ -171,7 +169,7 @@ static void test_one_layer(void **arg)
     lk_graph_destroy(n.graph);
 }
 
-/* Back to the default all bits are as if there had been no policy. */
+/* After a return to the default all bits are as without a policy. */
 static void test_default_is_default(void **arg)
 {
     network n = make_network();
@@ -188,7 +186,7 @@ static void test_default_is_default(void **arg)
     lk_graph_destroy(n.graph);
 }
 
-/* Ranks find out by the graph's hash that they were given other policies. */
+/* The hash of a graph depends on its policies: ranks compare it. */
 static void test_hash_tells_policies(void **arg)
 {
     uint64_t hashes[sizeof rows / sizeof *rows];
@@ -215,7 +213,7 @@ static void test_seeds(void **arg)
     lk_graph_destroy(n.graph);
 }
 
-/* An element is what its address says, however many follow it. */
+/* An element depends on its address only, not on the number of elements. */
 static void test_address(void **arg)
 {
     static const size_t widths[] = {WIDE, WIDE - 1, 1};
@@ -235,7 +233,7 @@ static void test_address(void **arg)
         lk_state_destroy(states[i]);
 }
 
-/* The same on every machine: one value a case, of all bytes of the weights. */
+/* The weights have the same hash on every machine. */
 static void test_bits(void **arg)
 {
     static const struct {
@@ -260,74 +258,33 @@ static void test_bits(void **arg)
     }
 }
 
-typedef void (*mistake_fn)(const network *n);
-
-static void unknown_policy(const network *n)
-{
-    lk_init_all(n->graph, "kaiming");
-}
-
-static void unknown_key(const network *n)
-{
-    lk_init_all(n->graph, "xavier_normal:fan_out");
-}
-
-static void default_takes_none(const network *n)
-{
-    lk_init(n->graph, n->conv, "default:zero_bias");
-}
-
-static void negative_std(const network *n)
-{
-    lk_init_all(n->graph, "normal:std=-1");
-}
-
-static void std_without_value(const network *n)
-{
-    lk_init_all(n->graph, "normal:std");
-}
-
-static void not_a_weight(const network *n)
-{
-    lk_init(n->graph, n->bn, "kaiming_normal");
-}
-
-static void no_node(const network *n)
-{
-    lk_init(n->graph, (lk_node){.index = 77}, "kaiming_normal");
-}
-
 static void test_mistakes(void **arg)
 {
+    enum { ALL, AT_CONV, AT_BN, AT_NO_NODE };
     static const struct {
-        mistake_fn make;
-        const char *words;
+        int where;
+        const char *policy, *words;
     } cases[] = {
-        {unknown_policy, "no policy 'kaiming'"},      {unknown_key, "no parameter 'fan_out'"},
-        {default_takes_none, "none can be set here"}, {negative_std, "out of range"},
-        {std_without_value, "needs a value"},         {not_a_weight, "neither a convolution nor a linear layer"},
-        {no_node, "not a node of this graph"},
+        {ALL, "kaiming", "no policy 'kaiming'"},
+        {ALL, "xavier_normal:fan_out", "no parameter 'fan_out'"},
+        {AT_CONV, "default:zero_bias", "none can be set here"},
+        {ALL, "normal:std=-1", "out of range"},
+        {ALL, "normal:std", "needs a value"},
+        {AT_BN, "kaiming_normal", "neither a convolution nor a linear layer"},
+        {AT_NO_NODE, "kaiming_normal", "not a node of this graph"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         network n = make_network();
+        const lk_node nodes[] = {[AT_CONV] = n.conv, [AT_BN] = n.bn, [AT_NO_NODE] = {.index = 77}};
         lk_cross_entropy(n.graph, n.linear);
-        cases[i].make(&n);
+        if (cases[i].where == ALL)
+            lk_init_all(n.graph, cases[i].policy);
+        else
+            lk_init(n.graph, nodes[cases[i].where], cases[i].policy);
         assert_fails(lk_graph_check(n.graph), LK_STATUS_USAGE, cases[i].words);
         lk_graph_destroy(n.graph);
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_policies),
-        cmocka_unit_test(test_one_layer),
-        cmocka_unit_test(test_default_is_default),
-        cmocka_unit_test(test_hash_tells_policies),
-        cmocka_unit_test(test_seeds),
-        cmocka_unit_test(test_address),
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_mistakes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_policies), TEST(test_one_layer), TEST(test_default_is_default),
+          TEST(test_hash_tells_policies), TEST(test_seeds), TEST(test_address), TEST(test_bits), TEST(test_mistakes))

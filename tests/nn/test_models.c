@@ -1,6 +1,5 @@
-/* test_models.c - keys, their order, shapes and counts of every model against the
- * table that tools/models.py made with PyTorch and torchvision; and how each model
- * begins. */
+/* test_models.c - keys, their order, shapes and counts of every model against the table that
+ * tools/models.py made with PyTorch and torchvision; and how weights are initialised. */
 #include <math.h>
 
 #include <lockstep/lockstep.h>
@@ -16,7 +15,7 @@ typedef struct table_row {
     char spec[SPEC];
     lk_model_shape shape;
     size_t parameters, entries;
-    long entries_at; /* in the file */
+    long entries_at; /* offset in the file */
 } table_row;
 
 static FILE *open_table(void)
@@ -44,7 +43,7 @@ static size_t read_rows(FILE *file, table_row rows[MAX_ROWS])
     return count;
 }
 
-/* The next entry of the table against one of ours. */
+/* Compares the next line of the table with an entry of the model. */
 static void expect_entry(FILE *file, const table_row *row, const char *key, const char *dtype, int ndim,
                          const size_t *dims)
 {
@@ -67,7 +66,7 @@ static void expect_slots(FILE *file, const table_row *row, const lk_layer *layer
     }
 }
 
-/* What a state of the graph has, without the memory for one. */
+/* Compares the entries that a state of the graph would have, without allocating one. */
 static size_t expect_graph(FILE *file, const table_row *row, const lk_graph *graph)
 {
     size_t entries = 0;
@@ -103,7 +102,7 @@ static void test_table(void **arg)
     fclose(file);
 }
 
-/* No model is left out, each for the shape that it was made for. */
+/* The table has every model with its usual shape. */
 static void test_every_model(void **arg)
 {
     table_row rows[MAX_ROWS];
@@ -147,7 +146,7 @@ static void test_usual_shape(void **arg)
     }
 }
 
-/* A state that is really made, of the models that fit easily. */
+/* States of the models that need little memory. */
 static void test_states(void **arg)
 {
     enum { MOST = 5000000 };
@@ -190,7 +189,7 @@ static const lk_layer *layer_named(const lk_graph *graph, const char *name)
     return NULL;
 }
 
-/* What torchvision and the models' papers draw weights from. */
+/* The distributions of torchvision and of the models' papers. */
 static void test_first_weights(void **arg)
 {
     static const struct {
@@ -225,7 +224,7 @@ static void test_first_weights(void **arg)
     }
 }
 
-/* Both dropouts of cnn; what a layer does is in no key. */
+/* Both dropout layers of cnn change; the keys stay. */
 static void test_dropout2d(void **arg)
 {
     static const struct {
@@ -265,12 +264,5 @@ static void test_mistakes(void **arg)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),    cmocka_unit_test(test_every_model),   cmocka_unit_test(test_usual_shape),
-        cmocka_unit_test(test_states),   cmocka_unit_test(test_first_weights), cmocka_unit_test(test_dropout2d),
-        cmocka_unit_test(test_mistakes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_table), TEST(test_every_model), TEST(test_usual_shape), TEST(test_states),
+          TEST(test_first_weights), TEST(test_dropout2d), TEST(test_mistakes))

@@ -1,5 +1,5 @@
-/* test_summary.c - what `lockstep info --model` counts: layers, multiplications,
- * and the memory of a plan that is never made. */
+/* test_summary.c - the numbers of `lockstep info --model`: layers, multiplications, and the memory that a
+ * plan would need. */
 #include <lockstep/lockstep.h>
 
 #include "check.h"
@@ -36,7 +36,7 @@ static void test_cnn_by_hand(void **arg)
     lk_graph_destroy(graph);
 }
 
-/* Published figures, which count convolutions and linear layers: in millions. */
+/* Published numbers in millions; they count convolutions and linear layers. */
 static void test_known_macs(void **arg)
 {
     static const struct {
@@ -56,7 +56,7 @@ static void test_known_macs(void **arg)
     }
 }
 
-/* A device that counts what is asked of it. */
+/* A device that counts the bytes that are allocated. */
 static size_t counted;
 
 static lk_status counting_alloc(lk_device *dev, size_t bytes, const char *what, void **out)
@@ -123,12 +123,4 @@ static void test_memory(void **arg)
     lk__device_close(dev);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cnn_by_hand),
-        cmocka_unit_test(test_known_macs),
-        cmocka_unit_test(test_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_cnn_by_hand), TEST(test_known_macs), TEST(test_memory))

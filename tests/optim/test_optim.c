@@ -1,6 +1,5 @@
-/* test_optim.c - optimisers over 20 steps against PyTorch's documented rules in
- * double, ranges against the whole, optimisers that go on from another's state, and
- * refused specs. */
+/* test_optim.c - optimisers over 20 steps against PyTorch's documented rules in double, updates in ranges
+ * against updates at once, optimisers that continue from another's state, and refused specs. */
 #include <math.h>
 
 #include "base/rng.h"
@@ -23,7 +22,7 @@ static int close_cpu(void **state)
     return 0;
 }
 
-/* Parameters for step 0, gradients for the steps from 1. */
+/* Fills parameters (step 0) or gradients (steps from 1). */
 static void fill(float *x, uint32_t step)
 {
     lk_rng rng = lk__rng(9, LK_RNG_INIT, 0, step, 0);
@@ -31,7 +30,7 @@ static void fill(float *x, uint32_t step)
         x[i] = 2.0f * lk__rng_unit(lk__rng_u32(&rng, i)) - 1.0f;
 }
 
-/* One element in double: parameter, two states, and the rule's settings. */
+/* One element in double: the parameter and its two states. */
 typedef struct element {
     double p, a, b;
 } element;
@@ -130,7 +129,7 @@ static void take_steps(lk_optim *optim, uint32_t first, uint32_t last, const siz
         lk__optim_count(optim);
         assert_int_equal(lk__optim_begin(optim), LK_OK);
         assert_int_equal(lk__optim_steps(optim), step);
-        /* The last range first: order plays no role. */
+        /* The last range is first: the order must not matter. */
         for (size_t i = count; i-- > 0;)
             lk__optim_range(optim, &(lk_optim_range){
                                        .grads = grads, .params = params, .begin = i ? cuts[i - 1] : 0, .end = cuts[i]});
@@ -179,7 +178,7 @@ static void test_ranges(void **state)
     }
 }
 
-/* Another optimiser goes on from arrays and numbers. */
+/* A second optimiser continues from the arrays and numbers of the first. */
 static void test_taken_over(void **state)
 {
     const size_t cuts[] = {COUNT};
@@ -200,7 +199,7 @@ static void test_taken_over(void **state)
     }
 }
 
-/* Without weight decay there is nothing to tell them apart by. */
+/* Without weight decay adam and adamw give the same bits. */
 static void test_adamw_without_decay(void **state)
 {
     float one[COUNT], other[COUNT];
@@ -268,13 +267,5 @@ static void test_list(void **state)
     assert_int_equal(count, 4);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rules),      cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_taken_over), cmocka_unit_test(test_adamw_without_decay),
-        cmocka_unit_test(test_set_lr),     cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_list),
-    };
-    return cmocka_run_group_tests(tests, open_cpu, close_cpu);
-}
+TEST_MAIN(open_cpu, close_cpu, TEST(test_rules), TEST(test_ranges), TEST(test_taken_over),
+          TEST(test_adamw_without_decay), TEST(test_set_lr), TEST(test_refusals), TEST(test_list))

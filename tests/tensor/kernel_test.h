@@ -1,24 +1,21 @@
-/* kernel_test.h - runs cases of kernel slots on the device under test and compares
- * the results with references in double.
+/* kernel_test.h - runs cases of kernel slots on the device under test and compares the results with references
+ * in double.
  *
- * A test program of kernels runs on the CPU: every case in every build of the kernels
- * and with several thread counts, which must all give the same bits. With the argument
- * "gpu" it runs the same cases on $LOCKSTEP_TEST_DEVICE, or cuda:0, twice for the same
- * bits, in each precision that the program is for.
+ * A test program of kernels runs on the CPU: every case in every build of the kernels and with several thread
+ * counts, which must all give the same bits. With the argument "gpu" it runs the same cases on
+ * $LOCKSTEP_TEST_DEVICE (default cuda:0), twice with the same bits, in each precision of the program.
  *
- * Host arrays are dense floats (n, h, w, c) that the device's value type can hold. In
- * device memory they are padded tensors of that type. Every run checks what lies
- * around the values: pads must be zero, bytes behind a block must survive.
+ * Host arrays are dense floats (n, h, w, c) that the device's value type can hold. In device memory they are
+ * padded tensors of that type. Every run checks the memory around the values: pads must be zero, bytes behind a
+ * block must survive.
  *
- * Bounds. fp32: 1e-5 of the largest value. tf32 cuts both factors of a product p to
- * 11 bits, which is off by 2^-9 p at most, and in one direction for all: a sum y of
- * products is off by up to 2^-9 |y|, and by random parts that add up as r, the root of
- * the sum of the products' squares; 4 * 2^-9 r is more than ten standard deviations.
- * bf16 products of bf16 values are exact, but results are rounded to 8 bits (2^-9 y,
- * doubled where addends were rounded before, as leaves of a gradient of weights may
- * be): the same with 2^-8. In fp32, adding rounds each partial sum to 24 bits: 2^-20
- * leaves room for sums of 2^8 partial sums of size r, and matters only where all of a
- * tensor cancels. */
+ * Bounds. fp32: 1e-5 of the largest value. tf32 rounds both factors of a product p to 11 bits, an error of at
+ * most 2^-9 p. Errors of one direction add up to 2^-9 |y| for a sum y of products; random errors add up to
+ * 2^-9 r, where r is the root of the sum of the products' squares; 4 * 2^-9 r is more than ten standard
+ * deviations. bf16: products of bf16 values are exact, but results are rounded to 8 bits (2^-9 y; twice that if
+ * addends were rounded before, as leaves of a weight gradient may be): the same bound with 2^-8. fp32 additions
+ * round each partial sum to 24 bits: 2^-20 allows sums of 2^8 partial sums of size r, and matters only where a
+ * whole tensor cancels. */
 #ifndef LK_TESTS_KERNEL_TEST_H
 #define LK_TESTS_KERNEL_TEST_H
 
@@ -28,16 +25,15 @@
 #include "check.h"
 #include "tensor/cpu/cpu.h"
 
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
 enum { FX_SKIPPED = 77, FX_GUARD = 64, FX_MAX_BLOCKS = 64, FX_MAX_SETTINGS = 32, FX_SENTINEL = 0xa5 };
 #define FX_NEAR 1e-5
 
-static lk_device *dev; /* under test; on the CPU the first of the settings */
-static lk_device *cpu; /* compared with dev where there is no reference but the CPU's kernels */
+static lk_device *dev; /* under test; on the CPU that of the first setting */
+static lk_device *cpu; /* the reference where only the CPU's kernels define the result */
 static lk_precision precision;
 
-/* How the runs of a case are done: none of this may change a bit. */
+/* A way to run a case; results have the same bits in all settings. */
 typedef struct fx_setting {
     lk_device *dev;
     const char *name;
@@ -47,12 +43,6 @@ typedef struct fx_setting {
 static fx_setting fx_settings[FX_MAX_SETTINGS];
 static size_t fx_setting_count;
 static bool fx_builds; /* the settings are the CPU's builds and thread counts */
-
-static inline void require(lk_status status)
-{
-    if (status != LK_OK)
-        fail_msg("%s: %s", lk_status_string(status), lk_error_detail());
-}
 
 static inline const char *fx_name(void)
 {
@@ -73,8 +63,8 @@ static inline bool fx_present(void)
 
 static const char *const fx_precisions[] = {"fp32", "tf32", "bf16"};
 
-/* Whether to test this precision: $LOCKSTEP_TEST_PRECISION is one, or unset for all;
- * others than fp32 are for GPUs only. */
+/* Whether to test this precision. $LOCKSTEP_TEST_PRECISION selects one; unset: all. tf32 and bf16 are for GPUs
+ * only. */
 static inline bool fx_has(lk_precision wanted)
 {
     const char *only = getenv("LOCKSTEP_TEST_PRECISION");
@@ -107,7 +97,7 @@ static inline float bf16_to_float(uint16_t x)
     return value;
 }
 
-/* Nearest, ties to even. */
+/* Rounds to nearest, ties to even. */
 static inline uint16_t float_to_bf16(float x)
 {
     uint32_t bits;
@@ -117,13 +107,13 @@ static inline uint16_t float_to_bf16(float x)
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
 }
 
-/* What the device under test can hold of x. */
+/* x rounded to the value type of the device under test. */
 static inline float fx_round(float x)
 {
     return dev->values == LK_DTYPE_BF16 ? bf16_to_float(float_to_bf16(x)) : x;
 }
 
-/* Uniform in [-1,1), rounded to the value type; a function of the stream. */
+/* Random numbers, uniform in [-1,1), rounded to the value type. They depend on the stream only. */
 static inline float *random_values(size_t count, uint32_t stream)
 {
     float *p = new_floats(count);
@@ -133,7 +123,7 @@ static inline float *random_values(size_t count, uint32_t stream)
     return p;
 }
 
-/* The same as floats of all their bits. */
+/* The same, not rounded. */
 static inline float *random_floats(size_t count, uint32_t stream)
 {
     float *p = new_floats(count);
@@ -143,7 +133,7 @@ static inline float *random_floats(size_t count, uint32_t stream)
     return p;
 }
 
-/* Device memory, all of it given back after each run. */
+/* Device memory; fx_release frees all of it after each run. */
 
 static struct {
     void *at;
@@ -157,17 +147,17 @@ static inline void *fx_put(lk_device *d, const void *host, size_t bytes)
     void *block;
     assert_true(fx_block_count < FX_MAX_BLOCKS);
     memset(guard, FX_SENTINEL, sizeof guard);
-    require(d->type->alloc(d, bytes + FX_GUARD, "test", &block));
+    assert_ok(d->type->alloc(d, bytes + FX_GUARD, "test", &block));
     if (bytes)
-        require(d->type->upload(d, host, bytes, block));
-    require(d->type->upload(d, guard, sizeof guard, (char *)block + bytes));
+        assert_ok(d->type->upload(d, host, bytes, block));
+    assert_ok(d->type->upload(d, guard, sizeof guard, (char *)block + bytes));
     fx_blocks[fx_block_count].at = block;
     fx_blocks[fx_block_count++].bytes = bytes;
     return block;
 }
 
-/* What memory that is not written yet is full of: NaNs, whatever the type, and in every
- * other run numbers, so that an element left unwritten shows where a NaN is wanted. */
+/* The byte that fills unwritten memory: NaNs in every type, and numbers in every other run, so that an unwritten
+ * element is found also where a NaN is expected. */
 static uint8_t fx_garbage = 0xff;
 
 static inline void *fx_blank(lk_device *d, size_t bytes)
@@ -183,13 +173,13 @@ static inline void *fx_blank(lk_device *d, size_t bytes)
 static inline void fx_get(lk_device *d, const void *src, size_t bytes, void *host)
 {
     if (bytes)
-        require(d->type->download(d, src, bytes, host));
+        assert_ok(d->type->download(d, src, bytes, host));
 }
 
 static inline void fx_release(lk_device *d)
 {
     uint8_t guard[FX_GUARD];
-    require(d->type->sync(d));
+    assert_ok(d->type->sync(d));
     while (fx_block_count) {
         fx_block_count--;
         char *block = fx_blocks[fx_block_count].at;
@@ -214,7 +204,7 @@ static inline size_t fx_bytes(const lk_tensor *t)
     return t->shape.n * lk__tensor_stride(t);
 }
 
-/* Not written yet. */
+/* A tensor that is not written yet. */
 static inline lk_tensor fx_tensor(lk_device *d, lk_shape shape)
 {
     lk_tensor t = fx_shape(d, shape);
@@ -222,7 +212,7 @@ static inline lk_tensor fx_tensor(lk_device *d, lk_shape shape)
     return t;
 }
 
-/* Element i of an array of that type. */
+/* Writes element i of an array of this type. */
 static inline void fx_store(lk_dtype dtype, float x, size_t i, void *array)
 {
     if (dtype == LK_DTYPE_BF16)
@@ -236,7 +226,7 @@ static inline float fx_load(lk_dtype dtype, const void *array, size_t i)
     return dtype == LK_DTYPE_BF16 ? bf16_to_float(((const uint16_t *)array)[i]) : ((const float *)array)[i];
 }
 
-/* Gives t memory that holds dense, pads being zero. */
+/* Allocates memory for t and copies dense to it; pads are zero. */
 static inline void fx_fill(lk_device *d, lk_tensor *t, const float *dense)
 {
     size_t pixels = t->shape.n * t->shape.h * t->shape.w, c = t->shape.c, pitch = lk__tensor_pitch(t);
@@ -290,7 +280,7 @@ static inline void fx_get_floats(lk_device *d, const float *src, size_t count, f
     fx_get(d, src, count * sizeof *host, host);
 }
 
-/* Bytes as floats, each its value: comparing them compares all bits. */
+/* Converts each byte to a float, so that comparing floats compares all bits. */
 static inline void fx_spread(const void *bytes, size_t count, float *out)
 {
     for (size_t i = 0; i < count; i++)
@@ -299,7 +289,7 @@ static inline void fx_spread(const void *bytes, size_t count, float *out)
 
 /* Runs. */
 
-/* Does the case on d and fills out, all of it, with results. */
+/* Runs the case on d and writes all elements of out. */
 typedef void (*fx_run)(lk_device *d, const void *arg, float *out);
 
 static inline float *fx_once(lk_device *d, fx_run run, const void *arg, size_t count)
@@ -317,7 +307,7 @@ static inline bool fx_equal(float a, float b)
     return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
 }
 
-/* By bits; any NaN is as good as another. */
+/* Compares bits; all NaNs are equal. */
 static inline void fx_same(const char *what, const float *got, const float *want, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -326,8 +316,8 @@ static inline void fx_same(const char *what, const float *got, const float *want
     }
 }
 
-/* Runs the case in each setting that has so many threads, 0: in all. Where wave is not
- * NULL, each run has another number of shards in a wave. */
+/* Runs the case in each setting with this number of threads; 0: in all. If wave is not NULL, runs differ in the
+ * number of shards of a wave. */
 static inline float *fx_runs(const char *what, fx_run run, const void *arg, size_t count, int threads, int *wave)
 {
     static const int waves[] = {0, 1, 2, 3}; /* 0: all shards */
@@ -355,19 +345,19 @@ static inline float *fx_runs(const char *what, fx_run run, const void *arg, size
     return first;
 }
 
-/* The results of a case, to be freed: the same bits in all settings. */
+/* Returns the results of a case, which have the same bits in all settings. Owned by the caller. */
 static inline float *fx_bits(const char *what, fx_run run, const void *arg, size_t count)
 {
     return fx_runs(what, run, arg, count, 0, NULL);
 }
 
-/* The same with two threads only, for loops over many runs. */
+/* The same with two threads only, for loops over many cases. */
 static inline float *fx_bits_brief(const char *what, fx_run run, const void *arg, size_t count)
 {
     return fx_runs(what, run, arg, count, fx_builds ? 2 : 0, NULL);
 }
 
-/* The same in all settings and with waves of all shards, one, two and three. */
+/* The same in all settings and with waves of all, one, two and three shards. */
 static inline float *fx_bits_in_waves(const char *what, fx_run run, const void *arg, size_t count, int *wave)
 {
     float *results = fx_runs(what, run, arg, count, 0, wave);
@@ -375,7 +365,7 @@ static inline float *fx_bits_in_waves(const char *what, fx_run run, const void *
     return results;
 }
 
-/* The results of a case, to be freed: f32 with the CPU's bits. */
+/* Returns the results of a case, which are f32 and have the CPU's bits. Owned by the caller. */
 static inline float *fx_bits_of_cpu(const char *what, fx_run run, const void *arg, size_t count)
 {
     float *got = fx_bits(what, run, arg, count), *want = fx_once(cpu, run, arg, count);
@@ -384,7 +374,7 @@ static inline float *fx_bits_of_cpu(const char *what, fx_run run, const void *ar
     return got;
 }
 
-/* Values as a reference has them in f32, rounded once to the device's type. */
+/* The results are the f32 values of a reference, rounded once to the value type. */
 static inline void fx_same_values(const char *what, const float *got, const float *want, size_t count)
 {
     float *rounded = new_floats(count);
@@ -394,7 +384,7 @@ static inline void fx_same_values(const char *what, const float *got, const floa
     free(rounded);
 }
 
-/* Runs a case of values that have to be exact. */
+/* Runs a case whose results are exact. */
 static inline void fx_check(const char *what, fx_run run, const void *arg, const float *want, size_t count)
 {
     float *got = fx_bits(what, run, arg, count);
@@ -402,14 +392,13 @@ static inline void fx_check(const char *what, fx_run run, const void *arg, const
     free(got);
 }
 
-/* Whether to leave a case of so many values out: the CPU has nothing to show in those that
- * fill a GPU's grids. */
+/* Whether to skip a case of this number of values: on the CPU, cases that fill a GPU test nothing more. */
 static inline bool fx_too_large(size_t values)
 {
     return fx_builds && values > 190000;
 }
 
-/* Each within `part` of the largest, and bound[i] more; bound may be NULL. */
+/* The error of each element is at most `part` of the largest value plus bound[i]; bound may be NULL. */
 static inline void fx_near_each(const char *what, const float *got, const double *want, double part,
                                 const double *bound, size_t count)
 {
@@ -424,13 +413,13 @@ static inline void fx_near_each(const char *what, const float *got, const double
     }
 }
 
-/* f32 results. */
+/* The same for f32 results. */
 static inline void fx_near(const char *what, const float *got, const double *want, double part, size_t count)
 {
     fx_near_each(what, got, want, part, NULL, count);
 }
 
-/* Results of the value type. */
+/* The same for results of the value type. */
 static inline void fx_near_values(const char *what, const float *got, const double *want, double part, size_t count)
 {
     double *bound = new_doubles(count);
@@ -440,8 +429,8 @@ static inline void fx_near_values(const char *what, const float *got, const doub
     free(bound);
 }
 
-/* How far a sum of products may be off, from the sum and the sum of squares of the
- * products: the head of this file. */
+/* The bound of the error of a sum of products, from the sum and the sum of squares of the products; see the head
+ * of this file. */
 static inline double fx_bound(double sum, double squares)
 {
     static const double units[] = {
@@ -462,7 +451,7 @@ typedef struct fx_wave {
     lk_shards shards;
 } fx_wave;
 
-/* Shards [lo, lo + count), or as many as there are, of `shards` over a batch. */
+/* A wave of shards [lo, lo + count), or up to the last one, of a batch with `shards` shards. */
 static inline void fx_wave_init(fx_wave *v, size_t batch, int shards, int lo, int count)
 {
     int hi = lo + count < shards ? lo + count : shards, starts[LK_TREE_MAX_DEPTH];
@@ -484,7 +473,7 @@ static inline void fx_wave_init(fx_wave *v, size_t batch, int shards, int lo, in
         (lk_shards){.count = hi - lo, .begin = v->begin, .merges = v->merges, .depth = depth, .rows = v->stack_rows};
 }
 
-/* Partial sums that are alive at once at most. */
+/* The largest number of partial sums that exist at the same time. */
 static inline size_t fx_slots(int shards)
 {
     int most = 0;
@@ -563,7 +552,7 @@ static inline int fx_main_builds(const struct CMUnitTest *tests, size_t count)
     return failed ? 1 : 0;
 }
 
-/* The main function of a program of kernel tests. */
+/* The main function of kernel tests. */
 static inline int fx_kernel_main(int argc, char **argv, const struct CMUnitTest *tests, size_t count, int precisions)
 {
     if (argc == 1)

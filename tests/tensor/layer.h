@@ -1,11 +1,10 @@
-/* layer.h - a convolution or a linear layer: its slots, their results one after the
- * other in an array, and what they should be: sums of products in double, with their
- * bounds. A linear layer is a convolution whose kernel is as large as its image.
+/* layer.h - tests a convolution or a linear layer: runs its slots, collects all results in one array, and compares
+ * them with sums of products in double, with their bounds. A linear layer is a convolution whose kernel is as
+ * large as its image.
  *
- * Properties of every case, on a device whose bits do not depend on the samples of a
- * call: waves of any number of shards give the same bits, a sample alone gives the bits
- * that it has in a batch, a group gives those of a plain convolution of its channels,
- * and a ReLU or the mask of one changes nothing but what it sets to 0. */
+ * Properties of every case, on devices whose bits do not depend on the samples of a call: waves of any number of
+ * shards give the same bits; a sample alone gives the bits that it has in a batch; a group gives the bits of a
+ * plain convolution of its channels; a ReLU, or the mask of a ReLU, only sets elements to 0. */
 #ifndef LK_TESTS_TENSOR_LAYER_H
 #define LK_TESTS_TENSOR_LAYER_H
 
@@ -13,16 +12,16 @@
 
 /* How much of a case the CPU runs. */
 typedef enum effort {
-    THOROUGH, /* every build and thread count, all properties */
-    BRIEF,    /* every build */
-    NOT_CPU   /* nothing: large, for devices that choose another algorithm by the size */
+    THOROUGH, /* all builds and thread counts, all properties */
+    BRIEF,    /* all builds */
+    NOT_CPU   /* nothing: large cases, for devices that choose another algorithm by the size */
 } effort;
 
 typedef struct layer {
     lk_shape x;
     size_t out;
     lk_conv2d_desc conv; /* all zero: a linear layer */
-    int shards, wave;    /* 0: one, all of them */
+    int shards, wave;    /* shards 0: one; wave 0: all shards */
     bool no_bias;
     effort effort;
     const float *values, *dy, *w, *b; // (n, h, w, c), of y, (o, c / groups, kh, kw), (o)
@@ -67,7 +66,7 @@ static inline void layer_name(const layer *l, const char *part, char name[192])
              l->shards);
 }
 
-/* Where each result begins: y, y after ReLU, dx, dx masked by x, dw, db. */
+/* The offset of each result: y, y after ReLU, dx, dx masked by x, dw, db. */
 enum { Y, Y_RELU, DX, DX_MASKED, DW, DB, PARTS };
 typedef struct layer_layout {
     size_t at[PARTS + 1];
@@ -85,7 +84,7 @@ static inline layer_layout layer_layout_of(const layer *l)
 
 /* Tensors on the device. */
 
-/* Whether the device's linear layers take an image as it lies. */
+/* Whether the device's linear layers read an image as it is in memory. */
 static inline bool layer_has_view(const lk_device *d, const layer *l)
 {
     return layer_is_linear(l) && d->type->flat_views && l->x.h * l->x.w > 1;
@@ -100,7 +99,7 @@ static inline lk_device_weight layer_weight(const lk_device *d, const layer *l)
         .out = l->out, .in = l->x.c / l->conv.groups, .kernel = l->conv.kernel, .groups = l->conv.groups, .pixels = 1};
 }
 
-/* The shape of x and dx in device memory; that of a view is the image's. */
+/* The shape of x and dx in device memory; a view has the shape of the image. */
 static inline lk_shape layer_stored(const lk_device *d, const layer *l)
 {
     if (!layer_is_linear(l) || layer_has_view(d, l))
@@ -108,14 +107,14 @@ static inline lk_shape layer_stored(const lk_device *d, const layer *l)
     return (lk_shape){.n = l->x.n, .c = lk__shape_sample(l->x), .h = 1, .w = 1};
 }
 
-/* Element i of (n, h, w, c) in an array of features, (n, c, h, w). */
+/* Index in features (n, c, h, w) of element i of (n, h, w, c). */
 static inline size_t layer_feature(lk_shape x, size_t i)
 {
     size_t pixels = x.h * x.w, channel = i % x.c, pixel = i / x.c % pixels;
     return i / x.c / pixels * lk__shape_sample(x) + channel * pixels + pixel;
 }
 
-/* The features of an image as one long pixel: a plan gives it so. */
+/* The features of an image as one long pixel, as a plan has them. */
 static inline lk_tensor layer_as_given(const lk_device *d, const layer *l, lk_tensor t)
 {
     if (!layer_has_view(d, l))
@@ -142,7 +141,7 @@ static inline lk_tensor layer_blank(lk_device *d, const layer *l)
     return layer_as_given(d, l, fx_tensor(d, layer_stored(d, l)));
 }
 
-/* As (n, h, w, c). */
+/* Reads the tensor as (n, h, w, c). */
 static inline void layer_get(lk_device *d, const layer *l, const lk_tensor *dx, float *out)
 {
     lk_tensor stored = fx_shape(d, layer_stored(d, l));
@@ -155,7 +154,7 @@ static inline void layer_get(lk_device *d, const layer *l, const lk_tensor *dx, 
     free(ordered);
 }
 
-/* The slots of either kind. */
+/* Calls of the slots of both kinds of layers. */
 
 static inline void *layer_scratch(lk_device *d, const layer *l)
 {
@@ -194,7 +193,7 @@ static inline void layer_grad_weight(lk_device *d, const layer *l, const lk_tens
 
 /* Runs. */
 
-/* All results of a layer, wave by wave. */
+/* Computes all results of a layer, wave by wave. */
 static inline void run_layer(lk_device *d, const void *arg, float *out)
 {
     const layer *l = arg;
@@ -224,7 +223,7 @@ static inline void run_layer(lk_device *d, const void *arg, float *out)
     }
 }
 
-/* A forward with a ReLU, and a gradient that takes that of the ReLU before it. */
+/* A forward with a ReLU, and an input gradient with the mask of the ReLU before it. */
 static inline void run_relus(lk_device *d, const void *arg, float *out)
 {
     const layer *l = arg;
@@ -243,7 +242,7 @@ static inline void run_relus(lk_device *d, const void *arg, float *out)
 
 typedef struct layer_sums {
     layer_layout to;
-    double *sum, *squares; /* of the products */
+    double *sum, *squares; /* of the products of each result */
 } layer_sums;
 
 static inline void add_product(layer_sums *s, size_t at, double product)
@@ -252,7 +251,7 @@ static inline void add_product(layer_sums *s, size_t at, double product)
     s->squares[at] += product * product;
 }
 
-/* Everything that output channel o of one output pixel takes part in. */
+/* Adds all products of output channel o of one output pixel. */
 static inline void layer_refer_output(const layer *l, layer_sums *s, size_t n, size_t oy, size_t ox, size_t o)
 {
     lk_conv2d_desc conv = layer_window(l);
@@ -263,7 +262,7 @@ static inline void layer_refer_output(const layer *l, layer_sums *s, size_t n, s
     double dy = (double)l->dy[at_y], sum = l->no_bias ? 0 : (double)l->b[o], squares = 0;
     for (size_t tap = 0; tap < kh * kw; tap++) {
         size_t iy = oy * conv.stride + tap / kw - conv.pad, ix = ox * conv.stride + tap % kw - conv.pad;
-        if (iy >= x.h || ix >= x.w) /* beyond the edge; below 0 they wrap */
+        if (iy >= x.h || ix >= x.w) /* beyond the edge; negative values wrap around */
             continue;
         for (size_t i = 0; i < in; i++) {
             size_t at_x = ((n * x.h + iy) * x.w + ix) * x.c + first + i, at_w = (o * in + i) * kh * kw + tap;
@@ -388,8 +387,8 @@ static inline void layer_check_group(const layer *all, size_t g, const float *wa
     free(dy);
 }
 
-/* Whether the case is for this device. The graph refuses a padding as large as the
- * kernel; the CPU's kernels take it. */
+/* Whether the case is for this device. The graph refuses a padding as large as the kernel; the CPU's kernels
+ * accept it. */
 static inline bool layer_applies(const layer *l)
 {
     if (fx_builds)
@@ -418,7 +417,7 @@ static inline void check_layer(layer l)
     if (thorough) {
         layer_check_relus(&l, got);
         layer_check_sample(l, got);
-        bool small = l.x.h * l.x.w < 1000; /* more pixels show nothing more, and take long */
+        bool small = l.x.h * l.x.w < 1000; /* more pixels test nothing more and take long */
         for (size_t g = 0; l.conv.groups > 1 && small && g < l.conv.groups; g++)
             layer_check_group(&l, g, got);
     }
@@ -429,16 +428,15 @@ static inline void check_layer(layer l)
     free(b);
 }
 
-/* Sets element `at` of every c of them. */
+/* Sets element `at` of every c elements. */
 static inline void set_channel(float *x, size_t count, size_t c, size_t at, float value)
 {
     for (size_t i = at; i < count; i += c)
         x[i] = value;
 }
 
-/* With a NaN in the bias of one channel its outputs are NaN, and where the result of
- * the ReLU before it is a NaN the gradient passes, as where it is 1; all else stays.
- * Each channel in turn on the CPU, some elsewhere. */
+/* With a NaN in the bias of one channel, the channel's outputs are NaN. Where the result of the ReLU before is a
+ * NaN, the gradient passes as where it is 1. All else stays. The CPU tests each channel, GPUs test some. */
 static inline void check_layer_nans(layer l)
 {
     l.shards = 1;

@@ -1,13 +1,12 @@
-/* test_batchnorm.c - batch normalisation through all its slots, as the engine calls
- * them, in waves, on the CPU and on GPUs: statistics and passes against double, formulas
- * of a channel as the CPU computes them. */
+/* test_batchnorm.c - all slots of batch normalisation, called in waves like the engine does, on the CPU and on
+ * GPUs. Statistics and passes are compared with double, formulas of a channel with the CPU. */
 #include "tensor/kernel_test.h"
 
 typedef struct bn_case {
     size_t batch, c, h, w;
     int shards;
-    int wave;       /* shards a wave; 0: all */
-    bool per_shard; /* normalise each shard alone */
+    int wave;       /* shards of a wave; 0: all */
+    bool per_shard; /* each shard is normalised by its own statistics */
     bool relu;
     const float *x, *dy, *gamma, *beta;
 } bn_case;
@@ -24,7 +23,7 @@ static size_t value_count(const bn_case *b)
     return lk__shape_count(shape_of(b));
 }
 
-/* y, dx, then by channel: mean, M2, sum dy, sum dy*xhat, running mean and variance. */
+/* Results: y, dx, then for each channel: mean, M2, sum dy, sum dy*xhat, running mean and variance. */
 static size_t result_count(const bn_case *b)
 {
     return 2 * value_count(b) + 6 * b->c;
@@ -58,7 +57,7 @@ static buffers make_buffers(lk_device *d, const bn_case *b)
     return t;
 }
 
-/* Statistics of all waves into slot 0. */
+/* Folds the statistics of all waves into slot 0. */
 static void fold_stats(lk_device *d, const bn_case *b, buffers *t)
 {
     for (int lo = 0, wave = b->wave ? b->wave : b->shards; lo < b->shards; lo += wave) {
@@ -83,7 +82,7 @@ static lk_moments wave_moments(lk_device *d, const bn_case *b, const fx_wave *v,
     return m;
 }
 
-/* Forward and the sums of all waves, then the gradients, which need them. */
+/* Forward and the sums of all waves, then the gradients, which need the sums. */
 static void passes(lk_device *d, const bn_case *b, buffers *t, bool grads)
 {
     const lk_kernels *k = d->kernels;
@@ -182,7 +181,7 @@ static void compare(const bn_case *b, const float *got, const double *want)
     size_t values = value_count(b);
     fx_near_values("batchnorm_forward", got, want, FX_NEAR, values);
     fx_near_values("batchnorm_grad_input", got + values, want + values, FX_NEAR, values);
-    /* Sums of so many addends below 1 in size may cancel: fx_bound's last part. */
+    /* Sums of many addends below 1 may cancel: see the last bound in kernel_test.h. */
     double *bound = new_doubles(b->c);
     for (size_t i = 0; i < b->c; i++)
         bound[i] = 4 * 0x1p-20 * sqrt((double)(values / b->c));
@@ -202,7 +201,7 @@ static void check(bn_case b)
     float *gamma = random_floats(b.c, 3), *beta = random_floats(b.c, 4);
     double *want = new_doubles(count);
     for (size_t i = 0; i < values; i++)
-        x[i] = fx_round(x[i] + 0.5f); /* a mean that matters */
+        x[i] = fx_round(x[i] + 0.5f); /* a mean other than 0 */
     b.x = x;
     b.dy = dy;
     b.gamma = gamma;
@@ -247,7 +246,7 @@ static void test_one_sample(void **state)
     check((bn_case){.batch = 1, .c = 3, .h = 6, .w = 5, .shards = 7});
 }
 
-/* Mean and M2 of one shard; x is 1000 and a step more by turns. */
+/* Mean and M2 of one shard; x is 1000 and 1000 + step in turn. */
 static void run_stats(lk_device *d, const void *arg, float *out)
 {
     const bn_case *b = arg;
@@ -259,7 +258,7 @@ static void run_stats(lk_device *d, const void *arg, float *out)
     fx_get_floats(d, stats, 2 * b->c, out);
 }
 
-/* A deviation much smaller than the mean survives: the two passes see to it. */
+/* A deviation much smaller than the mean is computed correctly, by two passes. */
 static void test_far_mean(void **state)
 {
     enum { C = 3, N = 8, PIXELS = 16 };
@@ -278,10 +277,10 @@ static void test_far_mean(void **state)
     free(got);
 }
 
-/* Normalises and adds at once, or one after the other; the same of a gradient. */
+/* Normalisation and addition in one kernel or in two, with the gradients. */
 typedef struct sum_case {
     lk_shape shape;
-    size_t others; /* channels of what is added; 0: nothing */
+    size_t others; /* channels of the addend; 0: no addition */
     int groups;    /* 1, or shards */
     bool relu, at_once;
     const float *x, *other, *rows; // (n, h, w, c), (n, h, w, others), (4, shards * c)
@@ -330,7 +329,7 @@ static void check_sum(sum_case s)
     s.other = other;
     s.rows = rows;
     if (count)
-        x[count / 2] = NAN; /* it passes a ReLU, too */
+        x[count / 2] = NAN; /* a NaN passes a ReLU */
     for (int relu = 0; relu < 2; relu++) {
         s.relu = relu;
         s.at_once = true;
@@ -347,7 +346,7 @@ static void check_sum(sum_case s)
     free(other);
 }
 
-/* Exactly what separate kernels give. */
+/* The bits of separate kernels. */
 static void test_addition(void **state)
 {
     static const struct {
@@ -362,9 +361,9 @@ static void test_addition(void **state)
     check_sum((sum_case){{33, 24, 32, 32}, .others = 16, .groups = 3});
 }
 
-/* One NaN in x at a time, on the CPU: in every lane of a vector and in every tail, a ReLU
- * behind it, with and without an addition. */
-static void test_nan_at_every_place(void **state)
+/* One NaN in x at a time, on the CPU: in every lane and tail of vectors, followed by a ReLU, with and without an
+ * addition. */
+static void test_nan_at_every_element(void **state)
 {
     static const size_t channels[] = {1, 7, 37};
     for (size_t k = 0; fx_builds && k < 2 * COUNT_OF(channels); k++) {
@@ -398,7 +397,7 @@ typedef struct formula_case {
     int flag;                     /* -1: none */
 } formula_case;
 
-/* Slot 0 after folding, and the sums of the same rows by rows_fold. */
+/* Slot 0 after batchnorm_fold, and the sums of the same rows by rows_fold. */
 static void run_folds(lk_device *d, const void *arg, float *out)
 {
     const formula_case *f = arg;
@@ -444,7 +443,7 @@ static void run_running_update(lk_device *d, const void *arg, float *out)
     fx_get_floats(d, running, 2 * c, out);
 }
 
-/* Exactly the CPU's: one formula a channel. */
+/* The bits of the CPU: one formula for each channel. */
 static void check_same(const char *what, fx_run run, const formula_case *f, size_t count)
 {
     float *got = fx_bits_brief(what, run, f, count), *want = fx_once(cpu, run, f, count);
@@ -500,7 +499,7 @@ static void test_running_moments(void **state)
     free(running);
 }
 
-/* The variance of one element stays; the mean goes a tenth of its way. */
+/* One element leaves the running variance as it is; the running mean moves by a tenth. */
 static void test_single_element(void **state)
 {
     const float entry[2] = {3.0f, 0.0f}, running[2] = {1.0f, 5.0f};
@@ -512,7 +511,7 @@ static void test_single_element(void **state)
     free(got);
 }
 
-/* Of two groups the first is empty: its moments are 0, those of the other as they should be. */
+/* The first of two groups is empty: its moments are 0, and those of the second are right. */
 static void test_empty_group(void **state)
 {
     const float stats[4] = {1, 2, 3, 6}, running[2] = {0, 1};
@@ -527,12 +526,9 @@ static void test_empty_group(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batchnorm),          cmocka_unit_test(test_one_sample),
-        cmocka_unit_test(test_far_mean),           cmocka_unit_test(test_addition),
-        cmocka_unit_test(test_nan_at_every_place), cmocka_unit_test(test_formulas),
-        cmocka_unit_test(test_running_moments),    cmocka_unit_test(test_single_element),
-        cmocka_unit_test(test_empty_group),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_BF16);
+    return fx_kernel_main(argc, argv,
+                          TESTS(TEST(test_batchnorm), TEST(test_one_sample), TEST(test_far_mean), TEST(test_addition),
+                                TEST(test_nan_at_every_element), TEST(test_formulas), TEST(test_running_moments),
+                                TEST(test_single_element), TEST(test_empty_group)),
+                          FX_FP32 | FX_BF16);
 }

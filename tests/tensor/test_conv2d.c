@@ -1,7 +1,7 @@
 /* test_conv2d.c - convolutions and their gradients, on the CPU and on GPUs. */
 #include "tensor/layer.h"
 
-/* {n, c, h, w}, out, {kernel, stride, pad, groups}, and more by name */
+/* {n, c, h, w}, out, {kernel, stride, pad, groups}; other fields by name. */
 static const layer layers[] = {
     {{1, 1, 1, 1}, 1, {1, 1, 0, 1}, .shards = 1},
     {{2, 1, 28, 28}, 32, {3, 1, 0, 1}, .shards = 2},
@@ -22,7 +22,7 @@ static const layer layers[] = {
     {{2, 40, 3, 60}, 40, {3, 2, 2, 1}, .shards = 2},
     {{3, 21, 8, 8}, 10, {3, 1, 1, 1}, .shards = 1},
     {{3, 21, 8, 8}, 10, {3, 2, 1, 1}, .shards = 1},
-    /* as first layers have them: one or three channels, not padded */
+    /* first layers: one or three channels, not padded */
     {{5, 1, 28, 28}, 32, {3, 1, 0, 1}, .shards = 4, .effort = BRIEF},
     {{1, 1, 9, 9}, 10, {5, 1, 0, 1}, .shards = 1},
     {{3, 3, 16, 16}, 16, {3, 1, 1, 1}, .shards = 2, .no_bias = true, .effort = BRIEF},
@@ -32,7 +32,7 @@ static const layer layers[] = {
     {{0, 1, 8, 8}, 32, {3, 1, 0, 1}, .shards = 4},
     {{0, 26, 8, 8}, 21, {3, 1, 1, 1}, .shards = 2},
     {{0, 26, 8, 8}, 26, {3, 1, 1, 26}, .shards = 2},
-    /* the shapes that speed is measured with, in small batches */
+    /* the shapes of the benchmarks, in small batches */
     {{2, 32, 26, 26}, 64, {3, 1, 0, 1}, .shards = 2, .effort = NOT_CPU},
     {{1, 101, 16, 16}, 106, {3, 1, 1, 1}, .shards = 1, .no_bias = true, .effort = NOT_CPU},
     {{2, 191, 8, 8}, 196, {3, 2, 1, 1}, .shards = 1, .no_bias = true, .effort = NOT_CPU},
@@ -57,7 +57,7 @@ static const layer groups[] = {
     {{2, 12, 8, 8}, 20, {3, 2, 0, 4}, .shards = 2},
     {{2, 32, 8, 8}, 64, {3, 1, 1, 4}, .shards = 1},
     {{2, 10, 6, 6}, 6, {1, 1, 0, 2}, .shards = 1},
-    /* one channel a group */
+    /* one channel in each group */
     {{3, 32, 9, 10}, 32, {3, 1, 1, 32}, .shards = 2},
     {{5, 21, 8, 11}, 21, {3, 2, 1, 21}, .shards = 16},
     {{2, 7, 4, 4}, 7, {5, 1, 2, 7}, .shards = 2, .no_bias = true},
@@ -80,8 +80,8 @@ static const layer groups[] = {
     {{2, 21, 7, 7}, 21, {5, 1, 2, 21}, .shards = 1},
 };
 
-/* For NaNs: each engine of a GPU, and of cuDNN several algorithms; on the CPU every
- * lane of a vector and its tail. */
+/* Cases with NaNs: each implementation of a GPU, several algorithms of cuDNN, and every lane and tail of the
+ * CPU's vectors. */
 static const layer with_relus[] = {
     {{2, 5, 5, 4}, 37, {3, 1, 1, 1}, .shards = 1},          {{2, 21, 6, 6}, 3, {3, 2, 1, 1}, .shards = 1},
     {{2, 10, 4, 4}, 6, {3, 1, 1, 2}, .shards = 1},          {{2, 37, 5, 4}, 37, {3, 1, 1, 37}, .shards = 1},
@@ -126,7 +126,7 @@ static void test_kernels(void **state)
     check_layer((layer){{2, 12, 6, 6}, 9, {6, 1, 0, 1}, .effort = BRIEF}); /* one output pixel */
 }
 
-/* Shards of different sizes, empty ones, and waves. */
+/* Shards of different sizes, empty shards, and waves. */
 static void test_shards(void **state)
 {
     static const struct {
@@ -151,9 +151,8 @@ static void test_nans(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers),  cmocka_unit_test(test_groups), cmocka_unit_test(test_odd_channels),
-        cmocka_unit_test(test_kernels), cmocka_unit_test(test_shards), cmocka_unit_test(test_nans),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_TF32 | FX_BF16);
+    return fx_kernel_main(argc, argv,
+                          TESTS(TEST(test_layers), TEST(test_groups), TEST(test_odd_channels), TEST(test_kernels),
+                                TEST(test_shards), TEST(test_nans)),
+                          FX_FP32 | FX_TF32 | FX_BF16);
 }

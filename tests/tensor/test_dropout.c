@@ -1,5 +1,5 @@
-/* test_dropout.c - dropout against the address of each element or channel, one by one,
- * on the CPU and on GPUs. */
+/* test_dropout.c - dropout against the random number at the address of each element or channel, on the CPU and on
+ * GPUs. */
 #include "tensor/kernel_test.h"
 
 #define SEED UINT64_C(0x1234567500000003)
@@ -7,7 +7,7 @@
 typedef struct dropping {
     lk_shape shape;
     float p;
-    size_t first; /* of the samples to run: what is before must not matter */
+    size_t first; /* first sample of the run; earlier samples must not matter */
     bool in_place, channels;
     uint32_t layer, step;
     const float *x;
@@ -27,7 +27,7 @@ static void run_dropout(lk_device *d, const void *arg, float *out)
     fx_read(d, &y, out);
 }
 
-/* A dropped NaN, or infinity, is a NaN: PyTorch multiplies it by 0. */
+/* A dropped NaN or infinity is a NaN, because PyTorch multiplies by 0. */
 static void expect(const dropping *d, float *want)
 {
     lk_shape s = d->shape;
@@ -63,7 +63,7 @@ static void check(dropping d)
     free(want);
 }
 
-/* Numbers, then some that are not finite. */
+/* Finite values, then some non-finite ones. */
 static void test_dropout(void **state)
 {
     static const float chances[] = {0.25f, 0.5f, 0.0f, 0.999f, 0.9f};
@@ -91,7 +91,7 @@ static void test_dropout(void **state)
     }
 }
 
-/* A NaN in every lane of a vector and in every tail, on the CPU. */
+/* A NaN in every lane and tail of vectors, on the CPU. */
 static void test_nan_at_every_place(void **state)
 {
     static const lk_shape small[] = {{2, 37, 1, 1}, {2, 21, 3, 3}, {2, 19, 2, 2}, {2, 1, 5, 5}};
@@ -124,7 +124,7 @@ static float *ones(size_t count)
     return x;
 }
 
-/* Counts stray from their mean by less than five standard deviations. */
+/* The count is within five standard deviations of its mean. */
 static void test_share(void **state)
 {
     enum { COUNT = 9 * 64 * 144 };
@@ -139,9 +139,8 @@ static void test_share(void **state)
     free(got);
 }
 
-/* Channels go one by one, whichever way one looks: dropped or kept as a whole, as
- * often as asked, and as often together with the channel before, or with the same
- * channel of the sample before, as chance has it. */
+/* Channels are dropped or kept as a whole, with probability p, independently of the channel before and of the same
+ * channel of the sample before. */
 static void test_channel_share(void **state)
 {
     enum { SAMPLES = 300, CHANNELS = 70, PIXELS = 6, COUNT = SAMPLES * CHANNELS };
@@ -171,11 +170,8 @@ static void test_channel_share(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_nan_at_every_place),
-        cmocka_unit_test(test_share),
-        cmocka_unit_test(test_channel_share),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_BF16);
+    return fx_kernel_main(
+        argc, argv,
+        TESTS(TEST(test_dropout), TEST(test_nan_at_every_place), TEST(test_share), TEST(test_channel_share)),
+        FX_FP32 | FX_BF16);
 }

@@ -1,11 +1,11 @@
-/* test_eltwise.c - ReLU, ReLU6, addition, copies, fitting of channels and flattening, on
- * the CPU and on GPUs: exact, rounded once to the value type. */
+/* test_eltwise.c - ReLU, ReLU6, addition, copies, fitting of channels and flattening, on the CPU and on GPUs.
+ * Results are exact, rounded once to the value type. */
 #include <float.h>
 
 #include "tensor/kernel_test.h"
 
-/* Channels that a device pads or not, tails of vectors, one sample, none, several
- * chunks of threads and more than a grid's row. */
+/* Padded and unpadded channels, tails of vectors, one sample, none, several chunks of threads, and more than a row
+ * of a GPU's grid. */
 static const lk_shape shapes[] = {
     {1, 1, 1, 1},  {1, 3, 1, 1},     {1, 16, 1, 1},  {1, 21, 1, 1}, {1, 64, 1, 1},    {1, 1000, 1, 1},
     {1, 1, 5, 3},  {1, 40003, 1, 1}, {3, 3, 7, 5},   {2, 4, 3, 3},  {5, 21, 4, 6},    {2, 26, 8, 8},
@@ -23,12 +23,12 @@ typedef struct op_case {
     place place;
 } op_case;
 
-/* A slot from a, or a and b, to y of the same shape. */
+/* A slot with the inputs a, or a and b, and the output y of the same shape. */
 struct op {
     const char *name;
     void (*call)(lk_device *d, const lk_tensor *a, const lk_tensor *b, lk_tensor *y);
     float (*element)(float a, float b);
-    bool over[PLACES]; /* where y may be */
+    bool over[PLACES]; /* whether y may be there */
 };
 
 /* clang-format off */
@@ -71,7 +71,7 @@ static void run_op(lk_device *d, const void *arg, float *out)
     fx_read(d, &y, out);
 }
 
-/* One op in every place, thoroughly or with two threads only. */
+/* One op with y at every place, in all settings or with two threads only. */
 static void check_op(const op *o, lk_shape shape, const float *a, const float *b, bool brief)
 {
     size_t count = lk__shape_count(shape);
@@ -110,8 +110,8 @@ static void test_elements(void **state)
     }
 }
 
-/* Below 0, on the slope of ReLU6 and above it, a third each; the last are at the ends of
- * the slope and their neighbours. Then NaNs, of either sign, here and there. */
+/* A third of the values is below 0, on the slope of ReLU6 and above it; the last values are the ends of the slope
+ * and their neighbours. Then NaNs of both signs are added. */
 static void test_slopes(void **state)
 {
     static const float ends[] = {6.0f, 0x1.7ffffep2f, 0x1.800002p2f, 0.0f, -0.0f, 0x1p-149f, -0x1p-149f, FLT_MAX};
@@ -131,8 +131,8 @@ static void test_slopes(void **state)
     }
 }
 
-/* A NaN in every lane of a vector and in every tail: at every place of every length up
- * to two of the widest vectors and more. Only the CPU has such vectors. */
+/* A NaN in every lane and tail of vectors: at every index of every length up to more than two of the widest
+ * vectors. For the CPU only. */
 static void test_nan_in_every_lane(void **state)
 {
     enum { MOST = 37 };
@@ -151,8 +151,7 @@ static void test_nan_in_every_lane(void **state)
     }
 }
 
-/* From f32 without pads, as samples come, to the device's type and back; then a flat
- * array, as parameters are. */
+/* Converts f32 without pads, like samples, to the value type and back; then a flat array, like parameters. */
 static void run_copies(lk_device *d, const void *arg, float *out)
 {
     const op_case *c = arg;
@@ -218,7 +217,7 @@ static void test_fit_channels(void **state)
     }
 }
 
-/* Forward of a, then the gradient from b. */
+/* Forward of a, then the gradient of b. */
 static void run_flatten(lk_device *d, const void *arg, float *out)
 {
     const op_case *c = arg;
@@ -259,10 +258,8 @@ static void test_flatten(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_elements),          cmocka_unit_test(test_slopes),
-        cmocka_unit_test(test_nan_in_every_lane), cmocka_unit_test(test_copies_between_types),
-        cmocka_unit_test(test_fit_channels),      cmocka_unit_test(test_flatten),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_BF16);
+    return fx_kernel_main(argc, argv,
+                          TESTS(TEST(test_elements), TEST(test_slopes), TEST(test_nan_in_every_lane),
+                                TEST(test_copies_between_types), TEST(test_fit_channels), TEST(test_flatten)),
+                          FX_FP32 | FX_BF16);
 }

@@ -1,5 +1,5 @@
-/* test_gather.c - samples gathered from a data set of bytes, on the CPU and on GPUs: the
- * loader's values whatever their transforms, rounded once to the value type. */
+/* test_gather.c - samples gathered from a data set of bytes, on the CPU and on GPUs: the loader's values with every
+ * transform, rounded once to the value type. */
 #include "tensor/kernel_test.h"
 
 #include "data/loader/loader.h"
@@ -28,7 +28,7 @@ static lk_dataset made(lk_shape shape)
         .std = deviation};
 }
 
-/* A batch, and what it is gathered by: all pointers are the host's. */
+/* A batch and its gather_desc; all pointers are host memory. */
 typedef struct gathered {
     lk_gather_desc desc;
     uint32_t epoch;
@@ -54,18 +54,18 @@ static uint8_t *all_pixels(const lk_dataset *data, size_t record)
     int32_t label;
     assert_non_null(pixels);
     for (size_t i = 0; i < COUNT; i++)
-        require(lk_dataset_get(data, i, pixels + i * record, &label));
+        assert_ok(lk_dataset_get(data, i, pixels + i * record, &label));
     return pixels;
 }
 
-/* Returns how many values of the epoch are not those of another one. */
+/* Returns the number of values that differ from another epoch. */
 static size_t check_epoch(lk_loader *loader, uint32_t epoch, gathered *g)
 {
     const lk_batch *batch;
     size_t changed = 0;
-    require(lk_loader_start(loader, epoch, 0));
+    assert_ok(lk_loader_start(loader, epoch, 0));
     for (;;) {
-        require(lk_loader_next(loader, &batch));
+        assert_ok(lk_loader_next(loader, &batch));
         if (!batch)
             return changed;
         assert_int_equal(batch->epoch, epoch);
@@ -82,13 +82,13 @@ static size_t check_epoch(lk_loader *loader, uint32_t epoch, gathered *g)
     }
 }
 
-/* desc has crop and flip as in augment. */
+/* desc has the crop and flip of the text augment. */
 static void check(lk_shape shape, const char *augment, lk_gather_desc desc)
 {
     lk_dataset data = made(shape);
     lk_loader *loader;
     gathered g = {.desc = desc, .shape = shape};
-    require(lk_loader_create(
+    assert_ok(lk_loader_create(
         &data, &(lk_loader_opts){.batch = BATCH, .shuffle = true, .seed = SEED, .augment = augment}, &loader));
     g.desc.record = shape.c * shape.h * shape.w;
     uint8_t *pixels = all_pixels(&data, g.desc.record);
@@ -112,7 +112,7 @@ static void check_all(lk_shape shape)
     check(shape, "flip=1", (lk_gather_desc){.flip = 1});
     check(shape, "crop=4,flip", (lk_gather_desc){.crop = 4, .flip = .5, .flip_layer = 1});
     check(shape, "flip,crop=4", (lk_gather_desc){.crop = 4, .flip = .5, .crop_layer = 1});
-    /* Windows that lie wholly outside. */
+    /* Windows that are completely outside the image. */
     check(shape, "crop=40,flip=.9", (lk_gather_desc){.crop = 40, .flip = .9, .flip_layer = 1});
 }
 
@@ -126,8 +126,8 @@ static void test_three_channels(void **state)
     check_all((lk_shape){.c = 3, .h = 14, .w = 11});
 }
 
-/* No transform, crop, flip and both in both orders; a window of a crop by 1000 is as
- * good as always outside of the image. */
+/* No transform, crop, flip, and both in both orders. The window of a crop by 1000 is almost always outside the
+ * image. */
 static void check_transforms(gathered g)
 {
     static const lk_gather_desc ways[] = {
@@ -156,8 +156,7 @@ static void check_transforms(gathered g)
     }
 }
 
-/* More shapes than the loader has, as the CPU gathers them: samples in no order, some of
- * them twice. */
+/* More shapes than the loader has, against the CPU: samples in any order, some of them twice. */
 static void test_shapes(void **state)
 {
     static const lk_shape shapes[] = {{0, 3, 5, 4}, {1, 1, 1, 1},    {33, 1, 28, 28},
@@ -184,10 +183,6 @@ static void test_shapes(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_channel),
-        cmocka_unit_test(test_three_channels),
-        cmocka_unit_test(test_shapes),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_BF16);
+    return fx_kernel_main(argc, argv, TESTS(TEST(test_one_channel), TEST(test_three_channels), TEST(test_shapes)),
+                          FX_FP32 | FX_BF16);
 }

@@ -1,5 +1,5 @@
-/* test_gpu_count.c - GPUs of machines that are folders of this test's: their nodes,
- * and what CUDA_VISIBLE_DEVICES leaves of them. */
+/* test_gpu_count.c - counting GPUs by their device nodes, which are files in a folder of the test, and by
+ * CUDA_VISIBLE_DEVICES. */
 #include "temp_folder.h"
 
 #include <sys/stat.h>
@@ -88,7 +88,7 @@ static void numbers(void **state)
     count_is("2", 1);
     count_is("3,0", 2);
     count_is(" 1, 2", 2);
-    /* The list ends before what is no GPU. */
+    /* The list ends at the first entry that is no GPU. */
     count_is("", 0);
     count_is("-1", 0);
     count_is("0,-1,1", 1);
@@ -97,7 +97,7 @@ static void numbers(void **state)
     count_is("NoDevFiles", 0);
     count_is("1,GPU-bbbb", 1);
     count_is("99999999999999999999", 0);
-    /* Twice is an error, and hides all. */
+    /* A GPU that is listed twice is an error and hides all. */
     count_is("1,1", 0);
     count_is("0,1,2,3,0", 0);
 }
@@ -126,20 +126,14 @@ static void nodes_that_may_not_be_opened(void **state)
     char path[2 * TEMP_FOLDER_BYTES];
     snprintf(path, sizeof path, "%s/dev/nvidia1", root);
     assert_int_equal(chmod(path, 0), 0);
-    /* Nothing is refused to root. */
+    /* Root may open everything. */
     if (access(path, R_OK) != 0)
         count_is(NULL, 3);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(none, create, destroy),
-        cmocka_unit_test_setup_teardown(all, four_gpus, destroy),
-        cmocka_unit_test_setup_teardown(numbers, four_gpus, destroy),
-        cmocka_unit_test_setup_teardown(uuids, four_gpus, destroy),
-        cmocka_unit_test_setup_teardown(uuids_that_the_driver_does_not_tell, four_gpus, destroy),
-        cmocka_unit_test_setup_teardown(nodes_that_may_not_be_opened, four_gpus, destroy),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, cmocka_unit_test_setup_teardown(none, create, destroy),
+          cmocka_unit_test_setup_teardown(all, four_gpus, destroy),
+          cmocka_unit_test_setup_teardown(numbers, four_gpus, destroy),
+          cmocka_unit_test_setup_teardown(uuids, four_gpus, destroy),
+          cmocka_unit_test_setup_teardown(uuids_that_the_driver_does_not_tell, four_gpus, destroy),
+          cmocka_unit_test_setup_teardown(nodes_that_may_not_be_opened, four_gpus, destroy))

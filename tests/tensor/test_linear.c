@@ -1,8 +1,8 @@
-/* test_linear.c - linear layers and their gradients, on the CPU and on GPUs, behind a
- * vector and behind a flattened image that the device may take as a view. */
+/* test_linear.c - linear layers and their gradients, on the CPU and on GPUs. Inputs are vectors, or flattened
+ * images that the device may read as a view. */
 #include "tensor/layer.h"
 
-/* {n, features, 1, 1} or {n, c, h, w}, out, and more by name */
+/* {n, features, 1, 1} or {n, c, h, w}, out; other fields by name. */
 static const layer layers[] = {
     {{1, 1, 1, 1}, 1, .shards = 1},
     {{1, 7, 1, 1}, 10, .shards = 1},
@@ -17,7 +17,7 @@ static const layer layers[] = {
     {{2, 1025, 1, 1}, 300, .shards = 16},
     {{13, 37, 1, 1}, 1030, .shards = 1},
     /* images */
-    {{4, 64, 12, 12}, 128, .shards = 2, .effort = NOT_CPU}, /* the cnn's */
+    {{4, 64, 12, 12}, 128, .shards = 2, .effort = NOT_CPU}, /* fc1 of the cnn */
     {{5, 26, 3, 3}, 10, .shards = 3},
     {{3, 1, 28, 28}, 64, .shards = 3, .effort = BRIEF},
     {{2, 3, 5, 5}, 21, .shards = 1},
@@ -55,7 +55,7 @@ static void test_sizes(void **state)
     }
 }
 
-/* Shards of different sizes, empty ones, and waves. */
+/* Shards of different sizes, empty shards, and waves. */
 static void test_shards(void **state)
 {
     static const struct {
@@ -63,7 +63,7 @@ static void test_shards(void **state)
         int shards, wave;
     } cuts[] = {{7, 4, 0}, {7, 4, 1}, {13, 5, 2}, {3, 8, 0}, {3, 8, 1}, {1, 1, 0}, {1, 16, 3}, {128, 16, 5}};
     for (size_t i = 0; i < COUNT_OF(cuts); i++) {
-        layer l = {{cuts[i].batch, 37, 1, 1}, 21, .shards = 1, cuts[i].shards, cuts[i].wave, .effort = BRIEF};
+        layer l = {{cuts[i].batch, 37, 1, 1}, 21, {0}, cuts[i].shards, cuts[i].wave, .effort = BRIEF};
         check_layer(l);
         l.x = (lk_shape){cuts[i].batch, 26, 2, 2};
         check_layer(l);
@@ -76,8 +76,7 @@ static void test_nans(void **state)
         check_layer_nans(with_relus[i]);
 }
 
-/* Sums of whole numbers are exact, so the tree's order cannot hide a lost or doubled
- * sample. bf16 may round the leaves. */
+/* Sums of whole numbers are exact, so a lost or doubled sample is found. bf16 may round the leaves. */
 static void test_exact_counts(void **state)
 {
     enum { N = 37, IN = 19, OUT = 11 };
@@ -104,9 +103,8 @@ static void test_exact_counts(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers), cmocka_unit_test(test_sizes),        cmocka_unit_test(test_shards),
-        cmocka_unit_test(test_nans),   cmocka_unit_test(test_exact_counts),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_TF32 | FX_BF16);
+    return fx_kernel_main(
+        argc, argv,
+        TESTS(TEST(test_layers), TEST(test_sizes), TEST(test_shards), TEST(test_nans), TEST(test_exact_counts)),
+        FX_FP32 | FX_TF32 | FX_BF16);
 }

@@ -1,5 +1,5 @@
-/* test_norm.c - sums of squares by blocks, scaling, and the search for large values, on
- * the CPU and on GPUs: exact, at every length and beginning anywhere. */
+/* test_norm.c - sums of squares of blocks, scaling, and the search for large values, on the CPU and on GPUs: exact,
+ * with many lengths and alignments. */
 #include <float.h>
 
 #include "tensor/kernel_test.h"
@@ -33,8 +33,8 @@ static void run_squares(lk_device *d, const void *arg, float *out)
     free(host);
 }
 
-/* The order of the sum, which is part of the result: element i of a block in
- * chain i % 32, chains folded in halves. */
+/* The order of the additions, which is part of the definition: element i of a block is added to chain i % 32, and
+ * chains are folded in halves. */
 static double block_in_order(const float *x, size_t count)
 {
     double chain[32] = {0};
@@ -47,8 +47,8 @@ static double block_in_order(const float *x, size_t count)
     return chain[0];
 }
 
-/* The bits of the written order, which is near the sum: any order of n additions of
- * terms that are not negative is within n * 2^-53 of it. */
+/* Checks the bits of the defined order, and that they are near the sum: n additions of non-negative terms in any
+ * order have an error of at most n * 2^-53. */
 static void check_squares(const array_case *a)
 {
     size_t blocks = blocks_of(a->count), bytes = blocks * sizeof(double);
@@ -90,8 +90,7 @@ static void check_norm(size_t count, size_t skip)
         float *got = fx_bits("scale", run_scale, &a, whole);
         fx_same("scale", got, want, whole);
         free(got);
-        /* Small integers: every order gives the same sum, so each element must count
-         * once, and in its block. */
+        /* Sums of small integers are exact, so each element must count once, and in its block. */
         for (size_t i = 0; i < whole; i++)
             x[i] = (float)(i * 7 % 1021) - 500;
         check_squares(&a);
@@ -106,7 +105,7 @@ static void test_norm(void **state)
         check_norm(lengths[k], 0);
 }
 
-/* No square of a finite gradient is lost or overflows. */
+/* The square of a finite gradient neither underflows nor overflows. */
 static void test_extremes(void **state)
 {
     const float values[] = {3e38f, -3e38f, 1e-40f, 0.0f, -0.0f};
@@ -120,7 +119,7 @@ static void test_extremes(void **state)
     }
 }
 
-/* The bytes of the place, then whether there is one. */
+/* The bytes of the index found, then whether one was found. */
 static void run_find(lk_device *d, const void *arg, float *out)
 {
     const array_case *a = arg;
@@ -137,11 +136,11 @@ static void check_search(const array_case *a)
     lk_flag want = a->flag;
     float spread[sizeof want.first + 1];
     for (size_t i = a->skip; i < a->skip + a->count; i++) {
-        uint64_t place = a->base + i - a->skip;
+        uint64_t index = a->base + i - a->skip;
         if (fabsf(a->x[i]) <= a->limit)
             continue;
         want.bad = 1;
-        want.first = place < want.first ? place : want.first;
+        want.first = index < want.first ? index : want.first;
         break;
     }
     fx_spread(&want.first, sizeof want.first, spread);
@@ -151,7 +150,7 @@ static void check_search(const array_case *a)
     free(got);
 }
 
-/* Nothing; then something at one place, at two, and at one before what is known. */
+/* No large value, then one, two and more, and an index before the known one. */
 static void check_searches(size_t count, size_t skip, float bad)
 {
     float *x = random_floats(count + skip, 4);
@@ -181,7 +180,7 @@ static void test_search(void **state)
     }
 }
 
-/* Limits and infinities in an array of several chunks; an earlier place stays. */
+/* Limits and infinities in an array of several chunks; an earlier index is kept. */
 static void test_limits(void **state)
 {
     enum { COUNT = 100001, BASE = 7 };
@@ -198,7 +197,7 @@ static void test_limits(void **state)
                  {0, NAN, FLT_MAX}};
     float *x = random_floats(COUNT, 4);
     for (size_t i = 0; i < COUNT_OF(steps); i++) {
-        bool late = steps[i].limit < FLT_MAX; /* beyond the element that is FLT_MAX */
+        bool late = steps[i].limit < FLT_MAX; /* skips the element that is FLT_MAX */
         array_case a = {.count = late ? COUNT - 6 : COUNT, .skip = late ? 6 : 0, .x = x, .base = BASE};
         x[steps[i].at] = steps[i].value;
         a.limit = steps[i].limit;
@@ -210,7 +209,7 @@ static void test_limits(void **state)
     free(x);
 }
 
-/* The last test, for a fault of the device stays. */
+/* This test is the last one, because a fault of a GPU affects all later calls. */
 static void test_unaligned(void **state)
 {
     for (size_t skip = 1; skip <= 3; skip++) {
@@ -221,9 +220,8 @@ static void test_unaligned(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm),   cmocka_unit_test(test_extremes),  cmocka_unit_test(test_search),
-        cmocka_unit_test(test_limits), cmocka_unit_test(test_unaligned),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32);
+    return fx_kernel_main(
+        argc, argv,
+        TESTS(TEST(test_norm), TEST(test_extremes), TEST(test_search), TEST(test_limits), TEST(test_unaligned)),
+        FX_FP32);
 }

@@ -1,15 +1,15 @@
-/* test_optim.c - the optimisers' element updates on the CPU and on GPUs: one step
- * against double, the CPU's bits everywhere, and nothing changed where a flag says so. */
+/* test_optim.c - element updates of the optimisers on the CPU and on GPUs: one step against double, the CPU's bits
+ * on every device, and no change if a flag is set. */
 #include "tensor/kernel_test.h"
 
-/* Results are three arrays: param and state. */
+/* Results are three arrays: the parameter and two states. */
 enum { ARRAYS = 3 };
 
 typedef struct rule rule;
 
 typedef struct step_case {
     const rule *rule;
-    size_t count, skip; /* elements before the first: arrays need not be aligned to more than an element */
+    size_t count, skip; /* skip: elements before the first; arrays are aligned to an element only */
     lk_sgd sgd;
     lk_adam adam;
     lk_adadelta adadelta;
@@ -20,7 +20,7 @@ typedef struct step_case {
 struct rule {
     const char *name;
     void (*step)(lk_device *d, const step_case *s, const lk_flag *flag, const float *grad, float *array[ARRAYS]);
-    /* e: param and two states of one element, updated in double. */
+    /* Updates one element in double; e: the parameter and two states. */
     void (*element)(const step_case *s, double g, double e[ARRAYS]);
 };
 
@@ -154,7 +154,7 @@ static void test_steps(void **state)
     }
 }
 
-/* The last test, for a fault of the device stays. */
+/* This test is the last one, because a fault of a GPU affects all later calls. */
 static void test_unaligned(void **state)
 {
     for (size_t skip = 1; skip <= 3; skip++)
@@ -163,9 +163,5 @@ static void test_unaligned(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_unaligned),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32);
+    return fx_kernel_main(argc, argv, TESTS(TEST(test_steps), TEST(test_unaligned)), FX_FP32);
 }

@@ -1,5 +1,5 @@
-/* test_pool2d.c - max, average and global average pooling on the CPU and on GPUs. A
- * maximum is exact, and so are the means of the CPU, in the kernels' order. */
+/* test_pool2d.c - max, average and global average pooling on the CPU and on GPUs. Maxima are exact; the CPU's means
+ * have the bits of the kernels' order of additions. */
 #include "tensor/kernel_test.h"
 
 typedef struct pool_case {
@@ -7,12 +7,12 @@ typedef struct pool_case {
     lk_shape in, out;
     const float *x, *dy;
     bool mask;           /* x is the result of a ReLU */
-    bool drop, channels; /* a dropout behind the pooling; of channels */
-    bool apart;          /* the dropout is a kernel of its own */
-    bool brief;          /* fewer threads on the CPU: one of many cases of a loop */
+    bool drop, channels; /* a dropout after the pooling; of whole channels */
+    bool apart;          /* the dropout is a separate kernel */
+    bool brief;          /* fewer thread counts on the CPU, for loops over many cases */
 } pool_case;
 
-/* Every channel count below is tried with every window of these. */
+/* Windows that are combined with all channel counts of a test. */
 static const lk_pool2d_desc pools[] = {{2, 2, 0}, {3, 2, 1}, {3, 1, 1}, {3, 3, 0}, {2, 1, 0}, {5, 2, 2}};
 
 static const struct {
@@ -39,7 +39,7 @@ static float *results_of(const char *what, fx_run run, const pool_case *p, size_
     return (p->brief ? fx_bits_brief : fx_bits)(what, run, p, count);
 }
 
-/* Calls check for every pool and the channels with two shapes, of 3 and of n samples. */
+/* Calls check for every pool and channel count with two shapes, of 3 and of n samples. */
 static void check_pools(void (*check)(pool_case p), const size_t *channels, size_t count, size_t n)
 {
     for (size_t i = 0; i < 2 * count * COUNT_OF(pools); i++) {
@@ -52,7 +52,7 @@ static void check_pools(void (*check)(pool_case p), const size_t *channels, size
 
 static const uint32_t ids[] = {7, 0, 4000000000u, 3, 4, 13, 16, 19, 22, 25, 28, 31, 34, 37, 40, 43, 46};
 
-/* y, places as floats, dx; places are left out with a dropout. */
+/* Results: y, indices in the window as floats (0 with a dropout), dx. */
 static void run_maxpool(lk_device *d, const void *arg, float *out)
 {
     const pool_case *p = arg;
@@ -81,19 +81,19 @@ static void run_maxpool(lk_device *d, const void *arg, float *out)
     free(host);
 }
 
-/* The input of place k of output element i's window; SIZE_MAX outside of the input. */
+/* The input at index k of the window of output element i; SIZE_MAX: outside the input. */
 static size_t input_of(const pool_case *p, size_t i, size_t k)
 {
     size_t c = i % p->out.c, ox = i / p->out.c % p->out.w, oy = i / p->out.c / p->out.w % p->out.h;
     size_t n = i / lk__shape_sample(p->out);
-    size_t y = oy * p->pool.stride + k / p->pool.kernel - p->pool.pad; /* wraps below 0 */
+    size_t y = oy * p->pool.stride + k / p->pool.kernel - p->pool.pad; /* negative values wrap around */
     size_t x = ox * p->pool.stride + k % p->pool.kernel - p->pool.pad;
     return y < p->in.h && x < p->in.w ? ((n * p->in.h + y) * p->in.w + x) * p->in.c + c : SIZE_MAX;
 }
 
-/* The winner of output element i, and its place in the window: the first NaN, or else
- * the first of the largest. */
-static size_t find_winner(const pool_case *p, size_t i, size_t *place)
+/* The largest input of output element i, and its index in the window: the first NaN, otherwise the first of the
+ * largest. */
+static size_t find_winner(const pool_case *p, size_t i, size_t *index)
 {
     size_t best = SIZE_MAX;
     for (size_t k = 0; k < p->pool.kernel * p->pool.kernel; k++) {
@@ -102,26 +102,26 @@ static size_t find_winner(const pool_case *p, size_t i, size_t *place)
             (best != SIZE_MAX && !(p->x[at] > p->x[best]) && !(isnan(p->x[at]) && !isnan(p->x[best]))))
             continue;
         best = at;
-        *place = k;
+        *index = k;
     }
     return best;
 }
 
-/* Gradients in the order of the outputs, as the kernels add them. */
+/* Gradients are added in the order of the outputs, as in the kernels. */
 static void expect_maxpool(const pool_case *p, float *want)
 {
     size_t outs = lk__shape_count(p->out), ins = lk__shape_count(p->in);
     memset(want + 2 * outs, 0, ins * sizeof *want);
     for (size_t i = 0; i < outs; i++) {
-        size_t place = 0, at = find_winner(p, i, &place);
+        size_t index = 0, at = find_winner(p, i, &index);
         bool masked = p->mask && p->x[at] <= 0;
         want[i] = p->x[at];
-        want[outs + i] = masked ? LK_POOL2D_NO_GRADIENT : (float)place;
+        want[outs + i] = masked ? LK_POOL2D_NO_GRADIENT : (float)index;
         want[2 * outs + at] += masked ? 0.0f : p->dy[i];
     }
 }
 
-/* Numbers of which many are equal, then the result of a ReLU, then both with NaNs. */
+/* Values with many equal ones, then results of a ReLU, then both with NaNs. */
 static void check_maxpool(pool_case p)
 {
     size_t ins = lk__shape_count(p.in), outs = lk__shape_count(p.out), count = 2 * outs + ins;
@@ -154,8 +154,7 @@ static void test_maxpool(void **state)
     check_pools(check_maxpool, channels, COUNT_OF(channels), 1);
 }
 
-/* One NaN at each pixel and channel, on the CPU: in every lane of a vector and in every
- * tail. A dropout leaves no trace of what it drops but a NaN. */
+/* One NaN at each pixel and channel, on the CPU: in every lane and tail of vectors. A dropout passes NaNs. */
 static void check_nan_everywhere(pool_case p)
 {
     size_t ins = lk__shape_count(p.in), outs = lk__shape_count(p.out), count = 2 * outs + ins;
@@ -180,7 +179,7 @@ static void check_nan_everywhere(pool_case p)
     free(plain);
 }
 
-static void test_nan_at_every_place(void **state)
+static void test_nan_at_every_element(void **state)
 {
     static const size_t channels[] = {1, 3, 21, 33};
     for (size_t i = 0; fx_builds && i < 6 * COUNT_OF(channels); i++) {
@@ -202,7 +201,7 @@ static void test_first_nan(void **state)
     fx_check("the first of several NaNs", run_maxpool, &p, want, COUNT_OF(want));
 }
 
-/* One kernel gives exactly what two do. */
+/* One kernel gives the bits of two. */
 static void check_dropout(pool_case p)
 {
     size_t ins = lk__shape_count(p.in), outs = lk__shape_count(p.out), count = 2 * outs + ins;
@@ -240,7 +239,7 @@ static void test_dropout(void **state)
     check_pools(check_dropout, channels, COUNT_OF(channels), 2);
 }
 
-/* y, then dx. */
+/* Results: y, dx. */
 static void run_means(lk_device *d, const void *arg, float *out)
 {
     const pool_case *p = arg;
@@ -257,21 +256,21 @@ static void run_means(lk_device *d, const void *arg, float *out)
     fx_read(d, &dx, out + lk__shape_count(p->out));
 }
 
-/* Output element i: its mean, and its part of the gradient. Padding counts, what lies
- * beyond it does not. The order is the kernels'. */
+/* The mean of output element i, and its part of the gradient, in the kernels' order. Padding counts; elements
+ * beyond the padding do not. */
 static void expect_mean(const pool_case *p, size_t i, float *y, float *dx)
 {
     size_t ox = i / p->out.c % p->out.w, oy = i / p->out.c / p->out.w % p->out.h, k = p->pool.kernel, size = 0;
     float sum = 0;
-    for (size_t place = 0; place < k * k; place++) {
-        size_t at = input_of(p, i, place);
-        size += oy * p->pool.stride + place / k < p->in.h + 2 * p->pool.pad &&
-                ox * p->pool.stride + place % k < p->in.w + 2 * p->pool.pad;
+    for (size_t tap = 0; tap < k * k; tap++) {
+        size_t at = input_of(p, i, tap);
+        size += oy * p->pool.stride + tap / k < p->in.h + 2 * p->pool.pad &&
+                ox * p->pool.stride + tap % k < p->in.w + 2 * p->pool.pad;
         sum += at == SIZE_MAX ? 0.0f : p->x[at];
     }
     y[i] = sum / (float)size;
-    for (size_t place = 0; place < k * k; place++) {
-        size_t at = input_of(p, i, place);
+    for (size_t tap = 0; tap < k * k; tap++) {
+        size_t at = input_of(p, i, tap);
         if (at != SIZE_MAX)
             dx[at] += p->dy[i] / (float)size;
     }
@@ -310,7 +309,7 @@ static void check_means(pool_case p)
     free(dy);
 }
 
-/* With as many windows as are given. */
+/* h x w windows. */
 static void check_windows(lk_pool2d_desc pool, lk_shape in, size_t h, size_t w)
 {
     check_means((pool_case){.pool = pool, .in = in, .out = {in.n, in.c, h, w}});
@@ -329,7 +328,7 @@ static void test_means(void **state)
     check_windows((lk_pool2d_desc){3, 2, 1}, (lk_shape){2, 16, 9, 8}, 5, 4);
     check_windows((lk_pool2d_desc){3, 2, 1}, (lk_shape){2, 16, 9, 8}, 5, 5); /* ceil */
     check_windows((lk_pool2d_desc){2, 3, 0}, (lk_shape){1, 3, 8, 8}, 3, 3);  /* with gaps */
-    check_windows((lk_pool2d_desc){2, 5, 1}, (lk_shape){1, 5, 8, 8}, 2, 2);  /* the same */
+    check_windows((lk_pool2d_desc){2, 5, 1}, (lk_shape){1, 5, 8, 8}, 2, 2);  /* with gaps */
     check_windows((lk_pool2d_desc){1, 1, 0}, (lk_shape){1, 10, 3, 3}, 3, 3);
     check_means(make_case(pools[0], (lk_shape){0, 26, 8, 8}));
     check_means(make_case(pools[0], (lk_shape){17, 64, 24, 24}));
@@ -372,10 +371,8 @@ static void test_global_avgpool(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_maxpool),   cmocka_unit_test(test_nan_at_every_place),
-        cmocka_unit_test(test_first_nan), cmocka_unit_test(test_dropout),
-        cmocka_unit_test(test_means),     cmocka_unit_test(test_global_avgpool),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_BF16);
+    return fx_kernel_main(argc, argv,
+                          TESTS(TEST(test_maxpool), TEST(test_nan_at_every_element), TEST(test_first_nan),
+                                TEST(test_dropout), TEST(test_means), TEST(test_global_avgpool)),
+                          FX_FP32 | FX_BF16);
 }

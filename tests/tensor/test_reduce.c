@@ -1,5 +1,5 @@
-/* test_reduce.c - merging, dividing and copying vectors of every type, on the CPU and on
- * GPUs: against plain references, at every length, in place and beginning anywhere. */
+/* test_reduce.c - merging, dividing and copying vectors of every type, on the CPU and on GPUs, against simple
+ * references: with many lengths and alignments, and in place. */
 #include "tensor/kernel_test.h"
 
 static const lk_dtype dtypes[] = {LK_DTYPE_F32, LK_DTYPE_F64, LK_DTYPE_BF16, LK_DTYPE_I64, LK_DTYPE_I32, LK_DTYPE_U8};
@@ -9,8 +9,8 @@ static const double specials[] = {0.0,   -0.0,  1.0, -1.0,  INFINITY, -INFINITY,
                                   -3e38, 1e-40, 0.1, 257.0, 65280.0,  NAN};
 enum { SPECIALS = sizeof specials / sizeof *specials };
 
-/* The nearest bf16, found by trying: of the two about x the nearer one, of two
- * as near the even one. Beyond the largest the next would be 2^128. */
+/* The nearest bf16, by comparing the two neighbours of x; of two equally near ones the even one. The number after
+ * the largest is taken as 2^128. */
 static uint16_t nearest_bf16(float x)
 {
     uint32_t bits;
@@ -27,7 +27,7 @@ static uint16_t nearest_bf16(float x)
     return to_below < to_above ? below : above;
 }
 
-/* Every pair of special values comes up, then random bits. */
+/* All pairs of special values, then random values. */
 static void fill(lk_dtype dtype, uint32_t stream, void *out)
 {
     lk_rng rng = lk__rng(5, LK_RNG_DIGITS, 0, 0, stream);
@@ -47,7 +47,7 @@ static void fill(lk_dtype dtype, uint32_t stream, void *out)
     }
 }
 
-/* The least or the largest; of equals a, and a NaN rather than a number. */
+/* The smallest or the largest; of equal values a; a NaN wins over a number. */
 #define REFERENCE(type, value, sum)                                                             \
     do {                                                                                        \
         const type *a = left, *b = right;                                                       \
@@ -76,7 +76,7 @@ static void reference(lk_dtype dtype, lk_reduction op, const void *left, const v
         REFERENCE(uint8_t, , (a[i] + b[i]) % 256);
 }
 
-/* A quotient in the type; integers round towards zero. */
+/* Divides in the type; integers round towards zero. */
 static void divide(lk_dtype dtype, int divisor, const void *x, void *out)
 {
     for (size_t i = 0; i < MOST; i++) {
@@ -99,13 +99,13 @@ typedef struct merge_case {
     lk_dtype dtype;
     lk_reduction op;
     size_t count, skip; /* skip: elements before the first */
-    int place;          /* of out: 0 apart, 1 over a, 2 over b */
+    int over;           /* out is 0: separate, 1: a, 2: b */
     int divisor;
     const void *a, *b; // (skip + count)
 } merge_case;
 
-/* The bytes of elements; a NaN, whose bits may be any but for those of the CPU's bf16,
- * as -1 in each. */
+/* The bytes of elements as floats. Each byte of a NaN is -1, because its bits may differ, except for the CPU's
+ * bf16. */
 static void spread_elements(lk_dtype dtype, const void *elements, size_t count, float *out)
 {
     size_t size = lk_dtype_size(dtype);
@@ -124,8 +124,7 @@ static size_t bytes_of(const merge_case *m)
     return (m->count + m->skip) * lk_dtype_size(m->dtype);
 }
 
-/* All elements of where the result is; those before the first are 0 where they were not
- * written before. */
+/* Reads all elements of the output's block; elements before the first are 0 unless they were written. */
 static void read_elements(lk_device *d, const merge_case *m, const void *src, bool written, float *out)
 {
     double host[MOST + 4];
@@ -140,9 +139,9 @@ static void run_reduce(lk_device *d, const void *arg, float *out)
     const merge_case *m = arg;
     size_t bytes = bytes_of(m), skip = m->skip * lk_dtype_size(m->dtype);
     char *a = fx_put(d, m->a, bytes), *b = fx_put(d, m->b, bytes), *to = fx_blank(d, bytes);
-    to = m->place == 1 ? a : m->place == 2 ? b : to;
+    to = m->over == 1 ? a : m->over == 2 ? b : to;
     d->kernels->reduce(d, m->dtype, m->op, m->count, a + skip, b + skip, to + skip);
-    read_elements(d, m, to, m->place > 0, out);
+    read_elements(d, m, to, m->over > 0, out);
 }
 
 static void run_divide(lk_device *d, const void *arg, float *out)
@@ -153,14 +152,14 @@ static void run_divide(lk_device *d, const void *arg, float *out)
     read_elements(d, m, x, true, out);
 }
 
-/* want holds the results; what was before the first element must still be there. */
+/* The results are `want`, and the elements before the first are unchanged. */
 static void check_elements(fx_run run, const merge_case *m, const uint64_t *want)
 {
     size_t bytes = bytes_of(m);
-    const void *before = run == run_divide || m->place == 1 ? m->a : m->b;
+    const void *before = run == run_divide || m->over == 1 ? m->a : m->b;
     float *got = fx_bits_brief(lk_dtype_name(m->dtype), run, m, bytes), *spread = new_floats(bytes);
     spread_elements(m->dtype, want, m->count + m->skip, spread);
-    if (run == run_reduce && m->place == 0)
+    if (run == run_reduce && m->over == 0)
         memset(spread, 0, m->skip * lk_dtype_size(m->dtype) * sizeof *spread);
     else
         spread_elements(m->dtype, before, m->skip, spread);
@@ -181,7 +180,7 @@ static void check_merges(lk_dtype dtype, const size_t *lengths, size_t count, si
         reference(dtype, m.op, a, b, want);
         for (size_t k = 0; k < 3 * count; k++) {
             m.count = lengths[k / 3];
-            m.place = (int)(k % 3);
+            m.over = (int)(k % 3);
             check_elements(run_reduce, &m, want);
         }
     }
@@ -200,7 +199,7 @@ static void test_merges(void **state)
         check_merges(dtypes[i], lengths, COUNT_OF(lengths), 0);
 }
 
-/* Ties of zeros show which operand was taken: the first. */
+/* With zeros of both signs the result shows that the first operand is taken. */
 static void test_first_of_equals(void **state)
 {
     uint64_t a[MOST], b[MOST];
@@ -216,7 +215,7 @@ static void test_first_of_equals(void **state)
 
 static void test_bf16_rounds_to_even_and_keeps_nan(void **state)
 {
-    /* 1 + 2^-8 is half way between 1 and its successor; 1.0078125 + 2^-8 as well. */
+    /* 1 + 2^-8 is half way between 1 and its successor; so is 1.0078125 + 2^-8. */
     static const uint16_t a[] = {0x3f80, 0x3f81, 0x3f80, 0x7f80, 0x7f81, 0xffff, 0x7f7f};
     static const uint16_t b[] = {0x3b80, 0x3b80, 0x3b81, 0xff80, 0x0000, 0x3f80, 0x7f7f};
     static const uint16_t sum[] = {0x3f80, 0x3f82, 0x3f81, 0x7fc0, 0x7fc0, 0x7fc0, 0x7f80};
@@ -235,7 +234,7 @@ static void test_bf16_rounds_to_even_and_keeps_nan(void **state)
         check_elements(run_divide, &m, want);                                            \
     } while (0)
 
-/* Values, then what a third of each is. */
+/* Values, then a third of each. */
 static void test_divide(void **state)
 {
     CHECK_DIVIDE(LK_DTYPE_F32, float, 1, -6, 0, 1.0f / 3, -2, 0);
@@ -246,7 +245,7 @@ static void test_divide(void **state)
     CHECK_DIVIDE(LK_DTYPE_U8, uint8_t, 8, 255, 2, 2, 85, 0);
 }
 
-/* All bytes of the destination: those before the first and behind the last stay. */
+/* All bytes of the destination; those before and after the copied range stay. */
 static void run_copy_bytes(lk_device *d, const void *arg, float *out)
 {
     const merge_case *m = arg;
@@ -280,7 +279,7 @@ static void test_copy_bytes(void **state)
         check_copy(lengths[i], 0);
 }
 
-/* The last test, for a fault of the device stays. */
+/* This test is the last one, because a fault of a GPU affects all later calls. */
 static void test_unaligned(void **state)
 {
     static const size_t length = 1001;
@@ -293,13 +292,9 @@ static void test_unaligned(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_merges),
-        cmocka_unit_test(test_first_of_equals),
-        cmocka_unit_test(test_bf16_rounds_to_even_and_keeps_nan),
-        cmocka_unit_test(test_divide),
-        cmocka_unit_test(test_copy_bytes),
-        cmocka_unit_test(test_unaligned),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32);
+    return fx_kernel_main(argc, argv,
+                          TESTS(TEST(test_merges), TEST(test_first_of_equals),
+                                TEST(test_bf16_rounds_to_even_and_keeps_nan), TEST(test_divide), TEST(test_copy_bytes),
+                                TEST(test_unaligned)),
+                          FX_FP32);
 }

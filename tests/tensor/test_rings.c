@@ -1,15 +1,15 @@
-/* test_rings.c - results that a device posts to a ring in the host's memory, and what it
- * fetches from one, on the CPU and on GPUs. */
+/* test_rings.c - results that a device posts to a ring in host memory, and data that it fetches from such a ring,
+ * on the CPU and on GPUs. */
 #include "tensor/kernel_test.h"
 
 enum { SLOTS = 4, STRIDE = 8192, RING = SLOTS * STRIDE };
 
-/* Memory that both the device and the host read and write. */
+/* Memory that device and host can read and write. */
 static char *open_ring(lk_device *d)
 {
     void *ring;
     if (d->type->alloc_host)
-        require(d->type->alloc_host(d, RING, "ring", &ring));
+        assert_ok(d->type->alloc_host(d, RING, "ring", &ring));
     else
         assert_non_null(ring = calloc(SLOTS, STRIDE));
     return ring;
@@ -31,7 +31,7 @@ typedef struct post_case {
     const int32_t *place;
 } post_case;
 
-/* All bytes of the ring. */
+/* Results: all bytes of the ring. */
 static void run_post(lk_device *d, const void *arg, float *out)
 {
     const post_case *p = arg;
@@ -42,9 +42,9 @@ static void run_post(lk_device *d, const void *arg, float *out)
     post.flag = fx_put(d, &p->flag, sizeof p->flag);
     post.step = fx_put(d, &p->step, sizeof p->step);
     d->kernels->post(d, &post);
-    require(d->type->sync(d));
+    assert_ok(d->type->sync(d));
     lk_results *results = (lk_results *)(void *)(ring + p->step % SLOTS * STRIDE), copy;
-    memset(&copy, 0, sizeof copy); /* what lies between the fields */
+    memset(&copy, 0, sizeof copy); /* clears the padding between fields */
     copy.flag.first = results->flag.first;
     copy.flag.bad = results->flag.bad;
     copy.number = results->number;
@@ -96,7 +96,7 @@ typedef struct fetch_case {
     uint32_t turn;
 } fetch_case;
 
-/* The slot of two turns after each other, and the turn then. */
+/* Results: the slots of two turns, and the turn after them. */
 static void run_fetch(lk_device *d, const void *arg, float *out)
 {
     const fetch_case *f = arg;
@@ -136,9 +136,5 @@ static void test_fetch(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_post),
-        cmocka_unit_test(test_fetch),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32);
+    return fx_kernel_main(argc, argv, TESTS(TEST(test_post), TEST(test_fetch)), FX_FP32);
 }

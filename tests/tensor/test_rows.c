@@ -1,5 +1,5 @@
-/* test_rows.c - rows folded over the sum tree, on the CPU and on GPUs: the bits of the
- * recursive definition, in any waves. */
+/* test_rows.c - rows folded over the sum tree, on the CPU and on GPUs: the bits of the recursive definition, in
+ * waves of any size. */
 #include "tensor/kernel_test.h"
 
 typedef struct rows_case {
@@ -59,8 +59,5 @@ static void test_fold(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fold),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32);
+    return fx_kernel_main(argc, argv, TESTS(TEST(test_fold)), FX_FP32);
 }

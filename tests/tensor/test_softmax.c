@@ -1,5 +1,4 @@
-/* test_softmax.c - log-softmax, NLL and cross-entropy against double, on the CPU and on
- * GPUs. */
+/* test_softmax.c - log-softmax, NLL and cross-entropy against double, on the CPU and on GPUs. */
 #include "tensor/kernel_test.h"
 
 typedef struct loss_case {
@@ -7,9 +6,9 @@ typedef struct loss_case {
     const float *x, *y, *dy; // (n, classes): scores, logarithms of probabilities, gradients
     const int32_t *labels;
     float scale, smoothing;
-    bool from_scores; /* cross-entropy of x, else NLL of y */
-    bool brief;       /* fewer threads on the CPU: one of many cases of a loop */
-    double near;      /* part of the largest result that each may be off */
+    bool from_scores; /* cross-entropy of x; otherwise NLL of y */
+    bool brief;       /* fewer thread counts on the CPU, for loops over many cases */
+    double near;      /* allowed error, as a part of the largest result */
 } loss_case;
 
 static lk_shape shape_of(const loss_case *l)
@@ -17,7 +16,7 @@ static lk_shape shape_of(const loss_case *l)
     return (lk_shape){.n = l->n, .c = l->classes, .h = 1, .w = 1};
 }
 
-/* The result from x, and the gradient with y as the result. */
+/* Results: the logarithms for x, and the gradient for the result y. */
 static void run_log_softmax(lk_device *d, const void *arg, float *out)
 {
     const loss_case *l = arg;
@@ -29,7 +28,7 @@ static void run_log_softmax(lk_device *d, const void *arg, float *out)
     fx_read(d, &dx, out + l->n * l->classes);
 }
 
-/* Losses and places, as floats, without a gradient, or with one and then dx. */
+/* Results: losses, label ranks as floats and, with grad, dx. */
 static void run_half(lk_device *d, const loss_case *l, bool grad, float *out)
 {
     const lk_kernels *k = d->kernels;
@@ -37,19 +36,19 @@ static void run_half(lk_device *d, const loss_case *l, bool grad, float *out)
     lk_loss_desc desc = {.smoothing = l->smoothing, .scale = l->scale};
     desc.labels = fx_put(d, l->labels, l->n * sizeof *l->labels);
     float *loss = fx_no_floats(d, l->n);
-    int32_t *place = fx_blank(d, l->n * sizeof *place), *places = malloc((l->n + 1) * sizeof *places);
-    assert_non_null(places);
-    (l->from_scores ? k->cross_entropy : k->nll)(d, &desc, &x, loss, place, grad ? &dx : NULL);
+    int32_t *label_rank = fx_blank(d, l->n * sizeof *label_rank), *host = malloc((l->n + 1) * sizeof *host);
+    assert_non_null(host);
+    (l->from_scores ? k->cross_entropy : k->nll)(d, &desc, &x, loss, label_rank, grad ? &dx : NULL);
     fx_get_floats(d, loss, l->n, out);
-    fx_get(d, place, l->n * sizeof *place, places);
+    fx_get(d, label_rank, l->n * sizeof *label_rank, host);
     for (size_t i = 0; i < l->n; i++)
-        out[l->n + i] = (float)places[i];
+        out[l->n + i] = (float)host[i];
     if (grad)
         fx_read(d, &dx, out + 2 * l->n);
-    free(places);
+    free(host);
 }
 
-/* Losses, places, dx; without a gradient the others must be the same. */
+/* Results: losses, label ranks, dx. Losses and label ranks must be the same without a gradient. */
 static void run_loss(lk_device *d, const void *arg, float *out)
 {
     const loss_case *l = arg;
@@ -79,9 +78,9 @@ static size_t first_largest(const float *x, size_t classes)
     return best;
 }
 
-/* Where a stable sort by falling score puts the label. A NaN comes before it, the
- * label's own, too: beside a NaN no label is the best. */
-static int sorted_place(const float *x, size_t classes, size_t label)
+/* The label's rank in a stable sort by falling score. A NaN comes before the label, also if it is the label's own
+ * score: with a NaN no label is the best. */
+static int sorted_rank(const float *x, size_t classes, size_t label)
 {
     int before = 0;
     for (size_t k = 0; k < classes; k++)
@@ -126,7 +125,7 @@ static void check_loss(const loss_case *l)
             dx[n * l->classes + k] = (double)l->scale * (share - wanted);
         }
         int place = (int)got[l->n + n];
-        assert_int_equal(place, sorted_place(x, l->classes, (size_t)l->labels[n]));
+        assert_int_equal(place, sorted_rank(x, l->classes, (size_t)l->labels[n]));
         assert_int_equal(place == 0, first_largest(x, l->classes) == (size_t)l->labels[n]);
     }
     fx_near(what, got, loss, l->near, l->n);
@@ -162,7 +161,7 @@ static void check_losses(size_t n, size_t classes, const float *x, double near, 
     free(labels);
 }
 
-/* Halves, so that a row often has several largest values; one row far from 0. */
+/* Multiples of 1/2, so that many rows have several largest values; one row is far from 0. */
 static void test_equal_scores(void **state)
 {
     static const size_t sizes[][2] = {{1, 10}, {64, 10}, {7, 3}, {5, 1000}, {1000, 21}, {4, 1}};
@@ -176,7 +175,7 @@ static void test_equal_scores(void **state)
     }
 }
 
-/* Scores far below 0: a pad, which is 0, would win if it counted. */
+/* Scores far below 0: a pad, which is 0, would be the largest if it were used. */
 static void test_low_scores(void **state)
 {
     static const size_t classes[] = {2, 3, 10, 26, 31, 64, 100, 1000}, counts[] = {0, 1, 5, 64, 131};
@@ -190,8 +189,8 @@ static void test_low_scores(void **state)
     }
 }
 
-/* Equals and NaNs: where the labels come. */
-static void test_places(void **state)
+/* Label ranks with equal scores and NaNs. */
+static void test_label_ranks(void **state)
 {
     enum { N = 24, CLASSES = 21 };
     float *x = random_values(N * CLASSES, 3);
@@ -205,15 +204,15 @@ static void test_places(void **state)
     loss_case l = {.n = N, .classes = CLASSES, .x = x, .y = x, .labels = labels, .scale = 1};
     for (int i = 0; i < 2; i++) {
         l.from_scores = i;
-        float *got = fx_bits("places", run_loss, &l, N * (2 + CLASSES));
+        float *got = fx_bits("label ranks", run_loss, &l, N * (2 + CLASSES));
         for (size_t n = 0; n < N; n++)
-            assert_int_equal((int)got[N + n], sorted_place(x + n * CLASSES, CLASSES, (size_t)labels[n]));
+            assert_int_equal((int)got[N + n], sorted_rank(x + n * CLASSES, CLASSES, (size_t)labels[n]));
         free(got);
     }
     free(x);
 }
 
-/* Scores far apart neither overflow nor give a NaN. */
+/* Very different scores neither overflow nor give a NaN. */
 static void test_extremes(void **state)
 {
     const float x[3] = {fx_round(1e30f), fx_round(-1e30f), 0}, want[5] = {0};
@@ -227,8 +226,7 @@ static void test_extremes(void **state)
     free(got);
 }
 
-/* A NaN among the scores is one in the loss, where the run looks for it, and in all of
- * the gradient. */
+/* A NaN among the scores makes the loss, which the run checks, and the whole gradient NaN. */
 static void test_nan_scores(void **state)
 {
     static const size_t classes[] = {3, 10, 100, 1000};
@@ -249,9 +247,9 @@ static void test_nan_scores(void **state)
     }
 }
 
-/* On the CPU within the rounding of the result to a float, the 2 units (of 2^-23) by
- * which each exp errs, which reach the result as 2^-22 of `errs`, and 1000 additions of
- * doubles, each of which is off by at most 2^-53 of the sum; elsewhere near. */
+/* On the CPU the error is at most the rounding of the result to float, plus 2^-22 of `errs` for the error of exp
+ * (2 units of 2^-23), plus 1000 additions of doubles with an error of 2^-53 of the sum each. On other devices the
+ * result is near. */
 static void assert_rounded(const char *what, size_t at, float got, double want, double errs)
 {
     double bound = 0x1p-24 * fabs(want) + 0x1p-22 * fabs(errs) + 1000 * 0x1p-53 + 0x1p-148;
@@ -260,7 +258,7 @@ static void assert_rounded(const char *what, size_t at, float got, double want, 
                  fabs((double)got - want) / bound);
 }
 
-/* One sample whose label has a score that makes its loss about `loss`. */
+/* One sample; the score of its label gives a loss of about `loss`. */
 static void check_dominant(size_t classes, size_t at, double loss, bool equal, float smoothing)
 {
     float *x = random_values(classes, (uint32_t)classes), scale = 0.125f;
@@ -275,7 +273,7 @@ static void check_dominant(size_t classes, size_t at, double loss, bool equal, f
     double norm = 0, want = 0, even = (double)smoothing / (double)classes, *dx = new_doubles(classes);
     for (size_t k = 0; k < classes; k++)
         norm += k == at ? 0 : exp((double)x[k] - (double)x[at]);
-    double others = norm / (1 + norm); /* than the label: their probability */
+    double others = norm / (1 + norm); /* probability of all other classes */
     for (size_t k = 0; k < classes; k++) {
         double below = (double)x[at] - (double)x[k], p = exp(-below) / (1 + norm);
         double own = k == at ? -others + (double)smoothing : p;
@@ -293,8 +291,8 @@ static void check_dominant(size_t classes, size_t at, double loss, bool equal, f
     free(x);
 }
 
-/* A label that is all but certain: loss and gradient are small differences of numbers
- * near 1, and have the device's precision wherever the label is. */
+/* A label that is almost certain: loss and gradient are small differences of numbers near 1. They have the device's
+ * precision for every label. */
 static void test_many_classes(void **state)
 {
     static const size_t counts[] = {17, 100, 1000};
@@ -335,7 +333,7 @@ static void test_one_far_above(void **state)
     }
 }
 
-/* Log-softmax of the same, and its gradient from the result as it was rounded. */
+/* Log-softmax of the same scores, and its gradient for the rounded result. */
 static void test_log_softmax_of_many(void **state)
 {
     enum { CLASSES = 1000 };
@@ -368,11 +366,9 @@ static void test_log_softmax_of_many(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal_scores),  cmocka_unit_test(test_low_scores),
-        cmocka_unit_test(test_places),        cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_nan_scores),    cmocka_unit_test(test_many_classes),
-        cmocka_unit_test(test_one_far_above), cmocka_unit_test(test_log_softmax_of_many),
-    };
-    return fx_kernel_main(argc, argv, tests, COUNT_OF(tests), FX_FP32 | FX_BF16);
+    return fx_kernel_main(argc, argv,
+                          TESTS(TEST(test_equal_scores), TEST(test_low_scores), TEST(test_label_ranks),
+                                TEST(test_extremes), TEST(test_nan_scores), TEST(test_many_classes),
+                                TEST(test_one_far_above), TEST(test_log_softmax_of_many)),
+                          FX_FP32 | FX_BF16);
 }

@@ -1,4 +1,4 @@
-/* test_state.c - the state dict as a container, and its hash. */
+/* test_state.c - states as containers of tensors, and their hash. */
 #include <lockstep/state.h>
 
 #include "check.h"
@@ -37,7 +37,7 @@ static void test_dtypes(void **ctx)
     }
 }
 
-/* All names lose the prefix, or none does. */
+/* The prefix is removed from all names, or from none. */
 static void test_strip(void **ctx)
 {
     lk_state *state = create();
@@ -64,7 +64,7 @@ static void test_strip(void **ctx)
     lk_state_destroy(state);
 }
 
-/* A name has a bound, which files cannot pass either. */
+/* Names have a largest length, also in files. */
 static void test_long_names(void **ctx)
 {
     static char name[LK_MAX_TENSOR_NAME + 2];
@@ -206,26 +206,13 @@ static void test_hash_sees_swapped_data(void **ctx)
     lk_state_destroy(state);
 }
 
-/* The committed value is what makes hashes of two machines comparable. */
+/* The hash has a fixed value, so hashes of different machines can be compared. */
 static void test_hash_is_the_same_everywhere(void **ctx)
 {
     const spec specs[] = {{"conv1.weight", LK_DTYPE_F32, 2, {32, 9}}, {"bn.num_batches_tracked", LK_DTYPE_I64, 0, {0}}};
     assert_true(hash_of(specs, 2) == UINT64_C(0x272323f4e47f6f26));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dtypes),
-        cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_strip),
-        cmocka_unit_test(test_long_names),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_many_names),
-        cmocka_unit_test(test_hash_sees_everything_but_order),
-        cmocka_unit_test(test_hash_sees_every_byte),
-        cmocka_unit_test(test_hash_sees_swapped_data),
-        cmocka_unit_test(test_hash_is_the_same_everywhere),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_dtypes), TEST(test_layout), TEST(test_strip), TEST(test_long_names), TEST(test_refused),
+          TEST(test_many_names), TEST(test_hash_sees_everything_but_order), TEST(test_hash_sees_every_byte),
+          TEST(test_hash_sees_swapped_data), TEST(test_hash_is_the_same_everywhere))

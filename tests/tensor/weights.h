@@ -1,11 +1,11 @@
-/* weights.h - weights of layers in the order of the device, and partial sums of their
- * gradients as the engine keeps them. */
+/* weights.h - weights of layers in the order of the device, and partial sums of their gradients as the engine
+ * has them. */
 #ifndef LK_TESTS_TENSOR_WEIGHTS_H
 #define LK_TESTS_TENSOR_WEIGHTS_H
 
 #include "tensor/kernel_test.h"
 
-/* Parameters of a layer lie on multiples of so many elements; what is between is zero. */
+/* Parameters begin at multiples of this number of elements; the gaps are zero. */
 enum { FX_GAP = 16 };
 
 static inline size_t fx_round_up(size_t count, size_t unit)
@@ -35,7 +35,7 @@ static inline void fx_unpack(const lk_device *d, const lk_device_weight *w, cons
         memcpy(plain, packed, fx_weight_count(d, w) * sizeof *plain);
 }
 
-/* An array of the value type, with the gap that parameters have. */
+/* An array of the value type with the gap behind it. */
 static inline void *fx_parameter(lk_device *d, const float *values, size_t count)
 {
     size_t size = lk_dtype_size(d->values), whole = fx_round_up(count, FX_GAP);
@@ -58,8 +58,8 @@ static inline void *fx_weights(lk_device *d, const lk_device_weight *w, const fl
     return block;
 }
 
-/* Partial sums of a layer's gradients, as the engine keeps them: a weight, then a
- * bias, in each slot; values not written yet, pads and gaps zero. */
+/* Partial sums of a layer's gradients: a weight and a bias in each slot. Values are not written yet; pads and
+ * gaps are zero. */
 typedef struct fx_grads {
     lk_device_weight weight;
     size_t weights, biases, bias_at, stride;
@@ -100,8 +100,7 @@ static inline lk_partials fx_bias_sums(const fx_grads *g)
     return (lk_partials){g->slots + g->bias_at, g->stride};
 }
 
-/* Slot 0: the weight's gradient in PyTorch's order, then the bias's, which is left
- * out where it was not asked for. */
+/* Reads slot 0: the weight's gradient in PyTorch's order, then, if bias is set, the bias's gradient. */
 static inline void fx_grads_read(lk_device *d, const fx_grads *g, size_t plain_count, bool bias, float *out)
 {
     float *image = new_floats(g->stride), *again = new_floats(g->weights);
