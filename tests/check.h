@@ -104,9 +104,9 @@ static inline int test_program(const char *names, const CMUnitTestFunction *func
 #define RUN_LIST(set_up, tear_down, ...) _cmocka_run_group_tests("tests", TESTS(__VA_ARGS__), set_up, tear_down)
 
 /* main of a program that does nothing but run its tests. */
-#define TEST_MAIN(set_up, tear_down, ...)                 \
-    int main(void)                                        \
-    {                                                     \
+#define TEST_MAIN(set_up, tear_down, ...)                \
+    int main(void)                                       \
+    {                                                    \
         return RUN_LIST(set_up, tear_down, __VA_ARGS__); \
     }
 

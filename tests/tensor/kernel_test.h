@@ -25,7 +25,6 @@
 #include "check.h"
 #include "tensor/cpu/cpu.h"
 
-
 enum { FX_SKIPPED = 77, FX_GUARD = 64, FX_MAX_BLOCKS = 64, FX_MAX_SETTINGS = 32, FX_SENTINEL = 0xa5 };
 #define FX_NEAR 1e-5
 
