@@ -39,10 +39,10 @@ lk_status lk__train_evaluate_batches(lk_engine *engine, lk_loader *loader, size_
                                      const lk_train_watch *watch, lk_metrics *out, bool *own)
 {
     lk_metrics total = {0};
-    bool goes_on = true;
+    bool may_continue = true;
     *own = true;
     LK_TRY(lk_loader_start(loader, 0, 0));
-    for (size_t i = 0; goes_on && (!max_batches || i < max_batches); i++) {
+    for (size_t i = 0; may_continue && (!max_batches || i < max_batches); i++) {
         const lk_batch *batch;
         lk_metrics part;
         LK_TRY(lk_loader_next(loader, &batch));
@@ -52,11 +52,11 @@ lk_status lk__train_evaluate_batches(lk_engine *engine, lk_loader *loader, size_
         LK_TRY(lk_engine_eval(engine, batch, &part));
         *own = true;
         add_metrics(&total, &part);
-        goes_on = !watch || watch->goes_on(watch->arg);
+        may_continue = !watch || watch->may_continue(watch->arg);
     }
     if (total.count)
         total.loss /= (double)total.count;
-    *out = goes_on ? total : (lk_metrics){0};
+    *out = may_continue ? total : (lk_metrics){0};
     return LK_OK;
 }
 

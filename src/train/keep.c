@@ -63,12 +63,12 @@ static lk_status emit_saved(lk_train_run *run, bool wait)
     snprintf(run->result.checkpoint, sizeof run->result.checkpoint, "%s", lk__saver_last(saver));
     if (!done || !run->events->saved)
         return LK_OK;
-    lk_train_saved told = {.path = saved.path,
-                           .step = (size_t)saved.step,
-                           .best = saved.best,
-                           .again = saved.again,
-                           .seconds = saved.seconds};
-    run->events->saved(run->events->arg, &told);
+    lk_train_saved event = {.path = saved.path,
+                            .step = (size_t)saved.step,
+                            .best = saved.best,
+                            .again = saved.again,
+                            .seconds = saved.seconds};
+    run->events->saved(run->events->arg, &event);
     return LK_OK;
 }
 
@@ -105,7 +105,7 @@ lk_status lk__run_check(lk_train_run *run)
 
 /* Copies the states, then compares the replicas, so that a bit that changes in between is found. Only rank 0
  * writes; the other ranks of replica 0 take part in the copy. */
-static lk_status save(lk_train_run *run, bool best, bool together)
+static lk_status save(lk_train_run *run, bool best, bool compare)
 {
     lk_state *model = NULL, *optimizer = NULL;
     lk_status status = run->self.layout.replica > 0 ? LK_OK : copy_states(run, &model, &optimizer);
@@ -113,7 +113,7 @@ static lk_status save(lk_train_run *run, bool best, bool together)
         return lk__fail(status, "cannot save a checkpoint of step %zu, which takes a copy of all that is learned: %s",
                         run->at.step, lk_error_detail());
     LK_TRY(status);
-    if (together)
+    if (compare)
         status = lk__run_check(run);
     if (status == LK_OK && run->self.rank == 0)
         return lk__run_own_result(run, put(run, model, optimizer, best));

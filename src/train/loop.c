@@ -206,7 +206,7 @@ static lk_status train_epoch(lk_train_run *run)
     return LK_OK;
 }
 
-static bool goes_on(void *arg)
+static bool may_continue(void *arg)
 {
     lk_train_run *run = arg;
     update_wish(run);
@@ -222,7 +222,7 @@ static lk_status evaluate(lk_train_run *run, lk_metrics *out)
         LK_TRY(lk__run_own_result(run, lk__train_cache_samples(run->engine, run->test_loader)));
     }
     lk_status status = lk__train_evaluate_batches(run->engine, run->test_loader, run->opts->dry_run ? 1 : 0,
-                                                  &(lk_train_watch){goes_on, run}, out, &own);
+                                                  &(lk_train_watch){may_continue, run}, out, &own);
     return own ? lk__run_own_result(run, status) : lk__run_collective_result(run, status);
 }
 

@@ -101,7 +101,7 @@ lk_status lk__train_cache_samples(lk_engine *engine, lk_loader *loader) LK_CHECK
  * collective call. watch, unless NULL, is called after each batch; if it returns false, the evaluation ends
  * with a count of 0. */
 typedef struct lk_train_watch {
-    bool (*goes_on)(void *arg);
+    bool (*may_continue)(void *arg);
     void *arg;
 } lk_train_watch;
 lk_status lk__train_evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_batches,
