@@ -3,7 +3,7 @@
 
     python tools/golden_models.py --out tests/golden/data
 
-The models are those of tools/models.py; noise and labels are those of tools/golden.py. An initial state is noise too,
+The models are those of tools/models.py; noise and labels are those of tools/golden_noise.py. An initial state is noise too,
 so only a few figures of each tensor are kept: see figures(). Every row uses the batch, of many, whose inputs of ReLU
 and max pooling stay farthest from points where their gradients jump; prints the error of PyTorch's own float32 on it.
 Needs numpy, PyTorch 1.13 or newer and torchvision.
@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import models
-from golden import File, labels, noise, train_step, words
+from golden_noise import File, labels, noise, train_step, words
 
 BATCH, SHARDS, CLASSES, SAMPLES = 4, 2, 20, 5
 TRIES, BEST, WELL = 8, 3, 4e-6  # the tests' tolerance is 1e-5
