@@ -216,7 +216,7 @@ static void ranks_must_be_told_alike(void **state)
     } while (0)
     ODD("`epochs` 3", epochs, 3);
     ODD("`max_steps` 2", max_steps, 2);
-    ODD("`dry_run` true", dry_run, true);
+    ODD("`dry_run` true, rank 0 has `dry_run` false", dry_run, true);
     ODD("`no_test` true", no_test, true);
     ODD("`schedule` constant", schedule, "constant");
     ODD("`augment` flip", augment, "flip");
