@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The models of src/nn/models/zoo.c in PyTorch, and the table of their keys that tests/nn/test_models.c compares with.
+"""The models of src/nn/models in PyTorch, and the table of their keys that tests/nn/test_models.c compares with.
 
     python tools/models.py --out tests/nn/data/models.txt
 
