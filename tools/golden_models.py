@@ -235,6 +235,7 @@ def make_row(out, row):
     which, (loss, grads, state), text = best_step(row, spec)
     prefix = spec + ("/shard" if row[3] else "/batch")
     print(f"{prefix}: loss {loss:.4f}, {text}", flush=True)
+    out.add(f"{prefix}/row", np.array([*row[2][:2], *row[4:]], np.float32))
     out.add(f"{prefix}/which", np.array([which]))
     out.add(f"{prefix}/loss", np.array([loss]))
     add(out, f"{prefix}/grad", grads)
