@@ -28,6 +28,7 @@ ROWS = [  # name, parameters, sample (c, h, w), BatchNorm over shards, bias and 
     ("mlp", {}, (1, 28, 28), False, 1, 1 / 4),
     ("fc", {}, (1, 28, 28), False, 1, 1 / 4),
     ("debug", {}, (1, 28, 28), False, 1, 1 / 4),
+    ("lenet5", {}, (1, 28, 28), False, 1, 1 / 4),
     ("conv2", {}, (3, 16, 16), False, 1, 1 / 4),
     ("conv4", {}, (3, 16, 16), False, 1, 1 / 4),
     ("conv6", {}, (3, 16, 16), False, 1, 1 / 4),

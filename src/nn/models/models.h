@@ -25,7 +25,7 @@ typedef struct lk_model {
 
 /* The families, in the order in which their models are listed. FAMILY.c defines lk__model_FAMILY, an array of rows
  * that ends with a row without a builder. */
-#define LK_MODEL_FAMILIES(X) X(cnn) X(mlp) X(convs) X(vgg) X(resnet20) X(resnet) X(mobilenet_v2) X(pyramidnet)
+#define LK_MODEL_FAMILIES(X) X(cnn) X(mlp) X(lenet5) X(convs) X(vgg) X(resnet20) X(resnet) X(mobilenet_v2) X(pyramidnet)
 
 #define LK_MODEL_DECLARE(family) extern const lk_model lk__model_##family[];
 LK_MODEL_FAMILIES(LK_MODEL_DECLARE)
