@@ -37,7 +37,7 @@ static void backward6(const lk_op_call *call)
         call->k->relu6_grad_input(call->dev, &call->y, &call->dy, &dx);
 }
 
-const lk_op lk__op_relu = {
+static const lk_op relu_op = {
     .name = "relu",
     .flags = LK_OP_READS_Y | LK_OP_IS_RELU,
     .infer = infer,
@@ -45,10 +45,20 @@ const lk_op lk__op_relu = {
     .backward = backward,
 };
 
-const lk_op lk__op_relu6 = {
+static const lk_op relu6_op = {
     .name = "relu6",
     .flags = LK_OP_READS_Y,
     .infer = infer,
     .forward = forward6,
     .backward = backward6,
 };
+
+lk_node lk_relu(lk_graph *graph, lk_node x)
+{
+    return lk__graph_add_layer(graph, (lk_layer){.op = &relu_op}, NULL, &x, 1);
+}
+
+lk_node lk_relu6(lk_graph *graph, lk_node x)
+{
+    return lk__graph_add_layer(graph, (lk_layer){.op = &relu6_op}, NULL, &x, 1);
+}
