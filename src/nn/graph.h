@@ -54,7 +54,7 @@ typedef struct lk_layer {
         lk_conv2d_desc conv;
         lk_pool2d_desc pool;
         bool ceil;       /* of pooling */
-        double number;   /* of dropout: its p */
+        double number;   /* dropout: p; leaky_relu: slope */
         bool by_channel; /* of dropout */
     } attr;
 } lk_layer;
