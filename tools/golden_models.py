@@ -28,6 +28,7 @@ ROWS = [  # name, parameters, sample (c, h, w), BatchNorm over shards, bias and 
     ("mlp", {}, (1, 28, 28), False, 1, 1 / 4),
     ("fc", {}, (1, 28, 28), False, 1, 1 / 4),
     ("debug", {}, (1, 28, 28), False, 1, 1 / 4),
+    ("lenet5", {}, (1, 28, 28), False, 1, 1 / 4),
     ("conv2", {}, (3, 16, 16), False, 1, 1 / 4),
     ("conv4", {}, (3, 16, 16), False, 1, 1 / 4),
     ("conv6", {}, (3, 16, 16), False, 1, 1 / 4),
@@ -235,6 +236,7 @@ def make_row(out, row):
     which, (loss, grads, state), text = best_step(row, spec)
     prefix = spec + ("/shard" if row[3] else "/batch")
     print(f"{prefix}: loss {loss:.4f}, {text}", flush=True)
+    out.add(f"{prefix}/row", np.array([*row[2][:2], *row[4:]], np.float32))
     out.add(f"{prefix}/which", np.array([which]))
     out.add(f"{prefix}/loss", np.array([loss]))
     add(out, f"{prefix}/grad", grads)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The models of src/nn/models/zoo.c in PyTorch, and the table of their keys that tests/nn/test_models.c compares with.
+"""The models of src/nn/models in PyTorch, and the table of their keys that tests/nn/test_models.c compares with.
 
     python tools/models.py --out tests/nn/data/models.txt
 
@@ -59,6 +59,23 @@ class Linears(nn.Module):
         for layer in layers[:-1]:
             x = F.relu(layer(x))
         return layers[-1](x)
+
+
+class Lenet5(nn.Module):
+    """With ReLU and max pooling; images of 28x28 are padded to 32x32."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.conv1 = nn.Conv2d(shape[0], 6, 5, padding=(32 - shape[1]) // 2)
+        self.conv2 = nn.Conv2d(6, 16, 5)
+        self.fc1 = nn.Linear(16 * 5 * 5, 120)
+        self.fc2 = nn.Linear(120, 84)
+        self.fc3 = nn.Linear(84, classes)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(torch.flatten(x, 1))))))
 
 
 class Convs(nn.Module):
@@ -248,6 +265,7 @@ def build(name, shape, classes, **params):
         "mlp": lambda hidden=64: Mlp(pixels(shape), hidden, classes),
         "fc": lambda: Linears(["fc1", "fc2", "fc3"], [pixels(shape), 300, 100, classes]),
         "debug": lambda: Linears(["fc"], [pixels(shape), classes]),
+        "lenet5": lambda: Lenet5(shape, classes),
         "resnet20": lambda width=16: Resnet20(shape, classes, width),
         "mobilenet_v2": lambda **given: build_mobilenet_v2(shape, classes, **given),
         "pyramidnet": lambda blocks=17, alpha=270: PyramidNet(shape, classes, blocks, alpha),
@@ -268,6 +286,8 @@ ROWS = [
     ("mlp", MNIST, 10, {"hidden": 32}),
     ("fc", MNIST, 10, {}),
     ("debug", MNIST, 10, {}),
+    ("lenet5", MNIST, 10, {}),
+    ("lenet5", CIFAR, 10, {}),
     ("conv2", CIFAR, 10, {}),
     ("conv4", CIFAR, 10, {}),
     ("conv6", CIFAR, 10, {}),

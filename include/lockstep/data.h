@@ -92,8 +92,9 @@ size_t lk_shard_range_count(lk_shard_range share, size_t total);
 size_t lk_shard_range_begin(lk_shard_range share, size_t total);
 
 typedef struct lk_loader_opts {
-    size_t batch; /* samples of a whole batch, required; the last batch of an epoch may be smaller */
-    bool shuffle; /* draw a new order for each epoch */
+    size_t batch;   /* samples of a whole batch, required; the last batch of an epoch may be smaller */
+    bool drop_last; /* leave a smaller last batch out; USAGE if an epoch then has no batch */
+    bool shuffle;   /* draw a new order for each epoch */
     uint64_t seed;
     int workers;          /* threads that prepare batches in advance; 0: lk_loader_next prepares them itself */
     const char *augment;  /* "auto" (the data set's transforms for this split), "none", or as "crop=4,flip" */

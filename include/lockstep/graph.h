@@ -71,6 +71,8 @@ lk_node lk_batchnorm2d(lk_graph *graph, lk_node x, const char *name);
 lk_node lk_relu(lk_graph *graph, lk_node x);
 /* min(max(x, 0), 6). */
 lk_node lk_relu6(lk_graph *graph, lk_node x);
+/* x where x > 0, else slope * x; slope is in [0,1). */
+lk_node lk_leaky_relu(lk_graph *graph, lk_node x, double slope);
 lk_node lk_maxpool2d(lk_graph *graph, lk_node x, lk_maxpool2d_opts opts);
 lk_node lk_avgpool2d(lk_graph *graph, lk_node x, lk_avgpool2d_opts opts);
 lk_node lk_global_avgpool(lk_graph *graph, lk_node x);

@@ -62,3 +62,10 @@ const char *lk__option_value(const lk_option *row, const void *values, char text
     assert(false);
     return NULL;
 }
+
+const char *lk__option_shown(const lk_option *row, const char *value)
+{
+    if (value)
+        return value;
+    return row->kind == LK_OPTION_FLAG ? "false" : "(not given)";
+}

@@ -57,4 +57,7 @@ const char *lk__option_field(const lk_option *row);
 enum { LK_OPTION_TEXT_BYTES = 40 };
 const char *lk__option_value(const lk_option *row, const void *values, char text[LK_OPTION_TEXT_BYTES]);
 
+/* The text of lk__option_value as messages show it: NULL becomes "false" for a flag, "(not given)" for others. */
+const char *lk__option_shown(const lk_option *row, const char *value);
+
 #endif

@@ -153,8 +153,7 @@ static lk_status take_inputs(const lk_graph *graph, lk_layer *layer, const lk_no
     return LK_OK;
 }
 
-/* Adds a layer; layer holds op and attributes. name may be NULL. */
-static lk_node add_layer(lk_graph *graph, lk_layer layer, const char *name, const lk_node *inputs, int input_count)
+lk_node lk__graph_add_layer(lk_graph *graph, lk_layer layer, const char *name, const lk_node *inputs, int input_count)
 {
     if (graph->status != LK_OK)
         return bad_node;
@@ -195,111 +194,6 @@ lk_status lk_graph_check(const lk_graph *graph)
     return LK_OK;
 }
 
-lk_node lk_input(lk_graph *graph, size_t channels, size_t height, size_t width)
-{
-    lk_layer layer = {.op = &lk__op_input, .shape = {.n = 1, .c = channels, .h = height, .w = width}};
-    return add_layer(graph, layer, NULL, NULL, 0);
-}
-
-lk_node lk_conv2d(lk_graph *graph, lk_node x, const char *name, lk_conv2d_opts opts)
-{
-    lk_layer layer = {.op = &lk__op_conv2d};
-    layer.attr.out = opts.out;
-    layer.attr.no_bias = opts.no_bias;
-    layer.attr.conv =
-        (lk_conv2d_desc){opts.kernel, opts.stride ? opts.stride : 1, opts.pad, opts.groups ? opts.groups : 1};
-    return add_layer(graph, layer, name, &x, 1);
-}
-
-lk_node lk_linear(lk_graph *graph, lk_node x, const char *name, size_t out)
-{
-    lk_layer layer = {.op = &lk__op_linear};
-    layer.attr.out = out;
-    return add_layer(graph, layer, name, &x, 1);
-}
-
-lk_node lk_batchnorm2d(lk_graph *graph, lk_node x, const char *name)
-{
-    return add_layer(graph, (lk_layer){.op = &lk__op_batchnorm2d}, name, &x, 1);
-}
-
-lk_node lk_relu(lk_graph *graph, lk_node x)
-{
-    return add_layer(graph, (lk_layer){.op = &lk__op_relu}, NULL, &x, 1);
-}
-
-lk_node lk_relu6(lk_graph *graph, lk_node x)
-{
-    return add_layer(graph, (lk_layer){.op = &lk__op_relu6}, NULL, &x, 1);
-}
-
-lk_node lk_maxpool2d(lk_graph *graph, lk_node x, lk_maxpool2d_opts opts)
-{
-    lk_layer layer = {.op = &lk__op_maxpool2d};
-    layer.attr.pool = (lk_pool2d_desc){opts.kernel, opts.stride ? opts.stride : opts.kernel, opts.pad};
-    return add_layer(graph, layer, NULL, &x, 1);
-}
-
-lk_node lk_avgpool2d(lk_graph *graph, lk_node x, lk_avgpool2d_opts opts)
-{
-    lk_layer layer = {.op = &lk__op_avgpool2d};
-    layer.attr.pool = (lk_pool2d_desc){opts.kernel, opts.stride ? opts.stride : opts.kernel, opts.pad};
-    layer.attr.ceil = opts.ceil;
-    return add_layer(graph, layer, NULL, &x, 1);
-}
-
-lk_node lk_global_avgpool(lk_graph *graph, lk_node x)
-{
-    return add_layer(graph, (lk_layer){.op = &lk__op_global_avgpool}, NULL, &x, 1);
-}
-
-lk_node lk_dropout(lk_graph *graph, lk_node x, double p)
-{
-    lk_layer layer = {.op = &lk__op_dropout};
-    layer.attr.p = p;
-    return add_layer(graph, layer, NULL, &x, 1);
-}
-
-lk_node lk_dropout2d(lk_graph *graph, lk_node x, double p)
-{
-    lk_layer layer = {.op = &lk__op_dropout2d};
-    layer.attr.p = p;
-    layer.attr.by_channel = true;
-    return add_layer(graph, layer, NULL, &x, 1);
-}
-
-lk_node lk_pad_channels(lk_graph *graph, lk_node x, size_t channels)
-{
-    lk_layer layer = {.op = &lk__op_pad_channels};
-    layer.attr.out = channels;
-    return add_layer(graph, layer, NULL, &x, 1);
-}
-
-lk_node lk_flatten(lk_graph *graph, lk_node x)
-{
-    return add_layer(graph, (lk_layer){.op = &lk__op_flatten}, NULL, &x, 1);
-}
-
-lk_node lk_add(lk_graph *graph, lk_node a, lk_node b)
-{
-    return add_layer(graph, (lk_layer){.op = &lk__op_add}, NULL, (lk_node[]){a, b}, 2);
-}
-
-lk_node lk_log_softmax(lk_graph *graph, lk_node x)
-{
-    return add_layer(graph, (lk_layer){.op = &lk__op_log_softmax}, NULL, &x, 1);
-}
-
-lk_node lk_nll_loss(lk_graph *graph, lk_node x)
-{
-    return add_layer(graph, (lk_layer){.op = &lk__op_nll_loss}, NULL, &x, 1);
-}
-
-lk_node lk_cross_entropy(lk_graph *graph, lk_node x)
-{
-    return add_layer(graph, (lk_layer){.op = &lk__op_cross_entropy}, NULL, &x, 1);
-}
-
 size_t lk_graph_parameters(const lk_graph *graph)
 {
     size_t total = 0;
@@ -338,7 +232,7 @@ uint64_t lk__graph_hash(const lk_graph *graph)
                      layer->op->name, layer->name, layer->input_count > 0 ? layer->inputs[0] : -1,
                      layer->input_count > 1 ? layer->inputs[1] : -1, layer->shape.c, layer->shape.h, layer->shape.w,
                      layer->attr.out, layer->attr.no_bias, conv->kernel, conv->stride, conv->pad, conv->groups,
-                     pool->kernel, pool->stride, pool->pad, layer->attr.p, layer->attr.ceil);
+                     pool->kernel, pool->stride, pool->pad, layer->attr.number, layer->attr.ceil);
         hash = hash_fills(layer, lk__hash(text, (size_t)length, hash));
     }
     return hash;

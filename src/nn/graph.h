@@ -53,8 +53,8 @@ typedef struct lk_layer {
         bool no_bias;
         lk_conv2d_desc conv;
         lk_pool2d_desc pool;
-        bool ceil; /* of pooling */
-        double p;
+        bool ceil;       /* of pooling */
+        double number;   /* dropout: p; leaky_relu: slope */
         bool by_channel; /* of dropout */
     } attr;
 } lk_layer;
@@ -66,6 +66,10 @@ struct lk_graph {
     lk_status status; /* of the first mistake */
     char detail[512];
 };
+
+/* For the public builders, which are in the files of their ops: adds a layer, whose op and attributes are set. name may
+ * be NULL. */
+lk_node lk__graph_add_layer(lk_graph *graph, lk_layer layer, const char *name, const lk_node *inputs, int input_count);
 
 /* Keeps lk__fail's last detail as the mistake of a graph that had none. Returns an invalid node. */
 lk_node lk__graph_reject(lk_graph *graph, lk_status status);

@@ -104,7 +104,7 @@ void lk__agree_add_option(lk_agree_text *lines, const lk_option *row, const void
 {
     char number[LK_OPTION_TEXT_BYTES], shown[LK_AGREED_VALUE];
     const char *value = lk__option_value(row, values, number);
-    lk__agree_add(lines, "`%s` %s\n", lk__option_field(row), lk__agree_value(value ? value : "(not given)", shown));
+    lk__agree_add(lines, "`%s` %s\n", lk__option_field(row), lk__agree_value(lk__option_shown(row, value), shown));
 }
 
 lk_status lk__agree_lines(lk_group *group, const char *lines, bool *agreed)

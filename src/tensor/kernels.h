@@ -231,6 +231,10 @@ typedef struct lk_kernels {
     void (*relu6_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     /* dx = y <= 0 or 6 <= y ? 0 : dy; dx may be dy. */
     void (*relu6_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx);
+    /* y = x <= 0 ? slope * x : x, slope in [0,1); y may be x. */
+    void (*leaky_relu_forward)(lk_device *dev, const lk_tensor *x, float slope, lk_tensor *y);
+    /* dx = y <= 0 ? slope * dy : dy; dx may be dy. */
+    void (*leaky_relu_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, float slope, lk_tensor *dx);
     /* y = a + b, then max(y, 0) if relu; y may be a or b. */
     void (*add)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, bool relu, lk_tensor *y);
     /* Both have the same shape. Types (f32, bf16) and pitches are arbitrary and may differ. */
@@ -314,6 +318,7 @@ typedef struct lk_kernels {
     X(batchnorm_stats) X(batchnorm_fold) X(batchnorm_moments) X(batchnorm_running_moments)                             \
     X(batchnorm_running_update) X(batchnorm_forward) X(batchnorm_sums) X(batchnorm_grad_input)                         \
     X(rows_fold) X(relu_forward) X(relu_grad_input) X(relu6_forward) X(relu6_grad_input)                               \
+    X(leaky_relu_forward) X(leaky_relu_grad_input)                                                                     \
     X(add) X(copy) X(gather) X(fit_channels) X(dropout) X(flatten_forward) X(flatten_grad_input)                       \
     X(maxpool_forward) X(maxpool_grad_input) X(avgpool_forward) X(avgpool_grad_input)                                  \
     X(global_avgpool_forward) X(global_avgpool_grad_input)                                                             \

@@ -51,7 +51,7 @@ static lk_status contradiction(const lk_train_rank *rank, const char *what, cons
         LK_STATUS_MISMATCH,
         "%s %s contradicts the checkpoint %s, which has %s %s: leave %s out to go on with that run, or begin "
         "another one in a folder of its own",
-        what, here ? here : "(not given)", rank->opts->resume, what, there ? there : "(not given)", what);
+        what, here, rank->opts->resume, what, there, what);
 }
 
 static bool same_text(const char *a, const char *b)
@@ -72,7 +72,7 @@ static lk_status check_bound(const lk_train_rank *rank, const lk_train_effective
         const char *there = lk_checkpoint_note(rank->shared->resume, note_name(row, name));
         snprintf(what, sizeof what, "`%s`", lk__option_field(row));
         if (!same_text(here, there))
-            return contradiction(rank, what, here, there);
+            return contradiction(rank, what, lk__option_shown(row, here), lk__option_shown(row, there));
     }
     return LK_OK;
 }

@@ -123,8 +123,8 @@ static lk_status create_engine(lk_train_run *run)
     return LK_OK;
 }
 
-/* The result of loading a file that is equal at all ranks: each finds the same error in it. */
-static lk_status file_result(lk_train_run *run, lk_status status)
+/* The result of using a file or an option that is equal at all ranks: each finds the same error in it. */
+static lk_status input_result(lk_train_run *run, lk_status status)
 {
     bool every = status == LK_STATUS_MISMATCH || status == LK_STATUS_USAGE;
     return every ? lk__run_common_result(run, status) : lk__run_collective_result(run, status);
@@ -134,15 +134,16 @@ static lk_status load_initial(lk_train_run *run)
 {
     if (!run->shared->initial)
         return LK_OK;
-    return file_result(run, lk__train_init_engine(run->engine, run->opts, run->shared->initial,
-                                                  "; `init_skip` NAME leaves a layer out"));
+    return input_result(run, lk__train_init_engine(run->engine, run->opts, run->shared->initial,
+                                                   "; `init_skip` NAME leaves a layer out"));
 }
 
 static lk_status create_loader(lk_train_run *run)
 {
     const lk_train_opts *opts = run->opts;
     lk_loader_opts loader = {
-        .batch = lk__run_batch(run),
+        .batch = opts->batch,
+        .drop_last = opts->drop_last,
         .shuffle = true,
         .seed = opts->seed,
         .workers = opts->workers,
@@ -198,8 +199,8 @@ static lk_status resume_run(lk_train_run *run)
     LK_TRY(lk__run_vote(run, lk__position_read(resume, run->opts->resume, &run->at)));
     LK_TRY(lk__run_own_result(run, lk__data_notes_read(run->shared->data_notes)));
     LK_TRY(lk__run_vote(run, lk__train_options_check(run->rank, &run->effective, &run->at, &shards, &run->touched)));
-    LK_TRY(file_result(run, lk_engine_set_state(run->engine, lk_checkpoint_model(resume))));
-    LK_TRY(file_result(run, lk_engine_set_optimizer_state(run->engine, lk_checkpoint_optimizer(resume))));
+    LK_TRY(input_result(run, lk_engine_set_state(run->engine, lk_checkpoint_model(resume))));
+    LK_TRY(input_result(run, lk_engine_set_optimizer_state(run->engine, lk_checkpoint_optimizer(resume))));
     LK_TRY(lk__run_common_result(run, check_last_rate(run)));
     if (lk_engine_steps(run->engine) != run->at.step)
         return lk__run_common_result(
@@ -223,7 +224,7 @@ lk_status lk__run_open(lk_train_run *run)
     LK_TRY(compare_options(run));
     LK_TRY(lk__run_collective_result(run, create_engine(run)));
     LK_TRY(load_initial(run));
-    LK_TRY(lk__run_own_result(run, create_loader(run)));
+    LK_TRY(input_result(run, create_loader(run)));
     LK_TRY(lk__run_common_result(
         run, lk__lr_schedule_check(run->shared->schedule, run->effective.lr, lk__run_schedule_at(run, 0, 0))));
     LK_TRY(resume_run(run));

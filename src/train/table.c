@@ -35,6 +35,8 @@ static const lk_option table[] = {
 
     {"training", "batch-size", 0, TRAIN | BENCH | INFO, KEPT, COUNT(batch, 1, BIG), "64",
      "samples a step, all shards together"},
+    {"training", "drop-last", 0, TRAIN, RESULT | AGREED, FLAG(drop_last), NULL,
+     "leave out an epoch's last batch where it is smaller, in training"},
     {"training", "test-batch-size", 0, TRAIN | EVAL, KEPT | AGREED, COUNT(test_batch, 1, BIG), "1000",
      "samples a batch in evaluation"},
     {"training", "epochs", 0, TRAIN, KEPT | AGREED, COUNT(epochs, 0, 1e6), "14", "passes over the data"},

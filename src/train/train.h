@@ -44,6 +44,7 @@ typedef struct lk_train_opts {
     const char *save_model; /* the path of the final model, or NULL; with "{rank}" in it every rank saves */
     bool dry_run;           /* train and test one batch each */
     bool no_test;
+    bool drop_last;         /* as in lk_loader_opts, in training; tests use every sample */
     const char *checkpoint; /* the folder for checkpoints, or NULL */
     size_t save_every;      /* steps between checkpoints; 0: after each epoch */
     size_t keep;            /* number of checkpoints that are kept */

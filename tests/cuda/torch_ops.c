@@ -22,17 +22,13 @@ static lk_state *file;
 enum { MAX_NAME = 256, MAX_WORD = 64, STEPS = 5, CLASSES = 21, SEED = 3 };
 
 /* Options of layers; each layer reads its own. */
-enum { OUT, KERNEL, STRIDE, PAD, GROUPS, NO_BIAS, CEIL, P, SMOOTHING, VALUES };
+enum { OUT, KERNEL, STRIDE, PAD, GROUPS, NO_BIAS, CEIL, P, SLOPE, SMOOTHING, VALUES };
 static const lk_spec_param params_of_layers[] = {
-    [OUT] = {"out", 0, 0, 1e4, true},
-    [KERNEL] = {"kernel", 0, 0, 99, true},
-    [STRIDE] = {"stride", 0, 0, 99, true},
-    [PAD] = {"pad", 0, 0, 99, true},
-    [GROUPS] = {"groups", 0, 0, 1e4, true},
-    [NO_BIAS] = {"no_bias", 0, 0, 1, true},
-    [CEIL] = {"ceil", 0, 0, 1, true},
-    [P] = {"p", 0, 0, 1, false},
-    [SMOOTHING] = {"smoothing", 0, 0, 1, false},
+    [OUT] = {"out", 0, 0, 1e4, true},       [KERNEL] = {"kernel", 0, 0, 99, true},
+    [STRIDE] = {"stride", 0, 0, 99, true},  [PAD] = {"pad", 0, 0, 99, true},
+    [GROUPS] = {"groups", 0, 0, 1e4, true}, [NO_BIAS] = {"no_bias", 0, 0, 1, true},
+    [CEIL] = {"ceil", 0, 0, 1, true},       [P] = {"p", 0, 0, 1, false},
+    [SLOPE] = {"slope", 0, 0, 1, false},    [SMOOTHING] = {"smoothing", 0, 0, 1, false},
 };
 static const char layer_name[] = "op";
 
@@ -55,6 +51,11 @@ static lk_node add_linear(lk_graph *g, lk_node x, const double *v)
 static lk_node add_batchnorm2d(lk_graph *g, lk_node x, const double *v)
 {
     return lk_batchnorm2d(g, x, layer_name);
+}
+
+static lk_node add_leaky_relu(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_leaky_relu(g, x, v[SLOPE]);
 }
 
 static lk_node add_maxpool2d(lk_graph *g, lk_node x, const double *v)
@@ -101,6 +102,7 @@ static const struct {
     {"batchnorm2d", add_batchnorm2d, NULL},
     {"relu", NULL, lk_relu},
     {"relu6", NULL, lk_relu6},
+    {"leaky_relu", add_leaky_relu, NULL},
     {"maxpool2d", add_maxpool2d, NULL},
     {"avgpool2d", add_avgpool2d, NULL},
     {"global_avgpool", NULL, lk_global_avgpool},
@@ -149,6 +151,7 @@ static const ops_case cases[] = {
     {"eval batchnorm2d", {.c = 26, .h = 5, .w = 7}, 0},
     {"relu", {.c = 21, .h = 5, .w = 7}, 0},
     {"relu6", {.c = 26, .h = 5, .w = 7}, 8},
+    {"leaky_relu:slope=.25", {.c = 31, .h = 5, .w = 7}, 0},
     {"maxpool2d:kernel=2", {.c = 21, .h = 8, .w = 6}, 0},
     {"maxpool2d:kernel=3,stride=2,pad=1", {.c = 31, .h = 9, .w = 7}, 0},
     {"avgpool2d:kernel=2", {.c = 21, .h = 8, .w = 6}, 0},

@@ -109,6 +109,9 @@ class Run:
     def relu6(self, x, v):
         return F.relu6(x)
 
+    def leaky_relu(self, x, v):
+        return F.leaky_relu(x, v["slope"])
+
     def maxpool2d(self, x, v):
         kernel = int(v["kernel"])
         return F.max_pool2d(x, kernel, int(v.get("stride", kernel)), int(v.get("pad", 0)))

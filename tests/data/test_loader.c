@@ -159,6 +159,33 @@ static void starts_anywhere(void **state)
     }
 }
 
+/* The batches before the last one are those of an epoch that keeps it. */
+static void drops_a_smaller_last_batch(void **state)
+{
+    enum { BATCH = 8, BATCHES = COUNT / BATCH };
+    lk_dataset data = made(LK_SPLIT_TRAIN);
+    lk_loader *all = loader_of(&data, BATCH, 0, "auto"), *loader = NULL;
+    collect(all, 7, 0, BATCH, &one);
+    for (int workers = 0; workers <= 3; workers++) {
+        lk_loader_opts opts = {.batch = BATCH, .drop_last = true, .shuffle = true, .seed = 42, .workers = workers};
+        assert_ok(lk_loader_create(&data, &opts, &loader));
+        assert_int_equal(lk_loader_batches(loader), BATCHES);
+        for (size_t first = 0; first <= BATCHES; first += 4) {
+            size_t skipped = first * BATCH;
+            collect(loader, 7, first, BATCH, &two);
+            assert_int_equal(two.count, BATCHES * BATCH - skipped);
+            assert_memory_equal(one.x + skipped * SIZE, two.x, two.count * SIZE * sizeof *two.x);
+            assert_memory_equal(one.ids + skipped, two.ids, two.count * sizeof *two.ids);
+        }
+        assert_fails(lk_loader_start(loader, 7, BATCHES + 1), LK_STATUS_USAGE, "12 batches");
+        lk_loader_destroy(loader);
+    }
+    assert_ok(lk_loader_create(&data, &(lk_loader_opts){.batch = COUNT, .drop_last = true}, &loader));
+    assert_int_equal(lk_loader_batches(loader), 1);
+    lk_loader_destroy(loader);
+    lk_loader_destroy(all);
+}
+
 /* Many epochs are abandoned in the middle, then one runs to its end. */
 static void abandons(void **state)
 {
@@ -454,6 +481,7 @@ static void refuse(lk_loader_opts opts, const char *part)
 static void bad_options(void **state)
 {
     refuse((lk_loader_opts){.batch = 0}, "at least one");
+    refuse((lk_loader_opts){.batch = COUNT + 1, .drop_last = true}, "has no batch: 101 samples");
     refuse((lk_loader_opts){.batch = 1, .workers = -1}, "-1 workers");
     refuse((lk_loader_opts){.batch = 1, .workers = 100000}, "100000 workers");
     refuse((lk_loader_opts){.batch = 1, .augment = "crpo=4"}, "did you mean 'crop'");
@@ -481,6 +509,6 @@ static void bad_options(void **state)
 }
 
 TEST_MAIN(NULL, NULL, TEST(workers_leave_no_trace), TEST(each_sample_once), TEST(in_order), TEST(starts_anywhere),
-          TEST(abandons), TEST(augments), TEST(wide_crop), TEST(fair_shuffle), TEST(errors_reach_the_caller),
-          TEST(shares_make_up_the_batch), TEST(labels_alone), TEST(names_only), TEST(labels_of_formats),
-          TEST(bad_options))
+          TEST(drops_a_smaller_last_batch), TEST(abandons), TEST(augments), TEST(wide_crop), TEST(fair_shuffle),
+          TEST(errors_reach_the_caller), TEST(shares_make_up_the_batch), TEST(labels_alone), TEST(names_only),
+          TEST(labels_of_formats), TEST(bad_options))

@@ -1,58 +1,47 @@
 /* test_zoo.c - one step of every model against PyTorch, in both modes of BatchNorm, on small images: loss,
  * gradients, and the state after the step.
  *
- * tools/golden_models.py made the values; its figures() describes what is recorded of each tensor. Both sides make
- * the same random first state. */
+ * tools/golden_models.py has the rows and made the values; its figures() describes what is recorded of each tensor.
+ * Both sides make the same random first state. */
 #include "golden/golden.h"
 
 #define DATA LK_TESTS_DIR "/golden/data"
 
 enum { BATCH = 4, SHARDS = 2, CLASSES = 20, SAMPLES = 5, FIGURES = 3 + SAMPLES };
 
+/* A row of tools/golden_models.py. */
 typedef struct row {
-    const char *spec;
+    char prefix[96]; /* of its entries in the golden file: "resnet20/batch" */
+    char spec[64];
     size_t channels, side;
     lk_bn_mode bn;
     float bias, end; /* see fill() */
 } row;
 
-static const row rows[] = {
-    {"cnn:dropout=0", 1, 28, LK_BN_BATCH, 1, 0.25f},
-    {"cnn:dropout=0,dropout2d=1", 1, 28, LK_BN_BATCH, 1, 0.25f},
-    {"mlp", 1, 28, LK_BN_BATCH, 1, 0.25f},
-    {"fc", 1, 28, LK_BN_BATCH, 1, 0.25f},
-    {"debug", 1, 28, LK_BN_BATCH, 1, 0.25f},
-    {"conv2", 3, 16, LK_BN_BATCH, 1, 0.25f},
-    {"conv4", 3, 16, LK_BN_BATCH, 1, 0.25f},
-    {"conv6", 3, 16, LK_BN_BATCH, 1, 0.25f},
-    {"conv2a", 3, 16, LK_BN_BATCH, 1, 0.25f},
-    {"conv4a", 3, 16, LK_BN_BATCH, 1, 0.25f},
-    {"conv6a", 3, 16, LK_BN_BATCH, 1, 0.25f},
-    {"vgg11:cifar=1", 3, 32, LK_BN_BATCH, 1, 0.25f},
-    {"vgg11:cifar=1", 3, 32, LK_BN_SHARD, 1, 0.25f},
-    {"vgg13:cifar=1", 3, 32, LK_BN_BATCH, 1, 0.25f},
-    {"vgg16:cifar=1", 3, 32, LK_BN_BATCH, 1, 0.25f},
-    {"vgg19:cifar=1", 3, 32, LK_BN_BATCH, 1, 0.25f},
-    {"resnet20", 3, 16, LK_BN_BATCH, 1, 0.25f},
-    {"resnet18", 3, 48, LK_BN_BATCH, 1, 0.25f},
-    {"resnet18:cifar=1", 3, 12, LK_BN_BATCH, 1, 0.25f},
-    {"resnet18:cifar=1", 3, 16, LK_BN_SHARD, 1, 0.25f},
-    {"resnet34", 3, 48, LK_BN_BATCH, 1, 0.25f},
-    {"resnet34:cifar=1", 3, 12, LK_BN_BATCH, 1, 0.25f},
-    {"resnet50", 3, 48, LK_BN_BATCH, 2, 0.25f},
-    {"resnet50:cifar=1", 3, 12, LK_BN_BATCH, 2, 0.25f},
-    {"resnet101", 3, 48, LK_BN_BATCH, 1, 0.25f},
-    {"resnet101:cifar=1", 3, 12, LK_BN_BATCH, 1, 0.25f},
-    {"resnet152", 3, 48, LK_BN_BATCH, 2, 0.0625f},
-    {"resnet152:cifar=1", 3, 12, LK_BN_BATCH, 2, 0.0625f},
-    {"mobilenet_v2:dropout=0", 3, 64, LK_BN_BATCH, 1, 0.25f},
-    {"mobilenet_v2:cifar=1,dropout=0", 3, 24, LK_BN_BATCH, 2, 0.25f},
-    {"mobilenet_v2:cifar=1,dropout=0", 3, 24, LK_BN_SHARD, 2, 0.25f},
-    {"pyramidnet:blocks=2,alpha=22.5", 3, 8, LK_BN_BATCH, 1, 0.25f},
-    {"pyramidnet:blocks=2,alpha=22.5", 3, 8, LK_BN_SHARD, 1, 0.25f},
-    {"pyramidnet", 3, 8, LK_BN_BATCH, 1, 0.25f},
-};
-enum { ROWS = sizeof rows / sizeof *rows };
+static lk_state *golden;
+static row rows[65]; /* the last one is followed by one with an empty spec */
+
+/* Returns the number of rows in the golden file. */
+static size_t read_rows(void)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < lk_state_count(golden); i++) {
+        const lk_state_entry *entry = lk_state_at(golden, i);
+        if (!golden_ends(entry->name, "/row"))
+            continue;
+        assert_true(count + 1 < COUNT_OF(rows));
+        row *r = &rows[count++];
+        int length = (int)(strlen(entry->name) - strlen("/row"));
+        snprintf(r->prefix, sizeof r->prefix, "%.*s", length, entry->name);
+        snprintf(r->spec, sizeof r->spec, "%.*s", length - (int)strlen("/batch"), entry->name);
+        r->bn = golden_ends(r->prefix, "/shard") ? LK_BN_SHARD : LK_BN_BATCH;
+        r->channels = (size_t)golden_at(entry, 0);
+        r->side = (size_t)golden_at(entry, 1);
+        r->bias = (float)golden_at(entry, 2);
+        r->end = (float)golden_at(entry, 3);
+    }
+    return count;
+}
 
 /* The name has one letter, because every word of a stream hashes the name again. */
 static float stream(size_t index)
@@ -145,7 +134,7 @@ static void check_tensor(const char *part, size_t index, const lk_state_entry *o
     golden_near(what, count, sum, figures[2], reach);
 }
 
-static void check_part(const lk_state *ours, const lk_state *golden, const char *prefix, const char *part)
+static void check_part(const lk_state *ours, const char *prefix, const char *part)
 {
     const lk_state_entry *truth = golden_get(golden, prefix, part);
     char what[128];
@@ -171,25 +160,22 @@ static void test_row(void **arg)
 {
     const row *r = *arg;
     lk_model_shape shape = {r->channels, r->side, r->side, CLASSES};
-    lk_state *golden = golden_load(DATA, "zoo.safetensors"), *grads, *state;
-    char prefix[96];
-    snprintf(prefix, sizeof prefix, "%s/%s", r->spec, r->bn == LK_BN_SHARD ? "shard" : "batch");
-    size_t which = (size_t)golden_at(golden_get(golden, prefix, "which"), 0);
+    lk_state *grads, *state;
+    size_t which = (size_t)golden_at(golden_get(golden, r->prefix, "which"), 0);
     golden_batch batch = golden_model_batch(r->spec, which, BATCH, shape);
     lk_engine *engine = make_engine(r, shape);
     lk_metrics metrics;
     assert_ok(lk_engine_step(engine, &batch.view, &metrics));
-    double loss = golden_at(golden_get(golden, prefix, "loss"), 0);
+    double loss = golden_at(golden_get(golden, r->prefix, "loss"), 0);
     golden_near("loss", 0, metrics.loss, loss, loss);
     assert_ok(lk_engine_grads(engine, &grads));
-    check_part(grads, golden, prefix, "grad");
+    check_part(grads, r->prefix, "grad");
     lk_state_destroy(grads);
     assert_ok(lk_engine_state(engine, &state));
-    check_part(state, golden, prefix, "state");
+    check_part(state, r->prefix, "state");
     lk_state_destroy(state);
     lk_engine_destroy(engine);
     golden_batch_free(&batch);
-    lk_state_destroy(golden);
 }
 
 static void test_every_model(void **unused)
@@ -197,9 +183,9 @@ static void test_every_model(void **unused)
     const lk_model_info *info;
     for (size_t m = 0; (info = lk_model_list(m)); m++) {
         bool found = false;
-        for (size_t i = 0; i < ROWS; i++)
-            found |= strcspn(rows[i].spec, ":") == strlen(info->name) &&
-                     strncmp(rows[i].spec, info->name, strlen(info->name)) == 0;
+        for (const row *r = rows; *r->spec; r++)
+            found |=
+                strcspn(r->spec, ":") == strlen(info->name) && strncmp(r->spec, info->name, strlen(info->name)) == 0;
         if (!found)
             fail_msg("no step of '%s' is compared", info->name);
     }
@@ -207,13 +193,13 @@ static void test_every_model(void **unused)
 
 int main(void)
 {
-    struct CMUnitTest tests[ROWS + 1];
-    char names[ROWS][64];
-    for (size_t i = 0; i < ROWS; i++) {
-        snprintf(names[i], sizeof names[i], "%s%s", rows[i].spec, rows[i].bn == LK_BN_SHARD ? ", shards" : "");
-        tests[i] =
-            (struct CMUnitTest){.name = names[i], .test_func = test_row, .initial_state = (void *)(uintptr_t)&rows[i]};
-    }
-    tests[ROWS] = (struct CMUnitTest)cmocka_unit_test(test_every_model);
-    return _cmocka_run_group_tests("the zoo", tests, ROWS + 1, NULL, NULL);
+    struct CMUnitTest tests[COUNT_OF(rows) + 1];
+    golden = golden_load(DATA, "zoo.safetensors");
+    size_t count = read_rows();
+    for (size_t i = 0; i < count; i++)
+        tests[i] = (struct CMUnitTest){.name = rows[i].prefix, .test_func = test_row, .initial_state = &rows[i]};
+    tests[count] = (struct CMUnitTest)cmocka_unit_test(test_every_model);
+    int failed = _cmocka_run_group_tests("the zoo", tests, count + 1, NULL, NULL);
+    lk_state_destroy(golden);
+    return failed;
 }

@@ -81,6 +81,13 @@ static void build_relu6(lk_graph *g, lk_node x)
     head(g, lk_add(g, lk_add(g, low, high), lk_conv2d(g, x, "minus1", conv)));
 }
 
+static void build_leaky_relu(lk_graph *g, lk_node x)
+{
+    x = lk_leaky_relu(g, lk_conv2d(g, x, "shift1", (lk_conv2d_opts){.out = 4, .kernel = 3}), 0.25);
+    x = lk_leaky_relu(g, lk_linear(g, lk_flatten(g, x), "shift2", 8), 0);
+    lk_cross_entropy(g, lk_linear(g, x, "fc", wide.classes));
+}
+
 static void build_maxpool(lk_graph *g, lk_node x)
 {
     x = lk_conv2d(g, x, "pooled", (lk_conv2d_opts){.out = 4, .kernel = 1});
@@ -199,6 +206,7 @@ static const grad_case cases[] = {
     {"batchnorm, shard by shard", build_batchnorm, &wide, .bn = LK_BN_SHARD},
     {"relu", build_relu, &wide, .bn = LK_BN_BATCH},
     {"relu6", build_relu6, &wide, .bn = LK_BN_BATCH},
+    {"leaky_relu", build_leaky_relu, &wide, .bn = LK_BN_BATCH},
     {"maxpool", build_maxpool, &narrow, .bn = LK_BN_BATCH},
     {"maxpool, overlapping", build_maxpool_overlap, &narrow, .bn = LK_BN_BATCH},
     {"global_avgpool", build_global_avgpool, &wide, .bn = LK_BN_BATCH},

@@ -62,6 +62,11 @@ static void bad_dropout(lk_graph *graph)
     lk_dropout(graph, lk_input(graph, 1, 4, 4), 1.0);
 }
 
+static void bad_slope(lk_graph *graph)
+{
+    lk_leaky_relu(graph, lk_input(graph, 1, 4, 4), 1.0);
+}
+
 static void after_loss(lk_graph *graph)
 {
     lk_node x = lk_flatten(graph, lk_input(graph, 1, 4, 4));
@@ -218,6 +223,7 @@ static void test_mistakes(void **arg)
         {same_name, "named 'fc'"},
         {unequal_add, "shapes must be equal"},
         {bad_dropout, "[0,1)"},
+        {bad_slope, "layer 1: slope 1 of leaky ReLU is not in [0,1)"},
         {after_loss, "follows the loss"},
         {invented_node, "layer 1 (relu): input 0 is not a node of this graph, but one that no builder has returned"},
         {zero_node, "one that no builder has returned"},

@@ -251,6 +251,8 @@ static void test_mistakes(void **arg)
         {"vgg16", "vgg16:cifar", {3, 32, 32, 10}},
         {"vgg16", "224x224", {3, 224, 448, 10}},
         {"vgg16:cifar", "pooling window 2", {1, 28, 28, 10}},
+        {"lenet5", "needs images of 28x28 or 32x32", {1, 24, 24, 10}},
+        {"lenet5", "not 2x28x28", {2, 28, 28, 10}},
         {"conv6", "pooling window 2", {3, 4, 4, 10}},
         {"fc:hidden=3", "no parameter 'hidden'", {1, 28, 28, 10}},
         {"resnet18:cifra", "did you mean 'cifar'", {3, 32, 32, 10}},

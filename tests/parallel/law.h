@@ -117,6 +117,15 @@ static inline void law_build_ops(lk_model_shape shape, lk_graph *g)
     lk_nll_loss(g, lk_log_softmax(g, x));
 }
 
+/* Model "leaky": leaky ReLU after a convolution and after a linear layer. */
+static inline void law_build_leaky(lk_model_shape shape, lk_graph *g)
+{
+    lk_node x = lk_input(g, shape.channels, shape.height, shape.width);
+    x = lk_leaky_relu(g, lk_conv2d(g, x, "conv", (lk_conv2d_opts){.out = 7, .kernel = 3, .stride = 2}), 0.1);
+    x = lk_leaky_relu(g, lk_linear(g, lk_flatten(g, x), "fc1", 21), 0.01);
+    lk_cross_entropy(g, lk_linear(g, x, "fc2", shape.classes));
+}
+
 /* Model "line": one layer, so non-finite values reach the loss. */
 static inline void law_build_line(lk_model_shape shape, lk_graph *g)
 {
@@ -150,7 +159,8 @@ static inline lk_status law_build(const char *model, lk_model_shape shape, lk_gr
     static const struct {
         const char *name;
         void (*build)(lk_model_shape shape, lk_graph *g);
-    } own[] = {{"ops", law_build_ops}, {"line", law_build_line}, {"steep", law_build_steep}};
+    } own[] = {
+        {"ops", law_build_ops}, {"leaky", law_build_leaky}, {"line", law_build_line}, {"steep", law_build_steep}};
     for (size_t i = 0; i < COUNT_OF(own); i++) {
         if (strcmp(model, own[i].name) != 0)
             continue;

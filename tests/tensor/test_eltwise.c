@@ -1,5 +1,5 @@
-/* test_eltwise.c - ReLU, ReLU6, addition, copies, fitting of channels and flattening, on the CPU and on GPUs.
- * Results are exact, rounded once to the value type. */
+/* test_eltwise.c - ReLU, ReLU6, leaky ReLU, addition, copies, fitting of channels and flattening, on the CPU and on
+ * GPUs. Results are exact, rounded once to the value type. */
 #include <float.h>
 
 #include "tensor/kernel_test.h"
@@ -38,6 +38,8 @@ CALL(call_relu, relu_forward(d, a, y))
 CALL(call_relu6, relu6_forward(d, a, y))
 CALL(call_relu_grad, relu_grad_input(d, a, b, y))
 CALL(call_relu6_grad, relu6_grad_input(d, a, b, y))
+CALL(call_leaky, leaky_relu_forward(d, a, 0.3f, y))
+CALL(call_leaky_grad, leaky_relu_grad_input(d, a, b, 0.3f, y))
 CALL(call_add, add(d, a, b, false, y))
 CALL(call_add_relu, add(d, a, b, true, y))
 CALL(call_copy, copy(d, a, y))
@@ -46,6 +48,8 @@ static float relu(float a, float b) { (void)b; return a <= 0 ? 0.0f : a; }
 static float relu6(float a, float b) { (void)b; return a >= 6 ? 6.0f : relu(a, 0); }
 static float relu_grad(float a, float b) { return a <= 0 ? 0.0f : b; }
 static float relu6_grad(float a, float b) { return a <= 0 || a >= 6 ? 0.0f : b; }
+static float leaky_grad(float a, float b) { return a <= 0 ? 0.3f * b : b; }
+static float leaky(float a, float b) { (void)b; return leaky_grad(a, a); }
 static float add(float a, float b) { return a + b; }
 static float add_relu(float a, float b) { return relu(a + b, 0); }
 static float copy(float a, float b) { (void)b; return a; }
@@ -56,6 +60,8 @@ static const op ops[] = {
     {"relu6", call_relu6, relu6, {true, true, false}},
     {"relu_grad", call_relu_grad, relu_grad, {true, false, true}},
     {"relu6_grad", call_relu6_grad, relu6_grad, {true, false, true}},
+    {"leaky_relu", call_leaky, leaky, {true, true, false}},
+    {"leaky_relu_grad", call_leaky_grad, leaky_grad, {true, false, true}},
     {"add", call_add, add, {true, true, true}},
     {"add with ReLU", call_add_relu, add_relu, {true, true, true}},
     {"copy", call_copy, copy, {true, false, false}},

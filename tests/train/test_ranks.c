@@ -206,7 +206,7 @@ static void ranks_must_be_told_alike(void **state)
     struct {
         const char *word;
         lk_train_opts opts;
-    } odd[11];
+    } odd[12];
     size_t count = 0;
 #define ODD(name, field, value)          \
     do {                                 \
@@ -216,8 +216,9 @@ static void ranks_must_be_told_alike(void **state)
     } while (0)
     ODD("`epochs` 3", epochs, 3);
     ODD("`max_steps` 2", max_steps, 2);
-    ODD("`dry_run` true", dry_run, true);
+    ODD("`dry_run` true, rank 0 has `dry_run` false", dry_run, true);
     ODD("`no_test` true", no_test, true);
+    ODD("`drop_last` true", drop_last, true);
     ODD("`schedule` constant", schedule, "constant");
     ODD("`augment` flip", augment, "flip");
     ODD("`test_batch` 17", test_batch, 17);

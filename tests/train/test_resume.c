@@ -152,6 +152,39 @@ static void any_step_and_any_layout_go_on_to_the_same_bits(void **state)
     }
 }
 
+/* 90 samples are 3 batches of 24, and 18 that are left out; tests use every sample. */
+static void a_run_without_the_last_batches_goes_on(void **state)
+{
+    char name[32], dir[PATH];
+    for (size_t after = 1; after < STEPS; after++) {
+        snprintf(name, sizeof name, "drop%zu", after);
+        lk_train_opts opts = options_in(name, dir);
+        opts.batch = 24;
+        opts.drop_last = true;
+        uint64_t hash = uninterrupted(&opts);
+        asked told;
+        (void)stop_after(&opts, 1 + (int)after % 3, after);
+        lk_train_result result = run_well(&opts, 1 + (int)(after + 1) % 3, &told);
+        assert_int_equal(told.told.start.batches, BATCHES);
+        assert_int_equal(result.steps, STEPS);
+        assert_int_equal(result.test.count, TEST_COUNT);
+        assert_true(result.hash == hash);
+    }
+}
+
+static void an_epoch_without_a_batch_is_refused(void **state)
+{
+    lk_train_opts opts = options();
+    record told[2];
+    lk_train_result result;
+    lk_train_failure failure;
+    opts.batch = TRAIN_COUNT + 1;
+    opts.drop_last = true;
+    assert_fails(train_ranks(&opts, 2, told, &result, &failure), LK_STATUS_USAGE, "use a smaller `batch`");
+    assert_int_equal(failure.fault, LK_FAULT_COMMON);
+    lk__train_failure_fini(&failure);
+}
+
 static void every_optimiser_goes_on(void **state)
 {
     static const char *const optimizers[] = {"sgd:momentum=.9,weight_decay=.01", "adam", "adamw", "adadelta"};
@@ -266,6 +299,7 @@ static void contradictions_name_both_values(void **state)
     AGAINST(lr, .5, "`lr` 0.5", "`lr` 1");
     AGAINST(schedule, "constant", "`schedule` constant", "`schedule` step:size=1,gamma=.5");
     AGAINST(clip_norm, 1, "`clip_norm` 1", "(not given)");
+    AGAINST(drop_last, true, "`drop_last` true", "`drop_last` false");
     AGAINST(shards, 8, "8 shards", "16");
     AGAINST(shards, 8, "`reshard`", "other bits");
     AGAINST(data, below("relabelled", copy), "relabelled", "was trained on");
@@ -485,11 +519,12 @@ static void when_replicas_were_equal_is_noted_and_told(void **state)
 
 int main(void)
 {
-    return RUN_TESTS_WITH(make_data, clean_up, any_step_and_any_layout_go_on_to_the_same_bits, every_optimiser_goes_on,
-                          what_is_told_goes_on, a_wish_saves_and_the_run_goes_on, the_newest_and_the_best_stay,
-                          contradictions_name_both_values, the_same_data_may_lie_elsewhere,
-                          other_shards_only_when_asked_for, a_run_may_become_longer_where_its_past_stays,
-                          a_warm_up_goes_on, another_last_rate_is_refused, a_finished_run_has_nothing_left_to_do,
-                          a_stopped_evaluation_is_repeated, checkpoints_are_the_same_bytes_in_any_layout,
-                          damaged_ones_are_passed_over, when_replicas_were_equal_is_noted_and_told);
+    return RUN_TESTS_WITH(
+        make_data, clean_up, any_step_and_any_layout_go_on_to_the_same_bits, a_run_without_the_last_batches_goes_on,
+        an_epoch_without_a_batch_is_refused, every_optimiser_goes_on, what_is_told_goes_on,
+        a_wish_saves_and_the_run_goes_on, the_newest_and_the_best_stay, contradictions_name_both_values,
+        the_same_data_may_lie_elsewhere, other_shards_only_when_asked_for, a_run_may_become_longer_where_its_past_stays,
+        a_warm_up_goes_on, another_last_rate_is_refused, a_finished_run_has_nothing_left_to_do,
+        a_stopped_evaluation_is_repeated, checkpoints_are_the_same_bytes_in_any_layout, damaged_ones_are_passed_over,
+        when_replicas_were_equal_is_noted_and_told);
 }

@@ -199,6 +199,12 @@ static lk_status start_workers(lk_loader *l, size_t count)
     return LK_OK;
 }
 
+/* Batches of an epoch. */
+static size_t count_batches(size_t samples, const lk_loader_opts *opts)
+{
+    return samples / opts->batch + (!opts->drop_last && samples % opts->batch > 0);
+}
+
 static lk_status check_opts(const lk_dataset *data, const lk_loader_opts *opts)
 {
     if (opts->batch == 0)
@@ -209,6 +215,12 @@ static lk_status check_opts(const lk_dataset *data, const lk_loader_opts *opts)
     if (data->info.count == 0 || data->info.count > UINT32_MAX)
         return lk__fail(LK_STATUS_UNSUPPORTED, "%s has %zu samples (supported: 1 to %u)", data->info.name,
                         data->info.count, UINT32_MAX);
+    if (count_batches(data->info.count, opts) == 0)
+        return lk__fail(
+            LK_STATUS_USAGE,
+            "with `drop_last` an epoch of %s has no batch: %zu samples are fewer than a batch of %zu; use a "
+            "smaller `batch`",
+            data->info.name, data->info.count, opts->batch);
     return LK_OK;
 }
 
@@ -225,7 +237,7 @@ lk_status lk_loader_create(const lk_dataset *data, const lk_loader_opts *opts, l
     lk__gate_init(&l->gate, "loader");
     l->data = data;
     l->batch = lk__size_min(opts->batch, data->info.count);
-    l->batches = (data->info.count - 1) / l->batch + 1;
+    l->batches = count_batches(data->info.count, opts);
     l->share = opts->share;
     l->shuffle = opts->shuffle;
     l->seed = opts->seed;

@@ -6,7 +6,7 @@
 #include "base/spec.h"
 #include "nn/models/models.h"
 
-lk_status lk__model_cnn(const lk_model_args *args, lk_graph *graph)
+static lk_status build(const lk_model_args *args, lk_graph *graph)
 {
     double dropout = 1, channels = 0;
     const lk_spec_key keys[] = {{.name = "dropout", .value = &dropout, .min = 0, .max = 1, .whole = true},
@@ -25,3 +25,10 @@ lk_status lk__model_cnn(const lk_model_args *args, lk_graph *graph)
     lk_nll_loss(graph, lk_log_softmax(graph, x));
     return LK_OK;
 }
+
+const lk_model lk__model_cnn[] = {
+    {{"cnn", "two convolutions and two linear layers (MNIST)", "dropout=1 (0: off), dropout2d=0 (1: of channels)"},
+     build,
+     .usual = {1, 28, 28, 10}},
+    {.build = NULL},
+};

@@ -24,7 +24,7 @@ static lk_node convs(const lk_model_args *args, lk_graph *graph)
     return x;
 }
 
-lk_status lk__model_convs(const lk_model_args *args, lk_graph *graph)
+static lk_status build(const lk_model_args *args, lk_graph *graph)
 {
     LK_TRY(lk__spec_params(args->spec, "`model`", NULL, 0));
     lk_node x = convs(args, graph);
@@ -38,3 +38,13 @@ lk_status lk__model_convs(const lk_model_args *args, lk_graph *graph)
     lk_cross_entropy(graph, x);
     return LK_OK;
 }
+
+const lk_model lk__model_convs[] = {
+    {{"conv2", "2 convolutions and three linear layers", ""}, build, {3, 32, 32, 10}, .size = 2},
+    {{"conv4", "4 convolutions and three linear layers", ""}, build, {3, 32, 32, 10}, .size = 4},
+    {{"conv6", "6 convolutions and three linear layers", ""}, build, {3, 32, 32, 10}, .size = 6},
+    {{"conv2a", "2 convolutions, a mean, one linear layer", ""}, build, {3, 32, 32, 10}, .size = 2, .mean = true},
+    {{"conv4a", "4 convolutions, a mean, one linear layer", ""}, build, {3, 32, 32, 10}, .size = 4, .mean = true},
+    {{"conv6a", "6 convolutions, a mean, one linear layer", ""}, build, {3, 32, 32, 10}, .size = 6, .mean = true},
+    {.build = NULL},
+};

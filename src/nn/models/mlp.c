@@ -3,7 +3,7 @@
 #include "nn/models/models.h"
 
 /* Four linear layers in two parts, suited for two stages; 59,210 parameters on 1x28x28. */
-lk_status lk__model_mlp(const lk_model_args *args, lk_graph *graph)
+static lk_status build_mlp(const lk_model_args *args, lk_graph *graph)
 {
     double hidden = 64;
     const lk_spec_key keys[] = {{.name = "hidden", .value = &hidden, .min = 1, .max = 1 << 20, .whole = true}};
@@ -19,7 +19,7 @@ lk_status lk__model_mlp(const lk_model_args *args, lk_graph *graph)
 }
 
 /* LeNet-300-100; 266,610 parameters on 1x28x28. */
-lk_status lk__model_fc(const lk_model_args *args, lk_graph *graph)
+static lk_status build_fc(const lk_model_args *args, lk_graph *graph)
 {
     LK_TRY(lk__spec_params(args->spec, "`model`", NULL, 0));
     lk_node x = lk_flatten(graph, lk__model_input(args, graph));
@@ -30,10 +30,17 @@ lk_status lk__model_fc(const lk_model_args *args, lk_graph *graph)
 }
 
 /* The smallest model, for trying how ranks start and connect. */
-lk_status lk__model_debug(const lk_model_args *args, lk_graph *graph)
+static lk_status build_debug(const lk_model_args *args, lk_graph *graph)
 {
     LK_TRY(lk__spec_params(args->spec, "`model`", NULL, 0));
     lk_node x = lk_flatten(graph, lk__model_input(args, graph));
     lk_cross_entropy(graph, lk_linear(graph, x, "fc", args->shape.classes));
     return LK_OK;
 }
+
+const lk_model lk__model_mlp[] = {
+    {{"mlp", "four linear layers", "hidden=64"}, build_mlp, .usual = {1, 28, 28, 10}},
+    {{"fc", "LeNet-300-100: three linear layers", ""}, build_fc, .usual = {1, 28, 28, 10}},
+    {{"debug", "one linear layer", ""}, build_debug, .usual = {1, 28, 28, 10}},
+    {.build = NULL},
+};

@@ -71,7 +71,7 @@ static lk_node features(lk_graph *graph, lk_node x, double width, bool cifar)
     return lk_relu6(graph, lk__model_conv_bn(graph, x, (lk_model_conv_bn_keys){"features.", "18.0", "18.1"}, last));
 }
 
-lk_status lk__model_mobilenet_v2(const lk_model_args *args, lk_graph *graph)
+static lk_status build(const lk_model_args *args, lk_graph *graph)
 {
     double width = 1, cifar = 0, dropout = 1;
     const lk_spec_key keys[] = {{.name = "width", .value = &width, .min = 0.01, .max = 100},
@@ -85,3 +85,12 @@ lk_status lk__model_mobilenet_v2(const lk_model_args *args, lk_graph *graph)
     lk_cross_entropy(graph, lk_init(graph, x, "normal:std=.01,zero_bias"));
     return LK_OK;
 }
+
+const lk_model lk__model_mobilenet_v2[] = {
+    {{"mobilenet_v2", "torchvision's, with depthwise convolutions",
+      "width=1 (of all channels), cifar=0 (1: for small images), dropout=1 (0: off)"},
+     build,
+     .usual = {3, 224, 224, 1000},
+     .small = {3, 32, 32, 10}},
+    {.build = NULL},
+};

@@ -1,4 +1,5 @@
-/* models.h - one builder for each family of models; zoo.c has the table.
+/* models.h - what the families of models share. The file of a family has its builders and its rows; zoo.c has the
+ * table of all models.
  *
  * Layers are built in the order in which PyTorch lists their keys. */
 #ifndef LK_NN_MODELS_MODELS_H
@@ -13,18 +14,21 @@ typedef struct lk_model_args {
     bool mean; /* the variant that ends with a mean over the pixels */
 } lk_model_args;
 
-typedef lk_status (*lk_model_fn)(const lk_model_args *args, lk_graph *graph);
+typedef struct lk_model {
+    lk_model_info info;
+    lk_status (*build)(const lk_model_args *args, lk_graph *graph);
+    lk_model_shape usual; /* the data set's shape that it was made for: channels, height, width, classes */
+    lk_model_shape small; /* the same with the switch "cifar"; all 0: it has no such switch */
+    int size;             /* as in lk_model_args */
+    bool mean;
+} lk_model;
 
-lk_status lk__model_cnn(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
-lk_status lk__model_convs(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
-lk_status lk__model_debug(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
-lk_status lk__model_fc(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
-lk_status lk__model_mlp(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
-lk_status lk__model_mobilenet_v2(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
-lk_status lk__model_pyramidnet(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
-lk_status lk__model_resnet(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
-lk_status lk__model_resnet20(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
-lk_status lk__model_vgg(const lk_model_args *args, lk_graph *graph) LK_CHECKED;
+/* The families, in the order in which their models are listed. FAMILY.c defines lk__model_FAMILY, an array of rows
+ * that ends with a row without a builder. */
+#define LK_MODEL_FAMILIES(X) X(cnn) X(mlp) X(lenet5) X(convs) X(vgg) X(resnet20) X(resnet) X(mobilenet_v2) X(pyramidnet)
+
+#define LK_MODEL_DECLARE(family) extern const lk_model lk__model_##family[];
+LK_MODEL_FAMILIES(LK_MODEL_DECLARE)
 
 /* The sample: the first node of every model. */
 lk_node lk__model_input(const lk_model_args *args, lk_graph *graph);

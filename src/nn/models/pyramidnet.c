@@ -53,7 +53,7 @@ static lk_node stages(lk_graph *graph, lk_node x, int blocks, double growth)
     return x;
 }
 
-lk_status lk__model_pyramidnet(const lk_model_args *args, lk_graph *graph)
+static lk_status build(const lk_model_args *args, lk_graph *graph)
 {
     double blocks = 17, alpha = 270;
     const lk_spec_key keys[] = {{.name = "blocks", .value = &blocks, .min = 1, .max = 1000, .whole = true},
@@ -68,3 +68,10 @@ lk_status lk__model_pyramidnet(const lk_model_args *args, lk_graph *graph)
     lk_cross_entropy(graph, lk__model_mean_and_linear(graph, x, "fc_out", args->shape.classes));
     return LK_OK;
 }
+
+const lk_model lk__model_pyramidnet[] = {
+    {{"pyramidnet", "pyramidal residual network (CIFAR)", "blocks=17 (a stage), alpha=270 (how much wider it grows)"},
+     build,
+     .usual = {3, 32, 32, 10}},
+    {.build = NULL},
+};

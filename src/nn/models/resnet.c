@@ -79,7 +79,7 @@ static lk_node stages(lk_graph *graph, lk_node x, const struct variant *v)
     return x;
 }
 
-lk_status lk__model_resnet(const lk_model_args *args, lk_graph *graph)
+static lk_status build(const lk_model_args *args, lk_graph *graph)
 {
     double cifar = 0;
     const lk_spec_key keys[] = {{.name = "cifar", .value = &cifar, .min = 0, .max = 1, .whole = true}};
@@ -92,3 +92,15 @@ lk_status lk__model_resnet(const lk_model_args *args, lk_graph *graph)
     lk_cross_entropy(graph, lk__model_mean_and_linear(graph, x, "fc", args->shape.classes));
     return LK_OK;
 }
+
+#define RESNET "torchvision's residual network"
+#define PARAMS "cifar=0 (1: a stem for small images)"
+
+const lk_model lk__model_resnet[] = {
+    {{"resnet18", RESNET, PARAMS}, build, {3, 224, 224, 1000}, {3, 32, 32, 10}, .size = 18},
+    {{"resnet34", RESNET, PARAMS}, build, {3, 224, 224, 1000}, {3, 32, 32, 10}, .size = 34},
+    {{"resnet50", RESNET ", of bottlenecks", PARAMS}, build, {3, 224, 224, 1000}, {3, 32, 32, 10}, .size = 50},
+    {{"resnet101", RESNET ", of bottlenecks", PARAMS}, build, {3, 224, 224, 1000}, {3, 32, 32, 10}, .size = 101},
+    {{"resnet152", RESNET ", of bottlenecks", PARAMS}, build, {3, 224, 224, 1000}, {3, 32, 32, 10}, .size = 152},
+    {.build = NULL},
+};

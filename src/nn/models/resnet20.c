@@ -19,7 +19,7 @@ static lk_node basic_block(lk_graph *graph, lk_node x, const char *prefix, size_
     return lk_relu(graph, lk_add(graph, y, x));
 }
 
-lk_status lk__model_resnet20(const lk_model_args *args, lk_graph *graph)
+static lk_status build(const lk_model_args *args, lk_graph *graph)
 {
     double width = 16;
     const lk_spec_key keys[] = {{.name = "width", .value = &width, .min = 1, .max = 4096, .whole = true}};
@@ -38,3 +38,8 @@ lk_status lk__model_resnet20(const lk_model_args *args, lk_graph *graph)
     lk_cross_entropy(graph, lk__model_mean_and_linear(graph, x, "fc", args->shape.classes));
     return LK_OK;
 }
+
+const lk_model lk__model_resnet20[] = {
+    {{"resnet20", "residual network (CIFAR)", "width=16"}, build, .usual = {3, 32, 32, 10}, .size = 20},
+    {.build = NULL},
+};

@@ -71,7 +71,7 @@ static lk_status classifier(lk_graph *graph, const lk_model_args *args, double p
     return LK_OK;
 }
 
-lk_status lk__model_vgg(const lk_model_args *args, lk_graph *graph)
+static lk_status build(const lk_model_args *args, lk_graph *graph)
 {
     double cifar = 0, dropout = 1;
     const lk_spec_key keys[] = {{.name = "cifar", .value = &cifar, .min = 0, .max = 1, .whole = true},
@@ -88,3 +88,14 @@ lk_status lk__model_vgg(const lk_model_args *args, lk_graph *graph)
     lk_init_all(graph, "kaiming_normal:fan_out,zero_bias");
     return classifier(graph, args, 0.5 * dropout, x);
 }
+
+#define VGG "VGG with BatchNorm, torchvision's"
+#define PARAMS "cifar=0 (1: for small images, one linear layer), dropout=1 (0: off)"
+
+const lk_model lk__model_vgg[] = {
+    {{"vgg11", VGG " vgg11_bn", PARAMS}, build, {3, 224, 224, 1000}, {3, 32, 32, 10}, .size = 11},
+    {{"vgg13", VGG " vgg13_bn", PARAMS}, build, {3, 224, 224, 1000}, {3, 32, 32, 10}, .size = 13},
+    {{"vgg16", VGG " vgg16_bn", PARAMS}, build, {3, 224, 224, 1000}, {3, 32, 32, 10}, .size = 16},
+    {{"vgg19", VGG " vgg19_bn", PARAMS}, build, {3, 224, 224, 1000}, {3, 32, 32, 10}, .size = 19},
+    {.build = NULL},
+};

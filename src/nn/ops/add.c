@@ -34,3 +34,8 @@ const lk_op lk__op_add = {
     .forward = forward,
     .backward = backward,
 };
+
+lk_node lk_add(lk_graph *graph, lk_node a, lk_node b)
+{
+    return lk__graph_add_layer(graph, (lk_layer){.op = &lk__op_add}, NULL, (lk_node[]){a, b}, 2);
+}

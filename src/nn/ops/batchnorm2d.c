@@ -153,3 +153,8 @@ const lk_op lk__op_batchnorm2d = {
     .backward = backward,
     .finish = finish,
 };
+
+lk_node lk_batchnorm2d(lk_graph *graph, lk_node x, const char *name)
+{
+    return lk__graph_add_layer(graph, (lk_layer){.op = &lk__op_batchnorm2d}, name, &x, 1);
+}

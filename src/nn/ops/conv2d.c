@@ -87,3 +87,13 @@ const lk_op lk__op_conv2d = {
     .backward = backward,
     .macs = macs,
 };
+
+lk_node lk_conv2d(lk_graph *graph, lk_node x, const char *name, lk_conv2d_opts opts)
+{
+    lk_layer layer = {.op = &lk__op_conv2d};
+    layer.attr.out = opts.out;
+    layer.attr.no_bias = opts.no_bias;
+    layer.attr.conv =
+        (lk_conv2d_desc){opts.kernel, opts.stride ? opts.stride : 1, opts.pad, opts.groups ? opts.groups : 1};
+    return lk__graph_add_layer(graph, layer, name, &x, 1);
+}

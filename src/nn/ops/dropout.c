@@ -5,7 +5,7 @@
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
 {
-    double p = layer->attr.p;
+    double p = layer->attr.number;
     if (!(p >= 0 && (float)p < 1)) /* kernels use a float */
         return lk__fail(LK_STATUS_USAGE, "layer %d: dropout probability %g is not in [0,1)", layer->index, p);
     layer->shape = lk__op_input_shape(graph, layer, 0);
@@ -18,9 +18,9 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
 
 const lk_dropout_desc *lk__op_dropout_draws(const lk_op_call *call, const lk_layer *dropout, lk_dropout_desc *desc)
 {
-    if (!dropout || !call->wave->train || dropout->attr.p <= 0)
+    if (!dropout || !call->wave->train || dropout->attr.number <= 0)
         return NULL;
-    *desc = (lk_dropout_desc){.p = (float)dropout->attr.p,
+    *desc = (lk_dropout_desc){.p = (float)dropout->attr.number,
                               .seed = call->wave->seed,
                               .layer = (uint32_t)dropout->index,
                               .step = call->wave->step,
@@ -63,3 +63,18 @@ const lk_op lk__op_dropout2d = {
     .forward = forward,
     .backward = backward,
 };
+
+lk_node lk_dropout(lk_graph *graph, lk_node x, double p)
+{
+    lk_layer layer = {.op = &lk__op_dropout};
+    layer.attr.number = p;
+    return lk__graph_add_layer(graph, layer, NULL, &x, 1);
+}
+
+lk_node lk_dropout2d(lk_graph *graph, lk_node x, double p)
+{
+    lk_layer layer = {.op = &lk__op_dropout2d};
+    layer.attr.number = p;
+    layer.attr.by_channel = true;
+    return lk__graph_add_layer(graph, layer, NULL, &x, 1);
+}

@@ -29,3 +29,8 @@ const lk_op lk__op_flatten = {
     .forward = forward,
     .backward = backward,
 };
+
+lk_node lk_flatten(lk_graph *graph, lk_node x)
+{
+    return lk__graph_add_layer(graph, (lk_layer){.op = &lk__op_flatten}, NULL, &x, 1);
+}

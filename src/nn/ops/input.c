@@ -11,4 +11,10 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
     return LK_OK;
 }
 
-const lk_op lk__op_input = {.name = "input", .infer = infer};
+static const lk_op input_op = {.name = "input", .infer = infer};
+
+lk_node lk_input(lk_graph *graph, size_t channels, size_t height, size_t width)
+{
+    lk_layer layer = {.op = &input_op, .shape = {.n = 1, .c = channels, .h = height, .w = width}};
+    return lk__graph_add_layer(graph, layer, NULL, NULL, 0);
+}

@@ -64,3 +64,10 @@ const lk_op lk__op_linear = {
     .backward = backward,
     .macs = macs,
 };
+
+lk_node lk_linear(lk_graph *graph, lk_node x, const char *name, size_t out)
+{
+    lk_layer layer = {.op = &lk__op_linear};
+    layer.attr.out = out;
+    return lk__graph_add_layer(graph, layer, name, &x, 1);
+}

@@ -31,3 +31,8 @@ const lk_op lk__op_log_softmax = {
     .forward = forward,
     .backward = backward,
 };
+
+lk_node lk_log_softmax(lk_graph *graph, lk_node x)
+{
+    return lk__graph_add_layer(graph, (lk_layer){.op = &lk__op_log_softmax}, NULL, &x, 1);
+}

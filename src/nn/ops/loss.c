@@ -40,9 +40,19 @@ const lk_op lk__op_nll_loss = {
     .is_loss = true,
 };
 
-const lk_op lk__op_cross_entropy = {
+static const lk_op cross_entropy_op = {
     .name = "cross_entropy",
     .infer = infer,
     .forward = forward_cross_entropy,
     .is_loss = true,
 };
+
+lk_node lk_nll_loss(lk_graph *graph, lk_node x)
+{
+    return lk__graph_add_layer(graph, (lk_layer){.op = &lk__op_nll_loss}, NULL, &x, 1);
+}
+
+lk_node lk_cross_entropy(lk_graph *graph, lk_node x)
+{
+    return lk__graph_add_layer(graph, (lk_layer){.op = &cross_entropy_op}, NULL, &x, 1);
+}

@@ -32,3 +32,10 @@ const lk_op lk__op_pad_channels = {
     .forward = forward,
     .backward = backward,
 };
+
+lk_node lk_pad_channels(lk_graph *graph, lk_node x, size_t channels)
+{
+    lk_layer layer = {.op = &lk__op_pad_channels};
+    layer.attr.out = channels;
+    return lk__graph_add_layer(graph, layer, NULL, &x, 1);
+}

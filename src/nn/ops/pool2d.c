@@ -70,7 +70,7 @@ static void backward_maxpool(const lk_op_call *call)
                                     lk__op_dropout_draws(call, call->dropout, &desc), &call->dy, call->saved, &dx);
 }
 
-const lk_op lk__op_maxpool2d = {
+static const lk_op maxpool2d_op = {
     .name = "maxpool2d",
     .flags = LK_OP_MASKS_DX | LK_OP_FUSES_DROPOUT,
     .infer = infer_maxpool,
@@ -98,7 +98,7 @@ static void backward_avgpool(const lk_op_call *call)
         call->k->avgpool_grad_input(call->dev, &call->layer->attr.pool, &call->dy, &dx);
 }
 
-const lk_op lk__op_avgpool2d = {
+static const lk_op avgpool2d_op = {
     .name = "avgpool2d",
     .infer = infer_avgpool,
     .forward = forward_avgpool,
@@ -124,9 +124,29 @@ static void backward_global(const lk_op_call *call)
         call->k->global_avgpool_grad_input(call->dev, &call->dy, &dx);
 }
 
-const lk_op lk__op_global_avgpool = {
+static const lk_op global_avgpool_op = {
     .name = "global_avgpool",
     .infer = infer_global,
     .forward = forward_global,
     .backward = backward_global,
 };
+
+lk_node lk_maxpool2d(lk_graph *graph, lk_node x, lk_maxpool2d_opts opts)
+{
+    lk_layer layer = {.op = &maxpool2d_op};
+    layer.attr.pool = (lk_pool2d_desc){opts.kernel, opts.stride ? opts.stride : opts.kernel, opts.pad};
+    return lk__graph_add_layer(graph, layer, NULL, &x, 1);
+}
+
+lk_node lk_avgpool2d(lk_graph *graph, lk_node x, lk_avgpool2d_opts opts)
+{
+    lk_layer layer = {.op = &avgpool2d_op};
+    layer.attr.pool = (lk_pool2d_desc){opts.kernel, opts.stride ? opts.stride : opts.kernel, opts.pad};
+    layer.attr.ceil = opts.ceil;
+    return lk__graph_add_layer(graph, layer, NULL, &x, 1);
+}
+
+lk_node lk_global_avgpool(lk_graph *graph, lk_node x)
+{
+    return lk__graph_add_layer(graph, (lk_layer){.op = &global_avgpool_op}, NULL, &x, 1);
+}

@@ -1,7 +1,7 @@
-/* relu.c - max(x, 0), and min(max(x, 0), 6).
+/* relu.c - ReLU, max(x, 0); ReLU6, min(max(x, 0), 6); and leaky ReLU, x or slope * x.
  *
- * The forward pass of a ReLU is computed by the layer before it, if that layer can. ReLU6 is never fused with
- * other layers. */
+ * The forward pass of a ReLU is computed by the layer before it, if that layer can. ReLU6 and leaky ReLU are never
+ * fused with other layers. */
 #include "nn/op.h"
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
@@ -37,7 +37,28 @@ static void backward6(const lk_op_call *call)
         call->k->relu6_grad_input(call->dev, &call->y, &call->dy, &dx);
 }
 
-const lk_op lk__op_relu = {
+static lk_status infer_leaky(const lk_graph *graph, lk_layer *layer)
+{
+    double slope = layer->attr.number;
+    if (!(slope >= 0 && (float)slope < 1)) /* kernels use a float */
+        return lk__fail(LK_STATUS_USAGE, "layer %d: slope %g of leaky ReLU is not in [0,1)", layer->index, slope);
+    return infer(graph, layer);
+}
+
+static void forward_leaky(const lk_op_call *call)
+{
+    lk_tensor y = call->y;
+    call->k->leaky_relu_forward(call->dev, &call->x[0], (float)call->layer->attr.number, &y);
+}
+
+static void backward_leaky(const lk_op_call *call)
+{
+    lk_tensor dx = call->dx[0];
+    if (dx.data)
+        call->k->leaky_relu_grad_input(call->dev, &call->y, &call->dy, (float)call->layer->attr.number, &dx);
+}
+
+static const lk_op relu_op = {
     .name = "relu",
     .flags = LK_OP_READS_Y | LK_OP_IS_RELU,
     .infer = infer,
@@ -45,10 +66,35 @@ const lk_op lk__op_relu = {
     .backward = backward,
 };
 
-const lk_op lk__op_relu6 = {
+static const lk_op relu6_op = {
     .name = "relu6",
     .flags = LK_OP_READS_Y,
     .infer = infer,
     .forward = forward6,
     .backward = backward6,
 };
+
+static const lk_op leaky_relu_op = {
+    .name = "leaky_relu",
+    .flags = LK_OP_READS_Y,
+    .infer = infer_leaky,
+    .forward = forward_leaky,
+    .backward = backward_leaky,
+};
+
+lk_node lk_relu(lk_graph *graph, lk_node x)
+{
+    return lk__graph_add_layer(graph, (lk_layer){.op = &relu_op}, NULL, &x, 1);
+}
+
+lk_node lk_relu6(lk_graph *graph, lk_node x)
+{
+    return lk__graph_add_layer(graph, (lk_layer){.op = &relu6_op}, NULL, &x, 1);
+}
+
+lk_node lk_leaky_relu(lk_graph *graph, lk_node x, double slope)
+{
+    lk_layer layer = {.op = &leaky_relu_op};
+    layer.attr.number = slope;
+    return lk__graph_add_layer(graph, layer, NULL, &x, 1);
+}

@@ -1,5 +1,5 @@
-/* eltwise.c - kernels that process each element alone: ReLU, ReLU6, addition, copies (also with more or fewer
- * channels, or in flatten's order), and the search for non-finite values. */
+/* eltwise.c - kernels that process each element alone: ReLU, ReLU6, leaky ReLU, addition, copies (also with more or
+ * fewer channels, or in flatten's order), and the search for non-finite values. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -11,6 +11,7 @@ typedef struct operands {
     size_t count;
     const float *a, *b;
     float *y;
+    float slope; /* of leaky ReLU */
 } operands;
 
 static void relu_forward_task(void *arg, size_t index, int thread)
@@ -100,6 +101,43 @@ void LK_KERNEL(relu6_grad_input)(lk_device *dev, const lk_tensor *y, const lk_te
     operands op = {
         .count = lk__shape_count(y->shape), .a = lk__tensor_f32(y), .b = lk__tensor_f32(dy), .y = lk__tensor_f32(dx)};
     lk__chunk_run(dev, op.count, relu6_grad_task, &op);
+}
+
+/* value, times slope where sign <= 0; a NaN in sign leaves value as it is. */
+static inline v_f32 leaky(v_f32 sign, v_f32 value, v_f32 slope)
+{
+    return v_select(v_le(sign, v_zero()), v_mul(slope, value), value);
+}
+
+static void leaky_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const operands *op = arg;
+    lk_chunk_range range = lk__chunk(op->count, LK_CHUNK, index);
+    v_f32 slope = v_set1(op->slope);
+    size_t i = range.begin;
+    for (; i + V <= range.end; i += V)
+        v_store(op->y + i, leaky(v_load(op->a + i), v_load(op->b + i), slope));
+    if (i < range.end) {
+        size_t n = range.end - i;
+        v_store_n(op->y + i, leaky(v_load_n(op->a + i, n), v_load_n(op->b + i, n), slope), n);
+    }
+}
+
+void LK_KERNEL(leaky_relu_forward)(lk_device *dev, const lk_tensor *x, float slope, lk_tensor *y)
+{
+    LK_KERNEL(leaky_relu_grad_input)(dev, x, x, slope, y);
+}
+
+void LK_KERNEL(leaky_relu_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, float slope,
+                                      lk_tensor *dx)
+{
+    operands op = {.count = lk__shape_count(y->shape),
+                   .a = lk__tensor_f32(y),
+                   .b = lk__tensor_f32(dy),
+                   .y = lk__tensor_f32(dx),
+                   .slope = slope};
+    lk__chunk_run(dev, op.count, leaky_task, &op);
 }
 
 static void add_task(void *arg, size_t index, int thread)

@@ -1,5 +1,5 @@
-/* eltwise.cu - kernels that process each element alone: ReLU, ReLU6, addition, copies (also to another type, or
- * with more or fewer channels), and flatten's change of order. */
+/* eltwise.cu - kernels that process each element alone: ReLU, ReLU6, leaky ReLU, addition, copies (also to another
+ * type, or with more or fewer channels), and flatten's change of order. */
 #include "tensor/cuda/kernels/vec.cuh"
 
 struct relu_op {
@@ -27,6 +27,18 @@ struct relu6_grad_op {
     __device__ float operator()(float y, float dy) const
     {
         return y >= 6 ? 0.0f : lk__cuda_relu_grad1(y, dy);
+    }
+};
+
+struct leaky_relu_op {
+    float slope;
+    __device__ float operator()(float x) const
+    {
+        return x <= 0 ? slope * x : x;
+    }
+    __device__ float operator()(float y, float dy) const
+    {
+        return y <= 0 ? slope * dy : dy;
     }
 };
 
@@ -160,6 +172,17 @@ extern "C" void lk__cuda_relu6_forward(lk_device *dev, const lk_tensor *x, lk_te
 extern "C" void lk__cuda_relu6_grad_input(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx)
 {
     run_map2(dev, "relu6_grad_input", y, dy, dx, relu6_grad_op());
+}
+
+extern "C" void lk__cuda_leaky_relu_forward(lk_device *dev, const lk_tensor *x, float slope, lk_tensor *y)
+{
+    run_map(dev, "leaky_relu_forward", x, y, leaky_relu_op{slope});
+}
+
+extern "C" void lk__cuda_leaky_relu_grad_input(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, float slope,
+                                               lk_tensor *dx)
+{
+    run_map2(dev, "leaky_relu_grad_input", y, dy, dx, leaky_relu_op{slope});
 }
 
 extern "C" void lk__cuda_add(lk_device *dev, const lk_tensor *a, const lk_tensor *b, bool relu, lk_tensor *y)
