@@ -1,6 +1,6 @@
 /* 02_ddp.c - 01_single.c trained by several processes; the six numbered steps are the difference.
  *
- * Start two ranks: lockstep run -n 2 examples/02_ddp
+ * Start two ranks: lockstep run -n 2 build/examples/02_ddp
  * With any number of ranks and hosts, the saved model has the same bits as that of 01. */
 #include <stdio.h>
 

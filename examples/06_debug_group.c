@@ -1,7 +1,7 @@
 /* 06_debug_group.c - checks whether the ranks of a job can join and communicate.
  *
  * Start it before a training job, on the same hosts and in the same way:
- * lockstep run -n 4 examples/06_debug_group
+ * lockstep run -n 4 build/examples/06_debug_group
  * Each rank prints its host, its numbers and the result of an allreduce. */
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 /* 07_own_model.c - your own network, data and training loop.
  *
  * A residual network learns to recognise the direction of stripes. Start it as one process, or as several
- * ranks (lockstep run -n 4 examples/07_own_model); the bits are the same. */
+ * ranks (lockstep run -n 4 build/examples/07_own_model); the bits are the same. */
 #include <stdio.h>
 #include <stdlib.h>
 

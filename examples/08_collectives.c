@@ -1,6 +1,6 @@
 /* 08_collectives.c - collective calls of a group, without a network.
  *
- * Start it as four ranks: lockstep run -n 4 examples/08_collectives
+ * Start it as four ranks: lockstep run -n 4 build/examples/08_collectives
  * Without a launcher, the program starts four processes itself. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* 09_checkpoints.c - your own loop that can be interrupted at any moment and resumes to the same bits.
  *
  * The numbered steps are what checkpoints add to a loop. Start it as one process, or as several ranks
- * (lockstep run -n 3 examples/09_checkpoints); the bits are the same. If it is started again, it resumes from
+ * (lockstep run -n 3 build/examples/09_checkpoints); the bits are the same. If it is started again, it resumes from
  * its last checkpoint. */
 #include <stdio.h>
 #include <stdlib.h>

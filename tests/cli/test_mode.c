@@ -53,7 +53,7 @@ static void contradictions_say_what_to_do(void **state)
         {{DDP, 4, false, 1, NULL, true}, "`pipelined`", "`parallel` pp"},
         {{AUTO, 1, false, 1, NULL, true}, "`pipelined`", "`stages` 2"},
         {{PP, 1, false, 1, NULL, false}, "`parallel` pp", "-n 2"},
-        {{DDP, 1, true, 1, NULL, false}, "--parallel ddp needs ranks", "lockstep train -n 2"},
+        {{DDP, 1, true, 1, NULL, false}, "`parallel` ddp needs ranks", "lockstep train -n 2"},
         {{PP, 3, false, 1, "2", false}, "2 stages", "3 ranks"},
         {{AUTO, 4, false, 1, "fc1,fc2", false}, "3 stages", "4 ranks"},
         {{AUTO, 1, false, 1, "2", false}, "2 stages, and 1 rank ", "-n 2"},

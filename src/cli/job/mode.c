@@ -43,8 +43,8 @@ static lk_status check_ddp(const lk_mode_facts *facts)
         return LK_OK;
     return lk__fail(
         LK_STATUS_USAGE,
-        "--parallel ddp needs ranks, and this process was started alone: lockstep train -n 2 --parallel ddp "
-        "starts two here, lockstep run -n 2 lockstep train does, too; to train alone leave --parallel out");
+        "`parallel` ddp needs ranks, and this process was started alone: lockstep train -n 2 --parallel ddp "
+        "starts two here, lockstep run -n 2 lockstep train does, too; to train alone leave `parallel` out");
 }
 
 static lk_status check_pp(const lk_mode_facts *facts)
@@ -52,7 +52,7 @@ static lk_status check_pp(const lk_mode_facts *facts)
     int ranks = facts->processes * facts->devices, stages = lk__partition_count(facts->stages);
     if (!facts->stages && ranks == 1)
         return lk__fail(LK_STATUS_USAGE,
-                        "--parallel pp needs a rank for every stage, and there is one: lockstep train -n 2 --parallel "
+                        "`parallel` pp needs a rank for every stage, and there is one: lockstep train -n 2 --parallel "
                         "pp, or `devices` cpu:0,cpu:1 `parallel` pp");
     if (facts->stages && stages == 0)
         return lk__fail(LK_STATUS_USAGE,

@@ -284,7 +284,7 @@ static lk_status not_found(const finder *f, const base_list *bases, const char *
                     "%s%s%s%s%s%s, or use the built-in 'digits' as `data`",
                     row->row.name, *f->problem ? ": " : "", f->problem, searched, dir ? "" : "in each ", folders,
                     row->format->expects,
-                    dir ? "Give another `data_dir`, leave `data_dir` out to look in the usual searched"
+                    dir ? "Give another `data_dir`, leave `data_dir` out to look in the usual folders"
                         : "Say where it is with `data_dir` or LOCKSTEP_DATA",
                     fetch ? ", fetch it with 'lockstep data get " : " (it cannot be fetched)",
                     fetch ? row->row.name : "", fetch && dir ? " --data-dir " : "", fetch && dir ? dir : "",
