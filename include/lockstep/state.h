@@ -38,7 +38,7 @@ typedef enum lk_dtype {
  * samples are f32. */
 typedef enum lk_precision {
     LK_PRECISION_FP32,
-    LK_PRECISION_TF32, /* matrix products round their inputs to 11 bits; GPUs only */
+    LK_PRECISION_TF32, /* matrix products round their inputs to 11 significant bits; GPUs only */
     LK_PRECISION_BF16  /* activations, their gradients and the weights that they are multiplied with are
                         * bf16; GPUs only */
 } lk_precision;
