@@ -111,7 +111,4 @@ static void a_rank_that_took_all_may_leave(void **state)
     assert_true(run_over_all(rank_1_takes_and_leaves, NULL));
 }
 
-int main(void)
-{
-    return RUN_TESTS(a_rank_that_left_and_should_take_is_named, a_rank_that_took_all_may_leave);
-}
+TEST_MAIN(NULL, NULL, TEST(a_rank_that_left_and_should_take_is_named), TEST(a_rank_that_took_all_may_leave))

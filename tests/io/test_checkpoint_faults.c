@@ -467,6 +467,5 @@ static int share_report(void **ctx)
 }
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, begin, temp_folder_tear_down)
-
 TEST_MAIN(share_report, NULL, CASE(test_writes), CASE(test_allocations), CASE(test_flips), CASE(test_kills_over),
           CASE(test_kills_new), CASE(test_mending), CASE(test_other_work))

@@ -259,8 +259,6 @@ static void test_ranks(void **arg)
     }
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_enough, test_micro_batch, test_shards, test_one_wave, test_parameters, test_stages,
-                     test_nothing_helps, test_no_measure, test_explain, test_ranks);
-}
+TEST_MAIN(NULL, NULL, TEST(test_enough), TEST(test_micro_batch), TEST(test_shards), TEST(test_one_wave),
+          TEST(test_parameters), TEST(test_stages), TEST(test_nothing_helps), TEST(test_no_measure), TEST(test_explain),
+          TEST(test_ranks))

@@ -213,5 +213,5 @@ int main(void)
 {
     const char *only = getenv("LAW_ONLY");
     int failed = ranks_run_rows(rows, COUNT_OF(rows), only, test_row);
-    return only ? failed : failed + RUN_TESTS(test_clipping_matters);
+    return only ? failed : failed + RUN_TESTS(NULL, NULL, TEST(test_clipping_matters));
 }

@@ -131,7 +131,5 @@ static void test_table(void **arg)
     }
 }
 
-int main(void)
-{
-    return RUN_TESTS_WITH(find_truths, NULL, test_threads, test_processes, test_stages, test_grids, test_table);
-}
+TEST_MAIN(find_truths, NULL, TEST(test_threads), TEST(test_processes), TEST(test_stages), TEST(test_grids),
+          TEST(test_table))

@@ -513,9 +513,7 @@ static void test_placed_under_way(void **state)
     close_fixture(&f);
 }
 
-int main(void)
-{
-    return TEST_PROGRAM(add_device, NULL, reset_device, NULL, test_same_bits, test_mixed_batches, test_nonfinite,
-                        test_ranks, test_what_is_not_placed, test_failures, test_wrong_uses,
-                        test_loader_of_a_destroyed_engine, test_the_epoch_of_a_batch, test_placed_under_way);
-}
+#define CASE(test) cmocka_unit_test_setup(test, reset_device)
+TEST_MAIN(add_device, NULL, CASE(test_same_bits), CASE(test_mixed_batches), CASE(test_nonfinite), CASE(test_ranks),
+          CASE(test_what_is_not_placed), CASE(test_failures), CASE(test_wrong_uses),
+          CASE(test_loader_of_a_destroyed_engine), CASE(test_the_epoch_of_a_batch), CASE(test_placed_under_way))

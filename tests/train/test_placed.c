@@ -66,7 +66,4 @@ static void an_evaluation_is_the_same(void **state)
     assert_memory_equal(&near, &far, sizeof near);
 }
 
-int main(void)
-{
-    return RUN_TESTS_WITH(prepare, temp_folder_tear_down, a_run_is_the_same, an_evaluation_is_the_same);
-}
+TEST_MAIN(prepare, temp_folder_tear_down, TEST(a_run_is_the_same), TEST(an_evaluation_is_the_same))

@@ -313,10 +313,8 @@ static void the_need_is_of_the_ranks_own_samples(void **state)
     assert_int_equal(need_of(64, 32, 1), need_of(32, 0, 1));
 }
 
-int main(void)
-{
-    return TEST_PROGRAM(add_gpus, temp_folder_tear_down, mend_gpus, NULL, what_works_is_used,
-                        one_that_does_not_sends_all_to_the_cpu, alone, where_others_have_none,
-                        devices_that_were_named_stay, processes_that_were_told_differently,
-                        one_process_switches_and_the_other_waits, the_need_is_of_the_ranks_own_samples);
-}
+#define CASE(test) cmocka_unit_test_setup(test, mend_gpus)
+TEST_MAIN(add_gpus, temp_folder_tear_down, CASE(what_works_is_used), CASE(one_that_does_not_sends_all_to_the_cpu),
+          CASE(alone), CASE(where_others_have_none), CASE(devices_that_were_named_stay),
+          CASE(processes_that_were_told_differently), CASE(one_process_switches_and_the_other_waits),
+          CASE(the_need_is_of_the_ranks_own_samples))
