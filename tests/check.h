@@ -42,7 +42,7 @@ static inline _Noreturn void check_failed(const char *file, int line, const char
 /* Checks that expr returns the status and that the error's detail contains part. */
 #define CHECK_FAILS(expr, status, part) (CHECK((expr) == (status)), CHECK_TEXT(lk_error_detail(), part))
 
-/* The same checks as asserts of cmocka, for the main thread. */
+/* CHECK_OK, CHECK_TEXT and CHECK_FAILS as asserts of cmocka, for the main thread. */
 static inline void assert_ok_at(lk_status status, const char *expr, const char *file, int line)
 {
     if (status == LK_OK)

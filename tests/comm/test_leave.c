@@ -4,7 +4,7 @@
 #include "check.h"
 #include "comm/harness.h"
 
-/* So long that a message about anything but the timeout did not wait for the timeout. */
+/* Much longer than the tests: an error that arrives has not waited for the timeout. */
 #define LONG_TIMEOUT 100.0
 
 /* More data than rings and sockets hold after a few calls. It outlives ranks that are threads:

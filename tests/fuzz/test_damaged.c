@@ -107,7 +107,7 @@ static void check_refusal(lk_status status, const char *name)
         fail_msg("round %lu of %s: %s: '%s'", current_round, name, lk_status_string(status), lk_error_detail());
 }
 
-/* The same, and the detail has an offset. */
+/* As check_refusal, and the detail has an offset. */
 static void check_place(lk_status status, const char *name)
 {
     static const char *const places[] = {"byte", "header", "starts", "labels"};

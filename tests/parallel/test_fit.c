@@ -59,7 +59,7 @@ static void test_enough(void **arg)
     alone_init(&a, "cnn", grey, &(lk_engine_opts){.batch = 256});
     lk_engine_size size;
     assert_int_equal(lk__engine_measure_rank(&a.rank, &size), LK_OK);
-    size_t need = need_of(&a.rank) + size.parameters; /* and a copy of the parameters */
+    size_t need = need_of(&a.rank) + size.parameters; /* the second term is a copy of the parameters */
     const size_t rooms[] = {SIZE_MAX, 2 * need, need, need - need / 20};
     for (size_t i = 0; i < COUNT_OF(rooms); i++) {
         lk_available host = room_of(rooms[i], SIZE_MAX), process = room_of(SIZE_MAX, rooms[i]);

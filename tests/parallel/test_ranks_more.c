@@ -31,7 +31,7 @@ static int find_truths(void **arg)
     return 0;
 }
 
-/* Sets the options that do not belong to the world; they change from run to run. */
+/* Sets the options that are not part of the grid of ranks; `turn` selects their values. */
 static law_way varied(law_way way, size_t turn)
 {
     static const size_t buckets[] = {64 << 10, 256 << 10, 0, 1 << 30};
