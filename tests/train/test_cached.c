@@ -1,4 +1,4 @@
-/* test_placed.c - a run and an evaluation with cached data sets have the bits of those on the CPU. */
+/* test_cached.c - a run and an evaluation with cached data sets have the bits of those on the CPU. */
 #include "parallel/far.h"
 #include "tiny.h"
 

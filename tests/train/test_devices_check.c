@@ -1,4 +1,4 @@
-/* test_settle.c - ranks without a named device: either all ranks use their GPUs, or, if one GPU cannot
+/* test_devices_check.c - ranks without a named device: either all ranks use their GPUs, or, if one GPU cannot
  * be used, all ranks use the CPU, as on machines without GPUs. */
 #include <stdatomic.h>
 
@@ -216,7 +216,7 @@ typedef struct process {
     char detail[2048];
 } process;
 
-static void settle_process(int number, void *arg)
+static void choose_process(int number, void *arg)
 {
     process *p = (process *)arg + number;
     lk_train_ranks ranks = {.opts = &p->opts, .count = 1, .first = lk_group_rank(p->group)};
@@ -229,7 +229,7 @@ static void settle_process(int number, void *arg)
     lk__train_shared_close(&shared);
 }
 
-static void settle_two(process two[2])
+static void choose_two(process two[2])
 {
     lk_group *groups[2];
     lk_group_opts opts = {.timeout = 60};
@@ -238,7 +238,7 @@ static void settle_two(process two[2])
         two[i].opts = options();
         two[i].group = groups[i];
     }
-    threads_run(2, settle_process, two);
+    threads_run(2, choose_process, two);
 }
 
 static void processes_that_were_told_differently(void **state)
@@ -247,14 +247,14 @@ static void processes_that_were_told_differently(void **state)
     broken[1] = true;
     both[0] = (process){.device = "gpu:0", .named = true};
     both[1] = (process){.device = "gpu:1"};
-    settle_two(both);
+    choose_two(both);
     assert_int_equal(both[0].status, LK_STATUS_MISMATCH);
     assert_contains(both[0].detail, "rank 0 was given `device` gpu:0");
     assert_contains(both[0].detail, "gpu:1 is broken");
     /* Only rank 1 has to change its device, and reports it. */
     both[0] = (process){.device = "cpu", .named = true};
     both[1] = (process){.device = "gpu:0"};
-    settle_two(both);
+    choose_two(both);
     assert_int_equal(both[0].status, LK_OK);
     assert_int_equal(both[1].status, LK_STATUS_UNSUPPORTED);
     assert_int_equal(both[1].speaker, 1);
