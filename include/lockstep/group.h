@@ -97,8 +97,8 @@ const char *lk_group_transport(const lk_group *group);
  * calls on it copy less. Collective: may block until all ranks have called it. The sizes (bytes) of the
  * ranks may differ. The group owns the memory and frees it when the group is destroyed. */
 lk_status lk_group_alloc(lk_group *group, size_t bytes, void **out) LK_CHECKED;
-/* Frees memory of lk_group_alloc before the group is destroyed; ignores NULL. Collective: may block until
- * all ranks have called it. */
+/* Frees memory of lk_group_alloc before the group is destroyed; ignores NULL. Every rank must call
+ * it for its block. Does not block. */
 void lk_group_free(lk_group *group, void *block);
 
 /* Aborts the job for all ranks: all calls of all its groups fail with this reason. Does not block. */

@@ -77,7 +77,7 @@ typedef struct lk_train_start {
     size_t batch;                        /* samples of a step */
     lk_train_rank_info self;
     const char (*cuts)[LK_LAYER_TEXT]; /* (stages - 1) the first layers of stages 1, 2 ... */
-    int better_shards;          /* the next larger number that is replicas * 2^k; 0 if `shards` has this form already */
+    int better_shards;          /* the next larger number of shards that is replicas * 2^k; 0: `shards` is good */
     size_t done;                /* steps of the checkpoint that the run resumes from, else 0 */
     lk_lr_schedule_rates rates; /* of the steps that are left; all 0 if none are left */
     size_t warmup;              /* steps of the warm-up, if the run is too short for it; else 0 */
