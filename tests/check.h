@@ -42,7 +42,7 @@ static inline _Noreturn void check_failed(const char *file, int line, const char
 /* Checks that expr returns the status and that the error's detail contains part. */
 #define CHECK_FAILS(expr, status, part) (CHECK((expr) == (status)), CHECK_TEXT(lk_error_detail(), part))
 
-/* The same checks as asserts of cmocka, for the main thread. */
+/* CHECK_OK, CHECK_TEXT and CHECK_FAILS as asserts of cmocka, for the main thread. */
 static inline void assert_ok_at(lk_status status, const char *expr, const char *file, int line)
 {
     if (status == LK_OK)
@@ -66,48 +66,22 @@ static inline void assert_contains_at(const char *text, const char *part, const 
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
-/* Runs the tests and returns the number of failures. names is their list in the source, "first,
- * second": cmocka prints each name. The fixtures may be NULL; they run around all tests, or around
- * each test. */
-static inline int test_program(const char *names, const CMUnitTestFunction *functions, size_t count,
-                               const CMFixtureFunction around_all[2], const CMFixtureFunction around_each[2])
-{
-    static char text[4096];
-    static struct CMUnitTest tests[64];
-    char *name = text;
-    CHECK(count <= COUNT_OF(tests) && snprintf(text, sizeof text, "%s,", names) < (int)sizeof text);
-    for (size_t i = 0; i < count; i++) {
-        tests[i] = (struct CMUnitTest){name, functions[i], around_each[0], around_each[1], NULL};
-        name += strcspn(name, ",");
-        *name++ = '\0';
-        name += strspn(name, " ");
-    }
-    return _cmocka_run_group_tests("tests", tests, count, around_all[0], around_all[1]);
-}
-
-#define TEST_PROGRAM(all_begin, all_end, each_begin, each_end, ...)                                                \
-    test_program(#__VA_ARGS__, (const CMUnitTestFunction[]){__VA_ARGS__},                                          \
-                 COUNT_OF(((const CMUnitTestFunction[]){__VA_ARGS__})), (CMFixtureFunction[]){all_begin, all_end}, \
-                 (CMFixtureFunction[]){each_begin, each_end})
-
-/* The result of main: RUN_TESTS(first_test, second_test, ...). */
-#define RUN_TESTS(...) TEST_PROGRAM(NULL, NULL, NULL, NULL, __VA_ARGS__)
-#define RUN_TESTS_WITH(begin, end, ...) TEST_PROGRAM(begin, end, NULL, NULL, __VA_ARGS__)
-#define RUN_EACH_WITH(begin, end, ...) TEST_PROGRAM(NULL, NULL, begin, end, __VA_ARGS__)
-
-/* TESTS(TEST(a), TEST(b)) is a list of tests and its length. RUN_LIST runs a list, with set_up
- * before and tear_down after all of it (NULL: none), and returns the number of failures. */
+/* TEST(f) is a row of a table of tests; cmocka_unit_test_setup_teardown(f, set_up, tear_down) is a row with
+ * fixtures of its own, which files with many such rows name CASE(f). TESTS(row, ...) is a table and its length. */
 #define TEST(function) cmocka_unit_test(function)
 #define TESTS(...)                            \
     (const struct CMUnitTest[]){__VA_ARGS__}, \
         sizeof((const struct CMUnitTest[]){__VA_ARGS__}) / sizeof(struct CMUnitTest)
-#define RUN_LIST(set_up, tear_down, ...) _cmocka_run_group_tests("tests", TESTS(__VA_ARGS__), set_up, tear_down)
 
-/* main of a program that does nothing but run its tests. */
-#define TEST_MAIN(set_up, tear_down, ...)                \
-    int main(void)                                       \
-    {                                                    \
-        return RUN_LIST(set_up, tear_down, __VA_ARGS__); \
+/* RUN_TESTS(set_up, tear_down, row, ...) runs the rows and returns the number of failures. set_up runs
+ * before all rows, tear_down after all; each may be NULL. */
+#define RUN_TESTS(set_up, tear_down, ...) _cmocka_run_group_tests("tests", TESTS(__VA_ARGS__), set_up, tear_down)
+
+/* The main function of a program that only runs its tests. */
+#define TEST_MAIN(set_up, tear_down, ...)                 \
+    int main(void)                                        \
+    {                                                     \
+        return RUN_TESTS(set_up, tear_down, __VA_ARGS__); \
     }
 
 #endif

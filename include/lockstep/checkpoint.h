@@ -6,7 +6,7 @@
  * other files, and a hash of its own content.
  *
  * Threads: several threads may read or save one lk_checkpoint at the same time, as long as
- * no thread sets a note or destroys it. Several threads and processes may load or verify one
+ * no thread sets a note or destroys the checkpoint. Several threads and processes may load or verify one
  * folder at the same time. While a folder is being saved, no other call may use that folder:
  * a reader might find files of the old and of the new checkpoint, and fails with FORMAT.
  * Different folders are independent. */
@@ -54,11 +54,11 @@ lk_status lk_checkpoint_save(const lk_checkpoint *checkpoint, const char *folder
 
 /* Reads and verifies a checkpoint. NOT_FOUND: folder is not a checkpoint. FORMAT: at least one
  * bit differs from what was saved; the detail names the file and the tensor. UNSUPPORTED: a
- * later version of Lockstep has saved it. */
+ * later version of Lockstep has saved the checkpoint. The caller owns *out. */
 lk_status lk_checkpoint_load(const char *folder, lk_checkpoint **out) LK_CHECKED;
 /* Reads and verifies the notes only; does not read the two large files. */
 lk_status lk_checkpoint_load_notes(const char *folder, lk_checkpoint **out) LK_CHECKED;
-/* Verifies a checkpoint as lk_checkpoint_load does, and returns nothing but the status. */
+/* Verifies a checkpoint as lk_checkpoint_load does, and returns only the status. */
 lk_status lk_checkpoint_verify(const char *folder) LK_CHECKED;
 
 #ifdef __cplusplus

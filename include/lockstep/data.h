@@ -35,13 +35,14 @@ typedef struct lk_dataset_info {
 /* Opens a split of a data set. `name` is a name of lk_dataset_list or a folder. A name is
  * searched in `dir` only. If dir is NULL or "", it is searched in $LOCKSTEP_DATA, ./data, the
  * user's cache folder and the system's dataset folder, in this order. NOT_FOUND: the detail
- * lists the folders that were searched. */
+ * lists the folders that were searched. The caller owns *out. */
 lk_status lk_dataset_open(const char *name, const char *dir, lk_split split, lk_dataset **out) LK_CHECKED;
 void lk_dataset_destroy(lk_dataset *data);
 /* The result is borrowed from the data set. */
 const lk_dataset_info *lk_dataset_get_info(const lk_dataset *data);
-/* Copies one sample: channels * height * width bytes in C,H,W order, and the label. USAGE if
- * the images differ in size; a loader with transforms can read such data sets. */
+/* Copies sample `index`, counted from 0: channels * height * width bytes in C,H,W order, and the
+ * label. May block until the data are read. USAGE if there is no such sample, or if the images
+ * differ in size; a loader with transforms can read such data sets. */
 lk_status lk_dataset_get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label) LK_CHECKED;
 
 /* The known data sets: row `index`, counted from 0; NULL after the last. */
@@ -91,13 +92,15 @@ typedef struct lk_shard_range {
 size_t lk_shard_range_count(lk_shard_range share, size_t total);
 size_t lk_shard_range_begin(lk_shard_range share, size_t total);
 
+/* Zero and NULL mean the default. */
 typedef struct lk_loader_opts {
     size_t batch;   /* samples of a whole batch, required; the last batch of an epoch may be smaller */
     bool drop_last; /* leave a smaller last batch out; USAGE if an epoch then has no batch */
     bool shuffle;   /* draw a new order for each epoch */
     uint64_t seed;
-    int workers;          /* threads that prepare batches in advance; 0: lk_loader_next prepares them itself */
-    const char *augment;  /* "auto" (the data set's transforms for this split), "none", or as "crop=4,flip" */
+    int workers; /* threads that prepare batches in advance; 0: lk_loader_next prepares them itself */
+    /* "auto" (default): the data set's transforms for this split; "none"; or a list: "crop=4,flip" */
+    const char *augment;
     lk_shard_range share; /* the share of each batch to load; default: all. The share may be empty */
 } lk_loader_opts;
 
@@ -106,12 +109,13 @@ typedef struct lk_loader lk_loader;
 /* Creates a loader and its worker threads. `data` is borrowed and must outlive the loader. */
 lk_status lk_loader_create(const lk_dataset *data, const lk_loader_opts *opts, lk_loader **out) LK_CHECKED;
 void lk_loader_destroy(lk_loader *loader);
-/* Starts an epoch at batch `first_batch` (0: the first). Ends an epoch that is under way. */
+/* Starts an epoch at batch `first_batch` (0: the first). Ends an epoch that is under way: blocks
+ * until the workers have finished the batches that they prepare. */
 lk_status lk_loader_start(lk_loader *loader, size_t epoch, size_t first_batch) LK_CHECKED;
 /* Blocks until the next batch is ready. *out is NULL after the last batch of the epoch, and is
  * borrowed until the next call for this loader. */
 lk_status lk_loader_next(lk_loader *loader, const lk_batch **out) LK_CHECKED;
-/* Batches of an epoch. */
+/* The number of batches of an epoch. */
 size_t lk_loader_batches(const lk_loader *loader);
 
 #ifdef __cplusplus

@@ -55,7 +55,7 @@ typedef struct lk_engine_opts {
     size_t micro_batch; /* largest number of samples of a rank in a wave; default: all its samples, but
                          * four waves for each stage where stages are pipelined */
     lk_bn_mode bn;
-    lk_precision precision; /* on GPUs */
+    lk_precision precision; /* default fp32; other values are UNSUPPORTED on the CPU */
     const char *optimizer;  /* "sgd" (default), "adam", "adamw", "adadelta"; with parameters: "sgd:momentum=.9" */
     double lr;              /* not below 0; 0: the optimiser's default */
     uint64_t seed;
@@ -79,7 +79,8 @@ typedef struct lk_engine_opts {
  * all ranks (else MISMATCH), and all replicas get the parameters of replica 0. USAGE if a BatchNorm
  * would always normalise a single value per channel. */
 lk_status lk_engine_create(const lk_graph *graph, const lk_engine_opts *opts, lk_engine **out) LK_CHECKED;
-/* Ranks that share a GPU wait here for each other, unless their job is broken. */
+/* Destroys an engine. Ranks that share a GPU block here until all of them destroy their engines, unless
+ * their job is broken. */
 void lk_engine_destroy(lk_engine *engine);
 
 typedef struct lk_metrics {
@@ -99,7 +100,8 @@ typedef struct lk_layout {
     const char *gradient_backend; /* the channel that sums gradients: "nccl", "ipc"; NULL: the group */
 } lk_layout;
 lk_layout lk_engine_layout(const lk_engine *engine);
-/* The share of each batch that this rank needs. Its batches may be this share or whole batches. */
+/* The share of each batch that this rank needs. The caller may give the engine this share of a batch, or
+ * the whole batch. */
 lk_shard_range lk_engine_shard_range(const lk_engine *engine);
 
 /* Copies all samples of a loader's data set to the engine's device. The bits of steps and
@@ -127,7 +129,8 @@ int lk_engine_depth(const lk_engine *engine);
 bool lk_engine_can_send(const lk_engine *engine, size_t total);
 lk_status lk_engine_send(lk_engine *engine, const lk_batch *batch) LK_CHECKED;
 lk_status lk_engine_receive(lk_engine *engine, lk_metrics *out) LK_CHECKED;
-/* Collective: forward in evaluation mode. The batch may have any number of samples from 1. */
+/* Collective: forward in evaluation mode. The batch has at least one sample, and may be larger than
+ * lk_engine_opts.batch. Every rank gets the metrics of the whole batch. */
 lk_status lk_engine_eval(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
 /* Collective: the two halves of a step. lk_engine_gradients computes the gradients and BatchNorm's
  * running statistics; lk_engine_update updates the parameters, and needs a successful
@@ -150,6 +153,7 @@ lk_waits lk_engine_waits(const lk_engine *engine);
  * names rank, tensor and step. Steps do this every check_every steps. */
 lk_status lk_engine_check(lk_engine *engine) LK_CHECKED;
 
+/* The learning rate of the next update. */
 double lk_engine_lr(const lk_engine *engine);
 /* Sets the learning rate of later updates; all ranks must set the same. May be called while steps
  * are under way. USAGE, and the rate is kept, if lr is negative, NaN or too large for a float. With
@@ -175,7 +179,7 @@ lk_status lk_engine_set_state(lk_engine *engine, const lk_state *state) LK_CHECK
  * "exp_avg.conv1.weight"; "steps" (i64); "lr" and "powers" (f64). Later steps depend only on this
  * state and on parameters and buffers. Collective if there are several stages. */
 lk_status lk_engine_optimizer_state(const lk_engine *engine, lk_state **out) LK_CHECKED;
-/* Collective: replaces the optimiser's state by that of replica 0. MISMATCH as for
+/* Collective: replaces the optimiser's state by the state that replica 0 gives. MISMATCH as for
  * lk_engine_set_state; no key may be missing. lk_engine_steps continues from the state's "steps",
  * and lk_engine_update needs new gradients. */
 lk_status lk_engine_set_optimizer_state(lk_engine *engine, const lk_state *state) LK_CHECKED;
@@ -185,10 +189,10 @@ lk_status lk_engine_set_optimizer_state(lk_engine *engine, const lk_state *state
  * every rank knows the largest level of all ranks. So ranks agree on the step after which they save
  * or stop, whichever rank was asked to; this needs no additional message. */
 void lk_engine_set_signal_source(lk_engine *engine, int (*level)(void *arg), void *arg);
-/* The largest level of all ranks in the last step or evaluation; 0 if that failed. */
+/* The largest signal level of all ranks in the last step or evaluation; 0 if the last one failed. */
 int lk_engine_agreed_signal(const lk_engine *engine);
-/* The rank that gave that level, the lowest of several; 0 without a group; -1 if the level is 0. The
- * same at every rank. */
+/* The rank whose signal level was the largest; of several such ranks, the lowest. -1 if the level is 0. 0
+ * without a group. The result is the same at every rank. */
 int lk_engine_agreed_signal_rank(const lk_engine *engine);
 
 #ifdef __cplusplus

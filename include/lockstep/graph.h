@@ -26,6 +26,7 @@ typedef struct lk_node {
     unsigned graph; /* identifies the graph; 0: none */
 } lk_node;
 
+/* Creates a graph without layers; the caller owns *out. */
 lk_status lk_graph_create(lk_graph **out) LK_CHECKED;
 void lk_graph_destroy(lk_graph *graph);
 
@@ -66,7 +67,9 @@ typedef struct lk_avgpool2d_opts {
  * and conv1.bias. The name is copied. */
 lk_node lk_input(lk_graph *graph, size_t channels, size_t height, size_t width);
 lk_node lk_conv2d(lk_graph *graph, lk_node x, const char *name, lk_conv2d_opts opts);
+/* out: output features. */
 lk_node lk_linear(lk_graph *graph, lk_node x, const char *name, size_t out);
+/* As in PyTorch, with eps 1e-5 and momentum 0.1. */
 lk_node lk_batchnorm2d(lk_graph *graph, lk_node x, const char *name);
 lk_node lk_relu(lk_graph *graph, lk_node x);
 /* min(max(x, 0), 6). */

@@ -78,9 +78,10 @@ void lk_group_destroy(lk_group *group);
  * destroyed. */
 lk_status lk_group_split(lk_group *parent, int colour, int key, lk_group **out) LK_CHECKED;
 
+/* The rank of the caller in the group, from 0, and the number of ranks of the group. */
 int lk_group_rank(const lk_group *group);
 int lk_group_size(const lk_group *group);
-/* The rank among the ranks of its host, in rank order, and the number of ranks of this host. */
+/* The caller's index among the group's ranks on its host, in rank order, and the number of these ranks. */
 int lk_group_local_rank(const lk_group *group);
 int lk_group_local_size(const lk_group *group);
 /* The name of the host of `rank`, and whether `rank` is on the caller's host: two hosts may have the
@@ -89,22 +90,25 @@ const char *lk_group_host(const lk_group *group, int rank);
 bool lk_group_is_local(const lk_group *group, int rank);
 /* Seconds that a rank waits for another one. */
 double lk_group_timeout(const lk_group *group);
-/* "inproc", "shm", "tcp" or "auto". */
+/* The name of the transport: "inproc", "shm", "tcp" or "auto". Borrowed from the group. */
 const char *lk_group_transport(const lk_group *group);
 
 /* Allocates zeroed memory that the other ranks of the host can read directly, so that collective
- * calls on it copy less. Collective; each rank gives its own size. The group owns the memory. */
+ * calls on it copy less. Collective: may block until all ranks have called it. The sizes (bytes) of the
+ * ranks may differ. The group owns the memory and frees it when the group is destroyed. */
 lk_status lk_group_alloc(lk_group *group, size_t bytes, void **out) LK_CHECKED;
-/* Frees such memory before the group is destroyed. Collective. */
+/* Frees memory of lk_group_alloc before the group is destroyed; ignores NULL. Every rank must call
+ * it for its block. Does not block. */
 void lk_group_free(lk_group *group, void *block);
 
 /* Aborts the job for all ranks: all calls of all its groups fail with this reason. Does not block. */
 void lk_group_abort(lk_group *group, const char *reason);
 /* Makes progress on the requests under way and checks for failures. Does not block, except that it
- * waits a moment for the reason if the connection to a peer was lost. */
+ * waits for the reason if the connection to a peer was lost: for 2 seconds, or up to the timeout while
+ * rank 0 does not answer. */
 lk_status lk_group_poll(lk_group *group) LK_CHECKED;
-/* Writes the last 64 calls of the group, oldest first, one a line. Writes at most `bytes` bytes,
- * including the final '\0', and returns the bytes that the complete text needs. */
+/* Writes the last 64 calls of the group to text, oldest first, each on a line of its own. Writes at most
+ * `bytes` bytes, including the final '\0', and returns the bytes that the complete text needs. */
 size_t lk_group_history(const lk_group *group, char *text, size_t bytes);
 
 /* The data of a call, owned by the caller. */
@@ -122,29 +126,28 @@ typedef enum lk_reduction {
     LK_REDUCTION_COUNT
 } lk_reduction;
 
-/* Partial sums over shards. Of bounds[size] shards, rank r has shards [bounds[r], bounds[r+1]); it
- * gives one vector for each largest subtree of the tree inside this range (see lk_shard_roots). All
- * ranks give the same bounds. */
+/* Partial sums over shards; size is the number of ranks. There are bounds[size] shards, and rank r has the
+ * shards [bounds[r], bounds[r+1]). Each rank gives one vector for each largest subtree of the tree inside its
+ * range (see lk_shard_roots). All ranks give the same bounds. The caller owns all memory. */
 typedef struct lk_shard_sums {
-    const int *bounds;        /* (size + 1) bounds[0] is 0, and no bound is below the one before it */
+    const int *bounds;        /* (size + 1), in ascending order; bounds[0] is 0, and equal bounds are an empty range */
     const void *const *roots; /* this rank's vectors, in the order of the shards */
 } lk_shard_sums;
 
 enum { LK_MAX_ROOTS = 26 };
-/* Returns the number of largest subtrees of the tree over [0,shards) that cover [first,last), at
- * most LK_MAX_ROOTS, and writes the first shard of each to begin (LK_MAX_ROOTS), unless that is
- * NULL. -1 if the range is invalid. */
+/* Returns the number of largest subtrees of the tree over [0,shards) that cover [first,last); this number
+ * is at most LK_MAX_ROOTS. Writes the first shard of each subtree to begin (LK_MAX_ROOTS); begin may be NULL.
+ * Returns -1 if the range is invalid. */
 int lk_shard_roots(int shards, int first, int last, int *begin);
 
-/* A call under way. With `request` NULL, a collective call blocks until its result is complete at
- * this rank. Otherwise it does not block and returns a request, and the caller must not touch the
- * data until lk_request_wait or lk_request_test has returned that the call is done. Counts and
- * bounds are copied. */
+/* A call under way. If the argument `request` is NULL, the call blocks until it is done at this rank.
+ * Otherwise the call does not block and sets *request; the caller must not touch the data until
+ * lk_request_wait has returned or lk_request_test has set *done. Counts and bounds are copied. */
 typedef struct lk_request lk_request;
 /* Blocks until the call is done, frees the request and returns the status of the call. */
 lk_status lk_request_wait(lk_request *request) LK_CHECKED;
-/* Sets *done; does not block. If the call is done or has failed, frees the request and returns the
- * status of the call. */
+/* Sets *done to whether the call is done. Does not block. If the call is done or has failed, frees the
+ * request and returns the status of the call. */
 lk_status lk_request_test(lk_request *request, bool *done) LK_CHECKED;
 
 /* Buffers of a call must not overlap unless a comment allows it. */
@@ -154,14 +157,16 @@ lk_status lk_allreduce(lk_group *group, lk_buffer data, lk_reduction op, lk_requ
 /* As lk_allreduce, but only root gets the result; the data of the other ranks stay unchanged. */
 lk_status lk_reduce(lk_group *group, lk_buffer data, lk_reduction op, int root, lk_request **request) LK_CHECKED;
 /* Combines the vectors `in` of all ranks; rank r gets the counts[r] elements of the result that
- * follow those of rank r-1. out may point into `in`. The sum of counts (size) is in.count; with NULL,
- * rank r gets lk_even_count(in.count, size, r) elements. */
+ * follow those of rank r-1. out may point into `in`. The sum of counts (size) is in.count. If counts is
+ * NULL, rank r gets lk_even_count(in.count, size, r) elements. */
 lk_status lk_reduce_scatter(lk_group *group, lk_buffer in, const size_t *counts, void *out, lk_reduction op,
                             lk_request **request) LK_CHECKED;
-/* The elements of a rank if `count` elements are divided as evenly as possible. */
+/* The number of elements of `rank` if `count` elements are divided among `ranks` ranks as evenly as
+ * possible. */
 size_t lk_even_count(size_t count, int ranks, int rank);
 
-/* The same for partial sums over shards; out.at may be one of this rank's roots. */
+/* lk_allreduce, lk_reduce and lk_reduce_scatter for partial sums over shards: the input is `sums`, the
+ * result is written to out. out.at may be one of this rank's roots. */
 lk_status lk_allreduce_shards(lk_group *group, const lk_shard_sums *sums, lk_buffer out, lk_reduction op,
                               lk_request **request) LK_CHECKED;
 lk_status lk_reduce_shards(lk_group *group, const lk_shard_sums *sums, lk_buffer out, lk_reduction op, int root,
@@ -172,8 +177,9 @@ lk_status lk_reduce_scatter_shards(lk_group *group, const lk_shard_sums *sums, c
 
 /* Copies root's data to all ranks. */
 lk_status lk_broadcast(lk_group *group, lk_buffer data, int root, lk_request **request) LK_CHECKED;
-/* Gathers mine.count = counts[r] elements of each rank r; out gets the elements of all ranks in rank
- * order. counts NULL: all ranks give the same number. mine.at may be this rank's own range of out. */
+/* Gathers the vectors of all ranks: out gets their elements in rank order. Rank r gives counts[r] elements,
+ * so mine.count is counts[rank]. counts NULL: all ranks give the same number. mine.at may be this rank's own
+ * range of out. */
 lk_status lk_allgather(lk_group *group, lk_buffer mine, const size_t *counts, void *out,
                        lk_request **request) LK_CHECKED;
 /* As lk_allgather, but only root gets the result; at other ranks `out` is ignored. */
@@ -187,7 +193,7 @@ lk_status lk_scatter(lk_group *group, const void *in, const size_t *counts, lk_b
  * both in rank order. NULL counts: in.count / size elements for each rank. */
 lk_status lk_alltoall(lk_group *group, lk_buffer in, const size_t *send, lk_buffer out, const size_t *recv,
                       lk_request **request) LK_CHECKED;
-/* Is done when every rank has called it. */
+/* The call is done when every rank has made it. */
 lk_status lk_barrier(lk_group *group, lk_request **request) LK_CHECKED;
 
 /* Sends data to one rank; receives data from one rank. Between two ranks of a group, these calls and

@@ -13,7 +13,7 @@ extern "C" {
  * joins the other processes. */
 typedef int (*lk_spawn_fn)(int rank, void *arg);
 
-/* Runs fn in nprocs forked processes. Blocks until all of them have ended. If a process ends with
+/* Runs fn in nprocs (at least 1) forked processes. Blocks until all of them have ended. If a process ends with
  * an exit status other than 0 or by a signal, the other processes are ended within a second, and
  * the call returns PEER; the detail says which process failed first, and how. All processes end
  * even if the caller is killed. The calling process should have no other threads. */

@@ -48,6 +48,7 @@ size_t lk_dtype_size(lk_dtype dtype);
 /* The name in lower case: "f32", "i64", ... */
 const char *lk_dtype_name(lk_dtype dtype);
 
+/* A tensor of a state. The state owns name and data. */
 typedef struct lk_state_entry {
     char *name;
     lk_dtype dtype;
@@ -59,6 +60,7 @@ typedef struct lk_state_entry {
 
 typedef struct lk_state lk_state;
 
+/* Creates a state without entries; the caller owns *out. */
 lk_status lk_state_create(lk_state **out) LK_CHECKED;
 void lk_state_destroy(lk_state *state);
 
@@ -78,10 +80,10 @@ const lk_state_entry *lk_state_find(const lk_state *state, const char *name);
  * the machine: a state that was saved and loaded has the same hash. */
 uint64_t lk_state_hash(const lk_state *state);
 
-/* Saves a state. The ending of path selects the format: .pth and .pt that of torch.save,
- * .safetensors or no ending safetensors; any other ending is USAGE. Equal states give equal files.
+/* Saves a state. The ending of path selects the format: .pth and .pt select the format of torch.save;
+ * .safetensors, or no ending, selects safetensors; any other ending is USAGE. Equal states give equal files.
  * Writes a temporary file, syncs it and renames it: path has either its old content or the complete
- * new one. */
+ * new one. Blocks until the file is synced to the disk. */
 lk_status lk_state_save(const lk_state *state, const char *path) LK_CHECKED;
 
 /* Loads a state; the caller owns *out. The format is recognised by the content: safetensors, the

@@ -181,8 +181,8 @@ static bool strikes(fault *f, moment now, const char *begins)
     return atomic_fetch_add(&f->seen, 1) + 1 == (uint64_t)f->nth;
 }
 
-/* Lets every fault count this moment and carries out those with an act. Returns the first of the
- * others that strikes: its caller carries it out. */
+/* Counts this moment for every fault. Of the faults that strike now, carries out those that have a
+ * function `act`, and returns the first one without: the caller carries that one out. */
 static const fault *strike(moment now, const char *begins)
 {
     const fault *found = NULL;

@@ -260,7 +260,7 @@ static lk_status read_content(int fd, size_t bytes, content *c)
     size_t expected = file.gzip ? lk__size_min(file.tail, file.most) : file.bytes;
     if (c->max != SIZE_MAX)
         expected = lk__size_min(expected, c->max);
-    /* One spare byte: the end of the file is found without growing. */
+    /* The spare byte lets the last read find the end of the file, so the memory need not grow for it. */
     LK_TRY(reserve(c, expected == SIZE_MAX ? expected : expected + 1));
     c->gzip = file.gzip;
     return file.gzip ? read_gzip(fd, c) : read_plain(fd, c);

@@ -52,7 +52,7 @@ bool lk__file_is_aside(const char *name);
 /* Makes the names in a folder durable. OK also if the file system cannot do this or the folder
  * cannot be read. */
 lk_status lk__folder_sync(const char *folder) LK_CHECKED;
-/* The same for the folder that contains path. */
+/* lk__folder_sync for the folder that contains path. */
 lk_status lk__folder_sync_around(const char *path) LK_CHECKED;
 
 /* A file that is being written beside its final path. */

@@ -37,7 +37,7 @@ typedef struct lk_option {
     const char *group;   /* heading in the help */
     const char *name;    /* with dashes */
     char letter;         /* short form, 0 for none */
-    unsigned commands;   /* bits of the commands that have it */
+    unsigned commands;   /* the commands that have this option: one bit each */
     unsigned properties; /* LK_OPTION_KEPT ... */
     lk_option_kind kind;
     size_t offset;              /* of the field; rows with the same field are spellings of one option */

@@ -162,7 +162,7 @@ lk_status lk__spec_find(const char *text, const lk_names *names, size_t *index)
     return lk__names_find(names, name, index);
 }
 
-/* What a spec may set: keys, and after them a list if there is one. */
+/* The parameters that a spec may set: `count` keys, and a list as the last parameter if list is not NULL. */
 typedef struct key_list {
     const lk_spec_key *keys;
     size_t count;

@@ -60,12 +60,12 @@ lk_status lk__spec_find(const char *text, const lk_names *names, size_t *index) 
  * means 1 if only 0 and 1 are legal. */
 lk_status lk__spec_params(const char *text, const char *what, const lk_spec_key *keys, size_t count) LK_CHECKED;
 
-/* The same for a table of at most max rows; values[i] becomes the value in the spec or row i's
+/* lk__spec_params for a table of at most max rows; values[i] becomes the value in the spec or row i's
  * default. */
 lk_status lk__spec_values(const char *text, const char *what, const lk_spec_param *params, size_t max,
                           double *values) LK_CHECKED;
 
-/* The same with a list as one more parameter. */
+/* lk__spec_values with a list as one more parameter. */
 lk_status lk__spec_values_list(const char *text, const char *what, const lk_spec_param *params, size_t max,
                                double *values, lk_spec_list *list) LK_CHECKED;
 

@@ -32,7 +32,7 @@ void lk__command_program_help(FILE *out);
 /* Prints the thread's error detail and returns the exit status: 2 if another command line would help, 1 if the
  * job failed. */
 int lk__cli_fail(lk_status status);
-/* The same for a failed group (may be NULL), with its last calls. */
+/* As lk__cli_fail; prints the last calls of the failed group, too. group may be NULL. */
 int lk__cli_group_fail(lk_status status, const lk_group *group);
 
 int lk__cmd_train(lk_args *args);

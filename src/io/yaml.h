@@ -38,7 +38,7 @@ typedef struct lk_yaml {
 /* Reads a file. FORMAT with "PATH:LINE:" for malformed content; no items for an empty file;
  * UNSUPPORTED in a build without libyaml. */
 lk_status lk__yaml_read(const char *path, lk_yaml **out) LK_CHECKED;
-/* The same from memory; messages use `name` as the path. */
+/* As lk__yaml_read, from memory; messages use `name` as the path. */
 lk_status lk__yaml_parse(const char *name, const void *data, size_t bytes, lk_yaml **out) LK_CHECKED;
 void lk__yaml_destroy(lk_yaml *yaml);
 

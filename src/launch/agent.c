@@ -290,7 +290,7 @@ static void end_badly(round *r, lk_agent_outcome outcome)
         r->stop_at = lk__clock() + ANSWER / 2;
 }
 
-/* If the ranks may take long to end, tells the user what they do and how to end them at once. */
+/* If the ranks may take long to end, says to the user what they do and how to end them at once. */
 static void notice_interrupted(const round *r)
 {
     const lk_launch_rendezvous_opts *opts = r->agent->opts;
@@ -461,7 +461,7 @@ static void stop_everywhere(round *r)
         wait_for_events(r, TICK);
         read_links(r);
     }
-    /* A node that does not answer is not the cause of the failure before it. */
+    /* A node that does not answer now has not caused the failure, which was earlier. */
     for (int node = 1; node < agent->link_count; node++)
         if (!agent->over[node])
             r->lost_any = true;

@@ -9,7 +9,7 @@
 
 enum { LK_EXECUTABLE_BYTES = 4096 };
 
-/* Finds name as a shell does. NOT_FOUND says what is wrong. */
+/* Finds the program `name` as a shell does. NOT_FOUND: the detail says what is wrong. */
 lk_status lk__executable_find(const char *name, char path[LK_EXECUTABLE_BYTES]) LK_CHECKED;
 /* Returns NOT_FOUND with the reason why execve(2) refused path. */
 lk_status lk__executable_refused(const char *path, int error);

@@ -29,8 +29,8 @@ enum { CANNOT_RUN = 127 };
 /* Seconds after SIGKILL. Processes that have not ended then (they may wait for a dead disk) are reported and
  * left. */
 static const double KILL_TIMEOUT = 10;
-/* The same without /proc. Processes that left the process group of their rank cannot be found then, so more
- * waiting does not help. */
+/* Seconds after SIGKILL if there is no /proc. Processes that left the process group of their rank cannot be found then,
+ * so more waiting does not help. */
 static const double BLIND_TIMEOUT = 0.5;
 
 typedef struct keeper {
@@ -158,7 +158,8 @@ static void start_ranks(keeper *k)
     }
 }
 
-/* Closes everything except its two sockets, because other processes may wait until a descriptor is closed. */
+/* Closes all descriptors except the keeper's socket and signalfd: other processes may wait until an inherited
+ * descriptor is closed. */
 static void close_inherited(keeper *k)
 {
     int low = k->control < k->children ? k->control : k->children;

@@ -28,7 +28,7 @@ typedef struct lk_launch_rendezvous_opts {
     const volatile sig_atomic_t *interrupted; /* not 0 ends the wait */
 } lk_launch_rendezvous_opts;
 
-/* The address at which the ranks or launchers of a job meet. */
+/* The address of the rendezvous of a job's ranks or launchers. */
 typedef struct lk_launch_address {
     char host[LK_LAUNCH_HOST];
     int port;

@@ -54,7 +54,7 @@ typedef struct lk_handshake {
         status; /* why it FAILED: PEER closed, IO, FORMAT for another protocol, MISMATCH for another version or token */
 } lk_handshake;
 
-/* server: this end accepted the connection. greeting tells the peer who this is; it is not encrypted. */
+/* server: this end accepted the connection. greeting says to the peer who this end is; it is not encrypted. */
 void lk__handshake_init(lk_handshake *shake, const lk_token *token, bool server,
                         const uint8_t greeting[LK_GREETING_BYTES]);
 /* Advances as far as the non-blocking socket allows, and reads no byte after the handshake. FAILED: the peer

@@ -92,7 +92,7 @@ void lk__op_slot_key(const lk_layer *layer, const char *suffix, char key[LK_MAX_
 /* Whether this layer flattens for one linear layer only, and is the only reader of its input: a device may then
  * leave the tensor unflattened. */
 bool lk__graph_flat_view(const lk_graph *graph, const lk_layer *layer);
-/* The same for a log_softmax before one nll_loss. */
+/* Whether this layer is a log_softmax for one nll_loss only, and is the only reader of its input. */
 bool lk__graph_loss_view(const lk_graph *graph, const lk_layer *layer);
 
 /* Whether a layer needs sums over all samples during a pass. */

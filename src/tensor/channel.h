@@ -44,12 +44,13 @@ typedef struct lk_channel_type {
     lk_status (*open)(lk_device *dev, const lk_channel_opts *opts, void *key, lk_channel **out);
     /* keys: (size, LK_CHANNEL_KEY), the keys of all ranks. */
     lk_status (*join)(lk_channel *channel, const void *keys);
-    /* Says whether the last join, move, sum or lead is complete, since these may return earlier; fails if the
-     * channel has failed. The caller repeats it after each of them until *done. Optional: they are complete
-     * when they return. */
+    /* Sets *done to whether the last join, move, sum or lead is complete; fails if the channel has failed. These
+     * four slots may return before they are complete, so the caller polls after each of them until *done is
+     * true. Optional: without poll the four slots are complete when they return. */
     lk_status (*poll)(lk_channel *channel, bool *done);
     /* Completes the work under way; afterwards this rank uses no memory of other ranks. A rank may free its
-     * memory when all ranks have left. Only close may follow. Optional: close does it. */
+     * memory when all ranks have left. Only close may follow. Optional: without it close does
+     * this. */
     void (*leave)(lk_channel *channel);
     /* NULL is ignored. Completes or abandons the work under way. */
     void (*close)(lk_channel *channel);
@@ -58,8 +59,8 @@ typedef struct lk_channel_type {
     /* Performs all moves together. Each send has a matching receive of the same count at its peer; between two
      * ranks they match in order. count may be 0. */
     lk_status (*move)(lk_channel *channel, const lk_channel_move *moves, int count);
-    /* The second half of a move, with the same list, called after all ranks have called move. Optional: move
-     * does everything. */
+    /* The second half of a move, with the same list, called after all ranks have called move. Optional:
+     * without it move does everything. */
     lk_status (*take)(lk_channel *channel, const lk_channel_move *moves, int count);
     /* out = a + b, the same bits as the kernel `reduce`; out may be a or b. */
     lk_status (*add)(lk_channel *channel, size_t count, const float *a, const float *b, float *out);

@@ -204,7 +204,8 @@ typedef struct lk_kernels {
      * samples. A group without samples gives 0. */
     void (*batchnorm_moments)(lk_device *dev, size_t c, size_t pixels, const float *stats, const size_t *rows,
                               float eps, lk_moments *moments);
-    /* The same from running statistics: the mean and the variance of each channel. */
+    /* Computes moments->mean and moments->scale from running statistics: the mean and the variance of each
+     * channel. */
     void (*batchnorm_running_moments)(lk_device *dev, size_t c, const float *mean, const float *variance, float eps,
                                       lk_moments *moments);
     /* running = (1 - momentum) * running + momentum * (mean, unbiased variance of `elements` values), from a
@@ -237,7 +238,7 @@ typedef struct lk_kernels {
     void (*leaky_relu_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, float slope, lk_tensor *dx);
     /* y = a + b, then max(y, 0) if relu; y may be a or b. */
     void (*add)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, bool relu, lk_tensor *y);
-    /* Both have the same shape. Types (f32, bf16) and pitches are arbitrary and may differ. */
+    /* y = x; both have the same shape. Their types (f32, bf16) and pitches may differ. */
     void (*copy)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     /* x = samples ids[0..n) of a data set, rounded to x's type; x has the samples' shape. ids is device memory. */
     void (*gather)(lk_device *dev, const lk_gather_desc *gather, const uint32_t *ids, lk_tensor *x);

@@ -14,8 +14,8 @@ lk_status lk__data_notes_create(lk_data_notes **out) LK_CHECKED;
 /* Sets the data, borrowed. Must precede the calls below. */
 void lk__data_notes_set(lk_data_notes *notes, const lk_dataset *data);
 void lk__data_notes_destroy(lk_data_notes *notes);
-/* Reads all or many of the data, unless a call has done so. May take long: a run should not wait for it
- * before its first step. */
+/* Reads all data files or many of them, unless an earlier call has read them. May take long: a run should not
+ * wait for it before its first step. */
 lk_status lk__data_notes_read(lk_data_notes *notes) LK_CHECKED;
 /* Reads the data, and adds the notes to a checkpoint. For lk_saver_opts.complete; notes is an lk_data_notes. */
 lk_status lk__data_notes_add(void *notes, lk_checkpoint *checkpoint) LK_CHECKED;

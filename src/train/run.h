@@ -23,9 +23,9 @@ typedef struct lk_train_run {
     lk_position saved; /* the position of the newest checkpoint */
     int saved_shards;  /* shards of the checkpoint that the run resumed from, if they differ; else 0 */
     bool touched;      /* data files have other times than when that checkpoint was saved */
-    int wish;          /* the request that all ranks agreed on, an LK_WISH */
-    int wisher;        /* the rank that got it */
-    size_t wished;     /* the step after which the last request to save was carried out */
+    int wish;          /* what all ranks agreed to do: an LK_WISH */
+    int wisher;        /* the rank that was asked for it */
+    size_t wished;     /* the step after which the last LK_WISH_SAVE was carried out */
     size_t under_way;  /* steps that were sent and not yet received */
     double began, epoch_began, step_began;
     double earlier_epochs; /* seconds of training steps in earlier epochs */
@@ -46,7 +46,7 @@ lk_status lk__run_own_result(lk_train_run *run, lk_status status) LK_CHECKED;
 /* Every rank did the operation and got the same status, because its inputs have been compared. */
 lk_status lk__run_common_result(lk_train_run *run, lk_status status) LK_CHECKED;
 /* Collective: every rank did the operation, on files that may differ between hosts. If any rank has failed,
- * all fail: if not all have failed themselves, those that have abort the job. */
+ * the call fails at all ranks. If the other ranks have succeeded, the failed ranks abort the job. */
 lk_status lk__run_vote(lk_train_run *run, lk_status status) LK_CHECKED;
 /* The operation is a collective call of the engine or the group. A failure that only this rank knows aborts
  * the job. */
@@ -63,7 +63,7 @@ lk_status lk__run_check(lk_train_run *run) LK_CHECKED;
 lk_status lk__run_distrust(lk_train_run *run, lk_status failure) LK_CHECKED;
 /* Emits the event of a checkpoint that has been written; fails if writing has failed. Does not block. */
 lk_status lk__run_saved(lk_train_run *run) LK_CHECKED;
-/* Collective: blocks until nothing is being written, then the same. */
+/* Collective: blocks until nothing is being written, then does what lk__run_saved does. */
 lk_status lk__run_await_saved(lk_train_run *run) LK_CHECKED;
 /* After a failure, at rank 0 of a model with one stage: saves without the other ranks, and blocks until the
  * checkpoint is written. */

@@ -50,7 +50,7 @@ typedef struct lk_saver_saved {
 /* The result of the last lk__saver_put. *done is false while it is being written, and if an earlier call has
  * returned the result. A failure is returned by every call. Does not block. */
 lk_status lk__saver_poll(lk_saver *saver, bool *done, lk_saver_saved *out) LK_CHECKED;
-/* The same, but blocks until nothing is being written. */
+/* As lk__saver_poll, but blocks until nothing is being written. */
 lk_status lk__saver_wait(lk_saver *saver, bool *done, lk_saver_saved *out) LK_CHECKED;
 /* The step of the checkpoint that is being written; 0: none. */
 uint64_t lk__saver_writing(lk_saver *saver);

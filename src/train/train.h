@@ -58,8 +58,8 @@ enum { LK_FOR_TRAIN = 1 << 0, LK_FOR_EVAL = 1 << 1, LK_FOR_BENCH = 1 << 2, LK_FO
 /* The row of an option of lk_train_opts; NULL after the last. */
 const lk_option *lk__train_option(size_t index);
 
-/* Requests to a run under way, by signal level (lk_engine_set_signal_source). A request to stop is
- * LK_WISH_STOP plus the number of the signal that asks for it. */
+/* What a user asks a run under way to do, as a signal level (lk_engine_set_signal_source). The level for a stop
+ * is LK_WISH_STOP plus the number of the signal that the process received. */
 enum { LK_WISH_NONE, LK_WISH_SAVE, LK_WISH_STOP };
 
 /* A rank of the job; without a group it is rank 0 of 1. */
@@ -78,12 +78,12 @@ typedef struct lk_train_start {
     size_t batch;                        /* samples of a step */
     lk_train_rank_info self;
     const char (*cuts)[LK_LAYER_TEXT]; /* (stages - 1) the first layers of stages 1, 2 ... */
-    int better_shards;                 /* the next number that is replicas times a power of two; 0: shards is one */
-    size_t done;                       /* steps of the checkpoint that the run resumes from, else 0 */
-    lk_lr_schedule_rates rates;        /* of the steps that are left; all 0 if none are left */
-    size_t warmup;                     /* steps of the warm-up, if the run is too short for it; else 0 */
-    bool extends;                      /* a larger --epochs does not change the rates of the `done` steps */
-    int saved_shards;                  /* shards of the checkpoint, if they differ; else 0 */
+    int better_shards;          /* the next larger number of shards that is replicas * 2^k; 0: `shards` is good */
+    size_t done;                /* steps of the checkpoint that the run resumes from, else 0 */
+    lk_lr_schedule_rates rates; /* of the steps that are left; all 0 if none are left */
+    size_t warmup;              /* steps of the warm-up, if the run is too short for it; else 0 */
+    bool extends;               /* a larger --epochs does not change the rates of the `done` steps */
+    int saved_shards;           /* shards of the checkpoint, if they differ; else 0 */
     size_t agreed; /* the last step, up to `done`, after which the replicas were known to be equal; 0: unknown */
     bool touched;  /* data files have other times than when the checkpoint was saved, and only some contents are
                     * compared */
@@ -184,7 +184,7 @@ typedef struct lk_train_ranks {
     const lk_group_opts *group;    /* how to join the other processes; threads and thread are filled in */
     bool one_process;              /* the job has no other processes; only timeout and notice of `group` are used */
     const lk_train_events *events; /* (count) */
-    atomic_int *wish;              /* an LK_WISH; the rank that reads it resets it. NULL: there are no requests */
+    atomic_int *wish;              /* an LK_WISH; the rank that reads it resets it. NULL: nobody asks */
     /* Called with a failure, before lk__train waits for a checkpoint that is being written; or NULL. */
     void (*failed)(void *arg, const lk_train_failure *failure);
     void *arg;

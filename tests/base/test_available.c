@@ -160,6 +160,5 @@ static void test_cores(void **arg)
 }
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, temp_folder_set_up, temp_folder_tear_down)
-
 TEST_MAIN(NULL, NULL, CASE(test_no_limits), CASE(test_memory), CASE(test_cgroup2), CASE(test_cgroup1),
           TEST(test_process), CASE(test_no_quota), CASE(test_quota2), CASE(test_quota1), TEST(test_cores))

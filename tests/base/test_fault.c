@@ -483,9 +483,9 @@ static void threads_count_together(void **state)
 int main(void)
 {
     unsetenv("RANK");
-    return RUN_LIST(NULL, NULL, TEST(texts_that_are_read), TEST(every_call_has_a_name), TEST(texts_that_are_refused),
-                    TEST(texts_that_are_too_long), TEST(without_faults_nothing_happens),
-                    TEST(kills_strike_where_all_holds), TEST(writes_fail_once_each), TEST(stops_until_continued),
-                    TEST(delays_last_in_full), TEST(allocations_fail_once), TEST(flips_say_which_bit),
-                    TEST(every_thread_has_its_site), TEST(launchers_are_spared), TEST(threads_count_together));
+    return RUN_TESTS(NULL, NULL, TEST(texts_that_are_read), TEST(every_call_has_a_name), TEST(texts_that_are_refused),
+                     TEST(texts_that_are_too_long), TEST(without_faults_nothing_happens),
+                     TEST(kills_strike_where_all_holds), TEST(writes_fail_once_each), TEST(stops_until_continued),
+                     TEST(delays_last_in_full), TEST(allocations_fail_once), TEST(flips_say_which_bit),
+                     TEST(every_thread_has_its_site), TEST(launchers_are_spared), TEST(threads_count_together));
 }

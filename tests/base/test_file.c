@@ -241,6 +241,5 @@ static void failed_read(void **state)
 }
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
 TEST_MAIN(NULL, NULL, CASE(reads), CASE(members), CASE(damage), CASE(missing), CASE(writes), CASE(aborts),
           CASE(bad_targets), CASE(failed_commit), CASE(failed_read))

@@ -310,7 +310,6 @@ static void the_librarys_table(void **state)
 }
 
 #define CASE(test) cmocka_unit_test_setup(test, sixteen_gpus)
-
 TEST_MAIN(NULL, NULL, CASE(names_in_their_order), CASE(one_device_several_times), CASE(auto_names_nothing),
           CASE(ids_are_numbers_not_digits), CASE(auto_takes_what_there_is), CASE(misspelt_lists), CASE(contradictions),
           CASE(devices_that_are_not_there), CASE(no_more_than_the_limit), TEST(each_process_takes_its_part),

@@ -124,6 +124,6 @@ int main(void)
     /* A background job of a shell ignores SIGINT. */
     signal(SIGINT, SIG_DFL);
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    return RUN_LIST(NULL, NULL, CASE(test_stop_and_which), CASE(test_save), CASE(test_too_early_to_save),
-                    CASE(test_a_new_watch_begins_anew), CASE(test_the_second_ends), CASE(test_actions_are_given_back));
+    return RUN_TESTS(NULL, NULL, CASE(test_stop_and_which), CASE(test_save), CASE(test_too_early_to_save),
+                     CASE(test_a_new_watch_begins_anew), CASE(test_the_second_ends), CASE(test_actions_are_given_back));
 }

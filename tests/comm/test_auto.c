@@ -160,9 +160,6 @@ static void a_dead_rank_of_another_host_is_named(void **state)
     run_hosts("112", die, NULL, 1u << 1);
 }
 
-int main(void)
-{
-    return RUN_TESTS(plain_cases_have_their_own_transport, mixed_hosts_talk, sleepers_are_woken,
-                     blocks_are_for_all_ranks, no_memory_at_one_is_a_failure_at_all,
-                     a_dead_rank_of_another_host_is_named);
-}
+TEST_MAIN(NULL, NULL, TEST(plain_cases_have_their_own_transport), TEST(mixed_hosts_talk), TEST(sleepers_are_woken),
+          TEST(blocks_are_for_all_ranks), TEST(no_memory_at_one_is_a_failure_at_all),
+          TEST(a_dead_rank_of_another_host_is_named))

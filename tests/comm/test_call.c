@@ -129,8 +129,5 @@ static void test_longest_text_fits(void **state)
     assert_true(strlen(lk__call_text(&call, text)) < LK_CALL_TEXT);
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_round_trip, test_bytes_are_fixed, test_every_field_counts, test_impossible_fields, test_text,
-                     test_longest_text_fits);
-}
+TEST_MAIN(NULL, NULL, TEST(test_round_trip), TEST(test_bytes_are_fixed), TEST(test_every_field_counts),
+          TEST(test_impossible_fields), TEST(test_text), TEST(test_longest_text_fits))

@@ -119,8 +119,5 @@ static void inside_a_host_small_ones_count(void **state)
     unsetenv("LOCKSTEP_CHECKSUM");
 }
 
-int main(void)
-{
-    return RUN_TESTS(every_part_of_a_header_counts, small_payloads_count, large_payloads_count,
-                     hosts_that_share_no_memory_count, inside_a_host_small_ones_count);
-}
+TEST_MAIN(NULL, NULL, TEST(every_part_of_a_header_counts), TEST(small_payloads_count), TEST(large_payloads_count),
+          TEST(hosts_that_share_no_memory_count), TEST(inside_a_host_small_ones_count))

@@ -77,8 +77,5 @@ static void a_scatter_without_counts_gives_even_shares(void **state)
     assert_int_equal(lk_even_count(7, 5, 5), 0);
 }
 
-int main(void)
-{
-    return RUN_TESTS(ranks_of_one_host_agree, ranks_of_several_hosts_agree, thousands_of_calls_may_be_under_way,
-                     a_scatter_without_counts_gives_even_shares);
-}
+TEST_MAIN(NULL, NULL, TEST(ranks_of_one_host_agree), TEST(ranks_of_several_hosts_agree),
+          TEST(thousands_of_calls_may_be_under_way), TEST(a_scatter_without_counts_gives_even_shares))

@@ -31,7 +31,4 @@ static void sixteen_ranks_agree(void **state)
     team_run_each(teams, COUNT_OF(teams), try_collectives, &plan);
 }
 
-int main(void)
-{
-    return RUN_TESTS(eight_ranks_agree, sixteen_ranks_agree);
-}
+TEST_MAIN(NULL, NULL, TEST(eight_ranks_agree), TEST(sixteen_ranks_agree))

@@ -220,8 +220,5 @@ static void test_threads(void **state)
     assert_int_equal(lk__control_threads(0, NULL, &none), LK_STATUS_USAGE);
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_exchange, test_death, test_death_before_all_joined, test_stopped, test_leave,
-                     test_exchange_timeout, test_abort, test_reports, test_threads);
-}
+TEST_MAIN(NULL, NULL, TEST(test_exchange), TEST(test_death), TEST(test_death_before_all_joined), TEST(test_stopped),
+          TEST(test_leave), TEST(test_exchange_timeout), TEST(test_abort), TEST(test_reports), TEST(test_threads))

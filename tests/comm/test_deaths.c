@@ -47,7 +47,5 @@ static void a_rank_that_takes_nothing_is_named(void **state)
     assert_true(team_run_over(TEAM_WITHOUT_AUTO, (team_spec){.size = 2, .timeout = 1}, rank_1_takes_nothing, NULL));
 }
 
-int main(void)
-{
-    return RUN_TESTS(a_killed_rank_is_named, a_killed_rank_0_is_named, a_rank_that_takes_nothing_is_named);
-}
+TEST_MAIN(NULL, NULL, TEST(a_killed_rank_is_named), TEST(a_killed_rank_0_is_named),
+          TEST(a_rank_that_takes_nothing_is_named))

@@ -40,7 +40,4 @@ static void waiting_is_told(void **state)
     assert_true(team_run_over(TEAM_WITHOUT_AUTO, (team_spec){.size = 2, .timeout = 7}, rank_1_stays_away, NULL));
 }
 
-int main(void)
-{
-    return RUN_TESTS(a_killed_rank_is_named, waiting_is_told);
-}
+TEST_MAIN(NULL, NULL, TEST(a_killed_rank_is_named), TEST(waiting_is_told))

@@ -192,5 +192,5 @@ int main(void)
 {
     if (joined_add_device() != LK_OK)
         return 1;
-    return RUN_TESTS(test_moves_at_once, test_moves_in_halves);
+    return RUN_TESTS(NULL, NULL, TEST(test_moves_at_once), TEST(test_moves_in_halves));
 }

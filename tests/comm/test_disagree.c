@@ -4,7 +4,7 @@
 #include "check.h"
 #include "comm/harness.h"
 
-/* So long that a message about anything but the timeout did not wait for the timeout. */
+/* Much longer than the tests: an error that arrives has not waited for the timeout. */
 #define LONG_TIMEOUT 100.0
 
 /* Memory of each rank, also where ranks are threads. It outlives the ranks: peers may still read
@@ -405,10 +405,8 @@ static void a_rank_that_stays_away_is_named(void **state)
     assert_true(team_run_over(TEAM_TRANSPORTS, (team_spec){.size = 3, .timeout = 3}, rank_1_stays_away, NULL));
 }
 
-int main(void)
-{
-    return RUN_TESTS(a_different_call_is_named, a_different_call_is_named_to_those_who_poll,
-                     messages_that_do_not_fit_are_named, portions_that_do_not_fit_are_named,
-                     impossible_arguments_are_refused, a_rank_that_left_is_named, what_was_sent_before_leaving_arrives,
-                     what_was_sent_to_a_stopped_rank_arrives, giving_up_reaches_all, a_rank_that_stays_away_is_named);
-}
+TEST_MAIN(NULL, NULL, TEST(a_different_call_is_named), TEST(a_different_call_is_named_to_those_who_poll),
+          TEST(messages_that_do_not_fit_are_named), TEST(portions_that_do_not_fit_are_named),
+          TEST(impossible_arguments_are_refused), TEST(a_rank_that_left_is_named),
+          TEST(what_was_sent_before_leaving_arrives), TEST(what_was_sent_to_a_stopped_rank_arrives),
+          TEST(giving_up_reaches_all), TEST(a_rank_that_stays_away_is_named))

@@ -207,8 +207,5 @@ static int close_device(void **state)
     return 0;
 }
 
-int main(void)
-{
-    return RUN_TESTS_WITH(open_device, close_device, test_random_cuts, test_outputs_over_others_inputs, test_types,
-                          test_nothing, test_missing_input);
-}
+TEST_MAIN(open_device, close_device, TEST(test_random_cuts), TEST(test_outputs_over_others_inputs), TEST(test_types),
+          TEST(test_nothing), TEST(test_missing_input))

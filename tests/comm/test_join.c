@@ -222,8 +222,6 @@ static void test_two_jobs(void **state)
     give_back(&job);
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_missing_rank, test_notice, test_same_rank_twice, test_late_twin, test_rank_0_twice,
-                     test_port_taken, test_world_mismatch, test_wrong_token, test_strangers, test_two_jobs);
-}
+TEST_MAIN(NULL, NULL, TEST(test_missing_rank), TEST(test_notice), TEST(test_same_rank_twice), TEST(test_late_twin),
+          TEST(test_rank_0_twice), TEST(test_port_taken), TEST(test_world_mismatch), TEST(test_wrong_token),
+          TEST(test_strangers), TEST(test_two_jobs))

@@ -4,7 +4,7 @@
 #include "check.h"
 #include "comm/harness.h"
 
-/* So long that a message about anything but the timeout did not wait for the timeout. */
+/* Much longer than the tests: an error that arrives has not waited for the timeout. */
 #define LONG_TIMEOUT 100.0
 
 /* More data than rings and sockets hold after a few calls. It outlives ranks that are threads:
@@ -111,7 +111,4 @@ static void a_rank_that_took_all_may_leave(void **state)
     assert_true(run_over_all(rank_1_takes_and_leaves, NULL));
 }
 
-int main(void)
-{
-    return RUN_TESTS(a_rank_that_left_and_should_take_is_named, a_rank_that_took_all_may_leave);
-}
+TEST_MAIN(NULL, NULL, TEST(a_rank_that_left_and_should_take_is_named), TEST(a_rank_that_took_all_may_leave))

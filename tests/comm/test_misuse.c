@@ -245,8 +245,5 @@ static void processes_and_threads_join_once_and_children_have_no_group(void **st
     run_processes(use_after_fork);
 }
 
-int main(void)
-{
-    return RUN_TESTS(wrong_calls_are_refused_and_empty_ones_are_not,
-                     processes_and_threads_join_once_and_children_have_no_group);
-}
+TEST_MAIN(NULL, NULL, TEST(wrong_calls_are_refused_and_empty_ones_are_not),
+          TEST(processes_and_threads_join_once_and_children_have_no_group))

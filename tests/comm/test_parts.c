@@ -234,8 +234,6 @@ static void waits_may_cross(void **state)
             fail_msg("errand %zu", i);
 }
 
-int main(void)
-{
-    return RUN_TESTS(parts_work_beside_the_whole, some_ranks_have_no_part, parts_may_outlive_the_whole,
-                     a_quarrel_in_a_part_breaks_the_whole, a_part_may_be_a_host, waits_may_cross);
-}
+TEST_MAIN(NULL, NULL, TEST(parts_work_beside_the_whole), TEST(some_ranks_have_no_part),
+          TEST(parts_may_outlive_the_whole), TEST(a_quarrel_in_a_part_breaks_the_whole), TEST(a_part_may_be_a_host),
+          TEST(waits_may_cross))

@@ -45,7 +45,4 @@ static void groups_follow_each_other_at_one_address(void **state)
     }
 }
 
-int main(void)
-{
-    return RUN_TESTS(groups_follow_each_other_at_one_address);
-}
+TEST_MAIN(NULL, NULL, TEST(groups_follow_each_other_at_one_address))

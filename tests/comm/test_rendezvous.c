@@ -300,8 +300,6 @@ static void test_host(void **state)
     unsetenv("LOCKSTEP_HOST_ADDR");
 }
 
-int main(void)
-{
-    return RUN_TESTS_WITH(make_folder, remove_folder, test_tcp_and_env, test_file, test_torchrun, test_variables,
-                          test_usage, test_busy_port, test_stale_file, test_foreign_file, test_host, test_timeout);
-}
+TEST_MAIN(make_folder, remove_folder, TEST(test_tcp_and_env), TEST(test_file), TEST(test_torchrun),
+          TEST(test_variables), TEST(test_usage), TEST(test_busy_port), TEST(test_stale_file), TEST(test_foreign_file),
+          TEST(test_host), TEST(test_timeout))

@@ -75,7 +75,4 @@ static void test_notices(void **state)
     munmap(at, sizeof *at);
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_notices);
-}
+TEST_MAIN(NULL, NULL, TEST(test_notices))

@@ -220,8 +220,5 @@ static void test_awaited_text(void **state)
     assert_string_equal(text, "ranks 0, 1,");
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_joining, test_refused, test_lost_and_left, test_exchange, test_exchange_breaks, test_reports,
-                     test_abort, test_awaited_text, test_absent);
-}
+TEST_MAIN(NULL, NULL, TEST(test_joining), TEST(test_refused), TEST(test_lost_and_left), TEST(test_exchange),
+          TEST(test_exchange_breaks), TEST(test_reports), TEST(test_abort), TEST(test_awaited_text), TEST(test_absent))

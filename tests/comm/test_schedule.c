@@ -557,9 +557,6 @@ static void test_barrier(void **state)
     }
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_segments, test_roots, test_values_show_the_order, test_sums, test_no_more_than_a_ring,
-                     test_one_sum_crosses_between_hosts, test_moves, test_moves_cross_once, test_alltoall,
-                     test_barrier);
-}
+TEST_MAIN(NULL, NULL, TEST(test_segments), TEST(test_roots), TEST(test_values_show_the_order), TEST(test_sums),
+          TEST(test_no_more_than_a_ring), TEST(test_one_sum_crosses_between_hosts), TEST(test_moves),
+          TEST(test_moves_cross_once), TEST(test_alltoall), TEST(test_barrier))

@@ -214,7 +214,4 @@ static void test_layout(void **state)
     }
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_frames, test_ring, test_crowded, test_layout);
-}
+TEST_MAIN(NULL, NULL, TEST(test_frames), TEST(test_ring), TEST(test_crowded), TEST(test_layout))

@@ -104,7 +104,5 @@ static void test_two_hosts(void **state)
     assert_detail("rank 1 on beta");
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_named_segments, test_private, test_no_memory, test_killed, test_two_hosts);
-}
+TEST_MAIN(NULL, NULL, TEST(test_named_segments), TEST(test_private), TEST(test_no_memory), TEST(test_killed),
+          TEST(test_two_hosts))

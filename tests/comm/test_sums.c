@@ -134,8 +134,6 @@ static void there_are_no_roots_of_no_range(void **state)
     assert_int_equal(lk_shard_roots(10, 0, 10, begin), 1);
 }
 
-int main(void)
-{
-    return RUN_TESTS(ranks_of_one_host_have_the_same_bits, ranks_of_several_hosts_have_the_same_bits,
-                     results_may_lie_in_the_data, long_vectors_have_the_same_bits, there_are_no_roots_of_no_range);
-}
+TEST_MAIN(NULL, NULL, TEST(ranks_of_one_host_have_the_same_bits), TEST(ranks_of_several_hosts_have_the_same_bits),
+          TEST(results_may_lie_in_the_data), TEST(long_vectors_have_the_same_bits),
+          TEST(there_are_no_roots_of_no_range))

@@ -27,7 +27,4 @@ static void long_sums_have_the_same_bits(void **state)
     team_run_each(teams, COUNT_OF(teams), try_all_sums, cases);
 }
 
-int main(void)
-{
-    return RUN_TESTS(long_sums_have_the_same_bits);
-}
+TEST_MAIN(NULL, NULL, TEST(long_sums_have_the_same_bits))

@@ -369,9 +369,6 @@ static void transports_have_names(void **state)
     assert_int_equal(count, 3);
 }
 
-int main(void)
-{
-    return RUN_TESTS(headers_survive_and_lies_are_seen, transports_have_names, ranks_talk, a_full_queue_gives_no_ticket,
-                     a_killed_peer_is_named, a_peer_may_leave, lies_are_told_apart,
-                     open_fails_as_it_should_and_ignores_strangers);
-}
+TEST_MAIN(NULL, NULL, TEST(headers_survive_and_lies_are_seen), TEST(transports_have_names), TEST(ranks_talk),
+          TEST(a_full_queue_gives_no_ticket), TEST(a_killed_peer_is_named), TEST(a_peer_may_leave),
+          TEST(lies_are_told_apart), TEST(open_fails_as_it_should_and_ignores_strangers))

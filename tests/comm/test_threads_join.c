@@ -176,9 +176,6 @@ static void impossible_threads_are_refused(void **state)
     refuse((lk_group_opts){.threads = 1000000}, "2 processes with 1000000 ranks each are too many");
 }
 
-int main(void)
-{
-    return RUN_TESTS(threads_of_processes_join, their_parts_work, their_collectives_agree,
-                     their_sums_have_the_same_bits, a_killed_process_is_noticed, one_that_gives_up_is_heard,
-                     impossible_threads_are_refused);
-}
+TEST_MAIN(NULL, NULL, TEST(threads_of_processes_join), TEST(their_parts_work), TEST(their_collectives_agree),
+          TEST(their_sums_have_the_same_bits), TEST(a_killed_process_is_noticed), TEST(one_that_gives_up_is_heard),
+          TEST(impossible_threads_are_refused))

@@ -132,8 +132,5 @@ static void test_calls(void **state)
     assert_int_equal(lk__wire_calls(&message, back), -1);
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_round_trip, test_bounds, test_more_than_the_room, test_member, test_calls,
-                     test_hostile_texts);
-}
+TEST_MAIN(NULL, NULL, TEST(test_round_trip), TEST(test_bounds), TEST(test_more_than_the_room), TEST(test_member),
+          TEST(test_calls), TEST(test_hostile_texts))

@@ -418,17 +418,17 @@ static void test_nonfinite(void **state)
 }
 
 /* Where the samples of a run come from. */
-typedef enum samples_way { BROUGHT, PLACED } samples_way;
+typedef enum samples_way { BROUGHT, CACHED } samples_way;
 
 static lk_loader *open_loader(const law_case *c, const lk_dataset *data, lk_engine *engine, samples_way way)
 {
     lk_loader *loader;
     lk_loader_opts opts = {.batch = c->batch, .shuffle = true, .seed = 11, .augment = "crop=2,flip"};
     law_require(lk_loader_create(data, &opts, &loader));
-    if (way == PLACED) {
-        bool placed;
-        law_require(lk_engine_cache_dataset(engine, loader, &placed));
-        assert_int_equal(placed, strncmp(fx_name(), "cpu", 3) != 0);
+    if (way == CACHED) {
+        bool cached;
+        law_require(lk_engine_cache_dataset(engine, loader, &cached));
+        assert_int_equal(cached, strncmp(fx_name(), "cpu", 3) != 0);
     }
     return loader;
 }
@@ -475,12 +475,12 @@ static void test_cached_dataset(void **state)
     law_require(lk_dataset_open("digits", NULL, LK_SPLIT_TRAIN, &data));
     assert_true(lk_dataset_get_info(data)->count % c.batch != 0);
     outcome brought = run_loader(&c, data, BROUGHT, (law_way){0});
-    outcome placed = run_loader(&c, data, PLACED, (law_way){0});
-    outcome waves = run_loader(&c, data, PLACED, (law_way){.micro_batch = c.batch / 2});
-    same_outcomes("samples on the device", &brought, &placed);
+    outcome cached = run_loader(&c, data, CACHED, (law_way){0});
+    outcome waves = run_loader(&c, data, CACHED, (law_way){.micro_batch = c.batch / 2});
+    same_outcomes("samples on the device", &brought, &cached);
     same_outcomes("samples on the device, in waves", &brought, &waves);
     outcome_free(&brought);
-    outcome_free(&placed);
+    outcome_free(&cached);
     outcome_free(&waves);
     lk_dataset_destroy(data);
 }

@@ -18,7 +18,7 @@ static inline int run_fetching_tests(const struct CMUnitTest *tests, size_t coun
     /* The server is local: proxies of the environment must not be used. */
     setenv("no_proxy", "*", 1);
     if (lk__transfer_available() != LK_OK || lk__checksum_available() != LK_OK)
-        return RUN_LIST(NULL, NULL, TEST(nothing_can_be_fetched_here));
+        return RUN_TESTS(NULL, NULL, TEST(nothing_can_be_fetched_here));
     return _cmocka_run_group_tests("tests", tests, count, NULL, NULL);
 }
 

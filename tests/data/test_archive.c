@@ -296,7 +296,6 @@ static void endless_filling_is_refused(void **state)
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 TEST_MAIN(NULL, NULL, CASE(wanted_members_are_read), CASE(ways_to_write_tar_are_understood),
           CASE(other_names_are_never_asked_for), CASE(failing_sink_ends_it), CASE(every_truncation_is_refused),
           CASE(every_header_byte_counts), CASE(damaged_gzip_is_refused), CASE(plain_file_is_no_archive),

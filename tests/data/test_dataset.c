@@ -527,8 +527,8 @@ int main(void)
 {
     const char *variable = getenv("LOCKSTEP_DATA");
     snprintf(real_data, sizeof real_data, "%s", variable ? variable : "");
-    return RUN_LIST(NULL, NULL, CASE(idx_round_trip), CASE(idx_bad_images), CASE(idx_bad_labels), CASE(idx_bad_gzip),
-                    CASE(idx_bad_checksum), CASE(idx_classes), CASE(idx_other_labels), CASE(cifar_round_trip),
-                    CASE(cifar_malformed), CASE(cifar100_round_trip), CASE(search_order), CASE(given_folder),
-                    CASE(not_found), CASE(not_the_other), CASE(table), CASE(fingerprint), CASE(real_mnist));
+    return RUN_TESTS(NULL, NULL, CASE(idx_round_trip), CASE(idx_bad_images), CASE(idx_bad_labels), CASE(idx_bad_gzip),
+                     CASE(idx_bad_checksum), CASE(idx_classes), CASE(idx_other_labels), CASE(cifar_round_trip),
+                     CASE(cifar_malformed), CASE(cifar100_round_trip), CASE(search_order), CASE(given_folder),
+                     CASE(not_found), CASE(not_the_other), CASE(table), CASE(fingerprint), CASE(real_mnist));
 }

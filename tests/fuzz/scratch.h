@@ -58,7 +58,7 @@ static inline const char *scratch_put(const char *name, const void *bytes, size_
     return path;
 }
 
-/* The same, gzipped without compression: deflate itself is not under test. */
+/* scratch_put of a gzip file without compression: deflate itself is not under test. */
 static inline const char *scratch_put_gzip(const char *name, const void *bytes, size_t count)
 {
     const char *path = scratch_put(name, "", 0);

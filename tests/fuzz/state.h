@@ -21,7 +21,7 @@ static inline void check_round_trip(const lk_state *state, const char *ending)
 {
     char path[64];
     lk_state *back = NULL;
-    /* Saving syncs files, which is fast in memory. */
+    /* Saving syncs the file; this is fast in /dev/shm, which is memory. */
     snprintf(path, sizeof path, "%s/lk-fuzz-%ld%s", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", (long)getpid(),
              ending);
     if (lk_state_save(state, path) != LK_OK || lk_state_load(path, &back) != LK_OK)

@@ -107,8 +107,8 @@ static void check_refusal(lk_status status, const char *name)
         fail_msg("round %lu of %s: %s: '%s'", current_round, name, lk_status_string(status), lk_error_detail());
 }
 
-/* The same, and the detail has an offset. */
-static void check_place(lk_status status, const char *name)
+/* As check_refusal, and the detail has an offset. */
+static void check_offset(lk_status status, const char *name)
 {
     static const char *const places[] = {"byte", "header", "starts", "labels"};
     size_t found = 0;
@@ -138,7 +138,7 @@ static void try_dataset(const char *name)
     lk_status status = lk_dataset_open(temp_folder, NULL, LK_SPLIT_TRAIN, &data);
     if (status != LK_OK) {
         assert_null(data);
-        check_place(status, name);
+        check_offset(status, name);
         return;
     }
     const lk_dataset_info *info = lk_dataset_get_info(data);
@@ -151,7 +151,7 @@ static void try_dataset(const char *name)
             assert_in_range(label, 0, 255);
     }
     if (status != LK_OK)
-        check_place(status, name);
+        check_offset(status, name);
     free(pixels);
     lk_dataset_destroy(data);
 }
@@ -165,7 +165,7 @@ static void try_image(const char *name)
     assert_int_equal(lk_dataset_open(temp_folder, NULL, LK_SPLIT_TRAIN, &data), LK_OK);
     lk_status status = lk__dataset_load(data, 0, &image, &label);
     if (status != LK_OK)
-        check_place(status, name);
+        check_offset(status, name);
     lk__image_fini(&image);
     lk_dataset_destroy(data);
 }
@@ -207,7 +207,7 @@ static void try_archive(const char *name)
     const lk_archive_sink sink = {.arg = &left, .begin = on_member, .write = on_bytes, .end = on_end};
     lk_status status = lk__archive_read(temp_path(name), members, MEMBERS, &sink);
     if (status != LK_OK)
-        check_place(status, name);
+        check_offset(status, name);
 }
 
 /* Damages the file in many ways, and restores it. */

@@ -56,8 +56,8 @@ int main(int argc, char **argv)
         return 2;
     }
     folder = argv[1];
-    return RUN_LIST(NULL, NULL, {"step 0", check_step, NULL, NULL, "resnet20_0.safetensors"},
-                    {"step 1", check_step, NULL, NULL, "resnet20_1.safetensors"},
-                    {"step 10", check_step, NULL, NULL, "resnet20_10.safetensors"},
-                    {"step 29", check_step, NULL, NULL, "resnet20_29.safetensors"});
+    return RUN_TESTS(NULL, NULL, {"step 0", check_step, NULL, NULL, "resnet20_0.safetensors"},
+                     {"step 1", check_step, NULL, NULL, "resnet20_1.safetensors"},
+                     {"step 10", check_step, NULL, NULL, "resnet20_10.safetensors"},
+                     {"step 29", check_step, NULL, NULL, "resnet20_29.safetensors"});
 }

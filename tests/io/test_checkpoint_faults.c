@@ -26,8 +26,8 @@ int renameat2(int from_folder, const char *from, int to_folder, const char *to, 
     return (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
 }
 
-/* Replaces libc's function: after each of the next mends_between moves of an old checkpoint out of the way,
- * another process repairs the folder. */
+/* Replaces libc's rename. After a rename that moves an old checkpoint out of the way, another process repairs
+ * the folder; this happens for the next `mends_between` such renames. */
 static size_t mends_between;
 int rename(const char *from, const char *to)
 {
@@ -467,6 +467,5 @@ static int share_report(void **ctx)
 }
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, begin, temp_folder_tear_down)
-
 TEST_MAIN(share_report, NULL, CASE(test_writes), CASE(test_allocations), CASE(test_flips), CASE(test_kills_over),
           CASE(test_kills_new), CASE(test_mending), CASE(test_other_work))

@@ -398,11 +398,11 @@ int main(int argc, char **argv)
     if (argc == 3)
         return exchange(argv[1], argv[2]);
     return has_libzip()
-               ? RUN_LIST(temp_folder_set_up, temp_folder_tear_down, TEST(test_round_trip),
-                          TEST(test_same_state_same_bytes), TEST(test_many_tensors),
-                          TEST(test_archive_is_as_torch_has_it), TEST(test_ending_chooses),
-                          TEST(test_name_must_be_text), TEST(test_unknown_endings), TEST(test_files_of_torch),
-                          TEST(test_objects), TEST(test_untyped_storage), TEST(test_compressed_member))
-               : RUN_LIST(temp_folder_set_up, temp_folder_tear_down, TEST(test_without_libzip),
-                          TEST(test_archive_is_as_torch_has_it), TEST(test_name_must_be_text), TEST(test_objects));
+               ? RUN_TESTS(temp_folder_set_up, temp_folder_tear_down, TEST(test_round_trip),
+                           TEST(test_same_state_same_bytes), TEST(test_many_tensors),
+                           TEST(test_archive_is_as_torch_has_it), TEST(test_ending_chooses),
+                           TEST(test_name_must_be_text), TEST(test_unknown_endings), TEST(test_files_of_torch),
+                           TEST(test_objects), TEST(test_untyped_storage), TEST(test_compressed_member))
+               : RUN_TESTS(temp_folder_set_up, temp_folder_tear_down, TEST(test_without_libzip),
+                           TEST(test_archive_is_as_torch_has_it), TEST(test_name_must_be_text), TEST(test_objects));
 }

@@ -369,8 +369,8 @@ static void test_other_files(void **ctx)
 
 int main(void)
 {
-    return has_libzip() ? RUN_LIST(make_folder, temp_folder_tear_down, TEST(test_objects), TEST(test_deep_and_many),
-                                   TEST(test_every_truncation_is_refused), TEST(test_every_changed_byte_is_survived),
-                                   TEST(test_archives), TEST(test_memory_is_bounded), TEST(test_other_files))
-                        : RUN_LIST(make_folder, temp_folder_tear_down, TEST(test_objects), TEST(test_deep_and_many));
+    return has_libzip() ? RUN_TESTS(make_folder, temp_folder_tear_down, TEST(test_objects), TEST(test_deep_and_many),
+                                    TEST(test_every_truncation_is_refused), TEST(test_every_changed_byte_is_survived),
+                                    TEST(test_archives), TEST(test_memory_is_bounded), TEST(test_other_files))
+                        : RUN_TESTS(make_folder, temp_folder_tear_down, TEST(test_objects), TEST(test_deep_and_many));
 }

@@ -413,11 +413,11 @@ int main(int argc, char **argv)
 {
     if (argc == 3)
         return exchange(argv[1], argv[2]);
-    return RUN_LIST(NULL, NULL, IN_FOLDER(test_round_trip), IN_FOLDER(test_second_save_is_the_same_file),
-                    IN_FOLDER(test_empty_state), IN_FOLDER(test_every_truncation_is_refused),
-                    IN_FOLDER(test_hostile_headers), IN_FOLDER(test_legal_headers), IN_FOLDER(test_lying_header_length),
-                    IN_FOLDER(test_changed_bytes), IN_FOLDER(test_deep_nesting), IN_FOLDER(test_not_a_file),
-                    IN_FOLDER(test_names_that_cannot_be_saved), IN_FOLDER(test_full_disk),
-                    IN_FOLDER(test_read_only_folder), IN_FOLDER(test_missing_folder), TEST(test_utf8),
-                    TEST(test_quote));
+    return RUN_TESTS(NULL, NULL, IN_FOLDER(test_round_trip), IN_FOLDER(test_second_save_is_the_same_file),
+                     IN_FOLDER(test_empty_state), IN_FOLDER(test_every_truncation_is_refused),
+                     IN_FOLDER(test_hostile_headers), IN_FOLDER(test_legal_headers),
+                     IN_FOLDER(test_lying_header_length), IN_FOLDER(test_changed_bytes), IN_FOLDER(test_deep_nesting),
+                     IN_FOLDER(test_not_a_file), IN_FOLDER(test_names_that_cannot_be_saved), IN_FOLDER(test_full_disk),
+                     IN_FOLDER(test_read_only_folder), IN_FOLDER(test_missing_folder), TEST(test_utf8),
+                     TEST(test_quote));
 }

@@ -454,12 +454,9 @@ static void verdicts_read_plainly(void **state)
     }
 }
 
-int main(void)
-{
-    return RUN_TESTS(a_cause_survives_the_wire, what_cannot_be_is_refused, hostile_texts_are_defused,
-                     a_link_gives_whole_messages_only, three_nodes_meet_among_strangers,
-                     a_place_is_taken_once_and_given_back, the_number_of_nodes_is_compared,
-                     a_second_node_0_is_told_of_the_first, another_token_does_not_join, ranks_do_not_join_nodes,
-                     who_waits_hears_who_is_missing, without_node_0_the_wait_ends, a_signal_ends_the_wait,
-                     nodes_meet_by_a_file, a_file_of_another_job_is_refused, verdicts_read_plainly);
-}
+TEST_MAIN(NULL, NULL, TEST(a_cause_survives_the_wire), TEST(what_cannot_be_is_refused), TEST(hostile_texts_are_defused),
+          TEST(a_link_gives_whole_messages_only), TEST(three_nodes_meet_among_strangers),
+          TEST(a_place_is_taken_once_and_given_back), TEST(the_number_of_nodes_is_compared),
+          TEST(a_second_node_0_is_told_of_the_first), TEST(another_token_does_not_join), TEST(ranks_do_not_join_nodes),
+          TEST(who_waits_hears_who_is_missing), TEST(without_node_0_the_wait_ends), TEST(a_signal_ends_the_wait),
+          TEST(nodes_meet_by_a_file), TEST(a_file_of_another_job_is_refused), TEST(verdicts_read_plainly))

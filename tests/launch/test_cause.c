@@ -135,7 +135,5 @@ static void test_bind(void **state)
     lk__mem_free(sets);
 }
 
-int main(void)
-{
-    return RUN_EACH_WITH(set_up, temp_folder_tear_down, test_text_and_exit, test_order, test_environment, test_bind);
-}
+#define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, temp_folder_tear_down)
+TEST_MAIN(NULL, NULL, CASE(test_text_and_exit), CASE(test_order), CASE(test_environment), CASE(test_bind))

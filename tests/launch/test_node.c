@@ -504,14 +504,13 @@ static void test_many_ranks(void **state)
     }
 }
 
-int main(void)
-{
-    return RUN_EACH_WITH(set_up, temp_folder_tear_down, test_all_exit_0, test_exit_3, test_signals,
-                         test_crash_beats_echo, test_rank_deaf_to_term_is_killed, test_grandchildren_are_ended,
-                         test_output_held_open, test_forks_while_ending, test_launcher_killed, test_keeper_killed,
-                         test_two_killed_at_once, test_guard_killed, test_launcher_signalled, test_launcher_suspended,
-                         test_output_closed, test_output_not_read, test_stopped_rank_times_out,
-                         test_traced_rank_is_stopped, test_stopped_rank_is_awaited, test_missing_program,
-                         test_ranks_get_three_descriptors, test_ranks_have_plain_signals, test_caller_gets_its_own_back,
-                         test_other_children_are_spared, test_wait_returns_for_extra_fd_and_time, test_many_ranks);
-}
+#define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, temp_folder_tear_down)
+TEST_MAIN(NULL, NULL, CASE(test_all_exit_0), CASE(test_exit_3), CASE(test_signals), CASE(test_crash_beats_echo),
+          CASE(test_rank_deaf_to_term_is_killed), CASE(test_grandchildren_are_ended), CASE(test_output_held_open),
+          CASE(test_forks_while_ending), CASE(test_launcher_killed), CASE(test_keeper_killed),
+          CASE(test_two_killed_at_once), CASE(test_guard_killed), CASE(test_launcher_signalled),
+          CASE(test_launcher_suspended), CASE(test_output_closed), CASE(test_output_not_read),
+          CASE(test_stopped_rank_times_out), CASE(test_traced_rank_is_stopped), CASE(test_stopped_rank_is_awaited),
+          CASE(test_missing_program), CASE(test_ranks_get_three_descriptors), CASE(test_ranks_have_plain_signals),
+          CASE(test_caller_gets_its_own_back), CASE(test_other_children_are_spared),
+          CASE(test_wait_returns_for_extra_fd_and_time), CASE(test_many_ranks))

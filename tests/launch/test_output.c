@@ -199,10 +199,8 @@ static void test_tail_is_bounded(void **state)
     assert_contains(end.cause.tail, "ylast\n");
 }
 
-int main(void)
-{
-    return RUN_EACH_WITH(set_up, temp_folder_tear_down, test_streams_and_unfinished_lines, test_lines_are_never_torn,
-                         test_stalled_reader, test_one_slow_reader, test_long_lines_are_cut, test_progress_bars,
-                         test_host_in_prefix, test_raw, test_logs, test_log_folder_that_cannot_be,
-                         test_tail_is_bounded);
-}
+#define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, temp_folder_tear_down)
+TEST_MAIN(NULL, NULL, CASE(test_streams_and_unfinished_lines), CASE(test_lines_are_never_torn),
+          CASE(test_stalled_reader), CASE(test_one_slow_reader), CASE(test_long_lines_are_cut),
+          CASE(test_progress_bars), CASE(test_host_in_prefix), CASE(test_raw), CASE(test_logs),
+          CASE(test_log_folder_that_cannot_be), CASE(test_tail_is_bounded))

@@ -312,11 +312,9 @@ static void test_each_node_is_told_once(void **state)
     assert_true(file_has_line("saved0") && file_has_line("saved1"));
 }
 
-int main(void)
-{
-    return RUN_EACH_WITH(
-        set_up, temp_folder_tear_down, test_user_signal_reaches_the_ranks_alone, test_user_signal_in_a_later_round,
-        test_user_signal_ignored, test_user_signal_before_there_are_ranks, test_user_signal_stays_the_callers,
-        test_functions_have_plain_signals, test_ranks_that_save_are_awaited, test_signals_of_one_moment_are_one,
-        test_second_signal_ends_at_once, test_second_signal_at_a_node, test_each_node_is_told_once);
-}
+#define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, temp_folder_tear_down)
+TEST_MAIN(NULL, NULL, CASE(test_user_signal_reaches_the_ranks_alone), CASE(test_user_signal_in_a_later_round),
+          CASE(test_user_signal_ignored), CASE(test_user_signal_before_there_are_ranks),
+          CASE(test_user_signal_stays_the_callers), CASE(test_functions_have_plain_signals),
+          CASE(test_ranks_that_save_are_awaited), CASE(test_signals_of_one_moment_are_one),
+          CASE(test_second_signal_ends_at_once), CASE(test_second_signal_at_a_node), CASE(test_each_node_is_told_once))

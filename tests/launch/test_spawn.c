@@ -123,8 +123,6 @@ static void test_nested(void **state)
     assert_int_equal(lk_spawn(2, nested, NULL), LK_OK);
 }
 
-int main(void)
-{
-    return RUN_EACH_WITH(set_up, temp_folder_tear_down, test_good, test_crash, test_exit_status, test_bad_arguments,
-                         test_caller_ended, test_nested);
-}
+#define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, temp_folder_tear_down)
+TEST_MAIN(NULL, NULL, CASE(test_good), CASE(test_crash), CASE(test_exit_status), CASE(test_bad_arguments),
+          CASE(test_caller_ended), CASE(test_nested))

@@ -152,7 +152,5 @@ static void a_crowd_of_silent_ones_is_in_nobodys_way(void **state)
     lk__acceptor_destroy(f.acceptor);
 }
 
-int main(void)
-{
-    return RUN_TESTS(a_hello_may_come_in_pieces, others_stay_outside, a_crowd_of_silent_ones_is_in_nobodys_way);
-}
+TEST_MAIN(NULL, NULL, TEST(a_hello_may_come_in_pieces), TEST(others_stay_outside),
+          TEST(a_crowd_of_silent_ones_is_in_nobodys_way))

@@ -440,12 +440,10 @@ static void test_token_file_of_another_kind(void **state)
     unsetenv("LOCKSTEP_TOKEN_FILE");
 }
 
-int main(void)
-{
-    return RUN_TESTS_WITH(temp_folder_set_up, temp_folder_tear_down, test_same_token, test_other_token,
-                          test_false_server, test_frames_behind_stay, test_byte_by_byte,
-                          test_every_changed_byte_is_found, test_reflected_to_client, test_reflected_proof,
-                          test_reflected_to_server, test_replay, test_foreign_protocol, test_other_version,
-                          test_scanner_learns_nothing, test_truncated_anywhere, test_events, test_run_has_a_deadline,
-                          test_token_text, test_token_find, test_token_file, test_token_file_of_another_kind);
-}
+TEST_MAIN(temp_folder_set_up, temp_folder_tear_down, TEST(test_same_token), TEST(test_other_token),
+          TEST(test_false_server), TEST(test_frames_behind_stay), TEST(test_byte_by_byte),
+          TEST(test_every_changed_byte_is_found), TEST(test_reflected_to_client), TEST(test_reflected_proof),
+          TEST(test_reflected_to_server), TEST(test_replay), TEST(test_foreign_protocol), TEST(test_other_version),
+          TEST(test_scanner_learns_nothing), TEST(test_truncated_anywhere), TEST(test_events),
+          TEST(test_run_has_a_deadline), TEST(test_token_text), TEST(test_token_find), TEST(test_token_file),
+          TEST(test_token_file_of_another_kind))

@@ -425,10 +425,9 @@ static void test_connect_deadline(void **state)
     close(listener);
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_split, test_connect, test_options, test_ipv6, test_mapped_address, test_address_unknown,
-                     test_loopback, test_localhost_needs_no_resolver, test_busy_port, test_listens_at_one_address,
-                     test_refused, test_unknown_host, test_never_its_own_peer, test_reserve, test_accept_nobody,
-                     test_whole_buffers, test_closed, test_deadlines, test_connect_deadline);
-}
+TEST_MAIN(NULL, NULL, TEST(test_split), TEST(test_connect), TEST(test_options), TEST(test_ipv6),
+          TEST(test_mapped_address), TEST(test_address_unknown), TEST(test_loopback),
+          TEST(test_localhost_needs_no_resolver), TEST(test_busy_port), TEST(test_listens_at_one_address),
+          TEST(test_refused), TEST(test_unknown_host), TEST(test_never_its_own_peer), TEST(test_reserve),
+          TEST(test_accept_nobody), TEST(test_whole_buffers), TEST(test_closed), TEST(test_deadlines),
+          TEST(test_connect_deadline))

@@ -192,7 +192,6 @@ static void test_dropout_apart(void **state)
 }
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
 TEST_MAIN(NULL, NULL, CASE(test_addition), CASE(test_second_input), CASE(test_padded), CASE(test_apart),
           CASE(test_other_stage), CASE(test_shared_gradient), CASE(test_gradient_of_its_own), CASE(test_dropout),
           CASE(test_dropout_apart))

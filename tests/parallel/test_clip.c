@@ -237,7 +237,4 @@ static void test_odd_norms(void **state)
     lk_graph_destroy(graph);
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_tree_sum, test_stages_do_not_show, test_clip, test_odd_norms);
-}
+TEST_MAIN(NULL, NULL, TEST(test_tree_sum), TEST(test_stages_do_not_show), TEST(test_clip), TEST(test_odd_norms))

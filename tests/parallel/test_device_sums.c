@@ -167,5 +167,6 @@ static void test_stuck(void **arg)
 int main(void)
 {
     law_require(joined_add_device());
-    return ranks_run_rows(rows, COUNT_OF(rows), NULL, test_row) + RUN_TESTS(test_choice, test_engine_order, test_stuck);
+    return ranks_run_rows(rows, COUNT_OF(rows), NULL, test_row) +
+           RUN_TESTS(NULL, NULL, TEST(test_choice), TEST(test_engine_order), TEST(test_stuck));
 }

@@ -112,8 +112,5 @@ static void test_test_loss_is_plain(void **arg)
     lk_engine_destroy(engine);
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_running_statistics_are_pooled, test_samples_weigh_alike, test_one_value_in_the_last_batch,
-                     test_test_loss_is_plain);
-}
+TEST_MAIN(NULL, NULL, TEST(test_running_statistics_are_pooled), TEST(test_samples_weigh_alike),
+          TEST(test_one_value_in_the_last_batch), TEST(test_test_loss_is_plain))

@@ -283,10 +283,7 @@ static void test_bad_options(void **arg)
     lk_graph_destroy(graph);
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_state_moves_between_engines, test_states_without_counters, test_foreign_states_are_refused,
-                     test_eval_counts_each_sample, test_bad_batches, test_an_engine_for_evaluation_takes_no_step,
-                     test_nonfinite_names_tensor_sample_and_shard, test_nonfinite_step_changes_nothing,
-                     test_batchnorm_of_one_value, test_bad_options);
-}
+TEST_MAIN(NULL, NULL, TEST(test_state_moves_between_engines), TEST(test_states_without_counters),
+          TEST(test_foreign_states_are_refused), TEST(test_eval_counts_each_sample), TEST(test_bad_batches),
+          TEST(test_an_engine_for_evaluation_takes_no_step), TEST(test_nonfinite_names_tensor_sample_and_shard),
+          TEST(test_nonfinite_step_changes_nothing), TEST(test_batchnorm_of_one_value), TEST(test_bad_options))

@@ -409,8 +409,5 @@ static void test_raise(void **arg)
     }
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_left_and_taken_up, test_names, test_refused, test_other_optimisers, test_refused_at_one_rank,
-                     test_raise);
-}
+TEST_MAIN(NULL, NULL, TEST(test_left_and_taken_up), TEST(test_names), TEST(test_refused), TEST(test_other_optimisers),
+          TEST(test_refused_at_one_rank), TEST(test_raise))

@@ -218,7 +218,7 @@ int main(void)
 {
     law_require(far_add());
     /* The first engine of a process reads the faults, so this test comes first. */
-    int failed = RUN_TESTS(test_a_bit_flips);
+    int failed = RUN_TESTS(NULL, NULL, TEST(test_a_bit_flips));
     failed += ranks_run_rows(rows, COUNT_OF(rows), NULL, test_row);
-    return failed + RUN_TESTS(test_alone, test_copies, test_memory, test_table);
+    return failed + RUN_TESTS(NULL, NULL, TEST(test_alone), TEST(test_copies), TEST(test_memory), TEST(test_table));
 }

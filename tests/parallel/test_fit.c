@@ -59,7 +59,7 @@ static void test_enough(void **arg)
     alone_init(&a, "cnn", grey, &(lk_engine_opts){.batch = 256});
     lk_engine_size size;
     assert_int_equal(lk__engine_measure_rank(&a.rank, &size), LK_OK);
-    size_t need = need_of(&a.rank) + size.parameters; /* and a copy of the parameters */
+    size_t need = need_of(&a.rank) + size.parameters; /* the second term is a copy of the parameters */
     const size_t rooms[] = {SIZE_MAX, 2 * need, need, need - need / 20};
     for (size_t i = 0; i < COUNT_OF(rooms); i++) {
         lk_available host = room_of(rooms[i], SIZE_MAX), process = room_of(SIZE_MAX, rooms[i]);
@@ -259,8 +259,6 @@ static void test_ranks(void **arg)
     }
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_enough, test_micro_batch, test_shards, test_one_wave, test_parameters, test_stages,
-                     test_nothing_helps, test_no_measure, test_explain, test_ranks);
-}
+TEST_MAIN(NULL, NULL, TEST(test_enough), TEST(test_micro_batch), TEST(test_shards), TEST(test_one_wave),
+          TEST(test_parameters), TEST(test_stages), TEST(test_nothing_helps), TEST(test_no_measure), TEST(test_explain),
+          TEST(test_ranks))

@@ -59,7 +59,4 @@ static void test_shards_matter(void **arg)
     assert_true(one != law_run(&other, (law_way){.threads = 1}));
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_threads_waves_and_builds, test_shards_matter);
-}
+TEST_MAIN(NULL, NULL, TEST(test_threads_waves_and_builds), TEST(test_shards_matter))

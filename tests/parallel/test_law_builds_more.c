@@ -12,7 +12,4 @@ static void test_builds(void **arg)
     }
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_builds);
-}
+TEST_MAIN(NULL, NULL, TEST(test_builds))

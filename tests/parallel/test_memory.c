@@ -138,7 +138,4 @@ static void test_mistakes(void **arg)
     lk_graph_destroy(graph);
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_engines, test_ranks, test_mistakes);
-}
+TEST_MAIN(NULL, NULL, TEST(test_engines), TEST(test_ranks), TEST(test_mistakes))

@@ -302,9 +302,6 @@ static void test_empty_shares(void **arg)
     lk_engine_destroy(engine);
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_learning_rates, test_numbers_of_options, test_negative_counts_of_options,
-                     test_one_thread_at_a_time, test_send_and_receive_in_two_threads,
-                     test_an_engine_made_before_a_spawn, test_empty_shares);
-}
+TEST_MAIN(NULL, NULL, TEST(test_learning_rates), TEST(test_numbers_of_options), TEST(test_negative_counts_of_options),
+          TEST(test_one_thread_at_a_time), TEST(test_send_and_receive_in_two_threads),
+          TEST(test_an_engine_made_before_a_spawn), TEST(test_empty_shares))

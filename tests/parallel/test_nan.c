@@ -107,7 +107,4 @@ static void test_pools(void **arg)
     check(&(law_case){"pools", LAW_SMALL, LK_BN_BATCH, "adam", 0.1, 1, 4, 4, .hash = 0}, 1);
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_cnn, test_relu6, test_pools);
-}
+TEST_MAIN(NULL, NULL, TEST(test_cnn), TEST(test_relu6), TEST(test_pools))

@@ -288,9 +288,6 @@ static void test_comparisons_are_not_skipped(void **state)
     assert_true(team_run((team_spec){.size = 2, .transport = "inproc", .timeout = RANKS_TIMEOUT}, be_odd_pairs, NULL));
 }
 
-int main(void)
-{
-    return RUN_TESTS_WITH(prepare, NULL, test_masks_follow_gradients, test_what_is_counted, test_the_count_is_saved,
-                          test_first_update, test_a_restored_optimiser_wants_new_gradients, test_grads_need_a_step,
-                          test_comparisons_are_not_skipped);
-}
+TEST_MAIN(prepare, NULL, TEST(test_masks_follow_gradients), TEST(test_what_is_counted), TEST(test_the_count_is_saved),
+          TEST(test_first_update), TEST(test_a_restored_optimiser_wants_new_gradients), TEST(test_grads_need_a_step),
+          TEST(test_comparisons_are_not_skipped))

@@ -252,7 +252,5 @@ static void ties(void **state)
     lk_graph_destroy(graph);
 }
 
-int main(void)
-{
-    return RUN_TESTS(numbers, torn_apart, names, bad_numbers, bad_names, crossed, ties, no_cut_is_better);
-}
+TEST_MAIN(NULL, NULL, TEST(numbers), TEST(torn_apart), TEST(names), TEST(bad_numbers), TEST(bad_names), TEST(crossed),
+          TEST(ties), TEST(no_cut_is_better))

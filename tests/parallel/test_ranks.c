@@ -148,7 +148,7 @@ static const ranks_row rows[] = {
     {"stages by name: resnet",
      RES_7,
      {.ranks = 3, .transport = "inproc", .threads = 1, .stages = "layer2.0.conv1,layer3.1.conv1", .share = true}},
-    /* Stages at the same time. */
+    /* Stages that compute at the same time. */
     {"pipelined: cnn",
      CNN,
      {.ranks = 2, .transport = "inproc", .threads = 1, .stages = "2", .pipelined = true, .share = true}},
@@ -213,5 +213,5 @@ int main(void)
 {
     const char *only = getenv("LAW_ONLY");
     int failed = ranks_run_rows(rows, COUNT_OF(rows), only, test_row);
-    return only ? failed : failed + RUN_TESTS(test_clipping_matters);
+    return only ? failed : failed + RUN_TESTS(NULL, NULL, TEST(test_clipping_matters));
 }

@@ -349,8 +349,5 @@ static void test_batches_must_agree(void **arg)
         assert_true(team_run(ranks_team(&ways[i]), bring_too_few, &ways[i]));
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_batches_must_agree, test_options_must_agree, test_a_rank_has_no_device, test_worlds_must_fit,
-                     test_state_is_replica_0s, test_a_rank_goes, test_a_bit_flips);
-}
+TEST_MAIN(NULL, NULL, TEST(test_batches_must_agree), TEST(test_options_must_agree), TEST(test_a_rank_has_no_device),
+          TEST(test_worlds_must_fit), TEST(test_state_is_replica_0s), TEST(test_a_rank_goes), TEST(test_a_bit_flips))

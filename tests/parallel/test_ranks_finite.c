@@ -237,5 +237,6 @@ static void test_values_that_overflow(void **arg)
 int main(void)
 {
     law_require(far_add());
-    return RUN_TESTS(test_nan_in_a_sample, test_nan_in_a_weight, test_values_that_overflow);
+    return RUN_TESTS(NULL, NULL, TEST(test_nan_in_a_sample), TEST(test_nan_in_a_weight),
+                     TEST(test_values_that_overflow));
 }

@@ -31,7 +31,7 @@ static int find_truths(void **arg)
     return 0;
 }
 
-/* Sets the options that do not belong to the world; they change from run to run. */
+/* Sets the options that are not part of the grid of ranks; `turn` selects their values. */
 static law_way varied(law_way way, size_t turn)
 {
     static const size_t buckets[] = {64 << 10, 256 << 10, 0, 1 << 30};
@@ -131,7 +131,5 @@ static void test_table(void **arg)
     }
 }
 
-int main(void)
-{
-    return RUN_TESTS_WITH(find_truths, NULL, test_threads, test_processes, test_stages, test_grids, test_table);
-}
+TEST_MAIN(find_truths, NULL, TEST(test_threads), TEST(test_processes), TEST(test_stages), TEST(test_grids),
+          TEST(test_table))

@@ -304,5 +304,6 @@ int main(void)
     law_require(joined_add_device());
     tape_extend(&far_type);
     return ranks_run_rows(rows, COUNT_OF(rows), NULL, test_row) +
-           RUN_TESTS(test_nonfinite, test_nonfinite_weight, test_order_of_calls, test_stuck);
+           RUN_TESTS(NULL, NULL, TEST(test_nonfinite), TEST(test_nonfinite_weight), TEST(test_order_of_calls),
+                     TEST(test_stuck));
 }

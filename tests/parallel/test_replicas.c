@@ -350,8 +350,5 @@ static void test_start(void **state)
     run_team((plan){.size = 5, .seeds_differ = true}, check_start);
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_equal_replicas, test_far_memory, test_two_differ, test_odd_one_is_named, test_several_differ,
-                     test_ranks_of_a_grid, test_start);
-}
+TEST_MAIN(NULL, NULL, TEST(test_equal_replicas), TEST(test_far_memory), TEST(test_two_differ),
+          TEST(test_odd_one_is_named), TEST(test_several_differ), TEST(test_ranks_of_a_grid), TEST(test_start))

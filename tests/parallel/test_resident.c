@@ -131,9 +131,9 @@ static void close_fixture(fixture *f)
 
 static bool place(lk_engine *engine, lk_loader *loader)
 {
-    bool placed;
-    law_require(lk_engine_cache_dataset(engine, loader, &placed));
-    return placed;
+    bool cached;
+    law_require(lk_engine_cache_dataset(engine, loader, &cached));
+    return cached;
 }
 
 static void place_all(fixture *f)
@@ -229,7 +229,7 @@ static void test_same_bits(void **state)
 }
 
 /* Cached batches and batches from the host in turn. */
-static void run_mixed(fixture *f, bool placed, outcome *out)
+static void run_mixed(fixture *f, bool cached, outcome *out)
 {
     lk_loader *plain = open_loader(&f->train, "flip", true);
     memset(out, 0, sizeof *out);
@@ -238,7 +238,7 @@ static void run_mixed(fixture *f, bool placed, outcome *out)
     for (int i = 0; i < 4; i++) {
         lk_loader *loader = i % 2 ? plain : f->loader;
         const lk_batch *batch = next_batch(loader);
-        assert_int_equal(batch->x == NULL, placed && loader == f->loader);
+        assert_int_equal(batch->x == NULL, cached && loader == f->loader);
         law_require(lk_engine_step(f->engine, batch, &out->steps[i]));
     }
     out->hash = law_hash_all(f->engine);
@@ -313,19 +313,19 @@ static bool be_rank(lk_group *group, const team_spec *team, const void *arg)
     lk_loader *loader;
     const lk_batch *batch;
     lk_metrics metrics;
-    bool placed;
+    bool cached;
     opts.device = "far";
     opts.group = group;
     CHECK_OK(law_create(&c->t->c, &opts, &engine));
     lk_loader_opts loading = {
         .batch = BATCH, .shuffle = true, .seed = 11, .augment = c->t->augment, .share = lk_engine_shard_range(engine)};
     CHECK_OK(lk_loader_create(&data, &loading, &loader));
-    CHECK_OK(lk_engine_cache_dataset(engine, loader, &placed));
-    CHECK(placed == (lk_engine_layout(engine).stage == 0));
+    CHECK_OK(lk_engine_cache_dataset(engine, loader, &cached));
+    CHECK(cached == (lk_engine_layout(engine).stage == 0));
     CHECK_OK(lk_loader_start(loader, 1, 0));
     for (size_t i = 0; i < lk_loader_batches(loader); i++) {
         CHECK_OK(lk_loader_next(loader, &batch));
-        CHECK(!batch->x && (batch->source != NULL) == placed);
+        CHECK(!batch->x && (batch->source != NULL) == cached);
         CHECK_OK(lk_engine_step(engine, batch, &metrics));
     }
     CHECK(law_hash(engine) == c->hash);
@@ -358,7 +358,7 @@ static void expect_left(fixture *f, const lk_dataset *data, const char *augment)
     lk_loader_destroy(loader);
 }
 
-static void test_what_is_not_placed(void **state)
+static void test_what_is_not_cached(void **state)
 {
     fixture f;
     size_t bytes = COUNT * 3 * 16 * 16;
@@ -395,7 +395,7 @@ static void test_failures(void **state)
 {
     static const lk_dataset_ops broken = {.get = get_nothing, .label = label_of};
     fixture f;
-    bool placed;
+    bool cached;
     outcome want, got;
     open_fixture(&f, &trainings[2], "far", 0);
     run(&f, &want);
@@ -405,7 +405,7 @@ static void test_failures(void **state)
     assert_false(place(f.engine, f.loader));
     far_type.alloc = far_alloc;
     f.train.ops = &broken;
-    assert_int_equal(lk_engine_cache_dataset(f.engine, f.loader, &placed), LK_STATUS_FORMAT);
+    assert_int_equal(lk_engine_cache_dataset(f.engine, f.loader, &cached), LK_STATUS_FORMAT);
     assert_string_equal(lk_error_detail(), "the file is cut off");
     f.train.ops = &ops;
     run(&f, &got);
@@ -416,13 +416,13 @@ static void test_failures(void **state)
 static void test_wrong_uses(void **state)
 {
     fixture f, other;
-    bool placed;
+    bool cached;
     lk_metrics metrics;
     uint32_t ids[BATCH] = {[3] = COUNT};
     open_fixture(&f, &trainings[2], "far", 0);
     open_fixture(&other, &trainings[2], "far", 0);
     place_all(&f);
-    assert_fails(lk_engine_cache_dataset(other.engine, f.loader, &placed), LK_STATUS_USAGE, "another engine's device");
+    assert_fails(lk_engine_cache_dataset(other.engine, f.loader, &cached), LK_STATUS_USAGE, "another engine's device");
     law_require(lk_loader_start(f.loader, 0, 0));
     lk_batch batch = *next_batch(f.loader);
     assert_fails(lk_engine_step(other.engine, &batch, &metrics), LK_STATUS_USAGE, "another engine's device");
@@ -492,7 +492,7 @@ static void test_the_epoch_of_a_batch(void **state)
 }
 
 /* A loader that has started keeps its source until it is started again. */
-static void test_placed_under_way(void **state)
+static void test_cached_under_way(void **state)
 {
     fixture f;
     open_fixture(&f, &trainings[2], "far", 0);
@@ -513,9 +513,7 @@ static void test_placed_under_way(void **state)
     close_fixture(&f);
 }
 
-int main(void)
-{
-    return TEST_PROGRAM(add_device, NULL, reset_device, NULL, test_same_bits, test_mixed_batches, test_nonfinite,
-                        test_ranks, test_what_is_not_placed, test_failures, test_wrong_uses,
-                        test_loader_of_a_destroyed_engine, test_the_epoch_of_a_batch, test_placed_under_way);
-}
+#define CASE(test) cmocka_unit_test_setup(test, reset_device)
+TEST_MAIN(add_device, NULL, CASE(test_same_bits), CASE(test_mixed_batches), CASE(test_nonfinite), CASE(test_ranks),
+          CASE(test_what_is_not_cached), CASE(test_failures), CASE(test_wrong_uses),
+          CASE(test_loader_of_a_destroyed_engine), CASE(test_the_epoch_of_a_batch), CASE(test_cached_under_way))

@@ -122,7 +122,7 @@ static inline float *random_values(size_t count, uint32_t stream)
     return p;
 }
 
-/* The same, not rounded. */
+/* Random numbers as those of random_values, but not rounded. */
 static inline float *random_floats(size_t count, uint32_t stream)
 {
     float *p = new_floats(count);
@@ -350,13 +350,13 @@ static inline float *fx_bits(const char *what, fx_run run, const void *arg, size
     return fx_runs(what, run, arg, count, 0, NULL);
 }
 
-/* The same with two threads only, for loops over many cases. */
+/* fx_bits with two threads only, for loops over many cases. */
 static inline float *fx_bits_brief(const char *what, fx_run run, const void *arg, size_t count)
 {
     return fx_runs(what, run, arg, count, fx_builds ? 2 : 0, NULL);
 }
 
-/* The same in all settings and with waves of all, one, two and three shards. */
+/* fx_bits in all settings and with waves of all, one, two and three shards. */
 static inline float *fx_bits_in_waves(const char *what, fx_run run, const void *arg, size_t count, int *wave)
 {
     float *results = fx_runs(what, run, arg, count, 0, wave);
@@ -412,13 +412,13 @@ static inline void fx_near_each(const char *what, const float *got, const double
     }
 }
 
-/* The same for f32 results. */
+/* fx_near_each for f32 results. */
 static inline void fx_near(const char *what, const float *got, const double *want, double part, size_t count)
 {
     fx_near_each(what, got, want, part, NULL, count);
 }
 
-/* The same for results of the value type. */
+/* fx_near_each for results of the value type. */
 static inline void fx_near_values(const char *what, const float *got, const double *want, double part, size_t count)
 {
     double *bound = new_doubles(count);

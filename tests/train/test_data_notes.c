@@ -177,7 +177,4 @@ static void test_gone(void **state)
     folder_destroy(&f);
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_all_are_read, test_a_part_is_read, test_old_notes, test_gone);
-}
+TEST_MAIN(NULL, NULL, TEST(test_all_are_read), TEST(test_a_part_is_read), TEST(test_old_notes), TEST(test_gone))

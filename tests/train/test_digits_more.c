@@ -68,7 +68,4 @@ static void a_linear_model_does_not_get_far(void **state)
     lk_dataset_destroy(train_data);
 }
 
-int main(void)
-{
-    return RUN_TESTS(a_linear_model_does_not_get_far);
-}
+TEST_MAIN(NULL, NULL, TEST(a_linear_model_does_not_get_far))

@@ -128,7 +128,4 @@ static void test_prefix(void **state)
     temp_folder_remove(folder);
 }
 
-int main(void)
-{
-    return RUN_TESTS(test_types, test_skip, test_prefix);
-}
+TEST_MAIN(NULL, NULL, TEST(test_types), TEST(test_skip), TEST(test_prefix))

@@ -278,10 +278,7 @@ static void shards_that_suit_the_ranks(void **state)
     assert_int_equal(lk__train_better_shards(4096, 3), 3072);
 }
 
-int main(void)
-{
-    return RUN_TESTS_WITH(make_data, temp_folder_tear_down, ranks_leave_no_trace, accumulation_is_a_larger_batch,
-                          stages_are_told, each_rank_may_save_its_own, the_first_reason_is_told_once,
-                          ranks_must_be_told_alike, hosts_may_differ, failures_have_an_owner,
-                          shards_that_suit_the_ranks);
-}
+TEST_MAIN(make_data, temp_folder_tear_down, TEST(ranks_leave_no_trace), TEST(accumulation_is_a_larger_batch),
+          TEST(stages_are_told), TEST(each_rank_may_save_its_own), TEST(the_first_reason_is_told_once),
+          TEST(ranks_must_be_told_alike), TEST(hosts_may_differ), TEST(failures_have_an_owner),
+          TEST(shards_that_suit_the_ranks))

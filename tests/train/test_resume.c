@@ -517,14 +517,12 @@ static void when_replicas_were_equal_is_noted_and_told(void **state)
     }
 }
 
-int main(void)
-{
-    return RUN_TESTS_WITH(
-        make_data, clean_up, any_step_and_any_layout_go_on_to_the_same_bits, a_run_without_the_last_batches_goes_on,
-        an_epoch_without_a_batch_is_refused, every_optimiser_goes_on, what_is_told_goes_on,
-        a_wish_saves_and_the_run_goes_on, the_newest_and_the_best_stay, contradictions_name_both_values,
-        the_same_data_may_lie_elsewhere, other_shards_only_when_asked_for, a_run_may_become_longer_where_its_past_stays,
-        a_warm_up_goes_on, another_last_rate_is_refused, a_finished_run_has_nothing_left_to_do,
-        a_stopped_evaluation_is_repeated, checkpoints_are_the_same_bytes_in_any_layout, damaged_ones_are_passed_over,
-        when_replicas_were_equal_is_noted_and_told);
-}
+TEST_MAIN(make_data, clean_up, TEST(any_step_and_any_layout_go_on_to_the_same_bits),
+          TEST(a_run_without_the_last_batches_goes_on), TEST(an_epoch_without_a_batch_is_refused),
+          TEST(every_optimiser_goes_on), TEST(what_is_told_goes_on), TEST(a_wish_saves_and_the_run_goes_on),
+          TEST(the_newest_and_the_best_stay), TEST(contradictions_name_both_values),
+          TEST(the_same_data_may_lie_elsewhere), TEST(other_shards_only_when_asked_for),
+          TEST(a_run_may_become_longer_where_its_past_stays), TEST(a_warm_up_goes_on),
+          TEST(another_last_rate_is_refused), TEST(a_finished_run_has_nothing_left_to_do),
+          TEST(a_stopped_evaluation_is_repeated), TEST(checkpoints_are_the_same_bytes_in_any_layout),
+          TEST(damaged_ones_are_passed_over), TEST(when_replicas_were_equal_is_noted_and_told))

@@ -530,8 +530,9 @@ int main(void)
         fprintf(stderr, "%s\n", lk_error_detail());
         return 1;
     }
-    return RUN_TESTS_WITH(temp_folder_set_up, temp_folder_tear_down, test_order, test_overlap, test_keep, test_best,
-                          test_lock, test_other_run, test_best_is_found_again, test_what_is_not_finite_is_not_saved,
-                          test_passed_over, test_places, test_unwritable, test_failing_save, test_folder_gone,
-                          test_failing_link, test_sweep, test_distrust, test_close);
+    return RUN_TESTS(temp_folder_set_up, temp_folder_tear_down, TEST(test_order), TEST(test_overlap), TEST(test_keep),
+                     TEST(test_best), TEST(test_lock), TEST(test_other_run), TEST(test_best_is_found_again),
+                     TEST(test_what_is_not_finite_is_not_saved), TEST(test_passed_over), TEST(test_places),
+                     TEST(test_unwritable), TEST(test_failing_save), TEST(test_folder_gone), TEST(test_failing_link),
+                     TEST(test_sweep), TEST(test_distrust), TEST(test_close));
 }

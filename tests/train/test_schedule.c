@@ -84,8 +84,5 @@ static void misfits_are_refused(void **state)
     lk__train_failure_fini(&failure);
 }
 
-int main(void)
-{
-    return RUN_TESTS_WITH(make_data, temp_folder_tear_down, every_step_has_its_rate, max_steps_bends_nothing,
-                          ranks_agree_with_one, misfits_are_refused);
-}
+TEST_MAIN(make_data, temp_folder_tear_down, TEST(every_step_has_its_rate), TEST(max_steps_bends_nothing),
+          TEST(ranks_agree_with_one), TEST(misfits_are_refused))

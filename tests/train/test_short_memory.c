@@ -245,6 +245,6 @@ int main(void)
         puts("skipped: allocations cannot be made to fail in this build");
         return 77;
     }
-    return RUN_TESTS_WITH(make_folder, temp_folder_tear_down, test_checkpoints, test_resume, test_states, test_options,
-                          test_images, test_gzip, test_data);
+    return RUN_TESTS(make_folder, temp_folder_tear_down, TEST(test_checkpoints), TEST(test_resume), TEST(test_states),
+                     TEST(test_options), TEST(test_images), TEST(test_gzip), TEST(test_data));
 }

@@ -242,11 +242,8 @@ static void rank_in_a_path(void **state)
     assert_int_equal(lk__train_save_path("abc{rank}", 12, out, 5), LK_STATUS_USAGE);
 }
 
-int main(void)
-{
-    return RUN_TESTS_WITH(make_data, temp_folder_tear_down, events_tell_the_run, each_test_sample_counts_once,
-                          train_loss_is_the_mean_over_samples, a_model_learns, the_division_of_work_leaves_no_trace,
-                          short_runs_end_in_time, a_batch_larger_than_the_data_is_the_data, saved_models_come_back,
-                          mistakes_are_found_before_the_first_step, a_run_that_diverges_saves_nothing,
-                          weights_that_are_not_finite_are_not_saved, rank_in_a_path);
-}
+TEST_MAIN(make_data, temp_folder_tear_down, TEST(events_tell_the_run), TEST(each_test_sample_counts_once),
+          TEST(train_loss_is_the_mean_over_samples), TEST(a_model_learns), TEST(the_division_of_work_leaves_no_trace),
+          TEST(short_runs_end_in_time), TEST(a_batch_larger_than_the_data_is_the_data), TEST(saved_models_come_back),
+          TEST(mistakes_are_found_before_the_first_step), TEST(a_run_that_diverges_saves_nothing),
+          TEST(weights_that_are_not_finite_are_not_saved), TEST(rank_in_a_path))

@@ -18,10 +18,10 @@
 /* Nanoseconds that a rank waits at the end if it has nothing new to print, so that its launcher reads the
  * output of the rank that failed first and ends this one. */
 static const long LINGER_NS = 500 * 1000 * 1000;
-/* The same for a rank that ends because another one received a signal. All ranks end by agreement, so the
- * launcher ends this one soon, unless the machine is very busy. */
+/* Nanoseconds that a rank waits at the end if another rank received the signal that ends it. All ranks end by
+ * agreement, so the launcher ends this one soon, unless the machine is very busy. */
 static const long STOPPED_LINGER_NS = 5000 * 1000 * 1000L;
-/* The same for a rank that could only repeat the reason of another rank. */
+/* Nanoseconds that a rank waits at the end if it could only repeat the reason of another rank. */
 static const long REPEATED_LINGER_NS = 5000 * 1000 * 1000L;
 
 /* Seconds for the last checkpoint that a launcher grants to ranks after a stop signal; a second signal ends

@@ -24,8 +24,8 @@ typedef struct lk_join {
 /* USAGE, with a complete command line, for options that contradict each other or the environment, or that need
  * others. Pointers in *out belong to args and the environment. */
 lk_status lk__join_find(const lk_args *args, lk_join *out) LK_CHECKED;
-/* The same for a rank that `train -n` has started: its launcher has read the options of ranks and nodes; the
- * environment has the rest. */
+/* As lk__join_find, for a rank that `train -n` has started: its launcher has read the options of ranks and
+ * nodes, and the environment has the other values. */
 lk_status lk__join_launched(const lk_args *args, lk_join *out) LK_CHECKED;
 
 #endif

@@ -20,7 +20,7 @@ enum { WATCHED = sizeof watched / sizeof *watched };
 
 static struct {
     atomic_int *_Atomic level; /* NULL: nobody reads it */
-    atomic_uint first_at;      /* time of the first stop signal in milliseconds, made odd; 0: none came */
+    atomic_uint first_at; /* time of the first stop signal, in milliseconds; odd, so that it is never 0; 0: no signal */
     bool terminal;
     struct sigaction before[WATCHED];
     bool taken[WATCHED];

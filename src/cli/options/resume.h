@@ -8,7 +8,8 @@
 /* For args->resume: finds the checkpoint, and sets in args and parsed the options of its run that neither the
  * command line nor a file of options has given. The texts stay until lk__cli_resume_unload. */
 lk_status lk__cli_resume_options(const lk_options_set *set, lk_args *args, lk_options_parsed *parsed) LK_CHECKED;
-/* The same for a checkpoint that is evaluated; does nothing if path is not a checkpoint. */
+/* As lk__cli_resume_options, for the checkpoint `path`, which is evaluated; does nothing if path is not a
+ * checkpoint. */
 lk_status lk__cli_resume_model(const lk_options_set *set, const char *path, lk_args *args,
                                lk_options_parsed *parsed) LK_CHECKED;
 void lk__cli_resume_unload(void);

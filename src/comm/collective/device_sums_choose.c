@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "comm/collective/device_sums.h"
 
-/* What a rank tells the others about its device. */
+/* What a rank sends to the others about its device. */
 typedef struct device_info {
     char location[LK_CHANNEL_DEVICE_ID];
     char reason[LK_DEVICE_SUMS_TEXT]; /* why the rank cannot use the channel; "": it can */

@@ -16,13 +16,13 @@
 #include "net/deadline.h"
 
 /* Seconds. */
-#define CHECK_EVERY 0.02               /* between checks of the control */
-#define REPORT_AFTER 0.25              /* until the first report of calls; later ones follow less often */
-#define NOTICE_EVERY LK_NOTICE_SECONDS /* between notices */
-#define ASK_SECONDS 2.0                /* for the control to say why a peer is gone */
-#define LEFT_AFTER 1.0                 /* for the last frames of a rank of another host that has left */
-#define SLICE 0.0002                   /* of sleep while other groups have requests under way */
-#define WATCH 0.0002                   /* of polling before that sleep */
+#define CHECK_EVERY 0.02  /* seconds between checks of the control */
+#define REPORT_AFTER 0.25 /* seconds of waiting before the first report of calls; later reports are less frequent */
+#define NOTICE_EVERY LK_NOTICE_SECONDS /* seconds between notices */
+#define ASK_SECONDS 2.0                /* seconds in which the control may say why a peer is lost */
+#define LEFT_AFTER 1.0                 /* seconds for the last frames of a rank of another host that has left */
+#define SLICE 0.0002                   /* seconds of one sleep while other groups have requests under way */
+#define WATCH 0.0002                   /* seconds of polling before a sleep of SLICE */
 
 /* Whether an earlier message of the same direction and pair is unfinished. Marks the pair. */
 static bool is_behind(const lk_request *request, unsigned char *pairs)

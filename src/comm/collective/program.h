@@ -45,7 +45,7 @@ typedef struct lk_program_phase {
     /* Of FOLD: the inputs are this rank's own vectors, then those of each receive in order. The plan makes
      * `out` vectors of them. */
     int own, out;
-    bool sends_kept;    /* a send overlaps `keep`: this rank must not overwrite it before the peers have read it */
+    bool sends_kept;    /* a send overlaps `keep`: this rank must not overwrite `keep` before the peers have read it */
     int *recv_partials; /* (recv_count) number of vectors from each peer */
     int *recv_first;    /* (recv_count) index of the peer's first vector among the inputs */
     int inputs;         /* number of all inputs */

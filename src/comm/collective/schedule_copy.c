@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "comm/collective/schedule_build.h"
 
-/* Whether rank `to` receives the span of `from`, a rank of another host, for its host. */
+/* `from` and `to` are on different hosts. Whether `to` is the rank of its host that receives the span of `from`. */
 static bool crosses(const lk_builder *build, int from, int to)
 {
     return build->local[to] == build->local[from] % build->local_size[build->topology->host[to]];

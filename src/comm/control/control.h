@@ -46,10 +46,10 @@ lk_status lk__control_exchange(lk_control *control, const void *mine, size_t byt
  * or MISMATCH (calls disagree), with the detail set again by each call. Never blocks, and is cheap enough for
  * a thousand calls a second. */
 lk_status lk__control_check(lk_control *control) LK_CHECKED;
-/* Sends this rank's latest calls (at most LK_HISTORY) to the server; the last one is the call that it waits
- * in. Sent after some time of waiting. The server compares them with all other reports: calls with equal
- * group and number must be the same (messages are not compared). A report without calls says that the wait is
- * over. */
+/* Sends a report to the server: this rank's latest calls, at most LK_HISTORY of them. The last one is the
+ * call in which the rank waits. A rank reports after it has waited for some time. The server compares the
+ * reports of all ranks: calls with equal group and number must be the same, except sends and receives, which
+ * are not compared. A report without calls says that the wait is over. */
 enum { LK_HISTORY = 64 };
 void lk__control_report(lk_control *control, const lk_call *calls, int count);
 /* absent[r] is 1 for the ranks that had not reported the last call of this rank's report when the server

@@ -1,7 +1,7 @@
 /* claim.h - the ranks that this process has, or is about to have, in a job.
  *
  * A second join with the same rank would be refused by the server, or would wait for a port that this process
- * has itself. A claim detects it earlier. */
+ * has itself. A claim detects the second join before that. */
 #ifndef LK_COMM_RENDEZVOUS_CLAIM_H
 #define LK_COMM_RENDEZVOUS_CLAIM_H
 

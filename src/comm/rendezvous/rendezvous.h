@@ -1,8 +1,8 @@
 /* rendezvous.h - how the ranks of a job find rank 0, and its nodes find node 0.
  *
  * A method says where rank 0 listens and where the others connect. Both ends of a connection authenticate
- * with the job's token before it is used; the messages on it are not known here. "Rank" also stands for a
- * node, where nodes meet. */
+ * with the job's token before it is used; the messages on it are not known here. In a rendezvous of
+ * nodes, "rank" stands for a node. */
 #ifndef LK_COMM_RENDEZVOUS_RENDEZVOUS_H
 #define LK_COMM_RENDEZVOUS_RENDEZVOUS_H
 

@@ -86,13 +86,13 @@ void lk__shared_name(lk_transport *transport, const int *ranks);
 /* The slots of the vtable. */
 size_t lk__shared_max_frame(const lk_transport *transport, const void *data, size_t bytes);
 lk_status lk__shared_send(lk_transport *transport, const int *peers, int count, const lk_frame *frame, const void *data,
-                          uint64_t *ticket);
+                          uint64_t *ticket) LK_CHECKED;
 bool lk__shared_sent(const lk_transport *transport, uint64_t ticket);
 bool lk__shared_taken(const lk_transport *transport, int peer);
 const lk_frame *lk__shared_arrived(lk_transport *transport, int peer);
-lk_status lk__shared_payload(lk_transport *transport, int peer, void *into, const void **at);
+lk_status lk__shared_payload(lk_transport *transport, int peer, void *into, const void **at) LK_CHECKED;
 void lk__shared_release(lk_transport *transport, int peer);
-lk_status lk__shared_progress(lk_transport *transport);
+lk_status lk__shared_progress(lk_transport *transport) LK_CHECKED;
 void lk__shared_wait(lk_transport *transport, double seconds);
 
 #endif

@@ -38,7 +38,7 @@ typedef struct segment {
     char name[NAME_BYTES]; /* "": it has no name */
 } segment;
 
-/* What a rank tells the others about its segment. */
+/* What a rank sends to the others about its segment. */
 typedef struct offer {
     int32_t status; /* lk_status */
     union {

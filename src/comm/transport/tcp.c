@@ -317,7 +317,7 @@ static lk_status send_frame(lk_transport *transport, const int *peers, int count
     return LK_OK;
 }
 
-/* If a later ticket uses the same entry, this ticket was done before. */
+/* A ticket's entry is used again only after the ticket is done, so a ticket without an entry is done. */
 static bool sent(const lk_transport *transport, uint64_t ticket)
 {
     const lk_tcp *tcp = (const lk_tcp *)transport;

@@ -10,7 +10,7 @@
 
 enum { LK_DATASET_MAX_CHANNELS = 3 };
 
-/* The most pixels of an image; more counts as an attack on memory. */
+/* The largest number of pixels of an image. A larger image is refused, because it may be made to exhaust memory. */
 #define LK_IMAGE_MAX_PIXELS ((size_t)1 << 27)
 
 /* An image of any size, in memory that grows with it. */

@@ -27,7 +27,7 @@ typedef struct lk_dataset_ops {
     /* Reads one sample, index < count. Called by many threads at once; may block until the bytes
      * are loaded. */
     lk_status (*get)(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label);
-    /* The same for images of different sizes; get is then NULL. */
+    /* As get, for images of different sizes. A data set has either get or load; the other one is NULL. */
     lk_status (*load)(const lk_dataset *data, size_t index, lk_image *image, int32_t *label);
     /* Reads the images' headers until one differs, once for a data set. Called by many threads.
      * Optional: without it sizes count as different. */
@@ -90,9 +90,9 @@ typedef struct lk_dataset_contents {
 } lk_dataset_contents;
 extern uint64_t lk__dataset_contents_limit;
 lk_status lk__dataset_contents(const lk_dataset *data, lk_dataset_contents *out) LK_CHECKED;
-/* The same in a few milliseconds, for a comparison of ranks: sizes and contents of up to 64 files,
- * evenly spread; of files above 1 MiB only the first and the last 64 KiB. times is 0. Unreadable
- * files are skipped: the loader reports them. Fails only for a lack of memory. */
+/* As lk__dataset_contents, but in a few milliseconds, for a comparison of ranks. Hashes sizes and
+ * contents of up to 64 evenly spread files, and of files above 1 MiB only the first and last 64 KiB. times is 0.
+ * Unreadable files are skipped: the loader reports them. Fails only for a lack of memory. */
 lk_status lk__dataset_sample_contents(const lk_dataset *data, lk_dataset_contents *out) LK_CHECKED;
 
 /* A format of a data set's files in one folder. */

@@ -1,7 +1,8 @@
 /* transform.h - a row of the table of transforms, and what the files of transforms share.
  *
- * A transform is a function of given parameters; a small second function draws them from the
- * sample's random stream. Comments there list the elements that it draws. */
+ * A random transform has two functions: one draws parameters from the sample's random stream, the other
+ * changes the image by given parameters. The comment of the first lists the elements of the stream that it
+ * draws. */
 #ifndef LK_DATA_TRANSFORM_TRANSFORM_H
 #define LK_DATA_TRANSFORM_TRANSFORM_H
 

@@ -145,8 +145,8 @@ static lk_status read_positions(stream *s)
     return status;
 }
 
-/* The storages are read when the first is needed: a file without tensors has other errors to
- * report. */
+/* Reads the list of storages when the first storage is needed. A file without tensors does not need the list:
+ * the error for such a file should be that it has no tensors. */
 static lk_status locate_storage(void *self, lk_pth_storage *storage)
 {
     stream *s = self;

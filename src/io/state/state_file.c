@@ -47,8 +47,8 @@ lk_status lk__state_file_check_ending(const char *path, bool needed)
     return lk__fail(LK_STATUS_USAGE, "'%s': the ending of its name chooses the format: one of %s", path, known);
 }
 
-/* Chooses the format by the content. A file of unknown format is read as the format that it most
- * likely has, which reports what is wrong. */
+/* Chooses the format by the content. If the content has no known format, the format that the file most likely
+ * has reports what is wrong. */
 static lk_status load_source(const lk_state_source *in, lk_state **out)
 {
     uint8_t start[64];

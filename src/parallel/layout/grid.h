@@ -12,7 +12,7 @@ typedef struct lk_grid {
     int replicas, replica, stages, stage;
     int first_layer, last_layer; /* of this stage */
     int *bounds;                 /* (replicas + 1) replica r has shards [bounds[r], bounds[r+1]) */
-    int *metric_bounds;          /* (ranks + 1) shards whose losses a rank has: none but at the last stage */
+    int *metric_bounds;          /* (ranks + 1) shards whose losses a rank has; only ranks of the last stage have any */
     int sharers;                 /* ranks of the host that may use this rank's cores, including itself */
     lk_group *world;             /* all ranks, borrowed; NULL: one rank */
     /* Owned; NULL if the group would have one rank. */

@@ -14,7 +14,7 @@
 /* Numbers in a leaf of the metrics' tree: loss, correct, top5. */
 enum { LK_METRIC_SUMS = 3 };
 
-/* The memory of a wave under way, from its forward to its backward pass, apart from the plan's. */
+/* A lane: what a wave needs from its forward to its backward pass, besides the memory of the plan. */
 typedef struct lk_engine_lane {
     float *samples; /* device, (capacity, h, w, c) f32; NULL if the plan's input has this layout */
     /* Activations sent to the next stage, and gradients sent to the previous one. */

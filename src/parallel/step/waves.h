@@ -54,7 +54,7 @@ lk_op_wave lk__waves_leaf(const lk_waves *waves, int index, int s);
 
 /* The index of shard s's first sample in the batch of all ranks. */
 size_t lk__waves_sample(const lk_waves *waves, int s);
-/* The same index among the rank's samples; s is one of its shards, or `last`. */
+/* The index of shard s's first sample among the rank's samples; s is one of its shards, or `last`. */
 size_t lk__waves_own(const lk_waves *waves, int s);
 
 #endif

@@ -52,7 +52,7 @@ static inline lk_box lk__conv_box(const lk_conv2d_desc *conv, lk_shape y, size_t
                     .w = (y.w - 1) * conv->stride + conv->kernel};
 }
 
-/* The same box with the channels of one group; every group has `channels`. */
+/* A box with the channels of one group only; every group has `channels` channels. */
 static inline lk_box lk__box_group(lk_box box, size_t group, size_t channels)
 {
     box.first = group * channels;

@@ -138,8 +138,8 @@ static void aligned_unit(const work *job, const keys *k, size_t unit, const floa
     }
 }
 
-/* The same if channels begin inside a block: block `unit` of each channel, counted from the block of its first
- * pixel. */
+/* Block `unit` of each channel, counted from the block of the channel's first pixel, if channels begin inside a
+ * block. */
 static void ragged_unit(const work *job, const keys *k, size_t unit, const float *x, float *y)
 {
     size_t c = job->channels, pixels = job->pixels;

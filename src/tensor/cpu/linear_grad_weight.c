@@ -1,8 +1,7 @@
 /* linear_grad_weight.c - dw = dy^T x and db, folded over shards tile by tile.
  *
  * A shard often has few samples, so a tile of dw is summed over all shards before the next tile starts: its
- * partial sums stay in the first-level cache. The bias gradient is the same sum with a dy of ones and with dy
- * in the role of x. */
+ * partial sums stay in the first-level cache. The bias gradient is computed as ones^T dy, by the same code. */
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/fold.h"
 #include "tensor/cpu/gemm.h"

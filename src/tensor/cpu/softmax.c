@@ -81,7 +81,7 @@ static double add_exp(const float *x, size_t n, double max, double sum, float *e
     return sum;
 }
 
-/* The same sum for many classes. */
+/* The sum of exponentials for many classes. */
 static double sum_exp_many(const float *x, size_t classes, double max, float *e)
 {
     double sum = 0;

@@ -197,7 +197,7 @@ struct lk_bn_spot {
     uint32_t pixel, end; /* its first pixel, and the block's end; equal if the thread has none */
 };
 
-/* The part for a block with pixels [begin, end). */
+/* The spot of this thread in a block with the pixels [begin, end). */
 template <int V>
 static __device__ lk_bn_spot lk__bn_spot(const lk_bn_tiling &t, uint32_t begin, uint32_t end)
 {

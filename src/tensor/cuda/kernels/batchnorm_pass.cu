@@ -37,7 +37,7 @@ struct addend {
 template <int V>
 struct own_pixels {
     lk_bn_spot spot;
-    size_t at[PIXELS]; /* offsets; those of the block's first pixel if the thread has none */
+    size_t at[PIXELS]; /* offset of each pixel; that of the block's first pixel where has[] is false */
     bool has[PIXELS];
 
     __device__ own_pixels(const lk_bn_tiling &t, uint32_t begin, uint32_t end) : spot(lk__bn_spot<V>(t, begin, end))

@@ -115,7 +115,7 @@ static __global__ void maxpool(pooling p, const T *__restrict__ x, T *__restrict
     lk__cuda_store_bytes(index + lk__cuda_thread() * V, won);
 }
 
-/* With a dropout after the pooling: a thread computes V channels of as many output pixels as it draws for. */
+/* Pooling, then dropout. A thread computes V channels of Q output pixels: the pixels of one draw. */
 template <lk_drawing D, int K, int V, class T>
 static __global__ void maxpool_drop(pooling p, lk_drop d, const T *__restrict__ x, T *__restrict__ y,
                                     uint8_t *__restrict__ index)

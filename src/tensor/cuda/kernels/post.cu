@@ -1,5 +1,5 @@
-// post.cu - reads a step's data from the host's ring, and writes its results to the ring that the host reads
-// meanwhile.
+/* post.cu - reads a step's data from the host's ring, and writes the results of the step to a second ring, which
+ * the host reads while kernels run. */
 #include "tensor/cuda/runtime/cuda.h"
 
 enum { THREADS = 256, FETCH_THREADS = 1024 };

@@ -192,7 +192,7 @@ static void lk__cuda_by_kind(const lk_tensor *tensor, F f)
         whole ? f(lk_kind<lk_bf16, 8>()) : f(lk_kind<lk_bf16, 1>());
 }
 
-/* The same for a flat array that is aligned to a vector; pixels do not matter. */
+/* As lk__cuda_by_kind, for a flat array that is aligned to a vector and has no pixels. */
 template <class F>
 static void lk__cuda_by_dtype(lk_dtype dtype, F f)
 {

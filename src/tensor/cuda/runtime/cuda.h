@@ -65,7 +65,7 @@ void *lk__cuda_side_scratch(lk_device *dev, size_t bytes);
 
 /* Keeps the first failure, because slots return nothing. Returns true if there was none. */
 bool lk__cuda_keep(lk_device *dev, cudaError_t error, const char *what);
-/* The same for a status and its detail. */
+/* lk__cuda_keep for a status and its detail. */
 bool lk__cuda_keep_status(lk_device *dev, lk_status status);
 /* Called after every launch. */
 static inline void lk__cuda_launched(lk_device *dev, const char *what)

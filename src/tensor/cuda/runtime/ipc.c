@@ -26,7 +26,7 @@ typedef struct lent {
 static_assert(sizeof(lent) <= LK_CHANNEL_KEY, "a key has room for it");
 
 typedef struct peer {
-    const float *boxes; /* (BOXES, size, stride); this rank's own outboxes at its own index */
+    const float *boxes; /* (BOXES, size, stride), the peer's outboxes; in the row of this rank, its own */
     size_t stride;
     bool mapped; /* must be unmapped */
     size_t used; /* elements of the current move */

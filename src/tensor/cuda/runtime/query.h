@@ -9,8 +9,8 @@
 /* Number of GPUs that CUDA would find, without starting CUDA: device nodes that this process may open and that
  * $CUDA_VISIBLE_DEVICES makes visible. */
 int lk__cuda_count(void);
-/* The same for a machine whose files are below root, "" for this one; visible is the variable's value, NULL if
- * it is not set. */
+/* lk__cuda_count for a machine whose files are below root; "" is this machine. visible is the value of
+ * $CUDA_VISIBLE_DEVICES, NULL if it is not set. */
 int lk__cuda_count_below(const char *root, const char *visible);
 
 /* Opens a library of NVIDIA by its name, otherwise in the folders of toolkits, which the dynamic linker may not

@@ -1,4 +1,4 @@
-/* test_placed.c - a run and an evaluation with cached data sets have the bits of those on the CPU. */
+/* test_cached.c - a run and an evaluation with cached data sets have the bits of those on the CPU. */
 #include "parallel/far.h"
 #include "tiny.h"
 
@@ -74,7 +74,4 @@ static void an_evaluation_is_the_same(void **state)
     assert_memory_equal(&near, &far, sizeof near);
 }
 
-int main(void)
-{
-    return RUN_TESTS_WITH(prepare, temp_folder_tear_down, a_run_is_the_same, an_evaluation_is_the_same);
-}
+TEST_MAIN(prepare, temp_folder_tear_down, TEST(a_run_is_the_same), TEST(an_evaluation_is_the_same))

@@ -1,4 +1,4 @@
-/* test_settle.c - ranks without a named device: either all ranks use their GPUs, or, if one GPU cannot
+/* test_devices_check.c - ranks without a named device: either all ranks use their GPUs, or, if one GPU cannot
  * be used, all ranks use the CPU, as on machines without GPUs. */
 #include <stdatomic.h>
 
@@ -216,7 +216,7 @@ typedef struct process {
     char detail[2048];
 } process;
 
-static void settle_process(int number, void *arg)
+static void choose_process(int number, void *arg)
 {
     process *p = (process *)arg + number;
     lk_train_ranks ranks = {.opts = &p->opts, .count = 1, .first = lk_group_rank(p->group)};
@@ -229,7 +229,7 @@ static void settle_process(int number, void *arg)
     lk__train_shared_close(&shared);
 }
 
-static void settle_two(process two[2])
+static void choose_two(process two[2])
 {
     lk_group *groups[2];
     lk_group_opts opts = {.timeout = 60};
@@ -238,7 +238,7 @@ static void settle_two(process two[2])
         two[i].opts = options();
         two[i].group = groups[i];
     }
-    threads_run(2, settle_process, two);
+    threads_run(2, choose_process, two);
 }
 
 static void processes_that_were_told_differently(void **state)
@@ -247,14 +247,14 @@ static void processes_that_were_told_differently(void **state)
     broken[1] = true;
     both[0] = (process){.device = "gpu:0", .named = true};
     both[1] = (process){.device = "gpu:1"};
-    settle_two(both);
+    choose_two(both);
     assert_int_equal(both[0].status, LK_STATUS_MISMATCH);
     assert_contains(both[0].detail, "rank 0 was given `device` gpu:0");
     assert_contains(both[0].detail, "gpu:1 is broken");
     /* Only rank 1 has to change its device, and reports it. */
     both[0] = (process){.device = "cpu", .named = true};
     both[1] = (process){.device = "gpu:0"};
-    settle_two(both);
+    choose_two(both);
     assert_int_equal(both[0].status, LK_OK);
     assert_int_equal(both[1].status, LK_STATUS_UNSUPPORTED);
     assert_int_equal(both[1].speaker, 1);
@@ -313,10 +313,8 @@ static void the_need_is_of_the_ranks_own_samples(void **state)
     assert_int_equal(need_of(64, 32, 1), need_of(32, 0, 1));
 }
 
-int main(void)
-{
-    return TEST_PROGRAM(add_gpus, temp_folder_tear_down, mend_gpus, NULL, what_works_is_used,
-                        one_that_does_not_sends_all_to_the_cpu, alone, where_others_have_none,
-                        devices_that_were_named_stay, processes_that_were_told_differently,
-                        one_process_switches_and_the_other_waits, the_need_is_of_the_ranks_own_samples);
-}
+#define CASE(test) cmocka_unit_test_setup(test, mend_gpus)
+TEST_MAIN(add_gpus, temp_folder_tear_down, CASE(what_works_is_used), CASE(one_that_does_not_sends_all_to_the_cpu),
+          CASE(alone), CASE(where_others_have_none), CASE(devices_that_were_named_stay),
+          CASE(processes_that_were_told_differently), CASE(one_process_switches_and_the_other_waits),
+          CASE(the_need_is_of_the_ranks_own_samples))
