@@ -60,7 +60,7 @@ static void keep_failure(lk_train_failure *kept, lk_status status, lk_train_rank
 
 static void keep_setup(lk_train_failure *kept, lk_status status)
 {
-    keep_failure(kept, status, (lk_train_rank_failure){.fault = LK_FAULT_SETUP}, NULL);
+    keep_failure(kept, status, (lk_train_rank_failure){.fault = LK_TRAIN_FAULT_SETUP}, NULL);
 }
 
 static lk_status join(member *m)
@@ -95,7 +95,7 @@ static lk_status check_devices(const member *m, lk_train_rank_failure *failure)
     int speaker;
     lk_status status = lk__train_check_devices(&rank, !ranks->joined, &speaker);
     if (speaker >= 0)
-        failure->fault = LK_FAULT_DEVICE;
+        failure->fault = LK_TRAIN_FAULT_DEVICE;
     failure->speaker = speaker >= ranks->first && speaker < ranks->first + ranks->count;
     return status;
 }
@@ -108,14 +108,14 @@ static lk_status enter_job(member *m, lk_train_rank_failure *failure)
     if (status == LK_OK)
         status = check_devices(m, failure);
     if (status == LK_STATUS_PEER)
-        failure->fault = LK_FAULT_PEER;
+        failure->fault = LK_TRAIN_FAULT_PEER;
     return status;
 }
 
 static void run_member(member *m)
 {
     lk_train_crew *c = m->crew;
-    lk_train_rank_failure failure = {.fault = LK_FAULT_SETUP};
+    lk_train_rank_failure failure = {.fault = LK_TRAIN_FAULT_SETUP};
     lk_status status = enter_job(m, &failure);
     if (status == LK_OK) {
         lk_train_rank rank = rank_of(m);
@@ -126,7 +126,7 @@ static void run_member(member *m)
         keep_failure(c->failure, status, failure, m->group);
         pthread_mutex_unlock(&c->lock);
     }
-    if (failure.fault == LK_FAULT_DEVICE)
+    if (failure.fault == LK_TRAIN_FAULT_DEVICE)
         return; /* the next call of lk__train uses its group */
     lk_group_destroy(m->group);
     m->group = NULL;
@@ -235,7 +235,7 @@ static void run_crew(lk_train_crew *c, lk_train_result *out)
         run_threads(c);
     else
         keep_setup(c->failure, status);
-    if (c->failure->fault == LK_FAULT_DEVICE) {
+    if (c->failure->fault == LK_TRAIN_FAULT_DEVICE) {
         *c->ranks->joined = c;
         return;
     }

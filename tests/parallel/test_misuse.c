@@ -6,7 +6,7 @@
 
 #include "ranks.h"
 
-static const law_case small = {"mlp", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", .05, 3, 8, .shards = 4};
+static const law_case small = {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "sgd:momentum=.9", .05, 3, 8, .shards = 4};
 
 enum { SAMPLES = 8, PIXELS = 784, NEVER = 20 };
 static float x[SAMPLES * PIXELS];

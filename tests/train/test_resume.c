@@ -181,7 +181,7 @@ static void an_epoch_without_a_batch_is_refused(void **state)
     opts.batch = TRAIN_COUNT + 1;
     opts.drop_last = true;
     assert_fails(train_ranks(&opts, 2, told, &result, &failure), LK_STATUS_USAGE, "use a smaller `batch`");
-    assert_int_equal(failure.fault, LK_FAULT_COMMON);
+    assert_int_equal(failure.fault, LK_TRAIN_FAULT_COMMON);
     lk__train_failure_fini(&failure);
 }
 

@@ -81,7 +81,7 @@ static bool is_watched(const train_command *t)
 static bool is_repeated(const lk_train_failure *failure)
 {
     int rank, end = 0;
-    return failure->fault == LK_FAULT_PEER && sscanf(failure->detail, "rank %d gave up: %n", &rank, &end) == 1 &&
+    return failure->fault == LK_TRAIN_FAULT_PEER && sscanf(failure->detail, "rank %d gave up: %n", &rank, &end) == 1 &&
            end > 0;
 }
 
@@ -91,7 +91,7 @@ static bool is_repeated(const lk_train_failure *failure)
 static void print_failure(void *arg, const lk_train_failure *failure)
 {
     train_command *t = arg;
-    bool alike = failure->fault == LK_FAULT_SETUP || failure->fault == LK_FAULT_COMMON;
+    bool alike = failure->fault == LK_TRAIN_FAULT_SETUP || failure->fault == LK_TRAIN_FAULT_COMMON;
     lk__job_signals_end(); /* a signal from the launcher must end this rank */
     if (t->screen)
         lk__report_screen_clear(t->screen);
@@ -111,7 +111,7 @@ static void print_failure(void *arg, const lk_train_failure *failure)
 
 static int fail_setup(train_command *t, lk_status status)
 {
-    lk_train_failure failure = {.status = status, .fault = LK_FAULT_SETUP, .rank = -1};
+    lk_train_failure failure = {.status = status, .fault = LK_TRAIN_FAULT_SETUP, .rank = -1};
     snprintf(failure.detail, sizeof failure.detail, "%s", lk_error_detail());
     print_failure(t, &failure);
     return t->code;
@@ -180,7 +180,7 @@ static lk_status run_plans(train_command *t, lk_train_result *out, lk_train_fail
     lk_train_crew *joined = NULL;
     lk_job_plan cpu;
     lk_status status = run_plan(t, &t->plan, &joined, out, failure);
-    if (status == LK_OK || failure->fault != LK_FAULT_DEVICE)
+    if (status == LK_OK || failure->fault != LK_TRAIN_FAULT_DEVICE)
         return status;
     if (failure->speaker)
         lk__job_plan_print_cpu("train", failure->detail);
@@ -201,7 +201,7 @@ static int run_ranks(train_command *t)
     lk__report_screen_clear(&screen);
     if (status == LK_OK)
         return result.stopped ? end_stopped(t, &result) : LK_EXIT_DONE;
-    if (is_launched(t) && failure.fault == LK_FAULT_PEER)
+    if (is_launched(t) && failure.fault == LK_TRAIN_FAULT_PEER)
         linger(LINGER_NS);
     lk__train_failure_fini(&failure);
     return t->code;
@@ -226,7 +226,7 @@ static int rank_main(int rank, void *arg)
 static lk_devices host_devices(const lk_args *args, int nproc)
 {
     lk_devices devices = args->devices;
-    bool dp = args->parallel == LK_PARALLEL_DP;
+    bool dp = args->parallel == LK_ARGS_PARALLEL_DP;
     char why[128];
     if (!lk__devices_crowded(&devices, dp, nproc))
         return devices;

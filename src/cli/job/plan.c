@@ -51,7 +51,7 @@ static lk_status choose_mode(const lk_args *args, const lk_join *join, int devic
                            .pipelined = args->train.pipelined};
     if (join->processes > 0)
         return lk__mode_choose(&facts, out);
-    *out = (lk_mode){.parallel = LK_PARALLEL_AUTO};
+    *out = (lk_mode){.parallel = LK_ARGS_PARALLEL_AUTO};
     return LK_OK;
 }
 
@@ -71,7 +71,7 @@ static lk_status check_backend(const lk_args *args, const lk_join *join, const l
 
 static lk_status take_devices(const lk_args *args, const lk_devices *host, const lk_join *join, lk_devices *out)
 {
-    return lk__devices_share(host, args->parallel == LK_PARALLEL_DP, join->local_rank, join->local_size, out);
+    return lk__devices_share(host, args->parallel == LK_ARGS_PARALLEL_DP, join->local_rank, join->local_size, out);
 }
 
 lk_status lk__job_plan_make(const lk_args *args, const lk_devices *host, const lk_join *join, lk_job_plan *out)
@@ -89,7 +89,7 @@ lk_status lk__job_plan_make(const lk_args *args, const lk_devices *host, const l
 lk_status lk__job_plan_inherit(const lk_args *args, const lk_job_plan *launcher, const lk_join *join, lk_job_plan *out)
 {
     lk_devices devices;
-    if (launcher->mode.parallel == LK_PARALLEL_AUTO)
+    if (launcher->mode.parallel == LK_ARGS_PARALLEL_AUTO)
         return lk__job_plan_make(args, &launcher->host, join, out);
     LK_TRY(take_devices(args, &launcher->host, join, &devices));
     LK_TRY(check_backend(args, join, &devices));

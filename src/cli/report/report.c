@@ -32,7 +32,7 @@ void lk__report_screen_clear(lk_report_screen *screen)
 
 static bool prints_own(const lk_report *report)
 {
-    return report->args->log_ranks == LK_LOG_RANKS_ALL;
+    return report->args->log_ranks == LK_ARGS_LOG_RANKS_ALL;
 }
 
 /* Called before and after the lines of a rank; false if the rank prints none. */

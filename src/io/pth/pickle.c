@@ -406,10 +406,10 @@ static lk_status op_call(machine *m, const opcode *op)
     if (called.kind != LK_PICKLE_GLOBAL || args.kind != LK_PICKLE_TUPLE)
         return FAIL(m, "a call of something that is not a global with a tuple");
     const lk_pickle_global *global = called.as.call.global;
-    if (global->use == LK_PICKLE_NAMED)
+    if (global->use == LK_PICKLE_USE_NAMED)
         return FAIL(m, "a call of %s.%s", global->module, global->name);
     m->stack.count -= 2;
-    if (global->use == LK_PICKLE_MAKES_DICT)
+    if (global->use == LK_PICKLE_USE_MAKES_DICT)
         return make_dict(m, &args);
     return push(m, (lk_pickle_value){.kind = LK_PICKLE_CALL, .as.call = {global, args_ref}});
 }

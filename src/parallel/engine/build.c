@@ -33,7 +33,7 @@ static lk_status check_opts(const lk_engine_opts *opts)
         return lk__fail(LK_STATUS_USAGE, "`shards` %d is not in 1 to %d", opts->shards, LK_MAX_SHARDS);
     if ((int)opts->precision < LK_PRECISION_FP32 || opts->precision > LK_PRECISION_BF16)
         return lk__fail(LK_STATUS_USAGE, "there is no precision %d", (int)opts->precision);
-    if (opts->bn != LK_BN_BATCH && opts->bn != LK_BN_SHARD)
+    if (opts->bn != LK_BN_MODE_BATCH && opts->bn != LK_BN_MODE_SHARD)
         return lk__fail(LK_STATUS_USAGE, "there is no BatchNorm mode %d", (int)opts->bn);
     if (!(opts->label_smoothing >= 0 && (float)opts->label_smoothing < 1)) /* kernels use a float */
         return lk__fail(LK_STATUS_USAGE, "`label_smoothing` %.10g must be a part, from 0 to below 1",
@@ -58,7 +58,7 @@ static lk_status check_opts(const lk_engine_opts *opts)
 static lk_status check_batchnorm(const lk_engine *engine)
 {
     const lk_engine_opts *opts = &engine->opts;
-    bool by_shard = opts->bn == LK_BN_SHARD;
+    bool by_shard = opts->bn == LK_BN_MODE_SHARD;
     size_t shards = by_shard ? (size_t)opts->shards : 1, samples = (opts->batch + shards - 1) / shards;
     for (int i = 0; i < engine->graph->count && !opts->eval_only; i++) {
         const lk_layer *layer = &engine->graph->layers[i];
