@@ -106,7 +106,7 @@ format:
 	@tools/lint --fix
 
 clean:
-	rm -rf build build-asan build-tsan build-fuzz build-lint build-arm64
+	rm -rf build build-asan build-tsan build-fuzz build-lint build-cross
 
 help:
 	@echo 'make            build the program (build/lockstep), the library and the examples'
@@ -116,7 +116,7 @@ help:
 	@echo 'make gputest    the tests of the CUDA device on a GPU, under five minutes'
 	@echo 'make gpubench   steps on a GPU, beside PyTorch where it is installed'
 	@echo 'make kills      200 times a run is killed, and goes on to the same bits; five minutes'
-	@echo 'make campaign   200 times a run meets random faults of all kinds, and goes on to the same bits; ten minutes'
+	@echo 'make campaign   200 times a run has random faults of all kinds, and goes on to the same bits; ten minutes'
 	@echo 'make asan       the tests under AddressSanitizer and UBSan (build-asan)'
 	@echo 'make tsan       the tests under ThreadSanitizer (build-tsan)'
 	@echo 'make fuzz       the fuzzers for half a minute each, where clang is installed'
