@@ -84,7 +84,7 @@ static lk_train_rank rank_of(const member *m)
                            .group = m->group,
                            .device = ranks->devices[m->index],
                            .events = &ranks->events[m->index],
-                           .wish = ranks->wish};
+                           .signal_level = ranks->signal_level};
 }
 
 /* Among ranks whose devices were not named, either all use GPUs or none does. */

@@ -102,11 +102,11 @@ size_t lk__run_batch(const lk_train_run *run)
 
 /* The engine's signal source: one rank of a process takes the request. A request to save that reaches two ranks
  * in consecutive steps is carried out once. */
-static int take_wish(void *arg)
+static int take_signal_level(void *arg)
 {
     const lk_train_run *run = arg;
-    int wish = atomic_exchange(run->rank->wish, LK_WISH_NONE);
-    return wish == LK_WISH_SAVE && run->wished > 0 && run->at.step == run->wished ? LK_WISH_NONE : wish;
+    int level = atomic_exchange(run->rank->signal_level, LK_WISH_NONE);
+    return level == LK_WISH_SAVE && run->signal_saved > 0 && run->at.step == run->signal_saved ? LK_WISH_NONE : level;
 }
 
 static lk_status create_engine(lk_train_run *run)
@@ -117,8 +117,8 @@ static lk_status create_engine(lk_train_run *run)
     engine.micro_batch = wave_samples(run);
     engine.group = run->rank->group;
     LK_TRY(lk_engine_create(run->shared->graph, &engine, &run->engine));
-    if (run->rank->wish)
-        lk_engine_set_signal_source(run->engine, take_wish, run);
+    if (run->rank->signal_level)
+        lk_engine_set_signal_source(run->engine, take_signal_level, run);
     run->effective.lr = lk_engine_lr(run->engine);
     return LK_OK;
 }

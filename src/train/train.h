@@ -184,7 +184,7 @@ typedef struct lk_train_ranks {
     const lk_group_opts *group;    /* how to join the other processes; threads and thread are filled in */
     bool one_process;              /* the job has no other processes; only timeout and notice of `group` are used */
     const lk_train_events *events; /* (count) */
-    atomic_int *wish;              /* an LK_WISH; the rank that reads it resets it. NULL: nobody asks */
+    atomic_int *signal_level;      /* an LK_WISH_ value; the rank that reads it resets it. NULL: nobody asks */
     /* Called with a failure, before lk__train waits for a checkpoint that is being written; or NULL. */
     void (*failed)(void *arg, const lk_train_failure *failure);
     void *arg;

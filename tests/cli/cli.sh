@@ -42,7 +42,7 @@ done
 run 0 help train
 said out "--batch-size N" "(default 64)" "--save-model [PATH]" "--bn batch|shard" "(default adadelta)" "(default .7)"
 run 0 help compare
-said out "the exit status tells"
+said out "the exit status is the result"
 check "help compare says nothing of train" test "$(grep -c 'progress' out)" -eq 0
 run 0 help eval
 said out "one batch only"
@@ -174,6 +174,7 @@ run 0 eval small.pth --model mlp --data tiny --augment resize=16
 check "eval says '$(cat out)', train said '$small'" test "$(cat out)" = "$small"
 rm small.pth
 refused 1 "model.safetensors" -- eval model.safetensors --model cnn:dropout=0
+refused 1 "(the model is cnn; --model NAME says which model the file has)" -- eval model.safetensors --data tiny
 refused 2 "give one" -- eval model.safetensors --init-from model.safetensors --model mlp --data tiny
 refused 2 "absent.safetensors" -- eval absent.safetensors --model mlp --data tiny
 run 0 info model.safetensors
@@ -249,7 +250,7 @@ fi
 run 0 "${train[@]}" --init-from model.safetensors --epochs 0 --save-model same.safetensors
 run 0 compare model.safetensors same.safetensors
 refused 1 "cut.safetensors" -- "${train[@]}" --init-from cut.safetensors
-refused 2 "absent.safetensors" -- "${train[@]}" --init-from absent.safetensors
+refused 2 "--init-from: cannot open absent.safetensors" -- "${train[@]}" --init-from absent.safetensors
 run 0 train --data tiny --model mlp:hidden=8 --dry-run --quiet --save-model small.safetensors
 refused 1 "small.safetensors" -- "${train[@]}" --init-from small.safetensors
 
@@ -310,7 +311,7 @@ refused 1 "vast.safetensors: the average loss is not finite" "every weight is" -
 # A limit on file sizes gives an error and no signal, and no file is left. The limit is
 # above what ThreadSanitizer's runtime writes at its start.
 line="train under ulimit -f"
-(ulimit -f 1000 && "$program" train --model cnn --data tiny --quiet --dry-run --save-model large.safetensors >out 2>err)
+(ulimit -f 1000 && "$program" train --model mlp:hidden=512 --data tiny --quiet --dry-run --save-model large.safetensors >out 2>err)
 check "a limit on file sizes is status 1" test $? -eq 1
 said err "large.safetensors" "File too large"
 check "a limit on file sizes leaves nothing" test -z "$(find . -name 'large.saf*' -o -name '.lk-*')"

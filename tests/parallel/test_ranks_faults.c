@@ -48,7 +48,8 @@ static size_t make_odd(odd_options odd[ODD_MOST])
     ODD("optimizer", optimizer, "adam:beta1=.8");
     ODD("clip", clip_norm, 1);
     ODD("bucket", bucket_bytes, 64 << 10);
-    ODD("check", check_every, 7);
+    ODD("`check_every` 7", check_every, 7);
+    ODD("`check_every` never", check_every, -1);
     odd[count++] = (odd_options){"model", usual, "mlp:hidden=65"};
     ODD("`stages`", stages, "2");
     ODD("`pipelined`", pipelined, true);

@@ -7,11 +7,11 @@
 
 enum { STEPS = 6, BATCHES = 3 };
 
-/* A run that gets a wish (to save or to stop) after one of its steps. */
+/* A run that gets a signal (to save or to stop) after one of its steps. */
 typedef struct asked {
     record told;
     size_t after; /* step; 0: never */
-    int wish;
+    int signal_level;
     atomic_int *to;
     int saves;
     lk_train_saved saved[32];
@@ -23,7 +23,7 @@ static void step_and_ask(void *arg, const lk_train_step *step)
     asked *a = arg;
     on_step(&a->told, step);
     if (a->to && step->step == a->after)
-        atomic_store(a->to, a->wish);
+        atomic_store(a->to, a->signal_level);
 }
 
 static void count_saved(void *arg, const lk_train_saved *saved)
@@ -35,7 +35,7 @@ static void count_saved(void *arg, const lk_train_saved *saved)
     a->saves++;
 }
 
-static lk_status run(const lk_train_opts *opts, int count, size_t after, int wish, asked *first,
+static lk_status run(const lk_train_opts *opts, int count, size_t after, int signal_level, asked *first,
                      lk_train_result *result)
 {
     static asked all[MAX_RANKS];
@@ -44,7 +44,7 @@ static lk_status run(const lk_train_opts *opts, int count, size_t after, int wis
     const char *devices[MAX_RANKS];
     for (int i = 0; i < count; i++) {
         asked *a = i == 0 ? first : &all[i];
-        *a = (asked){.after = after, .wish = wish, .to = i == 0 && after ? &to : NULL};
+        *a = (asked){.after = after, .signal_level = signal_level, .to = i == 0 && after ? &to : NULL};
         events[i] =
             (lk_train_events){.arg = a, .start = on_start, .step = step_and_ask, .test = on_test, .saved = count_saved};
         devices[i] = "cpu";
@@ -56,7 +56,7 @@ static lk_status run(const lk_train_opts *opts, int count, size_t after, int wis
                             .group = &group,
                             .one_process = true,
                             .events = events,
-                            .wish = &to};
+                            .signal_level = &to};
     lk_train_failure failure;
     lk_status status = lk__train(&ranks, result, &failure);
     if (status != LK_OK)
@@ -234,10 +234,10 @@ static void what_is_told_goes_on(void **state)
     }
 }
 
-static void a_wish_saves_and_the_run_goes_on(void **state)
+static void a_signal_saves_and_the_run_goes_on(void **state)
 {
     char dir[PATH];
-    lk_train_opts opts = options_in("wish", dir);
+    lk_train_opts opts = options_in("signal", dir);
     opts.save_every = 1000;
     asked first;
     lk_train_result result;
@@ -519,7 +519,7 @@ static void when_replicas_were_equal_is_noted_and_told(void **state)
 
 TEST_MAIN(make_data, clean_up, TEST(any_step_and_any_layout_go_on_to_the_same_bits),
           TEST(a_run_without_the_last_batches_goes_on), TEST(an_epoch_without_a_batch_is_refused),
-          TEST(every_optimiser_goes_on), TEST(what_is_told_goes_on), TEST(a_wish_saves_and_the_run_goes_on),
+          TEST(every_optimiser_goes_on), TEST(what_is_told_goes_on), TEST(a_signal_saves_and_the_run_goes_on),
           TEST(the_newest_and_the_best_stay), TEST(contradictions_name_both_values),
           TEST(the_same_data_may_lie_elsewhere), TEST(other_shards_only_when_asked_for),
           TEST(a_run_may_become_longer_where_its_past_stays), TEST(a_warm_up_goes_on),

@@ -1,10 +1,12 @@
 /* info.c - `lockstep info`: the tables of this build, the content of a file or a checkpoint, or a model. */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/libraries.h"
 #include "base/mem.h"
+#include "base/spec.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/commands/info_model.h"
@@ -141,6 +143,17 @@ static lk_status print_file(const char *path)
     return LK_OK;
 }
 
+/* The text of a note for people. Epochs are counted from 0 in a checkpoint, and from 1 where people read them. */
+static void write_note(const lk_checkpoint *checkpoint, const char *name, char *text, size_t bytes)
+{
+    long long epoch;
+    const char *note = lk_checkpoint_note(checkpoint, name);
+    if (strcmp(name, "epoch") == 0 && lk__number_parse_int(note, 0, LLONG_MAX - 1, &epoch))
+        snprintf(text, bytes, "%lld", epoch + 1);
+    else
+        lk__checkpoint_note_readable(note, text, bytes);
+}
+
 /* Prints the notes that are options, or those that are not. */
 static void print_notes(const lk_checkpoint *checkpoint, const char *title, bool options)
 {
@@ -150,7 +163,7 @@ static void print_notes(const lk_checkpoint *checkpoint, const char *title, bool
         char text[1024];
         if ((strncmp(name, "--", 2) == 0) != options)
             continue;
-        lk__checkpoint_note_readable(lk_checkpoint_note(checkpoint, name), text, sizeof text);
+        write_note(checkpoint, name, text, sizeof text);
         fputs("  ", stdout);
         int gap = NOTE_COLUMN - (int)lk__size_min(lk__cli_json_key(name), NOTE_COLUMN);
         printf("%*s ", gap, "");

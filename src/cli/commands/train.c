@@ -166,7 +166,7 @@ static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_cr
                             .group = &group,
                             .one_process = plan->join.way == LK_JOIN_ALONE,
                             .events = events,
-                            .wish = &level,
+                            .signal_level = &level,
                             .failed = print_failure,
                             .arg = t,
                             .joined = plan->devices.named ? NULL : joined};

@@ -142,7 +142,7 @@ lk_status lk__pth_storage(const lk_pickle *pickle, const lk_pickle_value *value,
         __builtin_mul_overflow(storage.count, storage.type->size, &storage.bytes) || storage.bytes > INT64_MAX ||
         !get_view(pickle, lk__pickle_item(pickle, id, 5), &storage))
         return lk__pickle_fail(&pickle->stream, value->at,
-                               "a malformed storage; expected ('storage', type, key, place, elements)");
+                               "a malformed storage; expected ('storage', type, key, device, elements)");
     if (key->as.text.length > LK_PTH_MAX_KEY)
         return lk__pickle_fail(&pickle->stream, key->at, "the key of a storage has %u bytes; keys have %d at most",
                                key->as.text.length, LK_PTH_MAX_KEY);

@@ -28,18 +28,18 @@ const char *const lk__agree_reduce_names[] = {"tree", "engine", NULL};
 static lk_status check_opts(const lk_engine_opts *opts)
 {
     if (opts->batch < 1 || opts->batch > UINT32_MAX)
-        return lk__fail(LK_STATUS_USAGE, "a batch of %zu samples; 1 to %u are possible", opts->batch, UINT32_MAX);
+        return lk__fail(LK_STATUS_USAGE, "`batch` %zu is not in 1 to %u", opts->batch, UINT32_MAX);
     if (opts->shards < 1 || opts->shards > LK_MAX_SHARDS)
         return lk__fail(LK_STATUS_USAGE, "`shards` %d is not in 1 to %d", opts->shards, LK_MAX_SHARDS);
     if ((int)opts->precision < LK_PRECISION_FP32 || opts->precision > LK_PRECISION_BF16)
-        return lk__fail(LK_STATUS_USAGE, "there is no precision %d", (int)opts->precision);
+        return lk__fail(LK_STATUS_USAGE, "`precision` %d is not a value of lk_precision", (int)opts->precision);
     if (opts->bn != LK_BN_MODE_BATCH && opts->bn != LK_BN_MODE_SHARD)
-        return lk__fail(LK_STATUS_USAGE, "there is no BatchNorm mode %d", (int)opts->bn);
+        return lk__fail(LK_STATUS_USAGE, "`bn` %d is not a value of lk_bn_mode", (int)opts->bn);
     if (!(opts->label_smoothing >= 0 && (float)opts->label_smoothing < 1)) /* kernels use a float */
         return lk__fail(LK_STATUS_USAGE, "`label_smoothing` %.10g must be a part, from 0 to below 1",
                         opts->label_smoothing);
     if (opts->reduce != LK_REDUCE_ORDER_TREE && opts->reduce != LK_REDUCE_ORDER_BACKEND)
-        return lk__fail(LK_STATUS_USAGE, "there is no order of sums %d", (int)opts->reduce);
+        return lk__fail(LK_STATUS_USAGE, "`reduce` %d is not a value of lk_reduce_order", (int)opts->reduce);
     if (opts->reduce == LK_REDUCE_ORDER_BACKEND && opts->gradient_backend &&
         strcmp(opts->gradient_backend, "host") == 0)
         return lk__fail(
@@ -94,7 +94,6 @@ static const lk_option compared[] = {
     COMPARED(FLAG(pipelined)),
     COMPARED(CHOICE(reduce, lk__agree_reduce_names)),
     COMPARED(TEXT(gradient_backend, NULL)),
-    COMPARED(INTEGER(check_every, 0, 0)),
     COMPARED(FLAG(allow_nonfinite)),
     COMPARED(FLAG(eval_only)),
 };
@@ -112,6 +111,11 @@ static lk_status agree_options(lk_engine *engine)
                   lk_graph_parameters(engine->graph), (unsigned long long)lk__graph_hash(engine->graph));
     for (size_t i = 0; i < sizeof compared / sizeof *compared; i++)
         lk__agree_add_option(&lines, &compared[i], &opts);
+    /* The program's option for "never" is 0, the engine's is -1. */
+    if (opts.check_every < 0)
+        lk__agree_add(&lines, "`check_every` never\n");
+    else
+        lk__agree_add(&lines, "`check_every` %d\n", opts.check_every);
     lk__agree_add(&lines, "%s MB in `bucket_bytes`\n", lk__number_text((double)opts.bucket_bytes / (1 << 20), size));
     return lk__agree_lines(opts.group, lines.at, &engine->agreed);
 }
