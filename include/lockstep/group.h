@@ -57,6 +57,10 @@ typedef struct lk_group_opts {
     const char *token;   /* the job's secret; default: $LOCKSTEP_TOKEN, else the content of $LOCKSTEP_TOKEN_FILE */
     lk_notice_fn notice; /* default: no notices */
     void *notice_arg;
+    /* A thread of the library makes progress on requests under way while the caller computes; it uses a part of
+     * a core. Without it they make progress only inside calls. Default: $LOCKSTEP_PROGRESS_THREAD (0 or 1), else
+     * false. */
+    bool progress_thread;
 } lk_group_opts;
 
 /* Joins the job and connects to the other ranks; opts may be NULL (all defaults). Blocks until all

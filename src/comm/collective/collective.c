@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "comm/collective/argument.h"
 #include "comm/collective/group_impl.h"
+#include "comm/collective/progress.h"
 #include "tensor/device.h"
 
 /* The description of a call before it is a request. */
@@ -244,7 +245,16 @@ static lk_status begin(lk_group *group, const call_intent *intent, lk_request **
         return status;
     }
     *out = request;
+    lk__progress_wake(group);
     return LK_OK;
+}
+
+static lk_status begin_in_turn(lk_group *group, const call_intent *intent, lk_request **out)
+{
+    lk__progress_take(group);
+    lk_status status = begin(group, intent, out);
+    lk__progress_give(group);
+    return status;
 }
 
 /* Every call starts here: a site for faults on request. The calling thread gets the group's rank as its fault
@@ -252,7 +262,7 @@ static lk_status begin(lk_group *group, const call_intent *intent, lk_request **
 static lk_status start(lk_group *group, const call_intent *intent, lk_request **out)
 {
     if (!lk__fault_is_on())
-        return begin(group, intent, out);
+        return begin_in_turn(group, intent, out);
     const char *name = kind_names[intent->kind];
     lk_fault_site site = lk__fault_site();
     int rank = lk__group_job_rank(group, group->rank);
@@ -262,7 +272,7 @@ static lk_status start(lk_group *group, const call_intent *intent, lk_request **
     }
     const char *before = lk__fault_enter(name);
     lk__fault_point(name);
-    lk_status status = begin(group, intent, out);
+    lk_status status = begin_in_turn(group, intent, out);
     lk__fault_leave(before);
     return status;
 }

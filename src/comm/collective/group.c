@@ -12,6 +12,7 @@
 #include "base/thread.h"
 #include "comm/collective/argument.h"
 #include "comm/collective/group_impl.h"
+#include "comm/collective/progress.h"
 #include "comm/transport/tcp.h"
 #include "tensor/device.h"
 
@@ -19,14 +20,19 @@ void lk_group_abort(lk_group *group, const char *reason)
 {
     if (lk__argument_group(group, "lk_group_abort") != LK_OK)
         return;
+    lk__progress_take(group);
     (void)lk__group_break(group, lk__fail(LK_STATUS_PEER, "rank %d gave up: %s", lk__group_job_rank(group, group->rank),
                                           reason ? reason : "for no reason given"));
+    lk__progress_give(group);
 }
 
 lk_status lk_group_poll(lk_group *group)
 {
     LK_TRY(lk__argument_group(group, "lk_group_poll"));
-    return lk__executor_poll(group);
+    lk__progress_take(group);
+    lk_status status = lk__executor_poll(group);
+    lk__progress_give(group);
+    return status;
 }
 
 static lk_status allocate(lk_control *control, int size, lk_group **out)
@@ -118,7 +124,7 @@ static lk_status job_exchange(void *arg, const void *mine, size_t bytes, void *a
 }
 
 /* Makes the group of all ranks of a job. Takes the control over, also when it fails. */
-static lk_status create_job(lk_control *control, const lk_transport_type *type, lk_group **out)
+static lk_status create_job(lk_control *control, const lk_transport_type *type, bool progress_thread, lk_group **out)
 {
     lk_group *group = NULL;
     lk_tcp_checksum unused; /* only tcp uses it, but an unknown word is an error with every transport */
@@ -136,6 +142,8 @@ static lk_status create_job(lk_control *control, const lk_transport_type *type, 
     LK_TRY_GOTO(open_transport(group, type), destroy_group);
     join_family(group);
     lk__control_set_idle(control, move_family, group);
+    if (progress_thread)
+        LK_TRY_GOTO(lk__progress_create(group, &group->progress), destroy_group);
     *out = group;
     return LK_OK;
 destroy_group:
@@ -162,20 +170,23 @@ lk_status lk_group_join(const lk_group_opts *opts, lk_group **out)
     LK_TRY(lk__argument_set(out, "out", "lk_group_join"));
     opts = opts ? opts : &defaults;
     const char *backend = opts->backend ? opts->backend : getenv("LOCKSTEP_BACKEND");
+    bool progress_thread = false;
     LK_TRY(lk__fault_load());
+    LK_TRY(lk__progress_wanted(opts, &progress_thread));
     /* nccl is for sums between devices only: the group itself then uses auto. */
     if (!opts->backend && backend && strcmp(backend, "nccl") == 0)
         backend = "auto";
     LK_TRY(lk__transport_find(backend && *backend ? backend : "auto", &type));
     LK_TRY(lk__control_join(opts, &control));
     set_fault_rank(lk__control_rank(control), opts->thread == 0);
-    return create_job(control, type, out);
+    return create_job(control, type, progress_thread, out);
 }
 
 /* All ranks must open the transport at the same time, so each has a thread for it. */
 typedef struct rank_opening {
     pthread_t thread;
     lk_control *control;
+    bool progress_thread;
     lk_group *group;
     lk_status status;
     char *detail;
@@ -185,7 +196,7 @@ static void *open_rank(void *arg)
 {
     rank_opening *opening = arg;
     set_fault_rank(lk__control_rank(opening->control), false);
-    opening->status = create_job(opening->control, &lk__transport_inproc, &opening->group);
+    opening->status = create_job(opening->control, &lk__transport_inproc, opening->progress_thread, &opening->group);
     if (opening->status != LK_OK)
         opening->detail = strdup(lk_error_detail());
     return NULL;
@@ -218,16 +229,19 @@ lk_status lk_group_create_threads(int count, const lk_group_opts *opts, lk_group
     static const lk_group_opts defaults;
     lk_control **controls = NULL;
     rank_opening *ranks = NULL;
+    bool progress_thread = false;
     lk_status status;
     LK_TRY(lk__argument_set(out, "out", "lk_group_create_threads"));
+    opts = opts ? opts : &defaults;
     if (count < 1 || count > LK_MAX_RANKS)
         return lk__fail(LK_STATUS_USAGE, "a group has 1 to %d ranks, not %d", LK_MAX_RANKS, count);
     LK_TRY(lk__fault_load());
+    LK_TRY(lk__progress_wanted(opts, &progress_thread));
     LK_TRY(LK_ALLOC((size_t)count, "controls of thread ranks", &controls));
     LK_TRY_GOTO(LK_ALLOC((size_t)count, "thread ranks", &ranks), free_controls);
-    LK_TRY_GOTO(lk__control_threads(count, opts ? opts : &defaults, controls), free_ranks);
+    LK_TRY_GOTO(lk__control_threads(count, opts, controls), free_ranks);
     for (int r = 0; r < count; r++)
-        ranks[r].control = controls[r];
+        ranks[r] = (rank_opening){.control = controls[r], .progress_thread = progress_thread};
     status = open_ranks(ranks, count);
     for (int r = 0; r < count; r++) {
         free(ranks[r].detail);
@@ -323,6 +337,7 @@ lk_status lk_group_split(lk_group *parent, int colour, int key, lk_group **out)
     lk_status status;
     LK_TRY(lk__argument_group(parent, "lk_group_split"));
     LK_TRY(lk__argument_set(out, "out", "lk_group_split"));
+    lk__progress_take(parent);
     /* The other ranks may be in this call already, so a failure must reach them. */
     status = LK_ALLOC((size_t)parent->size, "colours of the ranks", &choices);
     if (status == LK_OK)
@@ -337,6 +352,7 @@ lk_status lk_group_split(lk_group *parent, int colour, int key, lk_group **out)
         LK_TRY_GOTO(create_part(parent, choices, ranks, &part), free_ranks);
     *out = part;
 free_ranks:
+    lk__progress_give(parent);
     lk__mem_free(ranks);
     lk__mem_free(choices);
     return status;
@@ -370,17 +386,33 @@ static void orphan_parts(lk_group *whole)
     }
 }
 
-/* A forked child must not close connections of its parent's job or read from them. */
-void lk_group_destroy(lk_group *group)
+/* Takes the group out of its job, and fails what is still under way. The thread ends first, as it uses the
+ * group of the whole job. */
+static void leave(lk_group *group)
 {
-    if (!group || group->forks != lk__forks())
-        return;
+    lk_group *whole = group->whole;
+    if (!group->parent) {
+        lk__progress_destroy(group->progress);
+        group->progress = NULL;
+    }
+    if (whole)
+        lk__progress_take(whole);
     leave_family(group);
     if (!group->parent)
         orphan_parts(group);
     /* Peers may still read memory of requests under way. */
     if (group->first)
         lk__group_fail_requests(group);
+    if (whole)
+        lk__progress_give(whole);
+}
+
+/* A forked child must not close connections of its parent's job or read from them. */
+void lk_group_destroy(lk_group *group)
+{
+    if (!group || group->forks != lk__forks())
+        return;
+    leave(group);
     if (group->transport)
         group->transport->type->close(group->transport);
     if (!group->parent)
@@ -472,10 +504,12 @@ size_t lk_group_history(const lk_group *group, char *text, size_t bytes)
     double now = lk__clock();
     if (bytes > 0)
         *text = 0;
+    lk__progress_take(group);
     for (size_t i = begin; i < group->history_count; i++) {
         size_t room = used < bytes ? bytes - used : 0;
         used += record_line(&group->history[i % LK_HISTORY], now, room ? text + used : NULL, room);
     }
+    lk__progress_give(group);
     return used + 1;
 }
 
@@ -492,10 +526,8 @@ static lk_status plain_block(lk_group *group, size_t bytes, void **out)
     return LK_OK;
 }
 
-lk_status lk_group_alloc(lk_group *group, size_t bytes, void **out)
+static lk_status alloc(lk_group *group, size_t bytes, void **out)
 {
-    LK_TRY(lk__argument_group(group, "lk_group_alloc"));
-    LK_TRY(lk__argument_set(out, "out", "lk_group_alloc"));
     LK_TRY(lk__group_check(group));
     if (!group->transport->type->alloc)
         return plain_block(group, bytes, out);
@@ -503,12 +535,24 @@ lk_status lk_group_alloc(lk_group *group, size_t bytes, void **out)
     return status == LK_OK ? LK_OK : lk__group_break(group, status);
 }
 
+lk_status lk_group_alloc(lk_group *group, size_t bytes, void **out)
+{
+    LK_TRY(lk__argument_group(group, "lk_group_alloc"));
+    LK_TRY(lk__argument_set(out, "out", "lk_group_alloc"));
+    lk__progress_take(group);
+    lk_status status = alloc(group, bytes, out);
+    lk__progress_give(group);
+    return status;
+}
+
 void lk_group_free(lk_group *group, void *block)
 {
     if (!block || group->forks != lk__forks())
         return;
     if (group->transport->type->alloc) {
+        lk__progress_take(group);
         group->transport->type->free(group->transport, block);
+        lk__progress_give(group);
         return;
     }
     for (size_t i = 0; i < group->block_count; i++) {

@@ -8,6 +8,8 @@
 #include "comm/control/control.h"
 #include "comm/transport/transport.h"
 
+typedef struct lk_progress lk_progress; /* progress.h */
+
 /* Elements [first, first+count) of a call's vector, in memory at `at`. */
 typedef struct lk_request_window {
     char *at;
@@ -80,6 +82,7 @@ struct lk_group {
     lk_group *whole;  /* the group of the whole job; may be this group */
     lk_group *family; /* of the whole job: all groups of this rank, linked by sibling */
     lk_group *sibling;
+    lk_progress *progress;              /* of the whole job: its progress thread; NULL: none */
     lk_control *control;                /* of the job; owned by the group of the whole job */
     const lk_transport_type *opened_as; /* the transport that was requested; auto may have opened shm or tcp */
     lk_transport *transport;
