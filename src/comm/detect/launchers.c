@@ -51,7 +51,7 @@ static const lk_launcher_row rows[] = {
                    {LK_TASK_GPUS, {"SLURM_GPUS_ON_NODE"}}},
      .derive = lk__launcher_slurm_derive,
      .allocate = lk__launcher_slurm_allocate},
-    {.launcher = {"PBS", "pbsdsh", "pbsdsh -u", "pbs"},
+    {.launcher = {"PBS", "mpirun", "pbsdsh -u", "pbs"},
      .started = lk__launcher_pbs_started,
      .variables = {{LK_TASK_RANK, {"PBS_VNODENUM"}},
                    {LK_TASK_SIZE, {"PBS_NP"}},

@@ -68,6 +68,13 @@ static void refuse_number(lk_task *task, lk_task_quantity what, const char *name
     set_problem(task, problem);
 }
 
+static void refuse_text(lk_task *task, const char *name)
+{
+    char problem[256];
+    snprintf(problem, sizeof problem, "the variable %s is longer than %d characters", name, LK_TASK_TEXT - 1);
+    set_problem(task, problem);
+}
+
 static void read_variable(const lk_launcher_reader *reader, lk_task_quantity what, const char *const *variables,
                           lk_task *task, lk_task_value *out)
 {
@@ -78,8 +85,10 @@ static void read_variable(const lk_launcher_reader *reader, lk_task_quantity wha
         i++;
     if (!text)
         return;
-    if (is_text(what))
+    if (is_text(what) && strlen(text) < LK_TASK_TEXT)
         lk__launcher_set(out, 0, text, variables[i]);
+    else if (is_text(what))
+        refuse_text(task, variables[i]);
     else if (lk__number_parse_int(text, least, what == LK_TASK_PORT ? LAST_PORT : MOST, &number))
         lk__launcher_set(out, (int)number, NULL, variables[i]);
     else if (is_vital(what))
@@ -182,7 +191,7 @@ static void conclude(lk_task *task)
 {
     const lk_launcher_row *hand = lk__launcher_list(0);
     task->by_torchrun = task->launcher == &hand->launcher;
-    task->several = lk__task_number(task, LK_TASK_SIZE, 1) > 1 || lk__task_number(task, LK_TASK_RANK, 0) > 0;
+    task->several = task->launcher && lk__task_number(task, LK_TASK_SIZE, 2) > 1;
 }
 
 static void find_allocation(const lk_launcher_reader *reader, lk_task *task)
@@ -307,6 +316,27 @@ lk_status lk__task_check(const lk_task *task)
     return *task->problem ? lk__fail(LK_STATUS_USAGE, "%s", task->problem) : LK_OK;
 }
 
+/* The failure if a value is missing that could come from torchrun's variable. */
+static lk_status miss(const lk_task *task, const char *variable, const char *what)
+{
+    if (!task->launcher || task->by_torchrun)
+        return lk__fail(
+            LK_STATUS_USAGE,
+            "env:// needs the variable %s, which is not set: start the ranks with `lockstep run`, torchrun, "
+            "srun or mpirun, or use tcp:// or file://",
+            variable);
+    return lk__fail(LK_STATUS_USAGE, "%s does not say %s: give all its tasks the variable %s", task->launcher->name,
+                    what, variable);
+}
+
+lk_status lk__task_need(const lk_task *task, lk_task_quantity what)
+{
+    bool rank = what == LK_TASK_RANK;
+    if (task->values[what].known)
+        return LK_OK;
+    return miss(task, rank ? "RANK" : "WORLD_SIZE", rank ? "which rank this is" : "how many tasks there are");
+}
+
 bool lk__task_joins(const lk_task *task)
 {
     return *task->problem || task->several || (task->by_torchrun && task->values[LK_TASK_RANK].known);
@@ -319,27 +349,13 @@ lk_status lk__task_host(const lk_task *task, char host[LK_TASK_TEXT])
         memcpy(host, value->text, LK_TASK_TEXT);
         return LK_OK;
     }
-    if (!task->launcher || task->by_torchrun)
-        return lk__fail(LK_STATUS_USAGE,
-                        "env:// needs the variable MASTER_ADDR, which is not set: start the ranks with `lockstep run` "
-                        "or torchrun, or use tcp:// or file://");
-    return lk__fail(
-        LK_STATUS_USAGE,
-        "%s does not say on which host its rank 0 is: give all tasks the variable MASTER_ADDR with the name "
-        "of that host, and MASTER_PORT with a free port there",
-        task->launcher->name);
+    return miss(task, "MASTER_ADDR", "on which host its rank 0 is");
 }
 
 lk_status lk__task_port(const lk_task *task, int *port)
 {
     if (!task->values[LK_TASK_PORT].known)
-        return lk__fail(LK_STATUS_USAGE,
-                        task->launcher && !task->by_torchrun
-                            ? "%s has no name for its job, from which a port would follow: give all tasks the variable "
-                              "MASTER_PORT with a free port of rank 0's host"
-                            : "env:// needs the variable MASTER_PORT, which is not set: start the ranks with `lockstep "
-                              "run` or torchrun, or use tcp:// or file://",
-                        task->launcher ? task->launcher->name : "");
+        return miss(task, "MASTER_PORT", "the name of its job, from which a port would follow");
     *port = task->values[LK_TASK_PORT].number;
     return LK_OK;
 }

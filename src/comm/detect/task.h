@@ -73,7 +73,7 @@ typedef struct lk_task_allocation {
 typedef struct lk_task {
     const lk_launcher *launcher; /* the launcher that has started this process; NULL: none is known */
     bool by_torchrun;            /* it is torchrun, `lockstep run`, or the user with torchrun's variables */
-    bool several;                /* a launcher says that there are other tasks, also if it does not say how many */
+    bool several;                /* there are other tasks, or may be, because the launcher does not say how many */
     bool ports; /* the port was derived: rank 0 listens at the first free one of LK_TASK_PORTS, the others try them */
     lk_task_value values[LK_TASK_QUANTITIES];
     lk_task_allocation allocation;
@@ -89,6 +89,8 @@ typedef const char *(*lk_task_lookup)(void *arg, const char *name);
 void lk__task_find(lk_task_lookup lookup, void *arg, lk_task *out);
 /* USAGE with the task's problem, if it has one. */
 lk_status lk__task_check(const lk_task *task) LK_CHECKED;
+/* USAGE, with what to write, if the quantity (rank or size) is unknown. */
+lk_status lk__task_need(const lk_task *task, lk_task_quantity what) LK_CHECKED;
 /* Whether this process is to join others, or has a problem that must be told: torchrun's RANK is set, or there are
  * several tasks. */
 bool lk__task_joins(const lk_task *task);
