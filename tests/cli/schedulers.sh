@@ -56,6 +56,7 @@ SLURM_JOB_ID=$job SLURM_ARRAY_TASK_COUNT=2 SLURM_ARRAY_TASK_ID=0 run 0 "${task[@
 # One task on each node starts the node's ranks.
 pair "$first" "$second" "${task[@]}" -n 2
 check "four ranks" grep -q "4 ranks" out
+check "the first line" grep -qx "Slurm job $job: 2 tasks on 2 nodes, localhost is first" <(head -1 out)
 # Cores and GPUs of a task.
 if [ "$(nproc)" -gt 1 ]; then
     pair "$one SLURM_CPUS_PER_TASK=1 SLURM_GPUS_ON_NODE=4" "$two SLURM_CPUS_PER_TASK=1" "${task[@]}"
