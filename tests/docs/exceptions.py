@@ -38,7 +38,6 @@ TABLE = [
      f"{FILE.format(node=1)} & {FILE.format(node=2)} & {FILE.format(node=0)} && wait"),
     ("docs/guide.md", r"srun ", SKIP("needs Slurm")),
     ("docs/running.md", r"lockstep run -n 2 python3 train.py", SKIP("needs PyTorch; tests/cli/run_torch.sh has it")),
-    ("docs/running.md", r"scp ", SKIP("needs a second host; tests/faults/namespaces.sh has one")),
     ("docs/running.md", r"lockstep run --nnodes 2 --node-rank 0", two_nodes(RUN_NODES)),
     ("docs/running.md", r"lockstep run --nnodes 2 --node-rank 1", SKIP("the other half of the line before it")),
     ("docs/data.md", r"lockstep data (list|get|verify)", SKIP("depends on what is installed; tests/cli/data.sh")),
