@@ -1,21 +1,21 @@
-/* channel.c - the table of launchers' channels, and what this process has shared. */
+/* channel.c - the table of job channels, and what this process has shared. */
 #include "comm/rendezvous/channel.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-static const lk_launcher_channel *const channels[] = {&lk__launcher_pmi};
+static const lk_job_channel *const channels[] = {&lk__job_channel_pmi};
 
-const lk_launcher_channel *lk__launcher_list(size_t index)
+const lk_job_channel *lk__job_channel_list(size_t index)
 {
     return index < sizeof channels / sizeof *channels ? channels[index] : NULL;
 }
 
-static const lk_launcher_channel *find(const lk_launcher_task *task)
+static const lk_job_channel *find(const lk_job_channel_task *task)
 {
-    const lk_launcher_channel *channel;
-    for (size_t i = 0; (channel = lk__launcher_list(i)) != NULL; i++)
+    const lk_job_channel *channel;
+    for (size_t i = 0; (channel = lk__job_channel_list(i)) != NULL; i++)
         if (channel->is_there(task))
             return channel;
     return NULL;
@@ -26,11 +26,11 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     bool done;
     lk_status status;
-    char text[LK_LAUNCHER_TEXT]; /* shared by all processes */
-    char why[512];               /* of a failure */
+    char text[LK_JOB_CHANNEL_TEXT]; /* shared by all processes */
+    char why[512];                  /* of a failure */
 } memory;
 
-bool lk__launcher_there(const lk_launcher_task *task)
+bool lk__job_channel_there(const lk_job_channel_task *task)
 {
     pthread_mutex_lock(&lock);
     bool there = memory.done || find(task);
@@ -38,9 +38,9 @@ bool lk__launcher_there(const lk_launcher_task *task)
     return there;
 }
 
-static void share_now(const lk_launcher_task *task, lk_deadline *deadline, const char *mine)
+static void share_now(const lk_job_channel_task *task, lk_deadline *deadline, const char *mine)
 {
-    const lk_launcher_channel *channel = find(task);
+    const lk_job_channel *channel = find(task);
     if (!channel) {
         memory.status = lk__fail(LK_STATUS_PEER, "the launcher's channel is gone");
     } else {
@@ -52,14 +52,14 @@ static void share_now(const lk_launcher_task *task, lk_deadline *deadline, const
     memory.done = true;
 }
 
-lk_status lk__launcher_share(const lk_launcher_task *task, lk_deadline *deadline, char text[LK_LAUNCHER_TEXT])
+lk_status lk__job_channel_share(const lk_job_channel_task *task, lk_deadline *deadline, char text[LK_JOB_CHANNEL_TEXT])
 {
     pthread_mutex_lock(&lock);
     if (!memory.done)
         share_now(task, deadline, text);
     lk_status status = memory.status;
     if (status == LK_OK)
-        memcpy(text, memory.text, LK_LAUNCHER_TEXT);
+        memcpy(text, memory.text, LK_JOB_CHANNEL_TEXT);
     else
         status = lk__fail(status, "%s", memory.why);
     pthread_mutex_unlock(&lock);

@@ -24,7 +24,7 @@ static const char way_out[] =
 
 typedef struct client {
     int fd;
-    const lk_launcher_task *task;
+    const lk_job_channel_task *task;
     lk_deadline *deadline;
     char line[LINE_BYTES]; /* the last answer, without its newline */
 } client;
@@ -44,7 +44,7 @@ static bool is_open_socket(int fd)
 }
 
 /* A launcher inside the tasks of mpiexec has ranks of its own, to which PMI does not belong. */
-static bool pmi_is_there(const lk_launcher_task *task)
+static bool pmi_is_there(const lk_job_channel_task *task)
 {
     int fd = lk__variable_int("PMI_FD", MAX_FD);
     return fd >= 0 && lk__variable_int("PMI_RANK", MAX_TASKS) == task->rank &&
@@ -149,7 +149,7 @@ static lk_status ask(client *self, const char *request, const char *answer)
     return LK_OK;
 }
 
-static lk_status talk(client *self, char text[LK_LAUNCHER_TEXT])
+static lk_status talk(client *self, char text[LK_JOB_CHANNEL_TEXT])
 {
     char space[NAME_BYTES], request[LINE_BYTES];
     LK_TRY(ask(self, "cmd=init pmi_version=1 pmi_subversion=1\n", "response_to_init"));
@@ -163,22 +163,22 @@ static lk_status talk(client *self, char text[LK_LAUNCHER_TEXT])
     LK_TRY(ask(self, "cmd=barrier_in\n", "barrier_out"));
     snprintf(request, sizeof request, "cmd=get kvsname=%s key=lockstep\n", space);
     LK_TRY(ask(self, request, "get_result"));
-    if (!get_word(self, "value", text, LK_LAUNCHER_TEXT))
+    if (!get_word(self, "value", text, LK_JOB_CHANNEL_TEXT))
         return fail_with(LK_STATUS_FORMAT, "has lost the value of rank 0", "cmd=get");
     return ask(self, "cmd=finalize\n", "finalize_ack");
 }
 
-static lk_status pmi_share(const lk_launcher_task *task, lk_deadline *deadline, char text[LK_LAUNCHER_TEXT])
+static lk_status pmi_share(const lk_job_channel_task *task, lk_deadline *deadline, char text[LK_JOB_CHANNEL_TEXT])
 {
     client self = {.fd = lk__variable_int("PMI_FD", MAX_FD), .task = task, .deadline = deadline};
-    char shared[LK_LAUNCHER_TEXT];
+    char shared[LK_JOB_CHANNEL_TEXT];
     snprintf(shared, sizeof shared, "%s", text);
     LK_TRY(talk(&self, shared));
     memcpy(text, shared, sizeof shared);
     return LK_OK;
 }
 
-const lk_launcher_channel lk__launcher_pmi = {
+const lk_job_channel lk__job_channel_pmi = {
     .name = "PMI",
     .is_there = pmi_is_there,
     .share = pmi_share,
