@@ -405,6 +405,27 @@ train_nodes_kill() { # RANK OPTIONS...
     done
 }
 
+# mpiexec of MPICH starts ranks on three hosts and names none of them: the address of rank 0 and the token come over
+# PMI, and the hosts' homes differ. The shell stands for ssh.
+train_mpiexec() {
+    own_homes=yes
+    cat >remote <<-'EOF'
+	#!/bin/bash
+	while [[ $1 == -* ]]; do shift; done
+	h=${1##*.}
+	shift
+	mkdir -p "home$h"
+	HOME=$PWD/home$h exec nsenter "--net=/run/netns/h$h" "--uts=/run/uts$h" bash -c "$*"
+	EOF
+    chmod +x remote
+    (on 1 timeout 60 mpiexec.hydra -hosts "$net.1,$net.2,$net.3" -ppn 2 -localhost "$net.1" -iface eth0 \
+        -launcher ssh -launcher-exec "$PWD/remote" -n 5 "$program" train "${task[@]}" "${each_saves[@]}" \
+        >out.0 2>err.0 </dev/null) &
+    pids=($!)
+    trained 5
+    [ -z "$(find home? -type f)" ] || complain "a secret was made"
+}
+
 make_hosts || { echo "FAILED: cannot make hosts"; exit 1; }
 before="$(listening) $(segments)"
 side_by_side=1 # the cases use the same ports
@@ -460,6 +481,11 @@ for way in tcp auto; do
 done
 with train-nodes-file train_nodes 1 --init-method "file:///run/meeting"
 with train-nodes-init train_nodes 2 --init-method "tcp://$net.1:29600" --bucket-mb .0625
+if type mpiexec.hydra >/dev/null 2>&1; then
+    with train-mpiexec train_mpiexec
+else
+    echo "mpiexec.hydra is not installed: ranks of MPICH's launcher are not tested"
+fi
 leftovers "training that ends well"
 with train-cut-2-tcp train_cut "1 2 3" 2 --backend tcp
 with train-cut-1-auto train_cut "1 2 3 3" 1 --backend auto
