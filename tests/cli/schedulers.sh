@@ -150,6 +150,30 @@ said err "uses 1 of the 3 nodes of Slurm job $job" "srun --ntasks-per-node=1 loc
 ends_alike
 SLURM_NTASKS=4 SLURM_PROCID=0 run 0 "${task[@]}" -n 2
 
+# What is known, and why.
+command=info
+run 0 --group
+said out "started by no launcher that is known" "lockstep train trains alone"
+know() { # VARIABLES TEXT...
+    # shellcheck disable=SC2086
+    local -x ${1?}
+    run 0 --group
+    said out "${@:2}"
+    run 0 --group --json
+    check "$line: one object" test "$(wc -l <out)" -eq 1
+}
+know "$second WORLD_SIZE=2" "started by Slurm job $job: 2 tasks on 2 nodes, localhost is first" \
+    "rank                 1                    SLURM_PROCID (Slurm)" \
+    "world size           2                    WORLD_SIZE (torchrun)" \
+    "host of rank 0       localhost            SLURM_STEP_NODELIST (Slurm)" "lockstep train joins as rank 1 of 2"
+know "$one RANK=0 WORLD_SIZE=3 LOCAL_RANK=0 MASTER_ADDR=a MASTER_PORT=4000" "started by torchrun: 3 tasks" \
+    "left out: Slurm, in a task of which torchrun has started this process" "inside Slurm job $job" \
+    "joins as rank 0 of 3 at a, port 4000"
+know "$one WORLD_SIZE=4" "contradiction: the variable WORLD_SIZE" "lockstep train refuses to start"
+know "$body" "inside Slurm job $job, which has 6 tasks on 3 nodes" "lockstep train refuses to start" "srun lockstep train"
+refused "takes no file" -- --group m.pth
+command=train
+
 # Options that say how to join are followed, and other commands ignore the variables.
 export OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0
 run 0 "${task[@]}" --init-method "file://$scratch/nobody" --rank 0 --world-size 1 --save-model m.pth
