@@ -242,6 +242,29 @@ static void test_missing_task(void **state)
     run(&(server){0}, 3, 2, 0.5, "not all 3 processes of the job came to the launcher's barrier (PMI) within 0.5 s");
 }
 
+static void share_interrupted(int rank, void *arg)
+{
+    const server *pmi = arg;
+    const volatile sig_atomic_t interrupted = 1;
+    const lk_job_channel_task task = {.rank = 0, .size = 1, .interrupted = &interrupted};
+    lk_deadline deadline;
+    char text[LK_JOB_CHANNEL_TEXT] = "text";
+    close(pmi->fd[0]);
+    set_variables(pmi->others[0], 0, 1);
+    lk__deadline_init(&deadline, 60, NULL, NULL);
+    double begin = lk__clock();
+    CHECK_FAILS(lk__job_channel_share(&task, &deadline, text), LK_STATUS_PEER, "interrupted");
+    CHECK(lk__clock() - begin < 30);
+}
+
+static void test_interrupted(void **state)
+{
+    server pmi = {.bad_request = "cmd=barrier_in"};
+    start(&pmi, 1);
+    assert_true(processes_run(1, share_interrupted, &pmi, 0));
+    stop(&pmi);
+}
+
 static void test_dying(void **state)
 {
     for (size_t i = 0; i < COUNT_OF(requests); i++)
@@ -308,4 +331,4 @@ static void test_not_there(void **state)
 }
 
 TEST_MAIN(NULL, NULL, TEST(test_good), TEST(test_slow), TEST(test_threads), TEST(test_silent), TEST(test_missing_task),
-          TEST(test_dying), TEST(test_lying), TEST(test_not_there))
+          TEST(test_interrupted), TEST(test_dying), TEST(test_lying), TEST(test_not_there))

@@ -407,7 +407,7 @@ train_nodes_kill() { # RANK OPTIONS...
 
 # mpiexec of MPICH starts ranks on three hosts and names none of them: the address of rank 0 and the token come over
 # PMI, and the hosts' homes differ. The shell stands for ssh.
-train_mpiexec() {
+train_mpiexec() { # TASKS-OF-A-HOST TASKS RANKS OPTIONS...
     own_homes=yes
     cat >remote <<-'EOF'
 	#!/bin/bash
@@ -418,11 +418,11 @@ train_mpiexec() {
 	HOME=$PWD/home$h exec nsenter "--net=/run/netns/h$h" "--uts=/run/uts$h" bash -c "$*"
 	EOF
     chmod +x remote
-    (on 1 timeout 60 mpiexec.hydra -hosts "$net.1,$net.2,$net.3" -ppn 2 -localhost "$net.1" -iface eth0 \
-        -launcher ssh -launcher-exec "$PWD/remote" -n 5 "$program" train "${task[@]}" "${each_saves[@]}" \
+    (on 1 timeout 60 mpiexec.hydra -hosts "$net.1,$net.2,$net.3" -ppn "$1" -localhost "$net.1" -iface eth0 \
+        -launcher ssh -launcher-exec "$PWD/remote" -n "$2" "$program" train "${task[@]}" "${each_saves[@]}" "${@:4}" \
         >out.0 2>err.0 </dev/null) &
     pids=($!)
-    trained 5
+    trained "$3"
     [ -z "$(find home? -type f)" ] || complain "a secret was made"
 }
 
@@ -482,7 +482,8 @@ done
 with train-nodes-file train_nodes 1 --init-method "file:///run/meeting"
 with train-nodes-init train_nodes 2 --init-method "tcp://$net.1:29600" --bucket-mb .0625
 if type mpiexec.hydra >/dev/null 2>&1; then
-    with train-mpiexec train_mpiexec
+    with train-mpiexec train_mpiexec 2 5 5
+    with train-mpiexec-nodes train_mpiexec 1 3 6 -n 2
 else
     echo "mpiexec.hydra is not installed: ranks of MPICH's launcher are not tested"
 fi

@@ -143,8 +143,10 @@ static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char
     LK_TRY(lk__task_check(&task));
     LK_TRY(take_rank(meeting, opts, &task));
     LK_TRY(lk__token_find(opts->token, &meeting->token, &meeting->given));
-    const lk_job_channel_task process = {
-        .rank = task.values[LK_TASK_RANK].number, .size = task.values[LK_TASK_SIZE].number, .backend = opts->backend};
+    const lk_job_channel_task process = {.rank = task.values[LK_TASK_RANK].number,
+                                         .size = task.values[LK_TASK_SIZE].number,
+                                         .backend = opts->backend,
+                                         .interrupted = meeting->kind.interrupted};
     lk_status status = take_address(meeting, &task);
     if ((status != LK_OK || !meeting->given) && process.size > 1 && lk__job_channel_there(&process))
         return ask_launcher(meeting, &task, &process);
