@@ -80,8 +80,9 @@ static lk_status read_news(const char *text, news *out)
 {
     char port[8];
     long long number = 0;
-    bool whole = sscanf(text, "%64[0-9a-f]@%6[0-9]@%255[0-9A-Za-z.:%%_-]", out->token, port, out->host) == 3 &&
-                 lk__number_parse_int(port, 1, LAST_PORT - LK_TASK_PORTS, &number);
+    int end = 0;
+    bool whole = sscanf(text, "%64[0-9a-f]@%6[0-9]@%255[0-9A-Za-z.:%%_-]%n", out->token, port, out->host, &end) == 3 &&
+                 text[end] == '\0' && lk__number_parse_int(port, 1, LAST_PORT - LK_TASK_PORTS, &number);
     if (!whole || strlen(out->token) != LK_TOKEN_TEXT - 1)
         return lk__fail(LK_STATUS_FORMAT,
                         "the launcher's channel gave another text than rank 0 of this release writes; use one release "
