@@ -89,6 +89,9 @@ if type mpiexec.hydra >/dev/null 2>&1; then
     line="mpiexec of MPICH"
     ends_alike
     check "$line: a secret was made" test ! -e "$secret"
+    begin timeout 60 mpiexec.hydra -n 2 "$program" info --group
+    finish "$job"
+    said out "lockstep train joins as rank 1 of 2; rank 0 sends its address and a token through the launcher's channel"
     begin timeout 60 mpiexec.hydra -n 2 sh -c "'$program' train ${task[*]} >first; '$program' train ${task[*]}"
     finish "$job"
     line="mpiexec of MPICH, twice"
