@@ -311,7 +311,7 @@ refused 1 "vast.safetensors: the average loss is not finite" "every weight is" -
 # A limit on file sizes gives an error and no signal, and no file is left. The limit is
 # above what ThreadSanitizer's runtime writes at its start.
 line="train under ulimit -f"
-(ulimit -f 1000 && "$program" train --model mlp:hidden=512 --data tiny --quiet --dry-run --save-model large.safetensors >out 2>err)
+(ulimit -f 1000 && "$program" train --model cnn --quiet --dry-run --save-model large.safetensors >out 2>err)
 check "a limit on file sizes is status 1" test $? -eq 1
 said err "large.safetensors" "File too large"
 check "a limit on file sizes leaves nothing" test -z "$(find . -name 'large.saf*' -o -name '.lk-*')"

@@ -38,6 +38,8 @@ static const lk_option table[] = {
      "the network for this data set; without it for what it was made for"},
     {"what", "input", 0, INFO, 0, TEXT(input, "CxHxW"), NULL, "or for such images, as in 3x32x32"},
     {"what", "classes", 0, INFO, 0, COUNT(classes, 1, BIG), NULL, "and for so many classes"},
+    {"what", "group", 0, INFO, 0, FLAG(group), NULL,
+     "this process as a task of Slurm, MPI, PBS or torchrun: rank, size, hosts, and which variables say so"},
     TRAINING("what"),
     {"what", "data-dir", 0, DATA, 0, TEXT(train.data_dir, "DIR"), NULL,
      "data get: where to put it, without it ~/.cache/lockstep; list, verify: look here, and nowhere else"},
@@ -122,8 +124,9 @@ static const lk_option table[] = {
 
     {"by hand", "init-method", 0, TRAIN, 0, TEXT(run.init_method, "URL"), NULL,
      "rendezvous of ranks (with --nnodes: nodes): tcp://HOST:PORT, file://PATH in a folder that all see, env://"},
-    {"by hand", "rank", 0, TRAIN, 0, INTEGER(run.rank, 0, 4095), NULL, "which process of the job this is, from 0"},
-    {"by hand", "world-size", 0, TRAIN, 0, INTEGER(run.world_size, 1, 4096), NULL, "processes of the job"},
+    {"by hand", "rank", 0, TRAIN, 0, INTEGER(run.rank, 0, 4095), NULL,
+     "which process of the job this is, from 0; without it that of Slurm's or MPI's task, or of the job array"},
+    {"by hand", "world-size", 0, TRAIN, 0, INTEGER(run.world_size, 1, 4096), NULL, "processes of the job; the same"},
 
     TRAINING("checkpoints"),
     {"checkpoints", "resume", 0, TRAIN, 0, OPTIONAL(resume, "DIR|auto"), NULL,
