@@ -24,3 +24,15 @@ foreach(name openmpi mpich)
 endforeach()
 # Beside the program in a build.
 add_custom_target(plugins DEPENDS ${LK_PLUGINS})
+
+# bench_mpi_NAME: the transport beside MPI_Sendrecv, linked with that MPI.
+foreach(name openmpi mpich)
+  string(TOUPPER ${name} found)
+  if(TARGET plugin_${name})
+    add_executable(bench_mpi_${name} EXCLUDE_FROM_ALL bench/mpi_sendrecv.c src/comm/mpi/plugin.c)
+    target_include_directories(bench_mpi_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
+    target_include_directories(bench_mpi_${name} SYSTEM PRIVATE ${${found}_INCLUDE_DIRS})
+    target_link_directories(bench_mpi_${name} PRIVATE ${${found}_LIBRARY_DIRS})
+    target_link_libraries(bench_mpi_${name} PRIVATE lockstep ${${found}_LIBRARIES})
+  endif()
+endforeach()

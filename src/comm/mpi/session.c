@@ -3,6 +3,7 @@
 #include "comm/mpi/session.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,9 @@
 
 #define FREE_SECONDS 1.0 /* seconds that an exiting thread waits for a thread inside MPI */
 
-static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER, call_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+/* Held for one call of MPI that does not block. Nearly always free, and then cheaper than a mutex. */
+static atomic_flag call_lock = ATOMIC_FLAG_INIT;
 static struct {
     bool tried;
     lk_status status;
@@ -29,12 +32,13 @@ static atomic_bool failed;
 
 void lk__mpi_lock(void)
 {
-    pthread_mutex_lock(&call_lock);
+    while (atomic_flag_test_and_set_explicit(&call_lock, memory_order_acquire))
+        sched_yield();
 }
 
 void lk__mpi_unlock(void)
 {
-    pthread_mutex_unlock(&call_lock);
+    atomic_flag_clear_explicit(&call_lock, memory_order_release);
 }
 
 void lk__mpi_mark_failed(void)
@@ -56,7 +60,7 @@ static bool lock_in_time(void)
 {
     struct timespec pause = {.tv_nsec = 1000000};
     double end = lk__clock() + FREE_SECONDS;
-    while (pthread_mutex_trylock(&call_lock) != 0) {
+    while (atomic_flag_test_and_set(&call_lock)) {
         if (lk__clock() > end)
             return false;
         nanosleep(&pause, NULL);

@@ -17,6 +17,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "comm/mpi/load.h"
 #include "comm/mpi/session.h"
@@ -25,11 +26,21 @@
 #include "comm/transport/tcp.h"
 #include "comm/transport/transport.h"
 
+/* The first bytes of a frame, as they are in memory: all ranks run one build on one kind of machine, which
+ * `magic` shows. Its size keeps the payload aligned. */
+typedef struct header {
+    uint64_t magic;
+    uint64_t sum; /* checksum of the rest and of the payload; 0: none */
+    lk_frame frame;
+} header;
+_Static_assert(sizeof(header) == LK_FRAME_BYTES, "a header keeps its payload aligned");
+
 enum {
-    SMALL = 4096 - LK_FRAME_BYTES, /* most bytes of a payload that is copied beside its header */
-    TICKETS = 1024,                /* sends that may be under way */
+    SMALL = LK_MPI_SMALL - (int)sizeof(header), /* most bytes of a payload that is copied beside its header */
+    TICKETS = 1024,                             /* sends that may be under way */
     NO_SLOT = TICKETS
 };
+static const uint64_t magic = 0x3146494d706b634cu + sizeof(lk_frame);
 
 /* Seconds. A rank with a core of its own polls longer, because a sleep costs the time of waking up. */
 static const double spin_alone = 200e-6, spin_crowded = 20e-6;
@@ -49,9 +60,7 @@ typedef struct mpi_peer {
     int rank;             /* MPI's */
     int tag_to, tag_from; /* of messages to the peer, and from it */
     inbox state;
-    uint8_t *buffer; /* (LK_FRAME_BYTES + SMALL) aligned */
-    lk_frame frame;
-    uint64_t sum; /* checksum of the payload; 0: none, or verified */
+    header *buffer; /* (LK_MPI_SMALL bytes) the payload of a small frame follows the header */
     uint8_t *into;
     int sending; /* messages to the peer that are under way */
     bool garbage;
@@ -60,9 +69,9 @@ typedef struct mpi_peer {
 /* A frame that is being sent. Its stage has the header and a small payload. */
 typedef struct slot {
     uint64_t ticket;
-    int left; /* messages under way */
-    int next; /* free slot */
-    uint8_t *stage;
+    int left;      /* messages under way */
+    int next;      /* free slot */
+    header *stage; /* (LK_MPI_SMALL bytes) */
 } slot;
 
 /* What a request belongs to. */
@@ -84,9 +93,10 @@ typedef struct mpi_transport {
     live *lives;              /* (room) */
     int *done;                /* (room) */
     int count, room;
-    int error;    /* MPI's code of a failed call; 0: none */
-    bool crowded; /* more ranks than cores on this host */
-    bool sums;    /* payloads have checksums */
+    lk_status status; /* MEMORY: there was none for a receive */
+    int error;        /* MPI's code of a failed call; 0: none */
+    bool crowded;     /* more ranks than cores on this host */
+    bool sums;        /* payloads have checksums */
     double still_since, last_wait;
 } mpi_transport;
 
@@ -135,11 +145,18 @@ static bool post_receive(mpi_transport *t, int rank, void *to, size_t bytes)
     return code == 0;
 }
 
+/* Most ranks hear from few peers, so a buffer is made when a frame is first asked for. */
 static void ask_header(mpi_transport *t, int rank)
 {
     mpi_peer *peer = &t->peers[rank];
-    if (t->error == 0 && make_room(t, 1) == LK_OK && post_receive(t, rank, peer->buffer, LK_FRAME_BYTES + SMALL))
+    lk_status status = t->status;
+    if (status == LK_OK && !peer->buffer)
+        status = lk__mem_alloc(1, LK_MPI_SMALL, "a receive buffer", (void **)&peer->buffer);
+    if (status == LK_OK)
+        status = make_room(t, 1);
+    if (status == LK_OK && post_receive(t, rank, peer->buffer, LK_MPI_SMALL))
         peer->state = INBOX_ASKED;
+    t->status = status;
 }
 
 static void finish_receive(mpi_peer *peer)
@@ -148,7 +165,7 @@ static void finish_receive(mpi_peer *peer)
         peer->state = INBOX_READ;
         return;
     }
-    peer->garbage = lk__frame_decode(peer->buffer, &peer->frame, &peer->sum) != LK_FRAME_WHOLE;
+    peer->garbage = peer->buffer->magic != magic || peer->buffer->frame.bytes > LK_FRAME_MAX;
     peer->state = INBOX_FRAME;
 }
 
@@ -196,21 +213,26 @@ static const lk_frame *arrived(lk_transport *transport, int rank)
     mpi_peer *peer = &t->peers[rank];
     if (peer->state == INBOX_IDLE)
         ask_header(t, rank);
-    return peer->state >= INBOX_FRAME && !peer->garbage ? &peer->frame : NULL;
+    return peer->state >= INBOX_FRAME && !peer->garbage ? &peer->buffer->frame : NULL;
+}
+
+static uint64_t sum_of(const lk_frame *frame, const void *data)
+{
+    uint64_t sum = lk__hash(data, (size_t)frame->bytes, lk__hash(frame, sizeof *frame, 0));
+    return sum ? sum : 1;
 }
 
 static lk_status check_sum(const mpi_transport *t, int rank, const void *data)
 {
-    mpi_peer *peer = &t->peers[rank];
-    if (peer->sum == 0 || peer->sum == lk__frame_sum(data, (size_t)peer->frame.bytes)) {
-        peer->sum = 0;
+    header *here = t->peers[rank].buffer;
+    if (here->sum == 0 || here->sum == sum_of(&here->frame, data)) {
+        here->sum = 0;
         return LK_OK;
     }
-    return lk__fail(
-        LK_STATUS_IO,
-        "a payload from rank %d on host %s to rank %d on host %s changed on the way: its checksum is wrong; "
-        "check the network and the memory of the two hosts",
-        rank, t->members[rank].host, t->rank, t->members[t->rank].host);
+    return lk__fail(LK_STATUS_IO,
+                    "a frame from rank %d on host %s to rank %d on host %s changed on the way: its checksum is wrong; "
+                    "check the network and the memory of the two hosts",
+                    rank, t->members[rank].host, t->rank, t->members[t->rank].host);
 }
 
 static lk_status payload(lk_transport *transport, int rank, void *into, const void **at)
@@ -218,10 +240,10 @@ static lk_status payload(lk_transport *transport, int rank, void *into, const vo
     mpi_transport *t = (mpi_transport *)transport;
     mpi_peer *peer = &t->peers[rank];
     assert(peer->state >= INBOX_FRAME);
-    size_t bytes = (size_t)peer->frame.bytes;
+    size_t bytes = (size_t)peer->buffer->frame.bytes;
     if (bytes <= SMALL) {
-        LK_TRY(check_sum(t, rank, peer->buffer + LK_FRAME_BYTES));
-        *at = peer->buffer + LK_FRAME_BYTES;
+        LK_TRY(check_sum(t, rank, peer->buffer + 1));
+        *at = peer->buffer + 1;
         return LK_OK;
     }
     if (peer->state == INBOX_FRAME) {
@@ -263,13 +285,13 @@ static int start_messages(mpi_transport *t, int rank, int at, const lk_frame *fr
     slot *s = &t->slots[at];
     size_t bytes = (size_t)frame->bytes, beside = bytes <= SMALL ? bytes : 0;
     const void *parts[] = {s->stage, data};
-    size_t sizes[] = {LK_FRAME_BYTES + beside, bytes - beside};
+    size_t sizes[] = {sizeof(header) + beside, bytes - beside};
     int code = 0;
     for (int i = 0; i < 2 && code == 0 && sizes[i] > 0; i++) {
         lk_mpi_request request = 0;
         code = t->mpi->send(parts[i], sizes[i], peer->rank, peer->tag_to, &request);
-        if (code != 0)
-            break;
+        if (code != 0 || request == 0)
+            continue;
         s->left++;
         peer->sending++;
         add_live(t, request, rank, at);
@@ -280,10 +302,15 @@ static int start_messages(mpi_transport *t, int rank, int at, const lk_frame *fr
 static lk_status fill_stage(const mpi_transport *t, slot *s, const lk_frame *frame, const void *data)
 {
     if (!s->stage)
-        LK_TRY(lk__mem_alloc(1, LK_FRAME_BYTES + SMALL, "a frame", (void **)&s->stage));
-    lk__frame_encode(frame, t->sums && frame->bytes > 0 ? lk__frame_sum(data, (size_t)frame->bytes) : 0, s->stage);
+        LK_TRY(lk__mem_alloc(1, LK_MPI_SMALL, "a frame", (void **)&s->stage));
+    memset(s->stage, 0, sizeof *s->stage);
+    s->stage->magic = magic;
+    s->stage->frame.call = frame->call;
+    s->stage->frame.part = frame->part;
+    s->stage->frame.bytes = frame->bytes;
+    s->stage->sum = t->sums ? sum_of(&s->stage->frame, data) : 0;
     if (frame->bytes > 0 && frame->bytes <= SMALL)
-        memcpy(s->stage + LK_FRAME_BYTES, data, (size_t)frame->bytes);
+        memcpy(s->stage + 1, data, (size_t)frame->bytes);
     return LK_OK;
 }
 
@@ -298,12 +325,13 @@ static lk_status send_frame(lk_transport *transport, const int *peers, int count
     slot *s = &t->slots[at];
     LK_TRY(make_room(t, 2 * count));
     LK_TRY(fill_stage(t, s, frame, data));
-    t->free_slot = s->next;
     s->ticket = ++t->sends * TICKETS + (uint64_t)at;
     lk__mpi_lock();
     for (int i = 0; i < count && code == 0; i++)
         code = start_messages(t, peers[i], at, frame, data);
     lk__mpi_unlock();
+    if (s->left > 0)
+        t->free_slot = s->next;
     *ticket = s->ticket;
     return lk__mpi_check(t->mpi, code, "send a message");
 }
@@ -323,6 +351,8 @@ static lk_status progress(lk_transport *transport)
 {
     mpi_transport *t = (mpi_transport *)transport;
     move(t);
+    if (t->status != LK_OK)
+        return lk__fail_memory(LK_MPI_SMALL, "a receive buffer");
     if (t->error)
         return lk__mpi_check(t->mpi, t->error, "move messages");
     for (int r = 0; r < t->size; r++)
@@ -414,9 +444,6 @@ static lk_status make(const lk_boot *boot, mpi_transport **out)
     LK_TRY_GOTO(LK_ALLOC((size_t)boot->size, "members", &t->members), close_transport);
     memcpy(t->members, boot->members, (size_t)boot->size * sizeof *t->members);
     LK_TRY_GOTO(LK_ALLOC((size_t)boot->size, "peers", &t->peers), close_transport);
-    for (int r = 0; r < boot->size; r++)
-        if (r != boot->rank)
-            LK_TRY_GOTO(LK_ALLOC(LK_FRAME_BYTES + SMALL, "a receive buffer", &t->peers[r].buffer), close_transport);
     *out = t;
     return LK_OK;
 close_transport:
