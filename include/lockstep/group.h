@@ -56,7 +56,9 @@ typedef struct lk_group_opts {
     int threads, thread;
     const char *backend; /* "auto", "shm", "tcp"; default: $LOCKSTEP_BACKEND, else "auto" */
     double timeout;      /* seconds that a rank waits for another one; default 300 */
-    const char *token;   /* the job's secret; default: $LOCKSTEP_TOKEN, else the content of $LOCKSTEP_TOKEN_FILE */
+    /* The key of the job, the same at all ranks; default: $LOCKSTEP_TOKEN, else the content of
+     * $LOCKSTEP_TOKEN_FILE, else a key derived from the user's own secret (docs/running.md, "Who may join"). */
+    const char *token;
     lk_notice_fn notice; /* default: no notices */
     void *notice_arg;
 } lk_group_opts;

@@ -34,7 +34,7 @@ typedef struct lk_launch_address {
     char host[LK_LAUNCH_HOST];
     int port;
     lk_token token;
-    bool secret; /* the user has given a token */
+    bool given; /* the user has given a token */
 } lk_launch_address;
 
 /* Node 0: blocks until all other nodes have connected, and fills links[1..nnodes), which are closed before.

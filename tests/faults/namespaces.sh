@@ -40,10 +40,15 @@ make_hosts() {
 reaches() {
     nsenter --net=/run/netns/h1 timeout 1 bash -c "LC_ALL=C; : </dev/tcp/$net.$1/9" 2>&1 | grep -q refused
 }
-# on HOST COMMAND...
+# on HOST COMMAND...: with own_homes, each host has a home folder of its own; otherwise they share one.
+own_homes=
 on() {
     local host=$1
     shift
+    if [ "$own_homes" ]; then
+        mkdir -p "home$host" && export HOME=$PWD/home$host
+        unset XDG_CONFIG_HOME
+    fi
     exec nsenter "--net=/run/netns/h$host" "--uts=/run/uts$host" env --default-signal=INT,QUIT "$@"
 }
 listening() {
@@ -95,6 +100,57 @@ by_hand() { # INIT LAYOUT BACKEND [CALL]
 through_file() { # LAYOUT BACKEND
     by_hand "file://$PWD/meeting" "$1" "$2"
     [ ! -e meeting ] || complain "the file is left"
+}
+# Each rank gets its variables as a scheduler or a shell sets them.
+by_env() { # LAYOUT
+    local layout=($1) r
+    pids=()
+    for r in "${!layout[@]}"; do
+        (on "${layout[r]}" env RANK="$r" WORLD_SIZE=${#layout[@]} MASTER_ADDR="$net.${layout[0]}" MASTER_PORT=29500 \
+            "$victim" --shards 21 --timeout 20 >"out.$r" 2>"err.$r") &
+        pids+=($!)
+    done
+    gathered 0
+    one_sum ${#layout[@]}
+}
+secret=.config/lockstep/secret
+both_told() { # FILE FILE - of rank or node 0 on host 1, and of another on host 2
+    said "$1" "the peer at $net.2 has another secret than this host (~/$secret)" \
+        "run there: scp $net.1:$secret ~/$secret"
+    said "$2" "the peer at $net.1 closed the connection when it saw our proof: it has another secret than this host" \
+        "run here: scp $net.1:$secret ~/$secret"
+}
+# Hosts whose secrets differ do not meet, and say how to copy the secret; with the copy they meet.
+secrets() {
+    own_homes=yes
+    spread "tcp://$net.1:29500" "1 2" --timeout 3
+    gathered 1
+    both_told err.0 err.1
+    cmp -s home1/$secret home2/$secret && complain "the secrets are equal"
+    cp home1/$secret home2/$secret
+    by_hand "tcp://$net.1:29500" "1 2 1" tcp
+    by_env "2 1 2"
+}
+node_secrets() {
+    own_homes=yes
+    launch "1 1" --master-addr "$net.1" --timeout 3 true
+    gathered 1
+    both_told err.0 err.1
+    cp home1/$secret home2/$secret
+    nodes "2 1" tcp --master-addr "$net.1"
+}
+# no_secret COMMAND...: with homes of their own, hosts meet in a way that needs no secret, and make none.
+no_secret() {
+    own_homes=yes
+    "$@"
+    [ -z "$(find home? -type f)" ] || complain "a file was made: $(find home? -type f)"
+}
+with_token() {
+    LOCKSTEP_TOKEN=abc no_secret by_hand "tcp://$net.1:29500" "1 2 3" tcp
+}
+insecure() {
+    LOCKSTEP_INSECURE=1 no_secret by_hand "tcp://$net.1:29500" "1 2 3" tcp
+    said err.0 "anyone who can reach $net.1:29500 may join"
 }
 # The host of the last rank does not reach the first.
 unreachable() {
@@ -365,6 +421,12 @@ for way in tcp auto; do
     with "nodes-init-$way" nodes "2 1" $way --init-method "tcp://$net.1:29600"
 done
 with nodes-file nodes_file
+with env-3 by_env "2 1 3 2"
+with secrets secrets
+with node-secrets node_secrets
+with token-alone with_token
+with insecure insecure
+with file-alone no_secret through_file "1 2 3" tcp
 leftovers "jobs that end well"
 with unreachable unreachable
 with not-mine not_mine

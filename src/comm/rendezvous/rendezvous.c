@@ -70,20 +70,30 @@ lk_status lk__meeting_rank(lk_meeting *meeting, const lk_group_opts *opts, long 
     return LK_OK;
 }
 
+/* A world of one rank is joined by nobody: it needs no home folder. */
+static lk_status draw_token(lk_token *out)
+{
+    char text[LK_TOKEN_TEXT];
+    LK_TRY(lk__token_make(text));
+    return lk__token_from_text(text, out);
+}
+
 lk_status lk__meeting_token(lk_meeting *meeting, const char *given, const char *job)
 {
-    LK_TRY(lk__token_find(given, &meeting->token, &meeting->secret));
-    return meeting->secret ? LK_OK : lk__token_from_text(job, &meeting->token);
+    LK_TRY(lk__token_find(given, &meeting->token, &meeting->given));
+    if (meeting->given)
+        return LK_OK;
+    return meeting->size == 1 ? draw_token(&meeting->token) : lk__token_for_job(job, &meeting->token);
 }
 
 static void warn_open(const lk_meeting *meeting, int port)
 {
-    if (meeting->secret || !meeting->deadline.notice ||
-        (!meeting->kind.warn_on_loopback && lk__net_is_loopback(meeting->host)))
+    if (meeting->token.origin != LK_TOKEN_ORIGIN_OPEN || !meeting->deadline.notice)
         return;
     char text[LK_MEETING_HOST + 160];
     snprintf(text, sizeof text,
-             "no job token: anyone who can reach %s:%d may join; set LOCKSTEP_TOKEN to the same secret on every node",
+             "LOCKSTEP_INSECURE is 1: anyone who can reach %s:%d may join; unset it, and your secret or a token keeps "
+             "others out",
              meeting->host, port);
     meeting->deadline.notice(meeting->deadline.arg, text);
 }
@@ -147,7 +157,7 @@ close_fd:
 /* Asks the process that has rank 0's port who it is. If it is a rank 0 with the same token, sets twin. */
 static lk_status ask_holder(lk_meeting *meeting, lk_status status)
 {
-    char why[512], answer[512];
+    char why[1024], answer[1024];
     const char *noun = meeting->kind.noun;
     snprintf(why, sizeof why, "%s", lk_error_detail());
     lk_status asked = connect_proved(meeting, meeting->host, meeting->port, holder_seconds);
