@@ -54,7 +54,7 @@ typedef struct lk_group_opts {
      * `thread` (from 0); rank and world_size, also those of the environment, then count processes, and the
      * thread becomes rank `rank * threads + thread` of the group. */
     int threads, thread;
-    const char *backend; /* "auto", "shm", "tcp"; default: $LOCKSTEP_BACKEND, else "auto" */
+    const char *backend; /* "auto", "shm", "tcp", "mpi"; default: $LOCKSTEP_BACKEND, else "auto" */
     double timeout;      /* seconds that a rank waits for another one; default 300 */
     /* The key of the job, the same at all ranks; default: $LOCKSTEP_TOKEN, else the content of
      * $LOCKSTEP_TOKEN_FILE, else a key derived from the user's own secret (docs/running.md, "Who may join"). */
@@ -94,7 +94,7 @@ const char *lk_group_host(const lk_group *group, int rank);
 bool lk_group_is_local(const lk_group *group, int rank);
 /* Seconds that a rank waits for another one. */
 double lk_group_timeout(const lk_group *group);
-/* The name of the transport: "inproc", "shm", "tcp" or "auto". Borrowed from the group. */
+/* The name of the transport: "inproc", "shm", "tcp", "mpi" or "auto". Borrowed from the group. */
 const char *lk_group_transport(const lk_group *group);
 
 /* Allocates zeroed memory that the other ranks of the host can read directly, so that collective

@@ -98,7 +98,8 @@ static const lk_option table[] = {
      "what moves the bytes of Lockstep programs' groups; without it $LOCKSTEP_BACKEND, or auto"},
     {"ranks", "backend", 0, TRAIN, 0, TEXT(backend, "auto|shm|tcp|mpi|nccl"), NULL,
      "what moves the bytes between ranks; nccl: gradients stay on the GPUs, as under auto where each rank has one of "
-     "its own, or all have one; without it $LOCKSTEP_BACKEND, or auto"},
+     "its own, or all have one; mpi: ranks that mpirun or srun --mpi has started; without it $LOCKSTEP_BACKEND, or "
+     "auto"},
     {"ranks", "bind", 0, RUN | TRAIN, 0, CHOICE(run.bind, bind_choices), "none",
      "core: a share of the cores for each rank"},
     {"ranks", "log-dir", 0, RUN, 0, TEXT(run.log_dir, "DIR"), NULL, "also write each rank's output to DIR/rank_R.log"},
@@ -390,7 +391,8 @@ lk_status lk__args_check_backend(const char *name)
     return name ? lk__names_find(&names, name, &found) : LK_OK;
 }
 
-/* NCCL moves gradients only; everything else uses auto. Any other backend moves gradients too. */
+/* NCCL moves gradients only; everything else uses auto. Any other backend moves gradients too; MPI sums them as well
+ * if it is asked to. */
 static lk_status complete_backend(lk_args *args)
 {
     const char *backend = args->backend ? args->backend : getenv("LOCKSTEP_BACKEND");
@@ -398,7 +400,8 @@ static lk_status complete_backend(lk_args *args)
     if (!backend || !*backend || strcmp(backend, "auto") == 0)
         return LK_OK;
     bool nccl = strcmp(backend, "nccl") == 0;
-    args->train.gradient_backend = nccl ? "nccl" : "host";
+    bool mpi = strcmp(backend, "mpi") == 0 && args->train.reduce == LK_REDUCE_ORDER_BACKEND;
+    args->train.gradient_backend = nccl ? "nccl" : mpi ? "mpi" : "host";
     if (nccl)
         args->backend = "auto";
     return LK_OK;

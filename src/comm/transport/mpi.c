@@ -98,6 +98,9 @@ typedef struct mpi_transport {
     bool crowded;     /* more ranks than cores on this host */
     bool sums;        /* payloads have checksums */
     double still_since, last_wait;
+    lk_mpi_set set; /* the processes of the group, for sums of MPI; 0: no sum was made */
+    int sum_tag;    /* the same at all ranks */
+    bool shares;    /* a process has several ranks */
 } mpi_transport;
 
 /* What a rank tells the others. */
@@ -336,6 +339,50 @@ static lk_status send_frame(lk_transport *transport, const int *peers, int count
     return lk__mpi_check(t->mpi, code, "send a message");
 }
 
+/* Makes MPI's set of the group's processes, at the first sum. */
+static lk_status open_set(mpi_transport *t)
+{
+    int *ranks = NULL;
+    if (t->shares)
+        return lk__fail(LK_STATUS_UNSUPPORTED, "MPI sums between processes, and a process of this job has several "
+                                               "ranks: start one process for each rank, or use `reduce` tree");
+    LK_TRY(LK_ALLOC((size_t)t->size, "processes of a sum", &ranks));
+    for (int r = 0; r < t->size; r++)
+        ranks[r] = t->peers[r].rank;
+    lk__mpi_lock();
+    int code = t->mpi->sum_open(ranks, t->size, t->sum_tag, &t->set);
+    lk__mpi_unlock();
+    lk__mem_free(ranks);
+    return lk__mpi_check(t->mpi, code, "connect the processes of a sum");
+}
+
+static lk_status sum(lk_transport *transport, float *values, size_t count, uint64_t *ticket)
+{
+    mpi_transport *t = (mpi_transport *)transport;
+    int at = t->free_slot;
+    lk_mpi_request request = 0;
+    if (at == NO_SLOT || count > LK_MPI_MOST_BYTES / sizeof *values)
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "a sum of %zu floats by MPI, or more than %d at a time: use smaller or "
+                        "larger `bucket_bytes`",
+                        count, TICKETS);
+    if (!t->set)
+        LK_TRY(open_set(t));
+    LK_TRY(make_room(t, 1));
+    lk__mpi_lock();
+    int code = t->mpi->sum(t->set, values, count, LK_MPI_TYPE_F32, &request);
+    lk__mpi_unlock();
+    LK_TRY(lk__mpi_check(t->mpi, code, "sum gradients"));
+    slot *s = &t->slots[at];
+    t->free_slot = s->next;
+    s->ticket = ++t->sends * TICKETS + (uint64_t)at;
+    s->left = 1;
+    t->peers[t->rank].sending++;
+    add_live(t, request, t->rank, at);
+    *ticket = s->ticket;
+    return LK_OK;
+}
+
 static bool sent(const lk_transport *transport, uint64_t ticket)
 {
     const slot *s = &((const mpi_transport *)transport)->slots[ticket % TICKETS];
@@ -407,6 +454,8 @@ static void close_mpi(lk_transport *transport)
         else if (!t->mpi->cancel(&t->requests[i]) && peer->state == INBOX_ASKED)
             peer->buffer = NULL;
     }
+    if (t->set && t->count == 0)
+        t->mpi->sum_close(&t->set);
     lk__mpi_unlock();
     for (int r = 0; t->peers && r < t->size; r++)
         lk__mem_free(t->peers[r].buffer);
@@ -527,6 +576,8 @@ static lk_status agree_tags(mpi_transport *t, const lk_boot *boot, const offer *
         status = LK_ALLOC((size_t)boot->size, "tags", &firsts);
     LK_TRY_GOTO(lk__tcp_boot_agree(boot, status, "get tags of MPI"), free_firsts);
     LK_TRY_GOTO(boot->exchange(boot->arg, &mine, sizeof mine, firsts), free_firsts);
+    t->sum_tag = firsts[0];
+    t->shares = most_in_process(all, boot->size) > 1;
     for (int r = 0; r < boot->size; r++) {
         t->peers[r].rank = all[r].rank;
         t->peers[r].tag_to = firsts[r] + index_in_process(all, boot->rank);
@@ -591,5 +642,6 @@ const lk_transport_type lk__transport_mpi = {
     .release = release,
     .progress = progress,
     .wait = wait_some,
+    .sum = sum,
     .failed = fail_mpi,
 };
