@@ -81,10 +81,26 @@ else
     echo "mpirun.openmpi is not installed: only its variables are tested"
 fi
 if type mpiexec.hydra >/dev/null 2>&1; then
-    begin timeout 60 mpiexec.hydra -n 2 sh -c "'$program' train ${task[*]}; :"
+    # The token comes over PMI: no secret is made. The second program of a task finds PMI closed, and uses the secret.
+    secret=$XDG_CONFIG_HOME/lockstep/secret
+    rm -rf "$XDG_CONFIG_HOME"
+    begin timeout 60 mpiexec.hydra -n 3 "$program" train "${task[@]}"
     finish "$job"
     line="mpiexec of MPICH"
     ends_alike
+    check "$line: a secret was made" test ! -e "$secret"
+    begin timeout 60 mpiexec.hydra -n 2 "$program" info --group
+    finish "$job"
+    said out "lockstep train joins as rank 1 of 2; rank 0 sends its address and a token through the launcher's channel"
+    begin timeout 60 mpiexec.hydra -n 2 sh -c "'$program' train ${task[*]} >first; '$program' train ${task[*]}"
+    finish "$job"
+    line="mpiexec of MPICH, twice"
+    ends_alike
+    check "$line: no secret" test -e "$secret"
+    # A process that never joins: the others do not wait for ever.
+    begin timeout 60 mpiexec.hydra -n 2 sh -c "[ \$PMI_RANK = 0 ] || exec sleep 5; '$program' train ${task[*]} --timeout 1"
+    finish "$job"
+    said err "not all 2 processes of the job came to the launcher's barrier (PMI) within 1 s"
 else
     echo "mpiexec.hydra is not installed: only its variables are tested"
 fi

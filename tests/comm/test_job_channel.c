@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "check.h"
+#include "comm/control/control.h"
 #include "comm/rendezvous/channel.h"
 #include "processes.h"
 
@@ -137,18 +138,24 @@ typedef struct job {
     char texts[TASKS][LK_JOB_CHANNEL_TEXT]; /* shared memory */
 } job;
 
+/* In a child: keeps the socket of this rank only, and sets its variables. */
+static void take_socket(const server *pmi, int rank)
+{
+    for (int i = 0; i < pmi->tasks; i++) {
+        close(pmi->fd[i]);
+        if (i != rank)
+            close(pmi->others[i]);
+    }
+    set_variables(pmi->others[rank], rank, pmi->tasks);
+}
+
 static void share(int rank, void *arg)
 {
     job *all = arg;
     const lk_job_channel_task task = {.rank = rank, .size = all->server->tasks};
     lk_deadline deadline;
     char text[LK_JOB_CHANNEL_TEXT] = "";
-    for (int i = 0; i < all->server->tasks; i++) {
-        close(all->server->fd[i]);
-        if (i != rank)
-            close(all->server->others[i]);
-    }
-    set_variables(all->server->others[rank], rank, all->server->tasks);
+    take_socket(all->server, rank);
     double begin = lk__clock();
     CHECK(lk__job_channel_there(&task));
     lk__deadline_init(&deadline, all->timeout, NULL, NULL);
@@ -211,8 +218,7 @@ static void share_in_threads(int rank, void *arg)
 {
     const server *pmi = arg;
     static char texts[4][LK_JOB_CHANNEL_TEXT];
-    close(pmi->fd[0]);
-    set_variables(pmi->others[0], 0, 1);
+    take_socket(pmi, 0);
     threads_run(4, share_in_thread, texts);
     CHECK(begins(texts[0], "thread"));
     for (int i = 1; i < 4; i++)
@@ -240,6 +246,28 @@ static void test_silent(void **state)
 static void test_missing_task(void **state)
 {
     run(&(server){0}, 3, 2, 0.5, "not all 3 processes of the job came to the launcher's barrier (PMI) within 0.5 s");
+}
+
+static void share_interrupted(int rank, void *arg)
+{
+    const server *pmi = arg;
+    const volatile sig_atomic_t interrupted = 1;
+    const lk_job_channel_task task = {.rank = 0, .size = 1, .interrupted = &interrupted};
+    lk_deadline deadline;
+    char text[LK_JOB_CHANNEL_TEXT] = "text";
+    take_socket(pmi, 0);
+    lk__deadline_init(&deadline, 60, NULL, NULL);
+    double begin = lk__clock();
+    CHECK_FAILS(lk__job_channel_share(&task, &deadline, text), LK_STATUS_PEER, "interrupted");
+    CHECK(lk__clock() - begin < 30);
+}
+
+static void test_interrupted(void **state)
+{
+    server pmi = {.bad_request = "cmd=barrier_in"};
+    start(&pmi, 1);
+    assert_true(processes_run(1, share_interrupted, &pmi, 0));
+    stop(&pmi);
 }
 
 static void test_dying(void **state)
@@ -272,6 +300,56 @@ static void test_lying(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         run(&(server){.bad_request = rows[i].request, .bad = rows[i].bad}, 1, 1, 30, rows[i].failure);
+}
+
+/* A task of a launcher that gives nothing but PMI's variables: it joins, leaves and joins again. */
+static void join_by_env(int rank, void *arg)
+{
+    job *all = arg;
+    lk_group_opts opts = {.init_method = "env://", .timeout = all->timeout};
+    take_socket(all->server, rank);
+    for (int round = 0; round < 2; round++) {
+        lk_control *control = NULL;
+        if (all->failure) {
+            CHECK_FAILS(lk__control_join(&opts, &control), LK_STATUS_FORMAT, all->failure);
+            continue;
+        }
+        CHECK(lk__control_join(&opts, &control) == LK_OK);
+        int mine = rank, ranks[TASKS];
+        CHECK(lk__control_exchange(control, &mine, sizeof mine, ranks) == LK_OK);
+        for (int r = 0; r < TASKS; r++)
+            CHECK(ranks[r] == r);
+        lk__control_destroy(control);
+    }
+}
+
+static void join_all(server *pmi, const char *failure)
+{
+    job all = {.server = pmi, .timeout = 30, .failure = failure};
+    start(pmi, TASKS);
+    assert_true(processes_run(TASKS, join_by_env, &all, 0));
+    stop(pmi);
+}
+
+static void test_join(void **state)
+{
+    server pmi = {0};
+    join_all(&pmi, NULL);
+    assert_int_equal(pmi.inits, TASKS);
+}
+
+#define DIGITS "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+static void test_join_with_a_lie(void **state)
+{
+    static const char *const values[] = {"nonsense",        "@1@h",           DIGITS "@0@h",
+                                         DIGITS "@99999@h", DIGITS "0@100@h", DIGITS "@100@$h",
+                                         DIGITS "@100@",    DIGITS "@100@h$", "0" DIGITS};
+    for (size_t i = 0; i < COUNT_OF(values); i++) {
+        char lie[200];
+        snprintf(lie, sizeof lie, "cmd=get_result rc=0 value=%s\n", values[i]);
+        join_all(&(server){.bad_request = "cmd=get kvs", .bad = lie}, "gave another text than rank 0");
+    }
 }
 
 static void assert_there(bool there, const lk_job_channel_task *task)
@@ -307,5 +385,16 @@ static void test_not_there(void **state)
     close(ends[0]);
 }
 
-TEST_MAIN(NULL, NULL, TEST(test_good), TEST(test_slow), TEST(test_threads), TEST(test_silent), TEST(test_missing_task),
-          TEST(test_dying), TEST(test_lying), TEST(test_not_there))
+/* Variables of the machine that runs the test, and of other launchers, do not count. */
+static int set_up(void **state)
+{
+    static const char *const names[] = {"RANK",           "WORLD_SIZE",          "MASTER_ADDR",     "MASTER_PORT",
+                                        "LOCKSTEP_TOKEN", "LOCKSTEP_TOKEN_FILE", "LOCKSTEP_BACKEND"};
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        unsetenv(names[i]);
+    return 0;
+}
+
+TEST_MAIN(set_up, NULL, TEST(test_good), TEST(test_slow), TEST(test_threads), TEST(test_silent),
+          TEST(test_missing_task), TEST(test_interrupted), TEST(test_dying), TEST(test_lying), TEST(test_join),
+          TEST(test_join_with_a_lie), TEST(test_not_there))

@@ -113,6 +113,15 @@ by_env() { # LAYOUT
     gathered 0
     one_sum ${#layout[@]}
 }
+# slowly COMMAND...: the link of host 2 carries 100 Mbit/s.
+slowly() {
+    tc qdisc add dev v2 root tbf rate 100mbit burst 256kbit latency 400ms &&
+        ip netns exec h2 tc qdisc add dev eth0 root tbf rate 100mbit burst 256kbit latency 400ms ||
+        complain "cannot limit the rate"
+    "$@"
+    tc qdisc del dev v2 root
+    ip netns exec h2 tc qdisc del dev eth0 root
+}
 secret=.config/lockstep/secret
 both_told() { # FILE FILE - of rank or node 0 on host 1, and of another on host 2
     said "$1" "the peer at $net.2 has another secret than this host (~/$secret)" \
@@ -405,6 +414,27 @@ train_nodes_kill() { # RANK OPTIONS...
     done
 }
 
+# mpiexec of MPICH starts ranks on three hosts and names none of them: the address of rank 0 and the token come over
+# PMI, and the hosts' homes differ. The shell stands for ssh.
+train_mpiexec() { # TASKS-OF-A-HOST TASKS RANKS OPTIONS...
+    own_homes=yes
+    cat >remote <<-'EOF'
+	#!/bin/bash
+	while [[ $1 == -* ]]; do shift; done
+	h=${1##*.}
+	shift
+	mkdir -p "home$h"
+	HOME=$PWD/home$h exec nsenter "--net=/run/netns/h$h" "--uts=/run/uts$h" bash -c "$*"
+	EOF
+    chmod +x remote
+    (on 1 timeout 60 mpiexec.hydra -hosts "$net.1,$net.2,$net.3" -ppn "$1" -localhost "$net.1" -iface eth0 \
+        -launcher ssh -launcher-exec "$PWD/remote" -n "$2" "$program" train "${task[@]}" "${each_saves[@]}" "${@:4}" \
+        >out.0 2>err.0 </dev/null) &
+    pids=($!)
+    trained "$3"
+    [ -z "$(find home? -type f)" ] || complain "a secret was made"
+}
+
 make_hosts || { echo "FAILED: cannot make hosts"; exit 1; }
 before="$(listening) $(segments)"
 side_by_side=1 # the cases use the same ports
@@ -421,6 +451,9 @@ for way in tcp auto; do
     with "nodes-init-$way" nodes "2 1" $way --init-method "tcp://$net.1:29600"
 done
 with nodes-file nodes_file
+with slow-tcp slowly by_hand "tcp://$net.1:29500" "1 2 3 2" tcp
+with slow-env slowly by_env "2 1 3"
+with slow-nodes slowly nodes "2 1" auto --master-addr "$net.1"
 with env-3 by_env "2 1 3 2"
 with secrets secrets
 with node-secrets node_secrets
@@ -460,6 +493,13 @@ for way in tcp auto; do
 done
 with train-nodes-file train_nodes 1 --init-method "file:///run/meeting"
 with train-nodes-init train_nodes 2 --init-method "tcp://$net.1:29600" --bucket-mb .0625
+with train-slow slowly train_by_hand "tcp://$net.1:29500" "1 2 3"
+if type mpiexec.hydra >/dev/null 2>&1; then
+    with train-mpiexec train_mpiexec 2 5 5
+    with train-mpiexec-nodes train_mpiexec 1 3 6 -n 2
+else
+    echo "mpiexec.hydra is not installed: ranks of MPICH's launcher are not tested"
+fi
 leftovers "training that ends well"
 with train-cut-2-tcp train_cut "1 2 3" 2 --backend tcp
 with train-cut-1-auto train_cut "1 2 3 3" 1 --backend auto

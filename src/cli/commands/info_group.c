@@ -2,32 +2,59 @@
 #include "cli/commands/info_group.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/job/join.h"
 #include "cli/report/json.h"
 #include "comm/detect/task.h"
+#include "comm/rendezvous/channel.h"
+#include "net/token.h"
 
 enum { DEED_BYTES = 1024 };
+
+static const char *describe_key(bool given)
+{
+    const char *insecure = getenv("LOCKSTEP_INSECURE");
+    if (given)
+        return "the token of the job";
+    return insecure && strcmp(insecure, "1") == 0 ? "a key that anybody can guess (LOCKSTEP_INSECURE)" : "your secret";
+}
+
+/* Writes where a rank of this task meets the others, and what the key of the job is. */
+static lk_status describe_meeting(const lk_args *args, const lk_task *task, const lk_join *join, char text[DEED_BYTES])
+{
+    const lk_job_channel_task process = {.rank = join->rank, .size = join->processes, .backend = args->backend};
+    char host[LK_TASK_TEXT];
+    int port = 0;
+    bool given = false;
+    lk_token token;
+    LK_TRY(lk__token_find(NULL, &token, &given));
+    lk_status status = lk__task_host(task, host);
+    if (status == LK_OK)
+        status = lk__task_port(task, &port);
+    if ((status != LK_OK || !given) && lk__job_channel_there(&process)) {
+        snprintf(text, DEED_BYTES, "joins as rank %d of %d; rank 0 sends its address%s through the launcher's channel",
+                 join->rank, join->processes, given ? "" : " and a token");
+        return LK_OK;
+    }
+    LK_TRY(status);
+    snprintf(text, DEED_BYTES, "joins as rank %d of %d at %s, port %d%s, with %s", join->rank, join->processes, host,
+             port, task->ports ? " or one of the next 15" : "", describe_key(given));
+    return LK_OK;
+}
 
 /* Writes what `lockstep train` without options of ranks would do here. */
 static void describe_deed(const lk_args *args, const lk_task *task, char text[DEED_BYTES])
 {
-    char host[LK_TASK_TEXT];
-    int port;
     lk_join join;
     lk_status status = lk__join_find(args, &join);
     bool joins = status == LK_OK && join.way == LK_JOIN_ENV;
     if (joins)
-        status = lk__task_host(task, host);
-    if (joins && status == LK_OK)
-        status = lk__task_port(task, &port);
+        status = describe_meeting(args, task, &join, text);
     if (status != LK_OK)
         snprintf(text, DEED_BYTES, "refuses to start: %s", lk__args_spell(lk_error_detail()));
-    else if (joins)
-        snprintf(text, DEED_BYTES, "joins as rank %d of %d at %s, port %d%s", join.rank, join.processes, host, port,
-                 task->ports ? " or one of the next 15" : "");
-    else
+    else if (!joins)
         snprintf(text, DEED_BYTES, "trains alone in this process");
 }
 

@@ -6,15 +6,18 @@
 #ifndef LK_COMM_RENDEZVOUS_CHANNEL_H
 #define LK_COMM_RENDEZVOUS_CHANNEL_H
 
+#include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "base/status.h"
 #include "net/deadline.h"
 
 /* The process as the rendezvous knows it. */
 typedef struct lk_job_channel_task {
-    int rank, size;      /* of processes */
-    const char *backend; /* of the group; NULL or "": the default */
+    int rank, size;                           /* of processes */
+    const char *backend;                      /* of the group; NULL or "": the default */
+    const volatile sig_atomic_t *interrupted; /* not 0 ends the wait; may be NULL */
 } lk_job_channel_task;
 
 /* Bytes of a text with its end. It has printable characters only, without spaces and '='. */

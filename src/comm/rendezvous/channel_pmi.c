@@ -14,11 +14,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/spec.h"
 #include "comm/rendezvous/channel.h"
 #include "net/socket.h"
 
 enum { LINE_BYTES = 2048, NAME_BYTES = 257, MAX_TASKS = 1 << 24, MAX_FD = 1 << 20 };
+static const double slice = 0.2; /* seconds between two checks for an interruption */
 static const char way_out[] =
     "to do without it, set LOCKSTEP_TOKEN to the same text for all ranks and MASTER_ADDR to the host of rank 0";
 
@@ -69,12 +71,16 @@ static lk_status fail_late(const client *self, const char *request)
 /* Blocks until the events, with notices. */
 static lk_status wait_for(client *self, short events, const char *request)
 {
-    while (lk__net_wait(self->fd, events, lk__deadline_wake(self->deadline)) == 0) {
+    for (;;) {
+        double wake = lk__deadline_wake(self->deadline), next = lk__clock() + slice;
+        if (lk__net_wait(self->fd, events, next < wake ? next : wake) != 0)
+            return LK_OK;
+        if (self->task->interrupted && *self->task->interrupted)
+            return lk__fail(LK_STATUS_PEER, "interrupted while waiting for the launcher (PMI)");
         if (lk__deadline_over(self->deadline))
             return fail_late(self, request);
         lk__deadline_notice(self->deadline, "waiting for the launcher (PMI) and the other processes of the job");
     }
-    return LK_OK;
 }
 
 static bool would_block(void)
