@@ -567,17 +567,19 @@ static int most_in_process(const offer *all, int size)
     return most;
 }
 
-/* Every rank receives with tags of its own: the first one, plus the sender's index in its process. */
+/* Every rank receives with tags of its own: the first one, plus the sender's index in its process. The last tag of
+ * rank 0 is for the set of processes that sum. */
 static lk_status agree_tags(mpi_transport *t, const lk_boot *boot, const offer *all)
 {
     int32_t mine = 0, *firsts = NULL;
-    lk_status status = lk__mpi_tags(most_in_process(all, boot->size), &mine);
+    int most = most_in_process(all, boot->size);
+    lk_status status = lk__mpi_tags(most + 1, &mine);
     if (status == LK_OK)
         status = LK_ALLOC((size_t)boot->size, "tags", &firsts);
     LK_TRY_GOTO(lk__tcp_boot_agree(boot, status, "get tags of MPI"), free_firsts);
     LK_TRY_GOTO(boot->exchange(boot->arg, &mine, sizeof mine, firsts), free_firsts);
-    t->sum_tag = firsts[0];
-    t->shares = most_in_process(all, boot->size) > 1;
+    t->sum_tag = firsts[0] + most;
+    t->shares = most > 1;
     for (int r = 0; r < boot->size; r++) {
         t->peers[r].rank = all[r].rank;
         t->peers[r].tag_to = firsts[r] + index_in_process(all, boot->rank);
