@@ -65,7 +65,12 @@ typedef struct lk_group_opts {
 
 /* Joins the job and connects to the other ranks; opts may be NULL (all defaults). Blocks until all
  * ranks have joined or the timeout has passed. USAGE if this process has already joined this job as
- * this rank and has not left. */
+ * this rank and has not left.
+ *
+ * With backend "mpi", or "auto" on several hosts under an MPI launcher, the first call starts MPI, unless the
+ * program has; call it before other threads do work, because some MPI libraries replace functions of the C library
+ * while they start. MPI ends when the process exits: by MPI_Abort after a failure of a group or with another exit
+ * status than 0. */
 lk_status lk_group_join(const lk_group_opts *opts, lk_group **out) LK_CHECKED;
 /* Creates a group of `count` ranks that are threads of this process: out (count) gets one handle for
  * each rank, and the thread that is rank r uses out[r]. Only timeout and notice of opts are used;

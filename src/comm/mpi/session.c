@@ -126,6 +126,15 @@ lk_status lk__mpi_start(const lk_mpi **mpi, lk_mpi_place *place)
     return status;
 }
 
+lk_status lk__mpi_begin(const char *backend)
+{
+    const lk_mpi *mpi;
+    lk_mpi_place place;
+    if (!lk__mpi_is_due(backend ? backend : getenv("LOCKSTEP_BACKEND")))
+        return LK_OK;
+    return lk__mpi_start(&mpi, &place);
+}
+
 /* Tags are not used again: a message that nobody has received would reach a later group. */
 lk_status lk__mpi_tags(int count, int *first)
 {

@@ -16,6 +16,11 @@
  * it. Later calls return the same, also the failure. */
 lk_status lk__mpi_start(const lk_mpi **mpi, lk_mpi_place *place) LK_CHECKED;
 
+/* Starts MPI if it is due (lk__mpi_is_due) for this backend; NULL: $LOCKSTEP_BACKEND. A program calls it before it
+ * has threads at work: UCX, below MPICH and Open MPI, replaces functions of the C library while it starts, and a
+ * thread that calls them at that moment crashes. */
+lk_status lk__mpi_begin(const char *backend) LK_CHECKED;
+
 void lk__mpi_lock(void);
 void lk__mpi_unlock(void);
 
