@@ -118,8 +118,9 @@ static void advise_secret(int fd, bool server, char text[LK_TOKEN_ADVICE])
     copy_command(fd, server, &path, command, sizeof command);
     if (same_host(fd))
         snprintf(text, LK_TOKEN_ADVICE,
-                 "has another secret than yours (%.64s), or a job token: it is another user's or has another HOME; "
-                 "without that, " SAME_TOKEN,
+                 "has another secret than yours (%.64s), or a job token: it belongs to another user, or its HOME or "
+                 "XDG_CONFIG_HOME differs; start all ranks alike, or give all of them the same token "
+                 "($LOCKSTEP_TOKEN or $LOCKSTEP_TOKEN_FILE)",
                  path.local);
     else
         snprintf(text, LK_TOKEN_ADVICE,

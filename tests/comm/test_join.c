@@ -192,7 +192,7 @@ static void mismatch_secret(int rank, void *arg)
     join_fails(job, rank, LK_STATUS_PEER,
                rank == 1 ? "closed the connection when it saw our proof: it has another secret than yours ("
                          : "rank 1 of 2 has not joined");
-    CHECK_TEXT(lk_error_detail(), "it is another user's or has another HOME");
+    CHECK_TEXT(lk_error_detail(), "it belongs to another user, or its HOME");
     if (rank == 1)
         return;
     CHECK(job->notices == 1);

@@ -102,14 +102,18 @@ through_file() { # LAYOUT BACKEND
     [ ! -e meeting ] || complain "the file is left"
 }
 # Each rank gets its variables as a scheduler or a shell sets them.
-by_env() { # LAYOUT
+start_env() { # LAYOUT TIMEOUT
     local layout=($1) r
     pids=()
     for r in "${!layout[@]}"; do
         (on "${layout[r]}" env RANK="$r" WORLD_SIZE=${#layout[@]} MASTER_ADDR="$net.${layout[0]}" MASTER_PORT=29500 \
-            "$victim" --shards 21 --timeout 20 >"out.$r" 2>"err.$r") &
+            "$victim" --shards 21 --timeout "$2" >"out.$r" 2>"err.$r") &
         pids+=($!)
     done
+}
+by_env() { # LAYOUT
+    local layout=($1)
+    start_env "$1" 20
     gathered 0
     one_sum ${#layout[@]}
 }
@@ -135,6 +139,12 @@ secrets() {
     spread "tcp://$net.1:29500" "1 2" --timeout 3
     gathered 1
     both_told err.0 err.1
+    # torchrun's agent has the port, so that the ranks try the ports that follow.
+    export TORCHELASTIC_RUN_ID=1
+    start_env "1 2" 4
+    gathered 1
+    both_told err.0 err.1
+    unset TORCHELASTIC_RUN_ID
     cmp -s home1/$secret home2/$secret && complain "the secrets are equal"
     cp home1/$secret home2/$secret
     by_hand "tcp://$net.1:29500" "1 2 1" tcp

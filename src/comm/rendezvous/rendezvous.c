@@ -225,6 +225,15 @@ static void pause_for(double seconds)
     nanosleep(&pause, NULL);
 }
 
+/* An answer says more than the lack of one. At several ports, other jobs may have answered: both are told. */
+static lk_status give_up(const lk_meeting *meeting, const char *reason)
+{
+    bool answered = *meeting->last_answer, several = meeting->ports > 1;
+    return lk__fail(LK_STATUS_PEER, "%s%s%s; %s %d gave up after %g s", answered && !several ? "" : reason,
+                    answered && several ? "; what answers there: " : "", answered ? meeting->last_answer : "",
+                    meeting->kind.noun, meeting->rank, meeting->deadline.timeout);
+}
+
 static lk_status connect_until_deadline(lk_meeting *meeting)
 {
     char reason[1024];
@@ -239,9 +248,7 @@ static lk_status connect_until_deadline(lk_meeting *meeting)
         double left = meeting->deadline.end - lk__clock();
         pause_for(left < 0 ? 0 : left < pause ? left : pause);
         if (lk__deadline_over(&meeting->deadline))
-            return lk__fail(LK_STATUS_PEER, "%s; %s %d gave up after %g s",
-                            *meeting->last_answer && meeting->ports <= 1 ? meeting->last_answer : reason,
-                            meeting->kind.noun, meeting->rank, meeting->deadline.timeout);
+            return give_up(meeting, reason);
     }
 }
 
