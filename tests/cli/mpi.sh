@@ -55,13 +55,13 @@ for mpi in "${mpis[@]}"; do
     # Several nodes, as far as the launcher says: MPI. Hosts differ by $LOCKSTEP_HOSTID.
     cat >node <<'END'
 export OMPI_COMM_WORLD_LOCAL_SIZE=1 MPI_LOCALNRANKS=1 OMPI_COMM_WORLD_LOCAL_RANK=0 MPI_LOCALRANKID=0
-export LOCKSTEP_HOSTID=node-${OMPI_COMM_WORLD_RANK:-$PMI_RANK} MASTER_ADDR=127.0.0.1
+export LOCKSTEP_HOSTID=node-${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
 exec "$@"
 END
     under "$mpi" 3 0 bash node "$program" train "${task[@]}"
     said out "3 ranks over mpi"
     ends_alike
-    LOCKSTEP_PLUGINS=$scratch under "$mpi" 3 0 bash node "$program" train "${task[@]}"
+    LOCKSTEP_PLUGINS=$scratch MASTER_ADDR=127.0.0.1 under "$mpi" 3 0 bash node "$program" train "${task[@]}"
     said out "3 ranks over tcp"
     ends_alike
 

@@ -9,8 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/detect/task.h"
-
 #ifndef LK_PLUGINS_DIR
 #define LK_PLUGINS_DIR "/usr/local/lib/lockstep"
 #endif
@@ -185,25 +183,6 @@ lk_status lk__mpi_load(const lk_mpi **out)
         *out = loaded;
     pthread_mutex_unlock(&lock);
     return status;
-}
-
-/* Whether the launcher's tasks are on several nodes. */
-static bool is_spread(void)
-{
-    lk_task task;
-    lk__task_find(NULL, NULL, &task);
-    int size = lk__task_number(&task, LK_TASK_SIZE, 1), here = lk__task_number(&task, LK_TASK_LOCAL_SIZE, size);
-    return lk__task_number(&task, LK_TASK_NODES, 1) > 1 || here < size;
-}
-
-bool lk__mpi_is_due(const char *backend)
-{
-    const lk_mpi_module *module = NULL;
-    const lk_mpi *mpi = NULL;
-    const char *because = NULL;
-    if (backend && *backend && strcmp(backend, "auto") != 0)
-        return strcmp(backend, "mpi") == 0;
-    return lk__mpi_module_choose(&module, &because) == LK_OK && is_spread() && lk__mpi_load(&mpi) == LK_OK;
 }
 
 void lk__mpi_use(const lk_mpi *table)

@@ -6,8 +6,6 @@
 #ifndef LK_COMM_MPI_LOAD_H
 #define LK_COMM_MPI_LOAD_H
 
-#include <stdbool.h>
-
 #include "base/status.h"
 #include "comm/mpi/mpi.h"
 
@@ -32,10 +30,6 @@ lk_status lk__mpi_module_choose(const lk_mpi_module **out, const char **because)
 
 /* The table of the chosen plug-in. Loads the plug-in at the first call; later calls return the same table. */
 lk_status lk__mpi_load(const lk_mpi **out) LK_CHECKED;
-/* Whether a job that has to choose uses MPI: an MPI launcher has started its tasks on several nodes, and the
- * plug-in loads. All processes of a job get the same answer where their installations are the same. `backend`:
- * what the user asks for; NULL, "" or "auto": no choice; "mpi" is always due. Never blocks on other processes. */
-bool lk__mpi_is_due(const char *backend);
 /* Uses this table instead of a plug-in, before the first lk__mpi_load: for programs that are linked with
  * plugin.c, and for tests. NULL: plug-ins again. */
 void lk__mpi_use(const lk_mpi *table);

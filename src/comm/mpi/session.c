@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/forks.h"
+#include "comm/detect/task.h"
 #include "comm/mpi/load.h"
 
 #define FREE_SECONDS 1.0 /* seconds that an exiting thread waits for a thread inside MPI */
@@ -126,13 +127,38 @@ lk_status lk__mpi_start(const lk_mpi **mpi, lk_mpi_place *place)
     return status;
 }
 
+/* Whether the launcher's tasks are on several nodes, and MPI's world, if it is known, has all of them: a plug-in that
+ * cannot talk to the launcher starts each process alone. */
+static bool suits_launcher(void)
+{
+    lk_task task;
+    lk__task_find(NULL, NULL, &task);
+    int size = lk__task_number(&task, LK_TASK_SIZE, 1), here = lk__task_number(&task, LK_TASK_LOCAL_SIZE, size);
+    pthread_mutex_lock(&start_lock);
+    bool refuted = session.tried && (session.status != LK_OK || session.place.size != size);
+    pthread_mutex_unlock(&start_lock);
+    return (lk__task_number(&task, LK_TASK_NODES, 1) > 1 || here < size) && !refuted;
+}
+
+bool lk__mpi_is_due(const char *backend)
+{
+    const lk_mpi_module *module = NULL;
+    const lk_mpi *mpi = NULL;
+    const char *because = NULL;
+    if (backend && *backend && strcmp(backend, "auto") != 0)
+        return strcmp(backend, "mpi") == 0;
+    return lk__mpi_module_choose(&module, &because) == LK_OK && suits_launcher() && lk__mpi_load(&mpi) == LK_OK;
+}
+
 lk_status lk__mpi_begin(const char *backend)
 {
     const lk_mpi *mpi;
     lk_mpi_place place;
-    if (!lk__mpi_is_due(backend ? backend : getenv("LOCKSTEP_BACKEND")))
+    const char *name = backend ? backend : getenv("LOCKSTEP_BACKEND");
+    if (!lk__mpi_is_due(name))
         return LK_OK;
-    return lk__mpi_start(&mpi, &place);
+    lk_status status = lk__mpi_start(&mpi, &place);
+    return name && strcmp(name, "mpi") == 0 ? status : LK_OK;
 }
 
 /* Tags are not used again: a message that nobody has received would reach a later group. */

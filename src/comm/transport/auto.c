@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "comm/mpi/load.h"
+#include "comm/mpi/session.h"
 #include "comm/transport/shared.h"
 #include "comm/transport/tcp.h"
 
