@@ -23,6 +23,7 @@
 #include "comm/mpi/session.h"
 #include "comm/transport/doorbell.h"
 #include "comm/transport/frame.h"
+#include "comm/transport/mpi_offer.h"
 #include "comm/transport/tcp.h"
 #include "comm/transport/transport.h"
 
@@ -102,12 +103,6 @@ typedef struct mpi_transport {
     int sum_tag;    /* the same at all ranks */
     bool shares;    /* a process has several ranks */
 } mpi_transport;
-
-/* What a rank tells the others. */
-typedef struct offer {
-    int32_t rank, size; /* MPI's */
-    uint64_t cpus[LK_CPU_WORDS];
-} offer;
 
 static lk_status make_room(mpi_transport *t, int more)
 {
@@ -500,79 +495,12 @@ close_transport:
     return status;
 }
 
-static bool same_process(const lk_boot *boot, int a, int b)
-{
-    return boot->members[a].host_key == boot->members[b].host_key && boot->members[a].pid == boot->members[b].pid;
-}
-
-/* Two processes with one MPI rank are in two MPI jobs: a plug-in of one MPI under the launcher of another
- * starts every process alone. A group with id 0 is the whole job. */
-static lk_status check_world(const lk_boot *boot, const lk_mpi_place *place, const offer *all)
-{
-    const lk_mpi_module *module = NULL;
-    const char *because = "a linked MPI";
-    int processes = 0;
-    if (lk__mpi_module_choose(&module, &because) != LK_OK)
-        because = "a linked MPI";
-    for (int r = 0; r < boot->size; r++) {
-        int first = 0;
-        while (first < r && all[first].rank != all[r].rank)
-            first++;
-        processes += first == r;
-        if (first < r && !same_process(boot, first, r))
-            return lk__fail(LK_STATUS_USAGE,
-                            "ranks %d and %d are both process %d of an MPI job of %d: this plug-in (%s, chosen by the "
-                            "variable %s) is of another MPI than the launcher that started the job. Set LOCKSTEP_MPI "
-                            "to the launcher's MPI (openmpi or mpich), or start the job with that MPI's own mpirun",
-                            first, r, all[r].rank, all[r].size, place->library, because);
-    }
-    if (boot->group == 0 && processes != place->size)
-        return lk__fail(LK_STATUS_USAGE,
-                        "the MPI job (%s) has %d processes, but %d of them are in this job: all processes of mpirun "
-                        "must join, with ranks and world size as mpirun gives them",
-                        place->library, place->size, processes);
-    return LK_OK;
-}
-
-static void find_crowd(mpi_transport *t, const lk_boot *boot, const offer *all)
-{
-    uint64_t cpus[LK_CPU_WORDS] = {0};
-    int here = 0;
-    for (int r = 0; r < boot->size; r++) {
-        if (boot->members[r].host_key != boot->members[boot->rank].host_key)
-            continue;
-        for (int i = 0; i < LK_CPU_WORDS; i++)
-            cpus[i] |= all[r].cpus[i];
-        here++;
-    }
-    t->crowded = lk__bell_cpus_crowded(cpus, here);
-}
-
-/* The index of a rank among those of its process, and the largest such number of ranks. */
-static int index_in_process(const offer *all, int rank)
-{
-    int index = 0;
-    for (int r = 0; r < rank; r++)
-        index += all[r].rank == all[rank].rank;
-    return index;
-}
-
-static int most_in_process(const offer *all, int size)
-{
-    int most = 1;
-    for (int r = 0; r < size; r++) {
-        int here = index_in_process(all, r) + 1;
-        most = here > most ? here : most;
-    }
-    return most;
-}
-
 /* Every rank receives with tags of its own: the first one, plus the sender's index in its process. The last tag of
  * rank 0 is for the set of processes that sum. */
-static lk_status agree_tags(mpi_transport *t, const lk_boot *boot, const offer *all)
+static lk_status agree_tags(mpi_transport *t, const lk_boot *boot, const lk_mpi_offer *all)
 {
     int32_t mine = 0, *firsts = NULL;
-    int most = most_in_process(all, boot->size);
+    int most = lk__mpi_offer_most(all, boot->size);
     lk_status status = lk__mpi_tags(most + 1, &mine);
     if (status == LK_OK)
         status = LK_ALLOC((size_t)boot->size, "tags", &firsts);
@@ -582,21 +510,21 @@ static lk_status agree_tags(mpi_transport *t, const lk_boot *boot, const offer *
     t->shares = most > 1;
     for (int r = 0; r < boot->size; r++) {
         t->peers[r].rank = all[r].rank;
-        t->peers[r].tag_to = firsts[r] + index_in_process(all, boot->rank);
-        t->peers[r].tag_from = mine + index_in_process(all, r);
+        t->peers[r].tag_to = firsts[r] + lk__mpi_offer_index(all, boot->rank);
+        t->peers[r].tag_from = mine + lk__mpi_offer_index(all, r);
     }
 free_firsts:
     lk__mem_free(firsts);
     return status;
 }
 
-static lk_status exchange_offers(mpi_transport *t, const lk_boot *boot, const lk_mpi_place *place, offer *all)
+static lk_status exchange_offers(mpi_transport *t, const lk_boot *boot, const lk_mpi_place *place, lk_mpi_offer *all)
 {
-    offer mine = {.rank = place->rank, .size = place->size};
+    lk_mpi_offer mine = {.rank = place->rank, .size = place->size};
     lk__bell_cpus(mine.cpus);
     LK_TRY(boot->exchange(boot->arg, &mine, sizeof mine, all));
-    LK_TRY(check_world(boot, place, all));
-    find_crowd(t, boot, all);
+    LK_TRY(lk__mpi_offer_check(boot, place, all));
+    t->crowded = lk__mpi_offer_crowded(boot, all);
     return agree_tags(t, boot, all);
 }
 
@@ -610,7 +538,7 @@ static lk_status start_mpi(const lk_boot *boot, const lk_mpi **mpi, lk_mpi_place
 static lk_status open_mpi(const lk_boot *boot, lk_transport **out)
 {
     mpi_transport *t = NULL;
-    offer *all = NULL;
+    lk_mpi_offer *all = NULL;
     const lk_mpi *mpi = NULL;
     lk_mpi_place place;
     lk_status status;
