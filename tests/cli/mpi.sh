@@ -29,6 +29,7 @@ under() {
         check "$line: exit status $status, not $wanted" test $status -eq "$wanted"
     fi
 }
+nobody_left() { [ -z "$(left)" ]; }
 # The first line on stderr is Lockstep's own.
 own_first() { check "$line: the first line is not Lockstep's" grep -q '^lockstep: ' <(head -1 err); }
 
@@ -105,6 +106,7 @@ END
     # A rank that is killed.
     LOCKSTEP_FAULT=kill:rank=1,step=3 under "$mpi" 3 not0 "$program" train "${task[@]}" --backend mpi
     check "$line: takes $SECONDS s" test $SECONDS -le 30
-    line="after all" check "$line: nobody is left" await 10 test -z "$(left)"
+    line="after $mpi"
+    check "$line: nobody is left" await 10 nobody_left
 done
 conclude

@@ -15,6 +15,9 @@
 #include "comm/detect/task.h"
 #include "comm/mpi/load.h"
 
+/* Nanoseconds before MPI_Abort, in which the launcher reads what this process and the others have printed: launchers
+ * may drop the output of processes that they end. */
+#define LAST_WORDS 200000000
 #define FREE_SECONDS 1.0 /* seconds that an exiting thread waits for a thread inside MPI */
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -76,7 +79,9 @@ static void end_session(int status, void *unused)
         return;
     bool alone = lock_in_time();
     if (status != 0 || atomic_load(&failed) || !alone) {
+        struct timespec pause = {.tv_nsec = LAST_WORDS};
         fflush(NULL);
+        nanosleep(&pause, NULL);
         session.mpi->abort(status != 0 ? status : 1);
     } else {
         (void)session.mpi->finish();
