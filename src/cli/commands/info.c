@@ -12,6 +12,7 @@
 #include "cli/commands/info_group.h"
 #include "cli/commands/info_model.h"
 #include "cli/report/json.h"
+#include "comm/mpi/load.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/transport/transport.h"
 #include "io/checkpoint/checkpoint.h"
@@ -97,6 +98,17 @@ static void print_devices(void)
         printf("  %-10s %zu floats a vector\n", build->name, build->width);
 }
 
+static void print_plugins(void)
+{
+    const lk_mpi_module *module;
+    printf("plug-ins for MPI:\n");
+    for (size_t i = 0; (module = lk__mpi_module_list(i)); i++) {
+        char path[LK_MPI_PATH];
+        bool here = lk__mpi_module_find(module, path) == LK_OK;
+        printf("  %-10s %s\n", module->name, here ? path : "not in this build");
+    }
+}
+
 static void print_group(void)
 {
     const lk_transport_type *type;
@@ -104,6 +116,7 @@ static void print_group(void)
     printf("transports:\n");
     for (size_t i = 0; (type = lk__transport_list(i)); i++)
         printf("  %-10s %s\n", type->name, type->summary);
+    print_plugins();
     printf("rendezvous:\n");
     for (size_t i = 0; (method = lk__rendezvous_list(i)); i++)
         printf("  %s\n", method->summary);

@@ -80,7 +80,7 @@ static const lk_option table[] = {
      "bench train: each rank trains alone, on its part of the batch; their rates are added"},
     {"bench", "in-step", 0, BENCH, 0, FLAG(in_step), NULL,
      "bench train --independent: ranks wait for each other after each step, and exchange nothing else"},
-    {"bench", "backend", 0, BENCH, 0, TEXT(backend, "auto|shm|tcp|nccl"), NULL,
+    {"bench", "backend", 0, BENCH, 0, TEXT(backend, "auto|shm|tcp|mpi|nccl"), NULL,
      "bench train, allreduce: what moves the bytes; nccl: of train's gradients"},
     {"bench", "max-bytes", 0, BENCH, 0, COUNT(max_bytes, 4, BIG), "100000000", "bench allreduce: the largest vector"},
     {"bench", "runs", 0, BENCH, 0, COUNT(runs, 1, 99), NULL,
@@ -94,11 +94,12 @@ static const lk_option table[] = {
     {"ranks", "nproc-per-node", 0, TRAIN, 0, TEXT(run.nproc, "N|auto|gpu"), NULL, "the same as --nproc"},
     {"ranks", "max-restarts", 0, RUN, 0, INTEGER(run.max_restarts, 0, 1e6), "0",
      "start all ranks again, so many times, after one has failed"},
-    {"ranks", "backend", 0, RUN, 0, TEXT(backend, "auto|shm|tcp|nccl"), NULL,
+    {"ranks", "backend", 0, RUN, 0, TEXT(backend, "auto|shm|tcp|mpi|nccl"), NULL,
      "what moves the bytes of Lockstep programs' groups; without it $LOCKSTEP_BACKEND, or auto"},
-    {"ranks", "backend", 0, TRAIN, 0, TEXT(backend, "auto|shm|tcp|nccl"), NULL,
+    {"ranks", "backend", 0, TRAIN, 0, TEXT(backend, "auto|shm|tcp|mpi|nccl"), NULL,
      "what moves the bytes between ranks; nccl: gradients stay on the GPUs, as under auto where each rank has one of "
-     "its own, or all have one; without it $LOCKSTEP_BACKEND, or auto"},
+     "its own, or all have one; mpi: ranks that mpirun or srun --mpi has started; without it $LOCKSTEP_BACKEND, or "
+     "auto"},
     {"ranks", "bind", 0, RUN | TRAIN, 0, CHOICE(run.bind, bind_choices), "none",
      "core: a share of the cores for each rank"},
     {"ranks", "log-dir", 0, RUN, 0, TEXT(run.log_dir, "DIR"), NULL, "also write each rank's output to DIR/rank_R.log"},
@@ -380,7 +381,7 @@ static lk_status complete_checkpoints(lk_args *args)
 
 static const char *next_backend(const void *arg, size_t index)
 {
-    static const char *const names[] = {"auto", "shm", "tcp", "nccl", NULL};
+    static const char *const names[] = {"auto", "shm", "tcp", "mpi", "nccl", NULL};
     (void)arg;
     return names[index];
 }
@@ -392,7 +393,8 @@ lk_status lk__args_check_backend(const char *name)
     return name ? lk__names_find(&names, name, &found) : LK_OK;
 }
 
-/* NCCL moves gradients only; everything else uses auto. Any other backend moves gradients too. */
+/* NCCL moves gradients only; everything else uses auto. Any other backend moves gradients too; MPI sums them as well
+ * if it is asked to. */
 static lk_status complete_backend(lk_args *args)
 {
     const char *backend = args->backend ? args->backend : getenv("LOCKSTEP_BACKEND");
@@ -400,7 +402,8 @@ static lk_status complete_backend(lk_args *args)
     if (!backend || !*backend || strcmp(backend, "auto") == 0)
         return LK_OK;
     bool nccl = strcmp(backend, "nccl") == 0;
-    args->train.gradient_backend = nccl ? "nccl" : "host";
+    bool mpi = strcmp(backend, "mpi") == 0 && args->train.reduce == LK_REDUCE_ORDER_BACKEND;
+    args->train.gradient_backend = nccl ? "nccl" : mpi ? "mpi" : "host";
     if (nccl)
         args->backend = "auto";
     return LK_OK;
