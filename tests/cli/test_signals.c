@@ -53,10 +53,34 @@ static void test_a_new_watch_begins_anew(void **state)
 
 static void test_too_early_to_save(void **state)
 {
-    lk__job_signals_prepare();
+    lk__job_signals_prepare(false);
     raise(SIGUSR1);
     lk__job_signals_watch(&wish);
     assert_int_equal(atomic_load(&wish), LK_WISH_NONE);
+    raise(SIGUSR1);
+    assert_int_equal(atomic_load(&wish), LK_WISH_SAVE);
+}
+
+/* With --requeue SIGUSR1 stops the run, however early and however often it comes. */
+static void test_user_signal_stops(void **state)
+{
+    lk__job_signals_prepare(true);
+    raise(SIGUSR1);
+    assert_int_equal(atomic_load(&wish), LK_WISH_NONE);
+    lk__job_signals_watch(&wish);
+    assert_int_equal(atomic_load(&wish), LK_WISH_STOP + SIGUSR1);
+    atomic_store(&wish, LK_WISH_NONE);
+    raise(SIGUSR1);
+    nanosleep(&(struct timespec){.tv_nsec = 300 * 1000 * 1000}, NULL);
+    raise(SIGUSR1);
+    assert_int_equal(atomic_load(&wish), LK_WISH_STOP + SIGUSR1);
+    assert_false(lk__job_signals_stop());
+    raise(SIGTERM);
+    assert_int_equal(atomic_load(&wish), LK_WISH_STOP + SIGTERM);
+    lk__job_signals_end();
+    atomic_store(&wish, LK_WISH_NONE);
+    lk__job_signals_prepare(false);
+    lk__job_signals_watch(&wish);
     raise(SIGUSR1);
     assert_int_equal(atomic_load(&wish), LK_WISH_SAVE);
 }
@@ -71,7 +95,7 @@ static void test_actions_are_given_back(void **state)
     for (int i = 0; i < 3; i++) {
         struct sigaction mine = {.sa_handler = i == 2 ? SIG_IGN : own}, before, now;
         sigaction(numbers[i], &mine, &before);
-        lk__job_signals_prepare();
+        lk__job_signals_prepare(false);
         lk__job_signals_watch(&wish);
         sigaction(numbers[i], NULL, &now);
         /* An ignored signal stays ignored. */
@@ -125,5 +149,6 @@ int main(void)
     signal(SIGINT, SIG_DFL);
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     return RUN_TESTS(NULL, NULL, CASE(test_stop_and_which), CASE(test_save), CASE(test_too_early_to_save),
-                     CASE(test_a_new_watch_begins_anew), CASE(test_the_second_ends), CASE(test_actions_are_given_back));
+                     CASE(test_user_signal_stops), CASE(test_a_new_watch_begins_anew), CASE(test_the_second_ends),
+                     CASE(test_actions_are_given_back));
 }
