@@ -47,10 +47,12 @@ typedef void (*lk_notice_fn)(void *arg, const char *text);
 /* Zero and NULL mean the default. */
 typedef struct lk_group_opts {
     const char *init_method; /* "env://" (default), "tcp://HOST:PORT", "file://PATH" */
-    int rank, world_size;    /* for tcp:// and file://; env:// uses RANK and WORLD_SIZE instead */
+    /* For tcp:// and file://. env:// uses the environment instead: the variables of torchrun and `lockstep run`
+     * (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), of MPI launchers, of Slurm's srun or of PBS. */
+    int rank, world_size;
     /* Threads of each process that are ranks; default 1. Above 1, every such thread joins with its own
-     * `thread` (from 0); rank, world_size, RANK and WORLD_SIZE then count processes, and the thread
-     * becomes rank `rank * threads + thread` of the group. */
+     * `thread` (from 0); rank and world_size, also those of the environment, then count processes, and the
+     * thread becomes rank `rank * threads + thread` of the group. */
     int threads, thread;
     const char *backend; /* "auto", "shm", "tcp"; default: $LOCKSTEP_BACKEND, else "auto" */
     double timeout;      /* seconds that a rank waits for another one; default 300 */

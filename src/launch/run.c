@@ -207,6 +207,8 @@ static const char *find_method(const job *j, char *text, size_t bytes)
     const lk_launch_address *address = &j->address;
     if (j->opts->init_method)
         return j->opts->init_method;
+    if (j->opts->tasks)
+        return "env://";
     snprintf(text, bytes, strchr(address->host, ':') ? "tcp://[%s]:%d" : "tcp://%s:%d", address->host,
              address->port ? address->port : LK_AGENT_PORT);
     return text;

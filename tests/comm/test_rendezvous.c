@@ -156,7 +156,8 @@ static void test_variables(void **state)
     setenv("RANK", "2", 1);
     assert_join_fails(&opts, LK_STATUS_USAGE, "RANK is '2': it must be a number from 0 to 1");
     setenv("RANK", "1x", 1);
-    assert_join_fails(&opts, LK_STATUS_USAGE, "RANK");
+    assert_join_fails(&opts, LK_STATUS_USAGE, "RANK is '1x'");
+    setenv("RANK", "0", 1);
     setenv("WORLD_SIZE", "0", 1);
     assert_join_fails(&opts, LK_STATUS_USAGE, "WORLD_SIZE");
 }

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/commands/info_group.h"
 #include "cli/commands/info_model.h"
 #include "cli/report/json.h"
 #include "comm/rendezvous/rendezvous.h"
@@ -177,6 +178,11 @@ static lk_status print_checkpoint(const char *path)
 static lk_status check_options(const lk_args *args)
 {
     bool model = args->train.model != NULL;
+    if (args->group && (args->word_count > 0 || args->options_given > 1 + (size_t)args->json))
+        return lk__fail(LK_STATUS_USAGE, "info --group describes this process, and takes no file and only --json: "
+                                         "lockstep info --group");
+    if (args->group)
+        return LK_OK;
     if (model && args->word_count > 0)
         return lk__fail(LK_STATUS_USAGE, "info describes a file or a --model, not both at once");
     if (!model && args->options_given > 0)
@@ -201,7 +207,9 @@ static void print_build(void)
 int lk__cmd_info(lk_args *args)
 {
     lk_status status = check_options(args);
-    if (status == LK_OK && args->train.model)
+    if (status == LK_OK && args->group)
+        lk__cmd_info_group(args);
+    else if (status == LK_OK && args->train.model)
         status = lk__cmd_info_model(args);
     else if (status == LK_OK && args->word_count == 1)
         status = lk__checkpoint_is(args->words[0]) ? print_checkpoint(args->words[0]) : print_file(args->words[0]);

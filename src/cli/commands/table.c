@@ -47,9 +47,10 @@ static const lk_command commands[] = {
      "  lockstep data verify mnist            compare the files with what was published\n"
      "Exit status of verify: 0 when all files are right, 1 when one is not, 2 when there is nothing to check.",
      LK_CMD_DATA, 1, 2, "what to do: list, get or verify", lk__cmd_data},
-    {"info", "[FILE | --model NAME]", "what this build can do, what a model file holds, or what a network costs",
+    {"info", "[FILE | --model NAME | --group]", "what this build can do, what a model file holds, what a network costs",
      "  lockstep info --model resnet18:cifar --data cifar10\n"
-     "  lockstep info --model vgg16 --batch-size 32 --optimizer sgd:momentum=.9 --json",
+     "  lockstep info --model vgg16 --batch-size 32 --optimizer sgd:momentum=.9 --json\n"
+     "  srun lockstep info --group            what each task knows, and what 'lockstep train' would do there",
      LK_CMD_INFO, 0, 1, "", lk__cmd_info},
     {"help", "[COMMAND]", "show a command's options and their defaults", "", LK_CMD_HELP, 0, 1, "", lk__cmd_help},
 };

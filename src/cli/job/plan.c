@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cores.h"
 #include "base/mem.h"
 #include "base/tree.h"
 
@@ -27,6 +28,17 @@ static void bind_texts(lk_job_plan *plan)
         plan->train.stages = plan->mode.whole;
 }
 
+/* The threads of each rank where the scheduler gives this process fewer cores than its affinity has: its neighbours
+ * have the same affinity. 0: the affinity is right. */
+static int task_threads(const lk_join *join, int ranks)
+{
+    int cores = lk__cores(), part = cores / (join->local_size > 0 ? join->local_size : 1);
+    if (join->cpus == 0 || join->cpus >= cores)
+        return 0;
+    int mine = (join->cpus < part ? join->cpus : part) / ranks;
+    return mine > 0 ? mine : 1;
+}
+
 /* Sets the options that depend on the plan's devices; lk__args_complete has set those of the CPU. */
 static void fill_options(const lk_args *args, lk_job_plan *plan)
 {
@@ -34,6 +46,8 @@ static void fill_options(const lk_args *args, lk_job_plan *plan)
     bool few = lk__devices_few_shards(plan->devices.name[0]);
     *opts = args->train;
     bind_texts(plan);
+    if (!opts->threads)
+        opts->threads = task_threads(&plan->join, plan->devices.count);
     if (few && !args->shards_given)
         opts->shards = few_shards(opts, plan->join.processes * plan->devices.count);
     /* A checkpoint's precision is meant for GPUs; on the CPU the run continues in fp32. */

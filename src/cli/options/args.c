@@ -38,6 +38,8 @@ static const lk_option table[] = {
      "the network for this data set; without it for what it was made for"},
     {"what", "input", 0, INFO, 0, TEXT(input, "CxHxW"), NULL, "or for such images, as in 3x32x32"},
     {"what", "classes", 0, INFO, 0, COUNT(classes, 1, BIG), NULL, "and for so many classes"},
+    {"what", "group", 0, INFO, 0, FLAG(group), NULL,
+     "this process as a task of Slurm, MPI, PBS or torchrun: rank, size, hosts, and which variables say so"},
     TRAINING("what"),
     {"what", "data-dir", 0, DATA, 0, TEXT(train.data_dir, "DIR"), NULL,
      "data get: where to put it, without it ~/.cache/lockstep; list, verify: look here, and nowhere else"},

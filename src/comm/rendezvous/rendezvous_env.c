@@ -1,50 +1,38 @@
-/* rendezvous_env.c - env://: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun and `lockstep run`
- * set them.
+/* rendezvous_env.c - env://: rank, size, host and port from the environment (comm/detect/task.h), as torchrun,
+ * `lockstep run`, MPI launchers and schedulers set them.
  *
  * A torchrun agent that shares its store listens at MASTER_PORT itself. Then rank 0 takes the first free one
- * of the ports that follow, and the others try them in turn: only the right server passes the handshake. */
+ * of the ports that follow, and the others try them in turn: only the right server passes the handshake. The same
+ * is done with a port that follows from the job of a scheduler. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/spec.h"
+#include "comm/detect/task.h"
 #include "comm/rendezvous/rendezvous.h"
 
-enum { AGENT_PORTS = 16, LAST_PORT = 65535 };
+enum { LAST_PORT = 65535 };
 
-static lk_status read_text(const char *name, const char **out)
+/* Sets rank and size. `task` has no problem. */
+static lk_status take_rank(lk_meeting *meeting, const lk_group_opts *opts, const lk_task *task)
 {
-    const char *text = getenv(name);
-    if (!text || !text[0])
-        return lk__fail(LK_STATUS_USAGE,
-                        "env:// needs the variable %s, which is not set: start the ranks with `lockstep run` or "
-                        "torchrun, or use tcp:// or file://",
-                        name);
-    *out = text;
-    return LK_OK;
+    long long size, rank;
+    LK_TRY(lk__task_need(task, LK_TASK_SIZE));
+    LK_TRY(lk__task_need(task, LK_TASK_RANK));
+    size = task->values[LK_TASK_SIZE].number;
+    rank = task->values[LK_TASK_RANK].number;
+    if (size <= LK_MAX_RANKS && rank >= size)
+        return lk__fail(LK_STATUS_USAGE, "the variable %s is '%lld': it must be a number from 0 to %lld",
+                        task->values[LK_TASK_RANK].source, rank, size - 1);
+    return lk__meeting_rank(meeting, opts, rank, size);
 }
 
-static lk_status read_number(const char *name, long long least, long long most, long long *out)
+static lk_status take_address(lk_meeting *meeting, const lk_task *task)
 {
-    const char *text = "";
-    LK_TRY(read_text(name, &text));
-    if (!lk__number_parse_int(text, least, most, out))
-        return lk__fail(LK_STATUS_USAGE, "the variable %s is '%s': it must be a number from %lld to %lld", name, text,
-                        least, most);
-    return LK_OK;
-}
-
-static lk_status read_address(lk_meeting *meeting)
-{
-    const char *host = "";
-    long long port = 0;
-    LK_TRY(read_text("MASTER_ADDR", &host));
-    LK_TRY(read_number("MASTER_PORT", 1, LAST_PORT, &port));
-    if (strlen(host) >= sizeof meeting->host)
-        return lk__fail(LK_STATUS_USAGE, "the variable MASTER_ADDR is longer than %zu characters",
-                        sizeof meeting->host - 1);
-    snprintf(meeting->host, sizeof meeting->host, "%s", host);
-    meeting->port = (int)port;
+    _Static_assert(sizeof meeting->host >= LK_TASK_TEXT, "a host fits");
+    LK_TRY(lk__task_host(task, meeting->host));
+    LK_TRY(lk__task_port(task, &meeting->port));
+    meeting->ports = task->ports ? LK_TASK_PORTS : 1;
     return LK_OK;
 }
 
@@ -57,21 +45,20 @@ static bool agent_listens(void)
 
 static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char *rest)
 {
-    long long rank = 0, size = 0;
+    lk_task task;
+    char job[512];
     if (rest[0])
         return lk__fail(LK_STATUS_USAGE, "env:// takes nothing after it, but was given '%s'", rest);
-    LK_TRY(read_number("WORLD_SIZE", 1, LK_MAX_RANKS, &size));
-    LK_TRY(read_number("RANK", 0, size - 1, &rank));
-    LK_TRY(lk__meeting_rank(meeting, opts, rank, size));
-    LK_TRY(read_address(meeting));
-    /* Run id and port distinguish jobs. The address is not used, because it may be written in several ways. */
-    const char *run = getenv("TORCHELASTIC_RUN_ID");
-    char job[512];
-    snprintf(job, sizeof job, "lockstep env %d %s", meeting->port, run ? run : "");
-    meeting->ports = 1;
-    if (agent_listens()) {
-        meeting->ports = AGENT_PORTS;
-        meeting->port = meeting->port + AGENT_PORTS <= LAST_PORT ? meeting->port + 1 : meeting->port - AGENT_PORTS;
+    lk__task_find(NULL, NULL, &task);
+    LK_TRY(lk__task_check(&task));
+    LK_TRY(take_rank(meeting, opts, &task));
+    LK_TRY(take_address(meeting, &task));
+    /* Job and port distinguish jobs. The address is not used, because it may be written in several ways. */
+    const lk_task_value *name = &task.values[LK_TASK_JOB];
+    snprintf(job, sizeof job, "lockstep env %d %s", meeting->port, name->known ? name->text : "");
+    if (agent_listens() && meeting->ports == 1) {
+        meeting->ports = LK_TASK_PORTS;
+        meeting->port = meeting->port + LK_TASK_PORTS <= LAST_PORT ? meeting->port + 1 : meeting->port - LK_TASK_PORTS;
     }
     return lk__meeting_token(meeting, opts->token, job);
 }
