@@ -1,9 +1,10 @@
 #!/bin/bash
-# slurm.sh PROGRAM DEBUG_GROUP EXAMPLES - submits every file of examples/cluster to a Slurm of four nodes, and compares the
-# result with that of one process; a task that is killed, a job that is cancelled, a time limit with --requeue. Nothing is
-# left running.
+# slurm.sh PROGRAM REPOSITORY BUILD - submits every file of examples/cluster to a Slurm of four nodes, and compares the
+# result with that of one process; a task that is killed, a job that is cancelled, a time limit with --requeue; all
+# commands of docs/clusters.md. Nothing is left running.
 . "$(dirname "$0")/cluster.sh"
-program=$(realpath "$1") debug=$(realpath "$2") examples=$(realpath "$3")
+program=$(realpath "$1") repository=$(realpath "$2") build=$(realpath "$3")
+examples=$repository/examples/cluster
 unset LOCKSTEP_TOKEN LOCKSTEP_TOKEN_FILE LOCKSTEP_FAULT RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
 for name in $(compgen -e | grep -E '^(SLURM|SBATCH|PBS|OMPI|PMI)'); do unset "$name"; done
 
@@ -37,7 +38,7 @@ cat >$scratch/bin/lockstep <<END
 exec $program "\$@"
 END
 chmod +x $scratch/bin/lockstep
-export PATH=$scratch/bin:$PATH PROGRAM=$debug
+export PATH=$scratch/bin:$PATH PROGRAM=$build/examples/06_debug_group
 base="--model mlp --batch-size 48 --no-test --quiet --log-interval 1"
 task="$base --max-steps 6"
 export OPTIONS=$task
@@ -57,7 +58,7 @@ submit() {
 }
 # completes [JOB] - the job ends well.
 completes() {
-    ended 90 "${1:-$job}"
+    ended 180 "${1:-$job}"
     check "the job is $state with $status" is "$state $status" "COMPLETED 0:0"
 }
 # alike RANKS... - one rank has printed a state hash, that of one process, and the run had so many ranks.
@@ -91,21 +92,6 @@ is_requeued() {
     state_is "$job" PENDING
 }
 
-# A time limit with --requeue, in tasks of srun and in a script that starts the ranks itself. Rank 1 stops itself in step
-# 3; Slurm sends the signal some time later, up to half a minute, in which the other examples run.
-cat >script.sbatch <<'END'
-#!/bin/bash
-#SBATCH --output=%x-%j.out --open-mode=append --requeue --ntasks=2 --job-name=script
-exec lockstep train -n 2 --checkpoint "checkpoints-$SLURM_JOB_ID" --requeue $OPTIONS
-END
-limited() { # FILE SIGNAL
-    OPTIONS="$base --max-steps 300" FIRST_FAULT=stop:rank=1,step=3,op=step submit "$1" --time=1 --signal="$2@50" --nodes=1
-}
-limited "$examples/requeue.sbatch" USR1
-requeued=$job requeued_out=$out
-limited script.sbatch B:USR1
-script=$job script_out=$out
-
 # ---- examples ------------------------------------------------------------------
 
 example one_node 4
@@ -127,7 +113,7 @@ array() { # FILE
     local index
     submit "$1"
     for index in 0 1 2 3; do
-        ended 90 "${job}_$index"
+        ended 180 "${job}_$index"
         check "task $index is $state with $status" is "$state $status" "COMPLETED 0:0"
     done
     cat array-"${job}"_?.out >"$out"
@@ -174,13 +160,13 @@ END
 cp $scratch/bin/ssh $scratch/bin/pbs_tmrsh
 chmod +x $scratch/bin/{ssh,pbs_tmrsh}
 line="by_hand.sh n1 n2" out=$scratch/work/by-hand.out
-RANKS=2 timeout 60 "$examples/by_hand.sh" n1 n2 >"$out" 2>&1
+RANKS=2 timeout 180 "$examples/by_hand.sh" n1 n2 >"$out" 2>&1
 check "exit status $?" is $? 0
 alike 4
 line="nodes.pbs" out=$scratch/work/pbs.out
 printf 'n3\nn3\nn4\nn4\n' >nodefile
 PBS_JOBID=7.control PBS_NODEFILE=$PWD/nodefile PBS_O_WORKDIR=$PWD PBS_ENVIRONMENT=PBS_BATCH PBS_NODENUM=0 PBS_TASKNUM=1 \
-    RANKS=2 timeout 60 bash "$examples/nodes.pbs" >"$out" 2>&1
+    RANKS=2 timeout 180 bash "$examples/nodes.pbs" >"$out" 2>&1
 check "exit status $?" is $? 0
 alike 4
 
@@ -189,7 +175,7 @@ alike 4
 # direct OPTIONS... -- COMMAND... - srun without a script; sets $status.
 direct() {
     line="srun $*" out=$scratch/work/direct.out
-    timeout 60 srun "$@" >"$out" 2>&1
+    timeout 180 srun "$@" >"$out" 2>&1
     status=$?
 }
 # shellcheck disable=SC2086
@@ -205,7 +191,7 @@ said "Slurm gives this node 2 GPUs and 3 tasks"
 # Several tasks, and none of them started by srun.
 printf '#!/bin/bash\nlockstep train %s\n' "$task" >alone.sbatch
 submit alone.sbatch --ntasks=4 --output=alone-%j.out
-ended 90 "$job"
+ended 180 "$job"
 check "the job is $state" is "$state" FAILED
 said "Slurm job $job has 4 tasks, and this process is none of them" "srun lockstep train"
 # Two jobs at once on the same hosts.
@@ -220,28 +206,41 @@ alike 6
 
 # A task that is killed: the job ends, and says which rank it was.
 FIRST_FAULT=stop:rank=3,step=3,op=step submit "$examples/three_nodes.sbatch" --nodelist=n[1-3]
-await 60 stopped_task "$job" || complain "$line: no task stops"
+await 180 stopped_task "$job" || complain "$line: no task stops"
 [ -z "$held" ] || kill -KILL "$held"
-ended 60 "$job"
+ended 180 "$job"
 check "the job is $state with $status" is "$state" FAILED
 said "rank 3 (host n2, pid $held) died"
 check "a process is left" await 20 no_task "$job"
 
 # A job that is cancelled is not brought back by --requeue.
 OPTIONS="$base --max-steps 1000000" FIRST_FAULT=stop:rank=1,step=3,op=step submit "$examples/requeue.sbatch" --nodes=1
-await 60 stopped_task "$job" || complain "$line: no task stops"
+await 180 stopped_task "$job" || complain "$line: no task stops"
 timeout 20 scancel "$job"
-ended 60 "$job"
+ended 180 "$job"
 check "the job is $state" is "$state" CANCELLED
 said "SIGTERM after step" "Slurm is ending job $job already"
 check "a process is left" await 20 no_task "$job"
 
 # ---- the time limit --------------------------------------------------------------
 
-whole=$(hash_alone 300)
+# A signal before the time limit with --requeue, in tasks of srun and in a script that starts the ranks itself. Rank 1 stops
+# itself in step 3, and goes on when Slurm has sent the signal, which takes up to half a minute.
+cat >script.sbatch <<'END'
+#!/bin/bash
+#SBATCH --output=%x-%j.out --open-mode=append --requeue --ntasks=2 --job-name=script
+exec lockstep train -n 2 --checkpoint "checkpoints-$SLURM_JOB_ID" --requeue $OPTIONS
+END
+limited() { # FILE SIGNAL
+    OPTIONS="$base --max-steps 300" FIRST_FAULT=stop:rank=1,step=3,op=step submit "$1" --time=15 --signal="$2@890" --nodes=1
+}
+limited "$examples/requeue.sbatch" USR1
+requeued=$job requeued_out=$out
+limited script.sbatch B:USR1
+script=$job script_out=$out
 goes_on() { # FILE JOB OUTPUT
     line="$1 at its time limit" job=$2 out=$3
-    await 120 is_requeued || complain "$line: the job is $(field "$job" JobState), not requeued"
+    await 180 is_requeued || complain "$line: the job is $(field "$job" JobState), not requeued"
     said "SIGUSR1 after step" "asks Slurm to requeue job $job"
     check "a process of the first run is left" await 20 no_task "$job"
     # Slurm would wait for two minutes.
@@ -251,8 +250,21 @@ goes_on() { # FILE JOB OUTPUT
     said "no checkpoint in checkpoints-$job yet: the run begins" "going on from checkpoints-$job/step-"
     alike 2
 }
+whole=$(hash_alone 300)
 goes_on requeue.sbatch "$requeued" "$requeued_out"
 goes_on script.sbatch "$script" "$script_out"
+
+# ---- the page ----------------------------------------------------------------------
+
+line="docs/clusters.md" out=$scratch/work/page.out
+check "a node is not idle: $(sinfo)" await 20 are_idle
+if command -v python3 >/dev/null; then
+    DOCS_ON_SLURM=yes timeout 300 python3 "$repository/tests/docs/commands.py" "$program" "$repository" "$build" \
+        docs/clusters.md >"$out" 2>&1
+    check "exit status $?" is $? 0
+else
+    echo "docs/clusters.md is left out: there is no python3"
+fi
 
 # ---- nothing is left ---------------------------------------------------------------
 
