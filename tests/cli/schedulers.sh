@@ -56,12 +56,17 @@ SLURM_JOB_ID=$job SLURM_ARRAY_TASK_COUNT=2 SLURM_ARRAY_TASK_ID=0 run 0 "${task[@
 # One task on each node starts the node's ranks.
 pair "$first" "$second" "${task[@]}" -n 2
 check "four ranks" grep -q "4 ranks" out
-# Cores and GPUs of a task.
+check "the first line" grep -qx "Slurm job $job: 2 tasks on 2 nodes, localhost is first" <(head -1 out)
+# GPUs of a node, and cores of a task.
+pair "$one SLURM_GPUS_ON_NODE=4" "$two SLURM_GPUS_ON_NODE=4" "${task[@]}"
+said err.0 "Slurm gives this node 4 GPUs and 2 tasks"
+check "one line of rank 0" test "$(cat err.0 err.1 | wc -l)" -eq 1
+pair "$one SLURM_GPUS_ON_NODE=2" "$two SLURM_GPUS_ON_NODE=2" "${task[@]}"
+check "nothing to say" test ! -s err.0
 if [ "$(nproc)" -gt 1 ]; then
-    pair "$one SLURM_CPUS_PER_TASK=1 SLURM_GPUS_ON_NODE=4" "$two SLURM_CPUS_PER_TASK=1" "${task[@]}"
-    check "one thread each" grep -q "with 1 thread each" out
-    said err.0 "Slurm gives this node 4 GPUs and 2 tasks"
-    check "one line of rank 0" test "$(cat err.0 err.1 | wc -l)" -eq 1
+    SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_CPUS_PER_TASK=1 run 0 "${task[@]}"
+    said out "cpu with 1 thread,"
+    ends_alike
 fi
 # Launchers of MPI on one node.
 pair "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=$job" \

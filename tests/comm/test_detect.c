@@ -147,6 +147,10 @@ static const struct {
      "MPICH or Intel MPI, rank 1/4, local 1/2, at n1 "},
     {"ranks by hand in srun --pty bash", INTERACTIVE "RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=4000",
      "torchrun, rank 1/2, at 127.0.0.1 4000, job ?"},
+    {"a wrapper script that exports srun's numbers", STEP_3X2 "RANK=5 WORLD_SIZE=6 LOCAL_RANK=1",
+     "Slurm, rank 5/6, local 1/2, node 2/3, at n1 20848, job 3.0"},
+    {"each task trains alone", STEP_3X2 "RANK=0 WORLD_SIZE=1 LOCAL_RANK=0",
+     "torchrun, rank 0/1, local 0/1, node 0/1, job ?"},
     {"one task", INTERACTIVE, "Slurm, rank 0/1, local 0/1, node 0/1, at 127.0.0.1 "},
 };
 
@@ -210,6 +214,8 @@ static void test_quantities(void **state)
     assert_string_equal(task.left_out[0]->name, "Slurm");
     assert_null(task.left_out[1]);
     assert_true(task.by_torchrun);
+    task = find(OMPI "PMIX_NAMESPACE=5");
+    assert_null(task.left_out[0]);
     task = find(INTERACTIVE);
     assert_false(lk__task_joins(&task));
 }

@@ -42,6 +42,7 @@ FILE = ("lockstep train --init-method file://$PWD/job1 --rank {node} --world-siz
 TABLE = [
     ("README.md", r"make (demo|test) ", SKIP("they build and test the project, this test with it")),
     ("README.md", r"lockstep data get mnist", SKIP("a download; tests/cli/data.sh has a server of its own")),
+    ("README.md", r"srun ", SKIP("needs Slurm")),
     ("README.md", r"lockstep train --model resnet18 --data DIR",
      "lockstep train --model resnet18 --data pets --augment resized_crop=64,flip --num-workers 2"),
     ("README.md", r"lockstep train --nnodes 2", two_nodes(NODES)),

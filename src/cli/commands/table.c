@@ -11,6 +11,7 @@ static const lk_command commands[] = {
      "  lockstep train --devices cpu:0,cpu:1                 two ranks in one process\n"
      "  lockstep train -n 2 --stages 2 --pipelined           a model in two stages\n"
      "  lockstep train --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 -n 4   (and 1 on the other node)\n"
+     "  srun lockstep train                                  every task of Slurm is a rank, as is every one of mpirun\n"
      "  lockstep train --checkpoint ck --resume auto         saves as it goes; the same line again goes on\n"
      "However the work is divided, the weights are the same bits.",
      LK_CMD_TRAIN, 0, 0, "", lk__cmd_train},

@@ -181,13 +181,15 @@ static lk_status find_way(const lk_args *args, lk_join *join)
     const lk_args_run *run = &args->run;
     lk_task task;
     join->size_known = true;
+    lk__task_find(NULL, NULL, &task);
     if (run->nproc || run->nnodes_given) {
         LK_TRY(check_launch(run));
         join->way = LK_JOIN_LAUNCH;
+        if (task.several && !task.by_torchrun)
+            lk__task_text(&task, join->started, sizeof join->started);
         return LK_OK;
     }
     LK_TRY(check_not_launch(run));
-    lk__task_find(NULL, NULL, &task);
     if (is_env(run->init_method))
         return find_env(args, &task, join);
     if (run->init_method || run->rank_given || run->world_size)

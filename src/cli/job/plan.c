@@ -100,16 +100,26 @@ lk_status lk__job_plan_make(const lk_args *args, const lk_devices *host, const l
     return LK_OK;
 }
 
+/* The scheduler has started the launcher, and the launcher the rank. */
+static void take_started(const lk_job_plan *launcher, lk_job_plan *out)
+{
+    memcpy(out->join.started, launcher->join.started, sizeof out->join.started);
+}
+
 lk_status lk__job_plan_inherit(const lk_args *args, const lk_job_plan *launcher, const lk_join *join, lk_job_plan *out)
 {
     lk_devices devices;
-    if (launcher->mode.parallel == LK_PARALLEL_AUTO)
-        return lk__job_plan_make(args, &launcher->host, join, out);
+    if (launcher->mode.parallel == LK_PARALLEL_AUTO) {
+        LK_TRY(lk__job_plan_make(args, &launcher->host, join, out));
+        take_started(launcher, out);
+        return LK_OK;
+    }
     LK_TRY(take_devices(args, &launcher->host, join, &devices));
     LK_TRY(check_backend(args, join, &devices));
     *out = *launcher;
     out->join = *join;
     out->devices = devices;
+    take_started(launcher, out);
     bind_texts(out);
     return LK_OK;
 }

@@ -124,8 +124,9 @@ static const lk_option table[] = {
 
     {"by hand", "init-method", 0, TRAIN, 0, TEXT(run.init_method, "URL"), NULL,
      "where ranks (with --nnodes: nodes) meet: tcp://HOST:PORT, file://PATH in a folder that all see, env://"},
-    {"by hand", "rank", 0, TRAIN, 0, INTEGER(run.rank, 0, 4095), NULL, "which process of the job this is, from 0"},
-    {"by hand", "world-size", 0, TRAIN, 0, INTEGER(run.world_size, 1, 4096), NULL, "processes of the job"},
+    {"by hand", "rank", 0, TRAIN, 0, INTEGER(run.rank, 0, 4095), NULL,
+     "which process of the job this is, from 0; without it that of Slurm's or MPI's task, or of the job array"},
+    {"by hand", "world-size", 0, TRAIN, 0, INTEGER(run.world_size, 1, 4096), NULL, "processes of the job; the same"},
 
     TRAINING("checkpoints"),
     {"checkpoints", "resume", 0, TRAIN, 0, OPTIONAL(resume, "DIR|auto"), NULL,

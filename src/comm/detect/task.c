@@ -145,9 +145,19 @@ static bool is_known(const lk_task_value *values, lk_task_quantity what)
     return values[what].known;
 }
 
-static bool is_complete(const lk_task_value *values)
+/* Rule 3. A wrapper script in a task of srun may export srun's numbers as torchrun's, but no address. */
+static bool is_complete(const lk_launcher_row *row, const lk_task_value *values)
 {
-    return is_known(values, LK_TASK_RANK) && is_known(values, LK_TASK_SIZE) && is_known(values, LK_TASK_LOCAL_RANK);
+    bool numbers =
+        is_known(values, LK_TASK_RANK) && is_known(values, LK_TASK_SIZE) && is_known(values, LK_TASK_LOCAL_RANK);
+    return numbers && (!row->torchrun || values[LK_TASK_SIZE].number == 1 || is_known(values, LK_TASK_HOST));
+}
+
+/* Whether a row only repeats the rank of the launcher: mpirun of Open MPI sets PMIX_RANK. */
+static bool is_repeated(const lk_task *task, const lk_task_value *values)
+{
+    return !is_known(values, LK_TASK_SIZE) && is_known(values, LK_TASK_RANK) &&
+           values[LK_TASK_RANK].number == lk__task_number(task, LK_TASK_RANK, -1);
 }
 
 static void leave_out(lk_task *task, const lk_launcher *launcher)
@@ -173,7 +183,7 @@ static void read_rows(const lk_launcher_reader *reader, lk_task *task)
         bool single = is_known(values, LK_TASK_SIZE) && values[LK_TASK_SIZE].number == 1;
         if (complete || (found && known && single)) {
             memcpy(task->problem, problem, sizeof problem);
-            if (found)
+            if (found && !is_repeated(task, values))
                 leave_out(task, &row->launcher);
             continue;
         }
@@ -182,7 +192,7 @@ static void read_rows(const lk_launcher_reader *reader, lk_task *task)
         /* The outermost row with a rank has started the task: srun, also if PMI or the user repeats its rank. */
         if (is_known(values, LK_TASK_RANK) || (is_known(values, LK_TASK_SIZE) && !task->launcher))
             task->launcher = &row->launcher;
-        complete = is_complete(values);
+        complete = is_complete(row, values);
     }
 }
 

@@ -12,7 +12,7 @@
  * 3. A row that has the rank, the size and the local rank is complete: this launcher has started the process by
  *    itself. Rows further out are left out, because they describe the task in which the launcher runs: torchrun in
  *    a task of srun, mpirun in a batch job. Variables that a user exports for all tasks cannot contain a local
- *    rank, so they do not hide the launcher.
+ *    rank, so they do not hide the launcher. torchrun's row also needs MASTER_ADDR, unless the size is 1.
  * 4. A launcher of a single task is left out if the rank and the size are known without it: ranks that are started
  *    by hand in an interactive step (srun --pty bash).
  *
