@@ -91,6 +91,25 @@ kill -CONT "$held"
 ends_with 143
 goes_on -n 2
 
+# Ranks that are the tasks of a job array: each asks for its own task.
+line="ranks of a job array"
+rm -f asked out* err*
+for rank in 0 1; do
+    SLURM_JOB_ID=$((17 + rank)) SLURM_ARRAY_JOB_ID=17 SLURM_ARRAY_TASK_ID=$rank SLURM_ARRAY_TASK_COUNT=2 \
+        LOCKSTEP_FAULT=stop:rank=1,step=3,op=step "$program" train "${task[@]}" --checkpoint ck --save-every 1000 --requeue \
+        --init-method "file://$scratch/meeting" --rank $rank --world-size 2 >out.$rank 2>err.$rank </dev/null &
+    ids[rank]=$!
+done
+await 30 has_stopped || complain "$line: do not stop in step 3"
+kill -USR1 "$held"
+kill -CONT "$held"
+for id in "${ids[@]}"; do
+    finish "$id"
+    check "$line: exit status $status, not 143" test $status -eq 143
+done
+check "$line: what Slurm was asked" test "$(grep requeue asked | sort | tr '\n' ' ')" = "requeue 17 requeue 18 "
+rm -rf ck
+
 # A job that cannot be requeued says so at the start, and runs.
 shown RUNNING 0 1
 run 0 "${task[@]}" --checkpoint ck --requeue

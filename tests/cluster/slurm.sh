@@ -80,7 +80,8 @@ stopped_task() {
     done
     return 1
 }
-no_task() { ! grep -qsxz "SLURM_JOB_ID=$1" /proc/[0-9]*/environ; }
+# Nothing is left of a job: no task, and no process of Slurm that watched its tasks.
+no_task() { ! grep -qsxz "SLURM_JOB_ID=$1" /proc/[0-9]*/environ && ! grep -qs "^slurmstepd: \[$1\." /proc/[0-9]*/cmdline; }
 has_user_signal() { # PROCESS
     local mask
     mask=$(sed -n 's/^ShdPnd:[^0-9a-f]*//p' "/proc/$1/status" 2>/dev/null)
@@ -89,7 +90,7 @@ has_user_signal() { # PROCESS
 # Slurm has requeued the job. Some versions send SIGCONT with the signal before the time limit; otherwise this does.
 is_requeued() {
     stopped_task "$job" && has_user_signal "$held" && kill -CONT "$held"
-    state_is "$job" PENDING
+    state_is "$job" PENDING && [ "$(field "$job" Restarts)" = 1 ]
 }
 
 # ---- examples ------------------------------------------------------------------

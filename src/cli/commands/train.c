@@ -136,7 +136,7 @@ static bool asks_requeue(const train_command *t)
 {
     const char *task = getenv("SLURM_PROCID");
     bool array = getenv("SLURM_ARRAY_JOB_ID") && task && strcmp(task, "0") == 0;
-    return t->join.rank == 0 || (array && !is_watched(t));
+    return t->join.rank == 0 || (array && t->join.way == LK_JOIN_HAND);
 }
 
 /* All that the run needs to go on was saved at rank 0 before any rank comes here. */
