@@ -244,7 +244,8 @@ goes_on() { # FILE JOB OUTPUT
     await 180 is_requeued || complain "$line: the job is $(field "$job" JobState), not requeued"
     said "SIGUSR1 after step" "asks Slurm to requeue job $job"
     check "a process of the first run is left" await 20 no_task "$job"
-    # Slurm would wait for two minutes.
+    # Slurm would wait for two minutes; its daemon on the node refuses a job that it has ended in the same second.
+    sleep 2
     timeout 20 scontrol update "JobId=$job" StartTime=now
     completes
     check "the job was not started again" is "$(field "$job" Restarts)" 1
