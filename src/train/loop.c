@@ -88,7 +88,7 @@ static void emit_step(const lk_train_run *run, const lk_metrics *metrics, double
 }
 
 /* After a step or evaluation: takes the request that all ranks have agreed on. */
-static void update_wish(lk_train_run *run)
+static void update_signal_level(lk_train_run *run)
 {
     int level = lk_engine_agreed_signal(run->engine);
     if (level <= run->signal_level)
@@ -99,7 +99,7 @@ static void update_wish(lk_train_run *run)
 
 static bool is_stopped(const lk_train_run *run)
 {
-    return run->signal_level >= LK_WISH_STOP;
+    return run->signal_level >= LK_SIGNAL_LEVEL_STOP;
 }
 
 static void count_batch(lk_train_run *run, const lk_metrics *metrics)
@@ -140,7 +140,7 @@ static bool can_send_next(const lk_train_run *run)
 {
     size_t every = run->opts->save_every, step = run->at.step + run->under_way, at = run->at.batch + run->under_way;
     size_t count = lk_dataset_get_info(run->shared->train)->count, batch = lk__run_batch(run);
-    if (run->signal_level != LK_WISH_NONE || at >= run->effective.batches || step >= run->total_steps ||
+    if (run->signal_level != LK_SIGNAL_LEVEL_NONE || at >= run->effective.batches || step >= run->total_steps ||
         (every && step % every == 0))
         return false;
     return lk_engine_can_send(run->engine, lk__size_min(batch, count - at * batch));
@@ -154,7 +154,7 @@ static lk_status train_batch(lk_train_run *run)
         LK_TRY(send_batch(run));
     LK_TRY(lk__run_collective_result(run, lk_engine_receive(run->engine, &metrics)));
     run->under_way--;
-    update_wish(run);
+    update_signal_level(run);
     double lr = rate_at(run, run->at.batch);
     count_batch(run, &metrics);
     emit_step(run, &metrics, lr);
@@ -164,7 +164,7 @@ static lk_status train_batch(lk_train_run *run)
 static bool save_is_due(const lk_train_run *run)
 {
     size_t every = run->opts->save_every;
-    return run->signal_level != LK_WISH_NONE ||
+    return run->signal_level != LK_SIGNAL_LEVEL_NONE ||
            (every ? run->at.step % every == 0 : run->at.batch == run->effective.batches);
 }
 
@@ -174,8 +174,8 @@ static lk_status keep_step(lk_train_run *run)
     LK_TRY(lk__run_saved(run));
     if (run->under_way > 0 || !save_is_due(run))
         return LK_OK;
-    if (run->signal_level == LK_WISH_SAVE) {
-        run->signal_level = LK_WISH_NONE;
+    if (run->signal_level == LK_SIGNAL_LEVEL_SAVE) {
+        run->signal_level = LK_SIGNAL_LEVEL_NONE;
         run->signal_saved = run->at.step;
     }
     return lk__run_save(run, false);
@@ -210,7 +210,7 @@ static lk_status train_epoch(lk_train_run *run)
 static bool may_continue(void *arg)
 {
     lk_train_run *run = arg;
-    update_wish(run);
+    update_signal_level(run);
     return !is_stopped(run);
 }
 
@@ -326,7 +326,7 @@ static lk_status stop(lk_train_run *run)
     LK_TRY(lk__run_save(run, false));
     LK_TRY(lk__run_await_saved(run));
     run->result.stopped = true;
-    run->result.stop_signal = run->signal_level - LK_WISH_STOP;
+    run->result.stop_signal = run->signal_level - LK_SIGNAL_LEVEL_STOP;
     run->result.stop_rank = run->signal_rank;
     lk_group *group = run->rank->group;
     if (group)

@@ -105,8 +105,10 @@ size_t lk__run_batch(const lk_train_run *run)
 static int take_signal_level(void *arg)
 {
     const lk_train_run *run = arg;
-    int level = atomic_exchange(run->rank->signal_level, LK_WISH_NONE);
-    return level == LK_WISH_SAVE && run->signal_saved > 0 && run->at.step == run->signal_saved ? LK_WISH_NONE : level;
+    int level = atomic_exchange(run->rank->signal_level, LK_SIGNAL_LEVEL_NONE);
+    return level == LK_SIGNAL_LEVEL_SAVE && run->signal_saved > 0 && run->at.step == run->signal_saved
+               ? LK_SIGNAL_LEVEL_NONE
+               : level;
 }
 
 static lk_status create_engine(lk_train_run *run)

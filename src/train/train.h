@@ -59,8 +59,8 @@ enum { LK_FOR_TRAIN = 1 << 0, LK_FOR_EVAL = 1 << 1, LK_FOR_BENCH = 1 << 2, LK_FO
 const lk_option *lk__train_option(size_t index);
 
 /* What a user asks a run under way to do, as a signal level (lk_engine_set_signal_source). The level for a stop
- * is LK_WISH_STOP plus the number of the signal that the process received. */
-enum { LK_WISH_NONE, LK_WISH_SAVE, LK_WISH_STOP };
+ * is LK_SIGNAL_LEVEL_STOP plus the number of the signal that the process received. */
+enum { LK_SIGNAL_LEVEL_NONE, LK_SIGNAL_LEVEL_SAVE, LK_SIGNAL_LEVEL_STOP };
 
 /* A rank of the job; without a group it is rank 0 of 1. */
 typedef struct lk_train_rank_info {
@@ -184,7 +184,7 @@ typedef struct lk_train_ranks {
     const lk_group_opts *group;    /* how to join the other processes; threads and thread are filled in */
     bool one_process;              /* the job has no other processes; only timeout and notice of `group` are used */
     const lk_train_events *events; /* (count) */
-    atomic_int *signal_level;      /* an LK_WISH_ value; the rank that reads it resets it. NULL: nobody asks */
+    atomic_int *signal_level;      /* an LK_SIGNAL_LEVEL_ value; the rank that reads it resets it. NULL: nobody asks */
     /* Called with a failure, before lk__train waits for a checkpoint that is being written; or NULL. */
     void (*failed)(void *arg, const lk_train_failure *failure);
     void *arg;

@@ -39,7 +39,7 @@ static lk_status run(const lk_train_opts *opts, int count, size_t after, int sig
                      lk_train_result *result)
 {
     static asked all[MAX_RANKS];
-    atomic_int to = LK_WISH_NONE;
+    atomic_int to = LK_SIGNAL_LEVEL_NONE;
     lk_train_events events[MAX_RANKS];
     const char *devices[MAX_RANKS];
     for (int i = 0; i < count; i++) {
@@ -67,7 +67,7 @@ static lk_status run(const lk_train_opts *opts, int count, size_t after, int sig
 static lk_train_result run_well(const lk_train_opts *opts, int count, asked *told)
 {
     lk_train_result result;
-    assert_ok(run(opts, count, 0, LK_WISH_NONE, told, &result));
+    assert_ok(run(opts, count, 0, LK_SIGNAL_LEVEL_NONE, told, &result));
     return result;
 }
 
@@ -103,7 +103,7 @@ static lk_train_result stop_after(lk_train_opts *opts, int count, size_t after)
 {
     asked told;
     lk_train_result result;
-    assert_ok(run(opts, count, after, LK_WISH_STOP, &told, &result));
+    assert_ok(run(opts, count, after, LK_SIGNAL_LEVEL_STOP, &told, &result));
     assert_true(result.stopped);
     resume_newest(opts);
     return result;
@@ -241,7 +241,7 @@ static void a_signal_saves_and_the_run_goes_on(void **state)
     opts.save_every = 1000;
     asked first;
     lk_train_result result;
-    assert_int_equal(run(&opts, 2, 1, LK_WISH_SAVE, &first, &result), LK_OK);
+    assert_int_equal(run(&opts, 2, 1, LK_SIGNAL_LEVEL_SAVE, &first, &result), LK_OK);
     assert_false(result.stopped);
     assert_int_equal(result.steps, STEPS);
     assert_true(result.hash == uninterrupted(&opts));
@@ -410,7 +410,7 @@ static void a_stopped_evaluation_is_repeated(void **state)
     uint64_t hash = uninterrupted(&opts);
     asked told;
     lk_train_result result;
-    assert_ok(run(&opts, 1, BATCHES, LK_WISH_STOP, &told, &result));
+    assert_ok(run(&opts, 1, BATCHES, LK_SIGNAL_LEVEL_STOP, &told, &result));
     assert_true(result.stopped);
     assert_int_equal(result.steps, BATCHES);
     assert_int_equal(told.told.tests, 0);
@@ -454,7 +454,7 @@ static void damaged_ones_are_passed_over(void **state)
     uint64_t hash = uninterrupted(&opts);
     asked told;
     lk_train_result result;
-    assert_int_equal(run(&opts, 1, 3, LK_WISH_STOP, &told, &result), LK_OK);
+    assert_int_equal(run(&opts, 1, 3, LK_SIGNAL_LEVEL_STOP, &told, &result), LK_OK);
     snprintf(path, sizeof path, "%s/model.safetensors", result.checkpoint);
     assert_int_equal(truncate(path, 100), 0);
     resume_newest(&opts);

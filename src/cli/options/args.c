@@ -134,6 +134,9 @@ static const lk_option table[] = {
      "go on from this checkpoint, or from the newest that is whole; auto: in the folder of --checkpoint, where there "
      "may "
      "be none yet"},
+    {"checkpoints", "requeue", 0, TRAIN, 0, FLAG(requeue), NULL,
+     "in a job of Slurm: at the signal before its time limit (sbatch --signal=USR1@120) save, end and let Slurm start "
+     "the job again; its next run goes on, as with --resume auto"},
 
     TRAINING("output"),
     {"output", "log-interval", 0, TRAIN, 0, COUNT(log_interval, 1, BIG), "10", "batches between two lines of output"},
@@ -279,6 +282,8 @@ lk_status lk__args_parse(const lk_options_set *set, int argc, char *const *argv,
     }
     learn(set, &parsed);
     args.precision_given = lk__options_given(set, &parsed, "precision");
+    if (args.requeue && args.train.checkpoint && !args.resume)
+        args.resume = "auto";
     if (args.resume && !args.help)
         LK_TRY(lk__cli_resume_options(set, &args, &parsed));
     if (set->commands == LK_CMD_EVAL && !args.help) {
@@ -373,6 +378,14 @@ static lk_status complete_checkpoints(lk_args *args)
     lk_train_opts *opts = &args->train;
     if (!opts->checkpoint && args->save_every_given)
         return lk__fail(LK_STATUS_USAGE, "`save_every` saves nowhere: give the folder with `checkpoint` DIR");
+    if (args->requeue && !opts->checkpoint)
+        return lk__fail(LK_STATUS_USAGE,
+                        "`requeue` lets the next run go on from a checkpoint: give the folder with `checkpoint` DIR");
+    if (args->requeue && opts->resume_exact)
+        return lk__fail(LK_STATUS_USAGE,
+                        "`requeue` starts the same line again, and `resume` %s would go back to that checkpoint: write "
+                        "`resume` auto",
+                        args->resume);
     if (opts->reshard && !args->resume)
         return lk__fail(LK_STATUS_USAGE,
                         "`reshard` goes on from a checkpoint with other shards: give that with `resume`");
