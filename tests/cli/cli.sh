@@ -422,7 +422,7 @@ refused 2 "no model 'nope'" -- bench train -n 2 --model nope
 refused 2 "--shards 2" -- bench train -n 2 --model mlp --data tiny --shards 1
 refused 2 "--independent" "-n 1" -- bench train -n 2 --model mlp --data tiny --batch-size 1 --independent
 refused 2 "--independent" "--stages" -- bench train -n 2 --independent --stages 2
-refused 2 "'shn'" "auto, shm, tcp, nccl" -- bench train -n 2 --backend shn
+refused 2 "'shn'" "auto, shm, tcp, mpi, nccl" -- bench train -n 2 --backend shn
 
 # bench allreduce prints a line for each implementation and size. Open MPI may be missing.
 run 0 bench allreduce -n 2 --runs 1 --max-bytes 4096 --json
@@ -442,7 +442,7 @@ fi
 run 0 bench allreduce -n 1 --runs 1 --max-bytes 64 --backend shm
 said out "one rank only" "1 rank, backend shm"
 check "$line: a row for each size" test "$(grep -cE '^ +(4|16|64) ' out)" -eq 3
-refused 2 "'shn'" "auto, shm, tcp, nccl" -- bench allreduce --backend shn
+refused 2 "'shn'" "auto, shm, tcp, mpi, nccl" -- bench allreduce --backend shn
 mkdir broken
 printf '#!/bin/sh\nexit 3\n' >broken/mpirun
 chmod +x broken/mpirun

@@ -55,7 +55,6 @@ TABLE = [
     ("docs/guide.md", r"lockstep train --init-method file:///nfs",
      f"{FILE.format(node=1)} & {FILE.format(node=2)} & {FILE.format(node=0)} && wait"),
     ("docs/guide.md", r"srun ", SKIP("needs Slurm")),
-    ("docs/running.md", r"mpirun ", SKIP("needs MPI; tests/cli/mpi.sh has it")),
     ("docs/running.md", r"lockstep run -n 2 python3 train.py", SKIP("needs PyTorch; tests/cli/run_torch.sh has it")),
     ("docs/running.md", r"lockstep run --nnodes 2 --node-rank 0", two_nodes(RUN_NODES)),
     ("docs/running.md", r"lockstep run --nnodes 2 --node-rank 1", SKIP("the other half of the line before it")),

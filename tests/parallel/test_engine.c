@@ -273,7 +273,7 @@ static void test_bad_options(void **arg)
         {{.batch = 8, .shards = -1}, "`shards` -1"},
         {{.batch = 8, .threads = -2}, "`threads` -2"},
         {{.batch = 8, .threads = 5000}, "`threads` 5000"},
-        {{.batch = 8, .bn = (lk_bn_mode)7}, "mode 7"},
+        {{.batch = 8, .bn = (lk_bn_mode)7}, "`bn` 7"},
         {{.batch = 8, .device = "gpu"}, "gpu"},
         {{.batch = 8, .optimizer = "adamm"}, "adam"},
         {{.batch = 8, .optimizer = "sgd:momentum=x"}, "momentum"},
