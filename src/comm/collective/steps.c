@@ -119,17 +119,19 @@ static size_t frame_limit(const lk_request *request, const char *data, size_t co
     return lk__size_min(count, lk__size_max(bytes / element, 1));
 }
 
+/* Returns where partial sum number `partial` of a block of hosts is kept, at element first. */
+static char *stored_vector(const lk_request *request, int partial, size_t first)
+{
+    lk_span store = request->program->store;
+    return request->group->sums + (store.count * (size_t)partial + (first - store.first)) * element_of(request);
+}
+
 /* Returns partial sum number `partial` of this rank, at element first. */
 static const char *own_vector(const lk_request *request, int partial, size_t first)
 {
-    const lk_schedule_phase *phase = phase_of(request);
-    size_t element = element_of(request);
-    if (phase->level == 0)
-        return request->partials[partial] + (request->base + first) * element;
-    /* The sums of the host cover what the previous phase kept. */
-    const lk_schedule_phase *before = phase - 1;
-    size_t offset = before->keep.count * (size_t)partial + (first - before->keep.first);
-    return request->group->sums + offset * element;
+    if (phase_of(request)->level == LK_LEVEL_RANK)
+        return request->partials[partial] + (request->base + first) * element_of(request);
+    return stored_vector(request, partial, first);
 }
 
 /* Sends the next chunk of all partial sums of a span. */
@@ -377,7 +379,7 @@ static lk_status ready_elements(lk_request *request, size_t *out, bool *moved)
 static bool needs_result_buffer(const lk_request *request, int phase)
 {
     const lk_schedule_phase *p = &request->program->schedule.phases[phase];
-    return p->kind == LK_PHASE_FOLD && p->level_out == 2 &&
+    return p->kind == LK_PHASE_FOLD && p->level_out == LK_LEVEL_ALL &&
            (!holds(&request->out, in_vector(request, p->keep)) || request->program->phases[phase].sends_kept ||
             request->out_overlaps);
 }
@@ -386,13 +388,10 @@ static bool needs_result_buffer(const lk_request *request, int phase)
 static void *fold_target(const lk_request *request, int partial, size_t first)
 {
     const lk_schedule_phase *phase = phase_of(request);
-    size_t element = element_of(request);
-    if (phase->level_out == 2) {
-        const lk_request_window *window =
-            needs_result_buffer(request, request->phase) ? &request->result : &request->out;
-        return window_at(window, request->base + first, element);
-    }
-    return request->group->sums + (phase->keep.count * (size_t)partial + (first - phase->keep.first)) * element;
+    if (phase->level_out != LK_LEVEL_ALL)
+        return stored_vector(request, partial, first);
+    const lk_request_window *window = needs_result_buffer(request, request->phase) ? &request->result : &request->out;
+    return window_at(window, request->base + first, element_of(request));
 }
 
 static void fold_elements(lk_request *request, size_t count)
@@ -417,7 +416,7 @@ static void fold_elements(lk_request *request, size_t count)
                                     .device = request->group->device,
                                     .dtype = (lk_dtype)request->call.dtype,
                                     .op = request->op,
-                                    .last = phase->level_out == 2,
+                                    .last = phase->level_out == LK_LEVEL_ALL,
                                     .divisor = request->program->shards,
                                     .count = count,
                                     .inputs = in,
@@ -474,7 +473,7 @@ static lk_status reserve(lk_request *request)
     const lk_program *program = request->program;
     size_t element = program->key.element;
     size_t frames = (size_t)program->max_inputs * program->fold_frame;
-    size_t sums = program->host_vectors;
+    size_t sums = program->stored;
     for (int p = 0; p < program->schedule.phase_count; p++)
         if (needs_result_buffer(request, p))
             sums += program->schedule.phases[p].keep.count;
@@ -495,7 +494,7 @@ static lk_status enter_phase(lk_request *request)
         memset(request->outflow, 0, (size_t)program->max_multicasts * sizeof *request->outflow);
     request->folded = 0;
     if (needs_result_buffer(request, request->phase)) {
-        char *at = request->group->sums + program->host_vectors * program->key.element;
+        char *at = request->group->sums + program->stored * program->key.element;
         request->result = (lk_request_window){at, request->base + phase->keep.first, phase->keep.count};
     }
     request->entered = true;
