@@ -78,7 +78,7 @@ static const lk_option table[] = {
      "bench train: each rank trains alone, on its part of the batch; their rates are added"},
     {"bench", "in-step", 0, BENCH, 0, FLAG(in_step), NULL,
      "bench train --independent: ranks wait for each other after each step, and exchange nothing else"},
-    {"bench", "backend", 0, BENCH, 0, TEXT(backend, "auto|shm|tcp|nccl"), NULL,
+    {"bench", "backend", 0, BENCH, 0, TEXT(backend, "auto|shm|tcp|mpi|nccl"), NULL,
      "bench train, allreduce: what moves the bytes; nccl: of train's gradients"},
     {"bench", "max-bytes", 0, BENCH, 0, COUNT(max_bytes, 4, BIG), "100000000", "bench allreduce: the largest vector"},
     {"bench", "runs", 0, BENCH, 0, COUNT(runs, 1, 99), NULL,
@@ -92,9 +92,9 @@ static const lk_option table[] = {
     {"ranks", "nproc-per-node", 0, TRAIN, 0, TEXT(run.nproc, "N|auto|gpu"), NULL, "the same as --nproc"},
     {"ranks", "max-restarts", 0, RUN, 0, INTEGER(run.max_restarts, 0, 1e6), "0",
      "start all ranks again, so many times, after one has failed"},
-    {"ranks", "backend", 0, RUN, 0, TEXT(backend, "auto|shm|tcp|nccl"), NULL,
+    {"ranks", "backend", 0, RUN, 0, TEXT(backend, "auto|shm|tcp|mpi|nccl"), NULL,
      "what moves the bytes of Lockstep programs' groups; without it $LOCKSTEP_BACKEND, or auto"},
-    {"ranks", "backend", 0, TRAIN, 0, TEXT(backend, "auto|shm|tcp|nccl"), NULL,
+    {"ranks", "backend", 0, TRAIN, 0, TEXT(backend, "auto|shm|tcp|mpi|nccl"), NULL,
      "what moves the bytes between ranks; nccl: gradients stay on the GPUs, as under auto where each rank has one of "
      "its own, or all have one; without it $LOCKSTEP_BACKEND, or auto"},
     {"ranks", "bind", 0, RUN | TRAIN, 0, CHOICE(run.bind, bind_choices), "none",
@@ -376,7 +376,7 @@ static lk_status complete_checkpoints(lk_args *args)
 
 static const char *next_backend(const void *arg, size_t index)
 {
-    static const char *const names[] = {"auto", "shm", "tcp", "nccl", NULL};
+    static const char *const names[] = {"auto", "shm", "tcp", "mpi", "nccl", NULL};
     (void)arg;
     return names[index];
 }

@@ -84,6 +84,8 @@ typedef struct lk_transport_type {
     /* Sleeps until something may have changed since the last progress, at most `seconds`. It may return
      * early. Spins for a short time first. */
     void (*wait)(lk_transport *transport, double seconds);
+    /* Optional: the group has failed, and only close follows. Does not block. */
+    void (*failed)(lk_transport *transport);
 } lk_transport_type;
 
 /* Every implementation begins with this struct. */
@@ -100,6 +102,7 @@ lk_status lk__transport_find(const char *name, const lk_transport_type **out) LK
 extern const lk_transport_type lk__transport_inproc; /* threads of one process */
 extern const lk_transport_type lk__transport_shm;    /* processes of one host */
 extern const lk_transport_type lk__transport_tcp;    /* any processes */
-extern const lk_transport_type lk__transport_auto;   /* shm inside a host, tcp between */
+extern const lk_transport_type lk__transport_mpi;    /* processes of an MPI job */
+extern const lk_transport_type lk__transport_auto;   /* shm inside a host, tcp or mpi between */
 
 #endif

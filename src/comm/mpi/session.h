@@ -1,0 +1,30 @@
+/* session.h - MPI in this process: started once, ended with the process.
+ *
+ * All functions are for any thread. MPI itself is called by one thread at a time, which holds the lock; the
+ * thread level that this needs (SERIALIZED) is asked for and checked.
+ *
+ * The process ends MPI when it exits: MPI_Finalize after a clean exit, MPI_Abort after an exit with another
+ * status than 0 or after a failure of a group, so that the launcher ends the other processes too. By then the
+ * process has printed its own message. A process that was forked later leaves MPI alone. */
+#ifndef LK_COMM_MPI_SESSION_H
+#define LK_COMM_MPI_SESSION_H
+
+#include "base/status.h"
+#include "comm/mpi/mpi.h"
+
+/* Loads the plug-in and starts MPI, at the first call. Blocks until all processes of the MPI job have called
+ * it. Later calls return the same, also the failure. */
+lk_status lk__mpi_start(const lk_mpi **mpi, lk_mpi_place *place) LK_CHECKED;
+
+void lk__mpi_lock(void);
+void lk__mpi_unlock(void);
+
+/* *first is the first of `count` tags that no other group of this process receives with. */
+lk_status lk__mpi_tags(int count, int *first) LK_CHECKED;
+/* LK_OK for code 0; else PEER with MPI's text. what: what was tried, as in "send to rank 3". Called with the
+ * lock held or not. */
+lk_status lk__mpi_check(const lk_mpi *mpi, int code, const char *what) LK_CHECKED;
+/* A group over MPI has failed: the process ends by MPI_Abort. */
+void lk__mpi_mark_failed(void);
+
+#endif
