@@ -184,6 +184,8 @@ bool scale_ours_poll(scale_ours *ours)
 
 void scale_ours_wait(scale_ours *ours)
 {
+    scale_test_all(false);
     while (scale_ours_poll(ours))
         scale_wait();
+    scale_test_all(true);
 }

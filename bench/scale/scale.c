@@ -24,7 +24,7 @@ typedef struct bucket {
 enum { MOST_BUCKETS = 512 };
 
 typedef struct plan {
-    const char *how;
+    const char *how, *measure;
     double compute, poll, fold_rate;
     int steps, local;
     size_t check; /* elements of a sum of real numbers; 0: none */
@@ -70,6 +70,8 @@ static void read_word(plan *p, const char *word)
     value++;
     if (name == 3 && !strncmp(word, "how", name))
         p->how = value;
+    else if (name == 7 && !strncmp(word, "measure", name))
+        p->measure = value;
     else if (name == 7 && !strncmp(word, "compute", name))
         p->compute = strtod(value, NULL);
     else if (name == 4 && !strncmp(word, "poll", name))
@@ -219,21 +221,38 @@ static long long wrong_bits(const runner *r, int rank, int size)
     return all;
 }
 
+/* What can be measured. */
+static const struct {
+    const char *name;
+    void (*work)(const runner *r);
+} measures[] = {
+    {"word", sum_word},         /* a sum of one float */
+    {"bucket", sum_one_bucket}, /* of the largest bucket */
+    {"one", sum_whole},         /* of the whole gradient in one call */
+    {"alone", sum_buckets},     /* of all buckets, one after the other */
+    {"step", run_steps},        /* a step: computation, and the buckets' sums beside it */
+};
+
 static void report(const runner *r, int rank, int size)
 {
     const plan *p = r->plan;
-    double word = time_of(r, sum_word), largest = time_of(r, sum_one_bucket), one = time_of(r, sum_whole);
-    double alone = time_of(r, sum_buckets), steps = time_of(r, run_steps);
     if (rank == 0)
-        printf("{\"ranks\": %d, \"how\": \"%s\", \"bytes\": %zu, \"buckets\": %d, \"compute\": %.9f, \"step\": %.9f, "
-               "\"word\": %.9f, \"bucket\": %.9f, \"one\": %.9f, \"alone\": %.9f}\n",
-               size, p->how, p->total * sizeof(float), p->bucket_count, p->compute, steps / p->steps, word, largest, one,
-               alone);
+        printf("{\"ranks\": %d, \"how\": \"%s\", \"bytes\": %zu, \"buckets\": %d, \"compute\": %.9f", size, p->how,
+               p->total * sizeof(float), p->bucket_count, p->compute);
+    for (size_t i = 0; i < sizeof measures / sizeof *measures; i++) {
+        if (!strstr(p->measure, measures[i].name))
+            continue;
+        double seconds = time_of(r, measures[i].work);
+        if (rank == 0)
+            printf(", \"%s\": %.9f", measures[i].name, seconds / (measures[i].work == run_steps ? p->steps : 1));
+    }
+    if (rank == 0)
+        printf("}\n");
 }
 
 int main(int argc, char **argv)
 {
-    static plan p = {.how = "tree", .steps = 2, .local = 1, .fold_rate = 10e9};
+    static plan p = {.how = "tree", .measure = "step", .steps = 1, .local = 1, .fold_rate = 10e9};
     int rank, size;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

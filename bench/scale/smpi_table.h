@@ -10,6 +10,9 @@
 const lk_mpi *scale_table(void);
 /* Lets simulated time pass. */
 void scale_sleep(double seconds);
+/* Whether the table's test looks at all messages (at first: yes) or only at those that it has not seen before:
+ * scale_wait finds the others. */
+void scale_test_all(bool all);
 /* Blocks until one of the messages under way has ended. Fails the run if there is none: nothing would ever
  * move again. */
 void scale_wait(void);

@@ -8,8 +8,12 @@
  * If the number of hosts is no power of two, the last block of a height is short. Its hosts then send their
  * parts to the hosts of the left block, which own the sums of both blocks, and receive the results from them.
  * A rank sends and receives at most the bytes of the vector twice, whatever the number of hosts is. */
+#include <assert.h>
+
 #include "base/mem.h"
+#include "base/tree.h"
 #include "comm/collective/schedule_build.h"
+#include "net/host.h"
 
 /* The ranks of one rail, which is a span of the vector. */
 typedef struct rail {
@@ -23,6 +27,8 @@ typedef struct rail {
 
 static int height_of(int hosts)
 {
+    static_assert(LK_MAX_RANKS <= 1 << (LK_MAX_PHASES / 2 - 1), "each level has a fold and a copy");
+    static_assert(LK_MAX_RANKS == LK_MAX_SHARDS, "every rank can have a shard");
     int height = 0;
     while (hosts > 1 << height)
         height++;
