@@ -47,6 +47,7 @@ test:
 test-more:
 	@tools/setup build test
 	@tools/setup net || echo 'test-more: several hosts are not tested without ip(8)'
+	@tools/setup mpi || echo 'test-more: --backend mpi is tested only with the MPI libraries that are here'
 	@$(call configure,build,-DLK_TESTS=ON)
 	@$(call build,build)
 	@$(call ctest,build,-L more)

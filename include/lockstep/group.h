@@ -47,21 +47,30 @@ typedef void (*lk_notice_fn)(void *arg, const char *text);
 /* Zero and NULL mean the default. */
 typedef struct lk_group_opts {
     const char *init_method; /* "env://" (default), "tcp://HOST:PORT", "file://PATH" */
-    int rank, world_size;    /* for tcp:// and file://; env:// uses RANK and WORLD_SIZE instead */
+    /* For tcp:// and file://. env:// uses the environment instead: the variables of torchrun and `lockstep run`
+     * (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), of MPI launchers, of Slurm's srun or of PBS. */
+    int rank, world_size;
     /* Threads of each process that are ranks; default 1. Above 1, every such thread joins with its own
-     * `thread` (from 0); rank, world_size, RANK and WORLD_SIZE then count processes, and the thread
-     * becomes rank `rank * threads + thread` of the group. */
+     * `thread` (from 0); rank and world_size, also those of the environment, then count processes, and the
+     * thread becomes rank `rank * threads + thread` of the group. */
     int threads, thread;
-    const char *backend; /* "auto", "shm", "tcp"; default: $LOCKSTEP_BACKEND, else "auto" */
+    const char *backend; /* "auto", "shm", "tcp", "mpi"; default: $LOCKSTEP_BACKEND, else "auto" */
     double timeout;      /* seconds that a rank waits for another one; default 300 */
-    const char *token;   /* the job's secret; default: $LOCKSTEP_TOKEN, else the content of $LOCKSTEP_TOKEN_FILE */
+    /* The key of the job, the same at all ranks; default: $LOCKSTEP_TOKEN, else the content of
+     * $LOCKSTEP_TOKEN_FILE, else a key derived from the user's own secret (docs/running.md, "Who may join"). */
+    const char *token;
     lk_notice_fn notice; /* default: no notices */
     void *notice_arg;
 } lk_group_opts;
 
 /* Joins the job and connects to the other ranks; opts may be NULL (all defaults). Blocks until all
  * ranks have joined or the timeout has passed. USAGE if this process has already joined this job as
- * this rank and has not left. */
+ * this rank and has not left.
+ *
+ * With backend "mpi", or "auto" on several hosts under an MPI launcher, the first call starts MPI, unless the
+ * program has; call it before other threads do work, because some MPI libraries replace functions of the C library
+ * while they start. MPI ends when the process exits: by MPI_Abort after a failure of a group or with another exit
+ * status than 0. */
 lk_status lk_group_join(const lk_group_opts *opts, lk_group **out) LK_CHECKED;
 /* Creates a group of `count` ranks that are threads of this process: out (count) gets one handle for
  * each rank, and the thread that is rank r uses out[r]. Only timeout and notice of opts are used;
@@ -90,7 +99,7 @@ const char *lk_group_host(const lk_group *group, int rank);
 bool lk_group_is_local(const lk_group *group, int rank);
 /* Seconds that a rank waits for another one. */
 double lk_group_timeout(const lk_group *group);
-/* The name of the transport: "inproc", "shm", "tcp" or "auto". Borrowed from the group. */
+/* The name of the transport: "inproc", "shm", "tcp", "mpi" or "auto". Borrowed from the group. */
 const char *lk_group_transport(const lk_group *group);
 
 /* Allocates zeroed memory that the other ranks of the host can read directly, so that collective

@@ -25,7 +25,6 @@ static lk_status open_meeting(const lk_launch_rendezvous_opts *opts, lk_notice_f
                                  .notice_arg = arg};
     const lk_meeting_kind nodes = {.noun = "node",
                                    .greeting = "lockstep agents 2",
-                                   .warn_on_loopback = true,
                                    .host = opts->address,
                                    .port = opts->port,
                                    .interrupted = opts->interrupted};
@@ -50,7 +49,7 @@ typedef struct gathering {
     lk_meeting meeting;
     lk_acceptor *acceptor;
     lk_link *links;  /* (nnodes); [0] stays closed */
-    char hint[320];  /* last refusal of the acceptor; "" */
+    char hint[640];  /* last refusal of the acceptor; "" */
     char wrong[320]; /* why this job cannot start; "" */
 } gathering;
 
@@ -173,7 +172,7 @@ static void await_newcomers(gathering *g)
 
 static lk_status fail_missing(const gathering *g, const char *who)
 {
-    char text[LK_LAUNCH_HOST + 704];
+    char text[LK_LAUNCH_HOST + 1024];
     snprintf(text, sizeof text, "%s within %g s at %s port %d; start it there or raise `timeout`%s%s", who,
              g->meeting.deadline.timeout, g->meeting.host, g->meeting.port, g->hint[0] ? "; " : "", g->hint);
     send_to_all(g, LK_MESSAGE_REFUSED, text);
@@ -259,6 +258,6 @@ lk_status lk__launch_rendezvous(const lk_launch_rendezvous_opts *opts, lk_link *
         address->port = g.meeting.port;
     }
     address->token = g.meeting.token;
-    address->secret = g.meeting.secret;
+    address->given = g.meeting.given;
     return LK_OK;
 }

@@ -79,7 +79,7 @@ static lk_status find_address(const lk_launch_opts *opts, lk_launch_address *out
     LK_TRY(set_host(&address, opts->master_addr ? opts->master_addr : LOOPBACK));
     if (opts->init_method)
         LK_TRY(parse_method(opts, &address));
-    LK_TRY(lk__token_find(NULL, &address.token, &address.secret));
+    LK_TRY(lk__token_find(NULL, &address.token, &address.given));
     *out = address;
     return LK_OK;
 }
@@ -129,7 +129,7 @@ refuse:
 static lk_status make_token(job *j, const char **out)
 {
     *out = NULL;
-    if (j->address.secret)
+    if (j->address.given)
         return LK_OK;
     *out = j->token;
     if (j->opts->nnodes == 1)
@@ -207,6 +207,8 @@ static const char *find_method(const job *j, char *text, size_t bytes)
     const lk_launch_address *address = &j->address;
     if (j->opts->init_method)
         return j->opts->init_method;
+    if (j->opts->tasks)
+        return "env://";
     snprintf(text, bytes, strchr(address->host, ':') ? "tcp://[%s]:%d" : "tcp://%s:%d", address->host,
              address->port ? address->port : LK_AGENT_PORT);
     return text;

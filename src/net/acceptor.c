@@ -28,7 +28,8 @@ struct lk_acceptor {
     int count;
     candidate candidates[CANDIDATES]; /* (count) in order of arrival */
     uint8_t *hellos;                  /* (CANDIDATES, hello_bytes) first messages in the same order */
-    char refused[256];    /* why the last refusal happened, if the peer speaks the protocol; "": none, or reported */
+    char refused[LK_TOKEN_ADVICE +
+                 64];     /* why the last refusal happened, if the peer speaks the protocol; "": none, or reported */
     double refused_after; /* lk__clock() time of the next report */
     double accept_after;  /* lk__clock() time until which the listener pauses after descriptors ran out; 0: no pause */
 };

@@ -1,140 +1,18 @@
-/* auth.c - tokens from text, variables and files, and the handshake that proves one. */
+/* auth.c - the handshake that proves a token. */
 #include "net/auth.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <sodium.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "net/socket.h"
 
-enum { MAX_TOKEN_FILE = 4096 };
-
 static const uint8_t magic[LK_MAGIC_BYTES] = {'L', 'K', 'S', 'T', 'E', 'P', '\n', LK_WIRE_VERSION};
 enum { VERSION_AT = LK_MAGIC_BYTES - 1 };
-
-static lk_status start_sodium(void)
-{
-    if (sodium_init() < 0)
-        return lk__fail(LK_STATUS_UNSUPPORTED, "libsodium cannot start: the system gives it no random numbers");
-    return LK_OK;
-}
-
-lk_status lk__token_make(char text[LK_TOKEN_TEXT])
-{
-    LK_TRY(start_sodium());
-    uint8_t secret[LK_TOKEN_BYTES];
-    randombytes_buf(secret, sizeof secret);
-    sodium_bin2hex(text, LK_TOKEN_TEXT, secret, sizeof secret);
-    sodium_memzero(secret, sizeof secret);
-    return LK_OK;
-}
-
-lk_status lk__token_from_text(const char *text, lk_token *out)
-{
-    static const char context[] = "lockstep job token";
-    if (text[0] == '\0')
-        return lk__fail(LK_STATUS_USAGE, "the job token is empty; give at least one character");
-    LK_TRY(start_sodium());
-    crypto_generichash_state hash;
-    crypto_generichash_init(&hash, NULL, 0, sizeof out->key);
-    crypto_generichash_update(&hash, (const uint8_t *)context, sizeof context);
-    crypto_generichash_update(&hash, (const uint8_t *)text, strlen(text));
-    crypto_generichash_final(&hash, out->key, sizeof out->key);
-    sodium_memzero(&hash, sizeof hash);
-    return LK_OK;
-}
-
-static lk_status check_private(int fd, const char *path)
-{
-    struct stat info;
-    if (fstat(fd, &info) != 0)
-        return lk__fail(LK_STATUS_IO, "cannot look at the token file %s: %s", path, strerror(errno));
-    if (!S_ISREG(info.st_mode))
-        return lk__fail(LK_STATUS_USAGE, "the token file %s ($LOCKSTEP_TOKEN_FILE) is not a regular file", path);
-    if (info.st_uid != geteuid())
-        return lk__fail(LK_STATUS_USAGE,
-                        "the token file %s belongs to user %ld, not to you (%ld); make a copy of your own and run "
-                        "chmod 600 on it",
-                        path, (long)info.st_uid, (long)geteuid());
-    if ((info.st_mode & 077) != 0)
-        return lk__fail(LK_STATUS_USAGE,
-                        "the token file %s may be used by others (mode %03o); run: chmod 600 %s, and change the "
-                        "token if others could read it",
-                        path, (unsigned)(info.st_mode & 0777), path);
-    return LK_OK;
-}
-
-/* text: room for MAX_TOKEN_FILE + 1 bytes. */
-static lk_status read_text(int fd, const char *path, char *text)
-{
-    size_t size = 0;
-    for (;;) {
-        ssize_t n = read(fd, text + size, MAX_TOKEN_FILE + 1 - size);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return lk__fail(LK_STATUS_IO, "cannot read the token file %s: %s", path, strerror(errno));
-        if (n == 0)
-            break;
-        size += (size_t)n;
-        if (size > MAX_TOKEN_FILE)
-            return lk__fail(LK_STATUS_FORMAT, "the token file %s is longer than %d bytes", path, MAX_TOKEN_FILE);
-    }
-    while (size > 0 && (text[size - 1] == '\n' || text[size - 1] == '\r'))
-        size--;
-    text[size] = '\0';
-    if (size == 0)
-        return lk__fail(LK_STATUS_FORMAT, "the token file %s is empty; write a secret of one line into it", path);
-    if (strlen(text) != size)
-        return lk__fail(LK_STATUS_FORMAT, "the token file %s holds a zero byte at %zu; it should be one line of text",
-                        path, strlen(text));
-    return LK_OK;
-}
-
-static lk_status token_from_file(const char *path, lk_token *out)
-{
-    /* Non-blocking, so that a named pipe is refused and does not block. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
-        return lk__fail(errno == ENOENT ? LK_STATUS_NOT_FOUND : LK_STATUS_IO,
-                        "cannot open the token file %s ($LOCKSTEP_TOKEN_FILE): %s", path, strerror(errno));
-    char text[MAX_TOKEN_FILE + 1];
-    lk_status status;
-    LK_TRY_GOTO(check_private(fd, path), close_file);
-    LK_TRY_GOTO(read_text(fd, path, text), wipe_text);
-    status = lk__token_from_text(text, out);
-wipe_text:
-    sodium_memzero(text, sizeof text);
-close_file:
-    close(fd);
-    return status;
-}
-
-static const char *variable(const char *name)
-{
-    const char *value = getenv(name);
-    return value && value[0] != '\0' ? value : NULL;
-}
-
-lk_status lk__token_find(const char *given, lk_token *out, bool *found)
-{
-    const char *text = given ? given : variable("LOCKSTEP_TOKEN");
-    const char *path = variable("LOCKSTEP_TOKEN_FILE");
-    if (text)
-        LK_TRY(lk__token_from_text(text, out));
-    else if (path)
-        LK_TRY(token_from_file(path, out));
-    *found = text || path;
-    return LK_OK;
-}
 
 void lk__handshake_init(lk_handshake *shake, const lk_token *token, bool server,
                         const uint8_t greeting[LK_GREETING_BYTES])
@@ -176,16 +54,23 @@ static lk_status blame(int fd, lk_status status, const char *what)
     return lk__fail(status, "the peer%s%s %s", peer[0] ? " at " : "", peer, what);
 }
 
-#define SAME_TOKEN "give all ranks the same one ($LOCKSTEP_TOKEN or $LOCKSTEP_TOKEN_FILE)"
+/* Fails with "the peer at 10.0.0.7 <before>has another job token; <what to do>". */
+static lk_status blame_token(const lk_handshake *shake, int fd, lk_status status, const char *before)
+{
+    char advice[LK_TOKEN_ADVICE], what[LK_TOKEN_ADVICE + 80];
+    lk__token_advice(&shake->token, fd, shake->server, advice);
+    snprintf(what, sizeof what, "%s%s", before, advice);
+    return blame(fd, status, what);
+}
 
 static lk_status fail_closed(const lk_handshake *shake, int fd)
 {
-    const char *what = "closed the connection in the middle of the handshake";
     if (shake->got_bytes == 0)
-        what = "closed the connection without a word: it is no Lockstep job, or one that ends";
-    else if (!shake->server && shake->sent_bytes == LK_HANDSHAKE_BYTES)
-        what = "closed the connection when it saw our proof: it has another job token; " SAME_TOKEN;
-    return blame(fd, LK_STATUS_PEER, what);
+        return blame(fd, LK_STATUS_PEER,
+                     "closed the connection without a word: it is no Lockstep job, or one that ends");
+    if (!shake->server && shake->sent_bytes == LK_HANDSHAKE_BYTES)
+        return blame_token(shake, fd, LK_STATUS_PEER, "closed the connection when it saw our proof: it ");
+    return blame(fd, LK_STATUS_PEER, "closed the connection in the middle of the handshake");
 }
 
 /* A peer of another version should learn the reason too: it gets our magic. Its data are read first, because
@@ -224,7 +109,7 @@ static lk_status check_proof(lk_handshake *shake, int fd)
     prove(shake, !shake->server, expected);
     shake->proved = sodium_memcmp(expected, shake->got + LK_HELLO_BYTES, LK_PROOF_BYTES) == 0;
     sodium_memzero(expected, sizeof expected);
-    return shake->proved ? LK_OK : blame(fd, LK_STATUS_MISMATCH, "has another job token; " SAME_TOKEN);
+    return shake->proved ? LK_OK : blame_token(shake, fd, LK_STATUS_MISMATCH, "");
 }
 
 /* Checks new bytes, and makes this end's proof when it is its turn. */

@@ -1,4 +1,4 @@
-/* auth.h - the job's token, and how both ends of a connection prove that they have it.
+/* auth.h - how both ends of a connection prove that they have the job's token.
  *
  * Each end sends a magic, a nonce and a greeting, then a keyed hash over the bytes of both ends. So each end
  * learns that the other has the token and that the nonces and greetings were not changed. Nothing else is
@@ -13,22 +13,9 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "net/token.h"
 
-enum { LK_TOKEN_BYTES = 32, LK_GREETING_BYTES = 64 };
-
-typedef struct lk_token {
-    uint8_t key[LK_TOKEN_BYTES];
-} lk_token;
-
-/* Makes a new secret, as a text of 64 hexadecimal digits. */
-enum { LK_TOKEN_TEXT = 65 };
-lk_status lk__token_make(char text[LK_TOKEN_TEXT]) LK_CHECKED;
-/* Makes a token from any text of at least one character. */
-lk_status lk__token_from_text(const char *text, lk_token *out) LK_CHECKED;
-/* Finds the user's token: given (may be NULL), $LOCKSTEP_TOKEN, or the file $LOCKSTEP_TOKEN_FILE, which
- * nobody else may read or write (0600); newlines at its end are ignored. Empty variables count as unset. If
- * there is none, *found is false and out does not change. */
-lk_status lk__token_find(const char *given, lk_token *out, bool *found) LK_CHECKED;
+enum { LK_GREETING_BYTES = 64 };
 
 /* The magic is seven bytes and a version, which grows whenever the bytes that ranks exchange change their
  * meaning. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "comm/mpi/session.h"
 #include "base/thread.h"
 #include "train/parts.h"
 
@@ -184,7 +185,9 @@ static lk_status open_crew(const lk_train_ranks *ranks, lk_train_crew **out)
     void *block;
     LK_TRY(lk__mem_alloc(1, sizeof *c + (size_t)ranks->count * sizeof *c->members, "the ranks", &block));
     c = block;
-    lk_status status = lk__train_shared_open(ranks, &c->shared);
+    lk_status status = ranks->one_process ? LK_OK : lk__mpi_begin(ranks->group->backend);
+    if (status == LK_OK)
+        status = lk__train_shared_open(ranks, &c->shared);
     if (status != LK_OK) {
         lk__mem_free(c);
         return status;

@@ -8,7 +8,8 @@ program=$(realpath "$program")
 [ -x "$program" ] || exit 1
 scratch=$(mktemp -d)
 cd "$scratch" || exit 1
-unset LOCKSTEP_TOKEN LOCKSTEP_TOKEN_FILE RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
+export XDG_CONFIG_HOME=$scratch/.config # for the secret of jobs without a token
+unset LOCKSTEP_TOKEN LOCKSTEP_TOKEN_FILE LOCKSTEP_INSECURE RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
 export MARK=lockstep-$command-test-$$ # by which the ranks of this script are found
 
 checks=0 failures=0 line=

@@ -185,7 +185,13 @@ check "two nodes: variables" cmp -s <(sort out.0 out.1) - <<END
 [$host:1] 1/1/3/2/0/0/2/127.0.0.1/0
 [$host:2] 2/0/3/1/1/1/2/127.0.0.1/0
 END
-said err.0 "may join" "LOCKSTEP_TOKEN"
+check "two nodes: the user's secret" test -s "$XDG_CONFIG_HOME/lockstep/secret"
+check "two nodes: no line about it" test ! -s err.0
+export LOCKSTEP_INSECURE=1
+nodes "1 1" --master-port "$(free_port)" true
+ended 0
+said err.0 "LOCKSTEP_INSECURE is 1: anyone who can reach 127.0.0.1:" "may join"
+unset LOCKSTEP_INSECURE
 export LOCKSTEP_TOKEN=secret
 nodes "1 3 2" --rdzv-endpoint "127.0.0.1:$(free_port)" sh -c 'echo "$RANK of $WORLD_SIZE at $MASTER_PORT"'
 ended 0
@@ -281,7 +287,7 @@ check "$line: nobody is left" test -z "$(left)"
 # A port that is in use is named; an interrupted wait leaves no file.
 line="nodes that wait"
 port=$(free_port)
-begin "$program" run --nnodes 2 --node-rank 0 --master-port "$port" true
+begin env LOCKSTEP_INSECURE=1 "$program" run --nnodes 2 --node-rank 0 --master-port "$port" true
 await 20 grep -qs "may join" err || complain "$line: node 0 does not wait"
 timeout -s KILL 60 "$program" run -n 1 --master-port "$port" true >out.1 2>err.1 </dev/null
 check "$line: a port that is taken is a failure" test $? -eq 1

@@ -20,7 +20,7 @@ typedef struct plan {
     const char *token;
     double timeout;
     int notices;
-    char notice[256];       /* the last one */
+    char notice[512];       /* the last one */
     int came[2], enough[2]; /* pipes with one byte for each rank: see work_until_told */
     control_fn fn;          /* of run_controls */
 } plan;

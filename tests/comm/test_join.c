@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include "comm/control_ranks.h"
+#include "temp_folder.h"
 
 static void miss_rank_2(int rank, void *arg)
 {
@@ -158,6 +159,73 @@ static void test_wrong_token(void **state)
     run_ranks(mismatch_token, make_plan(2, 3), -1);
 }
 
+/* Gives this process a home folder: of all ranks, or of its rank alone. No token is set. */
+static void move_home(plan *job, int rank)
+{
+    char home[TEMP_FOLDER_BYTES + 16];
+    snprintf(home, sizeof home, "%s/home%d", temp_folder, rank);
+    setenv("XDG_CONFIG_HOME", home, 1);
+    unsetenv("LOCKSTEP_TOKEN");
+    unsetenv("LOCKSTEP_TOKEN_FILE");
+    job->token = NULL;
+}
+
+static void join_by_secret(int rank, void *arg)
+{
+    plan *job = arg;
+    move_home(job, 9);
+    lk_control *control = join(job, rank);
+    CHECK(job->notices == 0);
+    meet(control);
+    lk__control_destroy(control);
+}
+
+static void test_same_secret(void **state)
+{
+    run_ranks(join_by_secret, make_plan(5, 20), -1);
+}
+
+static void mismatch_secret(int rank, void *arg)
+{
+    plan *job = arg;
+    move_home(job, rank);
+    join_fails(job, rank, LK_STATUS_PEER,
+               rank == 1 ? "closed the connection when it saw our proof: it has another secret than yours ("
+                         : "rank 1 of 2 has not joined");
+    CHECK_TEXT(lk_error_detail(), "it belongs to another user, or its HOME");
+    if (rank == 1)
+        return;
+    CHECK(job->notices == 1);
+    CHECK_TEXT(job->notice, "the peer at 127.0.0.1 has another secret than yours (");
+}
+
+static void test_other_secret(void **state)
+{
+    run_ranks(mismatch_secret, make_plan(2, 3), -1);
+}
+
+/* On request no secret is needed, and rank 0 says what that means. */
+static void join_openly(int rank, void *arg)
+{
+    plan *job = arg;
+    char text[64];
+    move_home(job, 10 + rank);
+    setenv("LOCKSTEP_INSECURE", "1", 1);
+    lk_control *control = join(job, rank);
+    CHECK(job->notices == (rank == 0));
+    snprintf(text, sizeof text, "anyone who can reach 127.0.0.1:%d may join", job->port);
+    if (rank == 0)
+        CHECK_TEXT(job->notice, text);
+    meet(control);
+    lk__control_destroy(control);
+    CHECK(access(getenv("XDG_CONFIG_HOME"), F_OK) != 0);
+}
+
+static void test_insecure(void **state)
+{
+    run_ranks(join_openly, make_plan(3, 20), -1);
+}
+
 static int connect_stranger(int port)
 {
     int fd = -1;
@@ -222,6 +290,7 @@ static void test_two_jobs(void **state)
     give_back(&job);
 }
 
-TEST_MAIN(NULL, NULL, TEST(test_missing_rank), TEST(test_notice), TEST(test_same_rank_twice), TEST(test_late_twin),
-          TEST(test_rank_0_twice), TEST(test_port_taken), TEST(test_world_mismatch), TEST(test_wrong_token),
-          TEST(test_strangers), TEST(test_two_jobs))
+TEST_MAIN(temp_folder_set_up, temp_folder_tear_down, TEST(test_missing_rank), TEST(test_notice),
+          TEST(test_same_rank_twice), TEST(test_late_twin), TEST(test_rank_0_twice), TEST(test_port_taken),
+          TEST(test_world_mismatch), TEST(test_wrong_token), TEST(test_strangers), TEST(test_two_jobs),
+          TEST(test_same_secret), TEST(test_other_secret), TEST(test_insecure))

@@ -14,6 +14,7 @@ static int make_folder(void **state)
 {
     unsetenv("LOCKSTEP_TOKEN");
     unsetenv("LOCKSTEP_TOKEN_FILE");
+    unsetenv("LOCKSTEP_INSECURE");
     unsetenv("TORCHELASTIC_RUN_ID");
     unsetenv("LOCKSTEP_TIMEOUT");
     return temp_folder_set_up(state);
@@ -156,7 +157,8 @@ static void test_variables(void **state)
     setenv("RANK", "2", 1);
     assert_join_fails(&opts, LK_STATUS_USAGE, "RANK is '2': it must be a number from 0 to 1");
     setenv("RANK", "1x", 1);
-    assert_join_fails(&opts, LK_STATUS_USAGE, "RANK");
+    assert_join_fails(&opts, LK_STATUS_USAGE, "RANK is '1x'");
+    setenv("RANK", "0", 1);
     setenv("WORLD_SIZE", "0", 1);
     assert_join_fails(&opts, LK_STATUS_USAGE, "WORLD_SIZE");
 }
@@ -281,6 +283,27 @@ static void test_foreign_file(void **state)
     assert_join_fails(&opts, LK_STATUS_IO, "a folder that exists");
 }
 
+/* The file is the key of the job: others may read it only if a token is a part of the key. */
+static void test_public_file(void **state)
+{
+    const char *path = temp_path("public");
+    plan file = by_file(path, 2, 30), other = by_file(path, 2, 0.3);
+    pid_t first = process_start(join_and_die, 0, &file);
+    while (access(path, F_OK) != 0)
+        sleep_ms(5);
+    assert_int_equal(chmod(path, 0644), 0);
+    lk_group_opts opts = options(&other, 1);
+    assert_join_fails(&opts, LK_STATUS_USAGE, "other users can read ");
+    assert_detail(path);
+    assert_detail("set LOCKSTEP_TOKEN");
+    other.token = "secret";
+    opts = options(&other, 1);
+    assert_join_fails(&opts, LK_STATUS_PEER, "another job token");
+    kill(first, SIGKILL);
+    assert_int_equal(process_wait(first), 128 + SIGKILL);
+    assert_int_equal(unlink(path), 0);
+}
+
 static void test_host(void **state)
 {
     char address[LK_ADDRESS_BYTES];
@@ -302,4 +325,4 @@ static void test_host(void **state)
 
 TEST_MAIN(make_folder, remove_folder, TEST(test_tcp_and_env), TEST(test_file), TEST(test_torchrun),
           TEST(test_variables), TEST(test_usage), TEST(test_busy_port), TEST(test_stale_file), TEST(test_foreign_file),
-          TEST(test_host), TEST(test_timeout))
+          TEST(test_public_file), TEST(test_host), TEST(test_timeout))

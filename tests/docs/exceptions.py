@@ -26,6 +26,8 @@ FILE = ("lockstep train --init-method file://$PWD/job1 --rank {node} --world-siz
 TABLE = [
     ("README.md", r"make (demo|test) ", SKIP("they build and test the project, this test with it")),
     ("README.md", r"lockstep data get mnist", SKIP("a download; tests/cli/data.sh has a server of its own")),
+    ("README.md", r"srun ", SKIP("needs Slurm")),
+    ("README.md", r"mpirun ", SKIP("needs MPI; tests/cli/mpi.sh has it")),
     ("README.md", r"lockstep train --model resnet18 --data DIR",
      "lockstep train --model resnet18 --data pets --augment resized_crop=64,flip --num-workers 2"),
     ("README.md", r"lockstep train --nnodes 2", two_nodes(NODES)),
@@ -37,6 +39,7 @@ TABLE = [
     ("docs/guide.md", r"lockstep train --init-method file:///nfs",
      f"{FILE.format(node=1)} & {FILE.format(node=2)} & {FILE.format(node=0)} && wait"),
     ("docs/guide.md", r"srun ", SKIP("needs Slurm")),
+    ("docs/running.md", r"mpirun ", SKIP("needs MPI; tests/cli/mpi.sh has it")),
     ("docs/running.md", r"lockstep run -n 2 python3 train.py", SKIP("needs PyTorch; tests/cli/run_torch.sh has it")),
     ("docs/running.md", r"lockstep run --nnodes 2 --node-rank 0", two_nodes(RUN_NODES)),
     ("docs/running.md", r"lockstep run --nnodes 2 --node-rank 1", SKIP("the other half of the line before it")),

@@ -5,7 +5,8 @@ scratch=$(mktemp -d)
 self=$BASHPID
 side_by_side=${LOCKSTEP_FAULTS_JOBS:-4}
 bound_us=${LOCKSTEP_FAULTS_BOUND_US:-5000000} # from a death to the last end; usually below 1 s
-export -n LOCKSTEP_TOKEN LOCKSTEP_TOKEN_FILE LOCKSTEP_HOSTID RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
+export XDG_CONFIG_HOME=$scratch/.config # for the secret of jobs without a token
+export -n LOCKSTEP_TOKEN LOCKSTEP_TOKEN_FILE LOCKSTEP_INSECURE LOCKSTEP_HOSTID RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
 ulimit -c 0
 
 # ---- a case ------------------------------------------------------------------

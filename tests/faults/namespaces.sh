@@ -40,10 +40,15 @@ make_hosts() {
 reaches() {
     nsenter --net=/run/netns/h1 timeout 1 bash -c "LC_ALL=C; : </dev/tcp/$net.$1/9" 2>&1 | grep -q refused
 }
-# on HOST COMMAND...
+# on HOST COMMAND...: with own_homes, each host has a home folder of its own; otherwise they share one.
+own_homes=
 on() {
     local host=$1
     shift
+    if [ "$own_homes" ]; then
+        mkdir -p "home$host" && export HOME=$PWD/home$host
+        unset XDG_CONFIG_HOME
+    fi
     exec nsenter "--net=/run/netns/h$host" "--uts=/run/uts$host" env --default-signal=INT,QUIT "$@"
 }
 listening() {
@@ -95,6 +100,76 @@ by_hand() { # INIT LAYOUT BACKEND [CALL]
 through_file() { # LAYOUT BACKEND
     by_hand "file://$PWD/meeting" "$1" "$2"
     [ ! -e meeting ] || complain "the file is left"
+}
+# Each rank gets its variables as a scheduler or a shell sets them.
+start_env() { # LAYOUT TIMEOUT
+    local layout=($1) r
+    pids=()
+    for r in "${!layout[@]}"; do
+        (on "${layout[r]}" env RANK="$r" WORLD_SIZE=${#layout[@]} MASTER_ADDR="$net.${layout[0]}" MASTER_PORT=29500 \
+            "$victim" --shards 21 --timeout "$2" >"out.$r" 2>"err.$r") &
+        pids+=($!)
+    done
+}
+by_env() { # LAYOUT
+    local layout=($1)
+    start_env "$1" 20
+    gathered 0
+    one_sum ${#layout[@]}
+}
+# slowly COMMAND...: the link of host 2 carries 100 Mbit/s.
+slowly() {
+    tc qdisc add dev v2 root tbf rate 100mbit burst 256kbit latency 400ms &&
+        ip netns exec h2 tc qdisc add dev eth0 root tbf rate 100mbit burst 256kbit latency 400ms ||
+        complain "cannot limit the rate"
+    "$@"
+    tc qdisc del dev v2 root
+    ip netns exec h2 tc qdisc del dev eth0 root
+}
+secret=.config/lockstep/secret
+both_told() { # FILE FILE - of rank or node 0 on host 1, and of another on host 2
+    said "$1" "the peer at $net.2 has another secret than this host (~/$secret)" \
+        "run there: scp $net.1:$secret ~/$secret"
+    said "$2" "the peer at $net.1 closed the connection when it saw our proof: it has another secret than this host" \
+        "run here: scp $net.1:$secret ~/$secret"
+}
+# Hosts whose secrets differ do not meet, and say how to copy the secret; with the copy they meet.
+secrets() {
+    own_homes=yes
+    spread "tcp://$net.1:29500" "1 2" --timeout 3
+    gathered 1
+    both_told err.0 err.1
+    # torchrun's agent has the port, so that the ranks try the ports that follow.
+    export TORCHELASTIC_RUN_ID=1
+    start_env "1 2" 4
+    gathered 1
+    both_told err.0 err.1
+    unset TORCHELASTIC_RUN_ID
+    cmp -s home1/$secret home2/$secret && complain "the secrets are equal"
+    cp home1/$secret home2/$secret
+    by_hand "tcp://$net.1:29500" "1 2 1" tcp
+    by_env "2 1 2"
+}
+node_secrets() {
+    own_homes=yes
+    launch "1 1" --master-addr "$net.1" --timeout 3 true
+    gathered 1
+    both_told err.0 err.1
+    cp home1/$secret home2/$secret
+    nodes "2 1" tcp --master-addr "$net.1"
+}
+# no_secret COMMAND...: with homes of their own, hosts meet in a way that needs no secret, and make none.
+no_secret() {
+    own_homes=yes
+    "$@"
+    [ -z "$(find home? -type f)" ] || complain "a file was made: $(find home? -type f)"
+}
+with_token() {
+    LOCKSTEP_TOKEN=abc no_secret by_hand "tcp://$net.1:29500" "1 2 3" tcp
+}
+insecure() {
+    LOCKSTEP_INSECURE=1 no_secret by_hand "tcp://$net.1:29500" "1 2 3" tcp
+    said err.0 "anyone who can reach $net.1:29500 may join"
 }
 # The host of the last rank does not reach the first.
 unreachable() {
@@ -349,6 +424,27 @@ train_nodes_kill() { # RANK OPTIONS...
     done
 }
 
+# mpiexec of MPICH starts ranks on three hosts and names none of them: the address of rank 0 and the token come over
+# PMI, and the hosts' homes differ. The shell stands for ssh.
+train_mpiexec() { # TASKS-OF-A-HOST TASKS RANKS OPTIONS...
+    own_homes=yes
+    cat >remote <<-'EOF'
+	#!/bin/bash
+	while [[ $1 == -* ]]; do shift; done
+	h=${1##*.}
+	shift
+	mkdir -p "home$h"
+	HOME=$PWD/home$h exec nsenter "--net=/run/netns/h$h" "--uts=/run/uts$h" bash -c "$*"
+	EOF
+    chmod +x remote
+    (on 1 timeout 60 mpiexec.hydra -hosts "$net.1,$net.2,$net.3" -ppn "$1" -localhost "$net.1" -iface eth0 \
+        -launcher ssh -launcher-exec "$PWD/remote" -n "$2" "$program" train "${task[@]}" "${each_saves[@]}" "${@:4}" \
+        >out.0 2>err.0 </dev/null) &
+    pids=($!)
+    trained "$3"
+    [ -z "$(find home? -type f)" ] || complain "a secret was made"
+}
+
 make_hosts || { echo "FAILED: cannot make hosts"; exit 1; }
 before="$(listening) $(segments)"
 side_by_side=1 # the cases use the same ports
@@ -365,6 +461,15 @@ for way in tcp auto; do
     with "nodes-init-$way" nodes "2 1" $way --init-method "tcp://$net.1:29600"
 done
 with nodes-file nodes_file
+with slow-tcp slowly by_hand "tcp://$net.1:29500" "1 2 3 2" tcp
+with slow-env slowly by_env "2 1 3"
+with slow-nodes slowly nodes "2 1" auto --master-addr "$net.1"
+with env-3 by_env "2 1 3 2"
+with secrets secrets
+with node-secrets node_secrets
+with token-alone with_token
+with insecure insecure
+with file-alone no_secret through_file "1 2 3" tcp
 leftovers "jobs that end well"
 with unreachable unreachable
 with not-mine not_mine
@@ -398,6 +503,13 @@ for way in tcp auto; do
 done
 with train-nodes-file train_nodes 1 --init-method "file:///run/meeting"
 with train-nodes-init train_nodes 2 --init-method "tcp://$net.1:29600" --bucket-mb .0625
+with train-slow slowly train_by_hand "tcp://$net.1:29500" "1 2 3"
+if type mpiexec.hydra >/dev/null 2>&1; then
+    with train-mpiexec train_mpiexec 2 5 5
+    with train-mpiexec-nodes train_mpiexec 1 3 6 -n 2
+else
+    echo "mpiexec.hydra is not installed: ranks of MPICH's launcher are not tested"
+fi
 leftovers "training that ends well"
 with train-cut-2-tcp train_cut "1 2 3" 2 --backend tcp
 with train-cut-1-auto train_cut "1 2 3 3" 1 --backend auto

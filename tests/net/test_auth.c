@@ -1,4 +1,4 @@
-/* test_auth.c - tokens and handshakes: a client with the token is accepted, also when the bytes come
+/* test_auth.c - given tokens, and handshakes: a client with the token is accepted, also when the bytes come
  * in pieces; a client without the token is refused and gets no proof. */
 #include <errno.h>
 #include <fcntl.h>
@@ -371,7 +371,7 @@ static const char *token_file(const char *content, size_t bytes, mode_t mode)
 
 static void assert_finds(const char *given, const char *text)
 {
-    lk_token found_token = {{0}}, expected = token_of(text);
+    lk_token found_token = {.key = {0}}, expected = token_of(text);
     bool found = false;
     assert_int_equal(lk__token_find(given, &found_token, &found), LK_OK);
     assert_true(found);

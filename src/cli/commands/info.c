@@ -7,8 +7,10 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/commands/info_group.h"
 #include "cli/commands/info_model.h"
 #include "cli/report/json.h"
+#include "comm/mpi/load.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/transport/transport.h"
 #include "io/checkpoint/checkpoint.h"
@@ -94,6 +96,17 @@ static void print_devices(void)
         printf("  %-10s %zu floats a vector\n", build->name, build->width);
 }
 
+static void print_plugins(void)
+{
+    const lk_mpi_module *module;
+    printf("plug-ins for MPI:\n");
+    for (size_t i = 0; (module = lk__mpi_module_list(i)); i++) {
+        char path[LK_MPI_PATH];
+        bool here = lk__mpi_module_find(module, path) == LK_OK;
+        printf("  %-10s %s\n", module->name, here ? path : "not in this build");
+    }
+}
+
 static void print_group(void)
 {
     const lk_transport_type *type;
@@ -101,6 +114,7 @@ static void print_group(void)
     printf("transports:\n");
     for (size_t i = 0; (type = lk__transport_list(i)); i++)
         printf("  %-10s %s\n", type->name, type->summary);
+    print_plugins();
     printf("rendezvous:\n");
     for (size_t i = 0; (method = lk__rendezvous_list(i)); i++)
         printf("  %s\n", method->summary);
@@ -177,6 +191,11 @@ static lk_status print_checkpoint(const char *path)
 static lk_status check_options(const lk_args *args)
 {
     bool model = args->train.model != NULL;
+    if (args->group && (args->word_count > 0 || args->options_given > 1 + (size_t)args->json))
+        return lk__fail(LK_STATUS_USAGE, "info --group describes this process, and takes no file and only --json: "
+                                         "lockstep info --group");
+    if (args->group)
+        return LK_OK;
     if (model && args->word_count > 0)
         return lk__fail(LK_STATUS_USAGE, "info describes a file or a --model, not both at once");
     if (!model && args->options_given > 0)
@@ -201,7 +220,9 @@ static void print_build(void)
 int lk__cmd_info(lk_args *args)
 {
     lk_status status = check_options(args);
-    if (status == LK_OK && args->train.model)
+    if (status == LK_OK && args->group)
+        lk__cmd_info_group(args);
+    else if (status == LK_OK && args->train.model)
         status = lk__cmd_info_model(args);
     else if (status == LK_OK && args->word_count == 1)
         status = lk__checkpoint_is(args->words[0]) ? print_checkpoint(args->words[0]) : print_file(args->words[0]);

@@ -11,6 +11,7 @@ static const lk_command commands[] = {
      "  lockstep train --devices cpu:0,cpu:1                 two ranks in one process\n"
      "  lockstep train -n 2 --stages 2 --pipelined           a model in two stages\n"
      "  lockstep train --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 -n 4   (and 1 on the other node)\n"
+     "  srun lockstep train                                  every task of Slurm is a rank, as is every one of mpirun\n"
      "  lockstep train --checkpoint ck --resume auto         saves as it goes; the same line again goes on\n"
      "However the work is divided, the weights are the same bits.",
      LK_CMD_TRAIN, 0, 0, "", lk__cmd_train},
@@ -47,9 +48,10 @@ static const lk_command commands[] = {
      "  lockstep data verify mnist            compare the files with what was published\n"
      "Exit status of verify: 0 when all files are right, 1 when one is not, 2 when there is nothing to check.",
      LK_CMD_DATA, 1, 2, "what to do: list, get or verify", lk__cmd_data},
-    {"info", "[FILE | --model NAME]", "what this build can do, what a model file holds, or what a network costs",
+    {"info", "[FILE | --model NAME | --group]", "what this build can do, what a model file holds, what a network costs",
      "  lockstep info --model resnet18:cifar --data cifar10\n"
-     "  lockstep info --model vgg16 --batch-size 32 --optimizer sgd:momentum=.9 --json",
+     "  lockstep info --model vgg16 --batch-size 32 --optimizer sgd:momentum=.9 --json\n"
+     "  srun lockstep info --group            what each task knows, and what 'lockstep train' would do there",
      LK_CMD_INFO, 0, 1, "", lk__cmd_info},
     {"help", "[COMMAND]", "show a command's options and their defaults", "", LK_CMD_HELP, 0, 1, "", lk__cmd_help},
 };

@@ -1,26 +1,18 @@
 /* join.c - determines how this process was started, and which options are missing. */
 #include "cli/job/join.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/spec.h"
-#include "comm/rendezvous/rendezvous.h"
-#include "launch/scheduler.h"
+#include "comm/detect/task.h"
 #include "net/host.h"
 
 static bool is_set(const char *name)
 {
     const char *text = getenv(name);
     return text && *text;
-}
-
-/* Whether a launcher has made this process part of a job. WORLD_SIZE above 1 without RANK counts too, and is
- * reported as an error later: training alone is not what the user wants then. */
-static bool in_job(void)
-{
-    const char *size = getenv("WORLD_SIZE");
-    return is_set("RANK") || (size && *size && strcmp(size, "1") != 0);
 }
 
 static bool is_env(const char *method)
@@ -60,84 +52,153 @@ static lk_status check_not_launch(const lk_args_run *run)
                     "train: %s is for ranks that this command starts; add `nproc` or `nnodes`: " LK_NODE_LINE, flag);
 }
 
-static lk_status check_hand(const lk_args_run *run)
+static lk_status check_hand(const lk_join *join, const char *missing)
 {
-    const char *missing = !run->init_method ? "`init_method`" : !run->rank_given ? "`rank`" : "`world_size`";
-    if (run->init_method && run->rank_given && run->world_size > 0) {
-        if (run->rank >= run->world_size)
-            return lk__fail(LK_STATUS_USAGE, "train: `rank` %d must be below `world_size` %d", run->rank,
-                            run->world_size);
-        return LK_OK;
-    }
-    return lk__fail(LK_STATUS_USAGE,
-                    "train: %s is missing; a rank that is started by hand needs all three: " LK_HAND_LINE, missing);
+    if (missing)
+        return lk__fail(LK_STATUS_USAGE,
+                        "train: %s is missing; a rank that is started by hand needs all three: " LK_HAND_LINE, missing);
+    if (join->rank >= join->processes)
+        return lk__fail(LK_STATUS_USAGE, "train: `rank` %d must be below `world_size` %d", join->rank, join->processes);
+    return LK_OK;
 }
 
 /* env:// takes the rank from the environment, so a rank on the command line is refused. */
-static lk_status check_env(const lk_args_run *run)
+static lk_status check_env(const lk_args_run *run, const lk_task *task)
 {
     if (run->rank_given || run->world_size)
         return lk__fail(LK_STATUS_USAGE,
                         "train: %s and env:// contradict each other: with env:// RANK and WORLD_SIZE are variables; "
                         "give one or the other: " LK_HAND_LINE,
                         run->rank_given ? "`rank`" : "`world_size`");
-    if (!in_job())
+    if (!lk__task_joins(task) && !task->launcher)
         return lk__fail(LK_STATUS_USAGE,
                         "train: `init_method` env:// needs the variables that a launcher sets (RANK, WORLD_SIZE, "
                         "MASTER_ADDR, MASTER_PORT): lockstep train -n 4, or " LK_HAND_LINE);
     return LK_OK;
 }
 
-static lk_status find_env(const lk_args_run *run, lk_join *join)
+/* Checks the rank and the size of a task that is to join. */
+static lk_status check_task(const lk_task *task)
 {
-    LK_TRY(check_env(run));
-    int rank = lk__variable_int("RANK", LK_MAX_RANKS), size = lk__variable_int("WORLD_SIZE", LK_MAX_RANKS);
-    if (rank < 0 || size < 1 || rank >= size)
+    int rank = lk__task_number(task, LK_TASK_RANK, -1), size = lk__task_number(task, LK_TASK_SIZE, -1);
+    bool wrong = rank < 0 || size < 1 || size > LK_MAX_RANKS || rank >= size;
+    if (wrong && (!task->launcher || task->by_torchrun))
         return lk__fail(LK_STATUS_USAGE,
                         "train: the variable RANK is '%s' and WORLD_SIZE '%s': a launcher sets both, the rank below "
                         "the size; unset both to train alone, or start ranks by lockstep train -n 4",
                         is_set("RANK") ? getenv("RANK") : "", is_set("WORLD_SIZE") ? getenv("WORLD_SIZE") : "");
-    int local_rank = lk__variable_int("LOCAL_RANK", LK_MAX_RANKS),
-        local_size = lk__variable_int("LOCAL_WORLD_SIZE", LK_MAX_RANKS);
-    bool known = local_rank >= 0 && local_size > local_rank;
-    join->way = size > 1 ? LK_JOIN_ENV : LK_JOIN_ALONE;
-    join->rank = rank;
-    join->processes = size;
-    join->local_rank = known ? local_rank : 0;
-    join->local_size = known ? local_size : 0;
+    LK_TRY(lk__task_check(task));
+    LK_TRY(lk__task_need(task, LK_TASK_SIZE));
+    LK_TRY(lk__task_need(task, LK_TASK_RANK));
+    if (wrong)
+        return lk__fail(LK_STATUS_USAGE,
+                        "train: the variable %s is '%d' and %s '%d': a job has at most %d ranks, and "
+                        "ranks count from 0",
+                        task->values[LK_TASK_RANK].source, rank, task->values[LK_TASK_SIZE].source, size, LK_MAX_RANKS);
+    return LK_OK;
+}
+
+/* One process in an allocation of several tasks, outside of them, would train alone. */
+static lk_status check_allocation(const lk_task *task)
+{
+    const lk_task_allocation *all = &task->allocation;
+    bool outside = !task->launcher || (task->by_torchrun && !task->values[LK_TASK_RANK].known);
+    if (!all->scheduler || all->tasks < 2 || !outside)
+        return LK_OK;
+    return lk__fail(LK_STATUS_USAGE,
+                    "train: %s job %s has %d tasks, and this process is none of them: it would train alone. Write '%s "
+                    "lockstep train ...' to train with all tasks; add '-n 1' to train in this process only",
+                    all->scheduler->name, all->job, all->tasks, all->scheduler->command);
+}
+
+/* Sets what a task knows beside its rank. */
+static void take_place(const lk_args *args, const lk_task *task, lk_join *join)
+{
+    int rank = lk__task_number(task, LK_TASK_LOCAL_RANK, -1), size = lk__task_number(task, LK_TASK_LOCAL_SIZE, -1);
+    int gpus = lk__task_number(task, LK_TASK_GPUS, 0);
+    bool known = rank >= 0 && size > rank;
+    join->local_rank = known ? rank : 0;
+    join->local_size = known ? size : 0;
+    join->cpus = lk__task_number(task, LK_TASK_CPUS, 0);
+    if (!task->by_torchrun)
+        lk__task_text(task, join->started, sizeof join->started);
+    if (known && gpus > 0 && gpus != size && !args->devices.named)
+        snprintf(join->note, sizeof join->note,
+                 "%s gives this node %d GPU%s and %d task%s; a task for each GPU (%s) uses all of them once",
+                 task->launcher->name, gpus, gpus == 1 ? "" : "s", size, size == 1 ? "" : "s",
+                 task->values[LK_TASK_GPUS].source);
+}
+
+static lk_status find_env(const lk_args *args, const lk_task *task, lk_join *join)
+{
+    LK_TRY(check_env(&args->run, task));
+    LK_TRY(check_allocation(task));
+    LK_TRY(check_task(task));
+    join->rank = task->values[LK_TASK_RANK].number;
+    join->processes = task->values[LK_TASK_SIZE].number;
+    join->way = join->processes > 1 ? LK_JOIN_ENV : LK_JOIN_ALONE;
+    take_place(args, task, join);
     join->group.init_method = "env://";
     return LK_OK;
 }
 
-static lk_status find_hand(const lk_args_run *run, lk_join *join)
+/* A rank and a size that are not given come from the launcher of several tasks, or from the job array. */
+static lk_status fill_hand(const lk_args *args, const lk_task *task, lk_join *join)
 {
-    LK_TRY(check_hand(run));
-    join->way = run->world_size > 1 ? LK_JOIN_HAND : LK_JOIN_ALONE;
-    join->rank = run->rank;
-    join->processes = run->world_size;
-    join->group.init_method = run->init_method;
-    join->group.rank = run->rank;
-    join->group.world_size = run->world_size;
+    const lk_args_run *run = &args->run;
+    bool array = !task->several && task->values[LK_TASK_ARRAY_RANK].known;
+    bool use = run->init_method && !run->rank_given && !run->world_size && (array || task->several);
+    if (!use)
+        return check_hand(join, !run->init_method  ? "`init_method`"
+                                : !run->rank_given ? "`rank`"
+                                : !run->world_size ? "`world_size`"
+                                                   : NULL);
+    if (!array) {
+        LK_TRY(check_task(task));
+        take_place(args, task, join);
+    }
+    join->rank = task->values[array ? LK_TASK_ARRAY_RANK : LK_TASK_RANK].number;
+    join->processes = task->values[array ? LK_TASK_ARRAY_SIZE : LK_TASK_SIZE].number;
+    if (array)
+        snprintf(join->started, sizeof join->started, "Slurm job array: %d jobs", join->processes);
     return LK_OK;
 }
 
-static lk_status find_way(const lk_args_run *run, lk_join *join)
+static lk_status find_hand(const lk_args *args, const lk_task *task, lk_join *join)
 {
+    join->rank = args->run.rank;
+    join->processes = args->run.world_size;
+    LK_TRY(fill_hand(args, task, join));
+    join->way = join->processes > 1 ? LK_JOIN_HAND : LK_JOIN_ALONE;
+    join->group.init_method = args->run.init_method;
+    join->group.rank = join->rank;
+    join->group.world_size = join->processes;
+    return LK_OK;
+}
+
+static lk_status find_way(const lk_args *args, lk_join *join)
+{
+    const lk_args_run *run = &args->run;
+    lk_task task;
     join->size_known = true;
+    lk__task_find(NULL, NULL, &task);
     if (run->nproc || run->nnodes_given) {
         LK_TRY(check_launch(run));
         join->way = LK_JOIN_LAUNCH;
+        if (task.several && !task.by_torchrun)
+            lk__task_text(&task, join->started, sizeof join->started);
         return LK_OK;
     }
     LK_TRY(check_not_launch(run));
     if (is_env(run->init_method))
-        return find_env(run, join);
+        return find_env(args, &task, join);
     if (run->init_method || run->rank_given || run->world_size)
-        return find_hand(run, join);
-    if (in_job())
-        return find_env(run, join);
+        return find_hand(args, &task, join);
+    if (lk__task_joins(&task))
+        return find_env(args, &task, join);
     join->size_known = false;
-    return lk__scheduler_check_alone("train");
+    join->cpus = lk__task_number(&task, LK_TASK_CPUS, 0);
+    return check_allocation(&task);
 }
 
 static lk_join one_process(const lk_args *args)
@@ -148,8 +209,10 @@ static lk_join one_process(const lk_args *args)
 lk_status lk__join_launched(const lk_args *args, lk_join *out)
 {
     lk_join join = one_process(args);
+    lk_task task;
     join.size_known = true;
-    LK_TRY(find_env(&args->run, &join));
+    lk__task_find(NULL, NULL, &task);
+    LK_TRY(find_env(args, &task, &join));
     *out = join;
     return LK_OK;
 }
@@ -157,7 +220,7 @@ lk_status lk__join_launched(const lk_args *args, lk_join *out)
 lk_status lk__join_find(const lk_args *args, lk_join *out)
 {
     lk_join join = one_process(args);
-    LK_TRY(find_way(&args->run, &join));
+    LK_TRY(find_way(args, &join));
     *out = join;
     return LK_OK;
 }

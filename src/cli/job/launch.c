@@ -10,8 +10,8 @@
 #include "base/fault.h"
 #include "base/spec.h"
 #include "cli/cli.h"
+#include "comm/detect/task.h"
 #include "comm/rendezvous/rendezvous.h"
-#include "launch/scheduler.h"
 #include "tensor/device.h"
 
 typedef struct job {
@@ -111,6 +111,65 @@ static lk_status check_nodes(const char *command, const lk_args_run *run)
     return LK_OK;
 }
 
+/* Whether the launcher has started one task on each node. */
+static bool is_one_a_node(const lk_task *task)
+{
+    int size = lk__task_number(task, LK_TASK_SIZE, 0), nodes = lk__task_number(task, LK_TASK_NODES, 0);
+    return nodes ? size == nodes : lk__task_number(task, LK_TASK_LOCAL_SIZE, 0) == 1;
+}
+
+static lk_status fail_crowded(const char *command, const lk_args_run *run, const lk_task *task)
+{
+    const char *program = strcmp(command, "run") == 0 ? " PROGRAM" : "", *ranks = run->nproc ? run->nproc : "1";
+    char text[256];
+    lk__task_text(task, text, sizeof text);
+    return lk__fail(LK_STATUS_USAGE,
+                    "%s: each task would start %s rank%s of its own (%s). Leave `nproc` out, and every task is a rank: "
+                    "%s %s. Or start one task on each node: %s lockstep %s -n %s%s",
+                    command, ranks, strcmp(ranks, "1") == 0 ? "" : "s", text, task->launcher->command,
+                    *program ? "PROGRAM" : "lockstep train", task->launcher->one_a_node, command, ranks, program);
+}
+
+/* A launcher in the only task of a node is the launcher of that node. */
+static lk_status take_task(const char *command, const lk_args_run *run, const lk_task *task, lk_launch_opts *opts)
+{
+    LK_TRY(lk__task_check(task));
+    LK_TRY(lk__task_need(task, LK_TASK_SIZE));
+    LK_TRY(lk__task_need(task, LK_TASK_RANK));
+    if (!is_one_a_node(task))
+        return fail_crowded(command, run, task);
+    opts->nnodes = task->values[LK_TASK_SIZE].number;
+    opts->node_rank = task->values[LK_TASK_RANK].number;
+    if (opts->nnodes > LK_MAX_NODES || opts->node_rank >= opts->nnodes)
+        return lk__fail(LK_STATUS_USAGE, "%s: %s is '%s' of %d nodes; there may be %d, and nodes count from 0", command,
+                        task->values[LK_TASK_RANK].source, task->values[LK_TASK_RANK].text, opts->nnodes, LK_MAX_NODES);
+    opts->tasks = !run->init_method && !run->rdzv_endpoint && !run->master_addr;
+    return LK_OK;
+}
+
+/* Outside of the tasks of a job, a launcher uses its own node only. */
+static void print_unused(const char *command, const lk_task *task)
+{
+    const lk_task_allocation *all = &task->allocation;
+    if (all->scheduler && all->nodes > 1 && !task->launcher)
+        fprintf(stderr, "lockstep %s: uses 1 of the %d nodes of %s job %s; '%s lockstep %s ...' uses all\n", command,
+                all->nodes, all->scheduler->name, all->job, all->scheduler->one_a_node, command);
+}
+
+/* A rank of a job may start another job; tasks of a scheduler become the nodes of one job. */
+static lk_status find_nodes(const char *command, const lk_args_run *run, lk_launch_opts *opts)
+{
+    lk_task task;
+    const char *rank = getenv("RANK");
+    if (run->nnodes_given || run->standalone || (rank && *rank))
+        return LK_OK;
+    lk__task_find(NULL, NULL, &task);
+    if (task.several && !task.by_torchrun)
+        return take_task(command, run, &task, opts);
+    print_unused(command, &task);
+    return LK_OK;
+}
+
 lk_status lk__cli_launch_options(const char *command, const lk_args *args, lk_launch_opts *out)
 {
     const lk_args_run *run = &args->run;
@@ -126,12 +185,9 @@ lk_status lk__cli_launch_options(const char *command, const lk_args *args, lk_la
         .grace = run->grace,
         .backend = args->backend,
     };
-    const char *rank = getenv("RANK");
     LK_TRY(check_rendezvous(command, run));
     LK_TRY(check_nodes(command, run));
-    /* A rank of a job may start another job; a task of a scheduler that was started alone must not. */
-    if (run->nnodes == 1 && !(rank && *rank))
-        LK_TRY(lk__scheduler_check_alone(command));
+    LK_TRY(find_nodes(command, run, &opts));
     LK_TRY(lk__args_check_backend(args->backend));
     LK_TRY(lk__meeting_timeout(run->timeout, &opts.timeout));
     LK_TRY(count_ranks(command, run->nproc ? run->nproc : "1", &opts.nproc));

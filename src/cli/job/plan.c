@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cores.h"
 #include "base/mem.h"
 #include "base/tree.h"
 
@@ -27,6 +28,17 @@ static void bind_texts(lk_job_plan *plan)
         plan->train.stages = plan->mode.whole;
 }
 
+/* The threads of each rank where the scheduler gives this process fewer cores than its affinity has: its neighbours
+ * have the same affinity. 0: the affinity is right. */
+static int task_threads(const lk_join *join, int ranks)
+{
+    int cores = lk__cores(), part = cores / (join->local_size > 0 ? join->local_size : 1);
+    if (join->cpus == 0 || join->cpus >= cores)
+        return 0;
+    int mine = (join->cpus < part ? join->cpus : part) / ranks;
+    return mine > 0 ? mine : 1;
+}
+
 /* Sets the options that depend on the plan's devices; lk__args_complete has set those of the CPU. */
 static void fill_options(const lk_args *args, lk_job_plan *plan)
 {
@@ -34,6 +46,8 @@ static void fill_options(const lk_args *args, lk_job_plan *plan)
     bool few = lk__devices_few_shards(plan->devices.name[0]);
     *opts = args->train;
     bind_texts(plan);
+    if (!opts->threads)
+        opts->threads = task_threads(&plan->join, plan->devices.count);
     if (few && !args->shards_given)
         opts->shards = few_shards(opts, plan->join.processes * plan->devices.count);
     /* A checkpoint's precision is meant for GPUs; on the CPU the run continues in fp32. */
@@ -86,16 +100,26 @@ lk_status lk__job_plan_make(const lk_args *args, const lk_devices *host, const l
     return LK_OK;
 }
 
+/* The scheduler has started the launcher, and the launcher the rank. */
+static void take_started(const lk_job_plan *launcher, lk_job_plan *out)
+{
+    memcpy(out->join.started, launcher->join.started, sizeof out->join.started);
+}
+
 lk_status lk__job_plan_inherit(const lk_args *args, const lk_job_plan *launcher, const lk_join *join, lk_job_plan *out)
 {
     lk_devices devices;
-    if (launcher->mode.parallel == LK_PARALLEL_AUTO)
-        return lk__job_plan_make(args, &launcher->host, join, out);
+    if (launcher->mode.parallel == LK_PARALLEL_AUTO) {
+        LK_TRY(lk__job_plan_make(args, &launcher->host, join, out));
+        take_started(launcher, out);
+        return LK_OK;
+    }
     LK_TRY(take_devices(args, &launcher->host, join, &devices));
     LK_TRY(check_backend(args, join, &devices));
     *out = *launcher;
     out->join = *join;
     out->devices = devices;
+    take_started(launcher, out);
     bind_texts(out);
     return LK_OK;
 }

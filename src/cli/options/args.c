@@ -38,6 +38,8 @@ static const lk_option table[] = {
      "the network for this data set; without it for what it was made for"},
     {"what", "input", 0, INFO, 0, TEXT(input, "CxHxW"), NULL, "or for such images, as in 3x32x32"},
     {"what", "classes", 0, INFO, 0, COUNT(classes, 1, BIG), NULL, "and for so many classes"},
+    {"what", "group", 0, INFO, 0, FLAG(group), NULL,
+     "this process as a task of Slurm, MPI, PBS or torchrun: rank, size, hosts, and which variables say so"},
     TRAINING("what"),
     {"what", "data-dir", 0, DATA, 0, TEXT(train.data_dir, "DIR"), NULL,
      "data get: where to put it, without it ~/.cache/lockstep; list, verify: look here, and nowhere else"},
@@ -96,7 +98,8 @@ static const lk_option table[] = {
      "what moves the bytes of Lockstep programs' groups; without it $LOCKSTEP_BACKEND, or auto"},
     {"ranks", "backend", 0, TRAIN, 0, TEXT(backend, "auto|shm|tcp|mpi|nccl"), NULL,
      "what moves the bytes between ranks; nccl: gradients stay on the GPUs, as under auto where each rank has one of "
-     "its own, or all have one; without it $LOCKSTEP_BACKEND, or auto"},
+     "its own, or all have one; mpi: ranks that mpirun or srun --mpi has started; without it $LOCKSTEP_BACKEND, or "
+     "auto"},
     {"ranks", "bind", 0, RUN | TRAIN, 0, CHOICE(run.bind, bind_choices), "none",
      "core: a share of the cores for each rank"},
     {"ranks", "log-dir", 0, RUN, 0, TEXT(run.log_dir, "DIR"), NULL, "also write each rank's output to DIR/rank_R.log"},
@@ -122,8 +125,9 @@ static const lk_option table[] = {
 
     {"by hand", "init-method", 0, TRAIN, 0, TEXT(run.init_method, "URL"), NULL,
      "where ranks (with --nnodes: nodes) meet: tcp://HOST:PORT, file://PATH in a folder that all see, env://"},
-    {"by hand", "rank", 0, TRAIN, 0, INTEGER(run.rank, 0, 4095), NULL, "which process of the job this is, from 0"},
-    {"by hand", "world-size", 0, TRAIN, 0, INTEGER(run.world_size, 1, 4096), NULL, "processes of the job"},
+    {"by hand", "rank", 0, TRAIN, 0, INTEGER(run.rank, 0, 4095), NULL,
+     "which process of the job this is, from 0; without it that of Slurm's or MPI's task, or of the job array"},
+    {"by hand", "world-size", 0, TRAIN, 0, INTEGER(run.world_size, 1, 4096), NULL, "processes of the job; the same"},
 
     TRAINING("checkpoints"),
     {"checkpoints", "resume", 0, TRAIN, 0, OPTIONAL(resume, "DIR|auto"), NULL,
@@ -388,7 +392,8 @@ lk_status lk__args_check_backend(const char *name)
     return name ? lk__names_find(&names, name, &found) : LK_OK;
 }
 
-/* NCCL moves gradients only; everything else uses auto. Any other backend moves gradients too. */
+/* NCCL moves gradients only; everything else uses auto. Any other backend moves gradients too; MPI sums them as well
+ * if it is asked to. */
 static lk_status complete_backend(lk_args *args)
 {
     const char *backend = args->backend ? args->backend : getenv("LOCKSTEP_BACKEND");
@@ -396,7 +401,8 @@ static lk_status complete_backend(lk_args *args)
     if (!backend || !*backend || strcmp(backend, "auto") == 0)
         return LK_OK;
     bool nccl = strcmp(backend, "nccl") == 0;
-    args->train.gradient_backend = nccl ? "nccl" : "host";
+    bool mpi = strcmp(backend, "mpi") == 0 && args->train.reduce == LK_REDUCE_ORDER_BACKEND;
+    args->train.gradient_backend = nccl ? "nccl" : mpi ? "mpi" : "host";
     if (nccl)
         args->backend = "auto";
     return LK_OK;

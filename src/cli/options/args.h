@@ -73,6 +73,7 @@ typedef struct lk_args {
     const char *resume;   /* value of --resume; NULL: not given, "": without a value */
     const char *input;    /* of info: "3x32x32"; NULL: not given */
     size_t classes;       /* of info; 0: not given */
+    bool group;           /* of info */
     const char *words[LK_WORDS_MAX];
     size_t word_count;
     bool schedule_given, gamma_given, shards_given, save_every_given;

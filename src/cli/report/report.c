@@ -74,6 +74,8 @@ static void json_start(const lk_report *report, const lk_train_start *start)
     snprintf(seed, sizeof seed, "%" PRIu64, opts->seed);
     cJSON *line = cJSON_CreateObject();
     cJSON_AddStringToObject(line, "event", "start");
+    if (*report->plan->join.started)
+        cJSON_AddStringToObject(line, "started_by", report->plan->join.started);
     cJSON_AddStringToObject(line, "config", report->args->config ? report->args->config : "");
     cJSON_AddStringToObject(line, "data", start->train->name);
     cJSON_AddStringToObject(line, "path", start->train->path);
@@ -124,9 +126,10 @@ static void print_ranks(const lk_report *report, const lk_train_start *start)
     }
     printf("%s, ", lk__args_parallel_names[report->plan->mode.parallel]);
     print_grid(start);
-    printf("%d ranks over %s%s%s with %d thread%s each", self->ranks,
-           self->layout.gradient_backend ? self->layout.gradient_backend : "",
-           self->layout.gradient_backend ? " and " : "", self->transport, start->self.layout.threads, plural);
+    const char *sums = self->layout.gradient_backend;
+    bool both = sums && strcmp(sums, self->transport) != 0;
+    printf("%d ranks over %s%s%s with %d thread%s each", self->ranks, both ? sums : "", both ? " and " : "",
+           self->transport, start->self.layout.threads, plural);
 }
 
 /* Effects of combined options that a user may not expect. */
@@ -182,6 +185,8 @@ static void text_start(const lk_report *report, const lk_train_start *start)
 {
     const lk_train_opts *opts = &report->plan->train;
     const char *path = start->train->path;
+    if (*report->plan->join.started)
+        printf("%s\n", report->plan->join.started);
     printf("data %s (", start->train->name);
     if (!*path)
         printf(report->data_given ? "built in; " : "built in, as --data was not given; ");
@@ -223,6 +228,8 @@ static void on_start(void *arg, const lk_train_start *start)
         (report->args->json ? json_start : text_start)(report, start);
     if (report->rank == 0 && start->done == 0)
         lk__report_suspect("train", report->plan->train.init_from);
+    if (report->rank == 0 && *report->plan->join.note)
+        fprintf(stderr, "lockstep train: %s\n", report->plan->join.note);
     if (report->rank == 0 && *lk__fault_text())
         fprintf(stderr, "LOCKSTEP_FAULT is set: %s\n", lk__fault_text());
     if (prints_own(report))

@@ -50,7 +50,7 @@ typedef struct job {
     bool exchanged;  /* its parts have arrived */
     uint8_t *all;    /* (size, part_bytes) receives the parts */
     size_t part_bytes;
-    char hint[LK_WIRE_TEXT / 4]; /* the server's last notice before all had joined; "" */
+    char hint[LK_WIRE_TEXT / 2]; /* the server's last notice before all had joined; "" */
     lk_status verdict;
     char text[LK_WIRE_TEXT + 1];
 } job;
@@ -261,7 +261,7 @@ static bool job_left(const lk_control *control, int rank)
 /* Blocks until *there, with notices. At the timeout it aborts the job and names the ranks that it waited for. */
 static lk_status wait_until(job *self, const bool *there, lk_deadline *deadline, const char *what)
 {
-    char missing[LK_WIRE_TEXT / 2], text[LK_WIRE_TEXT];
+    char missing[LK_WIRE_TEXT / 4], text[LK_WIRE_TEXT];
     for (;;) {
         bool busy = self->base.idle && self->base.idle(self->base.idle_arg);
         /* A part that arrived before the job failed still counts. */

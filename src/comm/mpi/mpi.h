@@ -18,6 +18,7 @@
 enum {
     LK_MPI_VERSION = 1, /* of this table: a module of another version is refused */
     LK_MPI_TEXT = 256,
+    LK_MPI_SMALL = 4096 + 64,   /* bytes of a message that MPI libraries usually copy at once */
     LK_MPI_MOST_BYTES = 1 << 30 /* of one message */
 };
 
@@ -59,7 +60,8 @@ typedef struct lk_mpi {
     /* Writes a text of an error code. */
     void (*explain)(int code, char *text, size_t bytes);
 
-    /* Start a message of at most LK_MPI_MOST_BYTES. The data must stay in place until the request is done.
+    /* Start a message of at most LK_MPI_MOST_BYTES. The data must stay in place until the request is done. *out
+     * is 0 if a message is gone at once, as small messages often are.
      * Messages with the same peer and tag arrive in order. A message longer than a receive is an error. */
     int (*send)(const void *data, size_t bytes, int peer, int tag, lk_mpi_request *out);
     int (*receive)(void *data, size_t bytes, int peer, int tag, lk_mpi_request *out);

@@ -3,6 +3,7 @@
 #include "comm/mpi/session.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,11 +12,17 @@
 
 #include "base/clock.h"
 #include "base/forks.h"
+#include "comm/detect/task.h"
 #include "comm/mpi/load.h"
 
+/* Nanoseconds before MPI_Abort, in which the launcher reads what this process and the others have printed: launchers
+ * may drop the output of processes that they end. */
+#define LAST_WORDS 200000000
 #define FREE_SECONDS 1.0 /* seconds that an exiting thread waits for a thread inside MPI */
 
-static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER, call_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+/* Held for one call of MPI that does not block. Nearly always free, and then cheaper than a mutex. */
+static atomic_flag call_lock = ATOMIC_FLAG_INIT;
 static struct {
     bool tried;
     lk_status status;
@@ -29,12 +36,13 @@ static atomic_bool failed;
 
 void lk__mpi_lock(void)
 {
-    pthread_mutex_lock(&call_lock);
+    while (atomic_flag_test_and_set_explicit(&call_lock, memory_order_acquire))
+        sched_yield();
 }
 
 void lk__mpi_unlock(void)
 {
-    pthread_mutex_unlock(&call_lock);
+    atomic_flag_clear_explicit(&call_lock, memory_order_release);
 }
 
 void lk__mpi_mark_failed(void)
@@ -56,7 +64,7 @@ static bool lock_in_time(void)
 {
     struct timespec pause = {.tv_nsec = 1000000};
     double end = lk__clock() + FREE_SECONDS;
-    while (pthread_mutex_trylock(&call_lock) != 0) {
+    while (atomic_flag_test_and_set(&call_lock)) {
         if (lk__clock() > end)
             return false;
         nanosleep(&pause, NULL);
@@ -71,7 +79,9 @@ static void end_session(int status, void *unused)
         return;
     bool alone = lock_in_time();
     if (status != 0 || atomic_load(&failed) || !alone) {
+        struct timespec pause = {.tv_nsec = LAST_WORDS};
         fflush(NULL);
+        nanosleep(&pause, NULL);
         session.mpi->abort(status != 0 ? status : 1);
     } else {
         (void)session.mpi->finish();
@@ -120,6 +130,40 @@ lk_status lk__mpi_start(const lk_mpi **mpi, lk_mpi_place *place)
     }
     pthread_mutex_unlock(&start_lock);
     return status;
+}
+
+/* Whether the launcher's tasks are on several nodes, and MPI's world, if it is known, has all of them: a plug-in that
+ * cannot talk to the launcher starts each process alone. */
+static bool suits_launcher(void)
+{
+    lk_task task;
+    lk__task_find(NULL, NULL, &task);
+    int size = lk__task_number(&task, LK_TASK_SIZE, 1), here = lk__task_number(&task, LK_TASK_LOCAL_SIZE, size);
+    pthread_mutex_lock(&start_lock);
+    bool refuted = session.tried && (session.status != LK_OK || session.place.size != size);
+    pthread_mutex_unlock(&start_lock);
+    return (lk__task_number(&task, LK_TASK_NODES, 1) > 1 || here < size) && !refuted;
+}
+
+bool lk__mpi_is_due(const char *backend)
+{
+    const lk_mpi_module *module = NULL;
+    const lk_mpi *mpi = NULL;
+    const char *because = NULL;
+    if (backend && *backend && strcmp(backend, "auto") != 0)
+        return strcmp(backend, "mpi") == 0;
+    return lk__mpi_module_choose(&module, &because) == LK_OK && suits_launcher() && lk__mpi_load(&mpi) == LK_OK;
+}
+
+lk_status lk__mpi_begin(const char *backend)
+{
+    const lk_mpi *mpi;
+    lk_mpi_place place;
+    const char *name = backend ? backend : getenv("LOCKSTEP_BACKEND");
+    if (!lk__mpi_is_due(name))
+        return LK_OK;
+    lk_status status = lk__mpi_start(&mpi, &place);
+    return name && strcmp(name, "mpi") == 0 ? status : LK_OK;
 }
 
 /* Tags are not used again: a message that nobody has received would reach a later group. */

@@ -70,20 +70,30 @@ lk_status lk__meeting_rank(lk_meeting *meeting, const lk_group_opts *opts, long 
     return LK_OK;
 }
 
+/* A world of one rank is joined by nobody: it needs no home folder. */
+static lk_status draw_token(lk_token *out)
+{
+    char text[LK_TOKEN_TEXT];
+    LK_TRY(lk__token_make(text));
+    return lk__token_from_text(text, out);
+}
+
 lk_status lk__meeting_token(lk_meeting *meeting, const char *given, const char *job)
 {
-    LK_TRY(lk__token_find(given, &meeting->token, &meeting->secret));
-    return meeting->secret ? LK_OK : lk__token_from_text(job, &meeting->token);
+    LK_TRY(lk__token_find(given, &meeting->token, &meeting->given));
+    if (meeting->given)
+        return LK_OK;
+    return meeting->size == 1 ? draw_token(&meeting->token) : lk__token_for_job(job, &meeting->token);
 }
 
 static void warn_open(const lk_meeting *meeting, int port)
 {
-    if (meeting->secret || !meeting->deadline.notice ||
-        (!meeting->kind.warn_on_loopback && lk__net_is_loopback(meeting->host)))
+    if (meeting->token.origin != LK_TOKEN_ORIGIN_OPEN || !meeting->deadline.notice)
         return;
     char text[LK_MEETING_HOST + 160];
     snprintf(text, sizeof text,
-             "no job token: anyone who can reach %s:%d may join; set LOCKSTEP_TOKEN to the same secret on every node",
+             "LOCKSTEP_INSECURE is 1: anyone who can reach %s:%d may join; unset it, and your secret or a token keeps "
+             "others out",
              meeting->host, port);
     meeting->deadline.notice(meeting->deadline.arg, text);
 }
@@ -147,7 +157,7 @@ close_fd:
 /* Asks the process that has rank 0's port who it is. If it is a rank 0 with the same token, sets twin. */
 static lk_status ask_holder(lk_meeting *meeting, lk_status status)
 {
-    char why[512], answer[512];
+    char why[1024], answer[1024];
     const char *noun = meeting->kind.noun;
     snprintf(why, sizeof why, "%s", lk_error_detail());
     lk_status asked = connect_proved(meeting, meeting->host, meeting->port, holder_seconds);
@@ -215,6 +225,15 @@ static void pause_for(double seconds)
     nanosleep(&pause, NULL);
 }
 
+/* An answer says more than the lack of one. At several ports, other jobs may have answered: both are told. */
+static lk_status give_up(const lk_meeting *meeting, const char *reason)
+{
+    bool answered = *meeting->last_answer, several = meeting->ports > 1;
+    return lk__fail(LK_STATUS_PEER, "%s%s%s; %s %d gave up after %g s", answered && !several ? "" : reason,
+                    answered && several ? "; what answers there: " : "", answered ? meeting->last_answer : "",
+                    meeting->kind.noun, meeting->rank, meeting->deadline.timeout);
+}
+
 static lk_status connect_until_deadline(lk_meeting *meeting)
 {
     char reason[1024];
@@ -229,9 +248,7 @@ static lk_status connect_until_deadline(lk_meeting *meeting)
         double left = meeting->deadline.end - lk__clock();
         pause_for(left < 0 ? 0 : left < pause ? left : pause);
         if (lk__deadline_over(&meeting->deadline))
-            return lk__fail(LK_STATUS_PEER, "%s; %s %d gave up after %g s",
-                            *meeting->last_answer && meeting->ports <= 1 ? meeting->last_answer : reason,
-                            meeting->kind.noun, meeting->rank, meeting->deadline.timeout);
+            return give_up(meeting, reason);
     }
 }
 

@@ -24,7 +24,6 @@ typedef struct lk_meeting_kind {
     const char *noun;      /* "rank" or "node", for texts */
     const char *greeting;  /* distinguishes this kind from others on a connection */
     bool once_per_process; /* a process may join only once with each rank */
-    bool warn_on_loopback; /* without the user's token, also warns on loopback: other users could join */
     const char *host;      /* of file://: where rank 0 listens, shorter than LK_MEETING_HOST; NULL: lk__host_address */
     int port;              /* of file://: port of rank 0; 0: any free one */
     const volatile sig_atomic_t *interrupted; /* not 0 ends the wait; may be NULL */
@@ -38,14 +37,14 @@ typedef struct lk_meeting {
     lk_claim *claim; /* NULL unless once_per_process */
     lk_token token;
     lk_token user; /* of file://: the user's part of the token */
-    bool secret;   /* the user has given a token */
+    bool given;    /* the user has given a token */
     int fd;        /* rank 0: the listener; others: the authenticated connection. -1 after another owner took it */
     bool twin;     /* rank 0: another rank 0 has the port; fd is the connection to it, on which it will say who it is */
     char host[LK_MEETING_HOST]; /* of file://: known to rank 0 only, also port */
     int port, ports;            /* the first port, and the number of ports to try */
     char path[PATH_MAX];        /* of file:// */
     char nonce[LK_NONCE_TEXT];  /* in the file that this rank wrote; "": none */
-    char last_answer[512];      /* why the last attempt that got an answer failed; "" */
+    char last_answer[1024];     /* why the last attempt that got an answer failed; "" */
 } lk_meeting;
 
 struct lk_rendezvous_method {
@@ -86,7 +85,8 @@ lk_status lk__meeting_connect_at(lk_meeting *meeting, const char *host, int port
  * with the same token, listen sets `twin`. */
 lk_status lk__meeting_listen_ports(lk_meeting *meeting) LK_CHECKED;
 lk_status lk__meeting_connect_ports(lk_meeting *meeting) LK_CHECKED;
-/* The user's token, or else a token made from `job`, a text that distinguishes jobs. */
+/* Finds the token that the user gave, or else makes one from the user's secret and `job`, a text that
+ * distinguishes the user's jobs. */
 lk_status lk__meeting_token(lk_meeting *meeting, const char *given, const char *job) LK_CHECKED;
 
 #endif

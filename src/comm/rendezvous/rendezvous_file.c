@@ -1,5 +1,9 @@
 /* rendezvous_file.c - file://PATH in a folder that all ranks see, NFS included.
  *
+ * The file is the job's secret: it has mode 0600, so the users who could read it could also read the user's
+ * own secret in the home folder. That secret is therefore not needed here, and hosts whose homes differ can
+ * meet through a file. A file that others can read is refused unless the user has given a token, too.
+ *
  * Rank 0 listens at a free port and writes address, port and a random token to a temporary file, which
  * becomes PATH by link(2): PATH is complete at once and never replaces another file. There are no locks. The
  * file is removed as soon as all ranks have joined, so a job that is killed later leaves none. A job that is
@@ -33,6 +37,7 @@ typedef struct note {
     char host[LK_HOST_BYTES];
     char boot[LK_BOOT_ID];
     long long time; /* seconds since 1970 */
+    bool open;      /* of a file that was read: other users may read it, too */
 } note;
 
 static int note_write(const note *it, char text[FILE_BYTES])
@@ -72,11 +77,9 @@ static void refresh_folder(const char *path)
 }
 
 /* A file that another user could have written is not trusted. */
-static bool is_ours(int fd)
+static bool is_ours(const struct stat *info)
 {
-    struct stat info;
-    return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && (info.st_mode & 022) == 0 &&
-           (info.st_uid == geteuid() || geteuid() == 0);
+    return S_ISREG(info->st_mode) && (info->st_mode & 022) == 0 && (info->st_uid == geteuid() || geteuid() == 0);
 }
 
 /* NOT_FOUND: there is no file. FORMAT: it is not a trusted rendezvous file, or not complete. */
@@ -88,7 +91,8 @@ static lk_status note_read(const char *path, note *out)
     if (fd < 0)
         return lk__fail(errno == ENOENT ? LK_STATUS_NOT_FOUND : LK_STATUS_IO, "cannot open %s: %s", path,
                         strerror(errno));
-    bool ours = is_ours(fd);
+    struct stat info = {0};
+    bool ours = fstat(fd, &info) == 0 && is_ours(&info);
     ssize_t got = ours ? read(fd, text, sizeof text - 1) : 0;
     close(fd);
     if (!ours)
@@ -96,6 +100,7 @@ static lk_status note_read(const char *path, note *out)
     note read = {0};
     if (got <= 0 || !note_parse(text, &read))
         return lk__fail(LK_STATUS_FORMAT, "%s is not a rendezvous file of this version, or not complete", path);
+    read.open = (info.st_mode & 044) != 0;
     *out = read;
     return LK_OK;
 }
@@ -204,9 +209,20 @@ static lk_status combine(lk_meeting *meeting, const char *token)
 {
     char text[LK_TOKEN_TEXT + 2 * LK_TOKEN_BYTES + 2];
     int length = snprintf(text, sizeof text, "%s", token);
-    for (size_t i = 0; meeting->secret && i < LK_TOKEN_BYTES; i++)
+    for (size_t i = 0; meeting->given && i < LK_TOKEN_BYTES; i++)
         length += snprintf(text + length, sizeof text - (size_t)length, "%02x", meeting->user.key[i]);
     return lk__token_from_text(text, &meeting->token);
+}
+
+/* Refuses a file whose content others know, unless the user's token is a part of the key. */
+static lk_status check_secrecy(const lk_meeting *meeting, const note *it)
+{
+    if (!it->open || meeting->given)
+        return LK_OK;
+    return lk__fail(LK_STATUS_USAGE,
+                    "other users can read %s, whose content is the key of the job: use a file system that keeps "
+                    "files private (mode 600), or set LOCKSTEP_TOKEN to the same text on every host",
+                    meeting->path);
 }
 
 static lk_status listen_and_publish(lk_meeting *meeting)
@@ -229,7 +245,8 @@ static lk_status listen_and_publish(lk_meeting *meeting)
     memcpy(meeting->host, mine.address, sizeof meeting->host);
     meeting->port = mine.port;
     snprintf(meeting->nonce, sizeof meeting->nonce, "%s", mine.nonce);
-    return LK_OK;
+    LK_TRY(note_read(meeting->path, &mine));
+    return check_secrecy(meeting, &mine);
 }
 
 /* Removes the file only if this job wrote it. */
@@ -251,6 +268,7 @@ static lk_status connect_once(lk_meeting *meeting)
                        meeting->path);
     if (status != LK_OK)
         return LK_OK;
+    LK_TRY(check_secrecy(meeting, &there));
     LK_TRY(combine(meeting, there.token));
     LK_TRY(lk__meeting_connect_at(meeting, there.address, there.port, connect_seconds));
     if (meeting->fd < 0)
@@ -271,7 +289,7 @@ static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char
         return lk__fail(LK_STATUS_USAGE, "the path of file:// is longer than %zu characters", sizeof meeting->path - 1);
     snprintf(meeting->path, sizeof meeting->path, "%s", rest);
     LK_TRY(lk__meeting_rank(meeting, opts, opts->rank, opts->world_size));
-    return lk__token_find(opts->token, &meeting->user, &meeting->secret);
+    return lk__token_find(opts->token, &meeting->user, &meeting->given);
 }
 
 const lk_rendezvous_method lk__rendezvous_file = {

@@ -17,19 +17,31 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "comm/mpi/load.h"
 #include "comm/mpi/session.h"
 #include "comm/transport/doorbell.h"
 #include "comm/transport/frame.h"
+#include "comm/transport/mpi_offer.h"
 #include "comm/transport/tcp.h"
 #include "comm/transport/transport.h"
 
+/* The first bytes of a frame, as they are in memory: all ranks run one build on one kind of machine, which
+ * `magic` shows. Its size keeps the payload aligned. */
+typedef struct header {
+    uint64_t magic;
+    uint64_t sum; /* checksum of the rest and of the payload; 0: none */
+    lk_frame frame;
+} header;
+_Static_assert(sizeof(header) == LK_FRAME_BYTES, "a header keeps its payload aligned");
+
 enum {
-    SMALL = 4096 - LK_FRAME_BYTES, /* most bytes of a payload that is copied beside its header */
-    TICKETS = 1024,                /* sends that may be under way */
+    SMALL = LK_MPI_SMALL - (int)sizeof(header), /* most bytes of a payload that is copied beside its header */
+    TICKETS = 1024,                             /* sends that may be under way */
     NO_SLOT = TICKETS
 };
+static const uint64_t magic = 0x3146494d706b634cu + sizeof(lk_frame);
 
 /* Seconds. A rank with a core of its own polls longer, because a sleep costs the time of waking up. */
 static const double spin_alone = 200e-6, spin_crowded = 20e-6;
@@ -49,9 +61,7 @@ typedef struct mpi_peer {
     int rank;             /* MPI's */
     int tag_to, tag_from; /* of messages to the peer, and from it */
     inbox state;
-    uint8_t *buffer; /* (LK_FRAME_BYTES + SMALL) aligned */
-    lk_frame frame;
-    uint64_t sum; /* checksum of the payload; 0: none, or verified */
+    header *buffer; /* (LK_MPI_SMALL bytes) the payload of a small frame follows the header */
     uint8_t *into;
     int sending; /* messages to the peer that are under way */
     bool garbage;
@@ -60,9 +70,9 @@ typedef struct mpi_peer {
 /* A frame that is being sent. Its stage has the header and a small payload. */
 typedef struct slot {
     uint64_t ticket;
-    int left; /* messages under way */
-    int next; /* free slot */
-    uint8_t *stage;
+    int left;      /* messages under way */
+    int next;      /* free slot */
+    header *stage; /* (LK_MPI_SMALL bytes) */
 } slot;
 
 /* What a request belongs to. */
@@ -84,17 +94,15 @@ typedef struct mpi_transport {
     live *lives;              /* (room) */
     int *done;                /* (room) */
     int count, room;
-    int error;    /* MPI's code of a failed call; 0: none */
-    bool crowded; /* more ranks than cores on this host */
-    bool sums;    /* payloads have checksums */
+    lk_status status; /* MEMORY: there was none for a receive */
+    int error;        /* MPI's code of a failed call; 0: none */
+    bool crowded;     /* more ranks than cores on this host */
+    bool sums;        /* payloads have checksums */
     double still_since, last_wait;
+    lk_mpi_set set; /* the processes of the group, for sums of MPI; 0: no sum was made */
+    int sum_tag;    /* the same at all ranks */
+    bool shares;    /* a process has several ranks */
 } mpi_transport;
-
-/* What a rank tells the others. */
-typedef struct offer {
-    int32_t rank, size; /* MPI's */
-    uint64_t cpus[LK_CPU_WORDS];
-} offer;
 
 static lk_status make_room(mpi_transport *t, int more)
 {
@@ -135,11 +143,18 @@ static bool post_receive(mpi_transport *t, int rank, void *to, size_t bytes)
     return code == 0;
 }
 
+/* Most ranks hear from few peers, so a buffer is made when a frame is first asked for. */
 static void ask_header(mpi_transport *t, int rank)
 {
     mpi_peer *peer = &t->peers[rank];
-    if (t->error == 0 && make_room(t, 1) == LK_OK && post_receive(t, rank, peer->buffer, LK_FRAME_BYTES + SMALL))
+    lk_status status = t->status;
+    if (status == LK_OK && !peer->buffer)
+        status = lk__mem_alloc(1, LK_MPI_SMALL, "a receive buffer", (void **)&peer->buffer);
+    if (status == LK_OK)
+        status = make_room(t, 1);
+    if (status == LK_OK && post_receive(t, rank, peer->buffer, LK_MPI_SMALL))
         peer->state = INBOX_ASKED;
+    t->status = status;
 }
 
 static void finish_receive(mpi_peer *peer)
@@ -148,7 +163,7 @@ static void finish_receive(mpi_peer *peer)
         peer->state = INBOX_READ;
         return;
     }
-    peer->garbage = lk__frame_decode(peer->buffer, &peer->frame, &peer->sum) != LK_FRAME_WHOLE;
+    peer->garbage = peer->buffer->magic != magic || peer->buffer->frame.bytes > LK_FRAME_MAX;
     peer->state = INBOX_FRAME;
 }
 
@@ -196,21 +211,26 @@ static const lk_frame *arrived(lk_transport *transport, int rank)
     mpi_peer *peer = &t->peers[rank];
     if (peer->state == INBOX_IDLE)
         ask_header(t, rank);
-    return peer->state >= INBOX_FRAME && !peer->garbage ? &peer->frame : NULL;
+    return peer->state >= INBOX_FRAME && !peer->garbage ? &peer->buffer->frame : NULL;
+}
+
+static uint64_t sum_of(const lk_frame *frame, const void *data)
+{
+    uint64_t sum = lk__hash(data, (size_t)frame->bytes, lk__hash(frame, sizeof *frame, 0));
+    return sum ? sum : 1;
 }
 
 static lk_status check_sum(const mpi_transport *t, int rank, const void *data)
 {
-    mpi_peer *peer = &t->peers[rank];
-    if (peer->sum == 0 || peer->sum == lk__frame_sum(data, (size_t)peer->frame.bytes)) {
-        peer->sum = 0;
+    header *here = t->peers[rank].buffer;
+    if (here->sum == 0 || here->sum == sum_of(&here->frame, data)) {
+        here->sum = 0;
         return LK_OK;
     }
-    return lk__fail(
-        LK_STATUS_IO,
-        "a payload from rank %d on host %s to rank %d on host %s changed on the way: its checksum is wrong; "
-        "check the network and the memory of the two hosts",
-        rank, t->members[rank].host, t->rank, t->members[t->rank].host);
+    return lk__fail(LK_STATUS_IO,
+                    "a frame from rank %d on host %s to rank %d on host %s changed on the way: its checksum is wrong; "
+                    "check the network and the memory of the two hosts",
+                    rank, t->members[rank].host, t->rank, t->members[t->rank].host);
 }
 
 static lk_status payload(lk_transport *transport, int rank, void *into, const void **at)
@@ -218,10 +238,10 @@ static lk_status payload(lk_transport *transport, int rank, void *into, const vo
     mpi_transport *t = (mpi_transport *)transport;
     mpi_peer *peer = &t->peers[rank];
     assert(peer->state >= INBOX_FRAME);
-    size_t bytes = (size_t)peer->frame.bytes;
+    size_t bytes = (size_t)peer->buffer->frame.bytes;
     if (bytes <= SMALL) {
-        LK_TRY(check_sum(t, rank, peer->buffer + LK_FRAME_BYTES));
-        *at = peer->buffer + LK_FRAME_BYTES;
+        LK_TRY(check_sum(t, rank, peer->buffer + 1));
+        *at = peer->buffer + 1;
         return LK_OK;
     }
     if (peer->state == INBOX_FRAME) {
@@ -263,13 +283,13 @@ static int start_messages(mpi_transport *t, int rank, int at, const lk_frame *fr
     slot *s = &t->slots[at];
     size_t bytes = (size_t)frame->bytes, beside = bytes <= SMALL ? bytes : 0;
     const void *parts[] = {s->stage, data};
-    size_t sizes[] = {LK_FRAME_BYTES + beside, bytes - beside};
+    size_t sizes[] = {sizeof(header) + beside, bytes - beside};
     int code = 0;
     for (int i = 0; i < 2 && code == 0 && sizes[i] > 0; i++) {
         lk_mpi_request request = 0;
         code = t->mpi->send(parts[i], sizes[i], peer->rank, peer->tag_to, &request);
-        if (code != 0)
-            break;
+        if (code != 0 || request == 0)
+            continue;
         s->left++;
         peer->sending++;
         add_live(t, request, rank, at);
@@ -280,10 +300,15 @@ static int start_messages(mpi_transport *t, int rank, int at, const lk_frame *fr
 static lk_status fill_stage(const mpi_transport *t, slot *s, const lk_frame *frame, const void *data)
 {
     if (!s->stage)
-        LK_TRY(lk__mem_alloc(1, LK_FRAME_BYTES + SMALL, "a frame", (void **)&s->stage));
-    lk__frame_encode(frame, t->sums && frame->bytes > 0 ? lk__frame_sum(data, (size_t)frame->bytes) : 0, s->stage);
+        LK_TRY(lk__mem_alloc(1, LK_MPI_SMALL, "a frame", (void **)&s->stage));
+    memset(s->stage, 0, sizeof *s->stage);
+    s->stage->magic = magic;
+    s->stage->frame.call = frame->call;
+    s->stage->frame.part = frame->part;
+    s->stage->frame.bytes = frame->bytes;
+    s->stage->sum = t->sums ? sum_of(&s->stage->frame, data) : 0;
     if (frame->bytes > 0 && frame->bytes <= SMALL)
-        memcpy(s->stage + LK_FRAME_BYTES, data, (size_t)frame->bytes);
+        memcpy(s->stage + 1, data, (size_t)frame->bytes);
     return LK_OK;
 }
 
@@ -298,14 +323,59 @@ static lk_status send_frame(lk_transport *transport, const int *peers, int count
     slot *s = &t->slots[at];
     LK_TRY(make_room(t, 2 * count));
     LK_TRY(fill_stage(t, s, frame, data));
-    t->free_slot = s->next;
     s->ticket = ++t->sends * TICKETS + (uint64_t)at;
     lk__mpi_lock();
     for (int i = 0; i < count && code == 0; i++)
         code = start_messages(t, peers[i], at, frame, data);
     lk__mpi_unlock();
+    if (s->left > 0)
+        t->free_slot = s->next;
     *ticket = s->ticket;
     return lk__mpi_check(t->mpi, code, "send a message");
+}
+
+/* Makes MPI's set of the group's processes, at the first sum. */
+static lk_status open_set(mpi_transport *t)
+{
+    int *ranks = NULL;
+    if (t->shares)
+        return lk__fail(LK_STATUS_UNSUPPORTED, "MPI sums between processes, and a process of this job has several "
+                                               "ranks: start one process for each rank, or use `reduce` tree");
+    LK_TRY(LK_ALLOC((size_t)t->size, "processes of a sum", &ranks));
+    for (int r = 0; r < t->size; r++)
+        ranks[r] = t->peers[r].rank;
+    lk__mpi_lock();
+    int code = t->mpi->sum_open(ranks, t->size, t->sum_tag, &t->set);
+    lk__mpi_unlock();
+    lk__mem_free(ranks);
+    return lk__mpi_check(t->mpi, code, "connect the processes of a sum");
+}
+
+static lk_status sum(lk_transport *transport, float *values, size_t count, uint64_t *ticket)
+{
+    mpi_transport *t = (mpi_transport *)transport;
+    int at = t->free_slot;
+    lk_mpi_request request = 0;
+    if (at == NO_SLOT || count > LK_MPI_MOST_BYTES / sizeof *values)
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "a sum of %zu floats by MPI, or more than %d at a time: use smaller or "
+                        "larger `bucket_bytes`",
+                        count, TICKETS);
+    if (!t->set)
+        LK_TRY(open_set(t));
+    LK_TRY(make_room(t, 1));
+    lk__mpi_lock();
+    int code = t->mpi->sum(t->set, values, count, LK_MPI_TYPE_F32, &request);
+    lk__mpi_unlock();
+    LK_TRY(lk__mpi_check(t->mpi, code, "sum gradients"));
+    slot *s = &t->slots[at];
+    t->free_slot = s->next;
+    s->ticket = ++t->sends * TICKETS + (uint64_t)at;
+    s->left = 1;
+    t->peers[t->rank].sending++;
+    add_live(t, request, t->rank, at);
+    *ticket = s->ticket;
+    return LK_OK;
 }
 
 static bool sent(const lk_transport *transport, uint64_t ticket)
@@ -323,6 +393,8 @@ static lk_status progress(lk_transport *transport)
 {
     mpi_transport *t = (mpi_transport *)transport;
     move(t);
+    if (t->status != LK_OK)
+        return lk__fail_memory(LK_MPI_SMALL, "a receive buffer");
     if (t->error)
         return lk__mpi_check(t->mpi, t->error, "move messages");
     for (int r = 0; r < t->size; r++)
@@ -377,6 +449,8 @@ static void close_mpi(lk_transport *transport)
         else if (!t->mpi->cancel(&t->requests[i]) && peer->state == INBOX_ASKED)
             peer->buffer = NULL;
     }
+    if (t->set && t->count == 0)
+        t->mpi->sum_close(&t->set);
     lk__mpi_unlock();
     for (int r = 0; t->peers && r < t->size; r++)
         lk__mem_free(t->peers[r].buffer);
@@ -414,9 +488,6 @@ static lk_status make(const lk_boot *boot, mpi_transport **out)
     LK_TRY_GOTO(LK_ALLOC((size_t)boot->size, "members", &t->members), close_transport);
     memcpy(t->members, boot->members, (size_t)boot->size * sizeof *t->members);
     LK_TRY_GOTO(LK_ALLOC((size_t)boot->size, "peers", &t->peers), close_transport);
-    for (int r = 0; r < boot->size; r++)
-        if (r != boot->rank)
-            LK_TRY_GOTO(LK_ALLOC(LK_FRAME_BYTES + SMALL, "a receive buffer", &t->peers[r].buffer), close_transport);
     *out = t;
     return LK_OK;
 close_transport:
@@ -424,99 +495,36 @@ close_transport:
     return status;
 }
 
-static bool same_process(const lk_boot *boot, int a, int b)
-{
-    return boot->members[a].host_key == boot->members[b].host_key && boot->members[a].pid == boot->members[b].pid;
-}
-
-/* Two processes with one MPI rank are in two MPI jobs: a plug-in of one MPI under the launcher of another
- * starts every process alone. A group with id 0 is the whole job. */
-static lk_status check_world(const lk_boot *boot, const lk_mpi_place *place, const offer *all)
-{
-    const lk_mpi_module *module = NULL;
-    const char *because = "a linked MPI";
-    int processes = 0;
-    if (lk__mpi_module_choose(&module, &because) != LK_OK)
-        because = "a linked MPI";
-    for (int r = 0; r < boot->size; r++) {
-        int first = 0;
-        while (first < r && all[first].rank != all[r].rank)
-            first++;
-        processes += first == r;
-        if (first < r && !same_process(boot, first, r))
-            return lk__fail(LK_STATUS_USAGE,
-                            "ranks %d and %d are both process %d of an MPI job of %d: this plug-in (%s, chosen by the "
-                            "variable %s) is of another MPI than the launcher that started the job. Set LOCKSTEP_MPI "
-                            "to the launcher's MPI (openmpi or mpich), or start the job with that MPI's own mpirun",
-                            first, r, all[r].rank, all[r].size, place->library, because);
-    }
-    if (boot->group == 0 && processes != place->size)
-        return lk__fail(LK_STATUS_USAGE,
-                        "the MPI job (%s) has %d processes, but %d of them are in this job: all processes of mpirun "
-                        "must join, with ranks and world size as mpirun gives them",
-                        place->library, place->size, processes);
-    return LK_OK;
-}
-
-static void find_crowd(mpi_transport *t, const lk_boot *boot, const offer *all)
-{
-    uint64_t cpus[LK_CPU_WORDS] = {0};
-    int here = 0;
-    for (int r = 0; r < boot->size; r++) {
-        if (boot->members[r].host_key != boot->members[boot->rank].host_key)
-            continue;
-        for (int i = 0; i < LK_CPU_WORDS; i++)
-            cpus[i] |= all[r].cpus[i];
-        here++;
-    }
-    t->crowded = lk__bell_cpus_crowded(cpus, here);
-}
-
-/* The index of a rank among those of its process, and the largest such number of ranks. */
-static int index_in_process(const offer *all, int rank)
-{
-    int index = 0;
-    for (int r = 0; r < rank; r++)
-        index += all[r].rank == all[rank].rank;
-    return index;
-}
-
-static int most_in_process(const offer *all, int size)
-{
-    int most = 1;
-    for (int r = 0; r < size; r++) {
-        int here = index_in_process(all, r) + 1;
-        most = here > most ? here : most;
-    }
-    return most;
-}
-
-/* Every rank receives with tags of its own: the first one, plus the sender's index in its process. */
-static lk_status agree_tags(mpi_transport *t, const lk_boot *boot, const offer *all)
+/* Every rank receives with tags of its own: the first one, plus the sender's index in its process. The last tag of
+ * rank 0 is for the set of processes that sum. */
+static lk_status agree_tags(mpi_transport *t, const lk_boot *boot, const lk_mpi_offer *all)
 {
     int32_t mine = 0, *firsts = NULL;
-    lk_status status = lk__mpi_tags(most_in_process(all, boot->size), &mine);
+    int most = lk__mpi_offer_most(all, boot->size);
+    lk_status status = lk__mpi_tags(most + 1, &mine);
     if (status == LK_OK)
         status = LK_ALLOC((size_t)boot->size, "tags", &firsts);
     LK_TRY_GOTO(lk__tcp_boot_agree(boot, status, "get tags of MPI"), free_firsts);
     LK_TRY_GOTO(boot->exchange(boot->arg, &mine, sizeof mine, firsts), free_firsts);
+    t->sum_tag = firsts[0] + most;
+    t->shares = most > 1;
     for (int r = 0; r < boot->size; r++) {
         t->peers[r].rank = all[r].rank;
-        t->peers[r].tag_to = firsts[r] + index_in_process(all, boot->rank);
-        t->peers[r].tag_from = mine + index_in_process(all, r);
+        t->peers[r].tag_to = firsts[r] + lk__mpi_offer_index(all, boot->rank);
+        t->peers[r].tag_from = mine + lk__mpi_offer_index(all, r);
     }
 free_firsts:
     lk__mem_free(firsts);
     return status;
 }
 
-static lk_status exchange_offers(mpi_transport *t, const lk_boot *boot, const lk_mpi_place *place, offer *all)
+static lk_status exchange_offers(mpi_transport *t, const lk_boot *boot, const lk_mpi_place *place, lk_mpi_offer *all)
 {
-    offer mine = {.rank = place->rank, .size = place->size};
+    lk_mpi_offer mine = {.rank = place->rank, .size = place->size};
     lk__bell_cpus(mine.cpus);
     LK_TRY(boot->exchange(boot->arg, &mine, sizeof mine, all));
-    LK_TRY(check_world(boot, place, all));
-    find_crowd(t, boot, all);
+    LK_TRY(lk__mpi_offer_check(boot, place, all));
+    t->crowded = lk__mpi_offer_crowded(boot, all);
     return agree_tags(t, boot, all);
 }
 
@@ -530,7 +538,7 @@ static lk_status start_mpi(const lk_boot *boot, const lk_mpi **mpi, lk_mpi_place
 static lk_status open_mpi(const lk_boot *boot, lk_transport **out)
 {
     mpi_transport *t = NULL;
-    offer *all = NULL;
+    lk_mpi_offer *all = NULL;
     const lk_mpi *mpi = NULL;
     lk_mpi_place place;
     lk_status status;
@@ -564,5 +572,6 @@ const lk_transport_type lk__transport_mpi = {
     .release = release,
     .progress = progress,
     .wait = wait_some,
+    .sum = sum,
     .failed = fail_mpi,
 };

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/option_rows.h"
 #include "base/spec.h"
+#include "comm/collective/own_sums.h"
 #include "parallel/agree.h"
 #include "parallel/engine/engine.h"
 #include "parallel/layout/defaults.h"
@@ -44,7 +45,10 @@ static lk_status check_opts(const lk_engine_opts *opts)
         strcmp(opts->gradient_backend, "host") == 0)
         return lk__fail(
             LK_STATUS_USAGE,
-            "`reduce` engine has NCCL sum gradients, and `gradient_backend` says that the host does: give one");
+            "`reduce` engine has NCCL or MPI sum gradients, and `gradient_backend` says that the host does: give one");
+    if (opts->reduce == LK_REDUCE_ORDER_TREE && opts->gradient_backend && strcmp(opts->gradient_backend, "mpi") == 0)
+        return lk__fail(LK_STATUS_USAGE, "`gradient_backend` mpi sums gradients with `reduce` engine only: MPI has no "
+                                         "sum over the tree");
     if (!isfinite(opts->clip_norm) || opts->clip_norm < 0)
         return lk__fail(LK_STATUS_USAGE, "`clip_norm` %g must be a number not below 0", opts->clip_norm);
     if (opts->check_every < -1)
@@ -140,7 +144,8 @@ static lk_status open_device(lk_engine *engine)
 }
 
 /* Chooses the first channel that can connect the devices of all ranks and that the options allow; NULL
- * if there is none. If the options require a channel, all ranks fail with the same obstacle. */
+ * if there is none. For sums in an engine's own order, the group's engine (MPI) is used where there is no channel.
+ * If the options require a channel or an engine, all ranks fail with the same obstacle. */
 static lk_status choose_channel(lk_engine *engine)
 {
     const lk_engine_opts *opts = &engine->opts;
@@ -148,13 +153,20 @@ static lk_status choose_channel(lk_engine *engine)
     const char *name =
         opts->gradient_backend && strcmp(opts->gradient_backend, "auto") != 0 ? opts->gradient_backend : NULL;
     lk_device_sums_choice choice = {.name = name, .own_order = opts->reduce == LK_REDUCE_ORDER_BACKEND};
+    bool mpi = name && strcmp(name, "mpi") == 0;
     if (opts->eval_only || (name && strcmp(name, "host") == 0))
         return LK_OK;
-    LK_TRY(lk__device_sums_choose(group, engine->dev, &choice));
+    if (!mpi)
+        LK_TRY(lk__device_sums_choose(group, engine->dev, &choice));
     engine->channel = choice.channel;
-    if (choice.channel || (!name && !choice.own_order) || (choice.tried && !group))
+    engine->own_sums = !choice.channel && choice.own_order && group && lk__group_has_own_sums(group);
+    bool none = !group && (choice.tried || mpi);
+    if (choice.channel || engine->own_sums || none || (!name && !choice.own_order))
         return LK_OK;
-    if (!choice.tried)
+    if (mpi)
+        snprintf(choice.obstacle, sizeof choice.obstacle, "MPI does not connect the ranks; they use %s",
+                 group ? lk_group_transport(group) : "nothing");
+    else if (!choice.tried)
         snprintf(choice.obstacle, sizeof choice.obstacle,
                  "this build has nothing for that between devices of kind %s; leave it out", engine->dev->type->name);
     engine->agreed = true;
@@ -259,6 +271,7 @@ static lk_status build_params(lk_engine *engine)
                                .copy = engine->grads ? engine->shared : NULL,
                                .roots = engine->waves->own_roots,
                                .bytes = engine->opts.bucket_bytes,
+                               .own_order = engine->own_sums,
                                .check = !engine->opts.allow_nonfinite};
     LK_TRY(lk__buckets_create(&buckets, &engine->buckets));
     LK_TRY(open_device_sums(engine));

@@ -1,0 +1,152 @@
+/* info_group.c - `lockstep info --group`: this process as a task of a job, as text or as one JSON object. */
+#include "cli/commands/info_group.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/job/join.h"
+#include "cli/report/json.h"
+#include "comm/detect/task.h"
+#include "comm/rendezvous/channel.h"
+#include "net/token.h"
+
+enum { DEED_BYTES = 1024 };
+
+static const char *describe_key(bool given)
+{
+    const char *insecure = getenv("LOCKSTEP_INSECURE");
+    if (given)
+        return "the token of the job";
+    return insecure && strcmp(insecure, "1") == 0 ? "a key that anybody can guess (LOCKSTEP_INSECURE)" : "your secret";
+}
+
+/* Writes where a rank of this task meets the others, and what the key of the job is. */
+static lk_status describe_meeting(const lk_args *args, const lk_task *task, const lk_join *join, char text[DEED_BYTES])
+{
+    const lk_job_channel_task process = {.rank = join->rank, .size = join->processes, .backend = args->backend};
+    char host[LK_TASK_TEXT];
+    int port = 0;
+    bool given = false;
+    lk_token token;
+    LK_TRY(lk__token_find(NULL, &token, &given));
+    lk_status status = lk__task_host(task, host);
+    if (status == LK_OK)
+        status = lk__task_port(task, &port);
+    if ((status != LK_OK || !given) && lk__job_channel_there(&process)) {
+        snprintf(text, DEED_BYTES, "joins as rank %d of %d; rank 0 sends its address%s through the launcher's channel",
+                 join->rank, join->processes, given ? "" : " and a token");
+        return LK_OK;
+    }
+    LK_TRY(status);
+    snprintf(text, DEED_BYTES, "joins as rank %d of %d at %s, port %d%s, with %s", join->rank, join->processes, host,
+             port, task->ports ? " or one of the next 15" : "", describe_key(given));
+    return LK_OK;
+}
+
+/* Writes what `lockstep train` without options of ranks would do here. */
+static void describe_deed(const lk_args *args, const lk_task *task, char text[DEED_BYTES])
+{
+    lk_join join;
+    lk_status status = lk__join_find(args, &join);
+    bool joins = status == LK_OK && join.way == LK_JOIN_ENV;
+    if (joins)
+        status = describe_meeting(args, task, &join, text);
+    if (status != LK_OK)
+        snprintf(text, DEED_BYTES, "refuses to start: %s", lk__args_spell(lk_error_detail()));
+    else if (!joins)
+        snprintf(text, DEED_BYTES, "trains alone in this process");
+}
+
+static const char *source_of(const lk_task_value *value, char *text, size_t bytes)
+{
+    if (!value->known)
+        return "not known";
+    snprintf(text, bytes, value->launcher ? "%s (%s)" : "%s", value->source,
+             value->launcher ? value->launcher->name : "");
+    return text;
+}
+
+static void print_values(const lk_task *task)
+{
+    for (int i = 0; i < LK_TASK_QUANTITIES; i++) {
+        const lk_task_value *value = &task->values[i];
+        char source[128];
+        bool array = i == LK_TASK_ARRAY_RANK || i == LK_TASK_ARRAY_SIZE;
+        if (array && !value->known)
+            continue;
+        printf("  %-20s ", lk__task_quantity_name((lk_task_quantity)i));
+        int gap = 20 - (int)lk__cli_json_key(value->known ? value->text : "");
+        printf("%*s %s\n", gap > 0 ? gap : 0, "", source_of(value, source, sizeof source));
+    }
+}
+
+/* Inside a step, Slurm's variables have the numbers of the step instead of the job's. */
+static void print_allocation(const lk_task *task)
+{
+    const lk_task_allocation *all = &task->allocation;
+    if (!all->scheduler)
+        return;
+    printf("inside %s job %s", all->scheduler->name, all->job);
+    if (!task->launcher && all->tasks > 0)
+        printf(", which has %d task%s", all->tasks, all->tasks == 1 ? "" : "s");
+    if (!task->launcher && all->nodes > 0)
+        printf(" on %d node%s", all->nodes, all->nodes == 1 ? "" : "s");
+    putchar('\n');
+}
+
+static void print_text(const lk_task *task, const char *deed)
+{
+    char text[320];
+    lk__task_text(task, text, sizeof text);
+    printf("started by %s\n", task->launcher ? text : "no launcher that is known");
+    for (int i = 0; task->left_out[i]; i++)
+        printf("left out: %s, in a task of which %s has started this process\n", task->left_out[i]->name,
+               task->launcher->name);
+    print_allocation(task);
+    print_values(task);
+    if (*task->problem)
+        printf("contradiction: %s\n", task->problem);
+    printf("lockstep train %s\n", deed);
+}
+
+static void add_values(cJSON *object, const lk_task *task)
+{
+    cJSON *list = cJSON_AddArrayToObject(object, "quantities");
+    for (int i = 0; i < LK_TASK_QUANTITIES; i++) {
+        const lk_task_value *value = &task->values[i];
+        cJSON *entry = cJSON_CreateObject();
+        cJSON_AddStringToObject(entry, "name", lk__task_quantity_name((lk_task_quantity)i));
+        cJSON_AddBoolToObject(entry, "known", value->known);
+        cJSON_AddStringToObject(entry, "value", value->text);
+        cJSON_AddStringToObject(entry, "source", value->source);
+        cJSON_AddStringToObject(entry, "launcher", value->known && value->launcher ? value->launcher->name : "");
+        cJSON_AddItemToArray(list, entry);
+    }
+}
+
+static void print_json(const lk_task *task, const char *deed)
+{
+    cJSON *object = cJSON_CreateObject();
+    cJSON_AddStringToObject(object, "launcher", task->launcher ? task->launcher->name : "");
+    cJSON *list = cJSON_AddArrayToObject(object, "left_out");
+    for (int i = 0; task->left_out[i]; i++)
+        cJSON_AddItemToArray(list, cJSON_CreateString(task->left_out[i]->name));
+    cJSON_AddStringToObject(object, "scheduler", task->allocation.scheduler ? task->allocation.scheduler->name : "");
+    cJSON_AddStringToObject(object, "job", task->allocation.job);
+    cJSON_AddNumberToObject(object, "tasks", task->allocation.tasks);
+    cJSON_AddNumberToObject(object, "nodes", task->allocation.nodes);
+    add_values(object, task);
+    cJSON_AddStringToObject(object, "problem", task->problem);
+    cJSON_AddStringToObject(object, "train", deed);
+    lk__cli_json_line(object);
+}
+
+void lk__cmd_info_group(const lk_args *args)
+{
+    lk_task task;
+    char deed[DEED_BYTES];
+    lk__task_find(NULL, NULL, &task);
+    describe_deed(args, &task, deed);
+    (args->json ? print_json : print_text)(&task, deed);
+}
