@@ -152,6 +152,11 @@ static void sum_one_bucket(const runner *r)
     sum(r, r->data, r->plan->largest);
 }
 
+static void sum_last_bucket(const runner *r)
+{
+    sum(r, r->data, r->plan->buckets[r->plan->bucket_count - 1].count);
+}
+
 static void sum_word(const runner *r)
 {
     sum(r, r->data, 1);
@@ -228,6 +233,7 @@ static const struct {
 } measures[] = {
     {"word", sum_word},         /* a sum of one float */
     {"bucket", sum_one_bucket}, /* of the largest bucket */
+    {"last", sum_last_bucket},  /* of the last bucket, which backward cannot hide */
     {"one", sum_whole},         /* of the whole gradient in one call */
     {"alone", sum_buckets},     /* of all buckets, one after the other */
     {"step", run_steps},        /* a step: computation, and the buckets' sums beside it */

@@ -15,10 +15,12 @@
  * ranks: every rank sends a message to every other. */
 #define SMALL_BYTES ((size_t)16 << 10)
 enum { SMALL_RANKS = 32 };
-/* Hosts from which allreduce uses vector halving, and hosts from which it does so if the segment of a host is
- * smaller than HALVING_BYTES: the time for its messages is then more than the time for its bytes. */
-enum { HALVING_HOSTS = 16, HALVING_HOSTS_SMALL = 4 };
-#define HALVING_BYTES ((size_t)64 << 10)
+/* Allreduce uses vector halving between at least so many hosts if the segment of a host is smaller than this
+ * many bytes. A number of hosts that is a power of two has no largest segment in the last row: only other numbers
+ * move more bytes with halving than with segments. */
+static const struct {
+    size_t hosts, segment;
+} halving[] = {{4, (size_t)64 << 10}, {8, (size_t)512 << 10}};
 /* Smallest vector that reduce and broadcast divide into segments. */
 #define LARGE_BYTES ((size_t)128 << 10)
 
@@ -34,21 +36,26 @@ static bool is_small(const lk_program_key *key, int size)
     return size <= SMALL_RANKS && key->count * key->element * (size_t)(size - 1) <= SMALL_BYTES;
 }
 
+static bool wants_halving(const lk_program_key *key, const lk_program_input *in, const int *bounds)
+{
+    enum { LAST = sizeof halving / sizeof *halving - 1 };
+    size_t hosts = (size_t)in->topology->hosts, bytes = key->count * key->element;
+    bool wanted = hosts >= halving[LAST].hosts && (hosts & (hosts - 1)) == 0;
+    for (size_t i = 0; i <= LAST; i++)
+        wanted |= hosts >= halving[i].hosts && bytes < hosts * halving[i].segment;
+    return wanted && lk__schedule_hosts_even(in->topology, bounds);
+}
+
 /* How allreduce moves its vector. */
 typedef lk_status (*allreduce_fn)(const lk_schedule_topology *topology, int rank, size_t count, lk_schedule *out);
 
 static allreduce_fn choose_allreduce(const lk_program_key *key, const lk_program_input *in, const int *bounds)
 {
-    const lk_schedule_topology *where = in->topology;
-    size_t hosts = (size_t)where->hosts;
-    bool small = key->count * key->element < hosts * HALVING_BYTES;
     if (in->segments)
         return lk__schedule_allreduce;
-    if (is_small(key, where->size))
+    if (is_small(key, in->topology->size))
         return lk__schedule_exchange;
-    if (hosts < (small ? HALVING_HOSTS_SMALL : HALVING_HOSTS) || !lk__schedule_hosts_even(where, bounds))
-        return lk__schedule_allreduce;
-    return lk__schedule_halving;
+    return wants_halving(key, in, bounds) ? lk__schedule_halving : lk__schedule_allreduce;
 }
 
 static bool is_large(const lk_program_key *key)
