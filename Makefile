@@ -29,7 +29,7 @@ threaded = ^(base|comm|net|launch|parallel|tensor|train)_|^cli_(train|run|signal
 # Without address randomisation: older TSan runtimes refuse some kernels' layouts.
 no_aslr = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all demo test test-more gputest gpubench kills campaign bench asan tsan fuzz install lint format clean help
+.PHONY: all demo test test-more gputest gpubench kills campaign bench scale asan tsan fuzz install lint format clean help
 .NOTPARALLEL:
 
 all:
@@ -98,6 +98,13 @@ bench: all
 	@tools/setup bench
 	@bench/run
 
+# Hosts simulated by SimGrid. SCALE_ARGS: options of bench/scale/run.
+scale:
+	@tools/setup build bench simgrid
+	@$(call configure,build)
+	@$(cmake) --build build --target scale
+	@bench/scale/run $(SCALE_ARGS)
+
 install: all
 	DESTDIR='$(DESTDIR)' $(cmake) --install build --prefix '$(PREFIX)'
 
@@ -125,6 +132,7 @@ help:
 	@echo 'make tsan       the tests under ThreadSanitizer (build-tsan)'
 	@echo 'make fuzz       the fuzzers for half a minute each, where clang is installed'
 	@echo 'make bench      speed, beside PyTorch where it is installed'
+	@echo 'make scale      steps on many hosts, simulated by SimGrid'
 	@echo 'make lint       formatting, warnings as errors, headers alone, include direction'
 	@echo 'make format     format the sources in place'
 	@echo 'make install    to PREFIX (/usr/local), below DESTDIR: program, library, headers, pkg-config file'
