@@ -52,10 +52,11 @@ for mpi in "${mpis[@]}"; do
     fine 2 threads_split
     fine 3 again
     fine 2 forked
-    # mpirun ends the job when one process dies. A shell around each rank hides the death, so that the control finds it.
+    # mpirun ends the job when one process dies. A shell around each rank hides the death for some seconds, so that the
+    # control finds it first.
     SECONDS=0
     rm -f said.*
-    through=(bash -c '"$@" 2>"said.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"' shell)
+    through=(bash -c '"$@" 2>"said.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"; code=$?; [ $code -ne 137 ] || sleep 5; exit $code' shell)
     start 3 killed
     through=()
     grep -q "rank [02]: rank 1 .* died" said.* || complain "the survivors do not say who died"

@@ -1,6 +1,7 @@
 /* test_call.c - calls: equality, text and encoding; bytes that no call has are refused. */
 #include "check.h"
 #include "comm/call.h"
+#include "net/host.h"
 
 static const lk_call sample = {
     .group = 0x01020304,
@@ -88,7 +89,7 @@ static void test_impossible_fields(void **state)
     REFUSED(call.root = -1);
     REFUSED(call.root = -2);
     REFUSED(call.root = INT32_MIN);
-    REFUSED(call.root = 1024);
+    REFUSED(call.root = LK_MAX_RANKS);
     REFUSED(call.kind = LK_CALL_ALLREDUCE);
     REFUSED(call.kind = LK_CALL_BROADCAST);
     REFUSED(call.kind = LK_CALL_BARRIER; call.op = 0);
