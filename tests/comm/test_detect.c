@@ -109,6 +109,19 @@ static const struct {
     {"MVAPICH", "MV2_COMM_WORLD_RANK=0 MV2_COMM_WORLD_SIZE=2 MV2_COMM_WORLD_LOCAL_RANK=0 MV2_COMM_WORLD_LOCAL_SIZE=2",
      "MVAPICH, rank 0/2, local 0/2, node 0/1, at 127.0.0.1 ?, job ?"},
     {"PMIx alone", "PMIX_RANK=1 PMIX_NAMESPACE=5", "PMIx, rank 1/?, at ? 12080, job 5"},
+    {"jsrun, two nodes",
+     "JSM_NAMESPACE_RANK=1 JSM_NAMESPACE_SIZE=2 JSM_NAMESPACE_LOCAL_RANK=0 JSM_NAMESPACE_LOCAL_SIZE=1 PMIX_RANK=1 "
+     "PMIX_NAMESPACE=3 LSB_JOBID=5",
+     "jsrun, rank 1/2, local 0/1, at ? 12048, job 3"},
+    {"jsrun --smpiargs, one node",
+     "JSM_NAMESPACE_RANK=1 JSM_NAMESPACE_SIZE=2 JSM_NAMESPACE_LOCAL_RANK=1 JSM_NAMESPACE_LOCAL_SIZE=2 PMIX_RANK=1 "
+     "PMIX_NAMESPACE=3 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1",
+     "Open MPI, rank 1/2, local 1/"},
+    {"Flux in a task of srun",
+     STEP_3X2 "FLUX_TASK_RANK=1 FLUX_JOB_SIZE=2 FLUX_TASK_LOCAL_ID=1 FLUX_JOB_NNODES=1 FLUX_JOB_ID=f23 PMI_FD=9 "
+              "PMI_RANK=1 PMI_SIZE=2",
+     "Flux, rank 1/2, local 1/2, node 0/1, at 127.0.0.1 "},
+    {"Cray PALS without PMI", "PALS_RANKID=1 PALS_NODEID=0 PALS_APID=ab", "MPICH or Intel MPI, rank 1/?, at ? "},
     {"Slurm 22, 3 x 2", STEP_3X2, "Slurm, rank 5/6, local 1/2, node 2/3, at n1 20848, job 3.0"},
     {"Slurm 22, requeued", STEP_3X2 "SLURM_RESTART_COUNT=1", "Slurm, rank 5/6, local 1/2, node 2/3, at n1"},
     {"R4", STEP_3X2 R4, "Slurm, rank 5/6, local 1/2, node 2/3, at n1 10003, job 3.0"},

@@ -3,7 +3,8 @@
  * Each launcher is one row of a table (launchers.c), and each row names the variables of its quantities. Rows are
  * read from the innermost launcher, the one that starts programs inside the tasks of others, to the outermost:
  *
- *   torchrun and `lockstep run`, Open MPI, MVAPICH, MPICH and Intel MPI, PMIx, Slurm's srun, PBS's pbsdsh
+ *   torchrun and `lockstep run`, Open MPI, MVAPICH, MPICH and Intel MPI, PMIx, jsrun, Flux, Slurm's
+ *   srun, PBS's pbsdsh
  *
  * 1. Quantities are merged: each one comes from the first row that has it. WORLD_SIZE, MASTER_ADDR and MASTER_PORT
  *    may be the user's own, and the rank srun's (SLURM_PROCID).
