@@ -166,6 +166,8 @@ SLURM_NTASKS=4 SLURM_PROCID=0 run 0 "${task[@]}" -n 2
 MASTER_PORT=tcp://10.0.0.1:80 run 0 "${task[@]}"
 ends_alike
 refused_by "RANK=$(printf '1%.0s' {1..4000}) WORLD_SIZE=2" "the variable RANK is '1111" "lockstep train -n 4" -- "${task[@]}"
+refused_by "SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=1" "SLURM_PROCID is '1' and SLURM_STEP_NUM_TASKS '1'" \
+    "start the tasks by one srun" -- "${task[@]}"
 refused_by "SLURM_STEP_ID=0 SLURM_PROCID=7 SLURM_STEP_NUM_TASKS=4" "SLURM_PROCID is '7' and SLURM_STEP_NUM_TASKS '4'" \
     "start the tasks by one srun" -- "${task[@]}"
 

@@ -208,7 +208,9 @@ static void conclude(lk_task *task)
 {
     const lk_launcher_row *hand = lk__launcher_list(0);
     task->by_torchrun = task->launcher == &hand->launcher;
-    task->several = task->launcher && lk__task_number(task, LK_TASK_SIZE, 2) > 1;
+    /* A rank from 1 on has others before it, also if the size is wrong. */
+    bool others = lk__task_number(task, LK_TASK_SIZE, 2) > 1 || lk__task_number(task, LK_TASK_RANK, 0) > 0;
+    task->several = task->launcher && others;
 }
 
 /* MASTER_PORT may be set in processes that join nothing: Kubernetes sets it to an address in all pods if there is a
