@@ -21,7 +21,7 @@ static const char *describe_key(bool given)
     return insecure && strcmp(insecure, "1") == 0 ? "a key that anybody can guess (LOCKSTEP_INSECURE)" : "your secret";
 }
 
-/* Writes where a rank of this task meets the others, and what the key of the job is. */
+/* Writes where a rank of this task connects to the others, and what the key of the job is. */
 static lk_status describe_meeting(const lk_args *args, const lk_task *task, const lk_join *join, char text[DEED_BYTES])
 {
     const lk_job_channel_task process = {.rank = join->rank, .size = join->processes, .backend = args->backend};

@@ -100,8 +100,8 @@ lk_status lk__task_need(const lk_task *task, lk_task_quantity what) LK_CHECKED;
  * several tasks. */
 bool lk__task_joins(const lk_task *task);
 
-/* The only place that decides where rank 0 is met. Writes the host: MASTER_ADDR; 127.0.0.1 if all tasks are on one
- * node; the first host of the step or of the allocation. Otherwise USAGE, with what to write. */
+/* The only place that decides at which host rank 0 listens. Writes the host: MASTER_ADDR; 127.0.0.1 if all tasks are on
+ * one node; the first host of the step or of the allocation. Otherwise USAGE, with what to write. */
 lk_status lk__task_host(const lk_task *task, char host[LK_TASK_TEXT]) LK_CHECKED;
 /* MASTER_PORT, or the first of LK_TASK_PORTS ports that follow from the job's text (task->ports). USAGE if both are
  * unknown. */
