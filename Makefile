@@ -29,7 +29,7 @@ threaded = ^(base|comm|net|launch|parallel|tensor|train)_|^cli_(train|run|signal
 # Without address randomisation: older TSan runtimes refuse some kernels' layouts.
 no_aslr = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all demo test test-more gputest gpubench kills campaign bench asan tsan fuzz install lint format clean help
+.PHONY: all demo test test-more gputest gpubench kills campaign bench scale asan tsan fuzz install lint format clean help
 .NOTPARALLEL:
 
 all:
@@ -49,6 +49,8 @@ test:
 test-more:
 	@tools/setup build test
 	@tools/setup net || echo 'test-more: several hosts are not tested without ip(8)'
+	@tools/setup mpi || echo 'test-more: --backend mpi is tested only with the MPI libraries that are here'
+	@tools/setup slurm || echo 'test-more: Slurm is not tested without its packages'
 	@$(call configure,build,-DLK_TESTS=ON)
 	@$(call build,build)
 	@$(call ctest,build,-L more)
@@ -96,6 +98,13 @@ bench: all
 	@tools/setup bench
 	@bench/run
 
+# Hosts simulated by SimGrid. SCALE_ARGS: options of bench/scale/run.
+scale:
+	@tools/setup build bench simgrid
+	@$(call configure,build)
+	@$(cmake) --build build --target scale
+	@bench/scale/run $(SCALE_ARGS)
+
 install: all
 	DESTDIR='$(DESTDIR)' $(cmake) --install build --prefix '$(PREFIX)'
 
@@ -108,7 +117,7 @@ format:
 	@tools/lint --fix
 
 clean:
-	rm -rf build build-asan build-tsan build-fuzz build-lint build-arm64
+	rm -rf build build-asan build-tsan build-fuzz build-lint build-cross
 
 help:
 	@echo 'make            build the program (build/lockstep), the library and the examples'
@@ -118,11 +127,12 @@ help:
 	@echo 'make gputest    the tests of the CUDA device on a GPU, under five minutes'
 	@echo 'make gpubench   steps on a GPU, beside PyTorch where it is installed'
 	@echo 'make kills      200 times a run is killed, and goes on to the same bits; five minutes'
-	@echo 'make campaign   200 times a run meets random faults of all kinds, and goes on to the same bits; ten minutes'
+	@echo 'make campaign   200 times a run has random faults of all kinds, and goes on to the same bits; ten minutes'
 	@echo 'make asan       the tests under AddressSanitizer and UBSan (build-asan)'
 	@echo 'make tsan       the tests under ThreadSanitizer (build-tsan)'
 	@echo 'make fuzz       the fuzzers for half a minute each, where clang is installed'
 	@echo 'make bench      speed, beside PyTorch where it is installed'
+	@echo 'make scale      steps on many hosts, simulated by SimGrid'
 	@echo 'make lint       formatting, warnings as errors, headers alone, include direction'
 	@echo 'make format     format the sources in place'
 	@echo 'make install    to PREFIX (/usr/local), below DESTDIR: program, library, headers, pkg-config file'

@@ -1,13 +1,15 @@
 # The files of `make install`. The pkg-config file finds its prefix from its own
-# location, so an installation can be packaged or moved. The library is static, so its
-# dependencies are in Requires, not in Requires.private.
+# location, so an installation can be packaged or moved. The library is static, so a program
+# links its dependencies too. They are flags in Libs: Requires would also give programs the
+# include folders of libraries that no public header uses.
 set(pc_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH LK_PC_TO_PREFIX /prefix/${pc_dir} /prefix)
 string(REGEX REPLACE "/$" "" LK_PC_TO_PREFIX "${LK_PC_TO_PREFIX}")
-set(LK_PC_OPTIONAL)
-foreach(library ${LK_OPTIONAL})
+set(LK_PC_LIBRARIES " -lz")
+foreach(library XXHASH CJSON SODIUM ${LK_OPTIONAL})
   if(${library}_FOUND)
-    string(APPEND LK_PC_OPTIONAL " ${${library}_MODULE_NAME}")
+    list(JOIN ${library}_LDFLAGS " " flags)
+    string(APPEND LK_PC_LIBRARIES " ${flags}")
   endif()
 endforeach()
 # The CUDA runtime of the toolkit is linked statically, too.
@@ -21,6 +23,9 @@ configure_file(${CMAKE_CURRENT_LIST_DIR}/lockstep.pc.in ${CMAKE_CURRENT_BINARY_D
 install(TARGETS lockstep ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET lockstep-cli)
   install(TARGETS lockstep-cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+if(LK_PLUGINS)
+  install(TARGETS ${LK_PLUGINS} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/lockstep)
 endif()
 install(DIRECTORY include/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/lockstep.pc DESTINATION ${pc_dir})

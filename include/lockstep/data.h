@@ -92,16 +92,18 @@ typedef struct lk_shard_range {
 size_t lk_shard_range_count(lk_shard_range share, size_t total);
 size_t lk_shard_range_begin(lk_shard_range share, size_t total);
 
-/* Zero and NULL mean the default. */
+/* `batch` is required. Every other field may be left zero: then a loader gives whole batches of
+ * all samples in the order of the data set, with the data set's transforms, without workers. */
 typedef struct lk_loader_opts {
-    size_t batch;   /* samples of a whole batch, required; the last batch of an epoch may be smaller */
+    size_t batch;   /* samples of a whole batch, at least 1; the last batch of an epoch may be smaller */
     bool drop_last; /* leave a smaller last batch out; USAGE if an epoch then has no batch */
-    bool shuffle;   /* draw a new order for each epoch */
-    uint64_t seed;
-    int workers; /* threads that prepare batches in advance; 0: lk_loader_next prepares them itself */
-    /* "auto" (default): the data set's transforms for this split; "none"; or a list: "crop=4,flip" */
+    bool shuffle;   /* draw a new order for each epoch; false: the order of the data set */
+    uint64_t seed;  /* of the order and of random transforms; 0 is a seed like any other */
+    int workers;    /* threads that prepare batches in advance, 0 to 256; 0: lk_loader_next prepares them itself */
+    /* NULL or "auto": the data set's transforms for this split; "none": no transforms; or a list, as
+     * "crop=4,flip" (lk_transform_list). The text is not used after lk_loader_create. */
     const char *augment;
-    lk_shard_range share; /* the share of each batch to load; default: all. The share may be empty */
+    lk_shard_range share; /* the share of each batch to load, which may be empty; all fields zero: whole batches */
 } lk_loader_opts;
 
 typedef struct lk_loader lk_loader;

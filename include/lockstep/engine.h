@@ -66,9 +66,11 @@ typedef struct lk_engine_opts {
 
     lk_group *group;        /* the ranks, borrowed until the engine is destroyed; NULL: one rank */
     size_t bucket_bytes;    /* size of a bucket of gradients, in bytes; default 4 MB */
-    lk_reduce_order reduce; /* LK_REDUCE_ORDER_BACKEND is USAGE unless NCCL sums the gradients */
-    /* What sums gradients; the bits are the same with each. "host": the group, in host memory. "nccl", "ipc": this
-     * channel between the GPUs, USAGE if it cannot. NULL or "auto": the first of "nccl", "ipc" and "host" that can. */
+    lk_reduce_order reduce; /* LK_REDUCE_ORDER_BACKEND is USAGE unless NCCL or MPI sums the gradients */
+    /* What sums gradients; the bits are the same with each but "mpi". "host": the group, in host memory. "nccl",
+     * "ipc": this channel between the GPUs, USAGE if it cannot. "mpi": MPI_Iallreduce of a group over MPI; only with
+     * LK_REDUCE_ORDER_BACKEND. NULL or "auto": the first of "nccl", "ipc" and "host" that can; with
+     * LK_REDUCE_ORDER_BACKEND the first of "nccl" and "mpi". */
     const char *gradient_backend;
     const char *stages; /* a number, or the layers at which stages 1, 2 ... begin: "fc1,fc2"; NULL: one stage */
     bool pipelined;     /* stages compute at the same time, each on a different wave */
@@ -97,7 +99,7 @@ typedef struct lk_layout {
     int threads;                 /* threads of this rank */
     size_t capacity;             /* largest number of samples in a wave */
     bool one_wave;               /* BatchNorm over the batch: a step is one wave, and stages compute in turn */
-    const char *gradient_backend; /* the channel that sums gradients: "nccl", "ipc"; NULL: the group */
+    const char *gradient_backend; /* what sums gradients: "nccl", "ipc", "mpi"; NULL: the group */
 } lk_layout;
 lk_layout lk_engine_layout(const lk_engine *engine);
 /* The share of each batch that this rank needs. The caller may give the engine this share of a batch, or

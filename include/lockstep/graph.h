@@ -36,8 +36,8 @@ lk_status lk_graph_check(const lk_graph *graph) LK_CHECKED;
 
 /* What BatchNorm layers normalise over in training. */
 typedef enum lk_bn_mode {
-    LK_BN_BATCH, /* over the whole batch of all ranks */
-    LK_BN_SHARD  /* over each shard separately */
+    LK_BN_MODE_BATCH, /* over the whole batch of all ranks */
+    LK_BN_MODE_SHARD  /* over each shard separately */
 } lk_bn_mode;
 
 /* In all option structs, zero means the default. Sizes are in pixels. */

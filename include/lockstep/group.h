@@ -54,7 +54,7 @@ typedef struct lk_group_opts {
      * `thread` (from 0); rank and world_size, also those of the environment, then count processes, and the
      * thread becomes rank `rank * threads + thread` of the group. */
     int threads, thread;
-    const char *backend; /* "auto", "shm", "tcp"; default: $LOCKSTEP_BACKEND, else "auto" */
+    const char *backend; /* "auto", "shm", "tcp", "mpi"; default: $LOCKSTEP_BACKEND, else "auto" */
     double timeout;      /* seconds that a rank waits for another one; default 300 */
     /* The key of the job, the same at all ranks; default: $LOCKSTEP_TOKEN, else the content of
      * $LOCKSTEP_TOKEN_FILE, else a key derived from the user's own secret (docs/running.md, "Who may join"). */
@@ -69,7 +69,12 @@ typedef struct lk_group_opts {
 
 /* Joins the job and connects to the other ranks; opts may be NULL (all defaults). Blocks until all
  * ranks have joined or the timeout has passed. USAGE if this process has already joined this job as
- * this rank and has not left. */
+ * this rank and has not left.
+ *
+ * With backend "mpi", or "auto" on several hosts under an MPI launcher, the first call starts MPI, unless the
+ * program has; call it before other threads do work, because some MPI libraries replace functions of the C library
+ * while they start. MPI ends when the process exits: by MPI_Abort after a failure of a group or with another exit
+ * status than 0. */
 lk_status lk_group_join(const lk_group_opts *opts, lk_group **out) LK_CHECKED;
 /* Creates a group of `count` ranks that are threads of this process: out (count) gets one handle for
  * each rank, and the thread that is rank r uses out[r]. Only timeout, notice and progress_thread of opts are
@@ -98,7 +103,7 @@ const char *lk_group_host(const lk_group *group, int rank);
 bool lk_group_is_local(const lk_group *group, int rank);
 /* Seconds that a rank waits for another one. */
 double lk_group_timeout(const lk_group *group);
-/* The name of the transport: "inproc", "shm", "tcp" or "auto". Borrowed from the group. */
+/* The name of the transport: "inproc", "shm", "tcp", "mpi" or "auto". Borrowed from the group. */
 const char *lk_group_transport(const lk_group *group);
 
 /* Allocates zeroed memory that the other ranks of the host can read directly, so that collective

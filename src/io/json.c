@@ -72,7 +72,7 @@ const char *lk__json_check(const char *text, size_t bytes, lk_json_limits limits
             if (level[depth].array && ++level[depth].commas >= limits.array)
                 return lk__json_too_long;
         } else if ((unsigned char)c >= 0x7f || ((unsigned char)c < 0x20 && !strchr("\t\n\r", c)) || c == 0) {
-            return "a character that has no place outside of a string";
+            return "a character that may only be in a string";
         }
     }
     return NULL;

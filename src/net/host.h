@@ -4,7 +4,8 @@
 
 #include <stdint.h>
 
-enum { LK_HOST_BYTES = 64, LK_ADDRESS_BYTES = 64, LK_MAX_RANKS = 1024 };
+/* A rank without a shard has no work, so a job has at most as many ranks as a run has shards (LK_MAX_SHARDS). */
+enum { LK_HOST_BYTES = 64, LK_ADDRESS_BYTES = 64, LK_MAX_RANKS = 4096 };
 
 /* A rank of the job, as all ranks know it. */
 typedef struct lk_member {

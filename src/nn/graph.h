@@ -16,11 +16,11 @@ typedef struct lk_op lk_op;
 enum { LK_MAX_INPUTS = 2, LK_MAX_PARAMS = 2, LK_MAX_BUFFERS = 2, LK_MAX_NAME = 128 };
 
 typedef enum lk_op_fill {
-    LK_FILL_FAN,     /* uniform in +-1/sqrt(fan_in), PyTorch's default */
-    LK_FILL_UNIFORM, /* in +-spread */
-    LK_FILL_NORMAL,  /* of standard deviation spread */
-    LK_FILL_ZERO,
-    LK_FILL_ONE
+    LK_OP_FILL_FAN,     /* uniform in +-1/sqrt(fan_in), PyTorch's default */
+    LK_OP_FILL_UNIFORM, /* in +-spread */
+    LK_OP_FILL_NORMAL,  /* of standard deviation spread */
+    LK_OP_FILL_ZERO,
+    LK_OP_FILL_ONE
 } lk_op_fill;
 
 /* A parameter or a buffer: one key of the state dict. */
@@ -28,9 +28,9 @@ typedef struct lk_op_slot {
     const char *suffix; /* "weight"; the key is "<layer name>.weight" */
     int ndim;
     size_t dims[4];
-    lk_op_fill fill;         /* the default is LK_FILL_FAN */
-    size_t fan_in;           /* for LK_FILL_FAN */
-    double spread;           /* for LK_FILL_UNIFORM and LK_FILL_NORMAL */
+    lk_op_fill fill;         /* the default is LK_OP_FILL_FAN */
+    size_t fan_in;           /* for LK_OP_FILL_FAN */
+    double spread;           /* for LK_OP_FILL_UNIFORM and LK_OP_FILL_NORMAL */
     lk_device_weight weight; /* for weights: their shape, by which a device may reorder them; pixels is set later */
 } lk_op_slot;
 

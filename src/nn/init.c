@@ -49,12 +49,12 @@ static double given(const policy *p, fans fan)
 #define XAVIER "variance 2 / (fan in + fan out): zero_bias"
 
 static const row rows[] = {
-    {{"default", "uniform in +-1/sqrt(fan in), biases too"}, LK_FILL_FAN, NULL, {0}},
-    {{"kaiming_normal", KAIMING}, LK_FILL_NORMAL, kaiming, {[FAN_OUT] = true, [ZERO_BIAS] = true}},
-    {{"kaiming_uniform", KAIMING}, LK_FILL_UNIFORM, kaiming, {[FAN_OUT] = true, [ZERO_BIAS] = true}},
-    {{"xavier_normal", XAVIER}, LK_FILL_NORMAL, xavier, {[ZERO_BIAS] = true}},
-    {{"xavier_uniform", XAVIER}, LK_FILL_UNIFORM, xavier, {[ZERO_BIAS] = true}},
-    {{"normal", "std=.01, zero_bias"}, LK_FILL_NORMAL, given, {[ZERO_BIAS] = true, [STD] = true}},
+    {{"default", "uniform in +-1/sqrt(fan in), biases too"}, LK_OP_FILL_FAN, NULL, {0}},
+    {{"kaiming_normal", KAIMING}, LK_OP_FILL_NORMAL, kaiming, {[FAN_OUT] = true, [ZERO_BIAS] = true}},
+    {{"kaiming_uniform", KAIMING}, LK_OP_FILL_UNIFORM, kaiming, {[FAN_OUT] = true, [ZERO_BIAS] = true}},
+    {{"xavier_normal", XAVIER}, LK_OP_FILL_NORMAL, xavier, {[ZERO_BIAS] = true}},
+    {{"xavier_uniform", XAVIER}, LK_OP_FILL_UNIFORM, xavier, {[ZERO_BIAS] = true}},
+    {{"normal", "std=.01, zero_bias"}, LK_OP_FILL_NORMAL, given, {[ZERO_BIAS] = true, [STD] = true}},
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -127,9 +127,9 @@ static void apply(const policy *p, lk_layer *layer)
     lk_op_slot *weight = &layer->params[0], *bias = &layer->params[1];
     double variance = p->row->variance ? p->row->variance(p, fans_of(weight)) : 0;
     weight->fill = p->row->fill;
-    weight->spread = sqrt(p->row->fill == LK_FILL_UNIFORM ? 3 * variance : variance);
+    weight->spread = sqrt(p->row->fill == LK_OP_FILL_UNIFORM ? 3 * variance : variance);
     if (layer->param_count > 1)
-        bias->fill = p->values[ZERO_BIAS] > 0 ? LK_FILL_ZERO : LK_FILL_FAN;
+        bias->fill = p->values[ZERO_BIAS] > 0 ? LK_OP_FILL_ZERO : LK_OP_FILL_FAN;
 }
 
 lk_node lk_init(lk_graph *graph, lk_node x, const char *text)

@@ -33,7 +33,7 @@ typedef struct lk_op_wave {
 } lk_op_wave;
 
 /* The two sums over samples that a layer may need during a pass. */
-typedef enum lk_op_sum { LK_SUM_FORWARD, LK_SUM_BACKWARD, LK_SUM_COUNT } lk_op_sum;
+typedef enum lk_op_sum { LK_OP_SUM_FORWARD, LK_OP_SUM_BACKWARD, LK_OP_SUM_COUNT } lk_op_sum;
 
 typedef struct lk_op_call {
     lk_device *dev;
@@ -56,7 +56,7 @@ typedef struct lk_op_call {
     void *saved; /* kept from the forward pass of a wave to its backward pass */
     /* Entries of op->sum_width floats: this rank's partial sums, kept from the first wave of the step to the
      * last, and in slot 0 of total the sum over all ranks. */
-    lk_partials partial[LK_SUM_COUNT], total[LK_SUM_COUNT];
+    lk_partials partial[LK_OP_SUM_COUNT], total[LK_OP_SUM_COUNT];
     int shards; /* of this rank: the size of per-shard arrays */
     void *scratch;
 } lk_op_call;
@@ -86,8 +86,8 @@ struct lk_op {
     size_t (*scratch)(lk_device *dev, const lk_layer *layer, lk_shape x, lk_shape y);
     /* Sums over samples that forward (backward) needs before it can start. sum_width: floats of an entry.
      * add_sums adds the wave's shards to call->partial. fold_sums folds the partial sums of all ranks,
-     * (wave->roots.count, width), into call->total. NULL: the op needs none. With LK_BN_BATCH such a layer is a
-     * synchronisation point: all samples of the step must have arrived. With LK_BN_SHARD the total of the
+     * (wave->roots.count, width), into call->total. NULL: the op needs none. With LK_BN_MODE_BATCH such a layer is a
+     * synchronisation point: all samples of the step must have arrived. With LK_BN_MODE_SHARD the total of the
      * forward sums is available in `finish`, the total of the backward sums never. */
     size_t (*sum_width)(const lk_layer *layer);
     void (*add_sums)(const lk_op_call *call, lk_op_sum which);

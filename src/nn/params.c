@@ -188,19 +188,19 @@ static void fill(const lk_op_slot *def, const lk_rng *rng, float *values)
 {
     size_t count = lk__op_slot_count(def);
     switch (def->fill) {
-    case LK_FILL_FAN:
+    case LK_OP_FILL_FAN:
         fill_uniform(count, 1.0f / sqrtf((float)def->fan_in), rng, values);
         break;
-    case LK_FILL_UNIFORM:
+    case LK_OP_FILL_UNIFORM:
         fill_uniform(count, (float)def->spread, rng, values);
         break;
-    case LK_FILL_NORMAL:
+    case LK_OP_FILL_NORMAL:
         fill_normal(count, (float)def->spread, rng, values);
         break;
-    case LK_FILL_ZERO:
+    case LK_OP_FILL_ZERO:
         fill_constant(count, 0.0f, values);
         break;
-    case LK_FILL_ONE:
+    case LK_OP_FILL_ONE:
         fill_constant(count, 1.0f, values);
         break;
     }

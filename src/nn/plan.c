@@ -178,7 +178,7 @@ static void size_scratch(lk_plan *plan)
     for (int i = plan->opts.first; i < plan->opts.last; i++) {
         const lk_layer *layer = layer_at(plan, i);
         if (layer->op->sum_width) {
-            plan->sum_floats += LK_SUM_COUNT * sum_floats(plan, layer);
+            plan->sum_floats += LK_OP_SUM_COUNT * sum_floats(plan, layer);
             plan->widest = lk__size_max(plan->widest, layer->op->sum_width(layer));
         }
         if (!layer->op->scratch)
@@ -215,7 +215,7 @@ static void bind_params(const lk_plan *plan, const lk_layer *layer, lk_op_call *
 static float *bind_sums(const lk_plan *plan, const lk_layer *layer, float *at, lk_op_call *call)
 {
     size_t width = layer->op->sum_width(layer);
-    for (int which = 0; which < LK_SUM_COUNT; which++) {
+    for (int which = 0; which < LK_OP_SUM_COUNT; which++) {
         call->partial[which] = (lk_partials){at, width};
         call->total[which] = (lk_partials){at + width * (size_t)plan->opts.slots, width};
         at += sum_floats(plan, layer);
@@ -428,7 +428,7 @@ static lk_status run_sums(lk_plan *plan, const lk_op_call *call, lk_op_sum which
     if (!call->layer->op->sum_width || !call->wave->train)
         return LK_OK;
     call->layer->op->add_sums(call, which);
-    if (call->wave->bn == LK_BN_SHARD || call->wave->search >= 0)
+    if (call->wave->bn == LK_BN_MODE_SHARD || call->wave->search >= 0)
         return LK_OK;
     return total_sums(plan, call, which);
 }
@@ -445,7 +445,7 @@ lk_status lk__plan_forward(lk_plan *plan, const lk_op_wave *wave)
         if (plan->choices[i].forward < 0)
             continue;
         lk_op_call call = call_for(plan, plan->choices[i].forward, wave);
-        LK_TRY(run_sums(plan, &call, LK_SUM_FORWARD));
+        LK_TRY(run_sums(plan, &call, LK_OP_SUM_FORWARD));
         call.layer->op->forward(&call);
         LK_TRY(report_done(plan, wave, 0));
     }
@@ -478,7 +478,7 @@ lk_status lk__plan_backward(lk_plan *plan, const lk_op_wave *wave)
         if (!plan->choices[i].needs_grad || plan->choices[i].backward_elsewhere || plan->choices[i].view)
             continue;
         lk_op_call call = call_for(plan, i, wave);
-        LK_TRY(run_sums(plan, &call, LK_SUM_BACKWARD));
+        LK_TRY(run_sums(plan, &call, LK_OP_SUM_BACKWARD));
         if (call.layer->op->backward)
             call.layer->op->backward(&call);
         add_inputs(plan, i, &call);
@@ -493,8 +493,8 @@ lk_status lk__plan_finish(lk_plan *plan, const lk_op_wave *wave)
     for (int i = plan->opts.first; i < plan->opts.last; i++) {
         const lk_layer *layer = layer_at(plan, i);
         lk_op_call call = call_for(plan, i, wave);
-        if (layer->op->sum_width && wave->bn == LK_BN_SHARD)
-            LK_TRY(total_sums(plan, &call, LK_SUM_FORWARD));
+        if (layer->op->sum_width && wave->bn == LK_BN_MODE_SHARD)
+            LK_TRY(total_sums(plan, &call, LK_OP_SUM_FORWARD));
         if (layer->op->finish)
             layer->op->finish(&call);
     }

@@ -71,7 +71,7 @@ void lk__plan_count(lk_plan *plan, int64_t steps);
 /* Whether a layer prevents splitting a step into several waves. */
 static inline bool lk__graph_takes_one_wave(const lk_graph *graph, lk_bn_mode bn)
 {
-    return bn == LK_BN_BATCH && lk__graph_has_sums(graph);
+    return bn == LK_BN_MODE_BATCH && lk__graph_has_sums(graph);
 }
 
 #endif

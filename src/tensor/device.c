@@ -46,7 +46,7 @@ static lk_status fail_name(const char *name)
 {
     char known[128];
     lk__names_join(&(lk_names){.next = next_name}, known, sizeof known);
-    return lk__fail(LK_STATUS_USAGE, "no device '%s' in this build; there is: %s", name, known);
+    return lk__fail(LK_STATUS_USAGE, "`device` '%s' is not in this build; there is: %s", name, known);
 }
 
 const lk_device_type *lk__device_find(const char *name)

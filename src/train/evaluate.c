@@ -82,7 +82,8 @@ static lk_status load_engine(const lk_train_opts *opts, const lk_graph *graph, s
     lk_engine *engine;
     LK_TRY(lk_engine_create(graph, &engine_opts, &engine));
     lk_status status;
-    LK_TRY_GOTO(lk__train_init_engine(engine, opts, state, ""), destroy_engine);
+    LK_TRY_GOTO(lk__train_init_engine(engine, opts, state, "; `model` NAME says which model the file has"),
+                destroy_engine);
     LK_TRY_GOTO(lk__train_check_finite(state, opts->init_from), destroy_engine);
     *out = engine;
     return LK_OK;

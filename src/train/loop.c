@@ -88,18 +88,18 @@ static void emit_step(const lk_train_run *run, const lk_metrics *metrics, double
 }
 
 /* After a step or evaluation: takes the request that all ranks have agreed on. */
-static void update_wish(lk_train_run *run)
+static void update_signal_level(lk_train_run *run)
 {
-    int wish = lk_engine_agreed_signal(run->engine);
-    if (wish <= run->wish)
+    int level = lk_engine_agreed_signal(run->engine);
+    if (level <= run->signal_level)
         return;
-    run->wish = wish;
-    run->wisher = lk_engine_agreed_signal_rank(run->engine);
+    run->signal_level = level;
+    run->signal_rank = lk_engine_agreed_signal_rank(run->engine);
 }
 
 static bool is_stopped(const lk_train_run *run)
 {
-    return run->wish >= LK_WISH_STOP;
+    return run->signal_level >= LK_SIGNAL_LEVEL_STOP;
 }
 
 static void count_batch(lk_train_run *run, const lk_metrics *metrics)
@@ -140,7 +140,7 @@ static bool can_send_next(const lk_train_run *run)
 {
     size_t every = run->opts->save_every, step = run->at.step + run->under_way, at = run->at.batch + run->under_way;
     size_t count = lk_dataset_get_info(run->shared->train)->count, batch = lk__run_batch(run);
-    if (run->wish != LK_WISH_NONE || at >= run->effective.batches || step >= run->total_steps ||
+    if (run->signal_level != LK_SIGNAL_LEVEL_NONE || at >= run->effective.batches || step >= run->total_steps ||
         (every && step % every == 0))
         return false;
     return lk_engine_can_send(run->engine, lk__size_min(batch, count - at * batch));
@@ -154,7 +154,7 @@ static lk_status train_batch(lk_train_run *run)
         LK_TRY(send_batch(run));
     LK_TRY(lk__run_collective_result(run, lk_engine_receive(run->engine, &metrics)));
     run->under_way--;
-    update_wish(run);
+    update_signal_level(run);
     double lr = rate_at(run, run->at.batch);
     count_batch(run, &metrics);
     emit_step(run, &metrics, lr);
@@ -164,7 +164,8 @@ static lk_status train_batch(lk_train_run *run)
 static bool save_is_due(const lk_train_run *run)
 {
     size_t every = run->opts->save_every;
-    return run->wish != LK_WISH_NONE || (every ? run->at.step % every == 0 : run->at.batch == run->effective.batches);
+    return run->signal_level != LK_SIGNAL_LEVEL_NONE ||
+           (every ? run->at.step % every == 0 : run->at.batch == run->effective.batches);
 }
 
 /* Called after each step: saves a checkpoint if one is due and no step is under way. */
@@ -173,9 +174,9 @@ static lk_status keep_step(lk_train_run *run)
     LK_TRY(lk__run_saved(run));
     if (run->under_way > 0 || !save_is_due(run))
         return LK_OK;
-    if (run->wish == LK_WISH_SAVE) {
-        run->wish = LK_WISH_NONE;
-        run->wished = run->at.step;
+    if (run->signal_level == LK_SIGNAL_LEVEL_SAVE) {
+        run->signal_level = LK_SIGNAL_LEVEL_NONE;
+        run->signal_saved = run->at.step;
     }
     return lk__run_save(run, false);
 }
@@ -209,7 +210,7 @@ static lk_status train_epoch(lk_train_run *run)
 static bool may_continue(void *arg)
 {
     lk_train_run *run = arg;
-    update_wish(run);
+    update_signal_level(run);
     return !is_stopped(run);
 }
 
@@ -325,11 +326,11 @@ static lk_status stop(lk_train_run *run)
     LK_TRY(lk__run_save(run, false));
     LK_TRY(lk__run_await_saved(run));
     run->result.stopped = true;
-    run->result.stop_signal = run->wish - LK_WISH_STOP;
-    run->result.stop_rank = run->wisher;
+    run->result.stop_signal = run->signal_level - LK_SIGNAL_LEVEL_STOP;
+    run->result.stop_rank = run->signal_rank;
     lk_group *group = run->rank->group;
     if (group)
-        snprintf(run->result.stop_host, sizeof run->result.stop_host, "%s", lk_group_host(group, run->wisher));
+        snprintf(run->result.stop_host, sizeof run->result.stop_host, "%s", lk_group_host(group, run->signal_rank));
     if (run->events->stopped)
         run->events->stopped(run->events->arg, &run->result);
     return group ? lk__run_collective_result(run, lk_barrier(group, NULL)) : LK_OK;

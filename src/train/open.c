@@ -135,7 +135,9 @@ static lk_status open_weights(const lk_train_opts *opts, lk_train_shared *shared
         return lk_checkpoint_load(opts->resume, &shared->resume);
     if (!opts->init_from)
         return LK_OK;
-    LK_TRY(lk__train_load_weights(opts->init_from, &shared->initial));
+    lk_status status = lk__train_load_weights(opts->init_from, &shared->initial);
+    if (status != LK_OK)
+        return lk__fail(status, "`init_from`: %s", lk_error_detail());
     return lk__train_check_finite(shared->initial, opts->init_from);
 }
 

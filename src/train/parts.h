@@ -49,7 +49,7 @@ typedef struct lk_train_rank {
     lk_group *group; /* NULL: one rank */
     const char *device;
     const lk_train_events *events;
-    atomic_int *wish; /* or NULL */
+    atomic_int *signal_level; /* or NULL */
 } lk_train_rank;
 
 /* A rank's failure, in addition to the status. */

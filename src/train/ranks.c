@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "comm/mpi/session.h"
 #include "base/thread.h"
 #include "train/parts.h"
 
@@ -60,7 +61,7 @@ static void keep_failure(lk_train_failure *kept, lk_status status, lk_train_rank
 
 static void keep_setup(lk_train_failure *kept, lk_status status)
 {
-    keep_failure(kept, status, (lk_train_rank_failure){.fault = LK_FAULT_SETUP}, NULL);
+    keep_failure(kept, status, (lk_train_rank_failure){.fault = LK_TRAIN_FAULT_SETUP}, NULL);
 }
 
 static lk_status join(member *m)
@@ -84,7 +85,7 @@ static lk_train_rank rank_of(const member *m)
                            .group = m->group,
                            .device = ranks->devices[m->index],
                            .events = &ranks->events[m->index],
-                           .wish = ranks->wish};
+                           .signal_level = ranks->signal_level};
 }
 
 /* Among ranks whose devices were not named, either all use GPUs or none does. */
@@ -95,7 +96,7 @@ static lk_status check_devices(const member *m, lk_train_rank_failure *failure)
     int speaker;
     lk_status status = lk__train_check_devices(&rank, !ranks->joined, &speaker);
     if (speaker >= 0)
-        failure->fault = LK_FAULT_DEVICE;
+        failure->fault = LK_TRAIN_FAULT_DEVICE;
     failure->speaker = speaker >= ranks->first && speaker < ranks->first + ranks->count;
     return status;
 }
@@ -108,14 +109,14 @@ static lk_status enter_job(member *m, lk_train_rank_failure *failure)
     if (status == LK_OK)
         status = check_devices(m, failure);
     if (status == LK_STATUS_PEER)
-        failure->fault = LK_FAULT_PEER;
+        failure->fault = LK_TRAIN_FAULT_PEER;
     return status;
 }
 
 static void run_member(member *m)
 {
     lk_train_crew *c = m->crew;
-    lk_train_rank_failure failure = {.fault = LK_FAULT_SETUP};
+    lk_train_rank_failure failure = {.fault = LK_TRAIN_FAULT_SETUP};
     lk_status status = enter_job(m, &failure);
     if (status == LK_OK) {
         lk_train_rank rank = rank_of(m);
@@ -126,7 +127,7 @@ static void run_member(member *m)
         keep_failure(c->failure, status, failure, m->group);
         pthread_mutex_unlock(&c->lock);
     }
-    if (failure.fault == LK_FAULT_DEVICE)
+    if (failure.fault == LK_TRAIN_FAULT_DEVICE)
         return; /* the next call of lk__train uses its group */
     lk_group_destroy(m->group);
     m->group = NULL;
@@ -184,7 +185,9 @@ static lk_status open_crew(const lk_train_ranks *ranks, lk_train_crew **out)
     void *block;
     LK_TRY(lk__mem_alloc(1, sizeof *c + (size_t)ranks->count * sizeof *c->members, "the ranks", &block));
     c = block;
-    lk_status status = lk__train_shared_open(ranks, &c->shared);
+    lk_status status = ranks->one_process ? LK_OK : lk__mpi_begin(ranks->group->backend);
+    if (status == LK_OK)
+        status = lk__train_shared_open(ranks, &c->shared);
     if (status != LK_OK) {
         lk__mem_free(c);
         return status;
@@ -235,7 +238,7 @@ static void run_crew(lk_train_crew *c, lk_train_result *out)
         run_threads(c);
     else
         keep_setup(c->failure, status);
-    if (c->failure->fault == LK_FAULT_DEVICE) {
+    if (c->failure->fault == LK_TRAIN_FAULT_DEVICE) {
         *c->ranks->joined = c;
         return;
     }

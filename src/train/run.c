@@ -24,13 +24,13 @@ lk_status lk__run_own_result(lk_train_run *run, lk_status status)
 {
     if (status == LK_OK)
         return LK_OK;
-    run->fault = LK_FAULT_OWN;
+    run->fault = LK_TRAIN_FAULT_OWN;
     return abort_job(run, status);
 }
 
 lk_status lk__run_common_result(lk_train_run *run, lk_status status)
 {
-    run->fault = LK_FAULT_COMMON;
+    run->fault = LK_TRAIN_FAULT_COMMON;
     return status;
 }
 
@@ -38,8 +38,8 @@ lk_status lk__run_collective_result(lk_train_run *run, lk_status status)
 {
     bool agreed =
         run->engine ? lk__engine_agreed(run->engine) : status == LK_STATUS_USAGE || status == LK_STATUS_MISMATCH;
-    run->fault = status == LK_STATUS_PEER ? LK_FAULT_PEER : agreed ? LK_FAULT_COMMON : LK_FAULT_OWN;
-    return status != LK_OK && run->fault == LK_FAULT_OWN ? abort_job(run, status) : status;
+    run->fault = status == LK_STATUS_PEER ? LK_TRAIN_FAULT_PEER : agreed ? LK_TRAIN_FAULT_COMMON : LK_TRAIN_FAULT_OWN;
+    return status != LK_OK && run->fault == LK_TRAIN_FAULT_OWN ? abort_job(run, status) : status;
 }
 
 /* Collective: counts the ranks that have failed. */
@@ -56,7 +56,7 @@ lk_status lk__run_vote(lk_train_run *run, lk_status status)
     if (run->self.ranks == 1)
         return lk__run_common_result(run, status);
     snprintf(why, sizeof why, "%s", status == LK_OK ? "" : lk_error_detail());
-    run->fault = LK_FAULT_PEER;
+    run->fault = LK_TRAIN_FAULT_PEER;
     LK_TRY(count_failed(run, status != LK_OK, &failed));
     if (failed == 0)
         return LK_OK;
@@ -75,7 +75,7 @@ static lk_status compare_options(lk_train_run *run)
     lk_status status = lk__train_agree(run->rank, &agreed);
     if (status != LK_OK && status != LK_STATUS_PEER && !agreed)
         return lk__run_own_result(run, status);
-    run->fault = agreed ? LK_FAULT_COMMON : LK_FAULT_PEER;
+    run->fault = agreed ? LK_TRAIN_FAULT_COMMON : LK_TRAIN_FAULT_PEER;
     return status;
 }
 
@@ -102,11 +102,13 @@ size_t lk__run_batch(const lk_train_run *run)
 
 /* The engine's signal source: one rank of a process takes the request. A request to save that reaches two ranks
  * in consecutive steps is carried out once. */
-static int take_wish(void *arg)
+static int take_signal_level(void *arg)
 {
     const lk_train_run *run = arg;
-    int wish = atomic_exchange(run->rank->wish, LK_WISH_NONE);
-    return wish == LK_WISH_SAVE && run->wished > 0 && run->at.step == run->wished ? LK_WISH_NONE : wish;
+    int level = atomic_exchange(run->rank->signal_level, LK_SIGNAL_LEVEL_NONE);
+    return level == LK_SIGNAL_LEVEL_SAVE && run->signal_saved > 0 && run->at.step == run->signal_saved
+               ? LK_SIGNAL_LEVEL_NONE
+               : level;
 }
 
 static lk_status create_engine(lk_train_run *run)
@@ -117,8 +119,8 @@ static lk_status create_engine(lk_train_run *run)
     engine.micro_batch = wave_samples(run);
     engine.group = run->rank->group;
     LK_TRY(lk_engine_create(run->shared->graph, &engine, &run->engine));
-    if (run->rank->wish)
-        lk_engine_set_signal_source(run->engine, take_wish, run);
+    if (run->rank->signal_level)
+        lk_engine_set_signal_source(run->engine, take_signal_level, run);
     run->effective.lr = lk_engine_lr(run->engine);
     return LK_OK;
 }

@@ -20,13 +20,13 @@ typedef struct lk_train_run {
     lk_train_effective effective;
     size_t total_steps;
     lk_position at;
-    lk_position saved; /* the position of the newest checkpoint */
-    int saved_shards;  /* shards of the checkpoint that the run resumed from, if they differ; else 0 */
-    bool touched;      /* data files have other times than when that checkpoint was saved */
-    int wish;          /* what all ranks agreed to do: an LK_WISH */
-    int wisher;        /* the rank that was asked for it */
-    size_t wished;     /* the step after which the last LK_WISH_SAVE was carried out */
-    size_t under_way;  /* steps that were sent and not yet received */
+    lk_position saved;   /* the position of the newest checkpoint */
+    int saved_shards;    /* shards of the checkpoint that the run resumed from, if they differ; else 0 */
+    bool touched;        /* data files have other times than when that checkpoint was saved */
+    int signal_level;    /* what all ranks agreed to do: an LK_SIGNAL_LEVEL_ value */
+    int signal_rank;     /* the rank that received the signal */
+    size_t signal_saved; /* the step after which the last LK_SIGNAL_LEVEL_SAVE was carried out */
+    size_t under_way;    /* steps that were sent and not yet received */
     double began, epoch_began, step_began;
     double earlier_epochs; /* seconds of training steps in earlier epochs */
     lk_metrics running;    /* of this rank's samples in this epoch; loss is a sum */

@@ -80,7 +80,7 @@ static const lk_option table[] = {
     {"how", "precision", 0, MODELS, KEPT, CHOICE(precision, lk__device_precision_names), "fp32",
      "of values on a GPU; weights, gradients and sums over samples are fp32 in each"},
     {"how", "reduce", 0, TRAIN | BENCH, 0, CHOICE(reduce, lk__agree_reduce_names), "tree",
-     "the order of sums over ranks; engine: NCCL's own, whose bits depend on the number of ranks"},
+     "the order of sums over ranks; engine: NCCL's or MPI's own, whose bits depend on the number of ranks"},
 
     {"checkpoints", "checkpoint", 0, TRAIN, 0, TEXT(checkpoint, "DIR"), NULL,
      "save all that the run needs to go on, in folders DIR/step-N; DIR/best leads to the one that tests best"},

@@ -59,8 +59,8 @@ enum { LK_FOR_TRAIN = 1 << 0, LK_FOR_EVAL = 1 << 1, LK_FOR_BENCH = 1 << 2, LK_FO
 const lk_option *lk__train_option(size_t index);
 
 /* What a user asks a run under way to do, as a signal level (lk_engine_set_signal_source). The level for a stop
- * is LK_WISH_STOP plus the number of the signal that the process received. */
-enum { LK_WISH_NONE, LK_WISH_SAVE, LK_WISH_STOP };
+ * is LK_SIGNAL_LEVEL_STOP plus the number of the signal that the process received. */
+enum { LK_SIGNAL_LEVEL_NONE, LK_SIGNAL_LEVEL_SAVE, LK_SIGNAL_LEVEL_STOP };
 
 /* A rank of the job; without a group it is rank 0 of 1. */
 typedef struct lk_train_rank_info {
@@ -152,11 +152,11 @@ typedef struct lk_train_events {
 
 /* Who has failed; the most informative failure first. */
 typedef enum lk_train_fault {
-    LK_FAULT_SETUP,  /* this process, before it joined */
-    LK_FAULT_OWN,    /* this rank; it has aborted the job */
-    LK_FAULT_COMMON, /* every rank, with the same detail */
-    LK_FAULT_PEER,   /* another rank */
-    LK_FAULT_DEVICE  /* no rank: a GPU that the user has not named cannot be used, and no rank has started */
+    LK_TRAIN_FAULT_SETUP,  /* this process, before it joined */
+    LK_TRAIN_FAULT_OWN,    /* this rank; it has aborted the job */
+    LK_TRAIN_FAULT_COMMON, /* every rank, with the same detail */
+    LK_TRAIN_FAULT_PEER,   /* another rank */
+    LK_TRAIN_FAULT_DEVICE  /* no rank: a GPU that the user has not named cannot be used, and no rank has started */
 } lk_train_fault;
 
 typedef struct lk_train_failure {
@@ -164,7 +164,7 @@ typedef struct lk_train_failure {
     lk_train_fault fault;
     int rank; /* -1: it had not joined */
     char detail[2048];
-    bool speaker;          /* for LK_FAULT_DEVICE: this process, of all, prints the reason for the user */
+    bool speaker;          /* for LK_TRAIN_FAULT_DEVICE: this process, of all, prints the reason for the user */
     bool begun;            /* the first step had begun */
     bool saves;            /* this process has rank 0, which saves checkpoints */
     char checkpoint[4096]; /* the last checkpoint that was saved, or "" */
@@ -184,12 +184,12 @@ typedef struct lk_train_ranks {
     const lk_group_opts *group;    /* how to join the other processes; threads and thread are filled in */
     bool one_process;              /* the job has no other processes; only timeout and notice of `group` are used */
     const lk_train_events *events; /* (count) */
-    atomic_int *wish;              /* an LK_WISH; the rank that reads it resets it. NULL: nobody asks */
+    atomic_int *signal_level;      /* an LK_SIGNAL_LEVEL_ value; the rank that reads it resets it. NULL: nobody asks */
     /* Called with a failure, before lk__train waits for a checkpoint that is being written; or NULL. */
     void (*failed)(void *arg, const lk_train_failure *failure);
     void *arg;
     /* NULL: the user has named the devices. Otherwise, if some rank of the job cannot use its GPU, lk__train
-     * returns LK_FAULT_DEVICE at every process whose devices were not named, and leaves its ranks in *joined,
+     * returns LK_TRAIN_FAULT_DEVICE at every process whose devices were not named, and leaves its ranks in *joined,
      * still joined. The caller must then call lk__train again, with opts and devices for the CPU and
      * everything else the same; that call takes *joined over. *joined is NULL before the first call. */
     lk_train_crew **joined;
@@ -197,7 +197,7 @@ typedef struct lk_train_ranks {
 
 /* Runs the ranks to the end: the first in the calling thread, each other one in its own thread. *out is the
  * first rank's result; on failure *failure is the most informative failure. ranks->failed is called with
- * every failure but LK_FAULT_DEVICE.
+ * every failure but LK_TRAIN_FAULT_DEVICE.
  *
  * Errors that can be found in advance (a folder that cannot be written, a malformed init_from) are returned
  * before the first step, damaged test files after it. If the evaluation fails, the model is saved anyway,

@@ -42,7 +42,7 @@ done
 run 0 help train
 said out "--batch-size N" "(default 64)" "--save-model [PATH]" "--bn batch|shard" "(default adadelta)" "(default .7)"
 run 0 help compare
-said out "the exit status tells"
+said out "the exit status is the result"
 check "help compare says nothing of train" test "$(grep -c 'progress' out)" -eq 0
 run 0 help eval
 said out "one batch only"
@@ -174,6 +174,7 @@ run 0 eval small.pth --model mlp --data tiny --augment resize=16
 check "eval says '$(cat out)', train said '$small'" test "$(cat out)" = "$small"
 rm small.pth
 refused 1 "model.safetensors" -- eval model.safetensors --model cnn:dropout=0
+refused 1 "(the model is cnn; --model NAME says which model the file has)" -- eval model.safetensors --data tiny
 refused 2 "give one" -- eval model.safetensors --init-from model.safetensors --model mlp --data tiny
 refused 2 "absent.safetensors" -- eval absent.safetensors --model mlp --data tiny
 run 0 info model.safetensors
@@ -249,7 +250,7 @@ fi
 run 0 "${train[@]}" --init-from model.safetensors --epochs 0 --save-model same.safetensors
 run 0 compare model.safetensors same.safetensors
 refused 1 "cut.safetensors" -- "${train[@]}" --init-from cut.safetensors
-refused 2 "absent.safetensors" -- "${train[@]}" --init-from absent.safetensors
+refused 2 "--init-from: cannot open absent.safetensors" -- "${train[@]}" --init-from absent.safetensors
 run 0 train --data tiny --model mlp:hidden=8 --dry-run --quiet --save-model small.safetensors
 refused 1 "small.safetensors" -- "${train[@]}" --init-from small.safetensors
 
@@ -421,7 +422,7 @@ refused 2 "no model 'nope'" -- bench train -n 2 --model nope
 refused 2 "--shards 2" -- bench train -n 2 --model mlp --data tiny --shards 1
 refused 2 "--independent" "-n 1" -- bench train -n 2 --model mlp --data tiny --batch-size 1 --independent
 refused 2 "--independent" "--stages" -- bench train -n 2 --independent --stages 2
-refused 2 "'shn'" "auto, shm, tcp, nccl" -- bench train -n 2 --backend shn
+refused 2 "'shn'" "auto, shm, tcp, mpi, nccl" -- bench train -n 2 --backend shn
 
 # bench allreduce prints a line for each implementation and size. Open MPI may be missing.
 run 0 bench allreduce -n 2 --runs 1 --max-bytes 4096 --json
@@ -441,7 +442,7 @@ fi
 run 0 bench allreduce -n 1 --runs 1 --max-bytes 64 --backend shm
 said out "one rank only" "1 rank, backend shm"
 check "$line: a row for each size" test "$(grep -cE '^ +(4|16|64) ' out)" -eq 3
-refused 2 "'shn'" "auto, shm, tcp, nccl" -- bench allreduce --backend shn
+refused 2 "'shn'" "auto, shm, tcp, mpi, nccl" -- bench allreduce --backend shn
 mkdir broken
 printf '#!/bin/sh\nexit 3\n' >broken/mpirun
 chmod +x broken/mpirun

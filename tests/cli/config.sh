@@ -113,6 +113,12 @@ refused "--config needs a value" -- --config
 # Errors that are found by the run name file and line, too.
 bad '# mine' 'optimizer: {name: sgdd}'
 refused "'sgdd'" "'sgd'" "(--optimizer is from bad.yaml:2)" -- --config bad.yaml
+bad 'data: digits' 'augment: [crop: 99999]'
+refused "--augment 'crop=99999': write crop=N" "(--augment is from bad.yaml:2)" -- --config bad.yaml
+bad 'test-augment: flip'
+refused "--test-augment 'flip': flip is random" "(--test-augment is from bad.yaml:1)" -- --config bad.yaml
+bad 'model: mlp' 'init-from: absent.pth'
+refused "--init-from: " "absent.pth" "(--init-from is from bad.yaml:2)" -- --config bad.yaml
 bad 'model: {name: cnn, dropuot: 0}'
 refused "dropuot" "(--model is from bad.yaml:1)" -- --config bad.yaml
 bad 'data: mnsit'

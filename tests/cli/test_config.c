@@ -72,7 +72,7 @@ static void keys_are_long_names(void **state)
     assert_int_equal(args.train.test_batch, 8);
     assert_true(args.train.lr == .5);
     assert_int_equal(args.train.seed, 2020);
-    assert_int_equal(args.train.bn, LK_BN_SHARD);
+    assert_int_equal(args.train.bn, LK_BN_MODE_SHARD);
     assert_string_equal(args.train.data, "mnist");
     assert_string_equal(args.config, path);
     assert_int_equal(args.train.epochs, 14);
@@ -158,9 +158,9 @@ static void the_command_line_wins(void **state)
     assert_string_equal(parsed("n: 2\n", "").run.nproc, "2");
     assert_string_equal(parsed("nproc_per_node: auto\n", "").run.nproc, "auto");
     assert_string_equal(parsed("gpu-ids: 1\n", "--gpu-devices 2 3").gpu_ids, "2,3");
-    assert_int_equal(parsed("bn: shard\n", "--sync-bn").train.bn, LK_BN_BATCH);
-    assert_int_equal(parsed("sync-bn: true\n", "--bn shard").train.bn, LK_BN_SHARD);
-    assert_int_equal(parsed("bn: shard\n", "").train.bn, LK_BN_SHARD);
+    assert_int_equal(parsed("bn: shard\n", "--sync-bn").train.bn, LK_BN_MODE_BATCH);
+    assert_int_equal(parsed("sync-bn: true\n", "--bn shard").train.bn, LK_BN_MODE_SHARD);
+    assert_int_equal(parsed("bn: shard\n", "").train.bn, LK_BN_MODE_SHARD);
     assert_false(parsed("no-test: true\n", "--no-test=false").train.no_test);
     assert_true(parsed("no-test: false\n", "--no-test").train.no_test);
     assert_string_equal(parsed("model: pyramidnet\n", "--model mlp").train.model, "mlp");

@@ -129,11 +129,11 @@ static void ranks_inherit_the_launchers_plan(void **state)
     read_line("--parallel pp", 4);
     assert_int_equal(make(launcher(2)), LK_OK);
     assert_string_equal(plan.train.stages, "4");
-    args.parallel = LK_PARALLEL_DDP;
+    args.parallel = LK_ARGS_PARALLEL_DDP;
     args.train.shards = 99;
     args.devices.count = 1;
     assert_int_equal(inherit(child(1, 2)), LK_OK);
-    assert_int_equal(second.mode.parallel, LK_PARALLEL_PP);
+    assert_int_equal(second.mode.parallel, LK_ARGS_PARALLEL_PP);
     assert_int_equal(second.train.shards, plan.train.shards);
     assert_string_equal(second.train.stages, "4");
     assert_ptr_equal(second.train.stages, second.mode.whole);
@@ -151,14 +151,14 @@ static void ranks_of_several_nodes_choose_the_mode(void **state)
     read_line("--stages 2", 3);
     lk_devices cpu = {.count = 1, .name = {"cpu"}};
     assert_int_equal(lk__job_plan_make(&args, &cpu, &join, &plan), LK_OK);
-    assert_int_equal(plan.mode.parallel, LK_PARALLEL_AUTO);
+    assert_int_equal(plan.mode.parallel, LK_ARGS_PARALLEL_AUTO);
     join = child(1, 2);
     join.processes = 3;
     assert_int_equal(inherit(join), LK_STATUS_USAGE);
     assert_non_null(strstr(lk_error_detail(), "3 ranks"));
     join.processes = 4;
     assert_int_equal(inherit(join), LK_OK);
-    assert_int_equal(second.mode.parallel, LK_PARALLEL_PP);
+    assert_int_equal(second.mode.parallel, LK_ARGS_PARALLEL_PP);
     assert_string_equal(second.devices.name[0], "cpu");
     assert_int_equal(second.train.shards, 16);
     /* The launcher reports mistakes that do not depend on other nodes. */

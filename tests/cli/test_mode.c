@@ -2,11 +2,11 @@
 #include "check.h"
 #include "cli/job/mode.h"
 
-#define AUTO LK_PARALLEL_AUTO
-#define SINGLE LK_PARALLEL_SINGLE
-#define DP LK_PARALLEL_DP
-#define DDP LK_PARALLEL_DDP
-#define PP LK_PARALLEL_PP
+#define AUTO LK_ARGS_PARALLEL_AUTO
+#define SINGLE LK_ARGS_PARALLEL_SINGLE
+#define DP LK_ARGS_PARALLEL_DP
+#define DDP LK_ARGS_PARALLEL_DDP
+#define PP LK_ARGS_PARALLEL_PP
 
 typedef struct choice {
     lk_args_parallel asked;

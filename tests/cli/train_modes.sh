@@ -5,7 +5,9 @@
 # mode prints, saves and refuses.
 program=$1 command=train
 cases=("${@:2}")
-. "$(dirname "$0")/jobs.sh"
+tests=$(realpath "$(dirname "$0")/..")
+. "$tests/cli/jobs.sh"
+. "$tests/mpi.sh"
 
 # Data of small and odd sizes.
 
@@ -72,6 +74,16 @@ by_hand() { # COUNT OPTIONS...
     done
     all_finish "${jobs[@]}"
     same out.0
+}
+
+by_mpi() { # MPI COUNT OPTIONS...
+    rm -f got.safetensors
+    line="mpirun of $1 -n $2 train ${task[*]} ${*:3} --backend mpi"
+    timeout -s KILL 60 "$(launcher_of "$1")" -n "$2" "$program" train "${task[@]}" "${@:3}" --backend mpi \
+        --save-model got.safetensors >out 2>err </dev/null
+    check "$line: exit status" test $? -eq 0
+    said out " ranks over mpi"
+    same out
 }
 
 # every_way CUT TWO_CUTS - all modes of the current task. The arguments name the first layers of stages.
@@ -167,6 +179,31 @@ case_optimizers() {
             reference "${short[@]}" --model resnet20:width=4 --optimizer "$optimizer" --bn $bn --max-steps 4
             one_of_each layer3
         done
+    done
+}
+# every_way_by_mpi - all modes of the current task over MPI, with 2, 3 and 5 ranks, with each MPI that is here.
+every_way_by_mpi() {
+    local mpi n mode
+    for mpi in "${mpis[@]}"; do
+        for n in 2 3 5; do
+            by_mpi "$mpi" $n
+            for mode in "" --pipelined; do by_mpi "$mpi" $n --parallel pp $mode; done
+        done
+        by_mpi "$mpi" 4 --stages 2
+        by_mpi "$mpi" 4 --stages 2 --pipelined --micro-batch 4
+        by_mpi "$mpi" 3 --bucket-mb .0625 --threads 2
+        by_mpi "$mpi" 2 --parallel dp --devices cpu:0,cpu:1
+    done
+}
+case_mpi() {
+    local bn
+    read -r -a mpis <<<"$(mpis_here "$(dirname "$program")" | tr '\n' ' ')"
+    [ ${#mpis[@]} -gt 0 ] || exit 77
+    reference "${short[@]}" --model mlp --optimizer adam
+    every_way_by_mpi
+    for bn in batch shard; do
+        reference "${short[@]}" --model resnet20:width=4 --bn $bn --max-steps 4
+        every_way_by_mpi
     done
 }
 # The network at full width, on colour images with augmentation.

@@ -84,6 +84,8 @@ said err "ck has 2 checkpoints; name one of them, as ck/step-000000004"
 expect info 0 ck/step-000000004
 said out "position:" "options:" "--model            mlp" "model:" "chunk1.1.weight" "optimiser:" "steps" "hash "
 grep -q '^  step  *4$' out || complain "$line: the step is not told"
+# The first epoch is 1 here, as in the lines of training.
+grep -q '^  epoch  *1$' out || complain "$line: the epoch is not counted from 1"
 expect convert 0 ck/best model.pth
 expect compare 0 ck/best model.pth
 

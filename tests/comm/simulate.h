@@ -12,7 +12,7 @@
 #include "comm/collective/schedule.h"
 #include "comm/tree.h"
 
-enum { MAX_WORLD = 16, MAX_HELD = 64, LEVELS = 3 };
+enum { MAX_WORLD = 70, MAX_HELD = 64, LEVELS = LK_LEVEL_BLOCK + 7 };
 
 typedef struct message {
     struct message *next;
@@ -29,7 +29,7 @@ typedef struct held {
 
 typedef struct sim_rank {
     lk_schedule schedule;
-    held held[LEVELS]; /* at[0] of the last level is the result of a sum */
+    held held[LEVELS]; /* at[0] of LK_LEVEL_ALL is the result of a sum */
     const float *from; /* LK_PHASE_PLACE sends from here */
     float *to;         /* and receives to here */
     int phase, next;   /* next: index in the phase's recvs */

@@ -364,12 +364,14 @@ static void test_not_there(void **state)
     const lk_job_channel_task task = {.rank = 1, .size = 2};
     set_variables(ends[0], 1, 2);
     assert_there(true, &task);
-    /* A launcher inside the task has given other ranks; MPI needs the channel itself. */
+    /* A launcher inside the task has given other ranks; MPI needs PMI itself, and is the channel. */
     assert_there(false, &(lk_job_channel_task){.rank = 0, .size = 2});
     assert_there(false, &(lk_job_channel_task){.rank = 1, .size = 4});
-    assert_there(false, &(lk_job_channel_task){.rank = 1, .size = 2, .backend = "mpi"});
+    assert_false(lk__job_channel_pmi.is_there(&(lk_job_channel_task){.rank = 1, .size = 2, .backend = "mpi"}));
+    assert_there(true, &(lk_job_channel_task){.rank = 1, .size = 2, .backend = "mpi"});
     setenv("LOCKSTEP_BACKEND", "mpi", 1);
-    assert_there(false, &task);
+    assert_false(lk__job_channel_pmi.is_there(&task));
+    assert_there(true, &task);
     assert_there(true, &(lk_job_channel_task){.rank = 1, .size = 2, .backend = "tcp"});
     unsetenv("LOCKSTEP_BACKEND");
     setenv("PMI_FD", "999", 1);

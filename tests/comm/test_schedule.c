@@ -47,9 +47,13 @@ typedef struct world {
 static void world_cut(world *w, int cut)
 {
     int size = w->topology.size;
-    static const int odd[MAX_WORLD + 1] = {0, 1, 1, 4, 5, 5, 5, 6, 9, 10, 10, 11, 12, 12, 12, 13, 13};
+    static const int odd[17] = {0, 1, 1, 4, 5, 5, 5, 6, 9, 10, 10, 11, 12, 12, 12, 13, 13};
     for (int r = 0; r <= size; r++) {
-        int bounds[CUTS] = {r, 4 * r, 16 * r / size, r * 2 > size ? 16 : r > 0 ? 3 : 0, r < size ? odd[r] : 13};
+        int bounds[CUTS] = {r, 4 * r, 16 * r / size,
+                            r * 2 > size ? 16
+                            : r > 0      ? 3
+                                         : 0,
+                            r < size && r < 17 ? odd[r] : 13};
         w->bounds[r] = bounds[cut];
     }
 }
@@ -107,12 +111,12 @@ static void sim_open_sums(sim *s, const world *w)
             assert_true(h->count >= 0);
             for (int k = 0; k < h->count; k++) {
                 h->at[k] = new_vector(s->count);
-                for (size_t i = 0; level == 0 && i < s->count; i++)
+                for (size_t i = 0; level == LK_LEVEL_RANK && i < s->count; i++)
                     h->at[k][i] = tree_sum(h->trees[k].first, h->trees[k].last, i);
             }
         }
-        assert_int_equal(rank->held[2].count, 1);
-        rank->from = rank->to = rank->held[2].at[0];
+        assert_int_equal(rank->held[LK_LEVEL_ALL].count, 1);
+        rank->from = rank->to = rank->held[LK_LEVEL_ALL].at[0];
     }
 }
 
@@ -162,7 +166,7 @@ static void uneven_spans(size_t count, int size, lk_span *spans)
     }
 }
 
-typedef enum sum_kind { EXCHANGE, ALLREDUCE, REDUCE_SCATTER, REDUCE_SMALL, REDUCE_LARGE, SUM_KINDS } sum_kind;
+typedef enum sum_kind { EXCHANGE, ALLREDUCE, REDUCE_SCATTER, HALVING, REDUCE_SMALL, REDUCE_LARGE, SUM_KINDS } sum_kind;
 
 static lk_status make_sum(sum_kind kind, const lk_schedule_topology *topology, int rank, size_t count, lk_schedule *out)
 {
@@ -173,6 +177,8 @@ static lk_status make_sum(sum_kind kind, const lk_schedule_topology *topology, i
         return lk__schedule_exchange(topology, rank, count, out);
     case ALLREDUCE:
         return lk__schedule_allreduce(topology, rank, count, out);
+    case HALVING:
+        return lk__schedule_halving(topology, rank, count, out);
     case REDUCE_SCATTER:
         return lk__schedule_reduce_scatter(topology, rank, spans, out);
     default:
@@ -216,10 +222,72 @@ static void test_sums(void **state)
         for (size_t e = 0; e < 1000; e++)
             want[e] = tree_sum(0, w.bounds[w.topology.size], e);
         for (int kind = 0; kind < SUM_KINDS; kind++) {
-            for (int c = 0; c < COUNTS; c++)
+            bool possible = kind != HALVING || (w.topology.hosts > 1 && lk__schedule_hosts_even(&w.topology, w.bounds));
+            for (int c = 0; c < COUNTS && possible; c++)
                 check_sum(&w, (sum_kind)kind, counts[c], want);
         }
         free(want);
+    }
+}
+
+/* `size` ranks, `local` of them on each host except the last, each with `shards` shards. */
+static void world_of_hosts(world *w, int size, int local, int shards)
+{
+    *w = (world){.topology = {.size = size, .hosts = (size + local - 1) / local, .host = w->host}};
+    for (int r = 0; r <= size; r++) {
+        w->bounds[r] = shards * r;
+        if (r < size)
+            w->host[r] = r / local;
+    }
+}
+
+static void check_halving(int size, int local, int shards)
+{
+    world w;
+    world_of_hosts(&w, size, local, shards);
+    assert_true(lk__schedule_hosts_even(&w.topology, w.bounds));
+    float *want = new_vector(1000);
+    for (size_t e = 0; e < 1000; e++)
+        want[e] = tree_sum(0, w.bounds[size], e);
+    for (int c = 0; c < COUNTS; c++)
+        check_sum(&w, HALVING, counts[c], want);
+    free(want);
+}
+
+static void test_halving(void **state)
+{
+    for (int size = 2; size <= MAX_WORLD; size++)
+        check_halving(size, 1, size % 3 == 0 ? 4 : 1);
+    for (int size = 5; size <= 24; size++) {
+        check_halving(size, 2, 1);
+        check_halving(size, 4, 2);
+    }
+}
+
+static void test_hosts_even(void **state)
+{
+    static const struct {
+        const char *world;
+        int bounds[9];
+        bool even;
+    } cases[] = {
+        {"0000", {0, 1, 2, 3, 4}, true},
+        {"0123", {0, 2, 4, 6, 8}, true},
+        {"0123", {0, 2, 4, 6, 7}, true},
+        {"0123", {0, 2, 4, 6, 9}, false},
+        {"0123", {0, 2, 4, 6, 6}, false},
+        {"0123", {0, 3, 6, 9, 12}, false},
+        {"0123", {0, 1, 3, 5, 7}, false},
+        {"0123", {0, 2, 3, 5, 7}, false},
+        {"001122", {0, 1, 2, 3, 4, 5, 6}, true},
+        {"001122", {0, 3, 4, 5, 8, 11, 12}, true},
+        {"01", {0, 0, 4}, false},
+        {"0101", {0, 1, 2, 3, 4}, false},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        world w;
+        world_init(&w, cases[i].world, 0);
+        assert_int_equal(lk__schedule_hosts_even(&w.topology, cases[i].bounds), cases[i].even);
     }
 }
 
@@ -268,6 +336,30 @@ static size_t allreduce_sent(const world *w, int rank, size_t count, bool crossi
 /* The largest difference of a segment from an even share. */
 enum { UNEVEN = 64 };
 
+/* A rank sends the bytes of a ring if the number of hosts is a power of two, and at most the vector
+ * twice otherwise. It sends one message in a phase, except to hosts of an uneven merge. */
+static void test_halving_sends(void **state)
+{
+    const size_t count = 1000003;
+    for (int hosts = 2; hosts <= MAX_WORLD; hosts++) {
+        world w;
+        world_of_hosts(&w, hosts, 1, 1);
+        bool power = (hosts & (hosts - 1)) == 0;
+        size_t ring = (size_t)(hosts - 1) * (count / (size_t)hosts + UNEVEN);
+        for (int r = 0; r < hosts; r++) {
+            lk_schedule schedule;
+            assert_int_equal(lk__schedule_halving(&w.topology, r, count, &schedule), LK_OK);
+            assert_true(elements_sent(&w, r, &schedule, false) <= 2 * (power ? ring : count + LEVELS * UNEVEN));
+            assert_int_equal(schedule.senders, 1);
+            for (int p = 0; p < schedule.phase_count; p++) {
+                assert_true(schedule.phases[p].kind == LK_PHASE_COPY || schedule.phases[p].recv_count <= 1);
+                assert_true(!power || schedule.phases[p].send_count == 1);
+            }
+            lk__schedule_fini(&schedule);
+        }
+    }
+}
+
 static void test_no_more_than_a_ring(void **state)
 {
     const size_t count = 1000003;
@@ -279,7 +371,7 @@ static void test_no_more_than_a_ring(void **state)
             continue;
         for (int r = 0; r < w.topology.size; r++) {
             lk_schedule_subtree roots[MAX_HELD];
-            size_t parts = (size_t)lk__schedule_subtrees(&w.topology, w.bounds, 0, r, roots, MAX_HELD);
+            size_t parts = (size_t)lk__schedule_subtrees(&w.topology, w.bounds, LK_LEVEL_RANK, r, roots, MAX_HELD);
             if (i % CUTS <= 1)
                 assert_int_equal(parts, 1);
             size_t ring = (size - 1) * (count / size + UNEVEN);
@@ -338,7 +430,9 @@ static void check_roots(const world *w, int level, int rank)
 {
     bool inside[MAX_SHARDS];
     for (int r = 0; r < w->topology.size; r++) {
-        bool mine = level == 2 || (level == 1 ? w->host[r] == w->host[rank] : r == rank);
+        int height = level > LK_LEVEL_BLOCK ? level - LK_LEVEL_BLOCK : 0;
+        bool mine = level == LK_LEVEL_RANK ? r == rank : w->host[r] >> height == w->host[rank] >> height;
+        mine |= level == LK_LEVEL_ALL;
         for (int s = w->bounds[r]; s < w->bounds[r + 1]; s++)
             inside[s] = mine;
     }
@@ -558,5 +652,6 @@ static void test_barrier(void **state)
 }
 
 TEST_MAIN(NULL, NULL, TEST(test_segments), TEST(test_roots), TEST(test_values_show_the_order), TEST(test_sums),
-          TEST(test_no_more_than_a_ring), TEST(test_one_sum_crosses_between_hosts), TEST(test_moves),
-          TEST(test_moves_cross_once), TEST(test_alltoall), TEST(test_barrier))
+          TEST(test_halving), TEST(test_hosts_even), TEST(test_halving_sends), TEST(test_no_more_than_a_ring),
+          TEST(test_one_sum_crosses_between_hosts), TEST(test_moves), TEST(test_moves_cross_once), TEST(test_alltoall),
+          TEST(test_barrier))

@@ -29,7 +29,8 @@ static void ranks_of_one_host_have_the_same_bits(void **state)
 
 static void ranks_of_several_hosts_have_the_same_bits(void **state)
 {
-    static const char *const hosts[] = {"ab", "aab", "abbab", "aabbc", "aaaabbbb", "abababab", "abbbbbbc"};
+    static const char *const hosts[] = {"ab",       "aab",      "abbab",   "aabbc",    "aaaabbbb",
+                                        "abababab", "abbbbbbc", "abcdefg", "aabbccdde"};
     for (size_t i = 0; i < COUNT_OF(hosts); i++)
         assert_true(team_run((team_spec){.size = (int)strlen(hosts[i]), .transport = "auto", .hosts = hosts[i]},
                              try_all_sums, cases));

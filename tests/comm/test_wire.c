@@ -2,7 +2,7 @@
 #include "check.h"
 #include "comm/control/wire.h"
 
-static uint8_t buffer[1 << 19];
+static uint8_t buffer[LK_MAX_RANKS * 256 + 4096];
 
 static void test_round_trip(void **state)
 {

@@ -241,13 +241,13 @@ static void check(const law_case *c)
 /* The second of the steps 3, 4 and 5 has half a batch. The learning rate of resnet20 is so small that a change of
  * direction by 0.08 (see above) changes the loss by less than its tolerance. */
 static const law_case models[] = {
-    {"cnn", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", 0.02, 3, 10, 4, .first = 3},
-    {"mlp", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", 0.02, 3, 13, 4, .first = 3},
-    {"resnet20:width=8", LAW_SMALL, LK_BN_BATCH, "sgd:momentum=.9", 0.002, 3, 16, 4, .first = 3},
-    {"resnet20:width=8", LAW_SMALL, LK_BN_SHARD, "sgd:momentum=.9", 0.002, 3, 16, 2, .first = 3},
-    {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_BATCH, "sgd:momentum=.9", 0.02, 3, 16, 4, .first = 3},
-    {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_SHARD, "sgd:momentum=.9", 0.02, 3, 16, 2, .first = 3},
-    {"ops", LAW_ODD, LK_BN_BATCH, "sgd:momentum=.9", 0.02, 3, 12, 3, .first = 3},
+    {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 10, 4, .first = 3},
+    {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 13, 4, .first = 3},
+    {"resnet20:width=8", LAW_SMALL, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.002, 3, 16, 4, .first = 3},
+    {"resnet20:width=8", LAW_SMALL, LK_BN_MODE_SHARD, "sgd:momentum=.9", 0.002, 3, 16, 2, .first = 3},
+    {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 16, 4, .first = 3},
+    {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_MODE_SHARD, "sgd:momentum=.9", 0.02, 3, 16, 2, .first = 3},
+    {"ops", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 12, 3, .first = 3},
 };
 enum { MODELS = sizeof models / sizeof *models };
 
@@ -270,13 +270,13 @@ static void test_optimisers(void **state)
     if (precision != LK_PRECISION_FP32)
         return;
     for (size_t i = 0; i < sizeof optimisers / sizeof *optimisers; i++) {
-        law_case c = {"mlp", LAW_MNIST, LK_BN_BATCH, optimisers[i], 0, 3, 12, 4, .first = 3};
+        law_case c = {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, optimisers[i], 0, 3, 12, 4, .first = 3};
         check(&c);
         c.clip_norm = 0.25;
         c.label_smoothing = 0.1;
         check(&c);
     }
-    law_case cnn = {"cnn", LAW_MNIST, LK_BN_BATCH, "adadelta", 1.0, 3, 10, 4, .first = 3};
+    law_case cnn = {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "adadelta", 1.0, 3, 10, 4, .first = 3};
     check(&cnn);
 }
 
@@ -297,7 +297,7 @@ static void test_waves(void **state)
 /* Shards without samples, and the last batch of one sample. */
 static void test_small_batches(void **state)
 {
-    law_case c = {"cnn", LAW_MNIST, LK_BN_BATCH, "sgd", 0.02, 3, 3, 8, .first = 4};
+    law_case c = {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "sgd", 0.02, 3, 3, 8, .first = 4};
     check(&c);
     c.model = "mlp";
     c.batch = 1;
@@ -470,7 +470,7 @@ static outcome run_loader(const law_case *c, const lk_dataset *data, samples_way
 /* A data set that is cached on the device, in whole steps and in waves, against samples of the loader. */
 static void test_cached_dataset(void **state)
 {
-    law_case c = {"cnn", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", 0.02, .batch = 22, .shards = 4};
+    law_case c = {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, .batch = 22, .shards = 4};
     lk_dataset *data;
     law_require(lk_dataset_open("digits", NULL, LK_SPLIT_TRAIN, &data));
     assert_true(lk_dataset_get_info(data)->count % c.batch != 0);

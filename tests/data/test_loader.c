@@ -480,22 +480,23 @@ static void refuse(lk_loader_opts opts, const char *part)
 
 static void bad_options(void **state)
 {
-    refuse((lk_loader_opts){.batch = 0}, "at least one");
+    refuse((lk_loader_opts){.batch = 0}, "`batch` is 0; a batch has at least one");
     refuse((lk_loader_opts){.batch = COUNT + 1, .drop_last = true}, "has no batch: 101 samples");
-    refuse((lk_loader_opts){.batch = 1, .workers = -1}, "-1 workers");
-    refuse((lk_loader_opts){.batch = 1, .workers = 100000}, "100000 workers");
+    refuse((lk_loader_opts){.batch = 1, .workers = -1}, "`workers` -1 is not in 0 to 256");
+    refuse((lk_loader_opts){.batch = 1, .workers = 100000}, "`workers` 100000 ");
     refuse((lk_loader_opts){.batch = 1, .augment = "crpo=4"}, "did you mean 'crop'");
-    refuse((lk_loader_opts){.batch = 1, .augment = "crop"}, "crop=N");
+    refuse((lk_loader_opts){.batch = 1, .augment = "crop"}, "`augment` 'crop': write crop=N");
     refuse((lk_loader_opts){.batch = 1, .augment = "crop=0"}, "from 1 to 1024");
     refuse((lk_loader_opts){.batch = 1, .augment = "crop=4x"}, "from 1 to 1024");
     refuse((lk_loader_opts){.batch = 1, .augment = "flip=2"}, "flip[=P] with P from 0 to 1");
     refuse((lk_loader_opts){.batch = 1, .augment = ""}, "no augmentation ''");
     refuse((lk_loader_opts){.batch = 1, .augment = "flip,"}, "no augmentation ''");
-    refuse((lk_loader_opts){.batch = 1, .augment = "flip,crop=2,flip"}, "flip is there twice");
-    refuse((lk_loader_opts){.batch = 1, .share = {.shards = -1}}, "-1 shards");
+    refuse((lk_loader_opts){.batch = 1, .augment = "flip,crop=2,flip"},
+           "`augment` 'flip,crop=2,flip': flip is there twice");
+    refuse((lk_loader_opts){.batch = 1, .share = {.shards = -1}}, "`share`: a batch cannot be cut into -1 shards");
     refuse((lk_loader_opts){.batch = 1, .share = {.last = 1}}, "0 shards");
     refuse((lk_loader_opts){.batch = 1, .share = {.labels_only = true}}, "0 shards");
-    refuse((lk_loader_opts){.batch = 1, .share = {4, -1, 2, false}}, "shards -1 to 2");
+    refuse((lk_loader_opts){.batch = 1, .share = {4, -1, 2, false}}, "`share`: shards -1 to 2");
     refuse((lk_loader_opts){.batch = 1, .share = {4, 2, 2, false}}, "at least one shard");
     refuse((lk_loader_opts){.batch = 1, .share = {4, 3, 2, false}}, "shards 3 to 2");
     refuse((lk_loader_opts){.batch = 1, .share = {4, 0, 5, false}}, "ends by 4");

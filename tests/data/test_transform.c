@@ -137,6 +137,7 @@ static void test_split(void **state)
     lk_transforms list = {0};
     for (size_t i = 0; i < sizeof random / sizeof *random; i++) {
         assert_fails(lk__transforms_choose(&test, random[i], &list), LK_STATUS_USAGE, "is random");
+        assert_detail("`test_augment` '");
         assert_detail(random[i]);
         assert_ok(lk__transforms_choose(&train, random[i], &list));
     }

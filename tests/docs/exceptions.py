@@ -1,13 +1,29 @@
 """exceptions.py - commands of the pages that cannot be run unchanged.
 
 A row has the page, a regular expression that matches the beginning of the command, and the replacement. A text is run
-instead of the command; SKIP(why) skips the command. A row that matches no command is an error."""
+instead of the command; SKIP(why) skips the command; None runs the command as it is. A row that matches no command is an
+error."""
+import os
 import re
+import shutil
+import subprocess
 
 
 class SKIP:
     def __init__(self, why):
         self.why = why
+
+
+# tests/cluster/slurm.sh runs the page on a cluster of its own.
+ON_SLURM = None if "DOCS_ON_SLURM" in os.environ else SKIP("needs Slurm and several hosts; tests/cluster/slurm.sh has them")
+
+
+# Open MPI refuses to run as root, and to start more tasks than cores, unless it is told to.
+def mpirun(command):
+    if not shutil.which("mpirun") or "Open MPI" not in subprocess.getoutput("mpirun --version"):
+        return SKIP("there is no mpirun of Open MPI here")
+    return ("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
+            f"mpirun -n 2 {command}")
 
 
 # Runs both nodes on this host. The page shows the command of the first node.
@@ -27,6 +43,7 @@ TABLE = [
     ("README.md", r"make (demo|test) ", SKIP("they build and test the project, this test with it")),
     ("README.md", r"lockstep data get mnist", SKIP("a download; tests/cli/data.sh has a server of its own")),
     ("README.md", r"srun ", SKIP("needs Slurm")),
+    ("README.md", r"mpirun ", SKIP("needs MPI; tests/cli/mpi.sh has it")),
     ("README.md", r"lockstep train --model resnet18 --data DIR",
      "lockstep train --model resnet18 --data pets --augment resized_crop=64,flip --num-workers 2"),
     ("README.md", r"lockstep train --nnodes 2", two_nodes(NODES)),
@@ -42,6 +59,10 @@ TABLE = [
     ("docs/running.md", r"lockstep run --nnodes 2 --node-rank 0", two_nodes(RUN_NODES)),
     ("docs/running.md", r"lockstep run --nnodes 2 --node-rank 1", SKIP("the other half of the line before it")),
     ("docs/data.md", r"lockstep data (list|get|verify)", SKIP("depends on what is installed; tests/cli/data.sh")),
+    ("docs/clusters.md", r"RANKS=2 examples/cluster/by_hand.sh", ON_SLURM),
+    ("docs/clusters.md", r"(sbatch|srun|grep|cat) ", ON_SLURM),
+    ("docs/clusters.md", r"mpirun -n 2 lockstep train", mpirun("lockstep train $OPTIONS")),
+    ("docs/clusters.md", r"mpirun -n 2 sh", mpirun("sh -c '[ $OMPI_COMM_WORLD_RANK != 0 ] || lockstep info --group'")),
     ("docs/gpu.md", r"lockstep (train|run)", SKIP("needs a GPU")),
     ("docs/models.md", r"lockstep (train|eval) .*resnet(18-f37072fd|50-0676ba61)", SKIP("weights that others publish")),
 ]
@@ -53,6 +74,7 @@ VARIES = [
     ("docs/checkpoints.md", r"LOCKSTEP_FAULT=kill", r"the last checkpoint is .*"),
     ("docs/faults.md", r"LOCKSTEP_FAULT='kill", r"the last checkpoint is .*"),
     ("docs/checkpoints.md", r"timeout ", r"step[- ]\d+"),
+    ("docs/clusters.md", r"(sbatch|srun|grep|cat|mpirun)", r"(job|port) \d+|\b\d+\.0\b"),
     ("docs/models.md", r"lockstep info --model", r"(scratch of kernels|together) +[\d.]+ MB"),
 ]
 
@@ -67,7 +89,7 @@ def instead(page, command):
         if row_page == page and re.match(pattern, command.text):
             if isinstance(action, SKIP):
                 return None, action.why
-            return action, None
+            return (command.text if action is None else action), None
     return command.text, None
 
 

@@ -53,9 +53,9 @@ typedef struct graph_case {
 } graph_case;
 
 static const graph_case cases[] = {
-    {"plain", build_plain, LK_BN_BATCH, 0},       {"strided", build_strided, LK_BN_BATCH, 5},
-    {"overlap", build_overlap, LK_BN_BATCH, 4},   {"features", build_features, LK_BN_BATCH, 7},
-    {"residual", build_residual, LK_BN_BATCH, 0}, {"residual_shard", build_residual, LK_BN_SHARD, 3},
+    {"plain", build_plain, LK_BN_MODE_BATCH, 0},       {"strided", build_strided, LK_BN_MODE_BATCH, 5},
+    {"overlap", build_overlap, LK_BN_MODE_BATCH, 4},   {"features", build_features, LK_BN_MODE_BATCH, 7},
+    {"residual", build_residual, LK_BN_MODE_BATCH, 0}, {"residual_shard", build_residual, LK_BN_MODE_SHARD, 3},
 };
 
 static golden_batch make_batch(size_t step)

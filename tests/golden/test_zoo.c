@@ -34,7 +34,7 @@ static size_t read_rows(void)
         int length = (int)(strlen(entry->name) - strlen("/row"));
         snprintf(r->prefix, sizeof r->prefix, "%.*s", length, entry->name);
         snprintf(r->spec, sizeof r->spec, "%.*s", length - (int)strlen("/batch"), entry->name);
-        r->bn = golden_ends(r->prefix, "/shard") ? LK_BN_SHARD : LK_BN_BATCH;
+        r->bn = golden_ends(r->prefix, "/shard") ? LK_BN_MODE_SHARD : LK_BN_MODE_BATCH;
         r->channels = (size_t)golden_at(entry, 0);
         r->side = (size_t)golden_at(entry, 1);
         r->bias = (float)golden_at(entry, 2);

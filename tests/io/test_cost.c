@@ -190,7 +190,7 @@ static void test_far_memo_and_repeated_elements(void **ctx)
 {
     opcodes o = {0}, repeated = {0};
     OP(&o, "\x80\2}r\0\0\x3f\0.");
-    load_legacy(&o, "place 4128768 in the memo");
+    load_legacy(&o, "entry 4128768 of the memo");
     OP(&repeated, "\x80\2}X\1\0\0\0a" TENSOR(FLOATS, "K\0", "J\0\0\xff\0K\1\x86", "K\0K\1\x86") "s.");
     load_legacy(&repeated, "repeat what is stored");
 }

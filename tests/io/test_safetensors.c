@@ -155,7 +155,7 @@ static const struct hostile {
     {"{" EMPTY("\xf4\x90\x80\x80") "}", 0, "not UTF-8"},
     {"{" EMPTY("\\ud800") "}", 0, "not valid JSON"},
     {"{" EMPTY("\\q") "}", 0, "not valid JSON"},
-    {"{\x01\"a\":1}", 0, "no place outside of a string at byte 9"},
+    {"{\x01\"a\":1}", 0, "may only be in a string at byte 9"},
     {"{\"a\x1b[31m\":1}", 0, "a bare control character"},
     {"{\"\\u001b[31m\":1}", 0, "tensor \"\\u001b[31m\" is not"},
     {"{\"__metadata__\":3}", 0, "must be an object of strings"},

@@ -195,30 +195,30 @@ static void test_first_weights(void **arg)
     static const struct {
         const char *spec, *layer;
         lk_model_shape shape;
-        lk_op_fill weight, bias; /* LK_FILL_ONE: no bias */
+        lk_op_fill weight, bias; /* LK_OP_FILL_ONE: no bias */
         double variance;
     } rows[] = {
-        {"resnet50", "layer2.0.conv2", {3, 224, 224, 1000}, LK_FILL_NORMAL, LK_FILL_ONE, 2.0 / (9 * 128)},
-        {"resnet50", "fc", {3, 224, 224, 1000}, LK_FILL_FAN, LK_FILL_FAN, 0},
-        {"resnet20", "conv1", {3, 32, 32, 10}, LK_FILL_FAN, LK_FILL_ONE, 0},
-        {"vgg11", "features.4", {3, 224, 224, 1000}, LK_FILL_NORMAL, LK_FILL_ZERO, 2.0 / (9 * 128)},
-        {"vgg11", "classifier.3", {3, 224, 224, 1000}, LK_FILL_NORMAL, LK_FILL_ZERO, 1e-4},
-        {"vgg11:cifar", "conv.4", {3, 32, 32, 10}, LK_FILL_FAN, LK_FILL_FAN, 0},
-        {"mobilenet_v2", "features.2.conv.1.0", {3, 224, 224, 1000}, LK_FILL_NORMAL, LK_FILL_ONE, 2.0 / (9 * 96)},
-        {"mobilenet_v2", "classifier.1", {3, 224, 224, 1000}, LK_FILL_NORMAL, LK_FILL_ZERO, 1e-4},
-        {"pyramidnet", "layer3.16.conv2", {3, 32, 32, 10}, LK_FILL_NORMAL, LK_FILL_ONE, 2.0 / (9 * 271)},
-        {"pyramidnet", "fc_out", {3, 32, 32, 10}, LK_FILL_FAN, LK_FILL_FAN, 0},
-        {"conv4", "conv2", {3, 32, 32, 10}, LK_FILL_FAN, LK_FILL_FAN, 0},
+        {"resnet50", "layer2.0.conv2", {3, 224, 224, 1000}, LK_OP_FILL_NORMAL, LK_OP_FILL_ONE, 2.0 / (9 * 128)},
+        {"resnet50", "fc", {3, 224, 224, 1000}, LK_OP_FILL_FAN, LK_OP_FILL_FAN, 0},
+        {"resnet20", "conv1", {3, 32, 32, 10}, LK_OP_FILL_FAN, LK_OP_FILL_ONE, 0},
+        {"vgg11", "features.4", {3, 224, 224, 1000}, LK_OP_FILL_NORMAL, LK_OP_FILL_ZERO, 2.0 / (9 * 128)},
+        {"vgg11", "classifier.3", {3, 224, 224, 1000}, LK_OP_FILL_NORMAL, LK_OP_FILL_ZERO, 1e-4},
+        {"vgg11:cifar", "conv.4", {3, 32, 32, 10}, LK_OP_FILL_FAN, LK_OP_FILL_FAN, 0},
+        {"mobilenet_v2", "features.2.conv.1.0", {3, 224, 224, 1000}, LK_OP_FILL_NORMAL, LK_OP_FILL_ONE, 2.0 / (9 * 96)},
+        {"mobilenet_v2", "classifier.1", {3, 224, 224, 1000}, LK_OP_FILL_NORMAL, LK_OP_FILL_ZERO, 1e-4},
+        {"pyramidnet", "layer3.16.conv2", {3, 32, 32, 10}, LK_OP_FILL_NORMAL, LK_OP_FILL_ONE, 2.0 / (9 * 271)},
+        {"pyramidnet", "fc_out", {3, 32, 32, 10}, LK_OP_FILL_FAN, LK_OP_FILL_FAN, 0},
+        {"conv4", "conv2", {3, 32, 32, 10}, LK_OP_FILL_FAN, LK_OP_FILL_FAN, 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         lk_graph *graph;
         assert_int_equal(lk_model_build(rows[i].spec, rows[i].shape, &graph), LK_OK);
         const lk_layer *layer = layer_named(graph, rows[i].layer);
         assert_int_equal(layer->params[0].fill, rows[i].weight);
-        assert_int_equal(layer->param_count, rows[i].bias == LK_FILL_ONE ? 1 : 2);
+        assert_int_equal(layer->param_count, rows[i].bias == LK_OP_FILL_ONE ? 1 : 2);
         if (layer->param_count == 2)
             assert_int_equal(layer->params[1].fill, rows[i].bias);
-        if (rows[i].weight == LK_FILL_NORMAL)
+        if (rows[i].weight == LK_OP_FILL_NORMAL)
             assert_true(fabs(layer->params[0].spread - sqrt(rows[i].variance)) < 1e-12);
         lk_graph_destroy(graph);
     }

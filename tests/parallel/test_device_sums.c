@@ -9,11 +9,12 @@ enum { MLP, ODD, CLIP, RES_BATCH, OPS, CASES };
 enum { KB = 1024 };
 
 static const law_case cases[CASES] = {
-    [MLP] = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 3, 37, .shards = 16, .first = 4},
-    [ODD] = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 3, 37, .shards = 11, .first = 4},
-    [CLIP] = {"mlp", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", 0.1, 3, 20, 5, .first = 4, .clip_norm = 0.5},
-    [RES_BATCH] = {"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 3, 19, 16, .first = 4},
-    [OPS] = {"ops", LAW_ODD, LK_BN_SHARD, "adamw", 1e-3, 3, 11, 7, .first = 4, .clip_norm = .5, .label_smoothing = .1},
+    [MLP] = {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, 3, 37, .shards = 16, .first = 4},
+    [ODD] = {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, 3, 37, .shards = 11, .first = 4},
+    [CLIP] = {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.1, 3, 20, 5, .first = 4, .clip_norm = 0.5},
+    [RES_BATCH] = {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.05, 3, 19, 16, .first = 4},
+    [OPS] = {"ops", LAW_ODD, LK_BN_MODE_SHARD, "adamw", 1e-3, 3, 11, 7, .first = 4, .clip_norm = .5,
+             .label_smoothing = .1},
 };
 
 static const ranks_row rows[] = {

@@ -56,13 +56,13 @@ static void expect(const lk_engine *engine, const char *name, double want)
         fail_msg("%s is %.9g, not %.9g", name, value, want);
 }
 
-/* Shards {0, 2} and {4, 10}: with LK_BN_SHARD each is normalised alone, but the running statistics
+/* Shards {0, 2} and {4, 10}: with LK_BN_MODE_SHARD each is normalised alone, but the running statistics
  * get the mean 4 and the unbiased variance 56/3 of all four. Rank 0 of DDP would keep 1 and 2. */
 static void test_running_statistics_are_pooled(void **arg)
 {
     for (int mode = 0; mode < 2; mode++) {
         lk_engine *engine =
-            normed_engine((lk_engine_opts){.batch = 4, .shards = 2, .bn = mode ? LK_BN_SHARD : LK_BN_BATCH});
+            normed_engine((lk_engine_opts){.batch = 4, .shards = 2, .bn = mode ? LK_BN_MODE_SHARD : LK_BN_MODE_BATCH});
         memcpy(x, (float[]){0, 2, 4, 10}, sizeof x);
         step(engine, 4);
         expect(engine, "norm.running_mean", .1 * 4);
@@ -75,7 +75,7 @@ static void test_running_statistics_are_pooled(void **arg)
  * the first bias is (-.5 + .5 + .5) / 3. The mean of two ranks' means would be 0. */
 static void test_samples_weigh_alike(void **arg)
 {
-    lk_engine *engine = normed_engine((lk_engine_opts){.batch = 3, .shards = 2, .bn = LK_BN_SHARD});
+    lk_engine *engine = normed_engine((lk_engine_opts){.batch = 3, .shards = 2, .bn = LK_BN_MODE_SHARD});
     memcpy(labels, (int32_t[]){0, 1, 1, 0}, sizeof labels);
     step(engine, 3);
     expect(engine, "fc.bias", -1.0 / 6);

@@ -4,8 +4,8 @@
 
 #include "law.h"
 
-static const law_case cnn = {"cnn", LAW_MNIST, LK_BN_BATCH, "sgd", 0.05, 3, 8, .shards = 4};
-static const law_case resnet = {"resnet20:width=4", LAW_CIFAR, LK_BN_BATCH, "sgd", 0.05, 3, 8, .shards = 4};
+static const law_case cnn = {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "sgd", 0.05, 3, 8, .shards = 4};
+static const law_case resnet = {"resnet20:width=4", LAW_CIFAR, LK_BN_MODE_BATCH, "sgd", 0.05, 3, 8, .shards = 4};
 
 enum { SAMPLES = 16, PIXELS = 3 * 32 * 32 };
 static float x[SAMPLES * PIXELS];
@@ -204,7 +204,7 @@ static void test_nonfinite_step_changes_nothing(void **arg)
         law_require(lk_graph_create(&graph));
         lk_node node = lk_batchnorm2d(graph, lk_input(graph, 1, 1, 3), "bn");
         lk_cross_entropy(graph, lk_linear(graph, lk_flatten(graph, node), "fc", 2));
-        lk_engine_opts opts = {.batch = 4, .shards = 4, .threads = 1, .bn = mode ? LK_BN_SHARD : LK_BN_BATCH};
+        lk_engine_opts opts = {.batch = 4, .shards = 4, .threads = 1, .bn = mode ? LK_BN_MODE_SHARD : LK_BN_MODE_BATCH};
         law_require(lk_engine_create(graph, &opts, &engine));
         law_require(lk_engine_state(engine, &state));
         /* The scores are the last layer's bias. Samples with the right answer have a small gradient;
@@ -250,12 +250,12 @@ static void test_batchnorm_of_one_value(void **arg)
     lk_status status = create_normed((lk_engine_opts){.batch = 1}, 1);
     assert_fails(status, LK_STATUS_USAGE, "BatchNorm 'norm'");
     assert_fails(status, LK_STATUS_USAGE, "`batch`");
-    status = create_normed((lk_engine_opts){.batch = 16, .bn = LK_BN_SHARD}, 1);
+    status = create_normed((lk_engine_opts){.batch = 16, .bn = LK_BN_MODE_SHARD}, 1);
     assert_fails(status, LK_STATUS_USAGE, "BatchNorm 'norm'");
     assert_fails(status, LK_STATUS_USAGE, "`bn` batch");
     law_require(create_normed((lk_engine_opts){.batch = 1}, 2));
     law_require(create_normed((lk_engine_opts){.batch = 2}, 1));
-    law_require(create_normed((lk_engine_opts){.batch = 17, .bn = LK_BN_SHARD}, 1));
+    law_require(create_normed((lk_engine_opts){.batch = 17, .bn = LK_BN_MODE_SHARD}, 1));
     law_require(create_normed((lk_engine_opts){.batch = 1, .eval_only = true}, 1));
 }
 
@@ -273,7 +273,7 @@ static void test_bad_options(void **arg)
         {{.batch = 8, .shards = -1}, "`shards` -1"},
         {{.batch = 8, .threads = -2}, "`threads` -2"},
         {{.batch = 8, .threads = 5000}, "`threads` 5000"},
-        {{.batch = 8, .bn = (lk_bn_mode)7}, "mode 7"},
+        {{.batch = 8, .bn = (lk_bn_mode)7}, "`bn` 7"},
         {{.batch = 8, .device = "gpu"}, "gpu"},
         {{.batch = 8, .optimizer = "adamm"}, "adam"},
         {{.batch = 8, .optimizer = "sgd:momentum=x"}, "momentum"},

@@ -15,9 +15,12 @@ enum { LEFT = 4, ALL = 9 };
     }
 
 static const law_case cases[] = {
-    OPS(LK_BN_BATCH, "sgd", 0.05),     OPS(LK_BN_SHARD, "sgd:momentum=.9,weight_decay=5e-4,dampening=.1", 0.05),
-    OPS(LK_BN_BATCH, "adam", 1e-3),    OPS(LK_BN_SHARD, "adamw", 2e-3),
-    OPS(LK_BN_BATCH, "adadelta", 1.0), OPS(LK_BN_SHARD, "adadelta", 0.7),
+    OPS(LK_BN_MODE_BATCH, "sgd", 0.05),
+    OPS(LK_BN_MODE_SHARD, "sgd:momentum=.9,weight_decay=5e-4,dampening=.1", 0.05),
+    OPS(LK_BN_MODE_BATCH, "adam", 1e-3),
+    OPS(LK_BN_MODE_SHARD, "adamw", 2e-3),
+    OPS(LK_BN_MODE_BATCH, "adadelta", 1.0),
+    OPS(LK_BN_MODE_SHARD, "adadelta", 0.7),
 };
 enum { CASES = COUNT_OF(cases) };
 
@@ -174,7 +177,7 @@ static void test_names(void **arg)
                                          "two.weight", "two.bias", "fc.weight", "fc.bias"};
     enum { PARAMS = COUNT_OF(params) };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        law_case c = OPS(LK_BN_BATCH, rows[i].optimizer, 0.5);
+        law_case c = OPS(LK_BN_MODE_BATCH, rows[i].optimizer, 0.5);
         lk_engine *engine = law_engine(&c, (law_way){.threads = 1});
         moment m = take(engine);
         size_t at = 0;
@@ -268,7 +271,7 @@ static void expect_refused(lk_engine *engine, const lk_state *state, const char 
 /* The wrong copies are of a state that differs in every entry: none of it may be taken. */
 static void test_refused(void **arg)
 {
-    leave_job job = {.run = {.c = OPS(LK_BN_BATCH, "adam", 1e-3)}};
+    leave_job job = {.run = {.c = OPS(LK_BN_MODE_BATCH, "adam", 1e-3)}};
     job.run.way.threads = 1;
     lk_engine *engine = create(&job, NULL, 0.5);
     run_part(&job, engine, 0, 1);
@@ -290,8 +293,8 @@ static void test_refused(void **arg)
 
 static void test_other_optimisers(void **arg)
 {
-    law_case adam = OPS(LK_BN_BATCH, "adam", 0), sgd = OPS(LK_BN_BATCH, "sgd", 0),
-             momentum = OPS(LK_BN_BATCH, "sgd:momentum=.9", 0);
+    law_case adam = OPS(LK_BN_MODE_BATCH, "adam", 0), sgd = OPS(LK_BN_MODE_BATCH, "sgd", 0),
+             momentum = OPS(LK_BN_MODE_BATCH, "sgd:momentum=.9", 0);
     lk_engine *engines[] = {law_engine(&adam, (law_way){.threads = 1}), law_engine(&sgd, (law_way){.threads = 1}),
                             law_engine(&momentum, (law_way){.threads = 1})};
     moment of_adam = take(engines[0]), of_sgd = take(engines[1]), of_momentum = take(engines[2]);
@@ -324,7 +327,7 @@ static bool refuse_at_one(lk_group *group, const team_spec *team, const void *ar
 
 static void test_refused_at_one_rank(void **arg)
 {
-    leave_job job = {.run = {.c = OPS(LK_BN_BATCH, "adam", 0), .way = ways[1]}};
+    leave_job job = {.run = {.c = OPS(LK_BN_MODE_BATCH, "adam", 0), .way = ways[1]}};
     assert_true(team_run(ranks_team(&ways[1]), refuse_at_one, &job));
 }
 
@@ -400,7 +403,7 @@ static bool be_raised(lk_group *group, const team_spec *team, const void *arg)
 
 static void test_raise(void **arg)
 {
-    ranks_job job = {.c = OPS(LK_BN_SHARD, "sgd", 0.01), .way = {.ranks = 1, .threads = 1}};
+    ranks_job job = {.c = OPS(LK_BN_MODE_SHARD, "sgd", 0.01), .way = {.ranks = 1, .threads = 1}};
     be_raised(NULL, NULL, &job);
     for (size_t w = 0; w < WAYS; w++) {
         job.way = ways[w];

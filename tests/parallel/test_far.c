@@ -13,12 +13,13 @@ enum { KB = 1024 };
 /* Steps 4, 5 and 6 have half a batch, a whole one, and one sample. Evaluations have
  * 2 * batch + 3 samples, and one. */
 static const law_case cases[CASES] = {
-    [MLP] = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 3, 37, .shards = 16, .first = 4},
-    [CNN] = {"cnn", LAW_MNIST, LK_BN_BATCH, "adadelta", 1.0, 3, 13, 7, .first = 4, .label_smoothing = 0.1},
-    [CLIP] = {"mlp", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", 0.1, 3, 20, 5, .first = 4, .clip_norm = 0.5},
-    [RES_BATCH] = {"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 3, 19, 16, .first = 4},
-    [RES_SHARD] = {"resnet20:width=4", LAW_SMALL, LK_BN_SHARD, "adam", 1e-3, 3, 19, 16, .first = 4},
-    [OPS] = {"ops", LAW_ODD, LK_BN_SHARD, "adamw", 1e-3, 3, 11, 16, .first = 4, .clip_norm = .5, .label_smoothing = .1},
+    [MLP] = {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, 3, 37, .shards = 16, .first = 4},
+    [CNN] = {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "adadelta", 1.0, 3, 13, 7, .first = 4, .label_smoothing = 0.1},
+    [CLIP] = {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.1, 3, 20, 5, .first = 4, .clip_norm = 0.5},
+    [RES_BATCH] = {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.05, 3, 19, 16, .first = 4},
+    [RES_SHARD] = {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_SHARD, "adam", 1e-3, 3, 19, 16, .first = 4},
+    [OPS] = {"ops", LAW_ODD, LK_BN_MODE_SHARD, "adamw", 1e-3, 3, 11, 16, .first = 4, .clip_norm = .5,
+             .label_smoothing = .1},
 };
 
 static const ranks_row rows[] = {

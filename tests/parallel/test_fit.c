@@ -127,7 +127,7 @@ static void test_one_wave(void **arg)
     a.rank.opts.batch = batch;
     assert_int_equal(lk__fit_check(&a.rank, &available), LK_OK);
     a.rank.opts.batch = 1024;
-    a.rank.opts.bn = LK_BN_SHARD;
+    a.rank.opts.bn = LK_BN_MODE_SHARD;
     a.rank.opts.micro_batch = wave;
     assert_int_equal(lk__fit_check(&a.rank, &available), LK_OK);
     alone_fini(&a);

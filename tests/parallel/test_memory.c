@@ -54,7 +54,7 @@ static void test_engines(void **arg)
         {.batch = 64, .threads = 1},
         {.batch = 64, .threads = 2, .micro_batch = 4, .optimizer = "adam"},
         {.batch = 21, .threads = 1, .shards = 6, .micro_batch = 7, .optimizer = "sgd:momentum=.9"},
-        {.batch = 40, .threads = 2, .shards = 8, .micro_batch = 5, .bn = LK_BN_SHARD, .optimizer = "adadelta"},
+        {.batch = 40, .threads = 2, .shards = 8, .micro_batch = 5, .bn = LK_BN_MODE_SHARD, .optimizer = "adadelta"},
     };
     for (size_t i = 0; i < COUNT_OF(opts); i++) {
         expect_engine("mlp", (lk_model_shape){1, 28, 28, 10}, &opts[i]);
@@ -116,7 +116,7 @@ static void test_ranks(void **arg)
         {{.batch = 48, .threads = 1, .optimizer = "adam"}, 3},
         {{.batch = 48, .threads = 1, .micro_batch = 4, .optimizer = "sgd:momentum=.9"}, 2},
         {{.batch = 48, .threads = 1, .stages = "2", .optimizer = "adam"}, 4},
-        {{.batch = 48, .threads = 1, .stages = "2", .pipelined = true, .bn = LK_BN_SHARD, .optimizer = "sgd"}, 4},
+        {{.batch = 48, .threads = 1, .stages = "2", .pipelined = true, .bn = LK_BN_MODE_SHARD, .optimizer = "sgd"}, 4},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         expect_ranks("mlp", &rows[i].opts, rows[i].ranks);

@@ -6,7 +6,7 @@
 
 #include "ranks.h"
 
-static const law_case small = {"mlp", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", .05, 3, 8, .shards = 4};
+static const law_case small = {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "sgd:momentum=.9", .05, 3, 8, .shards = 4};
 
 enum { SAMPLES = 8, PIXELS = 784, NEVER = 20 };
 static float x[SAMPLES * PIXELS];
@@ -75,6 +75,26 @@ static void test_negative_counts_of_options(void **arg)
     opts.threads = 1;
     opts.check_every = -2;
     expect_option(opts, "`check_every`");
+}
+
+static void test_values_of_no_enum(void **arg)
+{
+    const lk_engine_opts usual = law_opts(&small, &(law_way){.threads = 1});
+    lk_engine_opts opts = usual;
+    opts.batch = 0;
+    expect_option(opts, "`batch` 0 is not in 1 to");
+    opts = usual;
+    opts.precision = (lk_precision)9;
+    expect_option(opts, "`precision` 9 is not");
+    opts = usual;
+    opts.bn = (lk_bn_mode)9;
+    expect_option(opts, "`bn` 9 is not");
+    opts = usual;
+    opts.reduce = (lk_reduce_order)9;
+    expect_option(opts, "`reduce` 9 is not");
+    opts = usual;
+    opts.device = "abacus";
+    expect_option(opts, "`device` 'abacus' is not in this build; there is: cpu");
 }
 
 /* A thread that stays in an evaluation until the test lets it go: the engine calls the signal source
@@ -303,5 +323,5 @@ static void test_empty_shares(void **arg)
 }
 
 TEST_MAIN(NULL, NULL, TEST(test_learning_rates), TEST(test_numbers_of_options), TEST(test_negative_counts_of_options),
-          TEST(test_one_thread_at_a_time), TEST(test_send_and_receive_in_two_threads),
+          TEST(test_values_of_no_enum), TEST(test_one_thread_at_a_time), TEST(test_send_and_receive_in_two_threads),
           TEST(test_an_engine_made_before_a_spawn), TEST(test_empty_shares))

@@ -83,7 +83,7 @@ static void check(const law_case *c, size_t stride)
     float *value = s.x + SPOILT * batch.sample_floats + batch.sample_floats / 2, number = *value;
     *value = NAN;
     /* BatchNorm mixes samples; without it the sample with the NaN is named. */
-    snprintf(text, sizeof text, "step 1: the loss of sample %d ", c->bn == LK_BN_SHARD ? 0 : SPOILT);
+    snprintf(text, sizeof text, "step 1: the loss of sample %d ", c->bn == LK_BN_MODE_SHARD ? 0 : SPOILT);
     expect_failure(engine, &batch, "a sample", text);
     *value = number;
     law_require(lk_engine_step(engine, &batch, &metrics));
@@ -94,17 +94,17 @@ static void check(const law_case *c, size_t stride)
 
 static void test_cnn(void **arg)
 {
-    check(&(law_case){"cnn", LAW_MNIST, LK_BN_BATCH, "adadelta", 1.0, 1, 4, 4, .hash = 0}, 1);
+    check(&(law_case){"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "adadelta", 1.0, 1, 4, 4, .hash = 0}, 1);
 }
 
 static void test_relu6(void **arg)
 {
-    check(&(law_case){"mobilenet_v2:width=.1,cifar", LAW_SMALL, LK_BN_SHARD, "sgd", 0.1, 1, 8, 2, .hash = 0}, 7);
+    check(&(law_case){"mobilenet_v2:width=.1,cifar", LAW_SMALL, LK_BN_MODE_SHARD, "sgd", 0.1, 1, 8, 2, .hash = 0}, 7);
 }
 
 static void test_pools(void **arg)
 {
-    check(&(law_case){"pools", LAW_SMALL, LK_BN_BATCH, "adam", 0.1, 1, 4, 4, .hash = 0}, 1);
+    check(&(law_case){"pools", LAW_SMALL, LK_BN_MODE_BATCH, "adam", 0.1, 1, 4, 4, .hash = 0}, 1);
 }
 
 TEST_MAIN(NULL, NULL, TEST(test_cnn), TEST(test_relu6), TEST(test_pools))

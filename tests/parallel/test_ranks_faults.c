@@ -7,8 +7,8 @@
 
 #include "parallel/step/engine_impl.h"
 
-static const law_case mlp = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 4, 12, .shards = 6};
-static const law_case resnet = {"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 4, 12, 6,
+static const law_case mlp = {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, 4, 12, .shards = 6};
+static const law_case resnet = {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.05, 4, 12, 6,
                                 .hash = 0};
 
 /* Makes steps until one fails; returns the status of the last. */
@@ -44,11 +44,12 @@ static size_t make_odd(odd_options odd[ODD_MOST])
     ODD("batch", batch, usual.batch + 1);
     ODD("lr", lr, nextafter(usual.lr, 1));
     ODD("shards", shards, usual.shards + 1);
-    ODD("bn", bn, LK_BN_SHARD);
+    ODD("bn", bn, LK_BN_MODE_SHARD);
     ODD("optimizer", optimizer, "adam:beta1=.8");
     ODD("clip", clip_norm, 1);
     ODD("bucket", bucket_bytes, 64 << 10);
-    ODD("check", check_every, 7);
+    ODD("`check_every` 7", check_every, 7);
+    ODD("`check_every` never", check_every, -1);
     odd[count++] = (odd_options){"model", usual, "mlp:hidden=65"};
     ODD("`stages`", stages, "2");
     ODD("`pipelined`", pipelined, true);

@@ -7,7 +7,7 @@
 
 #include "parallel/step/engine_impl.h"
 
-static const law_case mlp = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 4, 12, .shards = 6};
+static const law_case mlp = {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, 4, 12, .shards = 6};
 
 /* The sample that has a NaN in the second step. */
 enum { SPOILT = 5 };

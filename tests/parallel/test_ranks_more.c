@@ -4,21 +4,23 @@
 #include "ranks.h"
 
 static const law_case cases[] = {
-    {"cnn", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9", 0.05, 4, 19, .shards = 16, .first = 4},
-    {"cnn", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 4, 16, .shards = 20, .first = 4, .clip_norm = 0.5},
-    {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, 8, 64, .shards = 16},
-    {"mlp", LAW_MNIST, LK_BN_BATCH, "sgd:momentum=.9,nesterov=1", 0.1, 8, 5, .shards = 17},
-    {"mlp", LAW_MNIST, LK_BN_BATCH, "adadelta", 1.0, 8, 50, .shards = 21},
-    {"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "adam", 1e-3, 4, 23, .shards = 16, .first = 4},
-    {"resnet20:width=4", LAW_SMALL, LK_BN_SHARD, "sgd:momentum=.9", 0.05, 4, 23, .shards = 16, .first = 4},
-    {"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "adadelta", 1.0, 4, 37, .shards = 19, .first = 4, .clip_norm = 0.1},
-    {"resnet20:width=4", LAW_SMALL, LK_BN_SHARD, "adam", 1e-3, 4, 37, .shards = 19, .first = 4},
-    {"ops", LAW_ODD, LK_BN_BATCH, "adamw", 1e-3, 4, 23, .shards = 16, .first = 4, .label_smoothing = 0.1},
-    {"ops", LAW_ODD, LK_BN_SHARD, "sgd:momentum=.9", 0.05, 4, 19, .shards = 17, .first = 4, .clip_norm = 0.5},
-    {"cnn:dropout2d", LAW_MNIST, LK_BN_BATCH, "adadelta", 1.0, 3, 19, .shards = 16, .first = 4, .label_smoothing = 0.2},
-    {"mobilenet_v2:width=.1,cifar", LAW_SMALL, LK_BN_BATCH, "adamw", 1e-3, 3, 19, .shards = 16, .first = 4},
-    {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_BATCH, "sgd:momentum=.9", 0.1, 3, 19, .shards = 16, .first = 4},
-    {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_SHARD, "adam", 1e-3, 3, 21, .shards = 21, .first = 4},
+    {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.05, 4, 19, .shards = 16, .first = 4},
+    {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, 4, 16, .shards = 20, .first = 4, .clip_norm = 0.5},
+    {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, 8, 64, .shards = 16},
+    {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "sgd:momentum=.9,nesterov=1", 0.1, 8, 5, .shards = 17},
+    {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adadelta", 1.0, 8, 50, .shards = 21},
+    {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "adam", 1e-3, 4, 23, .shards = 16, .first = 4},
+    {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_SHARD, "sgd:momentum=.9", 0.05, 4, 23, .shards = 16, .first = 4},
+    {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "adadelta", 1.0, 4, 37, .shards = 19, .first = 4,
+     .clip_norm = 0.1},
+    {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_SHARD, "adam", 1e-3, 4, 37, .shards = 19, .first = 4},
+    {"ops", LAW_ODD, LK_BN_MODE_BATCH, "adamw", 1e-3, 4, 23, .shards = 16, .first = 4, .label_smoothing = 0.1},
+    {"ops", LAW_ODD, LK_BN_MODE_SHARD, "sgd:momentum=.9", 0.05, 4, 19, .shards = 17, .first = 4, .clip_norm = 0.5},
+    {"cnn:dropout2d", LAW_MNIST, LK_BN_MODE_BATCH, "adadelta", 1.0, 3, 19, .shards = 16, .first = 4,
+     .label_smoothing = 0.2},
+    {"mobilenet_v2:width=.1,cifar", LAW_SMALL, LK_BN_MODE_BATCH, "adamw", 1e-3, 3, 19, .shards = 16, .first = 4},
+    {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.1, 3, 19, .shards = 16, .first = 4},
+    {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_MODE_SHARD, "adam", 1e-3, 3, 21, .shards = 21, .first = 4},
 };
 enum { CASES = COUNT_OF(cases) };
 

@@ -12,15 +12,15 @@ enum { MLP, CNN, RES_BATCH, RES_SHARD, RES_ODD, OPS, LINE, STEEP, CASES };
 enum { KB = 1024, STEPS = 12 };
 
 static const law_case cases[CASES] = {
-    [MLP] = {"mlp", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, STEPS, 37, .shards = 11},
-    [RES_BATCH] = {"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "sgd:momentum=.9", 0.05, STEPS, 33, .shards = 16},
-    [CNN] = {"cnn", LAW_MNIST, LK_BN_BATCH, "adadelta", 1, STEPS, 24, .shards = 4},
-    [RES_ODD] = {"resnet20", {3, 16, 16, 10}, LK_BN_BATCH, "sgd:momentum=.9", .1, STEPS, 16, .shards = 3},
+    [MLP] = {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, STEPS, 37, .shards = 11},
+    [RES_BATCH] = {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.05, STEPS, 33, .shards = 16},
+    [CNN] = {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "adadelta", 1, STEPS, 24, .shards = 4},
+    [RES_ODD] = {"resnet20", {3, 16, 16, 10}, LK_BN_MODE_BATCH, "sgd:momentum=.9", .1, STEPS, 16, .shards = 3},
     [RES_SHARD] =
-        {"resnet20", {3, 16, 16, 10}, LK_BN_SHARD, "adam", .01, STEPS, 16, .shards = 4, .label_smoothing = .1},
-    [OPS] = {"ops", LAW_ODD, LK_BN_SHARD, "adamw", 1e-3, STEPS, 14, .shards = 7, .label_smoothing = .1},
-    [LINE] = {"line", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, STEPS, 37, .shards = 11},
-    [STEEP] = {"steep", LAW_SMALL, LK_BN_BATCH, "sgd", 1e-60, STEPS, 37, .shards = 11},
+        {"resnet20", {3, 16, 16, 10}, LK_BN_MODE_SHARD, "adam", .01, STEPS, 16, .shards = 4, .label_smoothing = .1},
+    [OPS] = {"ops", LAW_ODD, LK_BN_MODE_SHARD, "adamw", 1e-3, STEPS, 14, .shards = 7, .label_smoothing = .1},
+    [LINE] = {"line", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, STEPS, 37, .shards = 11},
+    [STEEP] = {"steep", LAW_SMALL, LK_BN_MODE_BATCH, "sgd", 1e-60, STEPS, 37, .shards = 11},
 };
 
 /* A batch with fewer samples than shards is not recorded, and a size that comes once is not. */

@@ -97,10 +97,11 @@ typedef struct training {
 } training;
 
 static const training trainings[] = {
-    {{"cnn", LAW_MNIST, LK_BN_BATCH, "adam", 1e-3, .batch = BATCH, .shards = 4}, "none"},
-    {{"cnn", LAW_MNIST, LK_BN_BATCH, "adadelta", 1, .batch = BATCH, .shards = 4}, "crop=3"},
-    {{"resnet20:width=4", LAW_SMALL, LK_BN_BATCH, "sgd:momentum=.9", .1, .batch = BATCH, .shards = 4}, "crop=2,flip"},
-    {{"resnet20:width=4", LAW_SMALL, LK_BN_SHARD, "sgd", .1, .batch = BATCH, .shards = 4}, "flip=.7,crop=4"},
+    {{"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, .batch = BATCH, .shards = 4}, "none"},
+    {{"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "adadelta", 1, .batch = BATCH, .shards = 4}, "crop=3"},
+    {{"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "sgd:momentum=.9", .1, .batch = BATCH, .shards = 4},
+     "crop=2,flip"},
+    {{"resnet20:width=4", LAW_SMALL, LK_BN_MODE_SHARD, "sgd", .1, .batch = BATCH, .shards = 4}, "flip=.7,crop=4"},
 };
 
 static lk_loader *open_loader(const lk_dataset *data, const char *augment, bool shuffle)
@@ -216,14 +217,14 @@ static void test_same_bits(void **state)
         run(&f, &want);
         close_fixture(&f);
         expect(t, 0, &want);
-        if (t->c.bn == LK_BN_SHARD)
+        if (t->c.bn == LK_BN_MODE_SHARD)
             expect(t, 7, &want);
         set_recording(true);
         expect(t, 0, &want);
-        if (t->c.bn == LK_BN_SHARD)
+        if (t->c.bn == LK_BN_MODE_SHARD)
             expect(t, 7, &want);
         /* Recorded: whole batches and the last batch of an epoch, and both again in waves. */
-        assert_int_equal(tape_recorded, t->c.bn == LK_BN_SHARD ? 4 : 2);
+        assert_int_equal(tape_recorded, t->c.bn == LK_BN_MODE_SHARD ? 4 : 2);
         set_recording(false);
     }
 }

@@ -94,7 +94,7 @@ static void run_process(job *j, int count, const lk_group_opts *group)
                             .failed = fail_told,
                             .joined = j->named ? NULL : &joined};
     j->status = lk__train(&ranks, &j->result, &failure);
-    if (failure.fault == LK_FAULT_DEVICE)
+    if (failure.fault == LK_TRAIN_FAULT_DEVICE)
         switch_to_cpu(j, ranks, &failure);
     assert_null(joined);
 }

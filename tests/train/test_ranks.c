@@ -120,17 +120,17 @@ static void the_first_reason_is_told_once(void **state)
     char path[PATH];
     lk_train_opts opts = options();
     opts.model = "cnm";
-    fail_together(&opts, LK_FAULT_SETUP, LK_STATUS_USAGE, "cnm");
+    fail_together(&opts, LK_TRAIN_FAULT_SETUP, LK_STATUS_USAGE, "cnm");
     opts = options();
     opts.optimizer = "adm";
-    fail_together(&opts, LK_FAULT_COMMON, LK_STATUS_USAGE, "adm");
+    fail_together(&opts, LK_TRAIN_FAULT_COMMON, LK_STATUS_USAGE, "adm");
     opts = options();
     opts.shards = 2;
-    fail_together(&opts, LK_FAULT_COMMON, LK_STATUS_USAGE, "`shards`");
+    fail_together(&opts, LK_TRAIN_FAULT_COMMON, LK_STATUS_USAGE, "`shards`");
     opts = options();
     opts.optimizer = "sgd";
     opts.lr = 1e30;
-    fail_together(&opts, LK_FAULT_COMMON, LK_STATUS_NONFINITE, "the loss of sample ");
+    fail_together(&opts, LK_TRAIN_FAULT_COMMON, LK_STATUS_NONFINITE, "the loss of sample ");
     opts = options();
     opts.model = "mlp:hidden=8";
     opts.epochs = 0;
@@ -139,10 +139,10 @@ static void the_first_reason_is_told_once(void **state)
     (void)train_well(&opts, &told);
     opts = options();
     opts.init_from = path;
-    fail_together(&opts, LK_FAULT_COMMON, LK_STATUS_MISMATCH, "small.safetensors: ");
+    fail_together(&opts, LK_TRAIN_FAULT_COMMON, LK_STATUS_MISMATCH, "small.safetensors: ");
     opts = options();
     opts.data = below("bad", path);
-    fail_together(&opts, LK_FAULT_OWN, LK_STATUS_FORMAT, "t10k-images");
+    fail_together(&opts, LK_TRAIN_FAULT_OWN, LK_STATUS_FORMAT, "t10k-images");
 }
 
 /* A rank with other options than the rest, as in another process. */
@@ -188,7 +188,7 @@ static void expect_odd(lk_train_opts opts, const char *word)
     run_oddly(opts, "cpu", ranks);
     for (int r = 0; r < 2; r++) {
         const odd_rank *rank = &ranks[r];
-        if (rank->status != LK_STATUS_MISMATCH || rank->failure.fault != LK_FAULT_COMMON ||
+        if (rank->status != LK_STATUS_MISMATCH || rank->failure.fault != LK_TRAIN_FAULT_COMMON ||
             !strstr(rank->detail, "rank 1 has `") || !strstr(rank->detail, word))
             fail_msg("rank %d: status %d, fault %d: '%s' should name rank 1 and '%s'", r, (int)rank->status,
                      (int)rank->failure.fault, rank->detail, word);
@@ -259,10 +259,10 @@ static void failures_have_an_owner(void **state)
     static odd_rank ranks[2];
     run_oddly(options(), "abacus", ranks);
     assert_int_equal(ranks[0].status, LK_STATUS_PEER);
-    assert_int_equal(ranks[0].failure.fault, LK_FAULT_PEER);
+    assert_int_equal(ranks[0].failure.fault, LK_TRAIN_FAULT_PEER);
     assert_contains(ranks[0].detail, "abacus");
     assert_int_not_equal(ranks[1].status, LK_STATUS_PEER);
-    assert_int_not_equal(ranks[1].failure.fault, LK_FAULT_PEER);
+    assert_int_not_equal(ranks[1].failure.fault, LK_TRAIN_FAULT_PEER);
     assert_contains(ranks[1].detail, "abacus");
 }
 

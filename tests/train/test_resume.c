@@ -7,11 +7,11 @@
 
 enum { STEPS = 6, BATCHES = 3 };
 
-/* A run that gets a wish (to save or to stop) after one of its steps. */
+/* A run that gets a signal (to save or to stop) after one of its steps. */
 typedef struct asked {
     record told;
     size_t after; /* step; 0: never */
-    int wish;
+    int signal_level;
     atomic_int *to;
     int saves;
     lk_train_saved saved[32];
@@ -23,7 +23,7 @@ static void step_and_ask(void *arg, const lk_train_step *step)
     asked *a = arg;
     on_step(&a->told, step);
     if (a->to && step->step == a->after)
-        atomic_store(a->to, a->wish);
+        atomic_store(a->to, a->signal_level);
 }
 
 static void count_saved(void *arg, const lk_train_saved *saved)
@@ -35,16 +35,16 @@ static void count_saved(void *arg, const lk_train_saved *saved)
     a->saves++;
 }
 
-static lk_status run(const lk_train_opts *opts, int count, size_t after, int wish, asked *first,
+static lk_status run(const lk_train_opts *opts, int count, size_t after, int signal_level, asked *first,
                      lk_train_result *result)
 {
     static asked all[MAX_RANKS];
-    atomic_int to = LK_WISH_NONE;
+    atomic_int to = LK_SIGNAL_LEVEL_NONE;
     lk_train_events events[MAX_RANKS];
     const char *devices[MAX_RANKS];
     for (int i = 0; i < count; i++) {
         asked *a = i == 0 ? first : &all[i];
-        *a = (asked){.after = after, .wish = wish, .to = i == 0 && after ? &to : NULL};
+        *a = (asked){.after = after, .signal_level = signal_level, .to = i == 0 && after ? &to : NULL};
         events[i] =
             (lk_train_events){.arg = a, .start = on_start, .step = step_and_ask, .test = on_test, .saved = count_saved};
         devices[i] = "cpu";
@@ -56,7 +56,7 @@ static lk_status run(const lk_train_opts *opts, int count, size_t after, int wis
                             .group = &group,
                             .one_process = true,
                             .events = events,
-                            .wish = &to};
+                            .signal_level = &to};
     lk_train_failure failure;
     lk_status status = lk__train(&ranks, result, &failure);
     if (status != LK_OK)
@@ -67,7 +67,7 @@ static lk_status run(const lk_train_opts *opts, int count, size_t after, int wis
 static lk_train_result run_well(const lk_train_opts *opts, int count, asked *told)
 {
     lk_train_result result;
-    assert_ok(run(opts, count, 0, LK_WISH_NONE, told, &result));
+    assert_ok(run(opts, count, 0, LK_SIGNAL_LEVEL_NONE, told, &result));
     return result;
 }
 
@@ -103,7 +103,7 @@ static lk_train_result stop_after(lk_train_opts *opts, int count, size_t after)
 {
     asked told;
     lk_train_result result;
-    assert_ok(run(opts, count, after, LK_WISH_STOP, &told, &result));
+    assert_ok(run(opts, count, after, LK_SIGNAL_LEVEL_STOP, &told, &result));
     assert_true(result.stopped);
     resume_newest(opts);
     return result;
@@ -181,7 +181,7 @@ static void an_epoch_without_a_batch_is_refused(void **state)
     opts.batch = TRAIN_COUNT + 1;
     opts.drop_last = true;
     assert_fails(train_ranks(&opts, 2, told, &result, &failure), LK_STATUS_USAGE, "use a smaller `batch`");
-    assert_int_equal(failure.fault, LK_FAULT_COMMON);
+    assert_int_equal(failure.fault, LK_TRAIN_FAULT_COMMON);
     lk__train_failure_fini(&failure);
 }
 
@@ -234,14 +234,14 @@ static void what_is_told_goes_on(void **state)
     }
 }
 
-static void a_wish_saves_and_the_run_goes_on(void **state)
+static void a_signal_saves_and_the_run_goes_on(void **state)
 {
     char dir[PATH];
-    lk_train_opts opts = options_in("wish", dir);
+    lk_train_opts opts = options_in("signal", dir);
     opts.save_every = 1000;
     asked first;
     lk_train_result result;
-    assert_int_equal(run(&opts, 2, 1, LK_WISH_SAVE, &first, &result), LK_OK);
+    assert_int_equal(run(&opts, 2, 1, LK_SIGNAL_LEVEL_SAVE, &first, &result), LK_OK);
     assert_false(result.stopped);
     assert_int_equal(result.steps, STEPS);
     assert_true(result.hash == uninterrupted(&opts));
@@ -410,7 +410,7 @@ static void a_stopped_evaluation_is_repeated(void **state)
     uint64_t hash = uninterrupted(&opts);
     asked told;
     lk_train_result result;
-    assert_ok(run(&opts, 1, BATCHES, LK_WISH_STOP, &told, &result));
+    assert_ok(run(&opts, 1, BATCHES, LK_SIGNAL_LEVEL_STOP, &told, &result));
     assert_true(result.stopped);
     assert_int_equal(result.steps, BATCHES);
     assert_int_equal(told.told.tests, 0);
@@ -454,7 +454,7 @@ static void damaged_ones_are_passed_over(void **state)
     uint64_t hash = uninterrupted(&opts);
     asked told;
     lk_train_result result;
-    assert_int_equal(run(&opts, 1, 3, LK_WISH_STOP, &told, &result), LK_OK);
+    assert_int_equal(run(&opts, 1, 3, LK_SIGNAL_LEVEL_STOP, &told, &result), LK_OK);
     snprintf(path, sizeof path, "%s/model.safetensors", result.checkpoint);
     assert_int_equal(truncate(path, 100), 0);
     resume_newest(&opts);
@@ -519,7 +519,7 @@ static void when_replicas_were_equal_is_noted_and_told(void **state)
 
 TEST_MAIN(make_data, clean_up, TEST(any_step_and_any_layout_go_on_to_the_same_bits),
           TEST(a_run_without_the_last_batches_goes_on), TEST(an_epoch_without_a_batch_is_refused),
-          TEST(every_optimiser_goes_on), TEST(what_is_told_goes_on), TEST(a_wish_saves_and_the_run_goes_on),
+          TEST(every_optimiser_goes_on), TEST(what_is_told_goes_on), TEST(a_signal_saves_and_the_run_goes_on),
           TEST(the_newest_and_the_best_stay), TEST(contradictions_name_both_values),
           TEST(the_same_data_may_lie_elsewhere), TEST(other_shards_only_when_asked_for),
           TEST(a_run_may_become_longer_where_its_past_stays), TEST(a_warm_up_goes_on),

@@ -80,7 +80,7 @@ static void misfits_are_refused(void **state)
     lk_train_result result;
     lk_train_failure failure;
     assert_int_equal(train_ranks(&opts, 3, told, &result, &failure), LK_STATUS_USAGE);
-    assert_int_equal(failure.fault, LK_FAULT_COMMON);
+    assert_int_equal(failure.fault, LK_TRAIN_FAULT_COMMON);
     lk__train_failure_fini(&failure);
 }
 

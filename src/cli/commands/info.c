@@ -1,15 +1,18 @@
 /* info.c - `lockstep info`: the tables of this build, the content of a file or a checkpoint, or a model. */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/libraries.h"
 #include "base/mem.h"
+#include "base/spec.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/commands/info_group.h"
 #include "cli/commands/info_model.h"
 #include "cli/report/json.h"
+#include "comm/mpi/load.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/transport/transport.h"
 #include "io/checkpoint/checkpoint.h"
@@ -95,6 +98,17 @@ static void print_devices(void)
         printf("  %-10s %zu floats a vector\n", build->name, build->width);
 }
 
+static void print_plugins(void)
+{
+    const lk_mpi_module *module;
+    printf("plug-ins for MPI:\n");
+    for (size_t i = 0; (module = lk__mpi_module_list(i)); i++) {
+        char path[LK_MPI_PATH];
+        bool here = lk__mpi_module_find(module, path) == LK_OK;
+        printf("  %-10s %s\n", module->name, here ? path : "not in this build");
+    }
+}
+
 static void print_group(void)
 {
     const lk_transport_type *type;
@@ -102,6 +116,7 @@ static void print_group(void)
     printf("transports:\n");
     for (size_t i = 0; (type = lk__transport_list(i)); i++)
         printf("  %-10s %s\n", type->name, type->summary);
+    print_plugins();
     printf("rendezvous:\n");
     for (size_t i = 0; (method = lk__rendezvous_list(i)); i++)
         printf("  %s\n", method->summary);
@@ -142,6 +157,17 @@ static lk_status print_file(const char *path)
     return LK_OK;
 }
 
+/* The text of a note for people. Epochs are counted from 0 in a checkpoint, and from 1 where people read them. */
+static void write_note(const lk_checkpoint *checkpoint, const char *name, char *text, size_t bytes)
+{
+    long long epoch;
+    const char *note = lk_checkpoint_note(checkpoint, name);
+    if (strcmp(name, "epoch") == 0 && lk__number_parse_int(note, 0, LLONG_MAX - 1, &epoch))
+        snprintf(text, bytes, "%lld", epoch + 1);
+    else
+        lk__checkpoint_note_readable(note, text, bytes);
+}
+
 /* Prints the notes that are options, or those that are not. */
 static void print_notes(const lk_checkpoint *checkpoint, const char *title, bool options)
 {
@@ -151,7 +177,7 @@ static void print_notes(const lk_checkpoint *checkpoint, const char *title, bool
         char text[1024];
         if ((strncmp(name, "--", 2) == 0) != options)
             continue;
-        lk__checkpoint_note_readable(lk_checkpoint_note(checkpoint, name), text, sizeof text);
+        write_note(checkpoint, name, text, sizeof text);
         fputs("  ", stdout);
         int gap = NOTE_COLUMN - (int)lk__size_min(lk__cli_json_key(name), NOTE_COLUMN);
         printf("%*s ", gap, "");

@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/job/launch.h"
 #include "cli/job/plan.h"
+#include "cli/job/requeue.h"
 #include "cli/job/signals.h"
 #include "cli/report/report.h"
 
@@ -23,6 +24,10 @@ static const long LINGER_NS = 500 * 1000 * 1000;
 static const long STOPPED_LINGER_NS = 5000 * 1000 * 1000L;
 /* Nanoseconds that a rank waits at the end if it could only repeat the reason of another rank. */
 static const long REPEATED_LINGER_NS = 5000 * 1000 * 1000L;
+
+/* Nanoseconds that a process waits at the end until Slurm, which was asked to requeue the job, ends it: the lines
+ * of the job's script after this one are for a run that is complete. */
+static const long REQUEUED_LINGER_NS = 10 * 1000 * 1000 * 1000L;
 
 /* Seconds for the last checkpoint that a launcher grants to ranks after a stop signal; a second signal ends
  * them at once. */
@@ -81,7 +86,7 @@ static bool is_watched(const train_command *t)
 static bool is_repeated(const lk_train_failure *failure)
 {
     int rank, end = 0;
-    return failure->fault == LK_FAULT_PEER && sscanf(failure->detail, "rank %d gave up: %n", &rank, &end) == 1 &&
+    return failure->fault == LK_TRAIN_FAULT_PEER && sscanf(failure->detail, "rank %d gave up: %n", &rank, &end) == 1 &&
            end > 0;
 }
 
@@ -91,7 +96,7 @@ static bool is_repeated(const lk_train_failure *failure)
 static void print_failure(void *arg, const lk_train_failure *failure)
 {
     train_command *t = arg;
-    bool alike = failure->fault == LK_FAULT_SETUP || failure->fault == LK_FAULT_COMMON;
+    bool alike = failure->fault == LK_TRAIN_FAULT_SETUP || failure->fault == LK_TRAIN_FAULT_COMMON;
     lk__job_signals_end(); /* a signal from the launcher must end this rank */
     if (t->screen)
         lk__report_screen_clear(t->screen);
@@ -111,7 +116,7 @@ static void print_failure(void *arg, const lk_train_failure *failure)
 
 static int fail_setup(train_command *t, lk_status status)
 {
-    lk_train_failure failure = {.status = status, .fault = LK_FAULT_SETUP, .rank = -1};
+    lk_train_failure failure = {.status = status, .fault = LK_TRAIN_FAULT_SETUP, .rank = -1};
     snprintf(failure.detail, sizeof failure.detail, "%s", lk_error_detail());
     print_failure(t, &failure);
     return t->code;
@@ -125,11 +130,46 @@ static _Noreturn void end_by(int number)
     _exit(128 + number); /* if the signal is blocked */
 }
 
+/* Whether this process asks Slurm to requeue: rank 0 and, if every task of a job array is a rank, each of them,
+ * because a task of an array is a job of its own. */
+static bool asks_requeue(const train_command *t)
+{
+    const char *task = getenv("SLURM_PROCID");
+    bool array = getenv("SLURM_ARRAY_JOB_ID") && task && strcmp(task, "0") == 0;
+    return t->join.rank == 0 || (array && t->join.way == LK_JOIN_HAND);
+}
+
+/* All that the run needs to go on was saved at rank 0 before any rank comes here. */
+static int end_requeued(const train_command *t, const lk_train_result *result)
+{
+    if (asks_requeue(t)) {
+        fprintf(stderr, "lockstep train: asks Slurm to requeue job %s\n", lk__requeue_job());
+        lk_status status = lk__requeue_ask();
+        if (status != LK_OK)
+            return lk__cli_fail(status);
+    }
+    linger(REQUEUED_LINGER_NS);
+    return 128 + result->stop_signal;
+}
+
+/* Says at the start what would be an error hours later. */
+static lk_status check_requeue(const train_command *t)
+{
+    if (!t->args->requeue)
+        return LK_OK;
+    LK_TRY(lk__requeue_check());
+    if (t->join.rank == 0 && lk__requeue_expect() != LK_OK)
+        print_notice(NULL, lk_error_detail());
+    return LK_OK;
+}
+
 /* A stopped run ends at every rank as its signal would have ended it. Under a launcher the rank that received
  * the signal dies by it. The other ranks wait, so that this rank ends first and the launcher names it. */
 static int end_stopped(const train_command *t, const lk_train_result *result)
 {
     int count = t->plan.devices.count, first = t->join.rank * count, number = result->stop_signal;
+    if (t->args->requeue)
+        return end_requeued(t, result);
     bool mine = result->stop_rank >= first && result->stop_rank < first + count;
     if (is_launched(t) && mine)
         end_by(number);
@@ -166,7 +206,7 @@ static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_cr
                             .group = &group,
                             .one_process = plan->join.way == LK_JOIN_ALONE,
                             .events = events,
-                            .wish = &level,
+                            .signal_level = &level,
                             .failed = print_failure,
                             .arg = t,
                             .joined = plan->devices.named ? NULL : joined};
@@ -180,7 +220,7 @@ static lk_status run_plans(train_command *t, lk_train_result *out, lk_train_fail
     lk_train_crew *joined = NULL;
     lk_job_plan cpu;
     lk_status status = run_plan(t, &t->plan, &joined, out, failure);
-    if (status == LK_OK || failure->fault != LK_FAULT_DEVICE)
+    if (status == LK_OK || failure->fault != LK_TRAIN_FAULT_DEVICE)
         return status;
     if (failure->speaker)
         lk__job_plan_print_cpu("train", failure->detail);
@@ -194,14 +234,14 @@ static int run_ranks(train_command *t)
     lk_train_result result;
     lk_train_failure failure;
     t->screen = &screen;
-    lk__job_signals_prepare();
+    lk__job_signals_prepare(t->args->requeue);
     lk_status status = run_plans(t, &result, &failure);
     lk__job_signals_end();
     t->screen = NULL;
     lk__report_screen_clear(&screen);
     if (status == LK_OK)
         return result.stopped ? end_stopped(t, &result) : LK_EXIT_DONE;
-    if (is_launched(t) && failure.fault == LK_FAULT_PEER)
+    if (is_launched(t) && failure.fault == LK_TRAIN_FAULT_PEER)
         linger(LINGER_NS);
     lk__train_failure_fini(&failure);
     return t->code;
@@ -226,7 +266,7 @@ static int rank_main(int rank, void *arg)
 static lk_devices host_devices(const lk_args *args, int nproc)
 {
     lk_devices devices = args->devices;
-    bool dp = args->parallel == LK_PARALLEL_DP;
+    bool dp = args->parallel == LK_ARGS_PARALLEL_DP;
     char why[128];
     if (!lk__devices_crowded(&devices, dp, nproc))
         return devices;
@@ -281,6 +321,8 @@ int lk__cmd_train(lk_args *args)
     lk_status status = lk__args_complete(args);
     if (status == LK_OK)
         status = lk__join_find(args, &t.join);
+    if (status == LK_OK)
+        status = check_requeue(&t);
     if (status == LK_OK && t.join.way == LK_JOIN_LAUNCH)
         return launch(&t);
     if (status == LK_OK)

@@ -87,13 +87,13 @@ static lk_status check_rendezvous(const char *command, const lk_args_run *run)
     bool address = run->master_addr || run->master_port;
     const char *other = run->init_method ? "`init_method`" : "`rdzv_endpoint`";
     if (run->init_method && run->rdzv_endpoint)
-        return lk__fail(LK_STATUS_USAGE, "%s: `init_method` and `rdzv_endpoint` both say where nodes meet; give one",
-                        command);
+        return lk__fail(LK_STATUS_USAGE,
+                        "%s: `init_method` and `rdzv_endpoint` both give the rendezvous of nodes; give one", command);
     bool file = run->init_method && strncmp(run->init_method, "file://", 7) == 0;
     if (address && !file && (run->init_method || run->rdzv_endpoint))
         return lk__fail(LK_STATUS_USAGE,
-                        "%s: `master_addr` or `master_port` and %s both say where nodes meet; give one", command,
-                        other);
+                        "%s: `master_addr` or `master_port` and %s both give the rendezvous of nodes; give one",
+                        command, other);
     return LK_OK;
 }
 

@@ -8,10 +8,10 @@
 static lk_args_parallel guess(const lk_mode_facts *facts)
 {
     if (facts->stages)
-        return LK_PARALLEL_PP;
+        return LK_ARGS_PARALLEL_PP;
     if (facts->processes > 1)
-        return LK_PARALLEL_DDP;
-    return facts->devices > 1 ? LK_PARALLEL_DP : LK_PARALLEL_SINGLE;
+        return LK_ARGS_PARALLEL_DDP;
+    return facts->devices > 1 ? LK_ARGS_PARALLEL_DP : LK_ARGS_PARALLEL_SINGLE;
 }
 
 static lk_status check_single(const lk_mode_facts *facts)
@@ -69,7 +69,7 @@ static lk_status check_pp(const lk_mode_facts *facts)
 
 static lk_status check_stages(const lk_mode_facts *facts, lk_args_parallel parallel)
 {
-    if (parallel == LK_PARALLEL_PP)
+    if (parallel == LK_ARGS_PARALLEL_PP)
         return LK_OK;
     if (facts->stages)
         return lk__fail(LK_STATUS_USAGE,
@@ -84,15 +84,15 @@ static lk_status check_stages(const lk_mode_facts *facts, lk_args_parallel paral
 lk_status lk__mode_choose(const lk_mode_facts *facts, lk_mode *out)
 {
     static lk_status (*const checks[])(const lk_mode_facts *facts) = {
-        [LK_PARALLEL_SINGLE] = check_single,
-        [LK_PARALLEL_DP] = check_dp,
-        [LK_PARALLEL_DDP] = check_ddp,
-        [LK_PARALLEL_PP] = check_pp,
+        [LK_ARGS_PARALLEL_SINGLE] = check_single,
+        [LK_ARGS_PARALLEL_DP] = check_dp,
+        [LK_ARGS_PARALLEL_DDP] = check_ddp,
+        [LK_ARGS_PARALLEL_PP] = check_pp,
     };
-    lk_mode mode = {.parallel = facts->asked != LK_PARALLEL_AUTO ? facts->asked : guess(facts)};
+    lk_mode mode = {.parallel = facts->asked != LK_ARGS_PARALLEL_AUTO ? facts->asked : guess(facts)};
     LK_TRY(check_stages(facts, mode.parallel));
     LK_TRY(checks[mode.parallel](facts));
-    if (mode.parallel == LK_PARALLEL_PP && !facts->stages)
+    if (mode.parallel == LK_ARGS_PARALLEL_PP && !facts->stages)
         snprintf(mode.whole, sizeof mode.whole, "%d", facts->processes * facts->devices);
     *out = mode;
     return LK_OK;

@@ -65,7 +65,7 @@ static lk_status choose_mode(const lk_args *args, const lk_join *join, int devic
                            .pipelined = args->train.pipelined};
     if (join->processes > 0)
         return lk__mode_choose(&facts, out);
-    *out = (lk_mode){.parallel = LK_PARALLEL_AUTO};
+    *out = (lk_mode){.parallel = LK_ARGS_PARALLEL_AUTO};
     return LK_OK;
 }
 
@@ -85,7 +85,7 @@ static lk_status check_backend(const lk_args *args, const lk_join *join, const l
 
 static lk_status take_devices(const lk_args *args, const lk_devices *host, const lk_join *join, lk_devices *out)
 {
-    return lk__devices_share(host, args->parallel == LK_PARALLEL_DP, join->local_rank, join->local_size, out);
+    return lk__devices_share(host, args->parallel == LK_ARGS_PARALLEL_DP, join->local_rank, join->local_size, out);
 }
 
 lk_status lk__job_plan_make(const lk_args *args, const lk_devices *host, const lk_join *join, lk_job_plan *out)
@@ -109,7 +109,7 @@ static void take_started(const lk_job_plan *launcher, lk_job_plan *out)
 lk_status lk__job_plan_inherit(const lk_args *args, const lk_job_plan *launcher, const lk_join *join, lk_job_plan *out)
 {
     lk_devices devices;
-    if (launcher->mode.parallel == LK_PARALLEL_AUTO) {
+    if (launcher->mode.parallel == LK_ARGS_PARALLEL_AUTO) {
         LK_TRY(lk__job_plan_make(args, &launcher->host, join, out));
         take_started(launcher, out);
         return LK_OK;

@@ -22,6 +22,8 @@ static struct {
     atomic_int *_Atomic level; /* NULL: nobody reads it */
     atomic_uint first_at; /* time of the first stop signal, in milliseconds; odd, so that it is never 0; 0: no signal */
     bool terminal;
+    bool user_stops;   /* SIGUSR1 stops the run */
+    atomic_bool early; /* such a SIGUSR1 has come while nobody read the level */
     struct sigaction before[WATCHED];
     bool taken[WATCHED];
 } state;
@@ -56,7 +58,7 @@ static void on_stop(int number)
     int error = errno;
     unsigned now = milliseconds(), first = 0;
     if (atomic_compare_exchange_strong(&state.first_at, &first, now | 1)) {
-        raise_level(LK_WISH_STOP + number);
+        raise_level(LK_SIGNAL_LEVEL_STOP + number);
         print_notice();
     } else if ((int)(now - first) >= (int)SAME) {
         /* Delivered when this handler returns. */
@@ -66,10 +68,12 @@ static void on_stop(int number)
     errno = error;
 }
 
-static void on_save(int number)
+/* A repeated SIGUSR1 asks for the same again: Slurm signals a launcher and its ranks, and the launcher passes it on. */
+static void on_user(int number)
 {
-    (void)number;
-    raise_level(LK_WISH_SAVE);
+    if (state.user_stops && !atomic_load(&state.level))
+        atomic_store(&state.early, true);
+    raise_level(state.user_stops ? LK_SIGNAL_LEVEL_STOP + number : LK_SIGNAL_LEVEL_SAVE);
 }
 
 static void take(int index, void (*handler)(int))
@@ -81,9 +85,10 @@ static void take(int index, void (*handler)(int))
     state.taken[index] = sigaction(watched[index], &action, &state.before[index]) == 0;
 }
 
-void lk__job_signals_prepare(void)
+void lk__job_signals_prepare(bool user_stops)
 {
-    take(0, on_save);
+    state.user_stops = user_stops;
+    take(0, on_user);
 }
 
 void lk__job_signals_watch(atomic_int *level)
@@ -91,7 +96,9 @@ void lk__job_signals_watch(atomic_int *level)
     state.terminal = isatty(STDERR_FILENO) == 1;
     atomic_store(&state.first_at, 0);
     atomic_store(&state.level, level);
-    take(0, on_save);
+    take(0, on_user);
+    if (atomic_exchange(&state.early, false))
+        raise_level(LK_SIGNAL_LEVEL_STOP + SIGUSR1);
     for (int i = 1; i < WATCHED; i++)
         take(i, on_stop);
 }
@@ -108,5 +115,7 @@ void lk__job_signals_end(void)
             sigaction(watched[i], &state.before[i], NULL);
     for (int i = 0; i < WATCHED; i++)
         state.taken[i] = false;
+    state.user_stops = false;
+    atomic_store(&state.early, false);
     atomic_store(&state.level, NULL);
 }

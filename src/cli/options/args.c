@@ -80,7 +80,7 @@ static const lk_option table[] = {
      "bench train: each rank trains alone, on its part of the batch; their rates are added"},
     {"bench", "in-step", 0, BENCH, 0, FLAG(in_step), NULL,
      "bench train --independent: ranks wait for each other after each step, and exchange nothing else"},
-    {"bench", "backend", 0, BENCH, 0, TEXT(backend, "auto|shm|tcp|nccl"), NULL,
+    {"bench", "backend", 0, BENCH, 0, TEXT(backend, "auto|shm|tcp|mpi|nccl"), NULL,
      "bench train, allreduce: what moves the bytes; nccl: of train's gradients"},
     {"bench", "max-bytes", 0, BENCH, 0, COUNT(max_bytes, 4, BIG), "100000000", "bench allreduce: the largest vector"},
     {"bench", "runs", 0, BENCH, 0, COUNT(runs, 1, 99), NULL,
@@ -94,11 +94,12 @@ static const lk_option table[] = {
     {"ranks", "nproc-per-node", 0, TRAIN, 0, TEXT(run.nproc, "N|auto|gpu"), NULL, "the same as --nproc"},
     {"ranks", "max-restarts", 0, RUN, 0, INTEGER(run.max_restarts, 0, 1e6), "0",
      "start all ranks again, so many times, after one has failed"},
-    {"ranks", "backend", 0, RUN, 0, TEXT(backend, "auto|shm|tcp|nccl"), NULL,
+    {"ranks", "backend", 0, RUN, 0, TEXT(backend, "auto|shm|tcp|mpi|nccl"), NULL,
      "what moves the bytes of Lockstep programs' groups; without it $LOCKSTEP_BACKEND, or auto"},
-    {"ranks", "backend", 0, TRAIN, 0, TEXT(backend, "auto|shm|tcp|nccl"), NULL,
+    {"ranks", "backend", 0, TRAIN, 0, TEXT(backend, "auto|shm|tcp|mpi|nccl"), NULL,
      "what moves the bytes between ranks; nccl: gradients stay on the GPUs, as under auto where each rank has one of "
-     "its own, or all have one; without it $LOCKSTEP_BACKEND, or auto"},
+     "its own, or all have one; mpi: ranks that mpirun or srun --mpi has started; without it $LOCKSTEP_BACKEND, or "
+     "auto"},
     {"ranks", "bind", 0, RUN | TRAIN, 0, CHOICE(run.bind, bind_choices), "none",
      "core: a share of the cores for each rank"},
     {"ranks", "log-dir", 0, RUN, 0, TEXT(run.log_dir, "DIR"), NULL, "also write each rank's output to DIR/rank_R.log"},
@@ -113,17 +114,17 @@ static const lk_option table[] = {
      "nodes of the job; run the same line on each"},
     {"nodes", "node-rank", 0, RUN | TRAIN, 0, INTEGER(run.node_rank, 0, 4095), NULL, "which of them this is, from 0"},
     {"nodes", "master-addr", 0, RUN | TRAIN, 0, TEXT(run.master_addr, "HOST"), NULL,
-     "node 0's host, where nodes and ranks meet; without it 127.0.0.1"},
+     "node 0's host, to which nodes and ranks connect; without it 127.0.0.1"},
     {"nodes", "master-port", 0, RUN | TRAIN, 0, INTEGER(run.master_port, 1, 65535), NULL,
      "without it any free port; with several nodes 29400"},
     {"nodes", "init-method", 0, RUN, 0, TEXT(run.init_method, "URL"), NULL,
-     "where nodes meet: tcp://HOST:PORT, or file://PATH in a folder that all see"},
+     "rendezvous of nodes: tcp://HOST:PORT, or file://PATH in a folder that all see"},
     {"nodes", "rdzv-endpoint", 0, RUN, 0, TEXT(run.rdzv_endpoint, "HOST[:PORT]"), NULL,
      "the same as --master-addr and --master-port"},
     {"nodes", "standalone", 0, RUN, 0, FLAG(run.standalone), NULL, "one node, which is the default"},
 
     {"by hand", "init-method", 0, TRAIN, 0, TEXT(run.init_method, "URL"), NULL,
-     "where ranks (with --nnodes: nodes) meet: tcp://HOST:PORT, file://PATH in a folder that all see, env://"},
+     "rendezvous of ranks (with --nnodes: nodes): tcp://HOST:PORT, file://PATH in a folder that all see, env://"},
     {"by hand", "rank", 0, TRAIN, 0, INTEGER(run.rank, 0, 4095), NULL,
      "which process of the job this is, from 0; without it that of Slurm's or MPI's task, or of the job array"},
     {"by hand", "world-size", 0, TRAIN, 0, INTEGER(run.world_size, 1, 4096), NULL, "processes of the job; the same"},
@@ -133,13 +134,17 @@ static const lk_option table[] = {
      "go on from this checkpoint, or from the newest that is whole; auto: in the folder of --checkpoint, where there "
      "may "
      "be none yet"},
+    {"checkpoints", "requeue", 0, TRAIN, 0, FLAG(requeue), NULL,
+     "in a job of Slurm: at the signal before its time limit (sbatch --signal=USR1@120) save, end and let Slurm start "
+     "the job again; its next run goes on, as with --resume auto"},
 
     TRAINING("output"),
     {"output", "log-interval", 0, TRAIN, 0, COUNT(log_interval, 1, BIG), "10", "batches between two lines of output"},
     {"output", "log-ranks", 0, TRAIN, 0, CHOICE(log_ranks, log_ranks_choices), "0",
      "all: every rank also prints lines of its own"},
     {"output", "quiet", 'q', TRAIN, 0, FLAG(quiet), NULL, "no progress line"},
-    {"output", "quiet", 'q', COMPARE | CONVERT | VERIFY, 0, FLAG(quiet), NULL, "print nothing; the exit status tells"},
+    {"output", "quiet", 'q', COMPARE | CONVERT | VERIFY, 0, FLAG(quiet), NULL,
+     "print nothing; the exit status is the result"},
     {"output", "quiet", 'q', DATA, 0, FLAG(quiet), NULL, "print errors only"},
     {"output", "json", 0, MODELS | DATA | INFO | VERIFY, 0, FLAG(json), NULL, "one JSON object a line"},
     {"output", "help", 'h', ALL, 0, FLAG(help), NULL, "show this text"},
@@ -277,6 +282,8 @@ lk_status lk__args_parse(const lk_options_set *set, int argc, char *const *argv,
     }
     learn(set, &parsed);
     args.precision_given = lk__options_given(set, &parsed, "precision");
+    if (args.requeue && args.train.checkpoint && !args.resume)
+        args.resume = "auto";
     if (args.resume && !args.help)
         LK_TRY(lk__cli_resume_options(set, &args, &parsed));
     if (set->commands == LK_CMD_EVAL && !args.help) {
@@ -371,6 +378,14 @@ static lk_status complete_checkpoints(lk_args *args)
     lk_train_opts *opts = &args->train;
     if (!opts->checkpoint && args->save_every_given)
         return lk__fail(LK_STATUS_USAGE, "`save_every` saves nowhere: give the folder with `checkpoint` DIR");
+    if (args->requeue && !opts->checkpoint)
+        return lk__fail(LK_STATUS_USAGE,
+                        "`requeue` lets the next run go on from a checkpoint: give the folder with `checkpoint` DIR");
+    if (args->requeue && opts->resume_exact)
+        return lk__fail(LK_STATUS_USAGE,
+                        "`requeue` starts the same line again, and `resume` %s would go back to that checkpoint: write "
+                        "`resume` auto",
+                        args->resume);
     if (opts->reshard && !args->resume)
         return lk__fail(LK_STATUS_USAGE,
                         "`reshard` goes on from a checkpoint with other shards: give that with `resume`");
@@ -379,7 +394,7 @@ static lk_status complete_checkpoints(lk_args *args)
 
 static const char *next_backend(const void *arg, size_t index)
 {
-    static const char *const names[] = {"auto", "shm", "tcp", "nccl", NULL};
+    static const char *const names[] = {"auto", "shm", "tcp", "mpi", "nccl", NULL};
     (void)arg;
     return names[index];
 }
@@ -391,7 +406,8 @@ lk_status lk__args_check_backend(const char *name)
     return name ? lk__names_find(&names, name, &found) : LK_OK;
 }
 
-/* NCCL moves gradients only; everything else uses auto. Any other backend moves gradients too. */
+/* NCCL moves gradients only; everything else uses auto. Any other backend moves gradients too; MPI sums them as well
+ * if it is asked to. */
 static lk_status complete_backend(lk_args *args)
 {
     const char *backend = args->backend ? args->backend : getenv("LOCKSTEP_BACKEND");
@@ -399,7 +415,8 @@ static lk_status complete_backend(lk_args *args)
     if (!backend || !*backend || strcmp(backend, "auto") == 0)
         return LK_OK;
     bool nccl = strcmp(backend, "nccl") == 0;
-    args->train.gradient_backend = nccl ? "nccl" : "host";
+    bool mpi = strcmp(backend, "mpi") == 0 && args->train.reduce == LK_REDUCE_ORDER_BACKEND;
+    args->train.gradient_backend = nccl ? "nccl" : mpi ? "mpi" : "host";
     if (nccl)
         args->backend = "auto";
     return LK_OK;

@@ -41,16 +41,16 @@ typedef struct lk_args_run {
 
 /* Indexes of the choices of --parallel. */
 typedef enum lk_args_parallel {
-    LK_PARALLEL_AUTO,
-    LK_PARALLEL_SINGLE,
-    LK_PARALLEL_DP,
-    LK_PARALLEL_DDP,
-    LK_PARALLEL_PP
+    LK_ARGS_PARALLEL_AUTO,
+    LK_ARGS_PARALLEL_SINGLE,
+    LK_ARGS_PARALLEL_DP,
+    LK_ARGS_PARALLEL_DDP,
+    LK_ARGS_PARALLEL_PP
 } lk_args_parallel;
 extern const char *const lk__args_parallel_names[];
 
 /* Indexes of the choices of --log-ranks. */
-typedef enum lk_args_log_ranks { LK_LOG_RANKS_ONE, LK_LOG_RANKS_ALL } lk_args_log_ranks;
+typedef enum lk_args_log_ranks { LK_ARGS_LOG_RANKS_ONE, LK_ARGS_LOG_RANKS_ALL } lk_args_log_ranks;
 
 typedef struct lk_args {
     const char *config;  /* the file of options, or NULL; freed by lk__args_release */
@@ -71,6 +71,7 @@ typedef struct lk_args {
     bool quiet, json, help;
     const char *data_url; /* of data; NULL: not given */
     const char *resume;   /* value of --resume; NULL: not given, "": without a value */
+    bool requeue;         /* Slurm starts the job again after the signal before its time limit */
     const char *input;    /* of info: "3x32x32"; NULL: not given */
     size_t classes;       /* of info; 0: not given */
     bool group;           /* of info */

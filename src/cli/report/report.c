@@ -32,7 +32,7 @@ void lk__report_screen_clear(lk_report_screen *screen)
 
 static bool prints_own(const lk_report *report)
 {
-    return report->args->log_ranks == LK_LOG_RANKS_ALL;
+    return report->args->log_ranks == LK_ARGS_LOG_RANKS_ALL;
 }
 
 /* Called before and after the lines of a rank; false if the rank prints none. */
@@ -126,9 +126,10 @@ static void print_ranks(const lk_report *report, const lk_train_start *start)
     }
     printf("%s, ", lk__args_parallel_names[report->plan->mode.parallel]);
     print_grid(start);
-    printf("%d ranks over %s%s%s with %d thread%s each", self->ranks,
-           self->layout.gradient_backend ? self->layout.gradient_backend : "",
-           self->layout.gradient_backend ? " and " : "", self->transport, start->self.layout.threads, plural);
+    const char *sums = self->layout.gradient_backend;
+    bool both = sums && strcmp(sums, self->transport) != 0;
+    printf("%d ranks over %s%s%s with %d thread%s each", self->ranks, both ? sums : "", both ? " and " : "",
+           self->transport, start->self.layout.threads, plural);
 }
 
 /* Effects of combined options that a user may not expect. */

@@ -173,7 +173,7 @@ static void json_stopped(const lk_train_result *result, const char *signal)
 
 static const char *signal_name(int number)
 {
-    return number == SIGINT ? "SIGINT" : number == SIGHUP ? "SIGHUP" : "SIGTERM";
+    return number == SIGINT ? "SIGINT" : number == SIGHUP ? "SIGHUP" : number == SIGUSR1 ? "SIGUSR1" : "SIGTERM";
 }
 
 /* The end of the line at rank 0. */
@@ -181,6 +181,10 @@ static void print_kept(const lk_args *args, const lk_train_result *result)
 {
     if (!*result->checkpoint) {
         fputs("nothing was saved: --checkpoint DIR keeps what was done\n", stderr);
+        return;
+    }
+    if (args->requeue) {
+        fprintf(stderr, "all of it is in %s, from where the job's next run goes on\n", result->checkpoint);
         return;
     }
     fprintf(stderr, "all of it is in %s. Go on with: lockstep train --resume ", result->checkpoint);

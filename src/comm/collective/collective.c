@@ -10,7 +10,7 @@
 #include "tensor/device.h"
 
 /* The description of a call before it is a request. */
-typedef struct lk_intent {
+typedef struct call_intent {
     lk_call_kind kind;
     lk_buffer data; /* count is that of the whole vector */
     lk_reduction op;
@@ -27,7 +27,7 @@ typedef struct lk_intent {
     void *own_to;
     size_t own_count;
     lk_argument_memory memory[2]; /* buffers of the caller */
-} lk_intent;
+} call_intent;
 
 static const char *const kind_names[] = {
 #define LK_CALL_NAME(name, text) text,
@@ -48,14 +48,14 @@ static void *at_element(void *at, size_t first, lk_dtype dtype)
     return at && first && is_type(dtype) ? (char *)at + first * lk_dtype_size(dtype) : at;
 }
 
-static const char *name_of(const lk_intent *intent)
+static const char *name_of(const call_intent *intent)
 {
     return intent->kind != LK_CALL_MESSAGE ? kind_names[intent->kind] : intent->sending ? "send" : "recv";
 }
 
 /* Checks the caller's buffers. Input and output may overlap if the call is in place: if this rank's own part
  * has the same address in both. An alltoall is never in place, because its other parts would overlap. */
-static lk_status check_memory(const lk_intent *intent)
+static lk_status check_memory(const call_intent *intent)
 {
     const lk_argument_memory *memory = intent->memory;
     const char *what = name_of(intent);
@@ -68,7 +68,7 @@ static lk_status check_memory(const lk_intent *intent)
     return lk__argument_apart(&memory[0], &memory[1], lk_dtype_size(intent->data.dtype), what);
 }
 
-static lk_status check_intent(const lk_group *group, const lk_intent *intent)
+static lk_status check_intent(const lk_group *group, const call_intent *intent)
 {
     const char *what = name_of(intent);
     int root = intent->root;
@@ -87,7 +87,7 @@ static lk_status check_intent(const lk_group *group, const lk_intent *intent)
     return check_memory(intent);
 }
 
-static lk_status find_program(lk_group *group, const lk_intent *intent, lk_program **out)
+static lk_status find_program(lk_group *group, const call_intent *intent, lk_program **out)
 {
     lk_program_key key = {
         .kind = intent->kind,
@@ -106,7 +106,7 @@ static lk_status find_program(lk_group *group, const lk_intent *intent, lk_progr
     return lk__program_find(&group->programs, &key, &input, out);
 }
 
-static lk_call describe(lk_group *group, const lk_intent *intent)
+static lk_call describe(lk_group *group, const call_intent *intent)
 {
     lk_call call = {
         .group = group->id,
@@ -152,7 +152,7 @@ static bool lies_across(const lk_request *request, int roots)
     return false;
 }
 
-static void take_partials(lk_request *request, const lk_intent *intent)
+static void take_partials(lk_request *request, const call_intent *intent)
 {
     const lk_group *group = request->group;
     int own = 1;
@@ -165,7 +165,7 @@ static void take_partials(lk_request *request, const lk_intent *intent)
 }
 
 /* Copies the part that this rank sends to itself. */
-static void copy_own(lk_group *group, const lk_intent *intent)
+static void copy_own(lk_group *group, const call_intent *intent)
 {
     size_t bytes = intent->own_count * lk_dtype_size(intent->data.dtype);
     if (bytes > 0 && intent->own_to != intent->own_from)
@@ -174,7 +174,7 @@ static void copy_own(lk_group *group, const lk_intent *intent)
 
 /* Large allreduces inside one host are done in pieces, so that a result is still in the shared cache when the
  * other ranks read it. Returns the elements of a piece; equal at all ranks. */
-static size_t piece_of(const lk_group *group, const lk_intent *intent)
+static size_t piece_of(const lk_group *group, const call_intent *intent)
 {
     size_t piece = PIECE_BYTES / lk_dtype_size(intent->data.dtype);
     bool whole = intent->kind != LK_CALL_ALLREDUCE || group->topology.hosts > 1 || group->size == 1;
@@ -182,9 +182,9 @@ static size_t piece_of(const lk_group *group, const lk_intent *intent)
 }
 
 /* Makes the request with its first program, or adds the program of the last piece. */
-static lk_status add_program(lk_group *group, const lk_intent *intent, size_t count, lk_request **request)
+static lk_status add_program(lk_group *group, const call_intent *intent, size_t count, lk_request **request)
 {
-    lk_intent piece = *intent;
+    call_intent piece = *intent;
     lk_program *program = NULL;
     piece.data.count = count;
     LK_TRY(find_program(group, &piece, &program));
@@ -195,7 +195,7 @@ static lk_status add_program(lk_group *group, const lk_intent *intent, size_t co
 }
 
 /* A failure here aborts the job, unless an argument is wrong: the other ranks may be in this call already. */
-static lk_status make_request(lk_group *group, const lk_intent *intent, lk_request **out)
+static lk_status make_request(lk_group *group, const call_intent *intent, lk_request **out)
 {
     lk_request *request = NULL;
     size_t count = intent->data.count, piece = piece_of(group, intent);
@@ -214,7 +214,7 @@ static lk_status make_request(lk_group *group, const lk_intent *intent, lk_reque
     return LK_OK;
 }
 
-static lk_status begin(lk_group *group, const lk_intent *intent, lk_request **out)
+static lk_status begin(lk_group *group, const call_intent *intent, lk_request **out)
 {
     lk_request *request = NULL;
     LK_TRY(lk__group_check(group));
@@ -249,7 +249,7 @@ static lk_status begin(lk_group *group, const lk_intent *intent, lk_request **ou
     return LK_OK;
 }
 
-static lk_status begin_in_turn(lk_group *group, const lk_intent *intent, lk_request **out)
+static lk_status begin_in_turn(lk_group *group, const call_intent *intent, lk_request **out)
 {
     lk__progress_take(group);
     lk_status status = begin(group, intent, out);
@@ -259,7 +259,7 @@ static lk_status begin_in_turn(lk_group *group, const lk_intent *intent, lk_requ
 
 /* Every call starts here: a site for faults on request. The calling thread gets the group's rank as its fault
  * site. */
-static lk_status start(lk_group *group, const lk_intent *intent, lk_request **out)
+static lk_status start(lk_group *group, const call_intent *intent, lk_request **out)
 {
     if (!lk__fault_is_on())
         return begin_in_turn(group, intent, out);
@@ -277,7 +277,7 @@ static lk_status start(lk_group *group, const lk_intent *intent, lk_request **ou
     return status;
 }
 
-static lk_status start_sum(lk_group *group, lk_intent *intent, const lk_shard_sums *sums, lk_request **request)
+static lk_status start_sum(lk_group *group, call_intent *intent, const lk_shard_sums *sums, lk_request **request)
 {
     if (sums) {
         LK_TRY(lk__argument_sums(group, sums, intent->data.count, kind_names[intent->kind]));
@@ -293,13 +293,13 @@ static lk_status allreduce(lk_group *group, const lk_shard_sums *sums, lk_buffer
                            lk_request **request)
 {
     const void *own[] = {data.at};
-    lk_intent intent = {.kind = LK_CALL_ALLREDUCE,
-                        .data = data,
-                        .op = op,
-                        .root = -1,
-                        .out = {data.at, 0, data.count},
-                        .partials = own,
-                        .memory = {{sums ? "out.at" : "data.at", data.at, data.count}}};
+    call_intent intent = {.kind = LK_CALL_ALLREDUCE,
+                          .data = data,
+                          .op = op,
+                          .root = -1,
+                          .out = {data.at, 0, data.count},
+                          .partials = own,
+                          .memory = {{sums ? "out.at" : "data.at", data.at, data.count}}};
     return start_sum(group, &intent, sums, request);
 }
 
@@ -322,7 +322,8 @@ static lk_status reduce(lk_group *group, const lk_shard_sums *sums, lk_buffer da
 {
     const void *own[] = {data.at};
     bool here = group->rank == root;
-    lk_intent intent = {.kind = LK_CALL_REDUCE, .data = data, .op = op, .rooted = true, .root = root, .partials = own};
+    call_intent intent = {
+        .kind = LK_CALL_REDUCE, .data = data, .op = op, .rooted = true, .root = root, .partials = own};
     intent.memory[0] = (lk_argument_memory){sums ? "out.at" : "data.at", data.at, here || !sums ? data.count : 0};
     if (here)
         intent.out = (lk_request_window){data.at, 0, data.count};
@@ -380,7 +381,7 @@ static lk_status wrong_count(const char *what, const char *name, size_t count, i
                     rank);
 }
 
-static lk_status reduce_scatter(lk_group *group, const lk_shard_sums *sums, lk_intent *intent, lk_span *spans,
+static lk_status reduce_scatter(lk_group *group, const lk_shard_sums *sums, call_intent *intent, lk_span *spans,
                                 void *out, lk_request **request)
 {
     lk_span own = spans[group->rank];
@@ -408,7 +409,7 @@ lk_status lk_reduce_scatter(lk_group *group, lk_buffer in, const size_t *counts,
         return lk__fail(LK_STATUS_USAGE, "reduce_scatter: the counts add up to %zu, the vector has %zu elements", total,
                         in.count);
     }
-    lk_intent intent = {.kind = LK_CALL_REDUCE_SCATTER, .data = in, .op = op, .root = -1, .partials = own};
+    call_intent intent = {.kind = LK_CALL_REDUCE_SCATTER, .data = in, .op = op, .root = -1, .partials = own};
     intent.memory[0] = (lk_argument_memory){"in.at", in.at, in.count};
     return reduce_scatter(group, NULL, &intent, spans, out, request);
 }
@@ -426,36 +427,36 @@ lk_status lk_reduce_scatter_shards(lk_group *group, const lk_shard_sums *sums, c
         lk__mem_free(spans);
         return wrong_count("reduce_scatter", "out.count", out.count, group->rank, counts[group->rank]);
     }
-    lk_intent intent = {.kind = LK_CALL_REDUCE_SCATTER,
-                        .data = {out.at, total, out.dtype},
-                        .op = op,
-                        .root = -1,
-                        .partials = sums->roots};
+    call_intent intent = {.kind = LK_CALL_REDUCE_SCATTER,
+                          .data = {out.at, total, out.dtype},
+                          .op = op,
+                          .root = -1,
+                          .partials = sums->roots};
     return reduce_scatter(group, sums, &intent, spans, out.at, request);
 }
 
 lk_status lk_broadcast(lk_group *group, lk_buffer data, int root, lk_request **request)
 {
     LK_TRY(lk__argument_group(group, "broadcast"));
-    lk_intent intent = {.kind = LK_CALL_BROADCAST,
-                        .data = data,
-                        .rooted = true,
-                        .root = root,
-                        .out = {data.at, 0, data.count},
-                        .memory = {{"data.at", data.at, data.count}}};
+    call_intent intent = {.kind = LK_CALL_BROADCAST,
+                          .data = data,
+                          .rooted = true,
+                          .root = root,
+                          .out = {data.at, 0, data.count},
+                          .memory = {{"data.at", data.at, data.count}}};
     return start(group, &intent, request);
 }
 
 /* Arguments of gather, allgather and scatter: a vector at one or all ranks, divided into spans. */
-typedef struct lk_cut {
+typedef struct vector_cut {
     lk_call_kind kind;
     lk_buffer mine;
     const size_t *counts;
     void *whole; /* NULL if this rank has none */
     int root;
-} lk_cut;
+} vector_cut;
 
-static lk_status start_cut(lk_group *group, const lk_cut *cut, lk_request **request)
+static lk_status start_cut(lk_group *group, const vector_cut *cut, lk_request **request)
 {
     lk_span *spans = NULL;
     size_t total = 0;
@@ -467,7 +468,7 @@ static lk_status start_cut(lk_group *group, const lk_cut *cut, lk_request **requ
     bool holds = cut->kind == LK_CALL_ALLGATHER || cut->root == group->rank;
     /* In a scatter, the whole vector is the input of root. */
     bool out = cut->kind == LK_CALL_SCATTER;
-    lk_intent intent = {
+    call_intent intent = {
         .kind = cut->kind,
         .data = {NULL, total, cut->mine.dtype},
         .rooted = cut->kind != LK_CALL_ALLGATHER,
@@ -491,14 +492,14 @@ static lk_status start_cut(lk_group *group, const lk_cut *cut, lk_request **requ
 lk_status lk_allgather(lk_group *group, lk_buffer mine, const size_t *counts, void *out, lk_request **request)
 {
     LK_TRY(lk__argument_group(group, "allgather"));
-    lk_cut cut = {LK_CALL_ALLGATHER, mine, counts, out, -1};
+    vector_cut cut = {LK_CALL_ALLGATHER, mine, counts, out, -1};
     return start_cut(group, &cut, request);
 }
 
 lk_status lk_gather(lk_group *group, lk_buffer mine, const size_t *counts, void *out, int root, lk_request **request)
 {
     LK_TRY(lk__argument_group(group, "gather"));
-    lk_cut cut = {LK_CALL_GATHER, mine, counts, group->rank == root ? out : NULL, root};
+    vector_cut cut = {LK_CALL_GATHER, mine, counts, group->rank == root ? out : NULL, root};
     return start_cut(group, &cut, request);
 }
 
@@ -507,7 +508,7 @@ lk_status lk_scatter(lk_group *group, const void *in, const size_t *counts, lk_b
 {
     LK_TRY(lk__argument_group(group, "scatter"));
     void *whole = group->rank == root ? (void *)(uintptr_t)in : NULL;
-    lk_cut cut = {LK_CALL_SCATTER, mine, counts, whole, root};
+    vector_cut cut = {LK_CALL_SCATTER, mine, counts, whole, root};
     return start_cut(group, &cut, request);
 }
 
@@ -524,18 +525,18 @@ lk_status lk_alltoall(lk_group *group, lk_buffer in, const size_t *send, lk_buff
                         in.count, out.count, group->size);
     LK_TRY(make_spans(group, send, in.count / size, &gives, &given));
     LK_TRY_GOTO(make_spans(group, recv, out.count / size, &takes, &taken), free_gives);
-    lk_intent intent = {.kind = LK_CALL_ALLTOALL,
-                        .data = in,
-                        .root = -1,
-                        .spans = gives,
-                        .recv_spans = takes,
-                        .own = hash_spans(group, takes, hash_spans(group, gives, LK_CALL_ALLTOALL)),
-                        .mine = {in.at, 0, in.count},
-                        .out = {out.at, 0, out.count},
-                        .own_from = at_element(in.at, gives[group->rank].first, in.dtype),
-                        .own_to = at_element(out.at, takes[group->rank].first, out.dtype),
-                        .own_count = gives[group->rank].count,
-                        .memory = {{"in.at", in.at, in.count}, {"out.at", out.at, out.count}}};
+    call_intent intent = {.kind = LK_CALL_ALLTOALL,
+                          .data = in,
+                          .root = -1,
+                          .spans = gives,
+                          .recv_spans = takes,
+                          .own = hash_spans(group, takes, hash_spans(group, gives, LK_CALL_ALLTOALL)),
+                          .mine = {in.at, 0, in.count},
+                          .out = {out.at, 0, out.count},
+                          .own_from = at_element(in.at, gives[group->rank].first, in.dtype),
+                          .own_to = at_element(out.at, takes[group->rank].first, out.dtype),
+                          .own_count = gives[group->rank].count,
+                          .memory = {{"in.at", in.at, in.count}, {"out.at", out.at, out.count}}};
     if (given != in.count || taken != out.count || in.dtype != out.dtype ||
         gives[group->rank].count != takes[group->rank].count)
         status = lk__fail(
@@ -557,7 +558,7 @@ lk_status lk_barrier(lk_group *group, lk_request **request)
     size_t total = 0;
     LK_TRY(lk__argument_group(group, "barrier"));
     LK_TRY(make_spans(group, NULL, 0, &spans, &total));
-    lk_intent intent = {.kind = LK_CALL_BARRIER, .data = {NULL, 0, LK_DTYPE_U8}, .root = -1, .spans = spans};
+    call_intent intent = {.kind = LK_CALL_BARRIER, .data = {NULL, 0, LK_DTYPE_U8}, .root = -1, .spans = spans};
     lk_status status = start(group, &intent, request);
     lk__mem_free(spans);
     return status;
@@ -566,24 +567,24 @@ lk_status lk_barrier(lk_group *group, lk_request **request)
 lk_status lk_send(lk_group *group, lk_buffer data, int to, lk_request **request)
 {
     LK_TRY(lk__argument_group(group, "send"));
-    lk_intent intent = {.kind = LK_CALL_MESSAGE,
-                        .data = data,
-                        .rooted = true,
-                        .root = to,
-                        .sending = true,
-                        .mine = {data.at, 0, data.count},
-                        .memory = {{"data.at", data.at, data.count}}};
+    call_intent intent = {.kind = LK_CALL_MESSAGE,
+                          .data = data,
+                          .rooted = true,
+                          .root = to,
+                          .sending = true,
+                          .mine = {data.at, 0, data.count},
+                          .memory = {{"data.at", data.at, data.count}}};
     return start(group, &intent, request);
 }
 
 lk_status lk_recv(lk_group *group, lk_buffer data, int from, lk_request **request)
 {
     LK_TRY(lk__argument_group(group, "recv"));
-    lk_intent intent = {.kind = LK_CALL_MESSAGE,
-                        .data = data,
-                        .rooted = true,
-                        .root = from,
-                        .out = {data.at, 0, data.count},
-                        .memory = {{"data.at", data.at, data.count}}};
+    call_intent intent = {.kind = LK_CALL_MESSAGE,
+                          .data = data,
+                          .rooted = true,
+                          .root = from,
+                          .out = {data.at, 0, data.count},
+                          .memory = {{"data.at", data.at, data.count}}};
     return start(group, &intent, request);
 }

@@ -310,7 +310,7 @@ lk_status lk__device_sums_run(lk_device_sums *sums, const lk_program *program, l
     for (int p = 0; p < program->schedule.phase_count; p++) {
         const lk_schedule_phase *phase = &program->schedule.phases[p];
         const lk_program_phase *details = &program->phases[p];
-        assert(phase->level == 0 && phase->level_out != 1);
+        assert(phase->kind == LK_PHASE_COPY || (phase->level == LK_LEVEL_RANK && phase->level_out == LK_LEVEL_ALL));
         list_moves(sums, phase, details, vectors);
         LK_TRY(exchange(sums));
         if (phase->kind == LK_PHASE_FOLD && phase->keep.count > 0)

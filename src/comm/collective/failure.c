@@ -55,6 +55,8 @@ lk_status lk__group_break(lk_group *group, lk_status status)
     /* The job keeps the first reason. If the reason came from another rank, this abort has no effect. */
     lk__control_abort(group->control, status, group->reason ? group->reason : "a rank gave up");
     lk__group_fail_requests(group);
+    if (group->transport && group->transport->type->failed)
+        group->transport->type->failed(group->transport);
     if (group->parent)
         (void)lk__group_break(group->parent, lk__group_broken(group));
     return lk__group_broken(group);

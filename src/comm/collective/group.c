@@ -183,18 +183,18 @@ lk_status lk_group_join(const lk_group_opts *opts, lk_group **out)
 }
 
 /* All ranks must open the transport at the same time, so each has a thread for it. */
-typedef struct lk_opening {
+typedef struct rank_opening {
     pthread_t thread;
     lk_control *control;
     bool progress_thread;
     lk_group *group;
     lk_status status;
     char *detail;
-} lk_opening;
+} rank_opening;
 
 static void *open_rank(void *arg)
 {
-    lk_opening *opening = arg;
+    rank_opening *opening = arg;
     set_fault_rank(lk__control_rank(opening->control), false);
     opening->status = create_job(opening->control, &lk__transport_inproc, opening->progress_thread, &opening->group);
     if (opening->status != LK_OK)
@@ -203,7 +203,7 @@ static void *open_rank(void *arg)
 }
 
 /* The caller's thread opens rank 0. If a thread cannot be started, the job is aborted. */
-static lk_status open_ranks(lk_opening *ranks, int count)
+static lk_status open_ranks(rank_opening *ranks, int count)
 {
     int started = 1;
     lk_status status = LK_OK;
@@ -228,7 +228,7 @@ lk_status lk_group_create_threads(int count, const lk_group_opts *opts, lk_group
 {
     static const lk_group_opts defaults;
     lk_control **controls = NULL;
-    lk_opening *ranks = NULL;
+    rank_opening *ranks = NULL;
     bool progress_thread = false;
     lk_status status;
     LK_TRY(lk__argument_set(out, "out", "lk_group_create_threads"));
@@ -241,7 +241,7 @@ lk_status lk_group_create_threads(int count, const lk_group_opts *opts, lk_group
     LK_TRY_GOTO(LK_ALLOC((size_t)count, "thread ranks", &ranks), free_controls);
     LK_TRY_GOTO(lk__control_threads(count, opts, controls), free_ranks);
     for (int r = 0; r < count; r++)
-        ranks[r] = (lk_opening){.control = controls[r], .progress_thread = progress_thread};
+        ranks[r] = (rank_opening){.control = controls[r], .progress_thread = progress_thread};
     status = open_ranks(ranks, count);
     for (int r = 0; r < count; r++) {
         free(ranks[r].detail);

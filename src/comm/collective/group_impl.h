@@ -31,6 +31,8 @@ typedef struct lk_request_inflow {
      * are folded. */
     int have;
     size_t chunk, used;
+    bool released; /* of FOLD: the transport no longer holds the last vector of the chunk */
+    int side;      /* of FOLD: half of the scratch that the current chunk uses */
     bool done;
 } lk_request_inflow;
 
@@ -153,6 +155,17 @@ bool lk__steps_sent(lk_request *request);
 bool lk__steps_await(const lk_request *request, int index);
 /* Marks in group->busy, in addition, the ranks that have not received everything from this rank. */
 void lk__steps_mark_receivers(const lk_request *request);
+
+/* steps_frame.c. Returns the call as frames between this rank and a peer carry it. In an alltoall, each pair agrees
+ * on a count of its own. */
+lk_call lk__steps_call_between(const lk_request *request, lk_span span);
+/* *out is the frame that has arrived for a move of this phase, or NULL. Fails if the frame belongs to another
+ * call or has more than `limit` elements. */
+lk_status lk__steps_next_frame(const lk_request *request, const lk_schedule_move *move, size_t limit,
+                               const lk_frame **out) LK_CHECKED;
+/* Fails with MISMATCH: rank `peer` sends `what` of that many elements, and this rank takes another number. */
+lk_status lk__steps_wrong_size(const lk_request *request, int peer, const char *what, size_t theirs,
+                               size_t ours) LK_CHECKED;
 
 /* executor.c. Adds the request to the requests under way. The group owns it until it is done. */
 void lk__executor_start(lk_request *request);

@@ -11,8 +11,16 @@
 #define FOLD_FRAME_MIN ((size_t)4 << 10)
 #define FOLD_FRAME_MAX ((size_t)256 << 10)
 
-/* Largest number of received bytes for which allreduce uses one exchange instead of segments. */
+/* Largest number of received bytes for which allreduce uses one exchange instead of segments, and the most
+ * ranks: every rank sends a message to every other. */
 #define SMALL_BYTES ((size_t)16 << 10)
+enum { SMALL_RANKS = 32 };
+/* Allreduce uses vector halving between at least so many hosts if the segment of a host is smaller than this
+ * many bytes. A number of hosts that is a power of two has no largest segment in the last row: only other numbers
+ * move more bytes with halving than with segments. */
+static const struct {
+    size_t hosts, segment;
+} halving[] = {{4, (size_t)64 << 10}, {8, (size_t)512 << 10}};
 /* Smallest vector that reduce and broadcast divide into segments. */
 #define LARGE_BYTES ((size_t)128 << 10)
 
@@ -25,7 +33,29 @@ static bool is_sum(lk_call_kind kind)
 
 static bool is_small(const lk_program_key *key, int size)
 {
-    return key->count * key->element * (size_t)(size - 1) <= SMALL_BYTES;
+    return size <= SMALL_RANKS && key->count * key->element * (size_t)(size - 1) <= SMALL_BYTES;
+}
+
+static bool wants_halving(const lk_program_key *key, const lk_program_input *in, const int *bounds)
+{
+    enum { LAST = sizeof halving / sizeof *halving - 1 };
+    size_t hosts = (size_t)in->topology->hosts, bytes = key->count * key->element;
+    bool wanted = hosts >= halving[LAST].hosts && (hosts & (hosts - 1)) == 0;
+    for (size_t i = 0; i <= LAST; i++)
+        wanted |= hosts >= halving[i].hosts && bytes < hosts * halving[i].segment;
+    return wanted && lk__schedule_hosts_even(in->topology, bounds);
+}
+
+/* How allreduce moves its vector. */
+typedef lk_status (*allreduce_fn)(const lk_schedule_topology *topology, int rank, size_t count, lk_schedule *out);
+
+static allreduce_fn choose_allreduce(const lk_program_key *key, const lk_program_input *in, const int *bounds)
+{
+    if (in->segments)
+        return lk__schedule_allreduce;
+    if (is_small(key, in->topology->size))
+        return lk__schedule_exchange;
+    return wants_halving(key, in, bounds) ? lk__schedule_halving : lk__schedule_allreduce;
 }
 
 static bool is_large(const lk_program_key *key)
@@ -42,6 +72,7 @@ static lk_status make_message(const lk_program_key *key, bool sending, lk_schedu
     (*moves)[0] = (lk_schedule_move){.peer = key->root, .span = {0, key->count}};
     *(sending ? &phase->send_count : &phase->recv_count) = 1;
     out->phase_count = 1;
+    out->senders = 1;
     return LK_OK;
 }
 
@@ -60,21 +91,22 @@ static bool worth_two_levels(const lk_program_input *in, const int *bounds)
     lk_schedule_subtree list[MAX_SUBTREES];
     for (int r = 0; r < in->topology->size; r++) {
         int ranks = local_ranks(in->topology, r);
-        int subtrees = lk__schedule_subtrees(in->topology, bounds, 1, r, list, MAX_SUBTREES);
-        if (ranks > 1 && (subtrees < 0 || subtrees >= ranks))
+        if (ranks == 1)
+            continue;
+        int subtrees = lk__schedule_subtrees(in->topology, bounds, LK_LEVEL_HOST, r, list, MAX_SUBTREES);
+        if (subtrees < 0 || subtrees >= ranks)
             return false;
     }
     return true;
 }
 
-static lk_status make_schedule(const lk_program_key *key, const lk_program_input *in, lk_schedule *out)
+static lk_status make_schedule(const lk_program_key *key, const lk_program_input *in, const int *bounds,
+                               lk_schedule *out)
 {
     const lk_schedule_topology *where = in->topology;
     switch (key->kind) {
     case LK_CALL_ALLREDUCE:
-        if (is_small(key, where->size) && !in->segments)
-            return lk__schedule_exchange(where, in->rank, key->count, out);
-        return lk__schedule_allreduce(where, in->rank, key->count, out);
+        return choose_allreduce(key, in, bounds)(where, in->rank, key->count, out);
     case LK_CALL_REDUCE:
         return lk__schedule_reduce(where, in->rank, key->count, key->root, is_large(key), out);
     case LK_CALL_REDUCE_SCATTER:
@@ -176,7 +208,8 @@ static bool sends_kept(const lk_schedule_phase *phase)
     return sends;
 }
 
-/* The largest number of vectors that a rank sends to another rank in a FOLD phase. */
+/* The largest number of vectors that a rank sends to another rank in a FOLD phase. In vector halving, blocks of
+ * hosts have one. */
 static lk_status most_partials(const lk_program_input *in, const int *bounds, int levels, int *out)
 {
     lk_schedule_subtree list[MAX_SUBTREES];
@@ -210,21 +243,24 @@ static lk_status make_phases(lk_program *program, const lk_program_input *in, co
         LK_TRY(make_fold(in, bounds, phase, details));
         details->sends_kept = sends_kept(phase);
         program->max_inputs = max_int(program->max_inputs, details->inputs);
-        if (phase->level_out < 2)
-            program->host_vectors = phase->keep.count * (size_t)details->out;
+        /* Later partial sums replace earlier ones: they cover parts of the same span. */
+        if (phase->level_out != LK_LEVEL_ALL && program->stored == 0) {
+            program->store = phase->keep;
+            program->stored = phase->keep.count * (size_t)details->out;
+        }
     }
     return LK_OK;
 }
 
 static lk_status fill(lk_program *program, const lk_program_input *in, const int *bounds)
 {
-    int size = in->topology->size;
-    int most = 1;
-    LK_TRY(make_schedule(&program->key, in, &program->schedule));
+    int size = in->topology->size, most = 1;
+    bool flat = in->topology->hosts == 1 || in->topology->hosts == size;
+    LK_TRY(make_schedule(&program->key, in, bounds, &program->schedule));
     LK_TRY(make_phases(program, in, bounds));
     if (program->max_inputs > 0)
-        LK_TRY(most_partials(in, bounds, in->topology->hosts == 1 ? 1 : 2, &most));
-    size_t bytes = FOLD_SCRATCH / (size_t)(size * most);
+        LK_TRY(most_partials(in, bounds, flat ? 1 : 2, &most));
+    size_t bytes = FOLD_SCRATCH / (size_t)(program->schedule.senders * most);
     bytes = lk__size_min(lk__size_max(bytes, FOLD_FRAME_MIN), FOLD_FRAME_MAX);
     program->fold_frame = bytes / program->key.element;
     program->shards = bounds[size];
@@ -246,7 +282,7 @@ lk_status lk__program_create(const lk_program_key *key, const lk_program_input *
     for (size_t r = 0; r <= size; r++)
         each[r] = (int)r;
     const int *bounds = input->bounds ? input->bounds : each;
-    if (is_sum(key->kind) && apart.hosts > 1 && !worth_two_levels(input, bounds)) {
+    if (is_sum(key->kind) && apart.hosts > 1 && apart.hosts < apart.size && !worth_two_levels(input, bounds)) {
         apart.hosts = apart.size;
         apart.host = each;
         flat.topology = &apart;

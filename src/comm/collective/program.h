@@ -28,7 +28,7 @@ typedef struct lk_program_input {
     const int *bounds;    /* of sums: (size + 1) bounds of the shards of each rank; NULL: one shard for each rank */
     const lk_span *spans; /* (size) of reduce_scatter, allgather, gather and scatter; of alltoall: of the input */
     const lk_span *recv_spans; /* (size) of alltoall: of the output */
-    bool segments;             /* allreduce divides small vectors into segments too: fewer bytes, one more phase */
+    bool segments;             /* allreduce always divides the vector into one segment for each rank */
 } lk_program_input;
 
 /* One span sent to several peers. */
@@ -59,8 +59,11 @@ typedef struct lk_program {
     lk_schedule schedule;
     lk_program_phase phases[LK_MAX_PHASES];
     int max_multicasts, max_recvs, max_inputs;
-    size_t fold_frame;   /* most elements of a frame that is folded; equal at all ranks */
-    size_t host_vectors; /* elements of the sums of this host, all vectors together */
+    size_t fold_frame; /* most elements of a frame that is folded; equal at all ranks */
+    /* Partial sums that are neither inputs nor results are kept in one buffer: `stored` elements, for each vector
+     * those of the span `store`. */
+    lk_span store;
+    size_t stored;
 } lk_program;
 
 lk_status lk__program_create(const lk_program_key *key, const lk_program_input *input, lk_program **out) LK_CHECKED;

@@ -39,7 +39,7 @@ void lk__schedule_fini(lk_schedule *schedule)
 void lk__builder_init(lk_builder *build, const lk_schedule_topology *topology, int rank)
 {
     assert(0 <= rank && rank < topology->size);
-    *build = (lk_builder){.topology = topology, .rank = rank};
+    *build = (lk_builder){.topology = topology, .rank = rank, .schedule.senders = topology->size};
 }
 
 void lk__builder_hosts(lk_builder *build)
@@ -59,6 +59,7 @@ void lk__builder_hosts(lk_builder *build)
         most = ranks > most ? ranks : most;
     }
     build->rails = least;
+    build->most_local = most;
     build->flat = topology->hosts == 1 || most == 1;
 }
 
@@ -143,15 +144,15 @@ static int add_subtrees(int shards, int first, int last, lk_schedule_subtree *ou
 int lk__schedule_subtrees(const lk_schedule_topology *topology, const int *bounds, int level, int rank,
                           lk_schedule_subtree *out, int room)
 {
-    int shards = bounds[topology->size];
-    if (level == 2)
+    int shards = bounds[topology->size], height = level > LK_LEVEL_BLOCK ? level - LK_LEVEL_BLOCK : 0;
+    if (level == LK_LEVEL_ALL)
         return add_subtrees(shards, 0, shards, out, 0, room);
-    if (level == 0)
+    if (level == LK_LEVEL_RANK)
         return add_subtrees(shards, bounds[rank], bounds[rank + 1], out, 0, room);
     /* Adjacent ranges are joined. Every subtree inside the union is inside one of the joined ranges. */
     int count = 0, first = 0, last = 0;
     for (int r = 0; r < topology->size && count >= 0; r++) {
-        if (topology->host[r] != topology->host[rank] || bounds[r] == bounds[r + 1])
+        if (topology->host[r] >> height != topology->host[rank] >> height || bounds[r] == bounds[r + 1])
             continue;
         if (bounds[r] > last) {
             count = add_subtrees(shards, first, last, out, count, room);

@@ -9,7 +9,10 @@
  * Sums between hosts have two levels. Ranks first fold inside their host. Then rank j of every host folds
  * with the ranks j of the other hosts, so that each link between hosts carries one sum of a host. With one
  * host, or with one rank on each host, one level is empty. Then every rank owns a segment of the vector,
- * receives the partial sums of that segment from all ranks, folds them and sends the result to all ranks. */
+ * receives the partial sums of that segment from all ranks, folds them and sends the result to all ranks.
+ *
+ * Between many hosts that costs two messages for each pair of hosts. Vector halving (schedule_halving.c)
+ * follows the tree from its leaves to its root instead, with one or two messages for each level of the tree. */
 #ifndef LK_COMM_COLLECTIVE_SCHEDULE_H
 #define LK_COMM_COLLECTIVE_SCHEDULE_H
 
@@ -38,6 +41,14 @@ typedef struct lk_schedule_move {
     lk_span span;
 } lk_schedule_move;
 
+/* Which shards the partial sums of a rank cover at a point of a schedule. */
+typedef enum lk_schedule_level {
+    LK_LEVEL_RANK, /* those of the rank */
+    LK_LEVEL_HOST, /* those of the rank's host */
+    LK_LEVEL_ALL,
+    LK_LEVEL_BLOCK /* LK_LEVEL_BLOCK + h: those of the rank's block of 2^h hosts; blocks begin at multiples of 2^h */
+} lk_schedule_level;
+
 typedef enum lk_schedule_phase_kind {
     LK_PHASE_COPY, /* received spans are copied to the output */
     LK_PHASE_FOLD  /* received partial sums are folded with this rank's own */
@@ -48,17 +59,19 @@ typedef enum lk_schedule_phase_kind {
  * send to rank 0 first. */
 typedef struct lk_schedule_phase {
     lk_schedule_phase_kind kind;
-    int level;     /* of FOLD: what an input sum covers: 0 the shards of one rank, 1 those of one host */
-    int level_out; /* what an output sum covers: 1 the shards of one host, 2 all shards */
+    int level;     /* of FOLD: lk_schedule_level of the inputs */
+    int level_out; /* of FOLD: lk_schedule_level of the outputs */
     lk_span keep;  /* of FOLD: the span that this rank folds */
     int send_count, recv_count;
     lk_schedule_move *sends; /* (send_count) */
     lk_schedule_move *recvs; /* (recv_count) */
 } lk_schedule_phase;
 
-enum { LK_MAX_PHASES = 6 };
+/* Vector halving between 2^12 hosts of several ranks: a fold and a copy for each level, and those in the host. */
+enum { LK_MAX_PHASES = 2 * 12 + 2 };
 
 typedef struct lk_schedule {
+    int senders; /* ranks that send to one rank in a FOLD phase are at most this many, at all ranks */
     int phase_count;
     lk_schedule_phase phases[LK_MAX_PHASES];
 } lk_schedule;
@@ -80,6 +93,14 @@ lk_status lk__schedule_exchange(const lk_schedule_topology *topology, int rank, 
  * host. */
 lk_status lk__schedule_allreduce(const lk_schedule_topology *topology, int rank, size_t count,
                                  lk_schedule *out) LK_CHECKED;
+/* Allreduce in two levels, with vector halving between hosts: fold in the host; for each level of the tree
+ * over hosts a fold; the same way back with copies; allgather in the host. There are at least two
+ * hosts, and they are even (lk__schedule_hosts_even). */
+lk_status lk__schedule_halving(const lk_schedule_topology *topology, int rank, size_t count,
+                               lk_schedule *out) LK_CHECKED;
+/* Whether every block of 2^h hosts that begins at a multiple of 2^h covers one subtree: each host has the
+ * same power of two of shards, in the order of the hosts, except that the last host may have fewer. */
+bool lk__schedule_hosts_even(const lk_schedule_topology *topology, const int *bounds);
 /* Rank r ends with spans[r] of the sum. The spans follow each other in rank order; an empty span is legal.
  * One phase if one level is empty; otherwise the two folds of allreduce, then a copy to the ranks that want
  * the parts. */
@@ -113,9 +134,8 @@ lk_status lk__schedule_alltoall(const lk_schedule_topology *topology, int rank, 
 typedef struct lk_schedule_subtree {
     int first, last; /* shards */
 } lk_schedule_subtree;
-/* Writes the subtrees whose sums `rank` holds at a level: the maximal subtrees inside its own range of shards
- * (level 0), inside the ranges of all ranks of its host (level 1), or the whole tree (level 2). Returns the
- * count, or -1 if it is larger than `room`. */
+/* Writes the subtrees whose sums `rank` holds at a level: the maximal subtrees inside the shards that the level
+ * covers. Returns the count, or -1 if it is larger than `room`. */
 int lk__schedule_subtrees(const lk_schedule_topology *topology, const int *bounds, int level, int rank,
                           lk_schedule_subtree *out, int room);
 

@@ -11,13 +11,14 @@ typedef struct lk_builder {
     int *local;               /* (size) index of each rank among the ranks of its host, in rank order */
     int *local_size;          /* (hosts) */
     int rails;                /* ranks on the smallest host: rank j of every host is on rail j */
+    int most_local;           /* ranks on the largest host */
     bool flat;                /* one host, or one rank on each host */
     lk_schedule_phase *phase; /* the last phase */
     lk_schedule schedule;
     lk_status status;
 } lk_builder;
 
-/* init sets topology and rank. hosts fills local, local_size, rails and flat; the caller checks status after
+/* init sets topology and rank. hosts fills the fields from local to flat; the caller checks status after
  * it. */
 void lk__builder_init(lk_builder *build, const lk_schedule_topology *topology, int rank);
 void lk__builder_hosts(lk_builder *build);
@@ -30,6 +31,11 @@ void lk__builder_fold(lk_builder *build, int level, int level_out, lk_span keep)
 void lk__builder_send(lk_builder *build, int peer, lk_span span, bool empty);
 void lk__builder_recv(lk_builder *build, int peer, lk_span span, bool empty);
 
+/* The span of the rail that a rank folds for its host; empty if the rank is on no rail. */
+lk_span lk__builder_rail(const lk_builder *build, size_t count, int rank);
+/* Adds the fold of the rails in the host, or the allgather of their results. */
+void lk__builder_fold_in_host(lk_builder *build, size_t count);
+void lk__builder_allgather_in_host(lk_builder *build, size_t count);
 /* Adds the two folds of a sum in two levels. Returns the part of the whole sum that this rank then has. */
 lk_span lk__builder_folds(lk_builder *build, size_t count);
 /* The part of the whole sum that a rank has after lk__builder_folds. */

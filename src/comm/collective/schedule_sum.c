@@ -12,7 +12,7 @@ typedef lk_span (*owned_fn)(const void *arg, int rank);
 static void fold_at_owners(lk_builder *build, owned_fn owned, const void *arg)
 {
     lk_span mine = owned(arg, build->rank);
-    lk__builder_fold(build, 0, 2, mine);
+    lk__builder_fold(build, LK_LEVEL_RANK, LK_LEVEL_ALL, mine);
     for (int i = 1; i < build->topology->size; i++) {
         int peer = lk__builder_peer(build, i);
         lk__builder_send(build, peer, owned(arg, peer), false);
@@ -50,7 +50,7 @@ static lk_span given(const void *arg, int rank)
     return ((const lk_span *)arg)[rank];
 }
 
-static lk_span rail_span(const lk_builder *build, size_t count, int rank)
+lk_span lk__builder_rail(const lk_builder *build, size_t count, int rank)
 {
     int j = build->local[rank];
     return j < build->rails ? lk__span_segment(count, build->rails, j) : (lk_span){0};
@@ -58,7 +58,7 @@ static lk_span rail_span(const lk_builder *build, size_t count, int rank)
 
 lk_span lk__builder_part(const lk_builder *build, size_t count, int rank)
 {
-    return lk__span_sub(rail_span(build, count, rank), build->topology->hosts, build->topology->host[rank]);
+    return lk__span_sub(lk__builder_rail(build, count, rank), build->topology->hosts, build->topology->host[rank]);
 }
 
 /* Whether two ranks fold the same rail for different hosts. */
@@ -67,24 +67,24 @@ static bool on_same_rail(const lk_builder *build, int a, int b)
     return build->local[a] == build->local[b] && build->local[a] < build->rails;
 }
 
-static void fold_in_host(lk_builder *build, size_t count)
+void lk__builder_fold_in_host(lk_builder *build, size_t count)
 {
-    lk_span mine = rail_span(build, count, build->rank);
-    lk__builder_fold(build, 0, 1, mine);
+    lk_span mine = lk__builder_rail(build, count, build->rank);
+    lk__builder_fold(build, LK_LEVEL_RANK, LK_LEVEL_HOST, mine);
     for (int i = 1; i < build->topology->size; i++) {
         int peer = lk__builder_peer(build, i);
         if (!lk__builder_same_host(build, peer, build->rank))
             continue;
-        lk__builder_send(build, peer, rail_span(build, count, peer), false);
+        lk__builder_send(build, peer, lk__builder_rail(build, count, peer), false);
         lk__builder_recv(build, peer, mine, false);
     }
 }
 
 lk_span lk__builder_folds(lk_builder *build, size_t count)
 {
-    fold_in_host(build, count);
+    lk__builder_fold_in_host(build, count);
     lk_span mine = lk__builder_part(build, count, build->rank);
-    lk__builder_fold(build, 1, 2, mine);
+    lk__builder_fold(build, LK_LEVEL_HOST, LK_LEVEL_ALL, mine);
     for (int i = 1; i < build->topology->size; i++) {
         int peer = lk__builder_peer(build, i);
         if (!on_same_rail(build, peer, build->rank))
@@ -107,15 +107,15 @@ static void allgather_between_hosts(lk_builder *build, size_t count)
     }
 }
 
-static void allgather_in_host(lk_builder *build, size_t count)
+void lk__builder_allgather_in_host(lk_builder *build, size_t count)
 {
     lk__builder_copy(build);
     for (int i = 1; i < build->topology->size; i++) {
         int peer = lk__builder_peer(build, i);
         if (!lk__builder_same_host(build, peer, build->rank))
             continue;
-        lk__builder_send(build, peer, rail_span(build, count, build->rank), false);
-        lk__builder_recv(build, peer, rail_span(build, count, peer), false);
+        lk__builder_send(build, peer, lk__builder_rail(build, count, build->rank), false);
+        lk__builder_recv(build, peer, lk__builder_rail(build, count, peer), false);
     }
 }
 
@@ -151,7 +151,7 @@ lk_status lk__schedule_allreduce(const lk_schedule_topology *topology, int rank,
     } else if (build.status == LK_OK) {
         lk__builder_folds(&build, count);
         allgather_between_hosts(&build, count);
-        allgather_in_host(&build, count);
+        lk__builder_allgather_in_host(&build, count);
     }
     return lk__builder_finish(&build, out);
 }

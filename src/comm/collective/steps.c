@@ -87,21 +87,11 @@ bool lk__steps_sent(lk_request *request)
     return left == 0;
 }
 
-/* Returns the call as frames between this rank and a peer carry it. In an alltoall, each pair agrees on a
- * count of its own. */
-static lk_call call_between(const lk_request *request, lk_span span)
-{
-    lk_call call = request->call;
-    if (call.kind == LK_CALL_ALLTOALL)
-        call.detail = span.count;
-    return call;
-}
-
 static lk_status send_frame(lk_request *request, const lk_multicast *multicast, const char *data, size_t count,
                             bool *sent)
 {
     lk_transport *transport = request->group->transport;
-    lk_frame frame = {.call = call_between(request, multicast->span),
+    lk_frame frame = {.call = lk__steps_call_between(request, multicast->span),
                       .part = (uint32_t)request->phase,
                       .bytes = count * element_of(request)};
     uint64_t ticket = 0;
@@ -119,17 +109,19 @@ static size_t frame_limit(const lk_request *request, const char *data, size_t co
     return lk__size_min(count, lk__size_max(bytes / element, 1));
 }
 
+/* Returns where partial sum number `partial` of a block of hosts is kept, at element first. */
+static char *stored_vector(const lk_request *request, int partial, size_t first)
+{
+    lk_span store = request->program->store;
+    return request->group->sums + (store.count * (size_t)partial + (first - store.first)) * element_of(request);
+}
+
 /* Returns partial sum number `partial` of this rank, at element first. */
 static const char *own_vector(const lk_request *request, int partial, size_t first)
 {
-    const lk_schedule_phase *phase = phase_of(request);
-    size_t element = element_of(request);
-    if (phase->level == 0)
-        return request->partials[partial] + (request->base + first) * element;
-    /* The sums of the host cover what the previous phase kept. */
-    const lk_schedule_phase *before = phase - 1;
-    size_t offset = before->keep.count * (size_t)partial + (first - before->keep.first);
-    return request->group->sums + offset * element;
+    if (phase_of(request)->level == LK_LEVEL_RANK)
+        return request->partials[partial] + (request->base + first) * element_of(request);
+    return stored_vector(request, partial, first);
 }
 
 /* Sends the next chunk of all partial sums of a span. */
@@ -212,60 +204,6 @@ static lk_status send_phase(lk_request *request, bool *done, bool *moved)
     return LK_OK;
 }
 
-/* Returns this rank's call with the group and number of the peer's call, or else its current call. */
-static const lk_call *counterpart(const lk_request *request, const lk_call *theirs)
-{
-    const lk_group *group = request->group;
-    size_t begin = group->history_count > LK_HISTORY ? group->history_count - LK_HISTORY : 0;
-    for (size_t i = begin; i < group->history_count && theirs->kind != LK_CALL_MESSAGE; i++) {
-        const lk_call *own = &group->history[i % LK_HISTORY].call;
-        if (own->kind != LK_CALL_MESSAGE && own->group == theirs->group && own->number == theirs->number)
-            return own;
-    }
-    return &request->call;
-}
-
-static lk_status disagree(const lk_request *request, int peer, const lk_frame *frame)
-{
-    char ours[LK_CALL_TEXT], theirs[LK_CALL_TEXT];
-    const lk_group *group = request->group;
-    return lk__fail(LK_STATUS_MISMATCH, "the ranks disagree: rank %d called %s, rank %d called %s",
-                    lk__group_job_rank(group, group->rank), lk__call_text(counterpart(request, &frame->call), ours),
-                    lk__group_job_rank(group, peer), lk__call_text(&frame->call, theirs));
-}
-
-static lk_status wrong_size(const lk_request *request, int peer, const char *what, size_t theirs, size_t ours)
-{
-    const lk_group *group = request->group;
-    char text[LK_CALL_TEXT];
-    return lk__fail(LK_STATUS_MISMATCH, "the ranks disagree: in %s rank %d sends %s %zu elements, rank %d takes %zu",
-                    lk__call_text(&request->call, text), lk__group_job_rank(group, peer), what, theirs,
-                    lk__group_job_rank(group, group->rank), ours);
-}
-
-/* *out is the frame that has arrived for a move of this phase, or NULL. Fails if the frame belongs to another
- * call or has more than `limit` elements. */
-static lk_status next_frame(const lk_request *request, const lk_schedule_move *move, size_t limit, const lk_frame **out)
-{
-    lk_transport *transport = request->group->transport;
-    const lk_frame *frame = transport->type->arrived(transport, move->peer);
-    *out = frame;
-    if (!frame)
-        return LK_OK;
-    lk_call ours = call_between(request, move->span), theirs = frame->call;
-    if (ours.kind == LK_CALL_ALLTOALL && theirs.detail != ours.detail) {
-        theirs.detail = ours.detail;
-        if (lk__call_same(&theirs, &ours))
-            return wrong_size(request, move->peer, "it", (size_t)frame->call.detail, move->span.count);
-    }
-    if (!lk__call_same(&theirs, &ours) || frame->part != (uint32_t)request->phase)
-        return disagree(request, move->peer, frame);
-    size_t count = (size_t)frame->bytes / element_of(request);
-    if (frame->bytes % element_of(request) != 0 || count > limit)
-        return wrong_size(request, move->peer, "a frame of", count, limit);
-    return LK_OK;
-}
-
 static lk_status receive_span(lk_request *request, int index, bool *moved)
 {
     lk_transport *transport = request->group->transport;
@@ -274,7 +212,7 @@ static lk_status receive_span(lk_request *request, int index, bool *moved)
     while (!flow->done) {
         const lk_frame *frame = NULL;
         size_t rest = move->span.count - flow->taken;
-        LK_TRY(next_frame(request, move, rest, &frame));
+        LK_TRY(lk__steps_next_frame(request, move, rest, &frame));
         if (!frame)
             return LK_OK;
         size_t bytes = frame->bytes;
@@ -311,13 +249,16 @@ static lk_status receive_spans(lk_request *request, bool *done, bool *moved)
     return LK_OK;
 }
 
-static char *scratch_of(const lk_request *request, int input)
+/* Two chunks of each input have room: the next one arrives while the current one is folded. */
+static char *scratch_of(const lk_request *request, int input, int side)
 {
-    return request->group->scratch + (size_t)input * request->program->fold_frame * element_of(request);
+    size_t at = (size_t)(side * request->program->max_inputs + input) * request->program->fold_frame;
+    return request->group->scratch + at * element_of(request);
 }
 
 /* Receives the chunk of each of a peer's vectors. All but the last are copied out of the transport, so that
- * the next frame can be seen; the last stays there until it is folded. */
+ * the next frame can be seen. The last stays there until it is folded, unless the transport has put it into
+ * the scratch. */
 static lk_status receive_chunk(lk_request *request, int index, bool *moved)
 {
     lk_transport *transport = request->group->transport;
@@ -329,27 +270,62 @@ static lk_status receive_chunk(lk_request *request, int index, bool *moved)
         const lk_frame *frame = NULL;
         int input = details->recv_first[index] + flow->have;
         size_t limit = lk__size_min(phase_of(request)->keep.count - flow->taken, request->program->fold_frame);
-        LK_TRY(next_frame(request, move, limit, &frame));
+        LK_TRY(lk__steps_next_frame(request, move, limit, &frame));
         if (!frame)
             return LK_OK;
         /* Chunks of a peer's vectors have equal sizes and follow each other. */
         size_t bytes = (size_t)frame->bytes, count = bytes / element_of(request);
         if (count == 0 || (flow->have > 0 && count != flow->chunk))
-            return wrong_size(request, peer, "a frame of", count, flow->have > 0 ? flow->chunk : limit);
+            return lk__steps_wrong_size(request, peer, "a frame of", count, flow->have > 0 ? flow->chunk : limit);
+        char *into = scratch_of(request, input, flow->side);
         const void *at = NULL;
-        LK_TRY(transport->type->payload(transport, peer, scratch_of(request, input), &at));
+        LK_TRY(transport->type->payload(transport, peer, into, &at));
         if (!at)
             return LK_OK;
         *moved = true;
         flow->chunk = count;
         flow->have++;
         if (flow->have < details->recv_partials[index]) {
-            copy(request, scratch_of(request, input), at, bytes);
-            at = scratch_of(request, input);
-            transport->type->release(transport, peer);
+            copy(request, into, at, bytes);
+            at = into;
         }
+        flow->released = at == into;
+        if (flow->released)
+            transport->type->release(transport, peer);
         request->inputs[input] = at;
     }
+    return LK_OK;
+}
+
+/* Lets the transport receive a peer's next chunk, if its frame has come, while the current one is folded. */
+static lk_status receive_ahead(lk_request *request, int index)
+{
+    lk_transport *transport = request->group->transport;
+    const lk_request_inflow *flow = &request->inflow[index];
+    const lk_schedule_move *move = &phase_of(request)->recvs[index];
+    size_t rest = phase_of(request)->keep.count - flow->taken - (flow->chunk - flow->used);
+    const lk_frame *frame = NULL;
+    const void *at = NULL;
+    if (!flow->released || rest == 0)
+        return LK_OK;
+    LK_TRY(lk__steps_next_frame(request, move, lk__size_min(rest, request->program->fold_frame), &frame));
+    if (!frame)
+        return LK_OK;
+    char *into = scratch_of(request, details_of(request)->recv_first[index], 1 - flow->side);
+    return transport->type->payload(transport, move->peer, into, &at);
+}
+
+/* Releasing a frame may have made the next one visible after some progress. */
+static lk_status receive_all_ahead(lk_request *request)
+{
+    lk_transport *transport = request->group->transport;
+    bool released = false;
+    for (int i = 0; i < phase_of(request)->recv_count; i++)
+        released |= request->inflow[i].released;
+    if (released)
+        LK_TRY(transport->type->progress(transport));
+    for (int i = 0; i < phase_of(request)->recv_count; i++)
+        LK_TRY(receive_ahead(request, i));
     return LK_OK;
 }
 
@@ -377,7 +353,7 @@ static lk_status ready_elements(lk_request *request, size_t *out, bool *moved)
 static bool needs_result_buffer(const lk_request *request, int phase)
 {
     const lk_schedule_phase *p = &request->program->schedule.phases[phase];
-    return p->kind == LK_PHASE_FOLD && p->level_out == 2 &&
+    return p->kind == LK_PHASE_FOLD && p->level_out == LK_LEVEL_ALL &&
            (!holds(&request->out, in_vector(request, p->keep)) || request->program->phases[phase].sends_kept ||
             request->out_overlaps);
 }
@@ -386,13 +362,10 @@ static bool needs_result_buffer(const lk_request *request, int phase)
 static void *fold_target(const lk_request *request, int partial, size_t first)
 {
     const lk_schedule_phase *phase = phase_of(request);
-    size_t element = element_of(request);
-    if (phase->level_out == 2) {
-        const lk_request_window *window =
-            needs_result_buffer(request, request->phase) ? &request->result : &request->out;
-        return window_at(window, request->base + first, element);
-    }
-    return request->group->sums + (phase->keep.count * (size_t)partial + (first - phase->keep.first)) * element;
+    if (phase->level_out != LK_LEVEL_ALL)
+        return stored_vector(request, partial, first);
+    const lk_request_window *window = needs_result_buffer(request, request->phase) ? &request->result : &request->out;
+    return window_at(window, request->base + first, element_of(request));
 }
 
 static void fold_elements(lk_request *request, size_t count)
@@ -417,7 +390,7 @@ static void fold_elements(lk_request *request, size_t count)
                                     .device = request->group->device,
                                     .dtype = (lk_dtype)request->call.dtype,
                                     .op = request->op,
-                                    .last = phase->level_out == 2,
+                                    .last = phase->level_out == LK_LEVEL_ALL,
                                     .divisor = request->program->shards,
                                     .count = count,
                                     .inputs = in,
@@ -435,6 +408,7 @@ static lk_status receive_and_fold(lk_request *request, bool *done, bool *moved)
         LK_TRY(ready_elements(request, &count, moved));
         if (count == 0)
             break;
+        LK_TRY(receive_all_ahead(request));
         fold_elements(request, count);
         request->folded += count;
         *moved = true;
@@ -446,7 +420,9 @@ static lk_status receive_and_fold(lk_request *request, bool *done, bool *moved)
             flow->taken += count;
             if (flow->used < flow->chunk)
                 continue;
-            transport->type->release(transport, phase->recvs[i].peer);
+            if (!flow->released)
+                transport->type->release(transport, phase->recvs[i].peer);
+            flow->side = 1 - flow->side;
             flow->have = 0;
             flow->used = 0;
         }
@@ -473,8 +449,8 @@ static lk_status reserve(lk_request *request)
     lk_group *group = request->group;
     const lk_program *program = request->program;
     size_t element = program->key.element;
-    size_t frames = (size_t)program->max_inputs * program->fold_frame;
-    size_t sums = program->host_vectors;
+    size_t frames = 2 * (size_t)program->max_inputs * program->fold_frame;
+    size_t sums = program->stored;
     for (int p = 0; p < program->schedule.phase_count; p++)
         if (needs_result_buffer(request, p))
             sums += program->schedule.phases[p].keep.count;
@@ -495,7 +471,7 @@ static lk_status enter_phase(lk_request *request)
         memset(request->outflow, 0, (size_t)program->max_multicasts * sizeof *request->outflow);
     request->folded = 0;
     if (needs_result_buffer(request, request->phase)) {
-        char *at = request->group->sums + program->host_vectors * program->key.element;
+        char *at = request->group->sums + program->stored * program->key.element;
         request->result = (lk_request_window){at, request->base + phase->keep.first, phase->keep.count};
     }
     request->entered = true;

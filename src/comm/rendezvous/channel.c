@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const lk_job_channel *const channels[] = {&lk__job_channel_pmi};
+static const lk_job_channel *const channels[] = {&lk__job_channel_mpi, &lk__job_channel_pmi};
 
 const lk_job_channel *lk__job_channel_list(size_t index)
 {

@@ -32,6 +32,7 @@ typedef struct lk_job_channel {
     lk_status (*share)(const lk_job_channel_task *task, lk_deadline *deadline, char text[LK_JOB_CHANNEL_TEXT]);
 } lk_job_channel;
 
+extern const lk_job_channel lk__job_channel_mpi;
 extern const lk_job_channel lk__job_channel_pmi;
 /* Rows of the table; NULL after the last. The first that is there is used. */
 const lk_job_channel *lk__job_channel_list(size_t index);

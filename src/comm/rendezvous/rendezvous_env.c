@@ -148,8 +148,9 @@ static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char
                                          .size = task.values[LK_TASK_SIZE].number,
                                          .backend = opts->backend,
                                          .interrupted = meeting->kind.interrupted};
+    bool channel = process.size > 1 && lk__job_channel_there(&process);
     lk_status status = take_address(meeting, &task);
-    if ((status != LK_OK || !meeting->given) && process.size > 1 && lk__job_channel_there(&process))
+    if (channel && (status != LK_OK || !meeting->given))
         return ask_launcher(meeting, &task, &process);
     LK_TRY(status);
     /* Job and port distinguish jobs. The address is not used, because it may be written in several ways. */

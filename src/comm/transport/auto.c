@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "comm/mpi/session.h"
 #include "comm/transport/shared.h"
 #include "comm/transport/tcp.h"
 
@@ -471,9 +472,20 @@ close_transport:
     return status;
 }
 
+/* Collective. Whether MPI is due at all ranks. */
+static lk_status agree_mpi(const lk_boot *boot, bool *out)
+{
+    uint8_t mine = lk__mpi_is_due(NULL), all[LK_MAX_RANKS];
+    LK_TRY(boot->exchange(boot->arg, &mine, 1, all));
+    *out = true;
+    for (int r = 0; r < boot->size; r++)
+        *out = *out && all[r];
+    return LK_OK;
+}
+
 static lk_status open_auto(const lk_boot *boot, lk_transport **out)
 {
-    bool one = true, alone = true;
+    bool one = true, alone = true, mpi = false;
     for (int r = 0; r < boot->size; r++) {
         one = one && same_host(boot, r, 0);
         for (int q = 0; q < r; q++)
@@ -481,12 +493,15 @@ static lk_status open_auto(const lk_boot *boot, lk_transport **out)
     }
     if (one)
         return lk__transport_shm.open(boot, out);
+    LK_TRY(agree_mpi(boot, &mpi));
+    if (mpi)
+        return lk__transport_mpi.open(boot, out);
     return alone ? lk__transport_tcp.open(boot, out) : open_mixed(boot, out);
 }
 
 const lk_transport_type lk__transport_auto = {
     .name = "auto",
-    .summary = "shm inside a host, tcp between hosts",
+    .summary = "shm inside a host; between hosts mpi if an MPI launcher has started the ranks, else tcp",
     .open = open_auto,
     .close = close_mixed,
     .alloc = alloc_block,

@@ -84,6 +84,11 @@ typedef struct lk_transport_type {
     /* Sleeps until something may have changed since the last progress, at most `seconds`. It may return
      * early. Spins for a short time first. */
     void (*wait)(lk_transport *transport, double seconds);
+    /* Optional: an engine that sums in an order of its own. Collective: starts the sum of `count` floats over all
+     * ranks, in place. The first call may block. The values must stay until `sent` returns true. */
+    lk_status (*sum)(lk_transport *transport, float *values, size_t count, uint64_t *ticket);
+    /* Optional: the group has failed, and only close follows. Does not block. */
+    void (*failed)(lk_transport *transport);
 } lk_transport_type;
 
 /* Every implementation begins with this struct. */
@@ -100,6 +105,7 @@ lk_status lk__transport_find(const char *name, const lk_transport_type **out) LK
 extern const lk_transport_type lk__transport_inproc; /* threads of one process */
 extern const lk_transport_type lk__transport_shm;    /* processes of one host */
 extern const lk_transport_type lk__transport_tcp;    /* any processes */
-extern const lk_transport_type lk__transport_auto;   /* shm inside a host, tcp between */
+extern const lk_transport_type lk__transport_mpi;    /* processes of an MPI job */
+extern const lk_transport_type lk__transport_auto;   /* shm inside a host, tcp or mpi between */
 
 #endif

@@ -4,7 +4,8 @@
 
 #include "comm/transport/transport.h"
 
-static const lk_transport_type *const transports[] = {&lk__transport_auto, &lk__transport_shm, &lk__transport_tcp};
+static const lk_transport_type *const transports[] = {&lk__transport_auto, &lk__transport_shm, &lk__transport_tcp,
+                                                      &lk__transport_mpi};
 enum { TRANSPORT_COUNT = sizeof transports / sizeof *transports };
 
 const lk_transport_type *lk__transport_list(size_t index)

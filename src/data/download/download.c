@@ -184,14 +184,14 @@ static lk_status request(job *j, size_t server)
     j->wrong = false;
     j->url = transfer.url;
     LK_TRY(lk__transfer_run(&transfer, &result));
-    if (result.end == LK_TRANSFER_DONE)
+    if (result.end == LK_TRANSFER_END_DONE)
         return LK_OK;
-    if (result.end == LK_TRANSFER_STOPPED)
+    if (result.end == LK_TRANSFER_END_STOPPED)
         return stopped(j);
-    if (result.end == LK_TRANSFER_FAILED && !j->wrong)
+    if (result.end == LK_TRANSFER_END_FAILED && !j->wrong)
         return result.status;
-    j->dead[server] = j->wrong || result.end == LK_TRANSFER_REFUSED;
-    if (result.end == LK_TRANSFER_NO_RANGE)
+    j->dead[server] = j->wrong || result.end == LK_TRANSFER_END_REFUSED;
+    if (result.end == LK_TRANSFER_END_NO_RANGE)
         LK_TRY(empty_part(j));
     return remember(j, j->wrong ? result.status : LK_STATUS_IO, j->wrong ? lk_error_detail() : result.why);
 }

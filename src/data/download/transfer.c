@@ -209,8 +209,9 @@ static bool set_up(request *r, char error[CURL_ERROR_SIZE])
 static lk_transfer_end end_of_http(long code)
 {
     if (code == HTTP_RANGE)
-        return LK_TRANSFER_NO_RANGE;
-    return code >= HTTP_SERVER || code == HTTP_BUSY || code == HTTP_TIMEOUT ? LK_TRANSFER_AGAIN : LK_TRANSFER_REFUSED;
+        return LK_TRANSFER_END_NO_RANGE;
+    return code >= HTTP_SERVER || code == HTTP_BUSY || code == HTTP_TIMEOUT ? LK_TRANSFER_END_AGAIN
+                                                                            : LK_TRANSFER_END_REFUSED;
 }
 
 /* Failures of libcurl that a retry cannot cure. */
@@ -221,24 +222,24 @@ static lk_transfer_end end_of_curl(CURLcode code)
                                      CURLE_WEIRD_SERVER_REPLY};
     for (size_t i = 0; i < sizeof final / sizeof *final; i++)
         if (code == final[i])
-            return LK_TRANSFER_REFUSED;
-    return LK_TRANSFER_AGAIN;
+            return LK_TRANSFER_END_REFUSED;
+    return LK_TRANSFER_END_AGAIN;
 }
 
 static lk_transfer_end conclude(request *r, CURLcode code, const char *error, char why[LK_TRANSFER_WHY])
 {
     const lk_transfer *t = r->transfer;
     if (r->stopped)
-        return LK_TRANSFER_STOPPED;
+        return LK_TRANSFER_END_STOPPED;
     if (r->elsewhere) {
         snprintf(why, LK_TRANSFER_WHY, "%s: asked for byte %zu on, the server sends another part", t->url, t->from);
-        return LK_TRANSFER_NO_RANGE;
+        return LK_TRANSFER_END_NO_RANGE;
     }
     if (r->status != LK_OK)
-        return LK_TRANSFER_FAILED;
+        return LK_TRANSFER_END_FAILED;
     if (r->stalled) {
         snprintf(why, LK_TRANSFER_WHY, "%s: nothing has come for %g seconds", t->url, t->stall_timeout);
-        return LK_TRANSFER_AGAIN;
+        return LK_TRANSFER_END_AGAIN;
     }
     if (code == CURLE_HTTP_RETURNED_ERROR) {
         snprintf(why, LK_TRANSFER_WHY, "%s: the server answers %ld", t->url, http_code(r));
@@ -248,7 +249,7 @@ static lk_transfer_end conclude(request *r, CURLcode code, const char *error, ch
         snprintf(why, LK_TRANSFER_WHY, "%s: %s", t->url, *error ? error : api.easy_strerror(code));
         return end_of_curl(code);
     }
-    return LK_TRANSFER_DONE;
+    return LK_TRANSFER_END_DONE;
 }
 
 lk_status lk__transfer_run(const lk_transfer *transfer, lk_transfer_result *result)

@@ -23,18 +23,18 @@ typedef struct lk_transfer {
 } lk_transfer;
 
 typedef enum lk_transfer_end {
-    LK_TRANSFER_DONE,     /* the whole answer has arrived */
-    LK_TRANSFER_AGAIN,    /* no connection, cut, stalled, server busy: a retry may help */
-    LK_TRANSFER_REFUSED,  /* the server does not have the file or refuses it */
-    LK_TRANSFER_NO_RANGE, /* no bytes from `from` on, or the answer starts elsewhere */
-    LK_TRANSFER_FAILED,   /* begin or data failed; their status and detail are returned */
-    LK_TRANSFER_STOPPED   /* by proceed */
+    LK_TRANSFER_END_DONE,     /* the whole answer has arrived */
+    LK_TRANSFER_END_AGAIN,    /* no connection, cut, stalled, server busy: a retry may help */
+    LK_TRANSFER_END_REFUSED,  /* the server does not have the file or refuses it */
+    LK_TRANSFER_END_NO_RANGE, /* no bytes from `from` on, or the answer starts elsewhere */
+    LK_TRANSFER_END_FAILED,   /* begin or data failed; their status and detail are returned */
+    LK_TRANSFER_END_STOPPED   /* by proceed */
 } lk_transfer_end;
 
 enum { LK_TRANSFER_WHY = 512 };
 typedef struct lk_transfer_result {
     lk_transfer_end end;
-    lk_status status;          /* of LK_TRANSFER_FAILED */
+    lk_status status;          /* of LK_TRANSFER_END_FAILED */
     char why[LK_TRANSFER_WHY]; /* for a person; "" when done */
 } lk_transfer_result;
 

@@ -173,7 +173,7 @@ static lk_status create_slots(lk_loader *l)
 {
     size_t most = lk__shard_range_most(l->share, l->batch), values;
     if (__builtin_mul_overflow(most, sample_size(l), &values))
-        return lk__fail(LK_STATUS_MEMORY, "a batch of %zu samples is more than can be addressed", l->batch);
+        return lk__fail(LK_STATUS_MEMORY, "`batch`: %zu samples are more than can be addressed", l->batch);
     LK_TRY(LK_ALLOC(l->depth, "the loader's slots", &l->slots));
     for (size_t i = 0; i < l->depth; i++) {
         slot *s = &l->slots[i];
@@ -208,9 +208,9 @@ static size_t count_batches(size_t samples, const lk_loader_opts *opts)
 static lk_status check_opts(const lk_dataset *data, const lk_loader_opts *opts)
 {
     if (opts->batch == 0)
-        return lk__fail(LK_STATUS_USAGE, "a batch must hold at least one sample");
+        return lk__fail(LK_STATUS_USAGE, "`batch` is 0; a batch has at least one sample");
     if (opts->workers < 0 || opts->workers > MAX_WORKERS)
-        return lk__fail(LK_STATUS_USAGE, "a loader cannot have %d workers (0 to %d)", opts->workers, MAX_WORKERS);
+        return lk__fail(LK_STATUS_USAGE, "`workers` %d is not in 0 to %d", opts->workers, MAX_WORKERS);
     LK_TRY(lk__shard_range_check(opts->share));
     if (data->info.count == 0 || data->info.count > UINT32_MAX)
         return lk__fail(LK_STATUS_UNSUPPORTED, "%s has %zu samples (supported: 1 to %u)", data->info.name,

@@ -30,11 +30,13 @@ lk_status lk__shard_range_check(lk_shard_range share)
     if (is_whole(share) && !share.labels_only)
         return LK_OK;
     if (share.shards < 1)
-        return lk__fail(LK_STATUS_USAGE, "a batch cannot be cut into %d shards: it has at least 1", share.shards);
+        return lk__fail(LK_STATUS_USAGE, "`share`: a batch cannot be cut into %d shards: it has at least 1",
+                        share.shards);
     if (share.first < 0 || share.last > share.shards || share.first >= share.last)
-        return lk__fail(LK_STATUS_USAGE,
-                        "a share of shards %d to %d is impossible: it begins at 0 or later, holds at least one shard "
-                        "and ends by %d, the number of shards",
-                        share.first, share.last, share.shards);
+        return lk__fail(
+            LK_STATUS_USAGE,
+            "`share`: shards %d to %d are impossible: a share begins at 0 or later, holds at least one shard "
+            "and ends by %d, the number of shards",
+            share.first, share.last, share.shards);
     return LK_OK;
 }

@@ -61,7 +61,12 @@ static void write_form(const lk_transform_row *row, char text[MAX_FORM])
                                  i == 0 ? '=' : '/', row->values[i].name, i >= row->needed ? "]" : "");
 }
 
-static lk_status parse_value(const lk_transform_row *row, size_t i, const char *item, const char *word, double *out)
+/* A transform as it was written, and the option that it belongs to. */
+typedef struct written {
+    const char *option, *text;
+} written;
+
+static lk_status parse_value(const lk_transform_row *row, size_t i, written item, const char *word, double *out)
 {
     const lk_spec_param *param = &row->values[i];
     double value = 0;
@@ -71,15 +76,15 @@ static lk_status parse_value(const lk_transform_row *row, size_t i, const char *
     if (!read) {
         char form[MAX_FORM];
         write_form(row, form);
-        return lk__fail(LK_STATUS_USAGE, "augmentation '%s': write %s with %s %sfrom %g to %g", item, form, param->name,
-                        param->whole ? "a whole number " : "", param->min, param->max);
+        return lk__fail(LK_STATUS_USAGE, "%s '%s': write %s with %s %sfrom %g to %g", item.option, item.text, form,
+                        param->name, param->whole ? "a whole number " : "", param->min, param->max);
     }
     *out = value;
     return LK_OK;
 }
 
 /* Parses the values of an item; text is the part after '='. */
-static lk_status parse_values(const lk_transform_row *row, const char *item, const char *text, double *out)
+static lk_status parse_values(const lk_transform_row *row, written item, const char *text, double *out)
 {
     size_t count = value_count(row);
     for (size_t i = 0;; i++) {
@@ -88,7 +93,7 @@ static lk_status parse_values(const lk_transform_row *row, const char *item, con
         if (i == count) {
             char form[MAX_FORM];
             write_form(row, form);
-            return lk__fail(LK_STATUS_USAGE, "augmentation '%s' has a value too many: write %s", item, form);
+            return lk__fail(LK_STATUS_USAGE, "%s '%s' has a value too many: write %s", item.option, item.text, form);
         }
         snprintf(word, sizeof word, "%.*s", (int)length, text);
         LK_TRY(parse_value(row, i, item, word, &out[i]));
@@ -98,22 +103,23 @@ static lk_status parse_values(const lk_transform_row *row, const char *item, con
     }
 }
 
-static lk_status parse_step(const char *item, const char *what, lk_transform_step *out)
+static lk_status parse_step(written item, lk_transform_step *out)
 {
     char name[MAX_ITEM];
-    size_t word = strcspn(item, "="), index = 0;
-    snprintf(name, sizeof name, "%.*s", (int)word, item);
-    LK_TRY(lk__names_find(&(lk_names){.what = what, .kind = "augmentation", .next = word_at}, name, &index));
+    size_t word = strcspn(item.text, "="), index = 0;
+    snprintf(name, sizeof name, "%.*s", (int)word, item.text);
+    LK_TRY(lk__names_find(&(lk_names){.what = item.option, .kind = "augmentation", .next = word_at}, name, &index));
     if (index >= ROW_COUNT)
-        return lk__fail(LK_STATUS_USAGE, "augmentation '%s': %s stands alone, not in a list", item, name);
+        return lk__fail(LK_STATUS_USAGE, "%s '%s': %s stands alone, not in a list", item.option, item.text, name);
     const lk_transform_row *row = rows[index];
     lk_transform_step step = {.row = index};
     for (size_t i = 0; i < value_count(row); i++)
         step.values[i] = row->values[i].value;
-    if (item[word] == '=' || row->needed > 0)
-        LK_TRY(parse_values(row, item, item[word] == '=' ? item + word + 1 : "", step.values));
-    if (row->check != NULL)
-        LK_TRY(row->check(step.values, item));
+    if (item.text[word] == '=' || row->needed > 0)
+        LK_TRY(parse_values(row, item, item.text[word] == '=' ? item.text + word + 1 : "", step.values));
+    const char *wrong = row->check != NULL ? row->check(step.values) : NULL;
+    if (wrong != NULL)
+        return lk__fail(LK_STATUS_USAGE, "%s '%s': %s", item.option, item.text, wrong);
     *out = step;
     return LK_OK;
 }
@@ -121,8 +127,8 @@ static lk_status parse_step(const char *item, const char *what, lk_transform_ste
 /* No row can be repeated, so a list fits, with one more step until the repetition is found. */
 _Static_assert((size_t)ROW_COUNT < (size_t)LK_MAX_TRANSFORMS, "lk_transforms has no room for all transforms");
 
-/* what: the option that the text belongs to. */
-static lk_status parse(const char *text, const char *what, lk_transforms *out)
+/* option: the one that the text belongs to. */
+static lk_status parse(const char *text, const char *option, lk_transforms *out)
 {
     lk_transforms list = {0};
     if (strcmp(text, "none") == 0) {
@@ -133,13 +139,13 @@ static lk_status parse(const char *text, const char *what, lk_transforms *out)
         char word[MAX_ITEM];
         size_t length = strcspn(item, ",");
         if (length >= sizeof word)
-            return lk__fail(LK_STATUS_USAGE, "augmentation '%.20s...' is too long (at most %d characters)", item,
+            return lk__fail(LK_STATUS_USAGE, "%s '%.20s...' is too long (at most %d characters)", option, item,
                             MAX_ITEM - 1);
         snprintf(word, sizeof word, "%.*s", (int)length, item);
-        LK_TRY(parse_step(word, what, &list.steps[list.count]));
+        LK_TRY(parse_step((written){option, word}, &list.steps[list.count]));
         for (size_t i = 0; i < list.count; i++)
             if (list.steps[i].row == list.steps[list.count].row)
-                return lk__fail(LK_STATUS_USAGE, "augmentation '%s': %s is there twice", text,
+                return lk__fail(LK_STATUS_USAGE, "%s '%s': %s is there twice", option, text,
                                 rows[list.steps[i].row]->info.name);
         list.count++;
         item += length;
@@ -155,21 +161,26 @@ lk_status lk__transforms_parse(const char *text, lk_transforms *out)
     return parse(text, "`augment`", out);
 }
 
+static const char *option_of(const lk_dataset *data)
+{
+    return data->split == LK_SPLIT_TEST ? "`test_augment`" : "`augment`";
+}
+
 lk_status lk__transforms_choose(const lk_dataset *data, const char *augment, lk_transforms *out)
 {
     bool test = data->split == LK_SPLIT_TEST;
     lk_transforms list = {0};
     if (augment == NULL || strcmp(augment, "auto") == 0)
         augment = test ? data->test_augment : data->augment;
-    LK_TRY(parse(augment != NULL ? augment : "none", test ? "`test_augment`" : "`augment`", &list));
+    LK_TRY(parse(augment != NULL ? augment : "none", option_of(data), &list));
     for (size_t i = 0; i < list.count && test; i++) {
         const lk_transform_row *row = rows[list.steps[i].row];
         if (row->random != NULL && row->random(list.steps[i].values))
             return lk__fail(
                 LK_STATUS_USAGE,
-                "augmentation '%s': %s is random, and a test split must look the same each time; use resize, "
-                "center_crop and the like",
-                augment, row->info.name);
+                "%s '%s': %s is random, and a test split must look the same each time; use resize, center_crop "
+                "and the like",
+                option_of(data), augment, row->info.name);
     }
     *out = list;
     return LK_OK;
@@ -238,8 +249,8 @@ lk_status lk__transforms_one_shape(const lk_transforms *list, const lk_dataset *
         write_example(data, &size, example);
         return lk__fail(LK_STATUS_USAGE,
                         "the images of %s have sizes of their own, and a batch needs one: add resize=H/W, "
-                        "resized_crop=N or center_crop=N to the augmentation%s",
-                        data->info.name, example);
+                        "resized_crop=N or center_crop=N to %s%s",
+                        data->info.name, option_of(data), example);
     }
     *out = shape;
     return LK_OK;

@@ -18,8 +18,8 @@ typedef struct lk_transform_row {
     size_t needed;                             /* the first values, which must be given */
     /* Whether two samples or epochs may get different changes. NULL: never. */
     bool (*random)(const double *values);
-    /* Checks what ranges cannot check. Optional; item is the text as written. */
-    lk_status (*check)(const double *values, const char *item);
+    /* Checks what ranges cannot check: NULL, or what is wrong with the values. Optional. */
+    const char *(*check)(const double *values);
     /* The shape of the result; height and width 0 mean any. NULL: unchanged. */
     lk_sample_shape (*shape)(const double *values, lk_sample_shape shape);
     /* Changes image; may swap it with scratch, whose pixels are undefined. */

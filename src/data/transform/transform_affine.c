@@ -134,11 +134,9 @@ static bool any_affine(const double *values)
     return values[DEGREES] > 0 || values[TRANSLATE] > 0 || values[SCALE_MIN] < values[SCALE_MAX] || values[SHEAR] > 0;
 }
 
-static lk_status check_scale(const double *values, const char *item)
+static const char *check_scale(const double *values)
 {
-    if (values[SCALE_MIN] > values[SCALE_MAX])
-        return lk__fail(LK_STATUS_USAGE, "augmentation '%s': the smallest scale is above the largest", item);
-    return LK_OK;
+    return values[SCALE_MIN] > values[SCALE_MAX] ? "the smallest scale is above the largest" : NULL;
 }
 
 const lk_transform_row lk__transform_affine = {

@@ -108,21 +108,26 @@ static void pass_along_rows(const axis *x, const uint8_t *in, size_t stride, siz
         }
 }
 
-/* Computes output row i, of width pixels, from the input rows under its weights. */
-static void sum_rows(const axis *y, size_t i, const uint8_t *in, size_t stride, size_t width, int32_t *restrict sums,
-                     uint8_t *restrict out)
+/* Rows of width pixels, which are stride apart. */
+typedef struct pixel_rows {
+    const uint8_t *at;
+    size_t stride, width;
+} pixel_rows;
+
+/* Computes output row i from the input rows under its weights. */
+static void sum_rows(const axis *y, size_t i, pixel_rows in, int32_t *restrict sums, uint8_t *restrict out)
 {
     const int32_t *w = y->weights + i * y->taps;
-    in += y->first[i] * stride;
-    for (size_t x = 0; x < width; x++)
+    const uint8_t *at = in.at + y->first[i] * in.stride;
+    for (size_t x = 0; x < in.width; x++)
         sums[x] = 1 << (FRACTION - 1);
-    for (size_t k = 0; k < y->taps; k++, in += stride) {
-        const uint8_t *restrict row = in;
+    for (size_t k = 0; k < y->taps; k++, at += in.stride) {
+        const uint8_t *restrict row = at;
         int32_t weight = w[k];
-        for (size_t x = 0; x < width; x++)
+        for (size_t x = 0; x < in.width; x++)
             sums[x] += row[x] * weight;
     }
-    for (size_t x = 0; x < width; x++)
+    for (size_t x = 0; x < in.width; x++)
         out[x] = to_byte(sums[x]);
 }
 
@@ -164,13 +169,13 @@ static void resample_plane(const workspace *ws, const uint8_t *in, size_t stride
     const axis *x = &ws->x, *y = &ws->y;
     if (ws->columns_first) {
         for (size_t i = 0; i < y->out; i++)
-            sum_rows(y, i, in, stride, x->in, ws->sums, ws->plane + i * x->in);
+            sum_rows(y, i, (pixel_rows){in, stride, x->in}, ws->sums, ws->plane + i * x->in);
         pass_along_rows(x, ws->plane, x->in, y->out, out);
         return;
     }
     pass_along_rows(x, in, stride, y->in, ws->plane);
     for (size_t i = 0; i < y->out; i++)
-        sum_rows(y, i, ws->plane, x->out, x->out, ws->sums, out + i * x->out);
+        sum_rows(y, i, (pixel_rows){ws->plane, x->out, x->out}, ws->sums, out + i * x->out);
 }
 
 lk_status lk__image_resample(lk_image *image, const lk_image_region *box, size_t height, size_t width,
@@ -287,11 +292,10 @@ static lk_sample_shape square(const double *values, lk_sample_shape shape)
     return (lk_sample_shape){shape.channels, (size_t)values[SIZE], (size_t)values[SIZE]};
 }
 
-static lk_status check_ranges(const double *values, const char *item)
+static const char *check_ranges(const double *values)
 {
-    if (values[AREA_MIN] > values[AREA_MAX] || values[RATIO_MIN] > values[RATIO_MAX])
-        return lk__fail(LK_STATUS_USAGE, "augmentation '%s': the smallest area or ratio is above the largest", item);
-    return LK_OK;
+    bool right = values[AREA_MIN] <= values[AREA_MAX] && values[RATIO_MIN] <= values[RATIO_MAX];
+    return right ? NULL : "the smallest area or ratio is above the largest";
 }
 
 const lk_transform_row lk__transform_resized_crop = {

@@ -406,10 +406,10 @@ static lk_status op_call(machine *m, const opcode *op)
     if (called.kind != LK_PICKLE_GLOBAL || args.kind != LK_PICKLE_TUPLE)
         return FAIL(m, "a call of something that is not a global with a tuple");
     const lk_pickle_global *global = called.as.call.global;
-    if (global->use == LK_PICKLE_NAMED)
+    if (global->use == LK_PICKLE_USE_NAMED)
         return FAIL(m, "a call of %s.%s", global->module, global->name);
     m->stack.count -= 2;
-    if (global->use == LK_PICKLE_MAKES_DICT)
+    if (global->use == LK_PICKLE_USE_MAKES_DICT)
         return make_dict(m, &args);
     return push(m, (lk_pickle_value){.kind = LK_PICKLE_CALL, .as.call = {global, args_ref}});
 }
@@ -439,7 +439,7 @@ static lk_status memoize(machine *m, uint64_t index)
 {
     LK_TRY(want(m, 1));
     if (index >= m->memo.limit)
-        return FAIL(m, "place %llu in the memo; it has %zu", (unsigned long long)index, m->memo.limit);
+        return FAIL(m, "entry %llu of the memo, which has at most %zu", (unsigned long long)index, m->memo.limit);
     LK_TRY(reserve(m, &m->memo, sizeof(lk_pickle_ref), (size_t)index + 1));
     lk_pickle_ref *memo = m->memo.items;
     m->memoized += memo[index] == 0;
@@ -466,7 +466,7 @@ static lk_status op_get(machine *m, const opcode *op)
     uint64_t index = 0;
     LK_TRY(take_number(m, op->number, &index));
     lk_pickle_ref ref = index < m->memo.count ? ((lk_pickle_ref *)m->memo.items)[index] : 0;
-    return ref ? push_ref(m, ref - 1) : FAIL(m, "nothing is at place %llu of the memo", (unsigned long long)index);
+    return ref ? push_ref(m, ref - 1) : FAIL(m, "the memo has no entry %llu", (unsigned long long)index);
 }
 
 /* In the order of Python's pickletools. */
@@ -555,7 +555,7 @@ static machine make_machine(const lk_pickle_stream *stream, const lk_pickle_glob
                      .cells = {.limit = 1 + 2 * values, .what = "items"},
                      .stack = {.limit = lk__size_min(LK_PICKLE_MAX_STACK, values), .what = "values at once"},
                      .marks = {.limit = LK_PICKLE_MAX_MARKS, .what = "nested containers"},
-                     .memo = {.limit = values, .what = "places in the memo"}};
+                     .memo = {.limit = values, .what = "entries of the memo"}};
 }
 
 lk_status lk__pickle_read(const lk_pickle_stream *stream, const lk_pickle_global *globals, lk_pickle **out)

@@ -41,9 +41,9 @@ typedef enum lk_pickle_kind {
 
 /* What a pickle may do with a global. */
 typedef enum lk_pickle_use {
-    LK_PICKLE_NAMED,     /* refer to it */
-    LK_PICKLE_CALLED,    /* also call it, which makes a LK_PICKLE_CALL */
-    LK_PICKLE_MAKES_DICT /* call it, which makes a LK_PICKLE_DICT of the pairs in its argument */
+    LK_PICKLE_USE_NAMED,     /* refer to it */
+    LK_PICKLE_USE_CALLED,    /* also call it, which makes a LK_PICKLE_CALL */
+    LK_PICKLE_USE_MAKES_DICT /* call it, which makes a LK_PICKLE_DICT of the pairs in its argument */
 } lk_pickle_use;
 
 typedef struct lk_pickle_global {

@@ -34,24 +34,24 @@ enum { TYPES = sizeof lk__pth_types / sizeof *lk__pth_types, UNTYPED = TYPES - 1
 enum role { OTHER, TENSOR, TENSOR_OF_DTYPE, PARAMETER, OF_CLASS, TYPE };
 
 /* The globals of a storage and of its dtype have the same meaning. */
-#define TYPE_ROWS(storage, dtype, index)                 \
-    {"torch", storage, LK_PICKLE_NAMED, TYPE + (index)}, \
-    {                                                    \
-        "torch", dtype, LK_PICKLE_NAMED, TYPE + (index)  \
+#define TYPE_ROWS(storage, dtype, index)                     \
+    {"torch", storage, LK_PICKLE_USE_NAMED, TYPE + (index)}, \
+    {                                                        \
+        "torch", dtype, LK_PICKLE_USE_NAMED, TYPE + (index)  \
     }
 
 const lk_pickle_global lk__pth_globals[] = {
-    {"collections", "OrderedDict", LK_PICKLE_MAKES_DICT, OTHER},
-    {"collections", "Counter", LK_PICKLE_MAKES_DICT, OTHER},
-    {"torch._utils", "_rebuild_tensor", LK_PICKLE_CALLED, TENSOR},
-    {"torch._utils", "_rebuild_tensor_v2", LK_PICKLE_CALLED, TENSOR},
-    {"torch._utils", "_rebuild_tensor_v3", LK_PICKLE_CALLED, TENSOR_OF_DTYPE},
-    {"torch._utils", "_rebuild_parameter", LK_PICKLE_CALLED, PARAMETER},
-    {"torch._utils", "_rebuild_parameter_with_state", LK_PICKLE_CALLED, PARAMETER},
-    {"torch.nn.parameter", "Parameter", LK_PICKLE_CALLED, PARAMETER},
-    {"torch._tensor", "_rebuild_from_type_v2", LK_PICKLE_CALLED, OF_CLASS},
-    {"torch.nn.parameter", "Buffer", LK_PICKLE_NAMED, OTHER},
-    {"torch", "Tensor", LK_PICKLE_NAMED, OTHER},
+    {"collections", "OrderedDict", LK_PICKLE_USE_MAKES_DICT, OTHER},
+    {"collections", "Counter", LK_PICKLE_USE_MAKES_DICT, OTHER},
+    {"torch._utils", "_rebuild_tensor", LK_PICKLE_USE_CALLED, TENSOR},
+    {"torch._utils", "_rebuild_tensor_v2", LK_PICKLE_USE_CALLED, TENSOR},
+    {"torch._utils", "_rebuild_tensor_v3", LK_PICKLE_USE_CALLED, TENSOR_OF_DTYPE},
+    {"torch._utils", "_rebuild_parameter", LK_PICKLE_USE_CALLED, PARAMETER},
+    {"torch._utils", "_rebuild_parameter_with_state", LK_PICKLE_USE_CALLED, PARAMETER},
+    {"torch.nn.parameter", "Parameter", LK_PICKLE_USE_CALLED, PARAMETER},
+    {"torch._tensor", "_rebuild_from_type_v2", LK_PICKLE_USE_CALLED, OF_CLASS},
+    {"torch.nn.parameter", "Buffer", LK_PICKLE_USE_NAMED, OTHER},
+    {"torch", "Tensor", LK_PICKLE_USE_NAMED, OTHER},
     TYPE_ROWS("FloatStorage", "float32", LK_DTYPE_F32),
     TYPE_ROWS("DoubleStorage", "float64", LK_DTYPE_F64),
     TYPE_ROWS("BFloat16Storage", "bfloat16", LK_DTYPE_BF16),
@@ -64,26 +64,26 @@ const lk_pickle_global lk__pth_globals[] = {
     TYPE_ROWS("ShortStorage", "int16", LK_DTYPE_COUNT + 2),
     TYPE_ROWS("ComplexFloatStorage", "complex64", LK_DTYPE_COUNT + 3),
     TYPE_ROWS("ComplexDoubleStorage", "complex128", LK_DTYPE_COUNT + 4),
-    {"torch.storage", "UntypedStorage", LK_PICKLE_NAMED, TYPE + UNTYPED},
-    {"torch", "UntypedStorage", LK_PICKLE_NAMED, TYPE + UNTYPED},
-    {"torch.storage", "_UntypedStorage", LK_PICKLE_NAMED, TYPE + UNTYPED},
-    {"torch", "uint16", LK_PICKLE_NAMED, OTHER},
-    {"torch", "uint32", LK_PICKLE_NAMED, OTHER},
-    {"torch", "uint64", LK_PICKLE_NAMED, OTHER},
-    {"torch", "complex32", LK_PICKLE_NAMED, OTHER},
-    {"torch", "float8_e4m3fn", LK_PICKLE_NAMED, OTHER},
-    {"torch", "float8_e5m2", LK_PICKLE_NAMED, OTHER},
-    {"torch", "Size", LK_PICKLE_CALLED, OTHER},
-    {"torch", "device", LK_PICKLE_CALLED, OTHER},
-    {"__builtin__", "set", LK_PICKLE_CALLED, OTHER},
-    {"builtins", "set", LK_PICKLE_CALLED, OTHER},
-    {"__builtin__", "frozenset", LK_PICKLE_CALLED, OTHER},
-    {"__builtin__", "complex", LK_PICKLE_CALLED, OTHER},
-    {"builtins", "complex", LK_PICKLE_CALLED, OTHER},
-    {"__builtin__", "bytearray", LK_PICKLE_CALLED, OTHER},
-    {"builtins", "bytearray", LK_PICKLE_CALLED, OTHER},
-    {"_codecs", "encode", LK_PICKLE_CALLED, OTHER},
-    {NULL, NULL, LK_PICKLE_NAMED, OTHER},
+    {"torch.storage", "UntypedStorage", LK_PICKLE_USE_NAMED, TYPE + UNTYPED},
+    {"torch", "UntypedStorage", LK_PICKLE_USE_NAMED, TYPE + UNTYPED},
+    {"torch.storage", "_UntypedStorage", LK_PICKLE_USE_NAMED, TYPE + UNTYPED},
+    {"torch", "uint16", LK_PICKLE_USE_NAMED, OTHER},
+    {"torch", "uint32", LK_PICKLE_USE_NAMED, OTHER},
+    {"torch", "uint64", LK_PICKLE_USE_NAMED, OTHER},
+    {"torch", "complex32", LK_PICKLE_USE_NAMED, OTHER},
+    {"torch", "float8_e4m3fn", LK_PICKLE_USE_NAMED, OTHER},
+    {"torch", "float8_e5m2", LK_PICKLE_USE_NAMED, OTHER},
+    {"torch", "Size", LK_PICKLE_USE_CALLED, OTHER},
+    {"torch", "device", LK_PICKLE_USE_CALLED, OTHER},
+    {"__builtin__", "set", LK_PICKLE_USE_CALLED, OTHER},
+    {"builtins", "set", LK_PICKLE_USE_CALLED, OTHER},
+    {"__builtin__", "frozenset", LK_PICKLE_USE_CALLED, OTHER},
+    {"__builtin__", "complex", LK_PICKLE_USE_CALLED, OTHER},
+    {"builtins", "complex", LK_PICKLE_USE_CALLED, OTHER},
+    {"__builtin__", "bytearray", LK_PICKLE_USE_CALLED, OTHER},
+    {"builtins", "bytearray", LK_PICKLE_USE_CALLED, OTHER},
+    {"_codecs", "encode", LK_PICKLE_USE_CALLED, OTHER},
+    {NULL, NULL, LK_PICKLE_USE_NAMED, OTHER},
 };
 
 static int role_of(const lk_pickle_value *value)
@@ -142,7 +142,7 @@ lk_status lk__pth_storage(const lk_pickle *pickle, const lk_pickle_value *value,
         __builtin_mul_overflow(storage.count, storage.type->size, &storage.bytes) || storage.bytes > INT64_MAX ||
         !get_view(pickle, lk__pickle_item(pickle, id, 5), &storage))
         return lk__pickle_fail(&pickle->stream, value->at,
-                               "a malformed storage; expected ('storage', type, key, place, elements)");
+                               "a malformed storage; expected ('storage', type, key, device, elements)");
     if (key->as.text.length > LK_PTH_MAX_KEY)
         return lk__pickle_fail(&pickle->stream, key->at, "the key of a storage has %u bytes; keys have %d at most",
                                key->as.text.length, LK_PTH_MAX_KEY);

@@ -13,11 +13,11 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
 {
     lk_shape x = lk__op_input_shape(graph, layer, 0);
     layer->shape = x;
-    layer->params[0] = (lk_op_slot){.suffix = "weight", .ndim = 1, .dims = {x.c}, .fill = LK_FILL_ONE};
-    layer->params[1] = (lk_op_slot){.suffix = "bias", .ndim = 1, .dims = {x.c}, .fill = LK_FILL_ZERO};
+    layer->params[0] = (lk_op_slot){.suffix = "weight", .ndim = 1, .dims = {x.c}, .fill = LK_OP_FILL_ONE};
+    layer->params[1] = (lk_op_slot){.suffix = "bias", .ndim = 1, .dims = {x.c}, .fill = LK_OP_FILL_ZERO};
     layer->param_count = 2;
-    layer->buffers[0] = (lk_op_slot){.suffix = "running_mean", .ndim = 1, .dims = {x.c}, .fill = LK_FILL_ZERO};
-    layer->buffers[1] = (lk_op_slot){.suffix = "running_var", .ndim = 1, .dims = {x.c}, .fill = LK_FILL_ONE};
+    layer->buffers[0] = (lk_op_slot){.suffix = "running_mean", .ndim = 1, .dims = {x.c}, .fill = LK_OP_FILL_ZERO};
+    layer->buffers[1] = (lk_op_slot){.suffix = "running_var", .ndim = 1, .dims = {x.c}, .fill = LK_OP_FILL_ONE};
     layer->buffer_count = 2;
     layer->counts_batches = true;
     return LK_OK;
@@ -44,7 +44,7 @@ typedef struct view {
 
 static bool per_shard(const lk_op_call *call)
 {
-    return call->wave->train && call->wave->bn == LK_BN_SHARD;
+    return call->wave->train && call->wave->bn == LK_BN_MODE_SHARD;
 }
 
 static void make_view(const lk_op_call *call, view *v)
@@ -69,7 +69,7 @@ static void add_sums(const lk_op_call *call, lk_op_sum which)
     view v;
     make_view(call, &v);
     const lk_shards *shards = &call->wave->shards;
-    if (which == LK_SUM_FORWARD) {
+    if (which == LK_OP_SUM_FORWARD) {
         call->k->batchnorm_stats(call->dev, &call->x[0], shards, v.stats);
         call->k->batchnorm_fold(call->dev, v.c, v.pixels, shards, v.stats, call->partial[which]);
     } else {
@@ -82,7 +82,7 @@ static void fold_sums(const lk_op_call *call, lk_op_sum which, const float *entr
 {
     size_t c = call->layer->shape.c, pixels = call->layer->shape.h * call->layer->shape.w;
     const lk_shards *roots = &call->wave->roots;
-    if (which == LK_SUM_FORWARD)
+    if (which == LK_OP_SUM_FORWARD)
         call->k->batchnorm_fold(call->dev, c, pixels, roots, entries, call->total[which]);
     else
         call->k->rows_fold(call->dev, 2 * c, entries, 2 * c, roots, call->total[which]);
@@ -96,7 +96,7 @@ static void forward(const lk_op_call *call)
         call->k->batchnorm_running_moments(call->dev, v.c, call->buffer[0], call->buffer[1], epsilon, &v.moments);
     else
         call->k->batchnorm_moments(call->dev, v.c, v.pixels,
-                                   per_shard(call) ? v.stats : call->total[LK_SUM_FORWARD].slot0, v.rows, epsilon,
+                                   per_shard(call) ? v.stats : call->total[LK_OP_SUM_FORWARD].slot0, v.rows, epsilon,
                                    &v.moments);
     lk_tensor y = call->y;
     lk_batchnorm_desc desc = {.gamma = call->param[0],
@@ -123,12 +123,12 @@ static void backward(const lk_op_call *call)
         write_grads(call, v.sums + 2 * v.c * (size_t)wave->search, 0);
     else
         for (int root = 0; wave->last && root < wave->own_roots; root++)
-            write_grads(call, lk__partials_slot(call->partial[LK_SUM_BACKWARD], root), root);
+            write_grads(call, lk__partials_slot(call->partial[LK_OP_SUM_BACKWARD], root), root);
     if (!call->dx[0].data)
         return;
     lk_tensor dx = call->dx[0];
     lk_batchnorm_grad grad = {.gamma = call->param[0],
-                              .sums = per_shard(call) ? v.sums : call->total[LK_SUM_BACKWARD].slot0,
+                              .sums = per_shard(call) ? v.sums : call->total[LK_OP_SUM_BACKWARD].slot0,
                               .rows = v.rows,
                               .add = call->add};
     call->k->batchnorm_grad_input(call->dev, &grad, &call->x[0], &call->dy, &wave->shards, &v.moments, &dx);
@@ -137,8 +137,9 @@ static void backward(const lk_op_call *call)
 static void finish(const lk_op_call *call)
 {
     size_t c = call->layer->shape.c, pixels = call->layer->shape.h * call->layer->shape.w;
-    call->k->batchnorm_running_update(call->dev, c, call->total[LK_SUM_FORWARD].slot0, call->wave->step_rows * pixels,
-                                      momentum, call->wave->flag, call->buffer[0], call->buffer[1]);
+    call->k->batchnorm_running_update(call->dev, c, call->total[LK_OP_SUM_FORWARD].slot0,
+                                      call->wave->step_rows * pixels, momentum, call->wave->flag, call->buffer[0],
+                                      call->buffer[1]);
 }
 
 const lk_op lk__op_batchnorm2d = {

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/option_rows.h"
 #include "base/spec.h"
+#include "comm/collective/own_sums.h"
 #include "parallel/agree.h"
 #include "parallel/engine/engine.h"
 #include "parallel/layout/defaults.h"
@@ -28,23 +29,26 @@ const char *const lk__agree_reduce_names[] = {"tree", "engine", NULL};
 static lk_status check_opts(const lk_engine_opts *opts)
 {
     if (opts->batch < 1 || opts->batch > UINT32_MAX)
-        return lk__fail(LK_STATUS_USAGE, "a batch of %zu samples; 1 to %u are possible", opts->batch, UINT32_MAX);
+        return lk__fail(LK_STATUS_USAGE, "`batch` %zu is not in 1 to %u", opts->batch, UINT32_MAX);
     if (opts->shards < 1 || opts->shards > LK_MAX_SHARDS)
         return lk__fail(LK_STATUS_USAGE, "`shards` %d is not in 1 to %d", opts->shards, LK_MAX_SHARDS);
     if ((int)opts->precision < LK_PRECISION_FP32 || opts->precision > LK_PRECISION_BF16)
-        return lk__fail(LK_STATUS_USAGE, "there is no precision %d", (int)opts->precision);
-    if (opts->bn != LK_BN_BATCH && opts->bn != LK_BN_SHARD)
-        return lk__fail(LK_STATUS_USAGE, "there is no BatchNorm mode %d", (int)opts->bn);
+        return lk__fail(LK_STATUS_USAGE, "`precision` %d is not a value of lk_precision", (int)opts->precision);
+    if (opts->bn != LK_BN_MODE_BATCH && opts->bn != LK_BN_MODE_SHARD)
+        return lk__fail(LK_STATUS_USAGE, "`bn` %d is not a value of lk_bn_mode", (int)opts->bn);
     if (!(opts->label_smoothing >= 0 && (float)opts->label_smoothing < 1)) /* kernels use a float */
         return lk__fail(LK_STATUS_USAGE, "`label_smoothing` %.10g must be a part, from 0 to below 1",
                         opts->label_smoothing);
     if (opts->reduce != LK_REDUCE_ORDER_TREE && opts->reduce != LK_REDUCE_ORDER_BACKEND)
-        return lk__fail(LK_STATUS_USAGE, "there is no order of sums %d", (int)opts->reduce);
+        return lk__fail(LK_STATUS_USAGE, "`reduce` %d is not a value of lk_reduce_order", (int)opts->reduce);
     if (opts->reduce == LK_REDUCE_ORDER_BACKEND && opts->gradient_backend &&
         strcmp(opts->gradient_backend, "host") == 0)
         return lk__fail(
             LK_STATUS_USAGE,
-            "`reduce` engine has NCCL sum gradients, and `gradient_backend` says that the host does: give one");
+            "`reduce` engine has NCCL or MPI sum gradients, and `gradient_backend` says that the host does: give one");
+    if (opts->reduce == LK_REDUCE_ORDER_TREE && opts->gradient_backend && strcmp(opts->gradient_backend, "mpi") == 0)
+        return lk__fail(LK_STATUS_USAGE, "`gradient_backend` mpi sums gradients with `reduce` engine only: MPI has no "
+                                         "sum over the tree");
     if (!isfinite(opts->clip_norm) || opts->clip_norm < 0)
         return lk__fail(LK_STATUS_USAGE, "`clip_norm` %g must be a number not below 0", opts->clip_norm);
     if (opts->check_every < -1)
@@ -58,7 +62,7 @@ static lk_status check_opts(const lk_engine_opts *opts)
 static lk_status check_batchnorm(const lk_engine *engine)
 {
     const lk_engine_opts *opts = &engine->opts;
-    bool by_shard = opts->bn == LK_BN_SHARD;
+    bool by_shard = opts->bn == LK_BN_MODE_SHARD;
     size_t shards = by_shard ? (size_t)opts->shards : 1, samples = (opts->batch + shards - 1) / shards;
     for (int i = 0; i < engine->graph->count && !opts->eval_only; i++) {
         const lk_layer *layer = &engine->graph->layers[i];
@@ -94,7 +98,6 @@ static const lk_option compared[] = {
     COMPARED(FLAG(pipelined)),
     COMPARED(CHOICE(reduce, lk__agree_reduce_names)),
     COMPARED(TEXT(gradient_backend, NULL)),
-    COMPARED(INTEGER(check_every, 0, 0)),
     COMPARED(FLAG(allow_nonfinite)),
     COMPARED(FLAG(eval_only)),
 };
@@ -112,6 +115,11 @@ static lk_status agree_options(lk_engine *engine)
                   lk_graph_parameters(engine->graph), (unsigned long long)lk__graph_hash(engine->graph));
     for (size_t i = 0; i < sizeof compared / sizeof *compared; i++)
         lk__agree_add_option(&lines, &compared[i], &opts);
+    /* The program's option for "never" is 0, the engine's is -1. */
+    if (opts.check_every < 0)
+        lk__agree_add(&lines, "`check_every` never\n");
+    else
+        lk__agree_add(&lines, "`check_every` %d\n", opts.check_every);
     lk__agree_add(&lines, "%s MB in `bucket_bytes`\n", lk__number_text((double)opts.bucket_bytes / (1 << 20), size));
     return lk__agree_lines(opts.group, lines.at, &engine->agreed);
 }
@@ -140,7 +148,8 @@ static lk_status open_device(lk_engine *engine)
 }
 
 /* Chooses the first channel that can connect the devices of all ranks and that the options allow; NULL
- * if there is none. If the options require a channel, all ranks fail with the same obstacle. */
+ * if there is none. For sums in an engine's own order, the group's engine (MPI) is used where there is no channel.
+ * If the options require a channel or an engine, all ranks fail with the same obstacle. */
 static lk_status choose_channel(lk_engine *engine)
 {
     const lk_engine_opts *opts = &engine->opts;
@@ -148,13 +157,20 @@ static lk_status choose_channel(lk_engine *engine)
     const char *name =
         opts->gradient_backend && strcmp(opts->gradient_backend, "auto") != 0 ? opts->gradient_backend : NULL;
     lk_device_sums_choice choice = {.name = name, .own_order = opts->reduce == LK_REDUCE_ORDER_BACKEND};
+    bool mpi = name && strcmp(name, "mpi") == 0;
     if (opts->eval_only || (name && strcmp(name, "host") == 0))
         return LK_OK;
-    LK_TRY(lk__device_sums_choose(group, engine->dev, &choice));
+    if (!mpi)
+        LK_TRY(lk__device_sums_choose(group, engine->dev, &choice));
     engine->channel = choice.channel;
-    if (choice.channel || (!name && !choice.own_order) || (choice.tried && !group))
+    engine->own_sums = !choice.channel && choice.own_order && group && lk__group_has_own_sums(group);
+    bool none = !group && (choice.tried || mpi);
+    if (choice.channel || engine->own_sums || none || (!name && !choice.own_order))
         return LK_OK;
-    if (!choice.tried)
+    if (mpi)
+        snprintf(choice.obstacle, sizeof choice.obstacle, "MPI does not connect the ranks; they use %s",
+                 group ? lk_group_transport(group) : "nothing");
+    else if (!choice.tried)
         snprintf(choice.obstacle, sizeof choice.obstacle,
                  "this build has nothing for that between devices of kind %s; leave it out", engine->dev->type->name);
     engine->agreed = true;
@@ -259,6 +275,7 @@ static lk_status build_params(lk_engine *engine)
                                .copy = engine->grads ? engine->shared : NULL,
                                .roots = engine->waves->own_roots,
                                .bytes = engine->opts.bucket_bytes,
+                               .own_order = engine->own_sums,
                                .check = !engine->opts.allow_nonfinite};
     LK_TRY(lk__buckets_create(&buckets, &engine->buckets));
     LK_TRY(open_device_sums(engine));

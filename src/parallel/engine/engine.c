@@ -230,7 +230,9 @@ lk_layout lk_engine_layout(const lk_engine *engine)
         .threads = engine->opts.threads,
         .capacity = engine->waves->capacity,
         .one_wave = lk__graph_takes_one_wave(engine->graph, engine->opts.bn),
-        .gradient_backend = engine->channel ? engine->channel->name : NULL,
+        .gradient_backend = engine->channel    ? engine->channel->name
+                            : engine->own_sums ? "mpi"
+                                               : NULL,
     };
 }
 

@@ -139,7 +139,7 @@ static bool try_bn_shard(lk_engine_rank_model rank, const lk_fit_shortage *short
 {
     if (!one_wave(&rank))
         return false;
-    rank.opts.bn = LK_BN_SHARD;
+    rank.opts.bn = LK_BN_MODE_SHARD;
     return try_micro_batch(rank, shortage, "`bn` shard ", text);
 }
 

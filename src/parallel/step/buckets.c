@@ -2,9 +2,11 @@
 #include "parallel/step/buckets.h"
 
 #include <float.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/tree.h"
+#include "comm/collective/own_sums.h"
 #include "parallel/step/staging.h"
 
 enum { ALIGN_ELEMENTS = LK_ALIGN / sizeof(float) };
@@ -70,6 +72,7 @@ lk_status lk__buckets_create(const lk_buckets_opts *opts, lk_buckets **out)
                             .copy = opts->copy,
                             .roots = opts->roots,
                             .check = opts->check,
+                            .own_order = opts->own_order,
                             .limit = FLT_MAX / LK_MAX_SHARDS / 2};
     size_t room = lk__size_round_up(lk__size_max(opts->bytes / sizeof(float), 1), ALIGN_ELEMENTS);
     lk_status status;
@@ -151,6 +154,21 @@ static lk_status sum(const lk_buckets *buckets, lk_bucket *bucket)
     return lk_allreduce_shards(buckets->group, &sums, out, LK_REDUCTION_SUM, &bucket->request);
 }
 
+/* Adds this rank's partial sums first: the engine below the group sums one vector of each rank. */
+static lk_status sum_in_own_order(const lk_buckets *buckets, lk_bucket *bucket)
+{
+    float *total = root_at(buckets, bucket, 0);
+    size_t count = bucket->end - bucket->begin;
+    if (buckets->roots == 0)
+        memset(total, 0, bucket_bytes(bucket));
+    for (int root = 1; root < buckets->roots; root++) {
+        const float *more = root_at(buckets, bucket, root);
+        for (size_t i = 0; i < count; i++)
+            total[i] += more[i];
+    }
+    return lk__group_own_sum(buckets->group, total, count, &bucket->ticket);
+}
+
 static lk_status store(const lk_buckets *buckets, const lk_bucket *bucket)
 {
     const lk_params *params = buckets->params;
@@ -171,7 +189,7 @@ static lk_status start(lk_buckets *buckets, lk_bucket *bucket)
                                    sums);
     }
     LK_TRY(fetch(buckets, bucket));
-    return sum(buckets, bucket);
+    return buckets->own_order ? sum_in_own_order(buckets, bucket) : sum(buckets, bucket);
 }
 
 lk_status lk__buckets_start(lk_buckets *buckets, size_t done)
@@ -183,8 +201,8 @@ lk_status lk__buckets_start(lk_buckets *buckets, size_t done)
 
 lk_status lk__buckets_poll(lk_buckets *buckets)
 {
-    bool under_way =
-        buckets->group && buckets->started > 0 && (buckets->device_sums || buckets->list[buckets->started - 1].request);
+    const lk_bucket *last = buckets->started > 0 ? &buckets->list[buckets->started - 1] : NULL;
+    bool under_way = buckets->group && last && (buckets->device_sums || last->request || last->ticket);
     return under_way ? lk_group_poll(buckets->group) : LK_OK;
 }
 
@@ -195,6 +213,12 @@ lk_status lk__buckets_wait(lk_buckets *buckets, int index)
     bucket->request = NULL;
     if (buckets->device_sums)
         return lk__device_sums_lead(buckets->device_sums, index);
+    if (bucket->ticket) {
+        uint64_t ticket = bucket->ticket;
+        bucket->ticket = 0;
+        LK_TRY(lk__group_own_wait(buckets->group, ticket));
+        return store(buckets, bucket);
+    }
     if (!request)
         return LK_OK;
     LK_TRY(lk_request_wait(request));

@@ -2,7 +2,8 @@
  *
  * Either the group sums a bucket in host memory: its partial sums are fetched to a staging buffer when they
  * are final, and the result is stored on the device when it is waited for (staging.h). Or the devices sum
- * it (comm/device_sums.h). */
+ * it (comm/device_sums.h). The group sums over the tree or, on request, in an order of its engine's own
+ * (comm/own_sums.h). */
 #ifndef LK_PARALLEL_STEP_BUCKETS_H
 #define LK_PARALLEL_STEP_BUCKETS_H
 
@@ -14,6 +15,7 @@
 typedef struct lk_bucket {
     size_t begin, end; /* elements */
     lk_request *request;
+    uint64_t ticket; /* of a sum in the group's own order; 0: none */
 } lk_bucket;
 
 typedef struct lk_buckets {
@@ -23,6 +25,7 @@ typedef struct lk_buckets {
     float *copy;       /* borrowed staging buffer (roots, params->count); NULL: the group reads the gradients */
     lk_device_sums *device_sums; /* borrowed; NULL: the group sums */
     int roots;                   /* slots with this rank's partial sums */
+    bool own_order;              /* the group sums in an order of its own */
     bool check;                  /* check this rank's partial sums for non-finite values, except in recorded steps */
     float limit;                 /* if no partial sum of any rank is above it, the total is finite */
     lk_bucket *list;
@@ -42,6 +45,7 @@ typedef struct lk_buckets_opts {
     int roots;
     size_t bytes;
     bool check;
+    bool own_order;
 } lk_buckets_opts;
 
 /* A bucket ends at the end of a tensor; a tensor larger than a bucket is cut. */

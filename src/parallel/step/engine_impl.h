@@ -74,6 +74,7 @@ struct lk_engine {
     lk_waves *waves;
     lk_buckets *buckets;
     const lk_channel_type *channel; /* between the devices; NULL: the group sums gradients */
+    bool own_sums;                  /* the group sums gradients in an order of its own (MPI) */
     lk_device_sums *device_sums;    /* NULL: no channel */
     lk_engine_lane *lanes;
     int lane_count;

@@ -1,0 +1,182 @@
+/* session.c - starts MPI once and ends it when the process exits. */
+#define _DEFAULT_SOURCE /* on_exit: the end depends on the exit status */
+#include "comm/mpi/session.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/forks.h"
+#include "comm/detect/task.h"
+#include "comm/mpi/load.h"
+
+/* Nanoseconds before MPI_Abort, in which the launcher reads what this process and the others have printed: launchers
+ * may drop the output of processes that they end. */
+#define LAST_WORDS 200000000
+#define FREE_SECONDS 1.0 /* seconds that an exiting thread waits for a thread inside MPI */
+
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+/* Held for one call of MPI that does not block. Nearly always free, and then cheaper than a mutex. */
+static atomic_flag call_lock = ATOMIC_FLAG_INIT;
+static struct {
+    bool tried;
+    lk_status status;
+    char detail[1024]; /* of a failure */
+    const lk_mpi *mpi;
+    lk_mpi_place place;
+    unsigned forks;
+    int next_tag;
+} session;
+static atomic_bool failed;
+
+void lk__mpi_lock(void)
+{
+    while (atomic_flag_test_and_set_explicit(&call_lock, memory_order_acquire))
+        sched_yield();
+}
+
+void lk__mpi_unlock(void)
+{
+    atomic_flag_clear_explicit(&call_lock, memory_order_release);
+}
+
+void lk__mpi_mark_failed(void)
+{
+    atomic_store(&failed, true);
+}
+
+lk_status lk__mpi_check(const lk_mpi *mpi, int code, const char *what)
+{
+    char text[LK_MPI_TEXT];
+    if (code == 0)
+        return LK_OK;
+    mpi->explain(code, text, sizeof text);
+    return lk__fail(LK_STATUS_PEER, "MPI (%s) could not %s: %s", mpi->name, what, text);
+}
+
+/* Whether the lock was free, or became so in time. */
+static bool lock_in_time(void)
+{
+    struct timespec pause = {.tv_nsec = 1000000};
+    double end = lk__clock() + FREE_SECONDS;
+    while (atomic_flag_test_and_set(&call_lock)) {
+        if (lk__clock() > end)
+            return false;
+        nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
+static void end_session(int status, void *unused)
+{
+    (void)unused;
+    if (session.forks != lk__forks())
+        return;
+    bool alone = lock_in_time();
+    if (status != 0 || atomic_load(&failed) || !alone) {
+        struct timespec pause = {.tv_nsec = LAST_WORDS};
+        fflush(NULL);
+        nanosleep(&pause, NULL);
+        session.mpi->abort(status != 0 ? status : 1);
+    } else {
+        (void)session.mpi->finish();
+    }
+}
+
+static lk_status check_level(void)
+{
+    static const char *const names[] = {"SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE"};
+    if (session.place.level >= LK_MPI_LEVEL_SERIALIZED)
+        return LK_OK;
+    return lk__fail(LK_STATUS_UNSUPPORTED,
+                    "MPI (%s) grants the thread level MPI_THREAD_%s; Lockstep needs MPI_THREAD_SERIALIZED. Use an MPI "
+                    "that was built with threads, ask for that level where the program calls MPI_Init_thread itself, "
+                    "or use `backend` tcp",
+                    session.place.library, names[session.place.level]);
+}
+
+static lk_status start(void)
+{
+    LK_TRY(lk__mpi_load(&session.mpi));
+    LK_TRY(lk__mpi_check(session.mpi, session.mpi->start(LK_MPI_LEVEL_SERIALIZED, &session.place),
+                         "start in this process"));
+    session.forks = lk__forks();
+    session.next_tag = 1;
+    if (on_exit(end_session, NULL) != 0)
+        return lk__fail_memory(1, "the end of MPI");
+    return check_level();
+}
+
+lk_status lk__mpi_start(const lk_mpi **mpi, lk_mpi_place *place)
+{
+    pthread_mutex_lock(&start_lock);
+    if (!session.tried) {
+        session.tried = true;
+        session.status = start();
+        if (session.status != LK_OK)
+            snprintf(session.detail, sizeof session.detail, "%s", lk_error_detail());
+    }
+    lk_status status = session.status;
+    if (status != LK_OK) {
+        status = lk__fail(status, "%s", session.detail);
+    } else {
+        *mpi = session.mpi;
+        *place = session.place;
+    }
+    pthread_mutex_unlock(&start_lock);
+    return status;
+}
+
+/* Whether the launcher's tasks are on several nodes, and MPI's world, if it is known, has all of them: a plug-in that
+ * cannot talk to the launcher starts each process alone. */
+static bool suits_launcher(void)
+{
+    lk_task task;
+    lk__task_find(NULL, NULL, &task);
+    int size = lk__task_number(&task, LK_TASK_SIZE, 1), here = lk__task_number(&task, LK_TASK_LOCAL_SIZE, size);
+    pthread_mutex_lock(&start_lock);
+    bool refuted = session.tried && (session.status != LK_OK || session.place.size != size);
+    pthread_mutex_unlock(&start_lock);
+    return (lk__task_number(&task, LK_TASK_NODES, 1) > 1 || here < size) && !refuted;
+}
+
+bool lk__mpi_is_due(const char *backend)
+{
+    const lk_mpi_module *module = NULL;
+    const lk_mpi *mpi = NULL;
+    const char *because = NULL;
+    if (backend && *backend && strcmp(backend, "auto") != 0)
+        return strcmp(backend, "mpi") == 0;
+    return lk__mpi_module_choose(&module, &because) == LK_OK && suits_launcher() && lk__mpi_load(&mpi) == LK_OK;
+}
+
+lk_status lk__mpi_begin(const char *backend)
+{
+    const lk_mpi *mpi;
+    lk_mpi_place place;
+    const char *name = backend ? backend : getenv("LOCKSTEP_BACKEND");
+    if (!lk__mpi_is_due(name))
+        return LK_OK;
+    lk_status status = lk__mpi_start(&mpi, &place);
+    return name && strcmp(name, "mpi") == 0 ? status : LK_OK;
+}
+
+/* Tags are not used again: a message that nobody has received would reach a later group. */
+lk_status lk__mpi_tags(int count, int *first)
+{
+    lk_status status = LK_OK;
+    pthread_mutex_lock(&start_lock);
+    if (session.place.tag_limit - session.next_tag < count)
+        status = lk__fail(LK_STATUS_UNSUPPORTED, "this process has made so many groups that MPI's %d tags are used up",
+                          session.place.tag_limit);
+    else
+        *first = session.next_tag;
+    session.next_tag += status == LK_OK ? count : 0;
+    pthread_mutex_unlock(&start_lock);
+    return status;
+}

@@ -1,0 +1,39 @@
+/* session.h - MPI in this process: started once, ended with the process.
+ *
+ * All functions are for any thread. MPI itself is called by one thread at a time, which holds the lock; the
+ * thread level that this needs (SERIALIZED) is asked for and checked.
+ *
+ * The process ends MPI when it exits: MPI_Finalize after a clean exit, MPI_Abort after an exit with another
+ * status than 0 or after a failure of a group, so that the launcher ends the other processes too. By then the
+ * process has printed its own message. A process that was forked later leaves MPI alone. */
+#ifndef LK_COMM_MPI_SESSION_H
+#define LK_COMM_MPI_SESSION_H
+
+#include "base/status.h"
+#include "comm/mpi/mpi.h"
+
+/* Loads the plug-in and starts MPI, at the first call. Blocks until all processes of the MPI job have called
+ * it. Later calls return the same, also the failure. */
+lk_status lk__mpi_start(const lk_mpi **mpi, lk_mpi_place *place) LK_CHECKED;
+
+/* Whether a job over this backend uses MPI. "mpi": yes. NULL, "" and "auto": if an MPI launcher has started the tasks
+ * on several nodes, the plug-in loads, and MPI, if it was started, has all tasks in its world. All processes of a job
+ * get the same answer where their installations are the same. Never blocks on other processes. */
+bool lk__mpi_is_due(const char *backend);
+/* Starts MPI if it is due; backend NULL: $LOCKSTEP_BACKEND. Fails only where MPI was asked for by name. A program
+ * calls it before it has threads at work: UCX, below MPICH and Open MPI, replaces functions of the C library while it
+ * starts, and a thread that calls them at that moment crashes. */
+lk_status lk__mpi_begin(const char *backend) LK_CHECKED;
+
+void lk__mpi_lock(void);
+void lk__mpi_unlock(void);
+
+/* *first is the first of `count` tags that no other group of this process receives with. */
+lk_status lk__mpi_tags(int count, int *first) LK_CHECKED;
+/* LK_OK for code 0; else PEER with MPI's text. what: what was tried, as in "send to rank 3". Called with the
+ * lock held or not. */
+lk_status lk__mpi_check(const lk_mpi *mpi, int code, const char *what) LK_CHECKED;
+/* A group over MPI has failed: the process ends by MPI_Abort. */
+void lk__mpi_mark_failed(void);
+
+#endif

@@ -1,0 +1,48 @@
+/* channel_mpi.c - MPI as the job channel: MPI_Bcast from rank 0, for jobs whose transport is MPI anyway.
+ *
+ * MPI starts by the launcher's own channel (PMI, PMIx), which can be used once. So MPI comes before PMI in the
+ * table, and both decide by the same rule. */
+#include <stdlib.h>
+
+#include "comm/mpi/load.h"
+#include "comm/mpi/session.h"
+#include "comm/rendezvous/channel.h"
+
+static const char *backend_of(const lk_job_channel_task *task)
+{
+    return task->backend && *task->backend ? task->backend : getenv("LOCKSTEP_BACKEND");
+}
+
+/* Whether the launcher gives this process the same rank and size. Without its variables the plug-in was chosen by
+ * the user, and MPI's own numbers are compared after the start. */
+static bool mpi_is_there(const lk_job_channel_task *task)
+{
+    const lk_mpi_module *module = NULL;
+    const char *because = NULL;
+    return task->size > 1 && lk__mpi_is_due(backend_of(task)) && lk__mpi_module_choose(&module, &because) == LK_OK;
+}
+
+/* MPI itself has no deadline: where a process is missing, the launcher ends the job. */
+static lk_status mpi_share(const lk_job_channel_task *task, lk_deadline *deadline, char text[LK_JOB_CHANNEL_TEXT])
+{
+    const lk_mpi *mpi = NULL;
+    lk_mpi_place place;
+    (void)deadline;
+    LK_TRY(lk__mpi_start(&mpi, &place));
+    if (place.size != task->size || place.rank != task->rank)
+        return lk__fail(LK_STATUS_USAGE,
+                        "this process is rank %d of %d, but MPI (%s) says process %d of %d: do mpirun and the plug-in "
+                        "belong to the same MPI? LOCKSTEP_MPI=openmpi or mpich chooses the plug-in",
+                        task->rank, task->size, place.library, place.rank, place.size);
+    lk__mpi_lock();
+    int code = mpi->share(text, LK_JOB_CHANNEL_TEXT);
+    lk__mpi_unlock();
+    text[LK_JOB_CHANNEL_TEXT - 1] = 0;
+    return lk__mpi_check(mpi, code, "share the token of rank 0");
+}
+
+const lk_job_channel lk__job_channel_mpi = {
+    .name = "MPI",
+    .is_there = mpi_is_there,
+    .share = mpi_share,
+};
