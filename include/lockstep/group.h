@@ -77,8 +77,8 @@ typedef struct lk_group_opts {
  * status than 0. */
 lk_status lk_group_join(const lk_group_opts *opts, lk_group **out) LK_CHECKED;
 /* Creates a group of `count` ranks that are threads of this process: out (count) gets one handle for
- * each rank, and the thread that is rank r uses out[r]. Only timeout and notice of opts are used;
- * opts may be NULL. Does not block. */
+ * each rank, and the thread that is rank r uses out[r]. Only timeout, notice and progress_thread of opts are
+ * used; opts may be NULL. Does not block. */
 lk_status lk_group_create_threads(int count, const lk_group_opts *opts, lk_group **out) LK_CHECKED;
 /* Leaves the group and frees it, with its requests. A rank that still waits for this rank gets an
  * error. Afterwards the process may join again, also as the same rank. Rank 0 runs the server of the

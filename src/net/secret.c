@@ -43,11 +43,14 @@ static lk_status check_private(int fd, const lk_secret_file *file)
     if (fstat(fd, &info) != 0)
         return lk__fail(LK_STATUS_IO, "cannot look at %s %s: %s", file->what, file->path, strerror(errno));
     if (!S_ISREG(info.st_mode))
-        return lk__fail(LK_STATUS_USAGE, "%s %s is not a regular file", file->what, file->path);
+        return lk__fail(LK_STATUS_USAGE, "%s %s is not a regular file; remove it, or move it elsewhere", file->what,
+                        file->path);
     if (info.st_uid != geteuid())
-        return lk__fail(LK_STATUS_USAGE,
-                        "%s %s belongs to user %ld, not to you (%ld); replace it by a copy of your own with mode 600",
-                        file->what, file->path, (long)info.st_uid, (long)geteuid());
+        return lk__fail(
+            LK_STATUS_USAGE,
+            "%s %s belongs to user %ld, not to you (%ld); run as that user, or use a file of your own (sudo "
+            "-H takes the home folder of the other user)",
+            file->what, file->path, (long)info.st_uid, (long)geteuid());
     if ((info.st_mode & 077) != 0)
         return lk__fail(LK_STATUS_USAGE,
                         "%s %s may be used by others (mode %03o); run: chmod 600 %s, and if others could have read "
@@ -140,8 +143,14 @@ static lk_status fail_making(const char *path, int error)
                     strerror(error), give_token);
 }
 
-/* Makes the two folders above path, where they do not exist. A failure shows when the file is made. */
-static void make_folders(const char *path)
+/* Returns 0 if the folder exists afterwards, or an errno. */
+static int make_folder(const char *path)
+{
+    return mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : errno;
+}
+
+/* Makes the two folders above path, where they do not exist. Returns 0 or an errno. */
+static int make_folders(const char *path)
 {
     char folder[PATH_MAX];
     snprintf(folder, sizeof folder, "%s", path);
@@ -149,9 +158,9 @@ static void make_folders(const char *path)
     *last = '\0';
     char *first = strrchr(folder, '/');
     *first = '\0';
-    (void)!mkdir(folder, 0700);
+    int error = make_folder(folder);
     *first = '/';
-    (void)!mkdir(folder, 0700);
+    return error ? error : make_folder(folder);
 }
 
 /* Gives the complete file its name unless another process was faster. Returns 0, EEXIST or another errno. */
@@ -187,8 +196,9 @@ static lk_status make_own(const char *path, int *error)
         return fail_making(path, ENAMETOOLONG);
     LK_TRY(lk__secret_draw(draw));
     snprintf(text, sizeof text, "%s\n", draw);
-    make_folders(path);
-    *error = write_new(temporary, text, strlen(text));
+    *error = make_folders(path);
+    if (*error == 0)
+        *error = write_new(temporary, text, strlen(text));
     if (*error == 0)
         *error = put_in_place(temporary, path);
     sodium_memzero(text, sizeof text);

@@ -18,7 +18,7 @@ lk_status lk__secret_draw(char text[LK_SECRET_TEXT]) LK_CHECKED;
 typedef struct lk_secret_file {
     const char *path;
     const char *what;   /* begins messages: "the token file" */
-    const char *remedy; /* for a file with wrong content: what to do, in the imperative */
+    const char *remedy; /* for a file that cannot be used: what to do, in the imperative */
 } lk_secret_file;
 
 /* Reads one line of text from a regular file that belongs to this user and that nobody else may read or write;

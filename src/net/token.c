@@ -41,7 +41,7 @@ static const char *variable(const char *name)
 static lk_status token_from_file(const char *path, lk_token *out)
 {
     const lk_secret_file file = {path, "the token file ($LOCKSTEP_TOKEN_FILE)",
-                                 "write a new secret of one line into it"};
+                                 "give the name of a file of mode 600 that has a secret in one line"};
     char text[LK_SECRET_BYTES + 1];
     LK_TRY(lk__secret_read(&file, text));
     lk_status status = lk__token_from_text(text, out);

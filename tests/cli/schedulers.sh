@@ -121,9 +121,9 @@ refused_by() {
 }
 # Several tasks of a node do not each start ranks.
 refused_by "$one" "each task would start 2 ranks of its own (Slurm job $job: 2 tasks on 1 node)" \
-    "srun lockstep train" "srun --ntasks-per-node=1 lockstep train -n 2" -- "${task[@]}" -n 2
+    "srun lockstep train" "srun --ntasks-per-node=1 --ntasks=1 lockstep train -n 2" -- "${task[@]}" -n 2
 command=run
-refused_by "$one" "srun PROGRAM" "srun --ntasks-per-node=1 lockstep run -n 2 PROGRAM" -- -n 2 true
+refused_by "$one" "srun PROGRAM" "srun --ntasks-per-node=1 --ntasks=1 lockstep run -n 2 PROGRAM" -- -n 2 true
 command=train
 # The same quantity with two values.
 refused_by "$one WORLD_SIZE=4" "WORLD_SIZE says that the world size is 4" "SLURM_STEP_NUM_TASKS of Slurm says 2" -- \
@@ -142,6 +142,11 @@ ends_alike
 # A launcher inside a task is the one that counts.
 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 run 0 "${task[@]}"
 ends_alike
+said err "one of the 2 tasks of Open MPI trains alone here, because WORLD_SIZE is 1" "mpirun lockstep train"
+SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 \
+    OMPI_COMM_WORLD_LOCAL_RANK=0 run 0 "${task[@]}"
+ends_alike
+said err "one of the 2 tasks of Slurm trains alone here, because OMPI_COMM_WORLD_SIZE is 1" "srun lockstep train"
 
 # An allocation outside of its tasks.
 body="SLURM_JOB_ID=$job SLURM_NTASKS=6 SLURM_PROCID=0 SLURM_JOB_NUM_NODES=3 SLURM_JOB_NODELIST=n[1-3]"
@@ -154,9 +159,17 @@ in_body() {
     "$@"
 }
 in_body run 0 "${task[@]}" -n 2
-said err "uses 1 of the 3 nodes of Slurm job $job" "srun --ntasks-per-node=1 lockstep train"
+said err "uses 1 of the 3 nodes of Slurm job $job" "srun --ntasks-per-node=1 --ntasks=3 lockstep train"
 ends_alike
 SLURM_NTASKS=4 SLURM_PROCID=0 run 0 "${task[@]}" -n 2
+# A service of Kubernetes, and values that are no numbers.
+MASTER_PORT=tcp://10.0.0.1:80 run 0 "${task[@]}"
+ends_alike
+refused_by "RANK=$(printf '1%.0s' {1..4000}) WORLD_SIZE=2" "the variable RANK is '1111" "lockstep train -n 4" -- "${task[@]}"
+refused_by "SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=1" "SLURM_PROCID is '1' and SLURM_STEP_NUM_TASKS '1'" \
+    "start the tasks by one srun" -- "${task[@]}"
+refused_by "SLURM_STEP_ID=0 SLURM_PROCID=7 SLURM_STEP_NUM_TASKS=4" "SLURM_PROCID is '7' and SLURM_STEP_NUM_TASKS '4'" \
+    "start the tasks by one srun" -- "${task[@]}"
 
 # What is known, and why.
 command=info
@@ -177,7 +190,8 @@ know "$second WORLD_SIZE=2" "started by Slurm job $job: 2 tasks on 2 nodes, loca
 know "$one RANK=0 WORLD_SIZE=3 LOCAL_RANK=0 MASTER_ADDR=a MASTER_PORT=4000" "started by torchrun: 3 tasks" \
     "left out: Slurm, in a task of which torchrun has started this process" "inside Slurm job $job" \
     "joins as rank 0 of 3 at a, port 4000"
-know "$one WORLD_SIZE=4" "contradiction: the variable WORLD_SIZE" "lockstep train refuses to start"
+know "$one RANK=0 WORLD_SIZE=1 LOCAL_RANK=0" "trains alone in this process: one of the 2 tasks of Slurm"
+know "$one WORLD_SIZE=4" "problem: the variable WORLD_SIZE" "lockstep train refuses to start"
 know "$body" "inside Slurm job $job, which has 6 tasks on 3 nodes" "lockstep train refuses to start" "srun lockstep train"
 refused "takes no file" -- --group m.pth
 command=train

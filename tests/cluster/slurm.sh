@@ -195,6 +195,16 @@ submit alone.sbatch --ntasks=4 --output=alone-%j.out
 ended 180 "$job"
 check "the job is $state" is "$state" FAILED
 said "Slurm job $job has 4 tasks, and this process is none of them" "srun lockstep train"
+# The same, submitted in a task of srun: sbatch passes the variables of that task's step on.
+line="sbatch in a task of srun" out=$scratch/work/left-over.out
+timeout 90 srun --ntasks=1 sbatch --wait --nodes=2 --ntasks=4 --output="$out" --wrap "lockstep train $task" >/dev/null 2>&1
+check "exit status $?" is $? 2
+said "has 4 tasks, and this process is none of them" "srun lockstep train"
+# One task on each node in a job of more tasks, by the command that a message says.
+printf '#!/bin/bash\nsrun --ntasks-per-node=1 --ntasks=2 lockstep train -n 2 %s\n' "$task" >crowded.sbatch
+submit crowded.sbatch --nodes=2 --ntasks=4 --output=crowded-%j.out
+completes
+alike 4
 # Two jobs at once on the same hosts.
 submit "$examples/three_nodes.sbatch"
 first=$job first_out=$out

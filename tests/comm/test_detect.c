@@ -1,6 +1,8 @@
 /* test_detect.c - tasks of launchers and schedulers, from recorded environments: of each launcher the variables that
  * matter, as it sets them. */
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "comm/detect/task.h"
@@ -65,6 +67,10 @@ static const char *describe(const lk_task *task)
     "ENVIRONMENT=BATCH SLURM_JOB_ID=3 SLURM_JOBID=3 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_NTASKS=6 " \
     "SLURM_NPROCS=6 SLURM_NNODES=3 SLURM_JOB_NUM_NODES=3 SLURM_JOB_NODELIST=n[1-3] SLURM_NODELIST=n[1-3] "         \
     "SLURM_TASKS_PER_NODE=2(x3) SLURM_CPUS_PER_TASK=1 SLURM_GPUS_ON_NODE=2 SLURM_GTIDS=0 "
+/* The variables of an interactive step that sbatch passes on. */
+#define LEFT_OVER                                                                                               \
+    "SLURM_STEP_ID=0 SLURM_STEPID=0 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_NUM_NODES=1 SLURM_STEP_TASKS_PER_NODE=1 " \
+    "SLURM_STEP_NODELIST=n1 "
 /* The exports of R4's script. */
 #define R4 "WORLD_SIZE=6 MASTER_PORT=10003 MASTER_ADDR=n1 GPUS_PER_NODE=2 "
 #define INTERACTIVE                                                                                        \
@@ -103,6 +109,19 @@ static const struct {
     {"MVAPICH", "MV2_COMM_WORLD_RANK=0 MV2_COMM_WORLD_SIZE=2 MV2_COMM_WORLD_LOCAL_RANK=0 MV2_COMM_WORLD_LOCAL_SIZE=2",
      "MVAPICH, rank 0/2, local 0/2, node 0/1, at 127.0.0.1 ?, job ?"},
     {"PMIx alone", "PMIX_RANK=1 PMIX_NAMESPACE=5", "PMIx, rank 1/?, at ? 12080, job 5"},
+    {"jsrun, two nodes",
+     "JSM_NAMESPACE_RANK=1 JSM_NAMESPACE_SIZE=2 JSM_NAMESPACE_LOCAL_RANK=0 JSM_NAMESPACE_LOCAL_SIZE=1 PMIX_RANK=1 "
+     "PMIX_NAMESPACE=3 LSB_JOBID=5",
+     "jsrun, rank 1/2, local 0/1, at ? 12048, job 3"},
+    {"jsrun --smpiargs, one node",
+     "JSM_NAMESPACE_RANK=1 JSM_NAMESPACE_SIZE=2 JSM_NAMESPACE_LOCAL_RANK=1 JSM_NAMESPACE_LOCAL_SIZE=2 PMIX_RANK=1 "
+     "PMIX_NAMESPACE=3 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1",
+     "Open MPI, rank 1/2, local 1/"},
+    {"Flux in a task of srun",
+     STEP_3X2 "FLUX_TASK_RANK=1 FLUX_JOB_SIZE=2 FLUX_TASK_LOCAL_ID=1 FLUX_JOB_NNODES=1 FLUX_JOB_ID=f23 PMI_FD=9 "
+              "PMI_RANK=1 PMI_SIZE=2",
+     "Flux, rank 1/2, local 1/2, node 0/1, at 127.0.0.1 "},
+    {"Cray PALS without PMI", "PALS_RANKID=1 PALS_NODEID=0 PALS_APID=ab", "MPICH or Intel MPI, rank 1/?, at ? "},
     {"Slurm 22, 3 x 2", STEP_3X2, "Slurm, rank 5/6, local 1/2, node 2/3, at n1 20848, job 3.0"},
     {"Slurm 22, requeued", STEP_3X2 "SLURM_RESTART_COUNT=1", "Slurm, rank 5/6, local 1/2, node 2/3, at n1"},
     {"R4", STEP_3X2 R4, "Slurm, rank 5/6, local 1/2, node 2/3, at n1 10003, job 3.0"},
@@ -151,6 +170,25 @@ static const struct {
      "Slurm, rank 5/6, local 1/2, node 2/3, at n1 20848, job 3.0"},
     {"each task trains alone", STEP_3X2 "RANK=0 WORLD_SIZE=1 LOCAL_RANK=0",
      "torchrun, rank 0/1, local 0/1, node 0/1, job ?"},
+    {"ranks by hand in srun --mpi=pmix --pty bash",
+     INTERACTIVE "PMIX_RANK=0 PMIX_NAMESPACE=slurm.pmix.9.0 RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=4000",
+     "torchrun, rank 1/2, at 127.0.0.1 4000, job ?"},
+    {"sbatch in srun --pty bash", BODY_3X2 LEFT_OVER, "none, job ?"},
+    {"sbatch in srun --mpi=pmi2 --pty bash", BODY_3X2 LEFT_OVER "PMI_FD=11 PMI_JOBID=2.0 PMI_RANK=0 PMI_SIZE=1",
+     "none, job ?"},
+    {"sbatch in srun --mpi=pmix --pty bash", BODY_3X2 LEFT_OVER "PMIX_RANK=0 PMIX_NAMESPACE=slurm.pmix.2.0",
+     "none, job ?"},
+    {"srun --preserve-env, fewer tasks than the job",
+     "SLURM_JOB_ID=14 SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_LOCALID=0 SLURM_NODEID=1 SLURM_STEP_NUM_TASKS=2 "
+     "SLURM_NTASKS=4 SLURM_NNODES=2 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=n[1-2] "
+     "SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_TASKS_PER_NODE=3,1",
+     "Slurm, rank 1/2, local 0/1, node 1/2, at n1 "},
+    {"a heterogeneous step of two components",
+     "SLURM_JOB_ID=8 SLURM_STEP_ID=0 SLURM_HET_SIZE=2 SLURM_PROCID=2 SLURM_LOCALID=0 SLURM_NODEID=1 SLURM_NTASKS=3 "
+     "SLURM_STEP_NUM_TASKS=3 SLURM_NNODES=2 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=n[1-2] "
+     "SLURM_STEP_TASKS_PER_NODE=2,1 SLURM_TASKS_PER_NODE=2,1",
+     "Slurm, rank 2/3, local 0/1, node 1/2, at n1 "},
+    {"Kubernetes with a service `master`", "MASTER_PORT=tcp://10.0.0.1:80", "none, job ?"},
     {"one task", INTERACTIVE, "Slurm, rank 0/1, local 0/1, node 0/1, at 127.0.0.1 "},
 };
 
@@ -188,6 +226,7 @@ static void test_contradictions(void **state)
     check_problem(INTERACTIVE R4, "WORLD_SIZE says that the world size is 6", "SLURM_STEP_NUM_TASKS of Slurm says 1");
     check_problem("RANK=one WORLD_SIZE=2", "RANK is 'one'", "must be a number from 0 on");
     check_problem("RANK=0 WORLD_SIZE=2 MASTER_PORT=70000", "MASTER_PORT is '70000'", "1 to 65535");
+    check_problem(STEP_3X2 "MASTER_PORT=tcp://10.0.0.1:80", "MASTER_PORT is 'tcp://10.0.0.1:80'", "1 to 65535");
     /* What a launcher further out has set wrong does not matter. */
     lk_task task = find(TORCHRUN "OMPI_COMM_WORLD_RANK=x");
     assert_string_equal(task.problem, "");
@@ -234,6 +273,12 @@ static void test_allocations(void **state)
     assert_int_equal(task.allocation.tasks, 2);
     task = find("SLURM_JOB_ID=4 SLURM_JOB_NUM_NODES=1 SLURM_TASKS_PER_NODE=64 SLURM_NODELIST=a");
     assert_int_equal(task.allocation.tasks, 1);
+    task = find("SLURM_JOB_ID=4 SLURM_JOB_NUM_NODES=1 SLURM_NTASKS_PER_NODE=4 SLURM_TASKS_PER_NODE=4");
+    assert_int_equal(task.allocation.tasks, 4);
+    /* sbatch -N 3 in an interactive step, whose SLURM_NTASKS is passed on. */
+    task = find("SLURM_JOB_ID=4 SLURM_NNODES=3 SLURM_TASKS_PER_NODE=1(x3) SLURM_NTASKS=1 " LEFT_OVER);
+    assert_null(task.launcher);
+    assert_int_equal(task.allocation.tasks, 3);
     task = find("SLURM_NTASKS=4 SLURM_PROCID=0");
     assert_null(task.allocation.scheduler);
 }
@@ -287,6 +332,32 @@ static void test_pbs(void **state)
     assert_contains(describe(&task), "Open MPI, rank 1/2, local 1/2, node 0/1, at 127.0.0.1 ");
 }
 
+static void check_no_nodes(const char *path)
+{
+    char environment[TEMP_FOLDER_BYTES + 64];
+    snprintf(environment, sizeof environment, "PBS_JOBID=1 PBS_NP=3 PBS_NODEFILE=%s", path);
+    lk_task task = find(environment);
+    assert_int_equal(task.allocation.tasks, 3);
+    assert_string_equal(task.allocation.host, "");
+}
+
+/* Files that are no list of hosts count as absent, and nothing waits for them. */
+static void test_odd_node_files(void **state)
+{
+    char path[TEMP_FOLDER_BYTES + 8];
+    snprintf(path, sizeof path, "%s/pipe", temp_folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    check_no_nodes(path);
+    check_no_nodes(temp_folder);
+    check_no_nodes("/dev/zero");
+    snprintf(path, sizeof path, "%s/long", temp_folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(ftruncate(fileno(file), (off_t)1 << 30), 0);
+    fclose(file);
+    check_no_nodes(path);
+}
+
 static void test_ports(void **state)
 {
     lk_task first = find("SLURM_JOB_ID=41 " STEP_3X2), next = find("SLURM_JOB_ID=42 " STEP_3X2);
@@ -301,9 +372,9 @@ static void test_ports(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recorded),    cmocka_unit_test(test_contradictions), cmocka_unit_test(test_quantities),
-        cmocka_unit_test(test_allocations), cmocka_unit_test(test_arrays),         cmocka_unit_test(test_pbs),
-        cmocka_unit_test(test_ports),
+        cmocka_unit_test(test_recorded),       cmocka_unit_test(test_contradictions), cmocka_unit_test(test_quantities),
+        cmocka_unit_test(test_allocations),    cmocka_unit_test(test_arrays),         cmocka_unit_test(test_pbs),
+        cmocka_unit_test(test_odd_node_files), cmocka_unit_test(test_ports),
     };
     return cmocka_run_group_tests(tests, temp_folder_set_up, temp_folder_tear_down);
 }

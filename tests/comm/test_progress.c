@@ -1,8 +1,10 @@
 /* test_progress.c - the progress thread: requests advance while the caller makes no call, calls of several groups
- * beside the thread, and a rank that dies meanwhile. */
+ * beside the thread, groups that are destroyed, processes that are forked and a rank that dies meanwhile. */
 #define _DEFAULT_SOURCE /* anonymous memory that children share */
 #include <signal.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "comm/harness.h"
@@ -76,6 +78,67 @@ static void calls_of_several_groups_take_turns(void **state)
     assert_true(team_run_over(TEAM_TRANSPORTS, pair, mix_groups, NULL));
 }
 
+/* Parts come and go while a sum of the whole group is under way, which is destroyed before it is complete. */
+static bool destroy_early(lk_group *group, const team_spec *team, const void *arg)
+{
+    uint8_t *bytes = NULL;
+    lk_request *request = NULL;
+    CHECK_OK(lk_group_alloc(group, LARGE, (void **)&bytes));
+    memset(bytes, 1, LARGE);
+    CHECK_OK(lk_allreduce(group, (lk_buffer){bytes, LARGE, LK_DTYPE_U8}, LK_REDUCTION_SUM, &request));
+    for (int round = 0; round < 10; round++) {
+        int32_t number = 1;
+        lk_group *part = NULL;
+        lk_request *small = NULL;
+        CHECK_OK(lk_group_split(group, 0, 0, &part));
+        CHECK_OK(lk_allreduce(part, (lk_buffer){&number, 1, LK_DTYPE_I32}, LK_REDUCTION_SUM, &small));
+        CHECK_OK(lk_request_wait(small));
+        lk_group_destroy(part);
+    }
+    /* The other rank may have left already. */
+    lk_status status = lk_allreduce(group, (lk_buffer){bytes, LARGE, LK_DTYPE_U8}, LK_REDUCTION_SUM, &request);
+    CHECK(status == LK_OK || status == LK_STATUS_PEER);
+    lk_group_destroy(group);
+    return true;
+}
+
+static void groups_are_destroyed_with_requests_under_way(void **state)
+{
+    assert_true(team_run_over(TEAM_TRANSPORTS, pair, destroy_early, NULL));
+}
+
+/* The thread may have the turn at the moment of a fork, and does not exist in the child. */
+static bool fork_often(lk_group *group, const team_spec *team, const void *arg)
+{
+    uint8_t *bytes = NULL;
+    lk_request *request = NULL;
+    char text[8192];
+    CHECK_OK(lk_group_alloc(group, LARGE, (void **)&bytes));
+    memset(bytes, 1, LARGE);
+    for (int round = 0; round < 6; round++) {
+        CHECK_OK(lk_allreduce(group, (lk_buffer){bytes, LARGE, LK_DTYPE_U8}, LK_REDUCTION_SUM, &request));
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(30);
+            bool told = lk_group_history(group, text, sizeof text) > 1;
+            lk_group_abort(group, "a child");
+            lk_group_destroy(group);
+            _exit(told ? 0 : 1);
+        }
+        int status = -1;
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+        CHECK_OK(lk_request_wait(request));
+    }
+    return false;
+}
+
+static void children_do_not_wait_for_the_thread(void **state)
+{
+    static const team_spec teams[] = {{.size = 2, .transport = "shm", .timeout = 60},
+                                      {.size = 2, .transport = "tcp", .timeout = 60}};
+    team_run_each(teams, COUNT_OF(teams), fork_often, NULL);
+}
+
 static bool lose_rank(lk_group *group, const team_spec *team, const void *arg)
 {
     int32_t number = 1;
@@ -108,4 +171,5 @@ static int start_with_the_thread(void **state)
 }
 
 TEST_MAIN(start_with_the_thread, NULL, TEST(sums_advance_while_the_caller_computes),
-          TEST(calls_of_several_groups_take_turns), TEST(a_rank_that_dies_is_named), TEST(a_wrong_variable_is_named))
+          TEST(calls_of_several_groups_take_turns), TEST(groups_are_destroyed_with_requests_under_way),
+          TEST(children_do_not_wait_for_the_thread), TEST(a_rank_that_dies_is_named), TEST(a_wrong_variable_is_named))

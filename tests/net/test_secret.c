@@ -159,7 +159,7 @@ static void test_others_could_use_it(void **state)
     if (geteuid() != 0)
         return;
     assert_int_equal(chown(path, 1, 1), 0);
-    assert_refused(LK_STATUS_USAGE, "belongs to user 1, not to you (0)");
+    assert_refused(LK_STATUS_USAGE, "belongs to user 1, not to you (0); run as that user");
 }
 
 static void test_damaged(void **state)
@@ -180,7 +180,7 @@ static void test_damaged(void **state)
     assert_refused(LK_STATUS_FORMAT, "zero byte at 3");
     remove(path);
     assert_int_equal(mkfifo(path, 0600), 0);
-    assert_refused(LK_STATUS_USAGE, "is not a regular file");
+    assert_refused(LK_STATUS_USAGE, "is not a regular file; remove it");
     remove(path);
     assert_int_equal(mkdir(path, 0700), 0);
     assert_refused(LK_STATUS_USAGE, "is not a regular file");
@@ -197,7 +197,13 @@ static void test_home_that_cannot_hold_it(void **state)
     assert_int_equal(mkdir(home, 0500), 0);
     /* Root may write everywhere. */
     if (geteuid() != 0)
-        assert_refused(LK_STATUS_IO, "set LOCKSTEP_TOKEN");
+        assert_refused(LK_STATUS_IO, "Permission denied; set LOCKSTEP_TOKEN");
+    /* The reason is that of the folder which cannot be made. */
+    char text[LK_SECRET_TEXT];
+    setenv("HOME", "/sys", 1);
+    assert_int_equal(lk__secret_own(text), LK_STATUS_IO);
+    assert_detail("cannot make your secret /sys/.config/lockstep/secret");
+    assert_null(strstr(lk_error_detail(), "No such file"));
 }
 
 static lk_token job_token(const char *job)

@@ -21,7 +21,7 @@ static const char *describe_key(bool given)
     return insecure && strcmp(insecure, "1") == 0 ? "a key that anybody can guess (LOCKSTEP_INSECURE)" : "your secret";
 }
 
-/* Writes where a rank of this task meets the others, and what the key of the job is. */
+/* Writes where a rank of this task connects to the others, and what the key of the job is. */
 static lk_status describe_meeting(const lk_args *args, const lk_task *task, const lk_join *join, char text[DEED_BYTES])
 {
     const lk_job_channel_task process = {.rank = join->rank, .size = join->processes, .backend = args->backend};
@@ -55,7 +55,7 @@ static void describe_deed(const lk_args *args, const lk_task *task, char text[DE
     if (status != LK_OK)
         snprintf(text, DEED_BYTES, "refuses to start: %s", lk__args_spell(lk_error_detail()));
     else if (!joins)
-        snprintf(text, DEED_BYTES, "trains alone in this process");
+        snprintf(text, DEED_BYTES, "trains alone in this process%s%s", *join.note ? ": " : "", join.note);
 }
 
 static const char *source_of(const lk_task_value *value, char *text, size_t bytes)
@@ -106,7 +106,7 @@ static void print_text(const lk_task *task, const char *deed)
     print_allocation(task);
     print_values(task);
     if (*task->problem)
-        printf("contradiction: %s\n", task->problem);
+        printf("problem: %s\n", task->problem);
     printf("lockstep train %s\n", deed);
 }
 

@@ -84,17 +84,20 @@ static lk_status check_task(const lk_task *task)
     bool wrong = rank < 0 || size < 1 || size > LK_MAX_RANKS || rank >= size;
     if (wrong && (!task->launcher || task->by_torchrun))
         return lk__fail(LK_STATUS_USAGE,
-                        "train: the variable RANK is '%s' and WORLD_SIZE '%s': a launcher sets both, the rank below "
-                        "the size; unset both to train alone, or start ranks by lockstep train -n 4",
-                        is_set("RANK") ? getenv("RANK") : "", is_set("WORLD_SIZE") ? getenv("WORLD_SIZE") : "");
+                        "train: the variable RANK is '%.64s' and WORLD_SIZE '%.64s': a launcher sets both, the rank "
+                        "below the size, and the size to at most %d; unset both to train alone, or start ranks by "
+                        "lockstep train -n 4",
+                        is_set("RANK") ? getenv("RANK") : "", is_set("WORLD_SIZE") ? getenv("WORLD_SIZE") : "",
+                        LK_MAX_RANKS);
     LK_TRY(lk__task_check(task));
     LK_TRY(lk__task_need(task, LK_TASK_SIZE));
     LK_TRY(lk__task_need(task, LK_TASK_RANK));
     if (wrong)
         return lk__fail(LK_STATUS_USAGE,
-                        "train: the variable %s is '%d' and %s '%d': a job has at most %d ranks, and "
-                        "ranks count from 0",
-                        task->values[LK_TASK_RANK].source, rank, task->values[LK_TASK_SIZE].source, size, LK_MAX_RANKS);
+                        "train: the variable %s is '%d' and %s '%d': the rank must be below the number of tasks, of "
+                        "which a job has at most %d; start the tasks by one %s",
+                        task->values[LK_TASK_RANK].source, rank, task->values[LK_TASK_SIZE].source, size, LK_MAX_RANKS,
+                        task->launcher->command);
     return LK_OK;
 }
 
@@ -109,6 +112,17 @@ static lk_status check_allocation(const lk_task *task)
                     "train: %s job %s has %d tasks, and this process is none of them: it would train alone. Write '%s "
                     "lockstep train ...' to train with all tasks; add '-n 1' to train in this process only",
                     all->scheduler->name, all->job, all->tasks, all->scheduler->command);
+}
+
+/* torchrun --nproc-per-node 1, or variables that are left over, in each task of srun: no task trains with another. */
+static void note_alone(const lk_task *task, lk_join *join)
+{
+    if (task->outer)
+        snprintf(join->note, sizeof join->note,
+                 "one of the %d tasks of %s trains alone here, because %s is 1; '%s lockstep train ...' without %s and "
+                 "its variables trains with all tasks",
+                 task->outer_tasks, task->outer->name, task->values[LK_TASK_SIZE].source, task->outer->command,
+                 task->launcher->name);
 }
 
 /* Sets what a task knows beside its rank. */
@@ -138,6 +152,7 @@ static lk_status find_env(const lk_args *args, const lk_task *task, lk_join *joi
     join->processes = task->values[LK_TASK_SIZE].number;
     join->way = join->processes > 1 ? LK_JOIN_ENV : LK_JOIN_ALONE;
     take_place(args, task, join);
+    note_alone(task, join);
     join->group.init_method = "env://";
     return LK_OK;
 }
@@ -198,6 +213,7 @@ static lk_status find_way(const lk_args *args, lk_join *join)
         return find_env(args, &task, join);
     join->size_known = false;
     join->cpus = lk__task_number(&task, LK_TASK_CPUS, 0);
+    note_alone(&task, join);
     return check_allocation(&task);
 }
 

@@ -121,13 +121,14 @@ static bool is_one_a_node(const lk_task *task)
 static lk_status fail_crowded(const char *command, const lk_args_run *run, const lk_task *task)
 {
     const char *program = strcmp(command, "run") == 0 ? " PROGRAM" : "", *ranks = run->nproc ? run->nproc : "1";
-    char text[256];
+    char text[256], one_a_node[128];
     lk__task_text(task, text, sizeof text);
+    lk__task_one_a_node(task->launcher, lk__task_number(task, LK_TASK_NODES, 0), one_a_node, sizeof one_a_node);
     return lk__fail(LK_STATUS_USAGE,
                     "%s: each task would start %s rank%s of its own (%s). Leave `nproc` out, and every task is a rank: "
                     "%s %s. Or start one task on each node: %s lockstep %s -n %s%s",
                     command, ranks, strcmp(ranks, "1") == 0 ? "" : "s", text, task->launcher->command,
-                    *program ? "PROGRAM" : "lockstep train", task->launcher->one_a_node, command, ranks, program);
+                    *program ? "PROGRAM" : "lockstep train", one_a_node, command, ranks, program);
 }
 
 /* A launcher in the only task of a node is the launcher of that node. */
@@ -151,9 +152,12 @@ static lk_status take_task(const char *command, const lk_args_run *run, const lk
 static void print_unused(const char *command, const lk_task *task)
 {
     const lk_task_allocation *all = &task->allocation;
-    if (all->scheduler && all->nodes > 1 && !task->launcher)
-        fprintf(stderr, "lockstep %s: uses 1 of the %d nodes of %s job %s; '%s lockstep %s ...' uses all\n", command,
-                all->nodes, all->scheduler->name, all->job, all->scheduler->one_a_node, command);
+    char one_a_node[128];
+    if (!all->scheduler || all->nodes < 2 || task->launcher)
+        return;
+    lk__task_one_a_node(all->scheduler, all->nodes, one_a_node, sizeof one_a_node);
+    fprintf(stderr, "lockstep %s: uses 1 of the %d nodes of %s job %s; '%s lockstep %s ...' uses all\n", command,
+            all->nodes, all->scheduler->name, all->job, one_a_node, command);
 }
 
 /* A rank of a job may start another job; tasks of a scheduler become the nodes of one job. */

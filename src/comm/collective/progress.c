@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/forks.h"
 #include "base/mem.h"
 #include "base/thread.h"
 
@@ -35,9 +36,15 @@ lk_status lk__progress_wanted(const lk_group_opts *opts, bool *out)
     return LK_OK;
 }
 
+/* NULL without a thread, also in a process that was forked later: the turn may have been taken at that moment. */
+static lk_progress *progress_of(const lk_group *group)
+{
+    return group->forks == lk__forks() ? group->whole->progress : NULL;
+}
+
 void lk__progress_take(const lk_group *group)
 {
-    lk_progress *progress = group->whole->progress;
+    lk_progress *progress = progress_of(group);
     if (!progress)
         return;
     atomic_fetch_add(&progress->callers, 1);
@@ -47,14 +54,14 @@ void lk__progress_take(const lk_group *group)
 
 void lk__progress_give(const lk_group *group)
 {
-    lk_progress *progress = group->whole->progress;
+    lk_progress *progress = progress_of(group);
     if (progress)
         pthread_mutex_unlock(&progress->turn);
 }
 
 void lk__progress_wake(const lk_group *group)
 {
-    lk_progress *progress = group->whole->progress;
+    lk_progress *progress = progress_of(group);
     if (progress)
         pthread_cond_signal(&progress->begun);
 }

@@ -17,8 +17,8 @@ lk_status lk__progress_create(lk_group *whole, lk_progress **out) LK_CHECKED;
 /* Ends the thread, after the pass that it is in. The caller must not have the turn. Ignores NULL. */
 void lk__progress_destroy(lk_progress *progress);
 
-/* Takes and gives the turn of the group's job. A thread that has the turn may take it again. Call take after
- * lk__argument_group, because a process that was forked later must not take it. */
+/* Takes and gives the turn of the group's job. A thread that has the turn may take it again. A process that was
+ * forked later has no progress thread, so there both do nothing. */
 void lk__progress_take(const lk_group *group);
 void lk__progress_give(const lk_group *group);
 /* Tells the thread that a request is under way. The caller has the turn. */

@@ -5,10 +5,12 @@
  * which is the rank if each host has one task. The job's script has PBS_NODENUM 0 and PBS_TASKNUM 1. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "comm/detect/launchers.h"
 
-enum { MOST_LINES = 1 << 16, MOST_BYTES = 1 << 20 };
+enum { MOST_BYTES = 1 << 20 };
 
 typedef struct node_file {
     int lines, hosts;         /* hosts: runs of equal lines */
@@ -27,16 +29,27 @@ static int known_number(const lk_task_value *value)
     return value->known ? value->number : -1;
 }
 
-/* Reads the lines; node: the index of the host to count the lines of. false: the file is not here. */
-static bool read_nodes(const lk_launcher_reader *reader, int node, node_file *out)
+/* Opens the file; NULL if it is not here, is no regular file or is too long for a list of hosts. Never blocks. */
+static FILE *open_nodes(const lk_launcher_reader *reader)
 {
     const char *path = lk__launcher_get(reader, "PBS_NODEFILE");
-    FILE *file = path ? fopen(path, "re") : NULL;
-    char line[LK_TASK_TEXT], last[LK_TASK_TEXT] = "";
     size_t bytes = 0;
+    int fd = -1;
+    if (!path || lk__file_open(path, &fd, &bytes) != LK_OK)
+        return NULL;
+    FILE *file = bytes <= MOST_BYTES ? fdopen(fd, "r") : NULL;
+    if (!file)
+        close(fd);
+    return file;
+}
+
+/* Reads the lines; node: the index of the host to count the lines of. false: there are none. */
+static bool read_nodes(const lk_launcher_reader *reader, int node, node_file *out)
+{
+    FILE *file = open_nodes(reader);
+    char line[LK_TASK_TEXT], last[LK_TASK_TEXT] = "";
     *out = (node_file){0};
-    while (file && out->lines < MOST_LINES && bytes < MOST_BYTES && fgets(line, sizeof line, file)) {
-        bytes += strlen(line);
+    while (file && fgets(line, sizeof line, file)) {
         line[strcspn(line, " \t\r\n")] = '\0';
         if (!*line)
             continue;

@@ -19,11 +19,32 @@ static const char *get_either(const lk_launcher_reader *reader, const char *firs
     return text ? text : lk__launcher_get(reader, second);
 }
 
+/* Whether two variables are both set, and differ. */
+static bool differ(const lk_launcher_reader *reader, const char *first, const char *second)
+{
+    const char *a = lk__launcher_get(reader, first), *b = lk__launcher_get(reader, second);
+    return a && b && strcmp(a, b) != 0;
+}
+
+/* Whether the variables of the step belong to another job. sbatch passes on the variables of the shell in which the
+ * job was submitted, which may be a task of srun --pty bash, and sets the job's own variables anew. In a step, srun
+ * sets both to the same values. It does not with --preserve-env, so steps of several tasks are believed. */
+static bool is_left_over(const lk_launcher_reader *reader)
+{
+    static const char *const tasks[] = {"SLURM_STEP_NUM_TASKS", NULL};
+    return lk__launcher_number(reader, tasks, NULL) == 1 &&
+           (differ(reader, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS") ||
+            differ(reader, "SLURM_STEP_NUM_NODES", "SLURM_NNODES") ||
+            differ(reader, "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"));
+}
+
 bool lk__launcher_slurm_started(const lk_launcher_reader *reader)
 {
     const char *name;
     const char *step = get_either(reader, "SLURM_STEP_ID", "SLURM_STEPID", &name);
     long long number;
+    if (is_left_over(reader))
+        return false;
     if (!step)
         return lk__launcher_get(reader, "SLURM_STEP_NUM_TASKS") != NULL;
     return !lk__number_parse_int(step, 0, 0xffffffffLL, &number) || number < FIRST_OWN_STEP;
@@ -79,18 +100,34 @@ void lk__launcher_slurm_allocate(const lk_launcher_reader *reader, lk_task_alloc
     const char *job = get_either(reader, "SLURM_JOB_ID", "SLURM_JOBID", &name);
     const char *list = get_either(reader, "SLURM_JOB_NODELIST", "SLURM_NODELIST", &name);
     const char *counts = lk__launcher_get(reader, "SLURM_TASKS_PER_NODE");
+    bool per_node = lk__launcher_get(reader, "SLURM_NTASKS_PER_NODE") != NULL;
     int number = lk__launcher_number(reader, tasks, NULL);
     if (!job)
         return;
     snprintf(out->job, sizeof out->job, "%s", job);
-    /* Without an own number of tasks, a job of several nodes has one task on each, as srun starts them. */
     int many = lk__launcher_number(reader, nodes, NULL);
     out->nodes = many > 0 ? many : 0;
     if (number < 1)
-        number = out->nodes > 1 && counts ? lk__hostlist_tasks(counts) : 1;
-    out->tasks = number > 0 ? number : out->nodes;
+        number = (out->nodes > 1 || per_node) && counts ? lk__hostlist_tasks(counts) : 1;
+    /* Every node has a task. SLURM_NTASKS may be that of the step in which the job was submitted. */
+    out->tasks = number > out->nodes ? number : out->nodes;
     if (list && lk__hostlist_name(list, 0, out->host, sizeof out->host))
         snprintf(out->host_source, sizeof out->host_source, "%s", name);
+}
+
+/* srun --mpi=pmi2 has no local rank, and its variables may be left over together with those of its step. */
+bool lk__launcher_pmi_started(const lk_launcher_reader *reader)
+{
+    const char *name;
+    return get_either(reader, "MPI_LOCALRANKID", "PMI_LOCAL_RANK", &name) || !is_left_over(reader);
+}
+
+/* srun --mpi=pmix: Slurm's own variables have the rank, and the size, too. */
+bool lk__launcher_pmix_started(const lk_launcher_reader *reader)
+{
+    const char *space = lk__launcher_get(reader, "PMIX_NAMESPACE"), *name;
+    return !space || strncmp(space, "slurm.pmix.", 11) != 0 ||
+           !get_either(reader, "SLURM_JOB_ID", "SLURM_JOBID", &name);
 }
 
 /* The index of this job in its array. An array of a list, as in 1,5,7, has an index only for its first and last

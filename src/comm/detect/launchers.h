@@ -40,7 +40,9 @@ const lk_launcher_row *lk__launcher_list(size_t index);
  * also if the tasks are scripts that start the program. 0: unknown. */
 long lk__launcher_process(const char *variable);
 
-/* The functions of Slurm's row and of PBS's. */
+/* The functions of the rows of PMI, PMIx, Slurm and PBS. */
+bool lk__launcher_pmi_started(const lk_launcher_reader *reader);
+bool lk__launcher_pmix_started(const lk_launcher_reader *reader);
 bool lk__launcher_slurm_started(const lk_launcher_reader *reader);
 void lk__launcher_slurm_derive(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITIES]);
 void lk__launcher_slurm_allocate(const lk_launcher_reader *reader, lk_task_allocation *out);

@@ -46,10 +46,11 @@ static bool is_text(lk_task_quantity what)
     return what == LK_TASK_HOST || what == LK_TASK_JOB;
 }
 
-/* Values without which nobody can join: a wrong one is a problem, others are taken as unknown. */
+/* Values without which nobody can join: a wrong one is a problem, others are taken as unknown. For a port, see
+ * check_port. */
 static bool is_vital(lk_task_quantity what)
 {
-    return what == LK_TASK_RANK || what == LK_TASK_SIZE || what == LK_TASK_PORT;
+    return what == LK_TASK_RANK || what == LK_TASK_SIZE;
 }
 
 static void set_problem(lk_task *task, const char *text)
@@ -63,7 +64,8 @@ static void refuse_number(lk_task *task, lk_task_quantity what, const char *name
     char problem[512];
     bool port = what == LK_TASK_PORT;
     int least = what == LK_TASK_RANK ? 0 : 1;
-    snprintf(problem, sizeof problem, "the variable %s is '%.64s': it must be a number from %d%s", name, text, least,
+    snprintf(problem, sizeof problem,
+             "the variable %s is '%.64s': it must be a number from %d%s; set it right, or unset it", name, text, least,
              port ? " to 65535" : " on");
     set_problem(task, problem);
 }
@@ -71,7 +73,8 @@ static void refuse_number(lk_task *task, lk_task_quantity what, const char *name
 static void refuse_text(lk_task *task, const char *name)
 {
     char problem[256];
-    snprintf(problem, sizeof problem, "the variable %s is longer than %d characters", name, LK_TASK_TEXT - 1);
+    snprintf(problem, sizeof problem, "the variable %s is longer than %d characters; set it right, or unset it", name,
+             LK_TASK_TEXT - 1);
     set_problem(task, problem);
 }
 
@@ -160,9 +163,13 @@ static bool is_repeated(const lk_task *task, const lk_task_value *values)
            values[LK_TASK_RANK].number == lk__task_number(task, LK_TASK_RANK, -1);
 }
 
-static void leave_out(lk_task *task, const lk_launcher *launcher)
+static void leave_out(lk_task *task, const lk_launcher *launcher, const lk_task_value *values)
 {
     int i = 0;
+    if (lk__task_number(task, LK_TASK_SIZE, 0) == 1 && values[LK_TASK_SIZE].known && values[LK_TASK_SIZE].number > 1) {
+        task->outer = launcher;
+        task->outer_tasks = values[LK_TASK_SIZE].number;
+    }
     while (i < LK_TASK_LEFT_OUT - 1 && task->left_out[i])
         i++;
     if (i < LK_TASK_LEFT_OUT - 1)
@@ -184,7 +191,7 @@ static void read_rows(const lk_launcher_reader *reader, lk_task *task)
         if (complete || (found && known && single)) {
             memcpy(task->problem, problem, sizeof problem);
             if (found && !is_repeated(task, values))
-                leave_out(task, &row->launcher);
+                leave_out(task, &row->launcher, values);
             continue;
         }
         if (found)
@@ -201,7 +208,18 @@ static void conclude(lk_task *task)
 {
     const lk_launcher_row *hand = lk__launcher_list(0);
     task->by_torchrun = task->launcher == &hand->launcher;
-    task->several = task->launcher && lk__task_number(task, LK_TASK_SIZE, 2) > 1;
+    /* A rank from 1 on has others before it, also if the size is wrong. */
+    bool others = lk__task_number(task, LK_TASK_SIZE, 2) > 1 || lk__task_number(task, LK_TASK_RANK, 0) > 0;
+    task->several = task->launcher && others;
+}
+
+/* MASTER_PORT may be set in processes that join nothing: Kubernetes sets it to an address in all pods if there is a
+ * service of the name `master`. So a wrong port is a problem only where there are others to join. */
+static void check_port(const lk_launcher_reader *reader, lk_task *task)
+{
+    const char *text = lk__launcher_get(reader, "MASTER_PORT");
+    if (text && task->several && !task->values[LK_TASK_PORT].known)
+        refuse_number(task, LK_TASK_PORT, "MASTER_PORT", text);
 }
 
 static void find_allocation(const lk_launcher_reader *reader, lk_task *task)
@@ -309,6 +327,7 @@ void lk__task_find(lk_task_lookup lookup, void *arg, lk_task *out)
     *out = (lk_task){0};
     read_rows(&reader, out);
     conclude(out);
+    check_port(&reader, out);
     find_allocation(&reader, out);
     lk__launcher_slurm_array(&reader, array);
     for (int i = LK_TASK_ARRAY_RANK; i <= LK_TASK_ARRAY_SIZE; i++) {
@@ -368,6 +387,15 @@ lk_status lk__task_port(const lk_task *task, int *port)
         return miss(task, "MASTER_PORT", "the name of its job, from which a port would follow");
     *port = task->values[LK_TASK_PORT].number;
     return LK_OK;
+}
+
+void lk__task_one_a_node(const lk_launcher *launcher, int nodes, char *text, size_t bytes)
+{
+    char number[16] = "N";
+    if (nodes > 0)
+        snprintf(number, sizeof number, "%d", nodes);
+    snprintf(text, bytes, "%s%s%s%s", launcher->one_a_node, launcher->count ? " " : "",
+             launcher->count ? launcher->count : "", launcher->count ? number : "");
 }
 
 void lk__task_text(const lk_task *task, char *text, size_t bytes)

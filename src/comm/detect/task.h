@@ -3,7 +3,8 @@
  * Each launcher is one row of a table (launchers.c), and each row names the variables of its quantities. Rows are
  * read from the innermost launcher, the one that starts programs inside the tasks of others, to the outermost:
  *
- *   torchrun and `lockstep run`, Open MPI, MVAPICH, MPICH and Intel MPI, PMIx, Slurm's srun, PBS's pbsdsh
+ *   torchrun and `lockstep run`, Open MPI, MVAPICH, MPICH and Intel MPI, PMIx, jsrun, Flux, Slurm's
+ *   srun, PBS's pbsdsh
  *
  * 1. Quantities are merged: each one comes from the first row that has it. WORLD_SIZE, MASTER_ADDR and MASTER_PORT
  *    may be the user's own, and the rank srun's (SLURM_PROCID).
@@ -51,6 +52,7 @@ typedef struct lk_launcher {
     const char *command;    /* "srun": what starts the tasks */
     const char *one_a_node; /* "srun --ntasks-per-node=1": the command that starts one task on each node */
     const char *prefix;     /* "slurm": in the text of a job */
+    const char *count;      /* "--ntasks=": what that command needs before the number of nodes; NULL: nothing */
 } lk_launcher;
 
 typedef struct lk_task_value {
@@ -78,14 +80,17 @@ typedef struct lk_task {
     lk_task_value values[LK_TASK_QUANTITIES];
     lk_task_allocation allocation;
     const lk_launcher *left_out[LK_TASK_LEFT_OUT]; /* launchers by rules 3 and 4; NULL after the last */
-    char problem[512];                             /* why nobody may join: rule 2, or a value that is no number; "" */
+    const lk_launcher *outer;                      /* the launcher of several tasks in one of which this job of one
+                                                      task was started: each of them trains alone; NULL: none */
+    int outer_tasks;
+    char problem[512]; /* why nobody may join: rule 2, or a value that is no number; "" */
 } lk_task;
 
 /* Returns the value of a variable, or NULL. */
 typedef const char *(*lk_task_lookup)(void *arg, const char *name);
 
 /* Reads the task. lookup NULL: the environment of this process. Apart from the variables, only the file that
- * PBS_NODEFILE names is read, at most 1 MiB of it. Never fails: see problem. */
+ * PBS_NODEFILE names is read, if it has at most 1 MiB. Never fails: see problem. */
 void lk__task_find(lk_task_lookup lookup, void *arg, lk_task *out);
 /* USAGE with the task's problem, if it has one. */
 lk_status lk__task_check(const lk_task *task) LK_CHECKED;
@@ -95,8 +100,8 @@ lk_status lk__task_need(const lk_task *task, lk_task_quantity what) LK_CHECKED;
  * several tasks. */
 bool lk__task_joins(const lk_task *task);
 
-/* The only place that decides where rank 0 is met. Writes the host: MASTER_ADDR; 127.0.0.1 if all tasks are on one
- * node; the first host of the step or of the allocation. Otherwise USAGE, with what to write. */
+/* The only place that decides at which host rank 0 listens. Writes the host: MASTER_ADDR; 127.0.0.1 if all tasks are on
+ * one node; the first host of the step or of the allocation. Otherwise USAGE, with what to write. */
 lk_status lk__task_host(const lk_task *task, char host[LK_TASK_TEXT]) LK_CHECKED;
 /* MASTER_PORT, or the first of LK_TASK_PORTS ports that follow from the job's text (task->ports). USAGE if both are
  * unknown. */
@@ -106,6 +111,9 @@ lk_status lk__task_port(const lk_task *task, int *port) LK_CHECKED;
 int lk__task_number(const lk_task *task, lk_task_quantity what, int otherwise);
 /* The name of a quantity, as in "local rank". */
 const char *lk__task_quantity_name(lk_task_quantity what);
+/* "srun --ntasks-per-node=1 --ntasks=3": the command that starts one task on each node. The number is given because
+ * srun would take that of the job otherwise; nodes 0: unknown, "N" is written. */
+void lk__task_one_a_node(const lk_launcher *launcher, int nodes, char *text, size_t bytes);
 /* "Slurm job 42: 6 tasks on 3 nodes, n1 is first"; "" without a launcher. */
 void lk__task_text(const lk_task *task, char *text, size_t bytes);
 
