@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "comm/mpi/session.h"
 #include "base/thread.h"
+#include "comm/mpi/session.h"
 #include "train/parts.h"
 
 typedef struct member {
