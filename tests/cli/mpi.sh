@@ -74,6 +74,8 @@ END
     cp out engine
     under "$mpi" 3 0 "$program" train "${task[@]}" --backend mpi --reduce engine --bucket-mb .0625
     check "$line: losses like the other run" test "$(grep -c '^Train' out)" -eq "$(grep -c '^Train' engine)"
+    LOCKSTEP_PROGRESS_THREAD=1 under "$mpi" 3 0 "$program" train "${task[@]}" --backend mpi --reduce engine
+    check "$line: losses like the other run" test "$(grep -c '^Train' out)" -eq "$(grep -c '^Train' engine)"
     under "$mpi" 2 not0 "$program" train "${task[@]}" --backend mpi --reduce engine --parallel dp --devices cpu:0,cpu:1
     said err "start one process for each rank"
     under "$mpi" 2 not0 "$program" train "${task[@]}" --backend tcp --reduce engine
