@@ -105,6 +105,35 @@ static void mpi_is_due_where_it_is_asked_for(void **state)
     assert_false(lk__mpi_is_due("tcp"));
     assert_false(lk__mpi_is_due("auto"));
     assert_false(lk__mpi_is_due(NULL));
+    setenv("LOCKSTEP_BACKEND", "mpi", 1);
+    assert_true(lk__mpi_is_due(NULL));
+    assert_true(lk__mpi_is_due(""));
+    assert_false(lk__mpi_is_due("auto"));
+    unsetenv("LOCKSTEP_BACKEND");
+}
+
+/* A plug-in that is missing is no failure of the caller, whose detail stays. */
+static void no_is_an_answer(void **state)
+{
+    static const char *const task[][2] = {{"OMPI_COMM_WORLD_RANK", "0"},
+                                          {"OMPI_COMM_WORLD_SIZE", "4"},
+                                          {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+    clear_variables();
+    (void)lk__fail(LK_STATUS_USAGE, "the caller's failure");
+    assert_false(lk__mpi_is_due("auto"));
+    for (size_t i = 0; i < COUNT_OF(task); i++)
+        setenv(task[i][0], task[i][1], 1);
+    setenv("LOCKSTEP_PLUGINS", "/nowhere", 1);
+    assert_true(lk__mpi_module_is_chosen());
+    assert_false(lk__mpi_is_due("auto"));
+    assert_string_equal(lk_error_detail(), "the caller's failure");
+    lk__mpi_use(&fake);
+    assert_true(lk__mpi_is_due("auto"));
+    lk__mpi_use(NULL);
+    for (size_t i = 0; i < COUNT_OF(task); i++)
+        unsetenv(task[i][0]);
+    clear_variables();
 }
 
 /* Each case is a process, because MPI starts once. */
@@ -195,4 +224,5 @@ static void mpi_starts_once_and_ends_with_the_process(void **state)
 }
 
 TEST_MAIN(NULL, NULL, TEST(launchers_choose_the_plugin), TEST(missing_plugins_are_named),
-          TEST(mpi_is_due_where_it_is_asked_for), TEST(mpi_starts_once_and_ends_with_the_process))
+          TEST(mpi_is_due_where_it_is_asked_for), TEST(no_is_an_answer),
+          TEST(mpi_starts_once_and_ends_with_the_process))

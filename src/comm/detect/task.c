@@ -10,7 +10,6 @@
 #include "comm/detect/launchers.h"
 
 enum { MOST = 1 << 24, LAST_PORT = 65535 };
-/* Derived ports are above those of system services and below those that Linux gives to outgoing connections. */
 enum { FIRST_PORT = 12000, PORT_SLOTS = 1024 };
 
 static const char LOOPBACK[] = "127.0.0.1", ONE_NODE[] = "all tasks are on one node";
@@ -290,6 +289,11 @@ static void derive_job(lk_task *task, bool here)
     }
 }
 
+int lk__task_port_of(unsigned number)
+{
+    return FIRST_PORT + LK_TASK_PORTS * (int)(number % PORT_SLOTS);
+}
+
 /* Jobs with consecutive numbers get different ports. Numbers of Open MPI's jobs differ in their upper half. */
 static int port_of(const char *job)
 {
@@ -302,7 +306,7 @@ static int port_of(const char *job)
             part = part * 10 + (unsigned)(*job++ - '0');
         hash = hash * 31 + (part ^ part >> 16);
     }
-    return FIRST_PORT + LK_TASK_PORTS * (int)(hash % PORT_SLOTS);
+    return lk__task_port_of(hash);
 }
 
 static void derive_port(lk_task *task)
@@ -312,6 +316,13 @@ static void derive_port(lk_task *task)
         return;
     lk__launcher_set(&task->values[LK_TASK_PORT], port_of(job->text), NULL, "the job");
     task->ports = true;
+}
+
+const char *lk__task_backend(const char *given)
+{
+    bool mine = given && *given;
+    const char *text = mine ? given : getenv("LOCKSTEP_BACKEND");
+    return !text || !*text || (!mine && strcmp(text, "nccl") == 0) ? "auto" : text;
 }
 
 static const char *lookup_here(void *arg, const char *name)

@@ -107,6 +107,13 @@ lk_status lk__task_host(const lk_task *task, char host[LK_TASK_TEXT]) LK_CHECKED
  * unknown. */
 lk_status lk__task_port(const lk_task *task, int *port) LK_CHECKED;
 
+/* The first of LK_TASK_PORTS ports that belong to a number, as of a hash: above those of system services and below
+ * those that Linux gives to outgoing connections. */
+int lk__task_port_of(unsigned number);
+/* The name of the backend that a group uses: given; if that is NULL or "", $LOCKSTEP_BACKEND; else "auto". The variable
+ * may be nccl, which sums gradients only: the group then uses auto. */
+const char *lk__task_backend(const char *given);
+
 /* The number of a quantity, or `otherwise` if it is unknown. */
 int lk__task_number(const lk_task *task, lk_task_quantity what, int otherwise);
 /* The name of a quantity, as in "local rank". */

@@ -20,13 +20,15 @@
 #define LAST_WORDS 200000000
 #define FREE_SECONDS 1.0 /* seconds that an exiting thread waits for a thread inside MPI */
 
+enum { DETAIL = 2048 };
+
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
-/* Held for one call of MPI that does not block. Nearly always free, and then cheaper than a mutex. */
+/* Held for one call of MPI, most of which do not block. Nearly always free, and then cheaper than a mutex. */
 static atomic_flag call_lock = ATOMIC_FLAG_INIT;
 static struct {
     bool tried;
     lk_status status;
-    char detail[1024]; /* of a failure */
+    char detail[DETAIL]; /* of a failure */
     const lk_mpi *mpi;
     lk_mpi_place place;
     unsigned forks;
@@ -147,23 +149,27 @@ static bool suits_launcher(void)
 
 bool lk__mpi_is_due(const char *backend)
 {
-    const lk_mpi_module *module = NULL;
     const lk_mpi *mpi = NULL;
-    const char *because = NULL;
-    if (backend && *backend && strcmp(backend, "auto") != 0)
-        return strcmp(backend, "mpi") == 0;
-    return lk__mpi_module_choose(&module, &because) == LK_OK && suits_launcher() && lk__mpi_load(&mpi) == LK_OK;
+    const char *name = lk__task_backend(backend);
+    char detail[DETAIL];
+    if (strcmp(name, "auto") != 0)
+        return strcmp(name, "mpi") == 0;
+    if (!lk__mpi_module_is_chosen())
+        return false;
+    snprintf(detail, sizeof detail, "%s", lk_error_detail());
+    bool due = suits_launcher() && lk__mpi_load(&mpi) == LK_OK;
+    (void)lk__fail(LK_OK, "%s", detail);
+    return due;
 }
 
 lk_status lk__mpi_begin(const char *backend)
 {
     const lk_mpi *mpi;
     lk_mpi_place place;
-    const char *name = backend ? backend : getenv("LOCKSTEP_BACKEND");
-    if (!lk__mpi_is_due(name))
+    if (!lk__mpi_is_due(backend))
         return LK_OK;
     lk_status status = lk__mpi_start(&mpi, &place);
-    return name && strcmp(name, "mpi") == 0 ? status : LK_OK;
+    return strcmp(lk__task_backend(backend), "mpi") == 0 ? status : LK_OK;
 }
 
 /* Tags are not used again: a message that nobody has received would reach a later group. */
