@@ -102,12 +102,26 @@ static lk_status check_level(void)
                     session.place.library, names[session.place.level]);
 }
 
+/* A rank that an agent has started in a task of mpirun would take the task's place in MPI, which the agent may have. A
+ * process that was forked after the start has only a copy of its parent's MPI. */
+static lk_status check_process(void)
+{
+    lk_task task;
+    lk__task_find(NULL, NULL, &task);
+    if (!task.by_agent && session.forks == lk__forks())
+        return LK_OK;
+    return lk__fail(LK_STATUS_USAGE,
+                    "MPI knows the processes that mpirun or srun has started, and this one was started by one of them "
+                    "(lockstep run, `nproc` or torchrun): start every rank with mpirun, as in `mpirun -n 4 lockstep "
+                    "train ...`, or leave `backend` mpi out");
+}
+
 static lk_status start(void)
 {
     LK_TRY(lk__mpi_load(&session.mpi));
+    LK_TRY(check_process());
     LK_TRY(lk__mpi_check(session.mpi, session.mpi->start(LK_MPI_LEVEL_SERIALIZED, &session.place),
                          "start in this process"));
-    session.forks = lk__forks();
     session.next_tag = 1;
     if (on_exit(end_session, NULL) != 0)
         return lk__fail_memory(1, "the end of MPI");
@@ -119,14 +133,17 @@ lk_status lk__mpi_start(const lk_mpi **mpi, lk_mpi_place *place)
     pthread_mutex_lock(&start_lock);
     if (!session.tried) {
         session.tried = true;
+        session.forks = lk__forks();
         session.status = start();
         if (session.status != LK_OK)
             snprintf(session.detail, sizeof session.detail, "%s", lk_error_detail());
     }
     lk_status status = session.status;
-    if (status != LK_OK) {
+    if (status != LK_OK)
         status = lk__fail(status, "%s", session.detail);
-    } else {
+    else
+        status = check_process();
+    if (status == LK_OK) {
         *mpi = session.mpi;
         *place = session.place;
     }
@@ -134,8 +151,8 @@ lk_status lk__mpi_start(const lk_mpi **mpi, lk_mpi_place *place)
     return status;
 }
 
-/* Whether the launcher's tasks are on several nodes, and MPI's world, if it is known, has all of them: a plug-in that
- * cannot talk to the launcher starts each process alone. */
+/* Whether MPI's launcher has started this process, its tasks are on several nodes, and MPI's world, if it is known, has
+ * all of them: a plug-in that cannot talk to the launcher starts each process alone. */
 static bool suits_launcher(void)
 {
     lk_task task;
@@ -144,7 +161,7 @@ static bool suits_launcher(void)
     pthread_mutex_lock(&start_lock);
     bool refuted = session.tried && (session.status != LK_OK || session.place.size != size);
     pthread_mutex_unlock(&start_lock);
-    return (lk__task_number(&task, LK_TASK_NODES, 1) > 1 || here < size) && !refuted;
+    return !task.by_agent && (lk__task_number(&task, LK_TASK_NODES, 1) > 1 || here < size) && !refuted;
 }
 
 bool lk__mpi_is_due(const char *backend)

@@ -13,7 +13,8 @@
 #include "comm/mpi/mpi.h"
 
 /* Loads the plug-in and starts MPI, at the first call. Blocks until all processes of the MPI job have called
- * it. Later calls return the same, also the failure. */
+ * it. Later calls return the same, also the failure. USAGE in a process that torchrun, `lockstep run` or -n has
+ * started in a task of an MPI launcher, and in one that was forked after the start. */
 lk_status lk__mpi_start(const lk_mpi **mpi, lk_mpi_place *place) LK_CHECKED;
 
 /* Whether a job over this backend (see lk__task_backend) uses MPI. "mpi": yes. "auto": if an MPI launcher has started
