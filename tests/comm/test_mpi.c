@@ -214,7 +214,7 @@ static void fork_then_exit(int number, void *arg)
 }
 
 /* A rank that `lockstep run` has started in a task of mpirun is no process of MPI. */
-static void start_under_agent(int number, void *arg)
+static void start_under_run(int number, void *arg)
 {
     static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "GROUP_WORLD_SIZE"};
     static const char *const values[] = {"1", "3", "0", "127.0.0.1", "3"};
@@ -234,9 +234,9 @@ static void mpi_starts_once_and_ends_with_the_process(void **state)
         process_fn fn;
         int status, started, finished, aborted, code;
     } cases[] = {
-        {start_low, 4, 1, 0, 1, 4},      {start_refused, 0, 0, 0, 0, 0},     {start_well, 0, 1, 1, 0, 0},
-        {use_tags, 0, 1, 1, 0, 0},       {exit_badly, 6, 1, 0, 1, 6},        {exit_after_failure, 0, 1, 0, 1, 1},
-        {fork_then_exit, 0, 1, 1, 0, 0}, {start_under_agent, 0, 0, 0, 0, 0},
+        {start_low, 4, 1, 0, 1, 4},      {start_refused, 0, 0, 0, 0, 0},   {start_well, 0, 1, 1, 0, 0},
+        {use_tags, 0, 1, 1, 0, 0},       {exit_badly, 6, 1, 0, 1, 6},      {exit_after_failure, 0, 1, 0, 1, 1},
+        {fork_then_exit, 0, 1, 1, 0, 0}, {start_under_run, 0, 0, 0, 0, 0},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         page = process_share(sizeof *page);

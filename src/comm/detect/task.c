@@ -208,7 +208,7 @@ static void conclude(lk_task *task)
     const lk_launcher_row *hand = lk__launcher_list(0);
     const lk_task_value *job = &task->values[LK_TASK_JOB];
     task->by_torchrun = task->launcher == &hand->launcher;
-    task->by_agent = task->by_torchrun && job->known && job->launcher == &hand->launcher;
+    task->by_run = task->by_torchrun && job->known && job->launcher == &hand->launcher;
     /* A rank from 1 on has others before it, also if the size is wrong. */
     bool others = lk__task_number(task, LK_TASK_SIZE, 2) > 1 || lk__task_number(task, LK_TASK_RANK, 0) > 0;
     task->several = task->launcher && others;

@@ -75,10 +75,10 @@ typedef struct lk_task_allocation {
 typedef struct lk_task {
     const lk_launcher *launcher; /* the launcher that has started this process; NULL: none is known */
     bool by_torchrun;            /* it is torchrun, `lockstep run`, or the user with torchrun's variables */
-    bool by_agent; /* torchrun or `lockstep run` itself has started this process: launchers further out, as
-                      MPI's, know its agent only */
-    bool several;  /* there are other tasks, or may be, because the launcher does not say how many */
-    bool ports; /* the port was derived: rank 0 listens at the first free one of LK_TASK_PORTS, the others try them */
+    bool by_run;  /* torchrun or `lockstep run` itself has started this process: launchers further out, as MPI's, have
+                     started its launcher */
+    bool several; /* there are other tasks, or may be, because the launcher does not say how many */
+    bool ports;   /* the port was derived: rank 0 listens at the first free one of LK_TASK_PORTS, the others try them */
     lk_task_value values[LK_TASK_QUANTITIES];
     lk_task_allocation allocation;
     const lk_launcher *left_out[LK_TASK_LEFT_OUT]; /* launchers by rules 3 and 4; NULL after the last */

@@ -102,13 +102,13 @@ static lk_status check_level(void)
                     session.place.library, names[session.place.level]);
 }
 
-/* A rank that an agent has started in a task of mpirun would take the task's place in MPI, which the agent may have. A
+/* A rank whose launcher is a task of mpirun would take the place of its launcher in MPI, which is in use there. A
  * process that was forked after the start has only a copy of its parent's MPI. */
 static lk_status check_process(void)
 {
     lk_task task;
     lk__task_find(NULL, NULL, &task);
-    if (!task.by_agent && session.forks == lk__forks())
+    if (!task.by_run && session.forks == lk__forks())
         return LK_OK;
     return lk__fail(LK_STATUS_USAGE,
                     "MPI knows the processes that mpirun or srun has started, and this one was started by one of them "
@@ -161,7 +161,7 @@ static bool suits_launcher(void)
     pthread_mutex_lock(&start_lock);
     bool refuted = session.tried && (session.status != LK_OK || session.place.size != size);
     pthread_mutex_unlock(&start_lock);
-    return !task.by_agent && (lk__task_number(&task, LK_TASK_NODES, 1) > 1 || here < size) && !refuted;
+    return !task.by_run && (lk__task_number(&task, LK_TASK_NODES, 1) > 1 || here < size) && !refuted;
 }
 
 bool lk__mpi_is_due(const char *backend)

@@ -1,4 +1,5 @@
-/* channel_mpi.c - MPI as the job channel: MPI_Bcast from rank 0, for jobs whose transport is MPI anyway.
+/* channel_mpi.c - MPI as the job channel: MPI_Bcast from rank 0, for jobs whose transport is MPI anyway, and for the
+ * launchers of nodes that an MPI launcher has started.
  *
  * MPI starts by the launcher's own channel (PMI, PMIx), which can be used once. So MPI comes before PMI in the
  * table, and both decide by the same rule. */
