@@ -105,6 +105,35 @@ static void mpi_is_due_where_it_is_asked_for(void **state)
     assert_false(lk__mpi_is_due("tcp"));
     assert_false(lk__mpi_is_due("auto"));
     assert_false(lk__mpi_is_due(NULL));
+    setenv("LOCKSTEP_BACKEND", "mpi", 1);
+    assert_true(lk__mpi_is_due(NULL));
+    assert_true(lk__mpi_is_due(""));
+    assert_false(lk__mpi_is_due("auto"));
+    unsetenv("LOCKSTEP_BACKEND");
+}
+
+/* A plug-in that is missing is no failure of the caller, whose detail stays. */
+static void no_is_an_answer(void **state)
+{
+    static const char *const task[][2] = {{"OMPI_COMM_WORLD_RANK", "0"},
+                                          {"OMPI_COMM_WORLD_SIZE", "4"},
+                                          {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+    clear_variables();
+    (void)lk__fail(LK_STATUS_USAGE, "the caller's failure");
+    assert_false(lk__mpi_is_due("auto"));
+    for (size_t i = 0; i < COUNT_OF(task); i++)
+        setenv(task[i][0], task[i][1], 1);
+    setenv("LOCKSTEP_PLUGINS", "/nowhere", 1);
+    assert_true(lk__mpi_module_is_chosen());
+    assert_false(lk__mpi_is_due("auto"));
+    assert_string_equal(lk_error_detail(), "the caller's failure");
+    lk__mpi_use(&fake);
+    assert_true(lk__mpi_is_due("auto"));
+    lk__mpi_use(NULL);
+    for (size_t i = 0; i < COUNT_OF(task); i++)
+        unsetenv(task[i][0]);
+    clear_variables();
 }
 
 /* Each case is a process, because MPI starts once. */
@@ -115,7 +144,7 @@ static void start_low(int number, void *arg)
     granted = LK_MPI_LEVEL_FUNNELED;
     lk__mpi_use(&fake);
     for (int i = 0; i < 2; i++) {
-        CHECK(lk__mpi_start(&mpi, &place) == LK_STATUS_UNSUPPORTED);
+        CHECK(lk__mpi_start(0, &mpi, &place) == LK_STATUS_UNSUPPORTED);
         CHECK(strstr(lk_error_detail(), "Fake MPI 1.0") && strstr(lk_error_detail(), "MPI_THREAD_FUNNELED"));
         CHECK(strstr(lk_error_detail(), "MPI_THREAD_SERIALIZED") && !mpi);
     }
@@ -129,7 +158,35 @@ static void start_refused(int number, void *arg)
     lk_mpi_place place;
     broken.start = refuse_start;
     lk__mpi_use(&broken);
-    CHECK(lk__mpi_start(&mpi, &place) == LK_STATUS_PEER && strstr(lk_error_detail(), "fake error 17"));
+    CHECK(lk__mpi_start(0, &mpi, &place) == LK_STATUS_PEER && strstr(lk_error_detail(), "fake error 17"));
+}
+
+static int start_never(lk_mpi_level wanted, lk_mpi_place *out)
+{
+    page->started++;
+    sleep(60);
+    return 0;
+}
+
+/* The process can say why, and ends although a thread is inside MPI. */
+static void start_late(int number, void *arg)
+{
+    lk_mpi stuck = fake;
+    const lk_mpi *mpi = NULL;
+    lk_mpi_place place;
+    stuck.start = start_never;
+    lk__mpi_use(&stuck);
+    CHECK(lk__mpi_start(0.05, &mpi, &place) == LK_STATUS_PEER && !mpi);
+    CHECK(lk__mpi_start(0, &mpi, &place) == LK_STATUS_PEER && strstr(lk_error_detail(), "within 0.05 s"));
+    exit(5);
+}
+
+static void start_in_time(int number, void *arg)
+{
+    const lk_mpi *mpi = NULL;
+    lk_mpi_place place;
+    lk__mpi_use(&fake);
+    CHECK(lk__mpi_start(30, &mpi, &place) == LK_OK && mpi == &fake && place.rank == 1 && place.size == 3);
 }
 
 static void start_well(int number, void *arg)
@@ -138,7 +195,7 @@ static void start_well(int number, void *arg)
     lk_mpi_place place;
     lk__mpi_use(&fake);
     for (int i = 0; i < 3; i++)
-        CHECK(lk__mpi_start(&mpi, &place) == LK_OK && mpi == &fake && place.rank == 1 && place.size == 3);
+        CHECK(lk__mpi_start(0, &mpi, &place) == LK_OK && mpi == &fake && place.rank == 1 && place.size == 3);
 }
 
 static void use_tags(int number, void *arg)
@@ -161,16 +218,42 @@ static void exit_after_failure(int number, void *arg)
     lk__mpi_mark_failed();
 }
 
+static void refuse_process(void)
+{
+    const lk_mpi *mpi = NULL;
+    lk_mpi_place place;
+    CHECK(lk__mpi_start(0, &mpi, &place) == LK_STATUS_USAGE && !mpi);
+    CHECK(strstr(lk_error_detail(), "start every rank with mpirun"));
+}
+
+/* The child has only a copy of its parent's MPI. */
 static void fork_then_exit(int number, void *arg)
 {
     start_well(number, arg);
     fflush(NULL);
     pid_t child = fork();
     CHECK(child >= 0);
-    if (child == 0)
+    if (child == 0) {
+        refuse_process();
         exit(9);
+    }
     CHECK(process_wait(child) == 9);
     CHECK(page->finished == 0 && page->aborted == 0);
+}
+
+/* A rank that `lockstep run` has started in a task of mpirun is no process of MPI. */
+static void start_under_run(int number, void *arg)
+{
+    static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "GROUP_WORLD_SIZE"};
+    static const char *const values[] = {"1", "3", "0", "127.0.0.1", "3"};
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        setenv(names[i], values[i], 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "3", 1);
+    lk__mpi_use(&fake);
+    CHECK(lk__mpi_is_due("auto"));
+    setenv("LOCKSTEP_RUN_ID", "1", 1);
+    CHECK(!lk__mpi_is_due("auto"));
+    refuse_process();
 }
 
 static void mpi_starts_once_and_ends_with_the_process(void **state)
@@ -179,9 +262,10 @@ static void mpi_starts_once_and_ends_with_the_process(void **state)
         process_fn fn;
         int status, started, finished, aborted, code;
     } cases[] = {
-        {start_low, 4, 1, 0, 1, 4},      {start_refused, 0, 0, 0, 0, 0}, {start_well, 0, 1, 1, 0, 0},
-        {use_tags, 0, 1, 1, 0, 0},       {exit_badly, 6, 1, 0, 1, 6},    {exit_after_failure, 0, 1, 0, 1, 1},
-        {fork_then_exit, 0, 1, 1, 0, 0},
+        {start_low, 4, 1, 0, 1, 4},      {start_refused, 0, 0, 0, 0, 0},   {start_well, 0, 1, 1, 0, 0},
+        {use_tags, 0, 1, 1, 0, 0},       {exit_badly, 6, 1, 0, 1, 6},      {exit_after_failure, 0, 1, 0, 1, 1},
+        {fork_then_exit, 0, 1, 1, 0, 0}, {start_under_run, 0, 0, 0, 0, 0}, {start_late, 5, 1, 0, 0, 0},
+        {start_in_time, 0, 1, 1, 0, 0},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         page = process_share(sizeof *page);
@@ -195,4 +279,5 @@ static void mpi_starts_once_and_ends_with_the_process(void **state)
 }
 
 TEST_MAIN(NULL, NULL, TEST(launchers_choose_the_plugin), TEST(missing_plugins_are_named),
-          TEST(mpi_is_due_where_it_is_asked_for), TEST(mpi_starts_once_and_ends_with_the_process))
+          TEST(mpi_is_due_where_it_is_asked_for), TEST(no_is_an_answer),
+          TEST(mpi_starts_once_and_ends_with_the_process))
