@@ -79,6 +79,7 @@ END
     under "$mpi" 3 0 "$program" train "${task[@]}" --backend mpi --reduce engine
     said out "--reduce engine: mpi adds gradients up in an order of its own"
     check "$line: once" test "$(grep -c 'order of its own' out)" -eq 1
+    check "$line: shards are no advice for sums of MPI" test "$(grep -c 'partial sums' out)" -eq 0
     check "$line: a hash" test ${#whole} -eq 16
     cp out engine
     under "$mpi" 3 0 "$program" train "${task[@]}" --backend mpi --reduce engine --bucket-mb .0625
@@ -89,6 +90,8 @@ END
     said err "start one process for each rank"
     under "$mpi" 2 not0 "$program" train "${task[@]}" --backend tcp --reduce engine
     said err "NCCL or MPI"
+    under "$mpi" 2 not0 "$program" train "${task[@]}" --reduce engine
+    said err "between devices of kind cpu; add --backend mpi, or leave it out"
 
     # Plug-ins that do not fit.
     LOCKSTEP_PLUGINS=$scratch under "$mpi" 2 not0 "$program" train "${task[@]}" --backend mpi

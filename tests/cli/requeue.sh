@@ -26,10 +26,15 @@ said err "scontrol, which is in no folder of \$PATH" "leave --requeue out"
 check "$line: no checkpoint" test -z "$(steps_of ck)"
 
 # scontrol: prints what is in shown and answer, notes what it was asked, and ends the process that asks, as Slurm does.
+# Its first questions for the job fail, as many as the number in busy.
 cat >bin/scontrol <<END
 #!/bin/bash
 echo "\$*" >>$scratch/asked
 if [ "\$1" = show ]; then
+    if [ "\$(grep -c show $scratch/asked)" -le "\$(cat $scratch/busy)" ]; then
+        echo "slurm_load_jobs error: Unable to contact slurm controller"
+        exit 1
+    fi
     cat $scratch/shown
     exit
 fi
@@ -42,6 +47,7 @@ chmod +x bin/scontrol
 PATH=$scratch/bin:$path
 : >answer
 : >hangs
+echo 0 >busy
 shown() { echo "JobId=17 JobName=x JobState=$1 Reason=None Requeue=$2 Restarts=0 BatchFlag=$3 Reboot=0" >shown; }
 
 has_stopped() {
@@ -110,6 +116,26 @@ done
 check "$line: what Slurm was asked" test "$(grep requeue asked | sort | tr '\n' ' ')" = "requeue 17 requeue 18 "
 rm -rf ck
 
+# A controller that does not answer is asked again, and is asked to requeue the job even if it does not say the state of
+# the job: by no answer, or by one without a state.
+for questions in 3 1000; do
+    echo $questions >busy
+    halted 0
+    said err "it is not known whether Slurm would requeue job 17 (scontrol show -o job 17: slurm_load_jobs error: Unable"
+    kill -USR1 "$held"
+    kill -CONT "$held"
+    ends_with 143
+    check "$line: asked $(grep -c show asked) times" test "$(grep -c show asked)" -ge 4
+    echo 0 >busy
+    goes_on
+done
+echo "JobId=17 JobName=x" >shown
+halted 0
+kill -USR1 "$held"
+kill -CONT "$held"
+ends_with 143
+goes_on
+
 # A job that cannot be requeued says so at the start, and runs.
 shown RUNNING 0 1
 run 0 "${task[@]}" --checkpoint ck --requeue
@@ -129,7 +155,8 @@ halted 0
 kill -TERM "$held"
 kill -CONT "$held"
 ends_with 1
-said err "Slurm is ending job 17 already (JobState=COMPLETING), so it is not requeued"
+said err "Slurm is ending job 17 already (JobState=COMPLETING), so it is not requeued" \
+    "submit the job again: it goes on from ck/step-"
 check "$line: it was not asked" test "$(grep -c requeue asked)" -eq 0
 check "$line: it is saved" test -n "$(steps_of ck)"
 rm -rf ck
@@ -139,7 +166,7 @@ halted 0
 kill -USR1 "$held"
 kill -CONT "$held"
 ends_with 1
-said err "scontrol requeue 17: Requested operation is presently disabled"
+said err "scontrol requeue 17: Requested operation is presently disabled" "submit the job again: it goes on from ck/step-"
 rm -rf ck
 echo yes >hangs
 halted 0

@@ -178,7 +178,7 @@ ended() {
 }
 host=$(uname -n)
 
-nodes "2 1" --master-port "$(free_port)" sh -c "$show"
+nodes "2 1" --master-addr 127.0.0.1 --master-port "$(free_port)" sh -c "$show"
 ended 0
 check "two nodes: variables" cmp -s <(sort out.0 out.1) - <<END
 [$host:0] 0/0/3/2/0/0/2/127.0.0.1/0
@@ -302,6 +302,6 @@ finish $job
 check "$line: the file goes" test ! -e meeting
 rm -f out* err*
 run 1 --nnodes 2 --node-rank 0 --master-port "$(free_port)" --timeout 1 true
-said err "node 1 of 2 has not joined within 1 s"
+said err "node 1 of 2 has not joined within 1 s" "without --master-addr node 0 is at 127.0.0.1, so all 2 nodes must be on"
 
 conclude

@@ -53,6 +53,9 @@ pair "$first" "$second" "${task[@]}" --init-method "file://$scratch/slurm"
 array="SLURM_JOB_ID=$job SLURM_ARRAY_TASK_COUNT=2 SLURM_ARRAY_TASK_MIN=1 SLURM_ARRAY_TASK_MAX=2 SLURM_ARRAY_TASK_ID="
 pair "${array}1" "${array}2" "${task[@]}" --init-method "file://$scratch/array"
 SLURM_JOB_ID=$job SLURM_ARRAY_TASK_COUNT=2 SLURM_ARRAY_TASK_ID=0 run 0 "${task[@]}"
+SLURM_JOB_ID=$job SLURM_ARRAY_TASK_COUNT=3 SLURM_ARRAY_TASK_MIN=1 SLURM_ARRAY_TASK_MAX=4 SLURM_ARRAY_TASK_ID=3 \
+    refused "the indices of this job array of 3 jobs have gaps" "--array=0-2" "--rank and --world-size" -- "${task[@]}" \
+    --init-method "file://$scratch/array"
 # One task on each node starts the node's ranks.
 pair "$first" "$second" "${task[@]}" -n 2
 check "four ranks" grep -q "4 ranks" out
@@ -76,10 +79,35 @@ check "the first line" grep -qx "Open MPI: 2 tasks on 1 node" <(head -1 out)
 # MPICH has no name for a job: the process that started the tasks stands for it, which here is this script.
 pair "PMI_RANK=0 PMI_SIZE=2 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=2" \
     "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2" "${task[@]}"
-# A launcher without a list of hosts: `info --group` has the reason that the training would give.
-line="info --group under Flux"
-FLUX_TASK_RANK=0 FLUX_JOB_SIZE=4 FLUX_TASK_LOCAL_ID=0 FLUX_JOB_NNODES=2 FLUX_JOB_ID=f1 timeout 60 "$program" info --group >out
-said out "refuses to start: Flux does not say on which host its rank 0 is"
+# What a task needs and does not have: `info --group` has the sentence of the training.
+lacks() { # VARIABLES TEXT...
+    # shellcheck disable=SC2086
+    local -x ${1?}
+    local why
+    run 2 "${task[@]}"
+    said err "${@:2}"
+    why=$(sed 's/^lockstep: //' err)
+    command=info run 0 --group
+    said out "lockstep train refuses to start: $why"
+}
+host="does not say on which host its rank 0 is: give all its tasks the variable MASTER_ADDR"
+lacks "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1" "env:// needs the variable MASTER_PORT, which is not set"
+lacks "FLUX_TASK_RANK=0 FLUX_JOB_SIZE=4 FLUX_TASK_LOCAL_ID=0 FLUX_JOB_NNODES=2 FLUX_JOB_ID=f1" "Flux $host"
+lacks "MV2_COMM_WORLD_RANK=0 MV2_COMM_WORLD_SIZE=2 MV2_COMM_WORLD_LOCAL_RANK=0 MV2_COMM_WORLD_LOCAL_SIZE=1" "MVAPICH $host"
+lacks "JSM_NAMESPACE_RANK=0 JSM_NAMESPACE_SIZE=2 JSM_NAMESPACE_LOCAL_RANK=0 JSM_NAMESPACE_LOCAL_SIZE=1" "jsrun $host"
+lacks "$(slurm 0 2 0 2 0 '1(x2)' 'n[1-')" "Slurm $host"
+lacks "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1 PMIX_NAMESPACE=1
+    LOCKSTEP_PLUGINS=$scratch" "Open MPI $host; or let MPI connect the ranks: the plug-in for Open MPI"
+lacks "WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=4000 SLURM_PROCID=1" "the variable RANK is not set" \
+    "SLURM_PROCID is '1', but SLURM_STEP_ID is not set, so this process is no task of srun" "WORLD_SIZE is '2'"
+# A host that is not found, at ports that follow from the job.
+strange() {
+    # shellcheck disable=SC2086
+    local -x ${1?}
+    run 1 "${task[@]}" --timeout 1
+    said err "does not answer at no.such.host.invalid, ports" "cannot find the host 'no.such.host.invalid'"
+}
+strange "$(slurm 1 2 1 2 0 '1(x2)' no.such.host.invalid,other)"
 # The real ones.
 if type mpirun.openmpi >/dev/null 2>&1; then
     begin timeout 60 mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 "$program" train "${task[@]}"
@@ -125,7 +153,9 @@ refused_by() {
 }
 # Several tasks of a node do not each start ranks.
 refused_by "$one" "each task would start 2 ranks of its own (Slurm job $job: 2 tasks on 1 node)" \
-    "srun lockstep train" "srun --ntasks-per-node=1 --ntasks=1 lockstep train -n 2" -- "${task[@]}" -n 2
+    "Leave -n of lockstep train out" "srun lockstep train ..." "srun --ntasks-per-node=1 --ntasks=1 lockstep train -n 2" -- "${task[@]}" -n 2
+refused_by "OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=2" \
+    "Leave -n of lockstep train out, and every task is a rank: mpirun -n 2 lockstep train ..." -- "${task[@]}" -n 2
 command=run
 refused_by "$one" "srun PROGRAM" "srun --ntasks-per-node=1 --ntasks=1 lockstep run -n 2 PROGRAM" -- -n 2 true
 command=train
@@ -139,6 +169,12 @@ OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_
     PMIX_NAMESPACE=1 run 2 "${task[@]}"
 said err "Open MPI does not say on which host its rank 0 is: give all its tasks the variable MASTER_ADDR"
 # Tasks without others train alone.
+PBS_JOBID=1.pbs PBS_NODENUM=0 PBS_TASKNUM=1 PBS_NODEFILE=$scratch/none run 0 "${task[@]}"
+ends_alike
+said err "PBS job 1.pbs does not say how many tasks it has, so this process trains alone" "PBS_NODEFILE names $scratch/none"
+run 0 "${task[@]}" --backend mpi
+ends_alike
+said err "--backend mpi has no effect, because no launcher has started ranks" "mpirun -n 4 lockstep train --backend mpi"
 PMI_RANK=0 PMI_SIZE=1 run 0 "${task[@]}"
 ends_alike
 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0 run 0 "${task[@]}" -n 2
@@ -189,11 +225,17 @@ know() { # VARIABLES TEXT...
 }
 know "$second WORLD_SIZE=2" "started by Slurm job $job: 2 tasks on 2 nodes, localhost is first" \
     "rank                 1                    SLURM_PROCID (Slurm)" \
-    "world size           2                    WORLD_SIZE (torchrun)" \
+    "world size           2                    WORLD_SIZE (the environment)" \
     "host of rank 0       localhost            SLURM_STEP_NODELIST (Slurm)" "lockstep train joins as rank 1 of 2"
-know "$one RANK=0 WORLD_SIZE=3 LOCAL_RANK=0 MASTER_ADDR=a MASTER_PORT=4000" "started by torchrun: 3 tasks" \
-    "left out: Slurm, in a task of which torchrun has started this process" "inside Slurm job $job" \
+know "$one RANK=0 WORLD_SIZE=3 LOCAL_RANK=0 MASTER_ADDR=a MASTER_PORT=4000" "started by a launcher that sets torchrun's variables: 3 tasks" \
+    "left out: Slurm, in a task of which another launcher has started this process" "inside Slurm job $job" \
     "joins as rank 0 of 3 at a, port 4000"
+know "TORCHELASTIC_RUN_ID=a RANK=0 WORLD_SIZE=3 LOCAL_RANK=0 MASTER_ADDR=a MASTER_PORT=4000" "started by torchrun: 3 tasks" \
+    "RANK (torchrun)"
+know "LOCKSTEP_RUN_ID=a RANK=0 WORLD_SIZE=3 LOCAL_RANK=0 MASTER_ADDR=a MASTER_PORT=4000" \
+    "started by lockstep run: 3 tasks" "RANK (lockstep run)"
+know "$one SLURM_GPUS_ON_NODE=4" "joins as rank 0 of 2" "note: Slurm gives this node 4 GPUs and 2 tasks"
+know "$second MASTER_ADDR=localhost" "note: MASTER_ADDR is localhost, which every node takes for itself, and there are 2 nodes"
 know "$one RANK=0 WORLD_SIZE=1 LOCAL_RANK=0" "trains alone in this process: one of the 2 tasks of Slurm"
 know "$one WORLD_SIZE=4" "problem: the variable WORLD_SIZE" "lockstep train refuses to start"
 know "$body" "inside Slurm job $job, which has 6 tasks on 3 nodes" "lockstep train refuses to start" "srun lockstep train"

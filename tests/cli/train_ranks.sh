@@ -192,8 +192,8 @@ refused "env://" "RANK" -- "${task[@]}" --init-method env://
 refused "--node-rank" "--nnodes 2" -- "${task[@]}" --nnodes 2
 refused "give one" -- "${task[@]}" -n 2 --init-method tcp://127.0.0.1:9 --master-port 9
 RANK=1 refused "rank 1 of a job already" -- "${task[@]}" -n 2
-RANK=1 refused "WORLD_SIZE ''" -- "${task[@]}"
-WORLD_SIZE=3 refused "RANK is ''" -- "${task[@]}"
+RANK=1 refused "WORLD_SIZE is not set" -- "${task[@]}"
+WORLD_SIZE=3 refused "RANK is not set" -- "${task[@]}"
 refused "cpu:0 to cpu:1" "3 processes" -- "${task[@]}" -n 3 --devices cpu:0,cpu:1
 refused "need no backend" "-n 2" -- "${task[@]}" --devices cpu:0,cpu:1 --backend shm
 refused "need no backend" -- "${task[@]}" -n 1 --devices cpu:0,cpu:1 --backend tcp
@@ -204,6 +204,15 @@ refused "this build has nothing for that between devices of kind cpu" -- "${task
 refused "4096" -- "${task[@]}" --accumulate 300
 refused "-nr" "lockstep train --nnodes 2 --node-rank 1" -- "${task[@]}" -nr 1
 refused "-ip" "--master-addr" -- "${task[@]}" -ip 10.0.0.1
+refused "--ranks" "write -n" -- "${task[@]}" --ranks 2
+refused "--np" "write -n" -- "${task[@]}" --np 2
+refused "-N" "write --nnodes" -- "${task[@]}" -N 2
+refused "--hosts" "mpirun or srun" "--master-addr HOST" -- "${task[@]}" --hosts a,b
+refused "--hostfile" "mpirun or srun" -- "${task[@]}" --hostfile hosts
+LOCKSTEP_BACKEND=foo refused "LOCKSTEP_BACKEND: no backend 'foo' (known: auto, shm, tcp, mpi, nccl)" -- "${task[@]}"
+LOCKSTEP_BACKEND=foo refused "LOCKSTEP_BACKEND: no backend 'foo' (known: auto, shm, tcp, mpi, nccl)" -- "${task[@]}" -n 2
+run 2 "${task[@]}" -n 2 --reduce engine
+said err "--reduce engine: gradients cannot be summed" "start the ranks with mpirun and --backend mpi"
 refused "--local_rank" "LOCAL_RANK" -- "${task[@]}" --local_rank=1
 
 # Ranks with different options.
@@ -225,6 +234,7 @@ at_odds() { # OPTION VALUE_OF_RANK_0 VALUE_OF_RANK_1 OPTIONS_OF_BOTH...
 at_odds --epochs 3 4
 at_odds --init kaiming_normal xavier_normal
 at_odds --label-smoothing 0.1 0.2
+at_odds --backend shm tcp
 # Messages name data as they were typed; data are compared whatever their paths are.
 mkdir tiny0
 printf '\0\0\10\3\0\0\0\2\0\0\0\1\0\0\0\1ab' >tiny0/train-images-idx3-ubyte
@@ -279,7 +289,10 @@ die KILL 137 -n 3
 cause_last err '^lockstep train: rank 1 .* was killed by SIGKILL' 0
 die SEGV 139 -n 2 --stages 2 --pipelined
 run 1 "${task[@]}" --init-method "file://$scratch/meeting" --rank 0 --world-size 2 --timeout 1
-said err "rank 1 of 2 has not joined within 1 s"
+said err "rank 1 of 2 has not joined within 1 s; the address of rank 0 is in $scratch/meeting"
+port=$(free_port)
+run 1 "${task[@]}" --init-method "tcp://127.0.0.1:$port" --rank 0 --world-size 2 --timeout 1
+said err "rank 1 of 2 has not joined within 1 s; rank 0 is at 127.0.0.1, port $port"
 
 # Ranks that were started by hand have no launcher: they watch each other.
 line="train by hand and a rank killed"

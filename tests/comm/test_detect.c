@@ -239,6 +239,8 @@ static void test_quantities(void **state)
     assert_string_equal(v[LK_TASK_RANK].source, "SLURM_PROCID");
     assert_string_equal(v[LK_TASK_SIZE].source, "WORLD_SIZE");
     assert_string_equal(v[LK_TASK_SIZE].launcher->name, "torchrun");
+    assert_string_equal(lk__task_launcher_name(&task, v[LK_TASK_SIZE].launcher), "the environment");
+    assert_string_equal(lk__task_launcher_name(&task, v[LK_TASK_RANK].launcher), "Slurm");
     assert_string_equal(v[LK_TASK_LOCAL_SIZE].source, "SLURM_STEP_TASKS_PER_NODE");
     assert_int_equal(v[LK_TASK_CPUS].number, 1);
     assert_int_equal(v[LK_TASK_GPUS].number, 2);
@@ -253,6 +255,9 @@ static void test_quantities(void **state)
     assert_string_equal(task.left_out[0]->name, "Slurm");
     assert_null(task.left_out[1]);
     assert_true(task.by_torchrun);
+    assert_string_equal(lk__task_launcher_name(&task, task.launcher), "torchrun");
+    task = find("LOCKSTEP_RUN_ID=a RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=h MASTER_PORT=4000");
+    assert_string_equal(lk__task_launcher_name(&task, task.launcher), "lockstep run");
     task = find(OMPI "PMIX_NAMESPACE=5");
     assert_null(task.left_out[0]);
     task = find(INTERACTIVE);
@@ -281,6 +286,11 @@ static void test_allocations(void **state)
     assert_int_equal(task.allocation.tasks, 3);
     task = find("SLURM_NTASKS=4 SLURM_PROCID=0");
     assert_null(task.allocation.scheduler);
+    task = find("PBS_JOBID=1.x PBS_NODENUM=0 PBS_TASKNUM=1 PBS_NODEFILE=/nonexistent/nodes");
+    assert_int_equal(task.allocation.tasks, 0);
+    assert_non_null(strstr(task.allocation.unread, "/nonexistent/nodes"));
+    task = find("PBS_JOBID=1.x PBS_NODENUM=0 PBS_TASKNUM=1 PBS_NP=2 PBS_NODEFILE=/nonexistent/nodes");
+    assert_string_equal(task.allocation.unread, "");
 }
 
 static void check_array(const char *environment, int rank, int size)

@@ -34,7 +34,8 @@ static lk_status describe_meeting(const lk_args *args, const lk_task *task, cons
                  join->rank, join->processes, given ? "" : " and a token");
         return LK_OK;
     }
-    LK_TRY(status);
+    if (status != LK_OK)
+        return lk__job_channel_missed(&process, status);
     if (!given)
         LK_TRY(lk__token_origin_of_jobs(&origin));
     if (task->ports)
@@ -45,9 +46,9 @@ static lk_status describe_meeting(const lk_args *args, const lk_task *task, cons
 }
 
 /* Writes what `lockstep train` without options of ranks would do here. */
-static void describe_deed(const lk_args *args, const lk_task *task, char text[DEED_BYTES])
+static void describe_deed(const lk_args *args, const lk_task *task, char text[DEED_BYTES], char note[LK_JOIN_TEXT])
 {
-    lk_join join;
+    lk_join join = {0};
     lk_status status = lk__join_find(args, &join);
     bool joins = status == LK_OK && join.way == LK_JOIN_ENV;
     if (joins)
@@ -56,14 +57,15 @@ static void describe_deed(const lk_args *args, const lk_task *task, char text[DE
         snprintf(text, DEED_BYTES, "refuses to start: %s", lk__args_spell(lk_error_detail()));
     else if (!joins)
         snprintf(text, DEED_BYTES, "trains alone in this process%s%s", *join.note ? ": " : "", join.note);
+    snprintf(note, LK_JOIN_TEXT, "%s", joins ? join.note : "");
 }
 
-static const char *source_of(const lk_task_value *value, char *text, size_t bytes)
+static const char *source_of(const lk_task *task, const lk_task_value *value, char *text, size_t bytes)
 {
     if (!value->known)
         return "not known";
     snprintf(text, bytes, value->launcher ? "%s (%s)" : "%s", value->source,
-             value->launcher ? value->launcher->name : "");
+             value->launcher ? lk__task_launcher_name(task, value->launcher) : "");
     return text;
 }
 
@@ -77,7 +79,7 @@ static void print_values(const lk_task *task)
             continue;
         printf("  %-20s ", lk__task_quantity_name((lk_task_quantity)i));
         int gap = 20 - (int)lk__cli_json_key(value->known ? value->text : "");
-        printf("%*s %s\n", gap > 0 ? gap : 0, "", source_of(value, source, sizeof source));
+        printf("%*s %s\n", gap > 0 ? gap : 0, "", source_of(task, value, source, sizeof source));
     }
 }
 
@@ -95,19 +97,21 @@ static void print_allocation(const lk_task *task)
     putchar('\n');
 }
 
-static void print_text(const lk_task *task, const char *deed)
+static void print_text(const lk_task *task, const char *deed, const char *note)
 {
     char text[320];
     lk__task_text(task, text, sizeof text);
     printf("started by %s\n", task->launcher ? text : "no launcher that is known");
     for (int i = 0; task->left_out[i]; i++)
         printf("left out: %s, in a task of which %s has started this process\n", task->left_out[i]->name,
-               task->launcher->name);
+               task->by_run ? lk__task_launcher_name(task, task->launcher) : "another launcher");
     print_allocation(task);
     print_values(task);
     if (*task->problem)
         printf("problem: %s\n", task->problem);
     printf("lockstep train %s\n", deed);
+    if (*note)
+        printf("note: %s\n", note);
 }
 
 static void add_values(cJSON *object, const lk_task *task)
@@ -120,15 +124,16 @@ static void add_values(cJSON *object, const lk_task *task)
         cJSON_AddBoolToObject(entry, "known", value->known);
         cJSON_AddStringToObject(entry, "value", value->text);
         cJSON_AddStringToObject(entry, "source", value->source);
-        cJSON_AddStringToObject(entry, "launcher", value->known && value->launcher ? value->launcher->name : "");
+        cJSON_AddStringToObject(entry, "launcher",
+                                value->known && value->launcher ? lk__task_launcher_name(task, value->launcher) : "");
         cJSON_AddItemToArray(list, entry);
     }
 }
 
-static void print_json(const lk_task *task, const char *deed)
+static void print_json(const lk_task *task, const char *deed, const char *note)
 {
     cJSON *object = cJSON_CreateObject();
-    cJSON_AddStringToObject(object, "launcher", task->launcher ? task->launcher->name : "");
+    cJSON_AddStringToObject(object, "launcher", task->launcher ? lk__task_launcher_name(task, task->launcher) : "");
     cJSON *list = cJSON_AddArrayToObject(object, "left_out");
     for (int i = 0; task->left_out[i]; i++)
         cJSON_AddItemToArray(list, cJSON_CreateString(task->left_out[i]->name));
@@ -139,14 +144,15 @@ static void print_json(const lk_task *task, const char *deed)
     add_values(object, task);
     cJSON_AddStringToObject(object, "problem", task->problem);
     cJSON_AddStringToObject(object, "train", deed);
+    cJSON_AddStringToObject(object, "note", note);
     lk__cli_json_line(object);
 }
 
 void lk__cmd_info_group(const lk_args *args)
 {
     lk_task task;
-    char deed[DEED_BYTES];
+    char deed[DEED_BYTES], note[LK_JOIN_TEXT];
     lk__task_find(NULL, NULL, &task);
-    describe_deed(args, &task, deed);
-    (args->json ? print_json : print_text)(&task, deed);
+    describe_deed(args, &task, deed, note);
+    (args->json ? print_json : print_text)(&task, deed, note);
 }

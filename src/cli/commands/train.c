@@ -146,7 +146,8 @@ static int end_requeued(const train_command *t, const lk_train_result *result)
         fprintf(stderr, "lockstep train: asks Slurm to requeue job %s\n", lk__requeue_job());
         lk_status status = lk__requeue_ask();
         if (status != LK_OK)
-            return lk__cli_fail(status);
+            return lk__cli_fail(lk__fail(status, "%s; submit the job again: it goes on from %s", lk_error_detail(),
+                                         *result->checkpoint ? result->checkpoint : "its last checkpoint"));
     }
     linger(REQUEUED_LINGER_NS);
     return 128 + result->stop_signal;

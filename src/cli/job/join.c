@@ -8,6 +8,7 @@
 #include "base/spec.h"
 #include "comm/detect/task.h"
 #include "net/host.h"
+#include "net/socket.h"
 
 static bool is_set(const char *name)
 {
@@ -77,18 +78,39 @@ static lk_status check_env(const lk_args_run *run, const lk_task *task)
     return LK_OK;
 }
 
+/* Writes "NAME is 'VALUE'", or that the variable is not set. */
+static void describe_variable(const char *name, char text[96])
+{
+    if (is_set(name))
+        snprintf(text, 96, "%s is '%.64s'", name, getenv(name));
+    else
+        snprintf(text, 96, "%s is not set", name);
+}
+
+/* RANK and WORLD_SIZE, which somebody has set, are not those of a rank. */
+static lk_status fail_variables(void)
+{
+    char rank[96], size[96], slurm[192] = "";
+    describe_variable("RANK", rank);
+    describe_variable("WORLD_SIZE", size);
+    if (!is_set("RANK") && is_set("SLURM_PROCID") && !is_set("SLURM_STEP_ID"))
+        snprintf(slurm, sizeof slurm,
+                 " (SLURM_PROCID is '%.64s', but SLURM_STEP_ID is not set, so this process is no task of srun)",
+                 getenv("SLURM_PROCID"));
+    return lk__fail(
+        LK_STATUS_USAGE,
+        "train: the variable %s%s and %s: a launcher sets both, the rank below the size, and the size to at "
+        "most %d; unset both to train alone, or start ranks by lockstep train -n 4",
+        rank, slurm, size, LK_MAX_RANKS);
+}
+
 /* Checks the rank and the size of a task that is to join. */
 static lk_status check_task(const lk_task *task)
 {
     int rank = lk__task_number(task, LK_TASK_RANK, -1), size = lk__task_number(task, LK_TASK_SIZE, -1);
     bool wrong = rank < 0 || size < 1 || size > LK_MAX_RANKS || rank >= size;
     if (wrong && (!task->launcher || task->by_torchrun))
-        return lk__fail(LK_STATUS_USAGE,
-                        "train: the variable RANK is '%.64s' and WORLD_SIZE '%.64s': a launcher sets both, the rank "
-                        "below the size, and the size to at most %d; unset both to train alone, or start ranks by "
-                        "lockstep train -n 4",
-                        is_set("RANK") ? getenv("RANK") : "", is_set("WORLD_SIZE") ? getenv("WORLD_SIZE") : "",
-                        LK_MAX_RANKS);
+        return fail_variables();
     LK_TRY(lk__task_check(task));
     LK_TRY(lk__task_need(task, LK_TASK_SIZE));
     LK_TRY(lk__task_need(task, LK_TASK_RANK));
@@ -114,6 +136,21 @@ static lk_status check_allocation(const lk_task *task)
                     all->scheduler->name, all->job, all->tasks, all->scheduler->command);
 }
 
+/* The only process, without a launcher: what a user may have expected to be otherwise. */
+static void note_process(const lk_args *args, const lk_task *task, lk_join *join)
+{
+    const lk_task_allocation *all = &task->allocation;
+    if (all->scheduler && *all->unread)
+        snprintf(join->note, sizeof join->note,
+                 "%s job %s does not say how many tasks it has, so this process trains alone: %.200s",
+                 all->scheduler->name, all->job, all->unread);
+    else if (args->backend && strcmp(args->backend, "mpi") == 0)
+        snprintf(join->note, sizeof join->note,
+                 "--backend mpi has no effect, because no launcher has started ranks; 'mpirun -n 4 lockstep train "
+                 "--backend mpi "
+                 "...' starts four");
+}
+
 /* torchrun --nproc-per-node 1, or variables that are left over, in each task of srun: no task trains with another. */
 static void note_alone(const lk_task *task, lk_join *join)
 {
@@ -123,6 +160,18 @@ static void note_alone(const lk_task *task, lk_join *join)
                  "its variables trains with all tasks",
                  task->outer_tasks, task->outer->name, task->values[LK_TASK_SIZE].source, task->outer->command,
                  task->launcher->name);
+}
+
+/* Other nodes cannot reach a loopback address of the node of rank 0. */
+static void note_loopback(const lk_task *task, lk_join *join)
+{
+    const lk_task_value *host = &task->values[LK_TASK_HOST];
+    int nodes = lk__task_number(task, LK_TASK_NODES, 1);
+    if (nodes > 1 && host->known && strcmp(host->source, "MASTER_ADDR") == 0 && lk__net_is_loopback(host->text))
+        snprintf(join->note, sizeof join->note,
+                 "MASTER_ADDR is %.64s, which every node takes for itself, and there are %d nodes: set it to the host "
+                 "of rank 0",
+                 host->text, nodes);
 }
 
 /* Sets what a task knows beside its rank. */
@@ -141,6 +190,7 @@ static void take_place(const lk_args *args, const lk_task *task, lk_join *join)
                  "%s gives this node %d GPU%s and %d task%s; a task for each GPU (%s) uses all of them once",
                  task->launcher->name, gpus, gpus == 1 ? "" : "s", size, size == 1 ? "" : "s",
                  task->values[LK_TASK_GPUS].source);
+    note_loopback(task, join);
 }
 
 static lk_status find_env(const lk_args *args, const lk_task *task, lk_join *join)
@@ -162,7 +212,12 @@ static lk_status fill_hand(const lk_args *args, const lk_task *task, lk_join *jo
 {
     const lk_args_run *run = &args->run;
     bool array = !task->several && task->values[LK_TASK_ARRAY_RANK].known;
-    bool use = run->init_method && !run->rank_given && !run->world_size && (array || task->several);
+    bool none = run->init_method && !run->rank_given && !run->world_size, use = none && (array || task->several);
+    if (none && !use && task->values[LK_TASK_ARRAY_SIZE].known)
+        return lk__fail(LK_STATUS_USAGE,
+                        "train: the indices of this job array of %s jobs have gaps, so they do not say which rank this "
+                        "is: submit it with --array=0-%d, or give every job its `rank` and `world_size`",
+                        task->values[LK_TASK_ARRAY_SIZE].text, task->values[LK_TASK_ARRAY_SIZE].number - 1);
     if (!use)
         return check_hand(join, !run->init_method  ? "`init_method`"
                                 : !run->rank_given ? "`rank`"
@@ -213,6 +268,7 @@ static lk_status find_way(const lk_args *args, lk_join *join)
         return find_env(args, &task, join);
     join->size_known = false;
     join->cpus = lk__task_number(&task, LK_TASK_CPUS, 0);
+    note_process(args, &task, join);
     note_alone(&task, join);
     return check_allocation(&task);
 }
@@ -236,6 +292,7 @@ lk_status lk__join_launched(const lk_args *args, lk_join *out)
 lk_status lk__join_find(const lk_args *args, lk_join *out)
 {
     lk_join join = one_process(args);
+    LK_TRY(lk__args_check_backend(args->backend));
     LK_TRY(find_way(args, &join));
     *out = join;
     return LK_OK;

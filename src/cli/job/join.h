@@ -13,7 +13,7 @@ typedef enum lk_join_way {
     LK_JOIN_HAND    /* --init-method, --rank, --world-size */
 } lk_join_way;
 
-enum { LK_JOIN_TEXT = 320 };
+enum { LK_JOIN_TEXT = 384 };
 
 typedef struct lk_join {
     lk_join_way way;

@@ -121,14 +121,18 @@ static bool is_one_a_node(const lk_task *task)
 static lk_status fail_crowded(const char *command, const lk_args_run *run, const lk_task *task)
 {
     const char *program = strcmp(command, "run") == 0 ? " PROGRAM" : "", *ranks = run->nproc ? run->nproc : "1";
-    char text[256], one_a_node[128];
+    char text[256], one_a_node[128], start[64];
+    bool counts = task->launcher->count && strcmp(task->launcher->count, "-n ") == 0;
     lk__task_text(task, text, sizeof text);
+    snprintf(start, sizeof start, counts ? "%s -n %d" : "%s", task->launcher->command,
+             lk__task_number(task, LK_TASK_SIZE, 0));
     lk__task_one_a_node(task->launcher, lk__task_number(task, LK_TASK_NODES, 0), one_a_node, sizeof one_a_node);
-    return lk__fail(LK_STATUS_USAGE,
-                    "%s: each task would start %s rank%s of its own (%s). Leave `nproc` out, and every task is a rank: "
-                    "%s %s. Or start one task on each node: %s lockstep %s -n %s%s",
-                    command, ranks, strcmp(ranks, "1") == 0 ? "" : "s", text, task->launcher->command,
-                    *program ? "PROGRAM" : "lockstep train", one_a_node, command, ranks, program);
+    return lk__fail(
+        LK_STATUS_USAGE,
+        "%s: each task would start %s rank%s of its own (%s). Leave `nproc` of lockstep %s out, and every task "
+        "is a rank: %s %s. Or start one task on each node: %s lockstep %s -n %s%s",
+        command, ranks, strcmp(ranks, "1") == 0 ? "" : "s", text, command, start,
+        *program ? "PROGRAM" : "lockstep train ...", one_a_node, command, ranks, program);
 }
 
 /* A launcher in the only task of a node is the launcher of that node. */
@@ -158,6 +162,19 @@ static void print_unused(const char *command, const lk_task *task)
     lk__task_one_a_node(all->scheduler, all->nodes, one_a_node, sizeof one_a_node);
     fprintf(stderr, "lockstep %s: uses 1 of the %d nodes of %s job %s; '%s lockstep %s ...' uses all\n", command,
             all->nodes, all->scheduler->name, all->job, one_a_node, command);
+}
+
+/* torchrun takes 127.0.0.1, too, if no address is given. It is right on one host only. */
+static void print_no_address(const char *command, const lk_args_run *run)
+{
+    char text[256];
+    if (run->nnodes < 2 || run->init_method || run->rdzv_endpoint || run->master_addr)
+        return;
+    snprintf(text, sizeof text,
+             "without `master_addr` node 0 is at 127.0.0.1, so all %d nodes must be on this host; for several hosts "
+             "give all of them `master_addr` HOST, the address of node 0",
+             run->nnodes);
+    fprintf(stderr, "lockstep %s: %s\n", command, lk__args_spell(text));
 }
 
 /* A rank of a job may start another job; tasks of a scheduler become the nodes of one job. */
@@ -195,6 +212,7 @@ lk_status lk__cli_launch_options(const char *command, const lk_args *args, lk_la
     LK_TRY(lk__args_check_backend(args->backend));
     LK_TRY(lk__meeting_timeout(run->timeout, &opts.timeout));
     LK_TRY(count_ranks(command, run->nproc ? run->nproc : "1", &opts.nproc));
+    print_no_address(command, run);
     *out = opts;
     return LK_OK;
 }

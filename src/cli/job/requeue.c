@@ -21,8 +21,11 @@
 
 extern char **environ;
 
-/* Seconds that scontrol may take: it repeats a request while the controller of the cluster is busy. */
-static const double DEADLINE = 20;
+/* Seconds that a request may take: scontrol repeats it while the controller of the cluster is busy. */
+static const double REQUEUE_SECONDS = 20;
+/* Seconds for the state of the job; a question that fails is repeated. */
+static const double SHOW_SECONDS = 10;
+static const long SHOW_PAUSE_NS = 500 * 1000 * 1000;
 /* Nanoseconds between two looks whether scontrol has ended. */
 static const long TICK_NS = 5 * 1000 * 1000;
 
@@ -100,12 +103,20 @@ static int spawn(const char *const *argv, int output, pid_t *pid)
     return error;
 }
 
-/* Runs scontrol with the words; out gets the first line that it printed. */
-static lk_status run_scontrol(const char *const *argv, char out[OUTPUT_BYTES])
+/* Fails with the command that was run. */
+static lk_status fail_scontrol(const char *const *argv, const char *why)
+{
+    char line[128] = "";
+    for (size_t used = 0; *argv && used < sizeof line; argv++, used = strlen(line))
+        snprintf(line + used, sizeof line - used, "%s%s", used ? " " : "", *argv);
+    return lk__fail(LK_STATUS_IO, "%s: %s", line, why);
+}
+
+/* Runs scontrol with the words, up to the deadline; out gets the first line that it printed. */
+static lk_status run_scontrol(const char *const *argv, double deadline, char out[OUTPUT_BYTES])
 {
     int ends[2];
     pid_t pid;
-    double deadline = lk__clock() + DEADLINE;
     if (pipe2(ends, O_CLOEXEC) != 0)
         return lk__fail(LK_STATUS_IO, "cannot run scontrol: %s", strerror(errno));
     int error = spawn(argv, ends[1], &pid);
@@ -118,10 +129,7 @@ static lk_status run_scontrol(const char *const *argv, char out[OUTPUT_BYTES])
     int status = reap(pid, deadline);
     if (status == 0)
         return LK_OK;
-    return lk__fail(LK_STATUS_IO, "scontrol %s %s: %s", argv[1], lk__requeue_job(),
-                    *out         ? out
-                    : status < 0 ? "no answer in time"
-                                 : "failed without a word");
+    return fail_scontrol(argv, *out ? out : status < 0 ? "no answer in time" : "failed without a word");
 }
 
 /* The value of NAME=VALUE in the line that `scontrol show` printed; "" if there is none. */
@@ -137,15 +145,21 @@ static const char *find_value(const char *line, const char *name, char value[64]
 }
 
 /* The line of Slurm about this job. */
-static lk_status show_job(char line[OUTPUT_BYTES])
+static lk_status show_job(double deadline, char line[OUTPUT_BYTES])
 {
-    return run_scontrol((const char *const[]){"scontrol", "show", "-o", "job", lk__requeue_job(), NULL}, line);
+    return run_scontrol((const char *const[]){"scontrol", "show", "-o", "job", lk__requeue_job(), NULL}, deadline,
+                        line);
 }
 
 lk_status lk__requeue_expect(void)
 {
     char line[OUTPUT_BYTES], value[64];
-    LK_TRY(show_job(line));
+    lk_status status = show_job(lk__clock() + SHOW_SECONDS, line);
+    if (status != LK_OK)
+        return lk__fail(status,
+                        "it is not known whether Slurm would requeue job %s (%s); the run begins, and asks Slurm when "
+                        "a signal stops it",
+                        lk__requeue_job(), lk_error_detail());
     if (strcmp(find_value(line, "BatchFlag", value), "0") == 0)
         return lk__fail(LK_STATUS_IO, "Slurm requeues batch jobs only, and job %s is none: submit it with " SCRIPT_LINE,
                         lk__requeue_job());
@@ -157,15 +171,29 @@ lk_status lk__requeue_expect(void)
     return LK_OK;
 }
 
-/* scancel sends SIGTERM too, and scontrol would bring the cancelled job back. */
+/* Writes the state of the job, as in RUNNING; "" if Slurm does not say it in time. */
+static void find_state(char state[64])
+{
+    char line[OUTPUT_BYTES] = "";
+    double deadline = lk__clock() + SHOW_SECONDS;
+    while (show_job(deadline, line) != LK_OK && lk__clock() < deadline) {
+        *line = '\0';
+        nanosleep(&(struct timespec){.tv_nsec = SHOW_PAUSE_NS}, NULL);
+    }
+    find_value(line, "JobState", state);
+}
+
+/* scancel sends SIGTERM too, and scontrol would bring the cancelled job back. A state that is unknown stops nothing:
+ * the controller may answer the next question. */
 lk_status lk__requeue_ask(void)
 {
     char line[OUTPUT_BYTES], state[64];
-    LK_TRY(show_job(line));
-    if (strcmp(find_value(line, "JobState", state), "RUNNING") != 0)
+    find_state(state);
+    if (*state && strcmp(state, "RUNNING") != 0)
         return lk__fail(LK_STATUS_IO,
                         "Slurm is ending job %s already (JobState=%s), so it is not requeued; if it came to its time "
                         "limit, let Slurm send a signal earlier: " SCRIPT_LINE,
                         lk__requeue_job(), state);
-    return run_scontrol((const char *const[]){"scontrol", "requeue", lk__requeue_job(), NULL}, line);
+    return run_scontrol((const char *const[]){"scontrol", "requeue", lk__requeue_job(), NULL},
+                        lk__clock() + REQUEUE_SECONDS, line);
 }

@@ -9,11 +9,12 @@
  * process. */
 lk_status lk__requeue_check(void) LK_CHECKED;
 /* IO, with the reason, if Slurm is not going to requeue this job when it is asked: the job is not a batch job,
- * or was submitted with --no-requeue. Blocks for at most 20 seconds. */
+ * or was submitted with --no-requeue. IO, too, if Slurm does not answer. Blocks for at most 10 seconds. */
 lk_status lk__requeue_expect(void) LK_CHECKED;
 /* Asks Slurm to requeue the job. To be called by one process of each Slurm job, after everything was saved: Slurm may
  * send SIGTERM to all processes of the job before this function returns. A job that is already being ended, as by
- * scancel, is not requeued. Blocks for at most 40 seconds. IO: the detail has the reason, in the words of scontrol
+ * scancel, is not requeued. If Slurm does not say the state of the job, it is asked again for 10 seconds, and then to
+ * requeue the job all the same. Blocks for at most 30 seconds. IO: the detail has the reason, in the words of scontrol
  * where it gave one. */
 lk_status lk__requeue_ask(void) LK_CHECKED;
 /* The id of this process's Slurm job; NULL outside one. */

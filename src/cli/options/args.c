@@ -173,7 +173,10 @@ static void build_rows(void)
     }
 }
 
-/* Names that torchrun, torch.distributed.launch and well-known scripts use. */
+/* Lockstep starts no processes on other hosts. */
+#define NO_HOSTS "start the job with mpirun or srun, which start ranks on all hosts, or start every node by hand: "
+
+/* Names that torchrun, torch.distributed.launch, MPI launchers and well-known scripts use. */
 static const lk_options_foreign run_foreign[] = {
     {"-nr", "write --node-rank: lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
     {"--nr", "write --node-rank: lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
@@ -181,6 +184,12 @@ static const lk_options_foreign run_foreign[] = {
     {"--nodes", "write --nnodes: lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
     {"-g", "write -n for the ranks on this node: lockstep run -n 4 PROGRAM"},
     {"--gpus", "write -n for the ranks on this node: lockstep run -n 4 PROGRAM"},
+    {"--ranks", "write -n for the ranks on this node: lockstep run -n 4 PROGRAM"},
+    {"--np", "write -n for the ranks on this node: lockstep run -n 4 PROGRAM"},
+    {"-np", "write -n for the ranks on this node: lockstep run -n 4 PROGRAM"},
+    {"-N", "write --nnodes: lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
+    {"--hosts", NO_HOSTS "lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
+    {"--hostfile", NO_HOSTS "lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
     {"-m", "any program can be run: lockstep run -n 2 python3 -m MODULE"},
     {"--module", "any program can be run: lockstep run -n 2 python3 -m MODULE"},
     {"--no-python", "nothing is put before the program: lockstep run -n 2 PROGRAM; a script is 'python3 SCRIPT'"},
@@ -198,6 +207,12 @@ static const lk_options_foreign train_foreign[] = {
     {"--nodes", "write --nnodes: " LK_NODE_LINE},
     {"-g", "write -n for the ranks on this node: lockstep train -n 4"},
     {"--gpus", "write -n for the ranks on this node: lockstep train -n 4"},
+    {"--ranks", "write -n for the ranks on this node: lockstep train -n 4"},
+    {"--np", "write -n for the ranks on this node: lockstep train -n 4"},
+    {"-np", "write -n for the ranks on this node: lockstep train -n 4"},
+    {"-N", "write --nnodes: " LK_NODE_LINE},
+    {"--hosts", NO_HOSTS LK_NODE_LINE},
+    {"--hostfile", NO_HOSTS LK_NODE_LINE},
     {"--port", "write --master-port: " LK_NODE_LINE " --master-port 29500"},
     {"--local-rank", "leave it out: LOCAL_RANK is in the environment"},
     {"--max-restarts", "restarts are 'lockstep run's: lockstep run --max-restarts 1 -n 4 lockstep train"},
@@ -401,9 +416,11 @@ static const char *next_backend(const void *arg, size_t index)
 
 lk_status lk__args_check_backend(const char *name)
 {
-    static const lk_names names = {.what = "`backend`", .kind = "backend", .next = next_backend};
+    const lk_names names = {
+        .what = name ? "`backend`" : "the variable LOCKSTEP_BACKEND", .kind = "backend", .next = next_backend};
+    const char *text = name ? name : getenv("LOCKSTEP_BACKEND");
     size_t found;
-    return name ? lk__names_find(&names, name, &found) : LK_OK;
+    return name || (text && *text) ? lk__names_find(&names, text, &found) : LK_OK;
 }
 
 /* NCCL moves gradients only; everything else uses auto. Any other backend moves gradients too; MPI sums them as well
@@ -411,7 +428,8 @@ lk_status lk__args_check_backend(const char *name)
 static lk_status complete_backend(lk_args *args)
 {
     const char *backend = args->backend ? args->backend : getenv("LOCKSTEP_BACKEND");
-    LK_TRY(lk__args_check_backend(args->backend));
+    if (args->backend)
+        LK_TRY(lk__args_check_backend(args->backend));
     if (!backend || !*backend || strcmp(backend, "auto") == 0)
         return LK_OK;
     bool nccl = strcmp(backend, "nccl") == 0;

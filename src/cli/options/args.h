@@ -95,7 +95,7 @@ void lk__args_release(void);
  * were parsed last. Every such text is printed through it. The result is valid until the thread's next call. */
 const char *lk__args_spell(const char *text);
 
-/* USAGE if there is no such backend; NULL is valid. */
+/* USAGE if there is no such backend. NULL: $LOCKSTEP_BACKEND, if it is set. */
 lk_status lk__args_check_backend(const char *name) LK_CHECKED;
 /* USAGE for --data-dir without --data, which would have no effect. */
 lk_status lk__args_check_data(const lk_args *args) LK_CHECKED;

@@ -151,7 +151,8 @@ static void print_hints(const lk_report *report, const lk_train_start *start)
     if (!report->args->shards_given && layout->replicas > 1 && lk__devices_few_shards(start->self.device))
         printf("a shard a replica: the result is that of %d replicas; --shards 16 has one for any number of them\n",
                layout->replicas);
-    if (start->better_shards % (int)opts->accumulate == 0 && start->better_shards)
+    bool tree = opts->reduce == LK_REDUCE_ORDER_TREE;
+    if (tree && start->better_shards % (int)opts->accumulate == 0 && start->better_shards)
         printf("%d shards are not %d replicas times a power of two, so that replicas exchange several partial sums: "
                "--shards %d is faster, with a result of its own\n",
                opts->shards, layout->replicas, start->better_shards / (int)opts->accumulate);

@@ -124,6 +124,26 @@ static lk_status job_exchange(void *arg, const void *mine, size_t bytes, void *a
     return lk__control_exchange(group->control, mine, bytes, all);
 }
 
+/* Collective. MISMATCH if a rank has another transport than rank 0. */
+static lk_status agree_transport(lk_group *group, const lk_transport_type *type)
+{
+    char mine[16] = "", *all = NULL;
+    if (group->size == 1)
+        return LK_OK;
+    snprintf(mine, sizeof mine, "%s", type->name);
+    LK_TRY(LK_ALLOC((size_t)group->size * sizeof mine, "names of transports", &all));
+    lk_status status = job_exchange(group, mine, sizeof mine, all);
+    for (int r = 1; r < group->size && status == LK_OK; r++) {
+        const char *name = all + (size_t)r * sizeof mine;
+        if (memcmp(name, all, sizeof mine) != 0)
+            status = lk__fail(LK_STATUS_MISMATCH,
+                              "rank %d has `backend` %.15s, rank 0 has `backend` %.15s: give all ranks the same", r,
+                              name, all);
+    }
+    lk__mem_free(all);
+    return status;
+}
+
 /* Makes the group of all ranks of a job. Takes the control over, also when it fails. */
 static lk_status create_job(lk_control *control, const lk_transport_type *type, bool progress_thread, lk_group **out)
 {
@@ -140,6 +160,7 @@ static lk_status create_job(lk_control *control, const lk_transport_type *type, 
     memcpy(group->members, lk__control_members(control), (size_t)group->size * sizeof *group->members);
     group->boot.exchange = job_exchange;
     LK_TRY_GOTO(lk__tcp_checksum(&unused), destroy_group);
+    LK_TRY_GOTO(agree_transport(group, type), destroy_group);
     LK_TRY_GOTO(open_transport(group, type), destroy_group);
     join_family(group);
     lk__control_set_idle(control, move_family, group);

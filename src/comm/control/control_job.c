@@ -258,10 +258,26 @@ static bool job_left(const lk_control *control, int rank)
     return ((const job *)control)->left[rank] != 0;
 }
 
+/* Writes where ranks join, as long as not all have: "; rank 0 is at HOST, port PORT". */
+static void describe_meeting(const job *self, char text[LK_WIRE_TEXT / 4])
+{
+    const lk_meeting *meeting = &self->meeting;
+    text[0] = '\0';
+    if (self->welcome)
+        return;
+    if (meeting->path[0])
+        snprintf(text, LK_WIRE_TEXT / 4, "; the address of rank 0 is in %.200s", meeting->path);
+    else if (meeting->ports > 1)
+        snprintf(text, LK_WIRE_TEXT / 4, "; rank 0 is at %.128s, ports %d to %d", meeting->host, meeting->port,
+                 meeting->port + meeting->ports - 1);
+    else
+        snprintf(text, LK_WIRE_TEXT / 4, "; rank 0 is at %.128s, port %d", meeting->host, meeting->port);
+}
+
 /* Blocks until *there, with notices. At the timeout it aborts the job and names the ranks that it waited for. */
 static lk_status wait_until(job *self, const bool *there, lk_deadline *deadline, const char *what)
 {
-    char missing[LK_WIRE_TEXT / 4], text[LK_WIRE_TEXT];
+    char missing[LK_WIRE_TEXT / 4], where[LK_WIRE_TEXT / 4], text[LK_WIRE_TEXT];
     for (;;) {
         bool busy = self->base.idle && self->base.idle(self->base.idle_arg);
         /* A part that arrived before the job failed still counts. */
@@ -274,8 +290,9 @@ static lk_status wait_until(job *self, const bool *there, lk_deadline *deadline,
         else
             snprintf(missing, sizeof missing, "the server in rank 0 of %d has not answered", self->base.size);
         if (lk__deadline_over(deadline)) {
-            snprintf(text, sizeof text, "%s within %g s%s%s", missing, deadline->timeout, *self->hint ? "; " : "",
-                     self->hint);
+            describe_meeting(self, where);
+            snprintf(text, sizeof text, "%s within %g s%s%s%s", missing, deadline->timeout, where,
+                     *self->hint ? "; " : "", self->hint);
             job_abort(&self->base, LK_STATUS_PEER, text);
             return lk__fail(LK_STATUS_PEER, "%s", text);
         }

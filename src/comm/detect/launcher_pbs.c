@@ -108,8 +108,13 @@ void lk__launcher_pbs_allocate(const lk_launcher_reader *reader, lk_task_allocat
     int tasks = get_number(reader, "PBS_NP"), hosts = get_number(reader, "PBS_NUM_NODES");
     out->tasks = tasks > 0 ? tasks : 0;
     out->nodes = hosts > 0 ? hosts : 0;
-    if (!read_nodes(reader, 0, &nodes))
+    if (!read_nodes(reader, 0, &nodes)) {
+        const char *path = lk__launcher_get(reader, "PBS_NODEFILE");
+        if (path && out->tasks == 0)
+            snprintf(out->unread, sizeof out->unread, "PBS_NODEFILE names %.160s, which is no list of hosts here",
+                     path);
         return;
+    }
     out->tasks = nodes.lines;
     out->nodes = nodes.hosts;
     snprintf(out->host, sizeof out->host, "%s", nodes.first);

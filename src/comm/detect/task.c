@@ -402,6 +402,17 @@ lk_status lk__task_port(const lk_task *task, int *port)
     return LK_OK;
 }
 
+const char *lk__task_launcher_name(const lk_task *task, const lk_launcher *launcher)
+{
+    const lk_launcher *hand = &lk__launcher_list(0)->launcher;
+    const lk_task_value *job = &task->values[LK_TASK_JOB];
+    if (launcher != hand)
+        return launcher->name;
+    if (!job->known || job->launcher != hand)
+        return "the environment";
+    return strcmp(job->source, "LOCKSTEP_RUN_ID") == 0 ? "lockstep run" : launcher->name;
+}
+
 void lk__task_one_a_node(const lk_launcher *launcher, int nodes, char *text, size_t bytes)
 {
     char number[16] = "N";
@@ -427,5 +438,8 @@ void lk__task_text(const lk_task *task, char *text, size_t bytes)
         snprintf(nodes, sizeof nodes, " on %d node%s", many, many == 1 ? "" : "s");
     if (many > 1 && host->known)
         snprintf(first, sizeof first, ", %s is first", host->text);
-    snprintf(text, bytes, "%s%s: %s%s%s", task->launcher->name, job, tasks, nodes, first);
+    bool by_hand = task->by_torchrun && !task->by_run;
+    snprintf(text, bytes, "%s%s: %s%s%s",
+             by_hand ? "a launcher that sets torchrun's variables" : lk__task_launcher_name(task, task->launcher), job,
+             tasks, nodes, first);
 }

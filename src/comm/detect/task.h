@@ -70,6 +70,8 @@ typedef struct lk_task_allocation {
     int tasks, nodes;             /* 0: unknown */
     char host[LK_TASK_TEXT];      /* the first host; "": unknown */
     char host_source[64];
+    char
+        unread[LK_TASK_TEXT]; /* why the number of tasks is unknown, where its source is named but cannot be read; "" */
 } lk_task_allocation;
 
 typedef struct lk_task {
@@ -118,6 +120,9 @@ const char *lk__task_backend(const char *given);
 
 /* The number of a quantity, or `otherwise` if it is unknown. */
 int lk__task_number(const lk_task *task, lk_task_quantity what, int otherwise);
+/* The name of a launcher in messages. The variables of torchrun may also be those of `lockstep run` or, without the
+ * name of a job, of "the environment". */
+const char *lk__task_launcher_name(const lk_task *task, const lk_launcher *launcher);
 /* The name of a quantity, as in "local rank". */
 const char *lk__task_quantity_name(lk_task_quantity what);
 /* "srun --ntasks-per-node=1 --ntasks=3": the command that starts one task on each node. The number is given because

@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/detect/task.h"
+#include "comm/mpi/load.h"
+
 static const lk_job_channel *const channels[] = {&lk__job_channel_mpi, &lk__job_channel_pmi};
 
 const lk_job_channel *lk__job_channel_list(size_t index)
@@ -36,6 +39,17 @@ bool lk__job_channel_there(const lk_job_channel_task *task)
     bool there = memory.done || find(task);
     pthread_mutex_unlock(&lock);
     return there;
+}
+
+lk_status lk__job_channel_missed(const lk_job_channel_task *task, lk_status status)
+{
+    char detail[1024];
+    const lk_mpi *mpi = NULL;
+    snprintf(detail, sizeof detail, "%s", lk_error_detail());
+    bool by_mpi = strcmp(lk__task_backend(task->backend), "auto") == 0 && lk__mpi_module_is_chosen();
+    if (!by_mpi || lk__mpi_load(&mpi) == LK_OK)
+        return lk__fail(status, "%s", detail);
+    return lk__fail(status, "%s; or let MPI connect the ranks: %s", detail, lk_error_detail());
 }
 
 static void share_now(const lk_job_channel_task *task, lk_deadline *deadline, const char *mine)

@@ -39,6 +39,9 @@ const lk_job_channel *lk__job_channel_list(size_t index);
 
 /* Whether lk__job_channel_share would share. Never blocks on the launcher. */
 bool lk__job_channel_there(const lk_job_channel_task *task);
+/* For a task that has neither an address nor a channel: returns the status of that failure. Where MPI would be the
+ * channel if its plug-in could be loaded, the detail also says so. */
+lk_status lk__job_channel_missed(const lk_job_channel_task *task, lk_status status) LK_CHECKED;
 /* Collective over all processes of the job, unless this process has shared before: text, which rank 0 fills,
  * becomes rank 0's text of the first call. Any thread may call it; a thread that comes while another one shares
  * waits for it. A failure is remembered, too. */

@@ -132,6 +132,7 @@ static lk_status connect_proved(lk_meeting *meeting, const char *host, int port,
     double now = lk__clock();
     lk_status status =
         lk__net_connect(host, port, now + (seconds < connect_most ? seconds : connect_most), &fd, &refused);
+    snprintf(meeting->unreached, sizeof meeting->unreached, "%s", status != LK_OK && !refused ? lk_error_detail() : "");
     if (refused)
         return lk__fail(status, "%s 0 of %d at %s:%d does not answer", kind->noun, meeting->size, host, port);
     if (status != LK_OK)
@@ -207,16 +208,27 @@ lk_status lk__meeting_connect_at(lk_meeting *meeting, const char *host, int port
     return is_final(status) ? status : LK_OK;
 }
 
+/* The reason is that of the last port that could not be reached, as by a host that is not found. */
+static lk_status connect_several(lk_meeting *meeting)
+{
+    char reason[sizeof meeting->unreached] = "";
+    for (int i = 0; i < meeting->ports && meeting->fd < 0 && !lk__deadline_over(&meeting->deadline); i++) {
+        LK_TRY(lk__meeting_connect_at(meeting, meeting->host, meeting->port + i, scan_seconds));
+        if (*meeting->unreached)
+            memcpy(reason, meeting->unreached, sizeof reason);
+    }
+    if (meeting->fd < 0)
+        (void)lk__fail(LK_STATUS_PEER, "%s 0 of %d does not answer at %s, ports %d to %d%s%s", meeting->kind.noun,
+                       meeting->size, meeting->host, meeting->port, meeting->port + meeting->ports - 1,
+                       *reason ? ": " : "", reason);
+    return LK_OK;
+}
+
 lk_status lk__meeting_connect_ports(lk_meeting *meeting)
 {
     if (meeting->ports == 1)
         return lk__meeting_connect_at(meeting, meeting->host, meeting->port, connect_seconds);
-    for (int i = 0; i < meeting->ports && meeting->fd < 0 && !lk__deadline_over(&meeting->deadline); i++)
-        LK_TRY(lk__meeting_connect_at(meeting, meeting->host, meeting->port + i, scan_seconds));
-    if (meeting->fd < 0)
-        (void)lk__fail(LK_STATUS_PEER, "%s 0 of %d does not answer at %s, ports %d to %d", meeting->kind.noun,
-                       meeting->size, meeting->host, meeting->port, meeting->port + meeting->ports - 1);
-    return LK_OK;
+    return connect_several(meeting);
 }
 
 static void pause_for(double seconds)

@@ -44,6 +44,7 @@ typedef struct lk_meeting {
     int port, ports;            /* the first port, and the number of ports to try */
     char path[PATH_MAX];        /* of file:// */
     char nonce[LK_NONCE_TEXT];  /* in the file that this rank wrote; "": none */
+    char unreached[512];        /* why the last attempt found no host, or no way to it; "": the host answered */
     char last_answer[1024];     /* why the last attempt that got an answer failed; "" */
 } lk_meeting;
 

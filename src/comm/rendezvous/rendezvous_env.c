@@ -151,7 +151,8 @@ static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char
     lk_status status = take_address(meeting, &task);
     if (channel && (status != LK_OK || !meeting->given))
         return ask_launcher(meeting, &task, &process);
-    LK_TRY(status);
+    if (status != LK_OK)
+        return lk__job_channel_missed(&process, status);
     /* Job and port distinguish jobs. The address is not used, because it may be written in several ways. */
     const lk_task_value *name = &task.values[LK_TASK_JOB];
     snprintf(job, sizeof job, "lockstep env %d %s", meeting->port, name->known ? name->text : "");

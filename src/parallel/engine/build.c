@@ -10,6 +10,7 @@
 #include "base/option_rows.h"
 #include "base/spec.h"
 #include "comm/collective/own_sums.h"
+#include "comm/mpi/load.h"
 #include "parallel/agree.h"
 #include "parallel/engine/engine.h"
 #include "parallel/layout/defaults.h"
@@ -147,6 +148,17 @@ static lk_status open_device(lk_engine *engine)
     return lk__device_open(opts->device, &device, &engine->dev);
 }
 
+/* Writes the obstacle of a build without channels between such devices. MPI has sums in its own order. */
+static void describe_no_channel(const lk_engine *engine, lk_device_sums_choice *choice)
+{
+    const char *remedy = choice->name || !choice->own_order ? "leave it out"
+                         : lk__mpi_module_is_chosen()       ? "add `backend` mpi, or leave it out"
+                                                            : "start the ranks with mpirun and `backend` mpi, as in "
+                                                              "'mpirun -n 4 lockstep train ...', or leave it out";
+    snprintf(choice->obstacle, sizeof choice->obstacle,
+             "this build has nothing for that between devices of kind %s; %s", engine->dev->type->name, remedy);
+}
+
 /* Chooses the first channel that can connect the devices of all ranks and that the options allow; NULL
  * if there is none. For sums in an engine's own order, the group's engine (MPI) is used where there is no channel.
  * If the options require a channel or an engine, all ranks fail with the same obstacle. */
@@ -171,8 +183,7 @@ static lk_status choose_channel(lk_engine *engine)
         snprintf(choice.obstacle, sizeof choice.obstacle, "MPI does not connect the ranks; they use %s",
                  group ? lk_group_transport(group) : "nothing");
     else if (!choice.tried)
-        snprintf(choice.obstacle, sizeof choice.obstacle,
-                 "this build has nothing for that between devices of kind %s; leave it out", engine->dev->type->name);
+        describe_no_channel(engine, &choice);
     engine->agreed = true;
     return lk__fail(LK_STATUS_USAGE, "%s%s: gradients cannot be summed between the devices: %s",
                     name ? "`gradient_backend` " : "`reduce` engine", name ? name : "", choice.obstacle);
