@@ -205,8 +205,7 @@ static float tree_sum(int lo, int hi, size_t i)
     return tree_sum(lo, lo + half, i) + tree_sum(lo + half, hi, i);
 }
 
-/* Returns the number of elements, of all ranks, that differ from the definition; and, for a sum that follows no
- * tree, of those that differ from adding in rank order. */
+/* Returns the number of elements, of all ranks, that differ from the definition. */
 static long long wrong_bits(const runner *r, int rank, int size)
 {
     size_t count = r->plan->check;

@@ -16,10 +16,9 @@
 enum { LK_LAUNCH_HOST = LK_MEETING_HOST, LK_MAX_NODES = LK_MAX_RANKS, LK_MAX_NPROC = 4096, LK_AGENT_PORT = 29400 };
 
 typedef struct lk_launch_rendezvous_opts {
-    const char
-        *init_method;    /* tcp:// or file://; env:// if each launcher is the only task of a scheduler on its node */
-    const char *address; /* of file://: address where node 0 listens; NULL: an address of its host */
-    int port;            /* of file://: port of node 0; 0: any free one */
+    const char *init_method; /* tcp://, file://, or env:// for launchers that are tasks, one on each node */
+    const char *address;     /* of file://: address where node 0 listens; NULL: an address of its host */
+    int port;                /* of file://: port of node 0; 0: any free one */
     int node_rank, nnodes;
     int nproc;            /* ranks on this node */
     const char *hostname; /* name of this node's host */

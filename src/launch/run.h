@@ -12,7 +12,7 @@ typedef struct lk_launch_opts {
     int nproc; /* ranks on this node */
     int nnodes, node_rank;
     const char *init_method; /* "tcp://HOST:PORT" or "file://PATH", replaces the next two; or NULL */
-    bool tasks;              /* the launchers are the tasks of a scheduler, one on each node: they meet by env:// */
+    bool tasks;              /* the launchers are the tasks of a scheduler, one on each node: they join by env:// */
     const char *master_addr; /* NULL: 127.0.0.1; with file:// an address of node 0's host */
     int master_port;         /* one node: of its ranks, 0: a free port; several: of the launchers, 0: LK_AGENT_PORT */
     int max_restarts;

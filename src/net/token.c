@@ -73,16 +73,25 @@ static lk_status token_from_secret(const char *job, lk_token *out)
     return LK_OK;
 }
 
-lk_status lk__token_for_job(const char *job, lk_token *out)
+lk_status lk__token_origin_of_jobs(lk_token_origin *out)
 {
     const char *insecure = variable("LOCKSTEP_INSECURE");
-    if (!insecure || strcmp(insecure, "0") == 0)
-        return token_from_secret(job, out);
-    if (strcmp(insecure, "1") != 0)
+    bool open = insecure && strcmp(insecure, "1") == 0;
+    if (insecure && !open && strcmp(insecure, "0") != 0)
         return lk__fail(LK_STATUS_USAGE,
                         "the variable LOCKSTEP_INSECURE is '%.64s': it must be 1 (anyone who reaches the port may "
                         "join) or 0",
                         insecure);
+    *out = open ? LK_TOKEN_ORIGIN_OPEN : LK_TOKEN_ORIGIN_SECRET;
+    return LK_OK;
+}
+
+lk_status lk__token_for_job(const char *job, lk_token *out)
+{
+    lk_token_origin origin;
+    LK_TRY(lk__token_origin_of_jobs(&origin));
+    if (origin == LK_TOKEN_ORIGIN_SECRET)
+        return token_from_secret(job, out);
     LK_TRY(lk__token_from_text(job, out));
     out->origin = LK_TOKEN_ORIGIN_OPEN;
     return LK_OK;

@@ -32,8 +32,11 @@ lk_status lk__token_from_text(const char *text, lk_token *out) LK_CHECKED;
  * which nobody else may read or write (0600); newlines at its end are ignored. Empty variables count as unset.
  * If there is none, *found is false and out does not change. */
 lk_status lk__token_find(const char *given, lk_token *out, bool *found) LK_CHECKED;
+/* Finds where the token of a job comes from for which the user gave none: SECRET, or OPEN if $LOCKSTEP_INSECURE is 1.
+ * USAGE if that variable is neither 0 nor 1. */
+lk_status lk__token_origin_of_jobs(lk_token_origin *out) LK_CHECKED;
 /* Makes the token of a job for which the user gave none, from the user's secret and `job`, a text that
- * distinguishes the user's jobs. If $LOCKSTEP_INSECURE is 1, the token is made from `job` alone. */
+ * distinguishes the user's jobs, or (OPEN) from `job` alone. */
 lk_status lk__token_for_job(const char *job, lk_token *out) LK_CHECKED;
 
 /* Writes "has another ...": in which way the peer of the connection fd may differ, and what to do about it.

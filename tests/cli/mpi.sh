@@ -66,6 +66,15 @@ END
     said out "3 ranks over tcp"
     ends_alike
 
+    # One task on each node, which starts the ranks of its node: these are no processes of MPI.
+    for ranks in 1 2; do
+        under "$mpi" 2 0 bash node "$program" train "${task[@]}" -n $ranks
+        ends_alike
+        check "$line: not over mpi" grep -q "$((2 * ranks)) ranks over \(auto\|tcp\)" out
+    done
+    under "$mpi" 2 not0 bash node "$program" train "${task[@]}" -n 1 --backend mpi
+    said err "start every rank with mpirun" "leave --backend mpi out"
+
     # MPI's own sums.
     under "$mpi" 3 0 "$program" train "${task[@]}" --backend mpi --reduce engine
     said out "--reduce engine: mpi adds gradients up in an order of its own"
@@ -73,6 +82,8 @@ END
     check "$line: a hash" test ${#whole} -eq 16
     cp out engine
     under "$mpi" 3 0 "$program" train "${task[@]}" --backend mpi --reduce engine --bucket-mb .0625
+    check "$line: losses like the other run" test "$(grep -c '^Train' out)" -eq "$(grep -c '^Train' engine)"
+    LOCKSTEP_PROGRESS_THREAD=1 under "$mpi" 3 0 "$program" train "${task[@]}" --backend mpi --reduce engine
     check "$line: losses like the other run" test "$(grep -c '^Train' out)" -eq "$(grep -c '^Train' engine)"
     under "$mpi" 2 not0 "$program" train "${task[@]}" --backend mpi --reduce engine --parallel dp --devices cpu:0,cpu:1
     said err "start one process for each rank"

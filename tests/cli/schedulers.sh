@@ -76,6 +76,10 @@ check "the first line" grep -qx "Open MPI: 2 tasks on 1 node" <(head -1 out)
 # MPICH has no name for a job: the process that started the tasks stands for it, which here is this script.
 pair "PMI_RANK=0 PMI_SIZE=2 MPI_LOCALRANKID=0 MPI_LOCALNRANKS=2" \
     "PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2" "${task[@]}"
+# A launcher without a list of hosts: `info --group` has the reason that the training would give.
+line="info --group under Flux"
+FLUX_TASK_RANK=0 FLUX_JOB_SIZE=4 FLUX_TASK_LOCAL_ID=0 FLUX_JOB_NNODES=2 FLUX_JOB_ID=f1 timeout 60 "$program" info --group >out
+said out "refuses to start: Flux does not say on which host its rank 0 is"
 # The real ones.
 if type mpirun.openmpi >/dev/null 2>&1; then
     begin timeout 60 mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 "$program" train "${task[@]}"

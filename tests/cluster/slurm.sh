@@ -119,7 +119,7 @@ array() { # FILE
     done
     cat array-"${job}"_?.out >"$out"
     alike 4
-    check "the file of the meeting is removed" test ! -e "meeting-$job"
+    check "the file of the rendezvous is removed" test ! -e "rendezvous-$job"
 }
 array "$examples/array.sbatch"
 # The same with both numbers as options.

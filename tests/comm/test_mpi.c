@@ -105,6 +105,35 @@ static void mpi_is_due_where_it_is_asked_for(void **state)
     assert_false(lk__mpi_is_due("tcp"));
     assert_false(lk__mpi_is_due("auto"));
     assert_false(lk__mpi_is_due(NULL));
+    setenv("LOCKSTEP_BACKEND", "mpi", 1);
+    assert_true(lk__mpi_is_due(NULL));
+    assert_true(lk__mpi_is_due(""));
+    assert_false(lk__mpi_is_due("auto"));
+    unsetenv("LOCKSTEP_BACKEND");
+}
+
+/* A plug-in that is missing is no failure of the caller, whose detail stays. */
+static void no_is_an_answer(void **state)
+{
+    static const char *const task[][2] = {{"OMPI_COMM_WORLD_RANK", "0"},
+                                          {"OMPI_COMM_WORLD_SIZE", "4"},
+                                          {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+    clear_variables();
+    (void)lk__fail(LK_STATUS_USAGE, "the caller's failure");
+    assert_false(lk__mpi_is_due("auto"));
+    for (size_t i = 0; i < COUNT_OF(task); i++)
+        setenv(task[i][0], task[i][1], 1);
+    setenv("LOCKSTEP_PLUGINS", "/nowhere", 1);
+    assert_true(lk__mpi_module_is_chosen());
+    assert_false(lk__mpi_is_due("auto"));
+    assert_string_equal(lk_error_detail(), "the caller's failure");
+    lk__mpi_use(&fake);
+    assert_true(lk__mpi_is_due("auto"));
+    lk__mpi_use(NULL);
+    for (size_t i = 0; i < COUNT_OF(task); i++)
+        unsetenv(task[i][0]);
+    clear_variables();
 }
 
 /* Each case is a process, because MPI starts once. */
@@ -161,16 +190,42 @@ static void exit_after_failure(int number, void *arg)
     lk__mpi_mark_failed();
 }
 
+static void refuse_process(void)
+{
+    const lk_mpi *mpi = NULL;
+    lk_mpi_place place;
+    CHECK(lk__mpi_start(&mpi, &place) == LK_STATUS_USAGE && !mpi);
+    CHECK(strstr(lk_error_detail(), "start every rank with mpirun"));
+}
+
+/* The child has only a copy of its parent's MPI. */
 static void fork_then_exit(int number, void *arg)
 {
     start_well(number, arg);
     fflush(NULL);
     pid_t child = fork();
     CHECK(child >= 0);
-    if (child == 0)
+    if (child == 0) {
+        refuse_process();
         exit(9);
+    }
     CHECK(process_wait(child) == 9);
     CHECK(page->finished == 0 && page->aborted == 0);
+}
+
+/* A rank that `lockstep run` has started in a task of mpirun is no process of MPI. */
+static void start_under_run(int number, void *arg)
+{
+    static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "GROUP_WORLD_SIZE"};
+    static const char *const values[] = {"1", "3", "0", "127.0.0.1", "3"};
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        setenv(names[i], values[i], 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "3", 1);
+    lk__mpi_use(&fake);
+    CHECK(lk__mpi_is_due("auto"));
+    setenv("LOCKSTEP_RUN_ID", "1", 1);
+    CHECK(!lk__mpi_is_due("auto"));
+    refuse_process();
 }
 
 static void mpi_starts_once_and_ends_with_the_process(void **state)
@@ -179,9 +234,9 @@ static void mpi_starts_once_and_ends_with_the_process(void **state)
         process_fn fn;
         int status, started, finished, aborted, code;
     } cases[] = {
-        {start_low, 4, 1, 0, 1, 4},      {start_refused, 0, 0, 0, 0, 0}, {start_well, 0, 1, 1, 0, 0},
-        {use_tags, 0, 1, 1, 0, 0},       {exit_badly, 6, 1, 0, 1, 6},    {exit_after_failure, 0, 1, 0, 1, 1},
-        {fork_then_exit, 0, 1, 1, 0, 0},
+        {start_low, 4, 1, 0, 1, 4},      {start_refused, 0, 0, 0, 0, 0},   {start_well, 0, 1, 1, 0, 0},
+        {use_tags, 0, 1, 1, 0, 0},       {exit_badly, 6, 1, 0, 1, 6},      {exit_after_failure, 0, 1, 0, 1, 1},
+        {fork_then_exit, 0, 1, 1, 0, 0}, {start_under_run, 0, 0, 0, 0, 0},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         page = process_share(sizeof *page);
@@ -195,4 +250,5 @@ static void mpi_starts_once_and_ends_with_the_process(void **state)
 }
 
 TEST_MAIN(NULL, NULL, TEST(launchers_choose_the_plugin), TEST(missing_plugins_are_named),
-          TEST(mpi_is_due_where_it_is_asked_for), TEST(mpi_starts_once_and_ends_with_the_process))
+          TEST(mpi_is_due_where_it_is_asked_for), TEST(no_is_an_answer),
+          TEST(mpi_starts_once_and_ends_with_the_process))

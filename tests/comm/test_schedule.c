@@ -1,74 +1,7 @@
-/* test_schedule.c - schedules without a transport. For many worlds and divisions of the shards, all
+/* test_schedule.c - schedules of sums without a transport. For many worlds and divisions of the shards, all
  * ranks end with the bits of the tree's definition, every message is taken, and the number of
  * elements sent is bounded. */
-#include "simulate.h"
-
-/* One digit for the host of each rank. */
-static const char *const worlds[] = {"0",
-                                     "00",
-                                     "01",
-                                     "000",
-                                     "012",
-                                     "001",
-                                     "010",
-                                     "011",
-                                     "00000",
-                                     "01234",
-                                     "00111",
-                                     "01010",
-                                     "01112",
-                                     "011122",
-                                     "010202",
-                                     "00000000",
-                                     "01234567",
-                                     "00001111",
-                                     "01010101",
-                                     "01111111",
-                                     "00112233",
-                                     "0000000000000000",
-                                     "0123456789abcdef",
-                                     "0000111122223333",
-                                     "0101010101010101",
-                                     "0111111111111111",
-                                     "0120120120120123"};
-enum { WORLDS = COUNT_OF(worlds), CUTS = 5, MAX_SHARDS = 64 };
-
-static const size_t counts[] = {0, 1, 7, 1000};
-enum { COUNTS = COUNT_OF(counts) };
-
-typedef struct world {
-    int host[MAX_WORLD];
-    lk_schedule_topology topology;
-    int bounds[MAX_WORLD + 1];
-} world;
-
-/* Divides the shards: one for each rank, four for each rank, 16 evenly, 16 among a few ranks, 13
- * unevenly. */
-static void world_cut(world *w, int cut)
-{
-    int size = w->topology.size;
-    static const int odd[17] = {0, 1, 1, 4, 5, 5, 5, 6, 9, 10, 10, 11, 12, 12, 12, 13, 13};
-    for (int r = 0; r <= size; r++) {
-        int bounds[CUTS] = {r, 4 * r, 16 * r / size,
-                            r * 2 > size ? 16
-                            : r > 0      ? 3
-                                         : 0,
-                            r < size && r < 17 ? odd[r] : 13};
-        w->bounds[r] = bounds[cut];
-    }
-}
-
-static void world_init(world *w, const char *text, int cut)
-{
-    *w = (world){.topology = {.size = (int)strlen(text), .host = w->host}};
-    for (int r = 0; r < w->topology.size; r++) {
-        char c = text[r];
-        w->host[r] = c <= '9' ? c - '0' : c - 'a' + 10;
-        if (w->host[r] >= w->topology.hosts)
-            w->topology.hosts = w->host[r] + 1;
-    }
-    world_cut(w, cut);
-}
+#include "schedule_worlds.h"
 
 /* Magnitudes differ: another order of the additions rounds to other bits. */
 static float leaf(int shard, size_t i)
@@ -88,18 +21,6 @@ static float tree_sum(int lo, int hi, size_t i)
     return tree_sum(lo, tree_middle(lo, hi), i) + tree_sum(tree_middle(lo, hi), hi, i);
 }
 
-static sim *sim_open(const world *w, size_t count)
-{
-    static uint32_t seed;
-    sim *s = calloc(1, sizeof *s);
-    assert_non_null(s);
-    s->topology = w->topology;
-    s->count = count;
-    s->random = ++seed;
-    assert_int_equal(lk__device_open("cpu", &(lk_device_opts){.threads = 1}, &s->device), LK_OK);
-    return s;
-}
-
 static void sim_open_sums(sim *s, const world *w)
 {
     s->bounds = w->bounds;
@@ -117,52 +38,6 @@ static void sim_open_sums(sim *s, const world *w)
         }
         assert_int_equal(rank->held[LK_LEVEL_ALL].count, 1);
         rank->from = rank->to = rank->held[LK_LEVEL_ALL].at[0];
-    }
-}
-
-static void sim_close(sim *s)
-{
-    for (int r = 0; r < s->topology.size; r++) {
-        for (int level = 0; level < LEVELS; level++) {
-            for (int k = 0; k < s->ranks[r].held[level].count; k++)
-                free(s->ranks[r].held[level].at[k]);
-        }
-    }
-    lk__device_close(s->device);
-    free(s);
-}
-
-/* Peers must be in order, beginning after rank; only a barrier may have empty moves. */
-static void check_moves(const lk_schedule_topology *topology, int rank, const lk_schedule_move *moves, int count,
-                        bool once, bool empty)
-{
-    int before = 0;
-    for (int i = 0; i < count; i++) {
-        int distance = (moves[i].peer - rank + topology->size) % topology->size;
-        assert_true(once ? distance > before : distance > 0 && distance >= before);
-        assert_true(empty || moves[i].span.count > 0);
-        before = distance;
-    }
-}
-
-static void check_schedule(const lk_schedule_topology *topology, int rank, const lk_schedule *schedule, bool empty)
-{
-    for (int i = 0; i < schedule->phase_count; i++) {
-        const lk_schedule_phase *phase = &schedule->phases[i];
-        bool fold = phase->kind == LK_PHASE_FOLD;
-        check_moves(topology, rank, phase->sends, phase->send_count, fold || empty, empty);
-        check_moves(topology, rank, phase->recvs, phase->recv_count, fold || empty, empty);
-    }
-}
-
-/* Uneven spans: those of ranks 1, 4, 7, ... are empty. */
-static void uneven_spans(size_t count, int size, lk_span *spans)
-{
-    size_t first = 0;
-    for (int r = 0; r < size; r++) {
-        size_t n = r % 3 == 1 ? 0 : count / (size_t)(size + r);
-        spans[r] = (lk_span){first, r + 1 == size ? count - first : n};
-        first += spans[r].count;
     }
 }
 
@@ -303,25 +178,6 @@ static void test_values_show_the_order(void **state)
         differ += leaf(0, i) + (leaf(1, i) + leaf(2, i)) != tree_sum(0, 3, i);
     }
     assert_true(differ > 500);
-}
-
-/* Counts the elements that rank sends, for each subtree it has; with `crossing` only those to other
- * hosts. */
-static size_t elements_sent(const world *w, int rank, const lk_schedule *schedule, bool crossing)
-{
-    size_t sent = 0;
-    for (int i = 0; i < schedule->phase_count; i++) {
-        const lk_schedule_phase *phase = &schedule->phases[i];
-        lk_schedule_subtree roots[MAX_HELD];
-        size_t parts = 1;
-        if (phase->kind == LK_PHASE_FOLD)
-            parts = (size_t)lk__schedule_subtrees(&w->topology, w->bounds, phase->level, rank, roots, MAX_HELD);
-        for (int k = 0; k < phase->send_count; k++) {
-            if (!crossing || w->host[phase->sends[k].peer] != w->host[rank])
-                sent += parts * phase->sends[k].span.count;
-        }
-    }
-    return sent;
 }
 
 static size_t allreduce_sent(const world *w, int rank, size_t count, bool crossing)
@@ -484,174 +340,6 @@ static void test_segments(void **state)
     }
 }
 
-typedef enum move_kind { ALLGATHER, BROADCAST_SMALL, BROADCAST_LARGE, GATHER, SCATTER, MOVE_KINDS } move_kind;
-
-static lk_status make_move(move_kind kind, const lk_schedule_topology *topology, int rank, const lk_span *spans,
-                           size_t count, lk_schedule *out)
-{
-    int root = topology->size / 2;
-    switch (kind) {
-    case ALLGATHER:
-        return lk__schedule_allgather(topology, rank, spans, false, out);
-    case GATHER:
-        return lk__schedule_gather(topology, rank, spans, root, out);
-    case SCATTER:
-        return lk__schedule_scatter(topology, rank, spans, root, out);
-    default:
-        return lk__schedule_broadcast(topology, rank, count, root, kind == BROADCAST_LARGE, out);
-    }
-}
-
-/* The span that rank has at first, or must have in the end; element i has the value i. */
-static lk_span moved(move_kind kind, const lk_schedule_topology *topology, int rank, const lk_span *spans, size_t count,
-                     bool end)
-{
-    bool all = rank == topology->size / 2;
-    if (kind == ALLGATHER)
-        all = end;
-    else if (kind == GATHER)
-        all = all && end;
-    else if (kind != SCATTER && !all)
-        return (lk_span){0, end ? count : 0};
-    return all ? (lk_span){0, count} : spans[rank];
-}
-
-static void check_move(const world *w, move_kind kind, size_t count)
-{
-    sim *s = sim_open(w, count);
-    lk_span spans[MAX_WORLD];
-    uneven_spans(count, s->topology.size, spans);
-    for (int r = 0; r < s->topology.size; r++) {
-        sim_rank *rank = &s->ranks[r];
-        rank->from = rank->to = new_vector(count);
-        lk_span have = moved(kind, &s->topology, r, spans, count, false);
-        for (size_t i = have.first; i < have.first + have.count; i++)
-            rank->to[i] = (float)i;
-        assert_int_equal(make_move(kind, &s->topology, r, spans, count, &rank->schedule), LK_OK);
-        check_schedule(&s->topology, r, &rank->schedule, false);
-        for (int p = 0; p < rank->schedule.phase_count && kind != ALLGATHER && kind != GATHER; p++)
-            assert_true(r != s->topology.size / 2 || rank->schedule.phases[p].recv_count == 0);
-    }
-    sim_run(s);
-    for (int r = 0; r < s->topology.size; r++) {
-        lk_span want = moved(kind, &s->topology, r, spans, count, true);
-        for (size_t i = want.first; i < want.first + want.count; i++)
-            assert_true(s->ranks[r].to[i] == (float)i);
-        free(s->ranks[r].to);
-    }
-    sim_close(s);
-}
-
-static void test_moves(void **state)
-{
-    for (int i = 0; i < WORLDS; i++) {
-        world w;
-        world_init(&w, worlds[i], 0);
-        for (int kind = 0; kind < MOVE_KINDS; kind++) {
-            for (int c = 0; c < COUNTS; c++)
-                check_move(&w, (move_kind)kind, counts[c]);
-        }
-    }
-}
-
-/* An allgather sends each span once to each other host. A large broadcast sends root's vector once
- * to each other host, and from root's host only once. */
-static void test_moves_cross_once(void **state)
-{
-    const size_t count = 1000003;
-    for (int i = 0; i < WORLDS; i++) {
-        world w;
-        world_init(&w, worlds[i], 0);
-        lk_span spans[MAX_WORLD];
-        uneven_spans(count, w.topology.size, spans);
-        size_t all = 0, root = 0, large = 0, hosts = (size_t)w.topology.hosts;
-        for (int r = 0; r < w.topology.size; r++) {
-            lk_schedule schedule;
-            assert_int_equal(make_move(ALLGATHER, &w.topology, r, spans, count, &schedule), LK_OK);
-            all += elements_sent(&w, r, &schedule, true);
-            lk__schedule_fini(&schedule);
-            assert_int_equal(make_move(BROADCAST_LARGE, &w.topology, r, spans, count, &schedule), LK_OK);
-            large += elements_sent(&w, r, &schedule, true);
-            root += r == w.topology.size / 2 ? elements_sent(&w, r, &schedule, true) : 0;
-            lk__schedule_fini(&schedule);
-        }
-        assert_int_equal(all, (hosts - 1) * count);
-        assert_int_equal(large, (hosts - 1) * count);
-        assert_int_equal(root, hosts > 1 ? count : 0);
-    }
-}
-
-/* Rank r sends (r + 2q) % 5 elements to rank q. */
-static void spans_between(int size, int rank, bool sending, lk_span *spans)
-{
-    size_t first = 0;
-    for (int p = 0; p < size; p++) {
-        spans[p] = (lk_span){first, (size_t)(sending ? rank + 2 * p : p + 2 * rank) % 5};
-        first += spans[p].count;
-    }
-}
-
-static void test_alltoall(void **state)
-{
-    for (int i = 0; i < WORLDS; i++) {
-        world w;
-        world_init(&w, worlds[i], 0);
-        int size = w.topology.size;
-        sim *s = sim_open(&w, 0);
-        float in[MAX_WORLD][MAX_WORLD * 5], out[MAX_WORLD][MAX_WORLD * 5] = {0};
-        lk_span send[MAX_WORLD], recv[MAX_WORLD];
-        for (int r = 0; r < size; r++) {
-            spans_between(size, r, true, send);
-            spans_between(size, r, false, recv);
-            for (int p = 0; p < size; p++) {
-                for (size_t k = 0; k < send[p].count; k++)
-                    in[r][send[p].first + k] = (float)(10000 * r + 100 * p + (int)k);
-            }
-            s->ranks[r].from = in[r];
-            s->ranks[r].to = out[r];
-            assert_int_equal(lk__schedule_alltoall(&w.topology, r, send, recv, &s->ranks[r].schedule), LK_OK);
-        }
-        sim_run(s);
-        for (int r = 0; r < size; r++) {
-            spans_between(size, r, false, recv);
-            for (int p = 0; p < size; p++) {
-                for (size_t k = 0; k < recv[p].count && p != r; k++)
-                    assert_true(out[r][recv[p].first + k] == (float)(10000 * p + 100 * r + (int)k));
-            }
-        }
-        sim_close(s);
-    }
-}
-
-/* No rank leaves a barrier before all ranks have come: while one rank does nothing, no other rank
- * finishes. */
-static void test_barrier(void **state)
-{
-    for (int i = 0; i < WORLDS; i++) {
-        world w;
-        world_init(&w, worlds[i], 0);
-        for (int late = 0; late < w.topology.size; late++) {
-            sim *s = sim_open(&w, 0);
-            float nothing = 0;
-            lk_span spans[MAX_WORLD] = {0};
-            for (int r = 0; r < w.topology.size; r++) {
-                s->ranks[r].from = s->ranks[r].to = &nothing;
-                assert_int_equal(lk__schedule_allgather(&w.topology, r, spans, true, &s->ranks[r].schedule), LK_OK);
-                check_schedule(&w.topology, r, &s->ranks[r].schedule, true);
-            }
-            for (int round = 0; round < 500; round++) {
-                for (int r = 0; r < w.topology.size; r++)
-                    (void)(r != late && sim_step(s, r));
-            }
-            for (int r = 0; r < w.topology.size; r++)
-                assert_true(s->ranks[r].phase < s->ranks[r].schedule.phase_count);
-            sim_run(s);
-            sim_close(s);
-        }
-    }
-}
-
 TEST_MAIN(NULL, NULL, TEST(test_segments), TEST(test_roots), TEST(test_values_show_the_order), TEST(test_sums),
           TEST(test_halving), TEST(test_hosts_even), TEST(test_halving_sends), TEST(test_no_more_than_a_ring),
-          TEST(test_one_sum_crosses_between_hosts), TEST(test_moves), TEST(test_moves_cross_once), TEST(test_alltoall),
-          TEST(test_barrier))
+          TEST(test_one_sum_crosses_between_hosts))

@@ -105,7 +105,7 @@ static void print_plugins(void)
     for (size_t i = 0; (module = lk__mpi_module_list(i)); i++) {
         char path[LK_MPI_PATH];
         bool here = lk__mpi_module_find(module, path) == LK_OK;
-        printf("  %-10s %s\n", module->name, here ? path : "not in this build");
+        printf("  %-10s %s\n", module->name, here ? path : "not found ($LOCKSTEP_PLUGINS may name its folder)");
     }
 }
 

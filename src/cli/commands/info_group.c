@@ -2,7 +2,6 @@
 #include "cli/commands/info_group.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/job/join.h"
@@ -13,22 +12,19 @@
 
 enum { DEED_BYTES = 1024 };
 
-static const char *describe_key(bool given)
-{
-    const char *insecure = getenv("LOCKSTEP_INSECURE");
-    if (given)
-        return "the token of the job";
-    return insecure && strcmp(insecure, "1") == 0 ? "a key that anybody can guess (LOCKSTEP_INSECURE)" : "your secret";
-}
+static const char *const keys[] = {[LK_TOKEN_ORIGIN_GIVEN] = "the token of the job",
+                                   [LK_TOKEN_ORIGIN_SECRET] = "your secret",
+                                   [LK_TOKEN_ORIGIN_OPEN] = "a key that anybody can guess (LOCKSTEP_INSECURE)"};
 
 /* Writes where a rank of this task connects to the others, and what the key of the job is. */
 static lk_status describe_meeting(const lk_args *args, const lk_task *task, const lk_join *join, char text[DEED_BYTES])
 {
     const lk_job_channel_task process = {.rank = join->rank, .size = join->processes, .backend = args->backend};
-    char host[LK_TASK_TEXT];
+    char host[LK_TASK_TEXT], ports[48] = "";
     int port = 0;
     bool given = false;
     lk_token token;
+    lk_token_origin origin = LK_TOKEN_ORIGIN_GIVEN;
     LK_TRY(lk__token_find(NULL, &token, &given));
     lk_status status = lk__task_host(task, host);
     if (status == LK_OK)
@@ -39,8 +35,12 @@ static lk_status describe_meeting(const lk_args *args, const lk_task *task, cons
         return LK_OK;
     }
     LK_TRY(status);
+    if (!given)
+        LK_TRY(lk__token_origin_of_jobs(&origin));
+    if (task->ports)
+        snprintf(ports, sizeof ports, " or one of the next %d", LK_TASK_PORTS - 1);
     snprintf(text, DEED_BYTES, "joins as rank %d of %d at %s, port %d%s, with %s", join->rank, join->processes, host,
-             port, task->ports ? " or one of the next 15" : "", describe_key(given));
+             port, ports, keys[origin]);
     return LK_OK;
 }
 

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/spec.h"
+#include "launch/executable.h"
 
 extern char **environ;
 
@@ -36,28 +37,14 @@ const char *lk__requeue_job(void)
     return job && lk__number_parse_int(job, 1, 1LL << 40, &number) ? job : NULL;
 }
 
-/* Whether a folder of $PATH has the program. */
-static bool is_installed(const char *program)
-{
-    const char *folder = getenv("PATH");
-    char path[4096];
-    while (folder && *folder) {
-        int length = (int)strcspn(folder, ":");
-        snprintf(path, sizeof path, "%.*s/%s", length, folder, program);
-        if (access(path, X_OK) == 0)
-            return true;
-        folder += length + (folder[length] == ':');
-    }
-    return false;
-}
-
 lk_status lk__requeue_check(void)
 {
+    char path[LK_EXECUTABLE_BYTES];
     if (!lk__requeue_job())
         return lk__fail(LK_STATUS_USAGE, "train: `requeue` puts a job of Slurm back into its queue, and this process "
                                          "belongs to none (SLURM_JOB_ID is not set): leave it out, or submit the line "
                                          "in a script: " SCRIPT_LINE);
-    if (!is_installed("scontrol"))
+    if (lk__executable_find("scontrol", path) != LK_OK)
         return lk__fail(LK_STATUS_USAGE,
                         "train: `requeue` asks Slurm by its program scontrol, which is in no folder of $PATH on this "
                         "node: add its folder to $PATH, or leave `requeue` out");
@@ -113,7 +100,7 @@ static int spawn(const char *const *argv, int output, pid_t *pid)
     return error;
 }
 
-/* Runs scontrol with the words; *out is the first line that it printed. */
+/* Runs scontrol with the words; out gets the first line that it printed. */
 static lk_status run_scontrol(const char *const *argv, char out[OUTPUT_BYTES])
 {
     int ends[2];

@@ -13,6 +13,7 @@
 #include "comm/collective/argument.h"
 #include "comm/collective/group_impl.h"
 #include "comm/collective/progress.h"
+#include "comm/detect/task.h"
 #include "comm/transport/tcp.h"
 #include "tensor/device.h"
 
@@ -169,14 +170,10 @@ lk_status lk_group_join(const lk_group_opts *opts, lk_group **out)
     lk_control *control = NULL;
     LK_TRY(lk__argument_set(out, "out", "lk_group_join"));
     opts = opts ? opts : &defaults;
-    const char *backend = opts->backend ? opts->backend : getenv("LOCKSTEP_BACKEND");
     bool progress_thread = false;
     LK_TRY(lk__fault_load());
     LK_TRY(lk__progress_wanted(opts, &progress_thread));
-    /* nccl is for sums between devices only: the group itself then uses auto. */
-    if (!opts->backend && backend && strcmp(backend, "nccl") == 0)
-        backend = "auto";
-    LK_TRY(lk__transport_find(backend && *backend ? backend : "auto", &type));
+    LK_TRY(lk__transport_find(lk__task_backend(opts->backend), &type));
     LK_TRY(lk__control_join(opts, &control));
     set_fault_rank(lk__control_rank(control), opts->thread == 0);
     return create_job(control, type, progress_thread, out);

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "comm/collective/group_impl.h"
+#include "comm/collective/progress.h"
 
 #define CHECK_EVERY 0.02 /* seconds of one wait between checks of the control */
 
@@ -11,14 +12,22 @@ bool lk__group_has_own_sums(const lk_group *group)
     return group->transport->type->sum != NULL;
 }
 
-lk_status lk__group_own_sum(lk_group *group, float *values, size_t count, uint64_t *ticket)
+static lk_status start(lk_group *group, float *values, size_t count, uint64_t *ticket)
 {
     LK_TRY(lk__group_check(group));
     lk_status status = group->transport->type->sum(group->transport, values, count, ticket);
     return status == LK_OK ? LK_OK : lk__group_break(group, status);
 }
 
-lk_status lk__group_own_wait(lk_group *group, uint64_t ticket)
+lk_status lk__group_own_sum(lk_group *group, float *values, size_t count, uint64_t *ticket)
+{
+    lk__progress_take(group);
+    lk_status status = start(group, values, count, ticket);
+    lk__progress_give(group);
+    return status;
+}
+
+static lk_status wait_for(lk_group *group, uint64_t ticket)
 {
     const lk_transport_type *type = group->transport->type;
     double begin = lk__clock();
@@ -35,4 +44,12 @@ lk_status lk__group_own_wait(lk_group *group, uint64_t ticket)
         type->wait(group->transport, CHECK_EVERY);
     }
     return LK_OK;
+}
+
+lk_status lk__group_own_wait(lk_group *group, uint64_t ticket)
+{
+    lk__progress_take(group);
+    lk_status status = wait_for(group, ticket);
+    lk__progress_give(group);
+    return status;
 }

@@ -76,7 +76,7 @@ bool lk__launcher_pbs_started(const lk_launcher_reader *reader)
 void lk__launcher_pbs_derive(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITIES])
 {
     node_file nodes;
-    int node = values[LK_TASK_NODE].known ? values[LK_TASK_NODE].number : -1;
+    int node = known_number(&values[LK_TASK_NODE]);
     lk_task_value *rank = &values[LK_TASK_RANK];
     bool read = read_nodes(reader, node, &nodes);
     int hosts = read ? nodes.hosts : known_number(&values[LK_TASK_NODES]);

@@ -10,7 +10,6 @@
 #include "comm/detect/launchers.h"
 
 enum { MOST = 1 << 24, LAST_PORT = 65535 };
-/* Derived ports are above those of system services and below those that Linux gives to outgoing connections. */
 enum { FIRST_PORT = 12000, PORT_SLOTS = 1024 };
 
 static const char LOOPBACK[] = "127.0.0.1", ONE_NODE[] = "all tasks are on one node";
@@ -207,7 +206,9 @@ static void read_rows(const lk_launcher_reader *reader, lk_task *task)
 static void conclude(lk_task *task)
 {
     const lk_launcher_row *hand = lk__launcher_list(0);
+    const lk_task_value *job = &task->values[LK_TASK_JOB];
     task->by_torchrun = task->launcher == &hand->launcher;
+    task->by_run = task->by_torchrun && job->known && job->launcher == &hand->launcher;
     /* A rank from 1 on has others before it, also if the size is wrong. */
     bool others = lk__task_number(task, LK_TASK_SIZE, 2) > 1 || lk__task_number(task, LK_TASK_RANK, 0) > 0;
     task->several = task->launcher && others;
@@ -290,6 +291,11 @@ static void derive_job(lk_task *task, bool here)
     }
 }
 
+int lk__task_port_of(unsigned number)
+{
+    return FIRST_PORT + LK_TASK_PORTS * (int)(number % PORT_SLOTS);
+}
+
 /* Jobs with consecutive numbers get different ports. Numbers of Open MPI's jobs differ in their upper half. */
 static int port_of(const char *job)
 {
@@ -302,7 +308,7 @@ static int port_of(const char *job)
             part = part * 10 + (unsigned)(*job++ - '0');
         hash = hash * 31 + (part ^ part >> 16);
     }
-    return FIRST_PORT + LK_TASK_PORTS * (int)(hash % PORT_SLOTS);
+    return lk__task_port_of(hash);
 }
 
 static void derive_port(lk_task *task)
@@ -312,6 +318,13 @@ static void derive_port(lk_task *task)
         return;
     lk__launcher_set(&task->values[LK_TASK_PORT], port_of(job->text), NULL, "the job");
     task->ports = true;
+}
+
+const char *lk__task_backend(const char *given)
+{
+    bool mine = given && *given;
+    const char *text = mine ? given : getenv("LOCKSTEP_BACKEND");
+    return !text || !*text || (!mine && strcmp(text, "nccl") == 0) ? "auto" : text;
 }
 
 static const char *lookup_here(void *arg, const char *name)

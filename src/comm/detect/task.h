@@ -75,8 +75,10 @@ typedef struct lk_task_allocation {
 typedef struct lk_task {
     const lk_launcher *launcher; /* the launcher that has started this process; NULL: none is known */
     bool by_torchrun;            /* it is torchrun, `lockstep run`, or the user with torchrun's variables */
-    bool several;                /* there are other tasks, or may be, because the launcher does not say how many */
-    bool ports; /* the port was derived: rank 0 listens at the first free one of LK_TASK_PORTS, the others try them */
+    bool by_run;  /* torchrun or `lockstep run` itself has started this process: launchers further out, as MPI's, have
+                     started its launcher */
+    bool several; /* there are other tasks, or may be, because the launcher does not say how many */
+    bool ports;   /* the port was derived: rank 0 listens at the first free one of LK_TASK_PORTS, the others try them */
     lk_task_value values[LK_TASK_QUANTITIES];
     lk_task_allocation allocation;
     const lk_launcher *left_out[LK_TASK_LEFT_OUT]; /* launchers by rules 3 and 4; NULL after the last */
@@ -106,6 +108,13 @@ lk_status lk__task_host(const lk_task *task, char host[LK_TASK_TEXT]) LK_CHECKED
 /* MASTER_PORT, or the first of LK_TASK_PORTS ports that follow from the job's text (task->ports). USAGE if both are
  * unknown. */
 lk_status lk__task_port(const lk_task *task, int *port) LK_CHECKED;
+
+/* The first of LK_TASK_PORTS ports that belong to a number, as of a hash: above those of system services and below
+ * those that Linux gives to outgoing connections. */
+int lk__task_port_of(unsigned number);
+/* The name of the backend that a group uses: given; if that is NULL or "", $LOCKSTEP_BACKEND; else "auto". The variable
+ * may be nccl, which sums gradients only: the group then uses auto. */
+const char *lk__task_backend(const char *given);
 
 /* The number of a quantity, or `otherwise` if it is unknown. */
 int lk__task_number(const lk_task *task, lk_task_quantity what, int otherwise);

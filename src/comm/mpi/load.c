@@ -108,27 +108,37 @@ lk_status lk__mpi_module_find(const lk_mpi_module *module, char path[LK_MPI_PATH
     return fail_missing(module, folders, count);
 }
 
-static lk_status choose_named(const char *name, const lk_mpi_module **out)
+/* NULL if no plug-in is chosen, or one that Lockstep does not know. */
+static const lk_mpi_module *find_chosen(const char *named, const char **because)
 {
-    *out = module_called(name);
-    if (*out)
-        return LK_OK;
-    return lk__fail(LK_STATUS_USAGE, "the variable LOCKSTEP_MPI is '%s': it must be openmpi or mpich", name);
+    *because = "LOCKSTEP_MPI";
+    if (named && *named)
+        return module_called(named);
+    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++) {
+        *because = signs[i].variable;
+        if (getenv(signs[i].variable))
+            return module_called(signs[i].module);
+    }
+    return NULL;
+}
+
+bool lk__mpi_module_is_chosen(void)
+{
+    const char *because;
+    return find_chosen(getenv("LOCKSTEP_MPI"), &because) != NULL;
 }
 
 lk_status lk__mpi_module_choose(const lk_mpi_module **out, const char **because)
 {
-    const char *named = getenv("LOCKSTEP_MPI");
-    *because = "LOCKSTEP_MPI";
-    if (named && *named)
-        return choose_named(named, out);
-    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++) {
-        if (!getenv(signs[i].variable))
-            continue;
-        *because = signs[i].variable;
-        *out = module_called(signs[i].module);
+    const char *named = getenv("LOCKSTEP_MPI"), *variable;
+    const lk_mpi_module *module = find_chosen(named, &variable);
+    if (module) {
+        *out = module;
+        *because = variable;
         return LK_OK;
     }
+    if (named && *named)
+        return lk__fail(LK_STATUS_USAGE, "the variable LOCKSTEP_MPI is '%s': it must be openmpi or mpich", named);
     return lk__fail(LK_STATUS_USAGE, "no MPI launcher has started this process, so MPI cannot connect its ranks: start "
                                      "them with mpirun or srun --mpi, as in `mpirun -n 4 lockstep train ...`, or leave "
                                      "`backend` mpi out");

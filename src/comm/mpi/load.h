@@ -27,6 +27,8 @@ lk_status lk__mpi_module_find(const lk_mpi_module *module, char path[LK_MPI_PATH
  * *because is the variable that decided. USAGE for an unknown name; USAGE too where no MPI launcher started
  * this process. Loads nothing. */
 lk_status lk__mpi_module_choose(const lk_mpi_module **out, const char **because) LK_CHECKED;
+/* Whether lk__mpi_module_choose would succeed. */
+bool lk__mpi_module_is_chosen(void);
 
 /* The table of the chosen plug-in. Loads the plug-in at the first call; later calls return the same table. */
 lk_status lk__mpi_load(const lk_mpi **out) LK_CHECKED;

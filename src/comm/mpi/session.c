@@ -20,13 +20,15 @@
 #define LAST_WORDS 200000000
 #define FREE_SECONDS 1.0 /* seconds that an exiting thread waits for a thread inside MPI */
 
+enum { DETAIL = 2048 };
+
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
-/* Held for one call of MPI that does not block. Nearly always free, and then cheaper than a mutex. */
+/* Held for one call of MPI, most of which do not block. Nearly always free, and then cheaper than a mutex. */
 static atomic_flag call_lock = ATOMIC_FLAG_INIT;
 static struct {
     bool tried;
     lk_status status;
-    char detail[1024]; /* of a failure */
+    char detail[DETAIL]; /* of a failure */
     const lk_mpi *mpi;
     lk_mpi_place place;
     unsigned forks;
@@ -100,12 +102,26 @@ static lk_status check_level(void)
                     session.place.library, names[session.place.level]);
 }
 
+/* A rank whose launcher is a task of mpirun would take the place of its launcher in MPI, which is in use there. A
+ * process that was forked after the start has only a copy of its parent's MPI. */
+static lk_status check_process(void)
+{
+    lk_task task;
+    lk__task_find(NULL, NULL, &task);
+    if (!task.by_run && session.forks == lk__forks())
+        return LK_OK;
+    return lk__fail(LK_STATUS_USAGE,
+                    "MPI knows the processes that mpirun or srun has started, and this one was started by one of them "
+                    "(lockstep run, `nproc` or torchrun): start every rank with mpirun, as in `mpirun -n 4 lockstep "
+                    "train ...`, or leave `backend` mpi out");
+}
+
 static lk_status start(void)
 {
     LK_TRY(lk__mpi_load(&session.mpi));
+    LK_TRY(check_process());
     LK_TRY(lk__mpi_check(session.mpi, session.mpi->start(LK_MPI_LEVEL_SERIALIZED, &session.place),
                          "start in this process"));
-    session.forks = lk__forks();
     session.next_tag = 1;
     if (on_exit(end_session, NULL) != 0)
         return lk__fail_memory(1, "the end of MPI");
@@ -117,14 +133,17 @@ lk_status lk__mpi_start(const lk_mpi **mpi, lk_mpi_place *place)
     pthread_mutex_lock(&start_lock);
     if (!session.tried) {
         session.tried = true;
+        session.forks = lk__forks();
         session.status = start();
         if (session.status != LK_OK)
             snprintf(session.detail, sizeof session.detail, "%s", lk_error_detail());
     }
     lk_status status = session.status;
-    if (status != LK_OK) {
+    if (status != LK_OK)
         status = lk__fail(status, "%s", session.detail);
-    } else {
+    else
+        status = check_process();
+    if (status == LK_OK) {
         *mpi = session.mpi;
         *place = session.place;
     }
@@ -132,8 +151,8 @@ lk_status lk__mpi_start(const lk_mpi **mpi, lk_mpi_place *place)
     return status;
 }
 
-/* Whether the launcher's tasks are on several nodes, and MPI's world, if it is known, has all of them: a plug-in that
- * cannot talk to the launcher starts each process alone. */
+/* Whether MPI's launcher has started this process, its tasks are on several nodes, and MPI's world, if it is known, has
+ * all of them: a plug-in that cannot talk to the launcher starts each process alone. */
 static bool suits_launcher(void)
 {
     lk_task task;
@@ -142,28 +161,32 @@ static bool suits_launcher(void)
     pthread_mutex_lock(&start_lock);
     bool refuted = session.tried && (session.status != LK_OK || session.place.size != size);
     pthread_mutex_unlock(&start_lock);
-    return (lk__task_number(&task, LK_TASK_NODES, 1) > 1 || here < size) && !refuted;
+    return !task.by_run && (lk__task_number(&task, LK_TASK_NODES, 1) > 1 || here < size) && !refuted;
 }
 
 bool lk__mpi_is_due(const char *backend)
 {
-    const lk_mpi_module *module = NULL;
     const lk_mpi *mpi = NULL;
-    const char *because = NULL;
-    if (backend && *backend && strcmp(backend, "auto") != 0)
-        return strcmp(backend, "mpi") == 0;
-    return lk__mpi_module_choose(&module, &because) == LK_OK && suits_launcher() && lk__mpi_load(&mpi) == LK_OK;
+    const char *name = lk__task_backend(backend);
+    char detail[DETAIL];
+    if (strcmp(name, "auto") != 0)
+        return strcmp(name, "mpi") == 0;
+    if (!lk__mpi_module_is_chosen())
+        return false;
+    snprintf(detail, sizeof detail, "%s", lk_error_detail());
+    bool due = suits_launcher() && lk__mpi_load(&mpi) == LK_OK;
+    (void)lk__fail(LK_OK, "%s", detail);
+    return due;
 }
 
 lk_status lk__mpi_begin(const char *backend)
 {
     const lk_mpi *mpi;
     lk_mpi_place place;
-    const char *name = backend ? backend : getenv("LOCKSTEP_BACKEND");
-    if (!lk__mpi_is_due(name))
+    if (!lk__mpi_is_due(backend))
         return LK_OK;
     lk_status status = lk__mpi_start(&mpi, &place);
-    return name && strcmp(name, "mpi") == 0 ? status : LK_OK;
+    return strcmp(lk__task_backend(backend), "mpi") == 0 ? status : LK_OK;
 }
 
 /* Tags are not used again: a message that nobody has received would reach a later group. */

@@ -27,7 +27,7 @@ static struct {
     bool done;
     lk_status status;
     char text[LK_JOB_CHANNEL_TEXT]; /* shared by all processes */
-    char why[512];                  /* of a failure */
+    char why[2048];                 /* of a failure */
 } memory;
 
 bool lk__job_channel_there(const lk_job_channel_task *task)

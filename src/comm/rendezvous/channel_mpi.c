@@ -1,25 +1,16 @@
-/* channel_mpi.c - MPI as the job channel: MPI_Bcast from rank 0, for jobs whose transport is MPI anyway.
+/* channel_mpi.c - MPI as the job channel: MPI_Bcast from rank 0, for jobs whose transport is MPI anyway, and for the
+ * launchers of nodes that an MPI launcher has started.
  *
  * MPI starts by the launcher's own channel (PMI, PMIx), which can be used once. So MPI comes before PMI in the
  * table, and both decide by the same rule. */
-#include <stdlib.h>
-
 #include "comm/mpi/load.h"
 #include "comm/mpi/session.h"
 #include "comm/rendezvous/channel.h"
 
-static const char *backend_of(const lk_job_channel_task *task)
-{
-    return task->backend && *task->backend ? task->backend : getenv("LOCKSTEP_BACKEND");
-}
-
-/* Whether the launcher gives this process the same rank and size. Without its variables the plug-in was chosen by
- * the user, and MPI's own numbers are compared after the start. */
+/* Rank and size are compared with MPI's own after the start. */
 static bool mpi_is_there(const lk_job_channel_task *task)
 {
-    const lk_mpi_module *module = NULL;
-    const char *because = NULL;
-    return task->size > 1 && lk__mpi_is_due(backend_of(task)) && lk__mpi_module_choose(&module, &because) == LK_OK;
+    return task->size > 1 && lk__mpi_is_due(task->backend) && lk__mpi_module_is_chosen();
 }
 
 /* MPI itself has no deadline: where a process is missing, the launcher ends the job. */

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/spec.h"
+#include "comm/mpi/session.h"
 #include "comm/rendezvous/channel.h"
 #include "net/socket.h"
 
@@ -31,10 +32,10 @@ typedef struct client {
     char line[LINE_BYTES]; /* the last answer, without its newline */
 } client;
 
+/* Whether this process leaves PMI to MPI: the job uses MPI, or the program is linked with it. */
 static bool uses_mpi(const char *backend)
 {
-    const char *text = backend && backend[0] ? backend : getenv("LOCKSTEP_BACKEND");
-    return (text && strcmp(text, "mpi") == 0) || dlsym(RTLD_DEFAULT, "MPI_Init");
+    return lk__mpi_is_due(backend) || dlsym(RTLD_DEFAULT, "MPI_Init");
 }
 
 /* A socket that the launcher has closed, after an earlier program of the task, reads as the end of file. */

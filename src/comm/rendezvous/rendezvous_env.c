@@ -19,8 +19,7 @@
 #include "net/host.h"
 #include "net/socket.h"
 
-/* A drawn port is the first of LK_TASK_PORTS, in the range of lk__task_port. */
-enum { LAST_PORT = 65535, FIRST_PORT = 12000, PORT_SLOTS = 1024 };
+enum { LAST_PORT = 65535 };
 
 /* Sets rank and size. `task` has no problem. */
 static lk_status take_rank(lk_meeting *meeting, const lk_group_opts *opts, const lk_task *task)
@@ -71,7 +70,7 @@ static lk_status write_news(const lk_task *task, char text[LK_JOB_CHANNEL_TEXT])
     (void)sscanf(token, "%4x", &slot);
     LK_TRY(lk__token_make(token));
     lk__host_address(own);
-    snprintf(text, LK_JOB_CHANNEL_TEXT, "%s@%d@%s", token, FIRST_PORT + LK_TASK_PORTS * (int)(slot % PORT_SLOTS),
+    snprintf(text, LK_JOB_CHANNEL_TEXT, "%s@%d@%s", token, lk__task_port_of(slot),
              known->known && is_own_name(known->text) ? known->text : own);
     return LK_OK;
 }

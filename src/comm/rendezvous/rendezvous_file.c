@@ -2,7 +2,7 @@
  *
  * The file is the job's secret: it has mode 0600, so the users who could read it could also read the user's
  * own secret in the home folder. That secret is therefore not needed here, and hosts whose homes differ can
- * meet through a file. A file that others can read is refused unless the user has given a token, too.
+ * use a file. A file that others can read is refused unless the user has given a token, too.
  *
  * Rank 0 listens at a free port and writes address, port and a random token to a temporary file, which
  * becomes PATH by link(2): PATH is complete at once and never replaces another file. There are no locks. The

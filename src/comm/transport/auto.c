@@ -475,7 +475,7 @@ close_transport:
 /* Collective. Whether MPI is due at all ranks. */
 static lk_status agree_mpi(const lk_boot *boot, bool *out)
 {
-    uint8_t mine = lk__mpi_is_due(NULL), all[LK_MAX_RANKS];
+    uint8_t mine = lk__mpi_is_due("auto"), all[LK_MAX_RANKS];
     LK_TRY(boot->exchange(boot->arg, &mine, 1, all));
     *out = true;
     for (int r = 0; r < boot->size; r++)

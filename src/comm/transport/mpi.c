@@ -356,11 +356,13 @@ static lk_status sum(lk_transport *transport, float *values, size_t count, uint6
     mpi_transport *t = (mpi_transport *)transport;
     int at = t->free_slot;
     lk_mpi_request request = 0;
-    if (at == NO_SLOT || count > LK_MPI_MOST_BYTES / sizeof *values)
+    if (count > LK_MPI_MOST_BYTES / sizeof *values)
         return lk__fail(LK_STATUS_UNSUPPORTED,
-                        "a sum of %zu floats by MPI, or more than %d at a time: use smaller or "
-                        "larger `bucket_bytes`",
-                        count, TICKETS);
+                        "a sum of %zu floats is too large for MPI, which takes %zu: use smaller `bucket_bytes`", count,
+                        LK_MPI_MOST_BYTES / sizeof *values);
+    if (at == NO_SLOT)
+        return lk__fail(LK_STATUS_UNSUPPORTED, "more than %d sums by MPI at a time: use larger `bucket_bytes`",
+                        TICKETS);
     if (!t->set)
         LK_TRY(open_set(t));
     LK_TRY(make_room(t, 1));
@@ -434,24 +436,33 @@ static void wait_some(lk_transport *transport, double seconds)
     t->last_wait = now;
 }
 
+/* Gives up what is under way. Only the receives of the next headers are, except after a failure. A buffer that MPI may
+ * still write to is left to MPI. */
+static void give_up_lives(mpi_transport *t)
+{
+    bool sends = false;
+    lk__mpi_lock();
+    for (int i = 0; i < t->count; i++) {
+        mpi_peer *peer = &t->peers[t->lives[i].peer];
+        if (t->lives[i].slot != NO_SLOT)
+            sends = true;
+        else if (!t->mpi->cancel(&t->requests[i]) && peer->state == INBOX_ASKED)
+            peer->buffer = NULL;
+    }
+    if (t->set && !sends)
+        t->mpi->sum_close(&t->set);
+    lk__mpi_unlock();
+    if (sends)
+        lk__mpi_mark_failed();
+}
+
 /* Memory that MPI may still use is not freed. That happens only after a failure. */
 static void close_mpi(lk_transport *transport)
 {
     mpi_transport *t = (mpi_transport *)transport;
     if (!t)
         return;
-    lk__mpi_lock();
-    for (int i = 0; i < t->count; i++) {
-        mpi_peer *peer = &t->peers[t->lives[i].peer];
-        bool receives = t->lives[i].slot == NO_SLOT;
-        if (!receives)
-            lk__mpi_mark_failed();
-        else if (!t->mpi->cancel(&t->requests[i]) && peer->state == INBOX_ASKED)
-            peer->buffer = NULL;
-    }
-    if (t->set && t->count == 0)
-        t->mpi->sum_close(&t->set);
-    lk__mpi_unlock();
+    give_up_lives(t);
     for (int r = 0; t->peers && r < t->size; r++)
         lk__mem_free(t->peers[r].buffer);
     for (int i = 0; i < TICKETS; i++)
