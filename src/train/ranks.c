@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "comm/mpi/session.h"
+#include "comm/rendezvous/rendezvous.h"
 #include "train/parts.h"
 
 typedef struct member {
@@ -179,13 +180,22 @@ static lk_status make_groups(lk_train_crew *c)
     return status;
 }
 
+static lk_status begin_mpi(const lk_train_ranks *ranks)
+{
+    double seconds = 0;
+    if (ranks->one_process)
+        return LK_OK;
+    LK_TRY(lk__meeting_timeout(ranks->group->timeout, &seconds));
+    return lk__mpi_begin(ranks->group->backend, seconds);
+}
+
 static lk_status open_crew(const lk_train_ranks *ranks, lk_train_crew **out)
 {
     lk_train_crew *c;
     void *block;
     LK_TRY(lk__mem_alloc(1, sizeof *c + (size_t)ranks->count * sizeof *c->members, "the ranks", &block));
     c = block;
-    lk_status status = ranks->one_process ? LK_OK : lk__mpi_begin(ranks->group->backend);
+    lk_status status = begin_mpi(ranks);
     if (status == LK_OK)
         status = lk__train_shared_open(ranks, &c->shared);
     if (status != LK_OK) {

@@ -106,6 +106,12 @@ END
         said err "LOCKSTEP_MPI"
     done
 
+    # A process that never starts MPI: the others do not wait for ever.
+    # shellcheck disable=SC2016
+    under "$mpi" 2 not0 sh -c '[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ] || exec sleep 20; exec "$@"' sh \
+        "$program" train "${task[@]}" --backend mpi --timeout 1
+    said err "has not started within 1 s"
+
     # A failure ends the job: Lockstep's message comes first, then MPI_Abort.
     cat >differ <<'END'
 [ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" != 1 ] || set -- "$@" --seed 2

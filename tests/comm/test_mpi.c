@@ -144,7 +144,7 @@ static void start_low(int number, void *arg)
     granted = LK_MPI_LEVEL_FUNNELED;
     lk__mpi_use(&fake);
     for (int i = 0; i < 2; i++) {
-        CHECK(lk__mpi_start(&mpi, &place) == LK_STATUS_UNSUPPORTED);
+        CHECK(lk__mpi_start(0, &mpi, &place) == LK_STATUS_UNSUPPORTED);
         CHECK(strstr(lk_error_detail(), "Fake MPI 1.0") && strstr(lk_error_detail(), "MPI_THREAD_FUNNELED"));
         CHECK(strstr(lk_error_detail(), "MPI_THREAD_SERIALIZED") && !mpi);
     }
@@ -158,7 +158,35 @@ static void start_refused(int number, void *arg)
     lk_mpi_place place;
     broken.start = refuse_start;
     lk__mpi_use(&broken);
-    CHECK(lk__mpi_start(&mpi, &place) == LK_STATUS_PEER && strstr(lk_error_detail(), "fake error 17"));
+    CHECK(lk__mpi_start(0, &mpi, &place) == LK_STATUS_PEER && strstr(lk_error_detail(), "fake error 17"));
+}
+
+static int start_never(lk_mpi_level wanted, lk_mpi_place *out)
+{
+    page->started++;
+    sleep(60);
+    return 0;
+}
+
+/* The process can say why, and ends although a thread is inside MPI. */
+static void start_late(int number, void *arg)
+{
+    lk_mpi stuck = fake;
+    const lk_mpi *mpi = NULL;
+    lk_mpi_place place;
+    stuck.start = start_never;
+    lk__mpi_use(&stuck);
+    CHECK(lk__mpi_start(0.05, &mpi, &place) == LK_STATUS_PEER && !mpi);
+    CHECK(lk__mpi_start(0, &mpi, &place) == LK_STATUS_PEER && strstr(lk_error_detail(), "within 0.05 s"));
+    exit(5);
+}
+
+static void start_in_time(int number, void *arg)
+{
+    const lk_mpi *mpi = NULL;
+    lk_mpi_place place;
+    lk__mpi_use(&fake);
+    CHECK(lk__mpi_start(30, &mpi, &place) == LK_OK && mpi == &fake && place.rank == 1 && place.size == 3);
 }
 
 static void start_well(int number, void *arg)
@@ -167,7 +195,7 @@ static void start_well(int number, void *arg)
     lk_mpi_place place;
     lk__mpi_use(&fake);
     for (int i = 0; i < 3; i++)
-        CHECK(lk__mpi_start(&mpi, &place) == LK_OK && mpi == &fake && place.rank == 1 && place.size == 3);
+        CHECK(lk__mpi_start(0, &mpi, &place) == LK_OK && mpi == &fake && place.rank == 1 && place.size == 3);
 }
 
 static void use_tags(int number, void *arg)
@@ -194,7 +222,7 @@ static void refuse_process(void)
 {
     const lk_mpi *mpi = NULL;
     lk_mpi_place place;
-    CHECK(lk__mpi_start(&mpi, &place) == LK_STATUS_USAGE && !mpi);
+    CHECK(lk__mpi_start(0, &mpi, &place) == LK_STATUS_USAGE && !mpi);
     CHECK(strstr(lk_error_detail(), "start every rank with mpirun"));
 }
 
@@ -236,7 +264,8 @@ static void mpi_starts_once_and_ends_with_the_process(void **state)
     } cases[] = {
         {start_low, 4, 1, 0, 1, 4},      {start_refused, 0, 0, 0, 0, 0},   {start_well, 0, 1, 1, 0, 0},
         {use_tags, 0, 1, 1, 0, 0},       {exit_badly, 6, 1, 0, 1, 6},      {exit_after_failure, 0, 1, 0, 1, 1},
-        {fork_then_exit, 0, 1, 1, 0, 0}, {start_under_run, 0, 0, 0, 0, 0},
+        {fork_then_exit, 0, 1, 1, 0, 0}, {start_under_run, 0, 0, 0, 0, 0}, {start_late, 5, 1, 0, 0, 0},
+        {start_in_time, 0, 1, 1, 0, 0},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         page = process_share(sizeof *page);

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/forks.h"
 #include "comm/detect/task.h"
+#include "comm/mpi/in_time.h"
 #include "comm/mpi/load.h"
 
 /* Nanoseconds before MPI_Abort, in which the launcher reads what this process and the others have printed: launchers
@@ -27,6 +28,7 @@ static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_flag call_lock = ATOMIC_FLAG_INIT;
 static struct {
     bool tried;
+    bool late; /* MPI did not start in time */
     lk_status status;
     char detail[DETAIL]; /* of a failure */
     const lk_mpi *mpi;
@@ -116,25 +118,28 @@ static lk_status check_process(void)
                     "train ...`, or leave `backend` mpi out");
 }
 
-static lk_status start(void)
+static lk_status start(double seconds)
 {
+    int code = 0;
     LK_TRY(lk__mpi_load(&session.mpi));
     LK_TRY(check_process());
-    LK_TRY(lk__mpi_check(session.mpi, session.mpi->start(LK_MPI_LEVEL_SERIALIZED, &session.place),
-                         "start in this process"));
+    session.late = true;
+    LK_TRY(lk__mpi_start_in_time(session.mpi, seconds, &session.place, &code));
+    session.late = false;
+    LK_TRY(lk__mpi_check(session.mpi, code, "start in this process"));
     session.next_tag = 1;
     if (on_exit(end_session, NULL) != 0)
         return lk__fail_memory(1, "the end of MPI");
     return check_level();
 }
 
-lk_status lk__mpi_start(const lk_mpi **mpi, lk_mpi_place *place)
+lk_status lk__mpi_start(double seconds, const lk_mpi **mpi, lk_mpi_place *place)
 {
     pthread_mutex_lock(&start_lock);
     if (!session.tried) {
         session.tried = true;
         session.forks = lk__forks();
-        session.status = start();
+        session.status = start(seconds);
         if (session.status != LK_OK)
             snprintf(session.detail, sizeof session.detail, "%s", lk_error_detail());
     }
@@ -179,14 +184,14 @@ bool lk__mpi_is_due(const char *backend)
     return due;
 }
 
-lk_status lk__mpi_begin(const char *backend)
+lk_status lk__mpi_begin(const char *backend, double seconds)
 {
     const lk_mpi *mpi;
     lk_mpi_place place;
     if (!lk__mpi_is_due(backend))
         return LK_OK;
-    lk_status status = lk__mpi_start(&mpi, &place);
-    return strcmp(lk__task_backend(backend), "mpi") == 0 ? status : LK_OK;
+    lk_status status = lk__mpi_start(seconds, &mpi, &place);
+    return session.late || strcmp(lk__task_backend(backend), "mpi") == 0 ? status : LK_OK;
 }
 
 /* Tags are not used again: a message that nobody has received would reach a later group. */

@@ -12,20 +12,21 @@
 #include "base/status.h"
 #include "comm/mpi/mpi.h"
 
-/* Loads the plug-in and starts MPI, at the first call. Blocks until all processes of the MPI job have called
- * it. Later calls return the same, also the failure. USAGE in a process that torchrun, `lockstep run` or -n has
- * started in a task of an MPI launcher, and in one that was forked after the start. */
-lk_status lk__mpi_start(const lk_mpi **mpi, lk_mpi_place *place) LK_CHECKED;
+/* Loads the plug-in and starts MPI, at the first call. Blocks until all processes of the MPI job have called it: PEER
+ * after so many seconds; 0: no deadline. Later calls return the same, also the failure. USAGE in a process that
+ * torchrun, `lockstep run` or -n has started in a task of an MPI launcher, and in one that was forked after the
+ * start. */
+lk_status lk__mpi_start(double seconds, const lk_mpi **mpi, lk_mpi_place *place) LK_CHECKED;
 
 /* Whether a job over this backend (see lk__task_backend) uses MPI. "mpi": yes. "auto": if an MPI launcher has started
  * the tasks on several nodes, the plug-in loads, and MPI, if it was started, has all tasks in its world. All processes
  * of a job get the same answer where their installations are the same. Never blocks on other processes, and leaves the
  * thread's error detail as it was. */
 bool lk__mpi_is_due(const char *backend);
-/* Starts MPI if it is due. Fails only where MPI was asked for by name. A program
+/* Starts MPI if it is due. Fails only where MPI was asked for by name, or does not start within `seconds`. A program
  * calls it before it has threads at work: UCX, below MPICH and Open MPI, replaces functions of the C library while it
  * starts, and a thread that calls them at that moment crashes. */
-lk_status lk__mpi_begin(const char *backend) LK_CHECKED;
+lk_status lk__mpi_begin(const char *backend, double seconds) LK_CHECKED;
 
 void lk__mpi_lock(void);
 void lk__mpi_unlock(void);

@@ -3,9 +3,12 @@
  *
  * MPI starts by the launcher's own channel (PMI, PMIx), which can be used once. So MPI comes before PMI in the
  * table, and both decide by the same rule. */
+#include "base/clock.h"
 #include "comm/mpi/load.h"
 #include "comm/mpi/session.h"
 #include "comm/rendezvous/channel.h"
+
+static const double least_seconds = 0.1; /* of the start of MPI, also after the deadline */
 
 /* Rank and size are compared with MPI's own after the start. */
 static bool mpi_is_there(const lk_job_channel_task *task)
@@ -13,13 +16,13 @@ static bool mpi_is_there(const lk_job_channel_task *task)
     return task->size > 1 && lk__mpi_is_due(task->backend) && lk__mpi_module_is_chosen();
 }
 
-/* MPI itself has no deadline: where a process is missing, the launcher ends the job. */
+/* MPI_Bcast has no deadline: where a process ends after it has started MPI, the launcher ends the job. */
 static lk_status mpi_share(const lk_job_channel_task *task, lk_deadline *deadline, char text[LK_JOB_CHANNEL_TEXT])
 {
     const lk_mpi *mpi = NULL;
     lk_mpi_place place;
-    (void)deadline;
-    LK_TRY(lk__mpi_start(&mpi, &place));
+    double left = deadline->end - lk__clock();
+    LK_TRY(lk__mpi_start(left > least_seconds ? left : least_seconds, &mpi, &place));
     if (place.size != task->size || place.rank != task->rank)
         return lk__fail(LK_STATUS_USAGE,
                         "this process is rank %d of %d, but MPI (%s) says process %d of %d: do mpirun and the plug-in "

@@ -539,11 +539,12 @@ static lk_status exchange_offers(mpi_transport *t, const lk_boot *boot, const lk
     return agree_tags(t, boot, all);
 }
 
-/* All ranks have loaded their plug-in before one of them starts MPI, which blocks until all do. */
+/* All ranks have loaded their plug-in before one of them starts MPI, which blocks until all do. It needs no deadline:
+ * all ranks are here. */
 static lk_status start_mpi(const lk_boot *boot, const lk_mpi **mpi, lk_mpi_place *place)
 {
     LK_TRY(lk__tcp_boot_agree(boot, lk__mpi_load(mpi), "load its plug-in for MPI"));
-    return lk__tcp_boot_agree(boot, lk__mpi_start(mpi, place), "start MPI");
+    return lk__tcp_boot_agree(boot, lk__mpi_start(0, mpi, place), "start MPI");
 }
 
 static lk_status open_mpi(const lk_boot *boot, lk_transport **out)
