@@ -19,7 +19,7 @@ enum { LK_GREETING_BYTES = 64 };
 
 /* The magic is seven bytes and a version, which grows whenever the bytes that ranks exchange change their
  * meaning. */
-enum { LK_WIRE_VERSION = 2, LK_MAGIC_BYTES = 8, LK_NONCE_BYTES = 32, LK_PROOF_BYTES = 32 };
+enum { LK_WIRE_VERSION = 3, LK_MAGIC_BYTES = 8, LK_NONCE_BYTES = 32, LK_PROOF_BYTES = 32 };
 enum {
     LK_HELLO_BYTES = LK_MAGIC_BYTES + LK_NONCE_BYTES + LK_GREETING_BYTES,
     LK_HANDSHAKE_BYTES = LK_HELLO_BYTES + LK_PROOF_BYTES

@@ -62,7 +62,8 @@ TABLE = [
     ("docs/clusters.md", r"RANKS=2 examples/cluster/by_hand.sh", ON_SLURM),
     ("docs/clusters.md", r"(sbatch|srun|grep|cat) ", ON_SLURM),
     ("docs/clusters.md", r"mpirun -n 2 lockstep train", mpirun("lockstep train $OPTIONS")),
-    ("docs/clusters.md", r"mpirun -n 2 sh", mpirun("sh -c '[ $OMPI_COMM_WORLD_RANK != 0 ] || lockstep info --group'")),
+    ("docs/clusters.md", r"mpirun -n 2 sh", mpirun(
+        "sh -c '[ \"${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\" != 0 ] || lockstep info --group'")),
     ("docs/gpu.md", r"lockstep (train|run)", SKIP("needs a GPU")),
     ("docs/models.md", r"lockstep (train|eval) .*resnet(18-f37072fd|50-0676ba61)", SKIP("weights that others publish")),
 ]
