@@ -23,7 +23,6 @@ typedef struct server {
     int inits;   /* requests to begin */
     int waiting; /* clients at the barrier */
     char value[1024];
-    pthread_t thread;
 } server;
 
 static bool begins(const char *text, const char *start)
@@ -100,7 +99,7 @@ static void *serve(void *arg)
     return NULL;
 }
 
-static void start(server *self, int tasks)
+static void connect_tasks(server *self, int tasks)
 {
     self->tasks = tasks;
     for (int i = 0; i < tasks; i++) {
@@ -109,14 +108,23 @@ static void start(server *self, int tasks)
         self->fd[i] = ends[0];
         self->others[i] = ends[1];
     }
-    assert_int_equal(pthread_create(&self->thread, NULL, serve, self), 0);
 }
 
-static void stop(server *self)
+/* Runs fn in a process for each of the first `come` tasks of `tasks`, while the server answers. Its thread starts
+ * after the processes: a fork of a process with threads could not start threads of its own under ThreadSanitizer. */
+static void run_tasks(server *self, int tasks, int come, process_fn fn, void *arg)
 {
-    for (int i = 0; i < self->tasks; i++)
+    pid_t pids[TASKS];
+    pthread_t thread;
+    connect_tasks(self, tasks);
+    for (int i = 0; i < come; i++)
+        pids[i] = process_start(fn, i, arg);
+    assert_int_equal(pthread_create(&thread, NULL, serve, self), 0);
+    bool fine = processes_end(pids, come, 0);
+    for (int i = 0; i < tasks; i++)
         close(self->others[i]);
-    pthread_join(self->thread, NULL);
+    pthread_join(thread, NULL);
+    assert_true(fine);
 }
 
 static void set_variables(int fd, int rank, int size)
@@ -183,12 +191,10 @@ static void share(int rank, void *arg)
 static void run(server *pmi, int tasks, int come, double timeout, const char *failure)
 {
     job *all = process_share(sizeof *all);
-    start(pmi, tasks);
     *all = (job){.server = pmi, .timeout = timeout, .failure = failure};
-    assert_true(processes_run(come, share, all, 0));
+    run_tasks(pmi, tasks, come, share, all);
     for (int i = 0; i < come && !failure; i++)
         assert_string_equal(all->texts[i], "token0@host");
-    stop(pmi);
     munmap(all, sizeof *all);
 }
 
@@ -228,9 +234,7 @@ static void share_in_threads(int rank, void *arg)
 static void test_threads(void **state)
 {
     server pmi = {0};
-    start(&pmi, 1);
-    assert_true(processes_run(1, share_in_threads, &pmi, 0));
-    stop(&pmi);
+    run_tasks(&pmi, 1, 1, share_in_threads, &pmi);
     assert_int_equal(pmi.inits, 1);
 }
 
@@ -265,9 +269,7 @@ static void share_interrupted(int rank, void *arg)
 static void test_interrupted(void **state)
 {
     server pmi = {.bad_request = "cmd=barrier_in"};
-    start(&pmi, 1);
-    assert_true(processes_run(1, share_interrupted, &pmi, 0));
-    stop(&pmi);
+    run_tasks(&pmi, 1, 1, share_interrupted, &pmi);
 }
 
 static void test_dying(void **state)
@@ -326,9 +328,7 @@ static void join_by_env(int rank, void *arg)
 static void join_all(server *pmi, const char *failure)
 {
     job all = {.server = pmi, .timeout = 30, .failure = failure};
-    start(pmi, TASKS);
-    assert_true(processes_run(TASKS, join_by_env, &all, 0));
-    stop(pmi);
+    run_tasks(pmi, TASKS, TASKS, join_by_env, &all);
 }
 
 static void test_join(void **state)

@@ -288,6 +288,7 @@ static void test_public_file(void **state)
 {
     const char *path = temp_path("public");
     plan file = by_file(path, 2, 30), other = by_file(path, 2, 0.3);
+    file.token = "of rank 0"; /* which then does not mind the mode of its file */
     pid_t first = process_start(join_and_die, 0, &file);
     while (access(path, F_OK) != 0)
         sleep_ms(5);
