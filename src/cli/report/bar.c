@@ -125,10 +125,12 @@ static size_t write_parts(const line *l, int most, size_t room, bool color, char
     size_t width = width_to(l, most), used = 0;
     size_t meter = METER_LEAST + (room > width ? room - width : 0);
     meter = meter < METER_MOST ? meter : METER_MOST;
-    for (size_t i = 0; i < l->count && used < room; i++) {
+    for (size_t i = 0; i < l->count; i++) {
         const part *p = &l->parts[i];
         if (p->rank > most)
             continue;
+        if (used > 0 && room - used <= GAP)
+            break;
         if (used > 0) {
             append(out, "  ", GAP);
             used += GAP;

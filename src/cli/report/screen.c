@@ -15,7 +15,7 @@
 #include "cli/job/signals.h"
 
 /* Nanoseconds between two drawings. */
-static const long EVERY_NS = 100 * 1000 * 1000;
+enum { EVERY_NS = 100 * 1000 * 1000 };
 /* Columns of a terminal that does not know its width. */
 enum { USUAL_COLUMNS = 80 };
 
@@ -79,6 +79,7 @@ static void draw(lk_screen *screen)
     put(frame);
     memcpy(screen->last, text, sizeof text);
     screen->drawn = true;
+    screen->drawn_at = lk__clock();
 }
 
 /* The caller holds `output`. */
@@ -174,9 +175,8 @@ void lk__screen_end_lines(lk_screen *screen)
     pthread_mutex_lock(&screen->state);
     bool shown = screen->started && !screen->ending;
     pthread_mutex_unlock(&screen->state);
-    if (shown && !screen->piped) {
-        fflush(stdout);
+    fflush(stdout);
+    if (shown && !screen->piped && lk__clock() - screen->drawn_at > 1e-9 * EVERY_NS)
         draw(screen);
-    }
     pthread_mutex_unlock(&screen->output);
 }

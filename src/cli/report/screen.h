@@ -22,6 +22,7 @@ typedef struct lk_screen {
     lk_engine_meter meter;   /* of the steps, for the drawing thread */
     pthread_mutex_t output;  /* held while lines or the progress line are written */
     bool drawn;              /* the cursor is at the begin of a progress line */
+    double drawn_at;         /* lk__clock() of the last drawing */
     char last[LK_BAR_BYTES]; /* the text of that line */
     pthread_mutex_t state;   /* protects the fields below */
     pthread_cond_t wake;
@@ -43,7 +44,8 @@ void lk__screen_fini(lk_screen *screen);
 /* Draws the progress line with these numbers from now on; the first call draws it at once. Times, memory, `inside` and
  * `stopping` are filled in at each drawing. */
 void lk__screen_show(lk_screen *screen, const lk_bar *bar);
-/* Before and after lines on stdout or stderr: removes the progress line, and draws it again below them. */
+/* Before and after lines on stdout or stderr: removes the progress line, and draws it again below them; at once, or
+ * where lines follow each other quickly, when the thread draws next. */
 void lk__screen_begin_lines(lk_screen *screen);
 void lk__screen_end_lines(lk_screen *screen);
 
