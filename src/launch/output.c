@@ -144,6 +144,7 @@ lk_status lk__output_create(const lk_launch_node_opts *opts, const char *host, l
     lk__sink_init(&o->sinks[1], STDERR_FILENO);
     o->one_file = are_one_file(STDOUT_FILENO, STDERR_FILENO);
     o->last_rank = -1;
+    o->drawn = opts->progress; /* the program may have drawn a line before there were ranks */
     LK_TRY_GOTO(LK_ALLOC(count, "the ranks' output", &o->ranks), destroy_output);
     o->count = opts->nproc;
     for (size_t i = 0; i < count; i++)

@@ -348,6 +348,8 @@ int lk__cmd_train(lk_args *args)
 {
     train_command t = {.args = args, .data_given = args->train.data != NULL, .terminal = -1};
     t.exec_at = lk__clock() - lk__clock_since_exec();
+    if (!args->quiet)
+        lk__screen_hint();
     lk_status status = lk__args_complete(args);
     if (status == LK_OK)
         status = lk__join_find(args, &t.join);

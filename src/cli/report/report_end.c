@@ -64,7 +64,7 @@ __attribute__((format(printf, 2, 3))) static void row(const char *name, const ch
     putchar('\n');
 }
 
-/* "12.34 s", "1:02:03" */
+/* "12.34 s", "1:02", "3h04m" */
 static const char *time_text(double seconds, char text[LK_BAR_TIME])
 {
     if (seconds >= 60)

@@ -25,10 +25,30 @@ int lk__screen_terminal(void)
     return isatty(STDERR_FILENO) == 1 && kind && *kind && strcmp(kind, "dumb") != 0 ? STDERR_FILENO : -1;
 }
 
+/* One write for each line, so that nothing comes between its parts. A line that a full terminal does not take is drawn
+ * anew later. */
+static void put(const char *text)
+{
+    ssize_t n = write(STDERR_FILENO, text, strlen(text));
+    (void)n;
+}
+
+static bool hinted;
+
+void lk__screen_hint(void)
+{
+    hinted = lk__screen_terminal() >= 0;
+    if (hinted)
+        put(LK_SCREEN_ERASE "starting\r");
+}
+
 void lk__screen_init(lk_screen *screen, int terminal, bool piped)
 {
     const char *plain = getenv("NO_COLOR");
     pthread_condattr_t steady;
+    if (hinted && !piped)
+        put("\r" LK_SCREEN_ERASE);
+    hinted = false;
     *screen = (lk_screen){.terminal = terminal, .piped = piped, .color = !plain || !*plain};
     pthread_mutex_init(&screen->output, NULL);
     pthread_mutex_init(&screen->state, NULL);
@@ -42,14 +62,6 @@ static int columns(const lk_screen *screen)
 {
     struct winsize size;
     return ioctl(screen->terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : USUAL_COLUMNS;
-}
-
-/* One write for each line, so that nothing comes between its parts. A line that a full terminal does not take is drawn
- * anew later. */
-static void put(const char *text)
-{
-    ssize_t n = write(STDERR_FILENO, text, strlen(text));
-    (void)n;
 }
 
 /* The numbers of this moment. */
