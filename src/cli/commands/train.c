@@ -52,9 +52,11 @@ typedef struct train_command {
 static void print_notice(void *arg, const char *text)
 {
     train_command *t = arg;
-    lk__screen_begin_lines(t->screen);
+    if (t->screen)
+        lk__screen_begin_lines(t->screen);
     fprintf(stderr, "lockstep train: %s\n", lk__args_spell(text));
-    lk__screen_end_lines(t->screen);
+    if (t->screen)
+        lk__screen_end_lines(t->screen);
 }
 
 static void linger(long nanoseconds)
@@ -159,13 +161,13 @@ static int end_requeued(const train_command *t, const lk_train_result *result)
 }
 
 /* Says at the start what would be an error hours later. */
-static lk_status check_requeue(const train_command *t)
+static lk_status check_requeue(train_command *t)
 {
     if (!t->args->requeue)
         return LK_OK;
     LK_TRY(lk__requeue_check());
     if (t->join.rank == 0 && lk__requeue_expect() != LK_OK)
-        print_notice(NULL, lk_error_detail());
+        print_notice(t, lk_error_detail());
     return LK_OK;
 }
 
