@@ -265,10 +265,14 @@ static void erase_progress(lk_output *o)
     o->drawn = false;
 }
 
-/* When all other text is written: draws the progress line below it. */
+/* When all other text is written: draws the progress line below it, unless the launcher is in the background of its
+ * terminal. */
 static void draw_progress(lk_output *o)
 {
     if (o->drawn || !*o->progress || lk__sink_pending(&o->sinks[0]) > 0 || lk__sink_pending(&o->sinks[1]) > 0)
+        return;
+    pid_t front = tcgetpgrp(STDERR_FILENO);
+    if (front >= 0 && front != getpgrp())
         return;
     lk__sink_add(&o->sinks[1], o->progress, strlen(o->progress));
     lk__sink_flush(&o->sinks[1]);

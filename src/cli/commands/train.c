@@ -321,7 +321,9 @@ static lk_status plan_ranks(train_command *t, const lk_launch_opts *opts)
 /* Ranks write into pipes; rank 0 asks the terminal for its width and sends progress lines for it. */
 static void take_terminal(train_command *t, lk_launch_opts *opts)
 {
-    if (t->args->quiet || lk__screen_terminal() < 0)
+    if (opts->node_rank > 0)
+        lk__screen_unhint();
+    if (t->args->quiet || opts->node_rank > 0 || lk__screen_terminal() < 0)
         return;
     t->out_terminal = isatty(STDOUT_FILENO) == 1;
     t->terminal = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);

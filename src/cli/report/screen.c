@@ -42,13 +42,19 @@ void lk__screen_hint(void)
         put(LK_SCREEN_ERASE "starting\r");
 }
 
+void lk__screen_unhint(void)
+{
+    if (hinted)
+        put("\r" LK_SCREEN_ERASE);
+    hinted = false;
+}
+
 void lk__screen_init(lk_screen *screen, int terminal, bool piped)
 {
     const char *plain = getenv("NO_COLOR");
     pthread_condattr_t steady;
-    if (hinted && !piped)
-        put("\r" LK_SCREEN_ERASE);
-    hinted = false;
+    if (!piped)
+        lk__screen_unhint();
     *screen = (lk_screen){.terminal = terminal, .piped = piped, .color = !plain || !*plain};
     pthread_mutex_init(&screen->output, NULL);
     pthread_mutex_init(&screen->state, NULL);
@@ -79,13 +85,21 @@ static lk_bar look(lk_screen *screen)
     return bar;
 }
 
+/* Whether the user's shell has put this process into the background: then the terminal belongs to others. A launcher
+ * looks for its ranks. */
+static bool is_behind(const lk_screen *screen)
+{
+    pid_t front = screen->piped ? -1 : tcgetpgrp(screen->terminal);
+    return front >= 0 && front != getpgrp();
+}
+
 /* The caller holds `output`. */
 static void draw(lk_screen *screen)
 {
     lk_bar bar = look(screen);
     char text[LK_BAR_BYTES], frame[LK_BAR_BYTES + 16];
     lk__bar_text(&bar, columns(screen), screen->color, text);
-    if (screen->drawn && strcmp(text, screen->last) == 0)
+    if ((screen->drawn && strcmp(text, screen->last) == 0) || is_behind(screen))
         return;
     snprintf(frame, sizeof frame, LK_SCREEN_ERASE "%s\r", text);
     put(frame);
