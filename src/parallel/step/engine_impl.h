@@ -9,6 +9,7 @@
 #include "optim/optim.h"
 #include "parallel/layout/grid.h"
 #include "parallel/step/buckets.h"
+#include "parallel/step/meter.h"
 #include "parallel/step/waves.h"
 
 /* Numbers in a leaf of the metrics' tree: loss, correct, top5. */
@@ -105,6 +106,7 @@ struct lk_engine {
     double (*leaves)[LK_METRIC_SUMS]; /* (shards of this rank) */
     lk_metrics own;                   /* of this rank's samples in the last step */
     lk_waits waits;
+    lk_engine_meter *meter; /* borrowed, or NULL */
 };
 
 /* Whether this rank computes losses. */
