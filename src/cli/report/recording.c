@@ -14,6 +14,7 @@
 #include "cli/report/recording_run.h"
 #include "cli/report/report.h"
 #include "cli/report/tee.h"
+#include "record/events.h"
 
 /* After a failed write: says so once. The rest of the run is not recorded, but it is not lost. */
 static void check(lk_recording *recording, lk_status status)
@@ -292,6 +293,10 @@ lk_status lk__recording_open(lk_recording *recording, lk_args *args, lk_job_plan
     lk__recording_begin_run(recording);
     LK_TRY(lk__record_publish(recording->writer));
     lk__tee_begin(copy_output, recording->writer);
+    if (!lk__record_events_possible)
+        fputs("lockstep train: no event files for TensorBoard: this build is without protobuf-c (libprotobuf-c-dev, "
+              "protobuf-c-compiler)\n",
+              stderr);
     return LK_OK;
 }
 
