@@ -80,6 +80,7 @@ static void emit_step(const lk_train_run *run, const lk_metrics *metrics, double
         .own = lk_engine_own_metrics(run->engine),
         .running = running_mean(run),
         .lr = lr,
+        .grad_norm = lk_engine_grad_norm(run->engine),
         .samples = run->result.samples,
         .seconds = now - run->began,
         .train_seconds = run->result.train_seconds,
@@ -142,11 +143,14 @@ static void count_compute(lk_train_run *run, double began, double waited)
 static lk_status send_batch(lk_train_run *run)
 {
     const lk_batch *batch;
+    size_t index = run->at.batch + run->under_way;
+    bool norm = run->norm_every > 0 && index % run->norm_every == 0;
     double began = lk__clock();
     LK_TRY(lk__run_own_result(run, lk_loader_next(run->loader, &batch)));
     double loaded = lk__clock(), waited = waits_so_far(run);
     run->use.phases.data += loaded - began;
-    LK_TRY(lk__run_own_result(run, lk_engine_set_lr(run->engine, rate_at(run, run->at.batch + run->under_way))));
+    LK_TRY(lk__run_own_result(run, lk_engine_set_lr(run->engine, rate_at(run, index))));
+    LK_TRY(lk__run_own_result(run, lk_engine_set_grad_norm(run->engine, norm)));
     LK_TRY(lk__run_collective_result(run, lk_engine_send(run->engine, batch)));
     count_compute(run, loaded, waited);
     run->under_way++;
@@ -262,6 +266,7 @@ static void emit_test(const lk_train_run *run)
         return;
     lk_train_test test = {
         .epoch = run->at.epoch + 1,
+        .step = run->at.step,
         .metrics = run->at.test,
         .train_loss = run->at.loss / (double)run->at.samples,
         .seconds = lk__clock() - run->began,
@@ -318,6 +323,8 @@ static lk_status finish(lk_train_run *run)
     run->result.hash = lk_state_hash(state);
     LK_TRY_GOTO(lk__run_common_result(run, lk__train_check_finite(state, "the trained model")), destroy_state);
     status = *run->result.saved ? lk__run_own_result(run, lk_state_save(state, run->result.saved)) : LK_OK;
+    if (status == LK_OK && run->states && run->self.rank == 0)
+        run->events->state(run->events->arg, &(lk_train_state){LK_TRAIN_MOMENT_FINAL, run->at.step, state, NULL});
 destroy_state:
     lk_state_destroy(state);
     return status;
@@ -398,8 +405,11 @@ static lk_status run_epochs(lk_train_run *run)
 {
     run->began = lk__clock();
     for (;;) {
-        if (!epoch_is_over(run))
+        bool more = !epoch_is_over(run);
+        if (more)
             LK_TRY(train_epoch(run));
+        if (more && epoch_is_over(run) && !is_stopped(run))
+            LK_TRY(lk__run_emit_state(run, LK_TRAIN_MOMENT_EPOCH));
         LK_TRY(test(run));
         if (is_stopped(run))
             return stop(run);
@@ -427,8 +437,11 @@ static lk_status run_to_end(lk_train_run *run)
     LK_TRY(lk__run_open(run));
     lk__engine_set_meter(run->engine, run->events->meter);
     LK_TRY(lk__run_uses_open(run));
+    LK_TRY(lk__run_states_open(run));
     emit_start(run);
-    lk_status status = run_steps(run);
+    lk_status status = run->at.step == 0 ? lk__run_emit_state(run, LK_TRAIN_MOMENT_FIRST) : LK_OK;
+    if (status == LK_OK)
+        status = run_steps(run);
     if (status != LK_OK && lk__engine_replicas_differ(run->engine))
         return lk__run_distrust(run, status);
     if (status == LK_OK && !run->result.stopped && run->events->end)

@@ -52,6 +52,7 @@ typedef struct lk_train_opts {
     const char *resume;     /* the checkpoint to resume from, as lk__resume_find chose it; or NULL */
     bool resume_exact;      /* the user has named this checkpoint; false: it is the newest of a folder */
     bool reshard;           /* the checkpoint may have another number of shards */
+    const char *run_name;   /* of the run folder; a note of every checkpoint (lk__train_run_note). NULL: none */
 } lk_train_opts;
 
 /* The commands that have an option: bits of lk_option.commands. */
@@ -101,6 +102,7 @@ typedef struct lk_train_step {
     lk_metrics own;     /* of this rank's samples; count is 0 except at the last stage */
     lk_metrics running; /* of this rank's samples so far in this epoch, since the run started or resumed */
     double lr;
+    double grad_norm;     /* of the whole model's gradient, before clipping; NaN: not computed (norm_every) */
     size_t samples;       /* since this process started, including this batch */
     double seconds;       /* since the first step began */
     double train_seconds; /* the same without evaluations */
@@ -110,6 +112,7 @@ typedef struct lk_train_step {
 /* After each epoch's evaluation. */
 typedef struct lk_train_test {
     size_t epoch;
+    size_t step; /* steps done */
     lk_metrics metrics;
     double train_loss; /* mean over the epoch's samples */
     double seconds;    /* since the first step began */
@@ -171,6 +174,21 @@ typedef struct lk_train_result {
     char saved[4096];         /* the path of the model that this rank saved, or "" */
 } lk_train_result;
 
+/* When a state is given to lk_train_events.state. */
+typedef enum lk_train_moment {
+    LK_TRAIN_MOMENT_FIRST, /* before the first step; not in a run that resumes */
+    LK_TRAIN_MOMENT_EPOCH, /* after the last step of an epoch, before its evaluation */
+    LK_TRAIN_MOMENT_FINAL  /* after the run */
+} lk_train_moment;
+
+/* The state of the whole model, borrowed during the call. */
+typedef struct lk_train_state {
+    lk_train_moment moment;
+    size_t step; /* steps done */
+    const lk_state *model;
+    const lk_state *grads; /* of the last step; NULL except after an epoch */
+} lk_train_state;
+
 /* What a rank does while it takes no steps. */
 typedef enum lk_train_activity {
     LK_TRAIN_ACTIVITY_OPEN, /* opens data, model and checkpoint; emitted once for the process, by its first rank */
@@ -199,6 +217,11 @@ typedef struct lk_train_events {
      * uses of all ranks are gathered for it by one small collective call. Rank 0's uses_every counts for all ranks. */
     void (*uses)(void *arg, const lk_train_uses *uses);
     size_t uses_every;
+    /* Called at rank 0. The ranks of the first replica gather the state for it, a copy of the model at each. */
+    void (*state)(void *arg, const lk_train_state *state);
+    /* The steps of batches whose number is a multiple of it compute the gradient's norm; 0: none. Rank 0's value counts
+     * for all ranks. */
+    size_t norm_every;
 } lk_train_events;
 
 /* Who has failed; the most informative failure first. */
@@ -255,6 +278,9 @@ typedef struct lk_train_ranks {
  * unless the test loss is not finite. Non-finite weights are NONFINITE and are never saved. */
 lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_failure *failure) LK_CHECKED;
 void lk__train_failure_fini(lk_train_failure *failure);
+
+/* The note of a checkpoint that has lk_train_opts.run_name. */
+extern const char lk__train_run_note[];
 
 /* The checkpoint that --resume chooses. */
 typedef struct lk_resume {

@@ -15,6 +15,7 @@
 #include "cli/job/plan.h"
 #include "cli/job/requeue.h"
 #include "cli/job/signals.h"
+#include "cli/report/recording.h"
 #include "cli/report/report.h"
 
 /* Nanoseconds that a rank waits at the end if it has nothing new to print, so that its launcher reads the
@@ -38,11 +39,12 @@ enum { SHOWN_CALLS = 5 };
 
 /* The command, with the state of this process. */
 typedef struct train_command {
-    const lk_args *args;
+    lk_args *args;
     lk_join join;
     lk_job_plan plan; /* made once, before there are ranks */
     bool data_given;
     double exec_at;
+    lk_recording recording;
     int terminal;      /* on which a launcher draws the progress line of rank 0; -1: none */
     bool out_terminal; /* the launcher's stdout is a terminal */
     lk_screen *screen; /* NULL unless ranks run */
@@ -105,6 +107,7 @@ static void print_failure(void *arg, const lk_train_failure *failure)
     train_command *t = arg;
     bool alike = failure->fault == LK_TRAIN_FAULT_SETUP || failure->fault == LK_TRAIN_FAULT_COMMON;
     lk__job_signals_end(); /* a signal from the launcher must end this rank */
+    lk__recording_failed(&t->recording, failure->detail);
     if (t->screen)
         lk__screen_fini(t->screen);
     if (is_launched(t) && alike && t->join.rank > 0)
@@ -208,6 +211,9 @@ static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_cr
                                  .redrawn = t->screen->terminal >= 0 && t->out_terminal,
                                  .level = i == 0 ? &level : NULL};
         events[i] = lk__report_events(&reports[i]);
+        events[i].norm_every = t->args->log_interval;
+        if (i == 0)
+            lk__recording_listen(&t->recording, plan, &events[i]);
         devices[i] = plan->devices.name[i];
     }
     lk_train_ranks ranks = {.opts = &plan->train,
@@ -239,6 +245,20 @@ static lk_status run_plans(train_command *t, lk_train_result *out, lk_train_fail
     return run_plan(t, &cpu, &joined, out, failure);
 }
 
+/* Runs the plans, and keeps a run folder if --log-dir asks for one. */
+static lk_status run_recorded(train_command *t, lk_train_result *out, lk_train_failure *failure)
+{
+    lk_status status = lk__recording_open(&t->recording, t->args, &t->plan);
+    if (status != LK_OK) {
+        *failure = (lk_train_failure){.status = status, .fault = LK_TRAIN_FAULT_SETUP, .rank = -1};
+        snprintf(failure->detail, sizeof failure->detail, "%s", lk_error_detail());
+        print_failure(t, failure);
+    } else
+        status = run_plans(t, out, failure);
+    lk__recording_close(&t->recording);
+    return status;
+}
+
 /* The process of rank 0 has the progress line: on its own terminal, or through the launcher on that one's. */
 static void init_screen(train_command *t, lk_screen *screen)
 {
@@ -256,7 +276,7 @@ static int run_ranks(train_command *t)
     init_screen(t, &screen);
     t->screen = &screen;
     lk__job_signals_prepare(t->args->requeue);
-    lk_status status = run_plans(t, &result, &failure);
+    lk_status status = run_recorded(t, &result, &failure);
     lk__job_signals_end();
     t->screen = NULL;
     lk__screen_fini(&screen);
