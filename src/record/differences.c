@@ -171,21 +171,25 @@ void lk__record_differences_destroy(lk_record_differences *d)
     lk__mem_free(d);
 }
 
-static bool same(const char *a, const char *b)
+static bool same_text(const char *a, const char *b)
 {
     return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+bool lk__record_differences_same(const lk_record_differences *d, size_t a, size_t b, const char *const *skip)
+{
+    for (size_t i = 0; i < d->count; i++)
+        if (!contains(skip, d->names[i]) && !same_text(d->values[i * d->runs + a], d->values[i * d->runs + b]))
+            return false;
+    return true;
 }
 
 /* Whether another run has the same values. */
 static bool is_repeated(const lk_record_differences *d, size_t run)
 {
-    for (size_t other = 0; other < d->runs; other++) {
-        size_t i = 0;
-        while (i < d->count && same(d->values[i * d->runs + run], d->values[i * d->runs + other]))
-            i++;
-        if (other != run && i == d->count)
+    for (size_t other = 0; other < d->runs; other++)
+        if (other != run && lk__record_differences_same(d, run, other, NULL))
             return true;
-    }
     return false;
 }
 

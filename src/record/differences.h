@@ -26,6 +26,9 @@ void lk__record_differences_destroy(lk_record_differences *differences);
 /* Whether a run's option is compared. */
 bool lk__record_differences_compares(const char *option);
 
+/* Whether two runs have the same values of all names but those in `skip` (NULL after the last; may be NULL). */
+bool lk__record_differences_same(const lk_record_differences *differences, size_t a, size_t b, const char *const *skip);
+
 /* Writes what distinguishes run `run`, as "2 ranks, 1 thread, lr 0.1, no pipelined"; cut with "..." if it does
  * not fit. The name of the run follows if another run has the same values, and stands alone if nothing differs.
  * The two functions write the same; the second leaves out the names that `skip` contains (NULL after the last). */

@@ -22,7 +22,11 @@
 
 enum { TRAIN = LK_CMD_TRAIN, EVAL = LK_CMD_EVAL, COMPARE = LK_CMD_COMPARE, BENCH = LK_CMD_BENCH, INFO = LK_CMD_INFO };
 enum { DATA = LK_CMD_DATA, RUN = LK_CMD_RUN, CONVERT = LK_CMD_CONVERT, VERIFY = LK_CMD_VERIFY };
-enum { MODELS = TRAIN | EVAL | BENCH, ALL = MODELS | COMPARE | INFO | RUN | DATA | CONVERT | VERIFY | LK_CMD_HELP };
+enum { PLOT = LK_CMD_PLOT, REPORT = LK_CMD_REPORT, SWEEP = LK_CMD_SWEEP, RECORDS = PLOT | REPORT | SWEEP };
+enum {
+    MODELS = TRAIN | EVAL | BENCH,
+    ALL = RECORDS | MODELS | COMPARE | INFO | RUN | DATA | CONVERT | VERIFY | LK_CMD_HELP
+};
 
 #define BIG 1e9
 
@@ -145,6 +149,8 @@ static const lk_option table[] = {
     {"output", "quiet", 'q', TRAIN, 0, FLAG(quiet), NULL, "no progress line"},
     {"output", "quiet", 'q', COMPARE | CONVERT | VERIFY, 0, FLAG(quiet), NULL,
      "print nothing; the exit status is the result"},
+    {"output", "output", 'o', PLOT, 0, TEXT(output, "FILE"), "plot.svg", "the picture: .svg, .png or .pdf"},
+    {"output", "output", 'o', REPORT, 0, TEXT(output, "FILE"), "report.html", "the page"},
     {"output", "quiet", 'q', DATA, 0, FLAG(quiet), NULL, "print errors only"},
     {"output", "json", 0, MODELS | DATA | INFO | VERIFY, 0, FLAG(json), NULL, "one JSON object a line"},
     {"output", "help", 'h', ALL, 0, FLAG(help), NULL, "show this text"},
