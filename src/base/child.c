@@ -88,7 +88,7 @@ lk_status lk__child_run(char *const *argv, const void *input, size_t bytes, doub
 {
     streams s = {0};
     lk_child_output got = {0};
-    pid_t pid;
+    pid_t pid = 0;
     lk_status status = open_streams(input, bytes, &s);
     if (status == LK_OK)
         status = start(argv, &s, &pid);

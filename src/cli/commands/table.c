@@ -59,6 +59,14 @@ static const lk_command commands[] = {
     {"report", "RUN... [-o FILE]", "write results, curves and options of runs as one page",
      "RUN is as for 'lockstep plot'. The page is one file for a browser and needs no other file, script or network.",
      LK_CMD_REPORT, 1, LK_WORDS_MAX, "run folders", lk__cmd_report},
+    {"sweep", "--OPTION A,B ... [-o DIR] -- train [options]", "train with every combination of some options",
+     "  lockstep sweep --nproc 1,2,4 --threads 1,2 -- train --data mnist --epochs 2\n"
+     "  lockstep sweep --lr .1,.01 --optimizer 'sgd:momentum=.9,nesterov=1;adam' -o rates -- train\n"
+     "  lockstep sweep -o rates                 the table and the picture again, of what is there\n"
+     "Any option of train takes a list: values are separated by commas, or by semicolons where a value has commas.\n"
+     "The cells run one after the other. The same line again keeps the cells that are done and runs the others.\n"
+     "Exit status: 0 when all cells are done, 1 when one is not.",
+     LK_CMD_SWEEP, 0, 1, "", lk__cmd_sweep},
     {"info", "[FILE | --model NAME | --group]", "what this build can do, what a model file holds, what a network costs",
      "  lockstep info --model resnet18:cifar --data cifar10\n"
      "  lockstep info --model vgg16 --batch-size 32 --optimizer sgd:momentum=.9 --json\n"

@@ -263,9 +263,9 @@ lk_status lk__plot_html(const lk_record_runs *runs, const lk_plot_figure *figure
 {
     page p = {.runs = runs, .figure = figure, .out = out};
     fprintf(out,
-            "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-            "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
-            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none';style-src 'unsafe-inline'\">\n"
+            "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
+            "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n"
+            "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none';style-src 'unsafe-inline'\"/>\n"
             "<title>");
     lk__plot_escape(figure->title, out);
     fprintf(out, "</title>\n<style>\n%s</style></head>\n<body><main>\n<h1>", style);

@@ -6,7 +6,7 @@
 #include "cli/plot/draw.h"
 
 /* The picture in pixels; fractions of it are gnuplot's screen coordinates. */
-enum { WIDTH = 1000, PANEL = 326, TITLE = 46, LINE = 20, MARGIN = 14, LETTER = 7, MOST_LABELS = 40 };
+enum { WIDTH = 1000, PANEL = 326, TITLE = 46, LINE = 20, MARGIN = 14, LETTER = 7, MOST_LABELS = 40, MOST_POINTS = 40 };
 
 typedef struct page {
     const lk_plot_figure *figure;
@@ -126,7 +126,7 @@ static void write_style(const lk_plot_series *s, FILE *out)
         fprintf(out, " with lines lw 1 lc rgb '#888888' dt 2");
         break;
     default:
-        fprintf(out, " with linespoints pt 7 ps %s lw %.3g lc rgb '%s' dt %zu", s->count > 40 ? ".2" : ".5",
+        fprintf(out, " with %s lw %.3g lc rgb '%s' dt %zu", s->count > MOST_POINTS ? "lines" : "linespoints pt 7 ps .5",
                 2 + s->extra, color(s->index), dash(s->index));
     }
 }
