@@ -144,6 +144,9 @@ static const lk_option table[] = {
 
     TRAINING("output"),
     {"output", "log-interval", 0, TRAIN, 0, COUNT(log_interval, 1, BIG), "10", "batches between two lines of output"},
+    {"output", "log-dir", 0, TRAIN, 0, TEXT(log_dir, "DIR"), NULL,
+     "make a folder for this run in DIR: log, metrics, event files for TensorBoard, configuration, first and final "
+     "state; checkpoints, too, with `save_every`"},
     {"output", "log-ranks", 0, TRAIN, 0, CHOICE(log_ranks, log_ranks_choices), "0",
      "all: every rank also prints lines of its own"},
     {"output", "quiet", 'q', TRAIN, 0, FLAG(quiet), NULL, "no progress line"},
@@ -226,7 +229,6 @@ static const lk_options_foreign train_foreign[] = {
     {"--port", "write --master-port: " LK_NODE_LINE " --master-port 29500"},
     {"--local-rank", "leave it out: LOCAL_RANK is in the environment"},
     {"--max-restarts", "restarts are 'lockstep run's: lockstep run --max-restarts 1 -n 4 lockstep train"},
-    {"--log-dir", "logs of ranks are 'lockstep run's: lockstep run --log-dir DIR -n 4 lockstep train"},
     {"--dist-url", "write --init-method: " LK_HAND_LINE},
     {"--dist-backend", "write --backend: lockstep train -n 4 --backend auto"},
     {NULL, NULL},
@@ -404,8 +406,9 @@ static lk_status complete_batch(lk_args *args)
 static lk_status complete_checkpoints(lk_args *args)
 {
     lk_train_opts *opts = &args->train;
-    if (!opts->checkpoint && args->save_every_given)
-        return lk__fail(LK_STATUS_USAGE, "`save_every` saves nowhere: give the folder with `checkpoint` DIR");
+    if (!opts->checkpoint && !args->log_dir && args->save_every_given)
+        return lk__fail(LK_STATUS_USAGE,
+                        "`save_every` saves nowhere: give the folder with `checkpoint` DIR or `log_dir` DIR");
     if (args->requeue && !opts->checkpoint)
         return lk__fail(LK_STATUS_USAGE,
                         "`requeue` lets the next run go on from a checkpoint: give the folder with `checkpoint` DIR");
