@@ -34,7 +34,7 @@ static void assert_label(const fixture *f, size_t run, const char *wanted)
     assert_string_equal(text, wanted);
 }
 
-static void test_options(void **state)
+static void options_that_differ_are_found(void **state)
 {
     const char *const texts[] = {"{\"name\":\"a\",\"ranks\":1,\"threads\":2,\"options\":{\"lr\":\"0.1\",\"seed\":\"1\","
                                  "\"log-dir\":\"x\",\"nproc\":\"1\"}}",
@@ -58,7 +58,7 @@ static void test_options(void **state)
 }
 
 /* Runs with the same values are told apart by their names. */
-static void test_repeated(void **state)
+static void equal_runs_are_told_apart_by_name(void **state)
 {
     const char *const texts[] = {"{\"name\":\"a\",\"options\":{\"lr\":\"1\"}}",
                                  "{\"name\":\"b\",\"options\":{\"lr\":\"1\"}}",
@@ -78,7 +78,7 @@ static void test_repeated(void **state)
 }
 
 /* Texts are cleaned and cut; wrong types are as if they were absent. */
-static void test_odd(void **state)
+static void odd_texts_are_cleaned_and_cut(void **state)
 {
     const char *const texts[] = {"{\"ranks\":\"many\",\"options\":{\"data\":\"a\\u001b[2J\\nb\",\"lr\":3}}",
                                  "{\"name\":7,\"options\":[1,2]}"};
@@ -95,12 +95,5 @@ static void test_odd(void **state)
     drop(&f);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_repeated),
-        cmocka_unit_test(test_odd),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(options_that_differ_are_found), TEST(equal_runs_are_told_apart_by_name),
+          TEST(odd_texts_are_cleaned_and_cut))

@@ -152,6 +152,7 @@ static void print_table(const lk_sweep *sweep, const cell *cells)
         print_number("%.1f", 9, s->seconds);
         printf("  %s\n", *cells[i].hash ? cells[i].hash : "-");
     }
+    putchar('\n');
 }
 
 /* Draws the runs into sweep.svg and report.html. Without gnuplot there is a page, but no picture. */
@@ -170,7 +171,7 @@ static lk_status draw_runs(const lk_sweep *sweep, const lk_record_runs *runs)
     else if (drawn != LK_OK)
         status = drawn;
     if (status == LK_OK)
-        printf("\n%s%s%s\n", drawn == LK_OK ? picture : "", drawn == LK_OK ? ", " : "", page);
+        printf("%s%s%s\n", drawn == LK_OK ? picture : "", drawn == LK_OK ? ", " : "", page);
     lk__plot_figure_destroy(figure);
     return status;
 }

@@ -70,12 +70,23 @@ static lk_plot_range widen(lk_plot_range r, double part)
     return (lk_plot_range){r.min - by, r.max + by};
 }
 
-/* The axis begins somewhat below the lowest test: the first training steps would press all tests together. */
+/* Points of the longest series of tests. */
+static size_t most_tests(const lk_plot_panel *panel)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < panel->count; i++)
+        if (panel->series[i].style == LK_PLOT_TEST)
+            most = lk__size_max(most, panel->series[i].count);
+    return most;
+}
+
+/* The axis begins somewhat below the lowest of several tests: the first training steps would press all tests
+ * together. */
 static lk_plot_range accuracy_range(const lk_plot_panel *panel, lk_plot_range all)
 {
     lk_plot_range x, tests;
     lk__plot_find_range(panel, LK_PLOT_TEST, &x, &tests);
-    double low = tests.min <= tests.max ? tests.min - .5 * (100 - tests.min) : all.min;
+    double low = tests.min <= tests.max && most_tests(panel) > 2 ? tests.min - .5 * (100 - tests.min) : all.min;
     low = low < all.min ? all.min : low;
     lk_plot_range r = {low > 0 ? low : 0, all.max < 100 ? all.max : 100};
     r = widen(r, .04);

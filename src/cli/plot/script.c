@@ -190,7 +190,7 @@ void lk__plot_script(const lk_plot_figure *figure, const char *terminal, FILE *o
                  "set tics nomirror scale 0 textcolor rgb '#333333'\n"
                  "set xlabel offset 0,.3\n"
                  "set ylabel offset .8,0\n"
-                 "set key top left Left reverse spacing 1.1 samplen 2\n");
+                 "set key bottom right Left reverse spacing 1.1 samplen 2\n");
     write_head(&p);
     for (size_t i = 0; i < figure->panel_count; i++)
         write_panel(&p, i);
