@@ -10,7 +10,7 @@
 
 /* Points of all training curves of a panel together, and the fewest and most of one curve. More points cannot be seen,
  * and would make large files. */
-enum { POINTS = 600, FEWEST = 40, MOST = 240, CROWD = 12 };
+enum { POINTS = 600, FEWEST = 10, MOST = 240, CROWD = 12 };
 
 const char *const lk__plot_colors[LK_PLOT_COLORS] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                                      "#E69F00", "#56B4E9", "#444444", "#B8A800"};
