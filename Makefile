@@ -44,12 +44,14 @@ demo: all
 
 test:
 	@tools/setup build test
+	@tools/setup plot || echo 'test: pictures are not tested without gnuplot'
 	@$(call configure,build,-DLK_TESTS=ON)
 	@$(call build,build)
 	@$(call ctest,build,-LE more)
 
 test-more:
 	@tools/setup build test
+	@tools/setup plot || echo 'test-more: pictures are not tested without gnuplot'
 	@tools/setup net || echo 'test-more: several hosts are not tested without ip(8)'
 	@tools/setup mpi || echo 'test-more: --backend mpi is tested only with the MPI libraries that are here'
 	@tools/setup slurm || echo 'test-more: Slurm is not tested without its packages'
@@ -78,6 +80,7 @@ tsan:
 # On a machine with a GPU; elsewhere each test says that it is skipped.
 gputest:
 	@tools/setup build test
+	@tools/setup plot || echo 'test: pictures are not tested without gnuplot'
 	@$(call configure,build,-DLK_TESTS=ON)
 	@$(call build,build)
 	@tools/gputest build

@@ -43,6 +43,9 @@ int lk__cmd_verify(lk_args *args);
 int lk__cmd_bench(lk_args *args);
 int lk__cmd_run(lk_args *args);
 int lk__cmd_data(lk_args *args);
+int lk__cmd_plot(lk_args *args);
+int lk__cmd_report(lk_args *args);
+int lk__cmd_sweep(lk_args *args);
 int lk__cmd_info(lk_args *args);
 int lk__cmd_help(lk_args *args);
 

@@ -476,6 +476,32 @@ static void gamma_and_schedule_exclude_each_other(void **state)
     assert_fails(lk__args_complete(&args), LK_STATUS_USAGE, "`gamma`");
 }
 
+/* A set that sweeps: options of another command take texts of several values. */
+static void swept_options_take_texts(void **state)
+{
+    lk_options_set sweep = set;
+    lk_options_parsed parsed;
+    values v;
+    sweep.commands = 2;
+    sweep.swept = 1;
+    sweep.ends_at_word = true;
+    assert_ok(parse_with(&sweep, "--elsewhere -n 1,2 --rate=.5,x -- name --rate 1", &v, &parsed));
+    assert_true(v.loud);
+    assert_int_equal(parsed.swept_count, 2);
+    assert_string_equal(parsed.swept[0].row->name, "nproc");
+    assert_string_equal(parsed.swept[0].text, "1,2");
+    assert_string_equal(parsed.swept[1].text, ".5,x");
+    assert_string_equal(parsed.rest[0], "name");
+    static const char *const bad[][2] = {{"--ratee 1,2", "did you mean '--rate'?"}, {"--rate", "needs values"},
+                                         {"--rate --elsewhere", "needs values"},    {"--rate=", "needs values"},
+                                         {"--nproc 1 --ranks 2", "given twice"},    {"-x 1", "no option '-x'"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_fails(parse_with(&sweep, bad[i][0], &v, &parsed), LK_STATUS_USAGE, bad[i][1]);
+    /* Sets that do not sweep refuse options of other commands. */
+    sweep.swept = 0;
+    assert_fails(parse_with(&sweep, "--rate 1,2", &v, &parsed), LK_STATUS_USAGE, "no option '--rate'");
+}
+
 TEST_MAIN(NULL, NULL, TEST(defaults_come_from_the_table), TEST(spellings_are_interchangeable), TEST(the_last_one_wins),
           TEST(contradictions_are_refused), TEST(flags_may_have_true_or_false), TEST(some_options_are_given_once),
           TEST(the_line_wins_over_the_file), TEST(mistakes_in_a_file_name_its_line), TEST(short_options_are_not_joined),
@@ -484,4 +510,5 @@ TEST_MAIN(NULL, NULL, TEST(defaults_come_from_the_table), TEST(spellings_are_int
           TEST(spellings_of_one_option_must_agree), TEST(words_and_what_was_given),
           TEST(a_line_may_end_at_the_first_word), TEST(unknown_options_name_the_nearest),
           TEST(bad_values_name_flag_and_range), TEST(help_shows_each_row_once), TEST(the_programs_table_is_sound),
-          TEST(the_reference_defaults), TEST(the_saved_models_name), TEST(gamma_and_schedule_exclude_each_other))
+          TEST(the_reference_defaults), TEST(the_saved_models_name), TEST(gamma_and_schedule_exclude_each_other),
+          TEST(swept_options_take_texts))

@@ -1,7 +1,7 @@
 #!/bin/bash
 # slurm.sh PROGRAM REPOSITORY BUILD - submits every file of examples/cluster to a Slurm of four nodes, and compares the
-# result with that of one process; a task that is killed, a job that is cancelled, a time limit with --requeue; all
-# commands of docs/clusters.md. Nothing is left running.
+# result with that of one process; a sweep; a task that is killed, a job that is cancelled, a time limit with --requeue;
+# all commands of docs/clusters.md. Nothing is left running.
 . "$(dirname "$0")/cluster.sh"
 program=$(realpath "$1") repository=$(realpath "$2") build=$(realpath "$3")
 examples=$repository/examples/cluster
@@ -170,6 +170,18 @@ PBS_JOBID=7.control PBS_NODEFILE=$PWD/nodefile PBS_O_WORKDIR=$PWD PBS_ENVIRONMEN
     RANKS=2 timeout 180 bash "$examples/nodes.pbs" >"$out" 2>&1
 check "exit status $?" is $? 0
 alike 4
+
+# A sweep: a job for each cell, collected when the jobs have ended.
+line="sweep --slurm" out=$scratch/work/sweep.out
+# shellcheck disable=SC2086
+timeout 120 lockstep sweep --nproc 1,2 -o swept --slurm=--time=5 -- train $task --threads 1 >"$out" 2>&1
+check "exit status $?" is $? 0
+said "[1/2] nproc 1: job " "[2/2] nproc 2: job "
+for job in $(cat swept/*/slurm-job); do completes; done
+check "a core for each rank" is "$(field "$job" NumCPUs)" 2
+timeout 120 lockstep sweep -o swept >"$out" 2>&1
+check "exit status $?" is $? 0
+check "both cells have the weights of one process" is "$(grep -c "done .* $whole" "$out")" 2
 
 # ---- what else Slurm does --------------------------------------------------------
 

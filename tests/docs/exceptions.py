@@ -18,6 +18,9 @@ class SKIP:
 ON_SLURM = None if "DOCS_ON_SLURM" in os.environ else SKIP("needs Slurm and several hosts; tests/cluster/slurm.sh has them")
 
 
+GNUPLOT = None if shutil.which("gnuplot") else SKIP("needs gnuplot")
+
+
 # Open MPI refuses to run as root, and to start more tasks than cores, unless it is told to.
 def mpirun(command):
     if not shutil.which("mpirun") or "Open MPI" not in subprocess.getoutput("mpirun --version"):
@@ -64,6 +67,8 @@ TABLE = [
     ("docs/clusters.md", r"mpirun -n 2 lockstep train", mpirun("lockstep train $OPTIONS")),
     ("docs/clusters.md", r"mpirun -n 2 sh", mpirun(
         "sh -c '[ \"${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\" != 0 ] || lockstep info --group'")),
+    ("docs/plots.md", r"lockstep sweep .* --slurm", SKIP("needs Slurm; tests/cluster/slurm.sh has it")),
+    ("docs/plots.md", r"lockstep (plot|sweep)", GNUPLOT),
     ("docs/gpu.md", r"lockstep (train|run)", SKIP("needs a GPU")),
     ("docs/models.md", r"lockstep (train|eval) .*resnet(18-f37072fd|50-0676ba61)", SKIP("weights that others publish")),
 ]
@@ -76,6 +81,7 @@ VARIES = [
     ("docs/faults.md", r"LOCKSTEP_FAULT='kill", r"the last checkpoint is .*"),
     ("docs/checkpoints.md", r"timeout ", r"step[- ]\d+"),
     ("docs/clusters.md", r"(sbatch|srun|grep|cat|mpirun)", r"(job|port) \d+|\b\d+\.0\b"),
+    ("docs/plots.md", r"lockstep sweep", r"in [\d.]+ s|\d+ img/s|(?<=\d\.\d{4} )\d+ [\d.]+(?= )"),
     ("docs/models.md", r"lockstep info --model", r"(scratch of kernels|together) +[\d.]+ MB"),
 ]
 

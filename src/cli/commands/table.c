@@ -48,6 +48,25 @@ static const lk_command commands[] = {
      "  lockstep data verify mnist            compare the files with what was published\n"
      "Exit status of verify: 0 when all files are right, 1 when one is not, 2 when there is nothing to check.",
      LK_CMD_DATA, 1, 2, "what to do: list, get or verify", lk__cmd_data},
+    {"plot", "RUN... [-o FILE]", "draw loss, accuracy and speed of runs",
+     "RUN is a run folder, as train --log-dir DIR makes it, or a folder of them: then all are drawn. The legend has "
+     "the\n"
+     "options that differ between the runs. Throughput and speed-up are drawn for runs that differ in ranks or "
+     "threads.\n"
+     "  lockstep plot runs/* -o runs.svg\n"
+     "gnuplot draws: the package gnuplot-nox, or gnuplot.",
+     LK_CMD_PLOT, 1, LK_WORDS_MAX, "run folders", lk__cmd_plot},
+    {"report", "RUN... [-o FILE]", "write results, curves and options of runs as one page",
+     "RUN is as for 'lockstep plot'. The page is one file for a browser and needs no other file, script or network.",
+     LK_CMD_REPORT, 1, LK_WORDS_MAX, "run folders", lk__cmd_report},
+    {"sweep", "--OPTION A,B ... [-o DIR] -- train [options]", "train with every combination of some options",
+     "  lockstep sweep --nproc 1,2,4 --threads 1,2 -- train --data mnist --epochs 2\n"
+     "  lockstep sweep --lr .1,.01 --optimizer 'sgd:momentum=.9,nesterov=1;adam' -o rates -- train\n"
+     "  lockstep sweep -o rates                 the table and the picture again, of what is there\n"
+     "Any option of train takes a list: values are separated by commas, or by semicolons where a value has commas.\n"
+     "The cells run one after the other. The same line again keeps the cells that are done and runs the others.\n"
+     "Exit status: 0 when all cells are done, 1 when one is not.",
+     LK_CMD_SWEEP, 0, 1, "", lk__cmd_sweep},
     {"info", "[FILE | --model NAME | --group]", "what this build can do, what a model file holds, what a network costs",
      "  lockstep info --model resnet18:cifar --data cifar10\n"
      "  lockstep info --model vgg16 --batch-size 32 --optimizer sgd:momentum=.9 --json\n"

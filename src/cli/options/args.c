@@ -22,7 +22,11 @@
 
 enum { TRAIN = LK_CMD_TRAIN, EVAL = LK_CMD_EVAL, COMPARE = LK_CMD_COMPARE, BENCH = LK_CMD_BENCH, INFO = LK_CMD_INFO };
 enum { DATA = LK_CMD_DATA, RUN = LK_CMD_RUN, CONVERT = LK_CMD_CONVERT, VERIFY = LK_CMD_VERIFY };
-enum { MODELS = TRAIN | EVAL | BENCH, ALL = MODELS | COMPARE | INFO | RUN | DATA | CONVERT | VERIFY | LK_CMD_HELP };
+enum { PLOT = LK_CMD_PLOT, REPORT = LK_CMD_REPORT, SWEEP = LK_CMD_SWEEP, RECORDS = PLOT | REPORT | SWEEP };
+enum {
+    MODELS = TRAIN | EVAL | BENCH,
+    ALL = RECORDS | MODELS | COMPARE | INFO | RUN | DATA | CONVERT | VERIFY | LK_CMD_HELP
+};
 
 #define BIG 1e9
 
@@ -150,6 +154,12 @@ static const lk_option table[] = {
      "print results only; with `log_interval` or `log_ranks` all, leave out progress only"},
     {"output", "quiet", 'q', COMPARE | CONVERT | VERIFY, 0, FLAG(quiet), NULL,
      "print nothing; the exit status is the result"},
+    {"output", "output", 'o', PLOT, 0, TEXT(output, "FILE"), "plot.svg", "the picture: .svg, .png or .pdf"},
+    {"sweep", "output", 'o', SWEEP, 0, TEXT(output, "DIR"), "sweep",
+     "folder of the sweep: a folder for each cell, the picture and the page"},
+    {"sweep", "slurm", 0, SWEEP, 0, OPTIONAL(slurm, "=OPTIONS"), NULL,
+     "submit each cell as a job of Slurm, with these options of sbatch, as in '--slurm=\"-p long -t 60\"'"},
+    {"output", "output", 'o', REPORT, 0, TEXT(output, "FILE"), "report.html", "the page"},
     {"output", "quiet", 'q', DATA, 0, FLAG(quiet), NULL, "print errors only"},
     {"output", "json", 0, MODELS | DATA | INFO | VERIFY, 0, FLAG(json), NULL, "one JSON object a line"},
     {"output", "help", 'h', ALL, 0, FLAG(help), NULL, "show this text"},
@@ -260,7 +270,8 @@ lk_options_set lk__args_options(const char *command, unsigned bit, size_t max_wo
                             .commands = bit,
                             .command = command,
                             .max_words = max_words,
-                            .ends_at_word = bit == LK_CMD_RUN,
+                            .ends_at_word = bit == LK_CMD_RUN || bit == LK_CMD_SWEEP,
+                            .swept = bit == LK_CMD_SWEEP ? LK_CMD_TRAIN : 0,
                             .foreign = find_foreign(bit),
                             .rivals = rivals,
                             .fields = fields};
@@ -321,6 +332,8 @@ lk_status lk__args_parse(const lk_options_set *set, int argc, char *const *argv,
     args.run.rank_given = lk__options_given(set, &parsed, "rank");
     args.run.bind_given = lk__options_given(set, &parsed, "bind");
     args.run.program = parsed.rest;
+    memcpy(args.swept, parsed.swept, sizeof args.swept);
+    args.swept_count = parsed.swept_count;
     for (size_t i = 0; i < row_count; i++)
         args.options_given += parsed.given[i];
     *out = args;

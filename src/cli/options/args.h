@@ -17,7 +17,10 @@ enum {
     LK_CMD_RUN = 1 << 6,
     LK_CMD_CONVERT = 1 << 7,
     LK_CMD_DATA = 1 << 8,
-    LK_CMD_VERIFY = 1 << 9
+    LK_CMD_VERIFY = 1 << 9,
+    LK_CMD_PLOT = 1 << 16,
+    LK_CMD_REPORT = 1 << 17,
+    LK_CMD_SWEEP = 1 << 18
 };
 
 enum { LK_SCHEDULE_BYTES = 64, LK_PATH_BYTES = 4096 };
@@ -70,12 +73,16 @@ typedef struct lk_args {
     size_t max_bytes, runs; /* runs 0: not given */
     bool independent, in_step;
     bool quiet, json, help;
-    const char *data_url; /* of data; NULL: not given */
-    const char *resume;   /* value of --resume; NULL: not given, "": without a value */
-    bool requeue;         /* Slurm starts the job again after the signal before its time limit */
-    const char *input;    /* of info: "3x32x32"; NULL: not given */
-    size_t classes;       /* of info; 0: not given */
-    bool group;           /* of info */
+    const char *data_url;                 /* of data; NULL: not given */
+    const char *resume;                   /* value of --resume; NULL: not given, "": without a value */
+    bool requeue;                         /* Slurm starts the job again after the signal before its time limit */
+    const char *input;                    /* of info: "3x32x32"; NULL: not given */
+    size_t classes;                       /* of info; 0: not given */
+    bool group;                           /* of info */
+    const char *output;                   /* file of plot and report, folder of sweep */
+    lk_options_swept swept[LK_SWEPT_MAX]; /* of sweep: options of train with their values */
+    size_t swept_count;
+    const char *slurm; /* of sweep: options of sbatch; NULL: not given, "": without a value */
     const char *words[LK_WORDS_MAX];
     size_t word_count;
     bool schedule_given, gamma_given, shards_given, save_every_given, log_interval_given;

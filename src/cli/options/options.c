@@ -72,7 +72,9 @@ static lk_status fail_unknown(const lk_options_set *set, const char *word)
     char name[NAME_BYTES];
     const char *start = word + strspn(word, "-");
     snprintf(name, sizeof name, "%.*s", (int)strcspn(start, "="), start);
-    const char *near = lk__names_nearest(name, next_name, set);
+    lk_options_set all = *set;
+    all.commands |= set->swept;
+    const char *near = lk__names_nearest(name, next_name, &all);
     if (near)
         return lk__fail(LK_STATUS_USAGE, "%s: no option '%s'; did you mean '--%s'?", set->command, word, near);
     return lk__fail(LK_STATUS_USAGE, "%s: no option '%s'; 'lockstep %s --help' lists those there are", set->command,
@@ -350,12 +352,45 @@ static lk_status check_foreign(const lk_options_set *set, const char *word)
     return LK_OK;
 }
 
+/* Keeps the values of an option that a swept command has. `word` is for messages, value is what followed '=' or the
+ * letter, or NULL. */
+static lk_status take_swept(command_line *line, size_t index, const char *word, const char *value)
+{
+    const lk_options_set *set = line->set;
+    lk_options_parsed *parsed = &line->parsed;
+    if (index == set->count)
+        return fail_unknown(set, word);
+    const lk_option *row = &set->rows[index];
+    for (size_t i = 0; i < parsed->swept_count; i++)
+        if (lk__options_same(parsed->swept[i].row, row))
+            return lk__fail(LK_STATUS_USAGE, "%s: --%s is given twice; give all its values at once", set->command,
+                            row->name);
+    if (parsed->swept_count == LK_SWEPT_MAX)
+        return lk__fail(LK_STATUS_USAGE, "%s: more than %d options with lists", set->command, LK_SWEPT_MAX);
+    line->used = !value && line->after_count > 0 && !is_option(set, line->after[0]);
+    value = line->used ? line->after[0] : value;
+    if (!value || !*value)
+        return lk__fail(LK_STATUS_USAGE, "%s: --%s needs values, as in '--%s A,B'", set->command, row->name, row->name);
+    parsed->swept[parsed->swept_count++] = (lk_options_swept){row, value};
+    return LK_OK;
+}
+
+/* The same set with the options of the swept commands only. */
+static lk_options_set swept_set(const lk_options_set *set)
+{
+    lk_options_set other = *set;
+    other.commands = set->swept;
+    return other;
+}
+
 static lk_status parse_long(command_line *line, const char *word)
 {
     size_t length = strcspn(word + 2, "=");
     size_t row = find_row(line->set, word + 2, length);
+    lk_options_set swept = swept_set(line->set);
     if (row == line->set->count)
-        return fail_unknown(line->set, word);
+        return take_swept(line, find_row(&swept, word + 2, length), word,
+                          word[2 + length] ? word + 2 + length + 1 : NULL);
     return apply(line, row, word[2 + length] ? word + 2 + length + 1 : NULL);
 }
 
@@ -364,8 +399,9 @@ static lk_status parse_short(command_line *line, const char *word)
 {
     const lk_options_set *set = line->set;
     size_t row = find_letter(set, word[1]);
+    lk_options_set swept = swept_set(set);
     if (row == set->count)
-        return fail_unknown(set, word);
+        return take_swept(line, find_letter(&swept, word[1]), word, word[2] ? word + 2 : NULL);
     if (!word[2] || set->rows[row].kind != LK_OPTION_FLAG)
         return apply(line, row, word[2] ? word + 2 : NULL);
     if (find_letter(set, word[2]) < set->count)

@@ -13,7 +13,7 @@
 #include "base/option.h"
 #include "base/status.h"
 
-enum { LK_OPTIONS_MAX = 128, LK_WORDS_MAX = 4, LK_LIST_BYTES = 1024 };
+enum { LK_OPTIONS_MAX = 160, LK_WORDS_MAX = 1024, LK_LIST_BYTES = 1024, LK_SWEPT_MAX = 16 };
 
 /* An option of another program that this program does not have. */
 typedef struct lk_options_foreign {
@@ -35,22 +35,31 @@ typedef struct lk_options_rival {
 
 typedef struct lk_options_set {
     const lk_option *rows;
-    size_t count;                      /* at most LK_OPTIONS_MAX */
-    unsigned commands;                 /* only rows that share a bit with it exist */
-    const char *command;               /* for messages */
-    size_t max_words;                  /* words that are not options, at most LK_WORDS_MAX */
-    bool ends_at_word;                 /* the first word and everything after it is a command line of its own */
+    size_t count;        /* at most LK_OPTIONS_MAX */
+    unsigned commands;   /* only rows that share a bit with it exist */
+    const char *command; /* for messages */
+    size_t max_words;    /* words that are not options, at most LK_WORDS_MAX */
+    bool ends_at_word;   /* the first word and everything after it is a command line of its own */
+    unsigned swept; /* options of these commands that the set lacks take a text of several values; 0: there are none */
     const lk_options_foreign *foreign; /* or NULL */
     const lk_options_rival *rivals;    /* or NULL */
     const lk_options_field *fields;    /* or NULL */
 } lk_options_set;
 
+/* An option that was given with several values, as one text. */
+typedef struct lk_options_swept {
+    const lk_option *row;
+    const char *text;
+} lk_options_swept;
+
 typedef struct lk_options_parsed {
     const char *words[LK_WORDS_MAX];
     size_t word_count;
-    bool given[LK_OPTIONS_MAX];       /* by row */
-    const char *from[LK_OPTIONS_MAX]; /* by row: where a file gave it ("r1.yaml:7"); NULL: the command line */
-    char *const *rest;                /* with ends_at_word: the first word in argv, or NULL */
+    bool given[LK_OPTIONS_MAX];           /* by row */
+    const char *from[LK_OPTIONS_MAX];     /* by row: where a file gave it ("r1.yaml:7"); NULL: the command line */
+    lk_options_swept swept[LK_SWEPT_MAX]; /* in the order of the line */
+    size_t swept_count;
+    char *const *rest; /* with ends_at_word: the first word in argv, or NULL */
 } lk_options_parsed;
 
 /* An option in a file. */

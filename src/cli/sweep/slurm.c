@@ -1,0 +1,189 @@
+/* slurm.c - cells as jobs of Slurm. sbatch gets a script of one line on its stdin. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/child.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/spec.h"
+#include "cli/sweep/sweep.h"
+
+/* Seconds for an answer of sbatch and squeue. */
+enum { TIMEOUT = 60, MOST_WORDS = 64 };
+
+static const char job_name[] = "slurm-job";
+
+/* Writes a word as sh reads it. */
+static void quote(const char *word, FILE *out)
+{
+    fputc('\'', out);
+    for (; *word; word++)
+        fprintf(out, *word == '\'' ? "'\\''" : "%c", *word);
+    fputc('\'', out);
+}
+
+/* The path of this program. */
+static lk_status find_self(char path[LK_PATH_BYTES])
+{
+    ssize_t bytes = readlink("/proc/self/exe", path, LK_PATH_BYTES - 1);
+    if (bytes < 0)
+        return lk__fail(LK_STATUS_IO, "sweep: the path of this program cannot be read in /proc/self/exe: %s",
+                        strerror(errno));
+    path[bytes] = 0;
+    return LK_OK;
+}
+
+static lk_status write_script(const lk_sweep *sweep, size_t cell, char **script, size_t *bytes)
+{
+    char self[LK_PATH_BYTES], **line;
+    LK_TRY(find_self(self));
+    LK_TRY(lk__sweep_line(sweep, cell, &line));
+    FILE *out = open_memstream(script, bytes);
+    if (out) {
+        fprintf(out, "#!/bin/sh\nexec ");
+        quote(self, out);
+        for (size_t i = 0; line[i]; i++) {
+            fputc(' ', out);
+            quote(line[i], out);
+        }
+        fputc('\n', out);
+    }
+    lk__sweep_line_free(line);
+    return out && fclose(out) == 0 ? LK_OK : lk__fail_memory(0, "script for Slurm");
+}
+
+/* The file of the job's output; in sbatch's patterns '%' is written twice. */
+static lk_status write_output_option(const lk_sweep *sweep, size_t cell, char *out, size_t bytes)
+{
+    char path[LK_PATH_BYTES];
+    LK_TRY(lk__sweep_path(sweep, cell, "output.txt", path, sizeof path));
+    size_t used = (size_t)snprintf(out, bytes, "--output=");
+    for (const char *c = path; *c && used + 3 < bytes; c++) {
+        out[used++] = *c;
+        if (*c == '%')
+            out[used++] = '%';
+    }
+    out[used] = 0;
+    return LK_OK;
+}
+
+/* Splits options at blanks, in place, and appends the words to argv. */
+static lk_status add_options(char *options, char **argv, size_t *count)
+{
+    char *rest = NULL;
+    for (char *word = strtok_r(options, " \t", &rest); word; word = strtok_r(NULL, " \t", &rest)) {
+        if (*count + 1 == MOST_WORDS)
+            return lk__fail(LK_STATUS_USAGE, "sweep: --slurm has more words than the %d that it may have",
+                            MOST_WORDS - 8);
+        argv[(*count)++] = word;
+    }
+    return LK_OK;
+}
+
+static lk_status save_job(const lk_sweep *sweep, size_t cell, long long job)
+{
+    char path[LK_PATH_BYTES];
+    LK_TRY(lk__sweep_path(sweep, cell, job_name, path, sizeof path));
+    FILE *file = fopen(path, "w");
+    bool written = file && fprintf(file, "%lld\n", job) > 0;
+    if (file)
+        written &= fclose(file) == 0;
+    return written ? LK_OK : lk__fail(LK_STATUS_IO, "sweep: cannot write %s", path);
+}
+
+static lk_status read_answer(lk_child_output *answer, long long *job)
+{
+    char text[32];
+    /* "123" or, in a federation, "123;cluster". */
+    snprintf(text, sizeof text, "%.*s", (int)strcspn((char *)answer->out, ";\n"), (char *)answer->out);
+    if (answer->status == 0 && lk__number_parse_int(text, 1, INT64_MAX, job))
+        return LK_OK;
+    return lk__fail(LK_STATUS_PEER, "sweep: sbatch refused the job: %s", lk__child_last_words(answer));
+}
+
+static lk_status submit(char *const *argv, const char *script, size_t bytes, long long *job)
+{
+    lk_child_output answer;
+    lk_status status = lk__child_run(argv, script, bytes, TIMEOUT, &answer);
+    if (status == LK_STATUS_NOT_FOUND)
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "sweep: --slurm needs sbatch, and there is none in $PATH; without --slurm "
+                        "the cells run here");
+    LK_TRY(status);
+    status = read_answer(&answer, job);
+    lk__child_output_free(&answer);
+    return status;
+}
+
+/* One task with a core for each thread of each rank: train starts the ranks itself. Options of the user come last and
+ * win. */
+lk_status lk__sweep_submit(const lk_sweep *sweep, size_t cell, const char *options, long long *job)
+{
+    char name[LK_SWEEP_CELL + 16], output[LK_PATH_BYTES + 16], folder[LK_PATH_BYTES], cores[64] = "--ntasks=1";
+    char *argv[MOST_WORDS] = {"sbatch", "--parsable", "--nodes=1", "--ntasks=1", cores, name, output};
+    char *script = NULL, *copy;
+    size_t bytes = 0, count = 7;
+    long long wanted = 0;
+    LK_TRY(lk__sweep_path(sweep, cell, NULL, folder, sizeof folder));
+    LK_TRY(lk__folder_make(folder));
+    LK_TRY(lk__sweep_clear(sweep, cell));
+    LK_TRY(write_output_option(sweep, cell, output, sizeof output));
+    snprintf(name, sizeof name, "--job-name=");
+    lk__sweep_name(sweep, cell, name + strlen(name));
+    LK_TRY(lk__sweep_cores(sweep, cell, &wanted));
+    if (wanted)
+        snprintf(cores, sizeof cores, "--cpus-per-task=%lld", wanted);
+    LK_TRY(lk__mem_copy_text(options, "options of sbatch", &copy));
+    lk_status status = add_options(copy, argv, &count);
+    if (status == LK_OK)
+        status = write_script(sweep, cell, &script, &bytes);
+    if (status == LK_OK)
+        status = submit(argv, script, bytes, job);
+    if (status == LK_OK)
+        status = save_job(sweep, cell, *job);
+    free(script);
+    lk__mem_free(copy);
+    return status;
+}
+
+/* The number in the cell's folder; 0 if there is none. */
+static lk_status read_job(const lk_sweep *sweep, size_t cell, char text[32], long long *job)
+{
+    char path[LK_PATH_BYTES];
+    uint8_t *content;
+    size_t bytes;
+    *job = 0;
+    LK_TRY(lk__sweep_path(sweep, cell, job_name, path, sizeof path));
+    if (!lk__file_exists(path))
+        return LK_OK;
+    LK_TRY(lk__file_read(path, 31, &content, &bytes));
+    snprintf(text, 32, "%.*s", (int)bytes, (char *)content);
+    lk__mem_free(content);
+    text[strcspn(text, "\n")] = 0;
+    return lk__number_parse_int(text, 1, INT64_MAX, job)
+               ? LK_OK
+               : lk__fail(LK_STATUS_FORMAT, "%s has no number of a job", path);
+}
+
+lk_status lk__sweep_job(const lk_sweep *sweep, size_t cell, long long *job)
+{
+    char text[32];
+    lk_child_output answer;
+    lk_status status = LK_OK;
+    LK_TRY(read_job(sweep, cell, text, job));
+    if (!*job)
+        return LK_OK;
+    char *argv[] = {"squeue", "-h", "-o", "%T", "-j", text, NULL};
+    LK_TRY(lk__child_run(argv, "", 0, TIMEOUT, &answer));
+    /* squeue fails for a job that ended some time ago. */
+    if (answer.status != 0 && !strstr((char *)answer.err, "Invalid job id"))
+        status = lk__fail(LK_STATUS_PEER, "sweep: squeue does not say whether job %s still runs: %s", text,
+                          lk__child_last_words(&answer));
+    else if (answer.status != 0 || answer.out_bytes == 0)
+        *job = 0;
+    lk__child_output_free(&answer);
+    return status;
+}
