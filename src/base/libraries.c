@@ -37,6 +37,11 @@
 #else
 #define CRYPTO false
 #endif
+#ifdef LK_HAVE_MICROHTTPD
+#define MICROHTTPD true
+#else
+#define MICROHTTPD false
+#endif
 
 static const lk_library libraries[] = {
     {"hwloc", "binding ranks to cores", HWLOC},
@@ -46,6 +51,7 @@ static const lk_library libraries[] = {
     {"libpng", "folders of PNG images", PNG},
     {"libcurl", "lockstep data get; loaded when needed", CURL},
     {"libcrypto", "sums of lockstep data get and verify", CRYPTO},
+    {"libmicrohttpd", "the live page; loaded when needed", MICROHTTPD},
 };
 
 const lk_library *lk__library_list(size_t index)

@@ -44,6 +44,7 @@ int lk__cmd_bench(lk_args *args);
 int lk__cmd_run(lk_args *args);
 int lk__cmd_data(lk_args *args);
 int lk__cmd_info(lk_args *args);
+int lk__cmd_serve(lk_args *args);
 int lk__cmd_help(lk_args *args);
 
 /* The cases of `bench`. */

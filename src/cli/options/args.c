@@ -21,8 +21,11 @@
     }
 
 enum { TRAIN = LK_CMD_TRAIN, EVAL = LK_CMD_EVAL, COMPARE = LK_CMD_COMPARE, BENCH = LK_CMD_BENCH, INFO = LK_CMD_INFO };
-enum { DATA = LK_CMD_DATA, RUN = LK_CMD_RUN, CONVERT = LK_CMD_CONVERT, VERIFY = LK_CMD_VERIFY };
-enum { MODELS = TRAIN | EVAL | BENCH, ALL = MODELS | COMPARE | INFO | RUN | DATA | CONVERT | VERIFY | LK_CMD_HELP };
+enum { DATA = LK_CMD_DATA, RUN = LK_CMD_RUN, CONVERT = LK_CMD_CONVERT, VERIFY = LK_CMD_VERIFY, SERVE = LK_CMD_SERVE };
+enum {
+    MODELS = TRAIN | EVAL | BENCH,
+    ALL = MODELS | COMPARE | INFO | RUN | DATA | CONVERT | VERIFY | SERVE | LK_CMD_HELP
+};
 
 #define BIG 1e9
 
@@ -49,6 +52,11 @@ static const lk_option table[] = {
      "options from a file, as in configs/mnist-cnn.yaml: its keys are their names; those of this line win"},
 
     TRAINING("training"),
+    {"address", "host", 0, SERVE, 0, TEXT(host, "ADDR"), NULL,
+     "listen at this address, for other machines, with a token in the page's address; without it 127.0.0.1"},
+    {"address", "port", 0, SERVE, 0, INTEGER(port, 1, 65535), NULL,
+     "without it 6060, or any free port if that is taken"},
+
     {"training", "dry-run", 0, EVAL, 0, FLAG(train.dry_run), NULL, "one batch only"},
 
     TRAINING("learning"),
@@ -140,6 +148,9 @@ static const lk_option table[] = {
 
     TRAINING("output"),
     {"output", "log-interval", 0, TRAIN, 0, COUNT(log_interval, 1, BIG), "10", "batches between two lines of output"},
+    {"output", "serve", 0, TRAIN, 0, OPTIONAL(serve, "PORT|HOST:PORT"), NULL,
+     "show the runs in the folder of --log-dir on a page while training; the address is printed. Without a value as "
+     "'lockstep serve' does"},
     {"output", "log-ranks", 0, TRAIN, 0, CHOICE(log_ranks, log_ranks_choices), "0",
      "all: every rank also prints lines of its own"},
     {"output", "quiet", 'q', TRAIN, 0, FLAG(quiet), NULL, "no progress line"},

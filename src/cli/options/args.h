@@ -17,7 +17,8 @@ enum {
     LK_CMD_RUN = 1 << 6,
     LK_CMD_CONVERT = 1 << 7,
     LK_CMD_DATA = 1 << 8,
-    LK_CMD_VERIFY = 1 << 9
+    LK_CMD_VERIFY = 1 << 9,
+    LK_CMD_SERVE = 1 << 10
 };
 
 enum { LK_SCHEDULE_BYTES = 64, LK_PATH_BYTES = 4096 };
@@ -75,6 +76,9 @@ typedef struct lk_args {
     const char *input;    /* of info: "3x32x32"; NULL: not given */
     size_t classes;       /* of info; 0: not given */
     bool group;           /* of info */
+    const char *serve;    /* of train: address of the live page; NULL: no page, "": the default */
+    const char *host;     /* of serve; NULL: not given */
+    int port;             /* of serve; 0: not given */
     const char *words[LK_WORDS_MAX];
     size_t word_count;
     bool schedule_given, gamma_given, shards_given, save_every_given;
