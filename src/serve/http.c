@@ -55,7 +55,7 @@ const char *lk__http_value(const lk_http_request *request, const char *name)
 #include "base/mem.h"
 
 /* Clients beyond the limit wait until a connection is closed. A connection's memory bounds the length of a request. */
-enum { MAX_CONNECTIONS = 512, IDLE_SECONDS = 30, CONNECTION_BYTES = 16384, STACK_BYTES = 8 << 20 };
+enum { MAX_CONNECTIONS = 512, IDLE_SECONDS = 15, CONNECTION_BYTES = 16384, STACK_BYTES = 8 << 20 };
 enum { NOT_MODIFIED = 304, ETAG_BYTES = 24 };
 
 static struct {

@@ -160,13 +160,10 @@ class Chart {
         if (!(x1 >= x0) || !(y1 >= y0)) return null;
         if (x0 === x1) [x0, x1] = [x0 - .5, x1 + .5];
         if (!log && this.options.floor && y0 >= 0) y0 = 0;
-        if (y0 === y1) [y0, y1] = log ? [y0 / 2, y1 * 2] : [y0 - (Math.abs(y0) || 1) * .1, y1 + (Math.abs(y1) || 1) * .1];
-        if (!log) {
-            const room = (y1 - y0) * .06;
-            if (!(this.options.floor && y0 === 0)) y0 -= room;
-            y1 = Math.min(y1 + room, Math.max(this.options.most || Infinity, y1));
-        }
-        return {x0, x1, y0, y1, log};
+        if (log) return y0 < y1 ? {x0, x1, y0, y1, log} : {x0, x1, y0: y0 / 2, y1: y1 * 2, log};
+        const room = y0 === y1 ? (Math.abs(y0) || 1) * .1 : (y1 - y0) * .06;
+        const top = Math.min(y1 + room, Math.max(this.options.most || Infinity, y1));
+        return {x0, x1, y0: this.options.floor && y0 === 0 ? 0 : y0 - room, y1: top, log};
     }
 
     makeScale(context, width, height) {
@@ -180,7 +177,7 @@ class Chart {
         const ticks = this.view.axis === 'seconds' ? timeTicks : linearTicks;
         return {
             left, right, top, bottom, yTicks, log: b.log,
-            xTicks: ticks(b.x0, b.x1, Math.max(2, Math.floor((right - left) / 90))),
+            xTicks: ticks(b.x0, b.x1, Math.max(2, Math.floor((right - left) / 64))),
             x: Object.assign((v) => left + (v - b.x0) / (b.x1 - b.x0) * (right - left),
                 {back: (p) => b.x0 + (p - left) / (right - left) * (b.x1 - b.x0)}),
             y: (v) => bottom - (f(v) - low) / (high - low) * (bottom - top),

@@ -19,9 +19,9 @@ const state = {
 };
 
 const CHARTS = [
-    {title: 'Loss', unit: '', lines: [['train', 'loss', 'train'], ['val', 'loss', 'validation'], ['test', 'loss', 'test']], log: true},
-    {title: 'Accuracy', unit: 'top-1, %', lines: [['train', 'top1', 'train'], ['val', 'top1', 'validation'], ['test', 'top1', 'test']], most: 100},
-    {title: 'Top-5 accuracy', unit: '%', lines: [['val', 'top5', 'validation'], ['test', 'top5', 'test']], most: 100},
+    {title: 'Loss', unit: 'train solid, test dashed', lines: [['train', 'loss', 'train'], ['val', 'loss', 'validation'], ['test', 'loss', 'test']], log: true},
+    {title: 'Accuracy', unit: 'top-1, percent', lines: [['train', 'top1', 'train'], ['val', 'top1', 'validation'], ['test', 'top1', 'test']], most: 100},
+    {title: 'Top-5 accuracy', unit: 'percent', lines: [['val', 'top5', 'validation'], ['test', 'top5', 'test']], most: 100},
     {title: 'Images per second', unit: 'all ranks', lines: [['train', 'img_per_s', '']], floor: true},
     {title: 'Gradient norm', unit: '', lines: [['train', 'grad_norm', '']], floor: true},
     {title: 'Learning rate', unit: '', lines: [['train', 'lr', '']], floor: true},
@@ -48,19 +48,19 @@ function makeItem(name) {
     const item = element('li'), label = element('label'), box = element('input');
     box.type = 'checkbox';
     box.addEventListener('change', () => (box.checked ? tick(name) : untick(name)));
-    const parts = {item, box, name: element('span', '', 'name'), state: element('span', '', 'state'), line: element('span', '', 'line')};
-    label.append(box, parts.name, parts.state, parts.line);
+    const parts = {item, box, name: element('span', '', 'name'), state: element('span', '', 'state'),
+        when: element('span', '', 'line'), line: element('span', '', 'line')};
+    label.append(box, parts.name, parts.state, parts.when, parts.line);
     item.append(label);
     return parts;
 }
 
 function describe(run) {
     const parts = [];
-    if (run.ranks > 1) parts.push(`${run.ranks} ranks`);
     if (run.epoch !== undefined) parts.push(`epoch ${run.epoch < 10 ? run.epoch.toFixed(1) : Math.floor(run.epoch)}`);
     if (run.loss !== undefined) parts.push(`loss ${Show.number(run.loss, 3)}`);
     if (run.test_top1 !== undefined) parts.push(`test ${Show.number(run.test_top1, 4)} %`);
-    return parts.join(' · ') || Show.moment(run.started);
+    return parts.join(' · ') || run.problem || 'no steps yet';
 }
 
 function fillItem(run) {
@@ -70,6 +70,7 @@ function fillItem(run) {
     parts.item.title = `${run.name}\nstarted ${Show.moment(run.started)}`;
     parts.state.textContent = told.word;
     parts.state.className = 'state ' + told.kind;
+    parts.when.textContent = Show.moment(run.started) + (run.ranks > 1 ? ` · ${run.ranks} ranks` : '');
     parts.line.textContent = describe(run);
     const ticked = state.ticked.get(run.name);
     parts.box.checked = Boolean(ticked);
@@ -221,7 +222,7 @@ function showTabs(names) {
         tab.append(mark, names.get(name));
         tab.addEventListener('click', () => {
             focusOn(name);
-            showTabs(labels());
+            showTicked();
             void poll();
         });
         return tab;
@@ -234,7 +235,9 @@ function showTicked() {
     byId('one').hidden = state.ticked.size === 0;
     showLegend(names);
     showTabs(names);
-    showFacts(known.map(([name, t]) => ({...t.run, name})), known.map(([name]) => names.get(name)), known.map(([, t]) => t.color));
+    const about = known.map(([name, ticked]) => ({...ticked.run, name}));
+    showFacts(about, known.map(([name]) => names.get(name)), known.map(([, ticked]) => ticked.color),
+        about.find((run) => run.name === state.focus));
     drawCharts(names);
 }
 

@@ -36,14 +36,15 @@ function labelRuns(runs) {
     const time = (run) => (run.started ? new Date(run.started * 1000).toLocaleTimeString([], {hour: '2-digit', minute: '2-digit'}) : '');
     const labels = runs.map((run) => {
         const ranks = new Set(runs.map((r) => r.ranks)).size > 1 ? [`${run.ranks} rank${run.ranks === 1 ? '' : 's'}`] : [];
-        const parts = ranks.concat(names.map((name) => `${name} ${(run.options || {})[name] ?? '–'}`));
+        const given = names.filter((name) => (run.options || {})[name] !== undefined);
+        const parts = ranks.concat(given.map((name) => `${name} ${run.options[name]}`));
         return parts.length ? parts.join(', ') : `${run.model || run.name} ${time(run)}`;
     });
     return labels.map((label, i) => (labels.indexOf(label) !== labels.lastIndexOf(label) ? `${label} · ${runs[i].name}` : label));
 }
 
 const FACTS = [
-    ['Folder', (run) => run.name],
+    ['Name', (run) => run.name],
     ['Command', (run) => (run.command || []).map((word) => (/[^\w.,:=/+@%-]/.test(word) ? `'${word}'` : word)).join(' '), true],
     ['State', (run) => run.status + (run.error ? ': ' + run.error : '')],
     ['Started', (run) => Show.moment(run.started)],
@@ -87,9 +88,9 @@ function showDifferences(table, runs, labels, colors) {
         return cell;
     }));
     head.append(row);
-    for (const key of ['model', 'data', 'ranks', 'threads', 'host', 'version']) {
+    for (const key of ['status', 'model', 'data', 'ranks', 'threads', 'host', 'version']) {
         if (runs.some((run) => run[key] !== runs[0][key])) {
-            body.append(factRow(key, runs.map((run) => String(run[key] ?? '–')), false));
+            body.append(factRow(key, runs.map((run) => String(run[key] ?? '–') + (key === 'status' && run.error ? ': ' + run.error : '')), false));
         }
     }
     for (const name of differingOptions(runs)) {
@@ -101,13 +102,12 @@ function showDifferences(table, runs, labels, colors) {
     table.replaceChildren(head, body);
 }
 
-/* runs: their run.json. */
-function showFacts(runs, labels, colors) {
-    const panel = document.getElementById('facts'), table = document.getElementById('facts-table');
-    panel.hidden = runs.length === 0;
-    document.getElementById('facts-title').textContent = runs.length > 1 ? 'What differs' : 'This run';
-    if (runs.length === 1) showOne(table, runs[0]);
-    if (runs.length > 1) showDifferences(table, runs, labels, colors);
+/* runs: their run.json; focus: that of the run whose ranks and log are shown, or undefined. */
+function showFacts(runs, labels, colors, focus) {
+    document.getElementById('differs').hidden = runs.length < 2;
+    document.getElementById('facts').hidden = !focus;
+    if (runs.length > 1) showDifferences(document.getElementById('differs-table'), runs, labels, colors);
+    if (focus) showOne(document.getElementById('facts-table'), focus);
 }
 
 const RANK_COLUMNS = [
