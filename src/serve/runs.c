@@ -21,7 +21,8 @@ static const char *const watched[] = {"run.json", "metrics.jsonl", "ranks.jsonl"
 enum { WATCHED = sizeof watched / sizeof *watched };
 
 /* Values of run.json that a row of the list repeats. */
-static const char *const repeated[] = {"status", "started", "ended", "model", "data", "ranks", "threads", "error"};
+static const char *const repeated[] = {"status", "started", "ended", "model", "data",
+                                       "ranks",  "threads", "steps", "error"};
 enum { REPEATED = sizeof repeated / sizeof *repeated };
 
 /* Newest values of the row files in a row of the list. */
@@ -120,6 +121,17 @@ static void forget_values(watched_run *run)
         run->values[i] = NAN;
 }
 
+/* A run that is done has its last evaluation in run.json, too. */
+static void take_result(watched_run *run)
+{
+    const cJSON *result = cJSON_GetObjectItemCaseSensitive(lk__record_run(run->entry.record), "result");
+    for (size_t i = 0; i < NEWEST; i++) {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(result, newest[i].name);
+        if (newest[i].kind == LK_RECORD_TEST && cJSON_IsNumber(item))
+            run->values[i] = item->valuedouble;
+    }
+}
+
 static void refresh(watched_run *run)
 {
     bool again = run->entry.record == NULL;
@@ -131,8 +143,10 @@ static void refresh(watched_run *run)
         snprintf(run->problem, sizeof run->problem, "%s", lk_error_detail());
     if (again)
         forget_values(run);
-    if (run->entry.record)
-        take_values(run);
+    if (!run->entry.record)
+        return;
+    take_values(run);
+    take_result(run);
 }
 
 /* Looks at a run's files and reads what has changed. */

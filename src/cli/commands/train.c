@@ -11,9 +11,11 @@
 #include "base/fault.h"
 #include "cli/cli.h"
 #include "cli/job/launch.h"
+#include "cli/job/live.h"
 #include "cli/job/plan.h"
 #include "cli/job/requeue.h"
 #include "cli/job/signals.h"
+#include "cli/report/recording.h"
 #include "cli/report/report.h"
 
 /* Nanoseconds that a rank waits at the end if it has nothing new to print, so that its launcher reads the
@@ -37,11 +39,13 @@ enum { SHOWN_CALLS = 5 };
 
 /* The command, with the state of this process. */
 typedef struct train_command {
-    const lk_args *args;
+    lk_args *args;
     lk_join join;
     lk_job_plan plan; /* made once, before there are ranks */
     bool data_given;
     double exec_at;
+    lk_recording recording;
+    lk_live live;             /* the page of --serve, in the process that is or starts rank 0 */
     lk_report_screen *screen; /* NULL unless ranks run */
     int code;                 /* the exit status after print_failure */
 } train_command;
@@ -198,6 +202,9 @@ static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_cr
                                  .screen = t->screen,
                                  .level = i == 0 ? &level : NULL};
         events[i] = lk__report_events(&reports[i]);
+        events[i].norm_every = t->args->log_interval;
+        if (i == 0)
+            lk__recording_listen(&t->recording, plan, &events[i]);
         devices[i] = plan->devices.name[i];
     }
     lk_train_ranks ranks = {.opts = &plan->train,
@@ -229,6 +236,20 @@ static lk_status run_plans(train_command *t, lk_train_result *out, lk_train_fail
     return run_plan(t, &cpu, &joined, out, failure);
 }
 
+/* With the run folder around it. */
+static lk_status run_recorded(train_command *t, lk_train_result *out, lk_train_failure *failure)
+{
+    lk_status status = lk__recording_open(&t->recording, t->args, &t->plan);
+    if (status != LK_OK) {
+        *failure = (lk_train_failure){.status = status, .fault = LK_TRAIN_FAULT_SETUP, .rank = -1};
+        snprintf(failure->detail, sizeof failure->detail, "%s", lk_error_detail());
+        print_failure(t, failure);
+    } else
+        status = run_plans(t, out, failure);
+    lk__recording_close(&t->recording, status == LK_OK ? NULL : failure->detail);
+    return status;
+}
+
 static int run_ranks(train_command *t)
 {
     lk_report_screen screen = {.lock = PTHREAD_MUTEX_INITIALIZER, .terminal = isatty(STDERR_FILENO) == 1};
@@ -236,7 +257,7 @@ static int run_ranks(train_command *t)
     lk_train_failure failure;
     t->screen = &screen;
     lk__job_signals_prepare(t->args->requeue);
-    lk_status status = run_plans(t, &result, &failure);
+    lk_status status = run_recorded(t, &result, &failure);
     lk__job_signals_end();
     t->screen = NULL;
     lk__report_screen_clear(&screen);
@@ -298,12 +319,22 @@ static lk_status plan_ranks(train_command *t, const lk_launch_opts *opts)
     return lk__job_plan_make(t->args, &host, &t->join, &t->plan);
 }
 
+/* Before ranks, threads and devices are started: the page is a fork of this process. */
+static lk_status begin_live(train_command *t, bool first)
+{
+    if (!t->args->serve || !first)
+        return LK_OK;
+    return lk__live_begin(t->args->log_dir, t->args->serve, &t->live);
+}
+
 static int launch(train_command *t)
 {
     lk_launch_opts opts;
     lk_status status = lk__cli_launch_options("train", t->args, &opts);
     if (status == LK_OK)
         status = plan_ranks(t, &opts);
+    if (status == LK_OK)
+        status = begin_live(t, opts.node_rank == 0);
     if (status != LK_OK)
         return lk__cli_fail(status);
     if (t->join.way == LK_JOIN_ALONE)
@@ -315,18 +346,27 @@ static int launch(train_command *t)
     return lk__cli_launch("train", &opts);
 }
 
+static int run_command(train_command *t)
+{
+    lk_status status = lk__args_complete(t->args);
+    if (status == LK_OK)
+        status = lk__join_find(t->args, &t->join);
+    if (status == LK_OK)
+        status = check_requeue(t);
+    if (status == LK_OK && t->join.way == LK_JOIN_LAUNCH)
+        return launch(t);
+    if (status == LK_OK)
+        status = lk__job_plan_make(t->args, &t->args->devices, &t->join, &t->plan);
+    if (status == LK_OK)
+        status = begin_live(t, t->join.rank == 0);
+    return status == LK_OK ? run_ranks(t) : fail_setup(t, status);
+}
+
 int lk__cmd_train(lk_args *args)
 {
     train_command t = {.args = args, .data_given = args->train.data != NULL};
     t.exec_at = lk__clock() - lk__clock_since_exec();
-    lk_status status = lk__args_complete(args);
-    if (status == LK_OK)
-        status = lk__join_find(args, &t.join);
-    if (status == LK_OK)
-        status = check_requeue(&t);
-    if (status == LK_OK && t.join.way == LK_JOIN_LAUNCH)
-        return launch(&t);
-    if (status == LK_OK)
-        status = lk__job_plan_make(args, &args->devices, &t.join, &t.plan);
-    return status == LK_OK ? run_ranks(&t) : fail_setup(&t, status);
+    int code = run_command(&t);
+    lk__live_end(&t.live);
+    return code;
 }

@@ -148,9 +148,11 @@ static const lk_option table[] = {
 
     TRAINING("output"),
     {"output", "log-interval", 0, TRAIN, 0, COUNT(log_interval, 1, BIG), "10", "batches between two lines of output"},
+    {"output", "log-dir", 0, TRAIN, 0, TEXT(log_dir, "DIR"), NULL,
+     "make a folder for this run in DIR: log, metrics, event files for TensorBoard, configuration, first and final "
+     "state; checkpoints, too, with `save_every`"},
     {"output", "serve", 0, TRAIN, 0, OPTIONAL(serve, "PORT|HOST:PORT"), NULL,
-     "show the runs in the folder of --log-dir on a page while training; the address is printed. Without a value as "
-     "'lockstep serve' does"},
+     "with `log_dir`: show its runs on a page while training, as 'lockstep serve DIR' does; prints the address"},
     {"output", "log-ranks", 0, TRAIN, 0, CHOICE(log_ranks, log_ranks_choices), "0",
      "all: every rank also prints lines of its own"},
     {"output", "quiet", 'q', TRAIN, 0, FLAG(quiet), NULL, "no progress line"},
@@ -227,7 +229,6 @@ static const lk_options_foreign train_foreign[] = {
     {"--port", "write --master-port: " LK_NODE_LINE " --master-port 29500"},
     {"--local-rank", "leave it out: LOCAL_RANK is in the environment"},
     {"--max-restarts", "restarts are 'lockstep run's: lockstep run --max-restarts 1 -n 4 lockstep train"},
-    {"--log-dir", "logs of ranks are 'lockstep run's: lockstep run --log-dir DIR -n 4 lockstep train"},
     {"--dist-url", "write --init-method: " LK_HAND_LINE},
     {"--dist-backend", "write --backend: lockstep train -n 4 --backend auto"},
     {NULL, NULL},
@@ -402,8 +403,9 @@ static lk_status complete_batch(lk_args *args)
 static lk_status complete_checkpoints(lk_args *args)
 {
     lk_train_opts *opts = &args->train;
-    if (!opts->checkpoint && args->save_every_given)
-        return lk__fail(LK_STATUS_USAGE, "`save_every` saves nowhere: give the folder with `checkpoint` DIR");
+    if (!opts->checkpoint && !args->log_dir && args->save_every_given)
+        return lk__fail(LK_STATUS_USAGE,
+                        "`save_every` saves nowhere: give the folder with `checkpoint` DIR or `log_dir` DIR");
     if (args->requeue && !opts->checkpoint)
         return lk__fail(LK_STATUS_USAGE,
                         "`requeue` lets the next run go on from a checkpoint: give the folder with `checkpoint` DIR");
@@ -415,6 +417,13 @@ static lk_status complete_checkpoints(lk_args *args)
     if (opts->reshard && !args->resume)
         return lk__fail(LK_STATUS_USAGE,
                         "`reshard` goes on from a checkpoint with other shards: give that with `resume`");
+    return LK_OK;
+}
+
+static lk_status complete_serve(const lk_args *args)
+{
+    if (args->serve && !args->log_dir)
+        return lk__fail(LK_STATUS_USAGE, "`serve` shows the runs of a folder: give that with `log_dir` DIR");
     return LK_OK;
 }
 
@@ -468,6 +477,7 @@ lk_status lk__args_complete(lk_args *args)
     LK_TRY(lk__devices_choose(&choice, lk__device_list, &args->devices));
     LK_TRY(complete_batch(args));
     LK_TRY(complete_checkpoints(args));
+    LK_TRY(complete_serve(args));
     complete_save_path(args);
     LK_TRY(complete_backend(args));
     LK_TRY(lk__args_check_data(args));

@@ -23,7 +23,7 @@ const Show = {
     moment(unix) {
         if (!unix) return '–';
         return new Date(unix * 1000).toLocaleString([], {
-            year: 'numeric', month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit',
+            month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', hourCycle: 'h23',
         });
     },
 

@@ -70,7 +70,7 @@ function fillItem(run) {
     parts.item.title = `${run.name}\nstarted ${Show.moment(run.started)}`;
     parts.state.textContent = told.word;
     parts.state.className = 'state ' + told.kind;
-    parts.when.textContent = Show.moment(run.started) + (run.ranks > 1 ? ` · ${run.ranks} ranks` : '');
+    parts.when.textContent = [Show.moment(run.started), run.ranks > 1 ? `${run.ranks} ranks` : '', leftOf(run, state.now)].filter(Boolean).join(' · ');
     parts.line.textContent = describe(run);
     const ticked = state.ticked.get(run.name);
     parts.box.checked = Boolean(ticked);

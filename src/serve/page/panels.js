@@ -17,7 +17,14 @@ function stateOf(run, now) {
     if (run.status !== 'running') return {word: run.status || 'unknown', kind: run.status || ''};
     const quiet = now - run.changed;
     if (quiet > SILENT_SECONDS) return {word: 'silent ' + Show.duration(quiet), kind: 'silent'};
-    return {word: 'running', kind: 'running'};
+    const part = run.steps && run.step ? ` ${Math.floor(100 * run.step / run.steps)} %` : '';
+    return {word: 'running' + part, kind: 'running'};
+}
+
+/* How long a run still takes, at its pace so far; '' if unknown. */
+function leftOf(run, now) {
+    if (stateOf(run, now).kind !== 'running' || !(run.steps > run.step) || !run.seconds) return '';
+    return Show.duration(run.seconds * (run.steps - run.step) / run.step) + ' left';
 }
 
 /* The names of the options in which the runs differ. */
@@ -33,7 +40,7 @@ function differingOptions(runs) {
 /* Short names that tell the ticked runs apart: the options in which they differ, else model and time. */
 function labelRuns(runs) {
     const names = differingOptions(runs).filter((name) => !/dir$|checkpoint|save|seed$/.test(name)).slice(0, 3);
-    const time = (run) => (run.started ? new Date(run.started * 1000).toLocaleTimeString([], {hour: '2-digit', minute: '2-digit'}) : '');
+    const time = (run) => (run.started ? new Date(run.started * 1000).toLocaleTimeString([], {hour: '2-digit', minute: '2-digit', hourCycle: 'h23'}) : '');
     const labels = runs.map((run) => {
         const ranks = new Set(runs.map((r) => r.ranks)).size > 1 ? [`${run.ranks} rank${run.ranks === 1 ? '' : 's'}`] : [];
         const given = names.filter((name) => (run.options || {})[name] !== undefined);
