@@ -134,6 +134,28 @@ def check_phone(browser, pictures):
     browser.picture(os.path.join(pictures, "phone.png"))
 
 
+def check_training(browser, program, root):
+    """The page of a run of two ranks that trains: curves and ranks grow; it ends with the run."""
+    line = [program, "train", "--model", "mlp", "-n", "2", "--epochs", "100000", "--log-interval", "1", "--log-dir", root,
+            "--serve", str(free_port())]
+    run = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        browser.open(run.stderr.readline().split()[-1])
+        await_true(browser, "the run that trains", "[...state.runs.values()].some((run) => run.status === 'running' && run.step > 0)")
+        name = browser.script("[...state.runs.values()].find((run) => run.status === 'running').name")
+        await_true(browser, "its curve", "(state.ticked.get(arguments[0])?.series?.train?.loss?.x.length || 0) > 1", name)
+        last = "state.ticked.get(arguments[0]).series.train.loss.x.at(-1)"
+        before = browser.script(last, name)
+        await_true(browser, "its growth", last + " > arguments[1]", name, before)
+        await_true(browser, "its two ranks", "document.querySelectorAll('#ranks tbody tr').length === 2")
+        assert "running" in "".join(shown(browser, "#runs .state")) and browser.errors() == []
+    finally:
+        run.terminate()
+        run.wait(60)
+        run.stderr.close()
+    await_true(browser, "the end of the page", "document.getElementById('link').className === 'lost'")
+
+
 def check_all(browser, server, root, pictures):
     now = time.time()
     first = Run(root, "20260102-030405_mnist_cnn_lr=0.1", started=now - 60, lr=.1)
@@ -178,6 +200,7 @@ def main():
         try:
             browser = webdriver.Browser(scratch)
             check_all(browser, server, root, pictures)
+            check_training(browser, program, os.path.join(scratch, "training"))
         finally:
             if browser:
                 browser.close()
