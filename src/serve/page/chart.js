@@ -88,7 +88,8 @@ function smoothed(values, weight) {
 }
 
 class Chart {
-    /* title, unit: texts. floor: the axis begins at 0 if no value is negative. most: largest value of the axis.
+    /* title, unit: texts. floor: the axis begins at 0 if no value is negative. most: largest value of the axis. log: may
+     * have a log scale. exact: is never smoothed.
      * zoomed(from, to) is called after a drag, zoomed(null) after a double click. */
     constructor(title, unit, options, zoomed) {
         this.options = options;
@@ -138,7 +139,9 @@ class Chart {
      * range}. */
     set(lines, view) {
         this.view = view;
-        this.lines = lines.map((line) => ({...line, soft: view.weight > 0 && !line.dots ? smoothed(line.y, view.weight) : null}));
+        const soften = (line) => view.weight > 0 && !line.dots && !this.options.exact;
+        this.lines = lines.map((line) => ({...line, soft: soften(line) ? smoothed(line.y, view.weight) : null}));
+        this.lines.sort((a, b) => Number(a.dots) - Number(b.dots)); /* evaluations are drawn over training */
         this.root.hidden = lines.length === 0;
         this.draw();
     }
@@ -235,15 +238,15 @@ class Chart {
         context.lineJoin = 'round';
         context.strokeStyle = context.fillStyle = color;
         if (line.soft) {
-            context.globalAlpha = .22;
+            context.globalAlpha = .25;
             this.strokePath(context, line.x, line.y, 1);
             context.globalAlpha = 1;
         }
         context.setLineDash(line.dots ? [5, 3] : []);
-        this.strokePath(context, line.x, line.soft || line.y, line.dots ? 1.25 : 1.6);
+        this.strokePath(context, line.x, line.soft || line.y, line.dots ? 1.8 : 1.6);
         context.setLineDash([]);
         if (line.dots && line.x.length < 80) {
-            for (let i = 0; i < line.x.length; i++) this.drawDot(context, line.x[i], line.y[i], 2.4);
+            for (let i = 0; i < line.x.length; i++) this.drawDot(context, line.x[i], line.y[i], 2.8);
         } else if (line.x.length === 1) {
             this.drawDot(context, line.x[0], line.y[0], 2.4);
         }

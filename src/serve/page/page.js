@@ -24,7 +24,7 @@ const CHARTS = [
     {title: 'Top-5 accuracy', unit: 'percent', lines: [['val', 'top5', 'validation'], ['test', 'top5', 'test']], most: 100},
     {title: 'Images per second', unit: 'all ranks', lines: [['train', 'img_per_s', '']], floor: true},
     {title: 'Gradient norm', unit: '', lines: [['train', 'grad_norm', '']], floor: true},
-    {title: 'Learning rate', unit: '', lines: [['train', 'lr', '']], floor: true},
+    {title: 'Learning rate', unit: '', lines: [['train', 'lr', '']], floor: true, exact: true},
 ];
 
 function makeCharts() {
