@@ -19,7 +19,7 @@
 #include "serve/series.h"
 #include "serve/tail.h"
 
-enum { MAX_PATH = 512, MAX_VALUE = 256, KEY_BYTES = 1024, CACHE = 256, DEFAULT_POINTS = 400, MIN_POINTS = 10 };
+enum { MAX_PATH = 512, MAX_VALUE = 256, KEY_BYTES = 1024, CACHE = 256, DEFAULT_POINTS = 400, MIN_POINTS = 10, PROBLEM_BYTES = 1024 };
 
 typedef struct cached {
     char key[KEY_BYTES];
@@ -259,6 +259,18 @@ static void reply_gone(lk_http_reply *reply)
     *reply = (lk_http_reply){LK_HTTP_OK, json_type, gone, sizeof gone - 1};
 }
 
+/* A file that is damaged does not end the page: it shows the problem. */
+static void reply_problem(lk_http_reply *reply, lk_body *body)
+{
+    char why[PROBLEM_BYTES];
+    snprintf(why, sizeof why, "%s", lk_error_detail());
+    lk__body_clear(body);
+    lk__body_text(body, "{\"complete\":true,\"problem\":");
+    lk__body_string(body, why);
+    lk__body_text(body, "}\n");
+    reply_body(reply, body);
+}
+
 static void answer_run(lk_answer *answer, size_t route, const lk_http_request *request, const char *key,
                        lk_http_reply *reply)
 {
@@ -283,7 +295,7 @@ static void answer_run(lk_answer *answer, size_t route, const lk_http_request *r
     else if (status == LK_STATUS_NOT_FOUND)
         reply_gone(reply);
     else
-        refuse(reply, LK_HTTP_BROKEN, lk_error_detail());
+        reply_problem(reply, &slot->body);
 }
 
 static void answer_runs(lk_answer *answer, const lk_http_request *request, const char *key, lk_http_reply *reply)

@@ -168,6 +168,13 @@ def check_damage(server, root):
     row = next(row for row in answer["runs"] if row["name"] == "damaged")
     assert "run.json" in row["problem"], row
     assert server.json("run", run="damaged") == {}
+    run.describe()
+    run.grow(100)
+    run.append("metrics.jsonl", "{no row}\n")
+    time.sleep(SECOND_LOOK)
+    assert "metrics.jsonl" in next(row for row in server.json("runs")["runs"] if row["name"] == "damaged")["problem"]
+    assert "metrics.jsonl:12:" in server.json("series", run="damaged")["problem"]
+    assert len(server.json("ranks", run="damaged")["ranks"]) == 2 and server.json("log", run="damaged")["text"]
     run.remove()
 
 

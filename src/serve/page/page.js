@@ -266,6 +266,7 @@ async function askTicked(name, ticked) {
     if (state.range) [values.from, values.to] = state.range;
     const asked = state.axis + state.range;
     const [series, run] = await Promise.all([ask('series', values), ask('run', {run: name})]);
+    if (series.problem) run.error = series.problem;
     if (series.gone || run.gone || asked !== state.axis + state.range) return false;
     ticked.series = series;
     ticked.run = run;
