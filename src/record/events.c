@@ -20,6 +20,8 @@
 
 enum { PATH_BYTES = 4096, HOST_BYTES = 65, MOST_FILES = 1000, TAG_BYTES = LK_MAX_TENSOR_NAME + 32 };
 
+const bool lk__record_events_possible = true;
+
 static char version[] = "brain.Event:2";
 
 struct lk_record_events {
@@ -207,6 +209,8 @@ size_t lk__record_events_keep(char *data, size_t bytes, size_t step)
 }
 
 #else
+
+const bool lk__record_events_possible = false;
 
 lk_status lk__record_events_open(const char *folder, lk_record_events **out)
 {

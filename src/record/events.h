@@ -9,6 +9,8 @@
 
 #include "record/columns.h"
 
+/* Whether this build has protobuf-c. */
+extern const bool lk__record_events_possible;
 /* In the name of every event file. */
 extern const char lk__record_events_mark[];
 

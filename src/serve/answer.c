@@ -19,7 +19,15 @@
 #include "serve/series.h"
 #include "serve/tail.h"
 
-enum { MAX_PATH = 512, MAX_VALUE = 256, KEY_BYTES = 1024, CACHE = 256, DEFAULT_POINTS = 400, MIN_POINTS = 10, PROBLEM_BYTES = 1024 };
+enum {
+    MAX_PATH = 512,
+    MAX_VALUE = 256,
+    KEY_BYTES = 1024,
+    CACHE = 256,
+    DEFAULT_POINTS = 400,
+    MIN_POINTS = 10,
+    PROBLEM_BYTES = 1024
+};
 
 typedef struct cached {
     char key[KEY_BYTES];

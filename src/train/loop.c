@@ -47,6 +47,7 @@ static void emit_start(const lk_train_run *run)
         .cuts = (const char(*)[LK_LAYER_TEXT])shared->cuts,
         .better_shards = lk__train_better_shards(run->opts->shards, run->self.layout.replicas),
         .done = run->at.step,
+        .lr = run->effective.lr,
         .rates = rates_left(run),
         .warmup = unfinished_warmup(run),
         .extends =
@@ -222,6 +223,7 @@ static lk_status train_epoch(lk_train_run *run)
     bool first = run->result.samples == 0;
     run->epoch_began = lk__clock();
     run->running = (lk_metrics){0};
+    lk__train_activity(run->events, LK_TRAIN_ACTIVITY_STEP, 0, 0);
     LK_TRY(lk__run_own_result(run, lk_loader_start(run->loader, run->at.epoch, run->at.batch)));
     run->use.phases.data += lk__clock() - run->epoch_began;
     while (run->under_way > 0 || (!epoch_is_over(run) && !is_stopped(run))) {
@@ -254,7 +256,7 @@ static lk_status evaluate(lk_train_run *run, lk_metrics *out)
         LK_TRY(lk__run_own_result(run, lk__train_cache_samples(run->engine, run->test_loader)));
     }
     lk_status status = lk__train_evaluate_batches(run->engine, run->test_loader, run->opts->dry_run ? 1 : 0,
-                                                  &(lk_train_watch){may_continue, run}, out, &own);
+                                                  &(lk_train_watch){may_continue, run, run->events}, out, &own);
     return own ? lk__run_own_result(run, status) : lk__run_collective_result(run, status);
 }
 
@@ -315,6 +317,7 @@ static lk_status finish(lk_train_run *run)
 {
     lk_state *state;
     lk_status status;
+    lk__train_activity(run->events, LK_TRAIN_ACTIVITY_END, 0, 0);
     LK_TRY(lk__run_collective_result(run, lk_engine_state(run->engine, &state)));
     LK_TRY_GOTO(lk__run_check(run), destroy_state); /* after the copy, as in keep.c */
     run->result.hash = lk_state_hash(state);
@@ -430,7 +433,9 @@ static lk_status run_steps(lk_train_run *run)
 
 static lk_status run_to_end(lk_train_run *run)
 {
+    lk__train_activity(run->events, LK_TRAIN_ACTIVITY_PLAN, 0, 0);
     LK_TRY(lk__run_open(run));
+    lk__engine_set_meter(run->engine, run->events->meter);
     LK_TRY(lk__run_uses_open(run));
     LK_TRY(lk__run_states_open(run));
     emit_start(run);

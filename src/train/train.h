@@ -15,6 +15,7 @@
 #include "base/option.h"
 #include "optim/optim.h"
 #include "parallel/layout/partition.h"
+#include "parallel/step/meter.h"
 
 /* The values of the options; lk__train_option has their rows, with the defaults. */
 typedef struct lk_train_opts {
@@ -81,6 +82,7 @@ typedef struct lk_train_start {
     const char (*cuts)[LK_LAYER_TEXT]; /* (stages - 1) the first layers of stages 1, 2 ... */
     int better_shards;          /* the next larger number of shards that is replicas * 2^k; 0: `shards` is good */
     size_t done;                /* steps of the checkpoint that the run resumes from, else 0 */
+    double lr;                  /* the base rate: the option, or the optimiser's own */
     lk_lr_schedule_rates rates; /* of the steps that are left; all 0 if none are left */
     size_t warmup;              /* steps of the warm-up, if the run is too short for it; else 0 */
     bool extends;               /* a larger --epochs does not change the rates of the `done` steps */
@@ -187,9 +189,23 @@ typedef struct lk_train_state {
     const lk_state *grads; /* of the last step; NULL except after an epoch */
 } lk_train_state;
 
+/* What a rank does while it takes no steps. */
+typedef enum lk_train_activity {
+    LK_TRAIN_ACTIVITY_OPEN, /* opens data, model and checkpoint; emitted once for the process, by its first rank */
+    LK_TRAIN_ACTIVITY_JOIN, /* waits for the other ranks of the job */
+    LK_TRAIN_ACTIVITY_PLAN, /* plans the model on its device, and loads first weights */
+    LK_TRAIN_ACTIVITY_STEP, /* takes steps again */
+    LK_TRAIN_ACTIVITY_TEST, /* evaluates */
+    LK_TRAIN_ACTIVITY_END,  /* copies, compares, hashes and saves the final model */
+    LK_TRAIN_ACTIVITY_COUNT
+} lk_train_activity;
+
 /* Event functions of a rank; each may be NULL. The thread of the rank calls them. */
 typedef struct lk_train_events {
     void *arg;
+    /* An activity begins, or is further: done of total batches (0 of 0: unknown). May come before start. */
+    void (*activity)(void *arg, lk_train_activity activity, size_t done, size_t total);
+    lk_engine_meter *meter; /* of the rank's steps, for other threads of the caller; NULL: none */
     void (*start)(void *arg, const lk_train_start *start);
     void (*step)(void *arg, const lk_train_step *step);
     void (*test)(void *arg, const lk_train_test *test);
@@ -288,7 +304,8 @@ lk_engine_opts lk__train_engine_opts(const lk_train_opts *opts);
 
 /* Loads a model file into the named model and evaluates it on the test split. *classes is the number of classes
  * of the data. Uses model, data, data_dir, augment, test_augment, test_batch, threads, workers, shards, device
- * and init_from of opts. */
-lk_status lk__train_evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *classes) LK_CHECKED;
+ * and init_from of opts. events may be NULL; only its activity is used. */
+lk_status lk__train_evaluate(const lk_train_opts *opts, const lk_train_events *events, lk_metrics *out,
+                             size_t *classes) LK_CHECKED;
 
 #endif

@@ -147,7 +147,8 @@ static const lk_option table[] = {
      "the job again; its next run goes on, as with --resume auto"},
 
     TRAINING("output"),
-    {"output", "log-interval", 0, TRAIN, 0, COUNT(log_interval, 1, BIG), "10", "batches between two lines of output"},
+    {"output", "log-interval", 0, TRAIN, 0, COUNT(log_interval, 1, BIG), "10",
+     "batches between two lines of output; on a terminal, without it, the progress line replaces them"},
     {"output", "log-dir", 0, TRAIN, 0, TEXT(log_dir, "DIR"), NULL,
      "make a folder for this run in DIR: log, metrics, event files for TensorBoard, configuration, first and final "
      "state; checkpoints, too, with `save_every`"},
@@ -155,7 +156,8 @@ static const lk_option table[] = {
      "with `log_dir`: show its runs on a page while training, as 'lockstep serve DIR' does; prints the address"},
     {"output", "log-ranks", 0, TRAIN, 0, CHOICE(log_ranks, log_ranks_choices), "0",
      "all: every rank also prints lines of its own"},
-    {"output", "quiet", 'q', TRAIN, 0, FLAG(quiet), NULL, "no progress line"},
+    {"output", "quiet", 'q', TRAIN, 0, FLAG(quiet), NULL,
+     "print results only; with `log_interval` or `log_ranks` all, leave out progress only"},
     {"output", "quiet", 'q', COMPARE | CONVERT | VERIFY, 0, FLAG(quiet), NULL,
      "print nothing; the exit status is the result"},
     {"output", "quiet", 'q', DATA, 0, FLAG(quiet), NULL, "print errors only"},
@@ -323,6 +325,7 @@ lk_status lk__args_parse(const lk_options_set *set, int argc, char *const *argv,
     args.gamma_given = lk__options_given(set, &parsed, "gamma");
     args.save_every_given = lk__options_given(set, &parsed, "save-every");
     args.shards_given = lk__options_given(set, &parsed, "shards");
+    args.log_interval_given = lk__options_given(set, &parsed, "log-interval");
     args.run.nnodes_given = lk__options_given(set, &parsed, "nnodes");
     args.run.node_rank_given = lk__options_given(set, &parsed, "node-rank");
     args.run.rank_given = lk__options_given(set, &parsed, "rank");

@@ -82,7 +82,7 @@ typedef struct lk_args {
     int port;             /* of serve; 0: not given */
     const char *words[LK_WORDS_MAX];
     size_t word_count;
-    bool schedule_given, gamma_given, shards_given, save_every_given;
+    bool schedule_given, gamma_given, shards_given, save_every_given, log_interval_given;
     bool precision_given; /* by the user, not by a checkpoint */
     size_t options_given; /* number of options that were given */
     /* Texts composed of several options. */

@@ -14,6 +14,7 @@
 #include "cli/report/recording_run.h"
 #include "cli/report/report.h"
 #include "cli/report/tee.h"
+#include "record/events.h"
 
 /* After a failed write: says so once. The rest of the run is not recorded, but it is not lost. */
 static void check(lk_recording *recording, lk_status status)
@@ -192,6 +193,16 @@ static void on_saved(void *arg, const lk_train_saved *saved)
         recording->next.saved(recording->next.arg, saved);
 }
 
+static void on_activity(void *arg, lk_train_activity activity, size_t done, size_t total)
+{
+    lk_recording *recording = arg;
+    if (recording->next.activity)
+        recording->next.activity(recording->next.arg, activity, done, total);
+}
+
+/* Every event function must be passed on, with the argument of its owner. */
+_Static_assert(sizeof(lk_train_events) == 13 * sizeof(void *), "lk__recording_listen has all event functions");
+
 void lk__recording_listen(lk_recording *recording, const lk_job_plan *plan, lk_train_events *events)
 {
     recording->plan = plan;
@@ -199,6 +210,7 @@ void lk__recording_listen(lk_recording *recording, const lk_job_plan *plan, lk_t
         return;
     recording->next = *events;
     events->arg = recording;
+    events->activity = on_activity;
     events->start = on_start;
     events->step = on_step;
     events->test = on_test;
@@ -292,18 +304,26 @@ lk_status lk__recording_open(lk_recording *recording, lk_args *args, lk_job_plan
     lk__recording_begin_run(recording);
     LK_TRY(lk__record_publish(recording->writer));
     lk__tee_begin(copy_output, recording->writer);
+    if (!lk__record_events_possible)
+        fputs("lockstep train: no event files for TensorBoard: this build is without protobuf-c (libprotobuf-c-dev, "
+              "protobuf-c-compiler)\n",
+              stderr);
     return LK_OK;
 }
 
-void lk__recording_close(lk_recording *recording, const char *detail)
+void lk__recording_failed(lk_recording *recording, const char *detail)
+{
+    if (!recording->writer)
+        return;
+    lk__recording_describe_failure(recording, detail);
+    check(recording, lk__record_publish(recording->writer));
+}
+
+void lk__recording_close(lk_recording *recording)
 {
     if (!recording->writer)
         return;
     lk__tee_end();
-    if (detail)
-        lk__recording_fail(recording, detail);
-    if (detail)
-        check(recording, lk__record_publish(recording->writer));
     lk__record_destroy(recording->writer);
     recording->writer = NULL;
 }

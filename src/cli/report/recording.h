@@ -28,7 +28,9 @@ typedef struct lk_recording {
 lk_status lk__recording_open(lk_recording *recording, lk_args *args, lk_job_plan *plan) LK_CHECKED;
 /* Puts the recording before the events of rank 0. plan may be another one than at lk__recording_open. */
 void lk__recording_listen(lk_recording *recording, const lk_job_plan *plan, lk_train_events *events);
-/* Closes the folder. detail is that of a failed run, else NULL. */
-void lk__recording_close(lk_recording *recording, const char *detail);
+/* Notes that the run has failed. Called before the failure is printed, since a launcher may end this process then. */
+void lk__recording_failed(lk_recording *recording, const char *detail);
+/* Closes the folder. */
+void lk__recording_close(lk_recording *recording);
 
 #endif

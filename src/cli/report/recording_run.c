@@ -214,7 +214,7 @@ void lk__recording_conclude(lk_recording *recording, const char *status, const l
         set_text(recording, "hash", hash);
 }
 
-void lk__recording_fail(lk_recording *recording, const char *detail)
+void lk__recording_describe_failure(lk_recording *recording, const char *detail)
 {
     set_text(recording, "status", "failed");
     set_number(recording, "ended", unix_time());

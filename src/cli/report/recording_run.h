@@ -13,6 +13,6 @@ void lk__recording_describe(lk_recording *recording, const lk_train_start *start
 void lk__recording_describe_ranks(lk_recording *recording, const lk_train_uses *uses);
 /* The end of a run: "done" or "stopped"; or a failure. */
 void lk__recording_conclude(lk_recording *recording, const char *status, const lk_train_result *result);
-void lk__recording_fail(lk_recording *recording, const char *detail);
+void lk__recording_describe_failure(lk_recording *recording, const char *detail);
 
 #endif

@@ -258,6 +258,11 @@ lk_waits lk_engine_waits(const lk_engine *engine)
     return engine->waits;
 }
 
+void lk__engine_set_meter(lk_engine *engine, lk_engine_meter *meter)
+{
+    engine->meter = meter;
+}
+
 lk_status lk_engine_check(lk_engine *engine)
 {
     LK_TRY(lk__engine_enter_idle(engine));

@@ -9,6 +9,7 @@
 #include "optim/optim.h"
 #include "parallel/layout/grid.h"
 #include "parallel/step/buckets.h"
+#include "parallel/step/meter.h"
 #include "parallel/step/waves.h"
 
 /* Numbers in a leaf of the metrics' tree: loss, correct, top5. */
@@ -107,6 +108,7 @@ struct lk_engine {
     bool norm_wanted;                 /* steps that are sent now compute the gradient's norm */
     double grad_norm;                 /* of the last step that was done at once or received; NaN: not computed */
     lk_waits waits;
+    lk_engine_meter *meter; /* borrowed, or NULL */
 };
 
 /* Whether this rank computes losses. */
