@@ -50,7 +50,9 @@ class Server:
                 connection.sendall(data)
                 connection.shutdown(socket.SHUT_WR)
                 return connection.recv(4096).split(b"\r\n")[0].decode()
-            except (BrokenPipeError, ConnectionResetError):
+            except TimeoutError:
+                raise
+            except OSError:  # closed before all was sent
                 return ""
 
     def end(self, number=signal.SIGTERM):
