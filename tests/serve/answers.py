@@ -172,6 +172,8 @@ def check_damage(server, root):
     assert server.json("run", run="damaged") == {}
     run.describe()
     run.grow(100)
+    time.sleep(SECOND_LOOK)
+    assert "problem" not in next(row for row in server.json("runs")["runs"] if row["name"] == "damaged")
     run.append("metrics.jsonl", "{no row}\n")
     time.sleep(SECOND_LOOK)
     assert "metrics.jsonl" in next(row for row in server.json("runs")["runs"] if row["name"] == "damaged")["problem"]
