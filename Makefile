@@ -55,6 +55,7 @@ test-more:
 	@tools/setup net || echo 'test-more: several hosts are not tested without ip(8)'
 	@tools/setup mpi || echo 'test-more: --backend mpi is tested only with the MPI libraries that are here'
 	@tools/setup slurm || echo 'test-more: Slurm is not tested without its packages'
+	@tools/setup browser || echo 'test-more: the live page is not tested in a browser without Chromium'
 	@$(call configure,build,-DLK_TESTS=ON)
 	@$(call build,build)
 	@$(call ctest,build,-L more)

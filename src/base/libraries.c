@@ -37,6 +37,11 @@
 #else
 #define CRYPTO false
 #endif
+#ifdef LK_HAVE_MICROHTTPD
+#define MICROHTTPD true
+#else
+#define MICROHTTPD false
+#endif
 #ifdef LK_HAVE_PROTOBUFC
 #define PROTOBUFC true
 #else
@@ -52,6 +57,7 @@ static const lk_library libraries[] = {
     {"libcurl", "lockstep data get; loaded when needed", CURL},
     {"protobuf-c", "TensorBoard's event files of `log_dir`", PROTOBUFC},
     {"libcrypto", "sums of lockstep data get and verify", CRYPTO},
+    {"libmicrohttpd", "the live page; loaded when needed", MICROHTTPD},
 };
 
 const lk_library *lk__library_list(size_t index)

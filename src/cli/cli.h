@@ -47,6 +47,7 @@ int lk__cmd_plot(lk_args *args);
 int lk__cmd_report(lk_args *args);
 int lk__cmd_sweep(lk_args *args);
 int lk__cmd_info(lk_args *args);
+int lk__cmd_serve(lk_args *args);
 int lk__cmd_help(lk_args *args);
 
 /* The cases of `bench`. */

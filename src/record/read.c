@@ -35,6 +35,8 @@ struct lk_record {
     cJSON *run, *last_ranks;
     lk_record_table tables[LK_RECORD_KINDS];
     row_file metrics, ranks;
+    lk_record_limits limits;
+    bool complete;
 };
 
 static void take_numbers(const cJSON *object, lk_record_row *row)
@@ -146,13 +148,15 @@ static lk_status same_tail(const row_file *file, int fd, bool *same)
     return LK_OK;
 }
 
-/* Reads block after block; a line that is longer than a block doubles it. */
-static lk_status read_blocks(lk_record *record, row_file *file, int fd)
+/* Reads block after block of a file that had `bytes`; a line that is longer than a block doubles it. `most`: about so
+ * many bytes are read. */
+static lk_status read_blocks(lk_record *record, row_file *file, int fd, size_t bytes, size_t most)
 {
     char *block = NULL;
-    size_t room = CHUNK, got = 0, taken = 0;
+    size_t rest = bytes > file->at ? bytes - file->at + 1 : 1;
+    size_t room = lk__size_min(rest, CHUNK), got = 0, taken = 0, begin = file->at;
     lk_status status = LK_ALLOC(room, "rows of a run folder", &block);
-    while (status == LK_OK) {
+    while (status == LK_OK && (record->complete = file->at - begin < most)) {
         status = read_at(file, fd, block, room, file->at, &got);
         if (status == LK_OK)
             status = take_block(record, file, block, got, &taken);
@@ -170,35 +174,70 @@ static lk_status read_blocks(lk_record *record, row_file *file, int fd)
     return status;
 }
 
-static void clear_rows(lk_record *record, const row_file *file)
+static void clear_tables(lk_record *record, const row_file *file)
 {
     for (int kind = 0; kind < LK_RECORD_KINDS; kind++) {
         if ((kind == LK_RECORD_RANKS) == (file == &record->ranks))
             lk__record_table_clear(&record->tables[kind]);
     }
+}
+
+static void clear_rows(lk_record *record, const row_file *file)
+{
+    clear_tables(record, file);
     if (file == &record->ranks) {
         cJSON_Delete(record->last_ranks);
         record->last_ranks = NULL;
     }
 }
 
-static lk_status read_rows(lk_record *record, row_file *file, bool *again)
+/* Moves file->at to the first line that lies in the last `tail` bytes; if none does, doubles `tail`. */
+static lk_status seek_tail(row_file *file, int fd, size_t bytes, size_t tail)
 {
-    int fd = -1;
-    size_t bytes;
-    bool same = false;
-    lk_status status = lk__file_open(file->path, &fd, &bytes);
-    if (status == LK_STATUS_NOT_FOUND && file->at == 0)
-        return LK_OK;
-    if (status == LK_OK)
-        status = same_tail(file, fd, &same);
-    if (status == LK_OK && !same) {
+    for (; tail < bytes && tail <= MAX_LINE; tail *= 2) {
+        char *block;
+        size_t got = 0;
+        LK_TRY(LK_ALLOC(tail, "rows of a run folder", &block));
+        lk_status status = read_at(file, fd, block, tail, bytes - tail, &got);
+        const char *first = status == LK_OK ? memchr(block, '\n', got) : NULL;
+        bool found = first && memchr(first + 1, '\n', got - (size_t)(first + 1 - block));
+        if (found)
+            file->at = bytes - tail + (size_t)(first + 1 - block);
+        lk__mem_free(block);
+        if (found || status != LK_OK)
+            return status;
+    }
+    return LK_OK;
+}
+
+/* Reads the new rows of an open file. */
+static lk_status read_new(lk_record *record, row_file *file, int fd, size_t bytes, bool *again)
+{
+    const lk_record_limits *limits = &record->limits;
+    bool same;
+    LK_TRY(same_tail(file, fd, &same));
+    if (!same) {
         clear_rows(record, file);
         file->at = file->lines = file->tail_bytes = 0;
         *again = true;
     }
+    if (limits->tail && file->at < bytes)
+        clear_tables(record, file);
+    if (limits->tail && file->at == 0)
+        LK_TRY(seek_tail(file, fd, bytes, limits->tail));
+    size_t most = limits->bytes && file == &record->metrics ? limits->bytes : SIZE_MAX;
+    return read_blocks(record, file, fd, bytes, most);
+}
+
+static lk_status read_rows(lk_record *record, row_file *file, bool *again)
+{
+    int fd = -1;
+    size_t bytes;
+    lk_status status = lk__file_open(file->path, &fd, &bytes);
+    if (status == LK_STATUS_NOT_FOUND && file->at == 0)
+        return LK_OK;
     if (status == LK_OK)
-        status = read_blocks(record, file, fd);
+        status = read_new(record, file, fd, bytes, again);
     lk__fd_close(&fd);
     return status;
 }
@@ -252,8 +291,10 @@ lk_status lk__record_refresh(lk_record *record, bool *again)
 {
     *again = false;
     LK_TRY(read_run(record));
-    LK_TRY(read_rows(record, &record->metrics, again));
-    return read_rows(record, &record->ranks, again);
+    if (!record->limits.no_ranks)
+        LK_TRY(read_rows(record, &record->ranks, again));
+    record->complete = true;
+    return read_rows(record, &record->metrics, again);
 }
 
 static lk_status set_paths(lk_record *record, const char *folder)
@@ -271,9 +312,20 @@ static lk_status set_paths(lk_record *record, const char *folder)
 
 lk_status lk__record_open(const char *folder, lk_record **out)
 {
+    return lk__record_open_within(folder, (lk_record_limits){0}, out);
+}
+
+bool lk__record_is_complete(const lk_record *record)
+{
+    return record->complete;
+}
+
+lk_status lk__record_open_within(const char *folder, lk_record_limits limits, lk_record **out)
+{
     lk_record *record;
     bool again;
     LK_TRY(LK_ALLOC(1, "run folder", &record));
+    record->limits = limits;
     record->metrics.take = take_metrics;
     record->ranks.take = take_ranks;
     lk_status status = set_paths(record, folder);

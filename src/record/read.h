@@ -67,6 +67,19 @@ typedef struct lk_record lk_record;
  * malformed content. Row files that do not exist yet have no rows. The last line of a file is ignored until it
  * is complete. */
 lk_status lk__record_open(const char *folder, lk_record **out) LK_CHECKED;
+
+/* For readers that must answer quickly, whatever the size of the files. */
+typedef struct lk_record_limits {
+    /* The first call begins about so many bytes before the end of a row file, early enough for one row, and tables
+     * hold only the rows that the last call has read. 0: all rows are read and kept. */
+    size_t tail;
+    size_t bytes;  /* of metrics.jsonl that one call reads, about; 0: no limit */
+    bool no_ranks; /* ranks.jsonl is not read */
+} lk_record_limits;
+/* As lk__record_open, within limits. */
+lk_status lk__record_open_within(const char *folder, lk_record_limits limits, lk_record **out) LK_CHECKED;
+/* Whether the last call has read to the end; false only with limits.bytes. The next call reads on. */
+bool lk__record_is_complete(const lk_record *record);
 void lk__record_close(lk_record *record);
 
 /* Reads what has changed. *again is true if rows were removed (the run was resumed from an earlier step): then

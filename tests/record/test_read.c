@@ -172,5 +172,64 @@ static void test_list(void **state)
     assert_fails(lk__record_list(temp_path("nothing"), &list), LK_STATUS_NOT_FOUND, "nothing");
 }
 
+/* Rows 0 to count - 1 of training; the caller frees the text. */
+static char *many_rows(size_t count)
+{
+    enum { ROW = 48 };
+    char *text = malloc(count * ROW + 1), *at = text;
+    assert_non_null(text);
+    for (size_t i = 0; i < count; i++)
+        at += snprintf(at, ROW, "{\"kind\":\"train\",\"step\":%zu}\n", i);
+    return text;
+}
+
+static void test_parts(void **state)
+{
+    enum { ROWS = 100000 };
+    lk_record *record;
+    bool again;
+    size_t calls = 1;
+    char *rows = many_rows(ROWS);
+    const lk_record_limits limits = {.bytes = 1 << 19, .no_ranks = true};
+    assert_ok(lk__record_open_within(make_run("parts", rows), limits, &record));
+    const lk_record_table *train = lk__record_table(record, LK_RECORD_TRAIN);
+    assert_false(lk__record_is_complete(record));
+    assert_true(train->count > 0 && train->count < ROWS);
+    for (; !lk__record_is_complete(record); calls++)
+        assert_ok(lk__record_refresh(record, &again));
+    assert_true(calls > 2);
+    assert_int_equal(train->count, ROWS);
+    for (size_t i = 0; i < ROWS; i++)
+        assert_true(train->column[LK_RECORD_STEP][i] == (double)i);
+    lk__record_close(record);
+    free(rows);
+}
+
+/* The end of a file only, then only what is new. */
+static void test_tail(void **state)
+{
+    lk_record *record;
+    bool again;
+    char *rows = many_rows(1000);
+    const char *folder = make_run("tail", rows);
+    assert_ok(lk__record_open_within(folder, (lk_record_limits){.tail = 200}, &record));
+    const lk_record_table *train = lk__record_table(record, LK_RECORD_TRAIN);
+    assert_true(train->count > 1 && train->count < 8);
+    assert_true(train->column[LK_RECORD_STEP][train->count - 1] == 999);
+    assert_ok(lk__record_refresh(record, &again));
+    assert_true(train->count > 1 && !again);
+    append(folder, "metrics.jsonl", "{\"kind\":\"train\",\"step\":7}\n");
+    assert_ok(lk__record_refresh(record, &again));
+    assert_int_equal(train->count, 1);
+    assert_true(train->column[LK_RECORD_STEP][0] == 7);
+    lk__record_close(record);
+    /* A line that is longer than the tail is read all the same. */
+    assert_ok(lk__record_open_within(folder, (lk_record_limits){.tail = 4}, &record));
+    train = lk__record_table(record, LK_RECORD_TRAIN);
+    assert_true(train->count >= 1 && train->column[LK_RECORD_STEP][train->count - 1] == 7);
+    lk__record_close(record);
+    free(rows);
+}
+
 TEST_MAIN(temp_folder_set_up, temp_folder_tear_down, TEST(test_columns), TEST(test_grows), TEST(test_cut),
-          TEST(test_ranks), TEST(test_errors), TEST(test_list))
+          TEST(test_ranks), TEST(test_errors), TEST(test_list), TEST(test_parts), TEST(test_tail))

@@ -127,7 +127,7 @@ static void print_libraries(void)
     const lk_library *library;
     printf("optional libraries:\n");
     for (size_t i = 0; (library = lk__library_list(i)); i++)
-        printf("  %-10s %s%s\n", library->name,
+        printf("  %-13s %s%s\n", library->name,
                library->present ? "" : "not in this build: ", lk__args_spell(library->use));
 }
 

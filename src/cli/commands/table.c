@@ -72,6 +72,12 @@ static const lk_command commands[] = {
      "  lockstep info --model vgg16 --batch-size 32 --optimizer sgd:momentum=.9 --json\n"
      "  srun lockstep info --group            what each task knows, and what 'lockstep train' would do there",
      LK_CMD_INFO, 0, 1, "", lk__cmd_info},
+    {"serve", "DIR [options]", "show the runs in a folder on a page that grows as they train",
+     "  lockstep serve runs                              this machine only; the address is printed\n"
+     "  lockstep serve runs --host 0.0.0.0               for other machines; the address has a token\n"
+     "DIR is the folder of --log-dir, one run of it, or a copy. Only files are read; runs may still write them.\n"
+     "The page is answered until Ctrl-C. From another machine: ssh -L 6060:localhost:6060 HOST",
+     LK_CMD_SERVE, 1, 1, "the folder of --log-dir", lk__cmd_serve},
     {"help", "[COMMAND]", "show a command's options and their defaults", "", LK_CMD_HELP, 0, 1, "", lk__cmd_help},
 };
 

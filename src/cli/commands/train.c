@@ -12,6 +12,7 @@
 #include "base/fault.h"
 #include "cli/cli.h"
 #include "cli/job/launch.h"
+#include "cli/job/live.h"
 #include "cli/job/plan.h"
 #include "cli/job/requeue.h"
 #include "cli/job/signals.h"
@@ -45,6 +46,7 @@ typedef struct train_command {
     bool data_given;
     double exec_at;
     lk_recording recording;
+    lk_live live;      /* the page of --serve, in the process that is or starts rank 0 */
     int terminal;      /* on which a launcher draws the progress line of rank 0; -1: none */
     bool out_terminal; /* the launcher's stdout is a terminal */
     lk_screen *screen; /* NULL unless ranks run */
@@ -338,6 +340,14 @@ static lk_status plan_ranks(train_command *t, const lk_launch_opts *opts)
     return lk__job_plan_make(t->args, &host, &t->join, &t->plan);
 }
 
+/* Before ranks, threads and devices are started: the page is a fork of this process. */
+static lk_status begin_live(train_command *t, bool first)
+{
+    if (!t->args->serve || !first)
+        return LK_OK;
+    return lk__live_begin(t->args->log_dir, t->args->serve, &t->live);
+}
+
 /* Ranks write into pipes; rank 0 asks the terminal for its width and sends progress lines for it. */
 static void take_terminal(train_command *t, lk_launch_opts *opts)
 {
@@ -356,6 +366,8 @@ static int launch(train_command *t)
     lk_status status = lk__cli_launch_options("train", t->args, &opts);
     if (status == LK_OK)
         status = plan_ranks(t, &opts);
+    if (status == LK_OK)
+        status = begin_live(t, opts.node_rank == 0);
     if (status != LK_OK)
         return lk__cli_fail(status);
     if (t->join.way == LK_JOIN_ALONE)
@@ -368,20 +380,29 @@ static int launch(train_command *t)
     return lk__cli_launch("train", &opts);
 }
 
+static int run_command(train_command *t)
+{
+    lk_status status = lk__args_complete(t->args);
+    if (status == LK_OK)
+        status = lk__join_find(t->args, &t->join);
+    if (status == LK_OK)
+        status = check_requeue(t);
+    if (status == LK_OK && t->join.way == LK_JOIN_LAUNCH)
+        return launch(t);
+    if (status == LK_OK)
+        status = lk__job_plan_make(t->args, &t->args->devices, &t->join, &t->plan);
+    if (status == LK_OK)
+        status = begin_live(t, t->join.rank == 0);
+    return status == LK_OK ? run_ranks(t) : fail_setup(t, status);
+}
+
 int lk__cmd_train(lk_args *args)
 {
     train_command t = {.args = args, .data_given = args->train.data != NULL, .terminal = -1};
     t.exec_at = lk__clock() - lk__clock_since_exec();
     if (!args->quiet)
         lk__screen_hint();
-    lk_status status = lk__args_complete(args);
-    if (status == LK_OK)
-        status = lk__join_find(args, &t.join);
-    if (status == LK_OK)
-        status = check_requeue(&t);
-    if (status == LK_OK && t.join.way == LK_JOIN_LAUNCH)
-        return launch(&t);
-    if (status == LK_OK)
-        status = lk__job_plan_make(args, &args->devices, &t.join, &t.plan);
-    return status == LK_OK ? run_ranks(&t) : fail_setup(&t, status);
+    int code = run_command(&t);
+    lk__live_end(&t.live);
+    return code;
 }

@@ -21,11 +21,11 @@
     }
 
 enum { TRAIN = LK_CMD_TRAIN, EVAL = LK_CMD_EVAL, COMPARE = LK_CMD_COMPARE, BENCH = LK_CMD_BENCH, INFO = LK_CMD_INFO };
-enum { DATA = LK_CMD_DATA, RUN = LK_CMD_RUN, CONVERT = LK_CMD_CONVERT, VERIFY = LK_CMD_VERIFY };
+enum { DATA = LK_CMD_DATA, RUN = LK_CMD_RUN, CONVERT = LK_CMD_CONVERT, VERIFY = LK_CMD_VERIFY, SERVE = LK_CMD_SERVE };
 enum { PLOT = LK_CMD_PLOT, REPORT = LK_CMD_REPORT, SWEEP = LK_CMD_SWEEP, RECORDS = PLOT | REPORT | SWEEP };
 enum {
     MODELS = TRAIN | EVAL | BENCH,
-    ALL = RECORDS | MODELS | COMPARE | INFO | RUN | DATA | CONVERT | VERIFY | LK_CMD_HELP
+    ALL = RECORDS | MODELS | COMPARE | INFO | RUN | DATA | CONVERT | VERIFY | SERVE | LK_CMD_HELP
 };
 
 #define BIG 1e9
@@ -53,6 +53,11 @@ static const lk_option table[] = {
      "options from a file, as in configs/mnist-cnn.yaml: its keys are their names; those of this line win"},
 
     TRAINING("training"),
+    {"address", "host", 0, SERVE, 0, TEXT(host, "ADDR"), NULL,
+     "listen at this address, for other machines, with a token in the page's address; without it 127.0.0.1"},
+    {"address", "port", 0, SERVE, 0, INTEGER(port, 1, 65535), NULL,
+     "without it 6060, or any free port if that is taken"},
+
     {"training", "dry-run", 0, EVAL, 0, FLAG(train.dry_run), NULL, "one batch only"},
 
     TRAINING("learning"),
@@ -148,6 +153,8 @@ static const lk_option table[] = {
     {"output", "log-dir", 0, TRAIN, 0, TEXT(log_dir, "DIR"), NULL,
      "make a folder for this run in DIR: log, metrics, event files for TensorBoard, configuration, first and final "
      "state; checkpoints, too, with `save_every`"},
+    {"output", "serve", 0, TRAIN, 0, OPTIONAL(serve, "PORT|HOST:PORT"), NULL,
+     "with `log_dir`: show its runs on a page while training, as 'lockstep serve DIR' does; prints the address"},
     {"output", "log-ranks", 0, TRAIN, 0, CHOICE(log_ranks, log_ranks_choices), "0",
      "all: every rank also prints lines of its own"},
     {"output", "quiet", 'q', TRAIN, 0, FLAG(quiet), NULL,
@@ -426,6 +433,13 @@ static lk_status complete_checkpoints(lk_args *args)
     return LK_OK;
 }
 
+static lk_status complete_serve(const lk_args *args)
+{
+    if (args->serve && !args->log_dir)
+        return lk__fail(LK_STATUS_USAGE, "`serve` shows the runs of a folder: give that with `log_dir` DIR");
+    return LK_OK;
+}
+
 static const char *next_backend(const void *arg, size_t index)
 {
     static const char *const names[] = {"auto", "shm", "tcp", "mpi", "nccl", NULL};
@@ -476,6 +490,7 @@ lk_status lk__args_complete(lk_args *args)
     LK_TRY(lk__devices_choose(&choice, lk__device_list, &args->devices));
     LK_TRY(complete_batch(args));
     LK_TRY(complete_checkpoints(args));
+    LK_TRY(complete_serve(args));
     complete_save_path(args);
     LK_TRY(complete_backend(args));
     LK_TRY(lk__args_check_data(args));

@@ -18,6 +18,7 @@ enum {
     LK_CMD_CONVERT = 1 << 7,
     LK_CMD_DATA = 1 << 8,
     LK_CMD_VERIFY = 1 << 9,
+    LK_CMD_SERVE = 1 << 10,
     LK_CMD_PLOT = 1 << 16,
     LK_CMD_REPORT = 1 << 17,
     LK_CMD_SWEEP = 1 << 18
@@ -83,6 +84,9 @@ typedef struct lk_args {
     lk_options_swept swept[LK_SWEPT_MAX]; /* of sweep: options of train with their values */
     size_t swept_count;
     const char *slurm; /* of sweep: options of sbatch; NULL: not given, "": without a value */
+    const char *serve; /* of train: address of the live page; NULL: no page, "": the default */
+    const char *host;  /* of serve; NULL: not given */
+    int port;          /* of serve; 0: not given */
     const char *words[LK_WORDS_MAX];
     size_t word_count;
     bool schedule_given, gamma_given, shards_given, save_every_given, log_interval_given;

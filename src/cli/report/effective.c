@@ -11,7 +11,7 @@
 static const char *const left_out[] = {
     "bind",       "config",  "resume",    "requeue",     "checkpoint",  "save-every", "keep",        "reshard",
     "save-model", "log-dir", "json",      "quiet",       "help",        "gamma",      "init-method", "rank",
-    "world-size", "nnodes",  "node-rank", "master-addr", "master-port", NULL,
+    "world-size", "nnodes",  "node-rank", "master-addr", "master-port", "serve",      NULL,
 };
 
 static bool is_left_out(const lk_options_set *set, size_t index)
