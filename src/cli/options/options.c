@@ -3,12 +3,13 @@
 
 #include <assert.h>
 #include <ctype.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "base/spec.h"
 
-enum { NAME_BYTES = 64 };
+enum { NAME_BYTES = 64, TYPED_BYTES = 256 };
 
 static bool exists(const lk_options_set *set, size_t row)
 {
@@ -25,7 +26,23 @@ static const char *next_name(const void *arg, size_t index)
     return NULL;
 }
 
-static bool same_name(const char *a, const char *b, size_t length)
+/* The names of the set's options, then the long foreign words. */
+static const char *next_word(const void *arg, size_t index)
+{
+    const lk_options_set *set = arg;
+    size_t own = 0;
+    for (const char *name; (name = next_name(set, own)) != NULL; own++)
+        if (own == index)
+            return name;
+    for (const lk_options_foreign *row = set->foreign; row && row->word; row++) {
+        bool offered = (row->commands & set->commands) && strncmp(row->word, "--", 2) == 0;
+        if (offered && index-- == own)
+            return row->word + 2;
+    }
+    return NULL;
+}
+
+bool lk__options_same_name(const char *a, const char *b, size_t length)
 {
     for (size_t i = 0; i < length; i++) {
         char left = a[i] == '_' ? '-' : a[i];
@@ -35,11 +52,21 @@ static bool same_name(const char *a, const char *b, size_t length)
     return b[length] == 0;
 }
 
+void lk__options_put(lk_options_buffer *out, const char *format, ...)
+{
+    va_list args;
+    size_t room = out->bytes - out->used;
+    va_start(args, format);
+    int length = vsnprintf(out->at + out->used, room, format, args);
+    va_end(args);
+    out->used += length < 0 ? 0 : (size_t)length < room ? (size_t)length : room - 1;
+}
+
 /* The row whose long name is the first `length` bytes of name, or count. */
 static size_t find_row(const lk_options_set *set, const char *name, size_t length)
 {
     for (size_t i = 0; i < set->count; i++) {
-        if (exists(set, i) && same_name(name, set->rows[i].name, length))
+        if (exists(set, i) && lk__options_same_name(name, set->rows[i].name, length))
             return i;
     }
     return set->count;
@@ -72,7 +99,7 @@ static lk_status fail_unknown(const lk_options_set *set, const char *word)
     char name[NAME_BYTES];
     const char *start = word + strspn(word, "-");
     snprintf(name, sizeof name, "%.*s", (int)strcspn(start, "="), start);
-    const char *near = lk__names_nearest(name, next_name, set);
+    const char *near = lk__names_nearest(name, next_word, set);
     if (near)
         return lk__fail(LK_STATUS_USAGE, "%s: no option '%s'; did you mean '--%s'?", set->command, word, near);
     return lk__fail(LK_STATUS_USAGE, "%s: no option '%s'; 'lockstep %s --help' lists those there are", set->command,
@@ -211,7 +238,11 @@ typedef struct command_line {
     const lk_options_set *set;
     void *values;
     lk_options_parsed parsed;
-    const char *own[LK_OPTIONS_MAX]; /* by row: the value given under its own name, or NULL */
+    const char *own[LK_OPTIONS_MAX]; /* by row: the value given explicitly, or NULL */
+    /* By row: the foreign word that gave it; NULL: its own name. */
+    const lk_options_foreign *said[LK_OPTIONS_MAX];
+    const lk_options_foreign *alias; /* the foreign word that is being read as an option, or NULL */
+    int at;                          /* the position of the current word */
     char *const *after;              /* the words after the option */
     int after_count;
     int used; /* how many of them are the option's values */
@@ -251,6 +282,17 @@ static lk_status fail_missing(const lk_options_set *set, const lk_option *row)
     return lk__fail(LK_STATUS_USAGE, "%s: --%s needs a value (%s)", set->command, row->name, arg);
 }
 
+/* An option as it was typed: "--model cnn", "--arch cnn"; word is the foreign word, or NULL. A foreign word without a
+ * value is explained: "--amp (--precision bf16)". */
+static const char *typed_as(const lk_option *row, const lk_options_foreign *word, const char *value,
+                            char text[TYPED_BYTES])
+{
+    bool bare = word && word->value == LK_OPTIONS_VALUE_NONE;
+    snprintf(text, TYPED_BYTES, bare ? "%s (--%s %s)" : "%s%s %s", word ? word->word : "--",
+             word && !bare ? "" : row->name, value);
+    return text;
+}
+
 /* Refuses a value that differs from the value under another spelling of the option. */
 static lk_status check_spellings(const command_line *line, size_t index, const char *value)
 {
@@ -258,10 +300,13 @@ static lk_status check_spellings(const command_line *line, size_t index, const c
     const lk_option *row = &set->rows[index];
     for (size_t i = 0; i < set->count; i++) {
         const lk_option *other = &set->rows[i];
-        const char *said = line->own[i];
-        if (i != index && said && lk__options_same(row, other) && strcmp(said, value) != 0)
-            return lk__fail(LK_STATUS_USAGE, "%s: --%s %s and --%s %s contradict each other; give one", set->command,
-                            other->name, said, row->name, value);
+        const char *own = line->own[i];
+        bool elsewhere = own && (i != index || line->said[i] != line->alias);
+        if (elsewhere && lk__options_same(row, other) && strcmp(own, value) != 0) {
+            char first[TYPED_BYTES], second[TYPED_BYTES];
+            return lk__fail(LK_STATUS_USAGE, "%s: %s and %s contradict each other; give one", set->command,
+                            typed_as(other, line->said[i], own, first), typed_as(row, line->alias, value, second));
+        }
     }
     return LK_OK;
 }
@@ -279,6 +324,7 @@ static lk_status set_own(command_line *line, size_t index, const char *value)
     LK_TRY(lk__options_set_value(line->set, row, value, line->values));
     /* The text of a list is temporary, so the field is kept instead. */
     line->own[index] = row->kind == LK_OPTION_LIST ? (const char *)line->values + row->offset : value;
+    line->said[index] = line->alias;
     return LK_OK;
 }
 
@@ -339,31 +385,68 @@ static lk_status apply(command_line *line, size_t index, const char *value)
     return line->used ? set_own(line, index, next) : lk__options_set_value(set, row, "", line->values);
 }
 
-/* Refuses an option of another program, with what to write instead. */
-static lk_status check_foreign(const lk_options_set *set, const char *word)
+/* Keeps a foreign word that does not stand for an option. value is what followed '=', or NULL. */
+static lk_status keep_foreign(command_line *line, const lk_options_foreign *row, const char *value)
 {
-    size_t length = strcspn(word, "=");
-    for (const lk_options_foreign *row = set->foreign; row && row->word; row++) {
-        if (same_name(word, row->word, length))
-            return lk__fail(LK_STATUS_USAGE, "%s: no option '%.*s'; %s", set->command, (int)length, word, row->instead);
-    }
+    const lk_options_set *set = line->set;
+    const char *next = line->after_count > 0 ? line->after[0] : NULL;
+    bool wanted = row->value != LK_OPTIONS_VALUE_NONE && !value;
+    bool is_key = lk__options_foreign_is_key(set, row);
+    line->used = wanted && next && (row->value == LK_OPTIONS_VALUE_ONE ? !is_option(set, next) : next[0] != '-');
+    value = line->used ? next : value;
+    if (line->parsed.foreign_count == LK_OPTIONS_TAKEN_MAX)
+        return lk__fail(LK_STATUS_USAGE,
+                        "%s: '%s' is one word of another program too many; 'lockstep %s --help' lists "
+                        "the options there are",
+                        set->command, row->word, set->command);
+    if (is_key && row->value == LK_OPTIONS_VALUE_ONE && !value)
+        return lk__fail(LK_STATUS_USAGE, "%s: %s needs a value (a number)", set->command, row->word);
+    if (is_key && row->value == LK_OPTIONS_VALUE_NONE && value)
+        return lk__fail(LK_STATUS_USAGE, "%s: %s takes no value; leave '=%s' out", set->command, row->word, value);
+    line->parsed.foreign[line->parsed.foreign_count++] =
+        (lk_options_taken){.row = row, .value = value, .index = line->at, .used = line->used};
     return LK_OK;
+}
+
+/* A word of another program stands for an option, or is kept. */
+static lk_status take_foreign(command_line *line, const lk_options_foreign *row, const char *value)
+{
+    const char *fixed;
+    const lk_option *option = lk__options_foreign_option(line->set, row, &fixed);
+    const char *next = line->after_count > 0 ? line->after[0] : NULL;
+    bool valued = value || (next && next[0] != '-');
+    if (!option || (row->value == LK_OPTIONS_VALUE_MAYBE && !valued))
+        return keep_foreign(line, row, value);
+    if (fixed && value)
+        return lk__fail(LK_STATUS_USAGE, "%s: %s takes no value; leave '=%s' out", line->set->command, row->word,
+                        value);
+    line->alias = row;
+    lk_status status = apply(line, (size_t)(option - line->set->rows), fixed ? fixed : value);
+    line->alias = NULL;
+    return status;
 }
 
 static lk_status parse_long(command_line *line, const char *word)
 {
     size_t length = strcspn(word + 2, "=");
     size_t row = find_row(line->set, word + 2, length);
+    const char *value = word[2 + length] ? word + 2 + length + 1 : NULL;
+    const lk_options_foreign *foreign = row == line->set->count ? lk__options_find_foreign(line->set, word) : NULL;
+    if (foreign)
+        return take_foreign(line, foreign, value);
     if (row == line->set->count)
         return fail_unknown(line->set, word);
-    return apply(line, row, word[2 + length] ? word + 2 + length + 1 : NULL);
+    return apply(line, row, value);
 }
 
 /* "-n 4" and "-n4". Several letters cannot be joined, and a flag has no value. */
 static lk_status parse_short(command_line *line, const char *word)
 {
     const lk_options_set *set = line->set;
-    size_t row = find_letter(set, word[1]);
+    size_t row = find_letter(set, word[1]), length = strcspn(word, "=");
+    const lk_options_foreign *foreign = lk__options_find_foreign(set, word);
+    if (foreign)
+        return take_foreign(line, foreign, word[length] ? word + length + 1 : NULL);
     if (row == set->count)
         return fail_unknown(set, word);
     if (!word[2] || set->rows[row].kind != LK_OPTION_FLAG)
@@ -404,6 +487,9 @@ static lk_status take_word(command_line *line, char *const *at)
         parsed->words[0] = *at;
         return LK_OK;
     }
+    const lk_options_foreign *foreign = parsed->word_count == set->max_words ? lk__options_find_foreign(set, "") : NULL;
+    if (foreign)
+        return keep_foreign(line, foreign, *at);
     if (parsed->word_count == set->max_words)
         return lk__fail(LK_STATUS_USAGE, "%s: one word too many, '%s'; options start with '--'", set->command, *at);
     parsed->words[parsed->word_count++] = *at;
@@ -412,7 +498,6 @@ static lk_status take_word(command_line *line, char *const *at)
 
 static lk_status parse_option(command_line *line, const char *word)
 {
-    LK_TRY(check_foreign(line->set, word));
     return word[1] == '-' ? parse_long(line, word) : parse_short(line, word);
 }
 
@@ -437,6 +522,7 @@ lk_status lk__options_parse(const lk_options_set *set, int argc, char *const *ar
         line.after = argv + i + 1;
         line.after_count = argc - i - 1;
         line.used = 0;
+        line.at = i;
         if (options && strcmp(word, "--") == 0)
             options = false;
         else if (options && word[0] == '-' && word[1])
@@ -446,6 +532,13 @@ lk_status lk__options_parse(const lk_options_set *set, int argc, char *const *ar
         i += line.used;
     }
     LK_TRY(check_aliases(&line));
+    LK_TRY(lk__options_refuse(&(lk_options_refused){.set = set,
+                                                    .argv = argv,
+                                                    .argc = argc,
+                                                    .end = line.parsed.rest ? (int)(line.parsed.rest - argv) : argc,
+                                                    .taken = line.parsed.foreign,
+                                                    .count = line.parsed.foreign_count,
+                                                    .typed = line.own}));
     *out = line.parsed;
     return LK_OK;
 }
