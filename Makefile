@@ -135,7 +135,7 @@ help:
 	@echo 'make scale      steps on many hosts, simulated by SimGrid'
 	@echo 'make lint       formatting, warnings as errors, headers alone, include direction'
 	@echo 'make format     format the sources in place'
-	@echo 'make install    to PREFIX (/usr/local), below DESTDIR: program, library, headers, pkg-config file'
+	@echo 'make install    to PREFIX (/usr/local), below DESTDIR: program, library, headers, man pages, completion'
 	@echo 'make clean      remove all build folders'
 
 comma := ,

@@ -53,7 +53,11 @@ static const lk_command commands[] = {
      "  lockstep info --model vgg16 --batch-size 32 --optimizer sgd:momentum=.9 --json\n"
      "  srun lockstep info --group            what each task knows, and what 'lockstep train' would do there",
      LK_CMD_INFO, 0, 1, "", lk__cmd_info},
-    {"help", "[COMMAND]", "show a command's options and their defaults", "", LK_CMD_HELP, 0, 1, "", lk__cmd_help},
+    {"help", "[COMMAND]", "show a command's options and their defaults",
+     "  lockstep help train\n"
+     "  lockstep help --man train | man -l -                  its man page\n"
+     "  source <(lockstep help --completion bash)             completion in this shell",
+     LK_CMD_HELP, 0, 1, "", lk__cmd_help},
 };
 
 enum { COMMANDS = sizeof commands / sizeof *commands };

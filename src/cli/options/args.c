@@ -28,6 +28,7 @@ enum { MODELS = TRAIN | EVAL | BENCH, ALL = MODELS | COMPARE | INFO | RUN | DATA
 #define BIG 1e9
 
 const char *const lk__args_parallel_names[] = {"auto", "single", "dp", "ddp", "pp", NULL};
+const char *const lk__args_completion_names[] = {"none", "bash", "zsh", NULL};
 static const char *const log_ranks_choices[] = {"0", "all", NULL};
 static const char *const bind_choices[] = {"none", "core", NULL};
 
@@ -149,6 +150,9 @@ static const lk_option table[] = {
      "print nothing; the exit status is the result"},
     {"output", "quiet", 'q', DATA, 0, FLAG(quiet), NULL, "print errors only"},
     {"output", "json", 0, MODELS | DATA | INFO | VERIFY, 0, FLAG(json), NULL, "one JSON object a line"},
+    {"output", "man", 0, LK_CMD_HELP, 0, FLAG(man), NULL, "the source of the man page, for man -l -"},
+    {"output", "completion", 0, LK_CMD_HELP, 0, CHOICE(completion, lk__args_completion_names), "none",
+     "the script by which this shell completes lockstep's commands, options and their values"},
     {"output", "help", 'h', ALL, 0, FLAG(help), NULL, "show this text"},
 };
 

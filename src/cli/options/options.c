@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <ctype.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -16,82 +15,17 @@ static bool exists(const lk_options_set *set, size_t row)
     return (set->rows[row].commands & set->commands) != 0;
 }
 
-static const char *next_name(const void *arg, size_t index)
-{
-    const lk_options_set *set = arg;
-    for (size_t i = 0; i < set->count; i++) {
-        if (exists(set, i) && index-- == 0)
-            return set->rows[i].name;
-    }
-    return NULL;
-}
-
-/* The names of the set's options, then the long foreign words. */
-static const char *next_word(const void *arg, size_t index)
-{
-    const lk_options_set *set = arg;
-    size_t own = 0;
-    for (const char *name; (name = next_name(set, own)) != NULL; own++)
-        if (own == index)
-            return name;
-    for (const lk_options_foreign *row = set->foreign; row && row->word; row++) {
-        bool offered = (row->commands & set->commands) && strncmp(row->word, "--", 2) == 0;
-        if (offered && index-- == own)
-            return row->word + 2;
-    }
-    return NULL;
-}
-
-bool lk__options_same_name(const char *a, const char *b, size_t length)
-{
-    for (size_t i = 0; i < length; i++) {
-        char left = a[i] == '_' ? '-' : a[i];
-        if (left != b[i])
-            return false;
-    }
-    return b[length] == 0;
-}
-
-void lk__options_put(lk_options_buffer *out, const char *format, ...)
-{
-    va_list args;
-    size_t room = out->bytes - out->used;
-    va_start(args, format);
-    int length = vsnprintf(out->at + out->used, room, format, args);
-    va_end(args);
-    out->used += length < 0 ? 0 : (size_t)length < room ? (size_t)length : room - 1;
-}
-
-/* The row whose long name is the first `length` bytes of name, or count. */
+/* The index of the row whose long name is the first `length` bytes of name, or count. */
 static size_t find_row(const lk_options_set *set, const char *name, size_t length)
 {
-    for (size_t i = 0; i < set->count; i++) {
-        if (exists(set, i) && lk__options_same_name(name, set->rows[i].name, length))
-            return i;
-    }
-    return set->count;
+    const lk_option *row = lk__options_find_name(set, name, length);
+    return row ? (size_t)(row - set->rows) : set->count;
 }
 
 static size_t find_letter(const lk_options_set *set, char letter)
 {
-    for (size_t i = 0; i < set->count; i++) {
-        if (exists(set, i) && set->rows[i].letter == letter)
-            return i;
-    }
-    return set->count;
-}
-
-const lk_option *lk__options_find(const lk_options_set *set, const char *name)
-{
-    size_t row = find_row(set, name, strlen(name));
-    if (row == set->count && *name && !name[1])
-        row = find_letter(set, *name);
-    return row < set->count ? &set->rows[row] : NULL;
-}
-
-const char *lk__options_nearest(const lk_options_set *set, const char *name)
-{
-    return lk__names_nearest(name, next_name, set);
+    const lk_option *row = lk__options_find_letter(set, letter);
+    return row ? (size_t)(row - set->rows) : set->count;
 }
 
 static lk_status fail_unknown(const lk_options_set *set, const char *word)
@@ -99,7 +33,7 @@ static lk_status fail_unknown(const lk_options_set *set, const char *word)
     char name[NAME_BYTES];
     const char *start = word + strspn(word, "-");
     snprintf(name, sizeof name, "%.*s", (int)strcspn(start, "="), start);
-    const char *near = lk__names_nearest(name, next_word, set);
+    const char *near = lk__options_nearest_word(set, name);
     if (near)
         return lk__fail(LK_STATUS_USAGE, "%s: no option '%s'; did you mean '--%s'?", set->command, word, near);
     return lk__fail(LK_STATUS_USAGE, "%s: no option '%s'; 'lockstep %s --help' lists those there are", set->command,
@@ -247,11 +181,6 @@ typedef struct command_line {
     int after_count;
     int used; /* how many of them are the option's values */
 } command_line;
-
-bool lk__options_same(const lk_option *a, const lk_option *b)
-{
-    return a == b || (a->kind != LK_OPTION_ALIAS && b->kind != LK_OPTION_ALIAS && a->offset == b->offset);
-}
 
 /* The row of an alias contains "name=value" for the option that it stands for. */
 const lk_option *lk__options_alias(const lk_options_set *set, const lk_option *alias, const char **value)

@@ -102,6 +102,8 @@ lk_status lk__options_fill(const lk_options_set *set, const lk_options_entry *en
 const lk_option *lk__options_find(const lk_options_set *set, const char *name);
 /* The option's name that is nearest to `name`, or NULL. */
 const char *lk__options_nearest(const lk_options_set *set, const char *name);
+/* As lk__options_nearest; also finds words of other programs. */
+const char *lk__options_nearest_word(const lk_options_set *set, const char *name);
 /* Whether both rows are spellings of one option. */
 bool lk__options_same(const lk_option *a, const lk_option *b);
 
@@ -143,6 +145,9 @@ lk_status lk__options_set_value(const lk_options_set *set, const lk_option *row,
                                 void *values) LK_CHECKED;
 const lk_option *lk__options_alias(const lk_options_set *set, const lk_option *alias, const char **value);
 lk_status lk__options_fail_empty(const lk_options_set *set, const lk_option *row) LK_CHECKED;
+/* The row of a long name of `length` bytes, and of a letter. */
+const lk_option *lk__options_find_name(const lk_options_set *set, const char *name, size_t length);
+const lk_option *lk__options_find_letter(const lk_options_set *set, char letter);
 /* Whether the first `length` bytes of a are the name b, which has dashes where a may have underscores. */
 bool lk__options_same_name(const char *a, const char *b, size_t length);
 /* Text under construction; what does not fit is cut off. */
