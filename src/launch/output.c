@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "launch/sink.h"
 
@@ -72,24 +73,6 @@ static lk_status open_pipe(stream *s)
     return LK_ALLOC(LK_OUTPUT_LINE, "a line of output", &s->line);
 }
 
-static lk_status make_folder(const char *path)
-{
-    char part[PATH_BYTES];
-    size_t length = strlen(path);
-    if (length == 0 || length >= sizeof part)
-        return lk__fail(LK_STATUS_USAGE, "the log folder's name has %zu bytes; 1 to %d are possible", length,
-                        PATH_BYTES - 1);
-    for (size_t i = 1; i <= length; i++) {
-        if (i < length && path[i] != '/')
-            continue;
-        memcpy(part, path, i);
-        part[i] = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return lk__fail(LK_STATUS_IO, "cannot make the log folder %s: %s", part, strerror(errno));
-    }
-    return LK_OK;
-}
-
 static lk_status open_log(const lk_launch_node_opts *opts, int rank, int *fd)
 {
     char path[PATH_BYTES + 32];
@@ -117,7 +100,7 @@ static lk_status open_rank(lk_output *o, int index, const char *host)
 static lk_status open_all(lk_output *o, const char *host)
 {
     if (o->opts->log_dir != NULL)
-        LK_TRY(make_folder(o->opts->log_dir));
+        LK_TRY(lk__folder_make(o->opts->log_dir));
     for (int i = 0; i < o->count; i++)
         LK_TRY(open_rank(o, i, host));
     return LK_OK;

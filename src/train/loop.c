@@ -79,6 +79,7 @@ static void emit_step(const lk_train_run *run, const lk_metrics *metrics, double
         .own = lk_engine_own_metrics(run->engine),
         .running = running_mean(run),
         .lr = lr,
+        .grad_norm = lk_engine_grad_norm(run->engine),
         .samples = run->result.samples,
         .seconds = now - run->began,
         .train_seconds = run->result.train_seconds,
@@ -124,13 +125,43 @@ static double rate_at(const lk_train_run *run, size_t batch)
     return lk__lr_schedule_lr(run->shared->schedule, run->effective.lr, at);
 }
 
+static double waits_so_far(const lk_train_run *run)
+{
+    lk_waits waits = lk_engine_waits(run->engine);
+    return waits.gradients + waits.other;
+}
+
+/* Adds the time since `began` to the phases; the engine has counted `waited` seconds of waits before it. */
+static void count_compute(lk_train_run *run, double began, double waited)
+{
+    double wait = waits_so_far(run) - waited;
+    run->use.phases.wait += wait;
+    run->use.phases.compute += lk__clock() - began - wait;
+}
+
 static lk_status send_batch(lk_train_run *run)
 {
     const lk_batch *batch;
+    size_t index = run->at.batch + run->under_way;
+    bool norm = run->norm_every > 0 && index % run->norm_every == 0;
+    double began = lk__clock();
     LK_TRY(lk__run_own_result(run, lk_loader_next(run->loader, &batch)));
-    LK_TRY(lk__run_own_result(run, lk_engine_set_lr(run->engine, rate_at(run, run->at.batch + run->under_way))));
+    double loaded = lk__clock(), waited = waits_so_far(run);
+    run->use.phases.data += loaded - began;
+    LK_TRY(lk__run_own_result(run, lk_engine_set_lr(run->engine, rate_at(run, index))));
+    LK_TRY(lk__run_own_result(run, lk_engine_set_grad_norm(run->engine, norm)));
     LK_TRY(lk__run_collective_result(run, lk_engine_send(run->engine, batch)));
+    count_compute(run, loaded, waited);
     run->under_way++;
+    return LK_OK;
+}
+
+static lk_status receive_batch(lk_train_run *run, lk_metrics *out)
+{
+    double began = lk__clock(), waited = waits_so_far(run);
+    LK_TRY(lk__run_collective_result(run, lk_engine_receive(run->engine, out)));
+    count_compute(run, began, waited);
+    run->under_way--;
     return LK_OK;
 }
 
@@ -152,13 +183,12 @@ static lk_status train_batch(lk_train_run *run)
     lk_metrics metrics;
     while (run->under_way == 0 || can_send_next(run))
         LK_TRY(send_batch(run));
-    LK_TRY(lk__run_collective_result(run, lk_engine_receive(run->engine, &metrics)));
-    run->under_way--;
+    LK_TRY(receive_batch(run, &metrics));
     update_signal_level(run);
     double lr = rate_at(run, run->at.batch);
     count_batch(run, &metrics);
     emit_step(run, &metrics, lr);
-    return LK_OK;
+    return lk__run_uses_step(run, metrics.count);
 }
 
 static bool save_is_due(const lk_train_run *run)
@@ -193,6 +223,7 @@ static lk_status train_epoch(lk_train_run *run)
     run->epoch_began = lk__clock();
     run->running = (lk_metrics){0};
     LK_TRY(lk__run_own_result(run, lk_loader_start(run->loader, run->at.epoch, run->at.batch)));
+    run->use.phases.data += lk__clock() - run->epoch_began;
     while (run->under_way > 0 || (!epoch_is_over(run) && !is_stopped(run))) {
         run->step_began = lk__clock();
         LK_TRY(train_batch(run));
@@ -233,6 +264,7 @@ static void emit_test(const lk_train_run *run)
         return;
     lk_train_test test = {
         .epoch = run->at.epoch + 1,
+        .step = run->at.step,
         .metrics = run->at.test,
         .train_loss = run->at.loss / (double)run->at.samples,
         .seconds = lk__clock() - run->began,
@@ -288,6 +320,8 @@ static lk_status finish(lk_train_run *run)
     run->result.hash = lk_state_hash(state);
     LK_TRY_GOTO(lk__run_common_result(run, lk__train_check_finite(state, "the trained model")), destroy_state);
     status = *run->result.saved ? lk__run_own_result(run, lk_state_save(state, run->result.saved)) : LK_OK;
+    if (status == LK_OK && run->states && run->self.rank == 0)
+        run->events->state(run->events->arg, &(lk_train_state){LK_TRAIN_MOMENT_FINAL, run->at.step, state, NULL});
 destroy_state:
     lk_state_destroy(state);
     return status;
@@ -319,12 +353,20 @@ static lk_status save_after_failure(lk_train_run *run, lk_status failure)
     return lk__fail(failure, "%s", why);
 }
 
+static void end_clock(lk_train_run *run)
+{
+    run->result.seconds = lk__clock() - run->began;
+    run->result.waits = lk_engine_waits(run->engine);
+}
+
 /* Stops the run by request: saves a checkpoint, waits until it is written, and emits the event. No rank leaves
  * before that, because a launcher ends all ranks when one has left. */
 static lk_status stop(lk_train_run *run)
 {
     LK_TRY(lk__run_save(run, false));
     LK_TRY(lk__run_await_saved(run));
+    end_clock(run);
+    LK_TRY(lk__run_uses_end(run));
     run->result.stopped = true;
     run->result.stop_signal = run->signal_level - LK_SIGNAL_LEVEL_STOP;
     run->result.stop_rank = run->signal_rank;
@@ -360,8 +402,11 @@ static lk_status run_epochs(lk_train_run *run)
 {
     run->began = lk__clock();
     for (;;) {
-        if (!epoch_is_over(run))
+        bool more = !epoch_is_over(run);
+        if (more)
             LK_TRY(train_epoch(run));
+        if (more && epoch_is_over(run) && !is_stopped(run))
+            LK_TRY(lk__run_emit_state(run, LK_TRAIN_MOMENT_EPOCH));
         LK_TRY(test(run));
         if (is_stopped(run))
             return stop(run);
@@ -370,9 +415,8 @@ static lk_status run_epochs(lk_train_run *run)
             break;
         next_epoch(run);
     }
-    run->result.seconds = lk__clock() - run->began;
-    run->result.waits = lk_engine_waits(run->engine);
-    return LK_OK;
+    end_clock(run);
+    return lk__run_uses_end(run);
 }
 
 static lk_status run_steps(lk_train_run *run)
@@ -387,8 +431,12 @@ static lk_status run_steps(lk_train_run *run)
 static lk_status run_to_end(lk_train_run *run)
 {
     LK_TRY(lk__run_open(run));
+    LK_TRY(lk__run_uses_open(run));
+    LK_TRY(lk__run_states_open(run));
     emit_start(run);
-    lk_status status = run_steps(run);
+    lk_status status = run->at.step == 0 ? lk__run_emit_state(run, LK_TRAIN_MOMENT_FIRST) : LK_OK;
+    if (status == LK_OK)
+        status = run_steps(run);
     if (status != LK_OK && lk__engine_replicas_differ(run->engine))
         return lk__run_distrust(run, status);
     if (status == LK_OK && !run->result.stopped && run->events->end)
@@ -400,6 +448,7 @@ lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_tra
 {
     lk_train_run run = {.rank = rank, .opts = rank->opts, .shared = rank->shared, .events = rank->events};
     lk_status status = run_to_end(&run);
+    lk__run_uses_close(&run);
     if (status == LK_OK)
         *out = run.result;
     else

@@ -123,14 +123,14 @@ answered "train -b 256" "lockstep train --batch-size 256"
 answered "train mnist --epochs 1" "lockstep train --data mnist --epochs 1"
 answered "train --local-rank=0 --lr .1" "lockstep train --lr .1"
 answered "train --max-restarts 3 -n 2" "lockstep run --max-restarts 3 -n 2 lockstep train"
-if "$program" help train | grep -q -e --log-dir; then
-    same "--output-dir runs --tensorboard runs" "--log-dir runs"
-    answered "train --tensorboard --lr .1" "lockstep train --log-dir runs --lr .1"
-else
-    answered "train --output-dir runs --lr .1" "lockstep train --lr .1"
-    answered "train --tensorboard runs" "lockstep train"
-    answered "train --log-dir x -n 2" "lockstep run --log-dir x -n 2 lockstep train"
-fi
+answered "train --tensorboard --lr .1" "lockstep train --log-dir runs --lr .1"
+fails 2 "--output-dir a and --log-dir b contradict" -- train --output-dir a --log-dir b
+for words in "--output-dir runs" "--tensorboard runs" "--tensorboard=runs"; do
+    # shellcheck disable=SC2086 # words
+    run 0 train "${task[@]}" $words
+    check "$line: makes a folder for the run" compgen -G "runs/*/run.json" >/dev/null
+    rm -rf runs
+done
 
 # Nodes and ranks.
 run 0 train "${task[@]}" --standalone

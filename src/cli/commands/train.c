@@ -14,6 +14,7 @@
 #include "cli/job/plan.h"
 #include "cli/job/requeue.h"
 #include "cli/job/signals.h"
+#include "cli/report/recording.h"
 #include "cli/report/report.h"
 
 /* Nanoseconds that a rank waits at the end if it has nothing new to print, so that its launcher reads the
@@ -37,11 +38,12 @@ enum { SHOWN_CALLS = 5 };
 
 /* The command, with the state of this process. */
 typedef struct train_command {
-    const lk_args *args;
+    lk_args *args;
     lk_join join;
     lk_job_plan plan; /* made once, before there are ranks */
     bool data_given;
     double exec_at;
+    lk_recording recording;
     lk_report_screen *screen; /* NULL unless ranks run */
     int code;                 /* the exit status after print_failure */
 } train_command;
@@ -198,6 +200,9 @@ static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_cr
                                  .screen = t->screen,
                                  .level = i == 0 ? &level : NULL};
         events[i] = lk__report_events(&reports[i]);
+        events[i].norm_every = t->args->log_interval;
+        if (i == 0)
+            lk__recording_listen(&t->recording, plan, &events[i]);
         devices[i] = plan->devices.name[i];
     }
     lk_train_ranks ranks = {.opts = &plan->train,
@@ -229,6 +234,20 @@ static lk_status run_plans(train_command *t, lk_train_result *out, lk_train_fail
     return run_plan(t, &cpu, &joined, out, failure);
 }
 
+/* With the run folder around it. */
+static lk_status run_recorded(train_command *t, lk_train_result *out, lk_train_failure *failure)
+{
+    lk_status status = lk__recording_open(&t->recording, t->args, &t->plan);
+    if (status != LK_OK) {
+        *failure = (lk_train_failure){.status = status, .fault = LK_TRAIN_FAULT_SETUP, .rank = -1};
+        snprintf(failure->detail, sizeof failure->detail, "%s", lk_error_detail());
+        print_failure(t, failure);
+    } else
+        status = run_plans(t, out, failure);
+    lk__recording_close(&t->recording, status == LK_OK ? NULL : failure->detail);
+    return status;
+}
+
 static int run_ranks(train_command *t)
 {
     lk_report_screen screen = {.lock = PTHREAD_MUTEX_INITIALIZER, .terminal = isatty(STDERR_FILENO) == 1};
@@ -236,7 +255,7 @@ static int run_ranks(train_command *t)
     lk_train_failure failure;
     t->screen = &screen;
     lk__job_signals_prepare(t->args->requeue);
-    lk_status status = run_plans(t, &result, &failure);
+    lk_status status = run_recorded(t, &result, &failure);
     lk__job_signals_end();
     t->screen = NULL;
     lk__report_screen_clear(&screen);

@@ -143,6 +143,9 @@ static const lk_option table[] = {
 
     TRAINING("output"),
     {"output", "log-interval", 0, TRAIN, 0, COUNT(log_interval, 1, BIG), "10", "batches between two lines of output"},
+    {"output", "log-dir", 0, TRAIN, 0, TEXT(log_dir, "DIR"), NULL,
+     "make a folder for this run in DIR: log, metrics, event files for TensorBoard, configuration, first and final "
+     "state; checkpoints, too, with `save_every`"},
     {"output", "log-ranks", 0, TRAIN, 0, CHOICE(log_ranks, log_ranks_choices), "0",
      "all: every rank also prints lines of its own"},
     {"output", "quiet", 'q', TRAIN, 0, FLAG(quiet), NULL, "no progress line"},
@@ -347,8 +350,9 @@ static lk_status complete_batch(lk_args *args)
 static lk_status complete_checkpoints(lk_args *args)
 {
     lk_train_opts *opts = &args->train;
-    if (!opts->checkpoint && args->save_every_given)
-        return lk__fail(LK_STATUS_USAGE, "`save_every` saves nowhere: give the folder with `checkpoint` DIR");
+    if (!opts->checkpoint && !args->log_dir && args->save_every_given)
+        return lk__fail(LK_STATUS_USAGE,
+                        "`save_every` saves nowhere: give the folder with `checkpoint` DIR or `log_dir` DIR");
     if (args->requeue && !opts->checkpoint)
         return lk__fail(LK_STATUS_USAGE,
                         "`requeue` lets the next run go on from a checkpoint: give the folder with `checkpoint` DIR");

@@ -70,6 +70,7 @@ typedef struct lk_args {
     int log_ranks;      /* an lk_args_log_ranks */
     double gamma;
     size_t log_interval;
+    const char *log_dir;  /* of run folders; NULL: not given */
     size_t steps, repeat; /* of bench */
     lk_args_run run;
     int nproc;              /* ranks to start; 0: not given */

@@ -21,7 +21,6 @@ enum { MODELS = TRAIN | EVAL | BENCH, RANKS = TRAIN | RUN };
     "weights=\"DEFAULT\").state_dict(), \"{model|MODEL}.pth\"); for data with other classes add --init-skip " \
     "and its last layer, as in --init-skip fc"
 #define EVALUATE "lockstep eval {init-from|resume|FILE}{--model}{--data}{--data-dir}{--test-batch-size}{--devices}"
-#define LOG_DIR "logs of ranks are written by 'lockstep run'"
 
 /* On a line with one of these words -n counts nodes. */
 static const char *const node_words[] = {"-g", "-nr", "-ip", "--nr", "--gpus", NULL};
@@ -44,10 +43,9 @@ const lk_options_foreign lk__habits_words[] = {
     {MEANS("--device", MODELS, ONE, "devices")},
     {MEANS("--gpu", MODELS, ONE, "gpu-ids")},
     {MEANS("--amp", MODELS, NONE, "precision=bf16")},
-    {MEANS("--output-dir", TRAIN, ONE, "log-dir"), .instead = "",
-     .why = "a run has no folder of its own yet; leave it out"},
-    {MEANS("--tensorboard", TRAIN, MAYBE, "log-dir"), .instead = "",
-     .why = "files for TensorBoard are not written yet; leave it out"},
+    {MEANS("--output-dir", TRAIN, ONE, "log-dir")},
+    {MEANS("--tensorboard", TRAIN, MAYBE, "log-dir"), .instead = "--log-dir runs",
+     .why = "files for TensorBoard are part of a run's folder"},
     {REFUSED("--fp16", MODELS, NONE, "--precision bf16", FP16)},
     {REFUSED("--half", MODELS, NONE, "--precision bf16", FP16)},
     {REFUSED("--pretrained", TRAIN, NONE, "--init-from {model|MODEL}.pth", PRETRAINED)},
@@ -77,7 +75,6 @@ const lk_options_foreign lk__habits_words[] = {
     {REFUSED("--local-rank", TRAIN, ONE, "", "LOCAL_RANK is in the environment; leave it out")},
     {REFUSED("--max-restarts", TRAIN, ONE, "lockstep run --max-restarts {} -n {nproc|4} lockstep train",
              "restarts are made by 'lockstep run'")},
-    {REFUSED("--log-dir", TRAIN, ONE, "lockstep run --log-dir {} -n {nproc|4} lockstep train", LOG_DIR)},
     {REFUSED("-m", RUN, NONE, "python3 -m", "any program can be run")},
     {REFUSED("--module", RUN, NONE, "python3 -m", "any program can be run")},
     {REFUSED("--no-python", RUN, NONE, "", "nothing is put before the program; leave it out")},

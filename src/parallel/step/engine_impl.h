@@ -104,6 +104,8 @@ struct lk_engine {
     size_t results;                   /* samples that there is room for */
     double (*leaves)[LK_METRIC_SUMS]; /* (shards of this rank) */
     lk_metrics own;                   /* of this rank's samples in the last step */
+    bool norm_wanted;                 /* steps that are sent now compute the gradient's norm */
+    double grad_norm;                 /* of the last step that was done at once or received; NaN: not computed */
     lk_waits waits;
 };
 
