@@ -42,6 +42,7 @@ demo: all
 
 test:
 	@tools/setup build test
+	@tools/setup pages || echo 'test: man pages and completion are tested only with what is here'
 	@$(call configure,build,-DLK_TESTS=ON)
 	@$(call build,build)
 	@$(call ctest,build,-LE more)

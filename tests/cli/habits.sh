@@ -75,6 +75,8 @@ fails 2 "'size' is given twice" -- train --schedule step:size=1,step_size=2
 fails 2 "the optimiser adadelta has no momentum" "write --optimizer sgd:momentum=.9,weight_decay=1e-4" -- \
     train --momentum .9 --wd 1e-4
 fails 2 "the optimiser adam has no momentum" "write --optimizer sgd:momentum=.9" -- train --opt adam --momentum .9
+fails 2 "adadelta has no momentum" "write --optimizer sgd:momentum=.9" -- info --model mlp --momentum .9
+fails 2 "a parameter's name is missing" -- train --optimizer sgd:momentum=.9,
 fails 2 "--momentum 'much' must be a number" -- train --opt sgd --momentum much
 fails 2 "--weight-decay needs a value" -- train --weight-decay
 fails 2 "--nesterov takes no value" -- train --nesterov=1
@@ -125,6 +127,12 @@ answered "train --local-rank=0 --lr .1" "lockstep train --lr .1"
 answered "train --max-restarts 3 -n 2" "lockstep run --max-restarts 3 -n 2 lockstep train"
 answered "train --tensorboard --lr .1" "lockstep train --log-dir runs --lr .1"
 fails 2 "--output-dir a and --log-dir b contradict" -- train --output-dir a --log-dir b
+# The folder's configuration has the options of this program, and gives the same bits.
+run 0 train --arch mlp --opt sgd:lr=.1 --momentum .9 --schedule step:step_size=3 --max-steps 3 --output-dir runs --quiet
+whole=$(hash_of)
+run 0 train --config runs/*/config.yaml --quiet
+ends_alike
+rm -rf runs
 for words in "--output-dir runs" "--tensorboard runs" "--tensorboard=runs"; do
     # shellcheck disable=SC2086 # words
     run 0 train "${task[@]}" $words

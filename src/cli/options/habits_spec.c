@@ -1,5 +1,6 @@
 /* habits_spec.c - PyTorch's names of parameters in --optimizer and --schedule, and parameters of the optimiser that
  * are options elsewhere (--momentum). */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,8 +11,9 @@
 /* A spec that is read is shorter than ITEM_BYTES; parameters may be added to it. */
 enum { SPEC_BYTES = 512, ITEM_BYTES = 256 };
 
-/* The texts that were written: the optimiser's twice, because the first is the input of the second. */
-static char rate_text[SPEC_BYTES], optimizer_text[SPEC_BYTES], schedule_text[SPEC_BYTES];
+/* The texts that were written. The optimiser's is written in three steps, each from the text of the one before: without
+ * its rate, with the words of this program, with parameters added. */
+static char rate_text[SPEC_BYTES], words_text[SPEC_BYTES], optimizer_text[SPEC_BYTES], schedule_text[SPEC_BYTES];
 
 /* A spec that is read item by item. */
 typedef struct spec {
@@ -113,15 +115,16 @@ static const spec_word *find_word(const spec *in, const char *key)
     return NULL;
 }
 
-/* Writes the spec with the names that its parameters have here. A number alone continues the list before it:
- * "milestones=30,60" becomes "milestones=30/60". */
-static lk_status translate(const spec *in, char out[SPEC_BYTES])
+/* Writes the spec with the names that its parameters have here; *changed: they differ from the text's. A number alone
+ * continues the list before it: "milestones=30,60" becomes "milestones=30/60". */
+static lk_status translate(const spec *in, char out[SPEC_BYTES], bool *changed)
 {
     lk_options_buffer to = {.at = out, .bytes = SPEC_BYTES};
     const char *items = items_of(in->text);
     double number;
     if (strlen(in->text) >= ITEM_BYTES)
         return fail_long(in);
+    *changed = false;
     lk__options_put(&to, "%.*s%s", (int)strcspn(in->text, ":"), in->text, strchr(in->text, ':') ? ":" : "");
     for (const char *at = items; *at;) {
         item it;
@@ -136,6 +139,7 @@ static lk_status translate(const spec *in, char out[SPEC_BYTES])
                         : joined ? "/"
                                  : ",",
                         word ? word->means : it.key, it.valued ? "=" : "", it.value);
+        *changed |= joined || word;
     }
     return LK_OK;
 }
@@ -258,23 +262,35 @@ static lk_status add_key(const lk_options_set *set, const lk_options_parsed *par
     return LK_OK;
 }
 
+/* Adds the parameters of all foreign options to --optimizer. */
+static lk_status add_keys(const lk_options_set *set, lk_args *args, const lk_options_parsed *parsed)
+{
+    const lk_options_taken *taken = parsed->foreign;
+    assert(args->train.optimizer); /* a command with such words has --optimizer, and this has a default */
+    snprintf(optimizer_text, sizeof optimizer_text, "%s", args->train.optimizer);
+    for (size_t i = 0; i < parsed->foreign_count; i++)
+        LK_TRY(add_key(set, parsed, &taken[i], optimizer_text));
+    for (size_t i = 0; i < parsed->foreign_count; i++) {
+        const char *key = strchr(taken[i].row->means, ':') + 1;
+        if (is_rule(optimizer_text) && !lk__optim_takes(optimizer_text, key))
+            return fail_key(set, &taken[i], key, optimizer_text);
+    }
+    args->train.optimizer = optimizer_text;
+    return LK_OK;
+}
+
 lk_status lk__habits_complete(const lk_options_set *set, lk_args *args, const lk_options_parsed *parsed)
 {
     lk_train_opts *train = &args->train;
-    if (train->schedule) {
-        LK_TRY(translate(&(spec){"`schedule`", train->schedule, args}, schedule_text));
+    bool changed = false;
+    if (train->schedule)
+        LK_TRY(translate(&(spec){"`schedule`", train->schedule, args}, schedule_text, &changed));
+    if (changed)
         train->schedule = schedule_text;
-    }
-    if (!train->optimizer)
-        return LK_OK;
-    LK_TRY(translate(&(spec){"`optimizer`", train->optimizer, args}, optimizer_text));
-    train->optimizer = optimizer_text;
-    for (size_t i = 0; i < parsed->foreign_count; i++)
-        LK_TRY(add_key(set, parsed, &parsed->foreign[i], optimizer_text));
-    for (size_t i = 0; i < parsed->foreign_count; i++) {
-        const char *key = strchr(parsed->foreign[i].row->means, ':') + 1;
-        if (is_rule(optimizer_text) && !lk__optim_takes(optimizer_text, key))
-            return fail_key(set, &parsed->foreign[i], key, optimizer_text);
-    }
-    return LK_OK;
+    changed = false;
+    if (train->optimizer)
+        LK_TRY(translate(&(spec){"`optimizer`", train->optimizer, args}, words_text, &changed));
+    if (changed)
+        train->optimizer = words_text;
+    return parsed->foreign_count ? add_keys(set, args, parsed) : LK_OK;
 }
