@@ -119,6 +119,7 @@ answered "train --pretrained -a resnet18 --epochs 3" "lockstep train --init-from
 said err "torchvision.models.resnet18(weights=\"DEFAULT\")" "--init-skip"
 answered "train --pretrained" "lockstep train --init-from MODEL.pth"
 answered "train --evaluate --resume run/best --data tiny --lr .1" "lockstep eval run/best --data tiny"
+answered "train --evaluate --resume auto --init-from a:b/c" "lockstep eval a:b/c"
 answered "train -e --model mlp --init-from m.pth" "lockstep eval m.pth --model mlp"
 answered "train --test-only" "lockstep eval FILE"
 answered "train -b 256" "lockstep train --batch-size 256"
@@ -181,12 +182,13 @@ check "four ranks on two nodes" grep -q "4 ranks" node.0
 check "the bits of one rank" grep -q "State hash $whole" node.0
 
 # Every word of the table is in this script.
+tr '_' '-' <"$here" >script
 for name in train run eval bench info; do
     "$program" help --man $name | sed -n '/OPTIONS OF OTHER/,/EXIT STATUS/p' | sed 's/\\-/-/g; s/\\f[BR]//g' |
         grep -oE '(^|,)--?[A-Za-z][A-Za-z0-9-]*' | tr -d ',' | grep -vE '^-(name|f)$' >words
     [ $name = eval ] || [ $name = info ] || check "$name: words are listed" test "$(wc -l <words)" -gt 5
     while read -r word; do
-        check "$word of $name is tested" grep -qE -- "[\" (]$word([\" =]|\$)" <(tr '_' '-' <"$here")
+        check "$word of $name is tested" grep -qE -- "[\" (]$word([\" =]|\$)" script
     done <words
 done
 

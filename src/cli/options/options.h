@@ -88,7 +88,8 @@ typedef struct lk_options_entry {
 /* Sets values to the defaults, then to the options in argv. Texts in values point into argv or the table; lists
  * are copies. If an option is given twice, the last one counts, but two spellings of it must agree. A list
  * given as words ends before the next option and, if the command takes words, before a word that is not a
- * number; sets that end at a word have no lists. Every failure is USAGE. */
+ * number; sets that end at a word have no lists. Foreign words stand for the options that they mean; others are
+ * refused together, with the whole line to write. Every failure is USAGE. */
 lk_status lk__options_parse(const lk_options_set *set, int argc, char *const *argv, void *values,
                             lk_options_parsed *out) LK_CHECKED;
 

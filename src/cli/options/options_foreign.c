@@ -68,20 +68,24 @@ static bool has_typed(const lk_options_refused *line, const char *words)
     return typed_value(line, name) != NULL;
 }
 
-/* Writes the value of "{model|MODEL}", of which `names` is the inner text. Parameters of the value are left out. */
+/* Writes the value of "{model|MODEL}", of which `names` is the inner text: that of the first option that was typed, or
+ * the last word. Parameters of a spec are left out; "auto" is nobody's value. */
 static void put_option(lk_options_buffer *out, const lk_options_refused *line, char *names)
 {
-    const char *value = NULL;
-    for (char *name = names; !value; name += strlen(name) + 1) {
-        char *bar = strchr(name, '|');
-        if (!bar) {
-            value = name;
-            break;
-        }
+    char *name = names;
+    for (char *bar; (bar = strchr(name, '|')) != NULL; name = bar + 1) {
         *bar = 0;
-        value = typed_value(line, name);
+        const char *value = typed_value(line, name);
+        if (!value || strcmp(value, "auto") == 0)
+            continue;
+        bool spec = lk__options_find(line->set, name)->kind == LK_OPTION_SPEC;
+        if (spec)
+            lk__options_put(out, "%.*s", (int)strcspn(value, ":"), value);
+        else
+            put_word(out, value);
+        return;
     }
-    lk__options_put(out, "%.*s", (int)strcspn(value, ":"), value);
+    lk__options_put(out, "%s", name);
 }
 
 /* Writes " --data VALUE" if that option was typed. */
