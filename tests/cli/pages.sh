@@ -86,6 +86,7 @@ offers "train -n _" auto gpu
 offers "train --backend _" shm tcp
 only "train xyz"
 offers "eval f" file.yaml folder
+only "verify f" folder
 only "bench k" kernels
 only "data ver" verify
 only "help --completion z" zsh

@@ -126,6 +126,8 @@ static void add_synopsis(lk_command_values *values, const char *word)
         values->programs = true;
     else if (strcmp(word, "NAME") == 0)
         add_names(values, data_name);
+    else if (strcmp(word, "DIR") == 0)
+        values->folders = true;
     else
         values->files = true;
 }

@@ -47,7 +47,7 @@ static void put_words(FILE *out, const lk_command *command)
         }
     fprintf(out, "' ;;\n");
     snprintf(label, sizeof label, "%s:*", command->name);
-    if (*values.words || values.files || values.programs)
+    if (*values.words || values.files || values.folders || values.programs)
         put_case(out, label, &values);
 }
 

@@ -57,7 +57,7 @@ static void put_words(FILE *out, const lk_command *command)
     lk_command_values values = lk__command_word_values(command);
     if (values.programs) {
         fprintf(out, " \\\n            '(-)1:program:_command_names -e' \\\n            '*::arguments:_normal'");
-    } else if (*values.words || values.files) {
+    } else if (*values.words || values.files || values.folders) {
         fprintf(out, " \\\n            '*:word:");
         put_action(out, &values);
         fputc('\'', out);
