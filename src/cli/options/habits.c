@@ -56,7 +56,8 @@ const lk_options_foreign lk__habits_words[] = {
     {REFUSED("", TRAIN, ONE, "--data {}", "a data set or a folder of images is named by --data")},
 
     /* Nodes and ranks: torch.distributed.launch, torchrun, scripts, MPI launchers. */
-    {REFUSED("-n", RANKS, ONE, "--nnodes {}", COUNTS), .beside = node_words},
+    {REFUSED("-n", RANKS, ONE, "--nnodes {}", COUNTS), .needs = {"--node-rank 0", "--master-addr HOST"},
+     .beside = node_words},
     {REFUSED("-nr", RANKS, ONE, "--node-rank {}", COUNTS), .needs = {"--nnodes 2", "--master-addr HOST"}},
     {REFUSED("--nr", RANKS, ONE, "--node-rank {}", COUNTS), .needs = {"--nnodes 2", "--master-addr HOST"}},
     {REFUSED("-ip", RANKS, ONE, "--master-addr {}", COUNTS), .needs = {"--nnodes 2", "--node-rank 1"}},

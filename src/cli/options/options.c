@@ -368,6 +368,14 @@ static lk_status parse_long(command_line *line, const char *word)
     return apply(line, row, value);
 }
 
+/* The foreign word of one letter that begins the word, if its value follows at once: "-j4". */
+static const lk_options_foreign *joined_foreign(const lk_options_set *set, const char *word)
+{
+    const char letter[] = {word[0], word[1], 0};
+    const lk_options_foreign *row = lk__options_find_foreign(set, letter);
+    return row && row->value == LK_OPTIONS_VALUE_ONE ? row : NULL;
+}
+
 /* "-n 4" and "-n4". Several letters cannot be joined, and a flag has no value. */
 static lk_status parse_short(command_line *line, const char *word)
 {
@@ -376,6 +384,8 @@ static lk_status parse_short(command_line *line, const char *word)
     const lk_options_foreign *foreign = lk__options_find_foreign(set, word);
     if (foreign)
         return take_foreign(line, foreign, word[length] ? word + length + 1 : NULL);
+    if (row == set->count && (foreign = joined_foreign(set, word)) != NULL)
+        return take_foreign(line, foreign, word + 2);
     if (row == set->count)
         return fail_unknown(set, word);
     if (!word[2] || set->rows[row].kind != LK_OPTION_FLAG)

@@ -192,14 +192,23 @@ static bool has_option(const lk_options_refused *line, const char *text, const c
     return has_typed(line, need);
 }
 
-/* Adds what the rows of the refused words need beside them. */
-static void put_needs(lk_options_buffer *out, const lk_options_refused *line)
+/* Adds what a row needs beside its words. */
+static void put_needs(lk_options_buffer *out, const lk_options_refused *line, const lk_options_foreign *row)
 {
-    for (size_t i = 0; i < line->count; i++) {
-        const lk_options_foreign *row = line->taken[i].row;
-        for (size_t k = 0; k < sizeof row->needs / sizeof *row->needs && row->needs[k]; k++)
-            if (!has_option(line, out->at, row->needs[k]))
-                lk__options_put(out, " %s", row->needs[k]);
+    for (size_t k = 0; k < sizeof row->needs / sizeof *row->needs && row->needs[k]; k++)
+        if (!has_option(line, out->at, row->needs[k]))
+            lk__options_put(out, " %s", row->needs[k]);
+}
+
+/* Adds what the refused words need beside them; a single node needs nothing. */
+static void put_all_needs(lk_options_buffer *out, const lk_options_refused *line)
+{
+    for (size_t i = 0; i < line->count; i++)
+        put_needs(out, line, line->taken[i].row);
+    for (int i = 0; i + 1 < line->end; i++) {
+        const lk_options_foreign *changed = taken_at(line, i) ? NULL : find_changed(line, line->argv[i]);
+        if (changed && strcmp(line->argv[i + 1], "1") != 0)
+            put_needs(out, line, changed);
     }
 }
 
@@ -216,7 +225,7 @@ static void put_line(lk_options_buffer *out, const lk_options_refused *line)
     lk__options_put(out, "lockstep %s", line->set->command);
     for (int i = 0; i < line->end;)
         i += put_position(out, line, i);
-    put_needs(out, line);
+    put_all_needs(out, line);
     put_own_words(out, line, line->end, line->argc - line->end);
 }
 
@@ -247,6 +256,8 @@ lk_status lk__options_refuse(const lk_options_refused *line)
     if (!words.used)
         return LK_OK;
     put_line(&text, line);
-    return lk__fail(LK_STATUS_USAGE, "%s: %s %s; %s: %s", line->set->command,
-                    words_text[1] == '-' ? "no option" : "one word too many,", words_text, why_text, line_text);
+    bool cut = text.used == text.bytes - 1;
+    return lk__fail(LK_STATUS_USAGE, "%s: %s %s; %s: %s%s", line->set->command,
+                    words_text[1] == '-' ? "no option" : "one word too many,", words_text, why_text, line_text,
+                    cut ? " ..." : "");
 }
