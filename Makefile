@@ -45,6 +45,7 @@ demo: all
 test:
 	@tools/setup build test
 	@tools/setup plot || echo 'test: pictures are not tested without gnuplot'
+	@tools/setup pages || echo 'test: man pages and completion are tested only with what is here'
 	@$(call configure,build,-DLK_TESTS=ON)
 	@$(call build,build)
 	@$(call ctest,build,-LE more)
@@ -141,7 +142,7 @@ help:
 	@echo 'make scale      steps on many hosts, simulated by SimGrid'
 	@echo 'make lint       formatting, warnings as errors, headers alone, include direction'
 	@echo 'make format     format the sources in place'
-	@echo 'make install    to PREFIX (/usr/local), below DESTDIR: program, library, headers, pkg-config file'
+	@echo 'make install    to PREFIX (/usr/local), below DESTDIR: program, library, headers, man pages, completion'
 	@echo 'make clean      remove all build folders'
 
 comma := ,

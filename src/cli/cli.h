@@ -20,6 +20,9 @@ typedef struct lk_command {
     int (*run)(lk_args *args); /* returns the exit status */
 } lk_command;
 
+/* What the program is, in its help and its man page. */
+#define LK_COMMAND_PROGRAM_SUMMARY "trains neural networks to the same bits, however the work is divided"
+
 /* Rows of the command table, NULL after the last. */
 const lk_command *lk__command_list(size_t index);
 /* NULL if there is no such command; then the error detail suggests the nearest name. */

@@ -33,6 +33,20 @@ static const char *rule_name(const void *arg, size_t index)
 
 static const lk_names names = {.what = option, .kind = "optimiser", .next = rule_name};
 
+bool lk__optim_takes(const char *spec, const char *key)
+{
+    size_t length = strcspn(spec, ":");
+    for (size_t i = 0; i < RULES; i++) {
+        const lk_rule *rule = rules[i];
+        if (strncmp(rule->info.name, spec, length) != 0 || rule->info.name[length])
+            continue;
+        for (size_t k = 0; k < LK_RULE_MAX_PARAMS && rule->params[k].name; k++)
+            if (strcmp(rule->params[k].name, key) == 0)
+                return true;
+    }
+    return false;
+}
+
 /* Kernels take the rate as a float. */
 static lk_status check_lr(double lr)
 {

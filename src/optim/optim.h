@@ -5,6 +5,7 @@
 #ifndef LK_OPTIM_OPTIM_H
 #define LK_OPTIM_OPTIM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -68,6 +69,8 @@ typedef struct lk_optim_info {
     const char *summary; /* parameters and their defaults */
 } lk_optim_info;
 const lk_optim_info *lk__optim_list(size_t index);
+/* Whether the optimiser whose name begins the spec has this parameter; false for an unknown name. */
+bool lk__optim_takes(const char *spec, const char *key);
 
 /* The position of a step in a run. A schedule is a pure function of it, so a resumed run continues
  * with the same rates. */

@@ -142,7 +142,7 @@ refused "gpu" "auto" -- --nproc-per-node gpu true
 refused "'-nr'" "--node-rank" -- -nr 1 true
 refused "'-ip'" "--master-addr" -- -ip 10.0.0.1 true
 refused "'-m'" "python3 -m" -- -m module
-refused "'--no_python'" "PROGRAM" -- --no_python true
+refused "'--no_python'" "lockstep run true" -- --no_python true
 refused "--bind 'cores'" "'core'" -- --bind cores true
 refused "--node-rank" "--nnodes 2" -- --nnodes 2 true
 refused "--node-rank 2" "--nnodes 2" -- --nnodes 2 --node-rank 2 true

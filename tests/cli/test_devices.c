@@ -114,6 +114,8 @@ static void ids_are_numbers_not_digits(void **state)
 {
     gives(IDS("1,6,3"), with_gpus, "cuda:1 cuda:6 cuda:3");
     gives(IDS("0"), with_gpus, "cuda:0");
+    gives(DEVICES("0,1"), with_gpus, "cuda:0 cuda:1");
+    gives(DEVICES("0"), with_gpus, "cuda:0");
     gives(IDS("10,11"), with_gpus, "cuda:10 cuda:11");
     gives(IDS("15,0,1,10"), with_gpus, "cuda:15 cuda:0 cuda:1 cuda:10");
     gpus = 1000;
@@ -148,7 +150,10 @@ static void misspelt_lists(void **state)
     refuse(DEVICES("quantum"), with_gpus, "'quantum'", "auto, cpu, cuda");
     refuse(DEVICES("gpu"), with_gpus, "'gpu'", "cuda:0");
     refuse(DEVICES("gpu:1"), without_gpus, "'gpu:1'", "no cuda devices");
-    refuse(DEVICES("0,1"), with_gpus, "'0'", "cuda");
+    refuse(DEVICES("2"), with_gpus, "`gpu_ids` 2", "-n 2");
+    refuse(DEVICES("0,cpu"), with_gpus, "0,cpu", "one kind");
+    refuse(DEVICES("1,99999"), with_gpus, "'99999'", "whole number");
+    refuse(DEVICES("0,1"), without_gpus, "'0,1'", "no cuda devices");
     const char *const bad[] = {"cpu:", "cpu:x", "cpu:-1", "cpu:1.5", "cpu:0:1", "cpu: 1", "cpu:65536"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         refuse(DEVICES(bad[i]), with_gpus, bad[i], "whole number");

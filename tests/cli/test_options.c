@@ -342,10 +342,8 @@ static void words_and_what_was_given(void **state)
 
 static void a_line_may_end_at_the_first_word(void **state)
 {
-    static const lk_options_foreign foreign[] = {{"-nr", "write --ranks-here"}, {"--old-name", "leave it out"}, {0}};
     lk_options_set open = set;
     open.ends_at_word = true;
-    open.foreign = foreign;
     values out = {0};
     lk_options_parsed parsed;
     char *line[] = {"-n", "3", "program", "--loud", "-n", "4", "--", "--unknown", NULL};
@@ -360,12 +358,100 @@ static void a_line_may_end_at_the_first_word(void **state)
     char *none[] = {"--loud", NULL};
     assert_int_equal(lk__options_parse(&open, 1, none, &out, &parsed), LK_OK);
     assert_null(parsed.rest);
-    char *theirs[] = {"-nr", "1", NULL};
-    assert_int_equal(lk__options_parse(&open, 2, theirs, &out, &parsed), LK_STATUS_USAGE);
-    assert_detail("'-nr'; write --ranks-here");
-    char *renamed[] = {"--old_name=2", NULL};
-    assert_int_equal(lk__options_parse(&open, 1, renamed, &out, &parsed), LK_STATUS_USAGE);
-    assert_detail("'--old_name'; leave it out");
+}
+
+/* Words of another program: each is either an option, a parameter, or refused. */
+static const char *const node_words[] = {"-nr", NULL};
+static const lk_options_foreign foreign[] = {
+    {.word = "--title", .commands = 1, .value = LK_OPTIONS_VALUE_ONE, .means = "name"},
+    {.word = "-t", .commands = 1, .value = LK_OPTIONS_VALUE_ONE, .means = "name"},
+    {.word = "--sharded", .commands = 1, .means = "mode=shard"},
+    {.word = "--size", .commands = 1, .value = LK_OPTIONS_VALUE_ONE, .means = "name:size"},
+    {.word = "--folder",
+     .commands = 1,
+     .value = LK_OPTIONS_VALUE_MAYBE,
+     .means = "save-model",
+     .instead = "--save-model x",
+     .why = "it wants a file"},
+    {.word = "--later",
+     .commands = 1,
+     .value = LK_OPTIONS_VALUE_ONE,
+     .means = "not-there",
+     .instead = "--name {}",
+     .why = "not yet"},
+    {.word = "-n",
+     .commands = 1,
+     .value = LK_OPTIONS_VALUE_ONE,
+     .instead = "--batch-size {}",
+     .why = "",
+     .beside = node_words},
+    {.word = "-nr",
+     .commands = 1,
+     .value = LK_OPTIONS_VALUE_ONE,
+     .instead = "--ranks {}",
+     .why = "ranks are counted",
+     .needs = {"--rate 1"}},
+    {.word = "--old-name", .commands = 1, .instead = "", .why = "leave it out"},
+    {.word = "--test", .commands = 1, .instead = "lockstep test {name|FILE}{--rate}", .why = "a command of its own"},
+    {.word = "--loud", .commands = 1, .instead = "", .why = "an option is never hidden by a row"},
+    {.word = "--other", .commands = 2, .instead = "", .why = "of another command"},
+    {.word = NULL}};
+
+static lk_options_set with_foreign(void)
+{
+    lk_options_set open = set;
+    open.foreign = foreign;
+    return open;
+}
+
+static void refuse_foreign(const char *line, const char *answer)
+{
+    const lk_options_set open = with_foreign();
+    lk_options_parsed parsed;
+    values out;
+    assert_int_equal(parse_with(&open, line, &out, &parsed), LK_STATUS_USAGE);
+    assert_string_equal(lk_error_detail(), answer);
+}
+
+static void foreign_words_are_taken_for_options(void **state)
+{
+    const lk_options_set open = with_foreign();
+    lk_options_parsed parsed;
+    values out;
+    assert_int_equal(parse_with(&open, "--title x --sharded --loud", &out, &parsed), LK_OK);
+    assert_string_equal(out.name, "x");
+    assert_int_equal(out.mode, 1);
+    assert_true(out.loud);
+    assert_true(lk__options_given(&open, &parsed, "name"));
+    assert_int_equal(parse_with(&open, "-t y --folder=z --size 3", &out, &parsed), LK_OK);
+    assert_string_equal(out.name, "y");
+    assert_string_equal(out.save, "z");
+    assert_int_equal(parsed.foreign_count, 1);
+    assert_string_equal(parsed.foreign[0].value, "3");
+    assert_int_equal(parse_with(&open, "--title x --name x", &out, &parsed), LK_OK);
+    refuse_foreign("--title x --name y", "try: --title x and --name y contradict each other; give one");
+    refuse_foreign("--sharded --mode batch",
+                   "try: --sharded (--mode shard) and --mode batch contradict each other; give one");
+    refuse_foreign("--sharded=1", "try: --sharded takes no value; leave '=1' out");
+    refuse_foreign("--size", "try: --size needs a value (a number)");
+    refuse_foreign("--other", "try: no option '--other'; 'lockstep try --help' lists those there are");
+    refuse_foreign("--titel x", "try: no option '--titel'; did you mean '--title'?");
+}
+
+static void foreign_words_are_answered_with_the_line(void **state)
+{
+    refuse_foreign("--loud -nr 1 --name a*b",
+                   "try: no option '-nr'; ranks are counted: lockstep try --loud --ranks 1 --name 'a*b' --rate 1");
+    refuse_foreign("-n 2 -nr=1 --rate 2",
+                   "try: no option '-nr'; ranks are counted: lockstep try --batch-size 2 --ranks 1 --rate 2");
+    refuse_foreign("--old_name --rate .5", "try: no option '--old_name'; leave it out: lockstep try --rate .5");
+    refuse_foreign("--later a", "try: no option '--later'; not yet: lockstep try --name a");
+    refuse_foreign("--folder --loud", "try: no option '--folder'; it wants a file: lockstep try --save-model x --loud");
+    refuse_foreign("--old-name --test --title t --size 4",
+                   "try: no option '--old-name', '--test'; leave it out; a command of its own: lockstep test t");
+    refuse_foreign("--test --rate .5", "try: no option '--test'; a command of its own: lockstep test FILE --rate .5");
+    refuse_foreign("--size 4 -nr 1",
+                   "try: no option '-nr'; ranks are counted: lockstep try --size 4 --ranks 1 --rate 1");
 }
 
 static void unknown_options_name_the_nearest(void **state)
@@ -428,6 +514,26 @@ static void the_programs_table_is_sound(void **state)
                     assert_string_not_equal(all.rows[i].name, all.rows[j].name);
         }
     }
+}
+
+/* A word that is an option of its command would never be reached, or would hide the option. */
+static void the_programs_foreign_words_are_no_options(void **state)
+{
+    size_t count = 0;
+    for (unsigned bit = LK_CMD_TRAIN; bit <= LK_CMD_VERIFY; bit <<= 1) {
+        lk_options_set all = lk__args_options("train", bit, 0);
+        for (const lk_options_foreign *row = all.foreign; row->word; row++) {
+            const char *fixed;
+            if (!(row->commands & bit) || row->beside)
+                continue;
+            count++;
+            assert_null(*row->word ? lk__options_find(&all, row->word + strspn(row->word, "-")) : NULL);
+            assert_ptr_equal(lk__options_find_foreign(&all, row->word), row);
+            bool meant = lk__options_foreign_option(&all, row, &fixed) || lk__options_foreign_is_key(&all, row);
+            assert_true(meant || (row->instead && row->why));
+        }
+    }
+    assert_true(count > 50);
 }
 
 static void the_reference_defaults(void **state)
@@ -508,7 +614,8 @@ TEST_MAIN(NULL, NULL, TEST(defaults_come_from_the_table), TEST(spellings_are_int
           TEST(optional_values_stop_at_options), TEST(lists_are_words_or_commas),
           TEST(lists_leave_words_to_the_command), TEST(lists_have_no_empty_values), TEST(lists_have_an_end),
           TEST(spellings_of_one_option_must_agree), TEST(words_and_what_was_given),
-          TEST(a_line_may_end_at_the_first_word), TEST(unknown_options_name_the_nearest),
+          TEST(a_line_may_end_at_the_first_word), TEST(foreign_words_are_taken_for_options),
+          TEST(foreign_words_are_answered_with_the_line), TEST(unknown_options_name_the_nearest),
           TEST(bad_values_name_flag_and_range), TEST(help_shows_each_row_once), TEST(the_programs_table_is_sound),
-          TEST(the_reference_defaults), TEST(the_saved_models_name), TEST(gamma_and_schedule_exclude_each_other),
-          TEST(swept_options_take_texts))
+          TEST(the_programs_foreign_words_are_no_options), TEST(the_reference_defaults), TEST(the_saved_models_name),
+          TEST(gamma_and_schedule_exclude_each_other), TEST(swept_options_take_texts))

@@ -209,11 +209,8 @@ said err "nowhere://x"
 refused "did you mean 'shm'" -- "${task[@]}" --backend shn
 refused "this build has nothing for that between devices of kind cpu" -- "${task[@]}" --devices cpu:0,cpu:1 --backend nccl
 refused "4096" -- "${task[@]}" --accumulate 300
-refused "-nr" "lockstep train --nnodes 2 --node-rank 1" -- "${task[@]}" -nr 1
+refused "-nr" "--node-rank 1 --nnodes 2" -- "${task[@]}" -nr 1
 refused "-ip" "--master-addr" -- "${task[@]}" -ip 10.0.0.1
-refused "--ranks" "write -n" -- "${task[@]}" --ranks 2
-refused "--np" "write -n" -- "${task[@]}" --np 2
-refused "-N" "write --nnodes" -- "${task[@]}" -N 2
 refused "--hosts" "mpirun or srun" "--master-addr HOST" -- "${task[@]}" --hosts a,b
 refused "--hostfile" "mpirun or srun" -- "${task[@]}" --hostfile hosts
 LOCKSTEP_BACKEND=foo refused "LOCKSTEP_BACKEND: no backend 'foo' (known: auto, shm, tcp, mpi, nccl)" -- "${task[@]}"

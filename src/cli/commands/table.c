@@ -78,7 +78,11 @@ static const lk_command commands[] = {
      "DIR is the folder of --log-dir, one run of it, or a copy. Only files are read; runs may still write them.\n"
      "The page is answered until Ctrl-C. From another machine: ssh -L 6060:localhost:6060 HOST",
      LK_CMD_SERVE, 1, 1, "the folder of --log-dir", lk__cmd_serve},
-    {"help", "[COMMAND]", "show a command's options and their defaults", "", LK_CMD_HELP, 0, 1, "", lk__cmd_help},
+    {"help", "[COMMAND]", "show a command's options and their defaults",
+     "  lockstep help train\n"
+     "  lockstep help --man train | man -l -                  its man page\n"
+     "  source <(lockstep help --completion bash)             completion in this shell",
+     LK_CMD_HELP, 0, 1, "", lk__cmd_help},
 };
 
 enum { COMMANDS = sizeof commands / sizeof *commands };

@@ -29,7 +29,10 @@ static lk_status check_launch(const lk_args_run *run)
         return lk__fail(LK_STATUS_USAGE,
                         "train: %s starts ranks, but this process is rank %s of a job already (RANK is set); leave it "
                         "out, or unset RANK",
-                        run->nproc ? "`nproc`" : "`nnodes`", rank);
+                        run->nproc          ? "`nproc`"
+                        : run->nnodes_given ? "`nnodes`"
+                                            : "`standalone`",
+                        rank);
     if (run->rank_given || run->world_size)
         return lk__fail(
             LK_STATUS_USAGE,
@@ -252,7 +255,7 @@ static lk_status find_way(const lk_args *args, lk_join *join)
     lk_task task;
     join->size_known = true;
     lk__task_find(NULL, NULL, &task);
-    if (run->nproc || run->nnodes_given) {
+    if (run->nproc || run->nnodes_given || run->standalone) {
         LK_TRY(check_launch(run));
         join->way = LK_JOIN_LAUNCH;
         if (task.several && !task.by_torchrun)

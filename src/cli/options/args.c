@@ -11,6 +11,7 @@
 #include "base/spec.h"
 #include "base/tree.h"
 #include "cli/options/config.h"
+#include "cli/options/habits.h"
 #include "cli/options/resume.h"
 
 #define FIELD(name) LK_FIELD(lk_args, name)
@@ -31,6 +32,7 @@ enum {
 #define BIG 1e9
 
 const char *const lk__args_parallel_names[] = {"auto", "single", "dp", "ddp", "pp", NULL};
+const char *const lk__args_completion_names[] = {"none", "bash", "zsh", NULL};
 static const char *const log_ranks_choices[] = {"0", "all", NULL};
 static const char *const bind_choices[] = {"none", "core", NULL};
 
@@ -130,7 +132,8 @@ static const lk_option table[] = {
      "rendezvous of nodes: tcp://HOST:PORT, or file://PATH in a folder that all see"},
     {"nodes", "rdzv-endpoint", 0, RUN, 0, TEXT(run.rdzv_endpoint, "HOST[:PORT]"), NULL,
      "the same as --master-addr and --master-port"},
-    {"nodes", "standalone", 0, RUN, 0, FLAG(run.standalone), NULL, "one node, which is the default"},
+    {"nodes", "standalone", 0, RUN | TRAIN, 0, FLAG(run.standalone), NULL,
+     "one node, which is the default; tasks of a scheduler do not join each other"},
 
     {"by hand", "init-method", 0, TRAIN, 0, TEXT(run.init_method, "URL"), NULL,
      "rendezvous of ranks (with --nnodes: nodes): tcp://HOST:PORT, file://PATH in a folder that all see, env://"},
@@ -169,6 +172,9 @@ static const lk_option table[] = {
     {"output", "output", 'o', REPORT, 0, TEXT(output, "FILE"), "report.html", "the page"},
     {"output", "quiet", 'q', DATA, 0, FLAG(quiet), NULL, "print errors only"},
     {"output", "json", 0, MODELS | DATA | INFO | VERIFY, 0, FLAG(json), NULL, "one JSON object a line"},
+    {"output", "man", 0, LK_CMD_HELP, 0, FLAG(man), NULL, "the source of the man page, for man -l -"},
+    {"output", "completion", 0, LK_CMD_HELP, 0, CHOICE(completion, lk__args_completion_names), "none",
+     "the script by which this shell completes lockstep's commands, options and their values"},
     {"output", "help", 'h', ALL, 0, FLAG(help), NULL, "show this text"},
 };
 
@@ -195,54 +201,6 @@ static void build_rows(void)
     }
 }
 
-/* Lockstep starts no processes on other hosts. */
-#define NO_HOSTS "start the job with mpirun or srun, which start ranks on all hosts, or start every node by hand: "
-
-/* Names that torchrun, torch.distributed.launch, MPI launchers and well-known scripts use. */
-static const lk_options_foreign run_foreign[] = {
-    {"-nr", "write --node-rank: lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
-    {"--nr", "write --node-rank: lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
-    {"-ip", "write --master-addr: lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
-    {"--nodes", "write --nnodes: lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
-    {"-g", "write -n for the ranks on this node: lockstep run -n 4 PROGRAM"},
-    {"--gpus", "write -n for the ranks on this node: lockstep run -n 4 PROGRAM"},
-    {"--ranks", "write -n for the ranks on this node: lockstep run -n 4 PROGRAM"},
-    {"--np", "write -n for the ranks on this node: lockstep run -n 4 PROGRAM"},
-    {"-np", "write -n for the ranks on this node: lockstep run -n 4 PROGRAM"},
-    {"-N", "write --nnodes: lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
-    {"--hosts", NO_HOSTS "lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
-    {"--hostfile", NO_HOSTS "lockstep run --nnodes 2 --node-rank 1 --master-addr HOST -n 4 PROGRAM"},
-    {"-m", "any program can be run: lockstep run -n 2 python3 -m MODULE"},
-    {"--module", "any program can be run: lockstep run -n 2 python3 -m MODULE"},
-    {"--no-python", "nothing is put before the program: lockstep run -n 2 PROGRAM; a script is 'python3 SCRIPT'"},
-    {"--use-env", "LOCAL_RANK is always in the environment: leave it out"},
-    {"--rdzv-backend", "leave it out and give each node its rank: lockstep run --nnodes 2 --node-rank 1 "
-                       "--rdzv-endpoint HOST:PORT -n 4 PROGRAM"},
-    {"--rdzv-id", "leave it out; LOCKSTEP_TOKEN, the same on all nodes, distinguishes jobs"},
-    {NULL, NULL},
-};
-
-static const lk_options_foreign train_foreign[] = {
-    {"-nr", "write --node-rank: " LK_NODE_LINE},
-    {"--nr", "write --node-rank: " LK_NODE_LINE},
-    {"-ip", "write --master-addr: " LK_NODE_LINE},
-    {"--nodes", "write --nnodes: " LK_NODE_LINE},
-    {"-g", "write -n for the ranks on this node: lockstep train -n 4"},
-    {"--gpus", "write -n for the ranks on this node: lockstep train -n 4"},
-    {"--ranks", "write -n for the ranks on this node: lockstep train -n 4"},
-    {"--np", "write -n for the ranks on this node: lockstep train -n 4"},
-    {"-np", "write -n for the ranks on this node: lockstep train -n 4"},
-    {"-N", "write --nnodes: " LK_NODE_LINE},
-    {"--hosts", NO_HOSTS LK_NODE_LINE},
-    {"--hostfile", NO_HOSTS LK_NODE_LINE},
-    {"--port", "write --master-port: " LK_NODE_LINE " --master-port 29500"},
-    {"--local-rank", "leave it out: LOCAL_RANK is in the environment"},
-    {"--max-restarts", "restarts are 'lockstep run's: lockstep run --max-restarts 1 -n 4 lockstep train"},
-    {"--dist-url", "write --init-method: " LK_HAND_LINE},
-    {"--dist-backend", "write --backend: lockstep train -n 4 --backend auto"},
-    {NULL, NULL},
-};
-
 /* An option of a file is overridden not only by the same option on the command line, but also by others with
  * the same purpose. --gamma beside a schedule of the file is an error instead: it would not be clear which
  * schedule it belongs to. */
@@ -263,11 +221,6 @@ static const lk_options_rival rivals[] = {
 static const lk_options_field fields[] = {
     {"device", "devices"}, {"gradient_backend", "backend"}, {"bucket_bytes", "bucket_mb"}, {NULL, NULL}};
 
-static const lk_options_foreign *find_foreign(unsigned bit)
-{
-    return bit == LK_CMD_RUN ? run_foreign : bit == LK_CMD_TRAIN ? train_foreign : NULL;
-}
-
 lk_options_set lk__args_options(const char *command, unsigned bit, size_t max_words)
 {
     if (!row_count)
@@ -279,7 +232,7 @@ lk_options_set lk__args_options(const char *command, unsigned bit, size_t max_wo
                             .max_words = max_words,
                             .ends_at_word = bit == LK_CMD_RUN || bit == LK_CMD_SWEEP,
                             .swept = bit == LK_CMD_SWEEP ? LK_CMD_TRAIN : 0,
-                            .foreign = find_foreign(bit),
+                            .foreign = lk__habits_words,
                             .rivals = rivals,
                             .fields = fields};
 }
@@ -317,6 +270,8 @@ lk_status lk__args_parse(const lk_options_set *set, int argc, char *const *argv,
         lk_options_set recipe = lk__args_options("train", LK_CMD_TRAIN, 0);
         LK_TRY(lk__config_load(set, &recipe, args.config, &args, &parsed));
     }
+    if (!args.help)
+        LK_TRY(lk__habits_take_lr(set, &args, &parsed));
     learn(set, &parsed);
     args.precision_given = lk__options_given(set, &parsed, "precision");
     if (args.requeue && args.train.checkpoint && !args.resume)
@@ -327,6 +282,8 @@ lk_status lk__args_parse(const lk_options_set *set, int argc, char *const *argv,
         const char *model = parsed.word_count ? parsed.words[0] : args.train.init_from;
         LK_TRY(model ? lk__cli_resume_model(set, model, &args, &parsed) : LK_OK);
     }
+    if (!args.help)
+        LK_TRY(lk__habits_complete(set, &args, &parsed));
     memcpy(args.words, parsed.words, sizeof args.words);
     args.word_count = parsed.word_count;
     args.schedule_given = lk__options_given(set, &parsed, "schedule");

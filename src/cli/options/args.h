@@ -56,6 +56,14 @@ extern const char *const lk__args_parallel_names[];
 /* Indexes of the choices of --log-ranks. */
 typedef enum lk_args_log_ranks { LK_ARGS_LOG_RANKS_ONE, LK_ARGS_LOG_RANKS_ALL } lk_args_log_ranks;
 
+/* Indexes of the choices of --completion. */
+typedef enum lk_args_completion {
+    LK_ARGS_COMPLETION_NONE,
+    LK_ARGS_COMPLETION_BASH,
+    LK_ARGS_COMPLETION_ZSH
+} lk_args_completion;
+extern const char *const lk__args_completion_names[];
+
 typedef struct lk_args {
     const char *config;  /* the file of options, or NULL; freed by lk__args_release */
     lk_train_opts train; /* data is NULL if --data was not given */
@@ -87,6 +95,8 @@ typedef struct lk_args {
     const char *serve; /* of train: address of the live page; NULL: no page, "": the default */
     const char *host;  /* of serve; NULL: not given */
     int port;          /* of serve; 0: not given */
+    bool man;          /* of help */
+    int completion;    /* of help; an lk_args_completion */
     const char *words[LK_WORDS_MAX];
     size_t word_count;
     bool schedule_given, gamma_given, shards_given, save_every_given, log_interval_given;

@@ -267,9 +267,25 @@ static lk_status add_entry(config *c, const lk_option *row, size_t index)
     return LK_OK;
 }
 
+/* A word of another program, which a command line takes for an option, is written as that option in a file. */
+static lk_status fail_foreign(const config *c, const lk_yaml_item *item, const char *means)
+{
+    int length = (int)strcspn(means, "=:");
+    const char *rest = means[length] ? means + length + 1 : "";
+    if (means[length] == ':')
+        return fail_at(c, item, "no option '%s'; it is a parameter of %.*s: write '%.*s: {name: NAME, %s: %s}'",
+                       item->key, length, means, length, means, rest, item->text ? item->text : "...");
+    return fail_at(c, item, "no option '%s'; write '%.*s%s%s'", item->key, length, means, *rest ? ": " : "", rest);
+}
+
 static lk_status fail_unknown(const config *c, const lk_options_set *set, const lk_options_set *other,
                               const lk_yaml_item *item)
 {
+    char word[64];
+    snprintf(word, sizeof word, "--%s", item->key);
+    const lk_options_foreign *foreign = lk__options_find_foreign(set, word);
+    if (foreign && foreign->means)
+        return fail_foreign(c, item, foreign->means);
     const char *near = lk__options_nearest(set, item->key);
     near = near ? near : lk__options_nearest(other, item->key);
     if (near)

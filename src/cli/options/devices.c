@@ -104,9 +104,32 @@ static lk_status add_device(reading *r, const char *kind, int index, bool bare)
     return LK_OK;
 }
 
+/* Adds one item of "1,6,3". */
+static lk_status add_id(reading *r, const char *item)
+{
+    long long index;
+    if (!lk__number_parse_int(item, 0, MAX_INDEX, &index))
+        return lk__fail(LK_STATUS_USAGE, "%s '%s': GPUs are whole numbers from 0 to %d, as in '%s 0,1'", r->flag, item,
+                        MAX_INDEX, r->flag);
+    return add_device(r, GPU, (int)index, false);
+}
+
+/* Adds one item of "0,1", which are GPUs as in --gpu-ids. A number that stands alone may be meant as a count. */
+static lk_status add_number(reading *r, const char *item)
+{
+    if (strchr(r->text, ',') || !item[strspn(item, "0")])
+        return add_id(r, item);
+    return lk__fail(LK_STATUS_USAGE,
+                    "%s '%s' may be a GPU or a number of devices: write '`gpu_ids` %s' for that GPU, or '-n %s' for so "
+                    "many ranks",
+                    r->flag, r->text, item, item);
+}
+
 /* Adds one item of "cpu:0,cpu:1". */
 static lk_status add_named(reading *r, const char *item)
 {
+    if (!item[strspn(item, "0123456789")])
+        return add_number(r, item);
     char kind[ITEM_BYTES];
     size_t length = strcspn(item, ":");
     long long index = 0;
@@ -120,16 +143,6 @@ static lk_status add_named(reading *r, const char *item)
         return lk__fail(LK_STATUS_USAGE, "%s '%s': after ':' comes a whole number from 0 to %d, as in '%s:0'", r->flag,
                         item, MAX_INDEX, kind);
     return add_device(r, kind, (int)index, !item[length]);
-}
-
-/* Adds one item of "1,6,3". */
-static lk_status add_id(reading *r, const char *item)
-{
-    long long index;
-    if (!lk__number_parse_int(item, 0, MAX_INDEX, &index))
-        return lk__fail(LK_STATUS_USAGE, "%s '%s': GPUs are whole numbers from 0 to %d, as in '%s 0,1'", r->flag, item,
-                        MAX_INDEX, r->flag);
-    return add_device(r, GPU, (int)index, false);
 }
 
 static lk_status read_list(reading *r, lk_status (*add)(reading *r, const char *item))

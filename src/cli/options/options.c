@@ -8,63 +8,24 @@
 
 #include "base/spec.h"
 
-enum { NAME_BYTES = 64 };
+enum { NAME_BYTES = 64, TYPED_BYTES = 256 };
 
 static bool exists(const lk_options_set *set, size_t row)
 {
     return (set->rows[row].commands & set->commands) != 0;
 }
 
-static const char *next_name(const void *arg, size_t index)
-{
-    const lk_options_set *set = arg;
-    for (size_t i = 0; i < set->count; i++) {
-        if (exists(set, i) && index-- == 0)
-            return set->rows[i].name;
-    }
-    return NULL;
-}
-
-static bool same_name(const char *a, const char *b, size_t length)
-{
-    for (size_t i = 0; i < length; i++) {
-        char left = a[i] == '_' ? '-' : a[i];
-        if (left != b[i])
-            return false;
-    }
-    return b[length] == 0;
-}
-
-/* The row whose long name is the first `length` bytes of name, or count. */
+/* The index of the row whose long name is the first `length` bytes of name, or count. */
 static size_t find_row(const lk_options_set *set, const char *name, size_t length)
 {
-    for (size_t i = 0; i < set->count; i++) {
-        if (exists(set, i) && same_name(name, set->rows[i].name, length))
-            return i;
-    }
-    return set->count;
+    const lk_option *row = lk__options_find_name(set, name, length);
+    return row ? (size_t)(row - set->rows) : set->count;
 }
 
 static size_t find_letter(const lk_options_set *set, char letter)
 {
-    for (size_t i = 0; i < set->count; i++) {
-        if (exists(set, i) && set->rows[i].letter == letter)
-            return i;
-    }
-    return set->count;
-}
-
-const lk_option *lk__options_find(const lk_options_set *set, const char *name)
-{
-    size_t row = find_row(set, name, strlen(name));
-    if (row == set->count && *name && !name[1])
-        row = find_letter(set, *name);
-    return row < set->count ? &set->rows[row] : NULL;
-}
-
-const char *lk__options_nearest(const lk_options_set *set, const char *name)
-{
-    return lk__names_nearest(name, next_name, set);
+    const lk_option *row = lk__options_find_letter(set, letter);
+    return row ? (size_t)(row - set->rows) : set->count;
 }
 
 static lk_status fail_unknown(const lk_options_set *set, const char *word)
@@ -74,7 +35,7 @@ static lk_status fail_unknown(const lk_options_set *set, const char *word)
     snprintf(name, sizeof name, "%.*s", (int)strcspn(start, "="), start);
     lk_options_set all = *set;
     all.commands |= set->swept;
-    const char *near = lk__names_nearest(name, next_name, &all);
+    const char *near = lk__options_nearest_word(&all, name);
     if (near)
         return lk__fail(LK_STATUS_USAGE, "%s: no option '%s'; did you mean '--%s'?", set->command, word, near);
     return lk__fail(LK_STATUS_USAGE, "%s: no option '%s'; 'lockstep %s --help' lists those there are", set->command,
@@ -213,16 +174,15 @@ typedef struct command_line {
     const lk_options_set *set;
     void *values;
     lk_options_parsed parsed;
-    const char *own[LK_OPTIONS_MAX]; /* by row: the value given under its own name, or NULL */
+    const char *own[LK_OPTIONS_MAX]; /* by row: the value given explicitly, or NULL */
+    /* By row: the foreign word that gave it; NULL: its own name. */
+    const lk_options_foreign *said[LK_OPTIONS_MAX];
+    const lk_options_foreign *alias; /* the foreign word that is being read as an option, or NULL */
+    int at;                          /* the position of the current word */
     char *const *after;              /* the words after the option */
     int after_count;
     int used; /* how many of them are the option's values */
 } command_line;
-
-bool lk__options_same(const lk_option *a, const lk_option *b)
-{
-    return a == b || (a->kind != LK_OPTION_ALIAS && b->kind != LK_OPTION_ALIAS && a->offset == b->offset);
-}
 
 /* The row of an alias contains "name=value" for the option that it stands for. */
 const lk_option *lk__options_alias(const lk_options_set *set, const lk_option *alias, const char **value)
@@ -253,6 +213,17 @@ static lk_status fail_missing(const lk_options_set *set, const lk_option *row)
     return lk__fail(LK_STATUS_USAGE, "%s: --%s needs a value (%s)", set->command, row->name, arg);
 }
 
+/* An option as it was typed: "--model cnn", "--arch cnn"; word is the foreign word, or NULL. A foreign word without a
+ * value is explained: "--amp (--precision bf16)". */
+static const char *typed_as(const lk_option *row, const lk_options_foreign *word, const char *value,
+                            char text[TYPED_BYTES])
+{
+    bool bare = word && word->value == LK_OPTIONS_VALUE_NONE;
+    snprintf(text, TYPED_BYTES, bare ? "%s (--%s %s)" : "%s%s %s", word ? word->word : "--",
+             word && !bare ? "" : row->name, value);
+    return text;
+}
+
 /* Refuses a value that differs from the value under another spelling of the option. */
 static lk_status check_spellings(const command_line *line, size_t index, const char *value)
 {
@@ -260,10 +231,13 @@ static lk_status check_spellings(const command_line *line, size_t index, const c
     const lk_option *row = &set->rows[index];
     for (size_t i = 0; i < set->count; i++) {
         const lk_option *other = &set->rows[i];
-        const char *said = line->own[i];
-        if (i != index && said && lk__options_same(row, other) && strcmp(said, value) != 0)
-            return lk__fail(LK_STATUS_USAGE, "%s: --%s %s and --%s %s contradict each other; give one", set->command,
-                            other->name, said, row->name, value);
+        const char *own = line->own[i];
+        bool elsewhere = own && (i != index || line->said[i] != line->alias);
+        if (elsewhere && lk__options_same(row, other) && strcmp(own, value) != 0) {
+            char first[TYPED_BYTES], second[TYPED_BYTES];
+            return lk__fail(LK_STATUS_USAGE, "%s: %s and %s contradict each other; give one", set->command,
+                            typed_as(other, line->said[i], own, first), typed_as(row, line->alias, value, second));
+        }
     }
     return LK_OK;
 }
@@ -281,6 +255,7 @@ static lk_status set_own(command_line *line, size_t index, const char *value)
     LK_TRY(lk__options_set_value(line->set, row, value, line->values));
     /* The text of a list is temporary, so the field is kept instead. */
     line->own[index] = row->kind == LK_OPTION_LIST ? (const char *)line->values + row->offset : value;
+    line->said[index] = line->alias;
     return LK_OK;
 }
 
@@ -341,14 +316,26 @@ static lk_status apply(command_line *line, size_t index, const char *value)
     return line->used ? set_own(line, index, next) : lk__options_set_value(set, row, "", line->values);
 }
 
-/* Refuses an option of another program, with what to write instead. */
-static lk_status check_foreign(const lk_options_set *set, const char *word)
+/* Keeps a foreign word that does not stand for an option. value is what followed '=', or NULL. */
+static lk_status keep_foreign(command_line *line, const lk_options_foreign *row, const char *value)
 {
-    size_t length = strcspn(word, "=");
-    for (const lk_options_foreign *row = set->foreign; row && row->word; row++) {
-        if (same_name(word, row->word, length))
-            return lk__fail(LK_STATUS_USAGE, "%s: no option '%.*s'; %s", set->command, (int)length, word, row->instead);
-    }
+    const lk_options_set *set = line->set;
+    const char *next = line->after_count > 0 ? line->after[0] : NULL;
+    bool wanted = row->value != LK_OPTIONS_VALUE_NONE && !value;
+    bool is_key = lk__options_foreign_is_key(set, row);
+    line->used = wanted && next && (row->value == LK_OPTIONS_VALUE_ONE ? !is_option(set, next) : next[0] != '-');
+    value = line->used ? next : value;
+    if (line->parsed.foreign_count == LK_OPTIONS_TAKEN_MAX)
+        return lk__fail(LK_STATUS_USAGE,
+                        "%s: '%s' is one word of another program too many; 'lockstep %s --help' lists "
+                        "the options there are",
+                        set->command, row->word, set->command);
+    if (is_key && row->value == LK_OPTIONS_VALUE_ONE && !value)
+        return lk__fail(LK_STATUS_USAGE, "%s: %s needs a value (a number)", set->command, row->word);
+    if (is_key && row->value == LK_OPTIONS_VALUE_NONE && value)
+        return lk__fail(LK_STATUS_USAGE, "%s: %s takes no value; leave '=%s' out", set->command, row->word, value);
+    line->parsed.foreign[line->parsed.foreign_count++] =
+        (lk_options_taken){.row = row, .value = value, .index = line->at, .used = line->used};
     return LK_OK;
 }
 
@@ -383,23 +370,58 @@ static lk_options_set swept_set(const lk_options_set *set)
     return other;
 }
 
+/* A word of another program stands for an option, or is kept. */
+static lk_status take_foreign(command_line *line, const lk_options_foreign *row, const char *value)
+{
+    const char *fixed;
+    const lk_option *option = lk__options_foreign_option(line->set, row, &fixed);
+    const char *next = line->after_count > 0 ? line->after[0] : NULL;
+    bool valued = value || (next && next[0] != '-');
+    if (!option || (row->value == LK_OPTIONS_VALUE_MAYBE && !valued))
+        return keep_foreign(line, row, value);
+    if (fixed && value)
+        return lk__fail(LK_STATUS_USAGE, "%s: %s takes no value; leave '=%s' out", line->set->command, row->word,
+                        value);
+    line->alias = row;
+    lk_status status = apply(line, (size_t)(option - line->set->rows), fixed ? fixed : value);
+    line->alias = NULL;
+    return status;
+}
+
 static lk_status parse_long(command_line *line, const char *word)
 {
     size_t length = strcspn(word + 2, "=");
     size_t row = find_row(line->set, word + 2, length);
+    const char *value = word[2 + length] ? word + 2 + length + 1 : NULL;
     lk_options_set swept = swept_set(line->set);
-    if (row == line->set->count)
-        return take_swept(line, find_row(&swept, word + 2, length), word,
-                          word[2 + length] ? word + 2 + length + 1 : NULL);
-    return apply(line, row, word[2 + length] ? word + 2 + length + 1 : NULL);
+    size_t swept_row = find_row(&swept, word + 2, length);
+    const lk_options_foreign *foreign = lk__options_find_foreign(line->set, word);
+    if (row < line->set->count)
+        return apply(line, row, value);
+    if (foreign && swept_row == line->set->count)
+        return take_foreign(line, foreign, value);
+    return take_swept(line, swept_row, word, value);
+}
+
+/* The foreign word of one letter that begins the word, if its value follows at once: "-j4". */
+static const lk_options_foreign *joined_foreign(const lk_options_set *set, const char *word)
+{
+    const char letter[] = {word[0], word[1], 0};
+    const lk_options_foreign *row = lk__options_find_foreign(set, letter);
+    return row && row->value == LK_OPTIONS_VALUE_ONE ? row : NULL;
 }
 
 /* "-n 4" and "-n4". Several letters cannot be joined, and a flag has no value. */
 static lk_status parse_short(command_line *line, const char *word)
 {
     const lk_options_set *set = line->set;
-    size_t row = find_letter(set, word[1]);
     lk_options_set swept = swept_set(set);
+    size_t row = find_letter(set, word[1]), length = strcspn(word, "=");
+    const lk_options_foreign *foreign = lk__options_find_foreign(set, word);
+    if (foreign)
+        return take_foreign(line, foreign, word[length] ? word + length + 1 : NULL);
+    if (row == set->count && (foreign = joined_foreign(set, word)) != NULL)
+        return take_foreign(line, foreign, word + 2);
     if (row == set->count)
         return take_swept(line, find_letter(&swept, word[1]), word, word[2] ? word + 2 : NULL);
     if (!word[2] || set->rows[row].kind != LK_OPTION_FLAG)
@@ -440,6 +462,9 @@ static lk_status take_word(command_line *line, char *const *at)
         parsed->words[0] = *at;
         return LK_OK;
     }
+    const lk_options_foreign *foreign = parsed->word_count == set->max_words ? lk__options_find_foreign(set, "") : NULL;
+    if (foreign)
+        return keep_foreign(line, foreign, *at);
     if (parsed->word_count == set->max_words)
         return lk__fail(LK_STATUS_USAGE, "%s: one word too many, '%s'; options start with '--'", set->command, *at);
     parsed->words[parsed->word_count++] = *at;
@@ -448,7 +473,6 @@ static lk_status take_word(command_line *line, char *const *at)
 
 static lk_status parse_option(command_line *line, const char *word)
 {
-    LK_TRY(check_foreign(line->set, word));
     return word[1] == '-' ? parse_long(line, word) : parse_short(line, word);
 }
 
@@ -473,6 +497,7 @@ lk_status lk__options_parse(const lk_options_set *set, int argc, char *const *ar
         line.after = argv + i + 1;
         line.after_count = argc - i - 1;
         line.used = 0;
+        line.at = i;
         if (options && strcmp(word, "--") == 0)
             options = false;
         else if (options && word[0] == '-' && word[1])
@@ -482,6 +507,13 @@ lk_status lk__options_parse(const lk_options_set *set, int argc, char *const *ar
         i += line.used;
     }
     LK_TRY(check_aliases(&line));
+    LK_TRY(lk__options_refuse(&(lk_options_refused){.set = set,
+                                                    .argv = argv,
+                                                    .argc = argc,
+                                                    .end = line.parsed.rest ? (int)(line.parsed.rest - argv) : argc,
+                                                    .taken = line.parsed.foreign,
+                                                    .count = line.parsed.foreign_count,
+                                                    .typed = line.own}));
     *out = line.parsed;
     return LK_OK;
 }

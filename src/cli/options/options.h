@@ -13,13 +13,36 @@
 #include "base/option.h"
 #include "base/status.h"
 
-enum { LK_OPTIONS_MAX = 160, LK_WORDS_MAX = 1024, LK_LIST_BYTES = 1024, LK_SWEPT_MAX = 16 };
+enum { LK_OPTIONS_MAX = 160, LK_WORDS_MAX = 1024, LK_LIST_BYTES = 1024, LK_SWEPT_MAX = 16, LK_OPTIONS_TAKEN_MAX = 16 };
 
-/* An option of another program that this program does not have. */
+/* Whether a value follows a word of another program. */
+typedef enum lk_options_value { LK_OPTIONS_VALUE_NONE, LK_OPTIONS_VALUE_ONE, LK_OPTIONS_VALUE_MAYBE } lk_options_value;
+
+/* A word of other programs, which this program's table does not have. It is either taken for what it means here, or
+ * refused with the line to write. */
 typedef struct lk_options_foreign {
-    const char *word; /* with its dashes; NULL after the last */
-    const char *instead;
+    const char *word;  /* "--arch", "-a"; "" for a word that is no option; NULL after the last row */
+    unsigned commands; /* bits, as in lk_option */
+    lk_options_value value;
+    /* "model": another name of this option. "precision=bf16": this option with this value. "optimizer:momentum":
+     * a parameter of this option's text, left in lk_options_parsed.foreign. NULL, or an option that the command does
+     * not have: the word is refused. */
+    const char *means;
+    /* For a word that is refused: the words that replace it, and why. "{}" is its value, "{model|MODEL}" the value of
+     * --model as it was typed, or MODEL; "{--data}" is " --data VALUE" if that was typed. Text that begins with
+     * "lockstep " replaces the whole line. */
+    const char *instead, *why;
+    const char *needs[4]; /* options, each with a value, that the new line must have too: "--nnodes 2" */
+    /* If not NULL: the word is an option of this command, but a foreign word on a line with one of these words. */
+    const char *const *beside;
 } lk_options_foreign;
+
+/* A foreign word of the command line. */
+typedef struct lk_options_taken {
+    const lk_options_foreign *row;
+    const char *value; /* NULL: none */
+    int index, used;   /* its position in argv, and how many words after it are its value */
+} lk_options_taken;
 
 /* A field that messages name and that an option of another name sets. */
 typedef struct lk_options_field {
@@ -59,7 +82,9 @@ typedef struct lk_options_parsed {
     const char *from[LK_OPTIONS_MAX];     /* by row: where a file gave it ("r1.yaml:7"); NULL: the command line */
     lk_options_swept swept[LK_SWEPT_MAX]; /* in the order of the line */
     size_t swept_count;
-    char *const *rest; /* with ends_at_word: the first word in argv, or NULL */
+    char *const *rest;                              /* with ends_at_word: the first word in argv, or NULL */
+    lk_options_taken foreign[LK_OPTIONS_TAKEN_MAX]; /* those that are parameters of a text, "optimizer:momentum" */
+    size_t foreign_count;
 } lk_options_parsed;
 
 /* An option in a file. */
@@ -72,7 +97,8 @@ typedef struct lk_options_entry {
 /* Sets values to the defaults, then to the options in argv. Texts in values point into argv or the table; lists
  * are copies. If an option is given twice, the last one counts, but two spellings of it must agree. A list
  * given as words ends before the next option and, if the command takes words, before a word that is not a
- * number; sets that end at a word have no lists. Every failure is USAGE. */
+ * number; sets that end at a word have no lists. Foreign words stand for the options that they mean; others are
+ * refused together, with the whole line to write. Every failure is USAGE. */
 lk_status lk__options_parse(const lk_options_set *set, int argc, char *const *argv, void *values,
                             lk_options_parsed *out) LK_CHECKED;
 
@@ -86,6 +112,8 @@ lk_status lk__options_fill(const lk_options_set *set, const lk_options_entry *en
 const lk_option *lk__options_find(const lk_options_set *set, const char *name);
 /* The option's name that is nearest to `name`, or NULL. */
 const char *lk__options_nearest(const lk_options_set *set, const char *name);
+/* As lk__options_nearest; also finds words of other programs. */
+const char *lk__options_nearest_word(const lk_options_set *set, const char *name);
 /* Whether both rows are spellings of one option. */
 bool lk__options_same(const lk_option *a, const lk_option *b);
 
@@ -100,12 +128,44 @@ const char *lk__options_spelling(const lk_options_set *set, const lk_options_par
 const char *lk__options_spell(const lk_options_set *set, const lk_options_parsed *parsed, const char *text, char *out,
                               size_t bytes);
 
+/* The row of a foreign word, up to '=', of the set's command; NULL if there is none. Rows with `beside` are left
+ * out. */
+const lk_options_foreign *lk__options_find_foreign(const lk_options_set *set, const char *word);
+/* The option that a foreign word means, and in *fixed its value or NULL; NULL if it means no option of the command. */
+const lk_option *lk__options_foreign_option(const lk_options_set *set, const lk_options_foreign *row,
+                                            const char **fixed);
+/* Whether it means a parameter of the text of an option that the command has. */
+bool lk__options_foreign_is_key(const lk_options_set *set, const lk_options_foreign *row);
+
+/* A command line with foreign words that are refused. */
+typedef struct lk_options_refused {
+    const lk_options_set *set;
+    char *const *argv;
+    int argc, end;                 /* end: the position of the first word of another command line, or argc */
+    const lk_options_taken *taken; /* (count) the foreign words that do not stand for an option, in order */
+    size_t count;
+    const char *const *typed; /* by row: the value on the command line, or NULL */
+} lk_options_refused;
+/* USAGE, with the line to write, if one of the words is refused. */
+lk_status lk__options_refuse(const lk_options_refused *line) LK_CHECKED;
+
 /* Parts of the parser: sets the field of a row from a value, NULL for a flag; finds the row that an alias
  * stands for, and its value; refuses an empty value with USAGE. */
 lk_status lk__options_set_value(const lk_options_set *set, const lk_option *row, const char *value,
                                 void *values) LK_CHECKED;
 const lk_option *lk__options_alias(const lk_options_set *set, const lk_option *alias, const char **value);
 lk_status lk__options_fail_empty(const lk_options_set *set, const lk_option *row) LK_CHECKED;
+/* The row of a long name of `length` bytes, and of a letter. */
+const lk_option *lk__options_find_name(const lk_options_set *set, const char *name, size_t length);
+const lk_option *lk__options_find_letter(const lk_options_set *set, char letter);
+/* Whether the first `length` bytes of a are the name b, which has dashes where a may have underscores. */
+bool lk__options_same_name(const char *a, const char *b, size_t length);
+/* Text under construction; what does not fit is cut off. */
+typedef struct lk_options_buffer {
+    char *at; /* (bytes) */
+    size_t used, bytes;
+} lk_options_buffer;
+void lk__options_put(lk_options_buffer *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The name of the value in the help: "N", or the choices as "a|b". */
 const char *lk__options_value_name(const lk_option *row, char *text, size_t bytes);

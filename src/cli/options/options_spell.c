@@ -1,29 +1,12 @@
 /* options_spell.c - names of options in messages. Texts of the library write an option as the field that it
  * sets, in backquotes; users read the option as they would write it and, if a file gave it, its position in the
  * file. */
-#include <stdarg.h>
 #include <string.h>
 
 #include "cli/options/options.h"
 
 /* Positions in files, which end a message. */
 typedef char origins_text[1024];
-
-/* Text under construction; what does not fit is cut off. */
-typedef struct buffer {
-    char *at;
-    size_t used, bytes;
-} buffer;
-
-static void __attribute__((format(printf, 2, 3))) put(buffer *out, const char *format, ...)
-{
-    va_list args;
-    size_t room = out->bytes - out->used;
-    va_start(args, format);
-    int length = vsnprintf(out->at + out->used, room, format, args);
-    va_end(args);
-    out->used += length < 0 ? 0 : (size_t)length < room ? (size_t)length : room - 1;
-}
 
 static bool is_word(const char *word, size_t length, const char *name)
 {
@@ -60,7 +43,7 @@ static const lk_option *find_word(const lk_options_set *set, const char *word, s
 
 /* Adds the position in a file that gave the row's option, unless it was added before. */
 static void add_origin(const lk_options_set *set, const lk_options_parsed *parsed, const lk_option *row,
-                       buffer *origins)
+                       lk_options_buffer *origins)
 {
     for (size_t i = 0; parsed && i < set->count; i++) {
         char text[sizeof(origins_text)];
@@ -69,39 +52,40 @@ static void add_origin(const lk_options_set *set, const lk_options_parsed *parse
             continue;
         snprintf(text, sizeof text, "--%s is from %s", set->rows[i].name, source);
         if (!strstr(origins->at, text))
-            put(origins, "%s%s", origins->used ? ", " : " (", text);
+            lk__options_put(origins, "%s%s", origins->used ? ", " : " (", text);
     }
 }
 
-static void put_name(const lk_options_set *set, const lk_options_parsed *parsed, const lk_option *row, buffer *out)
+static void put_name(const lk_options_set *set, const lk_options_parsed *parsed, const lk_option *row,
+                     lk_options_buffer *out)
 {
     if (row->letter)
-        put(out, "-%c", row->letter);
+        lk__options_put(out, "-%c", row->letter);
     else
-        put(out, "--%s", parsed ? lk__options_spelling(set, parsed, row->name) : row->name);
+        lk__options_put(out, "--%s", parsed ? lk__options_spelling(set, parsed, row->name) : row->name);
 }
 
 const char *lk__options_spell(const lk_options_set *set, const lk_options_parsed *parsed, const char *text, char *out,
                               size_t bytes)
 {
     origins_text origins = "";
-    buffer to = {.at = out, .bytes = bytes}, from = {.at = origins, .bytes = sizeof origins};
+    lk_options_buffer to = {.at = out, .bytes = bytes}, from = {.at = origins, .bytes = sizeof origins};
     *out = 0;
     while (*text) {
         size_t before = strcspn(text, "`"), length = text[before] ? strcspn(text + before + 1, "`") : 0;
         const char *word = text + before + 1;
         const lk_option *row = length && word[length] ? find_word(set, word, length) : NULL;
-        put(&to, "%.*s", (int)before, text);
+        lk__options_put(&to, "%.*s", (int)before, text);
         text += before;
         if (row) {
             put_name(set, parsed, row, &to);
             add_origin(set, parsed, row, &from);
             text += length + 2;
         } else if (*text) {
-            put(&to, "`");
+            lk__options_put(&to, "`");
             text++;
         }
     }
-    put(&to, "%s%s", origins, *origins ? ")" : "");
+    lk__options_put(&to, "%s%s", origins, *origins ? ")" : "");
     return out;
 }
