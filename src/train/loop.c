@@ -124,13 +124,40 @@ static double rate_at(const lk_train_run *run, size_t batch)
     return lk__lr_schedule_lr(run->shared->schedule, run->effective.lr, at);
 }
 
+static double waits_so_far(const lk_train_run *run)
+{
+    lk_waits waits = lk_engine_waits(run->engine);
+    return waits.gradients + waits.other;
+}
+
+/* Adds the time since `began` to the phases; the engine has counted `waited` seconds of waits before it. */
+static void count_compute(lk_train_run *run, double began, double waited)
+{
+    double wait = waits_so_far(run) - waited;
+    run->use.phases.wait += wait;
+    run->use.phases.compute += lk__clock() - began - wait;
+}
+
 static lk_status send_batch(lk_train_run *run)
 {
     const lk_batch *batch;
+    double began = lk__clock();
     LK_TRY(lk__run_own_result(run, lk_loader_next(run->loader, &batch)));
+    double loaded = lk__clock(), waited = waits_so_far(run);
+    run->use.phases.data += loaded - began;
     LK_TRY(lk__run_own_result(run, lk_engine_set_lr(run->engine, rate_at(run, run->at.batch + run->under_way))));
     LK_TRY(lk__run_collective_result(run, lk_engine_send(run->engine, batch)));
+    count_compute(run, loaded, waited);
     run->under_way++;
+    return LK_OK;
+}
+
+static lk_status receive_batch(lk_train_run *run, lk_metrics *out)
+{
+    double began = lk__clock(), waited = waits_so_far(run);
+    LK_TRY(lk__run_collective_result(run, lk_engine_receive(run->engine, out)));
+    count_compute(run, began, waited);
+    run->under_way--;
     return LK_OK;
 }
 
@@ -152,13 +179,12 @@ static lk_status train_batch(lk_train_run *run)
     lk_metrics metrics;
     while (run->under_way == 0 || can_send_next(run))
         LK_TRY(send_batch(run));
-    LK_TRY(lk__run_collective_result(run, lk_engine_receive(run->engine, &metrics)));
-    run->under_way--;
+    LK_TRY(receive_batch(run, &metrics));
     update_signal_level(run);
     double lr = rate_at(run, run->at.batch);
     count_batch(run, &metrics);
     emit_step(run, &metrics, lr);
-    return LK_OK;
+    return lk__run_uses_step(run, metrics.count);
 }
 
 static bool save_is_due(const lk_train_run *run)
@@ -193,6 +219,7 @@ static lk_status train_epoch(lk_train_run *run)
     run->epoch_began = lk__clock();
     run->running = (lk_metrics){0};
     LK_TRY(lk__run_own_result(run, lk_loader_start(run->loader, run->at.epoch, run->at.batch)));
+    run->use.phases.data += lk__clock() - run->epoch_began;
     while (run->under_way > 0 || (!epoch_is_over(run) && !is_stopped(run))) {
         run->step_began = lk__clock();
         LK_TRY(train_batch(run));
@@ -319,12 +346,20 @@ static lk_status save_after_failure(lk_train_run *run, lk_status failure)
     return lk__fail(failure, "%s", why);
 }
 
+static void end_clock(lk_train_run *run)
+{
+    run->result.seconds = lk__clock() - run->began;
+    run->result.waits = lk_engine_waits(run->engine);
+}
+
 /* Stops the run by request: saves a checkpoint, waits until it is written, and emits the event. No rank leaves
  * before that, because a launcher ends all ranks when one has left. */
 static lk_status stop(lk_train_run *run)
 {
     LK_TRY(lk__run_save(run, false));
     LK_TRY(lk__run_await_saved(run));
+    end_clock(run);
+    LK_TRY(lk__run_uses_end(run));
     run->result.stopped = true;
     run->result.stop_signal = run->signal_level - LK_SIGNAL_LEVEL_STOP;
     run->result.stop_rank = run->signal_rank;
@@ -370,9 +405,8 @@ static lk_status run_epochs(lk_train_run *run)
             break;
         next_epoch(run);
     }
-    run->result.seconds = lk__clock() - run->began;
-    run->result.waits = lk_engine_waits(run->engine);
-    return LK_OK;
+    end_clock(run);
+    return lk__run_uses_end(run);
 }
 
 static lk_status run_steps(lk_train_run *run)
@@ -387,6 +421,7 @@ static lk_status run_steps(lk_train_run *run)
 static lk_status run_to_end(lk_train_run *run)
 {
     LK_TRY(lk__run_open(run));
+    LK_TRY(lk__run_uses_open(run));
     emit_start(run);
     lk_status status = run_steps(run);
     if (status != LK_OK && lk__engine_replicas_differ(run->engine))
@@ -400,6 +435,7 @@ lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_tra
 {
     lk_train_run run = {.rank = rank, .opts = rank->opts, .shared = rank->shared, .events = rank->events};
     lk_status status = run_to_end(&run);
+    lk__run_uses_close(&run);
     if (status == LK_OK)
         *out = run.result;
     else

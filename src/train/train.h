@@ -122,20 +122,51 @@ typedef struct lk_train_saved {
     double seconds; /* of writing, during which training continued */
 } lk_train_saved;
 
+/* Where the time of a rank's training steps went, in seconds. The four add up to the time of the steps. */
+typedef struct lk_train_phases {
+    double data;    /* waiting for the loader, because the next batch was not ready */
+    double compute; /* own work in steps; with lk_train_use.joint also waits for other ranks */
+    double wait;    /* waiting for other ranks in sums, stages and agreements */
+    double other;   /* copying checkpoints, and the event functions */
+} lk_train_phases;
+
+/* What one rank has used: since this process started (lk_train_result), or since the last event (lk_train_uses). Ranks
+ * send it to rank 0 as bytes, so there are no pointers in it. */
+typedef struct lk_train_use {
+    int64_t rank;
+    uint64_t steps, samples; /* samples of this rank's share; with stages, those that pass through its stage */
+    double seconds;          /* of training steps, without evaluations */
+    lk_train_phases phases;
+    double cpu_seconds;        /* CPU time of the rank's process, evaluations included */
+    double memory_mb, peak_mb; /* of the rank's process in host memory, in units of 2^20 bytes: now, and at most */
+    char host[64];             /* "" in a run of one rank */
+    char device[32];
+    int64_t joint; /* 1: a channel between GPUs sums the gradients, so waits for other ranks are part of compute */
+} lk_train_use;
+
+/* The uses of all ranks since the last such event, or since the first step; at rank 0 only. */
+typedef struct lk_train_uses {
+    size_t step;    /* steps done */
+    double seconds; /* since the first step began */
+    int ranks;
+    const lk_train_use *use; /* (ranks) */
+} lk_train_uses;
+
 typedef struct lk_train_result {
     int ranks;
-    bool stopped;          /* the run was stopped by a request, before its end */
-    int stop_signal;       /* the number of the signal; 0: none */
-    int stop_rank;         /* the rank that got it, the lowest of several */
-    char stop_host[64];    /* of that rank; "" for a run of one rank */
-    char checkpoint[4096]; /* rank 0: the last checkpoint that was saved, or "" */
-    size_t steps, samples; /* steps of the run; samples since this process started */
-    double seconds;        /* of training and evaluation */
-    double train_seconds;  /* of training steps alone */
-    lk_waits waits;        /* of this rank */
-    lk_metrics test;       /* of the last evaluation; count is 0 if there was none */
-    uint64_t hash;         /* of the final state */
-    char saved[4096];      /* the path of the model that this rank saved, or "" */
+    bool stopped;             /* the run was stopped by a request, before its end */
+    int stop_signal;          /* the number of the signal; 0: none */
+    int stop_rank;            /* the rank that got it, the lowest of several */
+    char stop_host[64];       /* of that rank; "" for a run of one rank */
+    char checkpoint[4096];    /* rank 0: the last checkpoint that was saved, or "" */
+    size_t steps, samples;    /* steps of the run; samples since this process started */
+    double seconds;           /* of training and evaluation */
+    double train_seconds;     /* of training steps alone */
+    lk_waits waits;           /* of this rank */
+    const lk_train_use *uses; /* (ranks) in the events of rank 0; NULL elsewhere, and after the run */
+    lk_metrics test;          /* of the last evaluation; count is 0 if there was none */
+    uint64_t hash;            /* of the final state */
+    char saved[4096];         /* the path of the model that this rank saved, or "" */
 } lk_train_result;
 
 /* Event functions of a rank; each may be NULL. The thread of the rank calls them. */
@@ -148,6 +179,10 @@ typedef struct lk_train_events {
     /* Called instead of end if the run was stopped. Every rank waits until it has returned at all ranks. */
     void (*stopped)(void *arg, const lk_train_result *result);
     void (*saved)(void *arg, const lk_train_saved *saved);
+    /* Called at rank 0 after the step event of every batch whose number is a multiple of uses_every (0: never). The
+     * uses of all ranks are gathered for it by one small collective call. Rank 0's uses_every counts for all ranks. */
+    void (*uses)(void *arg, const lk_train_uses *uses);
+    size_t uses_every;
 } lk_train_events;
 
 /* Who has failed; the most informative failure first. */

@@ -358,6 +358,29 @@ static void on_saved(void *arg, const lk_train_saved *saved)
     end_lines(report);
 }
 
+/* Where the time of every rank went; the same words as in the table of text_end. */
+static void json_uses(cJSON *line, const lk_train_result *result)
+{
+    cJSON *list = cJSON_AddArrayToObject(line, "rank_times");
+    for (int i = 0; result->uses && i < result->ranks; i++) {
+        const lk_train_use *use = &result->uses[i];
+        cJSON *item = cJSON_CreateObject();
+        cJSON_AddNumberToObject(item, "rank", (double)use->rank);
+        if (*use->host)
+            cJSON_AddStringToObject(item, "host", use->host);
+        cJSON_AddStringToObject(item, "device", use->device);
+        cJSON_AddNumberToObject(item, "samples", (double)use->samples);
+        cJSON_AddNumberToObject(item, "data_s", use->phases.data);
+        cJSON_AddNumberToObject(item, "compute_s", use->phases.compute);
+        if (!use->joint)
+            cJSON_AddNumberToObject(item, "wait_s", use->phases.wait);
+        cJSON_AddNumberToObject(item, "other_s", use->phases.other);
+        cJSON_AddNumberToObject(item, "cpu_s", use->cpu_seconds);
+        cJSON_AddNumberToObject(item, "peak_rss_mb", use->peak_mb);
+        cJSON_AddItemToArray(list, item);
+    }
+}
+
 static void json_end(const lk_report *report, const lk_train_result *result)
 {
     char hash[17];
@@ -374,6 +397,7 @@ static void json_end(const lk_report *report, const lk_train_result *result)
     cJSON_AddNumberToObject(line, "ranks", result->ranks);
     cJSON_AddNumberToObject(line, "wait_gradients_s", result->waits.gradients);
     cJSON_AddNumberToObject(line, "wait_other_s", result->waits.other);
+    json_uses(line, result);
     cJSON_AddStringToObject(line, "state_hash", hash);
     cJSON_AddStringToObject(line, "saved", result->saved);
     cJSON_AddStringToObject(line, "checkpoint", result->checkpoint);

@@ -19,11 +19,18 @@
 #include "parallel/step/recorded.h"
 #include "parallel/step/run_waves.h"
 
+/* Counts the time since `began` as a wait for other ranks. One rank waits for nobody. */
+static void count_wait(lk_engine *engine, double began)
+{
+    if (engine->grid.world)
+        engine->waits.gradients += lk__clock() - began;
+}
+
 static lk_status await_bucket(lk_engine *engine, int index)
 {
     double began = lk__clock();
     LK_TRY(lk__buckets_wait(engine->buckets, index));
-    engine->waits.gradients += lk__clock() - began;
+    count_wait(engine, began);
     return LK_OK;
 }
 
@@ -31,7 +38,7 @@ static lk_status finish_buckets(lk_engine *engine)
 {
     double began = lk__clock();
     LK_TRY(lk__buckets_finish(engine->buckets));
-    engine->waits.gradients += lk__clock() - began;
+    count_wait(engine, began);
     return LK_OK;
 }
 
@@ -124,8 +131,7 @@ static lk_status check_results(lk_engine *engine, const lk_engine_part *part, co
         return lk__nonfinite_explain(engine, part, found);
     engine->own = lk__metrics_leaves(engine, part->total);
     LK_TRY(lk__metrics_total(engine, part->total, out));
-    if (engine->grid.world)
-        engine->waits.gradients += lk__clock() - began;
+    count_wait(engine, began);
     return LK_OK;
 }
 
