@@ -43,6 +43,10 @@ static const lk_option table[] = {
     {"training", "max-steps", 0, TRAIN, KEPT | AGREED, COUNT(max_steps, 1, BIG), NULL, "stop after so many steps"},
     {"training", "dry-run", 0, TRAIN, AGREED, FLAG(dry_run), NULL, "one batch of training and one of testing"},
     {"training", "no-test", 0, TRAIN, KEPT | AGREED, FLAG(no_test), NULL, "no evaluation after epochs"},
+    {"training", "val-split", 0, TRAIN, RESULT | AGREED, REAL(val_split, "PART", 1e-6, .9), NULL,
+     "hold this part of the training data back, drawn by the seed, and evaluate on it after each epoch"},
+    {"training", "early-stop", 0, TRAIN, KEPT | AGREED, COUNT(early_stop, 1, BIG), NULL,
+     "end after N epochs without a better accuracy, of the validation data or, without `val_split`, the test data"},
     {"training", "seed", 0, TRAIN | BENCH, RESULT, SEED(seed), "1", "all that is random follows from it"},
 
     {"learning", "optimizer", 0, TRAIN | BENCH | INFO, RESULT, SPEC(optimizer, "NAME[:key=val,...]"), "adadelta",

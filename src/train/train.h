@@ -44,6 +44,8 @@ typedef struct lk_train_opts {
     const char *save_model; /* the path of the final model, or NULL; with "{rank}" in it every rank saves */
     bool dry_run;           /* train and test one batch each */
     bool no_test;
+    double val_split;       /* part of the training data that is held back for validation; 0: none */
+    size_t early_stop;      /* end after so many epochs without a better result; 0: never */
     bool drop_last;         /* as in lk_loader_opts, in training; tests use every sample */
     const char *checkpoint; /* the folder for checkpoints, or NULL */
     size_t save_every;      /* steps between checkpoints; 0: after each epoch */
@@ -73,6 +75,7 @@ typedef struct lk_train_rank_info {
 /* Before the first step, once. Pointers are borrowed and valid until the run ends. */
 typedef struct lk_train_start {
     const lk_dataset_info *train, *test; /* test is NULL with no_test */
+    const lk_dataset_info *val;          /* the samples that val_split holds back, or NULL */
     const char *augment, *test_augment;  /* the transforms, with "auto" resolved; "none" if there are none */
     size_t parameters, batches, steps;   /* batches of an epoch; steps of the whole run */
     size_t batch;                        /* samples of a step */
@@ -81,6 +84,7 @@ typedef struct lk_train_start {
     int better_shards;          /* the next larger number of shards that is replicas * 2^k; 0: `shards` is good */
     size_t done;                /* steps of the checkpoint that the run resumes from, else 0 */
     lk_lr_schedule_rates rates; /* of the steps that are left; all 0 if none are left */
+    bool watches;               /* the schedule lowers these rates when results are no better */
     size_t warmup;              /* steps of the warm-up, if the run is too short for it; else 0 */
     bool extends;               /* a larger --epochs does not change the rates of the `done` steps */
     int saved_shards;           /* shards of the checkpoint, if they differ; else 0 */
@@ -105,8 +109,9 @@ typedef struct lk_train_step {
     double batch_seconds; /* of this step, including the preparation of its batch */
 } lk_train_step;
 
-/* After each epoch's evaluation. */
+/* After each epoch's evaluation; with val_split first for the validation data, then for the test data. */
 typedef struct lk_train_test {
+    bool val; /* the validation data */
     size_t epoch;
     lk_metrics metrics;
     double train_loss; /* mean over the epoch's samples */
@@ -165,6 +170,8 @@ typedef struct lk_train_result {
     lk_waits waits;           /* of this rank */
     const lk_train_use *uses; /* (ranks) in the events of rank 0; NULL elsewhere, and after the run */
     lk_metrics test;          /* of the last evaluation; count is 0 if there was none */
+    lk_metrics val;           /* the same of the validation data */
+    size_t stale;             /* epochs without a better result, after which the run ended early; 0: it did not */
     uint64_t hash;            /* of the final state */
     char saved[4096];         /* the path of the model that this rank saved, or "" */
 } lk_train_result;

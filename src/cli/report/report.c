@@ -81,6 +81,8 @@ static void json_start(const lk_report *report, const lk_train_start *start)
     cJSON_AddStringToObject(line, "path", start->train->path);
     cJSON_AddBoolToObject(line, "data_given", report->data_given);
     cJSON_AddNumberToObject(line, "train_samples", (double)start->train->count);
+    if (start->val)
+        cJSON_AddNumberToObject(line, "val_samples", (double)start->val->count);
     cJSON_AddNumberToObject(line, "test_samples", start->test ? (double)start->test->count : 0);
     cJSON_AddNumberToObject(line, "classes", (double)start->train->classes);
     cJSON_AddStringToObject(line, "augment", start->augment);
@@ -173,7 +175,9 @@ static void print_rates(const lk_train_start *start)
     const lk_lr_schedule_rates *rates = &start->rates;
     if (start->done >= start->steps)
         return;
-    if (rates->first == rates->highest && rates->last == rates->highest)
+    if (start->watches)
+        printf("learning rate: first %.6g; it falls when results are no better\n", rates->first);
+    else if (rates->first == rates->highest && rates->last == rates->highest)
         printf("learning rate: %.6g in all steps\n", rates->first);
     else
         printf("learning rate: first %.6g, highest %.6g, last %.6g\n", rates->first, rates->highest, rates->last);
@@ -194,6 +198,8 @@ static void text_start(const lk_report *report, const lk_train_start *start)
     else if (strcmp(path, start->train->name) != 0)
         printf("%s; ", path);
     printf("%zu training", start->train->count);
+    if (start->val)
+        printf(start->test ? ", %zu validation" : " and %zu validation", start->val->count);
     if (start->test)
         printf(" and %zu test", start->test->count);
     printf(" samples, %zu classes), model %s (%zu parameters), ", start->train->classes, opts->model,
@@ -298,20 +304,20 @@ static void on_step(void *arg, const lk_train_step *step)
 }
 
 /* With few classes the top-5 accuracy has no meaning. */
-static void text_metrics(const lk_metrics *metrics, size_t classes)
+static void text_metrics(const char *which, const lk_metrics *metrics, size_t classes)
 {
-    printf("Test set: Average loss: %.4f, Accuracy: %zu/%zu (%.0f%%)", metrics->loss, metrics->correct, metrics->count,
-           lk__report_percent(metrics->correct, metrics->count));
+    printf("%s set: Average loss: %.4f, Accuracy: %zu/%zu (%.0f%%)", which, metrics->loss, metrics->correct,
+           metrics->count, lk__report_percent(metrics->correct, metrics->count));
     if (classes > FEW_CLASSES)
         printf(", Top-5: %zu/%zu (%.0f%%)", metrics->top5, metrics->count,
                lk__report_percent(metrics->top5, metrics->count));
     printf("\n");
 }
 
-static cJSON *json_metrics(const lk_metrics *metrics)
+static cJSON *json_metrics(const char *event, const lk_metrics *metrics)
 {
     cJSON *line = cJSON_CreateObject();
-    cJSON_AddStringToObject(line, "event", "test");
+    cJSON_AddStringToObject(line, "event", event);
     cJSON_AddNumberToObject(line, "loss", metrics->loss);
     cJSON_AddNumberToObject(line, "correct", (double)metrics->correct);
     cJSON_AddNumberToObject(line, "count", (double)metrics->count);
@@ -323,14 +329,14 @@ static cJSON *json_metrics(const lk_metrics *metrics)
 void lk__report_metrics(const lk_metrics *metrics, size_t classes, bool json)
 {
     if (json)
-        lk__cli_json_line(json_metrics(metrics));
+        lk__cli_json_line(json_metrics("test", metrics));
     else
-        text_metrics(metrics, classes);
+        text_metrics("Test", metrics, classes);
 }
 
 static void json_test(const lk_train_test *test)
 {
-    cJSON *line = json_metrics(&test->metrics);
+    cJSON *line = json_metrics(test->val ? "val" : "test", &test->metrics);
     cJSON_AddNumberToObject(line, "epoch", (double)test->epoch);
     cJSON_AddNumberToObject(line, "train_loss", test->train_loss);
     cJSON_AddNumberToObject(line, "seconds", test->seconds);
@@ -345,7 +351,7 @@ static void on_test(void *arg, const lk_train_test *test)
     if (report->args->json)
         json_test(test);
     else
-        text_metrics(&test->metrics, report->classes);
+        text_metrics(test->val ? "Validation" : "Test", &test->metrics, report->classes);
     end_lines(report);
 }
 
@@ -389,6 +395,8 @@ static void json_end(const lk_report *report, const lk_train_result *result)
     cJSON_AddStringToObject(line, "event", "end");
     cJSON_AddNumberToObject(line, "steps", (double)result->steps);
     cJSON_AddNumberToObject(line, "samples", (double)result->samples);
+    if (result->stale)
+        cJSON_AddNumberToObject(line, "epochs_without_better", (double)result->stale);
     cJSON_AddNumberToObject(line, "seconds", result->seconds);
     cJSON_AddNumberToObject(line, "train_seconds", result->train_seconds);
     cJSON_AddNumberToObject(line, "img_per_s", rate(result->samples, result->train_seconds));
@@ -406,6 +414,8 @@ static void json_end(const lk_report *report, const lk_train_result *result)
 
 static void text_end(const lk_train_result *result)
 {
+    if (result->stale)
+        printf("Ended early: no better result in %zu epoch%s\n", result->stale, result->stale == 1 ? "" : "s");
     printf("Total Training Time %.2f seconds\n", result->seconds);
     if (*result->saved)
         printf("Model saved to %s\n", result->saved);

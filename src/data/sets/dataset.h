@@ -57,6 +57,11 @@ struct lk_dataset {
     const void *own;                        /* the format's own; ops->close frees it if needed */
 };
 
+/* A part of a data set: the samples whose `taken`, (count of base), is `wanted`, in their order. base is borrowed and
+ * must outlive it; taken is not used afterwards. split decides which transforms "auto" means. */
+lk_status lk__dataset_subset(const lk_dataset *base, const bool *taken, bool wanted, lk_split split,
+                             lk_dataset **out) LK_CHECKED;
+
 /* Loads a sample with get or load, index < count. */
 lk_status lk__dataset_load(const lk_dataset *data, size_t index, lk_image *image, int32_t *label) LK_CHECKED;
 
