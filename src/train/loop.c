@@ -331,6 +331,12 @@ static lk_status keep_epoch(lk_train_run *run)
     return best || last ? lk__run_save(run, best) : LK_OK;
 }
 
+static lk_status save_model(const lk_train_run *run, lk_state *state)
+{
+    LK_TRY(lk__train_describe(run->opts, run->shared, state));
+    return lk_state_save(state, run->result.saved);
+}
+
 /* Copies, checks and hashes the whole model at every rank; saves it at ranks that save the model. */
 static lk_status finish(lk_train_run *run)
 {
@@ -340,7 +346,7 @@ static lk_status finish(lk_train_run *run)
     LK_TRY_GOTO(lk__run_check(run), destroy_state); /* after the copy, as in keep.c */
     run->result.hash = lk_state_hash(state);
     LK_TRY_GOTO(lk__run_common_result(run, lk__train_check_finite(state, "the trained model")), destroy_state);
-    status = *run->result.saved ? lk__run_own_result(run, lk_state_save(state, run->result.saved)) : LK_OK;
+    status = *run->result.saved ? lk__run_own_result(run, save_model(run, state)) : LK_OK;
 destroy_state:
     lk_state_destroy(state);
     return status;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "train/description.h"
 #include "train/parts.h"
 #include "train/start.h"
 
@@ -105,6 +106,26 @@ static lk_status check_saving(const lk_train_opts *opts, int rank)
     return lk__train_save_check(path);
 }
 
+/* A model file says how images are prepared that are not trained on, also if the run evaluates none. */
+static void choose_seen(const lk_train_opts *opts, lk_train_shared *shared)
+{
+    const char *chosen = shared->test ? shared->test_augment : shared->val_augment;
+    if (shared->test || shared->val)
+        memcpy(shared->seen, chosen, sizeof shared->seen);
+    else if (write_test_augment(opts, shared->train, shared->shape, shared->seen) != LK_OK)
+        *shared->seen = '\0';
+}
+
+lk_status lk__train_describe(const lk_train_opts *opts, const lk_train_shared *shared, lk_state *state)
+{
+    lk_description_source from = {.model = opts->model,
+                                  .name = opts->data,
+                                  .data = shared->train,
+                                  .shape = shared->shape,
+                                  .transforms = *shared->seen ? shared->seen : NULL};
+    return lk__description_note(&from, state);
+}
+
 /* Refuses options that would have no effect. */
 static lk_status check_initial(const lk_train_opts *opts)
 {
@@ -168,7 +189,6 @@ static lk_status open_weights(const lk_train_opts *opts, lk_train_shared *shared
 static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared)
 {
     const lk_train_opts *opts = ranks->opts;
-    lk_sample_shape shape;
     /* Parts that need no data come first, so that mistakes in them are found early. */
     LK_TRY(lk__lr_schedule_create(opts->schedule, &shared->schedule));
     LK_TRY(check_watched(opts, shared->schedule));
@@ -179,11 +199,13 @@ static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared
         LK_TRY(check_saving(opts, ranks->first + i));
     LK_TRY(open_splits(opts, shared));
     lk__data_notes_set(shared->data_notes, lk__train_whole(shared));
-    LK_TRY(lk__train_shape(shared->train, opts->augment, &shape));
+    LK_TRY(lk__train_shape(shared->train, opts->augment, &shared->shape));
+    lk_sample_shape shape = shared->shape;
     if (shared->test)
         LK_TRY(choose_test_augment(opts, shared->test, shape, shared->test_augment));
     if (shared->val)
         LK_TRY(choose_test_augment(opts, shared->val, shape, shared->val_augment));
+    choose_seen(opts, shared);
     LK_TRY(lk__train_build_model(opts, shared->train, shape, &shared->graph));
     return lk__train_cuts(shared->graph, opts->stages, &shared->cuts);
 }

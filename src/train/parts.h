@@ -36,6 +36,8 @@ typedef struct lk_train_shared {
     char val_augment[LK_AUGMENT_TEXT];  /* the same of val */
     lk_data_notes *data_notes;          /* of all training data */
     lk_graph *graph;
+    lk_sample_shape shape;       /* of the model's input */
+    char seen[LK_AUGMENT_TEXT];  /* transforms of images that are not trained on, or "" */
     char (*cuts)[LK_LAYER_TEXT]; /* as in lk_train_start, or NULL */
 } lk_train_shared;
 
@@ -102,6 +104,16 @@ lk_status lk__train_load_weights(const char *path, lk_state **out) LK_CHECKED;
 lk_status lk__train_init_engine(lk_engine *engine, const lk_train_opts *opts, const lk_state *file,
                                 const char *hint) LK_CHECKED;
 
+/* An engine that only evaluates, with the weights of `state`, which are those of opts->init_from. Collective if there
+ * is a group. */
+typedef struct lk_train_evaluator {
+    const char *device;
+    lk_group *group; /* or NULL */
+    size_t wave;     /* samples at once */
+} lk_train_evaluator;
+lk_status lk__train_load_engine(const lk_train_opts *opts, const lk_graph *graph, const lk_train_evaluator *on,
+                                const lk_state *state, lk_engine **out) LK_CHECKED;
+
 /* A loader that gives each sample once, in the order of the data set; share is this rank's share of a batch. */
 lk_status lk__train_test_loader(const lk_train_opts *opts, const lk_dataset *data, const char *augment,
                                 lk_shard_range share, lk_loader **out) LK_CHECKED;
@@ -164,6 +176,9 @@ bool lk__train_rates_stay(const lk_train_rank *rank, const lk_train_effective *e
  * those of the checkpoint; *touched as in lk__data_notes_check. */
 lk_status lk__train_options_check(const lk_train_rank *rank, const lk_train_effective *effective,
                                   const lk_position *position, int *shards, bool *touched) LK_CHECKED;
+
+/* Sets the notes of a state that say what the model is (description.h). */
+lk_status lk__train_describe(const lk_train_opts *opts, const lk_train_shared *shared, lk_state *state) LK_CHECKED;
 
 /* Whether this rank saves the final model. */
 bool lk__train_saves(const lk_train_opts *opts, int rank);

@@ -8,7 +8,7 @@
 
 #define FIELD(name) LK_FIELD(lk_train_opts, name)
 
-enum { TRAIN = LK_FOR_TRAIN, EVAL = LK_FOR_EVAL, BENCH = LK_FOR_BENCH, INFO = LK_FOR_INFO };
+enum { TRAIN = LK_FOR_TRAIN, EVAL = LK_FOR_EVAL, BENCH = LK_FOR_BENCH, INFO = LK_FOR_INFO, PREDICT = LK_FOR_PREDICT };
 enum { MODELS = TRAIN | EVAL | BENCH };
 enum { KEPT = LK_OPTION_KEPT, RESULT = LK_OPTION_KEPT | LK_OPTION_BOUND, AGREED = LK_OPTION_AGREED };
 
@@ -21,7 +21,7 @@ static const lk_option table[] = {
     {"what", "model", 0, MODELS, RESULT, SPEC(model, "NAME[:key=val,...]"), "cnn",
      "the network; 'lockstep info' lists them"},
     {"what", "data", 0, MODELS, KEPT, TEXT(data, "NAME|DIR"), NULL, "the data set; without it the built-in digits"},
-    {"what", "data-dir", 0, MODELS | INFO, KEPT, TEXT(data_dir, "DIR"), NULL,
+    {"what", "data-dir", 0, MODELS | INFO | PREDICT, KEPT, TEXT(data_dir, "DIR"), NULL,
      "look for data here, and nowhere else; without it in $LOCKSTEP_DATA, ./data, ~/.cache/lockstep, "
      "/usr/share/datasets"},
     {"what", "augment", 0, MODELS, RESULT | AGREED, TERMS(augment, "auto|none|LIST"), "auto",

@@ -56,7 +56,13 @@ typedef struct lk_train_opts {
 } lk_train_opts;
 
 /* The commands that have an option: bits of lk_option.commands. */
-enum { LK_FOR_TRAIN = 1 << 0, LK_FOR_EVAL = 1 << 1, LK_FOR_BENCH = 1 << 2, LK_FOR_INFO = 1 << 3 };
+enum {
+    LK_FOR_TRAIN = 1 << 0,
+    LK_FOR_EVAL = 1 << 1,
+    LK_FOR_BENCH = 1 << 2,
+    LK_FOR_INFO = 1 << 3,
+    LK_FOR_PREDICT = 1 << 20 /* the program's other commands are between */
+};
 /* The row of an option of lk_train_opts; NULL after the last. */
 const lk_option *lk__train_option(size_t index);
 
@@ -271,5 +277,10 @@ lk_engine_opts lk__train_engine_opts(const lk_train_opts *opts);
  * of the data. Uses model, data, data_dir, augment, test_augment, test_batch, threads, workers, shards, device
  * and init_from of opts. */
 lk_status lk__train_evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *classes) LK_CHECKED;
+/* As lk__train_evaluate, shared by `count` ranks that are threads of this process, each with a device of its own:
+ * devices (count). The result is the same for any count up to the shards. */
+enum { LK_EVALUATE_MAX_RANKS = 64 };
+lk_status lk__train_evaluate_ranks(const lk_train_opts *opts, const char *const *devices, int count, lk_metrics *out,
+                                   size_t *classes) LK_CHECKED;
 
 #endif

@@ -17,7 +17,8 @@ enum {
     LK_CMD_RUN = 1 << 6,
     LK_CMD_CONVERT = 1 << 7,
     LK_CMD_DATA = 1 << 8,
-    LK_CMD_VERIFY = 1 << 9
+    LK_CMD_VERIFY = 1 << 9,
+    LK_CMD_PREDICT = LK_FOR_PREDICT
 };
 
 enum { LK_SCHEDULE_BYTES = 64, LK_PATH_BYTES = 4096 };
@@ -64,7 +65,7 @@ typedef struct lk_args {
     size_t log_interval;
     size_t steps, repeat; /* of bench */
     lk_args_run run;
-    int nproc;              /* ranks to start; 0: not given */
+    int nproc;              /* of bench and eval: ranks to start; 0: not given */
     const char *backend;    /* NULL: the default */
     size_t max_bytes, runs; /* runs 0: not given */
     bool independent, in_step;
@@ -75,6 +76,8 @@ typedef struct lk_args {
     const char *input;    /* of info: "3x32x32"; NULL: not given */
     size_t classes;       /* of info; 0: not given */
     bool group;           /* of info */
+    size_t top;           /* of predict: classes of an image that are printed */
+    char notice[512];     /* what a model file says against the options, or does not say; "" */
     const char *words[LK_WORDS_MAX];
     size_t word_count;
     bool schedule_given, gamma_given, shards_given, save_every_given;
@@ -99,6 +102,8 @@ const char *lk__args_spell(const char *text);
 lk_status lk__args_check_backend(const char *name) LK_CHECKED;
 /* USAGE for --data-dir without --data, which would have no effect. */
 lk_status lk__args_check_data(const lk_args *args) LK_CHECKED;
+/* Sets args->devices; a part of lk__args_complete. */
+lk_status lk__args_complete_devices(lk_args *args) LK_CHECKED;
 /* Sets the fields of args->train that depend on several options; args must not be moved afterwards. A plan
  * (cli/job/plan.h) sets what depends on the devices. */
 lk_status lk__args_complete(lk_args *args) LK_CHECKED;

@@ -13,7 +13,7 @@
 #include "base/option.h"
 #include "base/status.h"
 
-enum { LK_OPTIONS_MAX = 128, LK_WORDS_MAX = 4, LK_LIST_BYTES = 1024 };
+enum { LK_OPTIONS_MAX = 160, LK_WORDS_MAX = 1024, LK_LIST_BYTES = 1024 };
 
 /* An option of another program that this program does not have. */
 typedef struct lk_options_foreign {

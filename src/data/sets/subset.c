@@ -45,6 +45,12 @@ static void path(const lk_dataset *data, size_t index, char *text, size_t bytes)
     s->base->ops->path(s->base, s->index[index], text, bytes);
 }
 
+static const char *class_name(const lk_dataset *data, size_t index)
+{
+    const lk_dataset *base = subset_of(data)->base;
+    return base->ops->class_name(base, index);
+}
+
 static void close(lk_dataset *data)
 {
     lk__mem_free((void *)(uintptr_t)data->own);
@@ -57,6 +63,7 @@ static lk_dataset_ops ops_of(const lk_dataset_ops *base)
                             .common_size = base->common_size ? common_size : NULL,
                             .label = base->label ? label : NULL,
                             .path = base->path ? path : NULL,
+                            .class_name = base->class_name ? class_name : NULL,
                             .close = close};
 }
 
@@ -88,6 +95,7 @@ lk_status lk__dataset_subset(const lk_dataset *base, const bool *taken, bool wan
                          .std = base->std,
                          .augment = base->augment,
                          .test_augment = base->test_augment,
+                         .class_names = base->class_names,
                          .known = base->known};
     LK_TRY_GOTO(make_subset(base, taken, wanted, count, &s), destroy_data);
     data->own = s;
