@@ -77,8 +77,9 @@ const lk_state_entry *lk_state_at(const lk_state *state, size_t index);
 const lk_state_entry *lk_state_find(const lk_state *state, const char *name);
 
 /* Notes are texts about a state: name and text, in the order in which they were first set. Files in the
- * format of safetensors keep them, in "__metadata__" under "lockstep." and the name; other formats do
- * not. Notes do not belong to the hash or to comparisons.
+ * format of safetensors keep them in "__metadata__", under "lockstep." and the name, and those of
+ * torch.save in a member "lockstep.json" of the archive, which PyTorch passes over. Notes do not
+ * belong to the hash or to comparisons.
  *
  * Sets the text of a note; both strings are copied. USAGE if they are not UTF-8, the name is empty, or
  * the state has LK_MAX_STATE_NOTES other notes. */

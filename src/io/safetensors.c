@@ -16,6 +16,7 @@
 #include "base/utf8.h"
 #include "io/json.h"
 #include "io/state_format.h"
+#include "io/state_notes.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file's numbers are little-endian");
 
@@ -340,25 +341,10 @@ free_text:
     return status;
 }
 
-/* Other programs' metadata are passed over, and notes that are too many. */
-static lk_status take_notes(const source *in, lk_state *state)
-{
-    const size_t prefix = strlen(NOTE_PREFIX);
-    size_t count = 0;
-    for (const cJSON *item = in->metadata ? in->metadata->child : NULL; item && count < LK_MAX_STATE_NOTES;
-         item = item->next) {
-        if (strncmp(item->string, NOTE_PREFIX, prefix) != 0 || !item->string[prefix])
-            continue;
-        LK_TRY(lk_state_set_note(state, item->string + prefix, item->valuestring));
-        count++;
-    }
-    return LK_OK;
-}
-
 static lk_status make_notes(const source *in, const record *records, size_t count, void *arg)
 {
     (void)records, (void)count;
-    return take_notes(in, arg);
+    return lk__state_notes_take(in->metadata, NOTE_PREFIX, arg);
 }
 
 static lk_status load_notes(const lk_state_source *file, lk_state *state)
@@ -372,7 +358,7 @@ static lk_status make_state(const source *in, const record *records, size_t coun
     lk_status status;
     LK_TRY(lk_state_create(&state));
     LK_TRY_GOTO(read_tensors(in, records, count, state), destroy_state);
-    LK_TRY_GOTO(take_notes(in, state), destroy_state);
+    LK_TRY_GOTO(lk__state_notes_take(in->metadata, NOTE_PREFIX, state), destroy_state);
     *out = state;
     return LK_OK;
 destroy_state:
@@ -456,31 +442,13 @@ static size_t put_entry(char *out, const lk_state_entry *entry, uint64_t begin)
     return at;
 }
 
-/* The most bytes of the metadata, and the metadata: PyTorch's word and the notes. */
-static size_t metadata_room(const lk_state *state)
-{
-    size_t room = 64;
-    const char *name;
-    for (size_t i = 0; (name = lk_state_note_name(state, i)) != NULL; i++)
-        room += 6 * (strlen(NOTE_PREFIX) + strlen(name) + strlen(lk_state_note(state, name))) + 8;
-    return room;
-}
-
+/* PyTorch's word and the notes. */
 static size_t put_metadata(char *out, const lk_state *state)
 {
     static const char start[] = "{\"" METADATA "\":{\"format\":\"pt\"";
     size_t at = sizeof start - 1;
-    const char *name;
     memcpy(out, start, at);
-    for (size_t i = 0; (name = lk_state_note_name(state, i)) != NULL; i++) {
-        out[at++] = ',';
-        size_t quote = at; /* of the name, which the prefix goes before */
-        at += strlen(NOTE_PREFIX);
-        at += lk__json_quote(name, out + at);
-        memcpy(out + quote, "\"" NOTE_PREFIX, strlen(NOTE_PREFIX) + 1);
-        out[at++] = ':';
-        at += lk__json_quote(lk_state_note(state, name), out + at);
-    }
+    at += lk__state_notes_put(state, NOTE_PREFIX, out + at);
     out[at++] = '}';
     return at;
 }
@@ -489,7 +457,7 @@ static size_t put_metadata(char *out, const lk_state *state)
 static lk_status make_header(const char *path, const lk_state *state, const lk_state_entry *const *sorted, char **out,
                              size_t *bytes)
 {
-    size_t room = HEADER_AT + metadata_room(state) + 16, count = lk_state_count(state);
+    size_t room = HEADER_AT + lk__state_notes_room(state, NOTE_PREFIX) + 64, count = lk_state_count(state);
     for (size_t i = 0; i < count; i++) {
         LK_TRY(check_name(path, sorted[i]->name));
         room += 6 * strlen(sorted[i]->name) + ENTRY_BYTES;

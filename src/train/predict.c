@@ -33,7 +33,7 @@ static lk_status describe(const lk_train_opts *opts, lk_state *state)
     lk_status status;
     if (!opts->model || !opts->data)
         return lk__fail(LK_STATUS_USAGE,
-                        "%s does not say what it is, as .safetensors files of `save_model` do: give `model` NAME and "
+                        "%s does not say what it is, as files of `save_model` do: give `model` NAME and "
                         "`data` NAME, the data set that it was trained on",
                         opts->init_from);
     LK_TRY(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TEST, &data));

@@ -25,9 +25,9 @@ static const lk_command commands[] = {
     {"eval", "FILE [options]", "test a saved model, or a checkpoint",
      "  lockstep eval mnist_cnn.safetensors\n"
      "  lockstep eval resnet50.pth --model resnet50 --data imagenet -n 2\n"
-     "A .safetensors file that 'lockstep train' has saved, and a checkpoint, know their model and data; options that "
-     "are\n"
-     "given win. For other files, and all .pth files, give --model and --data.",
+     "A file that 'lockstep train' has saved, and a checkpoint, know their model and data; options that are given "
+     "win.\n"
+     "For files of other programs give --model and --data.",
      LK_CMD_EVAL, 0, 1, "", lk__cmd_eval},
     {"predict", "FILE IMAGE... [options]", "print the classes of images, by a saved model",
      "  lockstep predict mnist_cnn.safetensors seven.png\n"
