@@ -27,6 +27,12 @@ OPTIMIZERS = {  # our spec: (class, learning rate, arguments)
     "adadelta": ("Adadelta", 1.0, {}),
     "adadelta:rho=.8,eps=.0001": ("Adadelta", 0.5, {"rho": 0.8, "eps": 0.0001}),
     "adadelta:weight_decay=.02": ("Adadelta", 1.0, {"weight_decay": 0.02}),
+    "rmsprop": ("RMSprop", 0.01, {}),
+    "rmsprop:alpha=.9,eps=.001,weight_decay=.05": ("RMSprop", 0.02, {"alpha": 0.9, "eps": 0.001, "weight_decay": 0.05}),
+    "rmsprop:momentum=.9": ("RMSprop", 0.01, {"momentum": 0.9}),
+    "rmsprop:centered": ("RMSprop", 0.01, {"centered": True}),
+    "rmsprop:centered,momentum=.8,alpha=.95,eps=.0001": ("RMSprop", 0.02, {"centered": True, "momentum": 0.8,
+                                                                        "alpha": 0.95, "eps": 0.0001}),
 }
 OPTIM_STEPS, OPTIM_COUNT = 20, 37
 
@@ -114,8 +120,47 @@ BY_STEP = {  # the same, stepped after each batch
     "cosine:warmup_steps=10": warmed(10, factors(lambda s: half_cosine(
         s // SCHEDULE_BATCHES * SCHEDULE_BATCHES / (SCHEDULE_STEPS - 10)))),
     "gaussian:warmup=5": warmed(20, factors(lambda s: bell(s // SCHEDULE_BATCHES / (SCHEDULE_EPOCHS - 5)))),
+    "onecycle": lambda o: lr_scheduler.OneCycleLR(o, SCHEDULE_LR, SCHEDULE_STEPS, cycle_momentum=False),
+    "onecycle:pct_start=.25,div_factor=10,final_div_factor=100,linear": lambda o: lr_scheduler.OneCycleLR(
+        o, SCHEDULE_LR, SCHEDULE_STEPS, pct_start=0.25, anneal_strategy="linear", div_factor=10, final_div_factor=100,
+        cycle_momentum=False),
+    "onecycle:three_phase,pct_start=.4": lambda o: lr_scheduler.OneCycleLR(
+        o, SCHEDULE_LR, SCHEDULE_STEPS, pct_start=0.4, three_phase=True, cycle_momentum=False),
+    "onecycle:three_phase,linear": lambda o: lr_scheduler.OneCycleLR(
+        o, SCHEDULE_LR, SCHEDULE_STEPS, three_phase=True, anneal_strategy="linear", cycle_momentum=False),
     "gaussian:by_step,sigma=.5,warmup_steps=7": warmed(7, factors(lambda s: bell(s / (SCHEDULE_STEPS - 7), 0.5))),
 }
+
+
+PLATEAUS = {  # our spec: arguments of ReduceLROnPlateau, which sees one of RESULTS after each epoch
+    "plateau": {},
+    "plateau:factor=.5,patience=2": {"factor": 0.5, "patience": 2},
+    "plateau:factor=.5,patience=0,cooldown=2,min=.01": {"factor": 0.5, "patience": 0, "cooldown": 2, "min_lr": 0.01},
+    "plateau:factor=.3,patience=1,abs,threshold=.05": {"factor": 0.3, "patience": 1, "threshold_mode": "abs",
+                                                       "threshold": 0.05},
+    "plateau:factor=.1,patience=0,eps=.001": {"patience": 0, "eps": 0.001},
+    "plateau:accuracy,factor=.6,patience=1": {"mode": "max", "factor": 0.6, "patience": 1},
+    "plateau:accuracy,factor=.6,patience=0,abs,threshold=.02,cooldown=1": {
+        "mode": "max", "factor": 0.6, "patience": 0, "threshold_mode": "abs", "threshold": 0.02, "cooldown": 1},
+}
+
+
+def results():
+    """One number in (0,1) for each epoch that falls and wavers: loss and, as 1 - it, accuracy."""
+    wave = noise("plateau", SCHEDULE_EPOCHS).double().numpy()
+    return np.array([0.1 + 0.8 / (1 + e) + 0.05 * abs(w) for e, w in enumerate(wave)])
+
+
+def make_plateaus(out):
+    out.add("results", results())
+    for spec, arguments in PLATEAUS.items():
+        optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=SCHEDULE_LR)
+        schedule = lr_scheduler.ReduceLROnPlateau(optimizer, **arguments)
+        rates = []
+        for result in results():
+            rates += [optimizer.param_groups[0]["lr"]] * SCHEDULE_BATCHES
+            schedule.step(1 - result if arguments.get("mode") == "max" else result)
+        out.add(spec, np.array(rates).reshape(SCHEDULE_EPOCHS, SCHEDULE_BATCHES))
 
 
 def make_schedules():
@@ -132,4 +177,5 @@ def make_schedules():
                 if by_step or (step + 1) % SCHEDULE_BATCHES == 0:
                     schedule.step()
             out.add(spec, np.array(rates).reshape(SCHEDULE_EPOCHS, SCHEDULE_BATCHES))
+    make_plateaus(out)
     return out

@@ -56,8 +56,9 @@ typedef struct lk_engine_opts {
                          * four waves for each stage where stages are pipelined */
     lk_bn_mode bn;
     lk_precision precision; /* default fp32; other values are UNSUPPORTED on the CPU */
-    const char *optimizer;  /* "sgd" (default), "adam", "adamw", "adadelta"; with parameters: "sgd:momentum=.9" */
-    double lr;              /* not below 0; 0: the optimiser's default */
+    const char
+        *optimizer; /* "sgd" (default), "adam", "adamw", "adadelta", "rmsprop"; with parameters: "sgd:momentum=.9" */
+    double lr;      /* not below 0; 0: the optimiser's default */
     uint64_t seed;
     bool eval_only;         /* the engine only evaluates: steps return USAGE, and checks for steps are left out */
     bool allow_nonfinite;   /* continue when a loss or a gradient is not finite */

@@ -4,7 +4,7 @@
  * files of states can be exchanged with PyTorch.
  *
  * Threads: a state has no lock. Several threads may read, save, hash or compare a state at the
- * same time, as long as no thread changes it (lk_state_add, lk_state_strip, lk_state_destroy, or
+ * same time, as long as no thread changes it (lk_state_add, lk_state_strip, lk_state_set_note, lk_state_destroy, or
  * writing to lk_state_entry.data). Different states are independent. */
 #ifndef LOCKSTEP_STATE_H
 #define LOCKSTEP_STATE_H
@@ -76,14 +76,28 @@ const lk_state_entry *lk_state_at(const lk_state *state, size_t index);
 /* The entry of this name, borrowed; NULL if there is none. */
 const lk_state_entry *lk_state_find(const lk_state *state, const char *name);
 
+/* Notes are texts about a state: name and text, in the order in which they were first set. Files in the
+ * format of safetensors keep them in "__metadata__", under "lockstep." and the name, and those of
+ * torch.save in a member "lockstep.json" of the archive, which PyTorch passes over. Notes do not
+ * belong to the hash or to comparisons.
+ *
+ * Sets the text of a note; both strings are copied. USAGE if they are not UTF-8, the name is empty, or
+ * the state has LK_MAX_STATE_NOTES other notes. */
+#define LK_MAX_STATE_NOTES 64
+lk_status lk_state_set_note(lk_state *state, const char *name, const char *text) LK_CHECKED;
+/* The text of a note, borrowed until the note is set again; NULL if there is no such note. */
+const char *lk_state_note(const lk_state *state, const char *name);
+/* The name of note `index`, counted from 0; NULL after the last. */
+const char *lk_state_note_name(const lk_state *state, size_t index);
+
 /* A hash of names, types, shapes and bytes. It does not depend on the order of the entries or on
  * the machine: a state that was saved and loaded has the same hash. */
 uint64_t lk_state_hash(const lk_state *state);
 
 /* Saves a state. The ending of path selects the format: .pth and .pt select the format of torch.save;
- * .safetensors, or no ending, selects safetensors; any other ending is USAGE. Equal states give equal files.
- * Writes a temporary file, syncs it and renames it: path has either its old content or the complete
- * new one. Blocks until the file is synced to the disk. */
+ * .safetensors, or no ending, selects safetensors; any other ending is USAGE. Equal states with equal notes give equal
+ * files. Writes a temporary file, syncs it and renames it: path has either its old content or the complete new one.
+ * Blocks until the file is synced to the disk. */
 lk_status lk_state_save(const lk_state *state, const char *path) LK_CHECKED;
 
 /* Loads a state; the caller owns *out. The format is recognised by the content: safetensors, the

@@ -40,6 +40,7 @@ int lk__cli_group_fail(lk_status status, const lk_group *group);
 
 int lk__cmd_train(lk_args *args);
 int lk__cmd_eval(lk_args *args);
+int lk__cmd_predict(lk_args *args);
 int lk__cmd_compare(lk_args *args);
 int lk__cmd_convert(lk_args *args);
 int lk__cmd_verify(lk_args *args);

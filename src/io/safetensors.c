@@ -16,6 +16,7 @@
 #include "base/utf8.h"
 #include "io/json.h"
 #include "io/state_format.h"
+#include "io/state_notes.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file's numbers are little-endian");
 
@@ -23,6 +24,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file's numbers ar
 #define MAX_HEADER 100000000u
 #define HEADER_AT 8u
 #define METADATA "__metadata__"
+/* Before the names of a state's notes in the metadata. */
+#define NOTE_PREFIX "lockstep."
 
 static const char *const dtype_names[LK_DTYPE_COUNT] = {
     [LK_DTYPE_F32] = "F32", [LK_DTYPE_F64] = "F64", [LK_DTYPE_BF16] = "BF16", [LK_DTYPE_F16] = "F16",
@@ -34,7 +37,8 @@ typedef struct source {
     const lk_state_source *file;
     const char *path;
     uint64_t size;
-    uint64_t header; /* bytes of the header */
+    uint64_t header;       /* bytes of the header */
+    const cJSON *metadata; /* or NULL */
 } source;
 
 /* One tensor, as the header describes it; offsets count from the start of the data. */
@@ -329,11 +333,23 @@ static lk_status read_file(const lk_state_source *file, use_records use, void *a
     lk_status status;
     LK_TRY(read_header(&in, &text));
     LK_TRY_GOTO(parse_header(&in, text, &root), free_text);
+    in.metadata = cJSON_GetObjectItemCaseSensitive(root, METADATA);
     status = use_tensors(&in, root, use, arg);
     cJSON_Delete(root);
 free_text:
     lk__mem_free(text);
     return status;
+}
+
+static lk_status make_notes(const source *in, const record *records, size_t count, void *arg)
+{
+    (void)records, (void)count;
+    return lk__state_notes_take(in->metadata, NOTE_PREFIX, arg);
+}
+
+static lk_status load_notes(const lk_state_source *file, lk_state *state)
+{
+    return read_file(file, make_notes, state);
 }
 
 static lk_status make_state(const source *in, const record *records, size_t count, void *arg)
@@ -342,6 +358,7 @@ static lk_status make_state(const source *in, const record *records, size_t coun
     lk_status status;
     LK_TRY(lk_state_create(&state));
     LK_TRY_GOTO(read_tensors(in, records, count, state), destroy_state);
+    LK_TRY_GOTO(lk__state_notes_take(in->metadata, NOTE_PREFIX, state), destroy_state);
     *out = state;
     return LK_OK;
 destroy_state:
@@ -425,20 +442,29 @@ static size_t put_entry(char *out, const lk_state_entry *entry, uint64_t begin)
     return at;
 }
 
+/* PyTorch's word and the notes. */
+static size_t put_metadata(char *out, const lk_state *state)
+{
+    static const char start[] = "{\"" METADATA "\":{\"format\":\"pt\"";
+    size_t at = sizeof start - 1;
+    memcpy(out, start, at);
+    at += lk__state_notes_put(state, NOTE_PREFIX, out + at);
+    out[at++] = '}';
+    return at;
+}
+
 /* Makes the length and the header. */
-static lk_status make_header(const char *path, const lk_state_entry *const *sorted, size_t count, char **out,
+static lk_status make_header(const char *path, const lk_state *state, const lk_state_entry *const *sorted, char **out,
                              size_t *bytes)
 {
-    static const char start[] = "{\"" METADATA "\":{\"format\":\"pt\"}";
-    size_t room = HEADER_AT + sizeof start + 16;
+    size_t room = HEADER_AT + lk__state_notes_room(state, NOTE_PREFIX) + 64, count = lk_state_count(state);
     for (size_t i = 0; i < count; i++) {
         LK_TRY(check_name(path, sorted[i]->name));
         room += 6 * strlen(sorted[i]->name) + ENTRY_BYTES;
     }
     char *text;
     LK_TRY(LK_ALLOC(room, "the header of a safetensors file", &text));
-    memcpy(text + HEADER_AT, start, sizeof start - 1);
-    size_t at = HEADER_AT + sizeof start - 1;
+    size_t at = HEADER_AT + put_metadata(text + HEADER_AT, state);
     uint64_t offset = 0;
     for (size_t i = 0; i < count; i++) {
         at += put_entry(text + at, sorted[i], offset);
@@ -467,7 +493,7 @@ lk_status lk__safetensors_write(const lk_state *state, const char *path, lk_writ
     lk_status status;
     LK_TRY(LK_ALLOC(count, "the order of a state dict", &sorted));
     lk__safetensors_order(state, sorted);
-    LK_TRY_GOTO(make_header(path, sorted, count, &header, &bytes), free_sorted);
+    LK_TRY_GOTO(make_header(path, state, sorted, &header, &bytes), free_sorted);
     LK_TRY_GOTO(lk__writer_write(writer, header, bytes), free_header);
     for (size_t i = 0; i < count; i++)
         LK_TRY_GOTO(lk__writer_write(writer, sorted[i]->data, sorted[i]->bytes), free_header);
@@ -499,4 +525,5 @@ const lk_state_format lk__state_format_safetensors = {.name = "safetensors",
                                                       .endings = {".safetensors"},
                                                       .probe = probe_safetensors,
                                                       .load = load_safetensors,
+                                                      .load_notes = load_notes,
                                                       .save = save_safetensors};

@@ -14,6 +14,8 @@ typedef struct lk_state_format {
     /* Whether a file has the format; start is its first 64 bytes, or all if it has fewer. */
     bool (*probe)(const uint8_t *start, size_t bytes);
     lk_status (*load)(const lk_state_source *in, lk_state **out);
+    /* Adds the file's notes to a state, without reading tensors. NULL: the format has no notes. */
+    lk_status (*load_notes)(const lk_state_source *in, lk_state *state);
     lk_status (*save)(const lk_state *state, const char *path); /* NULL: only read */
 } lk_state_format;
 

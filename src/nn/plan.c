@@ -397,6 +397,11 @@ lk_tensor lk__plan_output_grad(const lk_plan *plan, int lane)
     return call_at(plan, lane, plan->opts.last - 1)->dy;
 }
 
+lk_tensor lk__plan_scores(const lk_plan *plan, int lane)
+{
+    return call_at(plan, lane, plan->opts.last - 1)->x[0];
+}
+
 /* The layer's call for this wave. */
 static lk_op_call call_for(const lk_plan *plan, int layer, const lk_op_wave *wave)
 {

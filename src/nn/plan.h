@@ -58,6 +58,10 @@ lk_tensor lk__plan_input_grad(const lk_plan *plan, int lane);
 lk_tensor lk__plan_output(const lk_plan *plan, int lane);
 lk_tensor lk__plan_output_grad(const lk_plan *plan, int lane);
 
+/* After a forward pass that does not train: the scores or log-probabilities of its samples, (n, classes), which the
+ * loss of the last stage has read; described with n = 1. Valid until the next pass in the lane. */
+lk_tensor lk__plan_scores(const lk_plan *plan, int lane);
+
 /* Forward through all layers; the loss fills wave->loss and wave->label_rank. Fails only if a hook fails. */
 lk_status lk__plan_forward(lk_plan *plan, const lk_op_wave *wave) LK_CHECKED;
 /* Backward through all layers. The last forward in the wave's lane must have been this wave's. */

@@ -3,10 +3,10 @@
 
 enum { RHO, EPS, WEIGHT_DECAY };
 
-static size_t states(const double *values)
+static unsigned states(const double *values)
 {
     (void)values;
-    return 2;
+    return 3;
 }
 
 static lk_rule_scalars scalars(lk_optim *optim)

@@ -6,10 +6,10 @@
 
 enum { BETA1, BETA2, EPS, WEIGHT_DECAY };
 
-static size_t states(const double *values)
+static unsigned states(const double *values)
 {
     (void)values;
-    return 2;
+    return 3;
 }
 
 /* Multiplies, because libm's pow differs between machines. */

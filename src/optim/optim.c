@@ -10,10 +10,7 @@
 #include "optim/rule.h"
 
 static const lk_rule *const rules[] = {
-    &lk__rule_sgd,
-    &lk__rule_adam,
-    &lk__rule_adamw,
-    &lk__rule_adadelta,
+    &lk__rule_sgd, &lk__rule_adam, &lk__rule_adamw, &lk__rule_adadelta, &lk__rule_rmsprop,
 };
 
 enum { RULES = sizeof rules / sizeof *rules };
@@ -77,9 +74,10 @@ lk_status lk__optim_create(const char *spec, double lr, lk_device *dev, size_t c
     memcpy(optim->values, values, sizeof values);
     lk_status status;
     LK_TRY_GOTO(dev->type->alloc(dev, sizeof *optim->scalars, "optimiser", (void **)&optim->scalars), destroy_optim);
-    for (size_t i = 0; i < rule->states(values); i++)
-        LK_TRY_GOTO(dev->type->alloc(dev, count * sizeof(float), "optimiser state", (void **)&optim->state[i]),
-                    destroy_optim);
+    for (size_t i = 0; i < LK_RULE_MAX_STATES; i++)
+        if (rule->states(values) >> i & 1)
+            LK_TRY_GOTO(dev->type->alloc(dev, count * sizeof(float), "optimiser state", (void **)&optim->state[i]),
+                        destroy_optim);
     *out = optim;
     return LK_OK;
 
@@ -119,19 +117,27 @@ uint64_t lk__optim_steps(const lk_optim *optim)
 
 size_t lk__optim_states(const lk_optim *optim)
 {
-    return optim->rule->states(optim->values);
+    return (size_t)__builtin_popcount(optim->rule->states(optim->values));
+}
+
+/* The place of the state array `index` among all that the rule can have. */
+static size_t state_place(const lk_optim *optim, size_t index)
+{
+    size_t place = 0;
+    assert(index < lk__optim_states(optim));
+    for (unsigned needed = optim->rule->states(optim->values);; place++)
+        if (needed >> place & 1 && index-- == 0)
+            return place;
 }
 
 float *lk__optim_state(const lk_optim *optim, size_t index)
 {
-    assert(index < lk__optim_states(optim));
-    return optim->state[index];
+    return optim->state[state_place(optim, index)];
 }
 
 const char *lk__optim_state_name(const lk_optim *optim, size_t index)
 {
-    assert(index < lk__optim_states(optim));
-    return optim->rule->state_names[index];
+    return optim->rule->state_names[state_place(optim, index)];
 }
 
 const char *lk__optim_name(const lk_optim *optim)

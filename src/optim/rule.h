@@ -9,12 +9,13 @@
 #include "base/spec.h"
 #include "optim/optim.h"
 
-enum { LK_RULE_MAX_PARAMS = 8, LK_RULE_MAX_STATES = 2 };
+enum { LK_RULE_MAX_PARAMS = 8, LK_RULE_MAX_STATES = 3 };
 
 typedef union lk_rule_scalars {
     lk_sgd sgd;
     lk_adam adam;
     lk_adadelta adadelta;
+    lk_rmsprop rmsprop;
 } lk_rule_scalars;
 
 typedef struct lk_rule {
@@ -23,9 +24,9 @@ typedef struct lk_rule {
     lk_spec_param params[LK_RULE_MAX_PARAMS]; /* name is NULL after the last */
     /* Optional: refuses parameters that contradict each other. */
     lk_status (*check)(const double *values);
-    /* The number of state arrays for these parameters; they are zero before the first step. */
-    size_t (*states)(const double *values);
-    const char *state_names[LK_RULE_MAX_STATES]; /* PyTorch's names */
+    const char *state_names[LK_RULE_MAX_STATES]; /* the state arrays, with PyTorch's names */
+    /* Which of them these parameters need: bit i for state_names[i]. They are zero before the first step. */
+    unsigned (*states)(const double *values);
     /* Optional: called after a training step was counted in `steps` and before its update, if it
      * has one. */
     void (*count)(lk_optim *optim);
@@ -41,7 +42,7 @@ struct lk_optim {
     uint64_t steps;                    /* counted steps, with or without an update */
     double values[LK_RULE_MAX_PARAMS]; /* in the order of rule->params */
     double powers[2];                  /* for the rule: parameters to the power of the updates, or flags; 1 at first */
-    float *state[LK_RULE_MAX_STATES];  // (count) each, NULL where unused
+    float *state[LK_RULE_MAX_STATES];  // (count) each, in the order of rule->state_names, NULL where unused
     lk_rule_scalars *scalars;          /* device memory; of the current update */
     bool borrowed;                     /* the scalars are the caller's memory */
 };
@@ -50,5 +51,6 @@ extern const lk_rule lk__rule_sgd;
 extern const lk_rule lk__rule_adam;
 extern const lk_rule lk__rule_adamw;
 extern const lk_rule lk__rule_adadelta;
+extern const lk_rule lk__rule_rmsprop;
 
 #endif

@@ -11,7 +11,7 @@
 #include "optim/optim.h"
 
 /* The first parameters of every row; the row's own parameters follow. */
-enum { WARMUP, WARMUP_STEPS, OWN, MAX_PARAMS = OWN + 4 };
+enum { WARMUP, WARMUP_STEPS, OWN, MAX_PARAMS = OWN + 8 };
 
 #define WARMUP_PARAMS [WARMUP] = {"warmup", 0, 0, 1e9, true}, [WARMUP_STEPS] = {"warmup_steps", 0, 0, 1e15, true}
 
@@ -20,12 +20,18 @@ enum { WARMUP, WARMUP_STEPS, OWN, MAX_PARAMS = OWN + 4 };
 typedef struct position {
     size_t epoch, batch;            /* from 0; from 0, in the epoch */
     size_t batches, epochs, warmup; /* of an epoch; of the run; steps of the warm-up */
+    size_t drops;                   /* as in lk_lr_schedule_at */
 } position;
 
 typedef struct row {
     lk_optim_info info;
-    /* The rate after the warm-up. It never falls or never rises. */
+    /* The rate after the warm-up. It never falls or never rises, except at a peak. */
     double (*lr)(const lk_lr_schedule *schedule, double base_lr, position at);
+    /* Optional: the last step, which need not be whole, up to which the rate rises; it falls after it. Such a schedule
+     * takes no warm-up. */
+    double (*peak)(const lk_lr_schedule *schedule, size_t steps);
+    /* Optional: counts the result of an epoch after the warm-up. */
+    void (*observe)(const lk_lr_schedule *schedule, lk_lr_schedule_result result, lk_lr_schedule_watch *watch);
     /* Optional: refuses parameters that do not fit the run, whose length is in `at`. */
     lk_status (*check)(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at);
     lk_spec_param params[MAX_PARAMS];
@@ -139,6 +145,110 @@ static lk_status check_fall(const lk_lr_schedule *schedule, double base_lr, lk_l
     return LK_OK;
 }
 
+enum { CYCLE_START = OWN, CYCLE_DIV, CYCLE_FINAL_DIV, CYCLE_THREE_PHASE, CYCLE_LINEAR };
+
+static double cycle_peak(const lk_lr_schedule *schedule, size_t steps)
+{
+    return schedule->values[CYCLE_START] * (double)steps - 1;
+}
+
+/* The part of a phase from step `begin` to step `end` that is done at step `now`. */
+static double phase_part(double now, double begin, double end)
+{
+    return end > begin ? (now - begin) / (end - begin) : 1;
+}
+
+static double between(const lk_lr_schedule *schedule, double from, double to, double part)
+{
+    if (schedule->values[CYCLE_LINEAR] != 0)
+        return (to - from) * part + from;
+    double root = lk__math_cospi64(part / 2); /* as in cosine_lr */
+    return to + (from - to) * (root * root);
+}
+
+/* PyTorch's OneCycleLR without the cycle of the momentum: from max / div_factor up to max, which is base_lr, and down
+ * to the first rate / final_div_factor; with three phases down to the first rate before that, in as many steps as
+ * up. */
+static double onecycle_lr(const lk_lr_schedule *schedule, double base_lr, position at)
+{
+    size_t steps = at.epochs * at.batches;
+    double low = base_lr / schedule->values[CYCLE_DIV], end = low / schedule->values[CYCLE_FINAL_DIV];
+    double now = (double)(at.epoch * at.batches + at.batch), peak = cycle_peak(schedule, steps), down = 2 * peak;
+    if (now <= peak)
+        return between(schedule, low, base_lr, phase_part(now, 0, peak));
+    if (now >= (double)steps)
+        return end;
+    if (schedule->values[CYCLE_THREE_PHASE] == 0)
+        return between(schedule, base_lr, end, phase_part(now, peak, (double)steps - 1));
+    if (now <= down)
+        return between(schedule, base_lr, low, phase_part(now, peak, down));
+    return between(schedule, low, end, phase_part(now, down, (double)steps - 1));
+}
+
+static lk_status check_cycle(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at)
+{
+    (void)base_lr, (void)at;
+    if (schedule->values[CYCLE_THREE_PHASE] != 0 && schedule->values[CYCLE_START] > 0.5)
+        return lk__fail(
+            LK_STATUS_USAGE,
+            "%s onecycle: three_phase rises and falls in two equal parts, so pct_start=%.10g must be at most "
+            "0.5",
+            option, schedule->values[CYCLE_START]);
+    return LK_OK;
+}
+
+enum {
+    PLATEAU_FACTOR = OWN,
+    PLATEAU_PATIENCE,
+    PLATEAU_THRESHOLD,
+    PLATEAU_ABS,
+    PLATEAU_COOLDOWN,
+    PLATEAU_MIN,
+    PLATEAU_EPS,
+    PLATEAU_ACCURACY
+};
+
+/* Drops that would change the rate by at most eps do not happen. */
+static double plateau_lr(const lk_lr_schedule *schedule, double base_lr, position at)
+{
+    const double *values = schedule->values;
+    double lr = base_lr;
+    for (size_t i = 0; i < at.drops; i++) {
+        double next = lr * values[PLATEAU_FACTOR];
+        next = next > values[PLATEAU_MIN] ? next : values[PLATEAU_MIN];
+        if (!(lr - next > values[PLATEAU_EPS]))
+            break;
+        lr = next;
+    }
+    return lr;
+}
+
+static bool is_better(const double *values, double result, double best)
+{
+    double threshold = values[PLATEAU_THRESHOLD];
+    if (values[PLATEAU_ACCURACY] != 0)
+        return result > (values[PLATEAU_ABS] != 0 ? best + threshold : best * (threshold + 1));
+    return result < (values[PLATEAU_ABS] != 0 ? best - threshold : best * (1 - threshold));
+}
+
+static void plateau_observe(const lk_lr_schedule *schedule, lk_lr_schedule_result result, lk_lr_schedule_watch *watch)
+{
+    const double *values = schedule->values;
+    double now = values[PLATEAU_ACCURACY] != 0 ? result.accuracy : result.loss;
+    bool better = watch->results++ == 0 || is_better(values, now, watch->best);
+    watch->best = better ? now : watch->best;
+    watch->bad = better ? 0 : watch->bad + 1;
+    if (watch->cooldown > 0) {
+        watch->cooldown--;
+        watch->bad = 0;
+    }
+    if (watch->bad > (size_t)values[PLATEAU_PATIENCE]) {
+        watch->drops++;
+        watch->cooldown = (size_t)values[PLATEAU_COOLDOWN];
+        watch->bad = 0;
+    }
+}
+
 static const row schedules[] = {
     {.info = {.name = "constant",
               .summary = "the learning rate stays; all of these take warmup=EPOCHS or warmup_steps=STEPS, "
@@ -166,6 +276,29 @@ static const row schedules[] = {
      .lr = gaussian_lr,
      .check = check_fall,
      .params = {WARMUP_PARAMS, FALL_PARAMS, [FALL_SIGMA] = {"sigma", 0.3, 1e-3, 1e3, false}}},
+    {.info = {.name = "onecycle",
+              .summary =
+                  "pct_start=0.3,div_factor=25,final_div_factor=1e4,three_phase=0,linear=0: up to the learning rate "
+                  "in this part of the run's steps, then down; no warm-up, and the momentum stays"},
+     .lr = onecycle_lr,
+     .peak = cycle_peak,
+     .check = check_cycle,
+     .params = {WARMUP_PARAMS, [CYCLE_START] = {"pct_start", 0.3, 0, 1, false},
+                [CYCLE_DIV] = {"div_factor", 25, 1, 1e9, false},
+                [CYCLE_FINAL_DIV] = {"final_div_factor", 1e4, 1, 1e15, false},
+                [CYCLE_THREE_PHASE] = {"three_phase", 0, 0, 1, true}, [CYCLE_LINEAR] = {"linear", 0, 0, 1, true}}},
+    {.info = {.name = "plateau",
+              .summary =
+                  "factor=0.1,patience=10,threshold=1e-4,abs=0,cooldown=0,min=0,eps=1e-8,accuracy=0: times factor "
+                  "after more than `patience` epochs without a better loss (or accuracy) of the validation or "
+                  "test data"},
+     .lr = plateau_lr,
+     .observe = plateau_observe,
+     .params = {WARMUP_PARAMS, [PLATEAU_FACTOR] = {"factor", 0.1, 0, 0.999999, false},
+                [PLATEAU_PATIENCE] = {"patience", 10, 0, 1e9, true},
+                [PLATEAU_THRESHOLD] = {"threshold", 1e-4, 0, 1e9, false}, [PLATEAU_ABS] = {"abs", 0, 0, 1, true},
+                [PLATEAU_COOLDOWN] = {"cooldown", 0, 0, 1e9, true}, [PLATEAU_MIN] = {"min", 0, 0, 1e9, false},
+                [PLATEAU_EPS] = {"eps", 1e-8, 0, 1e9, false}, [PLATEAU_ACCURACY] = {"accuracy", 0, 0, 1, true}}},
 };
 
 enum { SCHEDULES = sizeof schedules / sizeof *schedules };
@@ -192,6 +325,9 @@ lk_status lk__lr_schedule_create(const char *spec, lk_lr_schedule **out)
     if (read.values[WARMUP] != 0 && read.values[WARMUP_STEPS] != 0)
         return lk__fail(LK_STATUS_USAGE, "%s: warmup=%.10g counts epochs, warmup_steps=%.10g steps; give one of them",
                         option, read.values[WARMUP], read.values[WARMUP_STEPS]);
+    if (read.row->peak && (read.values[WARMUP] != 0 || read.values[WARMUP_STEPS] != 0))
+        return lk__fail(LK_STATUS_USAGE, "%s: %s begins with a rise of its own; leave the warm-up out", option,
+                        read.row->info.name);
     lk_lr_schedule *schedule;
     LK_TRY(LK_ALLOC(1, "schedule", &schedule));
     *schedule = read;
@@ -216,7 +352,8 @@ static position after_warmup(lk_lr_schedule_at at, size_t warmup)
                       .batch = step % at.batches,
                       .batches = at.batches,
                       .epochs = at.epochs,
-                      .warmup = warmup};
+                      .warmup = warmup,
+                      .drops = at.drops};
 }
 
 double lk__lr_schedule_lr(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at)
@@ -234,12 +371,28 @@ static double rate_of_step(const lk_lr_schedule *schedule, double base_lr, lk_lr
     return lk__lr_schedule_lr(schedule, base_lr, at);
 }
 
-/* The warm-up rises and a curve is monotonic, so the highest rate is at an end of one of them. */
+bool lk__lr_schedule_watches(const lk_lr_schedule *schedule)
+{
+    return schedule->row->observe != NULL;
+}
+
+void lk__lr_schedule_observe(const lk_lr_schedule *schedule, lk_lr_schedule_at at, lk_lr_schedule_result result,
+                             lk_lr_schedule_watch *watch)
+{
+    bool warm = at.epoch * at.batches + at.batch >= lk__lr_schedule_warmup(schedule, at.batches);
+    if (schedule->row->observe && warm)
+        schedule->row->observe(schedule, result, watch);
+}
+
+/* The warm-up rises and a curve is monotonic on both sides of a peak, so the highest rate is at an end of one of
+ * them. */
 lk_lr_schedule_rates lk__lr_schedule_rates(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at,
                                            size_t begin, size_t end)
 {
     size_t warmup = lk__lr_schedule_warmup(schedule, at.batches);
-    const size_t ends[] = {begin, warmup ? warmup - 1 : 0, warmup, end - 1};
+    double top = schedule->row->peak ? schedule->row->peak(schedule, at.epochs * at.batches) : 0;
+    size_t peak = top > 0 ? (size_t)top : 0;
+    const size_t ends[] = {begin, warmup ? warmup - 1 : 0, warmup, peak, peak + 1, end - 1};
     lk_lr_schedule_rates rates = {.first = rate_of_step(schedule, base_lr, at, begin),
                                   .last = rate_of_step(schedule, base_lr, at, end - 1)};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {

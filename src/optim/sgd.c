@@ -10,7 +10,7 @@ static lk_status check(const double *values)
     return LK_OK;
 }
 
-static size_t states(const double *values)
+static unsigned states(const double *values)
 {
     return values[MOMENTUM] != 0 ? 1 : 0;
 }

@@ -173,6 +173,17 @@ typedef struct lk_adadelta {
     float lr, rho, one_minus_rho, eps, weight_decay;
 } lk_adadelta;
 
+typedef struct lk_rmsprop {
+    float lr, alpha, one_minus_alpha, eps, weight_decay, momentum;
+} lk_rmsprop;
+/* The arrays of an RMSprop step. */
+typedef struct lk_rmsprop_arrays {
+    const float *grad;
+    float *param, *square;
+    float *buffer; /* of the momentum; NULL: momentum 0 */
+    float *mean;   /* of the gradients, for the centered variance; NULL: not centered */
+} lk_rmsprop_arrays;
+
 typedef struct lk_kernels {
     /* conv2d: w is (o, i / groups, kh, kw), row-major as in PyTorch. y = conv(x, w) + b, then max(y, 0) if
      * relu; b may be NULL. */
@@ -289,6 +300,8 @@ typedef struct lk_kernels {
                       float *param, float *m, float *v);
     void (*adadelta_step)(lk_device *dev, const lk_adadelta *adadelta, const lk_flag *flag, size_t count,
                           const float *grad, float *param, float *square, float *delta);
+    void (*rmsprop_step)(lk_device *dev, const lk_rmsprop *rmsprop, const lk_flag *flag, size_t count,
+                         const lk_rmsprop_arrays *arrays);
 
     /* Looks for the first element that is NaN or whose magnitude is above limit; lowers flag->first to base +
      * its index and sets flag->bad. With limit FLT_MAX it finds non-finite values. flag is device memory. */
@@ -327,7 +340,7 @@ typedef struct lk_kernels {
     X(maxpool_forward) X(maxpool_grad_input) X(avgpool_forward) X(avgpool_grad_input)                                  \
     X(global_avgpool_forward) X(global_avgpool_grad_input)                                                             \
     X(log_softmax_forward) X(log_softmax_grad_input) X(nll) X(cross_entropy)                                           \
-    X(sgd_step) X(adam_step) X(adadelta_step) X(flag_above) X(post) X(fetch)                                           \
+    X(sgd_step) X(adam_step) X(adadelta_step) X(rmsprop_step) X(flag_above) X(post) X(fetch)                           \
     X(sum_squares) X(scale) X(reduce) X(divide) X(copy_bytes)
 /* clang-format on */
 

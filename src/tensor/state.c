@@ -7,9 +7,14 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 /* Hashes and files use tensor bytes as they are in memory. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "only little-endian machines are supported");
+
+typedef struct note {
+    char *name, *text;
+} note;
 
 /* index has a power of two of slots, at least twice the number of entries. A slot is an entry's position plus
  * one, or 0 if it is free. Entries are never removed. */
@@ -17,6 +22,8 @@ struct lk_state {
     lk_state_entry *entries; /* (capacity) */
     size_t count, capacity;
     size_t *index; /* (2 * capacity) */
+    note notes[LK_MAX_STATE_NOTES];
+    size_t note_count;
 };
 
 static const struct {
@@ -50,6 +57,10 @@ void lk_state_destroy(lk_state *state)
     for (size_t i = 0; i < state->count; i++) {
         lk__mem_free(state->entries[i].name);
         lk__mem_free(state->entries[i].data);
+    }
+    for (size_t i = 0; i < state->note_count; i++) {
+        lk__mem_free(state->notes[i].name);
+        lk__mem_free(state->notes[i].text);
     }
     lk__mem_free(state->entries);
     lk__mem_free(state->index);
@@ -193,4 +204,51 @@ uint64_t lk_state_hash(const lk_state *state)
     for (size_t i = 0; i < state->count; i++)
         parts[1] += hash_entry(&state->entries[i]);
     return lk__hash(parts, sizeof parts, 0);
+}
+
+static size_t find_note(const lk_state *state, const char *name)
+{
+    size_t at = 0;
+    while (at < state->note_count && strcmp(state->notes[at].name, name) != 0)
+        at++;
+    return at;
+}
+
+static lk_status add_note(lk_state *state, const char *name, char *text)
+{
+    if (state->note_count == LK_MAX_STATE_NOTES)
+        return lk__fail(LK_STATUS_USAGE, "a state has %d notes at most", LK_MAX_STATE_NOTES);
+    LK_TRY(lk__mem_copy_text(name, "a note of a state", &state->notes[state->note_count].name));
+    state->notes[state->note_count++].text = text;
+    return LK_OK;
+}
+
+lk_status lk_state_set_note(lk_state *state, const char *name, const char *text)
+{
+    char *copy;
+    if (!*name || !lk__utf8_is_valid(name) || !lk__utf8_is_valid(text))
+        return lk__fail(LK_STATUS_USAGE, "a note of a state must have a name, and name and text must be UTF-8");
+    LK_TRY(lk__mem_copy_text(text, "a note of a state", &copy));
+    size_t at = find_note(state, name);
+    lk_status status = LK_OK;
+    if (at == state->note_count)
+        status = add_note(state, name, copy);
+    else {
+        lk__mem_free(state->notes[at].text);
+        state->notes[at].text = copy;
+    }
+    if (status != LK_OK)
+        lk__mem_free(copy);
+    return status;
+}
+
+const char *lk_state_note(const lk_state *state, const char *name)
+{
+    size_t at = find_note(state, name);
+    return at < state->note_count ? state->notes[at].text : NULL;
+}
+
+const char *lk_state_note_name(const lk_state *state, size_t index)
+{
+    return index < state->note_count ? state->notes[index].name : NULL;
 }

@@ -94,7 +94,7 @@ lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed)
     for (size_t i = 0; (row = lk__train_option(i)) != NULL; i++)
         if (row->properties & LK_OPTION_AGREED)
             lk__agree_add_option(&lines, row, opts);
-    LK_TRY(add_data(&lines, "training", shared->train));
+    LK_TRY(add_data(&lines, "training", lk__train_whole(shared)));
     LK_TRY(add_data(&lines, "test", shared->test));
     add_initial(&lines, opts->init_from, shared->initial);
     if (shared->test)

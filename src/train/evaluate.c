@@ -1,7 +1,11 @@
 /* evaluate.c - testing a model: each sample is evaluated exactly once. */
 #include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
+#include "base/thread.h"
 #include "train/parts.h"
 
 /* The largest number of samples in a wave, and of their floats. Large images need smaller waves, because the
@@ -69,18 +73,19 @@ static size_t wave_samples(lk_sample_shape shape)
     return lk__size_max(lk__size_min(WAVE_FLOATS / sample, WAVE), 1);
 }
 
-static lk_status load_engine(const lk_train_opts *opts, const lk_graph *graph, size_t wave, const lk_state *state,
-                             lk_engine **out)
+lk_status lk__train_load_engine(const lk_train_opts *opts, const lk_graph *graph, const lk_train_evaluator *on,
+                                const lk_state *state, lk_engine **out)
 {
     lk_engine_opts engine_opts = {
-        .device = opts->device,
+        .device = on->device,
         .threads = opts->threads,
-        .batch = wave,
+        .batch = on->wave,
         .shards = opts->shards,
         .precision = opts->precision,
         .optimizer = "sgd", /* has no state */
         .seed = opts->seed,
         .eval_only = true,
+        .group = on->group,
     };
     lk_engine *engine;
     LK_TRY(lk_engine_create(graph, &engine_opts, &engine));
@@ -96,45 +101,160 @@ destroy_engine:
     return status;
 }
 
-lk_status lk__train_evaluate(const lk_train_opts *opts, const lk_train_events *events, lk_metrics *out, size_t *classes)
-{
-    lk_state *state = NULL;
-    lk_dataset *data = NULL;
-    lk_graph *graph = NULL;
-    lk_engine *engine = NULL;
-    lk_loader *loader = NULL;
-    lk_metrics metrics = {0};
-    lk_sample_shape shape;
+/* What the ranks of an evaluation share; they only read it. */
+typedef struct evaluation {
+    const lk_train_opts *opts;
+    const lk_train_events *events;
+    lk_state *state;
+    lk_dataset *data;
+    lk_graph *graph;
+    size_t wave;
     char augment[LK_AUGMENT_TEXT];
-    bool own;
+} evaluation;
+
+/* A rank: a thread of this process. */
+typedef struct evaluating_rank {
+    const evaluation *shared;
+    const struct evaluating_rank *ranks; /* all of them */
+    const char *device;
+    lk_group *group; /* NULL: the only rank */
+    pthread_t thread;
+    lk_metrics metrics;
+    lk_status status;
+    char detail[2048];
+} evaluating_rank;
+
+static void close_evaluation(evaluation *e)
+{
+    lk_graph_destroy(e->graph);
+    lk_dataset_destroy(e->data);
+    lk_state_destroy(e->state);
+}
+
+static lk_status open_evaluation(const lk_train_opts *opts, const lk_train_events *events, evaluation *out)
+{
+    evaluation e = {.opts = opts, .events = events};
+    lk_sample_shape shape;
     lk_status status;
     lk__train_activity(events, LK_TRAIN_ACTIVITY_OPEN, 0, 0);
-    LK_TRY_GOTO(lk__train_load_weights(opts->init_from, &state), release);
-    LK_TRY_GOTO(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TEST, &data), release);
-    LK_TRY_GOTO(lk__train_evaluation_shape(opts, data, &shape, augment), release);
-    LK_TRY_GOTO(lk__train_build_model(opts, data, shape, &graph), release);
+    LK_TRY_GOTO(lk__train_load_weights(opts->init_from, &e.state), close);
+    LK_TRY_GOTO(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TEST, &e.data), close);
+    LK_TRY_GOTO(lk__train_evaluation_shape(opts, e.data, &shape, e.augment), close);
+    LK_TRY_GOTO(lk__train_build_model(opts, e.data, shape, &e.graph), close);
     lk__train_activity(events, LK_TRAIN_ACTIVITY_PLAN, 0, 0);
-    LK_TRY_GOTO(load_engine(opts, graph, wave_samples(shape), state, &engine), release);
-    LK_TRY_GOTO(lk__train_test_loader(opts, data, augment, (lk_shard_range){0}, &loader), release);
-    LK_TRY_GOTO(lk__train_cache_samples(engine, loader), release);
-    LK_TRY_GOTO(lk__train_evaluate_batches(engine, loader, opts->dry_run ? 1 : 0, &(lk_train_watch){.events = events},
-                                           &metrics, &own),
-                release);
-    if (!isfinite(metrics.loss)) {
-        status = lk__fail(LK_STATUS_NONFINITE,
-                          "%s: the average loss is not finite, although every weight is: they are too large for this "
-                          "data",
-                          opts->init_from);
-        goto release;
-    }
-    *out = metrics;
-    *classes = lk_dataset_get_info(data)->classes;
+    e.wave = wave_samples(shape);
+    *out = e;
+    return LK_OK;
 
-release:
-    lk_loader_destroy(loader);
-    lk_engine_destroy(engine);
-    lk_graph_destroy(graph);
-    lk_dataset_destroy(data);
-    lk_state_destroy(state);
+close:
+    close_evaluation(&e);
     return status;
+}
+
+static lk_status evaluate_share(const evaluation *e, evaluating_rank *rank)
+{
+    lk_engine *engine = NULL;
+    lk_loader *loader = NULL;
+    lk_train_evaluator on = {.device = rank->device, .group = rank->group, .wave = e->wave};
+    lk_train_watch watch = {.events = rank == rank->ranks ? e->events : NULL}; /* the first rank tells */
+    bool own;
+    lk_status status;
+    LK_TRY(lk__train_load_engine(e->opts, e->graph, &on, e->state, &engine));
+    LK_TRY_GOTO(lk__train_test_loader(e->opts, e->data, e->augment, lk_engine_shard_range(engine), &loader),
+                destroy_engine);
+    LK_TRY_GOTO(lk__train_cache_samples(engine, loader), destroy_loader);
+    status = lk__train_evaluate_batches(engine, loader, e->opts->dry_run ? 1 : 0, &watch, &rank->metrics, &own);
+destroy_loader:
+    lk_loader_destroy(loader);
+destroy_engine:
+    lk_engine_destroy(engine);
+    return status;
+}
+
+/* A rank that fails alone ends the others, too. If the job is aborted already, its first reason stays. */
+static void *rank_main(void *arg)
+{
+    evaluating_rank *rank = arg;
+    rank->status = evaluate_share(rank->shared, rank);
+    snprintf(rank->detail, sizeof rank->detail, "%s", rank->status == LK_OK ? "" : lk_error_detail());
+    if (rank->status != LK_OK && rank->group)
+        lk_group_abort(rank->group, rank->detail);
+    lk_group_destroy(rank->group);
+    return NULL;
+}
+
+/* Runs the first rank in this thread. */
+static lk_status run_threads(evaluating_rank *ranks, int count)
+{
+    int started = 1, error = 0;
+    for (; started < count && !error; started += !error)
+        error = lk__thread_create(&ranks[started].thread, rank_main, &ranks[started]);
+    if (error)
+        lk_group_abort(ranks[0].group, "a thread could not be started");
+    rank_main(&ranks[0]);
+    for (int i = 1; i < started; i++)
+        pthread_join(ranks[i].thread, NULL);
+    for (int i = started; i < count; i++)
+        lk_group_destroy(ranks[i].group);
+    if (error)
+        return lk__fail(LK_STATUS_IO, "cannot start a thread for rank %d: %s; raise the limit on memory or threads",
+                        started, strerror(error));
+    return LK_OK;
+}
+
+/* The failure of a rank itself, rather than what the others were told of it. */
+static lk_status failure_of(const evaluating_rank *ranks, int count)
+{
+    const evaluating_rank *found = &ranks[0];
+    for (int i = 0; i < count; i++)
+        if (ranks[i].status != LK_OK && (found->status == LK_OK || found->status == LK_STATUS_PEER))
+            found = &ranks[i];
+    return found->status == LK_OK ? LK_OK : lk__fail(found->status, "%s", found->detail);
+}
+
+static lk_status run_ranks(evaluating_rank *ranks, int count)
+{
+    lk_group *groups[LK_EVALUATE_MAX_RANKS] = {NULL};
+    if (count > 1)
+        LK_TRY(lk_group_create_threads(count, NULL, groups));
+    for (int i = 0; i < count; i++)
+        ranks[i].group = groups[i];
+    LK_TRY(run_threads(ranks, count));
+    return failure_of(ranks, count);
+}
+
+static lk_status evaluate_ranks(const evaluation *e, const char *const *devices, int count, lk_metrics *out)
+{
+    evaluating_rank *ranks;
+    LK_TRY(LK_ALLOC((size_t)count, "the ranks", &ranks));
+    for (int i = 0; i < count; i++)
+        ranks[i] = (evaluating_rank){.shared = e, .ranks = ranks, .device = devices[i]};
+    lk_status status = run_ranks(ranks, count);
+    lk_metrics metrics = ranks[0].metrics;
+    lk__mem_free(ranks);
+    LK_TRY(status);
+    if (!isfinite(metrics.loss))
+        return lk__fail(LK_STATUS_NONFINITE,
+                        "%s: the average loss is not finite, although every weight is: they are too large for this "
+                        "data",
+                        e->opts->init_from);
+    *out = metrics;
+    return LK_OK;
+}
+
+lk_status lk__train_evaluate_ranks(const lk_train_opts *opts, const char *const *devices, int count,
+                                   const lk_train_events *events, lk_metrics *out, size_t *classes)
+{
+    evaluation e;
+    LK_TRY(open_evaluation(opts, events, &e));
+    lk_status status = evaluate_ranks(&e, devices, count, out);
+    if (status == LK_OK)
+        *classes = lk_dataset_get_info(e.data)->classes;
+    close_evaluation(&e);
+    return status;
+}
+
+lk_status lk__train_evaluate(const lk_train_opts *opts, const lk_train_events *events, lk_metrics *out, size_t *classes)
+{
+    return lk__train_evaluate_ranks(opts, &opts->device, 1, events, out, classes);
 }

@@ -13,6 +13,7 @@ static lk_status make_checkpoint(const lk_train_run *run, lk_state *model, lk_st
     lk_checkpoint *checkpoint;
     lk_status status;
     LK_TRY(lk_checkpoint_create(model, optimizer, &checkpoint));
+    LK_TRY_GOTO(lk__train_describe(run->opts, run->shared, model), destroy_checkpoint);
     LK_TRY_GOTO(lk__position_note(&run->at, checkpoint), destroy_checkpoint);
     LK_TRY_GOTO(lk__train_options_note(run->rank, &run->effective, checkpoint), destroy_checkpoint);
     if (run->opts->run_name)

@@ -14,8 +14,9 @@ static lk_lr_schedule_rates rates_left(const lk_train_run *run)
 {
     if (run->at.step >= run->total_steps)
         return (lk_lr_schedule_rates){0};
-    return lk__lr_schedule_rates(run->shared->schedule, run->effective.lr, lk__run_schedule_at(run, 0, 0), run->at.step,
-                                 run->total_steps);
+    size_t epoch = run->at.step / run->effective.batches, batch = run->at.step % run->effective.batches;
+    return lk__lr_schedule_rates(run->shared->schedule, run->effective.lr, lk__run_schedule_at(run, epoch, batch),
+                                 run->at.step, run->total_steps);
 }
 
 /* The steps of the warm-up if the run has fewer steps, else 0. --dry-run does not count as a shorter run. */
@@ -37,6 +38,7 @@ static void emit_start(const lk_train_run *run)
     lk_train_start start = {
         .train = lk_dataset_get_info(shared->train),
         .test = shared->test ? lk_dataset_get_info(shared->test) : NULL,
+        .val = shared->val ? lk_dataset_get_info(shared->val) : NULL,
         .augment = lk__train_augment(shared->train, run->opts->augment),
         .test_augment = shared->test ? shared->test_augment : "none",
         .parameters = lk_graph_parameters(shared->graph),
@@ -49,6 +51,7 @@ static void emit_start(const lk_train_run *run)
         .done = run->at.step,
         .lr = run->effective.lr,
         .rates = rates_left(run),
+        .watches = lk__lr_schedule_watches(shared->schedule),
         .warmup = unfinished_warmup(run),
         .extends =
             lk__train_rates_stay(run->rank, &run->effective, run->opts->epochs + 1, run->opts->epochs, run->at.step),
@@ -247,60 +250,83 @@ static bool may_continue(void *arg)
     return !is_stopped(run);
 }
 
-static lk_status evaluate(lk_train_run *run, lk_metrics *out)
+static lk_status evaluate(lk_train_run *run, const lk_dataset *data, const char *augment, lk_loader **loader,
+                          lk_metrics *out)
 {
     bool own = true;
-    if (!run->test_loader) {
-        LK_TRY(lk__run_own_result(run, lk__train_test_loader(run->opts, run->shared->test, run->shared->test_augment,
-                                                             run->self.share, &run->test_loader)));
-        LK_TRY(lk__run_own_result(run, lk__train_cache_samples(run->engine, run->test_loader)));
+    if (!*loader) {
+        LK_TRY(lk__run_own_result(run, lk__train_test_loader(run->opts, data, augment, run->self.share, loader)));
+        LK_TRY(lk__run_own_result(run, lk__train_cache_samples(run->engine, *loader)));
     }
-    lk_status status = lk__train_evaluate_batches(run->engine, run->test_loader, run->opts->dry_run ? 1 : 0,
+    lk_status status = lk__train_evaluate_batches(run->engine, *loader, run->opts->dry_run ? 1 : 0,
                                                   &(lk_train_watch){may_continue, run, run->events}, out, &own);
     return own ? lk__run_own_result(run, status) : lk__run_collective_result(run, status);
 }
 
-static void emit_test(const lk_train_run *run)
+/* Evaluates the validation and the test data, where there are any; a count stays 0 without. */
+static lk_status evaluate_splits(lk_train_run *run, lk_metrics *val, lk_metrics *test)
 {
-    if (!run->events->test)
+    const lk_train_shared *shared = run->shared;
+    if (shared->val)
+        LK_TRY(evaluate(run, shared->val, shared->val_augment, &run->val_loader, val));
+    if (shared->test && !is_stopped(run))
+        LK_TRY(evaluate(run, shared->test, shared->test_augment, &run->test_loader, test));
+    return LK_OK;
+}
+
+static void emit_test(const lk_train_run *run, bool val)
+{
+    if (!run->events->test || !(val ? run->shared->val : run->shared->test))
         return;
     lk_train_test test = {
+        .val = val,
         .epoch = run->at.epoch + 1,
         .step = run->at.step,
-        .metrics = run->at.test,
+        .metrics = val ? run->at.val : run->at.test,
         .train_loss = run->at.loss / (double)run->at.samples,
         .seconds = lk__clock() - run->began,
     };
     run->events->test(run->events->arg, &test);
 }
 
-/* Whether there are test data, and this step has not been tested. */
+/* Whether there are data to evaluate, and this step has not been tested. */
 static bool test_is_due(const lk_train_run *run)
 {
     const lk_position *at = &run->at;
-    return !is_stopped(run) && run->shared->test && at->step > 0 && at->tested != at->step;
+    return !is_stopped(run) && (run->shared->test || run->shared->val) && at->step > 0 && at->tested != at->step;
+}
+
+/* The last step may have made weights non-finite, and no later step would find it. */
+static lk_status check_loss(lk_train_run *run, const char *which, const lk_metrics *metrics)
+{
+    if (isfinite(metrics->loss))
+        return LK_OK;
+    return lk__run_common_result(run, lk__fail(LK_STATUS_NONFINITE,
+                                               "the %s loss after epoch %zu is not finite; a smaller `lr` may help",
+                                               which, run->at.epoch + 1));
 }
 
 /* An evaluation that was stopped does not change the position. */
 static lk_status test_epoch(lk_train_run *run)
 {
-    lk_metrics metrics;
+    lk_metrics val = {0}, test = {0};
     lk_position *at = &run->at;
-    LK_TRY(evaluate(run, &metrics));
+    LK_TRY(evaluate_splits(run, &val, &test));
     if (is_stopped(run))
         return LK_OK;
-    /* The last step may have made weights non-finite, and no later step would find it. */
-    if (!isfinite(metrics.loss))
-        return lk__run_common_result(
-            run, lk__fail(LK_STATUS_NONFINITE, "the test loss after epoch %zu is not finite; a smaller `lr` may help",
-                          at->epoch + 1));
+    LK_TRY(check_loss(run, "validation", &val));
+    LK_TRY(check_loss(run, "test", &test));
+    const lk_metrics *judged = run->shared->val ? &val : &test;
     at->tested = at->step;
-    at->test = run->result.test = metrics;
-    if (at->best_step == 0 || metrics.correct > at->best_correct) {
+    at->val = run->result.val = val;
+    at->test = run->result.test = test;
+    if (at->best_step == 0 || judged->correct > at->best_correct) {
         at->best_step = at->step;
-        at->best_correct = metrics.correct;
+        at->best_correct = judged->correct;
     }
-    emit_test(run);
+    lk__run_watch(run, judged);
+    emit_test(run, true);
+    emit_test(run, false);
     return LK_OK;
 }
 
@@ -310,6 +336,12 @@ static lk_status keep_epoch(lk_train_run *run)
     bool best = run->at.tested == run->at.step && run->at.best_step == run->at.step;
     bool last = run->at.step >= run->total_steps && run->at.step != run->saved.step;
     return best || last ? lk__run_save(run, best) : LK_OK;
+}
+
+static lk_status save_model(const lk_train_run *run, lk_state *state)
+{
+    LK_TRY(lk__train_describe(run->opts, run->shared, state));
+    return lk_state_save(state, run->result.saved);
 }
 
 /* Copies, checks and hashes the whole model at every rank; saves it at ranks that save the model. */
@@ -322,7 +354,7 @@ static lk_status finish(lk_train_run *run)
     LK_TRY_GOTO(lk__run_check(run), destroy_state); /* after the copy, as in keep.c */
     run->result.hash = lk_state_hash(state);
     LK_TRY_GOTO(lk__run_common_result(run, lk__train_check_finite(state, "the trained model")), destroy_state);
-    status = *run->result.saved ? lk__run_own_result(run, lk_state_save(state, run->result.saved)) : LK_OK;
+    status = *run->result.saved ? lk__run_own_result(run, save_model(run, state)) : LK_OK;
     if (status == LK_OK && run->states && run->self.rank == 0)
         run->events->state(run->events->arg, &(lk_train_state){LK_TRAIN_MOMENT_FINAL, run->at.step, state, NULL});
 destroy_state:
@@ -413,6 +445,7 @@ static lk_status run_epochs(lk_train_run *run)
         LK_TRY(test(run));
         if (is_stopped(run))
             return stop(run);
+        lk__run_end_early(run);
         LK_TRY(keep_epoch(run));
         if (run->at.step >= run->total_steps)
             break;

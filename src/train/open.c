@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "train/description.h"
 #include "train/parts.h"
 #include "train/start.h"
 
@@ -19,9 +20,17 @@ static lk_status check_splits(const lk_dataset *train, const lk_dataset *test)
     return LK_OK;
 }
 
+static lk_status open_training(const lk_train_opts *opts, lk_train_shared *shared)
+{
+    if (opts->val_split == 0)
+        return lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TRAIN, &shared->train);
+    LK_TRY(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TRAIN, &shared->whole));
+    return lk__train_split(opts, shared->whole, &shared->train, &shared->val);
+}
+
 static lk_status open_splits(const lk_train_opts *opts, lk_train_shared *shared)
 {
-    LK_TRY(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TRAIN, &shared->train));
+    LK_TRY(open_training(opts, shared));
     if (opts->no_test)
         return LK_OK;
     lk_status status = lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TEST, &shared->test);
@@ -97,6 +106,26 @@ static lk_status check_saving(const lk_train_opts *opts, int rank)
     return lk__train_save_check(path);
 }
 
+/* A model file says how images are prepared that are not trained on, also if the run evaluates none. */
+static void choose_seen(const lk_train_opts *opts, lk_train_shared *shared)
+{
+    const char *chosen = shared->test ? shared->test_augment : shared->val_augment;
+    if (shared->test || shared->val)
+        memcpy(shared->seen, chosen, sizeof shared->seen);
+    else if (write_test_augment(opts, shared->train, shared->shape, shared->seen) != LK_OK)
+        *shared->seen = '\0';
+}
+
+lk_status lk__train_describe(const lk_train_opts *opts, const lk_train_shared *shared, lk_state *state)
+{
+    lk_description_source from = {.model = opts->model,
+                                  .name = opts->data,
+                                  .data = shared->train,
+                                  .shape = shared->shape,
+                                  .transforms = *shared->seen ? shared->seen : NULL};
+    return lk__description_note(&from, state);
+}
+
 /* Refuses options that would have no effect. */
 static lk_status check_initial(const lk_train_opts *opts)
 {
@@ -104,6 +133,22 @@ static lk_status check_initial(const lk_train_opts *opts)
         return lk__fail(LK_STATUS_USAGE, "`init_skip` leaves layers of a file out: give the file with `init_from`");
     if (opts->init && opts->init_from && !opts->init_skip)
         return lk__fail(LK_STATUS_USAGE, "`init` has no effect where all weights come from `init_from`; give one");
+    return LK_OK;
+}
+
+/* Refuses options that depend on results where there are none. */
+static lk_status check_watched(const lk_train_opts *opts, const lk_lr_schedule *schedule)
+{
+    if (!opts->no_test || opts->val_split != 0)
+        return LK_OK;
+    if (opts->early_stop)
+        return lk__fail(LK_STATUS_USAGE, "`early_stop` watches the results of epochs, and `no_test` leaves none: add "
+                                         "`val_split` PART, or leave one of them out");
+    if (lk__lr_schedule_watches(schedule))
+        return lk__fail(LK_STATUS_USAGE,
+                        "`schedule` %s watches the results of epochs, and `no_test` leaves none: add `val_split` PART, "
+                        "or leave `no_test` out",
+                        opts->schedule);
     return LK_OK;
 }
 
@@ -144,19 +189,23 @@ static lk_status open_weights(const lk_train_opts *opts, lk_train_shared *shared
 static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared)
 {
     const lk_train_opts *opts = ranks->opts;
-    lk_sample_shape shape;
     /* Parts that need no data come first, so that mistakes in them are found early. */
     LK_TRY(lk__lr_schedule_create(opts->schedule, &shared->schedule));
+    LK_TRY(check_watched(opts, shared->schedule));
     LK_TRY(open_weights(opts, shared));
     LK_TRY(lk__data_notes_create(&shared->data_notes));
     LK_TRY(open_saver(ranks, shared));
     for (int i = 0; i < ranks->count; i++)
         LK_TRY(check_saving(opts, ranks->first + i));
     LK_TRY(open_splits(opts, shared));
-    lk__data_notes_set(shared->data_notes, shared->train);
-    LK_TRY(lk__train_shape(shared->train, opts->augment, &shape));
+    lk__data_notes_set(shared->data_notes, lk__train_whole(shared));
+    LK_TRY(lk__train_shape(shared->train, opts->augment, &shared->shape));
+    lk_sample_shape shape = shared->shape;
     if (shared->test)
         LK_TRY(choose_test_augment(opts, shared->test, shape, shared->test_augment));
+    if (shared->val)
+        LK_TRY(choose_test_augment(opts, shared->val, shape, shared->val_augment));
+    choose_seen(opts, shared);
     LK_TRY(lk__train_build_model(opts, shared->train, shape, &shared->graph));
     return lk__train_cuts(shared->graph, opts->stages, &shared->cuts);
 }
@@ -179,7 +228,9 @@ void lk__train_shared_close(lk_train_shared *shared)
     lk__mem_free(shared->cuts);
     lk_graph_destroy(shared->graph);
     lk_dataset_destroy(shared->test);
+    lk_dataset_destroy(shared->val);
     lk_dataset_destroy(shared->train);
+    lk_dataset_destroy(shared->whole); /* last: the parts borrow it */
     lk__lr_schedule_destroy(shared->schedule);
     lk_state_destroy(shared->initial);
     lk_checkpoint_destroy(shared->resume);

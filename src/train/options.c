@@ -143,11 +143,32 @@ static lk_status check_epochs(const lk_train_rank *rank, const lk_train_effectiv
                     rank->opts->epochs, rank->opts->resume, saved, rank->opts->schedule);
 }
 
+/* Where the rates or the end of the run depend on results, these depend on how they are computed. */
+static lk_status check_evaluation(const lk_train_rank *rank)
+{
+    static const char *const names[] = {"test-batch-size", "test-augment"};
+    const lk_option *row;
+    if (!lk__lr_schedule_watches(rank->shared->schedule) && !rank->opts->early_stop)
+        return LK_OK;
+    for (size_t i = 0; (row = lk__train_option(i)) != NULL; i++) {
+        char name[NAME], what[NAME], number[LK_OPTION_TEXT_BYTES];
+        if (strcmp(row->name, names[0]) != 0 && strcmp(row->name, names[1]) != 0)
+            continue;
+        const char *here = lk__option_value(row, rank->opts, number);
+        const char *there = lk_checkpoint_note(rank->shared->resume, note_name(row, name));
+        snprintf(what, sizeof what, "`%s`", lk__option_field(row));
+        if (!same_text(here, there))
+            return contradiction(rank, what, lk__option_shown(row, here), lk__option_shown(row, there));
+    }
+    return LK_OK;
+}
+
 lk_status lk__train_options_check(const lk_train_rank *rank, const lk_train_effective *effective,
                                   const lk_position *position, int *shards, bool *touched)
 {
     size_t batch = 0, waves = 0, saved = 0;
     LK_TRY(check_bound(rank, effective));
+    LK_TRY(check_evaluation(rank));
     LK_TRY(lk__data_notes_check(rank->shared->data_notes, rank->opts, rank->shared->resume, touched));
     LK_TRY(read_count(rank, "--batch-size", &batch));
     LK_TRY(read_count(rank, "--accumulate", &waves));

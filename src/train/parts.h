@@ -31,9 +31,13 @@ typedef struct lk_train_shared {
     lk_saver *saver;       /* if this process has rank 0 and checkpoints are saved; else NULL */
     lk_lr_schedule *schedule;
     lk_dataset *train, *test;           /* test is NULL with no_test */
+    lk_dataset *whole, *val;            /* with val_split all training data, and the part that train has not; or NULL */
     char test_augment[LK_AUGMENT_TEXT]; /* transforms that give test samples the model's shape */
-    lk_data_notes *data_notes;          /* of train */
+    char val_augment[LK_AUGMENT_TEXT];  /* the same of val */
+    lk_data_notes *data_notes;          /* of all training data */
     lk_graph *graph;
+    lk_sample_shape shape;       /* of the model's input */
+    char seen[LK_AUGMENT_TEXT];  /* transforms of images that are not trained on, or "" */
     char (*cuts)[LK_LAYER_TEXT]; /* as in lk_train_start, or NULL */
 } lk_train_shared;
 
@@ -41,6 +45,16 @@ typedef struct lk_train_shared {
  * background when it returns. On failure nothing is left open. */
 lk_status lk__train_shared_open(const lk_train_ranks *ranks, lk_train_shared *out) LK_CHECKED;
 void lk__train_shared_close(lk_train_shared *shared);
+
+/* All training data, those for validation included. */
+static inline const lk_dataset *lk__train_whole(const lk_train_shared *shared)
+{
+    return shared->whole ? shared->whole : shared->train;
+}
+
+/* split.c: divides the training data by val_split. whole is borrowed by both parts. */
+lk_status lk__train_split(const lk_train_opts *opts, const lk_dataset *whole, lk_dataset **train,
+                          lk_dataset **val) LK_CHECKED;
 
 /* One rank of a run. */
 typedef struct lk_train_rank {
@@ -98,6 +112,16 @@ lk_status lk__train_load_weights(const char *path, lk_state **out) LK_CHECKED;
 lk_status lk__train_init_engine(lk_engine *engine, const lk_train_opts *opts, const lk_state *file,
                                 const char *hint) LK_CHECKED;
 
+/* An engine that only evaluates, with the weights of `state`, which are those of opts->init_from. Collective if there
+ * is a group. */
+typedef struct lk_train_evaluator {
+    const char *device;
+    lk_group *group; /* or NULL */
+    size_t wave;     /* samples at once */
+} lk_train_evaluator;
+lk_status lk__train_load_engine(const lk_train_opts *opts, const lk_graph *graph, const lk_train_evaluator *on,
+                                const lk_state *state, lk_engine **out) LK_CHECKED;
+
 /* A loader that gives each sample once, in the order of the data set; share is this rank's share of a batch. */
 lk_status lk__train_test_loader(const lk_train_opts *opts, const lk_dataset *data, const char *augment,
                                 lk_shard_range share, lk_loader **out) LK_CHECKED;
@@ -128,8 +152,13 @@ typedef struct lk_position {
     double loss;                    /* the sum of their losses */
     size_t tested;                  /* the step of the last evaluation; 0: none */
     lk_metrics test;                /* its result */
-    size_t best_step, best_correct; /* the step and the result of the best evaluation; step 0: none */
+    size_t best_step, best_correct; /* of the best evaluation, of the validation data if there are any; step 0: none */
     size_t agreed;                  /* the last step after which the replicas were known to be equal; 0: unknown */
+    lk_metrics val;                 /* result of the validation, at the step `tested` */
+    lk_lr_schedule_watch watch;     /* what the schedule has seen */
+    size_t dropped;                 /* the step after which watch.drops last rose; 0: never */
+    size_t judged, judged_best;     /* results of whole epochs, and the most correct samples of one */
+    size_t stale;                   /* the last of these results that were no better */
 } lk_position;
 /* Adds the position to a checkpoint, as notes. */
 lk_status lk__position_note(const lk_position *position, lk_checkpoint *checkpoint) LK_CHECKED;
@@ -156,6 +185,9 @@ bool lk__train_rates_stay(const lk_train_rank *rank, const lk_train_effective *e
  * those of the checkpoint; *touched as in lk__data_notes_check. */
 lk_status lk__train_options_check(const lk_train_rank *rank, const lk_train_effective *effective,
                                   const lk_position *position, int *shards, bool *touched) LK_CHECKED;
+
+/* Sets the notes of a state that say what the model is (description.h). */
+lk_status lk__train_describe(const lk_train_opts *opts, const lk_train_shared *shared, lk_state *state) LK_CHECKED;
 
 /* Whether this rank saves the final model. */
 bool lk__train_saves(const lk_train_opts *opts, int rank);

@@ -12,7 +12,7 @@ typedef struct field {
     const char *name;
     size_t offset;
     bool real;     /* double; false: size_t */
-    bool optional; /* 0 if the note is missing, as in checkpoints of earlier versions */
+    bool optional; /* 0 if the note is missing, as in checkpoints of earlier versions; not written if it is 0 */
 } field;
 
 #define FIELD(name, member, ...)                         \
@@ -22,6 +22,7 @@ typedef struct field {
 #define WHOLE(name, member) FIELD(name, member, false, false)
 #define REAL(name, member) FIELD(name, member, true, false)
 #define LATER(name, member) FIELD(name, member, false, true)
+#define LATER_REAL(name, member) FIELD(name, member, true, true)
 
 static const field fields[] = {
     WHOLE("step", step),
@@ -37,15 +38,35 @@ static const field fields[] = {
     WHOLE("best-step", best_step),
     WHOLE("best-correct", best_correct),
     LATER("agreed", agreed),
+    LATER("val-count", val.count),
+    LATER("val-correct", val.correct),
+    LATER("val-top5", val.top5),
+    LATER_REAL("val-loss", val.loss),
+    LATER_REAL("watch-best", watch.best),
+    LATER("watch-results", watch.results),
+    LATER("watch-bad", watch.bad),
+    LATER("watch-cooldown", watch.cooldown),
+    LATER("watch-drops", watch.drops),
+    LATER("watch-dropped", dropped),
+    LATER("judged", judged),
+    LATER("judged-best", judged_best),
+    LATER("stale", stale),
 };
 
 enum { FIELDS = sizeof fields / sizeof *fields };
+
+static bool is_zero(const field *f, const void *value)
+{
+    return f->real ? *(const double *)value == 0 : *(const size_t *)value == 0;
+}
 
 lk_status lk__position_note(const lk_position *position, lk_checkpoint *checkpoint)
 {
     for (size_t i = 0; i < FIELDS; i++) {
         const void *value = (const char *)position + fields[i].offset;
         char text[TEXT];
+        if (fields[i].optional && is_zero(&fields[i], value))
+            continue;
         if (fields[i].real)
             snprintf(text, sizeof text, "%a", *(const double *)value);
         else

@@ -167,12 +167,6 @@ static void count_steps(lk_train_run *run)
         run->total_steps = lk__size_min(run->total_steps, run->at.step + 1);
 }
 
-lk_lr_schedule_at lk__run_schedule_at(const lk_train_run *run, size_t epoch, size_t batch)
-{
-    return (lk_lr_schedule_at){
-        .epoch = epoch, .epochs = run->opts->epochs, .batch = batch, .batches = run->effective.batches};
-}
-
 /* Checks that the schedule gives the rate with which the checkpoint's last step was taken. */
 static lk_status check_last_rate(const lk_train_run *run)
 {
@@ -212,6 +206,7 @@ static lk_status resume_run(lk_train_run *run)
     run->saved_shards = shards != run->opts->shards ? shards : 0;
     run->result.steps = run->at.step;
     run->result.test = run->at.test;
+    run->result.val = run->at.val;
     return LK_OK;
 }
 
@@ -239,6 +234,7 @@ lk_status lk__run_open(lk_train_run *run)
 
 void lk__run_close(lk_train_run *run)
 {
+    lk_loader_destroy(run->val_loader);
     lk_loader_destroy(run->test_loader);
     lk_loader_destroy(run->loader);
     lk_engine_destroy(run->engine);

@@ -1,4 +1,4 @@
-/* run.h - one rank of a run under way, for run.c, loop.c, keep.c, states.c and use.c. */
+/* run.h - one rank of a run under way, for run.c, loop.c, keep.c, states.c, use.c and watch.c. */
 #ifndef LK_TRAIN_RUN_H
 #define LK_TRAIN_RUN_H
 
@@ -16,7 +16,7 @@ typedef struct lk_train_run {
     lk_train_result result;
     lk_train_rank_info self;
     lk_engine *engine;
-    lk_loader *loader, *test_loader;
+    lk_loader *loader, *test_loader, *val_loader;
     lk_train_effective effective;
     size_t total_steps;
     lk_position at;
@@ -44,8 +44,6 @@ lk_status lk__run_open(lk_train_run *run) LK_CHECKED;
 void lk__run_close(lk_train_run *run);
 /* Samples of a step. */
 size_t lk__run_batch(const lk_train_run *run);
-/* The position of a batch in the schedule. */
-lk_lr_schedule_at lk__run_schedule_at(const lk_train_run *run, size_t epoch, size_t batch);
 
 /* The next functions take the status of an operation, record who has failed (lk_train_fault) and return the
  * status. This one: only this rank did the operation; a failure aborts the job, so that no rank waits. */
@@ -58,6 +56,13 @@ lk_status lk__run_vote(lk_train_run *run, lk_status status) LK_CHECKED;
 /* The operation is a collective call of the engine or the group. A failure that only this rank knows aborts
  * the job. */
 lk_status lk__run_collective_result(lk_train_run *run, lk_status status) LK_CHECKED;
+
+/* watch.c: the position in the schedule of a step that is done or next. */
+lk_lr_schedule_at lk__run_schedule_at(const lk_train_run *run, size_t epoch, size_t batch);
+/* Counts the result of an epoch, if the epoch is whole. */
+void lk__run_watch(lk_train_run *run, const lk_metrics *result);
+/* Makes this step the last one if early_stop says so. */
+void lk__run_end_early(lk_train_run *run);
 
 /* keep.c. Collective: saves a checkpoint of the current position, unless the newest one has this position. The
  * saver's thread writes it. The replicas are compared between copying and writing: a state in which they

@@ -8,7 +8,7 @@
 
 #define FIELD(name) LK_FIELD(lk_train_opts, name)
 
-enum { TRAIN = LK_FOR_TRAIN, EVAL = LK_FOR_EVAL, BENCH = LK_FOR_BENCH, INFO = LK_FOR_INFO };
+enum { TRAIN = LK_FOR_TRAIN, EVAL = LK_FOR_EVAL, BENCH = LK_FOR_BENCH, INFO = LK_FOR_INFO, PREDICT = LK_FOR_PREDICT };
 enum { MODELS = TRAIN | EVAL | BENCH };
 enum { KEPT = LK_OPTION_KEPT, RESULT = LK_OPTION_KEPT | LK_OPTION_BOUND, AGREED = LK_OPTION_AGREED };
 
@@ -21,7 +21,7 @@ static const lk_option table[] = {
     {"what", "model", 0, MODELS, RESULT, SPEC(model, "NAME[:key=val,...]"), "cnn",
      "the network; 'lockstep info' lists them"},
     {"what", "data", 0, MODELS, KEPT, TEXT(data, "NAME|DIR"), NULL, "the data set; without it the built-in digits"},
-    {"what", "data-dir", 0, MODELS | INFO, KEPT, TEXT(data_dir, "DIR"), NULL,
+    {"what", "data-dir", 0, MODELS | INFO | PREDICT, KEPT, TEXT(data_dir, "DIR"), NULL,
      "look for data here, and nowhere else; without it in $LOCKSTEP_DATA, ./data, ~/.cache/lockstep, "
      "/usr/share/datasets"},
     {"what", "augment", 0, MODELS, RESULT | AGREED, TERMS(augment, "auto|none|LIST"), "auto",
@@ -43,6 +43,10 @@ static const lk_option table[] = {
     {"training", "max-steps", 0, TRAIN, KEPT | AGREED, COUNT(max_steps, 1, BIG), NULL, "stop after so many steps"},
     {"training", "dry-run", 0, TRAIN, AGREED, FLAG(dry_run), NULL, "one batch of training and one of testing"},
     {"training", "no-test", 0, TRAIN, KEPT | AGREED, FLAG(no_test), NULL, "no evaluation after epochs"},
+    {"training", "val-split", 0, TRAIN, RESULT | AGREED, REAL(val_split, "PART", 1e-6, .9), NULL,
+     "hold this part of the training data back, drawn by the seed, and evaluate on it after each epoch"},
+    {"training", "early-stop", 0, TRAIN, KEPT | AGREED, COUNT(early_stop, 1, BIG), NULL,
+     "end after N epochs without a better accuracy, of the validation data or, without `val_split`, the test data"},
     {"training", "seed", 0, TRAIN | BENCH, RESULT, SEED(seed), "1", "all that is random follows from it"},
 
     {"learning", "optimizer", 0, TRAIN | BENCH | INFO, RESULT, SPEC(optimizer, "NAME[:key=val,...]"), "adadelta",

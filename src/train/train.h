@@ -45,6 +45,8 @@ typedef struct lk_train_opts {
     const char *save_model; /* the path of the final model, or NULL; with "{rank}" in it every rank saves */
     bool dry_run;           /* train and test one batch each */
     bool no_test;
+    double val_split;       /* part of the training data that is held back for validation; 0: none */
+    size_t early_stop;      /* end after so many epochs without a better result; 0: never */
     bool drop_last;         /* as in lk_loader_opts, in training; tests use every sample */
     const char *checkpoint; /* the folder for checkpoints, or NULL */
     size_t save_every;      /* steps between checkpoints; 0: after each epoch */
@@ -56,7 +58,13 @@ typedef struct lk_train_opts {
 } lk_train_opts;
 
 /* The commands that have an option: bits of lk_option.commands. */
-enum { LK_FOR_TRAIN = 1 << 0, LK_FOR_EVAL = 1 << 1, LK_FOR_BENCH = 1 << 2, LK_FOR_INFO = 1 << 3 };
+enum {
+    LK_FOR_TRAIN = 1 << 0,
+    LK_FOR_EVAL = 1 << 1,
+    LK_FOR_BENCH = 1 << 2,
+    LK_FOR_INFO = 1 << 3,
+    LK_FOR_PREDICT = 1 << 20 /* the program's other commands are between */
+};
 /* The row of an option of lk_train_opts; NULL after the last. */
 const lk_option *lk__train_option(size_t index);
 
@@ -75,6 +83,7 @@ typedef struct lk_train_rank_info {
 /* Before the first step, once. Pointers are borrowed and valid until the run ends. */
 typedef struct lk_train_start {
     const lk_dataset_info *train, *test; /* test is NULL with no_test */
+    const lk_dataset_info *val;          /* the samples that val_split holds back, or NULL */
     const char *augment, *test_augment;  /* the transforms, with "auto" resolved; "none" if there are none */
     size_t parameters, batches, steps;   /* batches of an epoch; steps of the whole run */
     size_t batch;                        /* samples of a step */
@@ -84,6 +93,7 @@ typedef struct lk_train_start {
     size_t done;                /* steps of the checkpoint that the run resumes from, else 0 */
     double lr;                  /* the base rate: the option, or the optimiser's own */
     lk_lr_schedule_rates rates; /* of the steps that are left; all 0 if none are left */
+    bool watches;               /* the schedule lowers these rates when results are no better */
     size_t warmup;              /* steps of the warm-up, if the run is too short for it; else 0 */
     bool extends;               /* a larger --epochs does not change the rates of the `done` steps */
     int saved_shards;           /* shards of the checkpoint, if they differ; else 0 */
@@ -109,8 +119,9 @@ typedef struct lk_train_step {
     double batch_seconds; /* of this step, including the preparation of its batch */
 } lk_train_step;
 
-/* After each epoch's evaluation. */
+/* After each epoch's evaluation; with val_split first for the validation data, then for the test data. */
 typedef struct lk_train_test {
+    bool val; /* the validation data */
     size_t epoch;
     size_t step; /* steps done */
     lk_metrics metrics;
@@ -170,6 +181,8 @@ typedef struct lk_train_result {
     lk_waits waits;           /* of this rank */
     const lk_train_use *uses; /* (ranks) in the events of rank 0; NULL elsewhere, and after the run */
     lk_metrics test;          /* of the last evaluation; count is 0 if there was none */
+    lk_metrics val;           /* the same of the validation data */
+    size_t stale;             /* epochs without a better result, after which the run ended early; 0: it did not */
     uint64_t hash;            /* of the final state */
     char saved[4096];         /* the path of the model that this rank saved, or "" */
 } lk_train_result;
@@ -307,5 +320,10 @@ lk_engine_opts lk__train_engine_opts(const lk_train_opts *opts);
  * and init_from of opts. events may be NULL; only its activity is used. */
 lk_status lk__train_evaluate(const lk_train_opts *opts, const lk_train_events *events, lk_metrics *out,
                              size_t *classes) LK_CHECKED;
+/* As lk__train_evaluate, shared by `count` ranks that are threads of this process, each with a device of its own:
+ * devices (count). The result is the same for any count up to the shards. */
+enum { LK_EVALUATE_MAX_RANKS = 64 };
+lk_status lk__train_evaluate_ranks(const lk_train_opts *opts, const char *const *devices, int count,
+                                   const lk_train_events *events, lk_metrics *out, size_t *classes) LK_CHECKED;
 
 #endif

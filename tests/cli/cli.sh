@@ -75,7 +75,7 @@ refused 2 "--lr 'nan'" -- train --lr nan
 refused 2 "--shards '5000'" "4096" -- train --shards 5000
 refused 2 "--bn 'shrad'" "'shard'" -- train --bn shrad
 refused 2 "--devices 'gpu'" "cuda" -- train --devices gpu
-refused 2 "one device" "--devices cpu:0" -- eval model.safetensors --devices cpu:0,cpu:1
+refused 2 "one device" "--devices cpu:0" -- predict model.safetensors image.png --devices cpu:0,cpu:1
 refused 2 "--quiet takes no value" -- train --quiet=1
 refused 2 "too many" "'digits'" -- train digits
 refused 2 "cnm" "cnn" -- train --model cnm --data tiny
@@ -189,7 +189,7 @@ run 0 eval small.pth --model mlp --data tiny --augment resize=16
 check "eval says '$(cat out)', train said '$small'" test "$(cat out)" = "$small"
 rm small.pth
 refused 1 "model.safetensors" -- eval model.safetensors --model cnn:dropout=0
-refused 1 "(the model is cnn; --model NAME says which model the file has)" -- eval model.safetensors --data tiny
+refused 1 "(the model is cnn; --model NAME says which model the file has)" -- eval model.safetensors --model cnn --data tiny
 refused 2 "give one" -- eval model.safetensors --init-from model.safetensors --model mlp --data tiny
 refused 2 "absent.safetensors" -- eval absent.safetensors --model mlp --data tiny
 run 0 info model.safetensors

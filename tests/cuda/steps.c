@@ -265,8 +265,9 @@ static void test_models(void **state)
 /* Adam divides a gradient by its size, also if it is noise, so only fp32 can be compared. */
 static void test_optimisers(void **state)
 {
-    static const char *const optimisers[] = {"sgd", "sgd:momentum=.9,nesterov=1,weight_decay=1e-4", "adam",
-                                             "adamw:weight_decay=.1", "adadelta"};
+    static const char *const optimisers[] = {"sgd",      "sgd:momentum=.9,nesterov=1,weight_decay=1e-4",
+                                             "adam",     "adamw:weight_decay=.1",
+                                             "adadelta", "rmsprop:centered,momentum=.9"};
     if (precision != LK_PRECISION_FP32)
         return;
     for (size_t i = 0; i < sizeof optimisers / sizeof *optimisers; i++) {

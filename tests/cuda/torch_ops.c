@@ -500,6 +500,8 @@ static const struct {
     {"adamw:weight_decay=.5", 0.0625},
     {"adadelta", 1},
     {"adadelta:rho=.8,weight_decay=.25", 0.5},
+    {"rmsprop", 0.01},
+    {"rmsprop:momentum=.9,centered=1,weight_decay=.25", 0.01},
 };
 
 enum { ELEMENTS = 1031 };

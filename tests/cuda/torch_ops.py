@@ -30,7 +30,7 @@ GPU = torch.cuda.is_available()
 PLACE = "cuda" if GPU else "cpu"
 WITH_PRODUCTS = ("conv2d", "linear")
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW,
-              "adadelta": torch.optim.Adadelta}
+              "adadelta": torch.optim.Adadelta, "rmsprop": torch.optim.RMSprop}
 
 
 def read(path):

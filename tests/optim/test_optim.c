@@ -30,14 +30,14 @@ static void fill(float *x, uint32_t step)
         x[i] = 2.0f * lk__rng_unit(lk__rng_u32(&rng, i)) - 1.0f;
 }
 
-/* One element in double: the parameter and its two states. */
+/* One element in double: the parameter and its states. */
 typedef struct element {
-    double p, a, b;
+    double p, a, b, c;
 } element;
 
 typedef struct settings {
-    double lr, momentum, dampening, weight_decay, beta1, beta2, rho, eps;
-    bool nesterov;
+    double lr, momentum, dampening, weight_decay, beta1, beta2, rho, alpha, eps;
+    bool nesterov, centered;
 } settings;
 
 typedef void (*rule_fn)(element *e, double g, const settings *s, int step);
@@ -78,6 +78,16 @@ static void adadelta_rule(element *e, double g, const settings *s, int step)
     e->p -= s->lr * change;
 }
 
+static void rmsprop_rule(element *e, double g, const settings *s, int step)
+{
+    g += s->weight_decay * e->p;
+    e->a = s->alpha * e->a + (1 - s->alpha) * g * g;
+    e->b = s->alpha * e->b + (1 - s->alpha) * g;
+    double change = g / (sqrt(e->a - (s->centered ? e->b * e->b : 0)) + s->eps);
+    e->c = s->momentum * e->c + change;
+    e->p -= s->lr * e->c;
+}
+
 typedef struct optim_case {
     const char *spec;
     double lr; /* as given: 0 for the default */
@@ -111,6 +121,19 @@ static const optim_case cases[] = {
      0.5,
      adadelta_rule,
      {.lr = 0.5, .rho = 0.95, .eps = 1e-5, .weight_decay = 0.01}},
+    {"rmsprop", 0, rmsprop_rule, {.lr = 0.01, .alpha = 0.99, .eps = 1e-8}},
+    {"rmsprop:momentum=.9,weight_decay=.01",
+     0.02,
+     rmsprop_rule,
+     {.lr = 0.02, .alpha = 0.99, .eps = 1e-8, .momentum = 0.9, .weight_decay = 0.01}},
+    {"rmsprop:centered,alpha=.9,eps=1e-3",
+     0.02,
+     rmsprop_rule,
+     {.lr = 0.02, .alpha = 0.9, .eps = 1e-3, .centered = true}},
+    {"rmsprop:centered,momentum=.8,eps=1e-3",
+     0.02,
+     rmsprop_rule,
+     {.lr = 0.02, .alpha = 0.99, .eps = 1e-3, .momentum = 0.8, .centered = true}},
 };
 
 static lk_optim *create(const optim_case *c, double lr)
@@ -210,6 +233,26 @@ static void test_adamw_without_decay(void **state)
     assert_memory_equal(one, other, sizeof one);
 }
 
+/* State arrays have PyTorch's names, whichever of them the parameters need. */
+static void test_state_names(void **state)
+{
+    static const struct {
+        const char *spec, *names[4];
+    } wanted[] = {{"rmsprop", {"square_avg"}},
+                  {"rmsprop:momentum=.9", {"square_avg", "momentum_buffer"}},
+                  {"rmsprop:centered", {"square_avg", "grad_avg"}},
+                  {"rmsprop:centered,momentum=.9", {"square_avg", "momentum_buffer", "grad_avg"}}};
+    for (size_t k = 0; k < sizeof wanted / sizeof *wanted; k++) {
+        lk_optim *optim;
+        size_t count = 0;
+        assert_int_equal(lk__optim_create(wanted[k].spec, 0, dev, 1, &optim), LK_OK);
+        for (; wanted[k].names[count]; count++)
+            assert_string_equal(lk__optim_state_name(optim, count), wanted[k].names[count]);
+        assert_int_equal(lk__optim_states(optim), count);
+        lk__optim_destroy(optim);
+    }
+}
+
 static void test_set_lr(void **state)
 {
     lk_optim *optim;
@@ -241,6 +284,8 @@ static void test_refusals(void **state)
 {
     assert_refused("sdg", 0, "sgd");
     assert_refused("rmsprop-x", 0, "rmsprop-x");
+    assert_refused("rmsprop:alpha=2", 0, "alpha");
+    assert_refused("rmsprop:centred", 0, "did you mean 'centered'");
     assert_refused("sgd:momentun=1", 0, "momentum");
     assert_refused("sgd:momentum=2", 0, "momentum");
     assert_refused("sgd:nesterov", 0, "momentum");
@@ -264,8 +309,9 @@ static void test_list(void **state)
         assert_string_equal(lk__optim_name(optim), info->name);
         lk__optim_destroy(optim);
     }
-    assert_int_equal(count, 4);
+    assert_int_equal(count, 5);
 }
 
 TEST_MAIN(open_cpu, close_cpu, TEST(test_rules), TEST(test_ranges), TEST(test_taken_over),
-          TEST(test_adamw_without_decay), TEST(test_set_lr), TEST(test_refusals), TEST(test_list))
+          TEST(test_adamw_without_decay), TEST(test_state_names), TEST(test_set_lr), TEST(test_refusals),
+          TEST(test_list))

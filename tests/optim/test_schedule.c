@@ -97,6 +97,8 @@ static void test_warmup(void **state)
     const lk_optim_info *info;
     for (size_t i = 0; (info = lk__lr_schedule_list(i)); i++) {
         char epochs[64], steps[64];
+        if (strcmp(info->name, "onecycle") == 0)
+            continue;
         snprintf(epochs, sizeof epochs, "%s:warmup=3", info->name);
         snprintf(steps, sizeof steps, "%s:warmup_steps=6", info->name);
         for (size_t step = 0; step < 3 * BATCHES; step++)
@@ -145,6 +147,30 @@ static void test_after_warmup(void **state)
     assert_true(rate("multistep:milestones=1/3,gamma=.5,warmup_steps=7", 1.0, 4, 3) == 0.25);
 }
 
+/* One result an epoch; a drop shows in the next epoch. tests/golden compares longer sequences with PyTorch. */
+static void test_plateau(void **state)
+{
+    static const double losses[] = {1, .5, .6, .7, .4, .45, .44, .43, .42};
+    static const size_t drops[] = {0, 0, 0, 1, 1, 1, 2, 2, 3};
+    lk_lr_schedule *schedule;
+    lk_lr_schedule_watch watch = {0};
+    assert_int_equal(lk__lr_schedule_create("plateau:patience=1,factor=.5,warmup=1", &schedule), LK_OK);
+    assert_true(lk__lr_schedule_watches(schedule));
+    lk_lr_schedule_at at = {.epoch = 0, .epochs = 20, .batch = BATCHES - 1, .batches = BATCHES};
+    lk__lr_schedule_observe(schedule, at, (lk_lr_schedule_result){.loss = 0.001}, &watch);
+    assert_int_equal(watch.results, 0); /* in the warm-up */
+    for (at.epoch = 1; at.epoch <= sizeof losses / sizeof *losses; at.epoch++) {
+        lk__lr_schedule_observe(schedule, at, (lk_lr_schedule_result){.loss = losses[at.epoch - 1]}, &watch);
+        assert_int_equal(watch.drops, drops[at.epoch - 1]);
+        assert_true(lk__lr_schedule_lr(schedule, 0.5, (lk_lr_schedule_at){5, 20, 0, BATCHES, watch.drops}) ==
+                    0.5 / (double)(1u << watch.drops));
+    }
+    lk__lr_schedule_destroy(schedule);
+    assert_int_equal(lk__lr_schedule_create("step", &schedule), LK_OK);
+    assert_false(lk__lr_schedule_watches(schedule));
+    lk__lr_schedule_destroy(schedule);
+}
+
 /* Compares lk__lr_schedule_rates with a search through all steps. */
 static void assert_rates(const char *spec, size_t epochs, size_t begin, size_t end)
 {
@@ -154,7 +180,7 @@ static void assert_rates(const char *spec, size_t epochs, size_t begin, size_t e
     assert_int_equal(lk__lr_schedule_create(spec, &schedule), LK_OK);
     lk_lr_schedule_rates rates = lk__lr_schedule_rates(schedule, 0.5, run, begin, end);
     for (size_t step = begin; step < end; step++) {
-        lk_lr_schedule_at at = {step / BATCHES, epochs, step % BATCHES, BATCHES};
+        lk_lr_schedule_at at = {step / BATCHES, epochs, step % BATCHES, BATCHES, 0};
         double lr = lk__lr_schedule_lr(schedule, 0.5, at);
         highest = lr > highest ? lr : highest;
         assert_true(step != begin || rates.first == lr);
@@ -167,10 +193,23 @@ static void assert_rates(const char *spec, size_t epochs, size_t begin, size_t e
 
 static void test_rates(void **state)
 {
-    const char *specs[] = {"constant",          "constant:warmup=3",       "step:gamma=2,warmup=1",
-                           "step:warmup=2",     "exponential:gamma=1.5",   "multistep:milestones=2/4,warmup_steps=7",
-                           "cosine:min=.1",     "cosine:by_step,warmup=1", "multistep:milestones=2/4,gamma=3",
-                           "cosine:warmup=100", "cosine:epochs=4",         "gaussian:by_step,warmup_steps=5,min=.2"};
+    const char *specs[] = {"constant",
+                           "constant:warmup=3",
+                           "step:gamma=2,warmup=1",
+                           "step:warmup=2",
+                           "exponential:gamma=1.5",
+                           "multistep:milestones=2/4,warmup_steps=7",
+                           "cosine:min=.1",
+                           "cosine:by_step,warmup=1",
+                           "multistep:milestones=2/4,gamma=3",
+                           "cosine:warmup=100",
+                           "cosine:epochs=4",
+                           "gaussian:by_step,warmup_steps=5,min=.2",
+                           "onecycle",
+                           "onecycle:three_phase,linear",
+                           "onecycle:pct_start=0",
+                           "onecycle:pct_start=1",
+                           "plateau:warmup=2"};
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
         for (size_t begin = 0; begin < EPOCHS * BATCHES; begin++)
             for (size_t end = begin + 1; end <= EPOCHS * BATCHES; end++)
@@ -205,6 +244,10 @@ static void test_refusals(void **state)
     refuse("constant:warm_up=3", "did you mean 'warmup'");
     refuse("constant:warmup=2.5", "whole number");
     refuse("constant:warmup=3,warmup_steps=100", "give one of them");
+    refuse("onecycle:warmup=1", "leave the warm-up out");
+    refuse("onecycle:pct_start=2", "from 0 to 1");
+    refuse("plateau:factor=1", "factor=1 is out of range");
+    refuse("plateau:patience=.5", "whole number");
     lk__lr_schedule_destroy(NULL);
 }
 
@@ -224,6 +267,8 @@ static void check(const char *spec, const char *hint)
 
 static void test_fit(void **state)
 {
+    check("onecycle:three_phase", NULL);
+    check("onecycle:three_phase,pct_start=.6", "at most 0.5");
     check("step:size=100", NULL);
     check("multistep:milestones=100", NULL);
     check("constant:warmup=10", NULL);
@@ -248,9 +293,9 @@ static void test_list(void **state)
         assert_null(strchr(info->summary, '\n'));
         check(info->name, NULL);
     }
-    assert_int_equal(count, 6);
+    assert_int_equal(count, 8);
 }
 
 TEST_MAIN(NULL, NULL, TEST(test_factors), TEST(test_milestones), TEST(test_cosine), TEST(test_gaussian),
-          TEST(test_warmup), TEST(test_one_epoch_warms_up), TEST(test_after_warmup), TEST(test_rates),
-          TEST(test_refusals), TEST(test_fit), TEST(test_list))
+          TEST(test_plateau), TEST(test_warmup), TEST(test_one_epoch_warms_up), TEST(test_after_warmup),
+          TEST(test_rates), TEST(test_refusals), TEST(test_fit), TEST(test_list))

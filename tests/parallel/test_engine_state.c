@@ -21,6 +21,7 @@ static const law_case cases[] = {
     OPS(LK_BN_MODE_SHARD, "adamw", 2e-3),
     OPS(LK_BN_MODE_BATCH, "adadelta", 1.0),
     OPS(LK_BN_MODE_SHARD, "adadelta", 0.7),
+    OPS(LK_BN_MODE_BATCH, "rmsprop:centered,momentum=.9", 1e-3),
 };
 enum { CASES = COUNT_OF(cases) };
 
@@ -165,13 +166,15 @@ static void test_left_and_taken_up(void **arg)
 static void test_names(void **arg)
 {
     static const struct {
-        const char *optimizer, *arrays[2];
+        const char *optimizer, *arrays[3];
     } rows[] = {
         {"sgd", {NULL}},
         {"sgd:momentum=.9", {"momentum_buffer"}},
         {"adam", {"exp_avg", "exp_avg_sq"}},
         {"adamw", {"exp_avg", "exp_avg_sq"}},
         {"adadelta", {"square_avg", "acc_delta"}},
+        {"rmsprop:centered", {"square_avg", "grad_avg"}},
+        {"rmsprop:centered,momentum=.9", {"square_avg", "momentum_buffer", "grad_avg"}},
     };
     static const char *const params[] = {"one.weight", "one.bias", "bn.weight", "bn.bias",
                                          "two.weight", "two.bias", "fc.weight", "fc.bias"};
@@ -181,7 +184,7 @@ static void test_names(void **arg)
         lk_engine *engine = law_engine(&c, (law_way){.threads = 1});
         moment m = take(engine);
         size_t at = 0;
-        for (size_t a = 0; a < 2 && rows[i].arrays[a]; a++) {
+        for (size_t a = 0; a < 3 && rows[i].arrays[a]; a++) {
             for (size_t p = 0; p < PARAMS; p++, at++) {
                 char key[64];
                 snprintf(key, sizeof key, "%s.%s", rows[i].arrays[a], params[p]);

@@ -2,8 +2,8 @@
  * on every device, and no change if a flag is set. */
 #include "tensor/kernel_test.h"
 
-/* Results are three arrays: the parameter and two states. */
-enum { ARRAYS = 3 };
+/* Results are four arrays: the parameter and three states. */
+enum { ARRAYS = 4 };
 
 typedef struct rule rule;
 
@@ -13,6 +13,8 @@ typedef struct step_case {
     lk_sgd sgd;
     lk_adam adam;
     lk_adadelta adadelta;
+    lk_rmsprop rmsprop;
+    bool centered;
     int flag;                  /* -1: none */
     const float *grad, *start; // (skip + count), (ARRAYS, skip + count), states >= 0 as a root is taken of them
 } step_case;
@@ -20,7 +22,7 @@ typedef struct step_case {
 struct rule {
     const char *name;
     void (*step)(lk_device *d, const step_case *s, const lk_flag *flag, const float *grad, float *array[ARRAYS]);
-    /* Updates one element in double; e: the parameter and two states. */
+    /* Updates one element in double; e: the parameter and three states. */
     void (*element)(const step_case *s, double g, double e[ARRAYS]);
 };
 
@@ -40,6 +42,16 @@ static void adadelta_step(lk_device *d, const step_case *s, const lk_flag *flag,
 {
     d->kernels->adadelta_step(d, fx_put(d, &s->adadelta, sizeof s->adadelta), flag, s->count, grad, array[0], array[1],
                               array[2]);
+}
+
+static void rmsprop_step(lk_device *d, const step_case *s, const lk_flag *flag, const float *grad, float *array[ARRAYS])
+{
+    lk_rmsprop_arrays arrays = {.grad = grad,
+                                .param = array[0],
+                                .square = array[1],
+                                .buffer = s->rmsprop.momentum != 0 ? array[2] : NULL,
+                                .mean = s->centered ? array[3] : NULL};
+    d->kernels->rmsprop_step(d, fx_put(d, &s->rmsprop, sizeof s->rmsprop), flag, s->count, &arrays);
 }
 
 static void sgd_element(const step_case *s, double g, double e[ARRAYS])
@@ -72,9 +84,26 @@ static void adadelta_element(const step_case *s, double g, double e[ARRAYS])
     e[0] -= (double)a->lr * change;
 }
 
+static void rmsprop_element(const step_case *s, double g, double e[ARRAYS])
+{
+    const lk_rmsprop *a = &s->rmsprop;
+    g += (double)a->weight_decay * e[0];
+    e[1] = (double)a->alpha * e[1] + (double)a->one_minus_alpha * g * g;
+    double variance = e[1];
+    if (s->centered) {
+        e[3] = (1 - (double)a->one_minus_alpha) * e[3] + (double)a->one_minus_alpha * g;
+        variance -= e[3] * e[3];
+    }
+    double d = g / (sqrt(variance) + (double)a->eps);
+    if (a->momentum != 0)
+        d = e[2] = (double)a->momentum * e[2] + d;
+    e[0] -= (double)a->lr * d;
+}
+
 static const rule sgd = {"sgd", sgd_step, sgd_element};
 static const rule adam = {"adam", adam_step, adam_element};
 static const rule adadelta = {"adadelta", adadelta_step, adadelta_element};
+static const rule rmsprop = {"rmsprop", rmsprop_step, rmsprop_element};
 
 static void run_step(lk_device *d, const void *arg, float *out)
 {
@@ -130,6 +159,12 @@ static void check_rules(step_case s)
     s.rule = &adadelta;
     s.adadelta = (lk_adadelta){1.0f, 0.9f, 0.1f, 1e-6f, 0.01f};
     check(&s);
+    s.rule = &rmsprop;
+    for (unsigned i = 0; i < 4; i++) {
+        s.rmsprop = (lk_rmsprop){0.01f, 0.75f, 0.25f, 0.5f, 0.01f, .momentum = i & 1 ? 0.9f : 0.0f};
+        s.centered = i & 2;
+        check(&s);
+    }
 }
 
 static void check_steps(size_t count, size_t skip)
@@ -138,6 +173,9 @@ static void check_steps(size_t count, size_t skip)
     float *grad = random_floats(whole, 1), *start = random_floats(ARRAYS * whole, 2);
     for (size_t i = whole; i < ARRAYS * whole; i++)
         start[i] = fabsf(start[i]);
+    /* A mean whose square is below the mean of squares. */
+    for (size_t i = 0; i < whole; i++)
+        start[3 * whole + i] = 0.5f * start[whole + i];
     step_case s = {.count = count, .skip = skip, .grad = grad, .start = start};
     for (s.flag = -1; s.flag <= 1; s.flag++)
         check_rules(s);

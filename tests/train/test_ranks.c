@@ -248,7 +248,7 @@ static void ranks_must_be_told_alike(void **state)
     struct {
         const char *word;
         lk_train_opts opts;
-    } odd[12];
+    } odd[16];
     size_t count = 0;
 #define ODD(name, field, value)          \
     do {                                 \
@@ -261,6 +261,8 @@ static void ranks_must_be_told_alike(void **state)
     ODD("`dry_run` true, rank 0 has `dry_run` false", dry_run, true);
     ODD("`no_test` true", no_test, true);
     ODD("`drop_last` true", drop_last, true);
+    ODD("`val_split` 0.25", val_split, .25);
+    ODD("`early_stop` 3", early_stop, 3);
     ODD("`schedule` constant", schedule, "constant");
     ODD("`augment` flip", augment, "flip");
     ODD("`test_batch` 17", test_batch, 17);

@@ -300,6 +300,7 @@ static void contradictions_name_both_values(void **state)
     AGAINST(schedule, "constant", "`schedule` constant", "`schedule` step:size=1,gamma=.5");
     AGAINST(clip_norm, 1, "`clip_norm` 1", "(not given)");
     AGAINST(drop_last, true, "`drop_last` true", "`drop_last` false");
+    AGAINST(val_split, .25, "`val_split` 0.25", "(not given)");
     AGAINST(shards, 8, "8 shards", "16");
     AGAINST(shards, 8, "`reshard`", "other bits");
     AGAINST(data, below("relabelled", copy), "relabelled", "was trained on");

@@ -1,29 +1,57 @@
 /* eval.c - `lockstep eval FILE`: evaluates a saved model on the test split. */
 #include "cli/cli.h"
+#include "cli/job/plan.h"
 #include "cli/report/report.h"
 
+/* The number of ranks: -n, or one for each device that was named. */
+static lk_status count_ranks(const lk_args *args, int *out)
+{
+    const lk_devices *devices = &args->devices;
+    bool several = devices->named && devices->count > 1;
+    if (several && args->nproc && args->nproc != devices->count)
+        return lk__fail(LK_STATUS_USAGE,
+                        "eval: `nproc` %d ranks, and %d devices are named, which have a rank each; "
+                        "leave `nproc` out",
+                        args->nproc, devices->count);
+    *out = several ? devices->count : args->nproc ? args->nproc : 1;
+    return LK_OK;
+}
+
 /* Evaluates with a progress line, if stderr is a terminal. */
-static lk_status evaluate_shown(const lk_args *args, const lk_train_opts *opts, lk_metrics *metrics, size_t *classes)
+static lk_status evaluate_shown(const lk_args *args, const lk_train_opts *opts, const char *const *devices, int ranks,
+                                lk_metrics *metrics, size_t *classes)
 {
     lk_screen screen;
     lk__screen_init(&screen, lk__screen_terminal(), false);
     lk_report report = {.args = args, .screen = &screen, .draws = screen.terminal >= 0};
     lk_train_events events = lk__report_events(&report);
-    lk_status status = lk__train_evaluate(opts, &events, metrics, classes);
+    lk_status status = lk__train_evaluate_ranks(opts, devices, ranks, &events, metrics, classes);
     lk__screen_fini(&screen);
     return status;
+}
+
+/* Several ranks are on the devices in turn. */
+static lk_status evaluate_on(const lk_args *args, const lk_job_plan *plan, int ranks, lk_metrics *metrics,
+                             size_t *classes)
+{
+    const char *devices[LK_EVALUATE_MAX_RANKS];
+    for (int i = 0; i < ranks; i++)
+        devices[i] = plan->host.name[i % plan->host.count];
+    return evaluate_shown(args, &plan->train, devices, ranks, metrics, classes);
 }
 
 /* Uses the CPU if a GPU was not named and cannot be used. */
 static lk_status evaluate(const lk_args *args, lk_metrics *metrics, size_t *classes)
 {
     lk_job_plan plan, cpu;
-    LK_TRY(lk__job_plan_one_device(args, "eval", 1, &plan));
+    int ranks = 1;
+    LK_TRY(count_ranks(args, &ranks));
+    lk__job_plan_ranks(args, ranks, &plan);
     if (plan.devices.named || lk__device_probe(plan.train.device, 0) == LK_OK)
-        return evaluate_shown(args, &plan.train, metrics, classes);
+        return evaluate_on(args, &plan, ranks, metrics, classes);
     lk__job_plan_print_cpu("eval", lk_error_detail());
     lk__job_plan_on_cpu(args, &plan, &cpu);
-    return evaluate_shown(args, &cpu.train, metrics, classes);
+    return evaluate_on(args, &cpu, ranks, metrics, classes);
 }
 
 int lk__cmd_eval(lk_args *args)
@@ -40,8 +68,11 @@ int lk__cmd_eval(lk_args *args)
     lk_status status = lk__args_complete(args);
     if (status == LK_OK)
         status = evaluate(args, &metrics, &classes);
+    if (status == LK_STATUS_MISMATCH && *args->notice)
+        status = lk__fail(status, "%s. %s", lk_error_detail(), args->notice);
     if (status != LK_OK)
         return lk__cli_fail(status);
+    lk__report_notice("eval", args->notice);
     lk__report_suspect("eval", args->train.init_from);
     lk__report_metrics(&metrics, classes, args->json);
     return LK_EXIT_DONE;

@@ -148,10 +148,38 @@ static void print_state(const lk_state *state)
     printf("%zu tensors, %zu elements, hash %016" PRIx64 "\n", lk_state_count(state), elements, lk_state_hash(state));
 }
 
+/* A text of a file as one line, without control codes. */
+static void print_cleaned(const char *text)
+{
+    char *line;
+    if (lk__mem_copy_text(text, "a note", &line) != LK_OK)
+        return;
+    lk__text_clean(line, LK_TEXT_LINE);
+    puts(line);
+    lk__mem_free(line);
+}
+
+/* What the file says about itself. */
+static void print_state_notes(const lk_state *state)
+{
+    const char *name;
+    if (lk_state_note_name(state, 0))
+        printf("notes:\n");
+    for (size_t i = 0; (name = lk_state_note_name(state, i)); i++) {
+        fputs("  ", stdout);
+        int gap = NOTE_COLUMN - (int)lk__size_min(lk__cli_json_key(name), NOTE_COLUMN);
+        printf("%*s ", gap, "");
+        print_cleaned(lk_state_note(state, name));
+    }
+    if (lk_state_note_name(state, 0))
+        printf("tensors:\n");
+}
+
 static lk_status print_file(const char *path)
 {
     lk_state *state;
     LK_TRY(lk_state_load(path, &state));
+    print_state_notes(state);
     print_state(state);
     lk_state_destroy(state);
     return LK_OK;

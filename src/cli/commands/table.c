@@ -23,7 +23,19 @@ static const lk_command commands[] = {
      "rank fails, all are stopped and its own status is passed on.",
      LK_CMD_RUN, 1, 1, "a program", lk__cmd_run},
     {"eval", "FILE [options]", "test a saved model, or a checkpoint",
-     "A checkpoint knows its model and data; options that are given win.", LK_CMD_EVAL, 0, 1, "", lk__cmd_eval},
+     "  lockstep eval mnist_cnn.safetensors\n"
+     "  lockstep eval resnet50.pth --model resnet50 --data imagenet -n 2\n"
+     "A file that 'lockstep train' has saved, and a checkpoint, know their model and data; options that are given "
+     "win.\n"
+     "For files of other programs give --model and --data.",
+     LK_CMD_EVAL, 0, 1, "", lk__cmd_eval},
+    {"predict", "FILE IMAGE... [options]", "print the classes of images, by a saved model",
+     "  lockstep predict mnist_cnn.safetensors seven.png\n"
+     "  lockstep predict run/best photographs --top 3 --json\n"
+     "An IMAGE is a PNG or JPEG file, or a folder of them. The file says how images are prepared: transforms and\n"
+     "normalisation are those of the test data. A colour image is made grey for a model of one channel.\n"
+     "Exit status: 0 when all images were read, 1 when one was not, 2 when the command line is wrong.",
+     LK_CMD_PREDICT, 2, LK_WORDS_MAX, "a model file and an image", lk__cmd_predict},
     {"compare", "A B", "print what differs between two saved models, or two checkpoints",
      "Exit status: 0 when they are the same bits, 1 when they differ, 2 when they could not be compared.",
      LK_CMD_COMPARE, 2, 2, "two models (.safetensors, .pth) or checkpoints", lk__cmd_compare},

@@ -124,15 +124,20 @@ lk_status lk__job_plan_inherit(const lk_args *args, const lk_job_plan *launcher,
     return LK_OK;
 }
 
+void lk__job_plan_ranks(const lk_args *args, int ranks, lk_job_plan *out)
+{
+    *out = (lk_job_plan){.join = {.processes = ranks}, .host = args->devices, .devices = args->devices};
+    out->devices.count = 1;
+    fill_options(args, out);
+}
+
 lk_status lk__job_plan_one_device(const lk_args *args, const char *command, int ranks, lk_job_plan *out)
 {
     const lk_devices *all = &args->devices;
     if (all->named && all->count > 1)
         return lk__fail(LK_STATUS_USAGE, "%s: runs on one device, and %d are named; name one: `devices` %s", command,
                         all->count, all->name[0]);
-    *out = (lk_job_plan){.join = {.processes = ranks}, .host = *all, .devices = *all};
-    out->devices.count = 1;
-    fill_options(args, out);
+    lk__job_plan_ranks(args, ranks, out);
     return LK_OK;
 }
 

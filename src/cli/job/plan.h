@@ -33,6 +33,9 @@ lk_status lk__job_plan_inherit(const lk_args *args, const lk_job_plan *launcher,
  * for messages. */
 lk_status lk__job_plan_one_device(const lk_args *args, const char *command, int ranks, lk_job_plan *out) LK_CHECKED;
 
+/* The plan of a command with `ranks` ranks in this process, on the devices in turn. */
+void lk__job_plan_ranks(const lk_args *args, int ranks, lk_job_plan *out);
+
 /* The second plan, if a GPU that was not named cannot be used: the same number of ranks on the CPU, with the
  * shards and the precision of a machine without GPUs. */
 void lk__job_plan_on_cpu(const lk_args *args, const lk_job_plan *gpus, lk_job_plan *out);

@@ -24,10 +24,8 @@
 enum { TRAIN = LK_CMD_TRAIN, EVAL = LK_CMD_EVAL, COMPARE = LK_CMD_COMPARE, BENCH = LK_CMD_BENCH, INFO = LK_CMD_INFO };
 enum { DATA = LK_CMD_DATA, RUN = LK_CMD_RUN, CONVERT = LK_CMD_CONVERT, VERIFY = LK_CMD_VERIFY, SERVE = LK_CMD_SERVE };
 enum { PLOT = LK_CMD_PLOT, REPORT = LK_CMD_REPORT, SWEEP = LK_CMD_SWEEP, RECORDS = PLOT | REPORT | SWEEP };
-enum {
-    MODELS = TRAIN | EVAL | BENCH,
-    ALL = RECORDS | MODELS | COMPARE | INFO | RUN | DATA | CONVERT | VERIFY | SERVE | LK_CMD_HELP
-};
+enum { PREDICT = LK_CMD_PREDICT, MODELS = TRAIN | EVAL | BENCH, COMPUTES = MODELS | PREDICT };
+enum { ALL = RECORDS | COMPUTES | COMPARE | INFO | RUN | DATA | CONVERT | VERIFY | SERVE | LK_CMD_HELP };
 
 #define BIG 1e9
 
@@ -46,6 +44,12 @@ static const lk_option table[] = {
     {"what", "classes", 0, INFO, 0, COUNT(classes, 1, BIG), NULL, "and for so many classes"},
     {"what", "group", 0, INFO, 0, FLAG(group), NULL,
      "this process as a task of Slurm, MPI, PBS or torchrun: rank, size, hosts, and which variables say so"},
+    {"what", "model", 0, PREDICT, 0, SPEC(train.model, "NAME[:key=val,...]"), NULL,
+     "the network, where the file does not say it"},
+    {"what", "data", 0, PREDICT, 0, TEXT(train.data, "NAME|DIR"), NULL,
+     "the data set that it was trained on, where the file does not say how images are prepared"},
+    {"what", "test-augment", 0, PREDICT, 0, TERMS(train.test_augment, "auto|none|LIST"), "auto",
+     "changes to the images, as in 'resize=28,center_crop=28'; auto: as the file says"},
     TRAINING("what"),
     {"what", "data-dir", 0, DATA, 0, TEXT(train.data_dir, "DIR"), NULL,
      "data get: where to put it, without it ~/.cache/lockstep; list, verify: look here, and nowhere else"},
@@ -66,18 +70,20 @@ static const lk_option table[] = {
     {"learning", "gamma", 0, TRAIN, 0, REAL(gamma, "FACTOR", 0, 1e3), ".7",
      "the learning rate's factor from epoch to epoch"},
 
-    {"how", "devices", 0, MODELS, 0, LIST(device_names, "auto|cpu:0,cpu:1|..."), NULL,
+    {"how", "devices", 0, COMPUTES, 0, LIST(device_names, "auto|cpu:0,cpu:1|..."), NULL,
      "where to compute: cpu, cuda:0, or several as in 'cuda:0,cuda:1', a rank each; auto (the default): all "
      "GPUs, or the CPU where there are none, or fewer than -n has ranks"},
-    {"how", "gpu-ids", 0, MODELS, 0, LIST(gpu_ids, "0,1,..."), NULL, "GPUs by number: '1,6,3' is cuda:1,cuda:6,cuda:3"},
-    {"how", "gpu-idx", 0, MODELS, 0, LIST(gpu_ids, "0,1,..."), NULL, "the same as --gpu-ids"},
-    {"how", "gpu-devices", 0, MODELS, 0, LIST(gpu_ids, "0,1,..."), NULL, "the same, as in '--gpu-devices 0 1'"},
-    {"how", "no-cuda", 0, MODELS, 0, FLAG(no_cuda), NULL, "no GPUs; the same as --devices cpu"},
+    {"how", "gpu-ids", 0, COMPUTES, 0, LIST(gpu_ids, "0,1,..."), NULL,
+     "GPUs by number: '1,6,3' is cuda:1,cuda:6,cuda:3"},
+    {"how", "gpu-idx", 0, COMPUTES, 0, LIST(gpu_ids, "0,1,..."), NULL, "the same as --gpu-ids"},
+    {"how", "gpu-devices", 0, COMPUTES, 0, LIST(gpu_ids, "0,1,..."), NULL, "the same, as in '--gpu-devices 0 1'"},
+    {"how", "no-cuda", 0, COMPUTES, 0, FLAG(no_cuda), NULL, "no GPUs; the same as --devices cpu"},
     {"how", "parallel", 0, TRAIN, 0, CHOICE(parallel, lk__args_parallel_names), "auto",
      "dp: ranks are devices of one process; ddp: processes; pp: stages of the model"},
     {"how", "stages", 0, BENCH, 0, TERMS(train.stages, "K|NAME,NAME"), NULL,
      "bench train: cut the model into K stages, or before the layers of these names"},
-    {"how", "threads", 0, EVAL, 0, INTEGER(train.threads, 1, 1024), NULL, "without it as many as there are cores"},
+    {"how", "threads", 0, EVAL | PREDICT, 0, INTEGER(train.threads, 1, 1024), NULL,
+     "without it as many as there are cores"},
     {"how", "threads", 0, BENCH, 0, INTEGER(train.threads, 1, 1024), NULL,
      "of a rank; without it the cores are shared evenly by the ranks (bench kernels: 1)"},
     TRAINING("how"),
@@ -87,6 +93,8 @@ static const lk_option table[] = {
     {"bench", "repeat", 0, BENCH, 0, COUNT(repeat, 1, 1000), "7", "bench kernels: timings of which the median counts"},
     {"bench", "nproc", 'n', BENCH, 0, INTEGER(nproc, 1, 256), NULL,
      "bench train, allreduce: ranks to start; without it 1 and 2"},
+    {"ranks", "nproc", 'n', EVAL, 0, INTEGER(nproc, 1, LK_EVALUATE_MAX_RANKS), NULL,
+     "ranks that share the evaluation, threads of this process; the same result for any number up to --shards"},
     {"bench", "independent", 0, BENCH, 0, FLAG(independent), NULL,
      "bench train: each rank trains alone, on its part of the batch; their rates are added"},
     {"bench", "in-step", 0, BENCH, 0, FLAG(in_step), NULL,
@@ -151,6 +159,7 @@ static const lk_option table[] = {
      "the job again; its next run goes on, as with --resume auto"},
 
     TRAINING("output"),
+    {"output", "top", 0, PREDICT, 0, COUNT(top, 1, BIG), "5", "classes of an image that are printed"},
     {"output", "log-interval", 0, TRAIN, 0, COUNT(log_interval, 1, BIG), "10",
      "batches between two lines of output; on a terminal, without it, the progress line replaces them"},
     {"output", "log-dir", 0, TRAIN, 0, TEXT(log_dir, "DIR"), NULL,
@@ -171,7 +180,7 @@ static const lk_option table[] = {
      "submit each cell as a job of Slurm, with these options of sbatch, as in '--slurm=\"-p long -t 60\"'"},
     {"output", "output", 'o', REPORT, 0, TEXT(output, "FILE"), "report.html", "the page"},
     {"output", "quiet", 'q', DATA, 0, FLAG(quiet), NULL, "print errors only"},
-    {"output", "json", 0, MODELS | DATA | INFO | VERIFY, 0, FLAG(json), NULL, "one JSON object a line"},
+    {"output", "json", 0, COMPUTES | DATA | INFO | VERIFY, 0, FLAG(json), NULL, "one JSON object a line"},
     {"output", "man", 0, LK_CMD_HELP, 0, FLAG(man), NULL, "the source of the man page, for man -l -"},
     {"output", "completion", 0, LK_CMD_HELP, 0, CHOICE(completion, lk__args_completion_names), "none",
      "the script by which this shell completes lockstep's commands, options and their values"},
@@ -278,7 +287,7 @@ lk_status lk__args_parse(const lk_options_set *set, int argc, char *const *argv,
         args.resume = "auto";
     if (args.resume && !args.help)
         LK_TRY(lk__cli_resume_options(set, &args, &parsed));
-    if (set->commands == LK_CMD_EVAL && !args.help) {
+    if (set->commands & (LK_CMD_EVAL | LK_CMD_PREDICT) && !args.help) {
         const char *model = parsed.word_count ? parsed.words[0] : args.train.init_from;
         LK_TRY(model ? lk__cli_resume_model(set, model, &args, &parsed) : LK_OK);
     }
@@ -440,11 +449,16 @@ lk_status lk__args_check_data(const lk_args *args)
                     args->train.data_dir, args->train.data_dir, args->train.data_dir);
 }
 
-lk_status lk__args_complete(lk_args *args)
+lk_status lk__args_complete_devices(lk_args *args)
 {
     lk_devices_choice choice = {.devices = args->device_names, .gpu_ids = args->gpu_ids, .no_cuda = args->no_cuda};
+    return lk__devices_choose(&choice, lk__device_list, &args->devices);
+}
+
+lk_status lk__args_complete(lk_args *args)
+{
     LK_TRY(complete_schedule(args));
-    LK_TRY(lk__devices_choose(&choice, lk__device_list, &args->devices));
+    LK_TRY(lk__args_complete_devices(args));
     LK_TRY(complete_batch(args));
     LK_TRY(complete_checkpoints(args));
     LK_TRY(complete_serve(args));

@@ -21,7 +21,8 @@ enum {
     LK_CMD_SERVE = 1 << 10,
     LK_CMD_PLOT = 1 << 16,
     LK_CMD_REPORT = 1 << 17,
-    LK_CMD_SWEEP = 1 << 18
+    LK_CMD_SWEEP = 1 << 18,
+    LK_CMD_PREDICT = LK_FOR_PREDICT
 };
 
 enum { LK_SCHEDULE_BYTES = 64, LK_PATH_BYTES = 4096 };
@@ -77,7 +78,7 @@ typedef struct lk_args {
     const char *log_dir;  /* of run folders; NULL: not given */
     size_t steps, repeat; /* of bench */
     lk_args_run run;
-    int nproc;              /* ranks to start; 0: not given */
+    int nproc;              /* of bench and eval: ranks to start; 0: not given */
     const char *backend;    /* NULL: the default */
     size_t max_bytes, runs; /* runs 0: not given */
     bool independent, in_step;
@@ -97,6 +98,8 @@ typedef struct lk_args {
     int port;          /* of serve; 0: not given */
     bool man;          /* of help */
     int completion;    /* of help; an lk_args_completion */
+    size_t top;        /* of predict: classes of an image that are printed */
+    char notice[512];  /* what a model file says against the options, or does not say; "" */
     const char *words[LK_WORDS_MAX];
     size_t word_count;
     bool schedule_given, gamma_given, shards_given, save_every_given, log_interval_given;
@@ -121,6 +124,8 @@ const char *lk__args_spell(const char *text);
 lk_status lk__args_check_backend(const char *name) LK_CHECKED;
 /* USAGE for --data-dir without --data, which would have no effect. */
 lk_status lk__args_check_data(const lk_args *args) LK_CHECKED;
+/* Sets args->devices; a part of lk__args_complete. */
+lk_status lk__args_complete_devices(lk_args *args) LK_CHECKED;
 /* Sets the fields of args->train that depend on several options; args must not be moved afterwards. A plan
  * (cli/job/plan.h) sets what depends on the devices. */
 lk_status lk__args_complete(lk_args *args) LK_CHECKED;

@@ -1,16 +1,20 @@
-/* resume.c - options from a checkpoint; the command line and a file of options have precedence. train checks
- * whether they contradict the checkpoint. */
+/* resume.c - options from a checkpoint or a model file; the command line and a file of options have precedence. train
+ * checks whether they contradict the checkpoint. */
 #include "cli/options/resume.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "base/spec.h"
 #include "io/checkpoint/checkpoint.h"
+#include "io/state/state_file.h"
+#include "train/description.h"
 
 /* The checkpoint whose notes are in use, and its folder. */
 static struct {
     lk_resume found;
     char dir[LK_PATH_BYTES], source[LK_PATH_BYTES];
+    lk_state *notes; /* of a model file, or NULL */
 } loaded;
 
 const lk_resume *lk__cli_resume_found(void)
@@ -21,6 +25,8 @@ const lk_resume *lk__cli_resume_found(void)
 void lk__cli_resume_unload(void)
 {
     lk__resume_fini(&loaded.found);
+    lk_state_destroy(loaded.notes);
+    loaded.notes = NULL;
 }
 
 /* --gamma is another way to write --schedule. */
@@ -86,10 +92,64 @@ lk_status lk__cli_resume_options(const lk_options_set *set, lk_args *args, lk_op
     return LK_OK;
 }
 
+/* The options that the notes of a model file give. */
+static const struct {
+    const char *option, *note;
+    bool told; /* whether another value is told; other transforms are meant for other images */
+} described[] = {{"model", lk__description_model, true},
+                 {"data", lk__description_data, true},
+                 {"test-augment", lk__description_transforms, false}};
+
+enum { DESCRIBED = sizeof described / sizeof *described };
+
+/* Options that were given win, and it is said that the file has others. */
+static void notice_contradiction(const char *path, const lk_option *row, const char *text, lk_args *args)
+{
+    char number[LK_OPTION_TEXT_BYTES];
+    const char *here = lk__option_value(row, args, number);
+    size_t used = strlen(args->notice);
+    if (!here || lk__spec_same(here, text))
+        return;
+    snprintf(args->notice + used, sizeof args->notice - used, "%s--%s %s contradicts %s, which says %s; %s is used",
+             used ? "; " : "", row->name, here, path, text, here);
+}
+
+/* The options of the set that the file has notes of and that were not given; returns their number. */
+static size_t take_described(const lk_options_set *set, const char *path, lk_args *args,
+                             const lk_options_parsed *parsed, lk_options_entry entries[DESCRIBED])
+{
+    size_t count = 0;
+    for (size_t i = 0; i < DESCRIBED; i++) {
+        const lk_option *row = lk__options_find(set, described[i].option);
+        const char *text = lk_state_note(loaded.notes, described[i].note);
+        if (!text || !row)
+            continue;
+        bool given = lk__options_given(set, parsed, row->name);
+        if (given && described[i].told)
+            notice_contradiction(path, row, text, args);
+        if (!given)
+            entries[count++] = (lk_options_entry){.row = row, .value = text, .source = loaded.source};
+    }
+    return count;
+}
+
+static lk_status fill_described(const lk_options_set *set, const char *path, lk_args *args, lk_options_parsed *parsed)
+{
+    lk_options_entry entries[DESCRIBED];
+    lk__cli_resume_unload();
+    snprintf(loaded.source, sizeof loaded.source, "%s", path);
+    LK_TRY(lk__state_file_notes(path, &loaded.notes));
+    size_t count = take_described(set, path, args, parsed, entries);
+    if (!lk__description_is(loaded.notes) && set->commands == LK_CMD_EVAL && !lk__options_given(set, parsed, "model"))
+        snprintf(args->notice, sizeof args->notice, "%s does not say which model it has: --model %s is assumed", path,
+                 args->train.model);
+    return lk__options_fill(set, entries, count, args, parsed);
+}
+
 lk_status lk__cli_resume_model(const lk_options_set *set, const char *path, lk_args *args, lk_options_parsed *parsed)
 {
     if (!lk__checkpoint_is(path))
-        return LK_OK;
+        return fill_described(set, path, args, parsed);
     lk__cli_resume_unload();
     LK_TRY(lk_checkpoint_load_notes(path, &loaded.found.notes));
     snprintf(loaded.found.path, sizeof loaded.found.path, "%s", path);

@@ -1,5 +1,5 @@
-/* resume.h - options from a checkpoint: those that a run with --resume does not give, and those that `eval`
- * needs for the model. */
+/* resume.h - options from a checkpoint: those that a run with --resume does not give, and those that `eval` and
+ * `predict` need for the model, which a model file may have, too. */
 #ifndef LK_CLI_OPTIONS_RESUME_H
 #define LK_CLI_OPTIONS_RESUME_H
 
@@ -8,8 +8,8 @@
 /* For args->resume: finds the checkpoint, and sets in args and parsed the options of its run that neither the
  * command line nor a file of options has given. The texts stay until lk__cli_resume_unload. */
 lk_status lk__cli_resume_options(const lk_options_set *set, lk_args *args, lk_options_parsed *parsed) LK_CHECKED;
-/* As lk__cli_resume_options, for the checkpoint `path`, which is evaluated; does nothing if path is not a
- * checkpoint. */
+/* As lk__cli_resume_options, for the checkpoint or the model file `path`, which is evaluated. Sets args->notice if a
+ * file contradicts options, or does not say what it is. */
 lk_status lk__cli_resume_model(const lk_options_set *set, const char *path, lk_args *args,
                                lk_options_parsed *parsed) LK_CHECKED;
 void lk__cli_resume_unload(void);

@@ -197,20 +197,20 @@ static void on_step(void *arg, const lk_train_step *step)
         print_progress(report, step);
 }
 
-static void text_metrics(const lk_metrics *metrics, size_t classes)
+static void text_metrics(const char *which, const lk_metrics *metrics, size_t classes)
 {
-    printf("Test set: Average loss: %.4f, Accuracy: %zu/%zu (%.0f%%)", metrics->loss, metrics->correct, metrics->count,
-           lk__report_percent(metrics->correct, metrics->count));
+    printf("%s set: Average loss: %.4f, Accuracy: %zu/%zu (%.0f%%)", which, metrics->loss, metrics->correct,
+           metrics->count, lk__report_percent(metrics->correct, metrics->count));
     if (classes > LK_REPORT_FEW_CLASSES)
         printf(", Top-5: %zu/%zu (%.0f%%)", metrics->top5, metrics->count,
                lk__report_percent(metrics->top5, metrics->count));
     printf("\n");
 }
 
-static cJSON *json_metrics(const lk_metrics *metrics)
+static cJSON *json_metrics(const char *event, const lk_metrics *metrics)
 {
     cJSON *line = cJSON_CreateObject();
-    cJSON_AddStringToObject(line, "event", "test");
+    cJSON_AddStringToObject(line, "event", event);
     cJSON_AddNumberToObject(line, "loss", metrics->loss);
     cJSON_AddNumberToObject(line, "correct", (double)metrics->correct);
     cJSON_AddNumberToObject(line, "count", (double)metrics->count);
@@ -222,14 +222,14 @@ static cJSON *json_metrics(const lk_metrics *metrics)
 void lk__report_metrics(const lk_metrics *metrics, size_t classes, bool json)
 {
     if (json)
-        lk__cli_json_line(json_metrics(metrics));
+        lk__cli_json_line(json_metrics("test", metrics));
     else
-        text_metrics(metrics, classes);
+        text_metrics("Test", metrics, classes);
 }
 
 static void json_test(const lk_train_test *test)
 {
-    cJSON *line = json_metrics(&test->metrics);
+    cJSON *line = json_metrics(test->val ? "val" : "test", &test->metrics);
     cJSON_AddNumberToObject(line, "epoch", (double)test->epoch);
     cJSON_AddNumberToObject(line, "train_loss", test->train_loss);
     cJSON_AddNumberToObject(line, "seconds", test->seconds);
@@ -244,7 +244,7 @@ static void on_test(void *arg, const lk_train_test *test)
     if (report->args->json)
         json_test(test);
     else
-        text_metrics(&test->metrics, report->classes);
+        text_metrics(test->val ? "Validation" : "Test", &test->metrics, report->classes);
     end_lines(report);
 }
 
@@ -259,8 +259,10 @@ static void on_saved(void *arg, const lk_train_saved *saved)
 
 static void text_end(const lk_report *report, const lk_train_result *result)
 {
+    if (result->stale)
+        printf("Ended early: no better result in %zu epoch%s\n", result->stale, result->stale == 1 ? "" : "s");
     if (!prints_lines(report) && result->test.count)
-        text_metrics(&result->test, report->classes);
+        text_metrics("Test", &result->test, report->classes);
     if (!report->args->quiet)
         lk__report_table(report, result);
     printf("Total Training Time %.2f seconds\n", result->seconds);

@@ -53,6 +53,8 @@ void lk__report_saved(const lk_report *report, const lk_train_saved *saved);
 /* Prints a line on stderr if the model that --init-from or eval names belongs to a checkpoint that was set
  * aside; nothing for NULL. */
 void lk__report_suspect(const char *command, const char *path);
+/* Prints a notice of a command on stderr, unless it is "". */
+void lk__report_notice(const char *command, const char *notice);
 /* After a failure, if rank 0 is in this process: prints the checkpoint to resume from. */
 void lk__report_last(const lk_args *args, const lk_train_failure *failure);
 /* The line of a stopped run: which rank received the signal and, at rank 0, how to resume. Other ranks print it

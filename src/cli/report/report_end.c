@@ -39,6 +39,8 @@ void lk__report_end_json(const lk_report *report, const lk_train_result *result)
     cJSON_AddStringToObject(line, "event", "end");
     cJSON_AddNumberToObject(line, "steps", (double)result->steps);
     cJSON_AddNumberToObject(line, "samples", (double)result->samples);
+    if (result->stale)
+        cJSON_AddNumberToObject(line, "epochs_without_better", (double)result->stale);
     cJSON_AddNumberToObject(line, "seconds", result->seconds);
     cJSON_AddNumberToObject(line, "train_seconds", result->train_seconds);
     cJSON_AddNumberToObject(line, "img_per_s", lk__report_rate(result->samples, result->train_seconds));

@@ -95,6 +95,12 @@ void lk__report_suspect(const char *command, const char *path)
                 command, path);
 }
 
+void lk__report_notice(const char *command, const char *notice)
+{
+    if (*notice)
+        fprintf(stderr, "lockstep %s: %s\n", command, notice);
+}
+
 static void json_saved(const lk_train_saved *saved)
 {
     cJSON *line = cJSON_CreateObject();

@@ -37,6 +37,8 @@ void lk__report_start_json(const lk_report *report, const lk_train_start *start)
     cJSON_AddStringToObject(line, "path", start->train->path);
     cJSON_AddBoolToObject(line, "data_given", report->data_given);
     cJSON_AddNumberToObject(line, "train_samples", (double)start->train->count);
+    if (start->val)
+        cJSON_AddNumberToObject(line, "val_samples", (double)start->val->count);
     cJSON_AddNumberToObject(line, "test_samples", start->test ? (double)start->test->count : 0);
     cJSON_AddNumberToObject(line, "classes", (double)start->train->classes);
     cJSON_AddStringToObject(line, "augment", start->augment);
@@ -172,7 +174,9 @@ static void print_rates(const lk_train_start *start)
     const lk_lr_schedule_rates *rates = &start->rates;
     if (start->done >= start->steps)
         return;
-    if (rates->first == rates->highest && rates->last == rates->highest)
+    if (start->watches)
+        printf("learning rate: first %.6g; it falls when results are no better\n", rates->first);
+    else if (rates->first == rates->highest && rates->last == rates->highest)
         printf("learning rate: %.6g in all steps\n", rates->first);
     else
         printf("learning rate: first %.6g, highest %.6g, last %.6g\n", rates->first, rates->highest, rates->last);
@@ -193,6 +197,8 @@ void lk__report_start_text(const lk_report *report, const lk_train_start *start)
     else if (strcmp(path, start->train->name) != 0)
         printf("%s; ", path);
     printf("%zu training", start->train->count);
+    if (start->val)
+        printf(start->test ? ", %zu validation" : " and %zu validation", start->val->count);
     if (start->test)
         printf(" and %zu test", start->test->count);
     printf(" samples, %zu classes), model %s (%zu parameters), ", start->train->classes, opts->model,

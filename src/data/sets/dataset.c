@@ -35,6 +35,7 @@ typedef struct dataset_row {
     const char *folders[MAX_FOLDERS]; /* spellings below a search folder, then NULL */
     const statistics *statistics;
     const char *augment, *test_augment;
+    const char *const *class_names; /* NULL: numbers, or the format's own */
 } dataset_row;
 
 #define FOLDER_AUGMENT "resized_crop=224,flip"
@@ -51,18 +52,21 @@ static const dataset_row rows[] = {
      .format = &lk__dataset_format_idx,
      .folders = {"fashion-mnist", "FashionMNIST/raw", "FashionMNIST", "fashion_mnist"},
      .statistics = &fashion_statistics,
+     .class_names = lk__dataset_fashion_names,
      .augment = "none",
      .test_augment = "none"},
     {.row = {"cifar10", "photographs, 50,000 + 10,000 colour images of 32x32 in CIFAR's binary files"},
      .format = &lk__dataset_format_cifar,
      .folders = {"cifar10", "cifar-10-batches-bin", "cifar10/cifar-10-batches-bin", "cifar-10"},
      .statistics = &cifar_statistics,
+     .class_names = lk__dataset_cifar10_names,
      .augment = "crop=4,flip",
      .test_augment = "none"},
     {.row = {"cifar100", "photographs in 100 classes, 50,000 + 10,000 colour images of 32x32 in CIFAR's binary files"},
      .format = &lk__dataset_format_cifar100,
      .folders = {"cifar100", "cifar-100-binary", "cifar100/cifar-100-binary", "cifar-100"},
      .statistics = &cifar100_statistics,
+     .class_names = lk__dataset_cifar100_names,
      .augment = "crop=4,flip",
      .test_augment = "none"},
     {.row = {"imagenet", "a folder of JPEG or PNG images of any size: train/CLASS/FILE and val/CLASS/FILE"},
@@ -368,6 +372,7 @@ static lk_status open_folder(lk_dataset *data, const char *name)
 static lk_status open_row(lk_dataset *data, const dataset_row *row, const char *dir)
 {
     data->known = true;
+    data->class_names = row->class_names;
     set_defaults(data, row);
     if (row->format == NULL) {
         data->ops = &lk__digits_ops;

@@ -37,6 +37,8 @@ typedef struct lk_dataset_ops {
     int32_t (*label)(const lk_dataset *data, size_t index);
     /* Writes the path of a sample's file. Optional. */
     void (*path)(const lk_dataset *data, size_t index, char *text, size_t bytes);
+    /* The name of a class, index < classes; NULL: it has none. Optional. */
+    const char *(*class_name)(const lk_dataset *data, size_t index);
     /* Hashes the samples' names relative to the data set's folder. Optional. */
     uint64_t (*hash_names)(const lk_dataset *data, uint64_t seed);
     /* Frees data->own if it was allocated. Optional. */
@@ -50,12 +52,24 @@ struct lk_dataset {
     lk_split split;
     const float *mean, *std;                /* (C) of bytes / 255 */
     const char *augment, *test_augment;     /* the meaning of "auto" for each split */
+    const char *const *class_names;         /* (classes), or NULL */
     bool known;                             /* in the table: labels must be below info.classes */
     lk_fetch *images;                       /* IDX: header and pixels, read by a thread */
     uint8_t *files[LK_DATASET_MAX_FILES];   /* IDX: labels in [0]; CIFAR: whole files */
     size_t first[LK_DATASET_MAX_FILES + 1]; /* CIFAR: first sample of each file, then count */
     const void *own;                        /* the format's own; ops->close frees it if needed */
 };
+
+/* The name of a class, index < classes; its number where it has no name that is UTF-8. */
+enum { LK_CLASS_NUMBER = 24 };
+const char *lk__dataset_class_name(const lk_dataset *data, size_t index, char number[LK_CLASS_NUMBER]);
+extern const char *const lk__dataset_fashion_names[10], *const lk__dataset_cifar10_names[10],
+                                                            *const lk__dataset_cifar100_names[100];
+
+/* A part of a data set: the samples whose `taken`, (count of base), is `wanted`, in their order. base is borrowed and
+ * must outlive it; taken is not used afterwards. split decides which transforms "auto" means. */
+lk_status lk__dataset_subset(const lk_dataset *base, const bool *taken, bool wanted, lk_split split,
+                             lk_dataset **out) LK_CHECKED;
 
 /* Loads a sample with get or load, index < count. */
 lk_status lk__dataset_load(const lk_dataset *data, size_t index, lk_image *image, int32_t *label) LK_CHECKED;

@@ -323,6 +323,12 @@ static void path_of(const lk_dataset *data, size_t index, char *text, size_t byt
     snprintf(text, bytes, "%s/%s", f->root, name_at(&f->files, index));
 }
 
+static const char *class_name(const lk_dataset *data, size_t index)
+{
+    const folder *f = data->own;
+    return index < f->classes.count ? name_at(&f->classes, index) : NULL;
+}
+
 /* Hashes the classes too: a class may have no file in this split. */
 static uint64_t hash_names(const lk_dataset *data, uint64_t seed)
 {
@@ -366,6 +372,7 @@ static lk_status open_folder(lk_dataset *data, const char *parent)
                                        .common_size = common_size,
                                        .label = label_of,
                                        .path = path_of,
+                                       .class_name = class_name,
                                        .hash_names = hash_names,
                                        .close = close_folder};
     char root[LK_MAX_PATH];

@@ -85,6 +85,9 @@ static inline uint64_t lk__pth_most(uint64_t file_bytes)
 /* Loads the pickle's state with its data. */
 lk_status lk__pth_load(const lk_pth_reader *reader, lk_state **out) LK_CHECKED;
 
+/* The member of the archive that has the state's notes, as a JSON object of texts. PyTorch passes it over. */
+#define LK_PTH_NOTES "lockstep.json"
+
 /* Writes a zip archive. */
 lk_status lk__pth_save(const lk_state *state, const char *path) LK_CHECKED;
 

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "io/pth/pth.h"
+#include "io/state_notes.h"
 
 #define ROOT "archive/"
 
@@ -363,6 +364,20 @@ static lk_status write_end(zip *z)
     return write_bytes(z, room, b.size);
 }
 
+static lk_status write_notes(zip *z, const lk_state *state)
+{
+    char *text;
+    if (!lk_state_note_name(state, 0))
+        return LK_OK;
+    LK_TRY(LK_ALLOC(lk__state_notes_room(state, "") + 2, "the notes of a state", &text));
+    size_t size = lk__state_notes_put(state, "", text);
+    text[0] = '{'; /* in place of the first comma */
+    text[size++] = '}';
+    lk_status status = write_member(z, ROOT LK_PTH_NOTES, text, size);
+    lk__mem_free(text);
+    return status;
+}
+
 static lk_status write_archive(zip *z, const lk_state *state, const bytes *pickle)
 {
     static const char order[] = "little", version[] = "3\n";
@@ -375,12 +390,13 @@ static lk_status write_archive(zip *z, const lk_state *state, const bytes *pickl
         LK_TRY(write_member(z, name, entry->data, entry->bytes));
     }
     LK_TRY(write_member(z, ROOT "version", version, sizeof version - 1));
+    LK_TRY(write_notes(z, state));
     return write_end(z);
 }
 
 lk_status lk__pth_save(const lk_state *state, const char *path)
 {
-    enum { OTHER_MEMBERS = 3 };
+    enum { OTHER_MEMBERS = 4 };
     bytes pickle = {0};
     zip z = {0};
     lk_status status;

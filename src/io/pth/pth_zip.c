@@ -9,8 +9,10 @@
 
 #include "base/mem.h"
 #include "io/pth/pth.h"
+#include "io/state_notes.h"
 
 #ifdef LK_HAVE_LIBZIP
+#include <cjson/cJSON.h>
 #include <zip.h>
 #include <zlib.h>
 
@@ -234,6 +236,37 @@ static lk_status check_pickle_size(const archive *a, const member *m)
     return LK_OK;
 }
 
+static lk_status parse_notes(const archive *a, const member *m, const char *text, lk_state *state)
+{
+    const lk_json_limits limits = {.depth = 1};
+    size_t at = 0, bytes = (size_t)m->bytes;
+    cJSON *root = lk__json_check(text, bytes, limits, &at) ? NULL : cJSON_ParseWithLength(text, bytes);
+    lk_status status = cJSON_IsObject(root) ? lk__state_notes_take(root, "", state)
+                                            : bad_member(a, m->name, "is no JSON object of texts");
+    cJSON_Delete(root);
+    return status;
+}
+
+/* Adds the notes of a file that this program has saved. */
+static lk_status add_notes(archive *a, lk_state *state)
+{
+    char name[NAME_BYTES], *text;
+    zip_int64_t index;
+    member m;
+    snprintf(name, sizeof name, "%s/" LK_PTH_NOTES, a->root);
+    LK_TRY(find_index(a, name, &index));
+    if (index < 0)
+        return LK_OK;
+    LK_TRY(find_member(a, name, &m));
+    LK_TRY(check_pickle_size(a, &m));
+    LK_TRY(LK_ALLOC((size_t)m.bytes, "the notes of a state", &text));
+    lk_status status = read_member(a, &m, text);
+    if (status == LK_OK)
+        status = parse_notes(a, &m, text, state);
+    lk__mem_free(text);
+    return status;
+}
+
 static lk_status load_archive(archive *a, lk_state **out)
 {
     char name[NAME_BYTES];
@@ -267,7 +300,27 @@ static lk_status load_zip(const lk_state_source *file, lk_state **out)
     archive a;
     errno = 0;
     LK_TRY(open_archive(file, &a));
-    lk_status status = load_archive(&a, out);
+    lk_state *state = NULL;
+    lk_status status;
+    LK_TRY_GOTO(load_archive(&a, &state), discard_archive);
+    LK_TRY_GOTO(add_notes(&a, state), destroy_state);
+    *out = state;
+    state = NULL;
+destroy_state:
+    lk_state_destroy(state);
+discard_archive:
+    zip_discard(a.zip);
+    return status;
+}
+
+static lk_status load_notes(const lk_state_source *file, lk_state *state)
+{
+    archive a;
+    errno = 0;
+    LK_TRY(open_archive(file, &a));
+    lk_status status = find_root(&a);
+    if (status == LK_OK)
+        status = add_notes(&a, state);
     zip_discard(a.zip);
     return status;
 }
@@ -283,6 +336,12 @@ static lk_status load_zip(const lk_state_source *file, lk_state **out)
                     file->path);
 }
 
+static lk_status load_notes(const lk_state_source *file, lk_state *state)
+{
+    (void)file, (void)state;
+    return LK_OK;
+}
+
 #endif
 
 static bool probe_zip(const uint8_t *start, size_t bytes)
@@ -290,5 +349,9 @@ static bool probe_zip(const uint8_t *start, size_t bytes)
     return bytes >= 4 && memcmp(start, "PK\3\4", 4) == 0;
 }
 
-const lk_state_format lk__state_format_pth = {
-    .name = "PyTorch", .endings = {".pth", ".pt"}, .probe = probe_zip, .load = load_zip, .save = lk__pth_save};
+const lk_state_format lk__state_format_pth = {.name = "PyTorch",
+                                              .endings = {".pth", ".pt"},
+                                              .probe = probe_zip,
+                                              .load = load_zip,
+                                              .load_notes = load_notes,
+                                              .save = lk__pth_save};

@@ -47,16 +47,27 @@ lk_status lk__state_file_check_ending(const char *path, bool needed)
     return lk__fail(LK_STATUS_USAGE, "'%s': the ending of its name chooses the format: one of %s", path, known);
 }
 
+/* NULL if the content has no known format. */
+static const lk_state_format *format_by_content(const lk_state_source *in, lk_status *status)
+{
+    uint8_t start[64];
+    size_t bytes = (size_t)(in->size < sizeof start ? in->size : sizeof start);
+    *status = lk__state_source_read(in, 0, start, bytes);
+    for (size_t i = 0; *status == LK_OK && i < FORMATS; i++)
+        if (formats[i]->probe(start, bytes))
+            return formats[i];
+    return NULL;
+}
+
 /* Chooses the format by the content. If the content has no known format, the format that the file most likely
  * has reports what is wrong. */
 static lk_status load_source(const lk_state_source *in, lk_state **out)
 {
-    uint8_t start[64];
-    size_t bytes = (size_t)(in->size < sizeof start ? in->size : sizeof start);
-    LK_TRY(lk__state_source_read(in, 0, start, bytes));
-    for (size_t i = 0; i < FORMATS; i++)
-        if (formats[i]->probe(start, bytes))
-            return formats[i]->load(in, out);
+    lk_status status;
+    const lk_state_format *format = format_by_content(in, &status);
+    LK_TRY(status);
+    if (format)
+        return format->load(in, out);
     if (format_by_ending(in->path) == &lk__state_format_pth)
         return lk__fail(LK_STATUS_FORMAT,
                         "%s is not a file of torch.save: byte 0 starts neither a zip archive nor its older format",
@@ -103,6 +114,30 @@ lk_status lk_state_load(const char *path, lk_state **out)
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
         return refuse_folder(path);
     return load_file(path, out);
+}
+
+static void add_notes(const char *path, lk_state *state)
+{
+    lk_state_source in;
+    lk_status status;
+    if (lk__state_source_open(path, &in) != LK_OK)
+        return;
+    const lk_state_format *format = format_by_content(&in, &status);
+    if (format && format->load_notes)
+        status = format->load_notes(&in, state);
+    lk__state_source_close(&in);
+}
+
+lk_status lk__state_file_notes(const char *path, lk_state **out)
+{
+    char inside[4096];
+    if (lk__checkpoint_is(path)) {
+        snprintf(inside, sizeof inside, "%s/%s", path, lk__checkpoint_model);
+        path = inside;
+    }
+    LK_TRY(lk_state_create(out));
+    add_notes(path, *out);
+    return LK_OK;
 }
 
 lk_status lk_state_save(const lk_state *state, const char *path)

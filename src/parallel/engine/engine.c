@@ -217,6 +217,22 @@ lk_status lk_engine_eval(lk_engine *engine, const lk_batch *batch, lk_metrics *o
     return lk__engine_leave(engine, end_collective(engine, evaluate(engine, batch, out)));
 }
 
+static lk_status get_scores(lk_engine *engine, const lk_batch *batch, float *scores)
+{
+    lk_engine_part part;
+    engine->agreed = false;
+    if (engine->grid.world)
+        return lk__fail(LK_STATUS_USAGE, "the scores of a batch are those of an engine without a group");
+    LK_TRY(take_part(engine, batch, &part));
+    return lk__step_scores(engine, &part, scores);
+}
+
+lk_status lk__engine_scores(lk_engine *engine, const lk_batch *batch, float *scores)
+{
+    LK_TRY(lk__engine_enter_idle(engine));
+    return lk__engine_leave(engine, end_collective(engine, get_scores(engine, batch, scores)));
+}
+
 lk_layout lk_engine_layout(const lk_engine *engine)
 {
     const lk_grid *grid = &engine->grid;

@@ -375,3 +375,27 @@ lk_status lk__step_evaluate(lk_engine *engine, const lk_engine_part *part, lk_me
     (void)lk__metrics_leaves(engine, part->total);
     return lk__metrics_total(engine, part->total, out);
 }
+
+static lk_status fetch_scores(lk_engine *engine, size_t n, float *scores)
+{
+    lk_tensor x = lk__plan_scores(engine->plan, 0);
+    size_t classes = x.shape.c, pitch = lk__tensor_pitch(&x);
+    if (x.dtype != LK_DTYPE_F32)
+        return lk__fail(LK_STATUS_UNSUPPORTED, "scores of an engine in bf16; create it in fp32");
+    for (size_t i = 0; i < n; i++)
+        LK_TRY(engine->dev->type->download(engine->dev, lk__tensor_f32(&x) + i * pitch, classes * sizeof *scores,
+                                           scores + i * classes));
+    return LK_OK;
+}
+
+lk_status lk__step_scores(lk_engine *engine, const lk_engine_part *part, float *scores)
+{
+    size_t classes = lk__plan_scores(engine->plan, 0).shape.c, n;
+    LK_TRY(ensure_results(engine, part->count));
+    for (size_t begin = 0; begin < part->count; begin += n) {
+        n = lk__size_min(engine->waves->capacity, part->count - begin);
+        LK_TRY(lk__engine_run_eval(engine, part, begin, n));
+        LK_TRY(fetch_scores(engine, n, scores + begin * classes));
+    }
+    return LK_OK;
+}

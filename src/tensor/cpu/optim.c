@@ -7,10 +7,10 @@
 
 typedef struct step {
     size_t count;
-    const void *rule; /* lk_sgd, lk_adam or lk_adadelta */
+    const void *rule; /* lk_sgd, lk_adam, lk_adadelta or lk_rmsprop */
     const float *grad;
     float *param;
-    float *state[2];
+    float *state[3];
 } step;
 
 /* The *_vector functions update the n <= V elements from i on. `full` is a constant at each call, so whole
@@ -58,6 +58,26 @@ static inline void adadelta_vector(const step *s, const lk_adadelta *rule, size_
     STORE(s->param, v_fma(v_set1(-rule->lr), change, p));
 }
 
+static inline void rmsprop_vector(const step *s, const lk_rmsprop *rule, size_t i, size_t n, bool full)
+{
+    v_f32 p = LOAD(s->param), square = LOAD(s->state[0]);
+    v_f32 g = v_fma(v_set1(rule->weight_decay), p, LOAD(s->grad)), rest = v_set1(rule->one_minus_alpha);
+    square = v_fma(v_mul(rest, g), g, v_mul(v_set1(rule->alpha), square));
+    STORE(s->state[0], square);
+    if (s->state[2]) {
+        v_f32 mean = LOAD(s->state[2]);
+        mean = v_fma(rest, v_sub(g, mean), mean);
+        STORE(s->state[2], mean);
+        square = v_relu(v_sub(square, v_mul(mean, mean))); /* rounding may make it negative */
+    }
+    v_f32 d = v_div(g, v_add(v_sqrt(square), v_set1(rule->eps)));
+    if (s->state[1]) {
+        d = v_fma(v_set1(rule->momentum), LOAD(s->state[1]), d);
+        STORE(s->state[1], d);
+    }
+    STORE(s->param, v_fma(v_set1(-rule->lr), d, p));
+}
+
 #define DEFINE_TASK(name)                                            \
     static void name##_task(void *arg, size_t index, int thread)     \
     {                                                                \
@@ -74,6 +94,7 @@ static inline void adadelta_vector(const step *s, const lk_adadelta *rule, size_
 DEFINE_TASK(sgd)
 DEFINE_TASK(adam)
 DEFINE_TASK(adadelta)
+DEFINE_TASK(rmsprop)
 
 static void run_step(lk_device *dev, const lk_flag *flag, lk_pool_fn task, step *s)
 {
@@ -100,4 +121,15 @@ void LK_KERNEL(adadelta_step)(lk_device *dev, const lk_adadelta *adadelta, const
 {
     step s = {.count = count, .rule = adadelta, .grad = grad, .param = param, .state = {square, delta}};
     run_step(dev, flag, adadelta_task, &s);
+}
+
+void LK_KERNEL(rmsprop_step)(lk_device *dev, const lk_rmsprop *rmsprop, const lk_flag *flag, size_t count,
+                             const lk_rmsprop_arrays *arrays)
+{
+    step s = {.count = count,
+              .rule = rmsprop,
+              .grad = arrays->grad,
+              .param = arrays->param,
+              .state = {arrays->square, arrays->buffer, arrays->mean}};
+    run_step(dev, flag, rmsprop_task, &s);
 }

@@ -9,11 +9,11 @@ struct arrays {
     const lk_flag *flag;
     const float *grad;
     float *param;
-    float *state[2];
+    float *state[3];
 };
 
-/* Updates one element; returns the parameter. `kept`: there is a momentum buffer. */
-static __device__ float update(const lk_sgd &sgd, float g, float p, float &buffer, float &, bool kept)
+/* Updates one element; returns the parameter. Bit i of `kept`: there is state array i. */
+static __device__ float update(const lk_sgd &sgd, float g, float p, float &buffer, float &, float &, unsigned kept)
 {
     float d = fmaf(sgd.weight_decay, p, g);
     if (kept) {
@@ -23,7 +23,7 @@ static __device__ float update(const lk_sgd &sgd, float g, float p, float &buffe
     return fmaf(-sgd.lr, d, p);
 }
 
-static __device__ float update(const lk_adam &adam, float g, float p, float &m, float &v, bool)
+static __device__ float update(const lk_adam &adam, float g, float p, float &m, float &v, float &, unsigned)
 {
     p = adam.shrink * p; /* exact if shrink is 1 */
     g = fmaf(adam.weight_decay, p, g);
@@ -32,7 +32,8 @@ static __device__ float update(const lk_adam &adam, float g, float p, float &m, 
     return fmaf(-adam.step_size, m / (sqrtf(v) / adam.root_correction + adam.eps), p);
 }
 
-static __device__ float update(const lk_adadelta &rule, float g, float p, float &square, float &delta, bool)
+static __device__ float update(const lk_adadelta &rule, float g, float p, float &square, float &delta, float &,
+                               unsigned)
 {
     g = fmaf(rule.weight_decay, p, g);
     square = fmaf(rule.one_minus_rho * g, g, rule.rho * square);
@@ -41,28 +42,51 @@ static __device__ float update(const lk_adadelta &rule, float g, float p, float 
     return fmaf(-rule.lr, change, p);
 }
 
-/* Elements [i, i + V). Reads and writes STATES arrays of state. */
-template <int V, int STATES, class R>
-static __device__ void step_at(const arrays &a, const R &rule, size_t i)
+static __device__ float update(const lk_rmsprop &rule, float g, float p, float &square, float &buffer, float &mean,
+                               unsigned kept)
 {
-    float g[V], p[V], first[V] = {}, second[V] = {};
-    lk__cuda_load(a.grad + i, g);
-    lk__cuda_load(a.param + i, p);
-    if (STATES > 0)
-        lk__cuda_load(a.state[0] + i, first);
-    if (STATES > 1)
-        lk__cuda_load(a.state[1] + i, second);
-#pragma unroll
-    for (int k = 0; k < V; k++)
-        p[k] = update(rule, g[k], p[k], first[k], second[k], STATES > 0);
-    lk__cuda_store(a.param + i, p);
-    if (STATES > 0)
-        lk__cuda_store(a.state[0] + i, first);
-    if (STATES > 1)
-        lk__cuda_store(a.state[1] + i, second);
+    g = fmaf(rule.weight_decay, p, g);
+    square = fmaf(rule.one_minus_alpha * g, g, rule.alpha * square);
+    float variance = square;
+    if (kept & 4) {
+        mean = fmaf(rule.one_minus_alpha, g - mean, mean);
+        variance = square - mean * mean;
+        variance = variance < 0 ? 0 : variance; /* rounding may make it negative */
+    }
+    float d = g / (sqrtf(variance) + rule.eps);
+    if (kept & 2) {
+        d = fmaf(rule.momentum, buffer, d);
+        buffer = d;
+    }
+    return fmaf(-rule.lr, d, p);
 }
 
-template <int V, int STATES, class R>
+/* Elements [i, i + V). Reads and writes the arrays of state that have a bit in KEPT. */
+template <int V, unsigned KEPT, class R>
+static __device__ void step_at(const arrays &a, const R &rule, size_t i)
+{
+    float g[V], p[V], first[V] = {}, second[V] = {}, third[V] = {};
+    lk__cuda_load(a.grad + i, g);
+    lk__cuda_load(a.param + i, p);
+    if (KEPT & 1)
+        lk__cuda_load(a.state[0] + i, first);
+    if (KEPT & 2)
+        lk__cuda_load(a.state[1] + i, second);
+    if (KEPT & 4)
+        lk__cuda_load(a.state[2] + i, third);
+#pragma unroll
+    for (int k = 0; k < V; k++)
+        p[k] = update(rule, g[k], p[k], first[k], second[k], third[k], KEPT);
+    lk__cuda_store(a.param + i, p);
+    if (KEPT & 1)
+        lk__cuda_store(a.state[0] + i, first);
+    if (KEPT & 2)
+        lk__cuda_store(a.state[1] + i, second);
+    if (KEPT & 4)
+        lk__cuda_store(a.state[2] + i, third);
+}
+
+template <int V, unsigned KEPT, class R>
 static __global__ void step(arrays a, const R *in_memory)
 {
     if (a.flag && a.flag->bad)
@@ -70,23 +94,23 @@ static __global__ void step(arrays a, const R *in_memory)
     R rule = *in_memory;
     size_t i = lk__cuda_thread() * V;
     if (i + V <= a.count)
-        step_at<V, STATES>(a, rule, i);
+        step_at<V, KEPT>(a, rule, i);
     else
         for (; i < a.count; i++)
-            step_at<1, STATES>(a, rule, i);
+            step_at<1, KEPT>(a, rule, i);
 }
 
-template <int STATES, class R>
+template <unsigned KEPT, class R>
 static void run_step(lk_device *dev, const arrays &a, const R *rule, const char *what)
 {
     cudaStream_t stream = lk__cuda_stream(dev);
     if (a.count == 0)
         return;
     if (lk__cuda_aligned(a.grad) && lk__cuda_aligned(a.param) && lk__cuda_aligned(a.state[0]) &&
-        lk__cuda_aligned(a.state[1]))
-        step<4, STATES><<<lk__cuda_blocks((a.count + 3) / 4), LK_THREADS, 0, stream>>>(a, rule);
+        lk__cuda_aligned(a.state[1]) && lk__cuda_aligned(a.state[2]))
+        step<4, KEPT><<<lk__cuda_blocks((a.count + 3) / 4), LK_THREADS, 0, stream>>>(a, rule);
     else
-        step<1, STATES><<<lk__cuda_blocks(a.count), LK_THREADS, 0, stream>>>(a, rule);
+        step<1, KEPT><<<lk__cuda_blocks(a.count), LK_THREADS, 0, stream>>>(a, rule);
     lk__cuda_launched(dev, what);
 }
 
@@ -103,13 +127,27 @@ void lk__cuda_sgd_step(lk_device *dev, const lk_sgd *sgd, const lk_flag *flag, s
 void lk__cuda_adam_step(lk_device *dev, const lk_adam *adam, const lk_flag *flag, size_t count, const float *grad,
                         float *param, float *m, float *v)
 {
-    run_step<2>(dev, arrays{count, flag, grad, param, {m, v}}, adam, "adam_step");
+    run_step<3>(dev, arrays{count, flag, grad, param, {m, v}}, adam, "adam_step");
 }
 
 void lk__cuda_adadelta_step(lk_device *dev, const lk_adadelta *adadelta, const lk_flag *flag, size_t count,
                             const float *grad, float *param, float *square, float *delta)
 {
-    run_step<2>(dev, arrays{count, flag, grad, param, {square, delta}}, adadelta, "adadelta_step");
+    run_step<3>(dev, arrays{count, flag, grad, param, {square, delta}}, adadelta, "adadelta_step");
+}
+
+void lk__cuda_rmsprop_step(lk_device *dev, const lk_rmsprop *rmsprop, const lk_flag *flag, size_t count,
+                           const lk_rmsprop_arrays *in)
+{
+    arrays a = {count, flag, in->grad, in->param, {in->square, in->buffer, in->mean}};
+    if (in->buffer && in->mean)
+        run_step<7>(dev, a, rmsprop, "rmsprop_step");
+    else if (in->mean)
+        run_step<5>(dev, a, rmsprop, "rmsprop_step");
+    else if (in->buffer)
+        run_step<3>(dev, a, rmsprop, "rmsprop_step");
+    else
+        run_step<1>(dev, a, rmsprop, "rmsprop_step");
 }
 
 /* The lowest position does not depend on the order of the atomics. */

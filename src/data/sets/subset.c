@@ -1,0 +1,114 @@
+/* subset.c - a data set that is a part of another: some of its samples, in their order. */
+#include "data/sets/dataset.h"
+
+#include "base/mem.h"
+
+typedef struct subset {
+    const lk_dataset *base;
+    lk_dataset_ops ops; /* those that the base has */
+    uint32_t index[];   /* (count) of each sample in the base */
+} subset;
+
+static const subset *subset_of(const lk_dataset *data)
+{
+    return data->own;
+}
+
+static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+{
+    const subset *s = subset_of(data);
+    return s->base->ops->get(s->base, s->index[index], pixels, label);
+}
+
+static lk_status load(const lk_dataset *data, size_t index, lk_image *image, int32_t *label)
+{
+    const subset *s = subset_of(data);
+    return s->base->ops->load(s->base, s->index[index], image, label);
+}
+
+/* Of all samples of the base, so that both parts of a data set have one answer. */
+static lk_status common_size(const lk_dataset *data, lk_transforms_common_size *out)
+{
+    const lk_dataset *base = subset_of(data)->base;
+    return base->ops->common_size(base, out);
+}
+
+static int32_t label(const lk_dataset *data, size_t index)
+{
+    const subset *s = subset_of(data);
+    return s->base->ops->label(s->base, s->index[index]);
+}
+
+static void path(const lk_dataset *data, size_t index, char *text, size_t bytes)
+{
+    const subset *s = subset_of(data);
+    s->base->ops->path(s->base, s->index[index], text, bytes);
+}
+
+static const char *class_name(const lk_dataset *data, size_t index)
+{
+    const lk_dataset *base = subset_of(data)->base;
+    return base->ops->class_name(base, index);
+}
+
+static void close(lk_dataset *data)
+{
+    lk__mem_free((void *)(uintptr_t)data->own);
+}
+
+static lk_dataset_ops ops_of(const lk_dataset_ops *base)
+{
+    return (lk_dataset_ops){.get = base->get ? get : NULL,
+                            .load = base->load ? load : NULL,
+                            .common_size = base->common_size ? common_size : NULL,
+                            .label = base->label ? label : NULL,
+                            .path = base->path ? path : NULL,
+                            .class_name = base->class_name ? class_name : NULL,
+                            .close = close};
+}
+
+static lk_status make_subset(const lk_dataset *base, const bool *taken, bool wanted, size_t count, subset **out)
+{
+    subset *s;
+    size_t at = 0;
+    LK_TRY(lk__mem_alloc(1, sizeof *s + count * sizeof *s->index, "a part of a data set", (void **)&s));
+    *s = (subset){.base = base, .ops = ops_of(base->ops)};
+    for (size_t i = 0; i < base->info.count; i++)
+        if (taken[i] == wanted)
+            s->index[at++] = (uint32_t)i;
+    *out = s;
+    return LK_OK;
+}
+
+lk_status lk__dataset_subset(const lk_dataset *base, const bool *taken, bool wanted, lk_split split, lk_dataset **out)
+{
+    lk_dataset *data = NULL;
+    subset *s;
+    size_t count = 0;
+    lk_status status;
+    for (size_t i = 0; i < base->info.count; i++)
+        count += taken[i] == wanted;
+    LK_TRY(LK_ALLOC(1, "a data set", &data));
+    *data = (lk_dataset){.info = base->info,
+                         .split = split,
+                         .mean = base->mean,
+                         .std = base->std,
+                         .augment = base->augment,
+                         .test_augment = base->test_augment,
+                         .class_names = base->class_names,
+                         .known = base->known};
+    LK_TRY_GOTO(make_subset(base, taken, wanted, count, &s), destroy_data);
+    data->own = s;
+    data->ops = &s->ops;
+    data->info.count = count;
+    LK_TRY_GOTO(lk__mem_copy_text(base->info.name, "a name", &data->name), destroy_data);
+    LK_TRY_GOTO(lk__mem_copy_text(base->info.path, "a name", &data->path), destroy_data);
+    data->info.name = data->name;
+    data->info.path = data->path;
+    *out = data;
+    return LK_OK;
+
+destroy_data:
+    lk_dataset_destroy(data);
+    return status;
+}
