@@ -215,7 +215,7 @@ static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_cr
         events[i] = lk__report_events(&reports[i]);
         events[i].norm_every = t->args->log_interval;
         if (i == 0)
-            lk__recording_listen(&t->recording, plan, &events[i]);
+            lk__recording_listen(&t->recording, plan, t->screen, &events[i]);
         devices[i] = plan->devices.name[i];
     }
     lk_train_ranks ranks = {.opts = &plan->train,
