@@ -22,7 +22,8 @@ typedef struct lk_runs lk_runs;
 lk_status lk__runs_create(const char *folder, lk_runs **out) LK_CHECKED;
 void lk__runs_destroy(lk_runs *runs);
 
-/* Looks for changes in the folder, if the last look was a second ago. Looks take at most a twentieth of the time. */
+/* Looks for changes in the folder, if the last look was a second ago. Looks take at most a twentieth of a processor;
+ * what is new is read in addition. */
 void lk__runs_scan(lk_runs *runs);
 /* Valid until the next scan; NULL: there is no such run. Only names that a scan has found are found. */
 const lk_runs_entry *lk__runs_find(const lk_runs *runs, const char *name);
