@@ -38,6 +38,11 @@ static void close_streams(streams *s)
             fclose(s->file[i]);
 }
 
+static lk_status fail_missing(const char *name)
+{
+    return lk__fail(LK_STATUS_NOT_FOUND, "there is no program '%s' in $PATH", name);
+}
+
 static lk_status start(char *const *argv, const streams *s, pid_t *pid)
 {
     posix_spawn_file_actions_t actions;
@@ -50,7 +55,7 @@ static lk_status start(char *const *argv, const streams *s, pid_t *pid)
         error = posix_spawnp(pid, argv[0], &actions, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     if (error == ENOENT)
-        return lk__fail(LK_STATUS_NOT_FOUND, "there is no program '%s' in $PATH", argv[0]);
+        return fail_missing(argv[0]);
     return error ? lk__fail(LK_STATUS_IO, "cannot run %s: %s", argv[0], strerror(error)) : LK_OK;
 }
 
@@ -99,6 +104,9 @@ lk_status lk__child_run(char *const *argv, const void *input, size_t bytes, doub
     if (status == LK_OK)
         status = read_all(s.file[2], &got.err, &got.err_bytes);
     close_streams(&s);
+    /* Emulators of other processors report a missing program by this exit status only. */
+    if (status == LK_OK && got.status == 127 && got.out_bytes + got.err_bytes == 0)
+        status = fail_missing(argv[0]);
     if (status == LK_OK)
         *out = got;
     else

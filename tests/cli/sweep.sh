@@ -64,9 +64,9 @@ run 1 -o failing
 states "failed done"
 
 # Killed: the training ends, too; the same line runs the interrupted cell again, and only it.
-steps=(--max-steps 2,2000 -o killed "${train[@]}" --threads 1 --log-interval 100)
-begin "$program" sweep "${steps[@]}"
-await 60 compgen -G 'killed/max-steps=2000/*/run.json' >/dev/null || complain "the second cell does not start"
+steps=(--max-steps 2,20 -o killed "${train[@]}" --threads 1)
+begin env LOCKSTEP_FAULT=delay:seconds=5,step=5 "$program" sweep "${steps[@]}"
+await 60 compgen -G 'killed/max-steps=20/*/run.json' >/dev/null || complain "the second cell does not start"
 runs_of killed/max-steps=2 >before
 kill -KILL "$job"
 finish "$job"
@@ -74,9 +74,9 @@ idle() { [ -z "$(left)" ]; }
 check "training ends with its sweep" await 30 idle
 run 0 "${steps[@]}"
 states "done done"
-said out "[1/2] max-steps 2: done before" "[2/2] max-steps 2000: done in"
+said out "[1/2] max-steps 2: done before" "[2/2] max-steps 20: done in"
 check "$line: the finished cell ran again" cmp -s before <(runs_of killed/max-steps=2)
-check "$line: one run" test "$(runs_of killed/max-steps=2000 | wc -l)" -eq 1
+check "$line: one run" test "$(runs_of killed/max-steps=20 | wc -l)" -eq 1
 # A signal ends the training and the sweep.
 begin "$program" sweep --max-steps 100000,2 -o stopped "${train[@]}" --threads 1 --log-interval 1000
 line="sweep and SIGTERM"

@@ -67,6 +67,7 @@ TABLE = [
     ("docs/clusters.md", r"mpirun -n 2 lockstep train", mpirun("lockstep train $OPTIONS")),
     ("docs/clusters.md", r"mpirun -n 2 sh", mpirun(
         "sh -c '[ \"${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\" != 0 ] || lockstep info --group'")),
+    ("README.md", r"lockstep plot", GNUPLOT),
     ("docs/plots.md", r"lockstep sweep .* --slurm", SKIP("needs Slurm; tests/cluster/slurm.sh has it")),
     ("docs/plots.md", r"lockstep (plot|sweep)", GNUPLOT),
     ("docs/gpu.md", r"lockstep (train|run)", SKIP("needs a GPU")),
