@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/trace.h"
 #include "parallel/agree.h"
 #include "parallel/layout/replicas.h"
 #include "parallel/step/clip.h"
@@ -72,7 +73,9 @@ lk_status lk__step_compare(lk_engine *engine)
 {
     if (!engine->grid.sums)
         return LK_OK;
+    double began = lk__trace_begin();
     lk_status status = compare_replicas(engine);
+    lk__trace_end(LK_TRACE_KIND_CHECK, "compare replicas", -1, began);
     engine->replicas_differ = status == LK_STATUS_MISMATCH;
     LK_TRY(status);
     engine->equal_at = lk__optim_steps(engine->optim);
@@ -117,6 +120,7 @@ static lk_status check_results(lk_engine *engine, const lk_engine_part *part, co
 {
     double began = lk__clock();
     bool bad = false;
+    double traced = lk__trace_begin_label(LK_TRACE_KIND_CHECK, "check results", -1);
     LK_TRY(lk__nonfinite_check_step(engine, part, found, &bad));
     if (bad && found)
         LK_TRY(lk__recorded_roll_back(engine));
@@ -124,6 +128,7 @@ static lk_status check_results(lk_engine *engine, const lk_engine_part *part, co
         return lk__nonfinite_explain(engine, part, found);
     engine->own = lk__metrics_leaves(engine, part->total);
     LK_TRY(lk__metrics_total(engine, part->total, out));
+    lk__trace_end(LK_TRACE_KIND_CHECK, "check results", -1, traced);
     if (engine->grid.world)
         engine->waits.gradients += lk__clock() - began;
     return LK_OK;
@@ -153,8 +158,10 @@ static void update_range(lk_engine *engine, size_t begin, size_t end, const lk_f
 {
     lk_optim_range range = {
         .grads = engine->params->grads, .params = engine->params->params, .begin = begin, .end = end, .flag = flag};
+    double began = lk__trace_begin_label(LK_TRACE_KIND_UPDATE, "update", -1);
     lk__optim_range(engine->optim, &range);
     lk__params_round(engine->params, begin, end);
+    lk__trace_end(LK_TRACE_KIND_UPDATE, "update", -1, began);
 }
 
 /* Updates the parameters. all: all gradients are summed, so one update does; otherwise each bucket is updated
@@ -162,6 +169,8 @@ static void update_range(lk_engine *engine, size_t begin, size_t end, const lk_f
 static lk_status update(lk_engine *engine, const lk_flag *flag, bool all)
 {
     const lk_buckets *buckets = engine->buckets;
+    double began = lk__trace_begin();
+    lk__fault_work("update");
     if (!flag)
         LK_TRY(lk__optim_begin(engine->optim));
     if (all)
@@ -174,6 +183,7 @@ static lk_status update(lk_engine *engine, const lk_flag *flag, bool all)
         return LK_OK;
     LK_TRY(finish_buckets(engine));
     LK_TRY(engine->dev->type->sync(engine->dev));
+    lk__trace_end(LK_TRACE_KIND_UPDATE, "update all", -1, began);
     return check_is_due(engine) ? lk__step_compare(engine) : LK_OK;
 }
 
