@@ -10,6 +10,9 @@
 
 enum { TRACK_EVENTS = 1 << 15 };
 
+/* The tracks of a thread: its own, and that of the device's stream for which it works. */
+typedef enum row { ROW_OWN, ROW_STREAM, ROWS } row;
+
 typedef struct track {
     struct track *next;
     int rank;
@@ -39,29 +42,30 @@ static _Thread_local struct {
     int rank; /* plus one, so that a thread without a rank has 0 */
     const char *name;
     int index;
-    track *track;
+    track *tracks[ROWS];
     lk_trace_label label;
 } self;
 
-/* Gives the calling thread's track back, so that a later thread can use it when its events are no longer needed. */
-static void release_track(void *t)
+/* Gives the tracks of the calling thread back, so that later threads can use them when their events are no longer
+ * needed. */
+static void release_tracks(void *arg)
 {
+    (void)arg;
     pthread_mutex_lock(&lock);
-    ((track *)t)->taken = false;
+    for (row r = 0; r < ROWS; r++) {
+        if (self.tracks[r])
+            self.tracks[r]->taken = false;
+        self.tracks[r] = NULL;
+    }
     pthread_mutex_unlock(&lock);
 }
 
 void lk__trace_thread(int rank, const char *name, int index)
 {
-    if (self.track) {
-        release_track(self.track);
-        if (key_created)
-            pthread_setspecific(key, NULL);
-    }
+    release_tracks(NULL);
     self.rank = rank + 1;
     self.name = name;
     self.index = index;
-    self.track = NULL;
 }
 
 int lk__trace_rank(void)
@@ -81,7 +85,7 @@ lk_trace_label lk__trace_label(void)
 
 static void create_key(void)
 {
-    key_created = pthread_key_create(&key, release_track) == 0;
+    key_created = pthread_key_create(&key, release_tracks) == 0;
 }
 
 /* A track with events of an earlier generation that no thread holds, or a new one. */
@@ -103,31 +107,31 @@ static track *take_track(void)
     return t;
 }
 
-/* The track of the calling thread; NULL: no memory. */
-static track *own_track(void)
+/* A track of the calling thread; NULL: no memory. */
+static track *own_track(row r)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    if (self.track)
-        return self.track;
+    if (self.tracks[r])
+        return self.tracks[r];
     pthread_once(&once, create_key);
     pthread_mutex_lock(&lock);
     track *t = take_track();
     if (t) {
         t->rank = lk__trace_rank();
-        t->name = self.name;
-        t->index = self.index;
+        t->name = r == ROW_STREAM ? "stream" : self.name;
+        t->index = r == ROW_STREAM ? -1 : self.index;
         t->taken = true;
     }
     pthread_mutex_unlock(&lock);
-    self.track = t;
+    self.tracks[r] = t;
     if (t && key_created)
         pthread_setspecific(key, t);
     return t;
 }
 
-void lk__trace_record(const lk_trace_event *event)
+static void append(row r, const lk_trace_event *event)
 {
-    track *t = self.rank > 0 ? own_track() : NULL;
+    track *t = self.rank > 0 ? own_track(r) : NULL;
     if (!t)
         return;
     unsigned now = atomic_load(&generation);
@@ -143,6 +147,16 @@ void lk__trace_record(const lk_trace_event *event)
     }
     t->events[count] = *event;
     atomic_store_explicit(&t->count, count + 1, memory_order_release);
+}
+
+void lk__trace_record(const lk_trace_event *event)
+{
+    append(ROW_OWN, event);
+}
+
+void lk__trace_record_stream(const lk_trace_event *event)
+{
+    append(ROW_STREAM, event);
 }
 
 void lk__trace_start(void)

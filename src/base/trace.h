@@ -73,6 +73,9 @@ int lk__trace_rank(void);
 /* Appends an event to the memory of the calling thread; counts it as dropped when that is full. */
 void lk__trace_record(const lk_trace_event *event);
 
+/* The same for the row of a device's stream, which the calling thread keeps: what the device did. */
+void lk__trace_record_stream(const lk_trace_event *event);
+
 /* The time at which a span begins; 0 while no rank traces. */
 static inline double lk__trace_begin(void)
 {

@@ -10,6 +10,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "base/trace.h"
+#include "parallel/step/marks.h"
 #include "parallel/step/staging.h"
 
 /* Batch sizes whose recordings are kept. Only the last batch of an epoch has another size. */
@@ -310,7 +311,8 @@ static lk_status upload_samples(lk_engine *engine, const lk_engine_part *part)
 lk_status lk__recorded_send(lk_engine *engine, const lk_engine_part *part, lk_status (*enqueue)(void *engine))
 {
     lk_recorded *recorded = engine->recorded;
-    sent_step *f = &recorded->sent[lk__optim_steps(engine->optim) % LK_RECORDED_DEPTH];
+    int slot = (int)(lk__optim_steps(engine->optim) % LK_RECORDED_DEPTH);
+    sent_step *f = &recorded->sent[slot];
     if (engine->device_sums && upload_waits(engine, part))
         LK_TRY(await_idle(engine));
     LK_TRY(keep_part(engine, part, f));
@@ -325,7 +327,9 @@ lk_status lk__recorded_send(lk_engine *engine, const lk_engine_part *part, lk_st
     results_of(recorded, f->before.steps)->number = 0;
     write_inputs(engine, part);
     f->launched = lk__trace_begin();
+    lk__marks_begin_step(engine, slot);
     lk_status status = play(engine, find_size(recorded, part->total), enqueue);
+    lk__marks_end_step(engine, slot);
     lk__trace_end(LK_TRACE_KIND_DEVICE, "launch step", (int)f->before.steps + 1, f->launched);
     if (status != LK_OK) {
         lk__optim_set_numbers(engine->optim, &f->before);
@@ -377,6 +381,8 @@ lk_status lk__recorded_receive(lk_engine *engine, lk_engine_part *part, lk_flag 
     LK_TRY(await_results(engine, step, &results));
     lk__trace_end(LK_TRACE_KIND_DEVICE, "wait for the device", (int)step + 1, began);
     lk__trace_end(LK_TRACE_KIND_LAUNCHED, "step on the device", (int)step + 1, f->launched);
+    if (f->launched > 0)
+        (void)lk__marks_read_step(engine, (int)(step % LK_RECORDED_DEPTH), (int)step + 1);
     const float *loss = (const float *)(results + 1);
     memcpy(engine->host_losses, loss, f->part.count * sizeof *loss);
     memcpy(engine->host_label_ranks, loss + f->part.count, f->part.count * sizeof *engine->host_label_ranks);

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/trace.h"
 #include "comm/collective/request.h"
+#include "parallel/step/marks.h"
 #include "parallel/step/pipeline.h"
 #include "parallel/step/resident.h"
 #include "parallel/step/staging.h"
@@ -228,6 +229,8 @@ static lk_status act(lk_engine *engine, const lk_engine_part *part, lk_pipeline_
 {
     const int *shards = engine->waves->wave_shard + action.wave;
     double began = lk__trace_begin();
+    if (!part->flag)
+        lk__marks_add(engine, (lk_trace_label){0});
     LK_TRY(run_action(engine, part, action));
     if (began > 0)
         lk__trace_record(&(lk_trace_event){.begin = began,
@@ -317,6 +320,8 @@ static lk_status layer_done(void *arg, const lk_op_wave *wave, size_t done)
         LK_TRY(lk__buckets_start(engine->buckets, done));
     if (wave->flag)
         return LK_OK;
+    if (wave->train)
+        lk__marks_add(engine, lk__trace_label());
     if (engine->grid.pipeline)
         LK_TRY(lk_group_poll(engine->grid.pipeline));
     return lk__buckets_poll(engine->buckets);

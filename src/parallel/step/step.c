@@ -15,6 +15,7 @@
 #include "parallel/agree.h"
 #include "parallel/layout/replicas.h"
 #include "parallel/step/clip.h"
+#include "parallel/step/marks.h"
 #include "parallel/step/metrics.h"
 #include "parallel/step/nonfinite.h"
 #include "parallel/step/recorded.h"
@@ -159,8 +160,12 @@ static void update_range(lk_engine *engine, size_t begin, size_t end, const lk_f
     lk_optim_range range = {
         .grads = engine->params->grads, .params = engine->params->params, .begin = begin, .end = end, .flag = flag};
     double began = lk__trace_begin_label(LK_TRACE_KIND_UPDATE, "update", -1);
+    if (!flag)
+        lk__marks_add(engine, (lk_trace_label){0});
     lk__optim_range(engine->optim, &range);
     lk__params_round(engine->params, begin, end);
+    if (!flag)
+        lk__marks_add(engine, lk__trace_label());
     lk__trace_end(LK_TRACE_KIND_UPDATE, "update", -1, began);
 }
 
@@ -183,6 +188,7 @@ static lk_status update(lk_engine *engine, const lk_flag *flag, bool all)
         return LK_OK;
     LK_TRY(finish_buckets(engine));
     LK_TRY(engine->dev->type->sync(engine->dev));
+    lk__marks_read(engine);
     lk__trace_end(LK_TRACE_KIND_UPDATE, "update all", -1, began);
     return check_is_due(engine) ? lk__step_compare(engine) : LK_OK;
 }
