@@ -145,6 +145,13 @@ lk_status lk_engine_update(lk_engine *engine) LK_CHECKED;
 /* Metrics of this rank's samples in the last step. count is 0 except at the last stage, and after a
  * failure. */
 lk_metrics lk_engine_own_metrics(const lk_engine *engine);
+/* Whether later steps (lk_engine_step, lk_engine_send, lk_engine_update) compute the norm of the gradient; off at
+ * first. All ranks must set the same. May be called while steps are under way. */
+lk_status lk_engine_set_grad_norm(lk_engine *engine, bool on) LK_CHECKED;
+/* The 2-norm of the whole model's gradient in the last step that was received, before clipping; the same bits
+ * however the work was divided. NaN if that step did not compute it, and after a failure. With clip_norm every step
+ * computes it. */
+double lk_engine_grad_norm(const lk_engine *engine);
 /* Seconds, over all steps so far, in which this rank waited for other ranks (folding sums is
  * included): `gradients` after its backward pass, `other` before (stages, BatchNorm). */
 typedef struct lk_waits {

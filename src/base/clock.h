@@ -8,4 +8,7 @@ double lk__clock(void); /* monotonic */
  * took. 0 if unknown. */
 double lk__clock_since_exec(void);
 
+/* CPU time of this process, all threads together. */
+double lk__clock_cpu(void);
+
 #endif

@@ -327,6 +327,23 @@ static int sync_folder(const char *folder)
     return error;
 }
 
+lk_status lk__folder_make(const char *path)
+{
+    char part[MAX_PATH];
+    size_t length = strlen(path);
+    if (length == 0 || length >= sizeof part)
+        return lk__fail(LK_STATUS_USAGE, "the folder's name has %zu bytes; 1 to %d are possible", length, MAX_PATH - 1);
+    for (size_t i = 1; i <= length; i++) {
+        if (i < length && path[i] != '/')
+            continue;
+        memcpy(part, path, i);
+        part[i] = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return lk__fail(LK_STATUS_IO, "cannot make the folder %s: %s", part, strerror(errno));
+    }
+    return LK_OK;
+}
+
 lk_status lk__folder_sync(const char *folder)
 {
     /* Errors that mean that this folder cannot be synced, not that syncing failed. */

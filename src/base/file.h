@@ -49,6 +49,8 @@ void lk__file_aside(const char *path, char *out, size_t room);
 /* Whether a name without its folder is such a temporary name. */
 bool lk__file_is_aside(const char *name);
 
+/* Makes a folder and its parents, those that do not exist. */
+lk_status lk__folder_make(const char *path) LK_CHECKED;
 /* Makes the names in a folder durable. OK also if the file system cannot do this or the folder
  * cannot be read. */
 lk_status lk__folder_sync(const char *folder) LK_CHECKED;

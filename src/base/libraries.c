@@ -37,6 +37,11 @@
 #else
 #define CRYPTO false
 #endif
+#ifdef LK_HAVE_PROTOBUFC
+#define PROTOBUFC true
+#else
+#define PROTOBUFC false
+#endif
 
 static const lk_library libraries[] = {
     {"hwloc", "binding ranks to cores", HWLOC},
@@ -45,6 +50,7 @@ static const lk_library libraries[] = {
     {"libjpeg", "folders of JPEG images", JPEG},
     {"libpng", "folders of PNG images", PNG},
     {"libcurl", "lockstep data get; loaded when needed", CURL},
+    {"protobuf-c", "TensorBoard's event files of `log_dir`", PROTOBUFC},
     {"libcrypto", "sums of lockstep data get and verify", CRYPTO},
 };
 

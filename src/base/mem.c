@@ -5,10 +5,12 @@
 #define _GNU_SOURCE
 #include "base/mem.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/fault.h"
 
@@ -87,4 +89,15 @@ double lk__mem_peak_mb(void)
     if (getrusage(RUSAGE_SELF, &usage) != 0)
         return 0;
     return (double)usage.ru_maxrss / 1024;
+}
+
+double lk__mem_now_mb(void)
+{
+    unsigned long pages, resident;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (!file)
+        return 0;
+    bool read = fscanf(file, "%lu %lu", &pages, &resident) == 2;
+    fclose(file);
+    return read ? (double)resident * (double)sysconf(_SC_PAGESIZE) / (1 << 20) : 0;
 }

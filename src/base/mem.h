@@ -20,6 +20,8 @@ lk_status lk__mem_copy_text(const char *text, const char *what, char **out) LK_C
 
 /* The most memory that this process has used so far, in megabytes (2^20 bytes). */
 double lk__mem_peak_mb(void);
+/* The memory that this process uses now, in megabytes; 0 without /proc. */
+double lk__mem_now_mb(void);
 
 /* Typed form: LK_ALLOC(n, "labels", &labels) for an n-element array. */
 #define LK_ALLOC(count, what, out) lk__mem_alloc((count), sizeof **(out), (what), (void **)(out))

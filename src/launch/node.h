@@ -39,6 +39,7 @@ typedef struct lk_launch_node_opts {
     const char *log_dir; /* NULL: none; else the output is also written to rank_R.log there */
     bool raw;            /* output has no prefix (lk_spawn) */
     bool plain;     /* no prefix for stdout, nor for rank 0's stderr: only one rank writes, or lines name their rank */
+    bool progress;  /* stderr is a terminal: the progress line of rank 0 stays below all other lines */
     bool name_host; /* prefix [host:rank] instead of [rank] */
     const char *backend; /* becomes LOCKSTEP_BACKEND; NULL: the inherited one stays */
     bool pass_user;      /* SIGUSR1 is sent to the ranks; otherwise the caller handles it */

@@ -11,11 +11,14 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "launch/sink.h"
 
 /* QUEUE_LIMIT: reading pauses while so many bytes wait for a slow terminal. */
-enum { QUEUE_LIMIT = 1 << 20, TAIL_BYTES = 2048, PREFIX_BYTES = 96, PATH_BYTES = 4096 };
+enum { QUEUE_LIMIT = 1 << 20, TAIL_BYTES = 2048, PREFIX_BYTES = 96, PATH_BYTES = 4096, PROGRESS_BYTES = 1024 };
+
+static const char erase[] = "\r" LK_OUTPUT_PROGRESS;
 
 typedef struct stream {
     int fd, write_end; /* -1: closed */
@@ -38,8 +41,10 @@ struct lk_output {
     lk_sink sinks[2];
     bool one_file;      /* standard output and error are the same file */
     double stuck_since; /* lk__clock() time since which the queues have not become shorter; 0: they have */
-    int last_rank;   /* index of the rank that wrote the last line on standard error; -1: none, or a line of stdout */
-    stream **polled; /* (2 * count) the streams of the last lk__output_poll, in order */
+    int last_rank; /* index of the rank that wrote the last line on standard error; -1: none, or a line of stdout */
+    char progress[PROGRESS_BYTES]; /* rank 0's progress line, with its \r; "": none */
+    bool drawn;                    /* it is the last line of the terminal, and the cursor is at its begin */
+    stream **polled;               /* (2 * count) the streams of the last lk__output_poll, in order */
     size_t polled_count;
 };
 
@@ -72,24 +77,6 @@ static lk_status open_pipe(stream *s)
     return LK_ALLOC(LK_OUTPUT_LINE, "a line of output", &s->line);
 }
 
-static lk_status make_folder(const char *path)
-{
-    char part[PATH_BYTES];
-    size_t length = strlen(path);
-    if (length == 0 || length >= sizeof part)
-        return lk__fail(LK_STATUS_USAGE, "the log folder's name has %zu bytes; 1 to %d are possible", length,
-                        PATH_BYTES - 1);
-    for (size_t i = 1; i <= length; i++) {
-        if (i < length && path[i] != '/')
-            continue;
-        memcpy(part, path, i);
-        part[i] = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return lk__fail(LK_STATUS_IO, "cannot make the log folder %s: %s", part, strerror(errno));
-    }
-    return LK_OK;
-}
-
 static lk_status open_log(const lk_launch_node_opts *opts, int rank, int *fd)
 {
     char path[PATH_BYTES + 32];
@@ -117,7 +104,7 @@ static lk_status open_rank(lk_output *o, int index, const char *host)
 static lk_status open_all(lk_output *o, const char *host)
 {
     if (o->opts->log_dir != NULL)
-        LK_TRY(make_folder(o->opts->log_dir));
+        LK_TRY(lk__folder_make(o->opts->log_dir));
     for (int i = 0; i < o->count; i++)
         LK_TRY(open_rank(o, i, host));
     return LK_OK;
@@ -250,12 +237,54 @@ static void note_line(lk_output *o, const rank_output *r, int which)
         o->last_rank = which == 1 ? (int)(r - o->ranks) : -1;
 }
 
+/* Before other text: removes the progress line. The sinks may be one terminal, so this one is flushed first. */
+static void erase_progress(lk_output *o)
+{
+    if (!o->drawn)
+        return;
+    lk__sink_add(&o->sinks[1], erase, sizeof erase - 1);
+    lk__sink_flush(&o->sinks[1]);
+    o->drawn = false;
+}
+
+/* When all other text is written: draws the progress line below it. */
+static void draw_progress(lk_output *o)
+{
+    if (o->drawn || !*o->progress || lk__sink_pending(&o->sinks[0]) > 0 || lk__sink_pending(&o->sinks[1]) > 0)
+        return;
+    lk__sink_add(&o->sinks[1], o->progress, strlen(o->progress));
+    lk__sink_flush(&o->sinks[1]);
+    o->drawn = true;
+}
+
+static bool is_progress(const lk_output *o, const rank_output *r, int which, const char *text, size_t bytes)
+{
+    size_t mark = sizeof LK_OUTPUT_PROGRESS - 1;
+    bool first = o->opts->first_rank + (int)(r - o->ranks) == 0;
+    return o->opts->progress && first && which == 1 && bytes >= mark && bytes < PROGRESS_BYTES &&
+           memcmp(text, LK_OUTPUT_PROGRESS, mark) == 0;
+}
+
+/* Text has no NUL: a program's escape sequences are text. */
+static void keep_progress(lk_output *o, const char *text, size_t bytes)
+{
+    bool empty = bytes <= sizeof LK_OUTPUT_PROGRESS; /* the mark and \r */
+    erase_progress(o);
+    memcpy(o->progress, text, bytes);
+    o->progress[empty ? 0 : bytes] = '\0';
+}
+
 /* Forwards a line. text ends with \n, with \r (a progress bar), or is part of a long line. */
 static void pass_line(lk_output *o, rank_output *r, int which, const char *text, size_t bytes)
 {
     lk_sink *sink = &o->sinks[which];
     bool newline = text[bytes - 1] == '\n', progress = text[bytes - 1] == '\r';
     size_t length = newline || progress ? bytes - 1 : bytes;
+    if (progress && is_progress(o, r, which, text, bytes)) {
+        keep_progress(o, text, bytes);
+        return;
+    }
+    erase_progress(o);
     note_line(o, r, which);
     write_log(o, r, text, bytes);
     if (!newline && !progress)
@@ -276,12 +305,16 @@ static void pass_line(lk_output *o, rank_output *r, int which, const char *text,
 }
 
 /* Returns the end of the line that begins at begin; 0: it has not ended. A \r ends it if a character other
- * than \n follows. */
-static size_t line_end(const stream *s, size_t begin, size_t from)
+ * than \n follows, and if it is a progress line. */
+static size_t line_end(const lk_output *o, const rank_output *r, int which, size_t begin, size_t from)
 {
-    for (size_t i = from > begin ? from : begin; i < s->length; i++)
-        if (s->line[i] == '\n' || (s->line[i] == '\r' && i + 1 < s->length && s->line[i + 1] != '\n'))
+    const stream *s = &r->streams[which];
+    for (size_t i = from > begin ? from : begin; i < s->length; i++) {
+        bool last = i + 1 == s->length;
+        bool ends = last ? is_progress(o, r, which, s->line + begin, i + 1 - begin) : s->line[i + 1] != '\n';
+        if (s->line[i] == '\n' || (s->line[i] == '\r' && ends))
             return i + 1;
+    }
     return s->length - begin == LK_OUTPUT_LINE ? s->length : 0;
 }
 
@@ -290,7 +323,7 @@ static void pass_lines(lk_output *o, rank_output *r, int which, size_t from)
 {
     stream *s = &r->streams[which];
     size_t begin = 0;
-    for (size_t end; (end = line_end(s, begin, from)) != 0; begin = end)
+    for (size_t end; (end = line_end(o, r, which, begin, from)) != 0; begin = end)
         pass_line(o, r, which, s->line + begin, end - begin);
     s->length -= begin;
     memmove(s->line, s->line + begin, s->length);
@@ -303,6 +336,8 @@ static void end_stream(lk_output *o, rank_output *r, int which)
     if (s->length > 0)
         pass_line(o, r, which, s->line, s->length);
     s->length = 0;
+    if (which == 1 && o->opts->first_rank + (int)(r - o->ranks) == 0)
+        keep_progress(o, "", 0);
 }
 
 /* Reads once; returns false if there is nothing to read now. */
@@ -344,6 +379,7 @@ static void flush(lk_output *o)
     for (int which = 0; which < 2; which++)
         if (!must_wait(o, which))
             lk__sink_flush(&o->sinks[which]);
+    draw_progress(o);
     size_t left = pending(o);
     if (left == 0 || left < before)
         o->stuck_since = 0;

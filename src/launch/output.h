@@ -12,6 +12,11 @@
 #include "base/status.h"
 #include "launch/node.h"
 
+/* What a rank's progress line begins with ("erase to the end of the line"); it ends with \r. With
+ * lk_launch_node_opts.progress, the last one of rank 0 stays below all lines until an empty one replaces it or the rank
+ * ends. It is in no log file and not among the last lines of stderr. */
+#define LK_OUTPUT_PROGRESS "\033[K"
+
 enum {
     LK_OUTPUT_LINE = 64 * 1024, /* longer lines are divided */
     LK_OUTPUT_TAIL_LINES = 10

@@ -159,6 +159,7 @@ static lk_status start_ranks(job *j, lk_launch_node_opts *node_opts, lk_launch_n
         .fn = opts->fn,
         .arg = opts->fn_arg,
         .plain = opts->plain,
+        .progress = opts->progress,
         .bind = opts->bind,
         .log_dir = opts->log_dir,
         .name_host = opts->nnodes > 1,

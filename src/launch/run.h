@@ -24,7 +24,7 @@ typedef struct lk_launch_opts {
     char *const *argv;   /* the program and its arguments, terminated by NULL; NULL: fn */
     lk_spawn_fn fn;      /* called in a fork of this process, which should have no other threads */
     void *fn_arg;
-    bool plain; /* as in lk_launch_node_opts */
+    bool plain, progress; /* as in lk_launch_node_opts */
     lk_notice_fn notice;
     /* Called after a failed round that is followed by another, restart + 1 of max_restarts at node 0. */
     void (*failed)(void *arg, const lk_launch_verdict *verdict, int restart);

@@ -41,6 +41,12 @@ static lk_status check_lr(double lr)
     return LK_OK;
 }
 
+double lk__optim_default_lr(const char *spec)
+{
+    size_t found = 0;
+    return lk__spec_find(spec, &names, &found) == LK_OK ? rules[found]->lr : 0;
+}
+
 lk_status lk__optim_create(const char *spec, double lr, lk_device *dev, size_t count, lk_optim **out)
 {
     size_t found = 0;

@@ -18,6 +18,8 @@ lk_status lk__optim_create(const char *spec, double lr, lk_device *dev, size_t c
 void lk__optim_destroy(lk_optim *optim);
 
 double lk__optim_lr(const lk_optim *optim);
+/* The default rate of the optimiser that spec names; 0 if there is no such optimiser. */
+double lk__optim_default_lr(const char *spec);
 /* USAGE if lr is below 0, not finite, or not finite as a float. 0 is legal. */
 lk_status lk__optim_set_lr(lk_optim *optim, double lr) LK_CHECKED;
 /* The number of counted training steps, with or without an update. Addresses the random numbers of

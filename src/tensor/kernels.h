@@ -104,6 +104,7 @@ typedef struct lk_flag {
  * the host sees it, everything else is complete. */
 typedef struct lk_results {
     lk_flag flag;
+    double square;   /* the sum of lk_post.squares over the tree (base/tree.h); 0 if there are none */
     uint32_t number; /* of the step, plus 1 */
     /* Followed by (n) losses, then (n) label ranks. */
 } lk_results;
@@ -113,6 +114,8 @@ typedef struct lk_post {
     const float *loss;         /* (n) */
     const int32_t *label_rank; /* (n) */
     const lk_flag *flag;
+    double *squares; /* (blocks) sums of squares, overwritten; or NULL */
+    size_t blocks;
     const uint32_t *step; /* the step's number, device memory like the pointers above */
     char *ring;           /* slots of lk_results, in memory of alloc_host; step s uses slot s % slots */
     uint32_t slots;

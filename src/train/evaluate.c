@@ -40,7 +40,9 @@ lk_status lk__train_evaluate_batches(lk_engine *engine, lk_loader *loader, size_
 {
     lk_metrics total = {0};
     bool may_continue = true;
+    size_t batches = max_batches ? max_batches : lk_loader_batches(loader);
     *own = true;
+    lk__train_activity(watch->events, LK_TRAIN_ACTIVITY_TEST, 0, batches);
     LK_TRY(lk_loader_start(loader, 0, 0));
     for (size_t i = 0; may_continue && (!max_batches || i < max_batches); i++) {
         const lk_batch *batch;
@@ -52,7 +54,8 @@ lk_status lk__train_evaluate_batches(lk_engine *engine, lk_loader *loader, size_
         LK_TRY(lk_engine_eval(engine, batch, &part));
         *own = true;
         add_metrics(&total, &part);
-        may_continue = !watch || watch->may_continue(watch->arg);
+        may_continue = !watch->may_continue || watch->may_continue(watch->arg);
+        lk__train_activity(watch->events, LK_TRAIN_ACTIVITY_TEST, i + 1, batches);
     }
     if (total.count)
         total.loss /= (double)total.count;
@@ -93,7 +96,7 @@ destroy_engine:
     return status;
 }
 
-lk_status lk__train_evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *classes)
+lk_status lk__train_evaluate(const lk_train_opts *opts, const lk_train_events *events, lk_metrics *out, size_t *classes)
 {
     lk_state *state = NULL;
     lk_dataset *data = NULL;
@@ -105,14 +108,18 @@ lk_status lk__train_evaluate(const lk_train_opts *opts, lk_metrics *out, size_t 
     char augment[LK_AUGMENT_TEXT];
     bool own;
     lk_status status;
+    lk__train_activity(events, LK_TRAIN_ACTIVITY_OPEN, 0, 0);
     LK_TRY_GOTO(lk__train_load_weights(opts->init_from, &state), release);
     LK_TRY_GOTO(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TEST, &data), release);
     LK_TRY_GOTO(lk__train_evaluation_shape(opts, data, &shape, augment), release);
     LK_TRY_GOTO(lk__train_build_model(opts, data, shape, &graph), release);
+    lk__train_activity(events, LK_TRAIN_ACTIVITY_PLAN, 0, 0);
     LK_TRY_GOTO(load_engine(opts, graph, wave_samples(shape), state, &engine), release);
     LK_TRY_GOTO(lk__train_test_loader(opts, data, augment, (lk_shard_range){0}, &loader), release);
     LK_TRY_GOTO(lk__train_cache_samples(engine, loader), release);
-    LK_TRY_GOTO(lk__train_evaluate_batches(engine, loader, opts->dry_run ? 1 : 0, NULL, &metrics, &own), release);
+    LK_TRY_GOTO(lk__train_evaluate_batches(engine, loader, opts->dry_run ? 1 : 0, &(lk_train_watch){.events = events},
+                                           &metrics, &own),
+                release);
     if (!isfinite(metrics.loss)) {
         status = lk__fail(LK_STATUS_NONFINITE,
                           "%s: the average loss is not finite, although every weight is: they are too large for this "

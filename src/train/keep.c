@@ -7,6 +7,8 @@
 #include "parallel/engine/engine.h"
 #include "train/run.h"
 
+const char lk__train_run_note[] = "run";
+
 static lk_status make_checkpoint(const lk_train_run *run, lk_state *model, lk_state *optimizer, lk_checkpoint **out)
 {
     lk_checkpoint *checkpoint;
@@ -14,6 +16,8 @@ static lk_status make_checkpoint(const lk_train_run *run, lk_state *model, lk_st
     LK_TRY(lk_checkpoint_create(model, optimizer, &checkpoint));
     LK_TRY_GOTO(lk__position_note(&run->at, checkpoint), destroy_checkpoint);
     LK_TRY_GOTO(lk__train_options_note(run->rank, &run->effective, checkpoint), destroy_checkpoint);
+    if (run->opts->run_name)
+        LK_TRY_GOTO(lk_checkpoint_set_note(checkpoint, lk__train_run_note, run->opts->run_name), destroy_checkpoint);
     *out = checkpoint;
     return LK_OK;
 

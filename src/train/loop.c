@@ -48,6 +48,7 @@ static void emit_start(const lk_train_run *run)
         .cuts = (const char(*)[LK_LAYER_TEXT])shared->cuts,
         .better_shards = lk__train_better_shards(run->opts->shards, run->self.layout.replicas),
         .done = run->at.step,
+        .lr = run->effective.lr,
         .rates = rates_left(run),
         .warmup = unfinished_warmup(run),
         .extends =
@@ -81,6 +82,7 @@ static void emit_step(const lk_train_run *run, const lk_metrics *metrics, double
         .own = lk_engine_own_metrics(run->engine),
         .running = running_mean(run),
         .lr = lr,
+        .grad_norm = lk_engine_grad_norm(run->engine),
         .samples = run->result.samples,
         .seconds = now - run->began,
         .train_seconds = run->result.train_seconds,
@@ -126,13 +128,43 @@ static double rate_at(const lk_train_run *run, size_t batch)
     return lk__lr_schedule_lr(run->shared->schedule, run->effective.lr, at);
 }
 
+static double waits_so_far(const lk_train_run *run)
+{
+    lk_waits waits = lk_engine_waits(run->engine);
+    return waits.gradients + waits.other;
+}
+
+/* Adds the time since `began` to the phases; the engine has counted `waited` seconds of waits before it. */
+static void count_compute(lk_train_run *run, double began, double waited)
+{
+    double wait = waits_so_far(run) - waited;
+    run->use.phases.wait += wait;
+    run->use.phases.compute += lk__clock() - began - wait;
+}
+
 static lk_status send_batch(lk_train_run *run)
 {
     const lk_batch *batch;
+    size_t index = run->at.batch + run->under_way;
+    bool norm = run->norm_every > 0 && index % run->norm_every == 0;
+    double began = lk__clock();
     LK_TRY(lk__run_own_result(run, lk_loader_next(run->loader, &batch)));
-    LK_TRY(lk__run_own_result(run, lk_engine_set_lr(run->engine, rate_at(run, run->at.batch + run->under_way))));
+    double loaded = lk__clock(), waited = waits_so_far(run);
+    run->use.phases.data += loaded - began;
+    LK_TRY(lk__run_own_result(run, lk_engine_set_lr(run->engine, rate_at(run, index))));
+    LK_TRY(lk__run_own_result(run, lk_engine_set_grad_norm(run->engine, norm)));
     LK_TRY(lk__run_collective_result(run, lk_engine_send(run->engine, batch)));
+    count_compute(run, loaded, waited);
     run->under_way++;
+    return LK_OK;
+}
+
+static lk_status receive_batch(lk_train_run *run, lk_metrics *out)
+{
+    double began = lk__clock(), waited = waits_so_far(run);
+    LK_TRY(lk__run_collective_result(run, lk_engine_receive(run->engine, out)));
+    count_compute(run, began, waited);
+    run->under_way--;
     return LK_OK;
 }
 
@@ -154,13 +186,12 @@ static lk_status train_batch(lk_train_run *run)
     lk_metrics metrics;
     while (run->under_way == 0 || can_send_next(run))
         LK_TRY(send_batch(run));
-    LK_TRY(lk__run_collective_result(run, lk_engine_receive(run->engine, &metrics)));
-    run->under_way--;
+    LK_TRY(receive_batch(run, &metrics));
     update_signal_level(run);
     double lr = rate_at(run, run->at.batch);
     count_batch(run, &metrics);
     emit_step(run, &metrics, lr);
-    return LK_OK;
+    return lk__run_uses_step(run, metrics.count);
 }
 
 static bool save_is_due(const lk_train_run *run)
@@ -205,7 +236,9 @@ static lk_status train_epoch(lk_train_run *run)
     bool first = run->result.samples == 0;
     run->epoch_began = lk__clock();
     run->running = (lk_metrics){0};
+    lk__train_activity(run->events, LK_TRAIN_ACTIVITY_STEP, 0, 0);
     LK_TRY(lk__run_own_result(run, lk_loader_start(run->loader, run->at.epoch, run->at.batch)));
+    run->use.phases.data += lk__clock() - run->epoch_began;
     while (run->under_way > 0 || (!epoch_is_over(run) && !is_stopped(run))) {
         LK_TRY(run_step(run));
         /* The test files are checked after the first step: they do not delay it, and damage is found before
@@ -234,7 +267,7 @@ static lk_status evaluate(lk_train_run *run, lk_metrics *out)
         LK_TRY(lk__run_own_result(run, lk__train_cache_samples(run->engine, run->test_loader)));
     }
     lk_status status = lk__train_evaluate_batches(run->engine, run->test_loader, run->opts->dry_run ? 1 : 0,
-                                                  &(lk_train_watch){may_continue, run}, out, &own);
+                                                  &(lk_train_watch){may_continue, run, run->events}, out, &own);
     return own ? lk__run_own_result(run, status) : lk__run_collective_result(run, status);
 }
 
@@ -244,6 +277,7 @@ static void emit_test(const lk_train_run *run)
         return;
     lk_train_test test = {
         .epoch = run->at.epoch + 1,
+        .step = run->at.step,
         .metrics = run->at.test,
         .train_loss = run->at.loss / (double)run->at.samples,
         .seconds = lk__clock() - run->began,
@@ -294,11 +328,14 @@ static lk_status finish(lk_train_run *run)
 {
     lk_state *state;
     lk_status status;
+    lk__train_activity(run->events, LK_TRAIN_ACTIVITY_END, 0, 0);
     LK_TRY(lk__run_collective_result(run, lk_engine_state(run->engine, &state)));
     LK_TRY_GOTO(lk__run_check(run), destroy_state); /* after the copy, as in keep.c */
     run->result.hash = lk_state_hash(state);
     LK_TRY_GOTO(lk__run_common_result(run, lk__train_check_finite(state, "the trained model")), destroy_state);
     status = *run->result.saved ? lk__run_own_result(run, lk_state_save(state, run->result.saved)) : LK_OK;
+    if (status == LK_OK && run->states && run->self.rank == 0)
+        run->events->state(run->events->arg, &(lk_train_state){LK_TRAIN_MOMENT_FINAL, run->at.step, state, NULL});
 destroy_state:
     lk_state_destroy(state);
     return status;
@@ -330,6 +367,12 @@ static lk_status save_after_failure(lk_train_run *run, lk_status failure)
     return lk__fail(failure, "%s", why);
 }
 
+static void end_clock(lk_train_run *run)
+{
+    run->result.seconds = lk__clock() - run->began;
+    run->result.waits = lk_engine_waits(run->engine);
+}
+
 /* Stops the run by request: saves a checkpoint, waits until it is written, and emits the event. No rank leaves
  * before that, because a launcher ends all ranks when one has left. */
 static lk_status stop(lk_train_run *run)
@@ -337,6 +380,8 @@ static lk_status stop(lk_train_run *run)
     LK_TRY(lk__run_trace_finish(run));
     LK_TRY(lk__run_save(run, false));
     LK_TRY(lk__run_await_saved(run));
+    end_clock(run);
+    LK_TRY(lk__run_uses_end(run));
     run->result.stopped = true;
     run->result.stop_signal = run->signal_level - LK_SIGNAL_LEVEL_STOP;
     run->result.stop_rank = run->signal_rank;
@@ -374,8 +419,11 @@ static lk_status run_epochs(lk_train_run *run)
 {
     run->began = lk__clock();
     for (;;) {
-        if (!epoch_is_over(run))
+        bool more = !epoch_is_over(run);
+        if (more)
             LK_TRY(train_epoch(run));
+        if (more && epoch_is_over(run) && !is_stopped(run))
+            LK_TRY(lk__run_emit_state(run, LK_TRAIN_MOMENT_EPOCH));
         LK_TRY(test(run));
         if (is_stopped(run))
             return stop(run);
@@ -384,9 +432,8 @@ static lk_status run_epochs(lk_train_run *run)
             break;
         next_epoch(run);
     }
-    run->result.seconds = lk__clock() - run->began;
-    run->result.waits = lk_engine_waits(run->engine);
-    return LK_OK;
+    end_clock(run);
+    return lk__run_uses_end(run);
 }
 
 static lk_status run_steps(lk_train_run *run)
@@ -400,10 +447,16 @@ static lk_status run_steps(lk_train_run *run)
 
 static lk_status run_to_end(lk_train_run *run)
 {
+    lk__train_activity(run->events, LK_TRAIN_ACTIVITY_PLAN, 0, 0);
     LK_TRY(lk__run_open(run));
     LK_TRY(lk__run_trace_open(run));
+    lk__engine_set_meter(run->engine, run->events->meter);
+    LK_TRY(lk__run_uses_open(run));
+    LK_TRY(lk__run_states_open(run));
     emit_start(run);
-    lk_status status = run_steps(run);
+    lk_status status = run->at.step == 0 ? lk__run_emit_state(run, LK_TRAIN_MOMENT_FIRST) : LK_OK;
+    if (status == LK_OK)
+        status = run_steps(run);
     if (status != LK_OK && lk__engine_replicas_differ(run->engine))
         return lk__run_distrust(run, status);
     if (status == LK_OK && !run->result.stopped && run->events->end)
@@ -416,6 +469,7 @@ lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_tra
     lk_train_run run = {.rank = rank, .opts = rank->opts, .shared = rank->shared, .events = rank->events};
     lk__trace_thread(rank->group ? lk_group_rank(rank->group) : 0, "steps", -1);
     lk_status status = run_to_end(&run);
+    lk__run_uses_close(&run);
     if (status == LK_OK)
         *out = run.result;
     else

@@ -52,6 +52,14 @@ typedef struct lk_train_rank {
     atomic_int *signal_level; /* or NULL */
 } lk_train_rank;
 
+/* Emits an activity, if somebody listens. events may be NULL. */
+static inline void lk__train_activity(const lk_train_events *events, lk_train_activity activity, size_t done,
+                                      size_t total)
+{
+    if (events && events->activity)
+        events->activity(events->arg, activity, done, total);
+}
+
 /* A rank's failure, in addition to the status. */
 typedef struct lk_train_rank_failure {
     lk_train_fault fault;
@@ -98,11 +106,12 @@ lk_status lk__train_test_loader(const lk_train_opts *opts, const lk_dataset *dat
 lk_status lk__train_cache_samples(lk_engine *engine, lk_loader *loader) LK_CHECKED;
 
 /* Evaluates the first max_batches batches of loader; 0: all. *own: a failure is this rank's own, not that of a
- * collective call. watch, unless NULL, is called after each batch; if it returns false, the evaluation ends
- * with a count of 0. */
+ * collective call. may_continue is called after each batch; if it returns false, the evaluation ends with a
+ * count of 0. */
 typedef struct lk_train_watch {
-    bool (*may_continue)(void *arg);
+    bool (*may_continue)(void *arg); /* or NULL */
     void *arg;
+    const lk_train_events *events; /* told about every batch; or NULL */
 } lk_train_watch;
 lk_status lk__train_evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_batches,
                                      const lk_train_watch *watch, lk_metrics *out, bool *own) LK_CHECKED;

@@ -106,6 +106,8 @@ static lk_status enter_job(member *m, lk_train_rank_failure *failure)
 {
     if (m->crew->joined)
         return LK_OK;
+    if (!m->crew->ranks->one_process)
+        lk__train_activity(&m->crew->ranks->events[m->index], LK_TRAIN_ACTIVITY_JOIN, 0, 0);
     lk_status status = join(m);
     if (status == LK_OK)
         status = check_devices(m, failure);
@@ -196,6 +198,7 @@ static lk_status open_crew(const lk_train_ranks *ranks, lk_train_crew **out)
     LK_TRY(lk__mem_alloc(1, sizeof *c + (size_t)ranks->count * sizeof *c->members, "the ranks", &block));
     c = block;
     lk_status status = begin_mpi(ranks);
+    lk__train_activity(&ranks->events[0], LK_TRAIN_ACTIVITY_OPEN, 0, 0);
     if (status == LK_OK)
         status = lk__train_shared_open(ranks, &c->shared);
     if (status != LK_OK) {

@@ -1,4 +1,4 @@
-/* run.h - one rank of a run under way, for run.c, loop.c and keep.c. */
+/* run.h - one rank of a run under way, for run.c, loop.c, keep.c, states.c and use.c. */
 #ifndef LK_TRAIN_RUN_H
 #define LK_TRAIN_RUN_H
 
@@ -39,6 +39,13 @@ typedef struct lk_train_run {
     double earlier_epochs; /* seconds of training steps in earlier epochs */
     lk_run_trace trace;
     lk_metrics running; /* of this rank's samples in this epoch; loss is a sum */
+    lk_train_use use;   /* of this rank so far; `other` and what the process knows are added by use.c */
+    lk_train_use used;  /* the same at the last event of uses */
+    double cpu_began;
+    size_t uses_every;  /* rank 0's value, at all ranks */
+    lk_train_use *uses; /* (ranks) at rank 0, NULL elsewhere */
+    bool states;        /* rank 0 has an event for states */
+    size_t norm_every;  /* rank 0's value, at all ranks */
 } lk_train_run;
 
 /* run.c: creates the engine and the loader, and loads the initial weights or the checkpoint. */
@@ -89,5 +96,18 @@ void lk__run_trace_close(lk_train_run *run);
 /* After a failure, at rank 0 of a model with one stage: saves without the other ranks, and blocks until the
  * checkpoint is written. */
 lk_status lk__run_save_without_peers(lk_train_run *run) LK_CHECKED;
+
+/* states.c. Collective: all ranks learn from rank 0 whether it wants states, and norms of the gradient. */
+lk_status lk__run_states_open(lk_train_run *run) LK_CHECKED;
+/* Collective: emits the event of the state at this moment, if rank 0 wants it; no step may be under way. */
+lk_status lk__run_emit_state(lk_train_run *run, lk_train_moment moment) LK_CHECKED;
+
+/* use.c. Collective: all ranks learn from rank 0 how often uses are gathered. */
+lk_status lk__run_uses_open(lk_train_run *run) LK_CHECKED;
+void lk__run_uses_close(lk_train_run *run);
+/* A step of `total` samples was received. Collective after every uses_every-th batch: emits the event of uses. */
+lk_status lk__run_uses_step(lk_train_run *run, size_t total) LK_CHECKED;
+/* Collective: gathers the uses since the start of the run into run->uses and the result. */
+lk_status lk__run_uses_end(lk_train_run *run) LK_CHECKED;
 
 #endif

@@ -15,6 +15,7 @@
 #include "base/option.h"
 #include "optim/optim.h"
 #include "parallel/layout/partition.h"
+#include "parallel/step/meter.h"
 
 /* The values of the options; lk__train_option has their rows, with the defaults. */
 typedef struct lk_train_opts {
@@ -53,6 +54,7 @@ typedef struct lk_train_opts {
     bool reshard;           /* the checkpoint may have another number of shards */
     const char *trace;      /* the steps to trace, as "10" or "10-14", from 1; NULL: none */
     const char *trace_file; /* where rank 0 writes the trace; NULL: trace.json */
+    const char *run_name;   /* of the run folder; a note of every checkpoint (lk__train_run_note). NULL: none */
 } lk_train_opts;
 
 /* The commands that have an option: bits of lk_option.commands. */
@@ -82,6 +84,7 @@ typedef struct lk_train_start {
     const char (*cuts)[LK_LAYER_TEXT]; /* (stages - 1) the first layers of stages 1, 2 ... */
     int better_shards;          /* the next larger number of shards that is replicas * 2^k; 0: `shards` is good */
     size_t done;                /* steps of the checkpoint that the run resumes from, else 0 */
+    double lr;                  /* the base rate: the option, or the optimiser's own */
     lk_lr_schedule_rates rates; /* of the steps that are left; all 0 if none are left */
     size_t warmup;              /* steps of the warm-up, if the run is too short for it; else 0 */
     bool extends;               /* a larger --epochs does not change the rates of the `done` steps */
@@ -102,6 +105,7 @@ typedef struct lk_train_step {
     lk_metrics own;     /* of this rank's samples; count is 0 except at the last stage */
     lk_metrics running; /* of this rank's samples so far in this epoch, since the run started or resumed */
     double lr;
+    double grad_norm;     /* of the whole model's gradient, before clipping; NaN: not computed (norm_every) */
     size_t samples;       /* since this process started, including this batch */
     double seconds;       /* since the first step began */
     double train_seconds; /* the same without evaluations */
@@ -111,6 +115,7 @@ typedef struct lk_train_step {
 /* After each epoch's evaluation. */
 typedef struct lk_train_test {
     size_t epoch;
+    size_t step; /* steps done */
     lk_metrics metrics;
     double train_loss; /* mean over the epoch's samples */
     double seconds;    /* since the first step began */
@@ -124,6 +129,36 @@ typedef struct lk_train_saved {
     bool again;     /* this step was saved before; the checkpoint now has its test result */
     double seconds; /* of writing, during which training continued */
 } lk_train_saved;
+
+/* Where the time of a rank's training steps went, in seconds. The four add up to the time of the steps. */
+typedef struct lk_train_phases {
+    double data;    /* waiting for the loader, because the next batch was not ready */
+    double compute; /* own work in steps; with lk_train_use.joint also waits for other ranks */
+    double wait;    /* waiting for other ranks in sums, stages and agreements */
+    double other;   /* copying checkpoints, and the event functions */
+} lk_train_phases;
+
+/* What one rank has used: since this process started (lk_train_result), or since the last event (lk_train_uses). Ranks
+ * send it to rank 0 as bytes, so there are no pointers in it. */
+typedef struct lk_train_use {
+    int64_t rank;
+    uint64_t steps, samples; /* samples of this rank's share; with stages, those that pass through its stage */
+    double seconds;          /* of training steps, without evaluations */
+    lk_train_phases phases;
+    double cpu_seconds;        /* CPU time of the rank's process, evaluations included */
+    double memory_mb, peak_mb; /* of the rank's process in host memory, in units of 2^20 bytes: now, and at most */
+    char host[64];             /* "" in a run of one rank */
+    char device[32];
+    int64_t joint; /* 1: a channel between GPUs sums the gradients, so waits for other ranks are part of compute */
+} lk_train_use;
+
+/* The uses of all ranks since the last such event, or since the first step; at rank 0 only. */
+typedef struct lk_train_uses {
+    size_t step;    /* steps done */
+    double seconds; /* since the first step began */
+    int ranks;
+    const lk_train_use *use; /* (ranks) */
+} lk_train_uses;
 
 /* The parts of a step, for its trace. */
 #define LK_TRAIN_TRACE_PART_LIST(X) \
@@ -170,23 +205,53 @@ typedef struct lk_train_trace {
 
 typedef struct lk_train_result {
     int ranks;
-    bool stopped;          /* the run was stopped by a request, before its end */
-    int stop_signal;       /* the number of the signal; 0: none */
-    int stop_rank;         /* the rank that got it, the lowest of several */
-    char stop_host[64];    /* of that rank; "" for a run of one rank */
-    char checkpoint[4096]; /* rank 0: the last checkpoint that was saved, or "" */
-    size_t steps, samples; /* steps of the run; samples since this process started */
-    double seconds;        /* of training and evaluation */
-    double train_seconds;  /* of training steps alone */
-    lk_waits waits;        /* of this rank */
-    lk_metrics test;       /* of the last evaluation; count is 0 if there was none */
-    uint64_t hash;         /* of the final state */
-    char saved[4096];      /* the path of the model that this rank saved, or "" */
+    bool stopped;             /* the run was stopped by a request, before its end */
+    int stop_signal;          /* the number of the signal; 0: none */
+    int stop_rank;            /* the rank that got it, the lowest of several */
+    char stop_host[64];       /* of that rank; "" for a run of one rank */
+    char checkpoint[4096];    /* rank 0: the last checkpoint that was saved, or "" */
+    size_t steps, samples;    /* steps of the run; samples since this process started */
+    double seconds;           /* of training and evaluation */
+    double train_seconds;     /* of training steps alone */
+    lk_waits waits;           /* of this rank */
+    const lk_train_use *uses; /* (ranks) in the events of rank 0; NULL elsewhere, and after the run */
+    lk_metrics test;          /* of the last evaluation; count is 0 if there was none */
+    uint64_t hash;            /* of the final state */
+    char saved[4096];         /* the path of the model that this rank saved, or "" */
 } lk_train_result;
+
+/* When a state is given to lk_train_events.state. */
+typedef enum lk_train_moment {
+    LK_TRAIN_MOMENT_FIRST, /* before the first step; not in a run that resumes */
+    LK_TRAIN_MOMENT_EPOCH, /* after the last step of an epoch, before its evaluation */
+    LK_TRAIN_MOMENT_FINAL  /* after the run */
+} lk_train_moment;
+
+/* The state of the whole model, borrowed during the call. */
+typedef struct lk_train_state {
+    lk_train_moment moment;
+    size_t step; /* steps done */
+    const lk_state *model;
+    const lk_state *grads; /* of the last step; NULL except after an epoch */
+} lk_train_state;
+
+/* What a rank does while it takes no steps. */
+typedef enum lk_train_activity {
+    LK_TRAIN_ACTIVITY_OPEN, /* opens data, model and checkpoint; emitted once for the process, by its first rank */
+    LK_TRAIN_ACTIVITY_JOIN, /* waits for the other ranks of the job */
+    LK_TRAIN_ACTIVITY_PLAN, /* plans the model on its device, and loads first weights */
+    LK_TRAIN_ACTIVITY_STEP, /* takes steps again */
+    LK_TRAIN_ACTIVITY_TEST, /* evaluates */
+    LK_TRAIN_ACTIVITY_END,  /* copies, compares, hashes and saves the final model */
+    LK_TRAIN_ACTIVITY_COUNT
+} lk_train_activity;
 
 /* Event functions of a rank; each may be NULL. The thread of the rank calls them. */
 typedef struct lk_train_events {
     void *arg;
+    /* An activity begins, or is further: done of total batches (0 of 0: unknown). May come before start. */
+    void (*activity)(void *arg, lk_train_activity activity, size_t done, size_t total);
+    lk_engine_meter *meter; /* of the rank's steps, for other threads of the caller; NULL: none */
     void (*start)(void *arg, const lk_train_start *start);
     void (*step)(void *arg, const lk_train_step *step);
     void (*test)(void *arg, const lk_train_test *test);
@@ -195,6 +260,15 @@ typedef struct lk_train_events {
     void (*stopped)(void *arg, const lk_train_result *result);
     void (*saved)(void *arg, const lk_train_saved *saved);
     void (*trace)(void *arg, const lk_train_trace *trace);
+    /* Called at rank 0 after the step event of every batch whose number is a multiple of uses_every (0: never). The
+     * uses of all ranks are gathered for it by one small collective call. Rank 0's uses_every counts for all ranks. */
+    void (*uses)(void *arg, const lk_train_uses *uses);
+    size_t uses_every;
+    /* Called at rank 0. The ranks of the first replica gather the state for it, a copy of the model at each. */
+    void (*state)(void *arg, const lk_train_state *state);
+    /* The steps of batches whose number is a multiple of it compute the gradient's norm; 0: none. Rank 0's value counts
+     * for all ranks. */
+    size_t norm_every;
 } lk_train_events;
 
 /* Who has failed; the most informative failure first. */
@@ -252,6 +326,9 @@ typedef struct lk_train_ranks {
 lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_failure *failure) LK_CHECKED;
 void lk__train_failure_fini(lk_train_failure *failure);
 
+/* The note of a checkpoint that has lk_train_opts.run_name. */
+extern const char lk__train_run_note[];
+
 /* The checkpoint that --resume chooses. */
 typedef struct lk_resume {
     char path[4096]; /* of the checkpoint; "": there is none, and a new run starts */
@@ -277,7 +354,8 @@ lk_engine_opts lk__train_engine_opts(const lk_train_opts *opts);
 
 /* Loads a model file into the named model and evaluates it on the test split. *classes is the number of classes
  * of the data. Uses model, data, data_dir, augment, test_augment, test_batch, threads, workers, shards, device
- * and init_from of opts. */
-lk_status lk__train_evaluate(const lk_train_opts *opts, lk_metrics *out, size_t *classes) LK_CHECKED;
+ * and init_from of opts. events may be NULL; only its activity is used. */
+lk_status lk__train_evaluate(const lk_train_opts *opts, const lk_train_events *events, lk_metrics *out,
+                             size_t *classes) LK_CHECKED;
 
 #endif

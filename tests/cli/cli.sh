@@ -24,7 +24,7 @@ make_split() { # PREFIX COUNT
 mkdir tiny
 make_split train 96
 make_split t10k 40
-train=(train --model mlp --data tiny --threads 2 --quiet)
+train=(train --model mlp --data tiny --threads 2)
 
 # Help, version and commands.
 run 0 --version
@@ -129,11 +129,26 @@ said out "Train Epoch: 1 [0/96 (0%)]	Loss: " "Train Epoch: 1 [64/96 (67%)]	Loss:
 said out "Test set: Average loss: " "/40 (" "Total Training Time " "Model saved to model.safetensors" "State hash "
 check "one test line an epoch" test "$(grep -c '^Test set: ' out)" -eq 2
 check "log lines of batches 0 and 2 only" test "$(grep -c '^Train Epoch: 1 ' out)" -eq 2
-check "--quiet leaves stderr empty" test ! -s err
+check "nothing on stderr" test ! -s err
 check "the model was saved" test -s model.safetensors
 check "nothing was left beside the model" test "$(find . -name '*model.saf*' -o -name '.lk-*' | wc -l)" -eq 1
+said out "options: batch-size 32, epochs 2, optimizer adadelta, lr 1, schedule step:size=1,gamma=0.7"
+said out "  accuracy " "  time " "  speed " "  steps        data " " compute " " waiting 0.0 %" "  peak memory "
 last=$(grep '^Test set: ' out | tail -1)
 hash=$(sed -n 's/^State hash //p' out)
+# --quiet: the last results only, unless other options ask for lines.
+run 0 "${train[@]}" --epochs 2 --batch-size 32 --quiet
+check "--quiet prints three lines" test "$(wc -l <out)" -eq 3
+said out "$last" "Total Training Time " "State hash $hash"
+check "--quiet leaves stderr empty" test ! -s err
+run 0 "${train[@]}" --epochs 2 --batch-size 32 --quiet --log-interval 2
+said out "data tiny " "Train Epoch: 2 [64/96 (67%)]" "State hash $hash"
+check "--quiet has no table" test "$(grep -c '^  ' out)" -eq 0
+run 0 "${train[@]}" --epochs 2 --batch-size 32 --quiet --json
+said out '"event":"start"' '"event":"step"' '"event":"test"' '"rank_times":[{"rank":0,"device":"cpu","samples":192,"data_s":' \
+    '"compute_s":' '"wait_s":0,' "\"state_hash\":\"$hash\""
+run 0 "${train[@]}" --dry-run --clip-norm 5 --label-smoothing .1 --bn shard --optimizer sgd:momentum=.9 --lr .5 --drop-last
+said out "dry-run, " "optimizer sgd:momentum=.9, lr 0.5, clip-norm 5, label-smoothing 0.1, " ", drop-last" ", bn shard"
 
 # The first lines show the learning rates of the steps: here two of three epochs, one of them a warm-up.
 run 0 "${train[@]}" --epochs 2 --batch-size 32 --lr .3 --schedule cosine:by_step=1,warmup=1
@@ -146,15 +161,15 @@ check "a warm-up as long as the run comes to its end" test "$(grep -c 'never rea
 for schedule in "cosine:warmup_steps=1,by_step" "cosine:epochs=9,by_step" constant; do
     rm -rf done
     run 0 "${train[@]}" --epochs 1 --batch-size 32 --schedule $schedule --checkpoint done
-    run 0 train --resume done --quiet
+    run 0 train --resume done
     cp out complete
-    "$program" train --resume done --epochs 2 --quiet >out 2>err </dev/null
+    "$program" train --resume done --epochs 2 >out 2>err </dev/null
     longer=$?
     check "$schedule: what is said of more epochs is true" \
         test "$(grep -c 'a larger one goes on' complete)" -eq $((longer == 0))
 done
 run 0 "${train[@]}" --epochs 1 --batch-size 32 --schedule cosine:by_step --checkpoint done.too
-run 0 train --resume done.too --quiet
+run 0 train --resume done.too
 said out "done.too/step-000000003 has all steps that --epochs 1 asks for, and the rates of --schedule cosine:by_step depend" \
     "the run is complete; --init-from done.too/step-000000003/model.safetensors starts another from its model"
 run 0 "${train[@]}" --epochs 2 --batch-size 32 --lr .3 --schedule cosine:by_step=1,warmup=1 --json
@@ -263,15 +278,15 @@ check "--max-steps 4 is four steps" test "$(grep -c '^Train Epoch' out)" -eq 4
 run 0 "${train[@]}" --epochs 1 --no-test
 check "--no-test" test "$(grep -c '^Test set' out)" -eq 0
 run 0 "${train[@]}" --epochs 1 --gamma 1000
-run 0 train --model resnet20:width=2 --data tiny --dry-run --quiet --micro-batch 4
+run 0 train --model resnet20:width=2 --data tiny --dry-run --micro-batch 4
 said out "--micro-batch has no effect here"
-run 0 train --model resnet20:width=2 --data tiny --dry-run --quiet --micro-batch 4 --bn shard
+run 0 train --model resnet20:width=2 --data tiny --dry-run --micro-batch 4 --bn shard
 check "--micro-batch works with --bn shard" test "$(grep -c 'no effect' out)" -eq 0
 run 0 "${train[@]}" --dry-run --save-model
 said out "Model saved to tiny_mlp.safetensors"
 run 0 "${train[@]}" --dry-run --no-cuda --sync-bn --save-model 'rank-{rank}.safetensors'
 check "{rank} is the rank" test -s rank-0.safetensors
-run 0 train --model mlp --dry-run --quiet
+run 0 train --model mlp --dry-run
 said out "data digits (built in, as --data was not given"
 
 # A path where the model cannot be saved is an error before training.

@@ -54,7 +54,7 @@ same() {
 
 check "there are five recipes" test "$(cd "$configs" && echo *.yaml)" = \
     "cifar10-pyramidnet.yaml cifar100-resnet18.yaml mnist-cnn-dropout2d.yaml mnist-cnn.yaml mnist-mlp.yaml"
-short=(--threads 1 --quiet --num-workers 0)
+short=(--threads 1 --num-workers 0)
 
 same --config "$configs/mnist-cnn-dropout2d.yaml" --epochs 1 "${short[@]}" -- --model cnn:dropout2d=1 --data mnist \
     --optimizer adadelta --lr 1 --gamma .7 --seed 2020 --epochs 1 "${short[@]}"

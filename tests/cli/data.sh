@@ -160,7 +160,7 @@ test_published() {
     run 0 list
     said out "$scratch/cache/lockstep/mnist"
     line="lockstep train on what was fetched"
-    "$program" train --data mnist --model mlp --max-steps 1 --no-test --quiet >out 2>err
+    "$program" train --data mnist --model mlp --max-steps 1 --no-test >out 2>err
     check "$line" test $? -eq 0
     said out "$scratch/cache/lockstep/mnist"
 

@@ -39,11 +39,11 @@ for case in "cnn --batch-size 16 --max-steps 3" "mlp --batch-size 32 --max-steps
     check "$case: there are some" test -f from_emulated/step-000000003/optimizer.safetensors
 
     take from_emulated 1
-    on native --resume ck --checkpoint ck -n 2 --quiet
+    on native --resume ck --checkpoint ck -n 2
     said out "going on from ck/step-000000001"
     ends_alike
     take from_native 2
-    on emulated --resume ck --checkpoint ck --quiet
+    on emulated --resume ck --checkpoint ck
     said out "going on from ck/step-000000002"
     ends_alike
 done
@@ -57,7 +57,7 @@ kill -TERM $job
 finish $job
 check "$line: exit status $status" test $status -eq 143
 said err "SIGTERM after step" "lockstep train --resume ck"
-on native --resume ck --checkpoint ck --quiet
+on native --resume ck --checkpoint ck
 said out "of 9 steps are done"
 ends_alike
 

@@ -7,7 +7,7 @@ while read -r name; do
     unset "$name"
 done < <(env | sed -n 's/^\(\(OMPI\|MV2\|PMIX\?\|MPI\|SLURM\|PBS\)_[A-Z0-9_]*\)=.*/\1/p')
 
-task=(--model mlp --batch-size 48 --max-steps 2 --no-test --quiet)
+task=(--model mlp --batch-size 48 --max-steps 2 --no-test)
 run 0 "${task[@]}"
 whole=$(hash_of)
 

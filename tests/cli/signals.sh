@@ -46,7 +46,7 @@ resumes() { # SIGNAL WHO
     check "$line: it is whole" quietly "$program" verify ck
     cp -r ck ck.again
     for ranks in 1 2; do
-        run 0 --resume ck --checkpoint ck -n $ranks --quiet --save-model resumed.safetensors
+        run 0 --resume ck --checkpoint ck -n $ranks --save-model resumed.safetensors
         said out "going on from " "$step of 8 steps are done"
         check "$line: other bits" "$program" compare whole.safetensors resumed.safetensors
         rm -rf ck resumed.safetensors

@@ -50,6 +50,13 @@ valid 2 10 11 eval
 mkdir -p deep/er
 run 0 "${task[@]}" --trace 5-99 --trace-file deep/er/t.json --quiet
 said out "Trace of steps 5-6 written to deep/er/t.json"
+# In the run folder.
+rm -f trace.json
+run 0 "${task[@]}" --trace 3-4 -n 2 --log-dir runs
+check "$line: a trace beside the run folder" test ! -e trace.json
+check "$line: no trace in the run folder" mv runs/*/trace.json .
+valid 2 3 4 data
+check "$line: the configuration has the trace" test "$(grep -c trace runs/*/config.yaml)" = 0
 # A resumed run: steps that are done, and steps that are half done.
 run 0 "${task[@]}" --resume ck --trace 2-4 --max-steps 8
 said err "--trace 2-4: these steps are done"

@@ -49,6 +49,12 @@ class Agreement(unittest.TestCase):
         self.assertTrue(self.agree("Total Training Time 0.12 seconds", "Total Training Time 3.40 seconds"))
         self.assertTrue(self.agree("after step 12", "after step 15", [r"step \d+"]))
 
+    def test_the_table_at_the_end(self):
+        table = "a\n  time         0.12 s: 0.10 s\n  peak memory  7 MB\nb"
+        self.assertTrue(self.agree("a\nb", table))
+        self.assertTrue(self.agree("a\n  time         3 s\n  peak memory  9 MB\nb", table))
+        self.assertFalse(self.agree("a\n  time         3 s\nb", table))
+
     def test_another_line_is_found(self):
         self.assertFalse(self.agree("State hash 12", "State hash 13"))
         self.assertFalse(self.agree("a\n...\nc", "a\nb\nd"))

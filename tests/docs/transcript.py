@@ -2,7 +2,8 @@
 
 A line "..." stands for any number of lines. Process ids, host names, seconds and numbers of threads are not compared.
 Ranks print in any order, so the lines of each rank are compared for themselves. Checkpoints are saved during training,
-so their lines may be anywhere between others. Progress lines, which are printed when steps take long, are ignored."""
+so their lines may be anywhere between others. Progress lines, which are printed when steps take long, are ignored, and
+so is the table at the end of a run, unless the page shows it."""
 import re
 
 VOLATILE = [
@@ -15,10 +16,13 @@ VOLATILE = [
 ]
 RANK = re.compile(r"\[(\d+)\] ")
 PROGRESS = re.compile(r"(\[\d+\] )?epoch \d+, step \d+/\d+, loss .* ETA ")
+# A row of the table at the end of a run: its name is compared, if the page shows it, and not its numbers.
+ROW = re.compile(r"(\[\d+\] )?  (accuracy|time|speed|steps|peak memory|slowest rank) .*")
 FLOATING = re.compile(r"(\[\d+\] )?Checkpoint saved to ")
 
 
 def normal(line, varies):
+    line = ROW.sub(r"\1\2 of the table", line)
     for pattern, text in VOLATILE + [(pattern, "*") for pattern in varies]:
         line = re.sub(pattern, text, line)
     return line.strip()
@@ -64,6 +68,8 @@ def is_subsequence(few, many):
 
 def agree(shown, printed, varies=()):
     """Whether the printed lines are equal to the shown lines. varies: patterns that are not compared, besides VOLATILE."""
+    if not any(ROW.fullmatch(line) for line in shown):
+        printed = [line for line in printed if not ROW.fullmatch(line)]
     fixed, floating = split(shown, varies)
     fixed_printed, floating_printed = split(printed, varies)
     text = "".join(line + " " for line in fixed_printed if line)

@@ -64,7 +64,7 @@ reference() {
     for job in "$@"; do
         options "$job"
         began=${EPOCHREALTIME/./}
-        "$program" train "${options[@]}" --checkpoint "$kept/$job" --keep 2 --quiet \
+        "$program" train "${options[@]}" --checkpoint "$kept/$job" --keep 2 \
             --save-model "$kept/$job.safetensors" >"$kept/out" 2>&1 </dev/null || give_up
         milliseconds[$job]=$(((${EPOCHREALTIME/./} - began) / 1000))
         hashes[$job]=$(sed -n 's/^State hash //p' "$kept/out")
@@ -136,7 +136,7 @@ sound() {
 # aside. The files are again.out, again.err and again.safetensors.
 resumed() {
     local job=$1 folder=$2 hash
-    timeout -k 5 120 "$program" "${@:3}" --checkpoint "$folder" --keep 2 --resume auto --quiet \
+    timeout -k 5 120 "$program" "${@:3}" --checkpoint "$folder" --keep 2 --resume auto \
         --save-model again.safetensors >again.out 2>again.err </dev/null
     status=$?
     [ $status -eq 0 ] || complain "resuming ends with $status: ${*:3}"

@@ -23,7 +23,7 @@ drill() {
     malloc*) local fault=(LD_PRELOAD="$memory" FAULTS_MALLOC="${1#*nth=}") ;;
     *) local fault=(LOCKSTEP_FAULT="$1") ;;
     esac
-    timeout -k 5 60 env "${fault[@]}" "$program" train "${options[@]}" "${@:2}" --checkpoint ck --keep 1 --quiet \
+    timeout -k 5 60 env "${fault[@]}" "$program" train "${options[@]}" "${@:2}" --checkpoint ck --keep 1 \
         >out 2>err </dev/null
     status=$?
 }
@@ -78,7 +78,7 @@ struck() {
 # NTH failure. No checkpoint may be lost.
 refused() {
     options short
-    LOCKSTEP_FAULT=kill:step=7,op=step "$program" train "${options[@]}" --checkpoint ck --quiet >first 2>&1 </dev/null
+    LOCKSTEP_FAULT=kill:step=7,op=step "$program" train "${options[@]}" --checkpoint ck >first 2>&1 </dev/null
     mkdir ck/.lk-1-0.tmp
     touch ck/.lk-1-0.tmp/model.safetensors
     drill "$1,nth=$2" --resume auto "${@:3}"

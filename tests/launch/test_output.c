@@ -132,6 +132,30 @@ static void test_progress_bars(void **state)
     assert_string_equal(out_text, "[0]  10%\n[0]  20%\n[0]  30%\n[0] dos\r\n");
 }
 
+/* Rank 0's progress line is drawn once its \r has come, removed before other lines, and in no log or tail. */
+static void test_progress_line(void **state)
+{
+    char *argv[] = {
+        "sh", "-c",
+        "if [ $RANK = 1 ]; then while [ ! -e $T/drawn ]; do sleep .01; done; echo one; touch $T/told; exit; fi;"
+        "printf '\\033[Kstep 1\\r' >&2; while ! grep -q 'step 1' $T/stderr; do sleep .01; done; touch $T/drawn;"
+        "while [ ! -e $T/told ]; do sleep .01; done; printf '\\033[Kstep 2\\r' >&2; echo err >&2",
+        NULL};
+    lk_launch_node_opts opts = node_opts(2, argv);
+    opts.plain = opts.progress = true;
+    opts.log_dir = temp_folder;
+    outcome end = run_node(&opts);
+    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_string_equal(out_text, "one\n");
+    const char *line = strstr(err_text, "\033[Kstep 1\r");
+    assert_non_null(line);
+    assert_non_null(strstr(line, "\r\033[Kerr\n"));
+    size_t length = strlen(err_text);
+    assert_true(err_text[length - 1] != '\r');
+    read_text("rank_0.log", err_text, sizeof err_text);
+    assert_string_equal(err_text, "err\n");
+}
+
 static void test_host_in_prefix(void **state)
 {
     char host[64] = "", wanted[128];
@@ -202,5 +226,5 @@ static void test_tail_is_bounded(void **state)
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, temp_folder_tear_down)
 TEST_MAIN(NULL, NULL, CASE(test_streams_and_unfinished_lines), CASE(test_lines_are_never_torn),
           CASE(test_stalled_reader), CASE(test_one_slow_reader), CASE(test_long_lines_are_cut),
-          CASE(test_progress_bars), CASE(test_host_in_prefix), CASE(test_raw), CASE(test_logs),
-          CASE(test_log_folder_that_cannot_be), CASE(test_tail_is_bounded))
+          CASE(test_progress_bars), CASE(test_progress_line), CASE(test_host_in_prefix), CASE(test_raw),
+          CASE(test_logs), CASE(test_log_folder_that_cannot_be), CASE(test_tail_is_bounded))

@@ -6,6 +6,8 @@
 #ifndef LK_TESTS_RANKS_H
 #define LK_TESTS_RANKS_H
 
+#include <math.h>
+
 #include "law.h"
 
 #include "comm/harness.h"
@@ -16,6 +18,7 @@ enum { RANKS_STEPS = 30, RANKS_EVALS = 2, RANKS_TIMEOUT = 100 };
 typedef struct ranks_truth {
     uint64_t hash;
     lk_metrics steps[RANKS_STEPS];
+    double norms[RANKS_STEPS]; /* of the gradient; every second step computes it */
     lk_metrics evals[RANKS_EVALS];
     bool known; /* of ranks_know */
 } ranks_truth;
@@ -61,7 +64,7 @@ static inline lk_status ranks_step(lk_engine *engine, const law_way *way, const 
     return lk_engine_update(engine);
 }
 
-static inline void ranks_run_steps(const ranks_job *job, lk_engine *engine, lk_metrics *out)
+static inline void ranks_run_steps(const ranks_job *job, lk_engine *engine, ranks_truth *out)
 {
     law_samples s = law_samples_make(&job->c);
     for (int i = 0; i < job->c.steps; i++) {
@@ -69,7 +72,10 @@ static inline void ranks_run_steps(const ranks_job *job, lk_engine *engine, lk_m
         law_batch(&job->c, job->c.first + i, s.x, s.labels, s.ids, &batch);
         if (job->way.share)
             batch = ranks_cut(batch, lk_engine_shard_range(engine));
-        CHECK_OK(ranks_step(engine, &job->way, &batch, &out[i]));
+        CHECK_OK(lk_engine_set_grad_norm(engine, i % 2 == 0));
+        CHECK_OK(ranks_step(engine, &job->way, &batch, &out->steps[i]));
+        out->norms[i] = lk_engine_grad_norm(engine);
+        CHECK(i % 2 ? isnan(out->norms[i]) || job->c.clip_norm > 0 : out->norms[i] > 0);
     }
     law_samples_free(&s);
 }
@@ -90,7 +96,7 @@ static inline void ranks_run_evals(const ranks_job *job, lk_engine *engine, lk_m
 
 static inline void ranks_run(const ranks_job *job, lk_engine *engine, ranks_truth *out)
 {
-    ranks_run_steps(job, engine, out->steps);
+    ranks_run_steps(job, engine, out);
     ranks_run_evals(job, engine, out->evals);
     out->hash = law_hash(engine);
 }
@@ -102,6 +108,13 @@ static inline void ranks_compare(const ranks_job *job, int rank, const ranks_tru
     if (!same)
         fprintf(stderr, "rank %d: hash 0x%016llx, expected 0x%016llx\n", rank, (unsigned long long)ours->hash,
                 (unsigned long long)job->truth.hash);
+    for (int i = 0; i < job->c.steps; i += 2) {
+        if (memcmp(&ours->norms[i], &job->truth.norms[i], sizeof *ours->norms) == 0)
+            continue;
+        same = false;
+        fprintf(stderr, "rank %d, step %d: the gradient's norm is %a, expected %a\n", rank, i, ours->norms[i],
+                job->truth.norms[i]);
+    }
     for (int i = 0; i < job->c.steps + RANKS_EVALS; i++) {
         bool eval = i >= job->c.steps;
         int at = eval ? i - job->c.steps : i;

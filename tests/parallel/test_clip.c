@@ -2,6 +2,7 @@
  * stages; clipping with that norm. */
 #include <math.h>
 
+#include "base/mem.h"
 #include "base/rng.h"
 #include "base/tree.h"
 #include "parallel/step/clip.h"
@@ -213,6 +214,28 @@ static void test_clip(void **state)
     lk_graph_destroy(graph);
 }
 
+/* Ranges of any length, one after the other, give the blocks of the whole. */
+static void test_ranges(void **state)
+{
+    static const size_t lengths[] = {16, 1000, LK_NORM_BLOCK, LK_NORM_BLOCK + 16, 5 * LK_NORM_BLOCK - 48, 1 << 20};
+    lk_graph *graph = build("cnn");
+    lk_device *dev;
+    assert_ok(lk__device_open("cpu", &(lk_device_opts){.threads = 2}, &dev));
+    lk_params *params = make_params(graph, dev, 0, graph->count, 1e30f);
+    double want, got;
+    assert_ok(lk__clip_norm(params, NULL, &want));
+    for (size_t i = 0; i < COUNT_OF(lengths); i++) {
+        memset(params->squares, 0xff, lk__clip_blocks(params) * sizeof *params->squares);
+        for (size_t begin = 0; begin < params->count; begin += lengths[i])
+            lk__clip_squares(params, begin, lk__size_min(begin + lengths[i], params->count));
+        assert_ok(lk__clip_finish(params, NULL, &got));
+        assert_memory_equal(&got, &want, sizeof got);
+    }
+    free_params(params);
+    lk__device_close(dev);
+    lk_graph_destroy(graph);
+}
+
 /* Zeros stay zeros, and a NaN norm makes all gradients NaN, as in PyTorch. */
 static void test_odd_norms(void **state)
 {
@@ -237,4 +260,5 @@ static void test_odd_norms(void **state)
     lk_graph_destroy(graph);
 }
 
-TEST_MAIN(NULL, NULL, TEST(test_tree_sum), TEST(test_stages_do_not_show), TEST(test_clip), TEST(test_odd_norms))
+TEST_MAIN(NULL, NULL, TEST(test_tree_sum), TEST(test_stages_do_not_show), TEST(test_ranges), TEST(test_clip),
+          TEST(test_odd_norms))

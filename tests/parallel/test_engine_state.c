@@ -87,11 +87,11 @@ typedef struct leave_job {
 
 static void run_part(const leave_job *job, lk_engine *engine, int first, int last)
 {
-    lk_metrics metrics[ALL];
+    ranks_truth metrics;
     ranks_job part = job->run;
     part.c.first = first;
     part.c.steps = last - first;
-    ranks_run_steps(&part, engine, metrics);
+    ranks_run_steps(&part, engine, &metrics);
 }
 
 static lk_engine *create(const leave_job *job, lk_group *group, double lr)

@@ -40,6 +40,48 @@ static void ranks_leave_no_trace(void **state)
     }
 }
 
+/* The phases of a rank add up to the time of its steps. */
+static void check_phases(const lk_train_use *use)
+{
+    const lk_train_phases *phases = &use->phases;
+    double sum = phases->data + phases->compute + phases->wait + phases->other;
+    assert_true(phases->data >= 0 && phases->compute > 0 && phases->wait >= 0 && phases->other >= 0);
+    assert_true(fabs(sum - use->seconds) <= 1e-9 * use->seconds);
+    assert_true(use->cpu_seconds > 0 && use->memory_mb > 0 && use->peak_mb >= use->memory_mb);
+    assert_string_equal(use->device, "cpu");
+}
+
+/* Rank 0 gets the uses of all ranks: at the end, and after every second batch (0 and 2 of both epochs) because it asks
+ * for it. */
+static void uses_are_gathered(void **state)
+{
+    static record told[MAX_RANKS];
+    lk_train_result result;
+    lk_train_failure failure;
+    lk_train_opts opts = options();
+    for (int count = 1; count <= MAX_RANKS; count++) {
+        uint64_t samples = 0;
+        train_uses_every = 2;
+        assert_int_equal(train_ranks(&opts, count, told, &result, &failure), LK_OK);
+        assert_null(result.uses);
+        assert_int_equal(told[0].gathers, 4);
+        for (int r = 0; r < count; r++) {
+            assert_true((told[r].end.uses != NULL) == (r == 0));
+            assert_int_equal(told[0].use[r].rank, r);
+            assert_int_equal(told[0].use[r].steps, 6);
+            assert_int_equal(told[0].gathered[r].steps, 6);
+            assert_int_equal(told[0].gathered[r].samples, told[0].use[r].samples);
+            check_phases(&told[0].use[r]);
+            samples += told[0].use[r].samples;
+        }
+        assert_int_equal(samples, 2 * TRAIN_COUNT);
+        assert_true(count > 1 || told[0].use[0].phases.wait == 0);
+    }
+    train_uses_every = 0;
+    assert_int_equal(train_ranks(&opts, 2, told, &result, &failure), LK_OK);
+    assert_int_equal(told[0].gathers, 0);
+}
+
 static void accumulation_is_a_larger_batch(void **state)
 {
     static record told[MAX_RANKS];
@@ -279,7 +321,7 @@ static void shards_that_suit_the_ranks(void **state)
     assert_int_equal(lk__train_better_shards(4096, 3), 3072);
 }
 
-TEST_MAIN(make_data, temp_folder_tear_down, TEST(ranks_leave_no_trace), TEST(accumulation_is_a_larger_batch),
-          TEST(stages_are_told), TEST(each_rank_may_save_its_own), TEST(the_first_reason_is_told_once),
-          TEST(ranks_must_be_told_alike), TEST(hosts_may_differ), TEST(failures_have_an_owner),
-          TEST(shards_that_suit_the_ranks))
+TEST_MAIN(make_data, temp_folder_tear_down, TEST(ranks_leave_no_trace), TEST(uses_are_gathered),
+          TEST(accumulation_is_a_larger_batch), TEST(stages_are_told), TEST(each_rank_may_save_its_own),
+          TEST(the_first_reason_is_told_once), TEST(ranks_must_be_told_alike), TEST(hosts_may_differ),
+          TEST(failures_have_an_owner), TEST(shards_that_suit_the_ranks))

@@ -113,6 +113,9 @@ typedef struct record {
     lk_train_step step[64];
     lk_train_test test[8];
     lk_train_result end;
+    lk_train_use use[MAX_RANKS]; /* of the end */
+    int gathers;
+    lk_train_use gathered[MAX_RANKS]; /* of all events of uses together */
 } record;
 
 static void on_start(void *arg, const lk_train_start *start)
@@ -142,6 +145,20 @@ static void on_end(void *arg, const lk_train_result *result)
     record *told = arg;
     told->ends++;
     told->end = *result;
+    for (int i = 0; result->uses && i < result->ranks; i++)
+        told->use[i] = result->uses[i];
+}
+
+static void on_uses(void *arg, const lk_train_uses *uses)
+{
+    record *told = arg;
+    told->gathers++;
+    for (int i = 0; i < uses->ranks; i++) {
+        assert_int_equal(uses->use[i].rank, i);
+        told->gathered[i].steps += uses->use[i].steps;
+        told->gathered[i].samples += uses->use[i].samples;
+        told->gathered[i].seconds += uses->use[i].seconds;
+    }
 }
 
 static lk_train_opts options(void)
@@ -167,6 +184,9 @@ static lk_train_opts options(void)
 /* The device of all ranks. */
 static const char *train_device = "cpu";
 
+/* uses_every of rank 0. */
+static size_t train_uses_every;
+
 /* Runs `count` ranks in this process; told has an entry for each. */
 static lk_status train_ranks(const lk_train_opts *opts, int count, record *told, lk_train_result *result,
                              lk_train_failure *failure)
@@ -177,6 +197,9 @@ static lk_status train_ranks(const lk_train_opts *opts, int count, record *told,
         told[i] = (record){0};
         events[i] =
             (lk_train_events){.arg = &told[i], .start = on_start, .step = on_step, .test = on_test, .end = on_end};
+        if (i == 0)
+            events[i].uses = on_uses;
+        events[i].uses_every = i == 0 ? train_uses_every : 0;
         devices[i] = train_device;
     }
     lk_group_opts group = {.timeout = 60};

@@ -1,4 +1,5 @@
 /* train.c - `lockstep train`: starts ranks, or runs as one or several of them. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include "cli/job/plan.h"
 #include "cli/job/requeue.h"
 #include "cli/job/signals.h"
+#include "cli/report/recording.h"
 #include "cli/report/report.h"
 
 /* Nanoseconds that a rank waits at the end if it has nothing new to print, so that its launcher reads the
@@ -37,19 +39,24 @@ enum { SHOWN_CALLS = 5 };
 
 /* The command, with the state of this process. */
 typedef struct train_command {
-    const lk_args *args;
+    lk_args *args;
     lk_join join;
     lk_job_plan plan; /* made once, before there are ranks */
     bool data_given;
     double exec_at;
-    lk_report_screen *screen; /* NULL unless ranks run */
-    int code;                 /* the exit status after print_failure */
+    lk_recording recording;
+    int terminal;      /* on which a launcher draws the progress line of rank 0; -1: none */
+    bool out_terminal; /* the launcher's stdout is a terminal */
+    lk_screen *screen; /* NULL unless ranks run */
+    int code;          /* the exit status after print_failure */
 } train_command;
 
 static void print_notice(void *arg, const char *text)
 {
-    (void)arg;
+    train_command *t = arg;
+    lk__screen_begin_lines(t->screen);
     fprintf(stderr, "lockstep train: %s\n", lk__args_spell(text));
+    lk__screen_end_lines(t->screen);
 }
 
 static void linger(long nanoseconds)
@@ -98,8 +105,9 @@ static void print_failure(void *arg, const lk_train_failure *failure)
     train_command *t = arg;
     bool alike = failure->fault == LK_TRAIN_FAULT_SETUP || failure->fault == LK_TRAIN_FAULT_COMMON;
     lk__job_signals_end(); /* a signal from the launcher must end this rank */
+    lk__recording_failed(&t->recording, failure->detail);
     if (t->screen)
-        lk__report_screen_clear(t->screen);
+        lk__screen_fini(t->screen);
     if (is_launched(t) && alike && t->join.rank > 0)
         linger(LINGER_NS);
     bool repeated = is_watched(t) && is_repeated(failure);
@@ -189,6 +197,7 @@ static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_cr
     const char *devices[LK_DEVICES_MAX];
     lk_group_opts group = plan->join.group;
     group.notice = print_notice;
+    group.notice_arg = t;
     for (int i = 0; i < plan->devices.count; i++) {
         reports[i] = (lk_report){.args = t->args,
                                  .plan = plan,
@@ -196,8 +205,13 @@ static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_cr
                                  .by_hand = i == 0 && plan->join.way == LK_JOIN_HAND,
                                  .exec_at = t->exec_at,
                                  .screen = t->screen,
+                                 .draws = i == 0 && t->screen->terminal >= 0,
+                                 .redrawn = t->screen->terminal >= 0 && t->out_terminal,
                                  .level = i == 0 ? &level : NULL};
         events[i] = lk__report_events(&reports[i]);
+        events[i].norm_every = t->args->log_interval;
+        if (i == 0)
+            lk__recording_listen(&t->recording, plan, &events[i]);
         devices[i] = plan->devices.name[i];
     }
     lk_train_ranks ranks = {.opts = &plan->train,
@@ -229,17 +243,41 @@ static lk_status run_plans(train_command *t, lk_train_result *out, lk_train_fail
     return run_plan(t, &cpu, &joined, out, failure);
 }
 
+/* Runs the plans, and keeps a run folder if --log-dir asks for one. */
+static lk_status run_recorded(train_command *t, lk_train_result *out, lk_train_failure *failure)
+{
+    lk_status status = lk__recording_open(&t->recording, t->args, &t->plan);
+    if (status != LK_OK) {
+        *failure = (lk_train_failure){.status = status, .fault = LK_TRAIN_FAULT_SETUP, .rank = -1};
+        snprintf(failure->detail, sizeof failure->detail, "%s", lk_error_detail());
+        print_failure(t, failure);
+    } else
+        status = run_plans(t, out, failure);
+    lk__recording_close(&t->recording);
+    return status;
+}
+
+/* The process of rank 0 has the progress line: on its own terminal, or through the launcher on that one's. */
+static void init_screen(train_command *t, lk_screen *screen)
+{
+    bool draws = t->join.rank == 0 && !t->args->quiet, piped = t->terminal >= 0;
+    if (!piped)
+        t->out_terminal = isatty(STDOUT_FILENO) == 1;
+    lk__screen_init(screen, !draws ? -1 : piped ? t->terminal : lk__screen_terminal(), piped);
+}
+
 static int run_ranks(train_command *t)
 {
-    lk_report_screen screen = {.lock = PTHREAD_MUTEX_INITIALIZER, .terminal = isatty(STDERR_FILENO) == 1};
+    lk_screen screen;
     lk_train_result result;
     lk_train_failure failure;
+    init_screen(t, &screen);
     t->screen = &screen;
     lk__job_signals_prepare(t->args->requeue);
-    lk_status status = run_plans(t, &result, &failure);
+    lk_status status = run_recorded(t, &result, &failure);
     lk__job_signals_end();
     t->screen = NULL;
-    lk__report_screen_clear(&screen);
+    lk__screen_fini(&screen);
     if (status == LK_OK)
         return result.stopped ? end_stopped(t, &result) : LK_EXIT_DONE;
     if (is_launched(t) && failure.fault == LK_TRAIN_FAULT_PEER)
@@ -298,6 +336,16 @@ static lk_status plan_ranks(train_command *t, const lk_launch_opts *opts)
     return lk__job_plan_make(t->args, &host, &t->join, &t->plan);
 }
 
+/* Ranks write into pipes; rank 0 asks the terminal for its width and sends progress lines for it. */
+static void take_terminal(train_command *t, lk_launch_opts *opts)
+{
+    if (t->args->quiet || lk__screen_terminal() < 0)
+        return;
+    t->out_terminal = isatty(STDOUT_FILENO) == 1;
+    t->terminal = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    opts->progress = t->terminal >= 0;
+}
+
 static int launch(train_command *t)
 {
     lk_launch_opts opts;
@@ -311,13 +359,14 @@ static int launch(train_command *t)
     opts.fn = rank_main;
     opts.fn_arg = t;
     opts.plain = true;
+    take_terminal(t, &opts);
     opts.grace = opts.timeout + SAVE_SECONDS; /* ranks finish a step and save */
     return lk__cli_launch("train", &opts);
 }
 
 int lk__cmd_train(lk_args *args)
 {
-    train_command t = {.args = args, .data_given = args->train.data != NULL};
+    train_command t = {.args = args, .data_given = args->train.data != NULL, .terminal = -1};
     t.exec_at = lk__clock() - lk__clock_since_exec();
     lk_status status = lk__args_complete(args);
     if (status == LK_OK)

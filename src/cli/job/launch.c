@@ -17,13 +17,15 @@
 typedef struct job {
     const char *command;
     int max_restarts;
+    bool progress;
 } job;
 
 /* Prints a line on stderr. */
 static void print_notice(void *arg, const char *text)
 {
     const job *j = arg;
-    fprintf(stderr, "lockstep %s: %s\n", j->command, lk__args_spell(text));
+    /* A progress line may be there. */
+    fprintf(stderr, "%slockstep %s: %s\n", j->progress ? "\r\033[K" : "", j->command, lk__args_spell(text));
 }
 
 static void print_verdict(job *j, const lk_launch_verdict *verdict)
@@ -219,7 +221,7 @@ lk_status lk__cli_launch_options(const char *command, const lk_args *args, lk_la
 
 int lk__cli_launch(const char *command, lk_launch_opts *opts)
 {
-    job j = {.command = command, .max_restarts = opts->max_restarts};
+    job j = {.command = command, .max_restarts = opts->max_restarts, .progress = opts->progress};
     lk_launch_verdict verdict;
     lk__fault_set_process(-1); /* a launcher is not a rank */
     opts->notice = print_notice;

@@ -45,10 +45,10 @@ static void raise_level(int wanted)
         ;
 }
 
-/* Starts on a new line, below the ^C or the progress line of a terminal. */
+/* Takes the line of a terminal on which ^C or the progress line is. */
 static void print_notice(void)
 {
-    static const char text[] = "\nlockstep train: finishing this step; again ends at once\n";
+    static const char text[] = "\r\033[Klockstep train: finishing this step; again ends at once\n";
     ssize_t n = state.terminal ? write(STDERR_FILENO, text, sizeof text - 1) : 0;
     (void)n;
 }

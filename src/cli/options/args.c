@@ -139,10 +139,15 @@ static const lk_option table[] = {
      "the job again; its next run goes on, as with --resume auto"},
 
     TRAINING("output"),
-    {"output", "log-interval", 0, TRAIN, 0, COUNT(log_interval, 1, BIG), "10", "batches between two lines of output"},
+    {"output", "log-interval", 0, TRAIN, 0, COUNT(log_interval, 1, BIG), "10",
+     "batches between two lines of output; on a terminal, without it, the progress line replaces them"},
+    {"output", "log-dir", 0, TRAIN, 0, TEXT(log_dir, "DIR"), NULL,
+     "make a folder for this run in DIR: log, metrics, event files for TensorBoard, configuration, first and final "
+     "state; checkpoints, too, with `save_every`"},
     {"output", "log-ranks", 0, TRAIN, 0, CHOICE(log_ranks, log_ranks_choices), "0",
      "all: every rank also prints lines of its own"},
-    {"output", "quiet", 'q', TRAIN, 0, FLAG(quiet), NULL, "no progress line"},
+    {"output", "quiet", 'q', TRAIN, 0, FLAG(quiet), NULL,
+     "print results only; with `log_interval` or `log_ranks` all, leave out progress only"},
     {"output", "quiet", 'q', COMPARE | CONVERT | VERIFY, 0, FLAG(quiet), NULL,
      "print nothing; the exit status is the result"},
     {"output", "quiet", 'q', DATA, 0, FLAG(quiet), NULL, "print errors only"},
@@ -216,7 +221,6 @@ static const lk_options_foreign train_foreign[] = {
     {"--port", "write --master-port: " LK_NODE_LINE " --master-port 29500"},
     {"--local-rank", "leave it out: LOCAL_RANK is in the environment"},
     {"--max-restarts", "restarts are 'lockstep run's: lockstep run --max-restarts 1 -n 4 lockstep train"},
-    {"--log-dir", "logs of ranks are 'lockstep run's: lockstep run --log-dir DIR -n 4 lockstep train"},
     {"--dist-url", "write --init-method: " LK_HAND_LINE},
     {"--dist-backend", "write --backend: lockstep train -n 4 --backend auto"},
     {NULL, NULL},
@@ -311,6 +315,7 @@ lk_status lk__args_parse(const lk_options_set *set, int argc, char *const *argv,
     args.gamma_given = lk__options_given(set, &parsed, "gamma");
     args.save_every_given = lk__options_given(set, &parsed, "save-every");
     args.shards_given = lk__options_given(set, &parsed, "shards");
+    args.log_interval_given = lk__options_given(set, &parsed, "log-interval");
     args.run.nnodes_given = lk__options_given(set, &parsed, "nnodes");
     args.run.node_rank_given = lk__options_given(set, &parsed, "node-rank");
     args.run.rank_given = lk__options_given(set, &parsed, "rank");
@@ -391,8 +396,9 @@ static lk_status complete_batch(lk_args *args)
 static lk_status complete_checkpoints(lk_args *args)
 {
     lk_train_opts *opts = &args->train;
-    if (!opts->checkpoint && args->save_every_given)
-        return lk__fail(LK_STATUS_USAGE, "`save_every` saves nowhere: give the folder with `checkpoint` DIR");
+    if (!opts->checkpoint && !args->log_dir && args->save_every_given)
+        return lk__fail(LK_STATUS_USAGE,
+                        "`save_every` saves nowhere: give the folder with `checkpoint` DIR or `log_dir` DIR");
     if (args->requeue && !opts->checkpoint)
         return lk__fail(LK_STATUS_USAGE,
                         "`requeue` lets the next run go on from a checkpoint: give the folder with `checkpoint` DIR");

@@ -62,6 +62,7 @@ typedef struct lk_args {
     int log_ranks;      /* an lk_args_log_ranks */
     double gamma;
     size_t log_interval;
+    const char *log_dir;  /* of run folders; NULL: not given */
     size_t steps, repeat; /* of bench */
     lk_args_run run;
     int nproc;              /* ranks to start; 0: not given */
@@ -77,7 +78,7 @@ typedef struct lk_args {
     bool group;           /* of info */
     const char *words[LK_WORDS_MAX];
     size_t word_count;
-    bool schedule_given, gamma_given, shards_given, save_every_given;
+    bool schedule_given, gamma_given, shards_given, save_every_given, log_interval_given;
     bool precision_given; /* by the user, not by a checkpoint */
     size_t options_given; /* number of options that were given */
     /* Texts composed of several options. */

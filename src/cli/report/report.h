@@ -1,22 +1,15 @@
 /* report.h - the output of `train` and `eval`.
  *
  * Results go to stdout, as lines in the format that scripts already read or as one JSON object on each line;
- * progress goes to stderr. */
+ * progress goes to stderr: a line that is redrawn on a terminal, elsewhere a line every ten seconds. With --quiet there
+ * is no progress, and only the last result is printed unless --log-interval or --log-ranks all asks for more. */
 #ifndef LK_CLI_REPORT_REPORT_H
 #define LK_CLI_REPORT_REPORT_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "cli/job/plan.h"
-
-/* The terminal of the ranks of a process. One rank prints at a time, since every line must first remove the
- * progress line. */
-typedef struct lk_report_screen {
-    pthread_mutex_t lock;
-    bool terminal; /* stderr is a terminal: the progress line is redrawn */
-    bool drawn;    /* the last line of the terminal is a progress line */
-} lk_report_screen;
+#include "cli/report/screen.h"
 
 /* The report of one rank. */
 typedef struct lk_report {
@@ -25,10 +18,14 @@ typedef struct lk_report {
     bool data_given;
     bool by_hand; /* started without a launcher, with other ranks, and the first rank of its process: prints why it ends
                    */
-    double exec_at; /* start of the program, on lk__clock() */
-    lk_report_screen *screen;
+    double exec_at;      /* start of the program, on lk__clock() */
+    lk_screen *screen;   /* of the process */
+    bool draws;          /* this rank has the progress line: the first of the process with rank 0 */
+    bool redrawn;        /* stdout is the terminal of the progress line, which replaces the lines of intervals */
+    lk_bar bar;          /* what the progress line shows, without the fields that the screen fills in */
+    lk_metrics epoch;    /* of the steps of this epoch; loss is a sum */
     atomic_int *level;   /* raised by signals after the run has started; NULL: another rank watches signals */
-    double drawn_at;     /* seconds of the run at the last progress line */
+    double drawn_at;     /* seconds of the run at the last line of progress, where nothing is redrawn */
     double first_step_s; /* from the start of the program to the end of the first step */
     size_t train_count, classes;
     size_t batches, steps, done; /* done: before this process started */
@@ -40,8 +37,12 @@ typedef struct lk_report {
 /* Events of a rank: rank 0 prints for all; the others print only lines about themselves, and only with
  * --log-ranks all. report must not be moved. */
 lk_train_events lk__report_events(lk_report *report);
-/* Removes the progress line from the terminal; the caller has the lock, or no other rank prints. */
-void lk__report_screen_clear(lk_report_screen *screen);
+
+/* The first lines; the closing table, and the end as JSON. */
+void lk__report_start_text(const lk_report *report, const lk_train_start *start);
+void lk__report_start_json(const lk_report *report, const lk_train_start *start);
+void lk__report_table(const lk_train_result *result);
+void lk__report_end_json(const lk_report *report, const lk_train_result *result);
 
 /* Lines about checkpoints: the one that the run resumes from, as text or in the JSON of its start (a cJSON
  * object), and one that was saved. */
@@ -66,7 +67,12 @@ void lk__report_rank_start(const lk_report *report, const lk_train_start *start)
 void lk__report_rank_step(const lk_report *report, const lk_train_step *step);
 void lk__report_rank_end(const lk_report *report, const lk_train_result *result);
 
-/* Shared by both kinds of lines. */
+/* Shared by all kinds of lines. */
+static inline double lk__report_rate(size_t samples, double seconds)
+{
+    return seconds > 0 ? (double)samples / seconds : 0;
+}
+
 static inline double lk__report_percent(size_t part, size_t whole)
 {
     return whole ? 100.0 * (double)part / (double)whole : 0;

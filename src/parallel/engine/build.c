@@ -435,6 +435,7 @@ lk_status lk_engine_create(const lk_graph *graph, const lk_engine_opts *opts, lk
     LK_TRY(LK_ALLOC(1, "engine", &engine));
     lk__gate_init(&engine->gate, "engine");
     engine->opts = full;
+    engine->grad_norm = NAN;
     lk_status status = build(engine, graph);
     if (status != LK_OK) {
         if (!engine->agreed)

@@ -241,9 +241,26 @@ lk_metrics lk_engine_own_metrics(const lk_engine *engine)
     return engine->own;
 }
 
+lk_status lk_engine_set_grad_norm(lk_engine *engine, bool on)
+{
+    LK_TRY(lk__engine_enter(engine));
+    engine->norm_wanted = on;
+    return lk__engine_leave(engine, LK_OK);
+}
+
+double lk_engine_grad_norm(const lk_engine *engine)
+{
+    return engine->grad_norm;
+}
+
 lk_waits lk_engine_waits(const lk_engine *engine)
 {
     return engine->waits;
+}
+
+void lk__engine_set_meter(lk_engine *engine, lk_engine_meter *meter)
+{
+    engine->meter = meter;
 }
 
 lk_status lk_engine_check(lk_engine *engine)

@@ -5,6 +5,7 @@
 #include <lockstep/engine.h>
 
 #include "base/status.h"
+#include "parallel/step/meter.h"
 
 /* lk__engine_enter begins a public call that uses the engine's memory, lk__engine_leave ends it and
  * returns status. lk__engine_enter_idle is for calls that read or change the state: USAGE while steps
@@ -26,5 +27,7 @@ lk_status lk__engine_check_state(const lk_engine *engine, const lk_state *state)
 uint64_t lk__engine_equal_at(const lk_engine *engine);
 /* Whether the last comparison of the replicas found a difference. */
 bool lk__engine_replicas_differ(const lk_engine *engine);
+/* Sets the meter of the engine's steps, borrowed until the engine is destroyed; NULL: none. */
+void lk__engine_set_meter(lk_engine *engine, lk_engine_meter *meter);
 
 #endif

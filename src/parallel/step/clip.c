@@ -27,8 +27,7 @@ static size_t slot_blocks(const lk_params *params, const lk_layer *layer, int sl
     return (lk__params_elements(params->graph, params->dev, layer, slot) + LK_NORM_BLOCK - 1) / LK_NORM_BLOCK;
 }
 
-/* Blocks of the whole model. */
-static size_t count_blocks(const lk_params *params)
+size_t lk__clip_blocks(const lk_params *params)
 {
     size_t count = 0;
     for (int i = 0; i < params->graph->count; i++) {
@@ -39,39 +38,46 @@ static size_t count_blocks(const lk_params *params)
     return count;
 }
 
-/* Fills the blocks of this rank's layers; sums is device memory. */
-static void sum_blocks(const lk_params *params, double *sums)
+lk_status lk__clip_prepare(lk_params *params)
 {
-    lk_device *dev = params->dev;
+    size_t bytes = lk__clip_blocks(params) * sizeof *params->squares;
+    if (params->squares)
+        return LK_OK;
+    return params->dev->type->alloc(params->dev, bytes, "sums of squares", (void **)&params->squares);
+}
+
+/* Enqueues the blocks of a tensor of `count` elements at `offset` whose last element is in [begin,end). */
+static void sum_slot(lk_params *params, size_t offset, size_t count, size_t begin, size_t end, double *sums)
+{
+    size_t from = begin > offset ? (begin - offset) / LK_NORM_BLOCK * LK_NORM_BLOCK : 0;
+    size_t to = end >= offset + count ? count : end > offset ? (end - offset) / LK_NORM_BLOCK * LK_NORM_BLOCK : 0;
+    if (to > from && begin < offset + count)
+        params->dev->kernels->sum_squares(params->dev, to - from, params->grads + offset + from,
+                                          sums + from / LK_NORM_BLOCK);
+}
+
+/* The blocks of layers of other stages stay as they are: zeros, since the device's memory begins as zeros. */
+void lk__clip_squares(lk_params *params, size_t begin, size_t end)
+{
+    double *sums = params->squares;
     for (int i = params->graph->count - 1; i >= 0; i--) {
         const lk_layer *layer = &params->graph->layers[i];
         for (int slot = layer->param_count - 1; slot >= 0; slot--) {
             if (i >= params->first && i < params->last)
-                dev->kernels->sum_squares(dev, lk__params_elements(params->graph, dev, layer, slot),
-                                          params->grads + params->param_offset[i][slot], sums);
+                sum_slot(params, params->param_offset[i][slot],
+                         lk__params_elements(params->graph, params->dev, layer, slot), begin, end, sums);
             sums += slot_blocks(params, layer, slot);
         }
     }
 }
 
-/* The first call allocates the device's array. */
-static lk_status download_blocks(lk_params *params, size_t count, double *out)
+lk_status lk__clip_finish(lk_params *params, lk_group *pipe, double *out)
 {
-    lk_device *dev = params->dev;
-    size_t bytes = count * sizeof *out;
-    if (!params->squares)
-        LK_TRY(dev->type->alloc(dev, bytes, "sums of squares", (void **)&params->squares));
-    sum_blocks(params, params->squares);
-    return dev->type->download(dev, params->squares, bytes, out);
-}
-
-lk_status lk__clip_norm(lk_params *params, lk_group *pipe, double *out)
-{
-    size_t count = count_blocks(params);
+    size_t count = lk__clip_blocks(params);
     double *sums;
     LK_TRY(LK_ALLOC(count, "sums of squares", &sums));
     lk_status status;
-    LK_TRY_GOTO(download_blocks(params, count, sums), free_sums);
+    LK_TRY_GOTO(params->dev->type->download(params->dev, params->squares, count * sizeof *sums, sums), free_sums);
     /* A block is zero at all ranks but one, and x + 0 is x: this sum gathers without rounding. */
     if (pipe)
         LK_TRY_GOTO(lk_allreduce(pipe, (lk_buffer){sums, count, LK_DTYPE_F64}, LK_REDUCTION_SUM, NULL), free_sums);
@@ -80,6 +86,13 @@ lk_status lk__clip_norm(lk_params *params, lk_group *pipe, double *out)
 free_sums:
     lk__mem_free(sums);
     return status;
+}
+
+lk_status lk__clip_norm(lk_params *params, lk_group *pipe, double *out)
+{
+    LK_TRY(lk__clip_prepare(params));
+    lk__clip_squares(params, 0, params->count);
+    return lk__clip_finish(params, pipe, out);
 }
 
 void lk__clip_gradient(lk_params *params, double norm, double limit)

@@ -14,6 +14,17 @@
  * stages; NULL: one stage. */
 lk_status lk__clip_norm(lk_params *params, lk_group *pipe, double *out) LK_CHECKED;
 
+/* The same in parts, beside the update of each range, while the range is in the cache. First lk__clip_prepare; it
+ * allocates at its first call. Then lk__clip_squares for ranges that together are [0,params->count), in order: enqueues
+ * the sums of the blocks that end in [begin,end); the gradient before `end` must be final. At last lk__clip_finish,
+ * which waits for the device and is collective as lk__clip_norm; or, for a device that sums the blocks itself,
+ * params->squares has lk__clip_blocks(params) of them. */
+lk_status lk__clip_prepare(lk_params *params) LK_CHECKED;
+void lk__clip_squares(lk_params *params, size_t begin, size_t end);
+lk_status lk__clip_finish(lk_params *params, lk_group *pipe, double *out) LK_CHECKED;
+/* Blocks of the whole model. */
+size_t lk__clip_blocks(const lk_params *params);
+
 /* Scales the gradient (slot 0), whose norm is `norm`, as PyTorch's clip_grad_norm_ does: by
  * limit / (norm + 1e-6), at most 1. */
 void lk__clip_gradient(lk_params *params, double norm, double limit);

@@ -9,6 +9,7 @@
 #include "optim/optim.h"
 #include "parallel/layout/grid.h"
 #include "parallel/step/buckets.h"
+#include "parallel/step/meter.h"
 #include "parallel/step/waves.h"
 
 /* Numbers in a leaf of the metrics' tree: loss, correct, top5. */
@@ -106,7 +107,10 @@ struct lk_engine {
     size_t results;                   /* samples that there is room for */
     double (*leaves)[LK_METRIC_SUMS]; /* (shards of this rank) */
     lk_metrics own;                   /* of this rank's samples in the last step */
+    bool norm_wanted;                 /* steps that are sent now compute the gradient's norm */
+    double grad_norm;                 /* of the last step that was done at once or received; NaN: not computed */
     lk_waits waits;
+    lk_engine_meter *meter; /* borrowed, or NULL */
 };
 
 /* Whether this rank computes losses. */

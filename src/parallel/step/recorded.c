@@ -2,6 +2,7 @@
 #include "parallel/step/recorded.h"
 
 #include <assert.h>
+#include <math.h>
 #include <sched.h>
 #include <string.h>
 #include <time.h>
@@ -10,6 +11,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "base/trace.h"
+#include "parallel/step/clip.h"
 #include "parallel/step/marks.h"
 #include "parallel/step/staging.h"
 
@@ -23,9 +25,9 @@ enum { LOOKS = 1 << 14, SLEEP_NS = 20000 };
 static const double END_WITHIN = 1;
 
 typedef struct known_size {
-    size_t total;                   /* samples of all ranks; 0: unused */
-    lk_device_recording *recording; /* NULL until a step of this size is sent */
-    const lk_resident *from;        /* the cached data set that the recording reads; NULL: samples are uploaded */
+    size_t total;                      /* samples of all ranks; 0: unused */
+    lk_device_recording *recording[2]; /* of steps without and with the gradient's norm; NULL until one is sent */
+    const lk_resident *from;           /* the cached data set that the recording reads; NULL: samples are uploaded */
 } known_size;
 
 /* A step under way, with copies of everything that repeating it needs. */
@@ -36,6 +38,7 @@ typedef struct sent_step {
     float *x;                /* samples; NULL until some are kept */
     lk_optim_numbers before; /* the optimiser's numbers before the step */
     double launched;         /* for traces: when the step was sent; 0: without a trace */
+    bool norm;               /* it takes the gradient's norm */
 } sent_step;
 
 struct lk_recorded {
@@ -131,6 +134,15 @@ static void end_steps(lk_engine *engine)
     }
 }
 
+static void forget(lk_device *dev, known_size *size)
+{
+    for (int norm = 0; norm < 2; norm++) {
+        if (size->recording[norm])
+            dev->type->forget(dev, size->recording[norm]);
+        size->recording[norm] = NULL;
+    }
+}
+
 void lk__recorded_destroy(lk_engine *engine, lk_recorded *recorded)
 {
     if (!recorded)
@@ -139,8 +151,7 @@ void lk__recorded_destroy(lk_engine *engine, lk_recorded *recorded)
     if (engine->device_sums)
         end_steps(engine);
     for (int i = 0; i < SIZES; i++)
-        if (recorded->sizes[i].recording)
-            type->forget(engine->dev, recorded->sizes[i].recording);
+        forget(engine->dev, &recorded->sizes[i]);
     type->free(engine->dev, recorded->samples);
     type->free(engine->dev, recorded->turn);
     type->free_host(engine->dev, recorded->in_ring);
@@ -195,6 +206,8 @@ void lk__recorded_post(lk_engine *engine)
                     .loss = engine->losses + lk__waves_sample(engine->waves, engine->waves->first),
                     .label_rank = engine->label_ranks,
                     .flag = recorded->flag,
+                    .squares = engine->params->squares,
+                    .blocks = engine->norm_wanted ? lk__clip_blocks(engine->params) : 0,
                     .step = &engine->inputs->numbers.step,
                     .ring = recorded->ring,
                     .slots = LK_RECORDED_DEPTH,
@@ -240,16 +253,15 @@ static lk_status play(lk_engine *engine, known_size *size, lk_status (*enqueue)(
 {
     lk_device *dev = engine->dev;
     const lk_resident *from = engine->recorded->sending.resident;
-    if (!size->recording || size->from != from)
+    lk_device_recording **recording = &size->recording[engine->norm_wanted];
+    if (!*recording || size->from != from)
         LK_TRY(await_idle(engine));
-    if (size->recording && size->from != from) {
-        dev->type->forget(dev, size->recording);
-        size->recording = NULL;
-    }
+    if (size->from != from)
+        forget(dev, size);
     size->from = from;
-    if (!size->recording)
-        LK_TRY(dev->type->record(dev, enqueue, engine, &size->recording));
-    return dev->type->play(dev, size->recording);
+    if (!*recording)
+        LK_TRY(dev->type->record(dev, enqueue, engine, recording));
+    return dev->type->play(dev, *recording);
 }
 
 /* The slot of the ring for a step's results. */
@@ -317,6 +329,7 @@ lk_status lk__recorded_send(lk_engine *engine, const lk_engine_part *part, lk_st
         LK_TRY(await_idle(engine));
     LK_TRY(keep_part(engine, part, f));
     f->before = lk__optim_numbers(engine->optim);
+    f->norm = engine->norm_wanted;
     recorded->sending = (lk_engine_part){.x = recorded->samples,
                                          .resident = part->resident,
                                          .count = part->count,
@@ -388,6 +401,7 @@ lk_status lk__recorded_receive(lk_engine *engine, lk_engine_part *part, lk_flag 
     memcpy(engine->host_label_ranks, loss + f->part.count, f->part.count * sizeof *engine->host_label_ranks);
     *part = f->part;
     *found = results->flag;
+    engine->grad_norm = f->norm ? sqrt(results->square) : NAN;
     engine->pending--;
     return LK_OK;
 }

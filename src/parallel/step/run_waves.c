@@ -243,12 +243,23 @@ static lk_status act(lk_engine *engine, const lk_engine_part *part, lk_pipeline_
     return LK_OK;
 }
 
+/* A recorded step has no hooks when it is replayed. */
+static void reset_meter(const lk_engine *engine, const lk_engine_part *part, int waves)
+{
+    int layers = engine->grid.last_layer - engine->grid.first_layer;
+    if (!engine->meter)
+        return;
+    atomic_store_explicit(&engine->meter->total, part->flag ? 0 : 2 * (unsigned)(layers * waves), memory_order_relaxed);
+    atomic_store_explicit(&engine->meter->done, 0, memory_order_relaxed);
+}
+
 lk_status lk__engine_run_waves(lk_engine *engine, const lk_engine_part *part)
 {
     const lk_grid *grid = &engine->grid;
     lk__waves_cut(engine->waves, part->total);
     lk__buckets_reset(engine->buckets, part->flag != NULL);
     int count = engine->waves->count;
+    reset_meter(engine, part, count);
     LK_TRY(upload_inputs(engine, part, 0, part->count));
     int ahead = lk__pipeline_ahead(grid->stages, grid->stage, count, engine->opts.pipelined);
     for (int i = 0; i < 2 * count; i++)
@@ -316,6 +327,8 @@ static lk_status gather(void *arg, const float *mine, size_t width, float *all)
 static lk_status layer_done(void *arg, const lk_op_wave *wave, size_t done)
 {
     lk_engine *engine = arg;
+    if (engine->meter)
+        atomic_fetch_add_explicit(&engine->meter->done, 1, memory_order_relaxed);
     if (wave->last && wave->search < 0 && done > 0)
         LK_TRY(lk__buckets_start(engine->buckets, done));
     if (wave->flag)

@@ -6,6 +6,7 @@
  * lk_engine_part.flag distinguishes them. */
 #include "parallel/step/step.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -21,11 +22,18 @@
 #include "parallel/step/recorded.h"
 #include "parallel/step/run_waves.h"
 
+/* Counts the time since `began` as a wait for other ranks. One rank waits for nobody. */
+static void count_wait(lk_engine *engine, double began)
+{
+    if (engine->grid.world)
+        engine->waits.gradients += lk__clock() - began;
+}
+
 static lk_status await_bucket(lk_engine *engine, int index)
 {
     double began = lk__clock();
     LK_TRY(lk__buckets_wait(engine->buckets, index));
-    engine->waits.gradients += lk__clock() - began;
+    count_wait(engine, began);
     return LK_OK;
 }
 
@@ -33,7 +41,7 @@ static lk_status finish_buckets(lk_engine *engine)
 {
     double began = lk__clock();
     LK_TRY(lk__buckets_finish(engine->buckets));
-    engine->waits.gradients += lk__clock() - began;
+    count_wait(engine, began);
     return LK_OK;
 }
 
@@ -130,8 +138,7 @@ static lk_status check_results(lk_engine *engine, const lk_engine_part *part, co
     engine->own = lk__metrics_leaves(engine, part->total);
     LK_TRY(lk__metrics_total(engine, part->total, out));
     lk__trace_end(LK_TRACE_KIND_CHECK, "check results", -1, traced);
-    if (engine->grid.world)
-        engine->waits.gradients += lk__clock() - began;
+    count_wait(engine, began);
     return LK_OK;
 }
 
@@ -146,17 +153,24 @@ static lk_status await_gradients(lk_engine *engine, const lk_engine_part *part)
 
 static lk_status clip(lk_engine *engine)
 {
-    double norm;
     if (engine->opts.clip_norm == 0)
         return LK_OK;
-    LK_TRY(lk__clip_norm(engine->params, engine->grid.pipeline, &norm));
-    lk__clip_gradient(engine->params, norm, engine->opts.clip_norm);
+    LK_TRY(lk__clip_norm(engine->params, engine->grid.pipeline, &engine->grad_norm));
+    lk__clip_gradient(engine->params, engine->grad_norm, engine->opts.clip_norm);
     return LK_OK;
+}
+
+/* Whether the update of this step also takes the gradient's norm; clipping has taken it before. */
+static bool takes_norm(const lk_engine *engine)
+{
+    return engine->norm_wanted && engine->opts.clip_norm == 0;
 }
 
 /* Enqueues the optimiser's update of these elements. */
 static void update_range(lk_engine *engine, size_t begin, size_t end, const lk_flag *flag)
 {
+    if (takes_norm(engine))
+        lk__clip_squares(engine->params, begin, end);
     lk_optim_range range = {
         .grads = engine->params->grads, .params = engine->params->params, .begin = begin, .end = end, .flag = flag};
     double began = lk__trace_begin_label(LK_TRACE_KIND_UPDATE, "update", -1);
@@ -169,8 +183,8 @@ static void update_range(lk_engine *engine, size_t begin, size_t end, const lk_f
     lk__trace_end(LK_TRACE_KIND_UPDATE, "update", -1, began);
 }
 
-/* Updates the parameters. all: all gradients are summed, so one update does; otherwise each bucket is updated
- * as soon as it is summed. */
+/* Updates the parameters. all: all gradients are summed, so one update does, unless the norm is taken bucket by
+ * bucket; otherwise each bucket is updated as soon as it is summed. */
 static lk_status update(lk_engine *engine, const lk_flag *flag, bool all)
 {
     const lk_buckets *buckets = engine->buckets;
@@ -178,10 +192,14 @@ static lk_status update(lk_engine *engine, const lk_flag *flag, bool all)
     lk__fault_work("update");
     if (!flag)
         LK_TRY(lk__optim_begin(engine->optim));
-    if (all)
+    if (takes_norm(engine))
+        LK_TRY(lk__clip_prepare(engine->params));
+    bool whole = all && !takes_norm(engine);
+    if (whole)
         update_range(engine, 0, engine->params->count, flag);
-    for (int i = 0; !all && i < buckets->count; i++) {
-        LK_TRY(await_bucket(engine, i));
+    for (int i = 0; !whole && i < buckets->count; i++) {
+        if (!all)
+            LK_TRY(await_bucket(engine, i));
         update_range(engine, buckets->list[i].begin, buckets->list[i].end, flag);
     }
     if (flag)
@@ -189,6 +207,8 @@ static lk_status update(lk_engine *engine, const lk_flag *flag, bool all)
     LK_TRY(finish_buckets(engine));
     LK_TRY(engine->dev->type->sync(engine->dev));
     lk__marks_read(engine);
+    if (takes_norm(engine))
+        LK_TRY(lk__clip_finish(engine->params, engine->grid.pipeline, &engine->grad_norm));
     lk__trace_end(LK_TRACE_KIND_UPDATE, "update all", -1, began);
     return check_is_due(engine) ? lk__step_compare(engine) : LK_OK;
 }
@@ -254,6 +274,7 @@ static lk_status begin_step(lk_engine *engine, const lk_engine_part *part)
 {
     engine->may_overflow = false;
     engine->own = (lk_metrics){0};
+    engine->grad_norm = NAN;
     LK_TRY(inject_faults(engine, "step", lk__optim_steps(engine->optim) + 1));
     return ensure_results(engine, part->count);
 }
@@ -311,6 +332,8 @@ lk_status lk__step_send(lk_engine *engine, const lk_engine_part *part)
         return step_at_once(engine, part);
     engine->may_overflow = false;
     LK_TRY(ensure_results(engine, part->count));
+    if (takes_norm(engine))
+        LK_TRY(lk__clip_prepare(engine->params)); /* not while the step is recorded */
     return lk__recorded_send(engine, part, enqueue_step);
 }
 
@@ -334,6 +357,8 @@ lk_status lk__step_receive(lk_engine *engine, lk_metrics *out)
     }
     lk_status status = receive_recorded(engine, out);
     engine->has_grads = status == LK_OK;
+    if (status != LK_OK)
+        engine->grad_norm = NAN;
     if (status != LK_OK || engine->pending > 0 || !check_is_due(engine))
         return status;
     return lk__step_compare(engine);

@@ -4,6 +4,18 @@
 
 enum { THREADS = 256, FETCH_THREADS = 1024 };
 
+/* The sum over the tree on the indices, by all threads of the block: pairs of neighbours, then pairs of these sums,
+ * and so on. */
+static __device__ double tree_sum(double *values, size_t count)
+{
+    for (size_t apart = 1; apart < count; apart *= 2) {
+        for (size_t i = 2 * apart * threadIdx.x; i + apart < count; i += 2 * apart * THREADS)
+            values[i] += values[i + apart];
+        __syncthreads();
+    }
+    return count ? values[0] : 0;
+}
+
 /* One block, because the number must be written after everything else. */
 static __global__ void post_results(lk_post post)
 {
@@ -15,8 +27,11 @@ static __global__ void post_results(lk_post post)
         loss[i] = post.loss[i];
         label_rank[i] = post.label_rank[i];
     }
-    if (threadIdx.x == 0)
+    double square = tree_sum(post.squares, post.blocks);
+    if (threadIdx.x == 0) {
         results->flag = *post.flag;
+        results->square = square;
+    }
     __threadfence_system();
     __syncthreads();
     if (threadIdx.x == 0)

@@ -1,0 +1,349 @@
+/* recording.c - events of rank 0 as rows and files of the run folder. recording_run.c fills run.json. */
+#include "cli/report/recording.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "cli/options/resume.h"
+#include "cli/report/effective.h"
+#include "cli/report/recording_run.h"
+#include "cli/report/report.h"
+#include "cli/report/tee.h"
+#include "record/events.h"
+
+/* After a failed write: says so once. The rest of the run is not recorded, but it is not lost. */
+static void check(lk_recording *recording, lk_status status)
+{
+    char path[LK_PATH_BYTES];
+    if (status == LK_OK)
+        return;
+    snprintf(path, sizeof path, "%s", lk__record_path(recording->writer));
+    lk__tee_end();
+    lk__record_destroy(recording->writer);
+    recording->writer = NULL;
+    fprintf(stderr, "lockstep train: the run goes on, but nothing more is written to %s: %s\n", path,
+            lk__args_spell(lk_error_detail()));
+}
+
+static double percent(size_t part, size_t whole)
+{
+    return lk__report_percent(part, whole);
+}
+
+static void set_metrics(lk_record_row *row, const lk_recording *recording, size_t step, const lk_metrics *metrics)
+{
+    lk__record_row_set(row, LK_RECORD_STEP, (double)step);
+    lk__record_row_set(row, LK_RECORD_EPOCH, (double)step / (double)recording->batches);
+    lk__record_row_set(row, LK_RECORD_LOSS, metrics->loss);
+    lk__record_row_set(row, LK_RECORD_TOP1, percent(metrics->correct, metrics->count));
+    lk__record_row_set(row, LK_RECORD_TOP5, percent(metrics->top5, metrics->count));
+}
+
+static lk_status begin_rows(lk_recording *recording, const lk_train_start *start)
+{
+    recording->batches = start->batches;
+    LK_TRY(lk__record_begin(recording->writer, start->done, &recording->earlier));
+    lk__recording_describe(recording, start);
+    return lk__record_publish(recording->writer);
+}
+
+static void on_start(void *arg, const lk_train_start *start)
+{
+    lk_recording *recording = arg;
+    if (recording->next.start)
+        recording->next.start(recording->next.arg, start);
+    if (recording->writer)
+        check(recording, begin_rows(recording, start));
+}
+
+static void record_step(lk_recording *recording, const lk_train_step *step)
+{
+    lk_record_row row = {0};
+    double seconds = step->train_seconds - recording->train_seconds;
+    set_metrics(&row, recording, step->step, &step->metrics);
+    lk__record_row_set(&row, LK_RECORD_LR, step->lr);
+    if (!isnan(step->grad_norm))
+        lk__record_row_set(&row, LK_RECORD_GRAD_NORM, step->grad_norm);
+    if (seconds > 0)
+        lk__record_row_set(&row, LK_RECORD_IMG_PER_S, (double)(step->samples - recording->samples) / seconds);
+    lk__record_row_set(&row, LK_RECORD_SECONDS, recording->earlier + step->seconds);
+    recording->samples = step->samples;
+    recording->train_seconds = step->train_seconds;
+    check(recording, lk__record_row(recording->writer, LK_RECORD_TRAIN, &row));
+}
+
+static void on_step(void *arg, const lk_train_step *step)
+{
+    lk_recording *recording = arg;
+    if (recording->next.step)
+        recording->next.step(recording->next.arg, step);
+    if (recording->writer && step->batch % recording->args->log_interval == 0)
+        record_step(recording, step);
+}
+
+static void on_test(void *arg, const lk_train_test *test)
+{
+    lk_recording *recording = arg;
+    lk_record_row row = {0};
+    if (recording->next.test)
+        recording->next.test(recording->next.arg, test);
+    if (!recording->writer)
+        return;
+    set_metrics(&row, recording, test->step, &test->metrics);
+    lk__record_row_set(&row, LK_RECORD_SECONDS, recording->earlier + test->seconds);
+    check(recording, lk__record_row(recording->writer, LK_RECORD_TEST, &row));
+}
+
+/* wall: seconds since the last row of ranks, in which cpu_seconds were used. */
+static lk_record_rank rank_row(const lk_train_use *use, double wall)
+{
+    lk_record_rank rank = {.host = use->host, .device = use->device};
+    const lk_train_phases *phases = &use->phases;
+    lk__record_row_set(&rank.row, LK_RECORD_RANK, (double)use->rank);
+    lk__record_row_set(&rank.row, LK_RECORD_MEMORY_MB, use->memory_mb);
+    if (wall > 0)
+        lk__record_row_set(&rank.row, LK_RECORD_CPU_PCT, 100 * use->cpu_seconds / wall);
+    if (use->seconds <= 0)
+        return rank;
+    lk__record_row_set(&rank.row, LK_RECORD_IMG_PER_S, (double)use->samples / use->seconds);
+    lk__record_row_set(&rank.row, LK_RECORD_DATA_PCT, 100 * phases->data / use->seconds);
+    lk__record_row_set(&rank.row, LK_RECORD_COMPUTE_PCT, 100 * phases->compute / use->seconds);
+    if (!use->joint)
+        lk__record_row_set(&rank.row, LK_RECORD_WAIT_PCT, 100 * phases->wait / use->seconds);
+    return rank;
+}
+
+static lk_status record_uses(lk_recording *recording, const lk_train_uses *uses)
+{
+    lk_record_rank *ranks;
+    LK_TRY(LK_ALLOC((size_t)uses->ranks, "a row of ranks", &ranks));
+    for (int i = 0; i < uses->ranks; i++)
+        ranks[i] = rank_row(&uses->use[i], uses->seconds - recording->uses_at);
+    recording->uses_at = uses->seconds;
+    lk_status status =
+        lk__record_ranks(recording->writer, uses->step, recording->earlier + uses->seconds, ranks, uses->ranks);
+    lk__mem_free(ranks);
+    if (status != LK_OK || recording->uses_known)
+        return status;
+    recording->uses_known = true;
+    lk__recording_describe_ranks(recording, uses);
+    return lk__record_publish(recording->writer);
+}
+
+static void on_uses(void *arg, const lk_train_uses *uses)
+{
+    lk_recording *recording = arg;
+    if (recording->next.uses)
+        recording->next.uses(recording->next.arg, uses);
+    if (recording->writer)
+        check(recording, record_uses(recording, uses));
+}
+
+static lk_status record_state(lk_recording *recording, const lk_train_state *state)
+{
+    lk_record_writer *writer = recording->writer;
+    if (state->moment != LK_TRAIN_MOMENT_EPOCH)
+        return lk__record_put_state(writer, state->moment == LK_TRAIN_MOMENT_FIRST ? "first" : "final", state->model);
+    LK_TRY(lk__record_histograms(writer, state->step, "weights", state->model));
+    return lk__record_histograms(writer, state->step, "gradients", state->grads);
+}
+
+static void on_state(void *arg, const lk_train_state *state)
+{
+    lk_recording *recording = arg;
+    if (recording->next.state)
+        recording->next.state(recording->next.arg, state);
+    if (recording->writer)
+        check(recording, record_state(recording, state));
+}
+
+static void end_run(lk_recording *recording, const char *status, const lk_train_result *result)
+{
+    if (!recording->writer)
+        return;
+    lk__recording_conclude(recording, status, result);
+    check(recording, lk__record_publish(recording->writer));
+}
+
+static void on_end(void *arg, const lk_train_result *result)
+{
+    lk_recording *recording = arg;
+    if (recording->next.end)
+        recording->next.end(recording->next.arg, result);
+    end_run(recording, "done", result);
+}
+
+static void on_stopped(void *arg, const lk_train_result *result)
+{
+    lk_recording *recording = arg;
+    if (recording->next.stopped)
+        recording->next.stopped(recording->next.arg, result);
+    end_run(recording, "stopped", result);
+}
+
+static void on_saved(void *arg, const lk_train_saved *saved)
+{
+    lk_recording *recording = arg;
+    if (recording->next.saved)
+        recording->next.saved(recording->next.arg, saved);
+}
+
+static void on_trace(void *arg, const lk_train_trace *trace)
+{
+    lk_recording *recording = arg;
+    if (recording->next.trace)
+        recording->next.trace(recording->next.arg, trace);
+}
+
+static void on_activity(void *arg, lk_train_activity activity, size_t done, size_t total)
+{
+    lk_recording *recording = arg;
+    if (recording->next.activity)
+        recording->next.activity(recording->next.arg, activity, done, total);
+}
+
+/* Every event function must be passed on, with the argument of its owner. */
+_Static_assert(sizeof(lk_train_events) == 14 * sizeof(void *), "lk__recording_listen has all event functions");
+
+void lk__recording_listen(lk_recording *recording, const lk_job_plan *plan, lk_train_events *events)
+{
+    recording->plan = plan;
+    if (!recording->writer)
+        return;
+    recording->next = *events;
+    events->arg = recording;
+    events->activity = on_activity;
+    events->start = on_start;
+    events->step = on_step;
+    events->test = on_test;
+    events->end = on_end;
+    events->stopped = on_stopped;
+    events->saved = on_saved;
+    events->trace = on_trace;
+    events->uses = on_uses;
+    events->uses_every = recording->args->log_interval;
+    events->state = on_state;
+}
+
+static lk_status make_folder(lk_recording *recording, const lk_args *args, const lk_job_plan *plan)
+{
+    char name[LK_RECORD_NAME];
+    const lk_train_opts *opts = &plan->train;
+    int processes = plan->join.processes > 0 ? plan->join.processes : 1;
+    lk_record_scenario scenario = {.data = opts->data,
+                                   .model = opts->model,
+                                   .init = opts->init,
+                                   .ranks = processes * plan->devices.count,
+                                   .batch = opts->batch,
+                                   .optimizer = opts->optimizer,
+                                   .lr = opts->lr > 0 ? opts->lr : lk__optim_default_lr(opts->optimizer),
+                                   .schedule = opts->schedule,
+                                   .epochs = opts->epochs};
+    lk__record_name(&scenario, (double)time(NULL), name);
+    return lk__record_create(args->log_dir, name, &recording->writer);
+}
+
+/* The folder that the resumed checkpoint names; NOT_FOUND if it names none, or one that is not in --log-dir. */
+static lk_status find_folder(lk_recording *recording, const lk_args *args)
+{
+    const lk_resume *found = lk__cli_resume_found();
+    const char *name = found->notes ? lk_checkpoint_note(found->notes, lk__train_run_note) : NULL;
+    if (!args->train.resume || !name || !*name || *name == '.' || strchr(name, '/'))
+        return LK_STATUS_NOT_FOUND;
+    return lk__record_continue(args->log_dir, name, &recording->writer);
+}
+
+static void copy_output(void *arg, const char *text, size_t bytes)
+{
+    lk__record_log(arg, text, bytes);
+}
+
+static lk_status write_config(lk_recording *recording, const lk_args *args, const lk_job_plan *plan)
+{
+    char *text = NULL, comment[LK_PATH_BYTES + 64], directory[LK_PATH_BYTES];
+    size_t bytes;
+    snprintf(comment, sizeof comment, "lockstep %s; relative paths begin at %s", LK_VERSION,
+             lk__recording_directory(directory));
+    lk_status status = lk__effective_yaml(args, plan, comment, &text, &bytes);
+    if (status == LK_OK)
+        status = lk__record_put(recording->writer, "config.yaml", text, bytes);
+    free(text);
+    return status;
+}
+
+/* Where rank 0 saves checkpoints, if saving was asked for and no folder given; other ranks only need to know that
+ * there is one. */
+static lk_status place_checkpoints(lk_recording *recording, lk_args *args, lk_job_plan *plan)
+{
+    const char *folder = recording->writer ? lk__record_path(recording->writer) : args->log_dir;
+    if (args->train.checkpoint || !args->save_every_given)
+        return LK_OK;
+    if (!lk__path_join(folder, "checkpoints", recording->checkpoint, sizeof recording->checkpoint))
+        return lk__fail(LK_STATUS_USAGE, "`log_dir` %s: the path is too long", args->log_dir);
+    args->train.checkpoint = plan->train.checkpoint = recording->checkpoint;
+    return LK_OK;
+}
+
+/* Where rank 0 writes the trace, if no file was given. */
+static lk_status place_trace(lk_recording *recording, lk_args *args, lk_job_plan *plan)
+{
+    if (!recording->writer || !args->train.trace || args->train.trace_file)
+        return LK_OK;
+    if (!lk__path_join(lk__record_path(recording->writer), "trace.json", recording->trace, sizeof recording->trace))
+        return lk__fail(LK_STATUS_USAGE, "`log_dir` %s: the path is too long", args->log_dir);
+    args->train.trace_file = plan->train.trace_file = recording->trace;
+    return LK_OK;
+}
+
+static lk_status open_folder(lk_recording *recording, const lk_args *args, const lk_job_plan *plan)
+{
+    lk_status status = find_folder(recording, args);
+    if (status == LK_STATUS_NOT_FOUND)
+        status = make_folder(recording, args, plan);
+    return status == LK_OK ? write_config(recording, args, plan) : status;
+}
+
+lk_status lk__recording_open(lk_recording *recording, lk_args *args, lk_job_plan *plan)
+{
+    recording->args = args;
+    recording->plan = plan;
+    if (!args->log_dir)
+        return LK_OK;
+    if (plan->join.rank == 0)
+        LK_TRY(open_folder(recording, args, plan));
+    LK_TRY(place_checkpoints(recording, args, plan));
+    LK_TRY(place_trace(recording, args, plan));
+    if (!recording->writer)
+        return LK_OK;
+    args->train.run_name = plan->train.run_name = lk__record_own_name(recording->writer);
+    lk__recording_begin_run(recording);
+    LK_TRY(lk__record_publish(recording->writer));
+    lk__tee_begin(copy_output, recording->writer);
+    if (!lk__record_events_possible)
+        fputs("lockstep train: no event files for TensorBoard: this build is without protobuf-c (libprotobuf-c-dev, "
+              "protobuf-c-compiler)\n",
+              stderr);
+    return LK_OK;
+}
+
+void lk__recording_failed(lk_recording *recording, const char *detail)
+{
+    if (!recording->writer)
+        return;
+    lk__recording_describe_failure(recording, detail);
+    check(recording, lk__record_publish(recording->writer));
+}
+
+void lk__recording_close(lk_recording *recording)
+{
+    if (!recording->writer)
+        return;
+    lk__tee_end();
+    lk__record_destroy(recording->writer);
+    recording->writer = NULL;
+}

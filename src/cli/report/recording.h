@@ -1,0 +1,38 @@
+/* recording.h - the run folder of `train --log-dir`: fills it from the events of rank 0.
+ *
+ * A write that fails does not end the run: it is reported once, and nothing more is written. */
+#ifndef LK_CLI_REPORT_RECORDING_H
+#define LK_CLI_REPORT_RECORDING_H
+
+#include "cli/job/plan.h"
+#include "record/write.h"
+
+/* The recording of a process; all zeros: there is none. Must not be moved after lk__recording_open. */
+typedef struct lk_recording {
+    const lk_args *args;
+    const lk_job_plan *plan;
+    lk_record_writer *writer; /* NULL: no --log-dir, or not the process of rank 0, or a write has failed */
+    lk_train_events next;     /* events that are called first */
+    char checkpoint[LK_PATH_BYTES];
+    char trace[LK_PATH_BYTES];
+    size_t batches;       /* of an epoch */
+    double earlier;       /* seconds of the run before this process */
+    size_t samples;       /* at the last row */
+    double train_seconds; /* the same */
+    double uses_at;       /* seconds at the last row of ranks */
+    bool uses_known;      /* hosts and devices are in run.json */
+} lk_recording;
+
+/* At rank 0's process with --log-dir: makes the folder, or opens the folder of the run that is resumed, and begins the
+ * copy of what is printed. Sets the fields of args->train and plan->train that name the run and, with --save-every and
+ * without --checkpoint, the folder of checkpoints; these also at other processes. --trace without --trace-file is
+ * written to the folder. */
+lk_status lk__recording_open(lk_recording *recording, lk_args *args, lk_job_plan *plan) LK_CHECKED;
+/* Puts the recording before the events of rank 0. plan may be another one than at lk__recording_open. */
+void lk__recording_listen(lk_recording *recording, const lk_job_plan *plan, lk_train_events *events);
+/* Notes that the run has failed. Called before the failure is printed, since a launcher may end this process then. */
+void lk__recording_failed(lk_recording *recording, const char *detail);
+/* Closes the folder. */
+void lk__recording_close(lk_recording *recording);
+
+#endif

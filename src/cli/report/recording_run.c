@@ -1,0 +1,222 @@
+/* recording_run.c - the fields of run.json. A field that is set again replaces the old one: a resumed run goes on with
+ * the file of the earlier one. */
+#define _DEFAULT_SOURCE /* gethostname */
+#include "cli/report/recording_run.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/libraries.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "cli/report/effective.h"
+#include "cli/report/report.h"
+#include "tensor/cpu/cpu.h"
+
+enum { MAX_COMMAND = 1 << 17, TEXT = 512 };
+
+static double unix_time(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Replaces or adds a field; takes the item over. */
+static void set(lk_recording *recording, const char *name, cJSON *item)
+{
+    cJSON *run = lk__record_object(recording->writer);
+    cJSON_DeleteItemFromObjectCaseSensitive(run, name);
+    cJSON_AddItemToObject(run, name, item);
+}
+
+static void set_number(lk_recording *recording, const char *name, double value)
+{
+    set(recording, name, cJSON_CreateNumber(value));
+}
+
+/* JSON has no bytes that are not UTF-8. */
+static cJSON *text_item(const char *text)
+{
+    char clean[LK_PATH_BYTES];
+    snprintf(clean, sizeof clean, "%s", text);
+    lk__text_clean(clean, LK_TEXT_LINES);
+    return cJSON_CreateString(clean);
+}
+
+static void set_text(lk_recording *recording, const char *name, const char *text)
+{
+    set(recording, name, text_item(text));
+}
+
+static void drop(lk_recording *recording, const char *name)
+{
+    cJSON_DeleteItemFromObjectCaseSensitive(lk__record_object(recording->writer), name);
+}
+
+/* The words of the command line, as the kernel keeps them. */
+static cJSON *command_words(void)
+{
+    cJSON *words = cJSON_CreateArray();
+    FILE *file = fopen("/proc/self/cmdline", "re");
+    static char text[MAX_COMMAND];
+    size_t bytes = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    text[bytes] = '\0';
+    for (size_t at = 0; at < bytes; at += strlen(text + at) + 1)
+        cJSON_AddItemToArray(words, text_item(text + at));
+    if (file)
+        fclose(file);
+    return words;
+}
+
+const char *lk__recording_directory(char out[LK_PATH_BYTES])
+{
+    if (!getcwd(out, LK_PATH_BYTES))
+        snprintf(out, LK_PATH_BYTES, ".");
+    lk__text_clean(out, LK_TEXT_LINE);
+    return out;
+}
+
+/* "gcc 12.2.0, kernels neon, hwloc, libzip ..." */
+static void build_text(char out[TEXT])
+{
+    const lk_cpu_build *kernels = lk__cpu_build_list(0);
+    const lk_library *library;
+    size_t used =
+        (size_t)snprintf(out, TEXT, "compiler %s; kernels %s; with", __VERSION__, kernels ? kernels->name : "?");
+    for (size_t i = 0; (library = lk__library_list(i)) != NULL && used < TEXT; i++) {
+        if (library->present)
+            used += (size_t)snprintf(out + used, TEXT - used, " %s", library->name);
+    }
+}
+
+void lk__recording_begin_run(lk_recording *recording)
+{
+    char host[65] = "", build[TEXT], directory[LK_PATH_BYTES];
+    cJSON *options = cJSON_CreateObject();
+    if (gethostname(host, sizeof host - 1) != 0)
+        snprintf(host, sizeof host, "?");
+    build_text(build);
+    if (!lk__record_is_continued(recording->writer))
+        set_number(recording, "started", unix_time());
+    drop(recording, "ended");
+    drop(recording, "error");
+    drop(recording, "result");
+    drop(recording, "hash");
+    set_text(recording, "status", "running");
+    set(recording, "command", command_words());
+    set_text(recording, "directory", lk__recording_directory(directory));
+    set_number(recording, "pid", (double)getpid());
+    set_text(recording, "host", host);
+    set_text(recording, "version", LK_VERSION);
+    set_text(recording, "build", build);
+    lk__effective_add(recording->args, recording->plan, options);
+    set(recording, "options", options);
+}
+
+static void add_resumed(lk_recording *recording, size_t step)
+{
+    cJSON *run = lk__record_object(recording->writer);
+    cJSON *list = cJSON_GetObjectItemCaseSensitive(run, "resumed"), *item = cJSON_CreateObject();
+    if (!cJSON_IsArray(list))
+        list = cJSON_AddArrayToObject(run, "resumed");
+    cJSON_AddNumberToObject(item, "step", (double)step);
+    cJSON_AddNumberToObject(item, "at", unix_time());
+    cJSON_AddItemToArray(list, item);
+}
+
+void lk__recording_describe(lk_recording *recording, const lk_train_start *start)
+{
+    const lk_train_opts *opts = &recording->plan->train;
+    set_number(recording, "ranks", start->self.ranks);
+    set_number(recording, "threads", start->self.layout.threads);
+    set_text(recording, "model", opts->model);
+    set_text(recording, "data", start->train->name);
+    set_number(recording, "classes", (double)start->train->classes);
+    set_number(recording, "train_count", (double)start->train->count);
+    set_number(recording, "test_count", start->test ? (double)start->test->count : 0);
+    set_number(recording, "parameters", (double)start->parameters);
+    set_number(recording, "steps_per_epoch", (double)start->batches);
+    set_number(recording, "steps", (double)start->steps);
+    if (opts->resume)
+        add_resumed(recording, start->done);
+}
+
+void lk__recording_describe_ranks(lk_recording *recording, const lk_train_uses *uses)
+{
+    cJSON *devices = cJSON_CreateArray();
+    int nodes = 0;
+    for (int i = 0; i < uses->ranks; i++) {
+        int k = 0;
+        cJSON_AddItemToArray(devices, text_item(uses->use[i].device));
+        while (k < i && strcmp(uses->use[k].host, uses->use[i].host) != 0)
+            k++;
+        nodes += k == i;
+    }
+    set(recording, "devices", devices);
+    set_number(recording, "nodes", nodes);
+}
+
+static cJSON *rank_item(const lk_train_use *use)
+{
+    cJSON *item = cJSON_CreateObject();
+    cJSON_AddNumberToObject(item, "rank", (double)use->rank);
+    if (*use->host)
+        cJSON_AddStringToObject(item, "host", use->host);
+    cJSON_AddStringToObject(item, "device", use->device);
+    cJSON_AddNumberToObject(item, "samples", (double)use->samples);
+    cJSON_AddNumberToObject(item, "data_s", use->phases.data);
+    cJSON_AddNumberToObject(item, "compute_s", use->phases.compute);
+    if (!use->joint)
+        cJSON_AddNumberToObject(item, "wait_s", use->phases.wait);
+    cJSON_AddNumberToObject(item, "other_s", use->phases.other);
+    cJSON_AddNumberToObject(item, "cpu_s", use->cpu_seconds);
+    cJSON_AddNumberToObject(item, "peak_rss_mb", use->peak_mb);
+    return item;
+}
+
+static cJSON *result_item(const lk_recording *recording, const lk_train_result *result)
+{
+    cJSON *item = cJSON_CreateObject();
+    double seconds = result->train_seconds;
+    cJSON_AddNumberToObject(item, "steps", (double)result->steps);
+    cJSON_AddNumberToObject(item, "samples", (double)result->samples);
+    cJSON_AddNumberToObject(item, "seconds", recording->earlier + result->seconds);
+    cJSON_AddNumberToObject(item, "train_seconds", seconds);
+    cJSON_AddNumberToObject(item, "img_per_s", seconds > 0 ? (double)result->samples / seconds : 0);
+    if (result->test.count > 0) {
+        cJSON_AddNumberToObject(item, "test_loss", result->test.loss);
+        cJSON_AddNumberToObject(item, "test_top1", lk__report_percent(result->test.correct, result->test.count));
+        cJSON_AddNumberToObject(item, "test_top5", lk__report_percent(result->test.top5, result->test.count));
+    }
+    cJSON_AddNumberToObject(item, "wait_gradients_s", result->waits.gradients);
+    cJSON_AddNumberToObject(item, "wait_other_s", result->waits.other);
+    cJSON_AddNumberToObject(item, "peak_rss_mb", lk__mem_peak_mb());
+    cJSON *ranks = cJSON_AddArrayToObject(item, "ranks");
+    for (int i = 0; result->uses && i < result->ranks; i++)
+        cJSON_AddItemToArray(ranks, rank_item(&result->uses[i]));
+    return item;
+}
+
+void lk__recording_conclude(lk_recording *recording, const char *status, const lk_train_result *result)
+{
+    char hash[17];
+    bool done = !result->stopped;
+    set_text(recording, "status", status);
+    set_number(recording, "ended", unix_time());
+    set(recording, "result", result_item(recording, result));
+    snprintf(hash, sizeof hash, "%016" PRIx64, result->hash);
+    if (done)
+        set_text(recording, "hash", hash);
+}
+
+void lk__recording_describe_failure(lk_recording *recording, const char *detail)
+{
+    set_text(recording, "status", "failed");
+    set_number(recording, "ended", unix_time());
+    set_text(recording, "error", lk__args_spell(detail));
+}

@@ -1,0 +1,18 @@
+/* recording_run.h - fills the object of run.json. */
+#ifndef LK_CLI_REPORT_RECORDING_RUN_H
+#define LK_CLI_REPORT_RECORDING_RUN_H
+
+#include "cli/report/recording.h"
+
+/* The working directory; "." if it is unknown. */
+const char *lk__recording_directory(char out[LK_PATH_BYTES]);
+
+/* What is known before the run starts, when it starts, and after its first step. */
+void lk__recording_begin_run(lk_recording *recording);
+void lk__recording_describe(lk_recording *recording, const lk_train_start *start);
+void lk__recording_describe_ranks(lk_recording *recording, const lk_train_uses *uses);
+/* The end of a run: "done" or "stopped"; or a failure. */
+void lk__recording_conclude(lk_recording *recording, const char *status, const lk_train_result *result);
+void lk__recording_describe_failure(lk_recording *recording, const char *detail);
+
+#endif

@@ -1,0 +1,156 @@
+/* report_end.c - the last lines of a run: the closing table, and the end as JSON. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "cli/report/bar.h"
+#include "cli/report/json.h"
+#include "cli/report/report.h"
+
+/* Where the time of every rank went; the numbers of the closing table. */
+static void json_uses(cJSON *line, const lk_train_result *result)
+{
+    cJSON *list = cJSON_AddArrayToObject(line, "rank_times");
+    for (int i = 0; result->uses && i < result->ranks; i++) {
+        const lk_train_use *use = &result->uses[i];
+        cJSON *item = cJSON_CreateObject();
+        cJSON_AddNumberToObject(item, "rank", (double)use->rank);
+        if (*use->host)
+            cJSON_AddStringToObject(item, "host", use->host);
+        cJSON_AddStringToObject(item, "device", use->device);
+        cJSON_AddNumberToObject(item, "samples", (double)use->samples);
+        cJSON_AddNumberToObject(item, "data_s", use->phases.data);
+        cJSON_AddNumberToObject(item, "compute_s", use->phases.compute);
+        if (!use->joint)
+            cJSON_AddNumberToObject(item, "wait_s", use->phases.wait);
+        cJSON_AddNumberToObject(item, "other_s", use->phases.other);
+        cJSON_AddNumberToObject(item, "cpu_s", use->cpu_seconds);
+        cJSON_AddNumberToObject(item, "peak_rss_mb", use->peak_mb);
+        cJSON_AddItemToArray(list, item);
+    }
+}
+
+void lk__report_end_json(const lk_report *report, const lk_train_result *result)
+{
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016" PRIx64, result->hash);
+    cJSON *line = cJSON_CreateObject();
+    cJSON_AddStringToObject(line, "event", "end");
+    cJSON_AddNumberToObject(line, "steps", (double)result->steps);
+    cJSON_AddNumberToObject(line, "samples", (double)result->samples);
+    cJSON_AddNumberToObject(line, "seconds", result->seconds);
+    cJSON_AddNumberToObject(line, "train_seconds", result->train_seconds);
+    cJSON_AddNumberToObject(line, "img_per_s", lk__report_rate(result->samples, result->train_seconds));
+    cJSON_AddNumberToObject(line, "first_step_s", report->first_step_s);
+    cJSON_AddNumberToObject(line, "peak_rss_mb", lk__mem_peak_mb());
+    cJSON_AddNumberToObject(line, "ranks", result->ranks);
+    cJSON_AddNumberToObject(line, "wait_gradients_s", result->waits.gradients);
+    cJSON_AddNumberToObject(line, "wait_other_s", result->waits.other);
+    json_uses(line, result);
+    cJSON_AddStringToObject(line, "state_hash", hash);
+    cJSON_AddStringToObject(line, "saved", result->saved);
+    cJSON_AddStringToObject(line, "checkpoint", result->checkpoint);
+    lk__cli_json_line(line);
+}
+
+__attribute__((format(printf, 2, 3))) static void row(const char *name, const char *format, ...)
+{
+    va_list args;
+    printf("  %-13s", name);
+    va_start(args, format);
+    vprintf(format, args);
+    va_end(args);
+    putchar('\n');
+}
+
+/* "12.34 s", "1:02:03" */
+static const char *time_text(double seconds, char text[LK_BAR_TIME])
+{
+    if (seconds >= 60)
+        return lk__bar_time(seconds, text);
+    snprintf(text, LK_BAR_TIME, "%.2f s", seconds);
+    return text;
+}
+
+static void time_rows(const lk_train_result *result)
+{
+    char all[LK_BAR_TIME], steps[LK_BAR_TIME], rest[LK_BAR_TIME];
+    double other = result->seconds - result->train_seconds;
+    row("time", "%s: %s in steps, %s in tests and saves", time_text(result->seconds, all),
+        time_text(result->train_seconds, steps), time_text(other > 0 ? other : 0, rest));
+    row("speed", "%.0f img/s", lk__report_rate(result->samples, result->train_seconds));
+}
+
+/* The part of all ranks' time, in percent. */
+static double part(double sum, double seconds)
+{
+    return seconds > 0 ? 100 * sum / seconds : 0;
+}
+
+/* Waits of GPUs that a channel joins are a part of the steps that the host awaits. */
+static void phase_row(const lk_train_result *result)
+{
+    lk_train_phases sum = {0};
+    double seconds = 0;
+    for (int i = 0; i < result->ranks; i++) {
+        const lk_train_use *use = &result->uses[i];
+        seconds += use->seconds;
+        sum.data += use->phases.data;
+        sum.compute += use->phases.compute + (use->joint ? use->phases.wait : 0);
+        sum.wait += use->joint ? 0 : use->phases.wait;
+        sum.other += use->phases.other;
+    }
+    if (result->uses[0].joint)
+        row("steps", "data %.1f %%, compute and waiting %.1f %%, other %.1f %%", part(sum.data, seconds),
+            part(sum.compute, seconds), part(sum.other, seconds));
+    else
+        row("steps", "data %.1f %%, compute %.1f %%, waiting %.1f %%, other %.1f %%", part(sum.data, seconds),
+            part(sum.compute, seconds), part(sum.wait, seconds), part(sum.other, seconds));
+}
+
+/* Seconds that a rank did not wait for others. */
+static double own_time(const lk_train_use *use)
+{
+    return use->seconds - use->phases.wait;
+}
+
+static void memory_row(const lk_train_result *result)
+{
+    const lk_train_use *most = &result->uses[0];
+    for (int i = 1; i < result->ranks; i++)
+        most = result->uses[i].peak_mb > most->peak_mb ? &result->uses[i] : most;
+    if (result->ranks > 1)
+        row("peak memory", "%.0f MB, at rank %d", most->peak_mb, (int)most->rank);
+    else
+        row("peak memory", "%.0f MB", most->peak_mb);
+}
+
+/* The rank for which the others wait: the one with the most work of its own. */
+static void slowest_row(const lk_train_result *result)
+{
+    const lk_train_use *slowest = &result->uses[0];
+    double sum = 0;
+    char own[LK_BAR_TIME], others[LK_BAR_TIME];
+    for (int i = 0; i < result->ranks; i++) {
+        sum += own_time(&result->uses[i]);
+        slowest = own_time(&result->uses[i]) > own_time(slowest) ? &result->uses[i] : slowest;
+    }
+    double rest = (sum - own_time(slowest)) / (double)(result->ranks - 1);
+    row("slowest rank", "%d (host %s, %s): %s of work of its own, the others %s", (int)slowest->rank, slowest->host,
+        slowest->device, time_text(own_time(slowest), own), time_text(rest, others));
+}
+
+void lk__report_table(const lk_train_result *result)
+{
+    const lk_metrics *test = &result->test;
+    if (test->count)
+        row("accuracy", "%.2f %%", lk__report_percent(test->correct, test->count));
+    time_rows(result);
+    if (!result->uses || result->samples == 0)
+        return;
+    phase_row(result);
+    memory_row(result);
+    if (result->ranks > 1 && !result->uses[0].joint)
+        slowest_row(result);
+}

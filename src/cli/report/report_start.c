@@ -1,0 +1,210 @@
+/* report_start.c - the first lines of a run: everything that belongs to its result, and what a user may not expect. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/report/json.h"
+#include "cli/report/report.h"
+
+static void json_layout(cJSON *line, const lk_report *report, const lk_train_start *start)
+{
+    const lk_train_rank_info *self = &start->self;
+    cJSON_AddStringToObject(line, "parallel", lk__args_parallel_names[report->plan->mode.parallel]);
+    cJSON_AddNumberToObject(line, "ranks", self->ranks);
+    cJSON_AddNumberToObject(line, "replicas", self->layout.replicas);
+    cJSON_AddNumberToObject(line, "stages", self->layout.stages);
+    cJSON *names = cJSON_AddArrayToObject(line, "stages_begin");
+    for (int i = 1; i < self->layout.stages; i++)
+        cJSON_AddItemToArray(names, cJSON_CreateString(start->cuts[i - 1]));
+    cJSON_AddBoolToObject(line, "one_wave", self->layout.one_wave);
+    cJSON_AddStringToObject(line, "transport", self->transport);
+    cJSON_AddStringToObject(line, "sums",
+                            self->layout.gradient_backend ? self->layout.gradient_backend : self->transport);
+    cJSON_AddNumberToObject(line, "better_shards", start->better_shards);
+}
+
+void lk__report_start_json(const lk_report *report, const lk_train_start *start)
+{
+    const lk_train_opts *opts = &report->plan->train;
+    char seed[32];
+    snprintf(seed, sizeof seed, "%" PRIu64, opts->seed);
+    cJSON *line = cJSON_CreateObject();
+    cJSON_AddStringToObject(line, "event", "start");
+    if (*report->plan->join.started)
+        cJSON_AddStringToObject(line, "started_by", report->plan->join.started);
+    cJSON_AddStringToObject(line, "config", report->args->config ? report->args->config : "");
+    cJSON_AddStringToObject(line, "data", start->train->name);
+    cJSON_AddStringToObject(line, "path", start->train->path);
+    cJSON_AddBoolToObject(line, "data_given", report->data_given);
+    cJSON_AddNumberToObject(line, "train_samples", (double)start->train->count);
+    cJSON_AddNumberToObject(line, "test_samples", start->test ? (double)start->test->count : 0);
+    cJSON_AddNumberToObject(line, "classes", (double)start->train->classes);
+    cJSON_AddStringToObject(line, "augment", start->augment);
+    cJSON_AddStringToObject(line, "test_augment", start->test_augment);
+    cJSON_AddStringToObject(line, "model", opts->model);
+    cJSON_AddNumberToObject(line, "parameters", (double)start->parameters);
+    cJSON_AddStringToObject(line, "device", start->self.device);
+    cJSON_AddNumberToObject(line, "threads", start->self.layout.threads);
+    cJSON_AddNumberToObject(line, "shards", opts->shards);
+    cJSON_AddRawToObject(line, "seed", seed);
+    cJSON_AddStringToObject(line, "optimizer", opts->optimizer);
+    cJSON_AddStringToObject(line, "schedule", opts->schedule);
+    cJSON_AddNumberToObject(line, "lr_first", start->rates.first);
+    cJSON_AddNumberToObject(line, "lr_highest", start->rates.highest);
+    cJSON_AddNumberToObject(line, "lr_last", start->rates.last);
+    cJSON_AddNumberToObject(line, "batch_size", (double)opts->batch);
+    cJSON_AddNumberToObject(line, "steps", (double)start->steps);
+    json_layout(line, report, start);
+    lk__report_resumed_json(line, start);
+    lk__cli_json_line(line);
+}
+
+/* "2 stages x 2 replicas (stage 1 begins with fc1), " */
+static void print_grid(const lk_train_start *start)
+{
+    const lk_layout *layout = &start->self.layout;
+    if (layout->stages < 2)
+        return;
+    printf("%d stages x %d replica%s (", layout->stages, layout->replicas, layout->replicas == 1 ? "" : "s");
+    for (int i = 1; i < layout->stages; i++)
+        printf("%sstage %d begins with %s", i > 1 ? ", " : "", i, start->cuts[i - 1]);
+    printf("), ");
+}
+
+/* Devices and ranks: "cpu with 2 threads", "ddp, 4 ranks over shm with 1 thread each". */
+static void print_ranks(const lk_report *report, const lk_train_start *start)
+{
+    const lk_train_rank_info *self = &start->self;
+    const char *plural = start->self.layout.threads == 1 ? "" : "s";
+    if (self->ranks == 1) {
+        printf("%s with %d thread%s", self->device, start->self.layout.threads, plural);
+        return;
+    }
+    printf("%s, ", lk__args_parallel_names[report->plan->mode.parallel]);
+    print_grid(start);
+    const char *sums = self->layout.gradient_backend;
+    bool both = sums && strcmp(sums, self->transport) != 0;
+    printf("%d ranks over %s%s%s with %d thread%s each", self->ranks, both ? sums : "", both ? " and " : "",
+           self->transport, start->self.layout.threads, plural);
+    if (strcmp(self->device, "cpu") != 0)
+        printf(" on %.*s", (int)strcspn(self->device, ":"), self->device);
+}
+
+/* Effects of combined options that a user may not expect. */
+static void print_hints(const lk_report *report, const lk_train_start *start)
+{
+    const lk_train_opts *opts = &report->plan->train;
+    const lk_layout *layout = &start->self.layout;
+    bool stages = layout->stages > 1 && opts->pipelined;
+    if (layout->gradient_backend && opts->reduce == LK_REDUCE_ORDER_BACKEND)
+        printf("--reduce engine: %s adds gradients up in an order of its own, and the result is that of %d replicas "
+               "on these devices; --reduce tree has the same bits for any number\n",
+               layout->gradient_backend, layout->replicas);
+    if (layout->one_wave && stages)
+        printf("--pipelined has little effect here: BatchNorm under --bn batch needs the whole batch at once, and the "
+               "stages take turns, segment by segment; --bn shard lets them work at the same time\n");
+    if (layout->one_wave && (opts->micro_batch || opts->accumulate > 1))
+        printf("%s here: BatchNorm under --bn batch needs the whole batch at once\n",
+               opts->micro_batch ? "--micro-batch has no effect" : "--accumulate saves no memory");
+    if (!report->args->shards_given && layout->replicas > 1 && lk__devices_few_shards(start->self.device))
+        printf("a shard a replica: the result is that of %d replicas; --shards 16 has one for any number of them\n",
+               layout->replicas);
+    bool tree = opts->reduce == LK_REDUCE_ORDER_TREE;
+    if (tree && start->better_shards % (int)opts->accumulate == 0 && start->better_shards)
+        printf("%d shards are not %d replicas times a power of two, so that replicas exchange several partial sums: "
+               "--shards %d is faster, with a result of its own\n",
+               opts->shards, layout->replicas, start->better_shards / (int)opts->accumulate);
+}
+
+/* Prints nothing if images are used as they are. */
+static void print_transforms(const lk_train_start *start)
+{
+    bool changed = strcmp(start->augment, "none") != 0, tests_changed = strcmp(start->test_augment, "none") != 0;
+    if (changed || tests_changed)
+        printf("training images: %s; test images: %s\n", changed ? start->augment : "as they are",
+               tests_changed ? start->test_augment : "as they are");
+}
+
+static bool is_one_of(const char *const *names, const char *name)
+{
+    while (*names && strcmp(*names, name) != 0)
+        names++;
+    return *names;
+}
+
+/* The value of an option, if the line of options shows it: what belongs to the result, unless it is the default or
+ * another line has it. */
+static const char *shown_value(const lk_option *row, const lk_train_opts *opts, char text[LK_OPTION_TEXT_BYTES])
+{
+    static const char *const always[] = {"batch-size", "epochs", "optimizer", "lr", "schedule", NULL};
+    static const char *const never[] = {"model",        "data",       "data-dir", "augment",
+                                        "test-augment", "seed",       "shards",   "keep",
+                                        "save-every",   "save-model", NULL};
+    bool counts = row->properties & (LK_OPTION_KEPT | LK_OPTION_AGREED) || strcmp(row->name, "init-from") == 0;
+    const char *value = lk__option_value(row, opts, text);
+    if (!counts || !value || is_one_of(never, row->name))
+        return NULL;
+    bool usual = row->initial && strcmp(value, row->initial) == 0;
+    return is_one_of(always, row->name) || !usual ? value : NULL;
+}
+
+/* "options: batch-size 64, epochs 14, optimizer adadelta, lr 1, schedule step:size=1,gamma=0.7" */
+static void print_options(const lk_train_opts *given, const lk_train_start *start)
+{
+    lk_train_opts opts = *given;
+    const lk_option *row;
+    const char *value, *comma = "";
+    char text[LK_OPTION_TEXT_BYTES];
+    opts.lr = start->lr; /* where it was not given, the optimiser's own */
+    printf("options: ");
+    for (size_t i = 0; (row = lk__train_option(i)) != NULL; i++)
+        if ((value = shown_value(row, &opts, text)) != NULL) {
+            printf("%s%s%s%s", comma, row->name, row->kind == LK_OPTION_FLAG ? "" : " ",
+                   row->kind == LK_OPTION_FLAG ? "" : value);
+            comma = ", ";
+        }
+    printf("\n");
+}
+
+/* Learning rates of the steps of this process. Six digits distinguish all rates in common use. */
+static void print_rates(const lk_train_start *start)
+{
+    const lk_lr_schedule_rates *rates = &start->rates;
+    if (start->done >= start->steps)
+        return;
+    if (rates->first == rates->highest && rates->last == rates->highest)
+        printf("learning rate: %.6g in all steps\n", rates->first);
+    else
+        printf("learning rate: first %.6g, highest %.6g, last %.6g\n", rates->first, rates->highest, rates->last);
+    if (start->warmup)
+        printf("the warm-up of %zu steps is longer than the run: the learning rate never reaches its full value\n",
+               start->warmup);
+}
+
+void lk__report_start_text(const lk_report *report, const lk_train_start *start)
+{
+    const lk_train_opts *opts = &report->plan->train;
+    const char *path = start->train->path;
+    if (*report->plan->join.started)
+        printf("%s\n", report->plan->join.started);
+    printf("data %s (", start->train->name);
+    if (!*path)
+        printf(report->data_given ? "built in; " : "built in, as --data was not given; ");
+    else if (strcmp(path, start->train->name) != 0)
+        printf("%s; ", path);
+    printf("%zu training", start->train->count);
+    if (start->test)
+        printf(" and %zu test", start->test->count);
+    printf(" samples, %zu classes), model %s (%zu parameters), ", start->train->classes, opts->model,
+           start->parameters);
+    print_ranks(report, start);
+    printf(", %d shard%s, seed %" PRIu64, opts->shards, opts->shards == 1 ? "" : "s", opts->seed);
+    if (report->args->config)
+        printf(", config %s", report->args->config);
+    printf("\n");
+    print_options(opts, start);
+    print_transforms(start);
+    print_rates(start);
+    print_hints(report, start);
+    lk__report_resumed(report, start);
+}

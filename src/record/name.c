@@ -1,0 +1,57 @@
+/* name.c - the name of a run folder. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/spec.h"
+#include "record/write.h"
+
+/* Bytes of one part. Eleven parts with their letters and separators fit into LK_RECORD_NAME. */
+enum { PART = 24 };
+
+static bool is_legal(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c && strchr("._=-", c));
+}
+
+/* Appends "_" and the first bytes of text; what is not legal becomes "-". */
+static void add(char out[LK_RECORD_NAME], const char *letter, const char *text)
+{
+    size_t used = strlen(out), room = LK_RECORD_NAME - used;
+    int length = snprintf(out + used, room, "_%s%.*s", letter, PART, text);
+    for (char *c = out + used + 1; length > 0 && *c; c++)
+        *c = is_legal(*c) ? *c : '-';
+}
+
+/* The last part of a path. */
+static const char *base_name(const char *path, char out[PART + 1])
+{
+    size_t end = strlen(path), begin;
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    for (begin = end; begin > 0 && path[begin - 1] != '/'; begin--) {
+    }
+    snprintf(out, PART + 1, "%.*s", (int)(end - begin), path + begin);
+    return out;
+}
+
+void lk__record_name(const lk_record_scenario *scenario, double seconds, char out[LK_RECORD_NAME])
+{
+    time_t when = (time_t)seconds;
+    struct tm local;
+    char text[LK_NUMBER_TEXT], data[PART + 1];
+    if (!localtime_r(&when, &local) || strftime(out, LK_RECORD_NAME, "%Y-%m-%d_%H-%M-%S", &local) == 0)
+        snprintf(out, LK_RECORD_NAME, "%.0f", seconds);
+    add(out, "", base_name(scenario->data, data));
+    add(out, "", scenario->model);
+    add(out, "", scenario->init ? scenario->init : "default");
+    snprintf(text, sizeof text, "%d", scenario->ranks);
+    add(out, "n", text);
+    snprintf(text, sizeof text, "%zu", scenario->batch);
+    add(out, "b", text);
+    add(out, "", scenario->optimizer);
+    add(out, "lr", lk__number_text(scenario->lr, text));
+    add(out, "", scenario->schedule);
+    snprintf(text, sizeof text, "%zu", scenario->epochs);
+    add(out, "e", text);
+}
