@@ -106,6 +106,8 @@ static void json_step(const lk_train_step *step)
     cJSON_AddNumberToObject(line, "accuracy", lk__report_percent(step->metrics.correct, step->metrics.count));
     cJSON_AddNumberToObject(line, "top5", lk__report_percent(step->metrics.top5, step->metrics.count));
     cJSON_AddNumberToObject(line, "lr", step->lr);
+    if (!isnan(step->grad_norm))
+        cJSON_AddNumberToObject(line, "grad_norm", step->grad_norm);
     cJSON_AddNumberToObject(line, "img_per_s", lk__report_rate(step->samples, step->train_seconds));
     cJSON_AddNumberToObject(line, "seconds", step->seconds);
     lk__cli_json_line(line);
