@@ -29,10 +29,12 @@ static const char *const operations[] = {
 };
 /* Operations in which bits are inverted. */
 static const char *const flip_operations[] = {"step", "save", NULL};
+/* Parts of a step that can be slowed. */
+static const char *const slow_operations[] = {"data", "forward", "backward", "update", NULL};
 
 typedef struct fault fault;
 
-typedef enum moment { AT_POINT = 1, AT_WRITE = 2, AT_ALLOC = 4, AT_FLIP = 8 } moment;
+typedef enum moment { AT_POINT = 1, AT_WRITE = 2, AT_ALLOC = 4, AT_FLIP = 8, AT_WORK = 16 } moment;
 
 typedef struct action {
     const char *name;
@@ -82,6 +84,7 @@ static const action actions[] = {
     {"write", AT_WRITE, NULL, NULL, false, operations},
     {"alloc", AT_ALLOC, NULL, NULL, false, operations},
     {"flip", AT_FLIP, NULL, "bit", false, flip_operations},
+    {"slow", AT_WORK, sleep_on, "seconds", true, slow_operations},
 };
 
 enum { ACTIONS = sizeof actions / sizeof *actions };
@@ -178,7 +181,8 @@ static bool strikes(fault *f, moment now, const char *begins)
         return false;
     if (f->op && !(begins ? strcmp(begins, f->op) == 0 : is_inside(f->op)))
         return false;
-    return atomic_fetch_add(&f->seen, 1) + 1 == (uint64_t)f->nth;
+    uint64_t times = atomic_fetch_add(&f->seen, 1) + 1;
+    return now == AT_WORK ? times >= (uint64_t)f->nth : times == (uint64_t)f->nth;
 }
 
 /* Counts this moment for every fault. Of the faults that strike now, carries out those that have a
@@ -204,6 +208,11 @@ static const fault *strike(moment now, const char *begins)
 void lk__fault_strike(const char *op)
 {
     (void)strike(AT_POINT, op);
+}
+
+void lk__fault_slows(const char *op)
+{
+    (void)strike(AT_WORK, op);
 }
 
 bool lk__fault_fails_write(void)

@@ -3,6 +3,8 @@
  * The variable has faults separated by ';', each "action:key=value,...". The actions:
  *   kill, stop     sends SIGKILL or SIGSTOP to this process
  *   delay          sleeps; seconds=S
+ *   slow           sleeps every time that a part of a step begins: op=data (a batch is made), forward,
+ *                  backward (of a wave) or update; seconds=S
  *   write          makes a write (create, write, sync, rename ...) fail as on a full disk
  *   alloc          makes an allocation fail
  *   flip           inverts a bit of a parameter (op=step, the default), or of a byte that is written
@@ -13,7 +15,8 @@
  *   op=NAME        the start of this operation, or a write or an allocation inside it: step, eval,
  *                  save, load, or a call of the group (allreduce, broadcast ...)
  *   restart=K      a job that was restarted K times (--max-restarts)
- *   nth=K          the Kth time that the other keys hold; default 1. A fault strikes once.
+ *   nth=K          the Kth time that the other keys hold; default 1. A fault strikes once; slow strikes
+ *                  from the Kth time on.
  * A rank may be a thread, so the site is thread-local. Until it is set, it has the process's rank
  * and step 0. */
 #ifndef LK_BASE_FAULT_H
@@ -62,12 +65,20 @@ void lk__fault_strike(const char *op);
 bool lk__fault_fails_write(void);
 bool lk__fault_fails_alloc(void);
 bool lk__fault_flips(const char *op, size_t bits, size_t *bit);
+void lk__fault_slows(const char *op);
 
 /* The operation `op` begins: kill, stop and delay can strike. */
 static inline void lk__fault_point(const char *op)
 {
     if (lk__fault_is_on())
         lk__fault_strike(op);
+}
+
+/* A part of a step begins: only slow can strike. */
+static inline void lk__fault_work(const char *op)
+{
+    if (lk__fault_is_on())
+        lk__fault_slows(op);
 }
 
 /* Whether this write shall fail, with errno set to ENOSPC; kill, stop and delay can strike, too. */

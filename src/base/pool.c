@@ -14,6 +14,7 @@
 #include "base/cores.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "base/trace.h"
 
 enum { SPINS = 4000 };
 
@@ -32,6 +33,8 @@ struct lk_pool {
     lk_pool_fn task;
     void *arg;
     size_t tasks;
+    lk_trace_label label; /* what the run is for; set while a rank traces */
+    int rank;             /* for which the pool works (trace.h) */
 
     _Alignas(LK_ALIGN) atomic_size_t next;
     _Alignas(LK_ALIGN) atomic_uint generation;
@@ -52,14 +55,22 @@ static void relax(void)
 #endif
 }
 
-static void work(lk_pool *pool, int thread)
+/* Returns the number of tasks that this thread has done. */
+static size_t work(lk_pool *pool, int thread)
 {
-    for (;;) {
+    for (size_t done = 0;; done++) {
         size_t index = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
         if (index >= pool->tasks)
-            return;
+            return done;
         pool->task(pool->arg, index, thread);
     }
+}
+
+static void work_traced(lk_pool *pool, int thread)
+{
+    double began = lk__trace_begin();
+    if (work(pool, thread) > 0 && began > 0 && pool->label.name)
+        lk__trace_end(pool->label.kind, pool->label.name, pool->label.number, began);
 }
 
 /* Waits for a generation other than `seen`. */
@@ -84,11 +95,12 @@ static void *worker_main(void *arg)
     worker *self = arg;
     lk_pool *pool = self->pool;
     unsigned seen = 0;
+    lk__trace_thread(pool->rank, "worker", self->index);
     for (;;) {
         seen = await_generation(pool, seen);
         if (atomic_load_explicit(&pool->stop, memory_order_relaxed))
             return NULL;
-        work(pool, self->index);
+        work_traced(pool, self->index);
         if (atomic_fetch_sub_explicit(&pool->busy, 1, memory_order_acq_rel) == 1) {
             pthread_mutex_lock(&pool->lock);
             pthread_cond_signal(&pool->done);
@@ -128,10 +140,12 @@ void lk__pool_run(lk_pool *pool, size_t tasks, lk_pool_fn task, void *arg)
     pool->task = task;
     pool->arg = arg;
     pool->tasks = tasks;
+    if (lk__trace_is_on())
+        pool->label = lk__trace_label();
     atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
     atomic_store_explicit(&pool->busy, pool->threads - 1, memory_order_relaxed);
     publish(pool);
-    work(pool, 0);
+    (void)work(pool, 0);
     await_workers(pool);
 }
 
@@ -149,6 +163,7 @@ lk_status lk__pool_create(int threads, bool crowded, lk_pool **out)
     lk_pool *pool;
     LK_TRY(LK_ALLOC(1, "thread pool", &pool));
     pool->threads = threads;
+    pool->rank = lk__trace_rank();
     pool->spins = !crowded && threads <= lk__cores() ? SPINS : 0;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);

@@ -39,6 +39,11 @@ bool lk__call_same(const lk_call *a, const lk_call *b)
            a->op == b->op && a->root == b->root && a->count == b->count && a->detail == b->detail;
 }
 
+const char *lk__call_name(const lk_call *call)
+{
+    return kind_texts[call->kind];
+}
+
 typedef struct writer {
     char *text;
     size_t used;

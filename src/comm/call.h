@@ -44,6 +44,8 @@ typedef struct lk_call {
 } lk_call;
 
 bool lk__call_same(const lk_call *a, const lk_call *b);
+/* The name of the call's kind, as "allreduce"; a literal. */
+const char *lk__call_name(const lk_call *call);
 /* Writes a text such as "allreduce #41 (1024 f32, sum)" for messages, and returns text. Calls that differ
  * have different texts, except for a hash collision in detail (probability 2^-32). */
 enum { LK_CALL_TEXT = 128 };

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/trace.h"
 #include "nn/arena.h"
 #include "nn/fuse.h"
 
@@ -444,15 +445,24 @@ static lk_status report_done(const lk_plan *plan, const lk_op_wave *wave, size_t
     return hooks->layer_done ? hooks->layer_done(hooks->arg, wave, done) : LK_OK;
 }
 
+/* A layer's name in traces. */
+static const char *trace_name(const lk_layer *layer)
+{
+    return *layer->name ? layer->name : layer->op->name;
+}
+
 lk_status lk__plan_forward(lk_plan *plan, const lk_op_wave *wave)
 {
     for (int i = plan->opts.first; i < plan->opts.last; i++) {
         if (plan->choices[i].forward < 0)
             continue;
         lk_op_call call = call_for(plan, plan->choices[i].forward, wave);
+        const char *name = trace_name(call.layer);
+        double began = lk__trace_begin_label(LK_TRACE_KIND_FORWARD, name, i);
         LK_TRY(run_sums(plan, &call, LK_OP_SUM_FORWARD));
         call.layer->op->forward(&call);
         LK_TRY(report_done(plan, wave, 0));
+        lk__trace_end(LK_TRACE_KIND_FORWARD, name, i, began);
     }
     return LK_OK;
 }
@@ -483,12 +493,15 @@ lk_status lk__plan_backward(lk_plan *plan, const lk_op_wave *wave)
         if (!plan->choices[i].needs_grad || plan->choices[i].backward_elsewhere || plan->choices[i].view)
             continue;
         lk_op_call call = call_for(plan, i, wave);
+        const char *name = trace_name(call.layer);
+        double began = lk__trace_begin_label(LK_TRACE_KIND_BACKWARD, name, i);
         LK_TRY(run_sums(plan, &call, LK_OP_SUM_BACKWARD));
         if (call.layer->op->backward)
             call.layer->op->backward(&call);
         add_inputs(plan, i, &call);
         done = grads_end(plan, call.layer, done);
         LK_TRY(report_done(plan, wave, done));
+        lk__trace_end(LK_TRACE_KIND_BACKWARD, name, i, began);
     }
     return LK_OK;
 }

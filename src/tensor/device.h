@@ -33,6 +33,8 @@ typedef struct lk_device_weight {
                       the features are in that tensor's memory order. Otherwise 1. */
 } lk_device_weight;
 
+enum { LK_DEVICE_MARKS = 4096 };
+
 typedef struct lk_device_type {
     const char *name;
     bool host_memory; /* the host can read and write the device's memory, so groups use it directly */
@@ -89,6 +91,11 @@ typedef struct lk_device_type {
     /* Zeroed host memory that kernels can write while the host reads it. Optional, with record. */
     lk_status (*alloc_host)(lk_device *dev, size_t bytes, const char *what, void **out);
     void (*free_host)(lk_device *dev, void *block);
+    /* Optional, together; for traces. mark enqueues a mark, [0, LK_DEVICE_MARKS), between the work before and after it;
+     * not inside a recording. The first mark blocks until the work before it is complete. mark_time returns whether the
+     * mark was reached, and the lk__clock() time; it does not block. */
+    lk_status (*mark)(lk_device *dev, int index);
+    bool (*mark_time)(lk_device *dev, int index, double *out);
     /* Channel types of this device, the preferred one first, NULL after the last. Optional: ranks exchange data
      * through host memory. */
     const lk_channel_type *const *channels;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/trace.h"
 #include "parallel/engine/engine.h"
 #include "train/run.h"
 
@@ -136,9 +137,11 @@ lk_status lk__run_save(lk_train_run *run, bool best)
 {
     if (!is_new(run))
         return LK_OK;
+    double traced = lk__trace_begin();
     LK_TRY(lk__run_await_saved(run)); /* the previous checkpoint */
     LK_TRY(save(run, best, true));
     run->saved = run->at;
+    lk__trace_end(LK_TRACE_KIND_SAVE, "save", (int)run->at.step, traced);
     return LK_OK;
 }
 

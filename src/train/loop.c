@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/trace.h"
 #include "parallel/engine/engine.h"
 #include "train/run.h"
 #include "train/start.h"
@@ -57,6 +58,7 @@ static void emit_start(const lk_train_run *run)
             lk__train_rates_stay(run->rank, &run->effective, run->opts->epochs + 1, run->opts->epochs, run->at.step),
         .saved_shards = run->saved_shards,
         .agreed = run->at.agreed,
+        .traced = run->opts->trace && run->trace.first == 0,
         .touched = run->touched,
     };
     run->events->start(run->events->arg, &start);
@@ -176,7 +178,7 @@ static bool can_send_next(const lk_train_run *run)
     size_t every = run->opts->save_every, step = run->at.step + run->under_way, at = run->at.batch + run->under_way;
     size_t count = lk_dataset_get_info(run->shared->train)->count, batch = lk__run_batch(run);
     if (run->signal_level != LK_SIGNAL_LEVEL_NONE || at >= run->effective.batches || step >= run->total_steps ||
-        (every && step % every == 0))
+        (every && step % every == 0) || lk__run_trace_cuts(run, step))
         return false;
     return lk_engine_can_send(run->engine, lk__size_min(batch, count - at * batch));
 }
@@ -215,6 +217,17 @@ static lk_status keep_step(lk_train_run *run)
     return lk__run_save(run, false);
 }
 
+static lk_status run_step(lk_train_run *run)
+{
+    LK_TRY(lk__run_trace_before(run));
+    run->step_began = lk__clock();
+    double traced = lk__trace_begin();
+    LK_TRY(train_batch(run));
+    LK_TRY(keep_step(run));
+    lk__trace_end(LK_TRACE_KIND_STEP, "step", (int)run->at.step, traced);
+    return lk__run_trace_after(run);
+}
+
 static bool epoch_is_over(const lk_train_run *run)
 {
     return run->at.batch == run->effective.batches || run->at.step >= run->total_steps;
@@ -230,9 +243,7 @@ static lk_status train_epoch(lk_train_run *run)
     LK_TRY(lk__run_own_result(run, lk_loader_start(run->loader, run->at.epoch, run->at.batch)));
     run->use.phases.data += lk__clock() - run->epoch_began;
     while (run->under_way > 0 || (!epoch_is_over(run) && !is_stopped(run))) {
-        run->step_began = lk__clock();
-        LK_TRY(train_batch(run));
-        LK_TRY(keep_step(run));
+        LK_TRY(run_step(run));
         /* The test files are checked after the first step: they do not delay it, and damage is found before
          * the end of the epoch. If training ends here, the evaluation checks them. */
         if (first && test && run->at.step < run->total_steps)
@@ -398,6 +409,7 @@ static void end_clock(lk_train_run *run)
  * before that, because a launcher ends all ranks when one has left. */
 static lk_status stop(lk_train_run *run)
 {
+    LK_TRY(lk__run_trace_finish(run));
     LK_TRY(lk__run_save(run, false));
     LK_TRY(lk__run_await_saved(run));
     end_clock(run);
@@ -421,7 +433,9 @@ static lk_status test(lk_train_run *run)
         return LK_OK;
     if (lk__engine_equal_at(run->engine) != run->at.step)
         LK_TRY(lk__run_check(run));
+    double traced = lk__trace_begin();
     lk_status status = test_epoch(run);
+    lk__trace_end(LK_TRACE_KIND_EVAL, "evaluate", (int)run->at.step, traced);
     return status == LK_OK ? LK_OK : save_after_failure(run, status);
 }
 
@@ -468,6 +482,7 @@ static lk_status run_to_end(lk_train_run *run)
 {
     lk__train_activity(run->events, LK_TRAIN_ACTIVITY_PLAN, 0, 0);
     LK_TRY(lk__run_open(run));
+    LK_TRY(lk__run_trace_open(run));
     lk__engine_set_meter(run->engine, run->events->meter);
     LK_TRY(lk__run_uses_open(run));
     LK_TRY(lk__run_states_open(run));
@@ -485,12 +500,14 @@ static lk_status run_to_end(lk_train_run *run)
 lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_train_rank_failure *failure)
 {
     lk_train_run run = {.rank = rank, .opts = rank->opts, .shared = rank->shared, .events = rank->events};
+    lk__trace_thread(rank->group ? lk_group_rank(rank->group) : 0, "steps", -1);
     lk_status status = run_to_end(&run);
     lk__run_uses_close(&run);
     if (status == LK_OK)
         *out = run.result;
     else
         *failure = (lk_train_rank_failure){.fault = run.fault, .begun = run.began > 0};
+    lk__run_trace_close(&run);
     lk__run_close(&run);
     return status;
 }

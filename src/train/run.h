@@ -6,6 +6,14 @@
 
 enum { LK_DETAIL_BYTES = 2048 };
 
+/* The trace of a run. */
+typedef struct lk_run_trace {
+    size_t first, last; /* steps, from 1; 0: none */
+    bool on;            /* between the first and the last */
+    double since;       /* when the trace began, on the clock of rank 0 */
+    double offset;      /* what this rank adds to its clock to get that of rank 0 */
+} lk_run_trace;
+
 /* Everything that a rank owns, and its progress. */
 typedef struct lk_train_run {
     const lk_train_rank *rank;
@@ -29,9 +37,10 @@ typedef struct lk_train_run {
     size_t under_way;    /* steps that were sent and not yet received */
     double began, epoch_began, step_began;
     double earlier_epochs; /* seconds of training steps in earlier epochs */
-    lk_metrics running;    /* of this rank's samples in this epoch; loss is a sum */
-    lk_train_use use;      /* of this rank so far; `other` and what the process knows are added by use.c */
-    lk_train_use used;     /* the same at the last event of uses */
+    lk_run_trace trace;
+    lk_metrics running; /* of this rank's samples in this epoch; loss is a sum */
+    lk_train_use use;   /* of this rank so far; `other` and what the process knows are added by use.c */
+    lk_train_use used;  /* the same at the last event of uses */
     double cpu_began;
     size_t uses_every;  /* rank 0's value, at all ranks */
     lk_train_use *uses; /* (ranks) at rank 0, NULL elsewhere */
@@ -77,6 +86,18 @@ lk_status lk__run_distrust(lk_train_run *run, lk_status failure) LK_CHECKED;
 lk_status lk__run_saved(lk_train_run *run) LK_CHECKED;
 /* Collective: blocks until nothing is being written, then does what lk__run_saved does. */
 lk_status lk__run_await_saved(lk_train_run *run) LK_CHECKED;
+/* trace.c. Reads the options; needs total_steps. */
+lk_status lk__run_trace_open(lk_train_run *run) LK_CHECKED;
+/* Collective. Before and after each step: begins the trace before the first traced step, and ends it after the last. */
+lk_status lk__run_trace_before(lk_train_run *run) LK_CHECKED;
+lk_status lk__run_trace_after(lk_train_run *run) LK_CHECKED;
+/* Collective: ends a trace that has begun. For a run that stops. */
+lk_status lk__run_trace_finish(lk_train_run *run) LK_CHECKED;
+/* Whether the trace begins or ends after this number of steps, so that no later step may be sent before. */
+bool lk__run_trace_cuts(const lk_train_run *run, size_t steps);
+/* Ends recording, also after a failure. */
+void lk__run_trace_close(lk_train_run *run);
+
 /* After a failure, at rank 0 of a model with one stage: saves without the other ranks, and blocks until the
  * checkpoint is written. */
 lk_status lk__run_save_without_peers(lk_train_run *run) LK_CHECKED;

@@ -24,6 +24,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "base/trace.h"
 #include "io/checkpoint/checkpoint.h"
 #include "train/parts.h"
 
@@ -315,9 +316,10 @@ static void note_failure(lk_saver *s)
 /* Writes the checkpoint and frees it, so that only one is in memory. */
 static void serve(lk_saver *s)
 {
-    double began = lk__clock();
+    double began = lk__clock(), traced = lk__trace_begin();
     const char *before = lk__fault_enter("save");
     s->status = write_checkpoint(s);
+    lk__trace_end(LK_TRACE_KIND_SAVE, "write checkpoint", (int)s->saved.step, traced);
     lk__fault_leave(before);
     /* Not USAGE: changing the command line does not help. */
     if (s->status == LK_STATUS_USAGE || s->status == LK_STATUS_NOT_FOUND)
@@ -342,6 +344,7 @@ static void *saver_main(void *arg)
 {
     lk_saver *s = arg;
     yield_to_training();
+    lk__trace_thread(0, "saver", -1); /* only rank 0 saves */
     pthread_mutex_lock(&s->mutex);
     while (s->phase == PHASE_WRITING || !s->closing) {
         if (s->phase != PHASE_WRITING) {

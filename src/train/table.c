@@ -96,6 +96,10 @@ static const lk_option table[] = {
 
     {"output", "save-model", 0, TRAIN, KEPT, OPTIONAL(save_model, "PATH"), NULL,
      "save the final model, as .safetensors or .pth; without PATH as DATA_MODEL.safetensors"},
+    {"output", "trace", 0, TRAIN, AGREED, TEXT(trace, "STEP|FIRST-LAST"), NULL,
+     "record what every rank does in these steps, for Perfetto, and print what holds them back"},
+    {"output", "trace-file", 0, TRAIN, 0, TEXT(trace_file, "FILE"), NULL,
+     "where to write the trace; without it trace.json, in the run folder if there is one"},
 };
 
 const lk_option *lk__train_option(size_t index)

@@ -54,6 +54,8 @@ typedef struct lk_train_opts {
     const char *resume;     /* the checkpoint to resume from, as lk__resume_find chose it; or NULL */
     bool resume_exact;      /* the user has named this checkpoint; false: it is the newest of a folder */
     bool reshard;           /* the checkpoint may have another number of shards */
+    const char *trace;      /* the steps to trace, as "10" or "10-14", from 1; NULL: none */
+    const char *trace_file; /* where rank 0 writes the trace; NULL: trace.json */
     const char *run_name;   /* of the run folder; a note of every checkpoint (lk__train_run_note). NULL: none */
 } lk_train_opts;
 
@@ -98,6 +100,7 @@ typedef struct lk_train_start {
     bool extends;               /* a larger --epochs does not change the rates of the `done` steps */
     int saved_shards;           /* shards of the checkpoint, if they differ; else 0 */
     size_t agreed; /* the last step, up to `done`, after which the replicas were known to be equal; 0: unknown */
+    bool traced;   /* all steps of `trace` were done before the run resumed: there will be no trace */
     bool touched;  /* data files have other times than when the checkpoint was saved, and only some contents are
                     * compared */
 } lk_train_start;
@@ -168,6 +171,49 @@ typedef struct lk_train_uses {
     const lk_train_use *use; /* (ranks) */
 } lk_train_uses;
 
+/* The parts of a step, for its trace. */
+#define LK_TRAIN_TRACE_PART_LIST(X) \
+    X(DATA, "data")                 \
+    X(FORWARD, "forward")           \
+    X(BACKWARD, "backward")         \
+    X(SUMS, "sums")                 \
+    X(UPDATE, "update")             \
+    X(CHECK, "check")               \
+    X(DEVICE, "device")             \
+    X(OTHER, "other")               \
+    X(WAIT, "waiting")
+
+typedef enum lk_train_trace_part {
+#define LK_TRAIN_TRACE_PART_ENUM(name, text) LK_TRAIN_TRACE_PART_##name,
+    LK_TRAIN_TRACE_PART_LIST(LK_TRAIN_TRACE_PART_ENUM)
+#undef LK_TRAIN_TRACE_PART_ENUM
+        LK_TRAIN_TRACE_PART_COUNT
+} lk_train_trace_part;
+extern const char *const lk__train_trace_parts[LK_TRAIN_TRACE_PART_COUNT];
+
+/* The traced steps of one rank: mean seconds of a step, and of its parts. WAIT is waiting for other ranks; the other
+ * parts are the rank's own work. */
+typedef struct lk_train_trace_row {
+    int rank;
+    double step;
+    double parts[LK_TRAIN_TRACE_PART_COUNT];
+} lk_train_trace_row;
+
+/* After the last traced step, at rank 0. */
+typedef struct lk_train_trace {
+    const char *path;
+    const char *error;  /* why the file could not be written; NULL: it was */
+    size_t first, last; /* steps */
+    int ranks;
+    size_t spans, dropped;          /* events in the file, and events that did not fit into memory */
+    const lk_train_trace_row *rows; /* (ranks) */
+    int slowest;                    /* the rank that waits least for others */
+    lk_train_trace_part part;       /* in which it differs most from the others; of one rank, its longest part */
+    double more;     /* seconds of a step that it spends longer in that part than the others, on average */
+    double awaited;  /* seconds of a step that the others wait longer than it does, on average */
+    bool holds_back; /* these are a notable part of the step */
+} lk_train_trace;
+
 typedef struct lk_train_result {
     int ranks;
     bool stopped;             /* the run was stopped by a request, before its end */
@@ -226,6 +272,7 @@ typedef struct lk_train_events {
     /* Called instead of end if the run was stopped. Every rank waits until it has returned at all ranks. */
     void (*stopped)(void *arg, const lk_train_result *result);
     void (*saved)(void *arg, const lk_train_saved *saved);
+    void (*trace)(void *arg, const lk_train_trace *trace);
     /* Called at rank 0 after the step event of every batch whose number is a multiple of uses_every (0: never). The
      * uses of all ranks are gathered for it by one small collective call. Rank 0's uses_every counts for all ranks. */
     void (*uses)(void *arg, const lk_train_uses *uses);
@@ -306,6 +353,9 @@ typedef struct lk_resume {
  * checkpoint that it chooses. */
 lk_status lk__resume_find(const char *where, const char *dir, lk_resume *out) LK_CHECKED;
 void lk__resume_fini(lk_resume *resume);
+
+/* Reads `trace`: the first and the last step. USAGE if it is malformed. */
+lk_status lk__train_trace_range(const char *text, size_t *first, size_t *last) LK_CHECKED;
 
 /* The shape of the samples, of either split, after the transforms `augment` of training. */
 lk_status lk__train_shape(const lk_dataset *data, const char *augment, lk_sample_shape *out) LK_CHECKED;

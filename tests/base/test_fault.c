@@ -98,6 +98,7 @@ static void texts_that_are_read(void **state)
     accepts("stop:rank=3,step=12,op=eval,nth=2");
     accepts("delay:seconds=.5;delay:seconds=2,rank=1;kill:step=9");
     accepts("write:op=save,nth=17");
+    accepts("slow:rank=1,op=backward,seconds=.05;slow:seconds=1,op=data,nth=3");
     accepts("alloc:op=load");
     accepts("flip:bit=0");
     accepts("flip:op=save,bit=9223372036854775807");
@@ -301,6 +302,34 @@ static void delays_last_in_full(void **state)
     assert_int_equal(end(begin("delay:seconds=.1", sleep_interrupted, NULL), said), 0);
 }
 
+/* Returns how many of ten parts were slowed; points and writes are not. */
+static int count_slowed(void *arg, int out)
+{
+    int slowed = 0;
+    if (lk__fault_load() != LK_OK)
+        return 97;
+    double begins = lk__clock();
+    lk__fault_point("step");
+    if (lk__fault_write() || lk__clock() - begins >= 10)
+        return 98;
+    for (int i = 0; i < 10; i++) {
+        begins = lk__clock();
+        lk__fault_work(i % 2 ? "backward" : "data");
+        slowed += lk__clock() - begins >= .02;
+    }
+    return slowed;
+}
+
+/* Slowness lasts: it strikes from the nth time on. A part that is not slowed could be on a busy machine only, so the
+ * numbers are lower bounds, apart from none. */
+static void slowness_lasts(void **state)
+{
+    char said[SAID];
+    assert_true(end(begin("slow:seconds=.02", count_slowed, NULL), said) == 10);
+    assert_true(end(begin("slow:seconds=.02,op=backward", count_slowed, NULL), said) >= 5);
+    assert_true(end(begin("slow:seconds=.02,nth=4", count_slowed, NULL), said) >= 7);
+}
+
 static int allocate_ten(void *arg, int out)
 {
     if (lk__fault_load() != LK_OK)
@@ -486,6 +515,7 @@ int main(void)
     return RUN_TESTS(NULL, NULL, TEST(texts_that_are_read), TEST(every_call_has_a_name), TEST(texts_that_are_refused),
                      TEST(texts_that_are_too_long), TEST(without_faults_nothing_happens),
                      TEST(kills_strike_where_all_holds), TEST(writes_fail_once_each), TEST(stops_until_continued),
-                     TEST(delays_last_in_full), TEST(allocations_fail_once), TEST(flips_say_which_bit),
-                     TEST(every_thread_has_its_site), TEST(launchers_are_spared), TEST(threads_count_together));
+                     TEST(delays_last_in_full), TEST(slowness_lasts), TEST(allocations_fail_once),
+                     TEST(flips_say_which_bit), TEST(every_thread_has_its_site), TEST(launchers_are_spared),
+                     TEST(threads_count_together));
 }

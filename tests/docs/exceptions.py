@@ -81,6 +81,7 @@ VARIES = [
     ("docs/checkpoints.md", r"LOCKSTEP_FAULT=kill", r"the last checkpoint is .*"),
     ("docs/faults.md", r"LOCKSTEP_FAULT='kill", r"the last checkpoint is .*"),
     ("docs/checkpoints.md", r"timeout ", r"step[- ]\d+"),
+    ("docs/traces.md", r"(LOCKSTEP_FAULT|lockstep)", r"\b\d+\.\d\b"),
     ("docs/clusters.md", r"(sbatch|srun|grep|cat|mpirun)", r"(job|port) \d+|\b\d+\.0\b"),
     ("docs/plots.md", r"lockstep sweep", r"in [\d.]+ s|\d+ img/s|(?<=\d\.\d{4} )\d+ [\d.]+(?= )"),
     ("docs/models.md", r"lockstep info --model", r"(scratch of kernels|together) +[\d.]+ MB"),

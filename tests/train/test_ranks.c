@@ -267,6 +267,7 @@ static void ranks_must_be_told_alike(void **state)
     ODD("`augment` flip", augment, "flip");
     ODD("`test_batch` 17", test_batch, 17);
     ODD("`accumulate` 2", accumulate, 2);
+    ODD("`trace` 1-2", trace, "1-2");
     ODD(", a file of state hash", init_from, first);
 #undef ODD
     for (size_t i = 0; i < count; i++)

@@ -422,6 +422,15 @@ lk_status lk__args_check_backend(const char *name)
     return name || (text && *text) ? lk__names_find(&names, text, &found) : LK_OK;
 }
 
+/* Finds a mistake before there are ranks. */
+static lk_status check_trace(const lk_train_opts *opts)
+{
+    size_t first, last;
+    if (opts->trace_file && !opts->trace)
+        return lk__fail(LK_STATUS_USAGE, "`trace_file` %s: give the steps too, as in `trace` 10-14", opts->trace_file);
+    return opts->trace ? lk__train_trace_range(opts->trace, &first, &last) : LK_OK;
+}
+
 /* NCCL moves gradients only; everything else uses auto. Any other backend moves gradients too; MPI sums them as well
  * if it is asked to. */
 static lk_status complete_backend(lk_args *args)
@@ -462,6 +471,7 @@ lk_status lk__args_complete(lk_args *args)
     LK_TRY(complete_batch(args));
     LK_TRY(complete_checkpoints(args));
     LK_TRY(complete_serve(args));
+    LK_TRY(check_trace(&args->train));
     complete_save_path(args);
     LK_TRY(complete_backend(args));
     LK_TRY(lk__args_check_data(args));

@@ -9,9 +9,10 @@
 
 /* Options of places, of output, and of how this process was started. --gamma is part of the schedule. */
 static const char *const left_out[] = {
-    "bind",       "config",  "resume",    "requeue",     "checkpoint",  "save-every", "keep",        "reshard",
-    "save-model", "log-dir", "json",      "quiet",       "help",        "gamma",      "init-method", "rank",
-    "world-size", "nnodes",  "node-rank", "master-addr", "master-port", "serve",      NULL,
+    "bind",        "config",     "resume",     "requeue", "checkpoint", "save-every",  "keep",
+    "reshard",     "save-model", "log-dir",    "json",    "quiet",      "help",        "gamma",
+    "init-method", "rank",       "world-size", "nnodes",  "node-rank",  "master-addr", "master-port",
+    "serve",       "trace",      "trace-file", NULL,
 };
 
 static bool is_left_out(const lk_options_set *set, size_t index)

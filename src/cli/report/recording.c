@@ -195,6 +195,13 @@ static void on_saved(void *arg, const lk_train_saved *saved)
         recording->next.saved(recording->next.arg, saved);
 }
 
+static void on_trace(void *arg, const lk_train_trace *trace)
+{
+    lk_recording *recording = arg;
+    if (recording->next.trace)
+        recording->next.trace(recording->next.arg, trace);
+}
+
 static void on_activity(void *arg, lk_train_activity activity, size_t done, size_t total)
 {
     lk_recording *recording = arg;
@@ -203,7 +210,7 @@ static void on_activity(void *arg, lk_train_activity activity, size_t done, size
 }
 
 /* Every event function must be passed on, with the argument of its owner. */
-_Static_assert(sizeof(lk_train_events) == 13 * sizeof(void *), "lk__recording_listen has all event functions");
+_Static_assert(sizeof(lk_train_events) == 14 * sizeof(void *), "lk__recording_listen has all event functions");
 
 void lk__recording_listen(lk_recording *recording, const lk_job_plan *plan, lk_screen *screen, lk_train_events *events)
 {
@@ -220,6 +227,7 @@ void lk__recording_listen(lk_recording *recording, const lk_job_plan *plan, lk_s
     events->end = on_end;
     events->stopped = on_stopped;
     events->saved = on_saved;
+    events->trace = on_trace;
     events->uses = on_uses;
     events->uses_every = recording->args->log_interval;
     events->state = on_state;
@@ -284,6 +292,17 @@ static lk_status place_checkpoints(lk_recording *recording, lk_args *args, lk_jo
     return LK_OK;
 }
 
+/* Where rank 0 writes the trace, if no file was given. */
+static lk_status place_trace(lk_recording *recording, lk_args *args, lk_job_plan *plan)
+{
+    if (!recording->writer || !args->train.trace || args->train.trace_file)
+        return LK_OK;
+    if (!lk__path_join(lk__record_path(recording->writer), "trace.json", recording->trace, sizeof recording->trace))
+        return lk__fail(LK_STATUS_USAGE, "`log_dir` %s: the path is too long", args->log_dir);
+    args->train.trace_file = plan->train.trace_file = recording->trace;
+    return LK_OK;
+}
+
 static lk_status open_folder(lk_recording *recording, const lk_args *args, const lk_job_plan *plan)
 {
     lk_status status = find_folder(recording, args);
@@ -301,6 +320,7 @@ lk_status lk__recording_open(lk_recording *recording, lk_args *args, lk_job_plan
     if (plan->join.rank == 0)
         LK_TRY(open_folder(recording, args, plan));
     LK_TRY(place_checkpoints(recording, args, plan));
+    LK_TRY(place_trace(recording, args, plan));
     if (!recording->writer)
         return LK_OK;
     args->train.run_name = plan->train.run_name = lk__record_own_name(recording->writer);

@@ -16,6 +16,7 @@ typedef struct lk_recording {
     lk_screen *screen;        /* on which a failed write is reported */
     lk_train_events next;     /* events that are called first */
     char checkpoint[LK_PATH_BYTES];
+    char trace[LK_PATH_BYTES];
     size_t batches;       /* of an epoch */
     double earlier;       /* seconds of the run before this process */
     size_t samples;       /* at the last row */
@@ -26,7 +27,8 @@ typedef struct lk_recording {
 
 /* At rank 0's process with --log-dir: makes the folder, or opens the folder of the run that is resumed, and begins the
  * copy of what is printed. Sets the fields of args->train and plan->train that name the run and, with --save-every and
- * without --checkpoint, the folder of checkpoints; these also at other processes. */
+ * without --checkpoint, the folder of checkpoints; these also at other processes. --trace without --trace-file is
+ * written to the folder. */
 lk_status lk__recording_open(lk_recording *recording, lk_args *args, lk_job_plan *plan) LK_CHECKED;
 /* Puts the recording before the events of rank 0. plan may be another one than at lk__recording_open. */
 void lk__recording_listen(lk_recording *recording, const lk_job_plan *plan, lk_screen *screen, lk_train_events *events);

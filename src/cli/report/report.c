@@ -83,6 +83,9 @@ static void on_start(void *arg, const lk_train_start *start)
         lk__report_suspect("train", report->plan->train.init_from);
     if (report->rank == 0 && *report->plan->join.note)
         fprintf(stderr, "lockstep train: %s\n", report->plan->join.note);
+    if (report->rank == 0 && start->traced)
+        fprintf(stderr, "lockstep train: --trace %s: these steps are done, and no trace is written\n",
+                report->plan->train.trace);
     if (report->rank == 0 && *lk__fault_text())
         fprintf(stderr, "LOCKSTEP_FAULT is set: %s\n", lk__fault_text());
     if (prints_own(report))
@@ -259,6 +262,15 @@ static void on_saved(void *arg, const lk_train_saved *saved)
     end_lines(report);
 }
 
+static void on_trace(void *arg, const lk_train_trace *trace)
+{
+    lk_report *report = arg;
+    if (!begin_lines(report))
+        return;
+    lk__report_trace(trace, report->args->json);
+    end_lines(report);
+}
+
 static void text_end(const lk_report *report, const lk_train_result *result)
 {
     if (result->stale)
@@ -311,5 +323,6 @@ lk_train_events lk__report_events(lk_report *report)
                              .test = on_test,
                              .end = on_end,
                              .stopped = on_stopped,
-                             .saved = on_saved};
+                             .saved = on_saved,
+                             .trace = on_trace};
 }

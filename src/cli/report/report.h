@@ -61,6 +61,9 @@ void lk__report_last(const lk_args *args, const lk_train_failure *failure);
  * if nobody else prints for them. */
 void lk__report_stopped(const lk_report *report, const lk_train_result *result);
 
+/* The lines of a trace, or its JSON object: what holds the steps back. */
+void lk__report_trace(const lk_train_trace *trace, bool json);
+
 /* Lines of a rank about itself. */
 void lk__report_rank_start(const lk_report *report, const lk_train_start *start);
 void lk__report_rank_step(const lk_report *report, const lk_train_step *step);

@@ -77,6 +77,7 @@ static lk_status run_all(lk_group *group, bool *moved)
 void lk__executor_start(lk_request *request)
 {
     lk_group *group = request->group;
+    request->trace_begin = lk__trace_begin();
     *group->tail = request;
     group->tail = &request->next;
 }
@@ -265,11 +266,14 @@ lk_status lk__executor_move(lk_group *group, bool *moved)
 {
     lk_status status;
     bool mine = false;
+    double began = lk__trace_begin();
     LK_TRY(lk__group_check(group));
     LK_TRY_GOTO(group->transport->type->progress(group->transport), break_group);
     LK_TRY_GOTO(run_all(group, &mine), break_group);
-    if (mine)
+    if (mine) {
         end_wait(group);
+        lk__trace_end(LK_TRACE_KIND_SUM, "move frames", -1, began);
+    }
     *moved |= mine;
     return LK_OK;
 break_group:
@@ -369,7 +373,7 @@ static void pause(lk_group *group, bool others, double *still_since)
 lk_status lk__executor_wait(lk_request *request)
 {
     lk_group *group = request->group;
-    double still_since = 0;
+    double still_since = 0, began = request->done ? 0 : lk__trace_begin();
     int pauses = 0, moves = 0;
     while (!request->done) {
         bool moved = false;
@@ -390,5 +394,6 @@ lk_status lk__executor_wait(lk_request *request)
             pause(group, others, &still_since);
         }
     }
+    lk__trace_end(LK_TRACE_KIND_WAIT, lk__call_name(&request->call), -1, began);
     return request->status == LK_OK ? LK_OK : lk__group_broken(group);
 }

@@ -4,6 +4,7 @@
 
 #include <lockstep/group.h>
 
+#include "base/trace.h"
 #include "comm/collective/program.h"
 #include "comm/control/control.h"
 #include "comm/transport/transport.h"
@@ -64,6 +65,11 @@ struct lk_request {
     lk_request_window out;  /* where results go */
     const char *partials[LK_MAX_ROOTS]; /* this rank's partial sums; whole vectors */
     size_t record;                      /* number of its record in the history */
+
+    /* For traces: when the call began and ended, 0 without a trace, and the label of its flight. */
+    double trace_begin, trace_end;
+    lk_trace_label trace_label;
+    size_t trace_bytes;
 
     bool done;
     lk_status status;

@@ -48,8 +48,10 @@ static lk_status wait_for(lk_group *group, uint64_t ticket)
 
 lk_status lk__group_own_wait(lk_group *group, uint64_t ticket)
 {
+    double began = lk__trace_begin();
     lk__progress_take(group);
     lk_status status = wait_for(group, ticket);
+    lk__trace_end(LK_TRACE_KIND_WAIT, "sum of MPI", -1, began);
     lk__progress_give(group);
     return status;
 }

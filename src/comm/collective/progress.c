@@ -92,6 +92,7 @@ static void *run(void *arg)
 {
     lk_progress *progress = arg;
     long nanoseconds = REST_LEAST;
+    lk__trace_thread(lk__group_job_rank(progress->whole, progress->whole->rank), "progress", -1);
     pthread_mutex_lock(&progress->turn);
     while (!progress->ends) {
         if (!is_under_way(progress->whole)) {

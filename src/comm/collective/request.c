@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "comm/collective/group_impl.h"
+#include "comm/collective/request.h"
 
 /* Grows the request's arrays to what the program needs. */
 static lk_status make_room(lk_request *request, const lk_program *program)
@@ -81,9 +82,29 @@ lk_status lk__request_add_last(lk_request *request, lk_program *last)
     return LK_OK;
 }
 
+void lk__request_label(lk_request *request, lk_trace_label label, size_t bytes)
+{
+    request->trace_label = label;
+    request->trace_bytes = bytes;
+}
+
+/* The end is known before a label may be: a request can be done before its call returns. */
+static void trace_flight(const lk_request *request)
+{
+    if (!request->trace_label.name || request->trace_begin == 0 || request->trace_end == 0)
+        return;
+    lk__trace_record(&(lk_trace_event){.begin = request->trace_begin,
+                                       .end = request->trace_end,
+                                       .name = request->trace_label.name,
+                                       .kind = request->trace_label.kind,
+                                       .number = request->trace_label.number,
+                                       .to = (int64_t)request->trace_bytes});
+}
+
 void lk__request_retire(lk_request *request)
 {
     lk_group *group = request->group;
+    trace_flight(request);
     lk__program_release(request->program);
     lk__program_release(request->last);
     request->program = request->last = NULL;
@@ -123,6 +144,7 @@ void lk__request_finish(lk_request *request)
 {
     lk_call_record *record = record_of(request);
     request->done = true;
+    request->trace_end = lk__trace_begin();
     if (!record)
         return;
     record->end = lk__clock();

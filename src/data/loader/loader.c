@@ -8,9 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/gate.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "base/trace.h"
 #include "data/loader/loader.h"
 
 enum { MAX_WORKERS = 256, SPARE_SLOTS = 2, DETAIL = 2048 };
@@ -54,8 +56,10 @@ struct lk_loader {
 
     size_t depth;
     slot *slots;
-    size_t workers; /* running threads */
+    size_t workers;       /* running threads */
+    size_t named_threads; /* threads that have their name in traces */
     pthread_t *threads;
+    int rank; /* for which the loader works (trace.h) */
 };
 
 static size_t sample_size(const lk_loader *l)
@@ -122,12 +126,25 @@ static lk_status fill_slot(const lk_loader *l, size_t index, slot *s)
     return LK_OK;
 }
 
+/* A fault's step is the step that trains with the batch. */
+static void inject_fault(const lk_loader *l, size_t index)
+{
+    lk_fault_site before = lk__fault_site();
+    lk__fault_set_site((lk_fault_site){.rank = l->rank, .step = (uint64_t)l->epoch * l->batches + index + 1});
+    lk__fault_work("data");
+    lk__fault_set_site(before);
+}
+
 /* Errors are stored with the batch, for the thread that requests it. */
 static void prepare(const lk_loader *l, size_t index, slot *s)
 {
+    double began = lk__trace_begin();
+    if (lk__fault_is_on())
+        inject_fault(l, index);
     s->status = fill_slot(l, index, s);
     if (s->status != LK_OK)
         snprintf(s->detail, sizeof s->detail, "%s", lk_error_detail());
+    lk__trace_end(LK_TRACE_KIND_DATA, "make batch", (int)index, began);
 }
 
 static bool may_take(const lk_loader *l)
@@ -139,6 +156,7 @@ static void *worker_main(void *arg)
 {
     lk_loader *l = arg;
     pthread_mutex_lock(&l->lock);
+    lk__trace_thread(l->rank, "loader", (int)l->named_threads++);
     while (!l->stop) {
         if (!may_take(l)) {
             pthread_cond_wait(&l->work, &l->lock);
@@ -236,6 +254,7 @@ lk_status lk_loader_create(const lk_dataset *data, const lk_loader_opts *opts, l
     LK_TRY(LK_ALLOC(1, "a loader", &l));
     lk__gate_init(&l->gate, "loader");
     l->data = data;
+    l->rank = lk__trace_rank();
     l->batch = lk__size_min(opts->batch, data->info.count);
     l->batches = count_batches(data->info.count, opts);
     l->share = opts->share;
@@ -387,7 +406,9 @@ static lk_status next(lk_loader *loader, const lk_batch **out)
         *out = NULL;
         return LK_OK;
     }
+    double began = lk__trace_begin();
     slot *s = await_slot(loader);
+    lk__trace_end(LK_TRACE_KIND_DATA, "next batch", (int)loader->consumed, began);
     if (s->status != LK_OK)
         return lk__fail(s->status, "%s", s->detail);
     loader->consumed++;

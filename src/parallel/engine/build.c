@@ -17,6 +17,7 @@
 #include "parallel/layout/replicas.h"
 #include "parallel/memory/fit.h"
 #include "parallel/step/engine_impl.h"
+#include "parallel/step/marks.h"
 #include "parallel/step/recorded.h"
 #include "parallel/step/resident.h"
 #include "parallel/step/run_waves.h"
@@ -470,6 +471,7 @@ void lk_engine_destroy(lk_engine *engine)
     /* The groups first: other ranks may still read this rank's memory. */
     lk__grid_fini(&engine->grid);
     lk__recorded_destroy(engine, engine->recorded);
+    lk__marks_destroy(engine->marks);
     lk__device_sums_destroy(engine->device_sums);
     lk__plan_destroy(engine->plan);
     lk__optim_destroy(engine->optim);

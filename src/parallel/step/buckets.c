@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/trace.h"
 #include "base/tree.h"
 #include "comm/collective/own_sums.h"
+#include "comm/collective/request.h"
 #include "parallel/step/staging.h"
 
 enum { ALIGN_ELEMENTS = LK_ALIGN / sizeof(float) };
@@ -151,7 +153,25 @@ static lk_status sum(const lk_buckets *buckets, lk_bucket *bucket)
         roots[root] = root_at(buckets, bucket, root);
     lk_shard_sums sums = {.bounds = buckets->bounds, .roots = roots};
     lk_buffer out = {root_at(buckets, bucket, 0), bucket->end - bucket->begin, LK_DTYPE_F32};
-    return lk_allreduce_shards(buckets->group, &sums, out, LK_REDUCTION_SUM, &bucket->request);
+    LK_TRY(lk_allreduce_shards(buckets->group, &sums, out, LK_REDUCTION_SUM, &bucket->request));
+    if (lk__trace_is_on())
+        lk__request_label(bucket->request,
+                          (lk_trace_label){"bucket", LK_TRACE_KIND_BUCKET, (int)(bucket - buckets->list)},
+                          bucket_bytes(bucket));
+    return LK_OK;
+}
+
+/* The flight of a sum that is no request: until this rank knows that it is done. */
+static void trace_sum(const lk_buckets *buckets, lk_bucket *bucket)
+{
+    if (bucket->started > 0)
+        lk__trace_record(&(lk_trace_event){.begin = bucket->started,
+                                           .end = lk__clock(),
+                                           .name = "bucket",
+                                           .kind = LK_TRACE_KIND_BUCKET,
+                                           .number = (int)(bucket - buckets->list),
+                                           .to = (int64_t)bucket_bytes(bucket)});
+    bucket->started = 0;
 }
 
 /* Adds this rank's partial sums first: the engine below the group sums one vector of each rank. */
@@ -182,6 +202,8 @@ static lk_status start(lk_buckets *buckets, lk_bucket *bucket)
         LK_TRY(check_own(buckets, bucket));
     if (!buckets->group)
         return LK_OK;
+    bool request = !buckets->device_sums && !buckets->own_order;
+    bucket->started = request || buckets->recorded ? 0 : lk__trace_begin();
     if (buckets->device_sums) {
         const lk_params *params = buckets->params;
         lk_partials sums = {params->grads + bucket->begin, params->count};
@@ -217,6 +239,7 @@ lk_status lk__buckets_wait(lk_buckets *buckets, int index)
         uint64_t ticket = bucket->ticket;
         bucket->ticket = 0;
         LK_TRY(lk__group_own_wait(buckets->group, ticket));
+        trace_sum(buckets, bucket);
         return store(buckets, bucket);
     }
     if (!request)
@@ -227,7 +250,14 @@ lk_status lk__buckets_wait(lk_buckets *buckets, int index)
 
 lk_status lk__buckets_finish(lk_buckets *buckets)
 {
-    return buckets->device_sums && !buckets->recorded ? lk__device_sums_wait(buckets->device_sums) : LK_OK;
+    if (!buckets->device_sums || buckets->recorded)
+        return LK_OK;
+    double began = lk__trace_begin();
+    LK_TRY(lk__device_sums_wait(buckets->device_sums));
+    lk__trace_end(LK_TRACE_KIND_DEVICE, "wait for the device's sums", -1, began);
+    for (int i = 0; i < buckets->started; i++)
+        trace_sum(buckets, &buckets->list[i]);
+    return LK_OK;
 }
 
 lk_status lk__buckets_wait_all(lk_buckets *buckets)

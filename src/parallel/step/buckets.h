@@ -16,6 +16,7 @@ typedef struct lk_bucket {
     size_t begin, end; /* elements */
     lk_request *request;
     uint64_t ticket; /* of a sum in the group's own order; 0: none */
+    double started;  /* for traces: when a sum began that is no request; 0: none */
 } lk_bucket;
 
 typedef struct lk_buckets {

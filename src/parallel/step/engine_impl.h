@@ -59,6 +59,7 @@ typedef struct lk_engine_part {
 } lk_engine_part;
 
 typedef struct lk_recorded lk_recorded;
+typedef struct lk_marks lk_marks; /* marks.h */
 
 struct lk_engine {
     lk_gate gate;
@@ -85,6 +86,7 @@ struct lk_engine {
     int32_t *label_ranks;          /* device, (most): label ranks of this rank's samples */
     lk_resident *residents[LK_MAX_RESIDENTS];
     lk_recorded *recorded; /* NULL: steps cannot be recorded */
+    lk_marks *marks;       /* NULL until a trace needs them */
     int pending;           /* steps that were sent and not yet received */
     bool at_once;          /* the only pending step was done at once; its metrics are in `finished` */
     lk_metrics finished;

@@ -10,7 +10,9 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/trace.h"
 #include "parallel/step/clip.h"
+#include "parallel/step/marks.h"
 #include "parallel/step/staging.h"
 
 /* Batch sizes whose recordings are kept. Only the last batch of an epoch has another size. */
@@ -35,6 +37,7 @@ typedef struct sent_step {
     int32_t *labels;         /* (most) */
     float *x;                /* samples; NULL until some are kept */
     lk_optim_numbers before; /* the optimiser's numbers before the step */
+    double launched;         /* for traces: when the step was sent; 0: without a trace */
     bool norm;               /* it takes the gradient's norm */
 } sent_step;
 
@@ -320,7 +323,8 @@ static lk_status upload_samples(lk_engine *engine, const lk_engine_part *part)
 lk_status lk__recorded_send(lk_engine *engine, const lk_engine_part *part, lk_status (*enqueue)(void *engine))
 {
     lk_recorded *recorded = engine->recorded;
-    sent_step *f = &recorded->sent[lk__optim_steps(engine->optim) % LK_RECORDED_DEPTH];
+    int slot = (int)(lk__optim_steps(engine->optim) % LK_RECORDED_DEPTH);
+    sent_step *f = &recorded->sent[slot];
     if (engine->device_sums && upload_waits(engine, part))
         LK_TRY(await_idle(engine));
     LK_TRY(keep_part(engine, part, f));
@@ -335,7 +339,11 @@ lk_status lk__recorded_send(lk_engine *engine, const lk_engine_part *part, lk_st
     /* The slot may have the results of an earlier step with this number: numbers can be set back. */
     results_of(recorded, f->before.steps)->number = 0;
     write_inputs(engine, part);
+    f->launched = lk__trace_begin();
+    lk__marks_begin_step(engine, slot);
     lk_status status = play(engine, find_size(recorded, part->total), enqueue);
+    lk__marks_end_step(engine, slot);
+    lk__trace_end(LK_TRACE_KIND_DEVICE, "launch step", (int)f->before.steps + 1, f->launched);
     if (status != LK_OK) {
         lk__optim_set_numbers(engine->optim, &f->before);
         return status;
@@ -382,7 +390,12 @@ lk_status lk__recorded_receive(lk_engine *engine, lk_engine_part *part, lk_flag 
     uint64_t step = lk__optim_steps(engine->optim) - (uint64_t)engine->pending;
     const sent_step *f = &recorded->sent[step % LK_RECORDED_DEPTH];
     lk_results *results = NULL;
+    double began = lk__trace_begin();
     LK_TRY(await_results(engine, step, &results));
+    lk__trace_end(LK_TRACE_KIND_DEVICE, "wait for the device", (int)step + 1, began);
+    lk__trace_end(LK_TRACE_KIND_LAUNCHED, "step on the device", (int)step + 1, f->launched);
+    if (f->launched > 0)
+        (void)lk__marks_read_step(engine, (int)(step % LK_RECORDED_DEPTH), (int)step + 1);
     const float *loss = (const float *)(results + 1);
     memcpy(engine->host_losses, loss, f->part.count * sizeof *loss);
     memcpy(engine->host_label_ranks, loss + f->part.count, f->part.count * sizeof *engine->host_label_ranks);

@@ -6,7 +6,11 @@
 #include "parallel/step/run_waves.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/mem.h"
+#include "base/trace.h"
+#include "comm/collective/request.h"
+#include "parallel/step/marks.h"
 #include "parallel/step/pipeline.h"
 #include "parallel/step/resident.h"
 #include "parallel/step/staging.h"
@@ -44,7 +48,10 @@ static lk_status send(lk_engine *engine, message p, lk_request **request)
     if (engine->device_sums)
         LK_TRY(lk__device_sums_wait_gather(engine->device_sums));
     LK_TRY(lk__staging_fetch(engine->dev, p.tensor.data, data.count, data.at));
-    return lk_send(engine->grid.pipeline, data, p.stage, request);
+    LK_TRY(lk_send(engine->grid.pipeline, data, p.stage, request));
+    if (lk__trace_is_on())
+        lk__request_label(*request, (lk_trace_label){"message to stage", LK_TRACE_KIND_MESSAGE, p.stage}, data.count);
+    return LK_OK;
 }
 
 static lk_status receive(lk_engine *engine, message p)
@@ -143,6 +150,7 @@ static lk_status load_wave(lk_engine *engine, const lk_engine_part *part, size_t
 static lk_status forward(lk_engine *engine, const lk_engine_part *part, size_t begin, const lk_op_wave *wave)
 {
     lk_engine_lane *lane = &engine->lanes[wave->lane];
+    lk__fault_work("forward");
     LK_TRY(load_wave(engine, part, begin, wave));
     LK_TRY(lk__plan_forward(engine->plan, wave));
     if (lk__engine_has_losses(engine))
@@ -154,6 +162,7 @@ static lk_status forward(lk_engine *engine, const lk_engine_part *part, size_t b
 static lk_status backward(lk_engine *engine, const lk_op_wave *wave)
 {
     lk_engine_lane *lane = &engine->lanes[wave->lane];
+    lk__fault_work("backward");
     if (!lk__engine_has_losses(engine)) {
         lk_tensor grad = lk__plan_output_grad(engine->plan, wave->lane);
         /* The activation has arrived before its gradient is received: both use the same staging buffer. */
@@ -205,7 +214,7 @@ static lk_status await_sent(lk_engine *engine)
 }
 
 /* In a recorded step every device checks the losses of all ranks, so they are shared after the last forward. */
-static lk_status act(lk_engine *engine, const lk_engine_part *part, lk_pipeline_action action)
+static lk_status run_action(lk_engine *engine, const lk_engine_part *part, lk_pipeline_action action)
 {
     lk_op_wave wave = wave_at(engine, part, action.wave);
     if (!action.forward)
@@ -213,6 +222,25 @@ static lk_status act(lk_engine *engine, const lk_engine_part *part, lk_pipeline_
     LK_TRY(forward(engine, part, lk__waves_begin(engine->waves, action.wave), &wave));
     bool shares = wave.last && part->flag && engine->device_sums;
     return shares ? lk__device_sums_share(engine->device_sums, part->total, engine->losses) : LK_OK;
+}
+
+/* run_action, as a span with the shards of the wave. */
+static lk_status act(lk_engine *engine, const lk_engine_part *part, lk_pipeline_action action)
+{
+    const int *shards = engine->waves->wave_shard + action.wave;
+    double began = lk__trace_begin();
+    if (!part->flag)
+        lk__marks_add(engine, (lk_trace_label){0});
+    LK_TRY(run_action(engine, part, action));
+    if (began > 0)
+        lk__trace_record(&(lk_trace_event){.begin = began,
+                                           .end = lk__clock(),
+                                           .name = "wave",
+                                           .kind = action.forward ? LK_TRACE_KIND_FORWARD : LK_TRACE_KIND_BACKWARD,
+                                           .number = action.wave,
+                                           .from = shards[0],
+                                           .to = shards[1] - 1});
+    return LK_OK;
 }
 
 /* A recorded step has no hooks when it is replayed. */
@@ -305,6 +333,8 @@ static lk_status layer_done(void *arg, const lk_op_wave *wave, size_t done)
         LK_TRY(lk__buckets_start(engine->buckets, done));
     if (wave->flag)
         return LK_OK;
+    if (wave->train)
+        lk__marks_add(engine, lk__trace_label());
     if (engine->grid.pipeline)
         LK_TRY(lk_group_poll(engine->grid.pipeline));
     return lk__buckets_poll(engine->buckets);

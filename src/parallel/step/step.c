@@ -12,9 +12,11 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/trace.h"
 #include "parallel/agree.h"
 #include "parallel/layout/replicas.h"
 #include "parallel/step/clip.h"
+#include "parallel/step/marks.h"
 #include "parallel/step/metrics.h"
 #include "parallel/step/nonfinite.h"
 #include "parallel/step/recorded.h"
@@ -80,7 +82,9 @@ lk_status lk__step_compare(lk_engine *engine)
 {
     if (!engine->grid.sums)
         return LK_OK;
+    double began = lk__trace_begin();
     lk_status status = compare_replicas(engine);
+    lk__trace_end(LK_TRACE_KIND_CHECK, "compare replicas", -1, began);
     engine->replicas_differ = status == LK_STATUS_MISMATCH;
     LK_TRY(status);
     engine->equal_at = lk__optim_steps(engine->optim);
@@ -125,6 +129,7 @@ static lk_status check_results(lk_engine *engine, const lk_engine_part *part, co
 {
     double began = lk__clock();
     bool bad = false;
+    double traced = lk__trace_begin_label(LK_TRACE_KIND_CHECK, "check results", -1);
     LK_TRY(lk__nonfinite_check_step(engine, part, found, &bad));
     if (bad && found)
         LK_TRY(lk__recorded_roll_back(engine));
@@ -132,6 +137,7 @@ static lk_status check_results(lk_engine *engine, const lk_engine_part *part, co
         return lk__nonfinite_explain(engine, part, found);
     engine->own = lk__metrics_leaves(engine, part->total);
     LK_TRY(lk__metrics_total(engine, part->total, out));
+    lk__trace_end(LK_TRACE_KIND_CHECK, "check results", -1, traced);
     count_wait(engine, began);
     return LK_OK;
 }
@@ -167,8 +173,14 @@ static void update_range(lk_engine *engine, size_t begin, size_t end, const lk_f
         lk__clip_squares(engine->params, begin, end);
     lk_optim_range range = {
         .grads = engine->params->grads, .params = engine->params->params, .begin = begin, .end = end, .flag = flag};
+    double began = lk__trace_begin_label(LK_TRACE_KIND_UPDATE, "update", -1);
+    if (!flag)
+        lk__marks_add(engine, (lk_trace_label){0});
     lk__optim_range(engine->optim, &range);
     lk__params_round(engine->params, begin, end);
+    if (!flag)
+        lk__marks_add(engine, lk__trace_label());
+    lk__trace_end(LK_TRACE_KIND_UPDATE, "update", -1, began);
 }
 
 /* Updates the parameters. all: all gradients are summed, so one update does, unless the norm is taken bucket by
@@ -176,6 +188,8 @@ static void update_range(lk_engine *engine, size_t begin, size_t end, const lk_f
 static lk_status update(lk_engine *engine, const lk_flag *flag, bool all)
 {
     const lk_buckets *buckets = engine->buckets;
+    double began = lk__trace_begin();
+    lk__fault_work("update");
     if (!flag)
         LK_TRY(lk__optim_begin(engine->optim));
     if (takes_norm(engine))
@@ -192,8 +206,10 @@ static lk_status update(lk_engine *engine, const lk_flag *flag, bool all)
         return LK_OK;
     LK_TRY(finish_buckets(engine));
     LK_TRY(engine->dev->type->sync(engine->dev));
+    lk__marks_read(engine);
     if (takes_norm(engine))
         LK_TRY(lk__clip_finish(engine->params, engine->grid.pipeline, &engine->grad_norm));
+    lk__trace_end(LK_TRACE_KIND_UPDATE, "update all", -1, began);
     return check_is_due(engine) ? lk__step_compare(engine) : LK_OK;
 }
 

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "tensor/cuda/kernels/plans.h"
 #include "tensor/cuda/runtime/channel.h"
+#include "tensor/cuda/runtime/marks.h"
 #include "tensor/cuda/runtime/memory.h"
 #include "tensor/cuda/runtime/query.h"
 #include "tensor/cuda/runtime/record.h"
@@ -59,6 +60,7 @@ static void cuda_close(lk_device *dev)
     lk__cuda_workspace_destroy(dev, cuda->side_workspace);
     lk__cuda_workspace_destroy(dev, cuda->workspace);
     lk__cuda_staging_destroy(cuda->staging);
+    lk__cuda_marks_destroy(cuda->marks);
     if (cuda->joined)
         (void)cudaEventDestroy(cuda->joined);
     if (cuda->forked)
@@ -126,6 +128,8 @@ const lk_device_type lk__device_cuda = {
     .poll = lk__cuda_poll,
     .alloc_host = lk__cuda_alloc_host,
     .free_host = lk__cuda_free_host,
+    .mark = lk__cuda_mark,
+    .mark_time = lk__cuda_mark_time,
     .channels = lk__cuda_channels,
     .describe = lk__cuda_describe,
 };

@@ -28,6 +28,9 @@ typedef struct lk_cuda_workspace lk_cuda_workspace;
 /* Pinned memory through which uploads are copied. */
 typedef struct lk_cuda_staging lk_cuda_staging;
 
+/* Events for traces. */
+typedef struct lk_cuda_marks lk_cuda_marks;
+
 /* NCCL's functions. */
 typedef struct lk_cuda_nccl lk_cuda_nccl;
 
@@ -45,7 +48,8 @@ typedef struct lk_cuda_device {
     lk_cuda_staging *staging;
     lk_cuda_libraries libraries;
     lk_cuda_plans *plans;
-    lk_cuda_nccl *nccl; /* NULL until the first channel is loaded */
+    lk_cuda_nccl *nccl;   /* NULL until the first channel is loaded */
+    lk_cuda_marks *marks; /* NULL until the first mark */
     /* The first fault of a slot, returned by the next sync. */
     lk_status failed;
     char reason[512];
