@@ -3,8 +3,10 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 static _Atomic unsigned forks;
+static atomic_bool watched;
 
 static void count_fork(void)
 {
@@ -15,11 +17,13 @@ static void count_fork(void)
 static void watch_forks(void)
 {
     (void)pthread_atfork(NULL, NULL, count_fork);
+    atomic_store_explicit(&watched, true, memory_order_release);
 }
 
 unsigned lk__forks(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, watch_forks);
+    if (!atomic_load_explicit(&watched, memory_order_acquire))
+        (void)pthread_once(&once, watch_forks);
     return atomic_load_explicit(&forks, memory_order_relaxed);
 }

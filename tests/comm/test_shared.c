@@ -136,22 +136,55 @@ static void starve(place *at, const void *arg)
     together(at);
 }
 
-/* A damaged slot is an error that names the rank that wrote it. */
-static void nonsense(place *at, const void *arg)
+/* A damaged slot, at offset `damaged` of rank 0's segment, is an error that names the rank that wrote it. */
+static void nonsense(place *at, size_t damaged)
 {
     lk_shared *s = (lk_shared *)at->t;
-    const size_t line = 128;
     int one = 1;
     if (at->rank == 0) {
         send_one(at, &one, 1, 0, "x", 1);
-        unsigned char *slot = s->segment[0] + line + s->layout.lane_bytes + line;
-        memset(slot + sizeof(uint64_t), 0xfe, line - sizeof(uint64_t));
+        memset(s->segment[0] + damaged + sizeof(uint64_t), 0xfe, LK_SHARED_ALIGN - sizeof(uint64_t));
     }
     together(at);
-    if (at->rank == 0)
+    if (at->rank != 1)
         return;
     CHECK(at->t->type->arrived(at->t, 0) == NULL);
     CHECK_FAILS(at->t->type->progress(at->t), LK_STATUS_MISMATCH, "rank 0 ");
+}
+
+/* A frame to one of two peers is in a lane, one to the only peer is on the billboard. */
+static void nonsense_in_lane(place *at, const void *arg)
+{
+    nonsense(at, LK_SHARED_ALIGN + ((lk_shared *)at->t)->layout.lane_bytes + LK_SHARED_ALIGN);
+}
+
+static void nonsense_on_billboard(place *at, const void *arg)
+{
+    /* Frames are numbered from 1. */
+    nonsense(at, ((lk_shared *)at->t)->layout.billboard_at + lk__billboard_slot_bytes());
+}
+
+/* Frames to one peer and to all keep their order. */
+static void mixed(place *at, const void *arg)
+{
+    static _Thread_local unsigned char data[8192];
+    int peers[MAX_TEST_RANKS], count = peers_of(at->rank, at->meet->size, peers), one = 1;
+    int numbers[2000], sent = 0;
+    for (int i = 0; i < 2000; i++)
+        if (i % 7 < 3 || at->rank == 1) /* rank 1 takes all of them, the others those to all */
+            numbers[sent++] = i;
+    if (at->rank == 0) {
+        for (int i = 0; i < 2000; i++) {
+            size_t bytes = round_bytes(i, 1);
+            fill(data, bytes, (uint32_t)i);
+            await_sent(at->t,
+                       i % 7 < 3 ? send_one(at, peers, count, i, data, bytes) : send_one(at, &one, 1, i, data, bytes));
+        }
+    } else {
+        for (int i = 0; i < sent; i++)
+            take(at, 0, numbers[i], (uint32_t)numbers[i], round_bytes(numbers[i], 1));
+    }
+    together(at);
 }
 
 static void test_frames(void **state)
@@ -166,7 +199,10 @@ static void test_frames(void **state)
     run_both(2, fill_large);
     run_both(3, starve);
     run_both(3, lend);
-    run_both(2, nonsense);
+    run_both(2, mixed);
+    run_both(4, mixed);
+    run_both(3, nonsense_in_lane);
+    run_both(2, nonsense_on_billboard);
 }
 
 static void *ring_main(void *arg)

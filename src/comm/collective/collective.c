@@ -36,6 +36,7 @@ static const char *const kind_names[] = {
 };
 
 #define PIECE_BYTES ((size_t)4 << 20)
+enum { SMALL_BYTES = 16 * 1024 };
 
 static bool is_type(lk_dtype dtype)
 {
@@ -87,12 +88,13 @@ static lk_status check_intent(const lk_group *group, const call_intent *intent)
     return check_memory(intent);
 }
 
-static lk_status find_program(lk_group *group, const call_intent *intent, lk_program **out)
+/* count: the elements of a piece. */
+static lk_status find_program(lk_group *group, const call_intent *intent, size_t count, lk_program **out)
 {
     lk_program_key key = {
         .kind = intent->kind,
         .element = lk_dtype_size(intent->data.dtype),
-        .count = intent->data.count,
+        .count = count,
         .root = intent->root,
         .detail = intent->own ? intent->own : intent->detail,
     };
@@ -129,11 +131,13 @@ static lk_call describe(lk_group *group, const call_intent *intent)
     return call;
 }
 
-static void remember(lk_group *group, lk_request *request)
+/* A small call gets its time when it first waits: reading the clock before its frames have left would make it longer.
+ */
+static void remember(lk_group *group, lk_request *request, size_t bytes)
 {
     request->record = group->history_count++;
     group->history[request->record % LK_HISTORY] =
-        (lk_call_record){.call = request->call, .peer = request->peer, .begin = lk__clock()};
+        (lk_call_record){.call = request->call, .peer = request->peer, .begin = bytes > SMALL_BYTES ? lk__clock() : 0};
 }
 
 /* Whether writing results early would change what peers still read: out overlaps a partial sum of this rank
@@ -184,10 +188,8 @@ static size_t piece_of(const lk_group *group, const call_intent *intent)
 /* Makes the request with its first program, or adds the program of the last piece. */
 static lk_status add_program(lk_group *group, const call_intent *intent, size_t count, lk_request **request)
 {
-    call_intent piece = *intent;
     lk_program *program = NULL;
-    piece.data.count = count;
-    LK_TRY(find_program(group, &piece, &program));
+    LK_TRY(find_program(group, intent, count, &program));
     lk_status status = *request ? lk__request_add_last(*request, program) : lk__request_create(group, program, request);
     if (status != LK_OK)
         lk__program_release(program);
@@ -234,16 +236,15 @@ static lk_status begin(lk_group *group, const call_intent *intent, lk_request **
     if (intent->partials)
         take_partials(request, intent);
     copy_own(group, intent);
-    remember(group, request);
+    remember(group, request, intent->data.count * lk_dtype_size(intent->data.dtype));
     lk__executor_start(request);
-    if (!out)
-        return lk_request_wait(request);
     bool moved = false;
-    lk_status status = lk__executor_move(group, &moved);
-    if (status != LK_OK) {
+    lk_status status = out ? lk__executor_move(group, &moved) : lk__executor_wait(request);
+    if (status != LK_OK || !out) {
         lk__request_retire(request);
         return status;
     }
+    lk__request_waits(request);
     *out = request;
     lk__progress_wake(group);
     return LK_OK;

@@ -24,6 +24,8 @@
 #define SLICE 0.0002                   /* seconds of one sleep while other groups have requests under way */
 #define WATCH 0.0002                   /* seconds of polling before a sleep of SLICE */
 
+enum { MOVES_A_CHECK = 64 };
+
 /* Whether an earlier message of the same direction and pair is unfinished. Marks the pair. */
 static bool is_behind(const lk_request *request, unsigned char *pairs)
 {
@@ -242,9 +244,11 @@ static lk_status ask_control(lk_group *group, lk_status status)
     if (group->first)
         report(group);
     do {
+        /* The control learns why a rank has left before it learns that it has: so this is the order to ask in. */
+        leaver left = find_left(group);
         lk_status verdict = lk__control_check(group->control);
-        leaver left = verdict == LK_OK ? find_left(group) : (leaver){.rank = -1};
-        verdict = left.rank >= 0 ? fail_left(group, &left) : verdict;
+        if (verdict == LK_OK && left.rank >= 0)
+            verdict = fail_left(group, &left);
         if (verdict != LK_OK) {
             free(detail);
             return verdict;
@@ -344,34 +348,47 @@ lk_status lk__executor_poll(lk_group *group)
 
 /* Sleeps until the transport has news. While other groups have requests under way, it first polls and then
  * sleeps for short times, so that those advance too. */
-static void pause(lk_group *group, bool others, double still_since)
+static void pause(lk_group *group, bool others, double *still_since)
 {
     const lk_transport_type *type = group->transport->type;
-    if (!others)
+    if (!others) {
         type->wait(group->transport, CHECK_EVERY);
-    else if (lk__clock() - still_since < WATCH)
+        return;
+    }
+    double now = lk__clock();
+    if (*still_since == 0)
+        *still_since = now;
+    if (now - *still_since < WATCH)
         sched_yield();
     else
         type->wait(group->transport, SLICE);
 }
 
+/* The job is checked only from the second pause on, and now and then while frames move: a small sum takes no
+ * longer than some readings of the clock. */
 lk_status lk__executor_wait(lk_request *request)
 {
     lk_group *group = request->group;
-    double still_since = lk__clock();
+    double still_since = 0;
+    int pauses = 0, moves = 0;
     while (!request->done) {
         bool moved = false;
         lk_status status = lk__executor_move(group, &moved);
         if (status != LK_OK || request->done)
             break;
         bool others = lk__executor_move_others(group->whole, group, &moved);
-        if (moved)
-            still_since = lk__clock();
-        if (group->idle_since != 0 || group->first == NULL)
-            pause(group, others, still_since);
-        status = check_job(group);
+        if (moved) {
+            still_since = 0;
+            pauses = 0;
+        }
+        bool check = moved ? ++moves % MOVES_A_CHECK == 0 : pauses++ > 0;
+        status = check ? check_job(group) : LK_OK;
         if (status != LK_OK)
             (void)lk__group_break(group, status);
+        else if (!moved) {
+            lk__request_waits(request);
+            pause(group, others, &still_since);
+        }
     }
     return request->status == LK_OK ? LK_OK : lk__group_broken(group);
 }

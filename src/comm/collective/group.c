@@ -509,7 +509,7 @@ static size_t record_line(const lk_call_record *record, double now, char *text, 
     if (record->peer >= 0)
         snprintf(peer, sizeof peer, " with rank %d", record->peer);
     const char *state = record->end == 0 ? "under way for" : record->failed ? "failed after" : "done in";
-    double seconds = (record->end == 0 ? now : record->end) - record->begin;
+    double end = record->end == 0 ? now : record->end, seconds = record->begin == 0 ? 0 : end - record->begin;
     int used =
         snprintf(text, bytes, "%s%s: %s %.3f ms\n", lk__call_text(&record->call, call), peer, state, 1e3 * seconds);
     return used > 0 ? (size_t)used : 0;

@@ -20,7 +20,7 @@ typedef struct lk_request_window {
 typedef struct lk_call_record {
     lk_call call;
     int peer;          /* of a message, else -1 */
-    double begin, end; /* lk__clock() times; end is 0 while the call is under way */
+    double begin, end; /* lk__clock() times; begin is 0 until it is read, end while the call is under way */
     bool failed;
 } lk_call_record;
 
@@ -69,6 +69,7 @@ struct lk_request {
     lk_status status;
     int phase;
     bool entered;                /* whether the phase has begun */
+    bool given;                  /* whether all sends of the phase are done */
     size_t folded;               /* elements of the phase's keep that are folded */
     lk_request_window result;    /* result of the last fold, if it cannot be written to out */
     lk_request_inflow *inflow;   /* (program->max_recvs) */
@@ -184,6 +185,8 @@ lk_status lk__executor_wait(lk_request *request) LK_CHECKED;
 lk_status lk__request_create(lk_group *group, lk_program *program, lk_request **out) LK_CHECKED;
 /* Gives the request the program of its last piece, which it takes over. */
 lk_status lk__request_add_last(lk_request *request, lk_program *last) LK_CHECKED;
+/* Records when the call began, if that is not known yet and it is not done. */
+void lk__request_waits(const lk_request *request);
 /* Marks the request as done and records the end of its call in the history. */
 void lk__request_finish(lk_request *request);
 /* Returns the request to the group's spare requests. */

@@ -39,7 +39,8 @@ lk_status lk__progress_wanted(const lk_group_opts *opts, bool *out)
 /* NULL without a thread, also in a process that was forked later: the turn may have been taken at that moment. */
 static lk_progress *progress_of(const lk_group *group)
 {
-    return group->forks == lk__forks() ? group->whole->progress : NULL;
+    lk_progress *progress = group->whole->progress;
+    return progress && group->forks == lk__forks() ? progress : NULL;
 }
 
 void lk__progress_take(const lk_group *group)

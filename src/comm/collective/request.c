@@ -104,13 +104,29 @@ void lk__request_free(lk_request *request)
     lk__mem_free(request);
 }
 
-void lk__request_finish(lk_request *request)
+/* NULL: there were too many calls since. */
+static lk_call_record *record_of(const lk_request *request)
 {
     lk_group *group = request->group;
+    bool there = group->history_count - request->record <= LK_HISTORY;
+    return there ? &group->history[request->record % LK_HISTORY] : NULL;
+}
+
+void lk__request_waits(const lk_request *request)
+{
+    lk_call_record *record = record_of(request);
+    if (record && record->begin == 0 && !request->done)
+        record->begin = lk__clock();
+}
+
+void lk__request_finish(lk_request *request)
+{
+    lk_call_record *record = record_of(request);
     request->done = true;
-    if (group->history_count - request->record <= LK_HISTORY) {
-        lk_call_record *record = &group->history[request->record % LK_HISTORY];
-        record->end = lk__clock();
-        record->failed = request->status != LK_OK;
-    }
+    if (!record)
+        return;
+    record->end = lk__clock();
+    if (record->begin == 0)
+        record->begin = record->end;
+    record->failed = request->status != LK_OK;
 }

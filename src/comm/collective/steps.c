@@ -470,6 +470,7 @@ static lk_status enter_phase(lk_request *request)
     if (program->max_multicasts > 0)
         memset(request->outflow, 0, (size_t)program->max_multicasts * sizeof *request->outflow);
     request->folded = 0;
+    request->given = false;
     if (needs_result_buffer(request, request->phase)) {
         char *at = request->group->sums + program->stored * program->key.element;
         request->result = (lk_request_window){at, request->base + phase->keep.first, phase->keep.count};
@@ -493,17 +494,19 @@ static void keep_own_part(lk_request *request)
 /* Runs the phase as far as possible. Sets *done at its end. */
 static lk_status run_phase(lk_request *request, bool *done, bool *moved)
 {
-    bool given = false, taken = false;
+    bool taken = false;
     if (!request->entered)
         LK_TRY(enter_phase(request));
-    LK_TRY(send_phase(request, &given, moved));
+    if (!request->given)
+        LK_TRY(send_phase(request, &request->given, moved));
     if (phase_of(request)->kind == LK_PHASE_FOLD)
         LK_TRY(receive_and_fold(request, &taken, moved));
     else
         LK_TRY(receive_spans(request, &taken, moved));
-    if (taken && !given)
-        LK_TRY(send_phase(request, &given, moved));
-    if (!taken || !given || ((details_of(request)->sends_kept || request->out_overlaps) && !lk__steps_sent(request)))
+    if (taken && !request->given)
+        LK_TRY(send_phase(request, &request->given, moved));
+    if (!taken || !request->given ||
+        ((details_of(request)->sends_kept || request->out_overlaps) && !lk__steps_sent(request)))
         return LK_OK;
     if (phase_of(request)->kind == LK_PHASE_FOLD)
         keep_own_part(request);

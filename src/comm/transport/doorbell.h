@@ -16,6 +16,19 @@ typedef struct lk_bell {
     _Atomic uint32_t sleeping; /* mask of events; 0: awake */
 } lk_bell;
 
+/* Writes a word that makes an event visible; lk__bell_post follows. The word is a plain store with a fence behind it: a
+ * sequentially consistent store would wait for the line alone, and a peer that polls the line could take it away from
+ * the words that were written just before. ThreadSanitizer does not know fences. */
+static inline void lk__bell_write(_Atomic uint64_t *word, uint64_t value)
+{
+#ifdef __SANITIZE_THREAD__
+    atomic_store(word, value);
+#else
+    atomic_store_explicit(word, value, memory_order_release);
+    atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
 /* shared: the bell is in memory shared by processes. */
 void lk__bell_wake(lk_bell *bell, bool shared);
 /* Also counts the ring if the owner is awake. */

@@ -66,6 +66,7 @@ static void attach_segments(inproc *t, const offer *all)
             cpus[i] |= all[r].cpus[i];
     }
     s->crowded = lk__bell_cpus_crowded(cpus, s->size);
+    lk__shared_start(s);
 }
 
 static lk_status exchange_offers(inproc *t, const lk_boot *boot, offer *all)

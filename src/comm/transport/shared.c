@@ -2,56 +2,18 @@
  *
  * A lane has one producer and one consumer. The stamp of a slot says that its frame is complete; the lane's
  * `released` says which slots may be used again. Both count frames from 1 and never wrap. They are written
- * sequentially consistent, as the doorbells need it. */
-#include "comm/transport/shared.h"
-
-#include <sched.h>
+ * as the doorbells need it. */
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
-
-_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "processes share 64-bit words");
-
-enum { LINE = LK_SHARED_ALIGN };
+#include "comm/transport/shared_impl.h"
 
 enum { SMALL, LARGE };
 enum { SMALL_BYTES = 4096, LEND_BYTES = 32 * 1024, SPARE_SMALL = 32, SPARE_LARGE = 16 };
 enum { NONE = UINT32_MAX };
 
-/* Events that a sleeping rank waits for. */
-enum { FOR_FRAMES = 1, FOR_RELEASES = 2 };
-
 /* Where a payload is. */
 enum { IN_SLOT, IN_CHUNK, IN_REGION, AT_ADDRESS };
-
-typedef struct slot {
-    _Alignas(LINE) _Atomic uint64_t stamp;
-    lk_frame frame;
-    uint32_t where;
-    uint32_t region;
-    union {
-        uint64_t at; /* offset in the segment or region, or an address */
-        unsigned char inside[LK_SHARED_INLINE];
-    };
-} slot;
-_Static_assert(sizeof(slot) == LINE, "a slot is one pair of cache lines");
-
-typedef struct lane {
-    _Alignas(LINE) _Atomic uint64_t released; /* number of frames that the receiver has released */
-    slot slots[];
-} lane;
-
-/* This rank's own state about a peer. */
-struct lk_shared_lane {
-    uint64_t posted, reaped, releases_seen; /* of frames to the peer */
-    int held[LK_SHARED_CLASSES];            /* chunks that the peer has not released */
-    uint64_t taken;                         /* frames from the peer that were released */
-    uint64_t frames_seen;
-    bool looked; /* the oldest frame is decoded in the next two fields */
-    lk_frame frame;
-    const void *payload;
-};
 
 /* A send under way: what to free when the last peer releases it. */
 struct lk_shared_record {
@@ -61,21 +23,6 @@ struct lk_shared_record {
     int class;           /* of the chunk; -1: the data are read in place */
     uint32_t chunk;
 };
-
-static lk_bell *bell_of(const lk_shared *s, int rank)
-{
-    return (lk_bell *)(void *)s->segment[rank];
-}
-
-static lane *lane_of(const lk_shared *s, int from, int to)
-{
-    return (lane *)(void *)(s->segment[from] + LINE + (size_t)to * s->layout.lane_bytes);
-}
-
-static slot *slot_of(const lk_shared *s, int from, int to, uint64_t position)
-{
-    return &lane_of(s, from, to)->slots[position & (s->layout.slots - 1)];
-}
 
 static size_t floor_power(size_t value)
 {
@@ -98,12 +45,13 @@ lk_shared_layout lk__shared_layout(int size, bool raw)
 {
     uint32_t peers = (uint32_t)(size - 1);
     lk_shared_layout l = {.size = size, .slots = size <= 64 ? 64 : 16};
-    l.lane_bytes = sizeof(lane) + l.slots * sizeof(slot);
+    l.lane_bytes = sizeof(lk_shared_lane_memory) + l.slots * sizeof(lk_shared_slot);
     l.chunks[SMALL] = peers == 0 ? 0 : peers + SPARE_SMALL;
     l.chunk_bytes[SMALL] = SMALL_BYTES;
     l.chunks[LARGE] = peers == 0 || raw ? 0 : peers + SPARE_LARGE;
     l.chunk_bytes[LARGE] = large_bytes(size, peers + SPARE_LARGE);
-    l.chunk_at[SMALL] = lk__size_round_up(LINE + (size_t)size * l.lane_bytes, SMALL_BYTES);
+    l.billboard_at = LK_SHARED_ALIGN + (size_t)size * l.lane_bytes;
+    l.chunk_at[SMALL] = lk__size_round_up(l.billboard_at + lk__billboard_bytes(size), SMALL_BYTES);
     l.chunk_at[LARGE] = l.chunk_at[SMALL] + l.chunks[SMALL] * l.chunk_bytes[SMALL];
     l.bytes = l.chunk_at[LARGE] + l.chunks[LARGE] * l.chunk_bytes[LARGE];
     return l;
@@ -170,6 +118,14 @@ void lk__shared_fini(lk_shared *s)
     s->segment = NULL;
 }
 
+void lk__shared_start(lk_shared *s)
+{
+    for (int r = 0; r < s->size; r++) {
+        lk_billboard *billboard = r == s->rank ? &s->billboard : &s->lanes[r].billboard;
+        *billboard = (lk_billboard){.at = s->segment[r] + s->layout.billboard_at, .rank = s->rank, .size = s->size};
+    }
+}
+
 void lk__shared_name(lk_transport *transport, const int *ranks)
 {
     lk_shared *s = (lk_shared *)transport;
@@ -205,7 +161,7 @@ static void reap_lane(lk_shared *s, int peer)
     lk_shared_lane *l = &s->lanes[peer];
     if (l->posted == l->reaped)
         return;
-    uint64_t released = atomic_load_explicit(&lane_of(s, s->rank, peer)->released, memory_order_acquire);
+    uint64_t released = atomic_load_explicit(&lk__shared_lane_at(s, s->rank, peer)->released, memory_order_acquire);
     if (released < l->reaped || released > l->posted) {
         s->broken = peer;
         return;
@@ -330,18 +286,31 @@ static bool store_payload(lk_shared *s, const int *peers, int count, const void 
 static void post(lk_shared *s, int peer, const lk_frame *frame, const void *data, const location *p)
 {
     lk_shared_lane *l = &s->lanes[peer];
-    slot *to = slot_of(s, s->rank, peer, l->posted);
+    lk_shared_slot *to = lk__shared_slot(s, s->rank, peer, l->posted);
     to->frame = *frame;
     to->where = p->where;
-    to->region = p->region;
-    if (p->where != IN_SLOT)
+    to->notices = (uint32_t)s->billboard.count;
+    if (p->where != IN_SLOT) {
         to->at = p->at;
-    else if (frame->bytes > 0)
+        to->region = p->region;
+    } else if (frame->bytes > 0)
         memcpy(to->inside, data, (size_t)frame->bytes);
     s->lane_records[(size_t)peer * s->layout.slots + (l->posted & (s->layout.slots - 1))] = p->record;
     l->posted++;
-    atomic_store(&to->stamp, l->posted);
-    lk__bell_post(bell_of(s, peer), FOR_FRAMES, !s->raw);
+    lk__bell_write(&to->stamp, l->posted);
+    lk__bell_post(lk__shared_bell(s, peer), LK_SHARED_FRAMES, !s->raw);
+}
+
+/* Returns whether there was room. */
+static bool post_to_all(lk_shared *s, const int *peers, int count, const lk_frame *frame, const void *data)
+{
+    s->billboard_full = !lk__billboard_has_room(&s->billboard);
+    if (s->billboard_full)
+        return false;
+    lk__billboard_post(&s->billboard, frame, data);
+    for (int i = 0; i < count; i++)
+        lk__bell_post(lk__shared_bell(s, peers[i]), LK_SHARED_FRAMES, !s->raw);
+    return true;
 }
 
 /* All sends whose data were copied have ticket 1. */
@@ -365,6 +334,11 @@ lk_status lk__shared_send(lk_transport *transport, const int *peers, int count, 
         return lk__fail(LK_STATUS_USAGE, "a frame of %llu bytes is more than this transport carries at once",
                         (unsigned long long)frame->bytes);
     s->refused = true;
+    if (count == s->size - 1 && lk__billboard_takes(frame)) {
+        s->refused = !post_to_all(s, peers, count, frame, data);
+        *ticket = !s->refused;
+        return s->refused ? lk__shared_progress(transport) : LK_OK;
+    }
     if (!have_slots(s, peers, count))
         return lk__shared_progress(transport);
     if (frame->bytes > LK_SHARED_INLINE && !store_payload(s, peers, count, data, (size_t)frame->bytes, &p))
@@ -407,7 +381,7 @@ static const void *in_region(const lk_shared *s, int peer, uint32_t id, uint64_t
 }
 
 /* Returns the address of the payload, or NULL if the slot is invalid. */
-static const void *locate(const lk_shared *s, int peer, const slot *from, uint64_t bytes)
+static const void *locate(const lk_shared *s, int peer, const lk_shared_slot *from, uint64_t bytes)
 {
     uint32_t where = from->where;
     if (where == IN_SLOT)
@@ -425,18 +399,44 @@ static bool possible(const lk_call *call)
     return call->kind < LK_CALL_COUNT && call->dtype < LK_DTYPE_COUNT && call->op < LK_REDUCTION_COUNT;
 }
 
+/* The oldest frame in the peer's lane; NULL: none. */
+static const lk_shared_slot *in_lane(const lk_shared *s, int peer)
+{
+    uint64_t taken = s->lanes[peer].taken;
+    const lk_shared_slot *from = lk__shared_slot(s, peer, s->rank, taken);
+    return atomic_load_explicit(&from->stamp, memory_order_acquire) == taken + 1 ? from : NULL;
+}
+
+/* Finds the older one of the next frames in the peer's lane and on its billboard. A frame that was posted before one
+ * that is seen here is seen, too, if it is looked for afterwards. */
+static bool find_oldest(const lk_shared *s, int peer, bool *posted_to_all, const lk_shared_slot **out)
+{
+    const lk_billboard *billboard = &s->lanes[peer].billboard;
+    *out = in_lane(s, peer);
+    *posted_to_all = lk__billboard_arrived(billboard);
+    if (*posted_to_all && !*out)
+        *out = in_lane(s, peer);
+    if (*posted_to_all && *out)
+        *posted_to_all = (*out)->notices != (uint32_t)billboard->count;
+    return *posted_to_all || *out;
+}
+
 const lk_frame *lk__shared_arrived(lk_transport *transport, int peer)
 {
     lk_shared *s = (lk_shared *)transport;
     lk_shared_lane *l = &s->lanes[peer];
+    const lk_shared_slot *from;
     if (l->looked)
         return &l->frame;
-    const slot *from = slot_of(s, peer, s->rank, l->taken);
-    if (atomic_load_explicit(&from->stamp, memory_order_acquire) != l->taken + 1)
+    if (!find_oldest(s, peer, &l->posted_to_all, &from))
         return NULL;
-    l->frame = from->frame;
-    l->payload = locate(s, peer, from, l->frame.bytes);
-    l->frames_seen = l->taken + 1;
+    if (l->posted_to_all) {
+        l->payload = lk__billboard_read(&l->billboard, &l->frame);
+    } else {
+        l->frame = from->frame;
+        l->payload = locate(s, peer, from, l->frame.bytes);
+        l->frames_seen = l->taken + 1;
+    }
     if (l->payload == NULL || !possible(&l->frame.call)) {
         s->broken = peer;
         return NULL;
@@ -457,9 +457,14 @@ void lk__shared_release(lk_transport *transport, int peer)
     lk_shared *s = (lk_shared *)transport;
     lk_shared_lane *l = &s->lanes[peer];
     l->looked = false;
-    l->taken++;
-    atomic_store(&lane_of(s, peer, s->rank)->released, l->taken);
-    lk__bell_post(bell_of(s, peer), FOR_RELEASES, !s->raw);
+    if (l->posted_to_all) {
+        if (!lk__billboard_release(&l->billboard))
+            return;
+    } else {
+        l->taken++;
+        lk__bell_write(&lk__shared_lane_at(s, peer, s->rank)->released, l->taken);
+    }
+    lk__bell_post(lk__shared_bell(s, peer), LK_SHARED_RELEASES, !s->raw);
 }
 
 lk_status lk__shared_progress(lk_transport *transport)
@@ -470,80 +475,4 @@ lk_status lk__shared_progress(lk_transport *transport)
     return lk__fail(LK_STATUS_MISMATCH,
                     "rank %d wrote an impossible frame into shared memory; it may run another version",
                     s->names[s->broken]);
-}
-
-static bool wants_releases(const lk_shared *s)
-{
-    return s->lent > 0 || s->refused;
-}
-
-/* A frame counts as a change once, even if the caller does not take it: the caller may wait for another peer. */
-static bool lane_changed(lk_shared *s, int peer, bool releases)
-{
-    lk_shared_lane *l = &s->lanes[peer];
-    bool changed = false;
-    if (l->frames_seen == l->taken && atomic_load(&slot_of(s, peer, s->rank, l->taken)->stamp) == l->taken + 1) {
-        l->frames_seen = l->taken + 1;
-        changed = true;
-    }
-    if (releases && l->posted != l->releases_seen) {
-        uint64_t released = atomic_load(&lane_of(s, s->rank, peer)->released);
-        changed = changed || released != l->releases_seen;
-        l->releases_seen = released;
-    }
-    return changed;
-}
-
-static bool something_changed(lk_shared *s)
-{
-    uint32_t count = atomic_load(&bell_of(s, s->rank)->count);
-    bool changed = count != s->bell_seen;
-    bool releases = wants_releases(s);
-    s->bell_seen = count;
-    for (int peer = 0; peer < s->size; peer++)
-        if (peer != s->rank)
-            changed |= lane_changed(s, peer, releases);
-    return changed;
-}
-
-/* Polls without pause at first, because an answer often takes less than a microsecond. Then it yields its
- * core between polls, also if there are enough cores: the awaited rank may have lost its core to another
- * program. */
-enum { LOOKS = 200, LOOKS_CROWDED = 10, LOOKS_A_CLOCK = 8 };
-static const double SPIN_SECONDS = 50e-6, SPIN_SECONDS_CROWDED = 100e-6;
-
-static bool spin(lk_shared *s, double seconds)
-{
-    for (int i = s->crowded ? LOOKS_CROWDED : LOOKS; i > 0; i--)
-        if (something_changed(s))
-            return true;
-    double most = s->crowded ? SPIN_SECONDS_CROWDED : SPIN_SECONDS;
-    double end = lk__clock() + (seconds < most ? seconds : most);
-    do {
-        for (int i = 0; i < LOOKS_A_CLOCK; i++) {
-            sched_yield();
-            if (something_changed(s))
-                return true;
-        }
-    } while (lk__clock() < end);
-    return false;
-}
-
-void lk__shared_wait(lk_transport *transport, double seconds)
-{
-    lk_shared *s = (lk_shared *)transport;
-    if (something_changed(s) || seconds <= 0 || spin(s, seconds))
-        return;
-    lk_bell *bell = bell_of(s, s->rank);
-    lk__bell_enter(bell, (uint32_t)(wants_releases(s) ? FOR_FRAMES | FOR_RELEASES : FOR_FRAMES));
-    if (!something_changed(s))
-        lk__bell_sleep(bell, s->bell_seen, seconds, !s->raw);
-    lk__bell_leave(bell);
-    s->bell_seen = atomic_load(&bell->count);
-}
-
-void lk__shared_ring(lk_transport *transport)
-{
-    lk_shared *s = (lk_shared *)transport;
-    lk__bell_ring(bell_of(s, s->rank), !s->raw);
 }

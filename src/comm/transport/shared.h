@@ -1,9 +1,9 @@
 /* shared.h - the common part of the transports whose ranks share memory.
  *
  * Every rank has a segment that all other ranks can access. It contains the rank's doorbell, one lane of
- * slots to each peer, and chunks for copies of payloads. A slot says where its payload is: in the slot, in a
- * chunk, or at the sender's own address in memory that the peer can access. The receiver reads the payload in
- * place in all cases.
+ * slots to each peer, a billboard for small frames to all peers at once, and chunks for copies of payloads. A slot says
+ * where its payload is: in the slot, in a chunk, or at the sender's own address in memory that the peer can access. The
+ * receiver reads the payload in place in all cases.
  *
  * Allocating and mapping memory is the job of inproc.c and shm.c. Everything that a peer wrote is checked
  * against the sizes of the mapped memory before it is used, except addresses from threads (`raw`).
@@ -15,6 +15,7 @@
 
 #include <stdatomic.h>
 
+#include "comm/transport/billboard.h"
 #include "comm/transport/doorbell.h"
 #include "comm/transport/transport.h"
 
@@ -29,6 +30,7 @@ typedef struct lk_shared_layout {
     int size;
     uint32_t slots; /* of a lane, a power of two */
     size_t lane_bytes;
+    size_t billboard_at;
     size_t chunk_at[LK_SHARED_CLASSES];
     size_t chunk_bytes[LK_SHARED_CLASSES];
     uint32_t chunks[LK_SHARED_CLASSES];
@@ -49,11 +51,15 @@ typedef struct lk_shared_record lk_shared_record;
 typedef struct lk_shared {
     lk_transport base;
     int rank, size;
-    bool raw;     /* thread ranks: all can read any address */
-    bool crowded; /* more ranks than cores */
+    bool raw;                 /* thread ranks: all can read any address */
+    bool crowded;             /* more ranks than cores */
+    double more_spin_seconds; /* of polling before a sleep, if recent sleeps were short */
+    double keeps_core_until;  /* does not yield before this time of lk__clock() */
     lk_shared_layout layout;
     unsigned char **segment; /* (size) one of each rank */
     lk_shared_lane *lanes;   /* (size) one for each peer, both directions */
+    lk_billboard billboard;  /* of this rank */
+    bool billboard_full;     /* the last send found no room on it */
     lk_shared_record *records;
     uint32_t *lane_records; /* (size, slots) the record of each posted slot */
     uint32_t free_record;
@@ -72,9 +78,10 @@ typedef struct lk_shared {
 /* raw: no large chunks, because large payloads are read in place. */
 lk_shared_layout lk__shared_layout(int size, bool raw);
 
-/* Sets up everything except the segments. The caller puts zeroed segments into s->segment before use, and
- * frees them. fini of a zeroed struct is safe. */
+/* Sets up everything except the segments. The caller puts zeroed segments into s->segment, calls start before
+ * use, and frees the segments. fini of a zeroed struct is safe. */
 lk_status lk__shared_init(lk_shared *s, const lk_boot *boot, bool raw) LK_CHECKED;
+void lk__shared_start(lk_shared *s);
 void lk__shared_fini(lk_shared *s);
 
 /* Wakes this rank's `wait`, or makes the next one return at once. Any thread of the process may call it until

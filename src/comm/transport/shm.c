@@ -355,6 +355,7 @@ static lk_status shm_open_transport(const lk_boot *boot, lk_transport **out)
     t->boot = *boot;
     t->segment_bytes = whole_pages(t->shared.layout.bytes);
     LK_TRY_GOTO(open_segments(t), fini_shared);
+    lk__shared_start(&t->shared);
     t->shared.base.type = &lk__transport_shm;
     *out = &t->shared.base;
     return LK_OK;
