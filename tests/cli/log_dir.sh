@@ -19,6 +19,7 @@ for file in run.json config.yaml log.txt metrics.jsonl metrics.csv ranks.jsonl f
 done
 check "the name says what it is: $folder" grep -q '_digits_mlp_default_n1_b24_adadelta_lr0.5_step-size=1-gamma=0.7_e1$' <<<"$folder"
 check "the log is what was printed" cmp "$folder/log.txt" printed
+check "the folder is printed" grep -qxF "Run folder $folder" printed
 check "a row for each step and the test" test "$(wc -l <"$folder/metrics.jsonl")" -eq 13
 check "a row for each step" test "$(wc -l <"$folder/ranks.jsonl")" -eq 12
 check "the norm is in each row" test "$(grep -c '"grad_norm":[0-9]' "$folder/metrics.jsonl")" -eq 12

@@ -54,13 +54,24 @@ static lk_status begin_rows(lk_recording *recording, const lk_train_start *start
     return lk__record_publish(recording->writer);
 }
 
+static void print_folder(const lk_recording *recording)
+{
+    if (recording->args->json || recording->args->quiet)
+        return;
+    lk__screen_begin_lines(recording->screen);
+    printf("Run folder %s\n", lk__record_path(recording->writer));
+    lk__screen_end_lines(recording->screen);
+}
+
 static void on_start(void *arg, const lk_train_start *start)
 {
     lk_recording *recording = arg;
     if (recording->next.start)
         recording->next.start(recording->next.arg, start);
-    if (recording->writer)
-        check(recording, begin_rows(recording, start));
+    if (!recording->writer)
+        return;
+    print_folder(recording);
+    check(recording, begin_rows(recording, start));
 }
 
 static void record_step(lk_recording *recording, const lk_train_step *step)
