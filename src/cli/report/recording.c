@@ -109,7 +109,7 @@ static void on_test(void *arg, const lk_train_test *test)
         return;
     set_metrics(&row, recording, test->step, &test->metrics);
     lk__record_row_set(&row, LK_RECORD_SECONDS, recording->earlier + test->seconds);
-    check(recording, lk__record_row(recording->writer, LK_RECORD_TEST, &row));
+    check(recording, lk__record_row(recording->writer, test->val ? LK_RECORD_VAL : LK_RECORD_TEST, &row));
 }
 
 /* wall: seconds since the last row of ranks, in which cpu_seconds were used. */
