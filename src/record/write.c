@@ -262,10 +262,15 @@ static lk_status append(const lk_record_writer *writer, int fd, const char *name
     return lk__fail(LK_STATUS_IO, "cannot write %s/%s: %s", writer->path, name, strerror(errno));
 }
 
-/* A number of a row; `missing` for one that is not finite. */
+/* A number of a row, a whole one without exponent; `missing` for one that is not finite. */
 static const char *value_text(double value, const char *missing, char text[LK_NUMBER_TEXT])
 {
-    return isfinite(value) ? lk__number_text(value, text) : missing;
+    if (!isfinite(value))
+        return missing;
+    if (value != trunc(value) || fabs(value) >= 1e15)
+        return lk__number_text(value, text);
+    snprintf(text, LK_NUMBER_TEXT, "%.0f", value);
+    return text;
 }
 
 static size_t json_row(const lk_record_row *row, char *out, size_t room)

@@ -209,7 +209,8 @@ static bool is_name(const char *name)
     return lk__utf8_is_valid(name);
 }
 
-/* Replaces the list by the runs of these names, which are sorted. folder_of: NULL, or the folder of the only run. */
+/* Replaces the list by the runs of these names, which are sorted. only: the folder of the only run, or NULL: runs are
+ * below the folder. */
 static lk_status replace(lk_runs *runs, char *const *names, size_t count, const char *only)
 {
     watched_run **list;

@@ -78,13 +78,19 @@ function nearest(array, value) {
 }
 
 /* An exponential moving average whose start is not pulled towards zero. */
-function smoothed(values, weight) {
+function movingAverage(values, weight) {
     let sum = 0, total = 0;
     return values.map((value) => {
         sum = sum * weight + value * (1 - weight);
         total = total * weight + (1 - weight);
         return sum / total;
     });
+}
+
+/* The mean of the moving averages in both directions: the line neither lags nor leads. */
+function smoothed(values, weight) {
+    const there = movingAverage(values, weight), back = movingAverage([...values].reverse(), weight).reverse();
+    return there.map((value, i) => (value + back[i]) / 2);
 }
 
 class Chart {
