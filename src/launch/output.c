@@ -127,6 +127,7 @@ lk_status lk__output_create(const lk_launch_node_opts *opts, const char *host, l
     lk__sink_init(&o->sinks[1], STDERR_FILENO);
     o->one_file = are_one_file(STDOUT_FILENO, STDERR_FILENO);
     o->last_rank = -1;
+    o->drawn = opts->progress; /* the program may have drawn a line before there were ranks */
     LK_TRY_GOTO(LK_ALLOC(count, "the ranks' output", &o->ranks), destroy_output);
     o->count = opts->nproc;
     for (size_t i = 0; i < count; i++)
@@ -247,10 +248,14 @@ static void erase_progress(lk_output *o)
     o->drawn = false;
 }
 
-/* When all other text is written: draws the progress line below it. */
+/* When all other text is written: draws the progress line below it, unless the launcher is in the background of its
+ * terminal. */
 static void draw_progress(lk_output *o)
 {
     if (o->drawn || !*o->progress || lk__sink_pending(&o->sinks[0]) > 0 || lk__sink_pending(&o->sinks[1]) > 0)
+        return;
+    pid_t front = tcgetpgrp(STDERR_FILENO);
+    if (front >= 0 && front != getpgrp())
         return;
     lk__sink_add(&o->sinks[1], o->progress, strlen(o->progress));
     lk__sink_flush(&o->sinks[1]);

@@ -77,6 +77,21 @@ check "a failed run says so" grep -q '"status":.*"failed"' failed/*/run.json
 check "and why" grep -q '"error":.*is nan' failed/*/run.json
 check "the error is in the log" grep -q 'is nan' failed/*/log.txt
 
+# A peer that dies.
+LOCKSTEP_FAULT='kill:rank=1,step=3' run 137 "${task[@]}" --log-dir dead -n 2
+check "$line: the run has failed" grep -q '"status":.*"failed"' dead/*/run.json
+check "$line: its error names the rank" grep -q '"error":.*rank 1' dead/*/run.json
+
+# Files that cannot become longer than 100 KB, as on a full disk: the run goes on.
+(
+    ulimit -f 100
+    exec timeout -s KILL 60 "$program" train "${task[@]}" --log-dir full
+) >out 2>err </dev/null
+check "a full disk does not end the run" test $? -eq 0
+ends_alike
+said err "nothing more is written to full/"
+check "it is said once" test "$(grep -c 'nothing more' err)" -eq 1
+
 touch file
 fails 1 "cannot make the folder file/x" -- --log-dir file/x --epochs 1
 refused "--save-every saves nowhere" "--log-dir" -- --save-every 3

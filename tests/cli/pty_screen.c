@@ -6,7 +6,7 @@
  * "=== TEXT", "ctrl-c" presses those keys, "size=N" makes the screen N columns wide, "raw=FILE" copies all bytes so far
  * and from then on to FILE. When the program has ended, the screen is printed after "=== end". Exits as the program;
  * with 90 if a TEXT does not come, with 91 if a progress line (text that ends with \r) is wider than the screen, with
- * 92 for other trouble. */
+ * 92 for other trouble. In the first second after a change of size, lines of the old size may still be under way. */
 #define _GNU_SOURCE /* posix_openpt, ptsname */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,6 +30,7 @@ static int columns, row, column;
 static bool pending_wrap; /* the last character went into the last column */
 static bool wrapped;      /* the text since the last \r or \n is wider than the screen */
 static bool too_wide;
+static time_t resized; /* seconds() at the last change of the size; 0: none */
 static char raw[RAW_BYTES];
 static size_t raw_bytes;
 
@@ -37,6 +38,13 @@ static void trouble(const char *what)
 {
     fprintf(stderr, "pty_screen: %s: %s\n", what, strerror(errno));
     exit(TROUBLE);
+}
+
+static time_t seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
 }
 
 static void clear_from(int at)
@@ -74,7 +82,7 @@ static void take(char c)
     static bool escape;
     static char before;
     /* A terminal sends \r\n for \n, so only \r without \n ends a progress line. */
-    too_wide = too_wide || (before == '\r' && c != '\n' && wrapped);
+    too_wide = too_wide || (before == '\r' && c != '\n' && wrapped && seconds() > resized + 1);
     wrapped = wrapped && before != '\r' && before != '\n';
     before = c;
     if (escape) {
@@ -147,6 +155,7 @@ static void act(int terminal, const char *text, const char *action)
             trouble("ctrl-c");
     } else if (strncmp(action, "size=", 5) == 0) {
         set_size(terminal, (int)strtol(action + 5, NULL, 10));
+        resized = seconds();
     } else if (strncmp(action, "raw=", 4) == 0) {
         raw_file = open(action + 4, O_WRONLY | O_CREAT | O_TRUNC, 0600);
         write_raw(raw, raw_bytes);
@@ -234,11 +243,9 @@ int main(int argc, char **argv)
     set_size(terminal, (int)strtol(argv[1], NULL, 10));
     setenv("TERM", "xterm", 1);
     pid_t pid = start(terminal, program + 1);
-    struct timespec began, now;
-    clock_gettime(CLOCK_MONOTONIC, &began);
-    do {
+    time_t began = seconds();
+    do
         pairs = act_on(terminal, pairs);
-        clock_gettime(CLOCK_MONOTONIC, &now);
-    } while (now.tv_sec - began.tv_sec < SECONDS && read_some(terminal));
+    while (seconds() - began < SECONDS && read_some(terminal));
     return finish(pid, strcmp(*act_on(terminal, pairs), "--") != 0 ? *pairs : NULL);
 }

@@ -30,18 +30,18 @@ for columns in 40 80 200; do
     line="tmux, $columns columns"
     open "run$columns" $columns --model mlp --no-test --epochs 1000 -n 2
     open "end$columns" $columns --model mlp --max-steps 100
-    await 30 shows "run$columns" "ETA " || complain "$line: there is no progress line"
+    await 30 shows "run$columns" "loss " || complain "$line: there is no progress line"
     show "run$columns" >out
     check "$line: one progress line" test "$(grep -c 'step [0-9]*/[0-9]* ' out)" -eq 1
-    check "$line: it is the last line" grep -q 'step .*loss .*ETA ' <(grep -v '^$' out | tail -n 1)
+    check "$line: it is the last line" grep -q 'step .*loss ' <(grep -v '^$' out | tail -n 1)
     tmux -L "$server" send-keys -t "run$columns" C-c
     await 30 ends "run$columns" 130 || complain "$line: Ctrl-C does not end it"
     show "run$columns" >out
-    check "$line: what is left after Ctrl-C" test "$(grep -c 'ETA \|\^C' out)" -eq 0
+    check "$line: what is left after Ctrl-C" test "$(grep -c 'step [0-9]*/\|\^C' out)" -eq 0
     check "$line: the end is not told" grep -q 'SIGINT after step' out
     await 30 ends "end$columns" 0 || complain "$line: a short run does not end"
     show "end$columns" >out
-    check "$line: what is left at the end" test "$(grep -c 'ETA \|testing' out)" -eq 0
+    check "$line: what is left at the end" test "$(grep -c 'step [0-9]*/\|testing' out)" -eq 0
     check "$line: the table and the hash" test "$(grep -c '^  peak memory \|^State hash ' out)" -eq 2
 done
 

@@ -73,7 +73,7 @@ typedef struct job {
 } job;
 
 /* Sends one step until its size is recorded; then as many as the engine accepts. */
-static void run_ahead(const job *j, lk_engine *engine, const history *h, lk_metrics *out)
+static void run_ahead(const job *j, lk_engine *engine, const history *h, ranks_truth *out)
 {
     int most = 0, every = j->row->way.check_every;
     for (int received = 0, sent = 0; received < STEPS; received++) {
@@ -81,6 +81,7 @@ static void run_ahead(const job *j, lk_engine *engine, const history *h, lk_metr
             lk_batch batch = h->batches[sent];
             if (j->row->way.share)
                 batch = ranks_cut(batch, lk_engine_shard_range(engine));
+            CHECK_OK(lk_engine_set_grad_norm(engine, sent % 2 == 0));
             CHECK_OK(lk_engine_send(engine, &batch));
             sent++;
             /* No step is sent past a comparison of replicas. */
@@ -88,7 +89,9 @@ static void run_ahead(const job *j, lk_engine *engine, const history *h, lk_metr
                 CHECK(!lk_engine_can_send(engine, j->c->batch));
         }
         most = sent - received > most ? sent - received : most;
-        CHECK_OK(lk_engine_receive(engine, &out[received]));
+        CHECK_OK(lk_engine_receive(engine, &out->steps[received]));
+        out->norms[received] = lk_engine_grad_norm(engine);
+        CHECK(received % 2 == 0 || isnan(out->norms[received]));
     }
     CHECK(most == (j->row->way.unrecorded ? 1 : every ? every : lk_engine_depth(engine)));
 }
@@ -102,13 +105,13 @@ static lk_engine *make_engine(const law_case *c, law_way way, lk_group *group)
 static bool be_ahead(lk_group *group, const team_spec *team, const void *arg)
 {
     const job *j = arg;
-    bool recorded = !j->row->way.unrecorded; /* whole batches and half batches */
+    bool recorded = !j->row->way.unrecorded; /* whole batches without and with the norm, half batches without */
     history h;
     ranks_truth ours = {0};
     ranks_job r = {.c = *j->c, .way = j->row->way, .truth = j->truth};
     lk_engine *engine = make_engine(j->c, j->row->way, group);
     make_history(j->c, &h);
-    run_ahead(j, engine, &h, ours.steps);
+    run_ahead(j, engine, &h, &ours);
     ranks_run_evals(&r, engine, ours.evals);
     ours.hash = law_hash(engine);
     ranks_compare(&r, lk_group_rank(group), &ours);
@@ -116,7 +119,7 @@ static bool be_ahead(lk_group *group, const team_spec *team, const void *arg)
     ranks_check_own(&r, engine, group);
     CHECK_OK(lk_engine_check(engine));
     CHECK_OK(lk_barrier(group, NULL));
-    CHECK(tape_recorded == (size_t)(recorded ? 2 * team->size : 0));
+    CHECK(tape_recorded == (size_t)(recorded ? 3 * team->size : 0));
     /* The first whole batch, the first half batch and the single sample are not played. */
     CHECK(tape_played == (size_t)(recorded ? team->size * (STEPS - 3) : 0));
     CHECK(lk_engine_depth(engine) == (recorded ? 4 : 1));

@@ -34,6 +34,20 @@ static void events_tell_the_run(void **state)
     assert_int_equal(told.step[0].own.count, 32);
 }
 
+static void activities_are_told(void **state)
+{
+    lk_train_opts opts = options();
+    record told;
+    (void)train_well(&opts, &told);
+    assert_string_equal(told.activities, "O P S T0/3 T1/3 T2/3 T3/3 S T0/3 T1/3 T2/3 T3/3 E ");
+    /* Three linear layers and what is between them, forward and backward; fused layers count once or not. */
+    assert_true(told.meter.total > 0 && told.meter.done > 0 && told.meter.done <= told.meter.total);
+    opts.model = "cnm";
+    lk_train_result result;
+    assert_int_equal(train(&opts, &told, &result), LK_STATUS_USAGE);
+    assert_string_equal(told.activities, "O ");
+}
+
 static void each_test_sample_counts_once(void **state)
 {
     const size_t batches[] = {1, 7, 16, TEST_COUNT, 1000};
@@ -242,8 +256,9 @@ static void rank_in_a_path(void **state)
     assert_int_equal(lk__train_save_path("abc{rank}", 12, out, 5), LK_STATUS_USAGE);
 }
 
-TEST_MAIN(make_data, temp_folder_tear_down, TEST(events_tell_the_run), TEST(each_test_sample_counts_once),
-          TEST(train_loss_is_the_mean_over_samples), TEST(a_model_learns), TEST(the_division_of_work_leaves_no_trace),
-          TEST(short_runs_end_in_time), TEST(a_batch_larger_than_the_data_is_the_data), TEST(saved_models_come_back),
+TEST_MAIN(make_data, temp_folder_tear_down, TEST(events_tell_the_run), TEST(activities_are_told),
+          TEST(each_test_sample_counts_once), TEST(train_loss_is_the_mean_over_samples), TEST(a_model_learns),
+          TEST(the_division_of_work_leaves_no_trace), TEST(short_runs_end_in_time),
+          TEST(a_batch_larger_than_the_data_is_the_data), TEST(saved_models_come_back),
           TEST(mistakes_are_found_before_the_first_step), TEST(a_run_that_diverges_saves_nothing),
           TEST(weights_that_are_not_finite_are_not_saved), TEST(rank_in_a_path))

@@ -107,6 +107,8 @@ static int make_data(void **state)
 /* The events of a run. */
 typedef struct record {
     int starts, tests, ends;
+    char activities[256]; /* a letter for each event of activity: O J P S T E; a test's done and total follow */
+    lk_engine_meter meter;
     lk_train_start start;
     bool has_test;
     size_t steps;
@@ -161,6 +163,14 @@ static void on_uses(void *arg, const lk_train_uses *uses)
     }
 }
 
+static void on_activity(void *arg, lk_train_activity activity, size_t done, size_t total)
+{
+    record *told = arg;
+    size_t used = strlen(told->activities);
+    snprintf(told->activities + used, sizeof told->activities - used, total ? "%c%zu/%zu " : "%c ", "OJPSTE"[activity],
+             done, total);
+}
+
 static lk_train_opts options(void)
 {
     static char data[PATH];
@@ -197,6 +207,8 @@ static lk_status train_ranks(const lk_train_opts *opts, int count, record *told,
         told[i] = (record){0};
         events[i] =
             (lk_train_events){.arg = &told[i], .start = on_start, .step = on_step, .test = on_test, .end = on_end};
+        events[i].activity = on_activity;
+        events[i].meter = &told[i].meter;
         if (i == 0)
             events[i].uses = on_uses;
         events[i].uses_every = i == 0 ? train_uses_every : 0;

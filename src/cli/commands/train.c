@@ -54,9 +54,11 @@ typedef struct train_command {
 static void print_notice(void *arg, const char *text)
 {
     train_command *t = arg;
-    lk__screen_begin_lines(t->screen);
+    if (t->screen)
+        lk__screen_begin_lines(t->screen);
     fprintf(stderr, "lockstep train: %s\n", lk__args_spell(text));
-    lk__screen_end_lines(t->screen);
+    if (t->screen)
+        lk__screen_end_lines(t->screen);
 }
 
 static void linger(long nanoseconds)
@@ -162,13 +164,13 @@ static int end_requeued(const train_command *t, const lk_train_result *result)
 }
 
 /* Says at the start what would be an error hours later. */
-static lk_status check_requeue(const train_command *t)
+static lk_status check_requeue(train_command *t)
 {
     if (!t->args->requeue)
         return LK_OK;
     LK_TRY(lk__requeue_check());
     if (t->join.rank == 0 && lk__requeue_expect() != LK_OK)
-        print_notice(NULL, lk_error_detail());
+        print_notice(t, lk_error_detail());
     return LK_OK;
 }
 
@@ -211,7 +213,7 @@ static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_cr
         events[i] = lk__report_events(&reports[i]);
         events[i].norm_every = t->args->log_interval;
         if (i == 0)
-            lk__recording_listen(&t->recording, plan, &events[i]);
+            lk__recording_listen(&t->recording, plan, t->screen, &events[i]);
         devices[i] = plan->devices.name[i];
     }
     lk_train_ranks ranks = {.opts = &plan->train,
@@ -339,7 +341,9 @@ static lk_status plan_ranks(train_command *t, const lk_launch_opts *opts)
 /* Ranks write into pipes; rank 0 asks the terminal for its width and sends progress lines for it. */
 static void take_terminal(train_command *t, lk_launch_opts *opts)
 {
-    if (t->args->quiet || lk__screen_terminal() < 0)
+    if (opts->node_rank > 0)
+        lk__screen_unhint();
+    if (t->args->quiet || opts->node_rank > 0 || lk__screen_terminal() < 0)
         return;
     t->out_terminal = isatty(STDOUT_FILENO) == 1;
     t->terminal = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -368,6 +372,8 @@ int lk__cmd_train(lk_args *args)
 {
     train_command t = {.args = args, .data_given = args->train.data != NULL, .terminal = -1};
     t.exec_at = lk__clock() - lk__clock_since_exec();
+    if (!args->quiet)
+        lk__screen_hint();
     lk_status status = lk__args_complete(args);
     if (status == LK_OK)
         status = lk__join_find(args, &t.join);

@@ -35,7 +35,7 @@ const char *lk__bar_time(double seconds, char text[LK_BAR_TIME])
     if (s < 3600)
         snprintf(text, LK_BAR_TIME, "%llu:%02llu", s / 60, s % 60);
     else
-        snprintf(text, LK_BAR_TIME, "%llu:%02llu:%02llu", s / 3600, s / 60 % 60, s % 60);
+        snprintf(text, LK_BAR_TIME, "%lluh%02llum", s / 3600, s / 60 % 60);
     return text;
 }
 

@@ -30,7 +30,7 @@ typedef struct lk_bar {
  * character in its last one. Colours do not count. Returns the number of columns that the line takes. */
 size_t lk__bar_text(const lk_bar *bar, int columns, bool color, char out[LK_BAR_BYTES]);
 
-/* "1:02", "3:04:05", for a number of seconds that is not negative. */
+/* "1:02", "3h04m", for a number of seconds that is not negative. */
 enum { LK_BAR_TIME = 32 };
 const char *lk__bar_time(double seconds, char text[LK_BAR_TIME]);
 

@@ -26,8 +26,10 @@ static void check(lk_recording *recording, lk_status status)
     lk__tee_end();
     lk__record_destroy(recording->writer);
     recording->writer = NULL;
+    lk__screen_begin_lines(recording->screen);
     fprintf(stderr, "lockstep train: the run goes on, but nothing more is written to %s: %s\n", path,
             lk__args_spell(lk_error_detail()));
+    lk__screen_end_lines(recording->screen);
 }
 
 static double percent(size_t part, size_t whole)
@@ -203,9 +205,10 @@ static void on_activity(void *arg, lk_train_activity activity, size_t done, size
 /* Every event function must be passed on, with the argument of its owner. */
 _Static_assert(sizeof(lk_train_events) == 13 * sizeof(void *), "lk__recording_listen has all event functions");
 
-void lk__recording_listen(lk_recording *recording, const lk_job_plan *plan, lk_train_events *events)
+void lk__recording_listen(lk_recording *recording, const lk_job_plan *plan, lk_screen *screen, lk_train_events *events)
 {
     recording->plan = plan;
+    recording->screen = screen;
     if (!recording->writer)
         return;
     recording->next = *events;
@@ -316,7 +319,9 @@ void lk__recording_failed(lk_recording *recording, const char *detail)
     if (!recording->writer)
         return;
     lk__recording_describe_failure(recording, detail);
-    check(recording, lk__record_publish(recording->writer));
+    /* A second failure would only hide the one that is printed next. */
+    lk_status ignored = lk__record_publish(recording->writer);
+    (void)ignored;
 }
 
 void lk__recording_close(lk_recording *recording)

@@ -5,6 +5,7 @@
 #define LK_CLI_REPORT_RECORDING_H
 
 #include "cli/job/plan.h"
+#include "cli/report/screen.h"
 #include "record/write.h"
 
 /* The recording of a process; all zeros: there is none. Must not be moved after lk__recording_open. */
@@ -12,6 +13,7 @@ typedef struct lk_recording {
     const lk_args *args;
     const lk_job_plan *plan;
     lk_record_writer *writer; /* NULL: no --log-dir, or not the process of rank 0, or a write has failed */
+    lk_screen *screen;        /* on which a failed write is reported */
     lk_train_events next;     /* events that are called first */
     char checkpoint[LK_PATH_BYTES];
     size_t batches;       /* of an epoch */
@@ -27,7 +29,7 @@ typedef struct lk_recording {
  * without --checkpoint, the folder of checkpoints; these also at other processes. */
 lk_status lk__recording_open(lk_recording *recording, lk_args *args, lk_job_plan *plan) LK_CHECKED;
 /* Puts the recording before the events of rank 0. plan may be another one than at lk__recording_open. */
-void lk__recording_listen(lk_recording *recording, const lk_job_plan *plan, lk_train_events *events);
+void lk__recording_listen(lk_recording *recording, const lk_job_plan *plan, lk_screen *screen, lk_train_events *events);
 /* Notes that the run has failed. Called before the failure is printed, since a launcher may end this process then. */
 void lk__recording_failed(lk_recording *recording, const char *detail);
 /* Closes the folder. */

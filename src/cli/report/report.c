@@ -16,8 +16,6 @@
 /* Seconds between two lines of progress where it is not redrawn. */
 static const double line_every = 10;
 
-enum { FEW_CLASSES = 10 };
-
 static bool prints_own(const lk_report *report)
 {
     return report->args->log_ranks == LK_ARGS_LOG_RANKS_ALL;
@@ -103,6 +101,8 @@ static void json_step(const lk_train_step *step)
     cJSON_AddNumberToObject(line, "accuracy", lk__report_percent(step->metrics.correct, step->metrics.count));
     cJSON_AddNumberToObject(line, "top5", lk__report_percent(step->metrics.top5, step->metrics.count));
     cJSON_AddNumberToObject(line, "lr", step->lr);
+    if (!isnan(step->grad_norm))
+        cJSON_AddNumberToObject(line, "grad_norm", step->grad_norm);
     cJSON_AddNumberToObject(line, "img_per_s", lk__report_rate(step->samples, step->train_seconds));
     cJSON_AddNumberToObject(line, "seconds", step->seconds);
     lk__cli_json_line(line);
@@ -199,12 +199,11 @@ static void on_step(void *arg, const lk_train_step *step)
         print_progress(report, step);
 }
 
-/* With few classes the top-5 accuracy has no meaning. */
 static void text_metrics(const lk_metrics *metrics, size_t classes)
 {
     printf("Test set: Average loss: %.4f, Accuracy: %zu/%zu (%.0f%%)", metrics->loss, metrics->correct, metrics->count,
            lk__report_percent(metrics->correct, metrics->count));
-    if (classes > FEW_CLASSES)
+    if (classes > LK_REPORT_FEW_CLASSES)
         printf(", Top-5: %zu/%zu (%.0f%%)", metrics->top5, metrics->count,
                lk__report_percent(metrics->top5, metrics->count));
     printf("\n");
@@ -265,7 +264,7 @@ static void text_end(const lk_report *report, const lk_train_result *result)
     if (!prints_lines(report) && result->test.count)
         text_metrics(&result->test, report->classes);
     if (!report->args->quiet)
-        lk__report_table(result);
+        lk__report_table(report, result);
     printf("Total Training Time %.2f seconds\n", result->seconds);
     if (*result->saved)
         printf("Model saved to %s\n", result->saved);

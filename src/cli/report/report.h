@@ -41,7 +41,7 @@ lk_train_events lk__report_events(lk_report *report);
 /* The first lines; the closing table, and the end as JSON. */
 void lk__report_start_text(const lk_report *report, const lk_train_start *start);
 void lk__report_start_json(const lk_report *report, const lk_train_start *start);
-void lk__report_table(const lk_train_result *result);
+void lk__report_table(const lk_report *report, const lk_train_result *result);
 void lk__report_end_json(const lk_report *report, const lk_train_result *result);
 
 /* Lines about checkpoints: the one that the run resumes from, as text or in the JSON of its start (a cJSON
@@ -64,7 +64,8 @@ void lk__report_rank_start(const lk_report *report, const lk_train_start *start)
 void lk__report_rank_step(const lk_report *report, const lk_train_step *step);
 void lk__report_rank_end(const lk_report *report, const lk_train_result *result);
 
-/* Shared by all kinds of lines. */
+/* Shared by all kinds of lines. With few classes the top-5 accuracy has no meaning. */
+enum { LK_REPORT_FEW_CLASSES = 10 };
 static inline double lk__report_rate(size_t samples, double seconds)
 {
     return seconds > 0 ? (double)samples / seconds : 0;

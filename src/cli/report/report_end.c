@@ -64,7 +64,7 @@ __attribute__((format(printf, 2, 3))) static void row(const char *name, const ch
     putchar('\n');
 }
 
-/* "12.34 s", "1:02:03" */
+/* "12.34 s", "1:02", "3h04m" */
 static const char *time_text(double seconds, char text[LK_BAR_TIME])
 {
     if (seconds >= 60)
@@ -141,11 +141,14 @@ static void slowest_row(const lk_train_result *result)
         slowest->device, time_text(own_time(slowest), own), time_text(rest, others));
 }
 
-void lk__report_table(const lk_train_result *result)
+void lk__report_table(const lk_report *report, const lk_train_result *result)
 {
     const lk_metrics *test = &result->test;
-    if (test->count)
-        row("accuracy", "%.2f %%", lk__report_percent(test->correct, test->count));
+    double top1 = lk__report_percent(test->correct, test->count), top5 = lk__report_percent(test->top5, test->count);
+    if (test->count && report->classes > LK_REPORT_FEW_CLASSES)
+        row("accuracy", "%.2f %%, top-5 %.2f %%", top1, top5);
+    else if (test->count)
+        row("accuracy", "%.2f %%", top1);
     time_rows(result);
     if (!result->uses || result->samples == 0)
         return;

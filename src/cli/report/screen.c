@@ -25,10 +25,36 @@ int lk__screen_terminal(void)
     return isatty(STDERR_FILENO) == 1 && kind && *kind && strcmp(kind, "dumb") != 0 ? STDERR_FILENO : -1;
 }
 
+/* One write for each line, so that nothing comes between its parts. A line that a full terminal does not take is drawn
+ * anew later. */
+static void put(const char *text)
+{
+    ssize_t n = write(STDERR_FILENO, text, strlen(text));
+    (void)n;
+}
+
+static bool hinted;
+
+void lk__screen_hint(void)
+{
+    hinted = lk__screen_terminal() >= 0;
+    if (hinted)
+        put(LK_SCREEN_ERASE "starting\r");
+}
+
+void lk__screen_unhint(void)
+{
+    if (hinted)
+        put("\r" LK_SCREEN_ERASE);
+    hinted = false;
+}
+
 void lk__screen_init(lk_screen *screen, int terminal, bool piped)
 {
     const char *plain = getenv("NO_COLOR");
     pthread_condattr_t steady;
+    if (!piped)
+        lk__screen_unhint();
     *screen = (lk_screen){.terminal = terminal, .piped = piped, .color = !plain || !*plain};
     pthread_mutex_init(&screen->output, NULL);
     pthread_mutex_init(&screen->state, NULL);
@@ -42,14 +68,6 @@ static int columns(const lk_screen *screen)
 {
     struct winsize size;
     return ioctl(screen->terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : USUAL_COLUMNS;
-}
-
-/* One write for each line, so that nothing comes between its parts. A line that a full terminal does not take is drawn
- * anew later. */
-static void put(const char *text)
-{
-    ssize_t n = write(STDERR_FILENO, text, strlen(text));
-    (void)n;
 }
 
 /* The numbers of this moment. */
@@ -67,13 +85,21 @@ static lk_bar look(lk_screen *screen)
     return bar;
 }
 
+/* Whether the user's shell has put this process into the background: then the terminal belongs to others. A launcher
+ * looks for its ranks. */
+static bool is_behind(const lk_screen *screen)
+{
+    pid_t front = screen->piped ? -1 : tcgetpgrp(screen->terminal);
+    return front >= 0 && front != getpgrp();
+}
+
 /* The caller holds `output`. */
 static void draw(lk_screen *screen)
 {
     lk_bar bar = look(screen);
     char text[LK_BAR_BYTES], frame[LK_BAR_BYTES + 16];
     lk__bar_text(&bar, columns(screen), screen->color, text);
-    if (screen->drawn && strcmp(text, screen->last) == 0)
+    if ((screen->drawn && strcmp(text, screen->last) == 0) || is_behind(screen))
         return;
     snprintf(frame, sizeof frame, LK_SCREEN_ERASE "%s\r", text);
     put(frame);

@@ -299,7 +299,7 @@ static lk_status gather(void *arg, const float *mine, size_t width, float *all)
 static lk_status layer_done(void *arg, const lk_op_wave *wave, size_t done)
 {
     lk_engine *engine = arg;
-    if (engine->meter)
+    if (engine->meter && wave->train && wave->search < 0)
         atomic_fetch_add_explicit(&engine->meter->done, 1, memory_order_relaxed);
     if (wave->last && wave->search < 0 && done > 0)
         LK_TRY(lk__buckets_start(engine->buckets, done));
