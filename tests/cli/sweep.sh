@@ -57,6 +57,8 @@ run 1 --data absent,digits -o failing -- train --model mlp --no-test --threads 1
 said err "data absent failed with status 2" "failing/data=absent/output.txt"
 states "failed done"
 said out "1 of 2 cells are not done"
+run 1 --nproc 2 -o ranks -- train --data absent --model mlp
+said err "nproc 2 failed with status 2: --data: no data set and no folder 'absent'" "(ranks/nproc=2/output.txt)"
 runs_of failing/data=digits >before
 run 1 --data absent,digits -o failing -- train --model mlp --no-test --threads 1 --max-steps 1
 check "$line: the finished cell ran again" cmp -s before <(runs_of failing/data=digits)

@@ -69,7 +69,7 @@ static void svg_is_squeezed_and_text_is_not(void **state)
     /* Text stays as it is. */
     assert_squeezed("<text> stroke-linecap=\"butt\" stroke-linejoin=\"miter\"</text>",
                     "<text> stroke-linecap=\"butt\" stroke-linejoin=\"miter\"</text>");
-    assert_squeezed("</g><g ", "</g><g ");
+    assert_squeezed("</g>\n\t<g ", "</g>\n<g ");
     assert_squeezed("", "");
 }
 

@@ -55,7 +55,7 @@ static lk_status run_cell(const lk_sweep *sweep, size_t number, const char *titl
         return LK_OK;
     }
     LK_TRY(lk__sweep_path(sweep, number, "output.txt", output, sizeof output));
-    lk__sweep_last_line(sweep, number, why, sizeof why);
+    lk__sweep_message(sweep, number, why, sizeof why);
     fprintf(stderr, "lockstep: sweep: %s failed with status %d: %s (%s)\n", title, code, *why ? why : "no message",
             output);
     return LK_OK;

@@ -8,9 +8,10 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-/* Points of all training curves of a panel together, and the fewest and most of one curve. More points cannot be seen,
- * and would make large files. */
-enum { POINTS = 600, FEWEST = 10, MOST = 240, CROWD = 12 };
+/* Points of a curve. Rows of training are single batches: without means of several rows, their noise would hide where
+ * the curve goes. Curves of a crowd of runs have fewer points, so that files stay small, and training curves of a crowd
+ * that is tested are left out, because they would hide the tests. */
+enum { TRAIN_POINTS = 40, TEST_POINTS = 240, ALL_POINTS = 600, FEWEST = 10, CROWD = 12 };
 
 const char *const lk__plot_colors[LK_PLOT_COLORS] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                                      "#E69F00", "#56B4E9", "#444444", "#B8A800"};
@@ -67,21 +68,25 @@ static lk_status add_curve(const lk_record_table *table, const curves *what, lk_
     return status;
 }
 
-/* Training curves of a crowd of runs would hide their tests. */
+static size_t most_points(lk_plot_style style, size_t runs)
+{
+    size_t most = style == LK_PLOT_TRAIN ? TRAIN_POINTS : TEST_POINTS;
+    return lk__size_max(FEWEST, lk__size_min(most, ALL_POINTS / runs));
+}
+
 static lk_status add_curves(const lk_record_runs *runs, const curves *what, lk_plot_panel *panel)
 {
     static const struct {
         lk_record_kind kind;
         lk_plot_style style;
     } order[] = {{LK_RECORD_TRAIN, LK_PLOT_TRAIN}, {LK_RECORD_VAL, LK_PLOT_VAL}, {LK_RECORD_TEST, LK_PLOT_TEST}};
-    size_t most = POINTS / (runs->count ? runs->count : 1);
-    most = lk__size_max(FEWEST, lk__size_min(MOST, most));
     for (size_t k = 0; k < sizeof order / sizeof *order; k++)
         for (size_t r = 0; r < runs->count; r++) {
             bool tested = lk__record_table(runs->records[r], LK_RECORD_TEST)->count > 0;
             if (runs->count > CROWD && tested && order[k].style == LK_PLOT_TRAIN)
                 continue;
-            LK_TRY(add_curve(lk__record_table(runs->records[r], order[k].kind), what, order[k].style, r, most, panel));
+            LK_TRY(add_curve(lk__record_table(runs->records[r], order[k].kind), what, order[k].style, r,
+                             most_points(order[k].style, runs->count), panel));
         }
     return LK_OK;
 }

@@ -112,7 +112,8 @@ void lk__plot_finish_panel(lk_plot_figure *figure, lk_plot_panel *panel)
     panel->log_y = !percent && !panel->whole_x && y.min > 0 && y.max / y.min > 30;
     if (!panel->whole_x && x.min > 0 && x.min < .1 * x.max)
         x.min = 0;
-    panel->x = panel->whole_x ? widen(x, .06) : x.min < x.max ? x : widen(x, 0);
+    panel->x =
+        panel->whole_x || !(x.min < x.max) ? widen(x, .06) : (lk_plot_range){x.min, x.max + .01 * (x.max - x.min)};
     panel->y = percent ? accuracy_range(panel, y) : panel->log_y ? log_range(y) : widen(y, .05);
     if (panel->whole_x)
         panel->y.min = 0;

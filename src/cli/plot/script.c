@@ -162,7 +162,7 @@ static void write_panel(const page *p, size_t index)
     double left = (double)(index % p->columns) * WIDTH / (double)p->columns;
     double right = left + WIDTH / (double)p->columns, top = TITLE + (double)(index / p->columns) * PANEL;
     FILE *out = p->out;
-    fprintf(out, "set lmargin at screen %.5f\nset rmargin at screen %.5f\n", across(left + 70), across(right - MARGIN));
+    fprintf(out, "set lmargin at screen %.5f\nset rmargin at screen %.5f\n", across(left + 82), across(right - MARGIN));
     fprintf(out, "set tmargin at screen %.5f\nset bmargin at screen %.5f\n", up(p, top + 26), up(p, top + PANEL - 62));
     write_axes(panel, out);
     write_data(panel, out);

@@ -1,5 +1,5 @@
-/* squeeze.c - makes gnuplot's SVG smaller: a third of it is empty groups and attributes that have their initial
- * values. */
+/* squeeze.c - makes gnuplot's SVG smaller: a third of it is empty groups, attributes that have their initial
+ * values, and indentation. */
 #include <ctype.h>
 #include <string.h>
 
@@ -38,6 +38,8 @@ size_t lk__plot_squeeze(char *svg, size_t bytes)
             i += sizeof end - 1;
             while (i < bytes && isspace((unsigned char)svg[i]))
                 i++;
+        } else if (svg[i] == '\t') {
+            i++; /* indentation */
         } else {
             svg[used++] = svg[i++];
         }

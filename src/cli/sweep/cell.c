@@ -112,7 +112,23 @@ lk_status lk__sweep_run(const lk_sweep *sweep, size_t cell, int *code, int *caug
     return status;
 }
 
-void lk__sweep_last_line(const lk_sweep *sweep, size_t cell, char *out, size_t bytes)
+/* The last error message in a text, otherwise its last line. A launcher's own line about a failed rank comes after the
+ * message of that rank. */
+static const char *find_message(char *text)
+{
+    static const char mark[] = "lockstep: ";
+    char *found = NULL, *newline;
+    for (char *next = strstr(text, mark); next; next = strstr(next + 1, mark))
+        found = next + sizeof mark - 1;
+    if (found) {
+        found[strcspn(found, "\n")] = 0;
+        return found;
+    }
+    newline = strrchr(text, '\n');
+    return newline ? newline + 1 : text;
+}
+
+void lk__sweep_message(const lk_sweep *sweep, size_t cell, char *out, size_t bytes)
 {
     enum { TAIL = 4096 };
     char path[LK_PATH_BYTES], tail[TAIL + 1];
@@ -126,8 +142,6 @@ void lk__sweep_last_line(const lk_sweep *sweep, size_t cell, char *out, size_t b
     while (got > 0 && strchr("\r\n ", tail[got - 1]))
         got--;
     tail[got > 0 ? got : 0] = 0;
-    const char *newline = strrchr(tail, '\n'), *last = newline ? newline + 1 : tail;
-    last = strncmp(last, "lockstep: ", 10) == 0 ? last + 10 : last;
-    snprintf(out, bytes, "%s", last);
+    snprintf(out, bytes, "%s", find_message(tail));
     lk__text_clean(out, LK_TEXT_LINE);
 }
