@@ -11,7 +11,7 @@
 /* Points of a curve. Rows of training are single batches: without means of several rows, their noise would hide where
  * the curve goes. Curves of a crowd of runs have fewer points, so that files stay small, and training curves of a crowd
  * that is tested are left out, because they would hide the tests. */
-enum { TRAIN_POINTS = 40, TEST_POINTS = 240, ALL_POINTS = 600, FEWEST = 10, CROWD = 12 };
+enum { TRAIN_POINTS = 25, TEST_POINTS = 240, ALL_POINTS = 600, FEWEST = 10, CROWD = 12 };
 
 const char *const lk__plot_colors[LK_PLOT_COLORS] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                                      "#E69F00", "#56B4E9", "#444444", "#B8A800"};
