@@ -177,7 +177,7 @@ port=$(free_port) jobs=()
 for node in 0 1; do
     answered "train -n 2 -g 2 -nr $node -ip 127.0.0.1 --port $port ${task[*]}" \
         "lockstep train --nnodes 2 -n 2 --node-rank $node --master-addr 127.0.0.1 --port $port ${task[*]}"
-    read -ra words < <(sed -n 's/.*: lockstep \(.*\)/\1/p' err)
+    read -ra words < <(sed -n "s/.*: lockstep \(.*\)/\1/p" err | sed "s/ --quiet//")
     timeout -s KILL 60 "$program" "${words[@]}" >node.$node 2>node.err.$node </dev/null &
     jobs+=($!)
 done
