@@ -15,9 +15,10 @@ from answers import free_port
 LIMIT = 100  # seconds for anything
 
 
-def start(program, folder, *options):
+def start(program, folder, *options, fault=None):
     line = [program, "train", "--model", "mlp", "--log-dir", folder, "--log-interval", "1", *options]
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder)
+    variables = dict(os.environ, LOCKSTEP_FAULT=fault) if fault else None
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, env=variables)
 
 
 def address_of(run):
@@ -55,10 +56,11 @@ def hash_of(out):
 
 def check_bits(program, folder):
     """The same bits with and without the page; the page sees the steps and ends with the run."""
-    steps = ["-n", "2", "--max-steps", "300"]
+    steps = ["-n", "2", "--max-steps", "100"]
     code, out, _ = finish(start(program, folder, *steps))
     assert code == 0
-    run = start(program, folder, *steps, "--serve", str(free_port()))
+    slow = "slow:rank=0,op=data,seconds=0.03"  # otherwise it might end before it is looked at
+    run = start(program, folder, *steps, "--serve", str(free_port()), fault=slow)
     address = address_of(run)
     await_true("the run is not in the list", lambda: any(row.get("status") == "running" for row in runs_at(address)))
     await_true("steps are not in the list", lambda: max(row.get("step", 0) for row in runs_at(address)) > 0)
