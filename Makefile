@@ -140,7 +140,7 @@ help:
 	@echo 'make campaign   200 times a run has random faults of all kinds, and goes on to the same bits; ten minutes'
 	@echo 'make asan       the tests under AddressSanitizer and UBSan (build-asan)'
 	@echo 'make tsan       the tests under ThreadSanitizer (build-tsan)'
-	@echo 'make fuzz       the fuzzers for half a minute each, where clang is installed'
+	@echo 'make fuzz       the fuzzers for a quarter of a minute each, where clang is installed'
 	@echo 'make bench      speed, beside PyTorch where it is installed'
 	@echo 'make scale      steps on many hosts, simulated by SimGrid'
 	@echo 'make lint       formatting, warnings as errors, headers alone, include direction'
