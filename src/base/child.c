@@ -2,6 +2,7 @@
 #include "base/child.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -22,9 +23,11 @@ typedef struct streams {
 
 static lk_status open_streams(const void *input, size_t bytes, streams *s)
 {
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         if (!(s->file[i] = tmpfile()))
             return lk__fail(LK_STATUS_IO, "cannot make a temporary file: %s", strerror(errno));
+        (void)fcntl(fileno(s->file[i]), F_SETFD, FD_CLOEXEC);
+    }
     if (fwrite(input, 1, bytes, s->file[0]) != bytes || fflush(s->file[0]) != 0)
         return lk__fail(LK_STATUS_IO, "cannot write a temporary file: %s", strerror(errno));
     rewind(s->file[0]);

@@ -92,11 +92,13 @@ static lk_status find_names(lk_record_differences *d, const cJSON *const *runs)
     const cJSON *item;
     for (size_t i = 0; facts[i] && d->runs; i++)
         LK_TRY(add_name(d, runs, facts[i]));
-    for (size_t r = 0; r < d->runs; r++)
-        cJSON_ArrayForEach(item,
-                           cJSON_GetObjectItemCaseSensitive(
-                               runs[r], "options")) if (item->string && lk__record_differences_compares(item->string) &&
-                                                        !is_fact(item->string)) LK_TRY(add_name(d, runs, item->string));
+    for (size_t r = 0; r < d->runs; r++) {
+        cJSON_ArrayForEach(item, cJSON_GetObjectItemCaseSensitive(runs[r], "options"))
+        {
+            if (item->string && lk__record_differences_compares(item->string) && !is_fact(item->string))
+                LK_TRY(add_name(d, runs, item->string));
+        }
+    }
     return LK_OK;
 }
 

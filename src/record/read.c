@@ -69,6 +69,8 @@ static lk_status take_ranks(lk_record *record, const cJSON *line)
     cJSON_ArrayForEach(rank, ranks)
     {
         lk_record_row row = shared;
+        if (!cJSON_IsObject(rank))
+            return lk__fail(LK_STATUS_FORMAT, "\"ranks\" has a value that is no object");
         take_numbers(rank, &row);
         LK_TRY(lk__record_table_add(&record->tables[LK_RECORD_RANKS], &row));
     }

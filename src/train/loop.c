@@ -349,12 +349,6 @@ static lk_status keep_epoch(lk_train_run *run)
     return best || last ? lk__run_save(run, best) : LK_OK;
 }
 
-static lk_status save_model(const lk_train_run *run, lk_state *state)
-{
-    LK_TRY(lk__train_describe(run->opts, run->shared, state));
-    return lk_state_save(state, run->result.saved);
-}
-
 /* Copies, checks and hashes the whole model at every rank; saves it at ranks that save the model. */
 static lk_status finish(lk_train_run *run)
 {
@@ -365,7 +359,8 @@ static lk_status finish(lk_train_run *run)
     LK_TRY_GOTO(lk__run_check(run), destroy_state); /* after the copy, as in keep.c */
     run->result.hash = lk_state_hash(state);
     LK_TRY_GOTO(lk__run_common_result(run, lk__train_check_finite(state, "the trained model")), destroy_state);
-    status = *run->result.saved ? lk__run_own_result(run, save_model(run, state)) : LK_OK;
+    LK_TRY_GOTO(lk__run_own_result(run, lk__train_describe(run->opts, run->shared, state)), destroy_state);
+    status = *run->result.saved ? lk__run_own_result(run, lk_state_save(state, run->result.saved)) : LK_OK;
     if (status == LK_OK && run->states && run->self.rank == 0)
         run->events->state(run->events->arg, &(lk_train_state){LK_TRAIN_MOMENT_FINAL, run->at.step, state, NULL});
 destroy_state:
@@ -465,6 +460,7 @@ static lk_status run_epochs(lk_train_run *run)
             break;
         next_epoch(run);
     }
+    LK_TRY(lk__run_trace_finish(run)); /* of a run that ends before its last traced step */
     end_clock(run);
     return lk__run_uses_end(run);
 }

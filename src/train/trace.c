@@ -179,6 +179,7 @@ typedef struct collection {
     lk_train_trace_json json;
     lk_train_trace_row *rows; /* (ranks) */
     lk_train_trace event;
+    bool incomplete; /* a rank has no complete step: its memory for events was full */
     lk_status written;
     char error[LK_DETAIL_BYTES];
 } collection;
@@ -198,7 +199,7 @@ static lk_status add_rank(collection *c, int rank, const lk_train_trace_pack *pa
     LK_TRY(lk__train_trace_pack_view(pack, &view));
     c->event.spans += pack->spans;
     c->event.dropped += pack->dropped;
-    (void)lk__train_trace_row(rank, &view, &c->rows[rank]);
+    c->incomplete |= !lk__train_trace_row(rank, &view, &c->rows[rank]);
     if (c->written == LK_OK)
         note_written(c, lk__train_trace_json_rank(&c->json, rank, &view));
     return LK_OK;
@@ -236,6 +237,7 @@ static void emit(const lk_train_run *run, collection *c)
     event->ranks = run->self.ranks;
     event->rows = c->rows;
     lk__train_trace_blame(c->rows, run->self.ranks, event);
+    event->holds_back = event->holds_back && !c->incomplete;
     if (run->events->trace)
         run->events->trace(run->events->arg, event);
 }

@@ -74,7 +74,7 @@ lk_status lk__train_trace_json_begin(const char *path, double base, lk_train_tra
     return status;
 }
 
-/* Numbers of threads differ between ranks, too, because some viewers need that. The thread of the steps is 0. */
+/* Numbers of threads differ between ranks, too, because some viewers need that. */
 static unsigned thread_id(int rank, uint32_t thread)
 {
     return (unsigned)rank * THREADS + thread + 1;

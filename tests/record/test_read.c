@@ -128,6 +128,8 @@ static void test_ranks(void **state)
     const cJSON *last = cJSON_GetArrayItem(cJSON_GetObjectItem(lk__record_last_ranks(record), "ranks"), 1);
     assert_string_equal(cJSON_GetObjectItem(last, "host")->valuestring, "i");
     lk__record_close(record);
+    write_text(folder, "ranks.jsonl", "{\"step\":5,\"ranks\":[[1]]}\n");
+    assert_fails(lk__record_open(folder, &record), LK_STATUS_FORMAT, "no object");
 }
 
 static void test_errors(void **state)

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/job/plan.h"
 #include "cli/report/json.h"
@@ -78,7 +79,10 @@ static void print_image(prediction *p, const char *path)
         return;
     }
     sort_top(p, classes, top);
-    (p->args->json ? print_json : print_text)(p, what, path, top);
+    char shown[LK_PATH_BYTES]; /* a name may have any bytes */
+    snprintf(shown, sizeof shown, "%s", path);
+    lk__text_clean(shown, LK_TEXT_LINE);
+    (p->args->json ? print_json : print_text)(p, what, shown, top);
 }
 
 static int keep_images(const struct dirent *entry)

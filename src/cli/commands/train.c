@@ -213,7 +213,7 @@ static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_cr
                                  .redrawn = t->screen->terminal >= 0 && t->out_terminal,
                                  .level = i == 0 ? &level : NULL};
         events[i] = lk__report_events(&reports[i]);
-        events[i].norm_every = t->args->log_interval;
+        events[i].norm_every = t->args->json || t->args->log_dir ? t->args->log_interval : 0;
         if (i == 0)
             lk__recording_listen(&t->recording, plan, t->screen, &events[i]);
         devices[i] = plan->devices.name[i];

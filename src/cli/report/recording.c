@@ -334,7 +334,8 @@ lk_status lk__recording_open(lk_recording *recording, lk_args *args, lk_job_plan
     LK_TRY(place_trace(recording, args, plan));
     if (!recording->writer)
         return LK_OK;
-    args->train.run_name = plan->train.run_name = lk__record_own_name(recording->writer);
+    snprintf(recording->name, sizeof recording->name, "%s", lk__record_own_name(recording->writer));
+    args->train.run_name = plan->train.run_name = recording->name;
     lk__recording_begin_run(recording);
     LK_TRY(lk__record_publish(recording->writer));
     lk__tee_begin(copy_output, recording->writer);

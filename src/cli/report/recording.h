@@ -15,6 +15,7 @@ typedef struct lk_recording {
     lk_record_writer *writer; /* NULL: no --log-dir, or not the process of rank 0, or a write has failed */
     lk_screen *screen;        /* on which a failed write is reported */
     lk_train_events next;     /* events that are called first */
+    char name[LK_PATH_BYTES]; /* of the folder, for checkpoints; stays after a failed write */
     char checkpoint[LK_PATH_BYTES];
     char trace[LK_PATH_BYTES];
     size_t batches;       /* of an epoch */

@@ -195,6 +195,10 @@ static void print_kept(const lk_args *args, const lk_train_result *result)
     }
     fprintf(stderr, "all of it is in %s. Go on with: lockstep train --resume ", result->checkpoint);
     print_word(args->train.checkpoint);
+    if (args->log_dir) {
+        fputs(" --log-dir ", stderr);
+        print_word(args->log_dir);
+    }
     fputc('\n', stderr);
 }
 

@@ -39,7 +39,7 @@ static void watch_signals(void)
 /* Becomes the program. If the sweep is killed, so that it cannot pass anything on, the kernel ends the training. */
 static void become(char *const *argv, int output, pid_t parent)
 {
-    int null = open("/dev/null", O_RDONLY);
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent || null < 0 || dup2(null, 0) < 0 || dup2(output, 1) < 0 || dup2(output, 2) < 0)
         _exit(127);

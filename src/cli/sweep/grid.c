@@ -12,8 +12,8 @@
 #include "cli/sweep/sweep.h"
 
 /* Options of train that each cell has for itself, or that would let cells disturb each other. */
-static const char *const own[] = {"log-dir", "checkpoint", "resume", "requeue",  "save-model",
-                                  "serve",   "help",       "rank",   "node-rank"};
+static const char *const own[] = {"log-dir", "checkpoint", "resume", "requeue",   "save-model",
+                                  "serve",   "help",       "rank",   "node-rank", "trace-file"};
 
 static lk_status check_own(const char *option)
 {
