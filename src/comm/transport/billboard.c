@@ -15,11 +15,11 @@ typedef struct billboard_slot {
     _Alignas(LK_BILLBOARD_ALIGN) _Atomic uint64_t stamp;
     lk_call call;
     uint16_t part, bytes;
-    unsigned char first[LINE - sizeof(uint64_t) - sizeof(lk_call) - 2 * sizeof(uint16_t)];
+    _Alignas(uint64_t) unsigned char first[16];
     unsigned char second[LINE];
     unsigned char rest[LK_BILLBOARD_PAYLOAD];
 } billboard_slot;
-_Static_assert(offsetof(billboard_slot, second) == LINE, "the first line has no gap");
+_Static_assert(offsetof(billboard_slot, second) == LINE, "the second line follows the first");
 _Static_assert(LK_BILLBOARD_PAYLOAD <= UINT16_MAX, "bytes has room");
 
 typedef struct billboard_reader {
