@@ -23,9 +23,9 @@ static void the_validation_data_are_held_back(void **state)
     record told[3];
     lk_train_result one = train_well(&opts, told), three;
     lk_train_failure failure;
-    assert_int_equal(told->start.train->count, TRAIN_COUNT - VAL);
-    assert_int_equal(told->start.val->count, VAL);
-    assert_int_equal(told->start.test->count, TEST_COUNT);
+    assert_int_equal(told->counts[0], TRAIN_COUNT - VAL);
+    assert_int_equal(told->counts[1], VAL);
+    assert_int_equal(told->counts[2], TEST_COUNT);
     assert_int_equal(told->tests, 2 * EPOCHS);
     for (int i = 0; i < told->tests; i++) {
         assert_int_equal(told->test[i].val, i % 2 == 0);

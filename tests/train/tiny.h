@@ -109,7 +109,8 @@ typedef struct record {
     int starts, tests, ends;
     char activities[256]; /* a letter for each event of activity: O J P S T E; a test's done and total follow */
     lk_engine_meter meter;
-    lk_train_start start;
+    lk_train_start start; /* its pointers are not valid after the run */
+    size_t counts[3];     /* of training, validation and test data */
     bool has_test;
     size_t steps;
     lk_train_step step[64];
@@ -126,6 +127,9 @@ static void on_start(void *arg, const lk_train_start *start)
     told->starts++;
     told->start = *start;
     told->has_test = start->test != NULL;
+    told->counts[0] = start->train->count;
+    told->counts[1] = start->val ? start->val->count : 0;
+    told->counts[2] = start->test ? start->test->count : 0;
 }
 
 static void on_step(void *arg, const lk_train_step *step)
