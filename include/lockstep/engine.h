@@ -122,12 +122,12 @@ lk_status lk_engine_cache_dataset(lk_engine *engine, lk_loader *loader, bool *ca
  * engine is in its state before the step. */
 lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
 /* A step in two calls. lk_engine_send starts a step and returns when the memory of the batch may be
- * used again; lk_engine_receive blocks until the oldest step under way is done and returns its
- * metrics. A GPU can have up to lk_engine_depth steps under way if there is one rank or NCCL sums
- * the gradients. lk_engine_can_send says whether a step of `total` samples can be sent now; true if
- * no step is under way. All ranks must send and receive in the same order. Functions that read or
- * change the state return USAGE while steps are under way. lk_engine_steps counts the steps sent.
- * After NONFINITE no step is under way, and the engine is in its state before the step that failed. */
+ * used again; lk_engine_receive blocks until the oldest step or evaluation under way is done and returns
+ * its metrics. A GPU can have up to lk_engine_depth of them under way if there is one rank, or NCCL sums
+ * the gradients, or the engine only evaluates. lk_engine_can_send says whether a step of `total` samples can
+ * be sent now; true if nothing is under way. All ranks must send and receive in the same order. Functions
+ * that read or change the state return USAGE while anything is under way. lk_engine_steps counts the steps
+ * sent. After NONFINITE nothing is under way, and the engine is in its state before the step that failed. */
 int lk_engine_depth(const lk_engine *engine);
 bool lk_engine_can_send(const lk_engine *engine, size_t total);
 lk_status lk_engine_send(lk_engine *engine, const lk_batch *batch) LK_CHECKED;
@@ -135,6 +135,12 @@ lk_status lk_engine_receive(lk_engine *engine, lk_metrics *out) LK_CHECKED;
 /* Collective: forward in evaluation mode. The batch has at least one sample, and may be larger than
  * lk_engine_opts.batch. Every rank gets the metrics of the whole batch. */
 lk_status lk_engine_eval(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
+/* An evaluation in two calls: lk_engine_send_eval starts it as lk_engine_send starts a step, and
+ * lk_engine_receive returns its metrics. It evaluates the model as it is after the steps sent before. Steps
+ * and evaluations may be under way together. lk_engine_can_send_eval says whether an evaluation of `total`
+ * samples can be sent now. */
+bool lk_engine_can_send_eval(const lk_engine *engine, size_t total);
+lk_status lk_engine_send_eval(lk_engine *engine, const lk_batch *batch) LK_CHECKED;
 /* Collective: the two halves of a step. lk_engine_gradients computes the gradients and BatchNorm's
  * running statistics; lk_engine_update updates the parameters, and needs a successful
  * lk_engine_gradients before it (else USAGE). lk_engine_gradients alone counts as a training step

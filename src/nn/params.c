@@ -142,6 +142,7 @@ void lk__params_destroy(lk_params *params)
 {
     if (!params)
         return;
+    params->dev->type->free(params->dev, params->norm);
     params->dev->type->free(params->dev, params->squares);
     params->dev->type->free(params->dev, params->flag);
     params->dev->type->free(params->dev, params->buffers);

@@ -29,6 +29,7 @@ typedef struct lk_params {
     float *buffers;                          /* flat, in layer order */
     lk_flag *flag;                           /* result of the last search for non-finite values */
     double *squares;                         /* sums of squares of blocks of grads; NULL until first used */
+    lk_norm *norm;                           /* of grads, from the squares; NULL until first used */
     size_t (*param_offset)[LK_MAX_PARAMS];   /* (layers) */
     size_t (*buffer_offset)[LK_MAX_BUFFERS]; /* (layers) */
     int64_t *batches;                        /* (layers) num_batches_tracked */

@@ -159,7 +159,8 @@ void lk__optim_set_numbers(lk_optim *optim, const lk_optim_numbers *numbers)
 
 void lk__optim_set_scalars(lk_optim *optim, void *scalars)
 {
-    optim->dev->type->free(optim->dev, optim->scalars);
+    if (!optim->borrowed)
+        optim->dev->type->free(optim->dev, optim->scalars);
     optim->scalars = scalars;
     optim->borrowed = true;
 }

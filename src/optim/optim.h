@@ -56,8 +56,8 @@ typedef struct lk_optim_range {
 } lk_optim_range;
 lk_status lk__optim_begin(lk_optim *optim) LK_CHECKED;
 /* lk__optim_begin in parts, for a caller that itself copies the scalars of an update to the device. The
- * optimiser then reads the scalars from `scalars` in device memory, LK_SCALARS_BYTES long, and frees its
- * own. lk__optim_advance begins an update and writes its scalars to host memory. */
+ * optimiser then reads the scalars from `scalars` in device memory, LK_SCALARS_BYTES long and borrowed, and frees its
+ * own; later calls set other memory. lk__optim_advance begins an update and writes its scalars to host memory. */
 enum { LK_SCALARS_BYTES = 64 };
 void lk__optim_set_scalars(lk_optim *optim, void *scalars);
 void lk__optim_advance(lk_optim *optim, void *scalars);

@@ -100,12 +100,18 @@ typedef struct lk_flag {
 } lk_flag;
 #define LK_FLAG_NONE UINT64_MAX
 
-/* Results of a step in a ring that the host reads while the device computes on. `number` is written last: when
- * the host sees it, everything else is complete. */
+/* The norm of a gradient, in device memory. */
+typedef struct lk_norm {
+    double square; /* the sum of the squares of all elements; the norm is its root */
+    float factor;  /* the factor that clips the gradient; 1: the gradient stays as it is */
+} lk_norm;
+
+/* Results of a step or evaluation in a ring that the host reads while the device computes on. `number` is written last:
+ * when the host sees it, everything else is complete. */
 typedef struct lk_results {
     lk_flag flag;
-    double square;   /* the sum of lk_post.squares over the tree (base/tree.h); 0 if there are none */
-    uint32_t number; /* of the step, plus 1 */
+    double square;   /* lk_norm.square; 0 without a norm */
+    uint32_t number; /* of the turn, plus 1 */
     /* Followed by (n) losses, then (n) label ranks. */
 } lk_results;
 
@@ -114,10 +120,9 @@ typedef struct lk_post {
     const float *loss;         /* (n) */
     const int32_t *label_rank; /* (n) */
     const lk_flag *flag;
-    double *squares; /* (blocks) sums of squares, overwritten; or NULL */
-    size_t blocks;
-    const uint32_t *step; /* the step's number, device memory like the pointers above */
-    char *ring;           /* slots of lk_results, in memory of alloc_host; step s uses slot s % slots */
+    const lk_norm *norm;  /* or NULL */
+    const uint32_t *turn; /* the number of this recorded step or evaluation; device memory like the pointers above */
+    char *ring;           /* slots of lk_results, in memory of alloc_host; turn t uses slot t % slots */
     uint32_t slots;
     size_t stride; /* bytes from one slot to the next */
 } lk_post;
@@ -314,8 +319,12 @@ typedef struct lk_kernels {
     /* sums[b] = the sum of the squares of block b of x. Blocks have LK_NORM_BLOCK elements; the last one may
      * have fewer. */
     void (*sum_squares)(lk_device *dev, size_t count, const float *x, double *sums);
-    /* x = x * factor. */
-    void (*scale)(lk_device *dev, size_t count, float factor, float *x);
+    /* Adds (count) sums, which are overwritten, over the tree on their indices (base/tree.h) and writes
+     * the result to norm->square; 0 if count is 0. norm->factor becomes limit / (sqrt(norm->square) + 1e-6), computed
+     * in double; 1 if the quotient is at least 1, and if limit is 0. A NaN stays NaN. */
+    void (*fold_squares)(lk_device *dev, size_t count, double *sums, double limit, lk_norm *norm);
+    /* x = x * *factor; x stays as it is if *factor is 1 or flag->bad. factor is device memory; flag may be NULL. */
+    void (*scale)(lk_device *dev, const lk_flag *flag, size_t count, const float *factor, float *x);
 
     /* out = a op b for vectors of any type but f16; MEAN adds as SUM does; out may be a or b. Integers wrap
      * around. bf16 is added as float and rounded to nearest, ties to even. MIN and MAX take b only if b is
@@ -341,7 +350,7 @@ typedef struct lk_kernels {
     X(global_avgpool_forward) X(global_avgpool_grad_input)                                                             \
     X(log_softmax_forward) X(log_softmax_grad_input) X(nll) X(cross_entropy)                                           \
     X(sgd_step) X(adam_step) X(adadelta_step) X(rmsprop_step) X(flag_above) X(post) X(fetch)                           \
-    X(sum_squares) X(scale) X(reduce) X(divide) X(copy_bytes)
+    X(sum_squares) X(fold_squares) X(scale) X(reduce) X(divide) X(copy_bytes)
 /* clang-format on */
 
 #endif

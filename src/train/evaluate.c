@@ -39,31 +39,97 @@ static void add_metrics(lk_metrics *total, const lk_metrics *part)
     total->loss += part->loss * (double)part->count;
 }
 
+/* The batches of an evaluation: sent and received. */
+typedef struct test_run {
+    lk_engine *engine;
+    lk_loader *loader;
+    size_t most;           /* batches to send; 0: all */
+    size_t sent, received; /* batches */
+    const lk_batch *next;  /* the batch to send next; NULL: there is none */
+    bool *own;             /* as in lk__train_evaluate_batches */
+    lk_metrics total;      /* of the batches received; loss is a sum */
+} test_run;
+
+static lk_status load_next(test_run *run)
+{
+    run->next = NULL;
+    return run->most && run->sent == run->most ? LK_OK : lk_loader_next(run->loader, &run->next);
+}
+
+/* Sends batches until the engine takes no more. */
+static lk_status send_batches(test_run *run)
+{
+    while (run->next) {
+        size_t total = run->next->total ? run->next->total : run->next->count;
+        if (!lk_engine_can_send_eval(run->engine, total))
+            return LK_OK;
+        *run->own = false;
+        LK_TRY(lk_engine_send_eval(run->engine, run->next));
+        *run->own = true;
+        run->sent++;
+        LK_TRY(load_next(run));
+    }
+    return LK_OK;
+}
+
+static lk_status receive_batch(test_run *run)
+{
+    lk_metrics part;
+    *run->own = false;
+    LK_TRY(lk_engine_receive(run->engine, &part));
+    *run->own = true;
+    run->received++;
+    add_metrics(&run->total, &part);
+    return LK_OK;
+}
+
+/* Receives the batches under way, so that the engine can do something else. */
+static lk_status drain(test_run *run)
+{
+    while (run->received < run->sent)
+        LK_TRY(receive_batch(run));
+    return LK_OK;
+}
+
+/* After a failure: a failed engine has nothing under way. The first failure is kept. */
+static lk_status end_failed(test_run *run, lk_status status)
+{
+    char why[2048];
+    bool own = *run->own;
+    snprintf(why, sizeof why, "%s", lk_error_detail());
+    if (own && drain(run) != LK_OK)
+        status = lk__fail(status, "%s", why);
+    *run->own = own;
+    return status;
+}
+
+static lk_status run_batches(test_run *run, const lk_train_watch *watch, bool *may_continue)
+{
+    size_t batches = run->most ? run->most : lk_loader_batches(run->loader);
+    lk__train_activity(watch->events, LK_TRAIN_ACTIVITY_TEST, 0, batches);
+    LK_TRY(lk_loader_start(run->loader, 0, 0));
+    LK_TRY(load_next(run));
+    while (*may_continue && (run->next || run->received < run->sent)) {
+        LK_TRY(send_batches(run));
+        LK_TRY(receive_batch(run));
+        *may_continue = !watch->may_continue || watch->may_continue(watch->arg);
+        lk__train_activity(watch->events, LK_TRAIN_ACTIVITY_TEST, run->received, batches);
+    }
+    return drain(run);
+}
+
 lk_status lk__train_evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_batches,
                                      const lk_train_watch *watch, lk_metrics *out, bool *own)
 {
-    lk_metrics total = {0};
+    test_run run = {.engine = engine, .loader = loader, .most = max_batches, .own = own};
     bool may_continue = true;
-    size_t batches = max_batches ? max_batches : lk_loader_batches(loader);
     *own = true;
-    lk__train_activity(watch->events, LK_TRAIN_ACTIVITY_TEST, 0, batches);
-    LK_TRY(lk_loader_start(loader, 0, 0));
-    for (size_t i = 0; may_continue && (!max_batches || i < max_batches); i++) {
-        const lk_batch *batch;
-        lk_metrics part;
-        LK_TRY(lk_loader_next(loader, &batch));
-        if (!batch)
-            break;
-        *own = false;
-        LK_TRY(lk_engine_eval(engine, batch, &part));
-        *own = true;
-        add_metrics(&total, &part);
-        may_continue = !watch->may_continue || watch->may_continue(watch->arg);
-        lk__train_activity(watch->events, LK_TRAIN_ACTIVITY_TEST, i + 1, batches);
-    }
-    if (total.count)
-        total.loss /= (double)total.count;
-    *out = may_continue ? total : (lk_metrics){0};
+    lk_status status = run_batches(&run, watch, &may_continue);
+    if (status != LK_OK)
+        return end_failed(&run, status);
+    if (run.total.count)
+        run.total.loss /= (double)run.total.count;
+    *out = may_continue ? run.total : (lk_metrics){0};
     return LK_OK;
 }
 

@@ -1,6 +1,6 @@
-/* test_recorded_ranks.c - recorded steps that are sent before earlier steps have finished, by one rank
+/* test_recorded_ranks.c - recorded steps and evaluations that are sent before earlier ones have finished, by one rank
  * and by several whose gradients are summed between devices. They give the bits of one rank that
- * makes the steps one by one; failures and timeouts reach all ranks. */
+ * makes them one by one; failures and timeouts reach all ranks. */
 #include "joined.h"
 #include "ranks.h"
 
@@ -8,7 +8,7 @@
 
 #include "parallel/step/engine_impl.h"
 
-enum { MLP, CNN, RES_BATCH, RES_SHARD, RES_ODD, OPS, LINE, STEEP, CASES };
+enum { MLP, CNN, RES_BATCH, RES_SHARD, RES_ODD, OPS, LINE, STEEP, CLIP, CLIP_RES, CLIP_OPS, CLIP_STEEP, CASES };
 enum { KB = 1024, STEPS = 12 };
 
 static const law_case cases[CASES] = {
@@ -21,6 +21,11 @@ static const law_case cases[CASES] = {
     [OPS] = {"ops", LAW_ODD, LK_BN_MODE_SHARD, "adamw", 1e-3, STEPS, 14, .shards = 7, .label_smoothing = .1},
     [LINE] = {"line", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, STEPS, 37, .shards = 11},
     [STEEP] = {"steep", LAW_SMALL, LK_BN_MODE_BATCH, "sgd", 1e-60, STEPS, 37, .shards = 11},
+    [CLIP] = {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, STEPS, 37, .shards = 11, .clip_norm = 0.5},
+    [CLIP_RES] = {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.05, STEPS, 33, .shards = 16,
+                  .clip_norm = 0.1},
+    [CLIP_OPS] = {"ops", LAW_ODD, LK_BN_MODE_SHARD, "adamw", 1e-3, STEPS, 14, .shards = 7, .clip_norm = 2},
+    [CLIP_STEEP] = {"steep", LAW_SMALL, LK_BN_MODE_BATCH, "sgd", 1e-60, STEPS, 37, .shards = 11, .clip_norm = 1},
 };
 
 /* A batch with fewer samples than shards is not recorded, and a size that comes once is not. */
@@ -31,7 +36,9 @@ static const ranks_row rows[] = {
     {"one rank, bn shard", RES_SHARD, {.ranks = 1, .threads = 1}},
     {"one rank in waves", CNN, {.ranks = 1, .threads = 1, .micro_batch = 5}},
     {"one rank in waves, bn shard", RES_SHARD, {.ranks = 1, .threads = 1, .micro_batch = 5}},
-    {"one rank in waves of many samples", MLP, {.ranks = 1, .threads = 1, .micro_batch = 5, .unrecorded = true}},
+    {"one rank in waves of many samples", MLP, {.ranks = 1, .threads = 1, .micro_batch = 5}},
+    {"one rank, clipped", CLIP, {.ranks = 1, .threads = 1}},
+    {"one rank, clipped in waves", CLIP_OPS, {.ranks = 1, .threads = 1, .micro_batch = 3}},
     {"2 ranks", MLP, {.ranks = 2, .threads = 1, .bucket_bytes = 64 * KB}},
     {"3 ranks", MLP, {.ranks = 3, .threads = 1, .bucket_bytes = 16 * KB, .share = true}},
     {"5 ranks", MLP, {.ranks = 5, .threads = 1, .bucket_bytes = 256 * KB, .share = true}},
@@ -41,7 +48,12 @@ static const ranks_row rows[] = {
     {"5 ranks, bn batch", RES_BATCH, {.ranks = 5, .threads = 1, .bucket_bytes = 16 * KB, .share = true}},
     {"3 ranks: ops", OPS, {.ranks = 3, .threads = 1, .bucket_bytes = 1 * KB, .share = true, .check_every = 2}},
     {"5 ranks: ops", OPS, {.ranks = 5, .threads = 1, .share = true}},
-    {"3 ranks in waves", MLP, {.ranks = 3, .threads = 1, .micro_batch = 4, .unrecorded = true}},
+    {"3 ranks in waves", MLP, {.ranks = 3, .threads = 1, .micro_batch = 4, .share = true}},
+    {"5 ranks in waves, bn shard", OPS, {.ranks = 5, .threads = 1, .micro_batch = 2, .bucket_bytes = 1 * KB}},
+    {"2 ranks, of which one has waves", MLP, {.ranks = 2, .threads = 1, .micro_batch = 18}},
+    {"3 ranks, clipped", CLIP, {.ranks = 3, .threads = 1, .bucket_bytes = 16 * KB, .share = true}},
+    {"5 ranks, clipped, bn batch", CLIP_RES, {.ranks = 5, .threads = 1, .check_every = 3}},
+    {"3 ranks, clipped in waves", CLIP_OPS, {.ranks = 3, .threads = 1, .micro_batch = 3}},
     {"2 stages", MLP, {.ranks = 4, .threads = 1, .stages = "2", .unrecorded = true}},
 };
 
@@ -91,7 +103,7 @@ static void run_ahead(const job *j, lk_engine *engine, const history *h, ranks_t
         most = sent - received > most ? sent - received : most;
         CHECK_OK(lk_engine_receive(engine, &out->steps[received]));
         out->norms[received] = lk_engine_grad_norm(engine);
-        CHECK(received % 2 == 0 || isnan(out->norms[received]));
+        CHECK(received % 2 == 0 || isnan(out->norms[received]) || j->c->clip_norm > 0);
     }
     CHECK(most == (j->row->way.unrecorded ? 1 : every ? every : lk_engine_depth(engine)));
 }
@@ -102,10 +114,41 @@ static lk_engine *make_engine(const law_case *c, law_way way, lk_group *group)
     return ranks_engine(c, &way, group);
 }
 
+/* Evaluates batches of two sizes, each known from ranks_run_evals, as many under way as the engine accepts. */
+static void evaluate_ahead(const ranks_job *r, lk_engine *engine, int ranks)
+{
+    enum { EVALS = 9 };
+    bool recorded = !r->way.unrecorded;
+    int most = 0, sent = 0;
+    size_t played = 0;
+    for (int received = 0; received < EVALS; received++) {
+        /* Two batches of one sample after the others; several ranks do these at once. */
+        while (sent < EVALS && lk_engine_can_send_eval(engine, sent < 7 ? 2 * r->c.batch + 3 : 1)) {
+            law_case c = ranks_eval_case(&r->c, sent >= 7);
+            law_samples s = law_samples_make(&c);
+            lk_batch batch;
+            law_batch(&c, 0, s.x, s.labels, s.ids, &batch);
+            CHECK_OK(lk_engine_send_eval(engine, &batch));
+            law_samples_free(&s);
+            played += recorded && (sent < 7 || ranks == 1);
+            sent++;
+        }
+        lk_metrics metrics;
+        most = sent - received > most ? sent - received : most;
+        CHECK_OK(lk_engine_receive(engine, &metrics));
+        CHECK(ranks_same(&metrics, &r->truth.evals[received >= 7]));
+    }
+    CHECK(most == lk_engine_depth(engine));
+    CHECK(played == (size_t)(!recorded ? 0 : ranks == 1 ? EVALS : 7));
+    CHECK(law_hash(engine) == r->truth.hash);
+}
+
 static bool be_ahead(lk_group *group, const team_spec *team, const void *arg)
 {
     const job *j = arg;
-    bool recorded = !j->row->way.unrecorded; /* whole batches without and with the norm, half batches without */
+    /* Whole batches without and with the norm, half batches without; clipped steps always take the norm. */
+    bool recorded = !j->row->way.unrecorded;
+    int recordings = j->c->clip_norm > 0 ? 2 : 3;
     history h;
     ranks_truth ours = {0};
     ranks_job r = {.c = *j->c, .way = j->row->way, .truth = j->truth};
@@ -119,10 +162,12 @@ static bool be_ahead(lk_group *group, const team_spec *team, const void *arg)
     ranks_check_own(&r, engine, group);
     CHECK_OK(lk_engine_check(engine));
     CHECK_OK(lk_barrier(group, NULL));
-    CHECK(tape_recorded == (size_t)(recorded ? 3 * team->size : 0));
+    CHECK(tape_recorded == (size_t)(recorded ? recordings * team->size : 0));
     /* The first whole batch, the first half batch and the single sample are not played. */
     CHECK(tape_played == (size_t)(recorded ? team->size * (STEPS - 3) : 0));
     CHECK(lk_engine_depth(engine) == (recorded ? 4 : 1));
+    CHECK_OK(lk_barrier(group, NULL));
+    evaluate_ahead(&r, engine, team->size);
     lk_engine_destroy(engine);
     CHECK(joined_given_up == 0);
     free_history(&h);
@@ -139,12 +184,197 @@ static void test_row(void **arg)
     assert_true(team_run(ranks_team(&way), be_ahead, &j));
 }
 
+/* What a caller does in a run that mixes everything; the sizes of batches differ. */
+typedef enum act { STEP, EVAL, LARGE_EVAL, HALVES, EVAL_BETWEEN, OWN_UPDATE, ACTS } act;
+
+static const act plan[] = {STEP,       EVAL, STEP,       EVAL,       STEP, STEP,         EVAL,   EVAL,
+                           EVAL,       STEP, LARGE_EVAL, STEP,       EVAL, STEP,         HALVES, STEP,
+                           OWN_UPDATE, EVAL, STEP,       LARGE_EVAL, STEP, EVAL_BETWEEN, STEP,   EVAL};
+enum { PLAN = COUNT_OF(plan) };
+
+static lk_batch make_batch(const law_case *c, int i, law_samples *s)
+{
+    law_case sized = *c;
+    lk_batch batch;
+    if (plan[i] == LARGE_EVAL)
+        sized.batch = 2 * c->batch + 3;
+    *s = law_samples_make(&sized);
+    law_batch(&sized, plan[i] == STEP ? i % 3 + 3 : 0, s->x, s->labels, s->ids, &batch);
+    return batch;
+}
+
+/* Halves every parameter by a set state. */
+static void update_by_hand(lk_engine *engine)
+{
+    lk_state *state;
+    CHECK_OK(lk_engine_state(engine, &state));
+    for (size_t i = 0; i < lk_state_count(state); i++) {
+        const lk_state_entry *entry = lk_state_at(state, i);
+        for (size_t k = 0; entry->dtype == LK_DTYPE_F32 && k < entry->bytes / sizeof(float); k++)
+            ((float *)entry->data)[k] *= 0.5f;
+    }
+    CHECK_OK(lk_engine_set_state(engine, state));
+    lk_state_destroy(state);
+}
+
+/* Everything but STEP, EVAL and LARGE_EVAL needs an idle engine. */
+static void act_idle(lk_engine *engine, act what, const lk_batch *batch, lk_metrics *out)
+{
+    lk_metrics between;
+    CHECK_OK(lk_engine_gradients(engine, batch, out));
+    if (what == EVAL_BETWEEN)
+        CHECK_OK(lk_engine_eval(engine, batch, &between));
+    if (what == OWN_UPDATE)
+        update_by_hand(engine);
+    else
+        CHECK_OK(lk_engine_update(engine));
+}
+
+/* The metrics of all acts, and the state at the end. */
+typedef struct mixed_outcome {
+    lk_metrics metrics[PLAN];
+    double norms[PLAN];
+    uint64_t hash;
+} mixed_outcome;
+
+static bool can_go_on(const lk_engine *engine, act what, size_t total)
+{
+    return what == STEP ? lk_engine_can_send(engine, total) : lk_engine_can_send_eval(engine, total);
+}
+
+static void receive_all(lk_engine *engine, int *received, int sent, mixed_outcome *out)
+{
+    for (; *received < sent; ++*received) {
+        CHECK_OK(lk_engine_receive(engine, &out->metrics[*received]));
+        out->norms[*received] = lk_engine_grad_norm(engine);
+    }
+}
+
+/* Keeps as many steps and evaluations under way as the engine accepts; returns the largest number. */
+static int run_mixed(const law_case *c, lk_engine *engine, mixed_outcome *out)
+{
+    int most = 0, received = 0;
+    CHECK_OK(lk_engine_set_grad_norm(engine, true));
+    for (int i = 0; i < PLAN; i++) {
+        law_samples s;
+        lk_batch batch = make_batch(c, i, &s);
+        if (plan[i] > LARGE_EVAL || !can_go_on(engine, plan[i], batch.count))
+            receive_all(engine, &received, i, out);
+        if (plan[i] == STEP)
+            CHECK_OK(lk_engine_send(engine, &batch));
+        else if (plan[i] <= LARGE_EVAL)
+            CHECK_OK(lk_engine_send_eval(engine, &batch));
+        else
+            act_idle(engine, plan[received++], &batch, &out->metrics[i]);
+        most = i + 1 - received > most ? i + 1 - received : most;
+        law_samples_free(&s);
+    }
+    receive_all(engine, &received, PLAN, out);
+    out->hash = law_hash_all(engine);
+    return most;
+}
+
+typedef struct mixed_job {
+    const law_case *c;
+    law_way way;
+    mixed_outcome truth;
+} mixed_job;
+
+static bool be_mixed(lk_group *group, const team_spec *team, const void *arg)
+{
+    const mixed_job *j = arg;
+    mixed_outcome ours = {0};
+    lk_engine *engine = make_engine(j->c, j->way, group);
+    CHECK(run_mixed(j->c, engine, &ours) == lk_engine_depth(engine));
+    for (int i = 0; i < PLAN; i++) {
+        CHECK(ranks_same(&ours.metrics[i], &j->truth.metrics[i]));
+        CHECK(plan[i] != STEP || memcmp(&ours.norms[i], &j->truth.norms[i], sizeof *ours.norms) == 0);
+    }
+    CHECK(ours.hash == j->truth.hash);
+    lk_engine_destroy(engine);
+    return false;
+}
+
+/* Steps and evaluations of several sizes under way together, and calls that need an idle engine between them. */
+static void test_mixed(void **arg)
+{
+    static const struct {
+        int c;
+        law_way way;
+    } ways[] = {{MLP, {.ranks = 1, .threads = 1}},
+                {MLP, {.ranks = 3, .threads = 1}},
+                {CLIP, {.ranks = 1, .threads = 1, .micro_batch = 9}},
+                {CLIP_RES, {.ranks = 3, .threads = 1}},
+                {CLIP_OPS, {.ranks = 2, .threads = 1, .micro_batch = 3}}};
+    for (size_t i = 0; i < COUNT_OF(ways); i++) {
+        mixed_job j = {.c = &cases[ways[i].c], .way = ways[i].way};
+        lk_engine *engine = law_engine(j.c, (law_way){.threads = 1});
+        assert_int_equal(run_mixed(j.c, engine, &j.truth), 1);
+        lk_engine_destroy(engine);
+        j.way.transport = "inproc";
+        assert_true(team_run(ranks_team(&j.way), be_mixed, &j));
+    }
+}
+
+/* Ranks that only evaluate need no channel to record. */
+static bool be_testing(lk_group *group, const team_spec *team, const void *arg)
+{
+    const ranks_job *r = arg;
+    lk_engine *engine;
+    lk_engine_opts opts = law_opts(&r->c, &(law_way){.threads = 1, .device = "far"});
+    opts.group = group;
+    opts.eval_only = true;
+    lk_metrics first[RANKS_EVALS];
+    CHECK_OK(law_create(&r->c, &opts, &engine));
+    ranks_run_evals(r, engine, first);
+    for (int i = 0; i < RANKS_EVALS; i++)
+        CHECK(ranks_same(&first[i], &r->truth.evals[i]));
+    evaluate_ahead(r, engine, team->size);
+    lk_engine_destroy(engine);
+    return false;
+}
+
+static void test_only_evaluations(void **arg)
+{
+    for (int ranks = 1; ranks <= 3; ranks += 2) {
+        ranks_job r = {.c = cases[CNN], .way = {.ranks = ranks, .threads = 1, .transport = "inproc"}};
+        lk_engine *engine = law_engine(&r.c, (law_way){.threads = 1});
+        ranks_run_evals(&r, engine, r.truth.evals);
+        r.truth.hash = law_hash(engine);
+        lk_engine_destroy(engine);
+        assert_true(team_run(ranks_team(&r.way), be_testing, &r));
+    }
+}
+
+/* Samples of several waves, or of an evaluation, that are too large to be uploaded together are not recorded. */
+static void test_large_samples(void **arg)
+{
+    far_type.prompt_upload = 37 * 784 * sizeof(float) / 16 - 1;
+    for (size_t micro_batch = 0; micro_batch < 10; micro_batch += 9) {
+        lk_engine *engine = make_engine(&cases[MLP], (law_way){.threads = 1, .micro_batch = micro_batch}, NULL);
+        lk_metrics metrics;
+        history h;
+        make_history(&cases[MLP], &h);
+        law_require(lk_engine_step(engine, &h.batches[0], &metrics));
+        law_require(lk_engine_eval(engine, &h.batches[0], &metrics));
+        law_require(lk_engine_send(engine, &h.batches[1]));
+        assert_int_equal(lk_engine_can_send(engine, cases[MLP].batch), micro_batch == 0);
+        assert_false(lk_engine_can_send_eval(engine, cases[MLP].batch));
+        assert_int_equal(lk_engine_send_eval(engine, &h.batches[2]), LK_STATUS_USAGE);
+        law_require(lk_engine_receive(engine, &metrics));
+        lk_engine_destroy(engine);
+        free_history(&h);
+    }
+    far_type.prompt_upload = TAPE_PROMPT;
+}
+
 /* A batch with a bad sample. */
 typedef struct bad_batch {
     int c;
     size_t sample; /* in the batch; it does not belong to rank 0 */
     float value;
     const char *text;
+    size_t micro_batch;
     uint64_t before, after; /* hashes after the steps before it, and after one more good step */
 } bad_batch;
 
@@ -158,19 +388,22 @@ static void spoil(const bad_batch *bad, history *h)
         x[i] = bad->value;
 }
 
-/* The third step is bad; a fourth is sent before that is known. */
+/* The third step is bad; a fourth and an evaluation are sent before that is known. */
 static bool be_spoilt(lk_group *group, const team_spec *team, const void *arg)
 {
     const bad_batch *bad = arg;
     const law_case *c = &cases[bad->c];
     history h;
     lk_metrics metrics;
-    lk_engine *engine = make_engine(c, (law_way){.threads = 1}, group);
+    lk_engine *engine = make_engine(c, (law_way){.threads = 1, .micro_batch = bad->micro_batch}, group);
     make_history(c, &h);
     spoil(bad, &h);
     CHECK_OK(lk_engine_step(engine, &h.batches[0], &metrics));
+    CHECK_OK(lk_engine_eval(engine, &h.batches[0], &metrics));
     for (int i = 1; i < 4; i++)
         CHECK_OK(lk_engine_send(engine, &h.batches[i]));
+    if (lk_engine_can_send_eval(engine, c->batch))
+        CHECK_OK(lk_engine_send_eval(engine, &h.batches[0]));
     CHECK_OK(lk_engine_receive(engine, &metrics));
     CHECK(lk_engine_receive(engine, &metrics) == LK_STATUS_NONFINITE);
     CHECK_TEXT(lk_error_detail(), bad->text);
@@ -214,6 +447,10 @@ static void test_nonfinite(void **arg)
     expect_bad((bad_batch){RES_BATCH, 20, NAN, .text = "step 3: the loss of sample 66 (shard 0) is "});
     expect_bad(
         (bad_batch){STEEP, 20, 1e20f, .text = "step 3: the gradient of first.weight is not finite (shard 6); if"});
+    const char *steep = "step 3: the gradient of first.weight is not finite (shard 6); if";
+    expect_bad((bad_batch){CLIP_STEEP, 20, 1e20f, .text = steep});
+    expect_bad((bad_batch){CLIP_STEEP, 20, 1e20f, .micro_batch = 7, .text = steep});
+    expect_bad((bad_batch){CLIP, 30, NAN, .text = "step 3: the loss of sample 104 (shard 9) is "});
     /* Without a copy of the samples, the shard cannot be named when the step is found to be bad. */
     far_type.prompt_upload = 0;
     expect_bad((bad_batch){LINE, 30, NAN, .text = "step 3: the loss of sample 104 (shard 9) is "});
@@ -259,6 +496,7 @@ static void test_order_of_calls(void **arg)
     assert_int_equal(lk_engine_send(engine, &batches[1]), LK_STATUS_USAGE);
     assert_int_equal(lk_engine_step(engine, &batches[1], &metrics), LK_STATUS_USAGE);
     assert_int_equal(lk_engine_eval(engine, &batches[1], &metrics), LK_STATUS_USAGE);
+    assert_int_equal(lk_engine_send_eval(engine, &batches[1]), LK_STATUS_USAGE);
     assert_int_equal(lk_engine_gradients(engine, &batches[1], &metrics), LK_STATUS_USAGE);
     assert_int_equal(lk_engine_update(engine), LK_STATUS_USAGE);
     assert_int_equal(lk_engine_check(engine), LK_STATUS_USAGE);
@@ -266,6 +504,10 @@ static void test_order_of_calls(void **arg)
     assert_int_equal(lk_engine_optimizer_state(engine, &unread), LK_STATUS_USAGE);
     law_require(lk_engine_receive(engine, &metrics));
     law_require(lk_engine_eval(engine, &batches[1], &metrics));
+    law_require(lk_engine_send_eval(engine, &batches[1]));
+    assert_int_equal(lk_engine_state(engine, &unread), LK_STATUS_USAGE);
+    assert_int_equal(lk_engine_step(engine, &batches[1], &metrics), LK_STATUS_USAGE);
+    law_require(lk_engine_receive(engine, &metrics));
     lk_engine_destroy(engine);
     free_history(&h);
 }
@@ -306,7 +548,8 @@ int main(void)
 {
     law_require(joined_add_device());
     tape_extend(&far_type);
+    tape_watch(&far_kernels);
     return ranks_run_rows(rows, COUNT_OF(rows), NULL, test_row) +
            RUN_TESTS(NULL, NULL, TEST(test_nonfinite), TEST(test_nonfinite_weight), TEST(test_order_of_calls),
-                     TEST(test_stuck));
+                     TEST(test_mixed), TEST(test_only_evaluations), TEST(test_large_samples), TEST(test_stuck));
 }

@@ -1,7 +1,8 @@
-/* test_norm.c - sums of squares of blocks, scaling, and the search for large values, on the CPU and on GPUs: exact,
- * with many lengths and alignments. */
+/* test_norm.c - sums of squares of blocks, their sum, scaling, and the search for large values, on the CPU and on GPUs:
+ * exact, with many lengths and alignments. */
 #include <float.h>
 
+#include "base/tree.h"
 #include "tensor/kernel_test.h"
 
 static const size_t lengths[] = {0,    1,    2,    3,    16,   21,    31,    32,    33,    64,
@@ -74,7 +75,11 @@ static void run_scale(lk_device *d, const void *arg, float *out)
 {
     const array_case *a = arg;
     float *x = fx_floats(d, a->x, a->skip + a->count);
-    d->kernels->scale(d, a->count, 0.3f, x + a->skip);
+    lk_flag good = {.first = LK_FLAG_NONE}, bad = {.bad = 1};
+    float *factor = fx_floats(d, (float[]){0.3f}, 1);
+    d->kernels->scale(d, NULL, a->count, fx_floats(d, (float[]){1}, 1), x + a->skip);
+    d->kernels->scale(d, fx_put(d, &bad, sizeof bad), a->count, factor, x + a->skip);
+    d->kernels->scale(d, fx_put(d, &good, sizeof good), a->count, factor, x + a->skip);
     fx_get_floats(d, x, a->skip + a->count, out);
 }
 
@@ -117,6 +122,91 @@ static void test_extremes(void **state)
         assert_true(isfinite(sum) && (sum > 0 || values[k] == 0));
         check_squares(&(array_case){.count = LK_NORM_BLOCK, .x = x});
     }
+}
+
+typedef struct fold_case {
+    size_t count;
+    const double *squares; /* (count) */
+    double limit;
+} fold_case;
+
+/* Results: the bytes of the sum, then the factor. */
+static void run_fold(lk_device *d, const void *arg, float *out)
+{
+    const fold_case *f = arg;
+    lk_norm norm = {.square = -1, .factor = -1}, *at = fx_put(d, &norm, sizeof norm);
+    double *squares = fx_put(d, f->squares, f->count * sizeof *squares);
+    d->kernels->fold_squares(d, f->count, squares, f->limit, at);
+    fx_get(d, at, sizeof norm, &norm);
+    fx_spread(&norm.square, sizeof norm.square, out);
+    out[sizeof norm.square] = norm.factor;
+}
+
+/* The definition in base/tree.h. */
+static double tree_sum(const double *values, size_t lo, size_t hi)
+{
+    size_t half = 1;
+    if (hi - lo < 2)
+        return hi > lo ? values[lo] : 0;
+    while (half * 2 < hi - lo)
+        half *= 2;
+    return tree_sum(values, lo, lo + half) + tree_sum(values, lo + half, hi);
+}
+
+/* The same sum by the merges of shards. */
+static double shard_sum(const double *values, int count)
+{
+    double stack[LK_TREE_MAX_DEPTH] = {0};
+    int depth = 0;
+    for (int s = 0; s < count; s++) {
+        stack[depth++] = values[s];
+        for (int m = lk__tree_merges(count, s); m > 0; m--, depth--)
+            stack[depth - 2] += stack[depth - 1];
+    }
+    return stack[0];
+}
+
+static void check_fold(fold_case f)
+{
+    double square = tree_sum(f.squares, 0, f.count), quotient = f.limit / (sqrt(square) + 1e-6);
+    float want[sizeof square + 1];
+    if (f.count > 0 && f.count <= LK_MAX_SHARDS)
+        assert_true(shard_sum(f.squares, (int)f.count) == square);
+    fx_spread(&square, sizeof square, want);
+    want[sizeof square] = f.limit == 0 || quotient >= 1 ? 1 : (float)quotient;
+    float *got = fx_bits_brief("fold_squares", run_fold, &f, COUNT_OF(want));
+    fx_same("fold_squares", got, want, COUNT_OF(want));
+    free(got);
+}
+
+/* Sums of many lengths, without a limit and with limits above and below the norm. */
+static void test_fold(void **state)
+{
+    enum { MOST = 9001 };
+    double *squares = new_doubles(MOST);
+    float *random = random_floats(MOST, 9);
+    for (size_t i = 0; i < MOST; i++)
+        squares[i] = ldexp(fabs((double)random[i]) + 0.1, (int)(i % 60) - 50);
+    for (size_t count = 0; count <= MOST; count += count < 40 ? 1 : 1087) {
+        double norm = sqrt(tree_sum(squares, 0, count));
+        check_fold((fold_case){count, squares, 0});
+        check_fold((fold_case){count, squares, norm * 1.01 + 1});
+        check_fold((fold_case){count, squares, norm / 7 + 1e-9});
+    }
+    free(random);
+    free(squares);
+}
+
+/* An infinite norm has the factor 0; a norm that is NaN has the factor NaN, as in PyTorch. */
+static void test_fold_nonfinite(void **state)
+{
+    const double infinite[] = {1, INFINITY, 2};
+    check_fold((fold_case){3, infinite, 1});
+    const double squares[] = {1, NAN, 2};
+    fold_case f = {3, squares, 1};
+    float *got = fx_bits_brief("fold_squares", run_fold, &f, sizeof(double) + 1);
+    assert_true(isnan(got[sizeof(double)]));
+    free(got);
 }
 
 /* The bytes of the index found, then whether one was found. */
@@ -220,8 +310,8 @@ static void test_unaligned(void **state)
 
 int main(int argc, char **argv)
 {
-    return fx_kernel_main(
-        argc, argv,
-        TESTS(TEST(test_norm), TEST(test_extremes), TEST(test_search), TEST(test_limits), TEST(test_unaligned)),
-        FX_FP32);
+    return fx_kernel_main(argc, argv,
+                          TESTS(TEST(test_norm), TEST(test_extremes), TEST(test_fold), TEST(test_fold_nonfinite),
+                                TEST(test_search), TEST(test_limits), TEST(test_unaligned)),
+                          FX_FP32);
 }

@@ -25,12 +25,11 @@ static void close_ring(lk_device *d, char *ring)
 
 typedef struct post_case {
     size_t n;
-    uint32_t step;
+    uint32_t turn;
     lk_flag flag;
     const float *loss;
     const int32_t *place;
-    const double *squares; /* (blocks) */
-    size_t blocks;
+    const lk_norm *norm; /* or NULL */
 } post_case;
 
 /* Results: all bytes of the ring. */
@@ -42,12 +41,11 @@ static void run_post(lk_device *d, const void *arg, float *out)
     post.loss = fx_floats(d, p->loss, p->n);
     post.label_rank = fx_put(d, p->place, p->n * sizeof *p->place);
     post.flag = fx_put(d, &p->flag, sizeof p->flag);
-    post.step = fx_put(d, &p->step, sizeof p->step);
-    post.squares = fx_put(d, p->squares, p->blocks * sizeof *p->squares);
-    post.blocks = p->blocks;
+    post.turn = fx_put(d, &p->turn, sizeof p->turn);
+    post.norm = p->norm ? fx_put(d, p->norm, sizeof *p->norm) : NULL;
     d->kernels->post(d, &post);
     assert_ok(d->type->sync(d));
-    lk_results *results = (lk_results *)(void *)(ring + p->step % SLOTS * STRIDE), copy;
+    lk_results *results = (lk_results *)(void *)(ring + p->turn % SLOTS * STRIDE), copy;
     memset(&copy, 0, sizeof copy); /* clears the padding between fields */
     copy.flag.first = results->flag.first;
     copy.flag.bad = results->flag.bad;
@@ -58,28 +56,17 @@ static void run_post(lk_device *d, const void *arg, float *out)
     close_ring(d, ring);
 }
 
-/* The definition in base/tree.h. */
-static double tree_sum(const double *values, size_t lo, size_t hi)
-{
-    size_t half = 1;
-    if (hi - lo < 2)
-        return hi > lo ? values[lo] : 0;
-    while (half * 2 < hi - lo)
-        half *= 2;
-    return tree_sum(values, lo, lo + half) + tree_sum(values, lo + half, hi);
-}
-
 static void check_post(const post_case *p)
 {
-    char *ring = calloc(SLOTS, STRIDE), *at = ring + p->step % SLOTS * STRIDE;
+    char *ring = calloc(SLOTS, STRIDE), *at = ring + p->turn % SLOTS * STRIDE;
     float *spread = new_floats(RING);
     lk_results results;
     assert_non_null(ring);
     memset(&results, 0, sizeof results);
     results.flag.first = p->flag.first;
     results.flag.bad = p->flag.bad;
-    results.square = tree_sum(p->squares, 0, p->blocks);
-    results.number = p->step + 1;
+    results.square = p->norm ? p->norm->square : 0;
+    results.number = p->turn + 1;
     memcpy(at, &results, sizeof results);
     memcpy(at + sizeof results, p->loss, p->n * sizeof *p->loss);
     memcpy(at + sizeof results + p->n * sizeof *p->loss, p->place, p->n * sizeof *p->place);
@@ -95,18 +82,14 @@ static void test_post(void **state)
 {
     static const size_t counts[] = {0, 1, 3, 64, 257, 1000};
     int32_t place[1000];
-    double squares[1000];
-    for (int32_t k = 0; k < 1000; k++) {
+    for (int32_t k = 0; k < 1000; k++)
         place[k] = k % 10;
-        squares[k] = 1.0 / (k + 3);
-    }
     for (size_t i = 0; i < COUNT_OF(counts); i++) {
         float *loss = random_floats(counts[i], 5);
-        post_case p = {.n = counts[i], .step = (uint32_t)i, .loss = loss, .place = place};
+        post_case p = {.n = counts[i], .turn = (uint32_t)i, .loss = loss, .place = place};
         p.flag = (lk_flag){.first = LK_FLAG_NONE};
         check_post(&p);
-        p.squares = squares;
-        p.blocks = counts[i];
+        p.norm = &(lk_norm){.square = 1.0 / 3 + (double)i, .factor = 0.5f};
         check_post(&p);
         p.flag = (lk_flag){.first = 7 + i, .bad = 1};
         check_post(&p);

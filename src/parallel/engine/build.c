@@ -20,6 +20,7 @@
 #include "parallel/step/marks.h"
 #include "parallel/step/recorded.h"
 #include "parallel/step/resident.h"
+#include "parallel/step/room.h"
 #include "parallel/step/run_waves.h"
 #include "parallel/step/staging.h"
 
@@ -211,7 +212,9 @@ static lk_status plan_waves(lk_engine *engine)
                         "%zu samples of a rank at once are more than device '%s' takes: %zu. Give a smaller "
                         "`batch`, or `micro_batch` where there is no BatchNorm over the batch",
                         engine->waves->capacity, engine->dev->type->name, most);
-    return LK_ALLOC((size_t)(engine->waves->last - engine->waves->first), "results", &engine->leaves);
+    int own = engine->waves->last - engine->waves->first;
+    engine->most = lk__shard_most(engine->opts.batch, engine->waves->shards, own);
+    return LK_ALLOC((size_t)own, "results", &engine->leaves);
 }
 
 /* Checks the host's memory. A device with its own memory fails by itself when that is short. */
@@ -267,7 +270,7 @@ static lk_status open_device_sums(lk_engine *engine)
                                 .own_order = engine->opts.reduce == LK_REDUCE_ORDER_BACKEND,
                                 .sums = buckets->count,
                                 .widest = widest_sums(engine),
-                                .samples = engine->channel->records ? engine->waves->capacity : 0};
+                                .samples = engine->channel->records ? engine->most : 0};
     for (int i = 0; i < buckets->count; i++)
         opts.most = lk__size_max(opts.most, buckets->list[i].end - buckets->list[i].begin);
     LK_TRY(lk__device_sums_create(&opts, &engine->device_sums));
@@ -352,20 +355,6 @@ static lk_status alloc_lanes(lk_engine *engine)
     return LK_OK;
 }
 
-static lk_status alloc_step(lk_engine *engine)
-{
-    lk_device *dev = engine->dev;
-    const lk_waves *waves = engine->waves;
-    size_t batch = engine->opts.batch, most = lk__shard_most(batch, waves->shards, waves->last - waves->first);
-    size_t names = most * (sizeof(uint32_t) + sizeof(int32_t));
-    engine->most = most;
-    LK_TRY(dev->type->alloc(dev, batch * sizeof *engine->losses, "losses", (void **)&engine->losses));
-    LK_TRY(dev->type->alloc(dev, most * sizeof *engine->label_ranks, "results", (void **)&engine->label_ranks));
-    LK_TRY(dev->type->alloc(dev, sizeof *engine->inputs + names, "the step", (void **)&engine->inputs));
-    lk__optim_set_scalars(engine->optim, engine->inputs->scalars);
-    return LK_OK;
-}
-
 /* Allocates everything large. If memory is short, the detail says what the rank needs; the group's own
  * detail is kept if the group's memory is short. */
 static lk_status allocate(lk_engine *engine)
@@ -374,7 +363,7 @@ static lk_status allocate(lk_engine *engine)
     LK_TRY_GOTO(build_params(engine), explain);
     LK_TRY_GOTO(build_plan(engine), explain);
     LK_TRY_GOTO(alloc_lanes(engine), explain);
-    LK_TRY_GOTO(alloc_step(engine), explain);
+    LK_TRY_GOTO(lk__engine_ensure_room(engine, engine->most), explain);
     LK_TRY_GOTO(alloc_sums_copy(engine), explain);
     LK_TRY_GOTO(lk__recorded_create(engine, &engine->recorded), explain);
     return LK_OK;
@@ -464,8 +453,6 @@ void lk_engine_destroy(lk_engine *engine)
      * group: the memory stays allocated until this process ends. */
     if (!engine || lk__gate_inherited(&engine->gate))
         return;
-    lk__mem_free(engine->host_label_ranks);
-    lk__mem_free(engine->host_losses);
     lk__mem_free(engine->leaves);
     lk__device_sums_leave(engine->device_sums);
     /* The groups first: other ranks may still read this rank's memory. */
@@ -482,9 +469,7 @@ void lk_engine_destroy(lk_engine *engine)
         destroy_lanes(engine);
         lk__mem_free(engine->sums_copy);
         lk__residents_destroy(engine);
-        engine->dev->type->free(engine->dev, engine->inputs);
-        engine->dev->type->free(engine->dev, engine->label_ranks);
-        engine->dev->type->free(engine->dev, engine->losses);
+        lk__engine_free_room(engine);
         engine->dev->type->free(engine->dev, engine->grads);
     }
     lk__device_close(engine->dev);

@@ -169,7 +169,12 @@ int lk_engine_depth(const lk_engine *engine)
 
 bool lk_engine_can_send(const lk_engine *engine, size_t total)
 {
-    return lk__step_can_send(engine, total);
+    return lk__step_can_send(engine, false, total);
+}
+
+bool lk_engine_can_send_eval(const lk_engine *engine, size_t total)
+{
+    return lk__step_can_send(engine, true, total);
 }
 
 static lk_status send(lk_engine *engine, const lk_batch *batch)
@@ -201,20 +206,30 @@ lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *o
     return lk__engine_leave(engine, end_collective(engine, status));
 }
 
-static lk_status evaluate(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
+static lk_status send_eval(lk_engine *engine, const lk_batch *batch)
 {
     lk_engine_part part;
     engine->agreed = false;
     if (batch->count < 1 && !batch->total)
         return lk__fail(LK_STATUS_USAGE, "evaluation needs at least one sample");
     LK_TRY(take_part(engine, batch, &part));
-    return lk__step_evaluate(engine, &part, out);
+    part.eval = true;
+    return lk__step_send(engine, &part);
+}
+
+lk_status lk_engine_send_eval(lk_engine *engine, const lk_batch *batch)
+{
+    LK_TRY(lk__engine_enter(engine));
+    return lk__engine_leave(engine, end_collective(engine, send_eval(engine, batch)));
 }
 
 lk_status lk_engine_eval(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
 {
     LK_TRY(lk__engine_enter_idle(engine));
-    return lk__engine_leave(engine, end_collective(engine, evaluate(engine, batch, out)));
+    lk_status status = send_eval(engine, batch);
+    if (status == LK_OK)
+        status = lk__step_receive(engine, out);
+    return lk__engine_leave(engine, end_collective(engine, status));
 }
 
 static lk_status get_scores(lk_engine *engine, const lk_batch *batch, float *scores)

@@ -1,26 +1,11 @@
-/* clip.c - the sum of squares of each block of the whole model, whichever rank has it, then one sum over
- * the tree. */
+/* clip.c - the sum of squares of each block of the whole model, whichever stage has it, then one sum over
+ * the tree, on the device. */
 #include "parallel/step/clip.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/mem.h"
-
-double lk__clip_tree_sum(const double *values, size_t count)
-{
-    /* A left subtree has a power of two of leaves, so the stack has one entry for each 1 in the binary number
-     * of leaves so far. At the end the remaining entries are added from the right. */
-    double stack[8 * sizeof count + 1];
-    size_t depth = 0;
-    for (size_t i = 0; i < count; i++) {
-        stack[depth++] = values[i];
-        for (size_t leaves = i + 1; leaves % 2 == 0; leaves /= 2, depth--)
-            stack[depth - 2] += stack[depth - 1];
-    }
-    for (; depth > 1; depth--)
-        stack[depth - 2] += stack[depth - 1];
-    return count ? stack[0] : 0;
-}
 
 static size_t slot_blocks(const lk_params *params, const lk_layer *layer, int slot)
 {
@@ -40,10 +25,13 @@ size_t lk__clip_blocks(const lk_params *params)
 
 lk_status lk__clip_prepare(lk_params *params)
 {
+    const lk_device_type *type = params->dev->type;
     size_t bytes = lk__clip_blocks(params) * sizeof *params->squares;
-    if (params->squares)
-        return LK_OK;
-    return params->dev->type->alloc(params->dev, bytes, "sums of squares", (void **)&params->squares);
+    if (!params->squares)
+        LK_TRY(type->alloc(params->dev, bytes, "sums of squares", (void **)&params->squares));
+    if (!params->norm)
+        LK_TRY(type->alloc(params->dev, sizeof *params->norm, "sums of squares", (void **)&params->norm));
+    return LK_OK;
 }
 
 /* Enqueues the blocks of a tensor of `count` elements at `offset` whose last element is in [begin,end). */
@@ -56,14 +44,18 @@ static void sum_slot(lk_params *params, size_t offset, size_t count, size_t begi
                                           sums + from / LK_NORM_BLOCK);
 }
 
-/* The blocks of layers of other stages stay as they are: zeros, since the device's memory begins as zeros. */
+static bool has_layer(const lk_params *params, int layer)
+{
+    return layer >= params->first && layer < params->last;
+}
+
 void lk__clip_squares(lk_params *params, size_t begin, size_t end)
 {
     double *sums = params->squares;
     for (int i = params->graph->count - 1; i >= 0; i--) {
         const lk_layer *layer = &params->graph->layers[i];
         for (int slot = layer->param_count - 1; slot >= 0; slot--) {
-            if (i >= params->first && i < params->last)
+            if (has_layer(params, i))
                 sum_slot(params, params->param_offset[i][slot],
                          lk__params_elements(params->graph, params->dev, layer, slot), begin, end, sums);
             sums += slot_blocks(params, layer, slot);
@@ -71,34 +63,57 @@ void lk__clip_squares(lk_params *params, size_t begin, size_t end)
     }
 }
 
-lk_status lk__clip_finish(lk_params *params, lk_group *pipe, double *out)
+/* Sets the blocks of layers of other stages to 0. */
+static void clear_others(const lk_params *params, double *sums)
 {
-    size_t count = lk__clip_blocks(params);
-    double *sums;
-    LK_TRY(LK_ALLOC(count, "sums of squares", &sums));
-    lk_status status;
-    LK_TRY_GOTO(params->dev->type->download(params->dev, params->squares, count * sizeof *sums, sums), free_sums);
-    /* A block is zero at all ranks but one, and x + 0 is x: this sum gathers without rounding. */
-    if (pipe)
-        LK_TRY_GOTO(lk_allreduce(pipe, (lk_buffer){sums, count, LK_DTYPE_F64}, LK_REDUCTION_SUM, NULL), free_sums);
-    *out = sqrt(lk__clip_tree_sum(sums, count));
+    for (int i = params->graph->count - 1; i >= 0; i--) {
+        const lk_layer *layer = &params->graph->layers[i];
+        for (int slot = layer->param_count - 1; slot >= 0; slot--) {
+            size_t count = slot_blocks(params, layer, slot);
+            if (!has_layer(params, i))
+                memset(sums, 0, count * sizeof *sums);
+            sums += count;
+        }
+    }
+}
 
-free_sums:
+/* A block is 0 at all stages but one, and x + 0 is x: the sum over the stages gathers without rounding. */
+static lk_status gather(lk_params *params, lk_group *pipe, double *sums)
+{
+    const lk_device_type *type = params->dev->type;
+    size_t count = lk__clip_blocks(params), bytes = count * sizeof *sums;
+    LK_TRY(type->download(params->dev, params->squares, bytes, sums));
+    clear_others(params, sums);
+    LK_TRY(lk_allreduce(pipe, (lk_buffer){sums, count, LK_DTYPE_F64}, LK_REDUCTION_SUM, NULL));
+    return type->upload(params->dev, sums, bytes, params->squares);
+}
+
+static lk_status gather_squares(lk_params *params, lk_group *pipe)
+{
+    double *sums;
+    LK_TRY(LK_ALLOC(lk__clip_blocks(params), "sums of squares", &sums));
+    lk_status status = gather(params, pipe, sums);
     lk__mem_free(sums);
     return status;
 }
 
-lk_status lk__clip_norm(lk_params *params, lk_group *pipe, double *out)
+lk_status lk__clip_fold(lk_params *params, lk_group *pipe, double limit)
 {
-    LK_TRY(lk__clip_prepare(params));
-    lk__clip_squares(params, 0, params->count);
-    return lk__clip_finish(params, pipe, out);
+    if (pipe)
+        LK_TRY(gather_squares(params, pipe));
+    params->dev->kernels->fold_squares(params->dev, lk__clip_blocks(params), params->squares, limit, params->norm);
+    return LK_OK;
 }
 
-void lk__clip_gradient(lk_params *params, double norm, double limit)
+void lk__clip_scale(lk_params *params, const lk_flag *flag)
 {
-    double factor = limit / (norm + 1e-6);
-    /* If the norm is NaN, the gradient becomes NaN, as in PyTorch. */
-    if (!(factor >= 1))
-        params->dev->kernels->scale(params->dev, params->count, (float)factor, params->grads);
+    params->dev->kernels->scale(params->dev, flag, params->count, &params->norm->factor, params->grads);
+}
+
+lk_status lk__clip_norm(lk_params *params, double *out)
+{
+    double square;
+    LK_TRY(params->dev->type->download(params->dev, &params->norm->square, sizeof square, &square));
+    *out = sqrt(square);
+    return LK_OK;
 }

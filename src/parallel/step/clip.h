@@ -10,26 +10,22 @@
 
 #include "nn/params.h"
 
-/* The 2-norm of the gradient (slot 0) of the whole model. Collective over pipe, the ranks of the model's
- * stages; NULL: one stage. */
-lk_status lk__clip_norm(lk_params *params, lk_group *pipe, double *out) LK_CHECKED;
-
-/* The same in parts, beside the update of each range, while the range is in the cache. First lk__clip_prepare; it
- * allocates at its first call. Then lk__clip_squares for ranges that together are [0,params->count), in order: enqueues
- * the sums of the blocks that end in [begin,end); the gradient before `end` must be final. At last lk__clip_finish,
- * which waits for the device and is collective as lk__clip_norm; or, for a device that sums the blocks itself,
- * params->squares has lk__clip_blocks(params) of them. */
+/* Allocates the device's memory for the norm, at its first call; before all other functions. */
 lk_status lk__clip_prepare(lk_params *params) LK_CHECKED;
+/* Enqueues the sums of the blocks that end in [begin,end), beside the update of this range, while it is in the cache.
+ * Calls for ranges that together are [0,params->count), in order, sum all blocks. The gradient (slot 0) before `end`
+ * must be final. */
 void lk__clip_squares(lk_params *params, size_t begin, size_t end);
-lk_status lk__clip_finish(lk_params *params, lk_group *pipe, double *out) LK_CHECKED;
+/* After that: enqueues the computation of params->norm, of the whole model. Its factor is that of PyTorch's
+ * clip_grad_norm_, limit / (norm + 1e-6), at most 1; limit 0: 1. pipe: the ranks of the model's stages; the call is
+ * collective over them and blocks. NULL: one stage; the call only enqueues. */
+lk_status lk__clip_fold(lk_params *params, lk_group *pipe, double limit) LK_CHECKED;
+/* Enqueues the product of the gradient (slot 0) and the factor of params->norm. A raised flag prevents it: a NaN would
+ * also reach the gaps between tensors and stay there. flag is device memory, or NULL. */
+void lk__clip_scale(lk_params *params, const lk_flag *flag);
+/* Blocks until the device has done its work, and returns the 2-norm of the gradient before clipping. */
+lk_status lk__clip_norm(lk_params *params, double *out) LK_CHECKED;
 /* Blocks of the whole model. */
 size_t lk__clip_blocks(const lk_params *params);
-
-/* Scales the gradient (slot 0), whose norm is `norm`, as PyTorch's clip_grad_norm_ does: by
- * limit / (norm + 1e-6), at most 1. */
-void lk__clip_gradient(lk_params *params, double norm, double limit);
-
-/* The sum of values over the tree on their indices; 0 if count is 0. */
-double lk__clip_tree_sum(const double *values, size_t count);
 
 #endif

@@ -28,32 +28,34 @@ typedef struct lk_engine_lane {
 typedef struct lk_resident lk_resident;
 enum { LK_MAX_RESIDENTS = 2 };
 
-/* Numbers of a step that its kernels read from device memory. */
+/* Numbers of a step or evaluation that its kernels read from device memory. */
 typedef struct lk_engine_step_numbers {
     uint32_t step;  /* training steps before this one; random numbers are a function of it */
     uint32_t epoch; /* of the batch; transforms of cached samples are a function of it */
+    uint32_t turn;  /* recorded steps and evaluations before this one; only for these */
 } lk_engine_step_numbers;
 
 /* The inputs of a step apart from its samples, in device memory. After the struct are the ids, then the
  * labels of this rank's samples. */
 typedef struct lk_engine_step_inputs {
     lk_engine_step_numbers numbers;
-    uint64_t unused;                /* aligns scalars to 16 bytes */
+    uint32_t unused;                /* aligns scalars to 16 bytes */
     char scalars[LK_SCALARS_BYTES]; /* of the optimiser */
 } lk_engine_step_inputs;
 
-/* This rank's samples of a batch, and how their step is done. */
+/* This rank's samples of a batch, and how their step or evaluation is done. */
 typedef struct lk_engine_part {
     const float *x; /* (count, h, w, c); NULL except at stage 0, and if resident is set. Host memory; in a recorded
-                     * step device memory, or NULL if the step's only wave has the samples in its lane */
+                     * part device memory, or NULL if its only wave has the samples in its lane */
     const lk_resident *resident; /* the cached data set of the samples, or NULL */
     const int32_t *labels;
     const uint32_t *ids;
     size_t count; /* samples of this rank */
     size_t total; /* samples of all ranks */
     uint32_t epoch;
-    /* NULL: the step is done at once, and the host checks its results during the step. Otherwise the step is
-     * recorded: it is only enqueued, its samples and inputs are in device memory, and it changes nothing if
+    bool eval; /* an evaluation */
+    /* NULL: the part is done at once, and the host checks the results of a step during the step. Otherwise the part is
+     * recorded: it is only enqueued, its samples and inputs are in device memory, and a step changes nothing if
      * the flag (device memory) is bad. */
     const lk_flag *flag;
 } lk_engine_part;
@@ -81,14 +83,16 @@ struct lk_engine {
     lk_engine_lane *lanes;
     int lane_count;
     size_t most;                   /* the largest number of samples of this rank in a step */
-    lk_engine_step_inputs *inputs; /* device, with ids and labels of `most` samples */
-    float *losses;                 /* device, (batch): losses of all ranks' samples; this rank computes its own */
-    int32_t *label_ranks;          /* device, (most): label ranks of this rank's samples */
+    size_t room;                   /* samples of this rank that there is memory for (room.h) */
+    lk_engine_step_inputs *inputs; /* device, with ids and labels of `room` samples */
+    float *losses;        /* device, (batch or room): in a step losses of all ranks' samples, this rank computes its
+                             own; in an evaluation only those of this rank's samples */
+    int32_t *label_ranks; /* device, (room): label ranks of this rank's samples */
     lk_resident *residents[LK_MAX_RESIDENTS];
-    lk_recorded *recorded; /* NULL: steps cannot be recorded */
+    lk_recorded *recorded; /* NULL: nothing can be recorded */
     lk_marks *marks;       /* NULL until a trace needs them */
-    int pending;           /* steps that were sent and not yet received */
-    bool at_once;          /* the only pending step was done at once; its metrics are in `finished` */
+    int pending;           /* steps and evaluations that were sent and not yet received */
+    bool at_once;          /* the only pending one was done at once; its metrics are in `finished` */
     lk_metrics finished;
     uint64_t equal_at;    /* number of steps when the replicas were last known to be equal */
     bool replicas_differ; /* the last comparison found a difference */
@@ -102,9 +106,8 @@ struct lk_engine {
     int agreed_signal_rank; /* the rank that gave it, if it is above 0 */
 
     /* Results of the current step or evaluation, in host memory. */
-    float *host_losses;               /* (results) of this rank's samples */
-    int32_t *host_label_ranks;        /* (results) */
-    size_t results;                   /* samples that there is room for */
+    float *host_losses;               /* (room) of this rank's samples */
+    int32_t *host_label_ranks;        /* (room) */
     double (*leaves)[LK_METRIC_SUMS]; /* (shards of this rank) */
     lk_metrics own;                   /* of this rank's samples in the last step */
     bool norm_wanted;                 /* steps that are sent now compute the gradient's norm */
@@ -117,6 +120,12 @@ struct lk_engine {
 static inline bool lk__engine_has_losses(const lk_engine *engine)
 {
     return engine->grid.stage == engine->grid.stages - 1;
+}
+
+/* The losses of this rank's samples in engine->losses. */
+static inline float *lk__engine_own_losses(const lk_engine *engine, bool eval)
+{
+    return engine->losses + (eval ? 0 : lk__waves_sample(engine->waves, engine->waves->first));
 }
 
 #endif

@@ -86,12 +86,12 @@ static bool time_of(lk_engine *engine, int index, double *out)
     return false;
 }
 
-bool lk__marks_read_step(lk_engine *engine, int slot, int step)
+bool lk__marks_read_step(lk_engine *engine, int slot, lk_trace_label label)
 {
     double begin, end;
     if (!is_traced(engine) || !time_of(engine, 2 * slot, &begin) || !time_of(engine, 2 * slot + 1, &end))
         return false;
-    record((lk_trace_label){"recorded step", LK_TRACE_KIND_DEVICE, step}, begin, end);
+    record(label, begin, end);
     return true;
 }
 

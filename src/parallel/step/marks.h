@@ -13,11 +13,11 @@ void lk__marks_add(lk_engine *engine, lk_trace_label label);
 /* After the device has done all of it: records the spans between the marks, and forgets them. */
 void lk__marks_read(lk_engine *engine);
 
-/* A recorded step, before and after its launch; slot is below LK_RECORDED_DEPTH. */
+/* A recorded step or evaluation, before and after its launch; slot is below LK_RECORDED_DEPTH. */
 void lk__marks_begin_step(lk_engine *engine, int slot);
 void lk__marks_end_step(lk_engine *engine, int slot);
-/* After the results of the step are there: records its span. False if the times are not known. */
-bool lk__marks_read_step(lk_engine *engine, int slot, int step);
+/* After its results are there: records its span. False if the times are not known. */
+bool lk__marks_read_step(lk_engine *engine, int slot, lk_trace_label label);
 
 void lk__marks_destroy(lk_marks *marks);
 

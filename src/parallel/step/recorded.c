@@ -1,4 +1,4 @@
-/* recorded.c - recording steps, sending them, and reading their results. */
+/* recorded.c - recording steps and evaluations, sending them, and reading their results. */
 #include "parallel/step/recorded.h"
 
 #include <assert.h>
@@ -11,12 +11,16 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "base/trace.h"
-#include "parallel/step/clip.h"
 #include "parallel/step/marks.h"
 #include "parallel/step/staging.h"
 
-/* Batch sizes whose recordings are kept. Only the last batch of an epoch has another size. */
+/* Batch sizes whose recordings are kept, of steps and of evaluations. Only the last batch of an epoch or of a data set
+ * has another size. */
 enum { SIZES = 4 };
+
+/* Samples of several waves are uploaded together if they take at most this many prompt uploads. Larger ones take so
+ * long to compute that a recording gains nothing. */
+enum { PROMPT_UPLOADS = 16 };
 
 /* After LOOKS checks of a result, the host sleeps SLEEP_NS nanoseconds between checks and polls the device. */
 enum { LOOKS = 1 << 14, SLEEP_NS = 20000 };
@@ -26,33 +30,36 @@ static const double END_WITHIN = 1;
 
 typedef struct known_size {
     size_t total;                      /* samples of all ranks; 0: unused */
-    lk_device_recording *recording[2]; /* of steps without and with the gradient's norm; NULL until one is sent */
+    bool refused;                      /* a rank has no memory for the samples: batches of this size are not recorded */
+    lk_device_recording *recording[2]; /* without and with the gradient's norm; NULL until one is sent */
     const lk_resident *from;           /* the cached data set that the recording reads; NULL: samples are uploaded */
 } known_size;
 
-/* A step under way, with copies of everything that repeating it needs. */
-typedef struct sent_step {
-    lk_engine_part part;     /* its pointers are ids, labels and x */
+/* A part under way, for a step with copies of everything that repeating it needs. */
+typedef struct sent_part {
+    lk_engine_part part;     /* its pointers are ids, labels and x; of an evaluation they are NULL */
     uint32_t *ids;           /* (most) */
     int32_t *labels;         /* (most) */
     float *x;                /* samples; NULL until some are kept */
     lk_optim_numbers before; /* the optimiser's numbers before the step */
-    double launched;         /* for traces: when the step was sent; 0: without a trace */
+    double launched;         /* for traces: when the part was sent; 0: without a trace */
     bool norm;               /* it takes the gradient's norm */
-} sent_step;
+} sent_part;
 
 struct lk_recorded {
-    known_size sizes[SIZES];
-    sent_step sent[LK_RECORDED_DEPTH];
-    lk_engine_part sending; /* the part of the step being sent, as the device computes it */
+    known_size sizes[2][SIZES]; /* of steps, of evaluations */
+    sent_part sent[LK_RECORDED_DEPTH];
+    lk_engine_part sending; /* the part being sent, as the device computes it */
+    lk_flag *flag;          /* device */
+    size_t samples_bytes;
+    float *samples; /* device, (samples_bytes) the samples of all waves of a part; NULL until some are uploaded */
+    size_t room;    /* engine->room for which the fields below and all recordings are made; 0: they are unused */
     size_t stride;
-    char *ring;     /* (LK_RECORDED_DEPTH, stride) results of steps: lk_results */
-    lk_flag *flag;  /* device */
-    float *samples; /* device, (most, h, w, c) of all waves of a step; NULL if there is one wave */
+    char *ring; /* (LK_RECORDED_DEPTH, stride) results: lk_results */
     size_t in_stride;
-    char *in_ring;  /* (LK_RECORDED_DEPTH, in_stride) inputs of steps: lk_engine_step_inputs */
-    uint32_t *turn; /* device: number of steps whose inputs were fetched */
-    uint32_t turns; /* number of steps that were enqueued */
+    char *in_ring;  /* (LK_RECORDED_DEPTH, in_stride) inputs: lk_engine_step_inputs */
+    uint32_t *turn; /* device: number of parts whose inputs were fetched */
+    uint32_t turns; /* number of parts that were enqueued */
 };
 
 static size_t sample_bytes(const lk_engine *engine, size_t count)
@@ -60,20 +67,24 @@ static size_t sample_bytes(const lk_engine *engine, size_t count)
     return count * lk__shape_sample(engine->graph->layers[0].shape) * sizeof(float);
 }
 
-/* Collective: either all ranks record or none. Faults are injected only into steps that are not recorded. */
+/* Collective: whether all ranks say so. */
+static lk_status agree(const lk_engine *engine, bool mine, bool *out)
+{
+    int64_t can = mine;
+    if (engine->grid.world)
+        LK_TRY(lk_allreduce(engine->grid.world, (lk_buffer){&can, 1, LK_DTYPE_I64}, LK_REDUCTION_MIN, NULL));
+    *out = can == 1;
+    return LK_OK;
+}
+
+/* Collective: either all ranks record or none. Ranks that only evaluate need no channel. Faults are injected only into
+ * steps that are not recorded; a rank alone finds that out when it sends. */
 static lk_status can_record(const lk_engine *engine, bool *out)
 {
-    lk_group *world = engine->grid.world;
-    bool joined = engine->channel && engine->channel->records && engine->grid.stages == 1;
-    /* `may` is equal at all ranks, `can` is this rank's. */
-    bool may =
-        engine->dev->type->record && (!world || joined) && engine->opts.clip_norm == 0 && !engine->opts.eval_only;
-    bool fits = !world && sample_bytes(engine, engine->most) <= engine->dev->type->prompt_upload;
-    int64_t can = (engine->waves->single || fits) && !(world && lk__fault_is_on());
-    if (may && world)
-        LK_TRY(lk_allreduce(world, (lk_buffer){&can, 1, LK_DTYPE_I64}, LK_REDUCTION_MIN, NULL));
-    *out = may && can == 1;
-    return LK_OK;
+    bool joined = engine->channel ? engine->channel->records : engine->opts.eval_only;
+    bool may = engine->dev->type->record && (!engine->grid.world || (joined && engine->grid.stages == 1));
+    *out = false;
+    return may ? agree(engine, !engine->grid.world || !lk__fault_is_on(), out) : LK_OK;
 }
 
 static lk_status clear_flag(lk_engine *engine, lk_recorded *recorded)
@@ -91,19 +102,11 @@ static size_t input_bytes(size_t n)
 static lk_status alloc_parts(lk_engine *engine, lk_recorded *recorded)
 {
     lk_device *dev = engine->dev;
-    size_t most = engine->most;
-    recorded->stride = lk__size_round_up(sizeof(lk_results) + most * (sizeof(float) + sizeof(int32_t)), LK_ALIGN);
     for (int i = 0; i < LK_RECORDED_DEPTH; i++) {
-        LK_TRY(LK_ALLOC(most, "sample ids", &recorded->sent[i].ids));
-        LK_TRY(LK_ALLOC(most, "labels", &recorded->sent[i].labels));
+        LK_TRY(LK_ALLOC(engine->most, "sample ids", &recorded->sent[i].ids));
+        LK_TRY(LK_ALLOC(engine->most, "labels", &recorded->sent[i].labels));
     }
-    LK_TRY(dev->type->alloc_host(dev, recorded->stride * LK_RECORDED_DEPTH, "results", (void **)&recorded->ring));
     LK_TRY(dev->type->alloc(dev, sizeof *recorded->flag, "results", (void **)&recorded->flag));
-    recorded->in_stride = lk__size_round_up(input_bytes(most), LK_ALIGN);
-    LK_TRY(dev->type->alloc_host(dev, recorded->in_stride * LK_RECORDED_DEPTH, "steps", (void **)&recorded->in_ring));
-    LK_TRY(dev->type->alloc(dev, sizeof *recorded->turn, "steps", (void **)&recorded->turn));
-    if (!engine->waves->single)
-        LK_TRY(dev->type->alloc(dev, sample_bytes(engine, most), "samples", (void **)&recorded->samples));
     return clear_flag(engine, recorded);
 }
 
@@ -143,20 +146,55 @@ static void forget(lk_device *dev, known_size *size)
     }
 }
 
+static void forget_all(lk_device *dev, lk_recorded *recorded)
+{
+    for (int eval = 0; eval < 2; eval++)
+        for (int i = 0; i < SIZES; i++)
+            forget(dev, &recorded->sizes[eval][i]);
+}
+
+static void free_rings(lk_device *dev, lk_recorded *recorded)
+{
+    dev->type->free(dev, recorded->turn);
+    dev->type->free_host(dev, recorded->in_ring);
+    dev->type->free_host(dev, recorded->ring);
+    recorded->turn = NULL;
+    recorded->in_ring = recorded->ring = NULL;
+    recorded->room = recorded->turns = 0;
+}
+
+/* Makes the rings as large as the memory of the engine. That memory grows only while nothing is under way, and a size
+ * is known only when there is room for it: if parts are under way, the rings fit. */
+static lk_status fit_rings(lk_engine *engine)
+{
+    lk_recorded *recorded = engine->recorded;
+    lk_device *dev = engine->dev;
+    size_t room = engine->room;
+    if (recorded->room == room)
+        return LK_OK;
+    assert(engine->pending == 0);
+    forget_all(dev, recorded);
+    free_rings(dev, recorded);
+    recorded->stride = lk__size_round_up(sizeof(lk_results) + room * (sizeof(float) + sizeof(int32_t)), LK_ALIGN);
+    recorded->in_stride = lk__size_round_up(input_bytes(room), LK_ALIGN);
+    LK_TRY(dev->type->alloc_host(dev, recorded->stride * LK_RECORDED_DEPTH, "results", (void **)&recorded->ring));
+    LK_TRY(dev->type->alloc_host(dev, recorded->in_stride * LK_RECORDED_DEPTH, "steps", (void **)&recorded->in_ring));
+    LK_TRY(dev->type->alloc(dev, sizeof *recorded->turn, "steps", (void **)&recorded->turn));
+    recorded->room = room;
+    return LK_OK;
+}
+
 void lk__recorded_destroy(lk_engine *engine, lk_recorded *recorded)
 {
     if (!recorded)
         return;
-    const lk_device_type *type = engine->dev->type;
+    lk_device *dev = engine->dev;
     if (engine->device_sums)
         end_steps(engine);
-    for (int i = 0; i < SIZES; i++)
-        forget(engine->dev, &recorded->sizes[i]);
-    type->free(engine->dev, recorded->samples);
-    type->free(engine->dev, recorded->turn);
-    type->free_host(engine->dev, recorded->in_ring);
-    type->free(engine->dev, recorded->flag);
-    type->free_host(engine->dev, recorded->ring);
+    forget_all(dev, recorded);
+    free_rings(dev, recorded);
+    dev->type->free(dev, recorded->samples);
+    dev->type->free(dev, recorded->flag);
     for (int i = 0; i < LK_RECORDED_DEPTH; i++) {
         lk__mem_free(recorded->sent[i].x);
         lk__mem_free(recorded->sent[i].labels);
@@ -165,50 +203,126 @@ void lk__recorded_destroy(lk_engine *engine, lk_recorded *recorded)
     lk__mem_free(recorded);
 }
 
-static known_size *find_size(const lk_recorded *recorded, size_t total)
+/* Sleeps between two checks of the device; fails if a peer is lost. */
+static lk_status pause_wait(lk_engine *engine, double since)
 {
+    if (engine->device_sums)
+        LK_TRY(lk__device_sums_watch(engine->device_sums, since));
+    nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+    return LK_OK;
+}
+
+/* Blocks until everything that was sent is done, or a peer is lost. */
+static lk_status await_idle(lk_engine *engine)
+{
+    bool idle = !engine->device_sums;
+    double since = lk__clock();
+    while (!idle) {
+        LK_TRY(engine->dev->type->poll(engine->dev, &idle));
+        if (!idle)
+            LK_TRY(pause_wait(engine, since));
+    }
+    return engine->dev->type->sync(engine->dev);
+}
+
+static known_size *find_size(const lk_recorded *recorded, bool eval, size_t total)
+{
+    const known_size *sizes = recorded->sizes[eval];
     for (int i = 0; i < SIZES; i++)
-        if (recorded->sizes[i].total == total)
-            return (known_size *)(uintptr_t)&recorded->sizes[i];
+        if (sizes[i].total == total)
+            return (known_size *)(uintptr_t)&sizes[i];
     return NULL;
 }
 
-bool lk__recorded_knows(const lk_engine *engine, size_t total)
+bool lk__recorded_knows(const lk_engine *engine, bool eval, size_t total)
 {
-    return engine->recorded && find_size(engine->recorded, total);
+    const known_size *size = engine->recorded ? find_size(engine->recorded, eval, total) : NULL;
+    return size && !size->refused;
 }
 
-/* Whether every rank and wave has samples in a step of this size: kernels of no samples cannot be recorded. */
-static bool suits_all(const lk_engine *engine, size_t total)
+/* Whether every rank and wave has samples in a batch of this size: kernels of no samples cannot be recorded. Equal at
+ * all ranks, as fits_all. */
+static bool suits_all(const lk_engine *engine, bool eval, size_t total)
 {
-    return (!engine->grid.world && engine->waves->single) || total >= (size_t)engine->waves->shards;
+    bool alone = !engine->grid.world && (eval || engine->waves->single);
+    return alone || total >= (size_t)engine->waves->shards;
+}
+
+/* Whether the samples of no rank are too large to be uploaded together. Those of a single wave go to its lane. */
+static bool fits_all(const lk_engine *engine, bool eval, size_t total)
+{
+    const lk_grid *grid = &engine->grid;
+    size_t most = 0, limit = PROMPT_UPLOADS * engine->dev->type->prompt_upload;
+    if (!eval && (engine->opts.micro_batch == 0 || lk__graph_takes_one_wave(engine->graph, engine->opts.bn)))
+        return true;
+    for (int r = 0; r < grid->replicas; r++)
+        most = lk__size_max(most, lk__shard_begin(total, engine->waves->shards, grid->bounds[r + 1]) -
+                                      lk__shard_begin(total, engine->waves->shards, grid->bounds[r]));
+    return sample_bytes(engine, most) <= limit;
+}
+
+/* The bytes of recorded->samples that this part needs. */
+static size_t samples_of_waves(const lk_engine *engine, const lk_engine_part *part)
+{
+    return part->x && (part->eval || !engine->waves->single) ? sample_bytes(engine, part->count) : 0;
+}
+
+static lk_status ensure_samples(lk_engine *engine, size_t bytes)
+{
+    lk_recorded *recorded = engine->recorded;
+    lk_device *dev = engine->dev;
+    if (bytes <= recorded->samples_bytes)
+        return LK_OK;
+    LK_TRY(await_idle(engine));
+    forget_all(dev, recorded);
+    dev->type->free(dev, recorded->samples);
+    recorded->samples = NULL;
+    recorded->samples_bytes = 0;
+    LK_TRY(dev->type->alloc(dev, bytes, "samples", (void **)&recorded->samples));
+    recorded->samples_bytes = bytes;
+    return LK_OK;
 }
 
 /* Shares losses once without recording, so that the channel has run every call that will be recorded. */
-lk_status lk__recorded_learn(lk_engine *engine, size_t total)
+static lk_status share_losses(lk_engine *engine, size_t total)
 {
-    lk_recorded *recorded = engine->recorded;
-    known_size *slot = find_size(recorded, 0);
-    if (find_size(recorded, total) || !slot || !suits_all(engine, total))
-        return LK_OK;
-    slot->total = total;
-    if (!engine->device_sums)
-        return LK_OK;
     LK_TRY(lk__device_sums_share(engine->device_sums, total, engine->losses));
     LK_TRY(lk__device_sums_lead_share(engine->device_sums));
     return lk__device_sums_wait(engine->device_sums);
+}
+
+lk_status lk__recorded_learn(lk_engine *engine, const lk_engine_part *part)
+{
+    lk_recorded *recorded = engine->recorded;
+    size_t total = part->total;
+    known_size *slot = find_size(recorded, part->eval, 0);
+    if (find_size(recorded, part->eval, total) || !slot || !suits_all(engine, part->eval, total) ||
+        !fits_all(engine, part->eval, total))
+        return LK_OK;
+    bool can;
+    lk_status status = ensure_samples(engine, samples_of_waves(engine, part));
+    if (status != LK_OK && status != LK_STATUS_MEMORY)
+        return status;
+    LK_TRY(agree(engine, status == LK_OK, &can));
+    slot->total = total;
+    slot->refused = !can;
+    return engine->device_sums && !part->eval ? share_losses(engine, total) : LK_OK;
+}
+
+static bool takes_norm(const lk_engine *engine, const lk_engine_part *part)
+{
+    return !part->eval && (engine->norm_wanted || engine->opts.clip_norm > 0);
 }
 
 void lk__recorded_post(lk_engine *engine)
 {
     const lk_recorded *recorded = engine->recorded;
     lk_post post = {.n = recorded->sending.count,
-                    .loss = engine->losses + lk__waves_sample(engine->waves, engine->waves->first),
+                    .loss = lk__engine_own_losses(engine, recorded->sending.eval),
                     .label_rank = engine->label_ranks,
                     .flag = recorded->flag,
-                    .squares = engine->params->squares,
-                    .blocks = engine->norm_wanted ? lk__clip_blocks(engine->params) : 0,
-                    .step = &engine->inputs->numbers.step,
+                    .norm = takes_norm(engine, &recorded->sending) ? engine->params->norm : NULL,
+                    .turn = &engine->inputs->numbers.turn,
                     .ring = recorded->ring,
                     .slots = LK_RECORDED_DEPTH,
                     .stride = recorded->stride};
@@ -227,33 +341,11 @@ const lk_engine_part *lk__recorded_fetch(lk_engine *engine)
     return &recorded->sending;
 }
 
-/* Sleeps between two checks of the device; fails if a peer is lost. */
-static lk_status pause_wait(lk_engine *engine, double since)
-{
-    if (engine->device_sums)
-        LK_TRY(lk__device_sums_watch(engine->device_sums, since));
-    nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
-    return LK_OK;
-}
-
-/* Blocks until all sent steps are done, or a peer is lost. */
-static lk_status await_idle(lk_engine *engine)
-{
-    bool idle = !engine->device_sums;
-    double since = lk__clock();
-    while (!idle) {
-        LK_TRY(engine->dev->type->poll(engine->dev, &idle));
-        if (!idle)
-            LK_TRY(pause_wait(engine, since));
-    }
-    return engine->dev->type->sync(engine->dev);
-}
-
 static lk_status play(lk_engine *engine, known_size *size, lk_status (*enqueue)(void *engine))
 {
     lk_device *dev = engine->dev;
     const lk_resident *from = engine->recorded->sending.resident;
-    lk_device_recording **recording = &size->recording[engine->norm_wanted];
+    lk_device_recording **recording = &size->recording[takes_norm(engine, &engine->recorded->sending)];
     if (!*recording || size->from != from)
         LK_TRY(await_idle(engine));
     if (size->from != from)
@@ -264,22 +356,19 @@ static lk_status play(lk_engine *engine, known_size *size, lk_status (*enqueue)(
     return dev->type->play(dev, *recording);
 }
 
-/* The slot of the ring for a step's results. */
-static lk_results *results_of(const lk_recorded *recorded, uint64_t step)
-{
-    return (lk_results *)(void *)(recorded->ring + step % LK_RECORDED_DEPTH * recorded->stride);
-}
-
-/* Writes the step's inputs to the ring from which the device fetches them, and advances the optimiser. */
+/* Writes the inputs of a part to the ring from which the device fetches them. A step advances the optimiser. */
 static void write_inputs(lk_engine *engine, const lk_engine_part *part)
 {
     lk_recorded *recorded = engine->recorded;
     char *slot = recorded->in_ring + recorded->turns % LK_RECORDED_DEPTH * recorded->in_stride;
     lk_engine_step_inputs *inputs = (lk_engine_step_inputs *)(void *)slot;
     uint32_t *ids = (uint32_t *)(inputs + 1);
-    inputs->numbers = (lk_engine_step_numbers){(uint32_t)lk__optim_steps(engine->optim), part->epoch};
-    lk__optim_count(engine->optim);
-    lk__optim_advance(engine->optim, inputs->scalars);
+    inputs->numbers = (lk_engine_step_numbers){
+        .step = (uint32_t)lk__optim_steps(engine->optim), .epoch = part->epoch, .turn = recorded->turns};
+    if (!part->eval) {
+        lk__optim_count(engine->optim);
+        lk__optim_advance(engine->optim, inputs->scalars);
+    }
     memcpy(ids, part->ids, part->count * sizeof *ids);
     memcpy(ids + part->count, part->labels, part->count * sizeof *part->labels);
 }
@@ -287,19 +376,23 @@ static void write_inputs(lk_engine *engine, const lk_engine_part *part)
 /* Whether the upload of the samples may wait for earlier uploads, and so for other ranks. */
 static bool upload_waits(const lk_engine *engine, const lk_engine_part *part)
 {
-    static_assert(LK_RECORDED_DEPTH <= 4, "the fourth step before is done");
+    static_assert(LK_RECORDED_DEPTH <= 4, "the fourth part before is done");
     return part->x && sample_bytes(engine, part->count) > engine->dev->type->prompt_upload;
 }
 
-/* Copies everything that repeating the step needs. Samples are copied only if they are small enough for an
+/* Copies everything that repeating a step needs. Samples are copied only if they are small enough for an
  * upload that does not wait. */
-static lk_status keep_part(lk_engine *engine, const lk_engine_part *part, sent_step *f)
+static lk_status keep_part(lk_engine *engine, const lk_engine_part *part, sent_part *f)
 {
     size_t room = lk__size_min(engine->dev->type->prompt_upload, sample_bytes(engine, engine->most));
     f->part = *part;
+    f->part.ids = NULL;
+    f->part.labels = NULL;
+    f->part.x = NULL;
+    if (part->eval)
+        return LK_OK;
     f->part.ids = f->ids;
     f->part.labels = f->labels;
-    f->part.x = NULL;
     memcpy(f->ids, part->ids, part->count * sizeof *f->ids);
     memcpy(f->labels, part->labels, part->count * sizeof *f->labels);
     if (!part->x || upload_waits(engine, part))
@@ -316,67 +409,101 @@ static lk_status upload_samples(lk_engine *engine, const lk_engine_part *part)
 {
     lk_device *dev = engine->dev;
     void *lane = lk__staging_at(engine->lanes[0].samples, lk__plan_input(engine->plan, 0).data);
-    void *to = lk__staging_at(engine->recorded->samples, lane);
+    void *to = lk__staging_at((void *)(uintptr_t)engine->recorded->sending.x, lane);
     return part->x ? dev->type->upload(dev, part->x, sample_bytes(engine, part->count), to) : LK_OK;
+}
+
+/* Prepares the memory of a part, and the part that the device computes. */
+static lk_status prepare(lk_engine *engine, const lk_engine_part *part)
+{
+    lk_recorded *recorded = engine->recorded;
+    size_t bytes = samples_of_waves(engine, part);
+    LK_TRY(fit_rings(engine));
+    LK_TRY(ensure_samples(engine, bytes));
+    if (engine->device_sums && upload_waits(engine, part))
+        LK_TRY(await_idle(engine));
+    recorded->sending = (lk_engine_part){.x = bytes > 0 ? recorded->samples : NULL,
+                                         .resident = part->resident,
+                                         .count = part->count,
+                                         .total = part->total,
+                                         .eval = part->eval,
+                                         .flag = recorded->flag};
+    return upload_samples(engine, part);
+}
+
+/* For traces: an evaluation has the number of the step before it. */
+static int trace_number(const sent_part *f)
+{
+    return (int)f->before.steps + !f->part.eval;
+}
+
+static lk_status launch(lk_engine *engine, sent_part *f, int slot, lk_status (*enqueue)(void *engine))
+{
+    known_size *size = find_size(engine->recorded, f->part.eval, f->part.total);
+    f->launched = lk__trace_begin();
+    lk__marks_begin_step(engine, slot);
+    lk_status status = play(engine, size, enqueue);
+    lk__marks_end_step(engine, slot);
+    lk__trace_end(LK_TRACE_KIND_DEVICE, f->part.eval ? "launch evaluation" : "launch step", trace_number(f),
+                  f->launched);
+    return status;
 }
 
 lk_status lk__recorded_send(lk_engine *engine, const lk_engine_part *part, lk_status (*enqueue)(void *engine))
 {
     lk_recorded *recorded = engine->recorded;
-    int slot = (int)(lk__optim_steps(engine->optim) % LK_RECORDED_DEPTH);
-    sent_step *f = &recorded->sent[slot];
-    if (engine->device_sums && upload_waits(engine, part))
-        LK_TRY(await_idle(engine));
+    LK_TRY(prepare(engine, part));
+    int slot = (int)(recorded->turns % LK_RECORDED_DEPTH);
+    sent_part *f = &recorded->sent[slot];
     LK_TRY(keep_part(engine, part, f));
     f->before = lk__optim_numbers(engine->optim);
-    f->norm = engine->norm_wanted;
-    recorded->sending = (lk_engine_part){.x = recorded->samples,
-                                         .resident = part->resident,
-                                         .count = part->count,
-                                         .total = part->total,
-                                         .flag = recorded->flag};
-    LK_TRY(upload_samples(engine, part));
-    /* The slot may have the results of an earlier step with this number: numbers can be set back. */
-    results_of(recorded, f->before.steps)->number = 0;
+    f->norm = takes_norm(engine, part);
     write_inputs(engine, part);
-    f->launched = lk__trace_begin();
-    lk__marks_begin_step(engine, slot);
-    lk_status status = play(engine, find_size(recorded, part->total), enqueue);
-    lk__marks_end_step(engine, slot);
-    lk__trace_end(LK_TRACE_KIND_DEVICE, "launch step", (int)f->before.steps + 1, f->launched);
+    lk_status status = launch(engine, f, slot, enqueue);
     if (status != LK_OK) {
         lk__optim_set_numbers(engine->optim, &f->before);
         return status;
     }
-    lk__plan_count(engine->plan, 1);
+    if (!part->eval)
+        lk__plan_count(engine->plan, 1);
     recorded->turns++;
     engine->pending++;
     return LK_OK;
 }
 
-static bool are_there(const lk_results *results, uint64_t step)
+/* The turn of a part under way: 0 is the oldest one, -1 the one that was received last. */
+static uint32_t turn_of(const lk_engine *engine, int index)
 {
-    return __atomic_load_n(&results->number, __ATOMIC_ACQUIRE) == (uint32_t)step + 1;
+    return engine->recorded->turns - (uint32_t)(engine->pending - index);
+}
+
+static bool are_there(const lk_results *results, uint32_t turn)
+{
+    return __atomic_load_n(&results->number, __ATOMIC_ACQUIRE) == turn + 1;
 }
 
 /* Polls the device: fails if it is idle but has not written the results. */
-static lk_status ask_device(lk_engine *engine, uint64_t step, const lk_results *results, double since)
+static lk_status ask_device(lk_engine *engine, uint32_t turn, const lk_results *results, double since)
 {
+    const sent_part *f = &engine->recorded->sent[turn % LK_RECORDED_DEPTH];
     bool idle = false;
     LK_TRY(engine->dev->type->poll(engine->dev, &idle));
-    if (idle && !are_there(results, step))
-        return lk__fail(LK_STATUS_IO, "the device finished step %llu without its results",
-                        (unsigned long long)step + 1);
+    if (idle && !are_there(results, turn))
+        return lk__fail(LK_STATUS_IO, "the device finished %s %d without its results",
+                        f->part.eval ? "the evaluation after step" : "step", trace_number(f));
     return pause_wait(engine, since);
 }
 
-static lk_status await_results(lk_engine *engine, uint64_t step, lk_results **out)
+/* Turn t's slot of the ring has the results of turn t - LK_RECORDED_DEPTH before. */
+static lk_status await_results(lk_engine *engine, uint32_t turn, const lk_results **out)
 {
-    lk_results *results = results_of(engine->recorded, step);
+    const lk_recorded *recorded = engine->recorded;
+    const char *slot = recorded->ring + turn % LK_RECORDED_DEPTH * recorded->stride;
+    const lk_results *results = (const lk_results *)(const void *)slot;
     double since = lk__clock();
-    for (int looks = 0; !are_there(results, step); looks += looks < LOOKS) {
+    for (int looks = 0; !are_there(results, turn); looks += looks < LOOKS) {
         if (looks == LOOKS)
-            LK_TRY(ask_device(engine, step, results, since));
+            LK_TRY(ask_device(engine, turn, results, since));
         else if (looks % 64 == 63)
             sched_yield();
     }
@@ -384,36 +511,55 @@ static lk_status await_results(lk_engine *engine, uint64_t step, lk_results **ou
     return LK_OK;
 }
 
+static void trace_received(lk_engine *engine, const sent_part *f, int slot, double began)
+{
+    bool eval = f->part.eval;
+    lk__trace_end(LK_TRACE_KIND_DEVICE, "wait for the device", trace_number(f), began);
+    lk__trace_end(LK_TRACE_KIND_LAUNCHED, eval ? "evaluation on the device" : "step on the device", trace_number(f),
+                  f->launched);
+    lk_trace_label label = {eval ? "recorded evaluation" : "recorded step", LK_TRACE_KIND_DEVICE, trace_number(f)};
+    if (f->launched > 0)
+        (void)lk__marks_read_step(engine, slot, label);
+}
+
 lk_status lk__recorded_receive(lk_engine *engine, lk_engine_part *part, lk_flag *found)
 {
-    lk_recorded *recorded = engine->recorded;
-    uint64_t step = lk__optim_steps(engine->optim) - (uint64_t)engine->pending;
-    const sent_step *f = &recorded->sent[step % LK_RECORDED_DEPTH];
-    lk_results *results = NULL;
+    uint32_t turn = turn_of(engine, 0);
+    int slot = (int)(turn % LK_RECORDED_DEPTH);
+    const sent_part *f = &engine->recorded->sent[slot];
+    const lk_results *results = NULL;
     double began = lk__trace_begin();
-    LK_TRY(await_results(engine, step, &results));
-    lk__trace_end(LK_TRACE_KIND_DEVICE, "wait for the device", (int)step + 1, began);
-    lk__trace_end(LK_TRACE_KIND_LAUNCHED, "step on the device", (int)step + 1, f->launched);
-    if (f->launched > 0)
-        (void)lk__marks_read_step(engine, (int)(step % LK_RECORDED_DEPTH), (int)step + 1);
+    LK_TRY(await_results(engine, turn, &results));
+    trace_received(engine, f, slot, began);
     const float *loss = (const float *)(results + 1);
     memcpy(engine->host_losses, loss, f->part.count * sizeof *loss);
     memcpy(engine->host_label_ranks, loss + f->part.count, f->part.count * sizeof *engine->host_label_ranks);
     *part = f->part;
     *found = results->flag;
-    engine->grad_norm = f->norm ? sqrt(results->square) : NAN;
+    if (!f->part.eval)
+        engine->grad_norm = f->norm ? sqrt(results->square) : NAN;
     engine->pending--;
     return LK_OK;
+}
+
+void lk__recorded_drop_evals(lk_engine *engine)
+{
+    for (int i = 0; i < engine->pending; i++)
+        if (!engine->recorded->sent[turn_of(engine, i) % LK_RECORDED_DEPTH].part.eval)
+            return;
+    if (engine->pending > 0)
+        (void)engine->dev->type->sync(engine->dev); /* the failure is reported already */
+    engine->pending = 0;
 }
 
 lk_status lk__recorded_roll_back(lk_engine *engine)
 {
     lk_recorded *recorded = engine->recorded;
-    int undone = engine->pending + 1;
-    uint64_t step = lk__optim_steps(engine->optim) - (uint64_t)undone;
+    const lk_optim_numbers *before = &recorded->sent[turn_of(engine, -1) % LK_RECORDED_DEPTH].before;
+    int undone = (int)(lk__optim_steps(engine->optim) - before->steps);
     LK_TRY(await_idle(engine));
     LK_TRY(clear_flag(engine, recorded));
-    lk__optim_set_numbers(engine->optim, &recorded->sent[step % LK_RECORDED_DEPTH].before);
+    lk__optim_set_numbers(engine->optim, before);
     lk__plan_count(engine->plan, -undone);
     engine->pending = 0;
     return LK_OK;

@@ -9,11 +9,11 @@
 static const size_t PIECE = (size_t)4 << 20;
 
 struct lk_resident {
-    const void *name; /* lk_batch.source of its batches */
-    size_t count;     /* samples */
-    uint8_t *pixels;  /* device, (count, record) */
-    float *table;     /* device: normalisation */
-    lk_gather_desc gather;
+    const void *name;      /* lk_batch.source of its batches */
+    size_t count;          /* samples */
+    uint8_t *pixels;       /* device, (count, record) */
+    float *table;          /* device: normalisation */
+    lk_gather_desc gather; /* without the epoch */
 };
 
 /* A value that no other data set of the process gets. An address would be used again after free. */
@@ -132,8 +132,7 @@ lk_status lk__resident_add(lk_engine *engine, lk_loader *loader, bool *cached)
     lk_loader_source source = lk__loader_source(loader);
     size_t count = lk_dataset_get_info(source.data)->count;
     lk_gather_desc gather = {.record = source.shape.channels * source.shape.height * source.shape.width,
-                             .seed = source.seed,
-                             .epoch = &engine->inputs->numbers.epoch};
+                             .seed = source.seed};
     int slot = find_slot(engine, source.named);
     if (source.named && slot < 0)
         return lk__fail(LK_STATUS_USAGE, "another engine's device has the samples of this loader");
@@ -174,5 +173,7 @@ lk_status lk__resident_find(const lk_engine *engine, const lk_batch *batch, cons
 
 void lk__resident_gather(lk_engine *engine, const lk_resident *resident, const uint32_t *ids, lk_tensor *x)
 {
-    engine->dev->kernels->gather(engine->dev, &resident->gather, ids, x);
+    lk_gather_desc gather = resident->gather;
+    gather.epoch = &engine->inputs->numbers.epoch;
+    engine->dev->kernels->gather(engine->dev, &gather, ids, x);
 }

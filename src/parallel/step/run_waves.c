@@ -93,43 +93,42 @@ static void take_samples(lk_engine *engine, const lk_engine_part *part, size_t b
         dev->kernels->copy(dev, &samples, &input);
 }
 
-/* Uploads the numbers of the step, and ids and labels of samples [begin, begin + n) of the part. A recorded
- * step fetches them itself. */
-static lk_status upload_inputs(lk_engine *engine, const lk_engine_part *part, size_t begin, size_t n)
+/* Uploads the numbers of the step, and ids and labels of the part. A recorded part fetches them itself. */
+static lk_status upload_inputs(lk_engine *engine, const lk_engine_part *part)
 {
     lk_device *dev = engine->dev;
+    size_t n = part->count;
     uint32_t *ids = (uint32_t *)(engine->inputs + 1);
     lk_engine_step_numbers numbers = {.step = (uint32_t)lk__optim_steps(engine->optim), .epoch = part->epoch};
     if (part->flag)
         return LK_OK;
     LK_TRY(dev->type->upload(dev, &numbers, sizeof numbers, &engine->inputs->numbers));
-    LK_TRY(dev->type->upload(dev, part->labels + begin, n * sizeof *part->labels, ids + n));
-    return dev->type->upload(dev, part->ids + begin, n * sizeof *part->ids, ids);
+    LK_TRY(dev->type->upload(dev, part->labels, n * sizeof *part->labels, ids + n));
+    return dev->type->upload(dev, part->ids, n * sizeof *part->ids, ids);
 }
 
-/* Sets the wave's pointers to inputs and results in device memory, which are of `count` samples; the wave
- * begins at index `begin` of these. */
-static void point_wave(const lk_engine *engine, float *losses, size_t begin, size_t count, lk_op_wave *wave)
+/* Sets the pointers of a wave that begins at index `begin` of the part, to inputs and results in device memory. */
+static void point_wave(const lk_engine *engine, const lk_engine_part *part, size_t begin, lk_op_wave *wave)
 {
     const uint32_t *ids = (const uint32_t *)(engine->inputs + 1);
     wave->ids = ids + begin;
-    wave->labels = (const int32_t *)(ids + count) + begin;
-    wave->loss = losses + begin;
+    wave->labels = (const int32_t *)(ids + part->count) + begin;
+    wave->loss = lk__engine_own_losses(engine, part->eval) + begin;
     wave->label_rank = engine->label_ranks + begin;
 }
 
-/* Downloads the n results at the beginning of losses and label_ranks; they are of samples [begin, begin + n)
- * of the part. */
-static lk_status download_results(lk_engine *engine, const float *losses, size_t begin, size_t n)
+/* Downloads the results of the part, unless it is recorded. */
+static lk_status download_results(lk_engine *engine, const lk_engine_part *part)
 {
     lk_device *dev = engine->dev;
-    if (!lk__engine_has_losses(engine))
+    const float *losses = lk__engine_own_losses(engine, part->eval);
+    size_t n = part->count;
+    if (part->flag || !lk__engine_has_losses(engine))
         return LK_OK;
     if (engine->device_sums)
         LK_TRY(lk__device_sums_wait_gather(engine->device_sums));
-    LK_TRY(dev->type->download(dev, losses, n * sizeof *losses, engine->host_losses + begin));
-    return dev->type->download(dev, engine->label_ranks, n * sizeof *engine->label_ranks,
-                               engine->host_label_ranks + begin);
+    LK_TRY(dev->type->download(dev, losses, n * sizeof *losses, engine->host_losses));
+    return dev->type->download(dev, engine->label_ranks, n * sizeof *engine->label_ranks, engine->host_label_ranks);
 }
 
 /* Fills the wave's input: samples [begin, begin + wave->n) of the part, or the previous stage's activations. */
@@ -176,12 +175,6 @@ static lk_status backward(lk_engine *engine, const lk_op_wave *wave)
     return send(engine, (message){grad, wave->n, lane->previous_copy, engine->grid.stage - 1}, &lane->sent_grad);
 }
 
-/* The losses of this rank's samples, among those of all ranks. */
-static float *own_losses(const lk_engine *engine)
-{
-    return engine->losses + lk__waves_sample(engine->waves, engine->waves->first);
-}
-
 /* Fills the fields of a wave that do not come from lk__waves_at. */
 static void describe_wave(const lk_engine *engine, const lk_engine_part *part, int index, lk_op_wave *wave)
 {
@@ -194,7 +187,7 @@ static void describe_wave(const lk_engine *engine, const lk_engine_part *part, i
     wave->grad_scale = 1.0f / (float)part->total;
     wave->step_rows = part->total;
     wave->flag = part->flag;
-    point_wave(engine, own_losses(engine), lk__waves_begin(engine->waves, index), part->count, wave);
+    point_wave(engine, part, lk__waves_begin(engine->waves, index), wave);
 }
 
 static lk_op_wave wave_at(const lk_engine *engine, const lk_engine_part *part, int index)
@@ -260,13 +253,13 @@ lk_status lk__engine_run_waves(lk_engine *engine, const lk_engine_part *part)
     lk__buckets_reset(engine->buckets, part->flag != NULL);
     int count = engine->waves->count;
     reset_meter(engine, part, count);
-    LK_TRY(upload_inputs(engine, part, 0, part->count));
+    LK_TRY(upload_inputs(engine, part));
     int ahead = lk__pipeline_ahead(grid->stages, grid->stage, count, engine->opts.pipelined);
     for (int i = 0; i < 2 * count; i++)
         LK_TRY(act(engine, part, lk__pipeline_action(ahead, count, i)));
     LK_TRY(lk__buckets_start(engine->buckets, engine->params->count));
     LK_TRY(await_sent(engine));
-    return part->flag ? LK_OK : download_results(engine, own_losses(engine), 0, part->count);
+    return download_results(engine, part);
 }
 
 lk_status lk__engine_finish_waves(lk_engine *engine, const lk_engine_part *part)
@@ -286,15 +279,45 @@ lk_status lk__engine_run_leaf(lk_engine *engine, const lk_engine_part *part, int
     return await_sent(engine);
 }
 
-/* The samples are one shard: an evaluation has no sums over samples. */
-lk_status lk__engine_run_eval(lk_engine *engine, const lk_engine_part *part, size_t begin, size_t n)
+lk_status lk__engine_begin_eval(lk_engine *engine, const lk_engine_part *part)
 {
-    lk_op_wave wave = {.shards = {.count = 1, .begin = (const size_t[]){0, n}, .merges = (const int[]){0}}, .n = n};
-    point_wave(engine, engine->losses, 0, n, &wave);
-    LK_TRY(upload_inputs(engine, part, begin, n));
-    LK_TRY(forward(engine, part, begin, &wave));
+    return upload_inputs(engine, part);
+}
+
+/* The samples are one shard: an evaluation has no sums over samples. */
+lk_status lk__engine_run_piece(lk_engine *engine, const lk_engine_part *part, size_t begin, size_t n)
+{
+    lk_op_wave wave = {.shards = {.count = 1, .begin = (const size_t[]){0, n}, .merges = (const int[]){0}},
+                       .n = n,
+                       .flag = part->flag};
+    point_wave(engine, part, begin, &wave);
+    return forward(engine, part, begin, &wave);
+}
+
+/* Runs the part in pieces. Where a device's bits depend on the number of samples (by_shard), the pieces
+ * are shards, whatever the number of ranks; elsewhere the size of the pieces makes no difference. */
+static lk_status run_pieces(lk_engine *engine, const lk_engine_part *part)
+{
+    const lk_waves *waves = engine->waves;
+    bool by_shard = engine->dev->type->by_shard;
+    size_t most = by_shard ? lk__shard_most(engine->opts.batch, waves->shards, 1) : waves->capacity;
+    size_t first = lk__shard_begin(part->total, waves->shards, waves->first), begin = 0;
+    for (int s = by_shard ? waves->first : waves->last - 1; s < waves->last; s++) {
+        size_t end = lk__shard_begin(part->total, waves->shards, s + 1) - first;
+        for (size_t n; begin < end; begin += n) {
+            n = lk__size_min(most, end - begin);
+            LK_TRY(lk__engine_run_piece(engine, part, begin, n));
+        }
+    }
+    return LK_OK;
+}
+
+lk_status lk__engine_run_eval(lk_engine *engine, const lk_engine_part *part)
+{
+    LK_TRY(lk__engine_begin_eval(engine, part));
+    LK_TRY(run_pieces(engine, part));
     LK_TRY(await_sent(engine));
-    return download_results(engine, engine->losses, begin, n);
+    return download_results(engine, part);
 }
 
 /* The plan's hook: gathers the partial sums, `width` floats each, of all replicas. */

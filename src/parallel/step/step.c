@@ -1,8 +1,8 @@
-/* step.c - the parts of a training step, in order.
+/* step.c - training steps and evaluations.
  *
  * A step runs this rank's waves through the plan (run_waves.c), meanwhile sums gradients over the ranks in
- * buckets (buckets.c), checks that all values are finite (nonfinite.c), clips and updates. The same code,
- * run_step, runs steps that are done at once and steps that a device records (recorded.c);
+ * buckets (buckets.c), checks that all values are finite (nonfinite.c), clips and updates. An evaluation runs
+ * the part forward. The same code, run_part, runs what is done at once and what a device records (recorded.c);
  * lk_engine_part.flag distinguishes them. */
 #include "parallel/step/step.h"
 
@@ -20,6 +20,7 @@
 #include "parallel/step/metrics.h"
 #include "parallel/step/nonfinite.h"
 #include "parallel/step/recorded.h"
+#include "parallel/step/room.h"
 #include "parallel/step/run_waves.h"
 
 /* Counts the time since `began` as a wait for other ranks. One rank waits for nobody. */
@@ -151,13 +152,16 @@ static lk_status await_gradients(lk_engine *engine, const lk_engine_part *part)
     return lk__nonfinite_check_sums(engine, part);
 }
 
-static lk_status clip(lk_engine *engine)
+static lk_status clip(lk_engine *engine, const lk_flag *flag)
 {
+    lk_params *params = engine->params;
     if (engine->opts.clip_norm == 0)
         return LK_OK;
-    LK_TRY(lk__clip_norm(engine->params, engine->grid.pipeline, &engine->grad_norm));
-    lk__clip_gradient(engine->params, engine->grad_norm, engine->opts.clip_norm);
-    return LK_OK;
+    LK_TRY(lk__clip_prepare(params));
+    lk__clip_squares(params, 0, params->count);
+    LK_TRY(lk__clip_fold(params, engine->grid.pipeline, engine->opts.clip_norm));
+    lk__clip_scale(params, flag);
+    return flag ? LK_OK : lk__clip_norm(params, &engine->grad_norm);
 }
 
 /* Whether the update of this step also takes the gradient's norm; clipping has taken it before. */
@@ -202,13 +206,15 @@ static lk_status update(lk_engine *engine, const lk_flag *flag, bool all)
             LK_TRY(await_bucket(engine, i));
         update_range(engine, buckets->list[i].begin, buckets->list[i].end, flag);
     }
+    LK_TRY(finish_buckets(engine));
+    if (takes_norm(engine))
+        LK_TRY(lk__clip_fold(engine->params, engine->grid.pipeline, 0));
     if (flag)
         return LK_OK;
-    LK_TRY(finish_buckets(engine));
     LK_TRY(engine->dev->type->sync(engine->dev));
     lk__marks_read(engine);
     if (takes_norm(engine))
-        LK_TRY(lk__clip_finish(engine->params, engine->grid.pipeline, &engine->grad_norm));
+        LK_TRY(lk__clip_norm(engine->params, &engine->grad_norm));
     lk__trace_end(LK_TRACE_KIND_UPDATE, "update all", -1, began);
     return check_is_due(engine) ? lk__step_compare(engine) : LK_OK;
 }
@@ -227,7 +233,7 @@ static lk_status run_gradients(lk_engine *engine, const lk_engine_part *part, bo
     /* lk__engine_finish_waves gathers sums again, and computing the norm waits for the device. */
     if (all)
         LK_TRY(finish_buckets(engine));
-    LK_TRY(clip(engine));
+    LK_TRY(clip(engine, part->flag));
     if (part->flag)
         return LK_OK; /* a recorded step is counted when it is sent */
     lk__plan_count(engine->plan, 1);
@@ -243,46 +249,53 @@ static lk_status run_step(lk_engine *engine, const lk_engine_part *part, lk_metr
     return update(engine, part->flag, all || engine->may_overflow);
 }
 
-static lk_status enqueue_step(void *arg)
+/* The metrics of an evaluation whose losses and label ranks are in host memory. */
+static lk_status total_evaluation(lk_engine *engine, const lk_engine_part *part, lk_metrics *out)
+{
+    (void)lk__metrics_leaves(engine, part->total);
+    return lk__metrics_total(engine, part->total, out);
+}
+
+/* A whole evaluation, done at once or enqueued to be recorded. */
+static lk_status run_evaluation(lk_engine *engine, const lk_engine_part *part, lk_metrics *out)
+{
+    if (!part->flag)
+        LK_TRY(lk__nonfinite_check_total(engine, part->total));
+    LK_TRY(lk__engine_run_eval(engine, part));
+    return part->flag ? LK_OK : total_evaluation(engine, part, out);
+}
+
+static lk_status run_part(lk_engine *engine, const lk_engine_part *part, lk_metrics *out)
+{
+    return part->eval ? run_evaluation(engine, part, out) : run_step(engine, part, out);
+}
+
+static lk_status enqueue_part(void *arg)
 {
     lk_engine *engine = arg;
-    LK_TRY(run_step(engine, lk__recorded_fetch(engine), NULL));
+    LK_TRY(run_part(engine, lk__recorded_fetch(engine), NULL));
     lk__recorded_post(engine);
     lk__buckets_reset(engine->buckets, false);
     return LK_OK;
 }
 
-/* Makes room for the results of n samples. */
-static lk_status ensure_results(lk_engine *engine, size_t n)
+/* Prepares a step or evaluation that is done at once. */
+static lk_status begin_part(lk_engine *engine, const lk_engine_part *part)
 {
-    n = lk__size_max(n, 1);
-    if (n <= engine->results)
-        return LK_OK;
-    lk__mem_free(engine->host_losses);
-    lk__mem_free(engine->host_label_ranks);
-    engine->host_losses = NULL;
-    engine->host_label_ranks = NULL;
-    engine->results = 0;
-    LK_TRY(LK_ALLOC(n, "losses", &engine->host_losses));
-    LK_TRY(LK_ALLOC(n, "results", &engine->host_label_ranks));
-    engine->results = n;
-    return LK_OK;
-}
-
-/* Prepares a step that is done at once. */
-static lk_status begin_step(lk_engine *engine, const lk_engine_part *part)
-{
-    engine->may_overflow = false;
-    engine->own = (lk_metrics){0};
-    engine->grad_norm = NAN;
-    LK_TRY(inject_faults(engine, "step", lk__optim_steps(engine->optim) + 1));
-    return ensure_results(engine, part->count);
+    uint64_t steps = lk__optim_steps(engine->optim);
+    if (!part->eval) {
+        engine->may_overflow = false;
+        engine->own = (lk_metrics){0};
+        engine->grad_norm = NAN;
+    }
+    LK_TRY(inject_faults(engine, part->eval ? "eval" : "step", part->eval ? steps : steps + 1));
+    return lk__engine_ensure_room(engine, part->count);
 }
 
 lk_status lk__step_gradients(lk_engine *engine, const lk_engine_part *part, lk_metrics *out)
 {
     lk_metrics metrics;
-    LK_TRY(begin_step(engine, part));
+    LK_TRY(begin_part(engine, part));
     LK_TRY(run_gradients(engine, part, true, &metrics));
     engine->has_grads = engine->ready = true;
     *out = metrics;
@@ -297,44 +310,71 @@ lk_status lk__step_update(lk_engine *engine)
     return update(engine, NULL, true);
 }
 
-/* Whether another recorded step may follow the steps under way. */
+/* Whether another recorded step or evaluation may follow those under way. */
 static bool takes_more(const lk_engine *engine)
 {
     return !engine->at_once && engine->pending < LK_RECORDED_DEPTH && !check_is_due(engine);
 }
 
-bool lk__step_can_send(const lk_engine *engine, size_t total)
+bool lk__step_can_send(const lk_engine *engine, bool eval, size_t total)
 {
-    return engine->pending == 0 || (lk__recorded_knows(engine, total) && takes_more(engine));
+    return engine->pending == 0 || (lk__recorded_knows(engine, eval, total) && takes_more(engine));
 }
 
-/* Does a step at once, because its size is new or the device cannot record; lk__step_receive returns its
+/* Does a step or evaluation at once, because its size is new or the device cannot record; lk__step_receive returns its
  * metrics. */
-static lk_status step_at_once(lk_engine *engine, const lk_engine_part *part)
+static lk_status do_at_once(lk_engine *engine, const lk_engine_part *part)
 {
-    LK_TRY(begin_step(engine, part));
-    LK_TRY(run_step(engine, part, &engine->finished));
-    engine->has_grads = true;
+    LK_TRY(begin_part(engine, part));
+    LK_TRY(run_part(engine, part, &engine->finished));
+    engine->has_grads |= !part->eval;
     if (engine->recorded)
-        LK_TRY(lk__recorded_learn(engine, part->total));
+        LK_TRY(lk__recorded_learn(engine, part));
     engine->pending = 1;
     engine->at_once = true;
     return LK_OK;
 }
 
+/* Prepares a step that is recorded: nothing is allocated while it is. */
+static lk_status begin_recorded_step(lk_engine *engine)
+{
+    bool norm = engine->norm_wanted || engine->opts.clip_norm > 0;
+    engine->may_overflow = false;
+    return norm ? lk__clip_prepare(engine->params) : LK_OK;
+}
+
 lk_status lk__step_send(lk_engine *engine, const lk_engine_part *part)
 {
-    bool recorded = lk__recorded_knows(engine, part->total) && !lk__fault_is_on();
+    bool recorded = lk__recorded_knows(engine, part->eval, part->total) && !lk__fault_is_on();
     if (engine->pending > 0 && (!recorded || !takes_more(engine)))
-        return lk__fail(LK_STATUS_USAGE, "%d steps are under way, and this one needs their results first",
-                        engine->pending);
+        return lk__fail(LK_STATUS_USAGE, "%d steps are under way, and this %s needs their results first",
+                        engine->pending, part->eval ? "evaluation" : "one");
     if (!recorded)
-        return step_at_once(engine, part);
-    engine->may_overflow = false;
-    LK_TRY(ensure_results(engine, part->count));
-    if (takes_norm(engine))
-        LK_TRY(lk__clip_prepare(engine->params)); /* not while the step is recorded */
-    return lk__recorded_send(engine, part, enqueue_step);
+        return do_at_once(engine, part);
+    if (!part->eval)
+        LK_TRY(begin_recorded_step(engine));
+    lk_status status = lk__recorded_send(engine, part, enqueue_part);
+    if (status != LK_OK)
+        lk__recorded_drop_evals(engine);
+    return status;
+}
+
+static lk_status finish_evaluation(lk_engine *engine, const lk_engine_part *part, lk_metrics *out)
+{
+    LK_TRY(lk__nonfinite_check_total(engine, part->total));
+    return total_evaluation(engine, part, out);
+}
+
+/* Compares the replicas after the last step under way, if that is due. */
+static lk_status finish_step(lk_engine *engine, const lk_engine_part *part, const lk_flag *found, lk_metrics *out)
+{
+    lk_status status = check_results(engine, part, found, out);
+    engine->has_grads = status == LK_OK;
+    if (status != LK_OK)
+        engine->grad_norm = NAN;
+    if (status != LK_OK || engine->pending > 0 || !check_is_due(engine))
+        return status;
+    return lk__step_compare(engine);
 }
 
 static lk_status receive_recorded(lk_engine *engine, lk_metrics *out)
@@ -342,7 +382,7 @@ static lk_status receive_recorded(lk_engine *engine, lk_metrics *out)
     lk_engine_part part;
     lk_flag found;
     LK_TRY(lk__recorded_receive(engine, &part, &found));
-    return check_results(engine, &part, &found, out);
+    return part.eval ? finish_evaluation(engine, &part, out) : finish_step(engine, &part, &found, out);
 }
 
 lk_status lk__step_receive(lk_engine *engine, lk_metrics *out)
@@ -356,40 +396,9 @@ lk_status lk__step_receive(lk_engine *engine, lk_metrics *out)
         return LK_OK;
     }
     lk_status status = receive_recorded(engine, out);
-    engine->has_grads = status == LK_OK;
     if (status != LK_OK)
-        engine->grad_norm = NAN;
-    if (status != LK_OK || engine->pending > 0 || !check_is_due(engine))
-        return status;
-    return lk__step_compare(engine);
-}
-
-/* Evaluates the part in pieces. Where a device's bits depend on the number of samples (by_shard), the pieces
- * are shards, whatever the number of ranks; elsewhere the size of the pieces makes no difference. */
-static lk_status run_part(lk_engine *engine, const lk_engine_part *part)
-{
-    const lk_waves *waves = engine->waves;
-    bool by_shard = engine->dev->type->by_shard;
-    size_t most = by_shard ? lk__shard_most(engine->opts.batch, waves->shards, 1) : waves->capacity;
-    size_t first = lk__shard_begin(part->total, waves->shards, waves->first), begin = 0;
-    for (int s = by_shard ? waves->first : waves->last - 1; s < waves->last; s++) {
-        size_t end = lk__shard_begin(part->total, waves->shards, s + 1) - first;
-        for (size_t n; begin < end; begin += n) {
-            n = lk__size_min(most, end - begin);
-            LK_TRY(lk__engine_run_eval(engine, part, begin, n));
-        }
-    }
-    return LK_OK;
-}
-
-lk_status lk__step_evaluate(lk_engine *engine, const lk_engine_part *part, lk_metrics *out)
-{
-    LK_TRY(inject_faults(engine, "eval", lk__optim_steps(engine->optim)));
-    LK_TRY(ensure_results(engine, part->count));
-    LK_TRY(lk__nonfinite_check_total(engine, part->total));
-    LK_TRY(run_part(engine, part));
-    (void)lk__metrics_leaves(engine, part->total);
-    return lk__metrics_total(engine, part->total, out);
+        lk__recorded_drop_evals(engine);
+    return status;
 }
 
 static lk_status fetch_scores(lk_engine *engine, size_t n, float *scores)
@@ -407,10 +416,11 @@ static lk_status fetch_scores(lk_engine *engine, size_t n, float *scores)
 lk_status lk__step_scores(lk_engine *engine, const lk_engine_part *part, float *scores)
 {
     size_t classes = lk__plan_scores(engine->plan, 0).shape.c, n;
-    LK_TRY(ensure_results(engine, part->count));
+    LK_TRY(lk__engine_ensure_room(engine, part->count));
+    LK_TRY(lk__engine_begin_eval(engine, part));
     for (size_t begin = 0; begin < part->count; begin += n) {
         n = lk__size_min(engine->waves->capacity, part->count - begin);
-        LK_TRY(lk__engine_run_eval(engine, part, begin, n));
+        LK_TRY(lk__engine_run_piece(engine, part, begin, n));
         LK_TRY(fetch_scores(engine, n, scores + begin * classes));
     }
     return LK_OK;

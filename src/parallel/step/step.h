@@ -5,19 +5,18 @@
 
 #include "parallel/step/engine_impl.h"
 
-/* Starts a step. If steps of this size can be recorded, it is enqueued and may follow other steps.
- * Otherwise it is done at once, and no other step may be under way (USAGE). */
+/* Starts a step or an evaluation (part->eval). If batches of this size can be recorded, it is enqueued and may follow
+ * others. Otherwise it is done at once, and nothing else may be under way (USAGE). */
 lk_status lk__step_send(lk_engine *engine, const lk_engine_part *part) LK_CHECKED;
-/* Whether a step of `total` samples can be sent now. */
-bool lk__step_can_send(const lk_engine *engine, size_t total);
-/* Blocks until the oldest step is done and returns its metrics; compares the replicas if that is due. */
+/* Whether a step, or an evaluation, of `total` samples can be sent now. */
+bool lk__step_can_send(const lk_engine *engine, bool eval, size_t total);
+/* Blocks until the oldest one is done and returns its metrics; compares the replicas after a step if that is due. */
 lk_status lk__step_receive(lk_engine *engine, lk_metrics *out) LK_CHECKED;
 
 /* The two halves of a step: computing gradients that are summed, finite and clipped; updating by them. */
 lk_status lk__step_gradients(lk_engine *engine, const lk_engine_part *part, lk_metrics *out) LK_CHECKED;
 lk_status lk__step_update(lk_engine *engine) LK_CHECKED;
 
-lk_status lk__step_evaluate(lk_engine *engine, const lk_engine_part *part, lk_metrics *out) LK_CHECKED;
 /* The scores of an engine's samples, as in lk__engine_scores. */
 lk_status lk__step_scores(lk_engine *engine, const lk_engine_part *part, float *scores) LK_CHECKED;
 

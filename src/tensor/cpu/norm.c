@@ -1,9 +1,11 @@
-/* norm.c - sums of squares by blocks, and scaling, for clipping gradients by their norm.
+/* norm.c - sums of squares by blocks, their sum, and scaling, for clipping gradients by their norm.
  *
  * The sum of a block runs in LANES chains of doubles: element i of the block belongs to chain i % LANES. The
  * chains are added as a balanced tree. The result depends on block size and LANES. The square of a float is
  * exact in double, so fusing multiply and add changes nothing, and no finite gradient overflows a chain. The
  * compiler vectorises these loops. */
+#include <math.h>
+
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
 
@@ -49,6 +51,23 @@ void LK_KERNEL(sum_squares)(lk_device *dev, size_t count, const float *x, double
     lk__chunk_run(dev, count, squares_task, &s);
 }
 
+/* The sum over the tree on the indices: pairs of neighbours, then pairs of these sums, and so on. */
+static double tree_sum(double *values, size_t count)
+{
+    for (size_t apart = 1; apart < count; apart *= 2) {
+        for (size_t i = 0; i + apart < count; i += 2 * apart)
+            values[i] += values[i + apart];
+    }
+    return count ? values[0] : 0;
+}
+
+void LK_KERNEL(fold_squares)(lk_device *dev, size_t count, double *sums, double limit, lk_norm *norm)
+{
+    (void)dev;
+    double square = tree_sum(sums, count), quotient = limit / (sqrt(square) + 1e-6);
+    *norm = (lk_norm){.square = square, .factor = limit == 0 || quotient >= 1 ? 1 : (float)quotient};
+}
+
 typedef struct scaling {
     size_t count;
     float factor;
@@ -64,8 +83,9 @@ static void scale_task(void *arg, size_t index, int thread)
         s->x[i] *= s->factor;
 }
 
-void LK_KERNEL(scale)(lk_device *dev, size_t count, float factor, float *x)
+void LK_KERNEL(scale)(lk_device *dev, const lk_flag *flag, size_t count, const float *factor, float *x)
 {
-    scaling s = {.count = count, .factor = factor, .x = x};
-    lk__chunk_run(dev, count, scale_task, &s);
+    scaling s = {.count = count, .factor = *factor, .x = x};
+    if (*factor != 1 && !(flag && flag->bad))
+        lk__chunk_run(dev, count, scale_task, &s);
 }

@@ -1,4 +1,4 @@
-/* norm.cu - sums of squares by blocks, and scaling, for clipping gradients by their norm.
+/* norm.cu - sums of squares by blocks, their sum, and scaling, for clipping gradients by their norm.
  *
  * One warp computes a block of sum_squares; lane l is chain l of the CPU's 32, with the same bits. A thread
  * block has few warps, so that a small gradient uses all multiprocessors. */
@@ -6,6 +6,7 @@
 
 enum {
     WARPS = 2, /* of a thread block */
+    FOLDERS = 1024, /* threads that fold */
     TURNS = LK_NORM_BLOCK / LK_WARP,
     AT_ONCE = 32 /* loads of a lane issued together */
 };
@@ -43,6 +44,28 @@ void lk__cuda_sum_squares(lk_device *dev, size_t count, const float *x, double *
     lk__cuda_launched(dev, "sum_squares");
 }
 
+/* One block: all threads take part in each level of the tree. Pairs of neighbours are added, then pairs of these sums,
+ * and so on. Roots and quotients of doubles are rounded correctly, as on the CPU. */
+static __global__ void fold(size_t count, double *squares, double limit, lk_norm *norm)
+{
+    for (size_t apart = 1; apart < count; apart *= 2) {
+        for (size_t i = 2 * apart * threadIdx.x; i + apart < count; i += 2 * apart * FOLDERS)
+            squares[i] += squares[i + apart];
+        __syncthreads();
+    }
+    if (threadIdx.x > 0)
+        return;
+    double square = count ? squares[0] : 0, quotient = limit / (sqrt(square) + 1e-6);
+    norm->square = square;
+    norm->factor = limit == 0 || quotient >= 1 ? 1.0f : (float)quotient;
+}
+
+void lk__cuda_fold_squares(lk_device *dev, size_t count, double *squares, double limit, lk_norm *norm)
+{
+    fold<<<1, FOLDERS, 0, lk__cuda_stream(dev)>>>(count, squares, limit, norm);
+    lk__cuda_launched(dev, "fold_squares");
+}
+
 template <int V>
 static __device__ void scale_at(float factor, float *x)
 {
@@ -55,9 +78,12 @@ static __device__ void scale_at(float factor, float *x)
 }
 
 template <int V>
-static __global__ void scale_all(size_t count, float factor, float *x)
+static __global__ void scale_all(const lk_flag *flag, size_t count, const float *by, float *x)
 {
     size_t i = lk__cuda_thread() * V;
+    float factor = *by;
+    if (factor == 1.0f || (flag && flag->bad))
+        return;
     if (i + V <= count)
         scale_at<V>(factor, x + i);
     else
@@ -65,14 +91,14 @@ static __global__ void scale_all(size_t count, float factor, float *x)
             scale_at<1>(factor, x + i);
 }
 
-void lk__cuda_scale(lk_device *dev, size_t count, float factor, float *x)
+void lk__cuda_scale(lk_device *dev, const lk_flag *flag, size_t count, const float *factor, float *x)
 {
     cudaStream_t stream = lk__cuda_stream(dev);
     if (count == 0)
         return;
     if (lk__cuda_aligned(x))
-        scale_all<4><<<lk__cuda_blocks((count + 3) / 4), LK_THREADS, 0, stream>>>(count, factor, x);
+        scale_all<4><<<lk__cuda_blocks((count + 3) / 4), LK_THREADS, 0, stream>>>(flag, count, factor, x);
     else
-        scale_all<1><<<lk__cuda_blocks(count), LK_THREADS, 0, stream>>>(count, factor, x);
+        scale_all<1><<<lk__cuda_blocks(count), LK_THREADS, 0, stream>>>(flag, count, factor, x);
     lk__cuda_launched(dev, "scale");
 }

@@ -4,38 +4,25 @@
 
 enum { THREADS = 256, FETCH_THREADS = 1024 };
 
-/* The sum over the tree on the indices, by all threads of the block: pairs of neighbours, then pairs of these sums,
- * and so on. */
-static __device__ double tree_sum(double *values, size_t count)
-{
-    for (size_t apart = 1; apart < count; apart *= 2) {
-        for (size_t i = 2 * apart * threadIdx.x; i + apart < count; i += 2 * apart * THREADS)
-            values[i] += values[i + apart];
-        __syncthreads();
-    }
-    return count ? values[0] : 0;
-}
-
 /* One block, because the number must be written after everything else. */
 static __global__ void post_results(lk_post post)
 {
-    uint32_t step = *post.step;
-    lk_results *results = (lk_results *)(post.ring + (size_t)(step % post.slots) * post.stride);
+    uint32_t turn = *post.turn;
+    lk_results *results = (lk_results *)(post.ring + (size_t)(turn % post.slots) * post.stride);
     float *loss = (float *)(results + 1);
     int32_t *label_rank = (int32_t *)(loss + post.n);
     for (size_t i = threadIdx.x; i < post.n; i += THREADS) {
         loss[i] = post.loss[i];
         label_rank[i] = post.label_rank[i];
     }
-    double square = tree_sum(post.squares, post.blocks);
     if (threadIdx.x == 0) {
         results->flag = *post.flag;
-        results->square = square;
+        results->square = post.norm ? post.norm->square : 0;
     }
     __threadfence_system();
     __syncthreads();
     if (threadIdx.x == 0)
-        *(volatile uint32_t *)&results->number = step + 1;
+        *(volatile uint32_t *)&results->number = turn + 1;
 }
 
 void lk__cuda_post(lk_device *dev, const lk_post *post)
