@@ -1,5 +1,5 @@
-/* steps.c - whole training steps: results are near those of the CPU's engine, and repeated runs, waves, steps sent
- * ahead and saved states give the same bits.
+/* steps.c - whole training steps and evaluations: results are near those of the CPU's engine, and repeated runs, waves,
+ * clipped steps, steps and evaluations sent ahead and saved states give the same bits.
  *
  * "Way" is the distance of a tensor from its first state. The tolerance of the loss is relative to the loss. That of a
  * tensor is relative to its way plus the usual way of the same number of elements, because some tensors have only noise
@@ -27,6 +27,8 @@ enum { MAX_STEPS = 12, FEW = 16 };
 /* The results of a run. */
 typedef struct outcome {
     double loss[MAX_STEPS];
+    double norm[MAX_STEPS]; /* of the gradient, if it was clipped */
+    lk_metrics evals[MAX_STEPS];
     lk_metrics eval;
     lk_state *first, *last, *optimizer;
 } outcome;
@@ -70,15 +72,23 @@ static double take_step(lk_engine *engine, const law_case *c, int step, step_way
     return metrics.loss;
 }
 
-static lk_metrics evaluate(lk_engine *engine, const law_case *c)
+/* Evaluates a batch of `count` samples, or only sends it. */
+static lk_metrics evaluate_samples(lk_engine *engine, const law_case *c, size_t count, bool only_send)
 {
-    law_samples s = law_samples_make(c);
+    law_case sized = *c;
+    sized.batch = count;
+    law_samples s = law_samples_make(&sized);
     lk_batch batch;
-    lk_metrics metrics;
-    law_batch(c, 0, s.x, s.labels, s.ids, &batch);
-    law_require(lk_engine_eval(engine, &batch, &metrics));
+    lk_metrics metrics = {0};
+    law_batch(&sized, 0, s.x, s.labels, s.ids, &batch);
+    law_require(only_send ? lk_engine_send_eval(engine, &batch) : lk_engine_eval(engine, &batch, &metrics));
     law_samples_free(&s);
     return metrics;
+}
+
+static lk_metrics evaluate(lk_engine *engine, const law_case *c)
+{
+    return evaluate_samples(engine, c, c->batch, false);
 }
 
 static void keep_states(const lk_engine *engine, outcome *o)
@@ -99,8 +109,10 @@ static outcome run_case(const law_case *c, const char *device, law_way way)
     outcome o = {0};
     lk_engine *engine = make_engine(c, device, way);
     law_require(lk_engine_state(engine, &o.first));
-    for (int i = 0; i < c->steps; i++)
+    for (int i = 0; i < c->steps; i++) {
         o.loss[i] = take_step(engine, c, c->first + i, way.halves ? IN_HALVES : AT_ONCE);
+        o.norm[i] = c->clip_norm > 0 ? lk_engine_grad_norm(engine) : 0;
+    }
     finish(engine, c, &o);
     return o;
 }
@@ -123,6 +135,9 @@ static void same_outcomes(const char *what, const outcome *a, const outcome *b)
     for (int i = 0; i < MAX_STEPS; i++) {
         if (a->loss[i] != b->loss[i])
             fail_msg("%s: the loss of step %d is %.9g, and %.9g", what, i, a->loss[i], b->loss[i]);
+        if (a->norm[i] != b->norm[i])
+            fail_msg("%s: the norm in step %d is %.17g, and %.17g", what, i, a->norm[i], b->norm[i]);
+        assert_memory_equal(&a->evals[i], &b->evals[i], sizeof a->evals[i]);
     }
     same_states(what, a->last, b->last);
     same_states(what, a->optimizer, b->optimizer);
@@ -313,15 +328,17 @@ static void run_ahead(lk_engine *engine, const law_case *c, outcome *o)
             take_step(engine, c, c->first + sent++, SENT);
         lk_metrics metrics;
         law_require(lk_engine_receive(engine, &metrics));
+        o->norm[received] = c->clip_norm > 0 ? lk_engine_grad_norm(engine) : 0;
         o->loss[received++] = metrics.loss;
     }
 }
 
 /* Against steps in halves, which no device records. */
-static void check_sent_ahead(size_t model, bool in_waves)
+static void check_sent_ahead(size_t model, bool in_waves, double clip_norm)
 {
     law_case c = models[model];
     c.steps = MAX_STEPS;
+    c.clip_norm = clip_norm;
     outcome one = run_case(&c, fx_name(), (law_way){.halves = true}), many = {0};
     lk_engine *engine = make_engine(&c, fx_name(), (law_way){.micro_batch = in_waves ? c.batch / 2 : 0});
     assert_true(lk_engine_depth(engine) > 1 || strncmp(fx_name(), "cpu", 3) == 0);
@@ -335,7 +352,87 @@ static void check_sent_ahead(size_t model, bool in_waves)
 static void test_steps_sent_ahead(void **state)
 {
     for (size_t i = 0; i < SOME; i++)
-        check_sent_ahead(some[i], false);
+        check_sent_ahead(some[i], false, 0);
+}
+
+/* Limits that clip every step, some steps, and none. */
+static void test_clipped_sent_ahead(void **state)
+{
+    static const double limits[] = {1e-3, 1, 1e6};
+    for (size_t i = 0; i < SOME; i++)
+        check_sent_ahead(some[i], false, limits[i]);
+    check_sent_ahead(CNN, true, 0.5);
+}
+
+/* Lets the engine do evaluations of other sizes than 1 to 4 samples at once: it keeps recordings of four sizes. */
+static void use_up_sizes(lk_engine *engine, const law_case *c)
+{
+    for (size_t count = 1; count <= 4; count++)
+        evaluate_samples(engine, c, count, false);
+}
+
+/* Evaluations of two sizes after each step; the second is larger than a batch of training. */
+static size_t eval_count(const law_case *c, int step)
+{
+    return step % 3 == 2 ? 2 * c->batch + 3 : c->batch;
+}
+
+/* Steps in halves and evaluations at once: nothing is recorded. */
+static outcome evaluate_at_once(const law_case *c, law_way way)
+{
+    outcome o = {0};
+    lk_engine *engine = make_engine(c, fx_name(), way);
+    use_up_sizes(engine, c);
+    for (int i = 0; i < c->steps; i++) {
+        o.loss[i] = take_step(engine, c, c->first + i, IN_HALVES);
+        o.evals[i] = evaluate_samples(engine, c, eval_count(c, i), false);
+    }
+    finish(engine, c, &o);
+    return o;
+}
+
+static void receive_two(lk_engine *engine, outcome *o, int *received)
+{
+    lk_metrics metrics;
+    law_require(lk_engine_receive(engine, *received % 2 ? &o->evals[*received / 2] : &metrics));
+    if (*received % 2 == 0)
+        o->loss[*received / 2] = metrics.loss;
+    ++*received;
+}
+
+/* A step and an evaluation in turn, as many under way as the engine accepts; returns the largest number. */
+static int evaluate_ahead(lk_engine *engine, const law_case *c, outcome *o)
+{
+    int most = 0, received = 0;
+    for (int i = 0; i < 2 * c->steps; i++) {
+        size_t step = law_count(c, c->first + i / 2), eval = eval_count(c, i / 2);
+        while (!(i % 2 ? lk_engine_can_send_eval(engine, eval) : lk_engine_can_send(engine, step)))
+            receive_two(engine, o, &received);
+        if (i % 2)
+            evaluate_samples(engine, c, eval, true);
+        else
+            take_step(engine, c, c->first + i / 2, SENT);
+        most = i + 1 - received > most ? i + 1 - received : most;
+    }
+    while (received < 2 * c->steps)
+        receive_two(engine, o, &received);
+    return most;
+}
+
+static void test_evaluations_sent_ahead(void **state)
+{
+    for (size_t i = 0; i < SOME; i++) {
+        law_case c = models[some[i]];
+        law_way way = {.micro_batch = c.bn == LK_BN_MODE_SHARD ? c.batch / 2 : 0};
+        c.steps = MAX_STEPS;
+        outcome one = evaluate_at_once(&c, way), many = {0};
+        lk_engine *engine = make_engine(&c, fx_name(), way);
+        assert_int_equal(evaluate_ahead(engine, &c, &many), lk_engine_depth(engine));
+        finish(engine, &c, &many);
+        same_outcomes("evaluations sent ahead", &one, &many);
+        outcome_free(&one);
+        outcome_free(&many);
+    }
 }
 
 /* One recording of several waves is played for samples, steps and rates that differ. */
@@ -343,7 +440,7 @@ static void test_waves_sent_ahead(void **state)
 {
     static const size_t chosen[] = {CNN, PYRAMIDNET_BY_SHARD};
     for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++)
-        check_sent_ahead(chosen[i], true);
+        check_sent_ahead(chosen[i], true, 0);
 }
 
 static void copy_states(const lk_engine *from, lk_engine *to)
@@ -412,10 +509,13 @@ static void check_nonfinite(const law_case *c, bool ahead)
 
 static void test_nonfinite(void **state)
 {
+    law_case clipped = models[CNN];
+    clipped.clip_norm = 0.1;
     for (size_t i = 0; i < SOME; i++) {
         check_nonfinite(&models[some[i]], false);
         check_nonfinite(&models[some[i]], true);
     }
+    check_nonfinite(&clipped, true);
 }
 
 /* Where the samples of a run come from. */
@@ -461,7 +561,9 @@ static outcome run_loader(const law_case *c, const lk_dataset *data, samples_way
         o.loss[i] = metrics.loss;
     }
     law_require(lk_loader_start(loader, EPOCHS, begin));
-    law_require(lk_engine_eval(engine, next_batch(loader), &o.eval));
+    for (size_t i = 0; i < STEPS_OF_EPOCH; i++) /* all but the first one of a size are recorded */
+        law_require(lk_engine_eval(engine, next_batch(loader), &o.evals[i]));
+    o.eval = o.evals[0];
     keep_states(engine, &o);
     lk_loader_destroy(loader);
     lk_engine_destroy(engine);
@@ -490,6 +592,7 @@ int main(void)
 {
     return fx_main(TESTS(TEST(test_models), TEST(test_optimisers), TEST(test_waves), TEST(test_small_batches),
                          TEST(test_steps_sent_ahead), TEST(test_states), TEST(test_nonfinite),
-                         TEST(test_cached_dataset), TEST(test_waves_sent_ahead)),
+                         TEST(test_cached_dataset), TEST(test_waves_sent_ahead), TEST(test_clipped_sent_ahead),
+                         TEST(test_evaluations_sent_ahead)),
                    FX_FP32 | FX_TF32 | FX_BF16);
 }
