@@ -1,5 +1,5 @@
-/* test_marks.c - the row of a device's stream in a trace: layers of steps that are done at once, whole recorded steps.
- * The bits stay the same, also where marks fail. */
+/* test_marks.c - the row of a device's stream in a trace: layers of steps that are done at once, whole recorded steps
+ * and evaluations. The bits stay the same, also where marks fail. */
 #include "far.h"
 #include "law.h"
 #include "tape.h"
@@ -53,6 +53,19 @@ static lk_engine *run_steps(law_way way)
     return engine;
 }
 
+/* The second evaluation is recorded. */
+static void evaluate_twice(lk_engine *engine)
+{
+    law_samples s = law_samples_make(&mlp);
+    lk_batch batch;
+    lk_metrics first, second;
+    law_batch(&mlp, 0, s.x, s.labels, s.ids, &batch);
+    law_require(lk_engine_eval(engine, &batch, &first));
+    law_require(lk_engine_eval(engine, &batch, &second));
+    assert_memory_equal(&first, &second, sizeof first);
+    law_samples_free(&s);
+}
+
 static lk_trace_track find_stream(void)
 {
     lk_trace_track tracks[ROOM];
@@ -84,10 +97,12 @@ static void streams_are_shown(void **state)
         lk__trace_thread(0, "steps", -1);
         lk__trace_start();
         lk_engine *engine = run_steps(ways[w]);
+        evaluate_twice(engine);
         lk_trace_track stream = find_stream();
         size_t waves = w == 0 ? 1 : 4, recorded = count_spans(stream, LK_TRACE_KIND_DEVICE, "recorded step");
         size_t at_once = STEPS - recorded;
         assert_true(recorded > 0 && at_once > 0);
+        assert_int_equal(count_spans(stream, LK_TRACE_KIND_DEVICE, "recorded evaluation"), 1);
         size_t forward = count_spans(stream, LK_TRACE_KIND_FORWARD, "chunk1.1");
         assert_int_equal(forward, at_once * waves);
         assert_int_equal(count_spans(stream, LK_TRACE_KIND_BACKWARD, "chunk1.1"), at_once * waves);

@@ -28,11 +28,14 @@ enum { LOOKS = 1 << 14, SLEEP_NS = 20000 };
 /* Seconds that destroying waits for steps under way. */
 static const double END_WITHIN = 1;
 
+/* Where the samples of a part come from: 0 is an upload, 1 + i is the cached data set i. */
+enum { SOURCES = 1 + LK_MAX_RESIDENTS };
+
 typedef struct known_size {
-    size_t total;                      /* samples of all ranks; 0: unused */
-    bool refused;                      /* a rank has no memory for the samples: batches of this size are not recorded */
-    lk_device_recording *recording[2]; /* without and with the gradient's norm; NULL until one is sent */
-    const lk_resident *from;           /* the cached data set that the recording reads; NULL: samples are uploaded */
+    size_t total; /* samples of all ranks; 0: unused */
+    bool refused; /* a rank has no memory for the samples: batches of this size are not recorded */
+    /* By source, without and with the gradient's norm; NULL until one is sent. */
+    lk_device_recording *recording[SOURCES][2];
 } known_size;
 
 /* A part under way, for a step with copies of everything that repeating it needs. */
@@ -139,10 +142,11 @@ static void end_steps(lk_engine *engine)
 
 static void forget(lk_device *dev, known_size *size)
 {
-    for (int norm = 0; norm < 2; norm++) {
-        if (size->recording[norm])
-            dev->type->forget(dev, size->recording[norm]);
-        size->recording[norm] = NULL;
+    for (int i = 0; i < 2 * SOURCES; i++) {
+        lk_device_recording **recording = &size->recording[i / 2][i % 2];
+        if (*recording)
+            dev->type->forget(dev, *recording);
+        *recording = NULL;
     }
 }
 
@@ -341,18 +345,23 @@ const lk_engine_part *lk__recorded_fetch(lk_engine *engine)
     return &recorded->sending;
 }
 
+static int source_of(const lk_engine *engine, const lk_engine_part *part)
+{
+    int source = 0;
+    for (int i = 0; part->resident && i < LK_MAX_RESIDENTS; i++)
+        source = engine->residents[i] == part->resident ? 1 + i : source;
+    return source;
+}
+
 static lk_status play(lk_engine *engine, known_size *size, lk_status (*enqueue)(void *engine))
 {
     lk_device *dev = engine->dev;
-    const lk_resident *from = engine->recorded->sending.resident;
-    lk_device_recording **recording = &size->recording[takes_norm(engine, &engine->recorded->sending)];
-    if (!*recording || size->from != from)
+    const lk_engine_part *part = &engine->recorded->sending;
+    lk_device_recording **recording = &size->recording[source_of(engine, part)][takes_norm(engine, part)];
+    if (!*recording) {
         LK_TRY(await_idle(engine));
-    if (size->from != from)
-        forget(dev, size);
-    size->from = from;
-    if (!*recording)
         LK_TRY(dev->type->record(dev, enqueue, engine, recording));
+    }
     return dev->type->play(dev, *recording);
 }
 
