@@ -317,8 +317,8 @@ typedef struct lk_kernels {
     /* x = x * factor. */
     void (*scale)(lk_device *dev, size_t count, float factor, float *x);
 
-    /* out = a op b for vectors of any type but f16; MEAN adds as SUM does; out may be a or b. Integers wrap
-     * around. bf16 is added as float and rounded to nearest, ties to even. MIN and MAX take b only if b is
+    /* out = a op b for vectors of any type; op is not an own reduction. MEAN adds as SUM does; out may be a or b.
+     * Integers wrap around. bf16 and f16 are combined as floats and rounded to nearest, ties to even. MIN and MAX take b only if b is
      * below or above a. */
     void (*reduce)(lk_device *dev, lk_dtype dtype, lk_reduction op, size_t count, const void *a, const void *b,
                    void *out);

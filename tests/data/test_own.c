@@ -333,13 +333,6 @@ static void test_refused(void **state)
     assert_fails(lk_dataset_from_memory(&opts, x, NULL, &data), LK_STATUS_USAGE, "targets");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_orders),       cmocka_unit_test(test_pixels),  cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_targets_only), cmocka_unit_test(test_types),   cmocka_unit_test(test_probabilities),
-        cmocka_unit_test(test_subset),       cmocka_unit_test(test_content), cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL, TEST(test_orders), TEST(test_pixels), TEST(test_memory), TEST(test_targets_only),
+          TEST(test_types), TEST(test_probabilities), TEST(test_subset), TEST(test_content), TEST(test_failures),
+          TEST(test_refused))
