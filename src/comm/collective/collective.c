@@ -279,7 +279,8 @@ static lk_status start(lk_group *group, const call_intent *intent, lk_request **
 
 static lk_status start_sum(lk_group *group, call_intent *intent, const lk_shard_sums *sums, lk_request **request)
 {
-    intent->detail = lk__reduction_known(intent->op) ? lk__reduction_identity(intent->op) : 0;
+    if (lk__reduction_known(intent->op))
+        intent->detail ^= lk__reduction_identity(intent->op);
     if (sums) {
         LK_TRY(lk__argument_sums(group, sums, intent->data.count, kind_names[intent->kind]));
         size_t bytes = ((size_t)group->size + 1) * sizeof *sums->bounds;
