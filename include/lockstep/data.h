@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <lockstep/state.h>
 #include <lockstep/status.h>
 
 #ifdef __cplusplus
@@ -25,11 +26,23 @@ typedef struct lk_dataset lk_dataset;
 
 typedef enum lk_split { LK_SPLIT_TRAIN, LK_SPLIT_TEST } lk_split;
 
+/* The order of a sample's elements in memory. Batches (lk_batch) always have LK_SAMPLE_ORDER_HWC. */
+typedef enum lk_sample_order {
+    LK_SAMPLE_ORDER_CHW, /* all pixels of the first channel, then those of the second: PyTorch's order */
+    LK_SAMPLE_ORDER_HWC  /* all channels of the first pixel, then those of the second */
+} lk_sample_order;
+
 typedef struct lk_dataset_info {
     const char *name;                        /* "mnist", "digits", ... */
-    const char *path;                        /* the folder in which it was found; "" for built-in data */
+    const char *path;                        /* the folder in which it was found; "" for other data */
     size_t count;                            /* samples */
     size_t channels, height, width, classes; /* height and width are 0 where images differ in size */
+    size_t targets;                          /* floats of a sample's target; 0: the target is a label */
+    lk_dtype dtype;                          /* of the elements that lk_dataset_get writes: U8 or F32 */
+    lk_sample_order order;                   /* of these elements */
+    /* (channels) What the loader does with the values of each channel: (value - mean) / std. The value of a byte is
+     * byte / 255. For F32 this has been done already: lk_dataset_get writes the result. */
+    const float *mean, *std;
 } lk_dataset_info;
 
 /* Opens a split of a data set. `name` is a name of lk_dataset_list or a folder. A name is
@@ -40,10 +53,55 @@ lk_status lk_dataset_open(const char *name, const char *dir, lk_split split, lk_
 void lk_dataset_destroy(lk_dataset *data);
 /* The result is borrowed from the data set. */
 const lk_dataset_info *lk_dataset_get_info(const lk_dataset *data);
-/* Copies sample `index`, counted from 0: channels * height * width bytes in C,H,W order, and the
- * label. May block until the data are read. USAGE if there is no such sample, or if the images
- * differ in size; a loader with transforms can read such data sets. */
-lk_status lk_dataset_get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label) LK_CHECKED;
+/* Copies sample `index`, counted from 0: channels * height * width elements of info.dtype in the
+ * order info.order; and its target: an int32_t label, or info.targets floats. May block until the
+ * data are read. USAGE if there is no such sample, or if the images differ in size; a loader with
+ * transforms can read such data sets. */
+lk_status lk_dataset_get(const lk_dataset *data, size_t index, void *sample, void *target) LK_CHECKED;
+
+enum { LK_SAMPLE_DIMS = 3 };
+
+/* A data set of the program's own. Zero means the default. Nothing of this struct is used after the
+ * data set was created. */
+typedef struct lk_dataset_opts {
+    const char *name; /* for messages; default "own" */
+    size_t count;     /* samples, required */
+    /* The elements of a sample: F32 (default), U8 or I32. Batches have floats: I32 must be below 2^24, and U8 becomes
+     * byte / 255. */
+    lk_dtype dtype;
+    /* The shape of a sample, required: {F} for F features; {T, F} for a sequence of T vectors; {C, H, W} for an image,
+     * or {H, W, C} with LK_SAMPLE_ORDER_HWC. The layers of a graph see channels C = F, height H = T or 1, and width W
+     * = 1. */
+    size_t dims[LK_SAMPLE_DIMS];
+    lk_sample_order order; /* of three dims */
+    /* One of these two, or both: `classes` alone: a target is an int32_t label in [0, classes). `targets` alone: a
+     * target is this many floats. Both, and equal: a target is a probability for each class, and the label is the
+     * first class with the largest one. */
+    size_t classes, targets;
+    const float *mean, *std; /* (C), as in lk_dataset_info; NULL: 0 and 1 */
+    /* The transforms that a loader's `augment` "auto" stands for; default "none". Transforms need images: U8 samples of
+     * three dims with 1 or 3 channels. */
+    const char *augment;
+    lk_split split; /* a loader refuses random transforms for LK_SPLIT_TEST */
+} lk_dataset_opts;
+
+/* Writes sample `index` as opts.dtype, opts.dims and opts.order say, and its target. Loaders call it
+ * in several threads at once, for any index and as often as they like; the same index must give the
+ * same sample. A failure is a status other than LK_OK; the function may set the detail (lk_fail). */
+typedef lk_status (*lk_dataset_read)(void *arg, size_t index, void *sample, void *target);
+
+/* Creates a data set whose samples `read` gives; arg must outlive it. The caller owns *out. USAGE for impossible
+ * options. */
+lk_status lk_dataset_create(const lk_dataset_opts *opts, lk_dataset_read read, void *arg, lk_dataset **out) LK_CHECKED;
+/* Creates a data set of samples in memory, one after the other, and their targets. The memory is borrowed and must
+ * outlive the data set. USAGE for impossible options and for labels outside of [0, classes). */
+lk_status lk_dataset_from_memory(const lk_dataset_opts *opts, const void *samples, const void *targets,
+                                 lk_dataset **out) LK_CHECKED;
+/* Creates a data set of the samples indices (count) of base, in this order; an index may occur several times. base is
+ * borrowed and must outlive it; indices is not used afterwards. split: as in lk_dataset_opts; it also says which of
+ * base's transforms "auto" stands for. USAGE if an index is not below base's count, or if count is 0. */
+lk_status lk_dataset_subset(const lk_dataset *base, const size_t *indices, size_t count, lk_split split,
+                            lk_dataset **out) LK_CHECKED;
 
 /* The known data sets: row `index`, counted from 0; NULL after the last. */
 typedef struct lk_dataset_row {
@@ -75,6 +133,8 @@ typedef struct lk_batch {
     size_t sample_floats;  /* floats of a sample, H * W * C */
     const float *x;        /* (N, H, W, C); NULL if the share is labels_only or source is set */
     const int32_t *labels; /* (N) */
+    size_t target_floats;  /* floats of a sample's target; 0: targets are labels */
+    const float *targets;  /* (N, target_floats), or NULL */
     const uint32_t *ids;   /* (N), index of each sample in the data set */
     size_t total;          /* samples of the whole batch; 0 or count: this struct is the whole batch */
     size_t epoch;          /* below 2^32; used only with source, to draw the random transforms */

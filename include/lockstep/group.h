@@ -128,7 +128,7 @@ size_t lk_group_history(const lk_group *group, char *text, size_t bytes);
 typedef struct lk_buffer {
     void *at;       /* host memory */
     size_t count;   /* elements */
-    lk_dtype dtype; /* any but f16 */
+    lk_dtype dtype;
 } lk_buffer;
 
 typedef enum lk_reduction {
@@ -136,8 +136,21 @@ typedef enum lk_reduction {
     LK_REDUCTION_MEAN, /* the sum divided by the number of shards; integer sums wrap, quotients round to zero */
     LK_REDUCTION_MIN,  /* for floating-point values, MIN and MAX are NaN where any rank has NaN */
     LK_REDUCTION_MAX,
-    LK_REDUCTION_COUNT
+    LK_REDUCTION_PRODUCT, /* integer products wrap */
+    LK_REDUCTION_COUNT,
+    LK_REDUCTION_LIMIT = LK_REDUCTION_COUNT + 32 /* above all reductions of lk_reduction_register */
 } lk_reduction;
+
+/* Combines two vectors of `count` elements of the call's type: out[i] from left[i] and right[i]. left is of lower
+ * shards than right. out may be left or right. Vectors are given in blocks of any size, so the function must treat
+ * each element alone. The order of the tree is fixed, so it need not be associative or commutative. The thread that
+ * makes or awaits the call runs it, or the progress thread; it must not call the library. */
+typedef void (*lk_reduction_fn)(void *arg, lk_dtype dtype, const void *left, const void *right, void *out,
+                                size_t count);
+/* Registers a reduction of the program's own for all groups of this process, for good: *out is its number. All ranks
+ * must register the same reductions, by name, in the same order: a call whose reductions have different names is a
+ * disagreement of the ranks. Any thread may call it. USAGE if there are too many (LK_REDUCTION_LIMIT). */
+lk_status lk_reduction_register(const char *name, lk_reduction_fn combine, void *arg, lk_reduction *out) LK_CHECKED;
 
 /* Partial sums over shards; size is the number of ranks. There are bounds[size] shards, and rank r has the
  * shards [bounds[r], bounds[r+1]). Each rank gives one vector for each largest subtree of the tree inside its
@@ -162,6 +175,11 @@ lk_status lk_request_wait(lk_request *request) LK_CHECKED;
 /* Sets *done to whether the call is done. Does not block. If the call is done or has failed, frees the
  * request and returns the status of the call. */
 lk_status lk_request_test(lk_request *request, bool *done) LK_CHECKED;
+/* Waits for all of requests (count), which may be NULL, frees them and sets them to NULL. Returns the first failure. */
+lk_status lk_request_wait_all(lk_request **requests, size_t count) LK_CHECKED;
+/* Blocks until one of requests (count) is done: sets *index to its index, frees it, sets it to NULL and returns its
+ * status. NULL entries are skipped; if all are NULL, *index is count. The requests are of one job. */
+lk_status lk_request_wait_any(lk_request **requests, size_t count, size_t *index) LK_CHECKED;
 
 /* Buffers of a call must not overlap unless a comment allows it. */
 
@@ -213,6 +231,9 @@ lk_status lk_barrier(lk_group *group, lk_request **request) LK_CHECKED;
  * the collective calls are matched in the order in which both ranks make them. */
 lk_status lk_send(lk_group *group, lk_buffer data, int to, lk_request **request) LK_CHECKED;
 lk_status lk_recv(lk_group *group, lk_buffer data, int from, lk_request **request) LK_CHECKED;
+/* Sends `out` to rank `to` while it receives `in` from rank `from`, so that ranks in a ring do not wait for each other
+ * in turn. Blocks until both are done. Both may be the caller's own rank; in and out must then have the same size. */
+lk_status lk_sendrecv(lk_group *group, lk_buffer out, int to, lk_buffer in, int from) LK_CHECKED;
 
 #ifdef __cplusplus
 }

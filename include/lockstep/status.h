@@ -49,6 +49,13 @@ const char *lk_status_string(lk_status status);
  * are written in backquotes in it: `max_steps`. */
 const char *lk_error_detail(void);
 
+/* Sets the detail of the calling thread and returns status: for functions that a program gives to
+ * the library, as in return lk_fail(LK_STATUS_IO, "%s: no such table", path). */
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+lk_status lk_fail(lk_status status, const char *format, ...);
+
 /* Returns the status of expr to the caller unless it is LK_OK. */
 #define LK_TRY(expr)                \
     do {                            \

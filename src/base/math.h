@@ -24,6 +24,28 @@ static inline uint32_t lk__math_float_to_bits(float value)
     return bits;
 }
 
+/* IEEE half precision, of which x has the bits; exact. */
+static inline float lk__math_half_to_float(uint16_t x)
+{
+    uint32_t sign = (uint32_t)(x & 0x8000u) << 16, rest = x & 0x7fffu;
+    float small = (float)rest * 0x1p-24f; /* a subnormal half */
+    uint32_t bits = rest < 0x0400u   ? lk__math_float_to_bits(small)
+                    : rest < 0x7c00u ? (rest << 13) + 0x38000000u
+                                     : (rest << 13) | 0x7f800000u;
+    return lk__math_bits_to_float(bits | sign);
+}
+
+/* The nearest half, ties to even. All NaNs become the same NaN. */
+static inline uint16_t lk__math_float_to_half(float x)
+{
+    uint32_t bits = lk__math_float_to_bits(x), sign = bits >> 16 & 0x8000u, rest = bits & 0x7fffffffu;
+    /* The unit in the last place of 0.5 + |x| is that of subnormal halves. */
+    uint32_t small = lk__math_float_to_bits(lk__math_bits_to_float(rest) + 0.5f) - 0x3f000000u;
+    uint32_t normal = (rest - 0x38000000u + 0x0fffu + (rest >> 13 & 1)) >> 13;
+    uint32_t half = rest < 0x38800000u ? small : rest < 0x477ff000u ? normal : 0x7c00u;
+    return (uint16_t)(rest > 0x7f800000u ? 0x7e00u : half | sign);
+}
+
 /* exp(x): 0 below -104, infinity above 88.73, NaN for NaN.
  * x = n ln 2 + r with |r| <= ln 2 / 2; the polynomial gives (e^r - 1 - r) / r^2. */
 static inline float lk__math_expf(float x)

@@ -26,21 +26,40 @@ const char *lk_error_detail(void)
     return detail;
 }
 
-lk_status lk__fail(lk_status status, const char *format, ...)
+static void set_detail(const char *format, va_list args)
 {
     /* A separate buffer: the old detail may be one of the arguments. */
     char text[DETAIL_BYTES];
-    va_list args;
-    va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
-    va_end(args);
     /* Names and paths may come from outside: a detail is one line without control characters, which
      * could steer a terminal. */
     for (char *c = text; *c != '\0'; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             *c = '?';
     snprintf(detail, sizeof detail, "%s", text);
+}
+
+lk_status lk__fail(lk_status status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    set_detail(format, args);
+    va_end(args);
     return status;
+}
+
+lk_status lk_fail(lk_status status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    set_detail(format, args);
+    va_end(args);
+    return status;
+}
+
+void lk__fail_clear(void)
+{
+    *detail = '\0';
 }
 
 lk_status lk__status_of(int error)

@@ -10,6 +10,9 @@
  * it; its callers only return the status. */
 lk_status lk__fail(lk_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Makes the detail "", before a function of the program is called that may set one. */
+void lk__fail_clear(void);
+
 /* The status for an errno: NOT_FOUND, MEMORY or IO. */
 lk_status lk__status_of(int error);
 

@@ -27,6 +27,7 @@ static const char *const reductions[LK_REDUCTION_COUNT] = {
     [LK_REDUCTION_MEAN] = "mean",
     [LK_REDUCTION_MIN] = "min",
     [LK_REDUCTION_MAX] = "max",
+    [LK_REDUCTION_PRODUCT] = "product",
 };
 
 /* Offsets in an encoded call. AT_KIND has kind, dtype, op and a zero byte. */
@@ -63,7 +64,7 @@ __attribute__((format(printf, 2, 3))) static void add(writer *w, const char *for
 const char *lk__call_text(const lk_call *call, char text[LK_CALL_TEXT])
 {
     writer w = {.text = text};
-    bool known = call->kind < LK_CALL_COUNT && call->dtype < LK_DTYPE_COUNT && call->op < LK_REDUCTION_COUNT;
+    bool known = call->kind < LK_CALL_COUNT && call->dtype < LK_DTYPE_COUNT && call->op < LK_REDUCTION_LIMIT;
     if (!known) {
         add(&w, "unknown call #%lu", (unsigned long)call->number);
         return text;
@@ -75,7 +76,7 @@ const char *lk__call_text(const lk_call *call, char text[LK_CALL_TEXT])
             add(&w, "%llu ", (unsigned long long)call->count);
         add(&w, "%s", lk_dtype_name((lk_dtype)call->dtype));
         if (traits[call->kind].op)
-            add(&w, ", %s", reductions[call->op]);
+            add(&w, ", %s", call->op < LK_REDUCTION_COUNT ? reductions[call->op] : "own reduction");
         if (call->root >= 0)
             add(&w, ", %s %ld", call->kind == LK_CALL_MESSAGE ? "to rank" : "root", (long)call->root);
         if (call->detail != 0)
@@ -102,8 +103,8 @@ void lk__call_encode(const lk_call *call, uint8_t out[LK_CALL_BYTES])
 
 static bool possible(const lk_call *call)
 {
-    if (call->kind >= LK_CALL_COUNT || call->dtype >= LK_DTYPE_COUNT || call->dtype == LK_DTYPE_F16 ||
-        call->op >= LK_REDUCTION_COUNT)
+    if (call->kind >= LK_CALL_COUNT || call->dtype >= LK_DTYPE_COUNT ||
+        call->op >= LK_REDUCTION_LIMIT)
         return false;
     if (call->op != 0 && !traits[call->kind].op)
         return false;

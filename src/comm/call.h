@@ -52,7 +52,7 @@ enum { LK_CALL_TEXT = 128 };
 const char *lk__call_text(const lk_call *call, char text[LK_CALL_TEXT]);
 
 /* The encoding is the same on every machine. decode returns false, and leaves out unchanged, when a field is
- * impossible (a root for a kind without root, f16, more bytes than memory can hold, ...). */
+ * impossible (a root for a kind without root, more bytes than memory can hold, ...). */
 void lk__call_encode(const lk_call *call, uint8_t out[LK_CALL_BYTES]);
 bool lk__call_decode(const uint8_t in[LK_CALL_BYTES], lk_call *out);
 

@@ -326,8 +326,8 @@ typedef struct lk_kernels {
     /* x = x * *factor; x stays as it is if *factor is 1 or flag->bad. factor is device memory; flag may be NULL. */
     void (*scale)(lk_device *dev, const lk_flag *flag, size_t count, const float *factor, float *x);
 
-    /* out = a op b for vectors of any type but f16; MEAN adds as SUM does; out may be a or b. Integers wrap
-     * around. bf16 is added as float and rounded to nearest, ties to even. MIN and MAX take b only if b is
+    /* out = a op b for vectors of any type; op is not an own reduction. MEAN adds as SUM does; out may be a or b.
+     * Integers wrap around. bf16 and f16 are combined as floats and rounded to nearest, ties to even. MIN and MAX take b only if b is
      * below or above a. */
     void (*reduce)(lk_device *dev, lk_dtype dtype, lk_reduction op, size_t count, const void *a, const void *b,
                    void *out);

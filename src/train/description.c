@@ -69,8 +69,8 @@ lk_status lk__description_note(const lk_description_source *from, lk_state *stat
     char input[3 * 24], mean[NUMBERS_TEXT], std[NUMBERS_TEXT];
     lk_sample_shape shape = from->shape;
     snprintf(input, sizeof input, "%zux%zux%zu", shape.channels, shape.height, shape.width);
-    write_numbers(from->data->mean, shape.channels, mean);
-    write_numbers(from->data->std, shape.channels, std);
+    write_numbers(from->data->info.mean, shape.channels, mean);
+    write_numbers(from->data->info.std, shape.channels, std);
     LK_TRY(lk_state_set_note(state, lk__description_model, from->model));
     if (lk__utf8_is_valid(from->name))
         LK_TRY(lk_state_set_note(state, lk__description_data, from->name));

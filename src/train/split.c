@@ -31,6 +31,19 @@ static lk_status choose_samples(const lk_train_opts *opts, size_t count, bool *t
     return LK_OK;
 }
 
+/* The samples whose `taken`, (count), is `wanted`, in their order. */
+static lk_status make_part(const lk_dataset *whole, const bool *taken, bool wanted, lk_split split, lk_dataset **out)
+{
+    size_t count = lk_dataset_get_info(whole)->count, *indices, at = 0;
+    LK_TRY(LK_ALLOC(count, "the samples of a part", &indices));
+    for (size_t i = 0; i < count; i++)
+        if (taken[i] == wanted)
+            indices[at++] = i;
+    lk_status status = lk_dataset_subset(whole, indices, at, split, out);
+    lk__mem_free(indices);
+    return status;
+}
+
 lk_status lk__train_split(const lk_train_opts *opts, const lk_dataset *whole, lk_dataset **train, lk_dataset **val)
 {
     size_t count = lk_dataset_get_info(whole)->count;
@@ -41,8 +54,8 @@ lk_status lk__train_split(const lk_train_opts *opts, const lk_dataset *whole, lk
                         opts->val_split, lk_dataset_get_info(whole)->name, count);
     LK_TRY(LK_ALLOC(count, "the samples of the validation", &taken));
     LK_TRY_GOTO(choose_samples(opts, count, taken), free_taken);
-    LK_TRY_GOTO(lk__dataset_subset(whole, taken, false, LK_SPLIT_TRAIN, train), free_taken);
-    status = lk__dataset_subset(whole, taken, true, LK_SPLIT_TEST, val);
+    LK_TRY_GOTO(make_part(whole, taken, false, LK_SPLIT_TRAIN, train), free_taken);
+    status = make_part(whole, taken, true, LK_SPLIT_TEST, val);
 free_taken:
     lk__mem_free(taken);
     return status;

@@ -24,6 +24,8 @@ static inline size_t room_of(size_t count, int size)
 static inline double value_of(const bench *b, int rank, size_t i)
 {
     uint32_t x = ((uint32_t)i + 77u * (uint32_t)rank + 1013u * b->seed) * 2654435761u;
+    if (b->op == LK_REDUCTION_PRODUCT) /* products stay small */
+        return rank % 4 == 0 && x >> 31 ? 2 : b->dtype == LK_DTYPE_U8 || x >> 30 & 1 ? 1 : -1;
     return (double)(x >> 28) - (b->dtype == LK_DTYPE_U8 ? 0 : 7);
 }
 
@@ -60,6 +62,8 @@ static inline double reduced(const bench *b, size_t i)
             total = x < total ? x : total;
         else if (b->op == LK_REDUCTION_MAX)
             total = x > total ? x : total;
+        else if (b->op == LK_REDUCTION_PRODUCT)
+            total *= x;
         else
             total += x;
     }

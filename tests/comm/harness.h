@@ -7,6 +7,7 @@
 #include <lockstep/group.h>
 
 #include "base/clock.h"
+#include "base/math.h"
 #include "comm/call.h"
 #include "net/socket.h"
 #include "processes.h"
@@ -232,7 +233,7 @@ static inline lk_status team_make_call(lk_group *group, const team_call *c, void
     }
 }
 
-static const lk_dtype team_dtypes[] = {LK_DTYPE_F32, LK_DTYPE_F64, LK_DTYPE_BF16,
+static const lk_dtype team_dtypes[] = {LK_DTYPE_F32, LK_DTYPE_F64, LK_DTYPE_BF16, LK_DTYPE_F16,
                                        LK_DTYPE_I64, LK_DTYPE_I32, LK_DTYPE_U8};
 enum { TEAM_DTYPES = COUNT_OF(team_dtypes) };
 
@@ -263,6 +264,8 @@ static inline void team_put(lk_dtype dtype, void *at, size_t i, double value)
         ((double *)at)[i] = value;
     else if (dtype == LK_DTYPE_BF16)
         ((uint16_t *)at)[i] = team_bf16((float)value);
+    else if (dtype == LK_DTYPE_F16)
+        ((uint16_t *)at)[i] = lk__math_float_to_half((float)value);
     else if (dtype == LK_DTYPE_I64)
         ((int64_t *)at)[i] = (int64_t)value;
     else if (dtype == LK_DTYPE_I32)
@@ -279,6 +282,8 @@ static inline double team_get(lk_dtype dtype, const void *at, size_t i)
         return ((const double *)at)[i];
     if (dtype == LK_DTYPE_BF16)
         return (double)team_float(((const uint16_t *)at)[i]);
+    if (dtype == LK_DTYPE_F16)
+        return (double)lk__math_half_to_float(((const uint16_t *)at)[i]);
     if (dtype == LK_DTYPE_I64)
         return (double)((const int64_t *)at)[i];
     if (dtype == LK_DTYPE_I32)

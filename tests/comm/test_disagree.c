@@ -231,8 +231,8 @@ static bool impossible_arguments(lk_group *group, const team_spec *team, const v
     CHECK_FAILS(lk_broadcast(group, floats(1), 3, NULL), LK_STATUS_USAGE, "3");
     CHECK_FAILS(lk_broadcast(group, floats(1), -1, NULL), LK_STATUS_USAGE, "rank -1");
     CHECK(lk_send(group, floats(1), lk_group_rank(group), NULL) == LK_STATUS_USAGE);
-    CHECK(lk_allreduce(group, (lk_buffer){data, 1, LK_DTYPE_F16}, LK_REDUCTION_SUM, NULL) == LK_STATUS_USAGE);
-    CHECK(lk_allreduce(group, floats(1), (lk_reduction)9, NULL) == LK_STATUS_USAGE);
+    CHECK(lk_allreduce(group, (lk_buffer){data, 1, LK_DTYPE_COUNT}, LK_REDUCTION_SUM, NULL) == LK_STATUS_USAGE);
+    CHECK(lk_allreduce(group, floats(1), (lk_reduction)LK_REDUCTION_LIMIT, NULL) == LK_STATUS_USAGE);
     CHECK(lk_allgather(group, floats(4), counts, data, NULL) == LK_STATUS_USAGE);
     CHECK(lk_reduce_scatter(group, floats(7), counts, data, LK_REDUCTION_SUM, NULL) == LK_STATUS_USAGE);
     CHECK(call(group, &(team_call){.count = 10, .bounds = (int[]){0, 2, 1, 4}}) == LK_STATUS_USAGE);

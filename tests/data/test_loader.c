@@ -20,13 +20,14 @@ static uint8_t pixel(size_t sample, size_t i)
 /* A computed data set; reading sample COUNT - 1 fails while `broken` is set. */
 static bool broken;
 
-static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+static lk_status get(const lk_dataset *data, size_t index, void *sample, void *label)
 {
+    uint8_t *pixels = sample;
     if (broken && index == COUNT - 1)
         return lk__fail(LK_STATUS_FORMAT, "sample %zu is torn", index);
     for (size_t i = 0; i < SIZE; i++)
         pixels[i] = pixel(index, i);
-    *label = (int32_t)(index % 10);
+    *(int32_t *)label = (int32_t)(index % 10);
     return LK_OK;
 }
 
@@ -38,8 +39,8 @@ static lk_dataset made(lk_split split)
         .ops = &ops,
         .info = {.name = "made", .path = "", .count = COUNT, .channels = C, .height = H, .width = W, .classes = 10},
         .split = split,
-        .mean = mean,
-        .std = deviation,
+        .info.mean = mean,
+        .info.std = deviation,
         .augment = "crop=2,flip"};
 }
 
@@ -380,7 +381,7 @@ static void shares_make_up_the_batch(void **state)
 }
 
 /* The loader does not read pixels of a data set that can return labels alone. */
-static lk_status never(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+static lk_status never(const lk_dataset *data, size_t index, void *sample, void *label)
 {
     return lk__fail(LK_STATUS_IO, "%s was asked for the pixels of %zu", data->info.name, index);
 }

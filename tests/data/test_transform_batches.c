@@ -14,10 +14,11 @@ static void fill(size_t index, size_t count, uint8_t *pixels)
         pixels[i] = (uint8_t)(index * 37 + i * i * 11 + i / 7);
 }
 
-static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+static lk_status get(const lk_dataset *data, size_t index, void *sample, void *label)
 {
+    uint8_t *pixels = sample;
     fill(index, data->info.channels * data->info.height * data->info.width, pixels);
-    *label = (int32_t)(index % 10);
+    *(int32_t *)label = (int32_t)(index % 10);
     return LK_OK;
 }
 
@@ -26,7 +27,7 @@ static lk_status load(const lk_dataset *data, size_t index, lk_image *image, int
 {
     LK_TRY(lk__image_resize(image, data->info.channels, 15 + index * 7 % 22, 19 + index * 5 % 13));
     fill(index, image->channels * image->height * image->width, image->pixels);
-    *label = (int32_t)(index % 10);
+    *(int32_t *)label = (int32_t)(index % 10);
     return LK_OK;
 }
 
@@ -41,8 +42,8 @@ static lk_dataset made(size_t channels, bool any)
                                  .height = any ? 0 : 14,
                                  .width = any ? 0 : 11,
                                  .classes = 10},
-                        .mean = mean,
-                        .std = deviation};
+                        .info.mean = mean,
+                        .info.std = deviation};
 }
 
 static lk_loader *open_loader(const lk_dataset *data, const char *augment, int workers, lk_shard_range share)

@@ -52,14 +52,15 @@ static int reset_device(void **state)
     return 0;
 }
 
-static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+static lk_status get(const lk_dataset *data, size_t index, void *sample, void *label)
 {
+    uint8_t *pixels = sample;
     size_t count = data->info.channels * data->info.height * data->info.width;
     uint32_t salt = data->split == LK_SPLIT_TEST ? 1000 : 0;
     lk_rng rng = lk__rng(5, LK_RNG_DIGITS, 0, 0, salt + (uint32_t)index);
     for (size_t i = 0; i < count; i++)
         pixels[i] = (uint8_t)lk__rng_u32(&rng, i);
-    *label = (int32_t)(index * 7 % 10);
+    *(int32_t *)label = (int32_t)(index * 7 % 10);
     return LK_OK;
 }
 
@@ -81,8 +82,8 @@ static lk_dataset made(lk_model_shape shape, lk_split split)
                                  .height = shape.height,
                                  .width = shape.width,
                                  .classes = shape.classes},
-                        .mean = mean,
-                        .std = deviation};
+                        .info.mean = mean,
+                        .info.std = deviation};
 }
 
 /* An engine, and loaders of training and test data. */
@@ -268,10 +269,11 @@ static void test_mixed_batches(void **state)
     }
 }
 
-static lk_status get_steep(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+static lk_status get_steep(const lk_dataset *data, size_t index, void *sample, void *label)
 {
+    uint8_t *pixels = sample;
     memset(pixels, index == 40 ? 255 : 0, data->info.channels * data->info.height * data->info.width);
-    *label = 0;
+    *(int32_t *)label = 0;
     return LK_OK;
 }
 
@@ -288,8 +290,8 @@ static void test_nonfinite(void **state)
     open_fixture(&f, &t, "far", 0);
     lk_loader_destroy(f.loader);
     f.train.ops = &steep_ops;
-    f.train.mean = none;
-    f.train.std = steep;
+    f.train.info.mean = none;
+    f.train.info.std = steep;
     f.loader = open_loader(&f.train, NULL, false);
     assert_true(place(f.engine, f.loader));
     law_require(lk_loader_start(f.loader, 0, 0));
@@ -388,7 +390,7 @@ static lk_status alloc_nothing(lk_device *dev, size_t bytes, const char *what, v
     return lk__fail(LK_STATUS_MEMORY, "no %zu bytes for %s", bytes, what);
 }
 
-static lk_status get_nothing(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+static lk_status get_nothing(const lk_dataset *data, size_t index, void *sample, void *label)
 {
     return index < 5 ? LK_OK : lk__fail(LK_STATUS_FORMAT, "the file is cut off");
 }

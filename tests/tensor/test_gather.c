@@ -8,12 +8,13 @@ enum { COUNT = 70, BATCH = 32, EPOCHS = 3, SEED = 42, LEVELS = 256 };
 
 static const float mean[] = {.25f, .5f, .75f}, deviation[] = {.5f, .25f, 2};
 
-static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+static lk_status get(const lk_dataset *data, size_t index, void *sample, void *label)
 {
+    uint8_t *pixels = sample;
     size_t count = data->info.channels * data->info.height * data->info.width;
     for (size_t i = 0; i < count; i++)
         pixels[i] = (uint8_t)(index * 37 + i * i * 11 + i / 7);
-    *label = 0;
+    *(int32_t *)label = 0;
     return LK_OK;
 }
 
@@ -24,8 +25,8 @@ static lk_dataset made(lk_shape shape)
     return (lk_dataset){
         .ops = &ops,
         .info = {.name = "made", .count = COUNT, .channels = shape.c, .height = shape.h, .width = shape.w},
-        .mean = mean,
-        .std = deviation};
+        .info.mean = mean,
+        .info.std = deviation};
 }
 
 /* A batch and its gather_desc; all pointers are host memory. */

@@ -2,7 +2,8 @@
  * references: with many lengths and alignments, and in place. */
 #include "tensor/kernel_test.h"
 
-static const lk_dtype dtypes[] = {LK_DTYPE_F32, LK_DTYPE_F64, LK_DTYPE_BF16, LK_DTYPE_I64, LK_DTYPE_I32, LK_DTYPE_U8};
+static const lk_dtype dtypes[] = {LK_DTYPE_F32, LK_DTYPE_F64, LK_DTYPE_BF16, LK_DTYPE_F16,
+                                  LK_DTYPE_I64, LK_DTYPE_I32, LK_DTYPE_U8};
 enum { MOST = 1031 };
 
 static const double specials[] = {0.0,   -0.0,  1.0, -1.0,  INFINITY, -INFINITY, 3e38,
@@ -27,6 +28,32 @@ static uint16_t nearest_bf16(float x)
     return to_below < to_above ? below : above;
 }
 
+static float f16_to_float(uint16_t x)
+{
+    int exponent = x >> 10 & 31, fraction = x & 1023;
+    double value = exponent == 31  ? (fraction ? (double)NAN : (double)INFINITY)
+                   : exponent == 0 ? ldexp(fraction, -24)
+                                   : ldexp(1024 + fraction, exponent - 25);
+    return (float)(x >> 15 ? -value : value);
+}
+
+/* The nearest f16: a multiple of the unit in the last place, rounded by rint. */
+static uint16_t nearest_f16(float x)
+{
+    int exponent;
+    uint16_t sign = signbit(x) ? 0x8000 : 0;
+    if (x != x)
+        return 0x7e00;
+    (void)frexp((double)x, &exponent);
+    exponent = exponent - 1 < -14 ? -14 : exponent - 1;
+    double units = isinf(x) ? 1e9 : rint(fabs(ldexp((double)x, 10 - exponent)));
+    if (isinf(x) || ldexp(units, exponent - 10) >= 65536)
+        return (uint16_t)(sign | 0x7c00);
+    /* 1024 units and more are a normal number; 2048 carry into the exponent. */
+    unsigned bits = units < 1024 ? (unsigned)units : (unsigned)((exponent + 14) * 1024) + (unsigned)units;
+    return (uint16_t)(sign | bits);
+}
+
 /* All pairs of special values, then random values. */
 static void fill(lk_dtype dtype, uint32_t stream, void *out)
 {
@@ -42,13 +69,15 @@ static void fill(lk_dtype dtype, uint32_t stream, void *out)
             ((double *)out)[i] = value;
         else if (dtype == LK_DTYPE_BF16)
             ((uint16_t *)out)[i] = nearest_bf16((float)value);
+        else if (dtype == LK_DTYPE_F16)
+            ((uint16_t *)out)[i] = chosen ? nearest_f16((float)value) : (uint16_t)bits;
         else
             memcpy((uint8_t *)out + i * lk_dtype_size(dtype), &bits, lk_dtype_size(dtype));
     }
 }
 
 /* The smallest or the largest; of equal values a; a NaN wins over a number. */
-#define REFERENCE(type, value, sum)                                                             \
+#define REFERENCE(type, value, sum, product)                                                    \
     do {                                                                                        \
         const type *a = left, *b = right;                                                       \
         for (size_t i = 0; i < MOST; i++) {                                                     \
@@ -56,24 +85,30 @@ static void fill(lk_dtype dtype, uint32_t stream, void *out)
             bool less = first || value(b[i]) < value(a[i]);                                     \
             bool more = first || value(b[i]) > value(a[i]);                                     \
             type merged = op == LK_REDUCTION_MIN ? (less ? b[i] : a[i]) : (more ? b[i] : a[i]); \
-            ((type *)out)[i] = op <= LK_REDUCTION_MEAN ? (type)(sum) : merged;                  \
+            ((type *)out)[i] = op <= LK_REDUCTION_MEAN      ? (type)(sum)                       \
+                               : op == LK_REDUCTION_PRODUCT ? (type)(product)                   \
+                                                            : merged;                           \
         }                                                                                       \
     } while (0)
 
 static void reference(lk_dtype dtype, lk_reduction op, const void *left, const void *right, void *out)
 {
     if (dtype == LK_DTYPE_F32)
-        REFERENCE(float, , a[i] + b[i]);
+        REFERENCE(float, , a[i] + b[i], a[i] * b[i]);
     else if (dtype == LK_DTYPE_F64)
-        REFERENCE(double, , a[i] + b[i]);
+        REFERENCE(double, , a[i] + b[i], a[i] * b[i]);
     else if (dtype == LK_DTYPE_BF16)
-        REFERENCE(uint16_t, bf16_to_float, nearest_bf16(bf16_to_float(a[i]) + bf16_to_float(b[i])));
+        REFERENCE(uint16_t, bf16_to_float, nearest_bf16(bf16_to_float(a[i]) + bf16_to_float(b[i])),
+                  nearest_bf16(bf16_to_float(a[i]) * bf16_to_float(b[i])));
+    else if (dtype == LK_DTYPE_F16)
+        REFERENCE(uint16_t, f16_to_float, nearest_f16(f16_to_float(a[i]) + f16_to_float(b[i])),
+                  nearest_f16(f16_to_float(a[i]) * f16_to_float(b[i])));
     else if (dtype == LK_DTYPE_I64)
-        REFERENCE(int64_t, , (uint64_t)a[i] + (uint64_t)b[i]);
+        REFERENCE(int64_t, , (uint64_t)a[i] + (uint64_t)b[i], (uint64_t)a[i] * (uint64_t)b[i]);
     else if (dtype == LK_DTYPE_I32)
-        REFERENCE(int32_t, , (uint32_t)a[i] + (uint32_t)b[i]);
+        REFERENCE(int32_t, , (uint32_t)a[i] + (uint32_t)b[i], (uint32_t)a[i] * (uint32_t)b[i]);
     else
-        REFERENCE(uint8_t, , (a[i] + b[i]) % 256);
+        REFERENCE(uint8_t, , (a[i] + b[i]) % 256, (a[i] * b[i]) % 256);
 }
 
 /* Divides in the type; integers round towards zero. */
@@ -86,6 +121,8 @@ static void divide(lk_dtype dtype, int divisor, const void *x, void *out)
             ((double *)out)[i] = ((const double *)x)[i] / divisor;
         else if (dtype == LK_DTYPE_BF16)
             ((uint16_t *)out)[i] = nearest_bf16(bf16_to_float(((const uint16_t *)x)[i]) / (float)divisor);
+        else if (dtype == LK_DTYPE_F16)
+            ((uint16_t *)out)[i] = nearest_f16(f16_to_float(((const uint16_t *)x)[i]) / (float)divisor);
         else if (dtype == LK_DTYPE_I64)
             ((int64_t *)out)[i] = ((const int64_t *)x)[i] / divisor;
         else if (dtype == LK_DTYPE_I32)
@@ -113,7 +150,8 @@ static void spread_elements(lk_dtype dtype, const void *elements, size_t count, 
     for (size_t i = 0; i < count; i++) {
         bool nan = (dtype == LK_DTYPE_F32 && isnan(((const float *)elements)[i])) ||
                    (dtype == LK_DTYPE_F64 && isnan(((const double *)elements)[i])) ||
-                   (dtype == LK_DTYPE_BF16 && !fx_builds && isnan(bf16_to_float(((const uint16_t *)elements)[i])));
+                   (dtype == LK_DTYPE_BF16 && !fx_builds && isnan(bf16_to_float(((const uint16_t *)elements)[i]))) ||
+                   (dtype == LK_DTYPE_F16 && !fx_builds && isnan(f16_to_float(((const uint16_t *)elements)[i])));
         for (size_t k = 0; nan && k < size; k++)
             out[i * size + k] = -1.0f;
     }

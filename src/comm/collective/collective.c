@@ -7,6 +7,7 @@
 #include "comm/collective/argument.h"
 #include "comm/collective/group_impl.h"
 #include "comm/collective/progress.h"
+#include "comm/collective/reduction.h"
 #include "tensor/device.h"
 
 /* The description of a call before it is a request. */
@@ -40,7 +41,7 @@ enum { SMALL_BYTES = 16 * 1024 };
 
 static bool is_type(lk_dtype dtype)
 {
-    return (unsigned)dtype < LK_DTYPE_COUNT && dtype != LK_DTYPE_F16;
+    return (unsigned)dtype < LK_DTYPE_COUNT;
 }
 
 /* Returns the address of an element; `at` for a type that is refused later. */
@@ -74,10 +75,8 @@ static lk_status check_intent(const lk_group *group, const call_intent *intent)
     const char *what = name_of(intent);
     int root = intent->root;
     if (!is_type(intent->data.dtype))
-        return lk__fail(LK_STATUS_USAGE, "%s works on f32, f64, bf16, i32, i64 and u8, not on %s", what,
-                        (unsigned)intent->data.dtype < LK_DTYPE_COUNT ? lk_dtype_name(intent->data.dtype)
-                                                                      : "an unknown type");
-    if ((unsigned)intent->op >= LK_REDUCTION_COUNT)
+        return lk__fail(LK_STATUS_USAGE, "%s: no type of elements has the number %d", what, (int)intent->data.dtype);
+    if (!lk__reduction_known(intent->op))
         return lk__fail(LK_STATUS_USAGE, "%s: no reduction has the number %d", what, (int)intent->op);
     if (intent->rooted && (root < 0 || root >= group->size))
         return lk__fail(LK_STATUS_USAGE, "%s: rank %d is not in a group of %d", what, root, group->size);
@@ -280,6 +279,8 @@ static lk_status start(lk_group *group, const call_intent *intent, lk_request **
 
 static lk_status start_sum(lk_group *group, call_intent *intent, const lk_shard_sums *sums, lk_request **request)
 {
+    if (lk__reduction_known(intent->op))
+        intent->detail ^= lk__reduction_identity(intent->op);
     if (sums) {
         LK_TRY(lk__argument_sums(group, sums, intent->data.count, kind_names[intent->kind]));
         size_t bytes = ((size_t)group->size + 1) * sizeof *sums->bounds;

@@ -370,12 +370,32 @@ static void pause(lk_group *group, bool others, double *still_since)
 
 /* The job is checked only from the second pause on, and now and then while frames move: a small sum takes no
  * longer than some readings of the clock. */
-lk_status lk__executor_wait(lk_request *request)
+/* The index of the first request that is done; count if none is. */
+static size_t find_done(lk_request *const *requests, size_t count)
 {
+    size_t i = 0;
+    while (i < count && !(requests[i] && requests[i]->done))
+        i++;
+    return i;
+}
+
+static size_t first_given(lk_request *const *requests, size_t count)
+{
+    size_t i = 0;
+    while (i + 1 < count && !requests[i])
+        i++;
+    return i;
+}
+
+lk_status lk__executor_wait_any(lk_request *const *requests, size_t count, size_t *index)
+{
+    size_t first = first_given(requests, count);
+    lk_request *request = requests[first];
     lk_group *group = request->group;
     double still_since = 0, began = request->done ? 0 : lk__trace_begin();
     int pauses = 0, moves = 0;
-    while (!request->done) {
+    size_t done;
+    while ((done = find_done(requests, count)) == count) {
         bool moved = false;
         lk_status status = lk__executor_move(group, &moved);
         if (status != LK_OK || request->done)
@@ -394,6 +414,13 @@ lk_status lk__executor_wait(lk_request *request)
             pause(group, others, &still_since);
         }
     }
+    *index = done < count ? done : first;
     lk__trace_end(LK_TRACE_KIND_WAIT, lk__call_name(&request->call), -1, began);
-    return request->status == LK_OK ? LK_OK : lk__group_broken(group);
+    return requests[*index]->status == LK_OK ? LK_OK : lk__group_broken(group);
+}
+
+lk_status lk__executor_wait(lk_request *request)
+{
+    size_t index;
+    return lk__executor_wait_any(&request, 1, &index);
 }

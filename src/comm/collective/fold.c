@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "base/tree.h"
+#include "comm/collective/reduction.h"
 
 enum { BLOCK_BYTES = 8192 };
 
@@ -164,7 +165,13 @@ static void run_output(const lk_fold_plan *plan, const block *b, int output, voi
         height--;
         bool final = i + 1 == count;
         void *sum = final ? to : plan->blocks + (size_t)(height - 1) * BLOCK_BYTES;
-        kernels->reduce(b->fold->device, b->fold->dtype, b->fold->op, b->count, stack[height - 1], stack[height], sum);
+        lk__reduction_run(&(lk_reduction_run){.device = b->fold->device,
+                                              .dtype = b->fold->dtype,
+                                              .op = b->fold->op,
+                                              .count = b->count,
+                                              .left = stack[height - 1],
+                                              .right = stack[height],
+                                              .out = sum});
         stack[height - 1] = sum;
     }
     if (stack[0] != to)

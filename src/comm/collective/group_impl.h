@@ -186,6 +186,9 @@ lk_status lk__executor_poll(lk_group *group) LK_CHECKED;
 bool lk__executor_move_others(lk_group *whole, const lk_group *except, bool *moved);
 /* Blocks until the request is done or the group has failed. */
 lk_status lk__executor_wait(lk_request *request) LK_CHECKED;
+/* Blocks until one of requests (count) is done, and sets *index to it. NULL entries are skipped; one is not NULL. All
+ * are of one job. Returns the status of that request. */
+lk_status lk__executor_wait_any(lk_request *const *requests, size_t count, size_t *index) LK_CHECKED;
 
 /* request.c. Makes a request with room for the program, which it takes over. */
 lk_status lk__request_create(lk_group *group, lk_program *program, lk_request **out) LK_CHECKED;

@@ -1,4 +1,4 @@
-/* wait.c - lk_request_wait and lk_request_test. */
+/* wait.c - the public calls that wait for requests. */
 #include "comm/collective/argument.h"
 #include "comm/collective/group_impl.h"
 #include "comm/collective/progress.h"
@@ -34,6 +34,58 @@ lk_status lk_request_test(lk_request *request, bool *done)
     LK_TRY(lk__argument_group(group, "lk_request_test"));
     lk__progress_take(group);
     lk_status status = test(request, done);
+    lk__progress_give(group);
+    return status;
+}
+
+lk_status lk_request_wait_all(lk_request **requests, size_t count)
+{
+    lk_status first = LK_OK;
+    LK_TRY(lk__argument_set(requests, "requests", "lk_request_wait_all"));
+    for (size_t i = 0; i < count; i++) {
+        if (!requests[i])
+            continue;
+        lk_status status = lk_request_wait(requests[i]);
+        requests[i] = NULL;
+        first = first == LK_OK ? status : first;
+    }
+    return first;
+}
+
+static lk_status check_any(lk_request *const *requests, size_t count, size_t *given)
+{
+    const lk_group *whole = NULL;
+    *given = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!requests[i])
+            continue;
+        LK_TRY(lk__argument_group(requests[i]->group, "lk_request_wait_any"));
+        if (whole && requests[i]->group->whole != whole)
+            return lk__fail(LK_STATUS_USAGE, "lk_request_wait_any: request %zu is of another job than those before it",
+                            i);
+        whole = requests[i]->group->whole;
+        ++*given;
+    }
+    return LK_OK;
+}
+
+lk_status lk_request_wait_any(lk_request **requests, size_t count, size_t *index)
+{
+    size_t given;
+    LK_TRY(lk__argument_set(requests, "requests", "lk_request_wait_any"));
+    LK_TRY(lk__argument_set(index, "index", "lk_request_wait_any"));
+    LK_TRY(check_any(requests, count, &given));
+    *index = count;
+    if (given == 0)
+        return LK_OK;
+    size_t first = 0;
+    while (!requests[first])
+        first++;
+    lk_group *group = requests[first]->group;
+    lk__progress_take(group);
+    lk_status status = lk__executor_wait_any(requests, count, index);
+    lk__request_retire(requests[*index]);
+    requests[*index] = NULL;
     lk__progress_give(group);
     return status;
 }

@@ -21,6 +21,7 @@ typedef struct slot {
     lk_batch batch;
     float *x;                // (N, H, W, C); NULL if only labels and ids are loaded
     int32_t *labels;         // (N)
+    float *targets;          // (N, targets of the data set); NULL if targets are labels
     uint32_t *ids;           // (N)
     lk_image image, scratch; /* the current sample, and scratch memory for its transforms */
     bool ready;
@@ -91,21 +92,61 @@ static lk_status check_shape(const lk_loader *l, const lk_image *image)
                     image->width, image->height, want->width, want->height);
 }
 
-/* Loads sample `id` of the data set as sample i of the slot. */
-static lk_status fill_sample(const lk_loader *l, uint32_t id, slot *s, size_t i)
+/* The memory for the target of sample i. */
+static void *target_at(const lk_loader *l, slot *s, size_t i)
 {
-    s->ids[i] = id;
-    if (s->x == NULL && l->data->ops->label != NULL) {
-        s->labels[i] = l->data->ops->label(l->data, id);
-        return LK_OK;
+    return s->targets ? (void *)(s->targets + i * l->data->info.targets) : (void *)&s->labels[i];
+}
+
+/* Sets the label of sample i where targets are probabilities; it is 0 where they are other values. */
+static void set_label(const lk_loader *l, slot *s, size_t i)
+{
+    const lk_dataset_info *info = &l->data->info;
+    if (s->targets)
+        s->labels[i] = info->classes ? lk__dataset_likeliest(s->targets + i * info->targets, info->classes) : 0;
+}
+
+/* Writes the target of a sample that is not loaded. False if the sample must be read for it. */
+static bool fill_target(const lk_loader *l, uint32_t id, slot *s, size_t i)
+{
+    const lk_dataset_ops *ops = l->data->ops;
+    if (ops->label)
+        s->labels[i] = ops->label(l->data, id);
+    else if (ops->targets)
+        memcpy(target_at(l, s, i), ops->targets(l->data, id), l->data->info.targets * sizeof *s->targets);
+    return ops->label || ops->targets;
+}
+
+/* Reads a sample of floats: into the batch, or into the slot's scratch memory for its target only. */
+static lk_status fill_values(const lk_loader *l, uint32_t id, slot *s, size_t i)
+{
+    float *x = s->x ? s->x + i * sample_size(l) : NULL;
+    if (!x) {
+        LK_TRY(lk__image_resize(&s->scratch, sizeof *x, 1, sample_size(l)));
+        x = (float *)(void *)s->scratch.pixels;
     }
-    LK_TRY(lk__dataset_load(l->data, id, &s->image, &s->labels[i]));
+    return l->data->ops->values(l->data, id, x, target_at(l, s, i));
+}
+
+static lk_status fill_image(const lk_loader *l, uint32_t id, slot *s, size_t i)
+{
+    LK_TRY(lk__dataset_load(l->data, id, &s->image, target_at(l, s, i)));
     if (s->x == NULL)
         return LK_OK;
     lk_transforms_address address = {.seed = l->seed, .epoch = l->epoch, .sample = id};
     LK_TRY(blame_sample(l, id, lk__transforms_apply(&l->transforms, address, &s->image, &s->scratch)));
     LK_TRY(blame_sample(l, id, check_shape(l, &s->image)));
     lk__normalise_apply(&l->normalise, &s->image, s->x + i * sample_size(l));
+    return LK_OK;
+}
+
+/* Loads sample `id` of the data set as sample i of the slot. */
+static lk_status fill_sample(const lk_loader *l, uint32_t id, slot *s, size_t i)
+{
+    s->ids[i] = id;
+    if (s->x != NULL || !fill_target(l, id, s, i))
+        LK_TRY(l->data->ops->values ? fill_values(l, id, s, i) : fill_image(l, id, s, i));
+    set_label(l, s, i);
     return LK_OK;
 }
 
@@ -119,6 +160,8 @@ static lk_status fill_slot(const lk_loader *l, size_t index, slot *s)
                           .sample_floats = sample_size(l),
                           .x = s->x,
                           .labels = s->labels,
+                          .target_floats = l->data->info.targets,
+                          .targets = s->targets,
                           .ids = s->ids,
                           .total = l->share.shards > 0 ? total : 0,
                           .epoch = l->epoch,
@@ -199,6 +242,9 @@ static lk_status create_slots(lk_loader *l)
             LK_TRY(LK_ALLOC(values, "a batch (smaller with `batch`, one less with fewer `workers`)", &s->x));
         LK_TRY(LK_ALLOC(most, "a batch's labels", &s->labels));
         LK_TRY(LK_ALLOC(most, "a batch's sample ids", &s->ids));
+        if (l->data->info.targets > 0)
+            LK_TRY(lk__mem_alloc(most, l->data->info.targets * sizeof *s->targets, "a batch's targets",
+                                 (void **)&s->targets));
     }
     return LK_OK;
 }
@@ -262,7 +308,8 @@ lk_status lk_loader_create(const lk_dataset *data, const lk_loader_opts *opts, l
     l->seed = opts->seed;
     l->transforms = transforms;
     l->shape = shape;
-    lk__normalise_init(&l->normalise, data->mean, data->std, data->info.channels);
+    if (!data->ops->values)
+        lk__normalise_init(&l->normalise, data->info.mean, data->info.std, data->info.channels);
     l->paused = true;
     l->depth = opts->workers > 0 ? (size_t)opts->workers + SPARE_SLOTS : 1;
     pthread_mutex_init(&l->lock, NULL);
@@ -283,6 +330,7 @@ static void destroy_slots(lk_loader *l)
     for (size_t i = 0; l->slots != NULL && i < l->depth; i++) {
         lk__mem_free(l->slots[i].x);
         lk__mem_free(l->slots[i].labels);
+        lk__mem_free(l->slots[i].targets);
         lk__mem_free(l->slots[i].ids);
         lk__image_fini(&l->slots[i].image);
         lk__image_fini(&l->slots[i].scratch);

@@ -76,10 +76,10 @@ static int32_t label_of(const lk_dataset *data, size_t index)
     return pixels_of(data, index)[-1];
 }
 
-static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+static lk_status get(const lk_dataset *data, size_t index, void *pixels, void *label)
 {
     const uint8_t *from = pixels_of(data, index);
-    *label = from[-1];
+    *(int32_t *)label = from[-1];
     memcpy(pixels, from, PIXELS);
     return LK_OK;
 }

@@ -341,8 +341,8 @@ static lk_status no_split(const char *name, lk_split split)
 
 static void set_defaults(lk_dataset *data, const dataset_row *row)
 {
-    data->mean = row->statistics->mean;
-    data->std = row->statistics->std;
+    data->info.mean = row->statistics->mean;
+    data->info.std = row->statistics->std;
     data->augment = row->augment;
     data->test_augment = row->test_augment;
 }
@@ -373,12 +373,14 @@ static lk_status open_row(lk_dataset *data, const dataset_row *row, const char *
 {
     data->known = true;
     data->class_names = row->class_names;
-    set_defaults(data, row);
-    if (row->format == NULL) {
+    data->drawn = row->format == NULL;
+    if (data->drawn) {
         data->ops = &lk__digits_ops;
         data->info = lk__digits_info[data->split];
-        return lk__mem_copy_text("", "a name", &data->path);
     }
+    set_defaults(data, row);
+    if (data->drawn)
+        return lk__mem_copy_text("", "a name", &data->path);
     char folder[LK_MAX_PATH];
     LK_TRY(search(row, dir, data->split, folder));
     LK_TRY(lk__mem_copy_text(folder, "a name", &data->path));
@@ -409,6 +411,8 @@ lk_status lk_dataset_open(const char *name, const char *dir, lk_split split, lk_
     LK_TRY_GOTO(row != NULL ? open_row(data, row, dir) : open_folder(data, name), destroy_data);
     data->info.name = data->name;
     data->info.path = data->path;
+    data->info.dtype = LK_DTYPE_U8;
+    data->info.order = LK_SAMPLE_ORDER_CHW;
     *out = data;
     return LK_OK;
 destroy_data:
@@ -427,6 +431,7 @@ void lk_dataset_destroy(lk_dataset *data)
         lk__mem_free(data->files[i]);
     lk__mem_free(data->path);
     lk__mem_free(data->name);
+    lk__mem_free(data->own_augment);
     lk__mem_free(data);
 }
 
@@ -435,23 +440,40 @@ const lk_dataset_info *lk_dataset_get_info(const lk_dataset *data)
     return &data->info;
 }
 
-lk_status lk_dataset_get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+lk_status lk_dataset_get(const lk_dataset *data, size_t index, void *sample, void *target)
 {
+    if (!data || !sample || !target)
+        return lk__fail(LK_STATUS_USAGE, "lk_dataset_get needs a data set and memory for a sample and its target");
     if (index >= data->info.count)
         return lk__fail(LK_STATUS_USAGE, "%s has %zu samples, there is no sample %zu", data->info.name,
                         data->info.count, index);
-    if (data->ops->get == NULL)
+    if (data->ops->load != NULL)
         return lk__fail(LK_STATUS_USAGE, "the images of %s have sizes of their own: load them with a loader",
                         data->info.name);
-    return data->ops->get(data, index, pixels, label);
+    return data->ops->values != NULL ? data->ops->values(data, index, sample, target)
+                                     : data->ops->get(data, index, sample, target);
 }
 
-lk_status lk__dataset_load(const lk_dataset *data, size_t index, lk_image *image, int32_t *label)
+lk_status lk__dataset_load(const lk_dataset *data, size_t index, lk_image *image, void *target)
 {
     if (data->ops->load != NULL)
-        return data->ops->load(data, index, image, label);
+        return data->ops->load(data, index, image, target);
     LK_TRY(lk__image_resize(image, data->info.channels, data->info.height, data->info.width));
-    return data->ops->get(data, index, image->pixels, label);
+    return data->ops->get(data, index, image->pixels, target);
+}
+
+size_t lk__dataset_elements(const lk_dataset *data)
+{
+    return data->info.channels * data->info.height * data->info.width;
+}
+
+int32_t lk__dataset_likeliest(const float *probabilities, size_t classes)
+{
+    size_t best = 0;
+    for (size_t i = 1; i < classes; i++)
+        if (probabilities[i] > probabilities[best])
+            best = i;
+    return (int32_t)best;
 }
 
 static uint64_t hash_first_image(const lk_dataset *data, uint64_t seed)
@@ -467,33 +489,34 @@ static uint64_t hash_first_image(const lk_dataset *data, uint64_t seed)
     return seed;
 }
 
-static lk_status hash_images(const lk_dataset *data, uint64_t *hash)
+static size_t target_bytes(const lk_dataset *data)
 {
-    const lk_dataset_info *info = &data->info;
-    size_t bytes = info->channels * info->height * info->width;
-    lk_image image = {0};
-    lk_status status;
-    LK_TRY_GOTO(lk__image_resize(&image, info->channels, info->height, info->width), free_image);
-    for (size_t i = 0; i < info->count; i++) {
-        int32_t label;
-        LK_TRY_GOTO(data->ops->get(data, i, image.pixels, &label), free_image);
-        *hash = lk__hash(&label, sizeof label, *hash);
-        *hash = lk__hash(image.pixels, bytes, *hash);
+    return data->info.targets > 0 ? data->info.targets * sizeof(float) : sizeof(int32_t);
+}
+
+static lk_status hash_samples(const lk_dataset *data, uint64_t *hash)
+{
+    size_t bytes = lk__dataset_elements(data) * lk_dtype_size(data->info.dtype), target = target_bytes(data);
+    uint8_t *memory;
+    lk_status status = LK_OK;
+    LK_TRY(lk__mem_alloc(1, target + bytes, "a sample", (void **)&memory));
+    for (size_t i = 0; i < data->info.count && status == LK_OK; i++) {
+        status = lk_dataset_get(data, i, memory + target, memory);
+        *hash = lk__hash(memory, target, *hash);
+        *hash = lk__hash(memory + target, bytes, *hash);
     }
-free_image:
-    lk__image_fini(&image);
+    lk__mem_free(memory);
     return status;
 }
 
-/* Built-in data are not hashed: the program draws them. */
 lk_status lk__dataset_content(const lk_dataset *data, uint64_t *out)
 {
     uint64_t hash = lk__dataset_fingerprint(data);
     if (data->ops->load != NULL)
         hash = hash_first_image(data, hash);
-    if (data->ops->get != NULL && *data->info.path)
-        LK_TRY(hash_images(data, &hash));
-    for (size_t i = 0; data->ops->get == NULL && data->ops->label != NULL && i < data->info.count; i++) {
+    else if (!data->drawn)
+        LK_TRY(hash_samples(data, &hash));
+    for (size_t i = 0; data->ops->load != NULL && data->ops->label != NULL && i < data->info.count; i++) {
         int32_t label = data->ops->label(data, i);
         hash = lk__hash(&label, sizeof label, hash);
     }
@@ -505,8 +528,8 @@ uint64_t lk__dataset_fingerprint(const lk_dataset *data)
 {
     const lk_dataset_info *info = &data->info;
     size_t count = data->ops->label != NULL ? lk__size_min(info->count, HASHED_LABELS) : 0;
-    uint64_t hash = lk__hash(data->mean, info->channels * sizeof *data->mean, 0);
-    hash = lk__hash(data->std, info->channels * sizeof *data->std, hash);
+    uint64_t hash = lk__hash(info->mean, info->channels * sizeof *info->mean, 0);
+    hash = lk__hash(info->std, info->channels * sizeof *info->std, hash);
     for (size_t i = 0; i < count; i++) {
         int32_t label = data->ops->label(data, i * info->count / count);
         hash = lk__hash(&label, sizeof label, hash);

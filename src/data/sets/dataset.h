@@ -24,17 +24,20 @@ typedef struct lk_transforms_common_size {
 
 /* The functions of a data set. The split is fixed when the data set is opened. */
 typedef struct lk_dataset_ops {
-    /* Reads one sample, index < count. Called by many threads at once; may block until the bytes
-     * are loaded. */
-    lk_status (*get)(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label);
-    /* As get, for images of different sizes. A data set has either get or load; the other one is NULL. */
-    lk_status (*load)(const lk_dataset *data, size_t index, lk_image *image, int32_t *label);
+    /* A data set has one of the next three; the others are NULL. Each reads one sample, index < count, and its
+     * target: an int32_t label, or info.targets floats. Called by many threads at once; may block until the data are
+     * loaded. */
+    lk_status (*get)(const lk_dataset *data, size_t index, void *pixels, void *target);       /* bytes (C, H, W) */
+    lk_status (*load)(const lk_dataset *data, size_t index, lk_image *image, int32_t *label); /* of different sizes */
+    lk_status (*values)(const lk_dataset *data, size_t index, float *x, void *target); /* (H, W, C), normalised */
     /* Reads the images' headers until one differs, once for a data set. Called by many threads.
      * Optional: without it sizes count as different. */
     lk_status (*common_size)(const lk_dataset *data, lk_transforms_common_size *out);
     /* Returns the label at once. Called by many threads. Optional: without it get is called and the
      * pixels are dropped. */
     int32_t (*label)(const lk_dataset *data, size_t index);
+    /* Returns the target's floats at once, as label does; borrowed from the data set. Optional. */
+    const float *(*targets)(const lk_dataset *data, size_t index);
     /* Writes the path of a sample's file. Optional. */
     void (*path)(const lk_dataset *data, size_t index, char *text, size_t bytes);
     /* The name of a class, index < classes; NULL: it has none. Optional. */
@@ -50,8 +53,9 @@ struct lk_dataset {
     lk_dataset_info info; /* name and path are borrowed from the fields below */
     char *name, *path;
     lk_split split;
-    const float *mean, *std;                /* (C) of bytes / 255 */
     const char *augment, *test_augment;     /* the meaning of "auto" for each split */
+    char *own_augment;                      /* memory of augment, or NULL */
+    bool drawn;                             /* the program draws the samples: they need not be compared */
     const char *const *class_names;         /* (classes), or NULL */
     bool known;                             /* in the table: labels must be below info.classes */
     lk_fetch *images;                       /* IDX: header and pixels, read by a thread */
@@ -66,13 +70,12 @@ const char *lk__dataset_class_name(const lk_dataset *data, size_t index, char nu
 extern const char *const lk__dataset_fashion_names[10], *const lk__dataset_cifar10_names[10],
                                                             *const lk__dataset_cifar100_names[100];
 
-/* A part of a data set: the samples whose `taken`, (count of base), is `wanted`, in their order. base is borrowed and
- * must outlive it; taken is not used afterwards. split decides which transforms "auto" means. */
-lk_status lk__dataset_subset(const lk_dataset *base, const bool *taken, bool wanted, lk_split split,
-                             lk_dataset **out) LK_CHECKED;
-
-/* Loads a sample with get or load, index < count. */
-lk_status lk__dataset_load(const lk_dataset *data, size_t index, lk_image *image, int32_t *label) LK_CHECKED;
+/* Loads an image with get or load, index < count. target as in lk_dataset_ops. */
+lk_status lk__dataset_load(const lk_dataset *data, size_t index, lk_image *image, void *target) LK_CHECKED;
+/* Elements of a sample; 0 if images differ in size. */
+size_t lk__dataset_elements(const lk_dataset *data);
+/* The first class with the largest probability. */
+int32_t lk__dataset_likeliest(const float *probabilities, size_t classes);
 
 /* A hash that distinguishes data sets, independent of their folders: some labels, evenly spread,
  * and the normalisation; with one file for each image also their names. Does not wait for images

@@ -256,7 +256,7 @@ static int32_t label_of(const lk_dataset *data, size_t index)
     return (int32_t)draw_digit(&d);
 }
 
-static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+static lk_status get(const lk_dataset *data, size_t index, void *pixels, void *label)
 {
     draws d = draws_of(data, index);
     canvas image;
@@ -265,7 +265,7 @@ static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int3
     draw_clutter(&image, &d);
     draw_glyph(&image, &d, &glyphs[digit]);
     develop(&image, &d, pixels);
-    *label = (int32_t)digit;
+    *(int32_t *)label = (int32_t)digit;
     return LK_OK;
 }
 

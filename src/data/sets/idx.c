@@ -205,13 +205,13 @@ static int32_t label_of(const lk_dataset *data, size_t index)
     return data->files[0][LABELS_HEADER + index];
 }
 
-static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+static lk_status get(const lk_dataset *data, size_t index, void *pixels, void *label)
 {
     const uint8_t *images = NULL;
     LK_TRY(lk__fetch_wait(data->images, &images));
     size_t bytes = data->info.height * data->info.width;
     memcpy(pixels, images + IMAGES_HEADER + index * bytes, bytes);
-    *label = label_of(data, index);
+    *(int32_t *)label = label_of(data, index);
     return LK_OK;
 }
 

@@ -1,4 +1,4 @@
-/* subset.c - a data set that is a part of another: some of its samples, in their order. */
+/* subset.c - a data set that is a part of another: some of its samples. */
 #include "data/sets/dataset.h"
 
 #include "base/mem.h"
@@ -14,10 +14,16 @@ static const subset *subset_of(const lk_dataset *data)
     return data->own;
 }
 
-static lk_status get(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+static lk_status get(const lk_dataset *data, size_t index, void *pixels, void *target)
 {
     const subset *s = subset_of(data);
-    return s->base->ops->get(s->base, s->index[index], pixels, label);
+    return s->base->ops->get(s->base, s->index[index], pixels, target);
+}
+
+static lk_status values(const lk_dataset *data, size_t index, float *x, void *target)
+{
+    const subset *s = subset_of(data);
+    return s->base->ops->values(s->base, s->index[index], x, target);
 }
 
 static lk_status load(const lk_dataset *data, size_t index, lk_image *image, int32_t *label)
@@ -37,6 +43,12 @@ static int32_t label(const lk_dataset *data, size_t index)
 {
     const subset *s = subset_of(data);
     return s->base->ops->label(s->base, s->index[index]);
+}
+
+static const float *targets(const lk_dataset *data, size_t index)
+{
+    const subset *s = subset_of(data);
+    return s->base->ops->targets(s->base, s->index[index]);
 }
 
 static void path(const lk_dataset *data, size_t index, char *text, size_t bytes)
@@ -60,44 +72,56 @@ static lk_dataset_ops ops_of(const lk_dataset_ops *base)
 {
     return (lk_dataset_ops){.get = base->get ? get : NULL,
                             .load = base->load ? load : NULL,
+                            .values = base->values ? values : NULL,
                             .common_size = base->common_size ? common_size : NULL,
                             .label = base->label ? label : NULL,
+                            .targets = base->targets ? targets : NULL,
                             .path = base->path ? path : NULL,
                             .class_name = base->class_name ? class_name : NULL,
                             .close = close};
 }
 
-static lk_status make_subset(const lk_dataset *base, const bool *taken, bool wanted, size_t count, subset **out)
+static lk_status make_subset(const lk_dataset *base, const size_t *indices, size_t count, subset **out)
 {
     subset *s;
-    size_t at = 0;
-    LK_TRY(lk__mem_alloc(1, sizeof *s + count * sizeof *s->index, "a part of a data set", (void **)&s));
+    size_t bytes;
+    if (__builtin_mul_overflow(count, sizeof *s->index, &bytes))
+        return lk__fail(LK_STATUS_USAGE, "%zu samples are more than can be addressed", count);
+    LK_TRY(lk__mem_alloc(1, sizeof *s + bytes, "a part of a data set", (void **)&s));
     *s = (subset){.base = base, .ops = ops_of(base->ops)};
-    for (size_t i = 0; i < base->info.count; i++)
-        if (taken[i] == wanted)
-            s->index[at++] = (uint32_t)i;
+    for (size_t i = 0; i < count; i++)
+        s->index[i] = (uint32_t)indices[i];
     *out = s;
     return LK_OK;
 }
 
-lk_status lk__dataset_subset(const lk_dataset *base, const bool *taken, bool wanted, lk_split split, lk_dataset **out)
+static lk_status check_subset(const lk_dataset *base, const size_t *indices, size_t count)
+{
+    if (!base || !indices || count == 0)
+        return lk__fail(LK_STATUS_USAGE, "a part of a data set needs a data set and at least one index");
+    for (size_t i = 0; i < count; i++)
+        if (indices[i] >= base->info.count || indices[i] > UINT32_MAX)
+            return lk__fail(LK_STATUS_USAGE, "index %zu of the part is %zu, but %s has %zu samples", i, indices[i],
+                            base->info.name, base->info.count);
+    return LK_OK;
+}
+
+lk_status lk_dataset_subset(const lk_dataset *base, const size_t *indices, size_t count, lk_split split,
+                            lk_dataset **out)
 {
     lk_dataset *data = NULL;
-    subset *s;
-    size_t count = 0;
+    subset *s = NULL;
     lk_status status;
-    for (size_t i = 0; i < base->info.count; i++)
-        count += taken[i] == wanted;
+    LK_TRY(check_subset(base, indices, count));
     LK_TRY(LK_ALLOC(1, "a data set", &data));
     *data = (lk_dataset){.info = base->info,
                          .split = split,
-                         .mean = base->mean,
-                         .std = base->std,
                          .augment = base->augment,
                          .test_augment = base->test_augment,
                          .class_names = base->class_names,
-                         .known = base->known};
-    LK_TRY_GOTO(make_subset(base, taken, wanted, count, &s), destroy_data);
+                         .known = base->known,
+                         .drawn = base->drawn};
+    LK_TRY_GOTO(make_subset(base, indices, count, &s), destroy_data);
     data->own = s;
     data->ops = &s->ops;
     data->info.count = count;

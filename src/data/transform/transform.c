@@ -173,6 +173,11 @@ lk_status lk__transforms_choose(const lk_dataset *data, const char *augment, lk_
     if (augment == NULL || strcmp(augment, "auto") == 0)
         augment = test ? data->test_augment : data->augment;
     LK_TRY(parse(augment != NULL ? augment : "none", option_of(data), &list));
+    if (list.count > 0 && data->ops != NULL && data->ops->values != NULL)
+        return lk__fail(LK_STATUS_USAGE,
+                        "%s '%s': transforms need images, which are u8 samples of three dims with 1 or 3 channels; the "
+                        "samples of %s are other tensors",
+                        option_of(data), augment, data->info.name);
     for (size_t i = 0; i < list.count && test; i++) {
         const lk_transform_row *row = rows[list.steps[i].row];
         if (row->random != NULL && row->random(list.steps[i].values))

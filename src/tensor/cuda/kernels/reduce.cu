@@ -1,6 +1,7 @@
 /* reduce.cu - combines two vectors of any type, element by element, for sums between ranks. The element
  * functions give the bits of the CPU's (tensor/cpu/reduce.c), except the bits of NaN. */
 #include <assert.h>
+#include <cuda_fp16.h>
 
 #include "tensor/cuda/kernels/vec.cuh"
 
@@ -20,17 +21,42 @@ static __device__ half_float rounded(float x)
     return {(uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : nearest)};
 }
 
+/* An f16; all its NaNs become the same, as on the CPU. */
+struct ieee_half {
+    uint16_t bits;
+};
+
+static __device__ float widened(ieee_half x)
+{
+    return __half2float(__ushort_as_half(x.bits));
+}
+
+static __device__ ieee_half narrowed(float x)
+{
+    return {x != x ? (uint16_t)0x7e00u : __half_as_ushort(__float2half_rn(x))};
+}
+
 /* clang-format off */
 static __device__ float added(float a, float b) { return a + b; }
 static __device__ double added(double a, double b) { return a + b; }
 static __device__ half_float added(half_float a, half_float b) { return rounded(widened(a) + widened(b)); }
+static __device__ ieee_half added(ieee_half a, ieee_half b) { return narrowed(widened(a) + widened(b)); }
 static __device__ int64_t added(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static __device__ int32_t added(int32_t a, int32_t b) { return (int32_t)((uint32_t)a + (uint32_t)b); }
 static __device__ uint8_t added(uint8_t a, uint8_t b) { return (uint8_t)(a + b); }
 
+static __device__ float multiplied(float a, float b) { return a * b; }
+static __device__ double multiplied(double a, double b) { return a * b; }
+static __device__ half_float multiplied(half_float a, half_float b) { return rounded(widened(a) * widened(b)); }
+static __device__ ieee_half multiplied(ieee_half a, ieee_half b) { return narrowed(widened(a) * widened(b)); }
+static __device__ int64_t multiplied(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
+static __device__ int32_t multiplied(int32_t a, int32_t b) { return (int32_t)((uint32_t)a * (uint32_t)b); }
+static __device__ uint8_t multiplied(uint8_t a, uint8_t b) { return (uint8_t)(a * b); }
+
 static __device__ float quotient(float x, int divisor) { return x / (float)divisor; }
 static __device__ double quotient(double x, int divisor) { return x / (double)divisor; }
 static __device__ half_float quotient(half_float x, int divisor) { return rounded(widened(x) / (float)divisor); }
+static __device__ ieee_half quotient(ieee_half x, int divisor) { return narrowed(widened(x) / (float)divisor); }
 static __device__ int64_t quotient(int64_t x, int divisor) { return x / divisor; }
 static __device__ int32_t quotient(int32_t x, int divisor) { return x / divisor; }
 static __device__ uint8_t quotient(uint8_t x, int divisor) { return (uint8_t)(x / divisor); }
@@ -38,8 +64,10 @@ static __device__ uint8_t quotient(uint8_t x, int divisor) { return (uint8_t)(x 
 /* Whether a is the smaller one, or NaN. */
 template <class T> static __device__ bool least(T a, T b) { return a <= b || a != a; }
 static __device__ bool least(half_float a, half_float b) { return least(widened(a), widened(b)); }
+static __device__ bool least(ieee_half a, ieee_half b) { return least(widened(a), widened(b)); }
 template <class T> static __device__ bool largest(T a, T b) { return a >= b || a != a; }
 static __device__ bool largest(half_float a, half_float b) { return largest(widened(a), widened(b)); }
+static __device__ bool largest(ieee_half a, ieee_half b) { return largest(widened(a), widened(b)); }
 /* clang-format on */
 
 template <lk_reduction OP, class T>
@@ -49,6 +77,8 @@ static __device__ T merged(T a, T b)
         return least(a, b) ? a : b;
     else if constexpr (OP == LK_REDUCTION_MAX)
         return largest(a, b) ? a : b;
+    else if constexpr (OP == LK_REDUCTION_PRODUCT)
+        return multiplied(a, b);
     else
         return added(a, b);
 }
@@ -101,6 +131,8 @@ static void run_reduce(cudaStream_t stream, lk_reduction op, size_t count, const
         run_op<LK_REDUCTION_MIN>(stream, count, a, b, out);
     else if (op == LK_REDUCTION_MAX)
         run_op<LK_REDUCTION_MAX>(stream, count, a, b, out);
+    else if (op == LK_REDUCTION_PRODUCT)
+        run_op<LK_REDUCTION_PRODUCT>(stream, count, a, b, out);
     else
         run_op<LK_REDUCTION_SUM>(stream, count, a, b, out);
 }
@@ -116,6 +148,8 @@ static void by_type(lk_dtype dtype, F f)
         return f(double());
     case LK_DTYPE_BF16:
         return f(half_float());
+    case LK_DTYPE_F16:
+        return f(ieee_half());
     case LK_DTYPE_I64:
         return f(int64_t());
     case LK_DTYPE_I32:

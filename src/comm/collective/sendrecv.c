@@ -1,0 +1,29 @@
+/* sendrecv.c - a message out and a message in, at the same time. */
+#include <string.h>
+
+#include "comm/collective/argument.h"
+
+/* A message from a rank to itself. */
+static lk_status copy_self(lk_buffer out, lk_buffer in)
+{
+    if ((unsigned)out.dtype >= LK_DTYPE_COUNT || out.dtype != in.dtype || out.count != in.count)
+        return lk__fail(LK_STATUS_USAGE, "sendrecv of a rank with itself: what it sends has another type or size than "
+                                         "what it receives");
+    if (out.count > 0 && (!out.at || !in.at))
+        return lk__fail(LK_STATUS_USAGE, "sendrecv: the memory of %zu elements is NULL", out.count);
+    if (out.count > 0)
+        memmove(in.at, out.at, out.count * lk_dtype_size(out.dtype));
+    return LK_OK;
+}
+
+lk_status lk_sendrecv(lk_group *group, lk_buffer out, int to, lk_buffer in, int from)
+{
+    lk_request *requests[2] = {NULL, NULL};
+    LK_TRY(lk__argument_group(group, "sendrecv"));
+    if (to == group->rank && from == group->rank)
+        return copy_self(out, in);
+    LK_TRY(lk_recv(group, in, from, &requests[0]));
+    lk_status status = lk_send(group, out, to, &requests[1]);
+    lk_status waited = status == LK_STATUS_USAGE ? LK_OK : lk_request_wait_all(requests, 2);
+    return status == LK_OK ? waited : status;
+}
