@@ -136,12 +136,11 @@ static lk_status exchange_offers(lk_mpi_transport *t, const lk_boot *boot, const
     return agree_tags(t, boot, all);
 }
 
-/* All ranks have loaded their plug-in before one of them starts MPI, which blocks until all do. It needs no deadline:
- * all ranks are here. */
+/* All ranks have loaded their plug-in before one of them starts MPI, which blocks until all do. */
 static lk_status start_mpi(const lk_boot *boot, const lk_mpi **mpi, lk_mpi_place *place)
 {
     LK_TRY(lk__tcp_boot_agree(boot, lk__mpi_load(mpi), "load its plug-in for MPI"));
-    return lk__tcp_boot_agree(boot, lk__mpi_start(0, mpi, place), "start MPI");
+    return lk__tcp_boot_agree(boot, lk__mpi_start(boot->timeout, mpi, place), "start MPI");
 }
 
 lk_status lk__mpi_transport_open(const lk_boot *boot, lk_transport **out)
