@@ -59,10 +59,11 @@ static void exchange_raw(pair *p, size_t bytes)
                  MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 }
 
-/* Takes one frame; returns its bytes, or 0 if none is complete. */
-static size_t take(pair *p, char *to)
+/* Takes one frame; returns its bytes, or 0 if none is complete. As a group does it, it names the payload's place. */
+static size_t take(pair *p, char *to, size_t room)
 {
     const lk_transport_type *type = p->transport->type;
+    type->expect(p->transport, 1 - p->rank, to, room);
     const lk_frame *frame = type->arrived(p->transport, 1 - p->rank);
     const void *at = NULL;
     if (!frame)
@@ -96,7 +97,7 @@ static void exchange_frames(pair *p, size_t bytes)
         given += ticket ? next : 0;
         last = ticket ? ticket : last;
         if (taken < bytes)
-            taken += take(p, p->in + taken);
+            taken += take(p, p->in + taken, bytes - taken);
         if (taken < bytes || !type->sent(p->transport, last))
             demand(type->progress(p->transport) == LK_OK, "progress");
     }

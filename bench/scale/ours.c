@@ -113,7 +113,7 @@ scale_ours *scale_ours_open(const scale_ours_opts *opts)
     group->boot = (lk_boot){.rank = opts->rank,
                             .size = opts->size,
                             .members = group->members,
-                            .timeout = 60,
+                            .timeout = 0, /* MPI starts in this thread: SMPI knows no other */
                             .exchange = exchange,
                             .check = fine};
     lk__mpi_use(scale_table());

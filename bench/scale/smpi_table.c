@@ -14,6 +14,7 @@ enum { MOST = 8192 };
 typedef struct message {
     MPI_Request request; /* MPI_REQUEST_NULL: ended, or never used */
     bool fresh;          /* not tested yet */
+    size_t bytes;        /* of an ended receive */
     int next;            /* free entry */
 } message;
 
@@ -80,8 +81,15 @@ static int receive(void *data, size_t bytes, int peer, int tag, lk_mpi_request *
     return MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &messages[at].request);
 }
 
+static void keep_length(message *m, const MPI_Status *state)
+{
+    int bytes = 0;
+    MPI_Get_count(state, MPI_BYTE, &bytes);
+    m->bytes = bytes > 0 ? (size_t)bytes : 0;
+}
+
 /* A test is a switch of contexts in the simulation. */
-static int test(lk_mpi_request *requests, int count, int *done, int *done_count)
+static int test(lk_mpi_request *requests, int count, lk_mpi_done *done, int *done_count)
 {
     int found = 0;
     for (int i = 0; i < count; i++) {
@@ -89,15 +97,19 @@ static int test(lk_mpi_request *requests, int count, int *done, int *done_count)
             continue;
         message *m = &messages[requests[i] - 1];
         int ended = m->request == MPI_REQUEST_NULL;
-        if (!ended && (m->fresh || tests_all))
-            MPI_Test(&m->request, &ended, MPI_STATUS_IGNORE);
+        if (!ended && (m->fresh || tests_all)) {
+            MPI_Status state;
+            MPI_Test(&m->request, &ended, &state);
+            if (ended)
+                keep_length(m, &state);
+        }
         m->fresh = false;
         if (!ended)
             continue;
         m->next = spare;
         spare = (int)requests[i] - 1;
         requests[i] = 0;
-        done[found++] = i;
+        done[found++] = (lk_mpi_done){i, m->bytes};
     }
     *done_count = found;
     return 0;
@@ -121,6 +133,7 @@ void scale_wait(void)
 {
     static MPI_Request live[MOST];
     static int where[MOST];
+    MPI_Status state;
     int count = 0, ended = MPI_UNDEFINED;
     for (int i = 0; i < used; i++) {
         if (messages[i].request == MPI_REQUEST_NULL)
@@ -130,7 +143,8 @@ void scale_wait(void)
     }
     if (count == 0)
         fail("a rank waits, but none of its messages is under way");
-    MPI_Waitany(count, live, &ended, MPI_STATUS_IGNORE);
+    MPI_Waitany(count, live, &ended, &state);
+    keep_length(&messages[where[ended]], &state);
     messages[where[ended]].request = MPI_REQUEST_NULL;
 }
 
@@ -159,6 +173,7 @@ const lk_mpi *scale_table(void)
         .version = LK_MPI_VERSION,
         .name = "smpi",
         .built_as = "SMPI",
+        .sends_bare = false, /* SMPI does not move the bytes of gradients, so no header may arrive in their memory */
         .start = start,
         .finish = finish,
         .abort = abort_all,

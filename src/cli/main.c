@@ -10,6 +10,7 @@
 #include "base/fault.h"
 #include "base/thread.h"
 #include "cli/cli.h"
+#include "comm/mpi/session.h"
 
 static int run_command(const lk_command *command, int argc, char *const *argv)
 {
@@ -65,6 +66,11 @@ static const char *output_trouble(int error)
     return error ? strerror(error) : "disk full?";
 }
 
+static void print_late(const char *detail)
+{
+    fprintf(stderr, "lockstep: %s\n", detail);
+}
+
 static int program(int argc, char *const *argv)
 {
     hold_streams();
@@ -75,6 +81,7 @@ static int program(int argc, char *const *argv)
         return lk__cli_fail(LK_STATUS_USAGE);
     /* A reader of a pipe sees each line at once. */
     setvbuf(stdout, NULL, _IOLBF, 0);
+    lk__mpi_tell_late(print_late);
     int code = dispatch(argc, argv);
     lk__args_release();
     errno = 0;

@@ -181,6 +181,69 @@ static void start_late(int number, void *arg)
     exit(5);
 }
 
+static int never_finish(void)
+{
+    page->finished++;
+    sleep(60);
+    return 0;
+}
+
+static int never_share(void *data, size_t bytes)
+{
+    sleep(60);
+    return 0;
+}
+
+static int fake_share(void *data, size_t bytes)
+{
+    snprintf(data, bytes, "of rank 0");
+    return 0;
+}
+
+static void hear_late(const char *detail)
+{
+    CHECK(strstr(detail, "MPI (fake) has not ended within 0.05 s"));
+    page->code = 77;
+}
+
+/* Another process is gone: this one ends with a message and a status of its own. */
+static void finish_late(int number, void *arg)
+{
+    lk_mpi stuck = fake;
+    stuck.finish = never_finish;
+    lk__mpi_use(&stuck);
+    lk__mpi_tell_late(hear_late);
+    CHECK(lk__mpi_begin("mpi", 0.05) == LK_OK);
+    exit(0);
+}
+
+static void share_late(int number, void *arg)
+{
+    lk_mpi stuck = fake;
+    const lk_mpi *mpi = NULL;
+    lk_mpi_place place;
+    char text[16] = "mine";
+    stuck.share = never_share;
+    lk__mpi_use(&stuck);
+    CHECK(lk__mpi_start(30, &mpi, &place) == LK_OK);
+    CHECK(lk__mpi_share(mpi, text, sizeof text, 0.05) == LK_STATUS_PEER && strcmp(text, "mine") == 0);
+    CHECK(strstr(lk_error_detail(), "has not shared a text within 0.05 s"));
+    exit(8);
+}
+
+static void share_well(int number, void *arg)
+{
+    lk_mpi shares = fake;
+    const lk_mpi *mpi = NULL;
+    lk_mpi_place place;
+    char text[16] = "mine";
+    shares.share = fake_share;
+    lk__mpi_use(&shares);
+    CHECK(lk__mpi_start(30, &mpi, &place) == LK_OK);
+    CHECK(lk__mpi_share(mpi, text, sizeof text, 30) == LK_OK && strcmp(text, "of rank 0") == 0);
+    exit(0);
+}
+
 static void start_in_time(int number, void *arg)
 {
     const lk_mpi *mpi = NULL;
@@ -265,7 +328,8 @@ static void mpi_starts_once_and_ends_with_the_process(void **state)
         {start_low, 4, 1, 0, 1, 4},      {start_refused, 0, 0, 0, 0, 0},   {start_well, 0, 1, 1, 0, 0},
         {use_tags, 0, 1, 1, 0, 0},       {exit_badly, 6, 1, 0, 1, 6},      {exit_after_failure, 0, 1, 0, 1, 1},
         {fork_then_exit, 0, 1, 1, 0, 0}, {start_under_run, 0, 0, 0, 0, 0}, {start_late, 5, 1, 0, 0, 0},
-        {start_in_time, 0, 1, 1, 0, 0},
+        {start_in_time, 0, 1, 1, 0, 0},  {finish_late, 1, 1, 1, 0, 77},    {share_late, 8, 1, 0, 0, 0},
+        {share_well, 0, 1, 1, 0, 0},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         page = process_share(sizeof *page);

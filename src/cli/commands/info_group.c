@@ -7,7 +7,7 @@
 #include "cli/job/join.h"
 #include "cli/report/json.h"
 #include "comm/detect/task.h"
-#include "comm/rendezvous/channel.h"
+#include "comm/rendezvous/rendezvous.h"
 #include "net/token.h"
 
 enum { DEED_BYTES = 1024 };
@@ -20,28 +20,24 @@ static const char *const keys[] = {[LK_TOKEN_ORIGIN_GIVEN] = "the token of the j
 static lk_status describe_meeting(const lk_args *args, const lk_task *task, const lk_join *join, char text[DEED_BYTES])
 {
     const lk_job_channel_task process = {.rank = join->rank, .size = join->processes, .backend = args->backend};
-    char host[LK_TASK_TEXT], ports[48] = "";
-    int port = 0;
+    lk_meeting_plan plan;
+    char ports[48] = "";
     bool given = false;
     lk_token token;
     lk_token_origin origin = LK_TOKEN_ORIGIN_GIVEN;
     LK_TRY(lk__token_find(NULL, &token, &given));
-    lk_status status = lk__task_host(task, host);
-    if (status == LK_OK)
-        status = lk__task_port(task, &port);
-    if ((status != LK_OK || !given) && lk__job_channel_there(&process)) {
+    LK_TRY(lk__meeting_env_plan(task, &process, given, &plan));
+    if (plan.channel) {
         snprintf(text, DEED_BYTES, "joins as rank %d of %d; rank 0 sends its address%s through the launcher's channel",
                  join->rank, join->processes, given ? "" : " and a token");
         return LK_OK;
     }
-    if (status != LK_OK)
-        return lk__job_channel_missed(&process, status);
     if (!given)
         LK_TRY(lk__token_origin_of_jobs(&origin));
-    if (task->ports)
-        snprintf(ports, sizeof ports, " or one of the next %d", LK_TASK_PORTS - 1);
-    snprintf(text, DEED_BYTES, "joins as rank %d of %d at %s, port %d%s, with %s", join->rank, join->processes, host,
-             port, ports, keys[origin]);
+    if (plan.ports > 1)
+        snprintf(ports, sizeof ports, " or one of the next %d", plan.ports - 1);
+    snprintf(text, DEED_BYTES, "joins as rank %d of %d at %s, port %d%s, with %s", join->rank, join->processes,
+             plan.host, plan.first, ports, keys[origin]);
     return LK_OK;
 }
 

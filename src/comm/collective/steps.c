@@ -204,6 +204,14 @@ static lk_status send_phase(lk_request *request, bool *done, bool *moved)
     return LK_OK;
 }
 
+/* Tells the transport where the next frame of a peer goes. */
+static void expect(const lk_request *request, int peer, void *into, size_t count)
+{
+    lk_transport *transport = request->group->transport;
+    if (transport->type->expect && count > 0)
+        transport->type->expect(transport, peer, into, count * element_of(request));
+}
+
 static lk_status receive_span(lk_request *request, int index, bool *moved)
 {
     lk_transport *transport = request->group->transport;
@@ -212,12 +220,14 @@ static lk_status receive_span(lk_request *request, int index, bool *moved)
     while (!flow->done) {
         const lk_frame *frame = NULL;
         size_t rest = move->span.count - flow->taken;
+        size_t first = request->base + move->span.first + flow->taken;
+        char *to = rest > 0 ? window_at(&request->out, first, element_of(request)) : NULL;
+        expect(request, move->peer, to, rest);
         LK_TRY(lk__steps_next_frame(request, move, rest, &frame));
         if (!frame)
             return LK_OK;
         size_t bytes = frame->bytes;
         if (bytes > 0) {
-            char *to = window_at(&request->out, request->base + move->span.first + flow->taken, element_of(request));
             const void *at = NULL;
             LK_TRY(transport->type->payload(transport, move->peer, to, &at));
             if (!at)
@@ -270,6 +280,8 @@ static lk_status receive_chunk(lk_request *request, int index, bool *moved)
         const lk_frame *frame = NULL;
         int input = details->recv_first[index] + flow->have;
         size_t limit = lk__size_min(phase_of(request)->keep.count - flow->taken, request->program->fold_frame);
+        char *into = scratch_of(request, input, flow->side);
+        expect(request, peer, into, limit);
         LK_TRY(lk__steps_next_frame(request, move, limit, &frame));
         if (!frame)
             return LK_OK;
@@ -277,7 +289,6 @@ static lk_status receive_chunk(lk_request *request, int index, bool *moved)
         size_t bytes = (size_t)frame->bytes, count = bytes / element_of(request);
         if (count == 0 || (flow->have > 0 && count != flow->chunk))
             return lk__steps_wrong_size(request, peer, "a frame of", count, flow->have > 0 ? flow->chunk : limit);
-        char *into = scratch_of(request, input, flow->side);
         const void *at = NULL;
         LK_TRY(transport->type->payload(transport, peer, into, &at));
         if (!at)
@@ -304,14 +315,16 @@ static lk_status receive_ahead(lk_request *request, int index)
     const lk_request_inflow *flow = &request->inflow[index];
     const lk_schedule_move *move = &phase_of(request)->recvs[index];
     size_t rest = phase_of(request)->keep.count - flow->taken - (flow->chunk - flow->used);
+    size_t limit = lk__size_min(rest, request->program->fold_frame);
+    char *into = scratch_of(request, details_of(request)->recv_first[index], 1 - flow->side);
     const lk_frame *frame = NULL;
     const void *at = NULL;
     if (!flow->released || rest == 0)
         return LK_OK;
-    LK_TRY(lk__steps_next_frame(request, move, lk__size_min(rest, request->program->fold_frame), &frame));
+    expect(request, move->peer, into, limit);
+    LK_TRY(lk__steps_next_frame(request, move, limit, &frame));
     if (!frame)
         return LK_OK;
-    char *into = scratch_of(request, details_of(request)->recv_first[index], 1 - flow->side);
     return transport->type->payload(transport, move->peer, into, &at);
 }
 

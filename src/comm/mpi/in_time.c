@@ -1,4 +1,4 @@
-/* in_time.c - runs the start of MPI in a thread, and waits for it. */
+/* in_time.c - makes a call of MPI in a thread, and waits for it. */
 #define _DEFAULT_SOURCE /* on_exit */
 #include "comm/mpi/in_time.h"
 
@@ -9,29 +9,27 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "base/thread.h"
 
-/* Static, because the thread may outlive the call. */
-static struct {
-    const lk_mpi *mpi;
+/* On the heap, and never freed after a late call, because the thread outlives it. */
+typedef struct work {
+    lk_mpi_blocking call;
     pthread_mutex_t lock;
     pthread_cond_t ended;
     bool done;
     int code;
-    lk_mpi_place place;
-} work = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} work;
 
-static void *run(void *unused)
+static void *run(void *arg)
 {
-    lk_mpi_place place = {0};
-    int code = work.mpi->start(LK_MPI_LEVEL_SERIALIZED, &place);
-    (void)unused;
-    pthread_mutex_lock(&work.lock);
-    work.code = code;
-    work.place = place;
-    work.done = true;
-    pthread_cond_signal(&work.ended);
-    pthread_mutex_unlock(&work.lock);
+    work *w = arg;
+    int code = w->call.run(w->call.mpi, w->call.arg);
+    pthread_mutex_lock(&w->lock);
+    w->code = code;
+    w->done = true;
+    pthread_cond_signal(&w->ended);
+    pthread_mutex_unlock(&w->lock);
     return NULL;
 }
 
@@ -43,8 +41,8 @@ static void leave(int status, void *unused)
     _exit(status != 0 ? status : 1);
 }
 
-/* Returns whether the thread has ended in time. */
-static bool await(double seconds)
+/* Returns whether the call has returned in time. */
+static bool await(work *w, double seconds)
 {
     struct timespec end;
     int error = 0;
@@ -52,45 +50,61 @@ static bool await(double seconds)
     double nanoseconds = (double)end.tv_nsec + (seconds < 1e8 ? seconds : 1e8) * 1e9;
     end.tv_sec += (time_t)(nanoseconds / 1e9);
     end.tv_nsec = (long)(nanoseconds - (double)(time_t)(nanoseconds / 1e9) * 1e9);
-    pthread_mutex_lock(&work.lock);
-    while (!work.done && error != ETIMEDOUT)
-        error = pthread_cond_timedwait(&work.ended, &work.lock, &end);
-    bool done = work.done;
-    pthread_mutex_unlock(&work.lock);
+    pthread_mutex_lock(&w->lock);
+    while (!w->done && error != ETIMEDOUT)
+        error = pthread_cond_timedwait(&w->ended, &w->lock, &end);
+    bool done = w->done;
+    pthread_mutex_unlock(&w->lock);
     return done;
 }
 
-static lk_status start_thread(const lk_mpi *mpi)
+static void init_work(work *w, const lk_mpi_blocking *call)
 {
-    pthread_t thread;
     pthread_condattr_t monotonic;
-    work.mpi = mpi;
+    w->call = *call;
+    pthread_mutex_init(&w->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&work.ended, &monotonic);
+    pthread_cond_init(&w->ended, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (lk__thread_create(&thread, run, NULL) != 0)
-        return lk__fail(LK_STATUS_MEMORY, "the thread that starts MPI could not be started");
-    pthread_detach(thread);
-    return LK_OK;
 }
 
-lk_status lk__mpi_start_in_time(const lk_mpi *mpi, double seconds, lk_mpi_place *place, int *code)
+static void free_work(work *w)
 {
-    if (seconds <= 0) {
-        *code = mpi->start(LK_MPI_LEVEL_SERIALIZED, place);
-        return LK_OK;
-    }
-    LK_TRY(start_thread(mpi));
-    if (await(seconds)) {
-        *place = work.place;
-        *code = work.code;
-        return LK_OK;
-    }
+    pthread_cond_destroy(&w->ended);
+    pthread_mutex_destroy(&w->lock);
+    lk__mem_free(w);
+}
+
+static lk_status fail_late(const lk_mpi_blocking *call)
+{
     (void)on_exit(leave, NULL);
-    return lk__fail(
-        LK_STATUS_PEER,
-        "MPI (%s) has not started within %g s: it waits until all processes of the MPI job have started it. "
-        "One of them is stopped, has ended, or does not use MPI; start all with the same options",
-        mpi->name, seconds);
+    return lk__fail(LK_STATUS_PEER,
+                    "MPI (%s) has not %s within %g s: it waits until all processes of the MPI job have done the same. "
+                    "One of them is stopped, has ended, or does not use MPI; start all with the same options",
+                    call->mpi->name, call->what, call->seconds);
+}
+
+lk_status lk__mpi_in_time(const lk_mpi_blocking *call, int *code)
+{
+    pthread_t thread;
+    work *w = NULL;
+    if (call->seconds <= 0) {
+        *code = call->run(call->mpi, call->arg);
+        return LK_OK;
+    }
+    LK_TRY(LK_ALLOC(1, "a call of MPI", &w));
+    init_work(w, call);
+    if (lk__thread_create(&thread, run, w) != 0) {
+        free_work(w);
+        return lk__fail(LK_STATUS_MEMORY, "the thread for a call of MPI could not be started");
+    }
+    if (!await(w, call->seconds)) {
+        pthread_detach(thread);
+        return fail_late(call);
+    }
+    pthread_join(thread, NULL);
+    *code = w->code;
+    free_work(w);
+    return LK_OK;
 }

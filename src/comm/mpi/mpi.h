@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 enum {
-    LK_MPI_VERSION = 1, /* of this table: a module of another version is refused */
+    LK_MPI_VERSION = 2, /* of this table: a module of another version is refused */
     LK_MPI_TEXT = 256,
     LK_MPI_SMALL = 4096 + 64,   /* bytes of a message that MPI libraries usually copy at once */
     LK_MPI_MOST_BYTES = 1 << 30 /* of one message */
@@ -45,10 +45,20 @@ typedef enum lk_mpi_type { LK_MPI_TYPE_F32, LK_MPI_TYPE_F64 } lk_mpi_type;
 typedef uint64_t lk_mpi_request;
 typedef uint64_t lk_mpi_set;
 
+/* A request that has ended. bytes: of the message, if the request is a receive. */
+typedef struct lk_mpi_done {
+    int index;
+    size_t bytes;
+} lk_mpi_done;
+
 typedef struct lk_mpi {
     uint32_t version;     /* LK_MPI_VERSION */
     const char *name;     /* "openmpi", "mpich" */
     const char *built_as; /* the MPI library that the module was compiled against */
+
+    /* Whether predicted payloads may travel without a header (transport/mpi.c). A simulation that moves no bytes of
+     * large messages says no. */
+    bool sends_bare;
 
     /* Initialises MPI, unless the program has done so, asks for the thread level, and makes the communicator.
      * Blocks until all processes of MPI_COMM_WORLD have called it. */
@@ -65,9 +75,9 @@ typedef struct lk_mpi {
      * Messages with the same peer and tag arrive in order. A message longer than a receive is an error. */
     int (*send)(const void *data, size_t bytes, int peer, int tag, lk_mpi_request *out);
     int (*receive)(void *data, size_t bytes, int peer, int tag, lk_mpi_request *out);
-    /* Moves messages, and writes the indices of the requests that are done, ascending, to done (count).
-     * These requests become 0. Requests that are 0 are skipped. */
-    int (*test)(lk_mpi_request *requests, int count, int *done, int *done_count);
+    /* Moves messages, and writes the requests that are done, by ascending index, to done (count). These requests become
+     * 0. Requests that are 0 are skipped. */
+    int (*test)(lk_mpi_request *requests, int count, lk_mpi_done *done, int *done_count);
     /* Gives up a receive. Returns whether it has ended: otherwise MPI may still write to its memory. */
     bool (*cancel)(lk_mpi_request *request);
 

@@ -19,7 +19,10 @@
 #define BUILT_AS "MPI"
 #endif
 
-enum { CHUNK = 64 }; /* requests in one call of MPI_Testsome */
+enum {
+    CHUNK = 64, /* requests in one call of MPI_Testsome */
+    FEW = 2     /* requests that are tested one by one */
+};
 
 static MPI_Comm comm = MPI_COMM_NULL;
 static bool mine; /* this module has initialised MPI */
@@ -173,57 +176,83 @@ static int receive(void *data, size_t bytes, int peer, int tag, lk_mpi_request *
     return code;
 }
 
-static int test_one(lk_mpi_request *word, int *done, int *done_count)
+static size_t length_of(const MPI_Status *state)
+{
+    int bytes = 0;
+    return MPI_Get_count(state, MPI_BYTE, &bytes) == MPI_SUCCESS && bytes > 0 ? (size_t)bytes : 0;
+}
+
+static int test_one(lk_mpi_request *word, lk_mpi_done *done, int *done_count)
 {
     MPI_Request request = unpack_request(*word);
+    MPI_Status state;
     int ended = 0;
-    int code = MPI_Test(&request, &ended, MPI_STATUS_IGNORE);
+    int code = MPI_Test(&request, &ended, &state);
     *done_count = ended || code != MPI_SUCCESS;
-    *done = 0;
-    if (*done_count)
+    if (*done_count) {
+        *done = (lk_mpi_done){0, code == MPI_SUCCESS ? length_of(&state) : 0};
         *word = 0;
+    }
     return code;
 }
 
-static int test_chunk(lk_mpi_request *requests, int count, int *done, int *done_count)
+static int test_chunk(lk_mpi_request *requests, int count, lk_mpi_done *done, int *done_count)
 {
     MPI_Request chunk[CHUNK];
     MPI_Status states[CHUNK];
-    int found = 0;
+    int indices[CHUNK], found = 0;
     for (int i = 0; i < count; i++)
         chunk[i] = unpack_request(requests[i]);
-    int code = MPI_Testsome(count, chunk, &found, done, states);
+    int code = MPI_Testsome(count, chunk, &found, indices, states);
     if (code == MPI_ERR_IN_STATUS)
         for (int i = 0; i < found; i++)
             code = states[i].MPI_ERROR != MPI_SUCCESS && code == MPI_ERR_IN_STATUS ? states[i].MPI_ERROR : code;
     *done_count = found == MPI_UNDEFINED ? 0 : found;
-    for (int i = 0; i < *done_count; i++)
-        requests[done[i]] = 0;
+    for (int i = 0; i < *done_count; i++) {
+        done[i] = (lk_mpi_done){indices[i], code == MPI_SUCCESS ? length_of(&states[i]) : 0};
+        requests[indices[i]] = 0;
+    }
     return code;
 }
 
 /* MPI does not promise an order. */
-static void sort(int *values, int count)
+static void sort(lk_mpi_done *values, int count)
 {
     for (int i = 1; i < count; i++) {
-        int value = values[i], at = i;
-        for (; at > 0 && values[at - 1] > value; at--)
+        lk_mpi_done value = values[i];
+        int at = i;
+        for (; at > 0 && values[at - 1].index > value.index; at--)
             values[at] = values[at - 1];
         values[at] = value;
     }
 }
 
-static int test(lk_mpi_request *requests, int count, int *done, int *done_count)
+/* Tests requests one by one, the newest first. For a send and a receive that is quicker than MPI_Testsome. */
+static int test_few(lk_mpi_request *requests, int count, lk_mpi_done *done, int *done_count)
 {
     int all = 0, code = MPI_SUCCESS;
-    if (count == 1)
-        return test_one(requests, done, done_count);
+    for (int i = count - 1; i >= 0 && code == MPI_SUCCESS; i--) {
+        int found = 0;
+        code = test_one(&requests[i], &done[all], &found);
+        if (found)
+            done[all++].index = i;
+    }
+    sort(done, all);
+    *done_count = all;
+    return code;
+}
+
+static int test(lk_mpi_request *requests, int count, lk_mpi_done *done, int *done_count)
+{
+    int all = 0, code = MPI_SUCCESS;
+    if (count <= FEW)
+        return test_few(requests, count, done, done_count);
     for (int at = 0; at < count && code == MPI_SUCCESS; at += CHUNK) {
         int found = 0;
         code = test_chunk(requests + at, count - at < CHUNK ? count - at : CHUNK, done + all, &found);
         sort(done + all, found);
         for (int i = 0; i < found; i++)
-            done[all + i] += at;
+            done[all + i].index += at;
         all += found;
     }
     *done_count = all;
@@ -290,6 +319,7 @@ const lk_mpi *lk__mpi_plugin(void)
         .version = LK_MPI_VERSION,
         .name = LK_MPI_NAME,
         .built_as = BUILT_AS,
+        .sends_bare = true,
         .start = start,
         .finish = finish,
         .abort = abort_all,

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/forks.h"
+#include "base/mem.h"
 #include "comm/detect/task.h"
 #include "comm/mpi/in_time.h"
 #include "comm/mpi/load.h"
@@ -35,7 +36,10 @@ static struct {
     lk_mpi_place place;
     unsigned forks;
     int next_tag;
-} session;
+    double end_seconds; /* deadline of the end */
+} session = {.end_seconds = 300};
+static lk_mpi_place arriving; /* what a start writes, also a late one */
+static void (*tell_late)(const char *detail);
 static atomic_bool failed;
 
 void lk__mpi_lock(void)
@@ -76,20 +80,83 @@ static bool lock_in_time(void)
     return true;
 }
 
+void lk__mpi_tell_late(void (*tell)(const char *detail))
+{
+    tell_late = tell;
+}
+
+static int run_start(const lk_mpi *mpi, void *place)
+{
+    return mpi->start(LK_MPI_LEVEL_SERIALIZED, place);
+}
+
+static int run_finish(const lk_mpi *mpi, void *unused)
+{
+    (void)unused;
+    return mpi->finish();
+}
+
+/* Text and length of a share, which a late one still uses. */
+typedef struct shared_text {
+    size_t bytes;
+    char text[];
+} shared_text;
+
+static int run_share(const lk_mpi *mpi, void *arg)
+{
+    shared_text *shared = arg;
+    return mpi->share(shared->text, shared->bytes);
+}
+
+lk_status lk__mpi_share(const lk_mpi *mpi, char *text, size_t bytes, double seconds)
+{
+    shared_text *shared = NULL;
+    int code = 0;
+    LK_TRY(lk__mem_alloc(1, sizeof *shared + bytes, "a text to share", (void **)&shared));
+    shared->bytes = bytes;
+    memcpy(shared->text, text, bytes);
+    lk__mpi_lock();
+    lk_status status = lk__mpi_in_time(&(lk_mpi_blocking){mpi, run_share, shared, seconds, "shared a text"}, &code);
+    lk__mpi_unlock();
+    if (status == LK_STATUS_PEER)
+        return status;
+    if (status == LK_OK)
+        memcpy(text, shared->text, bytes);
+    lk__mem_free(shared);
+    LK_TRY(status);
+    return lk__mpi_check(mpi, code, "share a text");
+}
+
+static void abort_session(int status)
+{
+    struct timespec pause = {.tv_nsec = LAST_WORDS};
+    fflush(NULL);
+    nanosleep(&pause, NULL);
+    session.mpi->abort(status != 0 ? status : 1);
+}
+
+/* A process that waits in MPI_Finalize for one that is gone ends with a message. */
+static void finish_session(void)
+{
+    lk_mpi_blocking end = {session.mpi, run_finish, NULL, session.end_seconds, "ended"};
+    int code = 0;
+    lk_status status = lk__mpi_in_time(&end, &code);
+    if (status != LK_OK && tell_late)
+        tell_late(lk_error_detail());
+    if (status != LK_OK && status != LK_STATUS_PEER)
+        abort_session(1);
+}
+
 static void end_session(int status, void *unused)
 {
     (void)unused;
     if (session.forks != lk__forks())
         return;
     bool alone = lock_in_time();
-    if (status != 0 || atomic_load(&failed) || !alone) {
-        struct timespec pause = {.tv_nsec = LAST_WORDS};
-        fflush(NULL);
-        nanosleep(&pause, NULL);
-        session.mpi->abort(status != 0 ? status : 1);
-    } else {
-        (void)session.mpi->finish();
-    }
+    if (status != 0 || atomic_load(&failed) || !alone)
+        abort_session(status);
+    else
+        finish_session();
 }
 
 static lk_status check_level(void)
@@ -124,9 +191,10 @@ static lk_status start(double seconds)
     LK_TRY(lk__mpi_load(&session.mpi));
     LK_TRY(check_process());
     session.late = true;
-    LK_TRY(lk__mpi_start_in_time(session.mpi, seconds, &session.place, &code));
+    LK_TRY(lk__mpi_in_time(&(lk_mpi_blocking){session.mpi, run_start, &arriving, seconds, "started"}, &code));
     session.late = false;
     LK_TRY(lk__mpi_check(session.mpi, code, "start in this process"));
+    session.place = arriving;
     session.next_tag = 1;
     if (on_exit(end_session, NULL) != 0)
         return lk__fail_memory(1, "the end of MPI");
@@ -190,6 +258,7 @@ lk_status lk__mpi_begin(const char *backend, double seconds)
     lk_mpi_place place;
     if (!lk__mpi_is_due(backend))
         return LK_OK;
+    session.end_seconds = seconds > 0 ? seconds : session.end_seconds;
     lk_status status = lk__mpi_start(seconds, &mpi, &place);
     return session.late || strcmp(lk__task_backend(backend), "mpi") == 0 ? status : LK_OK;
 }

@@ -18,6 +18,12 @@
  * start. */
 lk_status lk__mpi_start(double seconds, const lk_mpi **mpi, lk_mpi_place *place) LK_CHECKED;
 
+/* Gives the text of process 0 to all processes. Blocks until all have called it: PEER after so many seconds. */
+lk_status lk__mpi_share(const lk_mpi *mpi, char *text, size_t bytes, double seconds) LK_CHECKED;
+/* Sets the function that gets the message if MPI does not end in time because another process is gone: within the
+ * seconds of lk__mpi_begin, 300 without. The process is exiting then, and its status becomes another than 0. */
+void lk__mpi_tell_late(void (*tell)(const char *detail));
+
 /* Whether a job over this backend (see lk__task_backend) uses MPI. "mpi": yes. "auto": if an MPI launcher has started
  * the tasks on several nodes, the plug-in loads, and MPI, if it was started, has all tasks in its world. All processes
  * of a job get the same answer where their installations are the same. Never blocks on other processes, and leaves the

@@ -8,7 +8,7 @@
 #include "comm/mpi/session.h"
 #include "comm/rendezvous/channel.h"
 
-static const double least_seconds = 0.1; /* of the start of MPI, also after the deadline */
+static const double least_seconds = 0.1; /* of a call of MPI that blocks, also after the deadline */
 
 /* Rank and size are compared with MPI's own after the start. */
 static bool mpi_is_there(const lk_job_channel_task *task)
@@ -16,23 +16,25 @@ static bool mpi_is_there(const lk_job_channel_task *task)
     return task->size > 1 && lk__mpi_is_due(task->backend) && lk__mpi_module_is_chosen();
 }
 
-/* MPI_Bcast has no deadline: where a process ends after it has started MPI, the launcher ends the job. */
+static double seconds_left(const lk_deadline *deadline)
+{
+    double left = deadline->end - lk__clock();
+    return left > least_seconds ? left : least_seconds;
+}
+
 static lk_status mpi_share(const lk_job_channel_task *task, lk_deadline *deadline, char text[LK_JOB_CHANNEL_TEXT])
 {
     const lk_mpi *mpi = NULL;
     lk_mpi_place place;
-    double left = deadline->end - lk__clock();
-    LK_TRY(lk__mpi_start(left > least_seconds ? left : least_seconds, &mpi, &place));
+    LK_TRY(lk__mpi_start(seconds_left(deadline), &mpi, &place));
     if (place.size != task->size || place.rank != task->rank)
         return lk__fail(LK_STATUS_USAGE,
                         "this process is rank %d of %d, but MPI (%s) says process %d of %d: do mpirun and the plug-in "
                         "belong to the same MPI? LOCKSTEP_MPI=openmpi or mpich chooses the plug-in",
                         task->rank, task->size, place.library, place.rank, place.size);
-    lk__mpi_lock();
-    int code = mpi->share(text, LK_JOB_CHANNEL_TEXT);
-    lk__mpi_unlock();
+    LK_TRY(lk__mpi_share(mpi, text, LK_JOB_CHANNEL_TEXT, seconds_left(deadline)));
     text[LK_JOB_CHANNEL_TEXT - 1] = 0;
-    return lk__mpi_check(mpi, code, "share the token of rank 0");
+    return LK_OK;
 }
 
 const lk_job_channel lk__job_channel_mpi = {

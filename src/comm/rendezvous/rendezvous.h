@@ -9,6 +9,8 @@
 #include <limits.h>
 #include <signal.h>
 
+#include "comm/detect/task.h"
+#include "comm/rendezvous/channel.h"
 #include "comm/rendezvous/claim.h"
 #include "net/acceptor.h"
 #include "net/auth.h"
@@ -89,5 +91,17 @@ lk_status lk__meeting_connect_ports(lk_meeting *meeting) LK_CHECKED;
 /* Finds the token that the user gave, or else makes one from the user's secret and `job`, a text that
  * distinguishes the user's jobs. */
 lk_status lk__meeting_token(lk_meeting *meeting, const char *given, const char *job) LK_CHECKED;
+
+/* How env:// connects the ranks. */
+typedef struct lk_meeting_plan {
+    bool channel; /* rank 0 sends its address, and a token where none is given, through the launcher's channel */
+    char host[LK_TASK_TEXT];
+    int port;         /* without a channel: the job's, as the environment says */
+    int first, ports; /* rank 0 listens at one of `ports` ports from `first` on */
+} lk_meeting_plan;
+
+/* token: whether one is given. USAGE, with what to write, if the address is unknown. Connects nothing. */
+lk_status lk__meeting_env_plan(const lk_task *task, const lk_job_channel_task *process, bool token,
+                               lk_meeting_plan *out) LK_CHECKED;
 
 #endif

@@ -108,15 +108,6 @@ static lk_status ask_launcher(lk_meeting *meeting, const lk_task *task, const lk
     return meeting->given ? LK_OK : lk__token_from_text(it.token, &meeting->token);
 }
 
-/* Takes the address from the environment. A failure names the variable that is missing. */
-static lk_status take_address(lk_meeting *meeting, const lk_task *task)
-{
-    _Static_assert(sizeof meeting->host >= LK_TASK_TEXT, "a host fits");
-    meeting->ports = task->ports ? LK_TASK_PORTS : 1;
-    LK_TRY(lk__task_host(task, meeting->host));
-    return lk__task_port(task, &meeting->port);
-}
-
 /* torchrun says whether its store is at MASTER_PORT; older versions say nothing. */
 static bool agent_listens(void)
 {
@@ -125,17 +116,36 @@ static bool agent_listens(void)
 }
 
 /* A torchrun agent listens at the port itself. */
-static void avoid_agent(lk_meeting *meeting)
+static void avoid_agent(lk_meeting_plan *plan)
 {
-    if (!agent_listens() || meeting->ports > 1)
+    if (!agent_listens() || plan->ports > 1)
         return;
-    meeting->ports = LK_TASK_PORTS;
-    meeting->port = meeting->port + LK_TASK_PORTS <= LAST_PORT ? meeting->port + 1 : meeting->port - LK_TASK_PORTS;
+    plan->ports = LK_TASK_PORTS;
+    plan->first = plan->port + LK_TASK_PORTS <= LAST_PORT ? plan->port + 1 : plan->port - LK_TASK_PORTS;
+}
+
+lk_status lk__meeting_env_plan(const lk_task *task, const lk_job_channel_task *process, bool token,
+                               lk_meeting_plan *out)
+{
+    lk_meeting_plan plan = {.ports = task->ports ? LK_TASK_PORTS : 1};
+    bool channel = process->size > 1 && lk__job_channel_there(process);
+    lk_status status = lk__task_host(task, plan.host);
+    if (status == LK_OK)
+        status = lk__task_port(task, &plan.port);
+    plan.channel = channel && (status != LK_OK || !token);
+    if (status != LK_OK && !plan.channel)
+        return lk__job_channel_missed(process, status);
+    plan.first = plan.port;
+    if (!plan.channel)
+        avoid_agent(&plan);
+    *out = plan;
+    return LK_OK;
 }
 
 static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char *rest)
 {
     lk_task task;
+    lk_meeting_plan plan;
     char job[512];
     if (rest[0])
         return lk__fail(LK_STATUS_USAGE, "env:// takes nothing after it, but was given '%s'", rest);
@@ -147,16 +157,16 @@ static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char
                                          .size = task.values[LK_TASK_SIZE].number,
                                          .backend = opts->backend,
                                          .interrupted = meeting->kind.interrupted};
-    bool channel = process.size > 1 && lk__job_channel_there(&process);
-    lk_status status = take_address(meeting, &task);
-    if (channel && (status != LK_OK || !meeting->given))
+    LK_TRY(lk__meeting_env_plan(&task, &process, meeting->given, &plan));
+    _Static_assert(sizeof meeting->host >= sizeof plan.host, "a host fits");
+    memcpy(meeting->host, plan.host, sizeof plan.host);
+    meeting->port = plan.first;
+    meeting->ports = plan.ports;
+    if (plan.channel)
         return ask_launcher(meeting, &task, &process);
-    if (status != LK_OK)
-        return lk__job_channel_missed(&process, status);
     /* Job and port distinguish jobs. The address is not used, because it may be written in several ways. */
     const lk_task_value *name = &task.values[LK_TASK_JOB];
-    snprintf(job, sizeof job, "lockstep env %d %s", meeting->port, name->known ? name->text : "");
-    avoid_agent(meeting);
+    snprintf(job, sizeof job, "lockstep env %d %s", plan.port, name->known ? name->text : "");
     return lk__meeting_token(meeting, opts->token, job);
 }
 

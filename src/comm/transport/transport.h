@@ -69,6 +69,10 @@ typedef struct lk_transport_type {
     /* Whether the peer, or the kernel, has received every frame that was sent to the peer. */
     bool (*taken)(const lk_transport *transport, int peer);
 
+    /* Optional: the caller awaits a frame from peer, and its payload, of at most `room` bytes, will go to `into`. May
+     * be called again before each `arrived`. A transport may then receive the payload before it knows the frame. Until
+     * that frame is released, it may write anything to these bytes, which the payload then replaces. */
+    void (*expect)(lk_transport *transport, int peer, void *into, size_t room);
     /* The oldest frame from peer that was not released, or NULL. Borrowed until release. */
     const lk_frame *(*arrived)(lk_transport *transport, int peer);
     /* The payload of that frame. *at is its address when it is complete: in place if possible, otherwise
