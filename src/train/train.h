@@ -160,6 +160,7 @@ typedef struct lk_train_use {
     double memory_mb, peak_mb; /* of the rank's process in host memory, in units of 2^20 bytes: now, and at most */
     char host[64];             /* "" in a run of one rank */
     char device[32];
+    double gpu_pct, gpu_memory_mb, gpu_celsius; /* as in tensor/gauge.h, at this moment; NaN: unknown, or no GPU */
     int64_t joint; /* 1: a channel between GPUs sums the gradients, so waits for other ranks are part of compute */
 } lk_train_use;
 

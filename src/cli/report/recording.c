@@ -37,6 +37,12 @@ static double percent(size_t part, size_t whole)
     return lk__report_percent(part, whole);
 }
 
+static void set_known(lk_record_row *row, lk_record_column column, double value)
+{
+    if (!isnan(value))
+        lk__record_row_set(row, column, value);
+}
+
 static void set_metrics(lk_record_row *row, const lk_recording *recording, size_t step, const lk_metrics *metrics)
 {
     lk__record_row_set(row, LK_RECORD_STEP, (double)step);
@@ -80,8 +86,7 @@ static void record_step(lk_recording *recording, const lk_train_step *step)
     double seconds = step->train_seconds - recording->train_seconds;
     set_metrics(&row, recording, step->step, &step->metrics);
     lk__record_row_set(&row, LK_RECORD_LR, step->lr);
-    if (!isnan(step->grad_norm))
-        lk__record_row_set(&row, LK_RECORD_GRAD_NORM, step->grad_norm);
+    set_known(&row, LK_RECORD_GRAD_NORM, step->grad_norm);
     if (seconds > 0)
         lk__record_row_set(&row, LK_RECORD_IMG_PER_S, (double)(step->samples - recording->samples) / seconds);
     lk__record_row_set(&row, LK_RECORD_SECONDS, recording->earlier + step->seconds);
@@ -121,6 +126,9 @@ static lk_record_rank rank_row(const lk_train_use *use, double wall)
     lk__record_row_set(&rank.row, LK_RECORD_MEMORY_MB, use->memory_mb);
     if (wall > 0)
         lk__record_row_set(&rank.row, LK_RECORD_CPU_PCT, 100 * use->cpu_seconds / wall);
+    set_known(&rank.row, LK_RECORD_GPU_PCT, use->gpu_pct);
+    set_known(&rank.row, LK_RECORD_GPU_MEMORY_MB, use->gpu_memory_mb);
+    set_known(&rank.row, LK_RECORD_GPU_CELSIUS, use->gpu_celsius);
     if (use->seconds <= 0)
         return rank;
     lk__record_row_set(&rank.row, LK_RECORD_IMG_PER_S, (double)use->samples / use->seconds);
