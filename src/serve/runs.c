@@ -34,6 +34,7 @@ static const struct {
     {"step", LK_RECORD_TRAIN, LK_RECORD_STEP},           {"epoch", LK_RECORD_TRAIN, LK_RECORD_EPOCH},
     {"loss", LK_RECORD_TRAIN, LK_RECORD_LOSS},           {"top1", LK_RECORD_TRAIN, LK_RECORD_TOP1},
     {"img_per_s", LK_RECORD_TRAIN, LK_RECORD_IMG_PER_S}, {"seconds", LK_RECORD_TRAIN, LK_RECORD_SECONDS},
+    {"val_loss", LK_RECORD_VAL, LK_RECORD_LOSS},         {"val_top1", LK_RECORD_VAL, LK_RECORD_TOP1},
     {"test_loss", LK_RECORD_TEST, LK_RECORD_LOSS},       {"test_top1", LK_RECORD_TEST, LK_RECORD_TOP1},
 };
 enum { NEWEST = sizeof newest / sizeof *newest };

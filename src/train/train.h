@@ -229,6 +229,8 @@ typedef struct lk_train_result {
     const lk_train_use *uses; /* (ranks) in the events of rank 0; NULL elsewhere, and after the run */
     lk_metrics test;          /* of the last evaluation; count is 0 if there was none */
     lk_metrics val;           /* the same of the validation data */
+    size_t best_step;         /* the step with the best evaluation, of the validation data if there are any; 0: none */
+    size_t best_correct;      /* of that evaluation */
     size_t stale;             /* epochs without a better result, after which the run ended early; 0: it did not */
     uint64_t hash;            /* of the final state */
     char saved[4096];         /* the path of the model that this rank saved, or "" */

@@ -161,22 +161,34 @@ void lk__recording_describe_ranks(lk_recording *recording, const lk_train_uses *
     set_number(recording, "nodes", nodes);
 }
 
-static cJSON *rank_item(const lk_train_use *use)
+/* "test_loss", "test_top1", "test_top5"; nothing if there was no evaluation. */
+static void add_metrics(cJSON *item, const char *kind, const lk_metrics *metrics)
 {
-    cJSON *item = cJSON_CreateObject();
-    cJSON_AddNumberToObject(item, "rank", (double)use->rank);
-    if (*use->host)
-        cJSON_AddStringToObject(item, "host", use->host);
-    cJSON_AddStringToObject(item, "device", use->device);
-    cJSON_AddNumberToObject(item, "samples", (double)use->samples);
-    cJSON_AddNumberToObject(item, "data_s", use->phases.data);
-    cJSON_AddNumberToObject(item, "compute_s", use->phases.compute);
-    if (!use->joint)
-        cJSON_AddNumberToObject(item, "wait_s", use->phases.wait);
-    cJSON_AddNumberToObject(item, "other_s", use->phases.other);
-    cJSON_AddNumberToObject(item, "cpu_s", use->cpu_seconds);
-    cJSON_AddNumberToObject(item, "peak_rss_mb", use->peak_mb);
-    return item;
+    char name[32];
+    const struct {
+        const char *column;
+        double value;
+    } rows[] = {{"loss", metrics->loss},
+                {"top1", lk__report_percent(metrics->correct, metrics->count)},
+                {"top5", lk__report_percent(metrics->top5, metrics->count)}};
+    for (size_t i = 0; metrics->count && i < sizeof rows / sizeof *rows; i++) {
+        snprintf(name, sizeof name, "%s_%s", kind, rows[i].column);
+        cJSON_AddNumberToObject(item, name, rows[i].value);
+    }
+}
+
+/* Why --early-stop has ended the run. */
+static void add_early(cJSON *item, const lk_train_result *result)
+{
+    const char *name;
+    const lk_metrics *judged = lk__report_judged(result, &name);
+    if (!result->stale)
+        return;
+    cJSON *early = cJSON_AddObjectToObject(item, "early_stop");
+    cJSON_AddStringToObject(early, "data", name);
+    cJSON_AddNumberToObject(early, "epochs_without_better", (double)result->stale);
+    cJSON_AddNumberToObject(early, "best_step", (double)result->best_step);
+    cJSON_AddNumberToObject(early, "best_top1", lk__report_percent(result->best_correct, judged->count));
 }
 
 static cJSON *result_item(const lk_recording *recording, const lk_train_result *result)
@@ -188,17 +200,13 @@ static cJSON *result_item(const lk_recording *recording, const lk_train_result *
     cJSON_AddNumberToObject(item, "seconds", recording->earlier + result->seconds);
     cJSON_AddNumberToObject(item, "train_seconds", seconds);
     cJSON_AddNumberToObject(item, "img_per_s", seconds > 0 ? (double)result->samples / seconds : 0);
-    if (result->test.count > 0) {
-        cJSON_AddNumberToObject(item, "test_loss", result->test.loss);
-        cJSON_AddNumberToObject(item, "test_top1", lk__report_percent(result->test.correct, result->test.count));
-        cJSON_AddNumberToObject(item, "test_top5", lk__report_percent(result->test.top5, result->test.count));
-    }
+    add_metrics(item, lk__record_kind_name(LK_RECORD_VAL), &result->val);
+    add_metrics(item, lk__record_kind_name(LK_RECORD_TEST), &result->test);
+    add_early(item, result);
     cJSON_AddNumberToObject(item, "wait_gradients_s", result->waits.gradients);
     cJSON_AddNumberToObject(item, "wait_other_s", result->waits.other);
     cJSON_AddNumberToObject(item, "peak_rss_mb", lk__mem_peak_mb());
-    cJSON *ranks = cJSON_AddArrayToObject(item, "ranks");
-    for (int i = 0; result->uses && i < result->ranks; i++)
-        cJSON_AddItemToArray(ranks, rank_item(&result->uses[i]));
+    lk__report_uses_json(item, "ranks", result);
     return item;
 }
 
