@@ -35,7 +35,12 @@ run 0 eval model.pth --json
 check "eval of a .pth says another thing" cmp -s out one
 run 1 eval old.safetensors
 said err "old.safetensors does not say which model it has: --model cnn is assumed"
+said err "old.safetensors does not say which data it was trained on: --data digits is assumed"
 run 0 eval old.safetensors --model mlp --json
+said err "lockstep eval: old.safetensors does not say which data it was trained on: --data digits is assumed"
+check "the model was given" test "$(grep -c 'which model' err)" -eq 0
+run 0 eval old.safetensors --model mlp --data digits --json
+check "nothing is assumed: $(cat err)" test ! -s err
 check "eval of an old file says another thing" cmp -s out one
 
 # info.

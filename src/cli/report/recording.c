@@ -54,7 +54,10 @@ static void set_metrics(lk_record_row *row, const lk_recording *recording, size_
 
 static lk_status begin_rows(lk_recording *recording, const lk_train_start *start)
 {
+    size_t epoch =
+        start->train->count < start->batches * start->batch ? start->train->count : start->batches * start->batch;
     recording->batches = start->batches;
+    recording->earlier_samples = start->done / start->batches * epoch + start->done % start->batches * start->batch;
     LK_TRY(lk__record_begin(recording->writer, start->done, &recording->earlier));
     lk__recording_describe(recording, start);
     return lk__record_publish(recording->writer);
@@ -289,7 +292,7 @@ static lk_status write_config(lk_recording *recording, const lk_args *args, cons
 {
     char *text = NULL, comment[LK_PATH_BYTES + 64], directory[LK_PATH_BYTES];
     size_t bytes;
-    snprintf(comment, sizeof comment, "lockstep %s; relative paths begin at %s", LK_VERSION,
+    snprintf(comment, sizeof comment, "lockstep %s; of a run that began in %s", LK_VERSION,
              lk__recording_directory(directory));
     lk_status status = lk__effective_yaml(args, plan, comment, &text, &bytes);
     if (status == LK_OK)

@@ -18,8 +18,9 @@ typedef struct lk_recording {
     char name[LK_PATH_BYTES]; /* of the folder, for checkpoints; stays after a failed write */
     char checkpoint[LK_PATH_BYTES];
     char trace[LK_PATH_BYTES];
-    size_t batches;       /* of an epoch */
-    double earlier;       /* seconds of the run before this process */
+    size_t batches; /* of an epoch */
+    double earlier; /* seconds of the run before this process */
+    size_t earlier_samples;
     size_t samples;       /* at the last row */
     double train_seconds; /* the same */
     double uses_at;       /* seconds at the last row of ranks */

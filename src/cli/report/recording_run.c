@@ -101,15 +101,16 @@ void lk__recording_begin_run(lk_recording *recording)
     if (gethostname(host, sizeof host - 1) != 0)
         snprintf(host, sizeof host, "?");
     build_text(build);
-    if (!lk__record_is_continued(recording->writer))
+    if (!lk__record_is_continued(recording->writer)) {
         set_number(recording, "started", unix_time());
+        set(recording, "command", command_words());
+        set_text(recording, "directory", lk__recording_directory(directory));
+    }
     drop(recording, "ended");
     drop(recording, "error");
     drop(recording, "result");
     drop(recording, "hash");
     set_text(recording, "status", "running");
-    set(recording, "command", command_words());
-    set_text(recording, "directory", lk__recording_directory(directory));
     set_number(recording, "pid", (double)getpid());
     set_text(recording, "host", host);
     set_text(recording, "version", LK_VERSION);
@@ -126,6 +127,7 @@ static void add_resumed(lk_recording *recording, size_t step)
         list = cJSON_AddArrayToObject(run, "resumed");
     cJSON_AddNumberToObject(item, "step", (double)step);
     cJSON_AddNumberToObject(item, "at", unix_time());
+    cJSON_AddItemToObject(item, "command", command_words());
     cJSON_AddItemToArray(list, item);
 }
 
@@ -196,7 +198,7 @@ static cJSON *result_item(const lk_recording *recording, const lk_train_result *
     cJSON *item = cJSON_CreateObject();
     double seconds = result->train_seconds;
     cJSON_AddNumberToObject(item, "steps", (double)result->steps);
-    cJSON_AddNumberToObject(item, "samples", (double)result->samples);
+    cJSON_AddNumberToObject(item, "samples", (double)(recording->earlier_samples + result->samples));
     cJSON_AddNumberToObject(item, "seconds", recording->earlier + result->seconds);
     cJSON_AddNumberToObject(item, "train_seconds", seconds);
     cJSON_AddNumberToObject(item, "img_per_s", seconds > 0 ? (double)result->samples / seconds : 0);

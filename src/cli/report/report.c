@@ -25,14 +25,14 @@ static bool prints_own(const lk_report *report)
 static bool prints_lines(const lk_report *report)
 {
     const lk_args *args = report->args;
-    return !args->quiet || args->json || args->log_interval_given || prints_own(report);
+    return !args->quiet || args->json || args->log_interval_typed || prints_own(report);
 }
 
 /* Whether a line is printed for every interval. On a terminal the progress line replaces them. */
 static bool prints_intervals(const lk_report *report)
 {
     const lk_args *args = report->args;
-    bool asked = args->json || args->log_interval_given || prints_own(report);
+    bool asked = args->json || args->log_interval_typed || prints_own(report);
     return asked || (!args->quiet && !report->redrawn);
 }
 
