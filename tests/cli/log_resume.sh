@@ -52,7 +52,7 @@ rm -r damaged/checkpoints
 run 2 eval damaged
 said err "damaged is the folder of a run that is not done" "--save-every"
 sed -i 's/"hash":/"was":/' damaged/run.json
-run 1 verify damaged
+run 2 verify damaged
 said err "nothing to verify: damaged is the folder of a run that is not done"
 
 # The file of options: its log-interval is not typed, so -q is quiet; its paths are whole.
