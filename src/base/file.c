@@ -579,3 +579,14 @@ void lk__writer_abort(lk_writer *writer)
     unlink(writer->temporary);
     writer_free(writer);
 }
+
+lk_status lk__file_replace(const char *path, const void *data, size_t bytes)
+{
+    lk_writer *writer;
+    LK_TRY(lk__writer_open(path, &writer));
+    lk_status status = lk__writer_write(writer, data, bytes);
+    if (status == LK_OK)
+        return lk__writer_commit(writer);
+    lk__writer_abort(writer);
+    return status;
+}

@@ -73,4 +73,7 @@ lk_status lk__writer_commit(lk_writer *writer) LK_CHECKED;
 /* Removes what was written and frees the writer; NULL is allowed. */
 void lk__writer_abort(lk_writer *writer);
 
+/* Writes a whole file with an lk_writer: path has the old content or the new one, never a part. */
+lk_status lk__file_replace(const char *path, const void *data, size_t bytes) LK_CHECKED;
+
 #endif

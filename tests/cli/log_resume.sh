@@ -10,8 +10,8 @@ run 0 "${task[@]}"
 whole=$(hash_of)
 
 # The same line goes on in the folder that it made.
-line=("${task[@]}" --log-dir runs --save-every 3 --resume auto)
-LOCKSTEP_FAULT='delay:step=8,seconds=1;kill:step=8' run 137 "${line[@]}"
+again=("${task[@]}" --log-dir runs --save-every 3 --resume auto)
+LOCKSTEP_FAULT='delay:step=8,seconds=1;kill:step=8' run 137 "${again[@]}"
 said out "no run of this line in runs has a checkpoint yet: the run begins"
 first=$(echo runs/*)
 # Another line in the same folder, before it.

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/file.h"
 #include "cli/plot/draw.h"
 
 static const char style[] =
@@ -300,7 +301,7 @@ lk_status lk__plot_report(const lk_record_runs *runs, const lk_plot_figure *figu
     if (fclose(stream) != 0 && status == LK_OK)
         status = lk__fail_memory(bytes, "page");
     if (status == LK_OK)
-        status = lk__plot_save(path, text, bytes);
+        status = lk__file_replace(path, text, bytes);
     free(text);
     return status;
 }

@@ -212,11 +212,11 @@ static cJSON *result_item(const lk_recording *recording, const lk_train_result *
     return item;
 }
 
-void lk__recording_conclude(lk_recording *recording, const char *status, const lk_train_result *result)
+void lk__recording_conclude(lk_recording *recording, const lk_train_result *result)
 {
     char hash[17];
     bool done = !result->stopped;
-    set_text(recording, "status", status);
+    set_text(recording, "status", done ? "done" : "stopped");
     set_number(recording, "ended", unix_time());
     set(recording, "result", result_item(recording, result));
     snprintf(hash, sizeof hash, "%016" PRIx64, result->hash);
@@ -224,9 +224,16 @@ void lk__recording_conclude(lk_recording *recording, const char *status, const l
         set_text(recording, "hash", hash);
 }
 
-void lk__recording_describe_failure(lk_recording *recording, const char *detail)
+void lk__recording_describe_muted(lk_recording *recording, const char *why)
 {
-    set_text(recording, "status", "failed");
+    char text[LK_PATH_BYTES];
+    snprintf(text, sizeof text, "rows and log are not complete: %.4000s", why);
+    set_text(recording, "error", text);
+}
+
+void lk__recording_describe_failure(lk_recording *recording, const char *status, const char *detail)
+{
+    set_text(recording, "status", status);
     set_number(recording, "ended", unix_time());
     set_text(recording, "error", lk__args_spell(detail));
 }
