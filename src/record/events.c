@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -36,13 +37,6 @@ struct lk_record_events {
 /* The columns that are results. */
 static const uint32_t result_columns = 1u << LK_RECORD_LOSS | 1u << LK_RECORD_TOP1 | 1u << LK_RECORD_TOP5 |
                                        1u << LK_RECORD_LR | 1u << LK_RECORD_GRAD_NORM | 1u << LK_RECORD_IMG_PER_S;
-
-static double unix_time(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* Makes room for a record of this many bytes. */
 static lk_status reserve(lk_record_events *events, size_t bytes)
@@ -75,7 +69,7 @@ static lk_status write_values(lk_record_events *events, size_t step, Tfevents__S
     summary.n_value = count;
     summary.value = values;
     event.has_wall_time = event.has_step = 1;
-    event.wall_time = unix_time();
+    event.wall_time = lk__clock_unix();
     event.step = (int64_t)step;
     event.summary = &summary;
     return write_event(events, &event);
@@ -104,7 +98,7 @@ static lk_status begin_file(lk_record_events *events, const char *folder)
     Tfevents__Event event = TFEVENTS__EVENT__INIT;
     LK_TRY(create_file(events, folder));
     event.has_wall_time = 1;
-    event.wall_time = unix_time();
+    event.wall_time = lk__clock_unix();
     event.file_version = version;
     return write_event(events, &event);
 }

@@ -69,6 +69,12 @@ run 1 predict model.safetensors pictures absent.png "${fits[@]}"
 said err "pictures/b.png" "absent.png"
 said out "pictures/a.png: " "pictures/c.jpg: "
 check "not two images: $(cat out)" test "$(wc -l <out)" -eq 2
+run 1 predict model.safetensors pictures absent.png "${fits[@]}" --json
+check "an object for each image: $(cat out)" test "$(wc -l <out)" -eq 4
+said out '"image":"pictures/b.png","error":"' '"image":"absent.png","error":"'
+said err "pictures/b.png" "absent.png"
+run 0 eval model.safetensors -q
+said out "Test set: "
 mkdir empty
 run 1 predict model.safetensors empty
 said err "empty: the folder has no image"

@@ -20,10 +20,11 @@ typedef struct verdict {
     size_t checked, damaged;
 } verdict;
 
+/* A path that was typed may end with slashes, which are printed. */
 static const char *last_part(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
+    size_t length;
+    return lk__path_last(path, &length);
 }
 
 static void print_json(const char *path, lk_status status, const lk_checkpoint_size *size)

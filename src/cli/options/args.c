@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/option_rows.h"
 #include "base/spec.h"
 #include "base/tree.h"
@@ -170,6 +171,7 @@ static const lk_option table[] = {
      "all: every rank also prints lines of its own"},
     {"output", "quiet", 'q', TRAIN, 0, FLAG(quiet), NULL,
      "print results only; with `log_interval` or `log_ranks` all, leave out progress only"},
+    {"output", "quiet", 'q', EVAL, 0, FLAG(quiet), NULL, "no progress line"},
     {"output", "quiet", 'q', COMPARE | CONVERT | VERIFY, 0, FLAG(quiet), NULL,
      "print nothing; the exit status is the result"},
     {"output", "output", 'o', PLOT, 0, TEXT(output, "FILE"), "plot.svg", "the picture: .svg, .png or .pdf"},
@@ -335,13 +337,9 @@ static lk_status complete_schedule(lk_args *args)
 /* The last part of a data set's name or folder. */
 static void data_name(const char *data, char *out, size_t bytes)
 {
-    size_t length = strlen(data);
-    while (length > 0 && data[length - 1] == '/')
-        length--;
-    size_t start = length;
-    while (start > 0 && data[start - 1] != '/')
-        start--;
-    snprintf(out, bytes, "%.*s", (int)(length - start), data + start);
+    size_t length;
+    const char *last = lk__path_last(data, &length);
+    snprintf(out, bytes, "%.*s", (int)length, last);
     if (!*out || strcmp(out, ".") == 0 || strcmp(out, "..") == 0)
         snprintf(out, bytes, "data");
 }

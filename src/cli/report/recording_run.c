@@ -6,9 +6,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/libraries.h"
 #include "base/mem.h"
@@ -18,13 +18,6 @@
 #include "tensor/cpu/cpu.h"
 
 enum { MAX_COMMAND = 1 << 17, TEXT = 512 };
-
-static double unix_time(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* Replaces or adds a field; takes the item over. */
 static void set(lk_recording *recording, const char *name, cJSON *item)
@@ -102,7 +95,7 @@ void lk__recording_begin_run(lk_recording *recording)
         snprintf(host, sizeof host, "?");
     build_text(build);
     if (!lk__record_is_continued(recording->writer)) {
-        set_number(recording, "started", unix_time());
+        set_number(recording, "started", lk__clock_unix());
         set(recording, "command", command_words());
         set_text(recording, "directory", lk__recording_directory(directory));
     }
@@ -126,7 +119,7 @@ static void add_resumed(lk_recording *recording, size_t step)
     if (!cJSON_IsArray(list))
         list = cJSON_AddArrayToObject(run, "resumed");
     cJSON_AddNumberToObject(item, "step", (double)step);
-    cJSON_AddNumberToObject(item, "at", unix_time());
+    cJSON_AddNumberToObject(item, "at", lk__clock_unix());
     cJSON_AddItemToObject(item, "command", command_words());
     cJSON_AddItemToArray(list, item);
 }
@@ -217,7 +210,7 @@ void lk__recording_conclude(lk_recording *recording, const lk_train_result *resu
     char hash[17];
     bool done = !result->stopped;
     set_text(recording, "status", done ? "done" : "stopped");
-    set_number(recording, "ended", unix_time());
+    set_number(recording, "ended", lk__clock_unix());
     set(recording, "result", result_item(recording, result));
     snprintf(hash, sizeof hash, "%016" PRIx64, result->hash);
     if (done)
@@ -234,6 +227,6 @@ void lk__recording_describe_muted(lk_recording *recording, const char *why)
 void lk__recording_describe_failure(lk_recording *recording, const char *status, const char *detail)
 {
     set_text(recording, "status", status);
-    set_number(recording, "ended", unix_time());
+    set_number(recording, "ended", lk__clock_unix());
     set_text(recording, "error", lk__args_spell(detail));
 }
