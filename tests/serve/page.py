@@ -74,7 +74,7 @@ def check_validation(browser, run):
     await_true(browser, "the validation curve", "(state.ticked.get(arguments[0])?.series?.val?.loss?.x.length || 0) > 0", run.name)
     styles = browser.script("Object.fromEntries(CHARTS[0].view.lines.map((line) => [line.label, JSON.stringify(STYLES[line.style])]))")
     assert set(styles) == {"train", "validation", "test"} and len(set(styles.values())) == 3, styles
-    assert any("validation" in text for text in shown(browser, "#runs .line")), shown(browser, "#runs .line")
+    assert any("val 7" in text for text in shown(browser, "#runs .line")), shown(browser, "#runs .line")
     assert any("no better validation accuracy in 3 epochs" in text for text in shown(browser, "#facts-table tr"))
 
 

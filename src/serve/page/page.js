@@ -61,7 +61,7 @@ function describe(run) {
     const parts = [];
     if (run.epoch !== undefined) parts.push(`epoch ${run.epoch < 10 ? run.epoch.toFixed(1) : Math.floor(run.epoch)}`);
     if (run.loss !== undefined) parts.push(`loss ${Show.number(run.loss, 3)}`);
-    if (run.val_top1 !== undefined) parts.push(`validation ${Show.number(run.val_top1, 4)} %`);
+    if (run.val_top1 !== undefined) parts.push(`val ${Show.number(run.val_top1, 4)} %`);
     if (run.test_top1 !== undefined) parts.push(`test ${Show.number(run.test_top1, 4)} %`);
     return parts.join(' · ') || run.problem || 'no steps yet';
 }
