@@ -18,6 +18,11 @@ double lk__clock(void)
     return seconds(CLOCK_MONOTONIC);
 }
 
+double lk__clock_unix(void)
+{
+    return seconds(CLOCK_REALTIME);
+}
+
 double lk__clock_cpu(void)
 {
     return seconds(CLOCK_PROCESS_CPUTIME_ID);

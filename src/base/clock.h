@@ -4,6 +4,9 @@
 
 double lk__clock(void); /* monotonic */
 
+/* Since 1970. */
+double lk__clock_unix(void);
+
 /* Seconds since this process was started, in the kernel's clock ticks; measures how long the start
  * took. 0 if unknown. */
 double lk__clock_since_exec(void);

@@ -25,26 +25,6 @@ enum { MAX_RATIO = 1032, GZIP_MIN = 18, CHUNK = 1 << 18 };
 
 enum { MAX_PATH = 4096, MAX_LINKS = 40 };
 
-bool lk__path_ends_with(const char *text, const char *end)
-{
-    size_t length = strlen(text), tail = strlen(end);
-    return length >= tail && strcmp(text + length - tail, end) == 0;
-}
-
-size_t lk__path_length(const char *path)
-{
-    size_t length = strlen(path);
-    while (length > 1 && path[length - 1] == '/')
-        length--;
-    return length;
-}
-
-bool lk__path_join(const char *folder, const char *name, char *out, size_t room)
-{
-    const char *slash = *folder && folder[strlen(folder) - 1] != '/' ? "/" : "";
-    return (size_t)snprintf(out, room, "%s%s%s", folder, slash, name) < room;
-}
-
 bool lk__file_exists(const char *path)
 {
     struct stat info;
@@ -364,8 +344,7 @@ lk_status lk__folder_sync_around(const char *path)
     size_t length = slash == path ? 1 : (size_t)(slash - path);
     if (length >= sizeof folder)
         return LK_OK;
-    memcpy(folder, path, length);
-    folder[length] = '\0';
+    snprintf(folder, sizeof folder, "%.*s", (int)length, path);
     return lk__folder_sync(folder);
 }
 
@@ -578,4 +557,15 @@ void lk__writer_abort(lk_writer *writer)
     lk__fd_close(&writer->fd);
     unlink(writer->temporary);
     writer_free(writer);
+}
+
+lk_status lk__file_replace(const char *path, const void *data, size_t bytes)
+{
+    lk_writer *writer;
+    LK_TRY(lk__writer_open(path, &writer));
+    lk_status status = lk__writer_write(writer, data, bytes);
+    if (status == LK_OK)
+        return lk__writer_commit(writer);
+    lk__writer_abort(writer);
+    return status;
 }

@@ -14,6 +14,9 @@ bool lk__path_ends_with(const char *text, const char *end);
 /* Length of path without trailing slashes; at least 1 unless path is empty. */
 size_t lk__path_length(const char *path);
 
+/* The last part of path, without trailing slashes; *length is its length. Points into path. */
+const char *lk__path_last(const char *path, size_t *length);
+
 /* Writes folder/name with one slash between; false if it does not fit. */
 bool lk__path_join(const char *folder, const char *name, char *out, size_t room);
 
@@ -72,5 +75,8 @@ uint64_t lk__writer_hash(const lk_writer *writer);
 lk_status lk__writer_commit(lk_writer *writer) LK_CHECKED;
 /* Removes what was written and frees the writer; NULL is allowed. */
 void lk__writer_abort(lk_writer *writer);
+
+/* Writes a whole file with an lk_writer: path has the old content or the new one, never a part. */
+lk_status lk__file_replace(const char *path, const void *data, size_t bytes) LK_CHECKED;
 
 #endif

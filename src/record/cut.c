@@ -47,17 +47,6 @@ static size_t keep_lines(char *text, size_t bytes, size_t step, double (*step_of
     return kept;
 }
 
-static lk_status replace(const char *path, const void *data, size_t bytes)
-{
-    lk_writer *file;
-    LK_TRY(lk__writer_open(path, &file));
-    lk_status status = lk__writer_write(file, data, bytes);
-    if (status == LK_OK)
-        return lk__writer_commit(file);
-    lk__writer_abort(file);
-    return status;
-}
-
 /* Cuts one file; keep returns the bytes to keep, at the front of the data. */
 typedef size_t (*keep_fn)(char *data, size_t bytes, size_t step);
 
@@ -72,7 +61,7 @@ static lk_status cut_file(const char *folder, const char *name, size_t step, kee
         return LK_OK;
     LK_TRY(lk__file_read(path, 0, &data, &bytes));
     size_t kept = keep((char *)data, bytes, step);
-    lk_status status = kept == bytes ? LK_OK : replace(path, data, kept);
+    lk_status status = kept == bytes ? LK_OK : lk__file_replace(path, data, kept);
     lk__mem_free(data);
     return status;
 }

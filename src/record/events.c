@@ -12,9 +12,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "record/append.h"
 #include "record/histogram.h"
 #include "record/tfevents.pb-c.h"
 
@@ -36,13 +38,6 @@ struct lk_record_events {
 static const uint32_t result_columns = 1u << LK_RECORD_LOSS | 1u << LK_RECORD_TOP1 | 1u << LK_RECORD_TOP5 |
                                        1u << LK_RECORD_LR | 1u << LK_RECORD_GRAD_NORM | 1u << LK_RECORD_IMG_PER_S;
 
-static double unix_time(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Makes room for a record of this many bytes. */
 static lk_status reserve(lk_record_events *events, size_t bytes)
 {
@@ -62,7 +57,7 @@ static lk_status write_event(lk_record_events *events, const Tfevents__Event *ev
     LK_TRY(reserve(events, body + LK_RECORD_FRAME));
     tfevents__event__pack(event, events->buffer + LK_RECORD_FRAME_HEAD);
     lk__record_events_frame(events->buffer, body);
-    if (!lk__fd_write(events->fd, events->buffer, body + LK_RECORD_FRAME))
+    if (!lk__record_append(events->fd, events->buffer, body + LK_RECORD_FRAME))
         return lk__fail(LK_STATUS_IO, "cannot write %s: %s", events->path, strerror(errno));
     return LK_OK;
 }
@@ -74,7 +69,7 @@ static lk_status write_values(lk_record_events *events, size_t step, Tfevents__S
     summary.n_value = count;
     summary.value = values;
     event.has_wall_time = event.has_step = 1;
-    event.wall_time = unix_time();
+    event.wall_time = lk__clock_unix();
     event.step = (int64_t)step;
     event.summary = &summary;
     return write_event(events, &event);
@@ -103,7 +98,7 @@ static lk_status begin_file(lk_record_events *events, const char *folder)
     Tfevents__Event event = TFEVENTS__EVENT__INIT;
     LK_TRY(create_file(events, folder));
     event.has_wall_time = 1;
-    event.wall_time = unix_time();
+    event.wall_time = lk__clock_unix();
     event.file_version = version;
     return write_event(events, &event);
 }
@@ -186,28 +181,6 @@ lk_status lk__record_events_state(lk_record_events *events, size_t step, const c
     return LK_OK;
 }
 
-static bool is_kept(const uint8_t *body, size_t bytes, size_t step)
-{
-    Tfevents__Event *event = tfevents__event__unpack(NULL, bytes, body);
-    bool kept = event && event->step <= (int64_t)step;
-    if (event)
-        tfevents__event__free_unpacked(event, NULL);
-    return kept;
-}
-
-size_t lk__record_events_keep(char *data, size_t bytes, size_t step)
-{
-    uint8_t *at = (uint8_t *)data;
-    size_t kept = 0, used = 0, length, body;
-    for (; (length = lk__record_events_next(at + used, bytes - used, &body)) > 0; used += length) {
-        if (!is_kept(at + used + LK_RECORD_FRAME_HEAD, body, step))
-            continue;
-        memmove(at + kept, at + used, length);
-        kept += length;
-    }
-    return kept;
-}
-
 #else
 
 const bool lk__record_events_possible = false;
@@ -239,13 +212,6 @@ lk_status lk__record_events_state(lk_record_events *events, size_t step, const c
     (void)prefix;
     (void)state;
     return LK_OK;
-}
-
-size_t lk__record_events_keep(char *data, size_t bytes, size_t step)
-{
-    (void)data;
-    (void)step;
-    return bytes;
 }
 
 #endif

@@ -36,7 +36,7 @@ void lk__record_events_frame(uint8_t *record, size_t body_bytes);
 size_t lk__record_events_next(const uint8_t *data, size_t bytes, size_t *body_bytes);
 
 /* Moves the records up to `step` to the front of data and returns their bytes; a damaged record and all after it are
- * left out. A build without protobuf-c keeps all. */
+ * left out. */
 size_t lk__record_events_keep(char *data, size_t bytes, size_t step);
 
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/file.h"
 #include "base/spec.h"
 #include "record/write.h"
 
@@ -23,26 +24,17 @@ static void add(char out[LK_RECORD_NAME], const char *letter, const char *text)
         *c = is_legal(*c) ? *c : '-';
 }
 
-/* The last part of a path. */
-static const char *base_name(const char *path, char out[PART + 1])
-{
-    size_t end = strlen(path), begin;
-    while (end > 1 && path[end - 1] == '/')
-        end--;
-    for (begin = end; begin > 0 && path[begin - 1] != '/'; begin--) {
-    }
-    snprintf(out, PART + 1, "%.*s", (int)(end - begin), path + begin);
-    return out;
-}
-
 void lk__record_name(const lk_record_scenario *scenario, double seconds, char out[LK_RECORD_NAME])
 {
     time_t when = (time_t)seconds;
     struct tm local;
     char text[LK_NUMBER_TEXT], data[PART + 1];
+    size_t length;
     if (!localtime_r(&when, &local) || strftime(out, LK_RECORD_NAME, "%Y-%m-%d_%H-%M-%S", &local) == 0)
         snprintf(out, LK_RECORD_NAME, "%.0f", seconds);
-    add(out, "", base_name(scenario->data, data));
+    const char *last = lk__path_last(scenario->data, &length);
+    snprintf(data, sizeof data, "%.*s", (int)length, last);
+    add(out, "", data);
     add(out, "", scenario->model);
     add(out, "", scenario->init ? scenario->init : "default");
     snprintf(text, sizeof text, "%d", scenario->ranks);

@@ -185,21 +185,40 @@ static lk_status median_speed(const lk_record_table *train, double *out)
     return LK_OK;
 }
 
+/* The last value of the column in rows of any kind. */
+static double furthest(const lk_record *record, lk_record_column column)
+{
+    double value = NAN;
+    for (int kind = 0; kind < LK_RECORD_RANKS; kind++)
+        value = largest(value, last(lk__record_table(record, (lk_record_kind)kind), column));
+    return value;
+}
+
+static double best(const lk_record_table *table, lk_record_column column)
+{
+    const double *values = table->column[column];
+    double value = NAN;
+    for (size_t i = 0; values && i < table->count; i++)
+        value = largest(value, values[i]);
+    return value;
+}
+
 lk_status lk__record_summarise(const lk_record *record, lk_record_summary *out)
 {
     const lk_record_table *train = lk__record_table(record, LK_RECORD_TRAIN);
     const lk_record_table *test = lk__record_table(record, LK_RECORD_TEST);
-    const double *top1 = test->column[LK_RECORD_TOP1];
-    lk_record_summary s = {.train_loss = last(train, LK_RECORD_LOSS),
+    const lk_record_table *val = lk__record_table(record, LK_RECORD_VAL);
+    lk_record_summary s = {.steps = furthest(record, LK_RECORD_STEP),
+                           .epochs = furthest(record, LK_RECORD_EPOCH),
+                           .seconds = furthest(record, LK_RECORD_SECONDS),
+                           .train_loss = last(train, LK_RECORD_LOSS),
                            .test_loss = last(test, LK_RECORD_LOSS),
                            .top1 = last(test, LK_RECORD_TOP1),
                            .top5 = last(test, LK_RECORD_TOP5),
-                           .best_top1 = NAN};
-    s.steps = largest(last(train, LK_RECORD_STEP), last(test, LK_RECORD_STEP));
-    s.epochs = largest(last(train, LK_RECORD_EPOCH), last(test, LK_RECORD_EPOCH));
-    s.seconds = largest(last(train, LK_RECORD_SECONDS), last(test, LK_RECORD_SECONDS));
-    for (size_t i = 0; top1 && i < test->count; i++)
-        s.best_top1 = largest(s.best_top1, top1[i]);
+                           .best_top1 = best(test, LK_RECORD_TOP1),
+                           .val_loss = last(val, LK_RECORD_LOSS),
+                           .val_top1 = last(val, LK_RECORD_TOP1),
+                           .val_best_top1 = best(val, LK_RECORD_TOP1)};
     LK_TRY(median_speed(train, &s.img_per_s));
     *out = s;
     return LK_OK;

@@ -28,7 +28,14 @@ typedef struct lk_record_summary {
     double test_loss, top1, top5;  /* of the last test row */
     double best_top1;              /* of all test rows */
     double img_per_s;              /* median of the training rows; of more than two without the first */
+    double val_loss, val_top1;     /* of the last validation row */
+    double val_best_top1;          /* of all validation rows */
 } lk_record_summary;
+#define LK_RECORD_SUMMARY_NONE                                     \
+    (lk_record_summary)                                            \
+    {                                                              \
+        NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN \
+    }
 lk_status lk__record_summarise(const lk_record *record, lk_record_summary *out) LK_CHECKED;
 
 /* A number or text of run.json; NaN, or "" if it is absent. */

@@ -8,16 +8,19 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/spec.h"
 #include "io/json.h"
+#include "record/append.h"
 #include "record/cut.h"
 #include "record/events.h"
 
-enum { PATH_BYTES = 4096, MOST_NAMES = 99, LINE = 1024, LOG_LINE = 4096 };
+enum { PATH_BYTES = 4096, MOST_NAMES = 99, LINE = 1024, LOG_LINE = 4096, RESERVE = 64 << 10 };
 
 /* Columns of a row of metrics, in the order of metrics.csv. */
 static const lk_record_column metric_columns[] = {
@@ -32,12 +35,14 @@ struct lk_record_writer {
     bool continued;
     cJSON *run;
     int metrics, csv, ranks, log; /* descriptors */
+    int reserve;                  /* a file without a name, whose space run.json takes if the disk is full; or -1 */
     lk_record_events *events;     /* NULL: none */
     double last[LK_RECORD_KINDS]; /* the step of the last row of each kind; -1: none */
     pthread_mutex_t log_lock;
     char line[LOG_LINE]; /* of the log, incomplete */
     size_t line_bytes;
-    bool escape; /* inside an escape sequence */
+    bool escape;   /* inside an escape sequence */
+    int log_error; /* errno of the first write that failed; 0: none */
 };
 
 static lk_status file_path(const lk_record_writer *writer, const char *name, char out[PATH_BYTES])
@@ -47,11 +52,26 @@ static lk_status file_path(const lk_record_writer *writer, const char *name, cha
     return LK_OK;
 }
 
+/* Without a reserve, run.json stays as it was when the disk became full. */
+static void open_reserve(lk_record_writer *writer)
+{
+    char path[PATH_BYTES];
+    lk__file_aside(writer->path, path, sizeof path);
+    writer->reserve = lk__fd_open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (writer->reserve < 0)
+        return;
+    unlink(path);
+    if (posix_fallocate(writer->reserve, 0, RESERVE) != 0)
+        lk__fd_close(&writer->reserve);
+}
+
 static lk_status open_log(lk_record_writer *writer)
 {
     char path[PATH_BYTES];
     LK_TRY(file_path(writer, "log.txt", path));
     writer->log = lk__fd_open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+    if (writer->log >= 0)
+        open_reserve(writer);
     return writer->log >= 0 ? LK_OK : lk__fail(LK_STATUS_IO, "cannot open %s: %s", path, strerror(errno));
 }
 
@@ -59,7 +79,7 @@ static lk_status allocate(lk_record_writer **out)
 {
     lk_record_writer *writer;
     LK_TRY(LK_ALLOC(1, "run folder", &writer));
-    writer->metrics = writer->csv = writer->ranks = writer->log = -1;
+    writer->metrics = writer->csv = writer->ranks = writer->log = writer->reserve = -1;
     for (int kind = 0; kind < LK_RECORD_KINDS; kind++)
         writer->last[kind] = -1;
     pthread_mutex_init(&writer->log_lock, NULL);
@@ -141,7 +161,10 @@ void lk__record_destroy(lk_record_writer *writer)
 {
     if (!writer)
         return;
+    if (writer->line_bytes)
+        lk__record_log(writer, "\n", 1);
     lk__record_events_close(writer->events);
+    lk__fd_close(&writer->reserve);
     lk__fd_close(&writer->metrics);
     lk__fd_close(&writer->csv);
     lk__fd_close(&writer->ranks);
@@ -174,22 +197,24 @@ cJSON *lk__record_object(lk_record_writer *writer)
 lk_status lk__record_put(lk_record_writer *writer, const char *name, const void *data, size_t bytes)
 {
     char path[PATH_BYTES];
-    lk_writer *file;
     LK_TRY(file_path(writer, name, path));
-    LK_TRY(lk__writer_open(path, &file));
-    lk_status status = lk__writer_write(file, data, bytes);
-    if (status == LK_OK)
-        return lk__writer_commit(file);
-    lk__writer_abort(file);
+    const char *before = lk__fault_enter("record");
+    lk_status status = lk__file_replace(path, data, bytes);
+    lk__fault_leave(before);
     return status;
 }
 
+/* On a full disk the reserve makes room. */
 lk_status lk__record_publish(lk_record_writer *writer)
 {
     char *text = cJSON_Print(writer->run);
     if (!text)
         return lk__fail_memory(LINE, "run.json");
     lk_status status = lk__record_put(writer, "run.json", text, strlen(text));
+    if (status != LK_OK && writer->reserve >= 0) {
+        lk__fd_close(&writer->reserve);
+        status = lk__record_put(writer, "run.json", text, strlen(text));
+    }
     cJSON_free(text);
     return status;
 }
@@ -199,7 +224,10 @@ lk_status lk__record_put_state(lk_record_writer *writer, const char *name, const
     char file[64], path[PATH_BYTES];
     snprintf(file, sizeof file, "%s.safetensors", name);
     LK_TRY(file_path(writer, file, path));
-    return lk_state_save(state, path);
+    const char *before = lk__fault_enter("record");
+    lk_status status = lk_state_save(state, path);
+    lk__fault_leave(before);
+    return status;
 }
 
 static lk_status open_rows(const lk_record_writer *writer, const char *name, const char *head, int *fd)
@@ -210,7 +238,7 @@ static lk_status open_rows(const lk_record_writer *writer, const char *name, con
     *fd = lk__fd_open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
     if (*fd < 0 || fstat(*fd, &info) != 0)
         return lk__fail(LK_STATUS_IO, "cannot open %s: %s", path, strerror(errno));
-    if (info.st_size == 0 && *head && !lk__fd_write(*fd, head, strlen(head)))
+    if (info.st_size == 0 && *head && !lk__record_append(*fd, head, strlen(head)))
         return lk__fail(LK_STATUS_IO, "cannot write %s: %s", path, strerror(errno));
     return LK_OK;
 }
@@ -257,7 +285,7 @@ lk_status lk__record_begin(lk_record_writer *writer, size_t step, double *second
 
 static lk_status append(const lk_record_writer *writer, int fd, const char *name, const char *text, size_t bytes)
 {
-    if (lk__fd_write(fd, text, bytes))
+    if (lk__record_append(fd, text, bytes))
         return LK_OK;
     return lk__fail(LK_STATUS_IO, "cannot write %s/%s: %s", writer->path, name, strerror(errno));
 }
@@ -299,20 +327,42 @@ static size_t csv_row(const char *kind, const lk_record_row *row, char *out, siz
     return used + (size_t)snprintf(out + used, room - used, "\n");
 }
 
-lk_status lk__record_row(lk_record_writer *writer, lk_record_kind kind, const lk_record_row *row)
+static lk_status append_row(lk_record_writer *writer, lk_record_kind kind, const lk_record_row *row)
 {
     char numbers[LINE], line[LINE + 64];
-    double step = row->value[LK_RECORD_STEP];
-    if (step <= writer->last[kind])
-        return LK_OK;
     json_row(row, numbers, sizeof numbers);
     int bytes = snprintf(line, sizeof line, "{\"kind\":\"%s\",%s}\n", lk__record_kind_name(kind), numbers);
     LK_TRY(append(writer, writer->metrics, "metrics.jsonl", line, (size_t)bytes));
     size_t length = csv_row(lk__record_kind_name(kind), row, line, sizeof line);
     LK_TRY(append(writer, writer->csv, "metrics.csv", line, length));
-    LK_TRY(lk__record_events_row(writer->events, kind, row));
-    writer->last[kind] = step;
-    return LK_OK;
+    return lk__record_events_row(writer->events, kind, row);
+}
+
+/* The failure of a write to the log, once. */
+static lk_status log_result(lk_record_writer *writer)
+{
+    pthread_mutex_lock(&writer->log_lock);
+    int error = writer->log_error;
+    writer->log_error = 0;
+    pthread_mutex_unlock(&writer->log_lock);
+    return error ? lk__fail(LK_STATUS_IO, "cannot write %s/log.txt: %s", writer->path, strerror(error)) : LK_OK;
+}
+
+lk_status lk__record_row(lk_record_writer *writer, lk_record_kind kind, const lk_record_row *row)
+{
+    double step = row->value[LK_RECORD_STEP];
+    LK_TRY(log_result(writer));
+    if (step <= writer->last[kind])
+        return LK_OK;
+    long long metrics = lk__record_length(writer->metrics), csv = lk__record_length(writer->csv);
+    lk_status status = append_row(writer, kind, row);
+    if (status == LK_OK)
+        writer->last[kind] = step;
+    else { /* a row is in both files, or in none */
+        lk__record_cut_to(writer->metrics, metrics);
+        lk__record_cut_to(writer->csv, csv);
+    }
+    return status;
 }
 
 /* Appends ,"key":"text", unless text is empty or too long to be a name. */
@@ -351,9 +401,13 @@ lk_status lk__record_histograms(lk_record_writer *writer, size_t step, const cha
     return lk__record_events_state(writer->events, step, prefix, state);
 }
 
+/* Writes what has been gathered of the log's last line. After a failure the log stays as it is. */
 static void end_line(lk_record_writer *writer)
 {
-    (void)!lk__fd_write(writer->log, writer->line, writer->line_bytes);
+    if (writer->log >= 0 && writer->line_bytes && !lk__record_append(writer->log, writer->line, writer->line_bytes)) {
+        writer->log_error = errno;
+        lk__fd_close(&writer->log);
+    }
     writer->line_bytes = 0;
 }
 

@@ -1,7 +1,8 @@
 /* write.h - writes a run folder: run.json, rows, the log, states, event files. Only rank 0 has a writer.
  *
  * Rows are appended with one write each and are not synced: a killed process loses none, a crashed machine the last
- * seconds. Whole files are replaced atomically. */
+ * seconds. A row that cannot be written whole is not written at all. Whole files are replaced atomically. run.json can
+ * be replaced on a full disk, too, once: 64 KB are kept free for it. */
 #ifndef LK_RECORD_WRITE_H
 #define LK_RECORD_WRITE_H
 
@@ -32,7 +33,7 @@ typedef struct lk_record_writer lk_record_writer;
 lk_status lk__record_create(const char *dir, const char *name, lk_record_writer **out) LK_CHECKED;
 /* Opens the run folder dir/name to go on in it. NOT_FOUND if there is none. */
 lk_status lk__record_continue(const char *dir, const char *name, lk_record_writer **out) LK_CHECKED;
-/* Closes the files. NULL is allowed. */
+/* Writes what is left of the log's last line, and closes the files. NULL is allowed. */
 void lk__record_destroy(lk_record_writer *writer);
 
 /* The path of the folder, and its name. Borrowed. */
@@ -72,8 +73,8 @@ lk_status lk__record_histograms(lk_record_writer *writer, size_t step, const cha
                                 const lk_state *state) LK_CHECKED;
 
 /* Appends to log.txt what the run prints. Bytes that control a terminal are left out: escape sequences, and a line that
- * a carriage return overwrites. Any thread may call; errors are ignored, since a message about them would be printed,
- * too. */
+ * a carriage return overwrites. Any thread may call. A write that fails ends the log; the next lk__record_row fails
+ * with the reason. */
 void lk__record_log(lk_record_writer *writer, const char *text, size_t bytes);
 
 #endif

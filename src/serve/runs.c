@@ -34,6 +34,7 @@ static const struct {
     {"step", LK_RECORD_TRAIN, LK_RECORD_STEP},           {"epoch", LK_RECORD_TRAIN, LK_RECORD_EPOCH},
     {"loss", LK_RECORD_TRAIN, LK_RECORD_LOSS},           {"top1", LK_RECORD_TRAIN, LK_RECORD_TOP1},
     {"img_per_s", LK_RECORD_TRAIN, LK_RECORD_IMG_PER_S}, {"seconds", LK_RECORD_TRAIN, LK_RECORD_SECONDS},
+    {"val_loss", LK_RECORD_VAL, LK_RECORD_LOSS},         {"val_top1", LK_RECORD_VAL, LK_RECORD_TOP1},
     {"test_loss", LK_RECORD_TEST, LK_RECORD_LOSS},       {"test_top1", LK_RECORD_TEST, LK_RECORD_TOP1},
 };
 enum { NEWEST = sizeof newest / sizeof *newest };
@@ -240,20 +241,15 @@ static bool is_run(const char *folder)
     return lk__path_join(folder, watched[0], path, sizeof path) && lk__file_exists(path);
 }
 
-/* The last part of a path. */
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
-}
-
 static lk_status find_runs(lk_runs *runs)
 {
     lk_record_list *list = NULL;
     lk_status status;
     if (is_run(runs->folder)) {
         char name[LK_RUNS_PATH], *names = name;
-        snprintf(name, sizeof name, "%s", base_name(runs->folder));
+        size_t length;
+        const char *last = lk__path_last(runs->folder, &length);
+        snprintf(name, sizeof name, "%.*s", (int)length, last);
         return replace(runs, &names, 1, runs->folder);
     }
     if (lk__record_list(runs->folder, &list) != LK_OK)

@@ -16,8 +16,8 @@ typedef struct lk_serve_opts {
 } lk_serve_opts;
 
 typedef struct lk_serve lk_serve;
-/* Starts the server in a thread of its own. Whoever listens at another address than loopback gets a random token, which
- * every request must have. UNSUPPORTED without libmicrohttpd. */
+/* Starts the server in a thread of its own. If `host` is not a loopback address, the server draws a random token and
+ * refuses every request without it. UNSUPPORTED without libmicrohttpd. */
 lk_status lk__serve_start(const lk_serve_opts *opts, lk_serve **out) LK_CHECKED;
 /* The address to open in a browser, with the token. Borrowed. */
 const char *lk__serve_address(const lk_serve *serve);

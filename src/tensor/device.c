@@ -88,6 +88,13 @@ lk_status lk__device_probe(const char *name, size_t need)
     return type->probe ? type->probe(index, need) : LK_OK;
 }
 
+bool lk__device_address(const char *name, char out[LK_DEVICE_ADDRESS])
+{
+    const lk_device_type *type;
+    int index = 0;
+    return read_name(name, &type, &index) == LK_OK && type->address && type->address(index, out);
+}
+
 void lk__device_close(lk_device *dev)
 {
     if (dev)

@@ -33,7 +33,7 @@ typedef struct lk_device_weight {
                       the features are in that tensor's memory order. Otherwise 1. */
 } lk_device_weight;
 
-enum { LK_DEVICE_MARKS = 4096 };
+enum { LK_DEVICE_MARKS = 4096, LK_DEVICE_ADDRESS = 32 };
 
 typedef struct lk_device_type {
     const char *name;
@@ -99,6 +99,9 @@ typedef struct lk_device_type {
     /* Channel types of this device, the preferred one first, NULL after the last. Optional: ranks exchange data
      * through host memory. */
     const lk_channel_type *const *channels;
+    /* Writes the PCI bus id of a device that is open in this process, as "0000:3b:00.0"; false if it is unknown.
+     * Optional: the device has none. */
+    bool (*address)(int index, char out[LK_DEVICE_ADDRESS]);
     /* Lines for `lockstep info`, separated by '\n': the devices that could be opened; "" if there are none. The
      * process must not fork after it. */
     void (*describe)(char *text, size_t bytes);
@@ -125,6 +128,8 @@ lk_status lk__device_open(const char *name, const lk_device_opts *opts, lk_devic
 void lk__device_close(lk_device *dev);
 /* Calls the probe slot of the named device. */
 lk_status lk__device_probe(const char *name, size_t need) LK_CHECKED;
+/* Calls the address slot of the named device, which is open; false without one. */
+bool lk__device_address(const char *name, char out[LK_DEVICE_ADDRESS]);
 
 /* The row for a name with or without ":N"; NULL if there is none. */
 const lk_device_type *lk__device_find(const char *name);

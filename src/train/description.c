@@ -90,8 +90,8 @@ bool lk__description_is(const lk_state *state)
 
 static lk_status fail_note(const char *path, const char *name, const char *text)
 {
-    return lk__fail(LK_STATUS_FORMAT, "%s: the note 'lockstep.%s' is %s, which is none of its values", path, name,
-                    text ? lk__json_quote_short(text).text : "missing");
+    return lk__fail(LK_STATUS_FORMAT, "%s: the note 'lockstep.%s' is %s, which is not a value that this note can have",
+                    path, name, text ? lk__json_quote_short(text).text : "missing");
 }
 
 static bool parse_input(const char *text, lk_model_shape *out)

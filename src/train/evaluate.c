@@ -308,8 +308,8 @@ static lk_status evaluate_ranks(const evaluation *e, const char *const *devices,
     return LK_OK;
 }
 
-lk_status lk__train_evaluate_ranks(const lk_train_opts *opts, const char *const *devices, int count,
-                                   const lk_train_events *events, lk_metrics *out, size_t *classes)
+lk_status lk__train_evaluate(const lk_train_opts *opts, const char *const *devices, int count,
+                             const lk_train_events *events, lk_metrics *out, size_t *classes)
 {
     evaluation e;
     LK_TRY(open_evaluation(opts, events, &e));
@@ -318,9 +318,4 @@ lk_status lk__train_evaluate_ranks(const lk_train_opts *opts, const char *const 
         *classes = lk_dataset_get_info(e.data)->classes;
     close_evaluation(&e);
     return status;
-}
-
-lk_status lk__train_evaluate(const lk_train_opts *opts, const lk_train_events *events, lk_metrics *out, size_t *classes)
-{
-    return lk__train_evaluate_ranks(opts, &opts->device, 1, events, out, classes);
 }

@@ -335,6 +335,8 @@ static lk_status test_epoch(lk_train_run *run)
         at->best_step = at->step;
         at->best_correct = judged->correct;
     }
+    run->result.best_step = at->best_step;
+    run->result.best_correct = at->best_correct;
     lk__run_watch(run, judged);
     emit_test(run, true);
     emit_test(run, false);

@@ -98,8 +98,9 @@ static lk_status fail_suspect(const char *where)
 static lk_status find(const char *where, const char *dir, lk_resume *resume)
 {
     if (!where && !dir)
-        return lk__fail(LK_STATUS_USAGE, "`resume` auto looks in the folder of `checkpoint`: give that, or the "
-                                         "checkpoint itself, as in `resume` DIR/step-000000500");
+        return lk__fail(LK_STATUS_USAGE, "`resume` auto looks in the folder of `checkpoint`, or in the runs of "
+                                         "`log_dir`: give one, or the checkpoint itself, as in `resume` "
+                                         "DIR/step-000000500");
     if (!where || !lk__checkpoint_is(where))
         return find_newest(where ? where : dir, where != NULL, resume);
     if (lk__checkpoint_is_suspect(where))

@@ -207,6 +207,8 @@ static lk_status resume_run(lk_train_run *run)
     run->result.steps = run->at.step;
     run->result.test = run->at.test;
     run->result.val = run->at.val;
+    run->result.best_step = run->at.best_step;
+    run->result.best_correct = run->at.best_correct;
     return LK_OK;
 }
 

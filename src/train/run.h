@@ -2,6 +2,7 @@
 #ifndef LK_TRAIN_RUN_H
 #define LK_TRAIN_RUN_H
 
+#include "tensor/gauge.h"
 #include "train/parts.h"
 
 enum { LK_DETAIL_BYTES = 2048 };
@@ -43,6 +44,7 @@ typedef struct lk_train_run {
     lk_train_use used;  /* the same at the last event of uses */
     double cpu_began;
     size_t uses_every;  /* rank 0's value, at all ranks */
+    lk_gauge *gauge;    /* of this rank's GPU, while uses are gathered; or NULL */
     lk_train_use *uses; /* (ranks) at rank 0, NULL elsewhere */
     bool states;        /* rank 0 has an event for states */
     size_t norm_every;  /* rank 0's value, at all ranks */

@@ -39,7 +39,7 @@ typedef struct lk_train_opts {
     int check_every;              /* steps; 0: compare replicas only before saves and tests */
     const char *stages;           /* as in lk_engine_opts; NULL: one */
     bool pipelined;
-    const char *device;     /* for lk__train_evaluate; lk_train_ranks has the devices of ranks */
+    const char *device;     /* of a predictor; lk_train_ranks has the devices of ranks */
     const char *init_from;  /* a file of initial weights, or NULL */
     const char *init_skip;  /* layers, separated by commas, that are not taken from that file; or NULL */
     const char *save_model; /* the path of the final model, or NULL; with "{rank}" in it every rank saves */
@@ -160,6 +160,7 @@ typedef struct lk_train_use {
     double memory_mb, peak_mb; /* of the rank's process in host memory, in units of 2^20 bytes: now, and at most */
     char host[64];             /* "" in a run of one rank */
     char device[32];
+    double gpu_pct, gpu_memory_mb, gpu_celsius; /* as in tensor/gauge.h, at this moment; NaN: unknown, or no GPU */
     int64_t joint; /* 1: a channel between GPUs sums the gradients, so waits for other ranks are part of compute */
 } lk_train_use;
 
@@ -228,6 +229,8 @@ typedef struct lk_train_result {
     const lk_train_use *uses; /* (ranks) in the events of rank 0; NULL elsewhere, and after the run */
     lk_metrics test;          /* of the last evaluation; count is 0 if there was none */
     lk_metrics val;           /* the same of the validation data */
+    size_t best_step;         /* the step with the best evaluation, of the validation data if there are any; 0: none */
+    size_t best_correct;      /* of that evaluation */
     size_t stale;             /* epochs without a better result, after which the run ended early; 0: it did not */
     uint64_t hash;            /* of the final state */
     char saved[4096];         /* the path of the model that this rank saved, or "" */
@@ -365,15 +368,12 @@ lk_status lk__train_build_model(const lk_train_opts *opts, const lk_dataset *dat
 /* The engine's options from opts. Batch and group are left 0: they depend on the data and the job. */
 lk_engine_opts lk__train_engine_opts(const lk_train_opts *opts);
 
-/* Loads a model file into the named model and evaluates it on the test split. *classes is the number of classes
- * of the data. Uses model, data, data_dir, augment, test_augment, test_batch, threads, workers, shards, device
- * and init_from of opts. events may be NULL; only its activity is used. */
-lk_status lk__train_evaluate(const lk_train_opts *opts, const lk_train_events *events, lk_metrics *out,
-                             size_t *classes) LK_CHECKED;
-/* As lk__train_evaluate, shared by `count` ranks that are threads of this process, each with a device of its own:
- * devices (count). The result is the same for any count up to the shards. */
+/* Loads a model file into the named model and evaluates it on the test split, shared by `count` ranks that are threads
+ * of this process, each with a device of its own: devices (count). The result is the same for any count up to the
+ * shards. *classes is the number of classes of the data. Uses model, data, data_dir, augment, test_augment, test_batch,
+ * threads, workers, shards and init_from of opts. events may be NULL; only its activity is used. */
 enum { LK_EVALUATE_MAX_RANKS = 64 };
-lk_status lk__train_evaluate_ranks(const lk_train_opts *opts, const char *const *devices, int count,
-                                   const lk_train_events *events, lk_metrics *out, size_t *classes) LK_CHECKED;
+lk_status lk__train_evaluate(const lk_train_opts *opts, const char *const *devices, int count,
+                             const lk_train_events *events, lk_metrics *out, size_t *classes) LK_CHECKED;
 
 #endif

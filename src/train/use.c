@@ -1,11 +1,20 @@
-/* use.c - what each rank has used: time by phases, CPU time, memory; gathered at rank 0 at the end and, if somebody
- * listens, from time to time. loop.c measures the phases. */
+/* use.c - what each rank has used: time by phases, CPU time, memory, sensors of its GPU; gathered at rank 0 at the end
+ * and, if somebody listens, from time to time. loop.c measures the phases. */
 #include <math.h>
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "tensor/device.h"
 #include "train/run.h"
+
+/* Nothing samples a GPU that nobody looks at. */
+static void open_gauge(lk_train_run *run)
+{
+    char address[LK_DEVICE_ADDRESS];
+    if (run->uses_every > 0 && lk__device_address(run->self.device, address))
+        run->gauge = lk__gauge_create(address);
+}
 
 lk_status lk__run_uses_open(lk_train_run *run)
 {
@@ -17,11 +26,14 @@ lk_status lk__run_uses_open(lk_train_run *run)
     if (group)
         LK_TRY(lk__run_collective_result(run, lk_broadcast(group, (lk_buffer){&every, 1, LK_DTYPE_I64}, 0, NULL)));
     run->uses_every = (size_t)every;
+    open_gauge(run);
     return LK_OK;
 }
 
 void lk__run_uses_close(lk_train_run *run)
 {
+    lk__gauge_destroy(run->gauge);
+    run->gauge = NULL;
     lk__mem_free(run->uses);
     run->uses = NULL;
     run->result.uses = NULL;
@@ -40,6 +52,10 @@ static lk_train_use use_now(const lk_train_run *run)
     use.cpu_seconds = lk__clock_cpu() - run->cpu_began;
     use.memory_mb = lk__mem_now_mb();
     use.peak_mb = fmax(lk__mem_peak_mb(), use.memory_mb); /* the kernel updates its maximum late */
+    lk_gauge_reading gpu = lk__gauge_read(run->gauge);
+    use.gpu_pct = gpu.busy_pct;
+    use.gpu_memory_mb = gpu.memory_mb;
+    use.gpu_celsius = gpu.celsius;
     const char *backend = run->self.layout.gradient_backend;
     use.joint = backend && *backend != 'm'; /* "nccl", "ipc"; the host waits for "mpi" */
     snprintf(use.host, sizeof use.host, "%s", run->self.host);

@@ -93,6 +93,44 @@ ends_alike
 said err "nothing more is written to full/"
 check "it is said once" test "$(grep -c 'nothing more' err)" -eq 1
 
+check "$line: run.json says how it ended" grep -q '"status":.*"done"' full/*/run.json
+check "$line: and that rows are missing" grep -q '"error":.*"rows and log are not complete: cannot write' full/*/run.json
+
+# Each write of a step fails once: log, rows as JSON and as CSV, event file, row of ranks.
+for nth in 1 2 3 4 5; do
+    rm -rf full
+    LOCKSTEP_FAULT="write:op=record,step=5,nth=$nth" run 0 "${task[@]}" --log-dir full
+    ends_alike
+    said err "nothing more is written to full/" "No space left on device"
+    check "$line: run.json says how it ended" grep -q '"status":.*"done"' full/*/run.json
+    check "$line: and that rows are missing" grep -q '"error":.*"rows and log are not complete: cannot write' full/*/run.json
+    check "$line: the same rows in both files" cmp <(cut -d, -f2 full/*/metrics.csv | tail -n +2) \
+        <(sed -n 's/.*"step":\([0-9]*\),.*/\1/p' full/*/metrics.jsonl)
+    check "$line: rows up to the failure" test "$(wc -l <"$(echo full/*/metrics.jsonl)")" -eq $((nth < 5 ? 4 : 5))
+done
+
+# A disk that is really full: somebody else fills it while the run goes on.
+mkdir small
+if mount -t tmpfs -o size=2m none small 2>/dev/null; then
+    line="a full disk"
+    LOCKSTEP_FAULT='delay:step=20,seconds=2' begin "$program" train --model mlp --max-steps 300 --no-test --log-interval 1 --log-dir small/runs
+    await 30 grep -qsr '^train,19,' small/runs
+    dd if=/dev/zero of=small/other bs=4k status=none 2>dd
+    finish "$job"
+    check "$line: exit status $status" test "$status" -eq 0
+    said err "nothing more is written to small/runs/" "No space left on device"
+    check "$line: run.json says how it ended" grep -q '"status":.*"done"' small/runs/*/run.json
+    check "$line: a half line" test "$(tail -c 2 small/runs/*/metrics.jsonl)" = "}"
+    umount small
+else
+    echo "not checked: a full disk, which needs root"
+fi
+
+# A reader that closes its end.
+"$program" train "${task[@]}" --max-steps 400 --log-dir closed 2>err | head -n 1 >out
+check "a closed pipe is noted" grep -q '"status":.*"stopped"' closed/*/run.json
+check "with its reason" grep -q '"error":.*SIGPIPE' closed/*/run.json
+
 touch file
 fails 1 "cannot make the folder file/x" -- --log-dir file/x --epochs 1
 refused "--save-every saves nowhere" "--log-dir" -- --save-every 3

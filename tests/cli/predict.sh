@@ -35,7 +35,12 @@ run 0 eval model.pth --json
 check "eval of a .pth says another thing" cmp -s out one
 run 1 eval old.safetensors
 said err "old.safetensors does not say which model it has: --model cnn is assumed"
+said err "old.safetensors does not say which data it was trained on: --data digits is assumed"
 run 0 eval old.safetensors --model mlp --json
+said err "lockstep eval: old.safetensors does not say which data it was trained on: --data digits is assumed"
+check "the model was given" test "$(grep -c 'which model' err)" -eq 0
+run 0 eval old.safetensors --model mlp --data digits --json
+check "nothing is assumed: $(cat err)" test ! -s err
 check "eval of an old file says another thing" cmp -s out one
 
 # info.
@@ -64,6 +69,12 @@ run 1 predict model.safetensors pictures absent.png "${fits[@]}"
 said err "pictures/b.png" "absent.png"
 said out "pictures/a.png: " "pictures/c.jpg: "
 check "not two images: $(cat out)" test "$(wc -l <out)" -eq 2
+run 1 predict model.safetensors pictures absent.png "${fits[@]}" --json
+check "an object for each image: $(cat out)" test "$(wc -l <out)" -eq 4
+said out '"image":"pictures/b.png","error":"' '"image":"absent.png","error":"'
+said err "pictures/b.png" "absent.png"
+run 0 eval model.safetensors -q
+said out "Test set: "
 mkdir empty
 run 1 predict model.safetensors empty
 said err "empty: the folder has no image"

@@ -1,6 +1,8 @@
-/* test_write.c - the writer of run folders: names, rows, what a resumed run cuts, the log, and what a folder that
- * cannot be made says. */
+/* test_write.c - the writer of run folders: names, rows, what a resumed run cuts, the log, a full disk, and what a
+ * folder that cannot be made says. */
 #include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "base/mem.h"
@@ -154,6 +156,55 @@ static void test_log(void **state)
     read_text(lk__record_path(writer), "log.txt", text, sizeof text);
     assert_string_equal(text, "first\nbold line\tx\nhalf and half\n");
     lk__record_destroy(writer);
+    read_text(temp_path("logs/run"), "log.txt", text, sizeof text);
+    assert_string_equal(text, "first\nbold line\tx\nhalf and half\nnever ended\n");
+}
+
+/* Whether a file of the run ends with a line of this step. */
+static void ends_with_step(const char *name, const char *mark)
+{
+    char text[16384];
+    read_text(temp_path("full/run"), name, text, sizeof text);
+    size_t bytes = strlen(text);
+    assert_true(bytes > 0 && text[bytes - 1] == '\n');
+    text[bytes - 1] = '\0';
+    const char *line = strrchr(text, '\n');
+    assert_contains(line ? line : text, mark);
+}
+
+/* A disk that is full in the middle of a row: the limit of file sizes lets a part of it through. */
+static void test_full_disk(void **state)
+{
+    char json[64], csv[64];
+    struct rlimit limit;
+    size_t step = 0;
+    lk_status status = LK_OK;
+    lk_record_writer *writer = write_run(temp_path("full"), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){.rlim_cur = 1500, .rlim_max = limit.rlim_max}), 0);
+    while (status == LK_OK && step < 1000) {
+        step++;
+        lk_record_row row = train_row(step, 1);
+        status = lk__record_row(writer, LK_RECORD_TRAIN, &row);
+    }
+    assert_int_equal(status, LK_STATUS_IO);
+    assert_detail("metrics.jsonl");
+    snprintf(json, sizeof json, "\"step\":%zu,", step - 1);
+    snprintf(csv, sizeof csv, "train,%zu,", step - 1);
+    ends_with_step("metrics.jsonl", json);
+    ends_with_step("metrics.csv", csv);
+    char line[2000];
+    memset(line, 'x', sizeof line - 1);
+    line[sizeof line - 1] = '\n';
+    lk__record_log(writer, "whole\n", 6);
+    lk__record_log(writer, line, sizeof line);
+    lk_record_row row = train_row(step, 1);
+    assert_fails(lk__record_row(writer, LK_RECORD_TRAIN, &row), LK_STATUS_IO, "log.txt");
+    ends_with_step("log.txt", "whole");
+    assert_ok(lk__record_publish(writer));
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    lk__record_destroy(writer);
 }
 
 static void test_no_folder(void **state)
@@ -165,4 +216,4 @@ static void test_no_folder(void **state)
 }
 
 TEST_MAIN(temp_folder_set_up, temp_folder_tear_down, TEST(test_name), TEST(test_rows), TEST(test_continue),
-          TEST(test_log), TEST(test_no_folder))
+          TEST(test_log), TEST(test_full_disk), TEST(test_no_folder))

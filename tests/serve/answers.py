@@ -143,9 +143,11 @@ def check_growth(server, root):
     assert server.json("log", run="grows", **{"from": 10 ** 12})["from"] == 0
     zoomed = server.json("series", run="grows", x="step", **{"from": 95, "to": 125})["train"]["loss"]["x"]
     assert zoomed == [90, 100, 110, 120, 130], zoomed
+    run.rows([{"kind": "val", "step": 210, "epoch": 2.1, "loss": .5, "top1": 81.5, "seconds": 9}])
     run.describe(status="done", ended=time.time())
     time.sleep(SECOND_LOOK)
-    assert next(row for row in server.json("runs")["runs"] if row["name"] == "grows")["status"] == "done"
+    row = next(row for row in server.json("runs")["runs"] if row["name"] == "grows")
+    assert row["status"] == "done" and row["val_top1"] == 81.5 and row["val_loss"] == .5, row
     assert server.json("run", run="grows")["options"]["lr"] == "0.1"
     return run
 

@@ -66,6 +66,18 @@ def check_growth(browser, run):
     assert len(ranks) == run.ranks and "node7" in ranks[0] and "%" in ranks[0] and "MB" in ranks[0], ranks
 
 
+def check_validation(browser, run):
+    """Training, validation and test have three kinds of line; a run that ended early says why."""
+    run.rows([{"kind": "val", "step": step, "epoch": step / 100, "loss": 1.5 - step / 1000, "top1": 70 + step / 100, "seconds": step * .035}
+              for step in range(100, run.step + 1, 100)])
+    run.describe(result={"early_stop": {"data": "validation", "epochs_without_better": 3, "best_step": 400, "best_top1": 74}})
+    await_true(browser, "the validation curve", "(state.ticked.get(arguments[0])?.series?.val?.loss?.x.length || 0) > 0", run.name)
+    styles = browser.script("Object.fromEntries(CHARTS[0].view.lines.map((line) => [line.label, JSON.stringify(STYLES[line.style])]))")
+    assert set(styles) == {"train", "validation", "test"} and len(set(styles.values())) == 3, styles
+    assert any("val 7" in text for text in shown(browser, "#runs .line")), shown(browser, "#runs .line")
+    assert any("no better validation accuracy in 3 epochs" in text for text in shown(browser, "#facts-table tr"))
+
+
 def check_comparison(browser, first, second):
     tick(browser, second.name)
     await_true(browser, "the second curve", "(state.ticked.get(arguments[0])?.series?.train?.loss?.x.length || 0) > 0", second.name)
@@ -168,6 +180,7 @@ def check_all(browser, server, root, pictures):
     await_true(browser, "two runs in the list", "document.querySelectorAll('#runs li').length === 2")
     await_true(browser, "the running run ticked", "[...state.ticked.keys()].join() === arguments[0]", first.name)
     check_growth(browser, first)
+    check_validation(browser, first)
     check_comparison(browser, first, second)
     check_axes(browser, first)
     time.sleep(.5)

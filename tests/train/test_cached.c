@@ -72,10 +72,10 @@ static void an_evaluation_is_the_same(void **state)
     opts.save_model = below("model.safetensors", path);
     (void)train_on("cpu", &opts);
     opts.init_from = opts.save_model;
-    assert_int_equal(lk__train_evaluate(&opts, NULL, &near, &classes), LK_OK);
+    assert_int_equal(lk__train_evaluate(&opts, &opts.device, 1, NULL, &near, &classes), LK_OK);
     free_bytes = 1 << 20;
     opts.device = "far";
-    assert_int_equal(lk__train_evaluate(&opts, NULL, &far, &classes), LK_OK);
+    assert_int_equal(lk__train_evaluate(&opts, &opts.device, 1, NULL, &far, &classes), LK_OK);
     assert_int_equal(gathered, TEST_COUNT);
     assert_memory_equal(&near, &far, sizeof near);
 }

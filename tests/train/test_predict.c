@@ -223,21 +223,21 @@ static void ranks_evaluate_as_one(void **state)
     const char *devices[] = {"cpu", "cpu", "cpu", "cpu", "cpu"};
     lk_metrics one, several;
     size_t count;
-    assert_ok(lk__train_evaluate(&opts, NULL, &one, &count));
+    assert_ok(lk__train_evaluate(&opts, &opts.device, 1, NULL, &one, &count));
     assert_memory_equal(&one, &told.test[0].metrics, sizeof one);
     for (int ranks = 2; ranks <= 5; ranks++) {
-        assert_ok(lk__train_evaluate_ranks(&opts, devices, ranks, NULL, &several, &count));
+        assert_ok(lk__train_evaluate(&opts, devices, ranks, NULL, &several, &count));
         assert_memory_equal(&one, &several, sizeof one);
     }
     opts.shards = 2;
-    assert_int_equal(lk__train_evaluate_ranks(&opts, devices, 3, NULL, &several, &count), LK_STATUS_USAGE);
+    assert_int_equal(lk__train_evaluate(&opts, devices, 3, NULL, &several, &count), LK_STATUS_USAGE);
     assert_detail("3 replicas cannot share 2 shards");
     char bad[PATH];
     opts = options();
     opts.model = "mlp:bad";
     opts.init_from = path;
     opts.data = below("bad", bad);
-    assert_int_not_equal(lk__train_evaluate_ranks(&opts, devices, 2, NULL, &several, &count), LK_OK);
+    assert_int_not_equal(lk__train_evaluate(&opts, devices, 2, NULL, &several, &count), LK_OK);
 }
 
 TEST_MAIN(make_pictures, temp_folder_tear_down, TEST(images_are_prepared_as_in_the_evaluation),

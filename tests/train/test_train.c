@@ -154,7 +154,7 @@ static void saved_models_come_back(void **state)
     lk_metrics metrics;
     opts.init_from = path;
     size_t classes;
-    assert_int_equal(lk__train_evaluate(&opts, NULL, &metrics, &classes), LK_OK);
+    assert_int_equal(lk__train_evaluate(&opts, &opts.device, 1, NULL, &metrics, &classes), LK_OK);
     assert_int_equal(classes, 10);
     assert_int_equal(metrics.count, TEST_COUNT);
     assert_int_equal(metrics.correct, result.test.correct);

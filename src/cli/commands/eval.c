@@ -17,15 +17,15 @@ static lk_status count_ranks(const lk_args *args, int *out)
     return LK_OK;
 }
 
-/* Evaluates with a progress line, if stderr is a terminal. */
+/* Evaluates with a progress line, if stderr is a terminal and --quiet was not given. */
 static lk_status evaluate_shown(const lk_args *args, const lk_train_opts *opts, const char *const *devices, int ranks,
                                 lk_metrics *metrics, size_t *classes)
 {
     lk_screen screen;
-    lk__screen_init(&screen, lk__screen_terminal(), false);
+    lk__screen_init(&screen, args->quiet ? -1 : lk__screen_terminal(), false);
     lk_report report = {.args = args, .screen = &screen, .draws = screen.terminal >= 0};
     lk_train_events events = lk__report_events(&report);
-    lk_status status = lk__train_evaluate_ranks(opts, devices, ranks, &events, metrics, classes);
+    lk_status status = lk__train_evaluate(opts, devices, ranks, &events, metrics, classes);
     lk__screen_fini(&screen);
     return status;
 }

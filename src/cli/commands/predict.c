@@ -66,23 +66,42 @@ static void print_text(const prediction *p, const lk_description *what, const ch
     printf("\n");
 }
 
+/* What could not be read: on stderr and, with --json, as an object, so that every image has one. */
+static void print_trouble(prediction *p, const char *shown, lk_status status)
+{
+    p->failed = true;
+    if (p->args->json) {
+        cJSON *line = cJSON_CreateObject();
+        cJSON_AddStringToObject(line, "event", "predict");
+        cJSON_AddStringToObject(line, "image", shown);
+        cJSON_AddStringToObject(line, "error", lk__args_spell(lk_error_detail()));
+        lk__cli_json_line(line);
+    }
+    fflush(stdout);
+    (void)lk__cli_fail(status);
+}
+
+/* A name may have any bytes. */
+static const char *shown_path(const char *path, char out[LK_PATH_BYTES])
+{
+    snprintf(out, LK_PATH_BYTES, "%s", path);
+    lk__text_clean(out, LK_TEXT_LINE);
+    return out;
+}
+
 /* An image that cannot be read does not keep the others from being read. */
 static void print_image(prediction *p, const char *path)
 {
     const lk_description *what = lk__predictor_description(p->predictor);
     size_t classes = what->shape.classes, top = lk__size_min(p->args->top, classes);
+    char shown[LK_PATH_BYTES];
     lk_status status = lk__predictor_image(p->predictor, path, p->probabilities);
     if (status != LK_OK) {
-        fflush(stdout);
-        (void)lk__cli_fail(status);
-        p->failed = true;
+        print_trouble(p, shown_path(path, shown), status);
         return;
     }
     sort_top(p, classes, top);
-    char shown[LK_PATH_BYTES]; /* a name may have any bytes */
-    snprintf(shown, sizeof shown, "%s", path);
-    lk__text_clean(shown, LK_TEXT_LINE);
-    (p->args->json ? print_json : print_text)(p, what, shown, top);
+    (p->args->json ? print_json : print_text)(p, what, shown_path(path, shown), top);
 }
 
 static int keep_images(const struct dirent *entry)
@@ -98,9 +117,8 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 
 static void fail_folder(prediction *p, const char *path, const char *why)
 {
-    fflush(stdout);
-    (void)lk__cli_fail(lk__fail(LK_STATUS_IO, "%s: %s", path, why));
-    p->failed = true;
+    char shown[LK_PATH_BYTES];
+    print_trouble(p, shown_path(path, shown), lk__fail(LK_STATUS_IO, "%s: %s", path, why));
 }
 
 /* The images of a folder, in the order of their names; not those of its folders. */

@@ -98,7 +98,7 @@ static lk_status look_at_all(const lk_sweep *sweep, cell *cells)
     for (size_t i = 0; i < sweep->cells; i++) {
         lk_record *record;
         cell *c = &cells[i];
-        c->summary = (lk_record_summary){NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
+        c->summary = LK_RECORD_SUMMARY_NONE;
         long long job;
         LK_TRY(lk__sweep_look(sweep, i, &c->state, c->run, sizeof c->run));
         /* Where Slurm cannot be asked, the files alone say what is known. */
@@ -131,13 +131,24 @@ static void print_number(const char *format, int width, double value)
     printf("  %*s", width, text);
 }
 
+/* Whether a cell has validation results, of --val-split. */
+static bool has_validation(const lk_sweep *sweep, const cell *cells)
+{
+    for (size_t i = 0; i < sweep->cells; i++)
+        if (isfinite(cells[i].summary.val_top1))
+            return true;
+    return false;
+}
+
 static void print_table(const lk_sweep *sweep, const cell *cells)
 {
+    bool val = has_validation(sweep, cells);
     char value[MOST_WIDTH + 1];
     putchar('\n');
     for (size_t a = 0; a < sweep->axis_count; a++)
         printf("%-*s  ", column_width(&sweep->axes[a]), sweep->axes[a].option);
-    printf("%-7s  %9s  %9s  %9s  %9s  %s\n", "state", "correct %", "test loss", "img/s", "seconds", "state hash");
+    printf("%-7s%s  %9s  %9s  %9s  %9s  %s\n", "state", val ? "  val corr. %   val loss" : "", "correct %", "test loss",
+           "img/s", "seconds", "state hash");
     for (size_t i = 0; i < sweep->cells; i++) {
         for (size_t a = 0; a < sweep->axis_count; a++) {
             snprintf(value, sizeof value, "%s", lk__sweep_value(sweep, i, a));
@@ -146,6 +157,10 @@ static void print_table(const lk_sweep *sweep, const cell *cells)
         }
         const lk_record_summary *s = &cells[i].summary;
         printf("%-7s", lk__sweep_state_names[cells[i].state]);
+        if (val) {
+            print_number("%.2f", 11, s->val_top1);
+            print_number("%.4f", 9, s->val_loss);
+        }
         print_number("%.2f", 9, s->top1);
         print_number("%.4f", 9, s->test_loss);
         print_number("%.0f", 9, s->img_per_s);

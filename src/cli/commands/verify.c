@@ -1,25 +1,30 @@
-/* verify.c - `lockstep verify DIR`: checks that checkpoints are as they were saved; prints one line for each.
+/* verify.c - `lockstep verify DIR`: checks that checkpoints, and the final state of a run folder, are as
+ * they were saved; prints one line for each.
  * Repairs nothing. */
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "cli/options/run_folder.h"
 #include "cli/report/json.h"
 #include "io/checkpoint/checkpoint.h"
+#include "record/runs.h"
 
 typedef struct verdict {
     const lk_args *args;
     size_t checked, damaged;
 } verdict;
 
+/* A path that was typed may end with slashes, which are printed. */
 static const char *last_part(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    return slash && slash[1] ? slash + 1 : path;
+    size_t length;
+    return lk__path_last(path, &length);
 }
 
 static void print_json(const char *path, lk_status status, const lk_checkpoint_size *size)
@@ -134,19 +139,83 @@ static lk_status verify_steps(verdict *v, const char *dir, const uint64_t *steps
     return verify_asides(v, dir);
 }
 
-static lk_status verify(verdict *v, const char *dir)
+static void print_final(const verdict *v, const char *path, const char *trouble, const char *hash)
+{
+    if (v->args->json) {
+        cJSON *line = cJSON_CreateObject();
+        cJSON_AddStringToObject(line, "final", path);
+        cJSON_AddBoolToObject(line, "whole", !trouble);
+        if (trouble)
+            cJSON_AddStringToObject(line, "why", trouble);
+        lk__cli_json_line(line);
+    } else if (!v->args->quiet && trouble)
+        printf("%s: damaged: %s\n", last_part(path), trouble);
+    else if (!v->args->quiet)
+        printf("%s: whole; state hash %s\n", last_part(path), hash);
+}
+
+/* The final state of a run that is done, whose hash run.json has. */
+static lk_status verify_final(verdict *v, const char *folder)
+{
+    char path[LK_PATH_BYTES], wanted[32], hash[32] = "", why[128];
+    lk_record *record;
+    lk_state *state;
+    LK_TRY(lk__record_open_within(folder, (lk_record_limits){.tail = 1, .no_ranks = true}, &record));
+    snprintf(wanted, sizeof wanted, "%s", lk__record_text(record, "hash"));
+    lk__record_close(record);
+    if (!*wanted || !lk__path_join(folder, "final.safetensors", path, sizeof path))
+        return LK_OK;
+    lk_status status = lk_state_load(path, &state);
+    if (status == LK_STATUS_MEMORY)
+        return status;
+    if (status == LK_OK) {
+        snprintf(hash, sizeof hash, "%016" PRIx64, lk_state_hash(state));
+        lk_state_destroy(state);
+    }
+    snprintf(why, sizeof why, "its state hash is %s, and run.json has %s", hash, wanted);
+    bool same = strcmp(hash, wanted) == 0;
+    v->checked++;
+    v->damaged += !same;
+    print_final(v, path, same ? NULL : status == LK_OK ? why : lk__args_spell(lk_error_detail()), hash);
+    return LK_OK;
+}
+
+static lk_status verify_folder(verdict *v, const char *dir)
 {
     uint64_t *steps = NULL;
     size_t count = 0;
-    if (lk__checkpoint_is(dir))
-        return verify_one(v, dir, "");
     LK_TRY(lk__checkpoint_list(dir, &steps, &count));
     lk_status status = verify_steps(v, dir, steps, count);
     lk__mem_free(steps);
+    return status;
+}
+
+static lk_status verify_run(verdict *v, const char *folder)
+{
+    char path[LK_PATH_BYTES];
+    if (!lk__path_join(folder, "checkpoints", path, sizeof path))
+        return lk__fail(LK_STATUS_USAGE, "%s: the path is too long", folder);
+    LK_TRY(verify_folder(v, path));
+    LK_TRY(verify_final(v, folder));
+    if (v->checked == 0)
+        return lk__fail(LK_STATUS_NOT_FOUND,
+                        "nothing to verify: %s is the folder of a run that is not done, and it has no checkpoint "
+                        "(`save_every` N of train saves some)",
+                        folder);
+    return LK_OK;
+}
+
+static lk_status verify(verdict *v, const char *dir)
+{
+    if (lk__checkpoint_is(dir))
+        return verify_one(v, dir, "");
+    if (lk__cli_run_is(dir))
+        return verify_run(v, dir);
+    lk_status status = verify_folder(v, dir);
     if (status == LK_OK && v->checked == 0)
         return lk__fail(LK_STATUS_NOT_FOUND,
                         "nothing to verify: '%s' is no checkpoint, and has none; give a folder as train --checkpoint "
-                        "makes it",
+                        "makes it, or a run folder of train --log-dir",
                         dir);
     return status;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/option_rows.h"
 #include "base/spec.h"
 #include "base/tree.h"
@@ -151,9 +152,8 @@ static const lk_option table[] = {
 
     TRAINING("checkpoints"),
     {"checkpoints", "resume", 0, TRAIN, 0, OPTIONAL(resume, "DIR|auto"), NULL,
-     "go on from this checkpoint, or from the newest that is whole; auto: in the folder of --checkpoint, where there "
-     "may "
-     "be none yet"},
+     "go on from this checkpoint, or from the newest that is whole; auto: in the folder of --checkpoint, or of an "
+     "earlier run of this line in --log-dir, where there may be none yet"},
     {"checkpoints", "requeue", 0, TRAIN, 0, FLAG(requeue), NULL,
      "in a job of Slurm: at the signal before its time limit (sbatch --signal=USR1@120) save, end and let Slurm start "
      "the job again; its next run goes on, as with --resume auto"},
@@ -171,6 +171,7 @@ static const lk_option table[] = {
      "all: every rank also prints lines of its own"},
     {"output", "quiet", 'q', TRAIN, 0, FLAG(quiet), NULL,
      "print results only; with `log_interval` or `log_ranks` all, leave out progress only"},
+    {"output", "quiet", 'q', EVAL, 0, FLAG(quiet), NULL, "no progress line"},
     {"output", "quiet", 'q', COMPARE | CONVERT | VERIFY, 0, FLAG(quiet), NULL,
      "print nothing; the exit status is the result"},
     {"output", "output", 'o', PLOT, 0, TEXT(output, "FILE"), "plot.svg", "the picture: .svg, .png or .pdf"},
@@ -286,11 +287,9 @@ lk_status lk__args_parse(const lk_options_set *set, int argc, char *const *argv,
     if (args.requeue && args.train.checkpoint && !args.resume)
         args.resume = "auto";
     if (args.resume && !args.help)
-        LK_TRY(lk__cli_resume_options(set, &args, &parsed));
-    if (set->commands & (LK_CMD_EVAL | LK_CMD_PREDICT) && !args.help) {
-        const char *model = parsed.word_count ? parsed.words[0] : args.train.init_from;
-        LK_TRY(model ? lk__cli_resume_model(set, model, &args, &parsed) : LK_OK);
-    }
+        LK_TRY(lk__cli_resume_options(&(lk_cli_run_line){set, argc, argv}, &args, &parsed));
+    if (set->commands & (LK_CMD_EVAL | LK_CMD_PREDICT) && !args.help)
+        LK_TRY(lk__cli_resume_model(set, &args, &parsed));
     if (!args.help)
         LK_TRY(lk__habits_complete(set, &args, &parsed));
     memcpy(args.words, parsed.words, sizeof args.words);
@@ -299,7 +298,7 @@ lk_status lk__args_parse(const lk_options_set *set, int argc, char *const *argv,
     args.gamma_given = lk__options_given(set, &parsed, "gamma");
     args.save_every_given = lk__options_given(set, &parsed, "save-every");
     args.shards_given = lk__options_given(set, &parsed, "shards");
-    args.log_interval_given = lk__options_given(set, &parsed, "log-interval");
+    args.log_interval_typed = lk__options_typed(set, &parsed, "log-interval");
     args.run.nnodes_given = lk__options_given(set, &parsed, "nnodes");
     args.run.node_rank_given = lk__options_given(set, &parsed, "node-rank");
     args.run.rank_given = lk__options_given(set, &parsed, "rank");
@@ -338,13 +337,9 @@ static lk_status complete_schedule(lk_args *args)
 /* The last part of a data set's name or folder. */
 static void data_name(const char *data, char *out, size_t bytes)
 {
-    size_t length = strlen(data);
-    while (length > 0 && data[length - 1] == '/')
-        length--;
-    size_t start = length;
-    while (start > 0 && data[start - 1] != '/')
-        start--;
-    snprintf(out, bytes, "%.*s", (int)(length - start), data + start);
+    size_t length;
+    const char *last = lk__path_last(data, &length);
+    snprintf(out, bytes, "%.*s", (int)length, last);
     if (!*out || strcmp(out, ".") == 0 || strcmp(out, "..") == 0)
         snprintf(out, bytes, "data");
 }
@@ -354,7 +349,7 @@ static void complete_save_path(lk_args *args)
     if (!args->train.save_model || *args->train.save_model)
         return;
     char data[256];
-    data_name(args->train.data ? args->train.data : "digits", data, sizeof data);
+    data_name(args->train.data ? args->train.data : LK_ARGS_DATA, data, sizeof data);
     snprintf(args->save_path, sizeof args->save_path, "%s_%.*s.safetensors", data, (int)strcspn(args->train.model, ":"),
              args->train.model);
     args->train.save_model = args->save_path;
@@ -385,6 +380,12 @@ static lk_status complete_checkpoints(lk_args *args)
     if (!opts->checkpoint && !args->log_dir && args->save_every_given)
         return lk__fail(LK_STATUS_USAGE,
                         "`save_every` saves nowhere: give the folder with `checkpoint` DIR or `log_dir` DIR");
+    if (args->resume_searched && !opts->checkpoint && !args->save_every_given)
+        return lk__fail(
+            LK_STATUS_USAGE,
+            "`resume` auto: no run of this line in `log_dir` %s has a checkpoint, and this line saves none: "
+            "add `save_every` N, or `save_every` epoch",
+            args->log_dir);
     if (args->requeue && !opts->checkpoint)
         return lk__fail(LK_STATUS_USAGE,
                         "`requeue` lets the next run go on from a checkpoint: give the folder with `checkpoint` DIR");
@@ -476,6 +477,6 @@ lk_status lk__args_complete(lk_args *args)
     LK_TRY(complete_backend(args));
     LK_TRY(lk__args_check_data(args));
     if (!args->train.data)
-        args->train.data = "digits";
+        args->train.data = LK_ARGS_DATA;
     return LK_OK;
 }

@@ -65,6 +65,9 @@ typedef enum lk_args_completion {
 } lk_args_completion;
 extern const char *const lk__args_completion_names[];
 
+/* The data set without --data. */
+#define LK_ARGS_DATA "digits"
+
 typedef struct lk_args {
     const char *config;  /* the file of options, or NULL; freed by lk__args_release */
     lk_train_opts train; /* data is NULL if --data was not given */
@@ -92,19 +95,21 @@ typedef struct lk_args {
     const char *output;                   /* file of plot and report, folder of sweep */
     lk_options_swept swept[LK_SWEPT_MAX]; /* of sweep: options of train with their values */
     size_t swept_count;
-    const char *slurm; /* of sweep: options of sbatch; NULL: not given, "": without a value */
-    const char *serve; /* of train: address of the live page; NULL: no page, "": the default */
-    const char *host;  /* of serve; NULL: not given */
-    int port;          /* of serve; 0: not given */
-    bool man;          /* of help */
-    int completion;    /* of help; an lk_args_completion */
-    size_t top;        /* of predict: classes of an image that are printed */
-    char notice[512];  /* what a model file says against the options, or does not say; "" */
+    const char *slurm;                /* of sweep: options of sbatch; NULL: not given, "": without a value */
+    const char *serve;                /* of train: address of the live page; NULL: no page, "": the default */
+    const char *host;                 /* of serve; NULL: not given */
+    int port;                         /* of serve; 0: not given */
+    bool man;                         /* of help */
+    int completion;                   /* of help; an lk_args_completion */
+    size_t top;                       /* of predict: classes of an image that are printed */
+    char notice[LK_PATH_BYTES + 512]; /* what a model file says against the options, or does not say; "" */
     const char *words[LK_WORDS_MAX];
     size_t word_count;
-    bool schedule_given, gamma_given, shards_given, save_every_given, log_interval_given;
-    bool precision_given; /* by the user, not by a checkpoint */
-    size_t options_given; /* number of options that were given */
+    bool schedule_given, gamma_given, shards_given, save_every_given;
+    bool log_interval_typed; /* on the command line, not in a file */
+    bool resume_searched;    /* --resume auto has looked for an earlier run in --log-dir */
+    bool precision_given;    /* by the user, not by a checkpoint */
+    size_t options_given;    /* number of options that were given */
     /* Texts composed of several options. */
     char schedule[LK_SCHEDULE_BYTES];
     char save_path[LK_PATH_BYTES];

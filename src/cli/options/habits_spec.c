@@ -58,7 +58,7 @@ static const char *items_of(const char *text)
     return colon ? colon + 1 : "";
 }
 
-/* The value of a parameter in number; false if the spec does not have it. */
+/* Writes the item of a parameter, as "gamma=.5", to *out; false if the spec does not have this parameter. */
 static bool find_value(const char *text, const char *key, item *out)
 {
     for (const char *at = items_of(text); *at;) {

@@ -530,6 +530,16 @@ bool lk__options_given(const lk_options_set *set, const lk_options_parsed *parse
     return false;
 }
 
+bool lk__options_typed(const lk_options_set *set, const lk_options_parsed *parsed, const char *name)
+{
+    size_t row = find_row(set, name, strlen(name));
+    for (size_t i = 0; row < set->count && i < set->count; i++) {
+        if (parsed->given[i] && !parsed->from[i] && lk__options_same(&set->rows[i], &set->rows[row]))
+            return true;
+    }
+    return false;
+}
+
 const char *lk__options_spelling(const lk_options_set *set, const lk_options_parsed *parsed, const char *name)
 {
     size_t row = find_row(set, name, strlen(name));

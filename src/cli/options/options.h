@@ -119,6 +119,8 @@ bool lk__options_same(const lk_option *a, const lk_option *b);
 
 /* Whether this option, in any spelling, was on the command line or in a file. */
 bool lk__options_given(const lk_options_set *set, const lk_options_parsed *parsed, const char *name);
+/* Whether it was on the command line. */
+bool lk__options_typed(const lk_options_set *set, const lk_options_parsed *parsed, const char *name);
 /* The name under which the command line or a file gave the option; `name` itself if neither did. */
 const char *lk__options_spelling(const lk_options_set *set, const lk_options_parsed *parsed, const char *name);
 

@@ -68,8 +68,9 @@ static bool has_typed(const lk_options_refused *line, const char *words)
     return typed_value(line, name) != NULL;
 }
 
-/* Writes the value of "{model|MODEL}", of which `names` is the inner text: that of the first option that was typed, or
- * the last word. Parameters of a spec are left out; "auto" is nobody's value. */
+/* Replaces "{model|data|WORD}". `names` is the text between the braces: options, then a word. Writes the value of the
+ * first of these options that was typed; if none was, writes the word. An option with the value "auto" counts as not
+ * typed. Of a value like "sgd:lr=.1" only the name before the colon is written. */
 static void put_option(lk_options_buffer *out, const lk_options_refused *line, char *names)
 {
     char *name = names;

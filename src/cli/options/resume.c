@@ -6,15 +6,20 @@
 #include <string.h>
 
 #include "base/spec.h"
+#include "cli/options/run_folder.h"
 #include "io/checkpoint/checkpoint.h"
 #include "io/state/state_file.h"
 #include "train/description.h"
+
+enum { VALUE_BYTES = 1024 };
 
 /* The checkpoint whose notes are in use, and its folder. */
 static struct {
     lk_resume found;
     char dir[LK_PATH_BYTES], source[LK_PATH_BYTES];
-    lk_state *notes; /* of a model file, or NULL */
+    char texts[2][VALUE_BYTES]; /* values from the run folder */
+    char model[LK_PATH_BYTES];  /* of a run folder */
+    lk_state *notes;            /* of a model file, or NULL */
 } loaded;
 
 const lk_resume *lk__cli_resume_found(void)
@@ -75,14 +80,48 @@ static void folder_of(const char *path)
     snprintf(loaded.dir, sizeof loaded.dir, "%.*s", length ? (int)length : 1, length ? path : ".");
 }
 
-lk_status lk__cli_resume_options(const lk_options_set *set, lk_args *args, lk_options_parsed *parsed)
+/* Options that a checkpoint does not have as they were given, and the folder of its run has: how often rows are
+ * written, and an --augment of "auto". */
+static lk_status fill_from_run(const lk_options_set *set, lk_args *args, lk_options_parsed *parsed)
+{
+    static const char *const names[] = {"log-interval", "augment"};
+    const char *run = lk_checkpoint_note(loaded.found.notes, lk__train_run_note);
+    lk_options_entry entries[sizeof names / sizeof *names];
+    size_t count = 0;
+    for (size_t i = 0; args->log_dir && run && i < sizeof names / sizeof *names; i++) {
+        if (!is_said(set, parsed, names[i]) &&
+            lk__cli_run_option(args->log_dir, run, names[i], loaded.texts[i], sizeof loaded.texts[i]))
+            entries[count++] = (lk_options_entry){
+                .row = lk__options_find(set, names[i]), .value = loaded.texts[i], .source = loaded.source};
+    }
+    return lk__options_fill(set, entries, count, args, parsed);
+}
+
+/* --resume auto without --checkpoint looks for a run of the same line in --log-dir. */
+static lk_status search_runs(const lk_cli_run_line *line, lk_args *args)
+{
+    LK_TRY(lk__cli_run_find(line, args->log_dir, loaded.dir));
+    args->resume_searched = true;
+    if (*loaded.dir)
+        args->train.checkpoint = loaded.dir;
+    return LK_OK;
+}
+
+lk_status lk__cli_resume_options(const lk_cli_run_line *line, lk_args *args, lk_options_parsed *parsed)
 {
     const char *where = *args->resume && strcmp(args->resume, "auto") != 0 ? args->resume : NULL;
     lk__cli_resume_unload();
+    if (!where && !args->train.checkpoint && args->log_dir) {
+        LK_TRY(search_runs(line, args));
+        if (!args->train.checkpoint)
+            return LK_OK;
+    }
     LK_TRY(lk__resume_find(where, args->train.checkpoint, &loaded.found));
     if (!*loaded.found.path)
         return LK_OK;
-    LK_TRY(fill(set, args, parsed));
+    snprintf(loaded.source, sizeof loaded.source, "%s", loaded.found.path);
+    LK_TRY(fill_from_run(line->set, args, parsed));
+    LK_TRY(fill(line->set, args, parsed));
     args->train.resume = loaded.found.path;
     args->train.resume_exact = loaded.found.exact;
     if (where && !args->train.checkpoint) {
@@ -133,6 +172,20 @@ static size_t take_described(const lk_options_set *set, const char *path, lk_arg
     return count;
 }
 
+/* What neither the file nor an option says is the default, and it is said that this is assumed. */
+static void notice_assumed(const lk_options_set *set, const lk_options_parsed *parsed, const char *option,
+                           const char *path, lk_args *args)
+{
+    bool model = strcmp(option, "model") == 0;
+    size_t used = strlen(args->notice);
+    if (lk__options_given(set, parsed, option) ||
+        lk_state_note(loaded.notes, model ? lk__description_model : lk__description_data))
+        return;
+    snprintf(args->notice + used, sizeof args->notice - used, "%s%s does not say which %s: --%s %s is assumed",
+             used ? "; " : "", path, model ? "model it has" : "data it was trained on", option,
+             model ? args->train.model : LK_ARGS_DATA);
+}
+
 static lk_status fill_described(const lk_options_set *set, const char *path, lk_args *args, lk_options_parsed *parsed)
 {
     lk_options_entry entries[DESCRIBED];
@@ -140,14 +193,35 @@ static lk_status fill_described(const lk_options_set *set, const char *path, lk_
     snprintf(loaded.source, sizeof loaded.source, "%s", path);
     LK_TRY(lk__state_file_notes(path, &loaded.notes));
     size_t count = take_described(set, path, args, parsed, entries);
-    if (!lk__description_is(loaded.notes) && set->commands == LK_CMD_EVAL && !lk__options_given(set, parsed, "model"))
-        snprintf(args->notice, sizeof args->notice, "%s does not say which model it has: --model %s is assumed", path,
-                 args->train.model);
+    if (set->commands == LK_CMD_EVAL) {
+        notice_assumed(set, parsed, "model", path, args);
+        notice_assumed(set, parsed, "data", path, args);
+    }
     return lk__options_fill(set, entries, count, args, parsed);
 }
 
-lk_status lk__cli_resume_model(const lk_options_set *set, const char *path, lk_args *args, lk_options_parsed *parsed)
+/* The model that is evaluated; a run folder stands for its model. */
+static lk_status find_model(lk_args *args, lk_options_parsed *parsed, const char **path)
 {
+    *path = parsed->word_count ? parsed->words[0] : args->train.init_from;
+    if (!*path || !lk__cli_run_is(*path))
+        return LK_OK;
+    LK_TRY(lk__cli_run_model(*path, loaded.model));
+    snprintf(args->notice, sizeof args->notice, "the model is %s", loaded.model);
+    *path = loaded.model;
+    if (parsed->word_count)
+        parsed->words[0] = loaded.model;
+    else
+        args->train.init_from = loaded.model;
+    return LK_OK;
+}
+
+lk_status lk__cli_resume_model(const lk_options_set *set, lk_args *args, lk_options_parsed *parsed)
+{
+    const char *path;
+    LK_TRY(find_model(args, parsed, &path));
+    if (!path)
+        return LK_OK;
     if (!lk__checkpoint_is(path))
         return fill_described(set, path, args, parsed);
     lk__cli_resume_unload();

@@ -26,8 +26,6 @@ lk_status lk__plot_html(const lk_record_runs *runs, const lk_plot_figure *figure
 /* Writes the page into a file, which is replaced as a whole or not at all. */
 lk_status lk__plot_report(const lk_record_runs *runs, const lk_plot_figure *figure, const char *path) LK_CHECKED;
 
-/* Replaces a file as a whole or not at all. */
-lk_status lk__plot_save(const char *path, const void *data, size_t bytes) LK_CHECKED;
 /* Writes text with what HTML and SVG need escaped; characters that cannot be printed become '?'. */
 void lk__plot_escape(const char *text, FILE *out);
 

@@ -54,7 +54,7 @@ static lk_status draw(const char *script, size_t bytes, const char *path)
     else if (lk__path_ends_with(path, ".svg"))
         output.out_bytes = lk__plot_squeeze((char *)output.out, output.out_bytes);
     if (status == LK_OK)
-        status = lk__plot_save(path, output.out, output.out_bytes);
+        status = lk__file_replace(path, output.out, output.out_bytes);
     lk__child_output_free(&output);
     return status;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/file.h"
 #include "cli/plot/draw.h"
 
 static const char style[] =
@@ -89,6 +90,11 @@ static lk_status write_result(const page *p, size_t run)
     write_number(p, "%.4g", s.epochs);
     write_number(p, "%.0f", s.steps);
     write_number(p, "%.4f", s.train_loss);
+    if (p->figure->has[LK_PLOT_VAL]) {
+        write_number(p, "%.4f", s.val_loss);
+        write_number(p, "%.2f", s.val_top1);
+        write_number(p, "%.2f", s.val_best_top1);
+    }
     write_number(p, "%.4f", s.test_loss);
     write_number(p, "%.2f", s.top1);
     write_number(p, "%.2f", s.best_top1);
@@ -112,9 +118,12 @@ static bool same_hash(const lk_record_runs *runs)
 
 static lk_status write_results(const page *p)
 {
-    fprintf(p->out, "<h2>Results</h2>\n<div class=\"wide\"><table>\n<tr><th>run</th><th class=\"text\">status</th>"
-                    "<th>epochs</th><th>steps</th><th>training loss</th><th>test loss</th><th>correct %%</th>"
-                    "<th>best %%</th><th>img/s</th><th>time</th><th class=\"text\">state hash</th></tr>\n");
+    fprintf(p->out,
+            "<h2>Results</h2>\n<div class=\"wide\"><table>\n<tr><th>run</th><th class=\"text\">status</th>"
+            "<th>epochs</th><th>steps</th><th>training loss</th>%s<th>test loss</th><th>correct %%</th>"
+            "<th>best %%</th><th>img/s</th><th>time</th><th class=\"text\">state hash</th></tr>\n",
+            p->figure->has[LK_PLOT_VAL] ? "<th>validation loss</th><th>validation %</th><th>best validation %</th>"
+                                        : "");
     for (size_t r = 0; r < p->runs->count; r++)
         LK_TRY(write_result(p, r));
     fprintf(p->out, "</table></div>\n");
@@ -292,7 +301,7 @@ lk_status lk__plot_report(const lk_record_runs *runs, const lk_plot_figure *figu
     if (fclose(stream) != 0 && status == LK_OK)
         status = lk__fail_memory(bytes, "page");
     if (status == LK_OK)
-        status = lk__plot_save(path, text, bytes);
+        status = lk__file_replace(path, text, bytes);
     free(text);
     return status;
 }

@@ -3,7 +3,9 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "base/utf8.h"
 #include "io/json.h"
 
@@ -65,15 +67,41 @@ static bool is_plain(const lk_option *row)
            row->kind == LK_OPTION_SEED || row->kind == LK_OPTION_REAL;
 }
 
+static bool is_data_name(const char *text)
+{
+    const lk_dataset_row *row;
+    for (size_t i = 0; (row = lk_dataset_list(i)) != NULL; i++)
+        if (strcmp(row->name, text) == 0)
+            return true;
+    return false;
+}
+
+/* Whether the value is a path that depends on the working directory. */
+static bool is_relative(const lk_option *row, const char *text)
+{
+    if (strcmp(row->name, "data") == 0)
+        return *text != '/' && !is_data_name(text);
+    return *text != '/' && (strcmp(row->name, "data-dir") == 0 || strcmp(row->name, "init-from") == 0);
+}
+
+/* The value in the file, which may be used from another directory: paths are whole. */
+static const char *file_value(const lk_option *row, const char *text, char path[LK_PATH_BYTES])
+{
+    char here[LK_PATH_BYTES];
+    bool whole =
+        text && is_relative(row, text) && getcwd(here, sizeof here) && lk__path_join(here, text, path, LK_PATH_BYTES);
+    return whole ? path : text;
+}
+
 /* The file is written to a stream in memory. */
 static void put_lines(const lk_args *args, const lk_job_plan *plan, FILE *out)
 {
     lk_options_set set = lk__args_options("train", LK_CMD_TRAIN, 0);
     lk_args values = effective(args, plan);
     for (size_t i = 0; i < set.count; i++) {
-        char number[LK_OPTION_TEXT_BYTES], quoted[6 * LK_PATH_BYTES + 3];
+        char number[LK_OPTION_TEXT_BYTES], path[LK_PATH_BYTES], quoted[6 * LK_PATH_BYTES + 3];
         const lk_option *row = &set.rows[i];
-        const char *text = is_left_out(&set, i) ? NULL : lk__option_value(row, &values, number);
+        const char *text = is_left_out(&set, i) ? NULL : file_value(row, lk__option_value(row, &values, number), path);
         if (!text)
             continue;
         if (strlen(text) >= LK_PATH_BYTES || !lk__utf8_is_valid(text)) {

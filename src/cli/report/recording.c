@@ -16,25 +16,60 @@
 #include "cli/report/tee.h"
 #include "record/events.h"
 
-/* After a failed write: says so once. The rest of the run is not recorded, but it is not lost. */
+/* Whether rows are written. */
+static bool is_on(const lk_recording *recording)
+{
+    return recording->writer && !recording->muted;
+}
+
+/* Before run.json's object is changed; publish writes the file. Another thread may note a closed pipe. */
+static void begin_change(lk_recording *recording)
+{
+    pthread_mutex_lock(&recording->lock);
+}
+
+static lk_status publish(lk_recording *recording)
+{
+    lk_status status = lk__record_publish(recording->writer);
+    pthread_mutex_unlock(&recording->lock);
+    return status;
+}
+
+/* publish where a failure is of no interest any more. */
+static void try_publish(lk_recording *recording)
+{
+    lk_status ignored = publish(recording);
+    (void)ignored;
+}
+
+/* After a failed write: says so once, on the screen and in run.json. Rows and log end; the run does not, and its end
+ * will be noted in run.json, if that can be written. */
 static void check(lk_recording *recording, lk_status status)
 {
-    char path[LK_PATH_BYTES];
-    if (status == LK_OK)
+    char why[LK_PATH_BYTES];
+    if (status == LK_OK || recording->muted)
         return;
-    snprintf(path, sizeof path, "%s", lk__record_path(recording->writer));
+    snprintf(why, sizeof why, "%s", lk__args_spell(lk_error_detail()));
+    recording->muted = true;
     lk__tee_end();
-    lk__record_destroy(recording->writer);
-    recording->writer = NULL;
+    begin_change(recording);
+    lk__recording_describe_muted(recording, why);
+    try_publish(recording);
     lk__screen_begin_lines(recording->screen);
-    fprintf(stderr, "lockstep train: the run goes on, but nothing more is written to %s: %s\n", path,
-            lk__args_spell(lk_error_detail()));
+    fprintf(stderr, "lockstep train: the run goes on, but nothing more is written to %s: %s\n",
+            lk__record_path(recording->writer), why);
     lk__screen_end_lines(recording->screen);
 }
 
 static double percent(size_t part, size_t whole)
 {
     return lk__report_percent(part, whole);
+}
+
+static void set_known(lk_record_row *row, lk_record_column column, double value)
+{
+    if (!isnan(value))
+        lk__record_row_set(row, column, value);
 }
 
 static void set_metrics(lk_record_row *row, const lk_recording *recording, size_t step, const lk_metrics *metrics)
@@ -48,10 +83,14 @@ static void set_metrics(lk_record_row *row, const lk_recording *recording, size_
 
 static lk_status begin_rows(lk_recording *recording, const lk_train_start *start)
 {
+    size_t epoch =
+        start->train->count < start->batches * start->batch ? start->train->count : start->batches * start->batch;
     recording->batches = start->batches;
+    recording->earlier_samples = start->done / start->batches * epoch + start->done % start->batches * start->batch;
     LK_TRY(lk__record_begin(recording->writer, start->done, &recording->earlier));
+    begin_change(recording);
     lk__recording_describe(recording, start);
-    return lk__record_publish(recording->writer);
+    return publish(recording);
 }
 
 static void print_folder(const lk_recording *recording)
@@ -68,7 +107,7 @@ static void on_start(void *arg, const lk_train_start *start)
     lk_recording *recording = arg;
     if (recording->next.start)
         recording->next.start(recording->next.arg, start);
-    if (!recording->writer)
+    if (!is_on(recording))
         return;
     print_folder(recording);
     check(recording, begin_rows(recording, start));
@@ -80,8 +119,7 @@ static void record_step(lk_recording *recording, const lk_train_step *step)
     double seconds = step->train_seconds - recording->train_seconds;
     set_metrics(&row, recording, step->step, &step->metrics);
     lk__record_row_set(&row, LK_RECORD_LR, step->lr);
-    if (!isnan(step->grad_norm))
-        lk__record_row_set(&row, LK_RECORD_GRAD_NORM, step->grad_norm);
+    set_known(&row, LK_RECORD_GRAD_NORM, step->grad_norm);
     if (seconds > 0)
         lk__record_row_set(&row, LK_RECORD_IMG_PER_S, (double)(step->samples - recording->samples) / seconds);
     lk__record_row_set(&row, LK_RECORD_SECONDS, recording->earlier + step->seconds);
@@ -95,7 +133,7 @@ static void on_step(void *arg, const lk_train_step *step)
     lk_recording *recording = arg;
     if (recording->next.step)
         recording->next.step(recording->next.arg, step);
-    if (recording->writer && step->batch % recording->args->log_interval == 0)
+    if (is_on(recording) && step->batch % recording->args->log_interval == 0)
         record_step(recording, step);
 }
 
@@ -105,7 +143,7 @@ static void on_test(void *arg, const lk_train_test *test)
     lk_record_row row = {0};
     if (recording->next.test)
         recording->next.test(recording->next.arg, test);
-    if (!recording->writer)
+    if (!is_on(recording))
         return;
     set_metrics(&row, recording, test->step, &test->metrics);
     lk__record_row_set(&row, LK_RECORD_SECONDS, recording->earlier + test->seconds);
@@ -121,6 +159,9 @@ static lk_record_rank rank_row(const lk_train_use *use, double wall)
     lk__record_row_set(&rank.row, LK_RECORD_MEMORY_MB, use->memory_mb);
     if (wall > 0)
         lk__record_row_set(&rank.row, LK_RECORD_CPU_PCT, 100 * use->cpu_seconds / wall);
+    set_known(&rank.row, LK_RECORD_GPU_PCT, use->gpu_pct);
+    set_known(&rank.row, LK_RECORD_GPU_MEMORY_MB, use->gpu_memory_mb);
+    set_known(&rank.row, LK_RECORD_GPU_CELSIUS, use->gpu_celsius);
     if (use->seconds <= 0)
         return rank;
     lk__record_row_set(&rank.row, LK_RECORD_IMG_PER_S, (double)use->samples / use->seconds);
@@ -144,8 +185,9 @@ static lk_status record_uses(lk_recording *recording, const lk_train_uses *uses)
     if (status != LK_OK || recording->uses_known)
         return status;
     recording->uses_known = true;
+    begin_change(recording);
     lk__recording_describe_ranks(recording, uses);
-    return lk__record_publish(recording->writer);
+    return publish(recording);
 }
 
 static void on_uses(void *arg, const lk_train_uses *uses)
@@ -153,7 +195,7 @@ static void on_uses(void *arg, const lk_train_uses *uses)
     lk_recording *recording = arg;
     if (recording->next.uses)
         recording->next.uses(recording->next.arg, uses);
-    if (recording->writer)
+    if (is_on(recording))
         check(recording, record_uses(recording, uses));
 }
 
@@ -171,16 +213,17 @@ static void on_state(void *arg, const lk_train_state *state)
     lk_recording *recording = arg;
     if (recording->next.state)
         recording->next.state(recording->next.arg, state);
-    if (recording->writer)
+    if (is_on(recording))
         check(recording, record_state(recording, state));
 }
 
-static void end_run(lk_recording *recording, const char *status, const lk_train_result *result)
+static void end_run(lk_recording *recording, const lk_train_result *result)
 {
     if (!recording->writer)
         return;
-    lk__recording_conclude(recording, status, result);
-    check(recording, lk__record_publish(recording->writer));
+    begin_change(recording);
+    lk__recording_conclude(recording, result);
+    check(recording, publish(recording));
 }
 
 static void on_end(void *arg, const lk_train_result *result)
@@ -188,7 +231,7 @@ static void on_end(void *arg, const lk_train_result *result)
     lk_recording *recording = arg;
     if (recording->next.end)
         recording->next.end(recording->next.arg, result);
-    end_run(recording, "done", result);
+    end_run(recording, result);
 }
 
 static void on_stopped(void *arg, const lk_train_result *result)
@@ -196,7 +239,7 @@ static void on_stopped(void *arg, const lk_train_result *result)
     lk_recording *recording = arg;
     if (recording->next.stopped)
         recording->next.stopped(recording->next.arg, result);
-    end_run(recording, "stopped", result);
+    end_run(recording, result);
 }
 
 static void on_saved(void *arg, const lk_train_saved *saved)
@@ -274,14 +317,24 @@ static lk_status find_folder(lk_recording *recording, const lk_args *args)
 
 static void copy_output(void *arg, const char *text, size_t bytes)
 {
-    lk__record_log(arg, text, bytes);
+    const lk_recording *recording = arg;
+    lk__record_log(recording->writer, text, bytes);
+}
+
+/* The reader of what this process prints has ended, and SIGPIPE will end this process. */
+static void note_broken(void *arg)
+{
+    lk_recording *recording = arg;
+    begin_change(recording);
+    lk__recording_describe_failure(recording, "stopped", "the pipe that it printed to was closed (SIGPIPE)");
+    try_publish(recording);
 }
 
 static lk_status write_config(lk_recording *recording, const lk_args *args, const lk_job_plan *plan)
 {
     char *text = NULL, comment[LK_PATH_BYTES + 64], directory[LK_PATH_BYTES];
     size_t bytes;
-    snprintf(comment, sizeof comment, "lockstep %s; relative paths begin at %s", LK_VERSION,
+    snprintf(comment, sizeof comment, "lockstep %s; of a run that began in %s", LK_VERSION,
              lk__recording_directory(directory));
     lk_status status = lk__effective_yaml(args, plan, comment, &text, &bytes);
     if (status == LK_OK)
@@ -334,11 +387,12 @@ lk_status lk__recording_open(lk_recording *recording, lk_args *args, lk_job_plan
     LK_TRY(place_trace(recording, args, plan));
     if (!recording->writer)
         return LK_OK;
+    pthread_mutex_init(&recording->lock, NULL);
     snprintf(recording->name, sizeof recording->name, "%s", lk__record_own_name(recording->writer));
     args->train.run_name = plan->train.run_name = recording->name;
     lk__recording_begin_run(recording);
     LK_TRY(lk__record_publish(recording->writer));
-    lk__tee_begin(copy_output, recording->writer);
+    lk__tee_begin(copy_output, note_broken, recording);
     if (!lk__record_events_possible)
         fputs("lockstep train: no event files for TensorBoard: this build is without protobuf-c (libprotobuf-c-dev, "
               "protobuf-c-compiler)\n",
@@ -350,10 +404,9 @@ void lk__recording_failed(lk_recording *recording, const char *detail)
 {
     if (!recording->writer)
         return;
-    lk__recording_describe_failure(recording, detail);
-    /* A second failure would only hide the one that is printed next. */
-    lk_status ignored = lk__record_publish(recording->writer);
-    (void)ignored;
+    begin_change(recording);
+    lk__recording_describe_failure(recording, "failed", detail);
+    try_publish(recording); /* a second failure would only hide the one that is printed next */
 }
 
 void lk__recording_close(lk_recording *recording)
@@ -363,4 +416,5 @@ void lk__recording_close(lk_recording *recording)
     lk__tee_end();
     lk__record_destroy(recording->writer);
     recording->writer = NULL;
+    pthread_mutex_destroy(&recording->lock);
 }

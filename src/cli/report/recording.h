@@ -1,8 +1,11 @@
 /* recording.h - the run folder of `train --log-dir`: fills it from the events of rank 0.
  *
- * A write that fails does not end the run: it is reported once, and nothing more is written. */
+ * A write that fails does not end the run: it is reported once, and only run.json is still written, which says how the
+ * run ends. */
 #ifndef LK_CLI_REPORT_RECORDING_H
 #define LK_CLI_REPORT_RECORDING_H
+
+#include <pthread.h>
 
 #include "cli/job/plan.h"
 #include "cli/report/screen.h"
@@ -12,14 +15,17 @@
 typedef struct lk_recording {
     const lk_args *args;
     const lk_job_plan *plan;
-    lk_record_writer *writer; /* NULL: no --log-dir, or not the process of rank 0, or a write has failed */
+    lk_record_writer *writer; /* NULL: no --log-dir, or not the process of rank 0 */
+    bool muted;               /* a write has failed: only run.json is written from here on */
+    pthread_mutex_t lock;     /* of run.json */
     lk_screen *screen;        /* on which a failed write is reported */
     lk_train_events next;     /* events that are called first */
     char name[LK_PATH_BYTES]; /* of the folder, for checkpoints; stays after a failed write */
     char checkpoint[LK_PATH_BYTES];
     char trace[LK_PATH_BYTES];
-    size_t batches;       /* of an epoch */
-    double earlier;       /* seconds of the run before this process */
+    size_t batches; /* of an epoch */
+    double earlier; /* seconds of the run before this process */
+    size_t earlier_samples;
     size_t samples;       /* at the last row */
     double train_seconds; /* the same */
     double uses_at;       /* seconds at the last row of ranks */

@@ -6,9 +6,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/libraries.h"
 #include "base/mem.h"
@@ -18,13 +18,6 @@
 #include "tensor/cpu/cpu.h"
 
 enum { MAX_COMMAND = 1 << 17, TEXT = 512 };
-
-static double unix_time(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* Replaces or adds a field; takes the item over. */
 static void set(lk_recording *recording, const char *name, cJSON *item)
@@ -101,15 +94,16 @@ void lk__recording_begin_run(lk_recording *recording)
     if (gethostname(host, sizeof host - 1) != 0)
         snprintf(host, sizeof host, "?");
     build_text(build);
-    if (!lk__record_is_continued(recording->writer))
-        set_number(recording, "started", unix_time());
+    if (!lk__record_is_continued(recording->writer)) {
+        set_number(recording, "started", lk__clock_unix());
+        set(recording, "command", command_words());
+        set_text(recording, "directory", lk__recording_directory(directory));
+    }
     drop(recording, "ended");
     drop(recording, "error");
     drop(recording, "result");
     drop(recording, "hash");
     set_text(recording, "status", "running");
-    set(recording, "command", command_words());
-    set_text(recording, "directory", lk__recording_directory(directory));
     set_number(recording, "pid", (double)getpid());
     set_text(recording, "host", host);
     set_text(recording, "version", LK_VERSION);
@@ -125,7 +119,8 @@ static void add_resumed(lk_recording *recording, size_t step)
     if (!cJSON_IsArray(list))
         list = cJSON_AddArrayToObject(run, "resumed");
     cJSON_AddNumberToObject(item, "step", (double)step);
-    cJSON_AddNumberToObject(item, "at", unix_time());
+    cJSON_AddNumberToObject(item, "at", lk__clock_unix());
+    cJSON_AddItemToObject(item, "command", command_words());
     cJSON_AddItemToArray(list, item);
 }
 
@@ -161,22 +156,34 @@ void lk__recording_describe_ranks(lk_recording *recording, const lk_train_uses *
     set_number(recording, "nodes", nodes);
 }
 
-static cJSON *rank_item(const lk_train_use *use)
+/* "test_loss", "test_top1", "test_top5"; nothing if there was no evaluation. */
+static void add_metrics(cJSON *item, const char *kind, const lk_metrics *metrics)
 {
-    cJSON *item = cJSON_CreateObject();
-    cJSON_AddNumberToObject(item, "rank", (double)use->rank);
-    if (*use->host)
-        cJSON_AddStringToObject(item, "host", use->host);
-    cJSON_AddStringToObject(item, "device", use->device);
-    cJSON_AddNumberToObject(item, "samples", (double)use->samples);
-    cJSON_AddNumberToObject(item, "data_s", use->phases.data);
-    cJSON_AddNumberToObject(item, "compute_s", use->phases.compute);
-    if (!use->joint)
-        cJSON_AddNumberToObject(item, "wait_s", use->phases.wait);
-    cJSON_AddNumberToObject(item, "other_s", use->phases.other);
-    cJSON_AddNumberToObject(item, "cpu_s", use->cpu_seconds);
-    cJSON_AddNumberToObject(item, "peak_rss_mb", use->peak_mb);
-    return item;
+    char name[32];
+    const struct {
+        const char *column;
+        double value;
+    } rows[] = {{"loss", metrics->loss},
+                {"top1", lk__report_percent(metrics->correct, metrics->count)},
+                {"top5", lk__report_percent(metrics->top5, metrics->count)}};
+    for (size_t i = 0; metrics->count && i < sizeof rows / sizeof *rows; i++) {
+        snprintf(name, sizeof name, "%s_%s", kind, rows[i].column);
+        cJSON_AddNumberToObject(item, name, rows[i].value);
+    }
+}
+
+/* Why --early-stop has ended the run. */
+static void add_early(cJSON *item, const lk_train_result *result)
+{
+    const char *name;
+    const lk_metrics *judged = lk__report_judged(result, &name);
+    if (!result->stale)
+        return;
+    cJSON *early = cJSON_AddObjectToObject(item, "early_stop");
+    cJSON_AddStringToObject(early, "data", name);
+    cJSON_AddNumberToObject(early, "epochs_without_better", (double)result->stale);
+    cJSON_AddNumberToObject(early, "best_step", (double)result->best_step);
+    cJSON_AddNumberToObject(early, "best_top1", lk__report_percent(result->best_correct, judged->count));
 }
 
 static cJSON *result_item(const lk_recording *recording, const lk_train_result *result)
@@ -184,39 +191,42 @@ static cJSON *result_item(const lk_recording *recording, const lk_train_result *
     cJSON *item = cJSON_CreateObject();
     double seconds = result->train_seconds;
     cJSON_AddNumberToObject(item, "steps", (double)result->steps);
-    cJSON_AddNumberToObject(item, "samples", (double)result->samples);
+    cJSON_AddNumberToObject(item, "samples", (double)(recording->earlier_samples + result->samples));
     cJSON_AddNumberToObject(item, "seconds", recording->earlier + result->seconds);
     cJSON_AddNumberToObject(item, "train_seconds", seconds);
     cJSON_AddNumberToObject(item, "img_per_s", seconds > 0 ? (double)result->samples / seconds : 0);
-    if (result->test.count > 0) {
-        cJSON_AddNumberToObject(item, "test_loss", result->test.loss);
-        cJSON_AddNumberToObject(item, "test_top1", lk__report_percent(result->test.correct, result->test.count));
-        cJSON_AddNumberToObject(item, "test_top5", lk__report_percent(result->test.top5, result->test.count));
-    }
+    add_metrics(item, lk__record_kind_name(LK_RECORD_VAL), &result->val);
+    add_metrics(item, lk__record_kind_name(LK_RECORD_TEST), &result->test);
+    add_early(item, result);
     cJSON_AddNumberToObject(item, "wait_gradients_s", result->waits.gradients);
     cJSON_AddNumberToObject(item, "wait_other_s", result->waits.other);
     cJSON_AddNumberToObject(item, "peak_rss_mb", lk__mem_peak_mb());
-    cJSON *ranks = cJSON_AddArrayToObject(item, "ranks");
-    for (int i = 0; result->uses && i < result->ranks; i++)
-        cJSON_AddItemToArray(ranks, rank_item(&result->uses[i]));
+    lk__report_uses_json(item, "ranks", result);
     return item;
 }
 
-void lk__recording_conclude(lk_recording *recording, const char *status, const lk_train_result *result)
+void lk__recording_conclude(lk_recording *recording, const lk_train_result *result)
 {
     char hash[17];
     bool done = !result->stopped;
-    set_text(recording, "status", status);
-    set_number(recording, "ended", unix_time());
+    set_text(recording, "status", done ? "done" : "stopped");
+    set_number(recording, "ended", lk__clock_unix());
     set(recording, "result", result_item(recording, result));
     snprintf(hash, sizeof hash, "%016" PRIx64, result->hash);
     if (done)
         set_text(recording, "hash", hash);
 }
 
-void lk__recording_describe_failure(lk_recording *recording, const char *detail)
+void lk__recording_describe_muted(lk_recording *recording, const char *why)
 {
-    set_text(recording, "status", "failed");
-    set_number(recording, "ended", unix_time());
+    char text[LK_PATH_BYTES];
+    snprintf(text, sizeof text, "rows and log are not complete: %.4000s", why);
+    set_text(recording, "error", text);
+}
+
+void lk__recording_describe_failure(lk_recording *recording, const char *status, const char *detail)
+{
+    set_text(recording, "status", status);
+    set_number(recording, "ended", lk__clock_unix());
     set_text(recording, "error", lk__args_spell(detail));
 }

@@ -11,8 +11,10 @@ const char *lk__recording_directory(char out[LK_PATH_BYTES]);
 void lk__recording_begin_run(lk_recording *recording);
 void lk__recording_describe(lk_recording *recording, const lk_train_start *start);
 void lk__recording_describe_ranks(lk_recording *recording, const lk_train_uses *uses);
-/* The end of a run: "done" or "stopped"; or a failure. */
-void lk__recording_conclude(lk_recording *recording, const char *status, const lk_train_result *result);
-void lk__recording_describe_failure(lk_recording *recording, const char *detail);
+/* The end of a run: done or stopped; or a failure, with the status "failed" or "stopped". */
+void lk__recording_conclude(lk_recording *recording, const lk_train_result *result);
+void lk__recording_describe_failure(lk_recording *recording, const char *status, const char *detail);
+/* A write has failed, and the run goes on. */
+void lk__recording_describe_muted(lk_recording *recording, const char *why);
 
 #endif

@@ -25,14 +25,14 @@ static bool prints_own(const lk_report *report)
 static bool prints_lines(const lk_report *report)
 {
     const lk_args *args = report->args;
-    return !args->quiet || args->json || args->log_interval_given || prints_own(report);
+    return !args->quiet || args->json || args->log_interval_typed || prints_own(report);
 }
 
 /* Whether a line is printed for every interval. On a terminal the progress line replaces them. */
 static bool prints_intervals(const lk_report *report)
 {
     const lk_args *args = report->args;
-    bool asked = args->json || args->log_interval_given || prints_own(report);
+    bool asked = args->json || args->log_interval_typed || prints_own(report);
     return asked || (!args->quiet && !report->redrawn);
 }
 
@@ -273,8 +273,9 @@ static void on_trace(void *arg, const lk_train_trace *trace)
 
 static void text_end(const lk_report *report, const lk_train_result *result)
 {
-    if (result->stale)
-        printf("Ended early: no better result in %zu epoch%s\n", result->stale, result->stale == 1 ? "" : "s");
+    lk__report_early(report, result);
+    if (!prints_lines(report) && result->val.count)
+        text_metrics("Validation", &result->val, report->classes);
     if (!prints_lines(report) && result->test.count)
         text_metrics("Test", &result->test, report->classes);
     if (!report->args->quiet)

@@ -43,10 +43,16 @@ void lk__report_start_text(const lk_report *report, const lk_train_start *start)
 void lk__report_start_json(const lk_report *report, const lk_train_start *start);
 void lk__report_table(const lk_report *report, const lk_train_result *result);
 void lk__report_end_json(const lk_report *report, const lk_train_result *result);
+/* The line of --early-stop, if it has ended the run. */
+void lk__report_early(const lk_report *report, const lk_train_result *result);
+/* The evaluation by which results are judged: of the validation data if there are any, else of the test data. */
+const lk_metrics *lk__report_judged(const lk_train_result *result, const char **name);
+/* Adds a list of objects: where the time of every rank went. */
+struct cJSON;
+void lk__report_uses_json(struct cJSON *object, const char *name, const lk_train_result *result);
 
 /* Lines about checkpoints: the one that the run resumes from, as text or in the JSON of its start (a cJSON
  * object), and one that was saved. */
-struct cJSON;
 void lk__report_resumed(const lk_report *report, const lk_train_start *start);
 void lk__report_resumed_json(struct cJSON *line, const lk_train_start *start);
 void lk__report_saved(const lk_report *report, const lk_train_saved *saved);

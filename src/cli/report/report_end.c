@@ -8,27 +8,49 @@
 #include "cli/report/json.h"
 #include "cli/report/report.h"
 
-/* Where the time of every rank went; the numbers of the closing table. */
-static void json_uses(cJSON *line, const lk_train_result *result)
+static cJSON *use_item(const lk_train_use *use)
 {
-    cJSON *list = cJSON_AddArrayToObject(line, "rank_times");
-    for (int i = 0; result->uses && i < result->ranks; i++) {
-        const lk_train_use *use = &result->uses[i];
-        cJSON *item = cJSON_CreateObject();
-        cJSON_AddNumberToObject(item, "rank", (double)use->rank);
-        if (*use->host)
-            cJSON_AddStringToObject(item, "host", use->host);
-        cJSON_AddStringToObject(item, "device", use->device);
-        cJSON_AddNumberToObject(item, "samples", (double)use->samples);
-        cJSON_AddNumberToObject(item, "data_s", use->phases.data);
-        cJSON_AddNumberToObject(item, "compute_s", use->phases.compute);
-        if (!use->joint)
-            cJSON_AddNumberToObject(item, "wait_s", use->phases.wait);
-        cJSON_AddNumberToObject(item, "other_s", use->phases.other);
-        cJSON_AddNumberToObject(item, "cpu_s", use->cpu_seconds);
-        cJSON_AddNumberToObject(item, "peak_rss_mb", use->peak_mb);
-        cJSON_AddItemToArray(list, item);
-    }
+    cJSON *item = cJSON_CreateObject();
+    cJSON_AddNumberToObject(item, "rank", (double)use->rank);
+    if (*use->host)
+        cJSON_AddStringToObject(item, "host", use->host);
+    cJSON_AddStringToObject(item, "device", use->device);
+    cJSON_AddNumberToObject(item, "samples", (double)use->samples);
+    cJSON_AddNumberToObject(item, "data_s", use->phases.data);
+    cJSON_AddNumberToObject(item, "compute_s", use->phases.compute);
+    if (!use->joint)
+        cJSON_AddNumberToObject(item, "wait_s", use->phases.wait);
+    cJSON_AddNumberToObject(item, "other_s", use->phases.other);
+    cJSON_AddNumberToObject(item, "cpu_s", use->cpu_seconds);
+    cJSON_AddNumberToObject(item, "peak_rss_mb", use->peak_mb);
+    return item;
+}
+
+void lk__report_uses_json(cJSON *object, const char *name, const lk_train_result *result)
+{
+    cJSON *list = cJSON_AddArrayToObject(object, name);
+    for (int i = 0; result->uses && i < result->ranks; i++)
+        cJSON_AddItemToArray(list, use_item(&result->uses[i]));
+}
+
+const lk_metrics *lk__report_judged(const lk_train_result *result, const char **name)
+{
+    bool val = result->val.count > 0;
+    *name = val ? "validation" : "test";
+    return val ? &result->val : &result->test;
+}
+
+void lk__report_early(const lk_report *report, const lk_train_result *result)
+{
+    const char *name;
+    const lk_metrics *judged = lk__report_judged(result, &name);
+    if (!result->stale)
+        return;
+    printf("Ended early, after epoch %zu of %zu: no better %s accuracy in %zu epoch%s; the best was %.2f %%, after "
+           "epoch %zu\n",
+           result->steps / report->batches, report->plan->train.epochs, name, result->stale,
+           result->stale == 1 ? "" : "s", lk__report_percent(result->best_correct, judged->count),
+           result->best_step / report->batches);
 }
 
 void lk__report_end_json(const lk_report *report, const lk_train_result *result)
@@ -49,7 +71,7 @@ void lk__report_end_json(const lk_report *report, const lk_train_result *result)
     cJSON_AddNumberToObject(line, "ranks", result->ranks);
     cJSON_AddNumberToObject(line, "wait_gradients_s", result->waits.gradients);
     cJSON_AddNumberToObject(line, "wait_other_s", result->waits.other);
-    json_uses(line, result);
+    lk__report_uses_json(line, "rank_times", result);
     cJSON_AddStringToObject(line, "state_hash", hash);
     cJSON_AddStringToObject(line, "saved", result->saved);
     cJSON_AddStringToObject(line, "checkpoint", result->checkpoint);
@@ -143,14 +165,20 @@ static void slowest_row(const lk_train_result *result)
         slowest->device, time_text(own_time(slowest), own), time_text(rest, others));
 }
 
+static void accuracy_row(const lk_report *report, const char *name, const lk_metrics *metrics)
+{
+    double top1 = lk__report_percent(metrics->correct, metrics->count);
+    double top5 = lk__report_percent(metrics->top5, metrics->count);
+    if (metrics->count && report->classes > LK_REPORT_FEW_CLASSES)
+        row(name, "%.2f %%, top-5 %.2f %%", top1, top5);
+    else if (metrics->count)
+        row(name, "%.2f %%", top1);
+}
+
 void lk__report_table(const lk_report *report, const lk_train_result *result)
 {
-    const lk_metrics *test = &result->test;
-    double top1 = lk__report_percent(test->correct, test->count), top5 = lk__report_percent(test->top5, test->count);
-    if (test->count && report->classes > LK_REPORT_FEW_CLASSES)
-        row("accuracy", "%.2f %%, top-5 %.2f %%", top1, top5);
-    else if (test->count)
-        row("accuracy", "%.2f %%", top1);
+    accuracy_row(report, "validation", &result->val);
+    accuracy_row(report, "accuracy", &result->test);
     time_rows(result);
     if (!result->uses || result->samples == 0)
         return;

@@ -38,7 +38,9 @@ void lk__report_resumed(const lk_report *report, const lk_train_start *start)
     int length;
     while ((line = next_line(&why, &length)) != NULL)
         printf("passed over: %.*s\n", length, line);
-    if (report->args->resume && !*found->path)
+    if (report->args->resume_searched && !*found->path)
+        printf("no run of this line in %s has a checkpoint yet: the run begins\n", report->args->log_dir);
+    else if (report->args->resume && !*found->path)
         printf("no checkpoint in %s yet: the run begins\n", report->plan->train.checkpoint);
     if (*found->path && start->done >= start->steps && (by_steps || start->extends))
         printf("%s has all steps that %s %zu asks for; a larger one goes on\n", found->path, limit, most);

@@ -36,10 +36,10 @@ typedef struct lk_screen {
 
 /* The terminal of stderr, if there is one on which a line can be redrawn; -1: none. */
 int lk__screen_terminal(void);
-/* Shows that the program starts, on the terminal of stderr if there is one: looking for devices may take a second.
- * Removed by lk__screen_init, or covered by whatever else is printed first, which is longer. */
+/* Writes "starting" on the terminal of stderr, if there is one, because looking for devices may take a second.
+ * lk__screen_init erases the word. If a message is printed before that, it overwrites the word. */
 void lk__screen_hint(void);
-/* Removes it. */
+/* Erases the word "starting". */
 void lk__screen_unhint(void);
 /* terminal and piped as in the struct. Must not be moved until lk__screen_fini. */
 void lk__screen_init(lk_screen *screen, int terminal, bool piped);

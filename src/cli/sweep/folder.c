@@ -184,20 +184,12 @@ static lk_status lock(const char *dir)
 
 static lk_status write_json(const lk_sweep *sweep, const char *path)
 {
-    lk_writer *writer;
     cJSON *root = describe(sweep);
     char *text = root ? cJSON_Print(root) : NULL;
     cJSON_Delete(root);
     if (!text)
         return lk__fail_memory(0, file_name);
-    lk_status status = lk__writer_open(path, &writer);
-    if (status == LK_OK) {
-        status = lk__writer_write(writer, text, strlen(text));
-        if (status == LK_OK)
-            status = lk__writer_commit(writer);
-        else
-            lk__writer_abort(writer);
-    }
+    lk_status status = lk__file_replace(path, text, strlen(text));
     cJSON_free(text);
     return status;
 }

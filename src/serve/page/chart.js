@@ -93,6 +93,13 @@ function smoothed(values, weight) {
     return there.map((value, i) => (value + back[i]) / 2);
 }
 
+/* How lines are drawn; later ones over earlier ones. */
+const STYLES = {
+    solid: {dash: [], width: 1.6},
+    dotted: {dash: [1.5, 3], width: 1.8, dots: 'ring'},
+    dashed: {dash: [5, 3], width: 1.8, dots: 'disc'},
+};
+
 class Chart {
     /* title, unit: texts. floor: the axis begins at 0 if no value is negative. most: largest value of the axis. log: may
      * have a log scale. exact: is never smoothed.
@@ -141,13 +148,14 @@ class Chart {
         });
     }
 
-    /* lines: [{label, color, x, y, dots}], x rising; color is the name of a CSS variable. view: {axis, log, weight,
-     * range}. */
+    /* lines: [{label, color, x, y, style}], x rising; color is the name of a CSS variable, style one of STYLES.
+     * view: {axis, log, weight, range}. */
     set(lines, view) {
         this.view = view;
-        const soften = (line) => view.weight > 0 && !line.dots && !this.options.exact;
+        const soften = (line) => view.weight > 0 && line.style === 'solid' && !this.options.exact;
         this.lines = lines.map((line) => ({...line, soft: soften(line) ? smoothed(line.y, view.weight) : null}));
-        this.lines.sort((a, b) => Number(a.dots) - Number(b.dots)); /* evaluations are drawn over training */
+        const order = Object.keys(STYLES);
+        this.lines.sort((a, b) => order.indexOf(a.style) - order.indexOf(b.style));
         this.root.hidden = lines.length === 0;
         this.draw();
     }
@@ -248,11 +256,12 @@ class Chart {
             this.strokePath(context, line.x, line.y, 1);
             context.globalAlpha = 1;
         }
-        context.setLineDash(line.dots ? [5, 3] : []);
-        this.strokePath(context, line.x, line.soft || line.y, line.dots ? 1.8 : 1.6);
+        const style = STYLES[line.style];
+        context.setLineDash(style.dash);
+        this.strokePath(context, line.x, line.soft || line.y, style.width);
         context.setLineDash([]);
-        if (line.dots && line.x.length < 80) {
-            for (let i = 0; i < line.x.length; i++) this.drawDot(context, line.x[i], line.y[i], 2.8);
+        if (style.dots && line.x.length < 80) {
+            for (let i = 0; i < line.x.length; i++) this.drawDot(context, line.x[i], line.y[i], 2.8, style.dots === 'ring');
         } else if (line.x.length === 1) {
             this.drawDot(context, line.x[0], line.y[0], 2.4);
         }
@@ -274,11 +283,12 @@ class Chart {
         context.stroke();
     }
 
-    drawDot(context, x, y, radius) {
+    drawDot(context, x, y, radius, ring = false) {
         if (this.scale.log && y <= 0) return;
         context.beginPath();
         context.arc(this.scale.x(x), this.scale.y(y), radius, 0, 2 * Math.PI);
-        context.fill();
+        if (ring) context.stroke();
+        else context.fill();
     }
 
     drawPressed(context) {

@@ -18,8 +18,10 @@ const state = {
     fresh: true,       /* nothing was chosen yet */
 };
 
+const KIND_STYLES = {train: 'solid', val: 'dotted', test: 'dashed'};
+
 const CHARTS = [
-    {title: 'Loss', unit: 'train solid, test dashed', lines: [['train', 'loss', 'train'], ['val', 'loss', 'validation'], ['test', 'loss', 'test']], log: true},
+    {title: 'Loss', unit: 'train solid, validation dotted, test dashed', lines: [['train', 'loss', 'train'], ['val', 'loss', 'validation'], ['test', 'loss', 'test']], log: true},
     {title: 'Accuracy', unit: 'top-1, percent', lines: [['train', 'top1', 'train'], ['val', 'top1', 'validation'], ['test', 'top1', 'test']], most: 100},
     {title: 'Top-5 accuracy', unit: 'percent', lines: [['val', 'top5', 'validation'], ['test', 'top5', 'test']], most: 100},
     {title: 'Images per second', unit: 'all ranks', lines: [['train', 'img_per_s', '']], floor: true},
@@ -59,6 +61,7 @@ function describe(run) {
     const parts = [];
     if (run.epoch !== undefined) parts.push(`epoch ${run.epoch < 10 ? run.epoch.toFixed(1) : Math.floor(run.epoch)}`);
     if (run.loss !== undefined) parts.push(`loss ${Show.number(run.loss, 3)}`);
+    if (run.val_top1 !== undefined) parts.push(`val ${Show.number(run.val_top1, 4)} %`);
     if (run.test_top1 !== undefined) parts.push(`test ${Show.number(run.test_top1, 4)} %`);
     return parts.join(' · ') || run.problem || 'no steps yet';
 }
@@ -199,7 +202,7 @@ function linesOf(chart, names) {
             const points = ticked.series?.[kind]?.[column];
             if (!points || !points.x.length) continue;
             const label = state.ticked.size > 1 ? `${names.get(name)} ${word}` : word || names.get(name);
-            lines.push({label, color: ticked.color, x: points.x, y: points.y, dots: kind !== 'train'});
+            lines.push({label, color: ticked.color, x: points.x, y: points.y, style: KIND_STYLES[kind]});
         }
     }
     return lines;

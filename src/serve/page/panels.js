@@ -50,10 +50,17 @@ function labelRuns(runs) {
     return labels.map((label, i) => (labels.indexOf(label) !== labels.lastIndexOf(label) ? `${label} · ${runs[i].name}` : label));
 }
 
+/* Why --early-stop has ended a run. */
+function earlyOf(early) {
+    if (!early) return null;
+    return `no better ${early.data} accuracy in ${early.epochs_without_better} epochs; the best was ${Show.number(early.best_top1)} %, after step ${Show.number(early.best_step)}`;
+}
+
 const FACTS = [
     ['Name', (run) => run.name],
     ['Command', (run) => (run.command || []).map((word) => (/[^\w.,:=/+@%-]/.test(word) ? `'${word}'` : word)).join(' '), true],
     ['State', (run) => run.status + (run.error ? ': ' + run.error : '')],
+    ['Ended early', (run) => earlyOf(run.result && run.result.early_stop)],
     ['Started', (run) => Show.moment(run.started)],
     ['Ran for', (run) => (run.ended && run.started ? Show.duration(run.ended - run.started) : null)],
     ['Model', (run) => run.model + (run.parameters ? `, ${Show.number(run.parameters)} parameters` : '')],

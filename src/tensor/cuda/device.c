@@ -101,6 +101,13 @@ static lk_status cuda_open(const lk_device_opts *opts, lk_device **out)
     return LK_OK;
 }
 
+static bool cuda_address(int index, char out[LK_DEVICE_ADDRESS])
+{
+    bool known = cudaDeviceGetPCIBusId(out, LK_DEVICE_ADDRESS, index) == cudaSuccess;
+    (void)cudaGetLastError();
+    return known;
+}
+
 const lk_device_type lk__device_cuda = {
     .name = "cuda",
     .by_shard = true,
@@ -131,5 +138,6 @@ const lk_device_type lk__device_cuda = {
     .mark = lk__cuda_mark,
     .mark_time = lk__cuda_mark_time,
     .channels = lk__cuda_channels,
+    .address = cuda_address,
     .describe = lk__cuda_describe,
 };

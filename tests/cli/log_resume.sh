@@ -1,0 +1,70 @@
+#!/bin/bash
+# log_resume.sh PROGRAM - run folders and checkpoints: --resume auto with --log-dir alone, what a resumed run keeps, run
+# folders as models and to verify, config.yaml from another directory and with --quiet.
+program=$1 command=train
+. "$(dirname "$0")/jobs.sh"
+task=(--model mlp --batch-size 24 --epochs 1 --max-steps 12 --log-interval 2)
+count() { find "$1" -mindepth 1 -maxdepth 1 | wc -l; }
+
+run 0 "${task[@]}"
+whole=$(hash_of)
+
+# The same line goes on in the folder that it made.
+again=("${task[@]}" --log-dir runs --save-every 3 --resume auto)
+LOCKSTEP_FAULT='delay:step=8,seconds=1;kill:step=8' run 137 "${again[@]}"
+said out "no run of this line in runs has a checkpoint yet: the run begins"
+first=$(echo runs/*)
+# Another line in the same folder, before it.
+run 0 "${task[@]}" --log-dir runs --save-every 3 --resume auto --seed 2
+said out "no run of this line in runs has a checkpoint yet"
+check "$line: another folder" test "$(count runs)" -eq 2
+# Other ranks, and no options of rows: those of the folder.
+run 0 --model mlp --batch-size 24 --log-dir runs --resume auto -n 2
+said out "going on from $first/checkpoints/step-00000000" "Run folder $first"
+ends_alike
+check "$line: no new folder" test "$(count runs)" -eq 2
+check "$line: a row every two batches" test "$(cut -d, -f2 "$first/metrics.csv" | tr '\n' ' ')" = "step 1 3 5 7 9 11 12 "
+check "$line: the first command is kept" grep -q '"command":.*"--max-steps".*"auto"\],' "$first/run.json"
+check "$line: the later one is listed" grep -q '^			"command":.*"-n", "2"' "$first/run.json"
+for text in '"augment":	"auto"' '"log-interval":	"2"' '"samples":	288'; do
+    check "$line: run.json lacks $text" grep -qF "$text" "$first/run.json"
+done
+test_line=$(grep '^Test set' out)
+refused "--resume auto: no run of this line" "add --save-every" -- "${task[@]}" --log-dir runs --resume auto --seed 3
+
+# A run folder as a model, and its checkpoints and final state.
+command=
+run 0 eval "$first"
+said err "the model is $first/final.safetensors"
+check "$line: $(cat out), not $test_line" test "$(cat out)" = "$test_line"
+run 0 verify "$first"
+said out "step-000000012: whole" "final.safetensors: whole; state hash $whole"
+cp -r "$first" damaged
+printf x | dd of=damaged/final.safetensors bs=1 seek=5000 conv=notrunc status=none
+run 1 verify damaged
+said out "final.safetensors: damaged: its state hash is" "run.json has $whole"
+run 1 verify damaged --json
+said out '"whole":false,"why":"its state hash is'
+sed -i 's/"status":	"done"/"status":	"running"/' damaged/run.json
+run 0 eval damaged
+said err "the model is damaged/checkpoints/step-000000012"
+rm -r damaged/checkpoints
+run 2 eval damaged
+said err "damaged is the folder of a run that is not done" "--save-every"
+sed -i 's/"hash":/"was":/' damaged/run.json
+run 2 verify damaged
+said err "nothing to verify: damaged is the folder of a run that is not done"
+
+# The file of options: its log-interval is not typed, so -q is quiet; its paths are whole.
+run 0 train --config "$first/config.yaml" -q
+check "$line: is not quiet: $(head -3 out)" test "$(grep -c 'Train Epoch' out)" -eq 0
+ends_alike
+run 0 train --config "$first/config.yaml" -q --log-interval 4
+check "$line: what was typed counts" test "$(grep -c 'Train Epoch' out)" -eq 3
+run 0 train "${task[@]}" --init-from "$first/first.safetensors" --log-dir from --no-test
+whole=$(hash_of)
+(mkdir elsewhere && cd elsewhere && timeout 60 "$program" train --config ../from/*/config.yaml -q) >out 2>err
+line="from elsewhere"
+ends_alike
+
+conclude

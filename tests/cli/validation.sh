@@ -1,0 +1,39 @@
+#!/bin/bash
+# validation.sh PROGRAM - results of --val-split and the end by --early-stop: printed, in run.json, in the tables of
+# report and sweep.
+program=$1 command=train
+. "$(dirname "$0")/jobs.sh"
+task=(--model mlp --epochs 1 --max-steps 20 --val-split .2)
+
+# A quiet run prints the results that it has.
+run 0 "${task[@]}" --no-test --quiet
+said out "Validation set: Average loss: "
+check "$line: no test was asked for" test "$(grep -c 'Test set' out)" -eq 0
+run 0 "${task[@]}" --quiet
+said out "Validation set: " "Test set: "
+
+run 0 "${task[@]}" --log-dir runs
+percent=$(sed -n 's/^  validation *\([0-9.]*\) %$/\1/p' out)
+check "$line: no validation in the closing table" test -n "$percent"
+check "$line: no test in the closing table" grep -q '^  accuracy  ' out
+check "$line: run.json lacks it" awk -v p="$percent" '/"val_top1":/ { found = sprintf("%.2f", $2) == p } END { exit !found }' \
+    runs/*/run.json
+said "$(echo runs/*/run.json)" '"val_loss":' '"val_top5":' '"test_top1":'
+check "$line: no early end" test "$(grep -c early_stop runs/*/run.json)" -eq 0
+command=report run 0 runs -o page.html
+said page.html "<th>best validation %</th>" "<td>$percent</td>"
+
+# A rate of almost nothing: no epoch is better than the first.
+run 0 --model mlp --epochs 9 --batch-size 512 --lr 1e-30 --optimizer sgd --val-split .2 --early-stop 2 --no-test --log-dir early
+early="Ended early, after epoch 3 of 9: no better validation accuracy in 2 epochs; the best was"
+said out "$early" "after epoch 1"
+for text in '"status":	"done"' '"early_stop":' '"data":	"validation"' '"epochs_without_better":	2'; do
+    check "run.json lacks $text" grep -qF -- "$text" early/*/run.json
+done
+run 0 --model mlp --epochs 3 --batch-size 512 --lr 1e-30 --optimizer sgd --early-stop 1 --quiet
+said out "Ended early, after epoch 2 of 3: no better test accuracy in 1 epoch; "
+
+command=sweep run 0 --seed 1,2 -o grid -- train "${task[@]}" --no-test
+said out "val corr. %" "val loss"
+check "$line: a cell's validation" awk '$2 == "done" && $3 > 0 && $4 > 0 && $5 == "-" { n++ } END { exit n != 2 }' out
+conclude
