@@ -158,6 +158,9 @@ printf '#!/bin/sh\necho "sbatch: error: no such partition" >&2\nexit 1\n' >slurm
 PATH=$scratch/slurm:$PATH fails 1 "sbatch refused the job: sbatch: error: no such partition" -- --nproc 3 -o other \
     --slurm "${train[@]}"
 
+# Words of other programs.
+run 0 --learning-rate .1,.2 -o words "${train[@]}" --threads 1 --max-steps 1
+said out "[2/2] lr .2: done in"
 # Errors.
 refused "grid has a sweep with other options of train" "-o" -- --nproc 1,2 --seed 1,2 -o grid "${train[@]}"
 refused "over other options" -- --lr 1,2 -o grid "${train[@]}" --threads 1 --max-steps 2

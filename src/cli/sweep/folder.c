@@ -297,11 +297,20 @@ static int remove_entry(const char *path, const struct stat *info, int kind, str
     return remove(path);
 }
 
+static lk_status forget_job(const lk_sweep *sweep, size_t cell)
+{
+    char path[LK_PATH_BYTES];
+    LK_TRY(lk__sweep_path(sweep, cell, LK_SWEEP_JOB_FILE, path, sizeof path));
+    if (remove(path) == 0 || errno == ENOENT)
+        return LK_OK;
+    return lk__fail(LK_STATUS_IO, "sweep: cannot remove %s: %s", path, strerror(errno));
+}
+
 lk_status lk__sweep_clear(const lk_sweep *sweep, size_t cell)
 {
     char folder[LK_PATH_BYTES], path[LK_PATH_BYTES];
     lk_record_list *list;
-    LK_TRY(lk__sweep_forget_job(sweep, cell));
+    LK_TRY(forget_job(sweep, cell));
     LK_TRY(lk__sweep_path(sweep, cell, NULL, folder, sizeof folder));
     lk_status status = lk__record_list(folder, &list);
     if (status != LK_OK)

@@ -15,14 +15,21 @@
 static const char *const own[] = {"log-dir", "checkpoint", "resume", "requeue",   "save-model",
                                   "serve",   "help",       "rank",   "node-rank", "trace-file"};
 
-static lk_status check_own(const char *option)
+bool lk__sweep_takes(const char *option)
 {
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (strcmp(option, own[i]) == 0)
-            return lk__fail(LK_STATUS_USAGE,
-                            "sweep: --%s is not possible in a sweep: every cell has a folder of its own, with its log, "
-                            "its final model and, with --save-every, its checkpoints",
-                            option);
+            return false;
+    return true;
+}
+
+static lk_status check_own(const char *option)
+{
+    if (!lk__sweep_takes(option))
+        return lk__fail(LK_STATUS_USAGE,
+                        "sweep: --%s is not possible in a sweep: every cell has a folder of its own, with its log, "
+                        "its final model and, with --save-every, its checkpoints",
+                        option);
     return LK_OK;
 }
 

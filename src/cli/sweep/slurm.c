@@ -14,8 +14,6 @@
 /* Seconds for an answer of sbatch and squeue. */
 enum { TIMEOUT = 60, MOST_WORDS = 64 };
 
-static const char job_name[] = "slurm-job";
-
 void lk__sweep_put_word(const char *word, FILE *out)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
@@ -90,7 +88,7 @@ static lk_status add_options(char *options, char **argv, size_t *count)
 static lk_status save_job(const lk_sweep *sweep, size_t cell, long long job)
 {
     char path[LK_PATH_BYTES];
-    LK_TRY(lk__sweep_path(sweep, cell, job_name, path, sizeof path));
+    LK_TRY(lk__sweep_path(sweep, cell, LK_SWEEP_JOB_FILE, path, sizeof path));
     FILE *file = fopen(path, "w");
     bool written = file && fprintf(file, "%lld\n", job) > 0;
     if (file)
@@ -160,7 +158,7 @@ static lk_status read_job(const lk_sweep *sweep, size_t cell, long long *job)
     uint8_t *content;
     size_t bytes;
     *job = 0;
-    LK_TRY(lk__sweep_path(sweep, cell, job_name, path, sizeof path));
+    LK_TRY(lk__sweep_path(sweep, cell, LK_SWEEP_JOB_FILE, path, sizeof path));
     if (!lk__file_exists(path))
         return LK_OK;
     LK_TRY(lk__file_read(path, 31, &content, &bytes));
@@ -170,15 +168,6 @@ static lk_status read_job(const lk_sweep *sweep, size_t cell, long long *job)
     return lk__number_parse_int(text, 1, INT64_MAX, job)
                ? LK_OK
                : lk__fail(LK_STATUS_FORMAT, "%s has no number of a job", path);
-}
-
-lk_status lk__sweep_forget_job(const lk_sweep *sweep, size_t cell)
-{
-    char path[LK_PATH_BYTES];
-    LK_TRY(lk__sweep_path(sweep, cell, job_name, path, sizeof path));
-    if (remove(path) == 0 || errno == ENOENT)
-        return LK_OK;
-    return lk__fail(LK_STATUS_IO, "sweep: cannot remove %s: %s", path, strerror(errno));
 }
 
 /* Marks the jobs that squeue lists, a number on each line. */

@@ -29,6 +29,9 @@ typedef struct lk_sweep {
     size_t cells; /* the product of the axes' counts */
 } lk_sweep;
 
+/* Whether an option of train may be in a sweep: cells have folders of their own. */
+bool lk__sweep_takes(const char *option);
+
 /* The sweep of a command line; its words begin with "train". Every cell's line is checked as train would check it.
  * USAGE if an option cannot be swept, has the same value twice, or has a wrong value. */
 lk_status lk__sweep_create(const lk_args *args, lk_sweep **out) LK_CHECKED;
@@ -63,6 +66,9 @@ typedef enum lk_sweep_state {
 } lk_sweep_state;
 extern const char *const lk__sweep_state_names[LK_SWEEP_STATES];
 
+/* The file in a cell's folder that has the number of its job. */
+#define LK_SWEEP_JOB_FILE "slurm-job"
+
 /* A cell's job of Slurm. */
 typedef struct lk_sweep_job {
     long long number; /* 0: the cell was not submitted */
@@ -89,8 +95,6 @@ lk_status lk__sweep_submit(const lk_sweep *sweep, size_t cell, const char *optio
 /* The jobs of all cells, by one question to Slurm. Fails if a cell was submitted and Slurm cannot be asked; the numbers
  * are written even then, and no job lives. */
 lk_status lk__sweep_jobs(const lk_sweep *sweep, lk_sweep_job *jobs /* (cells) */) LK_CHECKED;
-/* Forgets the job of a cell. */
-lk_status lk__sweep_forget_job(const lk_sweep *sweep, size_t cell) LK_CHECKED;
 /* Writes a word as sh reads it, in quotes if it needs them. */
 void lk__sweep_put_word(const char *word, FILE *out);
 
