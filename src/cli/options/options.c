@@ -392,6 +392,7 @@ static lk_status take_foreign(command_line *line, const lk_options_foreign *row,
         return lk__fail(LK_STATUS_USAGE, "%s: %s takes no value; leave '=%s' out", line->set->command, row->word,
                         value);
     line->alias = row;
+    line->parsed.said[option - line->set->rows] = fixed ? row->word : NULL;
     lk_status status = apply(line, (size_t)(option - line->set->rows), fixed ? fixed : value);
     line->alias = NULL;
     return status;
