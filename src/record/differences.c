@@ -195,12 +195,13 @@ static bool is_repeated(const lk_record_differences *d, size_t run)
     return false;
 }
 
-/* "2 ranks", "lr 0.1", "pipelined", "no pipelined". */
+/* "2 ranks", "lr 0.1", "pipelined", "no pipelined"; "test" is the absence of "no-test". */
 static void write_part(const char *name, const char *value, char *out, size_t bytes)
 {
     size_t length = strlen(name);
     if (!value || strcmp(value, "false") == 0)
-        snprintf(out, bytes, "no %s", name);
+        snprintf(out, bytes, "%s%s", strncmp(name, "no-", 3) == 0 ? "" : "no ",
+                 name + (strncmp(name, "no-", 3) ? 0 : 3));
     else if (is_fact(name))
         snprintf(out, bytes, "%s %.*s", value, (int)(length - (strcmp(value, "1") == 0)), name);
     else if (strcmp(value, "true") == 0)

@@ -159,6 +159,19 @@ static double largest(double a, double b)
     return isnan(a) || b > a ? b : a;
 }
 
+/* A run that has ended says in run.json where; its last row may be some steps earlier. */
+static void use_result(const lk_record *record, lk_record_summary *s)
+{
+    const cJSON *result = cJSON_GetObjectItemCaseSensitive(lk__record_run(record), "result");
+    const cJSON *steps = cJSON_GetObjectItemCaseSensitive(result, "steps");
+    const cJSON *seconds = cJSON_GetObjectItemCaseSensitive(result, "seconds");
+    double epoch = lk__record_number(record, "steps_per_epoch");
+    s->steps = largest(s->steps, cJSON_IsNumber(steps) ? steps->valuedouble : NAN);
+    s->seconds = largest(s->seconds, cJSON_IsNumber(seconds) ? seconds->valuedouble : NAN);
+    if (epoch > 0)
+        s->epochs = largest(s->epochs, s->steps / epoch);
+}
+
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -221,6 +234,7 @@ lk_status lk__record_summarise(const lk_record *record, lk_record_summary *out)
                            .val_best_top1 = best(val, LK_RECORD_TOP1)};
     LK_TRY(median_speed(train, &s.img_per_s));
     *out = s;
+    use_result(record, out);
     return LK_OK;
 }
 

@@ -23,7 +23,7 @@ void lk__record_runs_close(lk_record_runs *runs);
 
 /* The figures of one run; NaN: not known. */
 typedef struct lk_record_summary {
-    double steps, epochs, seconds; /* of the last row of any kind */
+    double steps, epochs, seconds; /* of the run's end; of the last row of any kind while it runs */
     double train_loss;             /* of the last training row that has one */
     double test_loss, top1, top5;  /* of the last test row */
     double best_top1;              /* of all test rows */

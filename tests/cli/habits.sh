@@ -49,11 +49,19 @@ means "train --lr-scheduler xyzzy" "--schedule: no schedule 'xyzzy'"
 means "train --port x" "--master-port 'x'"
 means "run --port x true" "--master-port 'x'"
 means "train --dist-url udp://x:1 --rank 0 --world-size 2" "udp://"
-means "train --dist-backend gloo -n 2" "--backend: no backend 'gloo'"
+means "train --dist-backend xyzzy -n 2" "--backend: no backend 'xyzzy'"
+same "--dist-backend gloo -n 2" "--backend auto -n 2"
+same "--dist-backend gloo" ""
 means "eval --arch xyzzy model.pth" "model.pth"
 means "bench train --arch xyzzy" "--model: no model 'xyzzy'"
 means "info --arch xyzzy" "--model: no model 'xyzzy'"
-means "train --amp --devices cpu" "--precision bf16: the CPU computes in fp32"
+means "train --amp --devices cpu" "--precision bf16: the CPU computes in fp32: leave it out" "--precision is from --amp"
+line="train --cuda"
+timeout -s KILL 60 "$program" train "${task[@]}" --cuda >out 2>err </dev/null
+check "$line: means a GPU" grep -q cuda out err
+same "--clip-grad-norm .1" "--clip-norm .1"
+same "--clip-grad .1" "--clip-norm .1"
+same "--max-grad-norm .1" "--clip-norm .1"
 fails 2 "--amp (--precision bf16) and --precision fp32 contradict" -- train --amp --precision fp32
 fails 2 "--arch mlp and --model fc contradict" -- train --arch mlp --model fc
 fails 2 "--model fc and -a mlp contradict" -- train --model fc -a mlp
@@ -69,6 +77,31 @@ same "--schedule step:step_size=2,gamma=.1" "--schedule step:size=2,gamma=.1"
 same "--schedule cosine:T_max=14,eta_min=.1" "--schedule cosine:epochs=14,min=.1"
 same "--batch-size 30000 --schedule multistep:milestones=1,2,gamma=.1" \
     "--batch-size 30000 --schedule multistep:milestones=1/2,gamma=.1"
+same "--schedule onecycle:max_lr=.1,pct_start=.5" "--schedule onecycle:pct_start=.5 --lr .1"
+same "--schedule onecycle:max_lr=.1 --lr .1" "--schedule onecycle --lr .1"
+same "--schedule onecycle:anneal_strategy=linear" "--schedule onecycle:linear=1"
+same "--schedule onecycle:anneal_strategy=cos" "--schedule onecycle"
+same "--optimizer rmsprop:rho=.9" "--optimizer rmsprop:alpha=.9"
+same "--optimizer adam:betas=.8,.99,eps=1e-6" "--optimizer adam:beta1=.8,beta2=.99,eps=1e-6"
+same "--optimizer adamw:betas=.8/.99" "--optimizer adamw:beta1=.8,beta2=.99"
+# plateau_is WORDS TEXT - the schedule is written so in the first line of --json.
+plateau_is() {
+    run 0 train --model mlp --max-steps 1 --json --schedule "$1"
+    said out "\"schedule\":\"$2\""
+}
+plateau_is plateau:mode=max,threshold_mode=abs,min_lr=1e-4 plateau:accuracy=1,abs=1,min=1e-4
+plateau_is plateau:mode=min,threshold_mode=rel,patience=3 plateau:accuracy=0,abs=0,patience=3
+fails 2 "mode has no 'auto' here" -- train --schedule plateau:mode=auto
+fails 2 "max_lr=.1 in --schedule and --lr 0.2 contradict" -- train --schedule onecycle:max_lr=.1 --lr .2
+fails 2 "lr=.2 in --optimizer" "contradict" -- train --schedule onecycle:max_lr=.1 --optimizer sgd:lr=.2 --lr .1
+for words in total_steps=10 steps_per_epoch=10 epochs=3; do
+    fails 2 "the cycle is as long as the run, which --epochs or --max-steps set: leave $words out" -- \
+        train --schedule onecycle:$words
+done
+for words in "StepLR:step_size=3 step:size=30,gamma=.1" "CosineAnnealingLR cosine:epochs=90" "onecyclelr onecycle" \
+    "ReduceLROnPlateau plateau:factor=.1,patience=10"; do
+    fails 2 "is written here as in --schedule ${words#* }" -- train --schedule "${words% *}"
+done
 same "--schedule multistep:gamma=.1,milestones=1,2" "--schedule multistep:milestones=1/2,gamma=.1"
 fails 2 "--momentum .9 and --optimizer sgd:momentum=.8 contradict" -- train --optimizer sgd:momentum=.8 --momentum .9
 fails 2 "lr=.1 in --optimizer and --lr 0.2 contradict" -- train --optimizer sgd:lr=.1 --lr .2
@@ -91,12 +124,34 @@ echo "optimizer: {name: sgd, momentum: .5, lr: .1}" >recipe.yaml
 same "--config recipe.yaml --momentum .9 --wd .1" "--optimizer sgd:momentum=.9,weight_decay=.1 --lr .1"
 same "--config recipe.yaml --lr .2" "--optimizer sgd:momentum=.5 --lr .2"
 same "--config recipe.yaml --optimizer sgd:lr=.3" "--optimizer sgd --lr .3"
-echo "arch: fc" >recipe.yaml
-fails 2 "recipe.yaml:1: no option 'arch'; write 'model'" -- train --config recipe.yaml
+# Keys of other programs' files are taken as their words on a command line are.
+printf '%s\n' "learning-rate: .2" "opt: sgd" "momentum: .9" "weight-decay: 1e-4" "nesterov: true" "print_freq: 2" >recipe.yaml
+same "--config recipe.yaml" "--optimizer sgd:momentum=.9,weight_decay=1e-4,nesterov --lr .2"
+same "--config recipe.yaml --learning-rate .3" "--optimizer sgd:momentum=.9,weight_decay=1e-4,nesterov --lr .3"
+same "--config recipe.yaml --optimizer adam" "--optimizer adam --lr .2"
+printf '%s\n' "nesterov: false" "wd: .1" "optimizer: {name: sgd, momentum: .5}" "amp: false" >recipe.yaml
+same "--config recipe.yaml" "--optimizer sgd:momentum=.5,weight_decay=.1"
+echo "optimizer: {name: adam, betas: [.8, .99]}" >recipe.yaml
+same "--config recipe.yaml" "--optimizer adam:beta1=.8,beta2=.99"
+printf '%s\n' "arch: xyzzy" >recipe.yaml
+fails 2 "--model: no model 'xyzzy'" "--model is from recipe.yaml:1" -- train --config recipe.yaml
+printf '%s\n' "arch: fc" "model: mlp" >recipe.yaml
+fails 2 "recipe.yaml:2: model is at recipe.yaml:1 already" -- train --config recipe.yaml
 echo "momentum: .9" >recipe.yaml
-fails 2 "write 'optimizer: {name: NAME, momentum: .9}'" -- train --config recipe.yaml
+fails 2 "recipe.yaml:1: 'momentum' is a parameter of optimizer" "write 'optimizer: {name: NAME, momentum: .9}'" -- \
+    train --config recipe.yaml
+printf '%s\n' "optimizer: sgd:momentum=.5" "momentum: .9" >recipe.yaml
+fails 2 "'momentum' is given twice" -- train --config recipe.yaml
+printf '%s\n' "opt: sgd" "momentum: [1]" >recipe.yaml
+fails 2 "recipe.yaml:2: momentum wants a number" -- train --config recipe.yaml
 echo "amp: true" >recipe.yaml
-fails 2 "write 'precision: bf16'" -- train --config recipe.yaml
+fails 2 "--precision bf16: the CPU computes in fp32" "--precision is from recipe.yaml:1" -- \
+    train --config recipe.yaml --devices cpu
+echo "amp: 1" >recipe.yaml
+fails 2 "recipe.yaml:1: amp must be true or false" -- train --config recipe.yaml
+echo "pretrained: true" >recipe.yaml
+fails 2 "recipe.yaml:1: no option 'pretrained'; 'lockstep train --pretrained' says what to write" -- \
+    train --config recipe.yaml
 # A resumed run knows its optimiser; what is typed beside must be the same.
 run 0 train "${task[@]}" --optimizer sgd:momentum=.9 --lr .1 --checkpoint kept --save-every 3
 run 0 train --resume kept --max-steps 4 --momentum .9 --quiet
@@ -116,6 +171,9 @@ fails 2 "--devices '2' may be a GPU or a number of devices" "'--gpu-ids 2'" "'-n
 # Words that are answered with the line to write, which has the words of the user.
 answered "train --fp16 --model mlp" "lockstep train --precision bf16 --model mlp"
 answered "eval model.pth --half" "lockstep eval model.pth --precision bf16"
+answered "train --dropout .5 --lr .1" "lockstep train --lr .1"
+said err "--model cnn:dropout=0"
+answered "eval model.pth --drop .5" "lockstep eval model.pth"
 answered "train --pretrained -a resnet18 --epochs 3" "lockstep train --init-from resnet18.pth -a resnet18 --epochs 3"
 said err "torchvision.models.resnet18(weights=\"DEFAULT\")" "--init-skip"
 answered "train --pretrained" "lockstep train --init-from MODEL.pth"

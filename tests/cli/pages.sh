@@ -91,6 +91,25 @@ only "bench k" kernels
 only "data ver" verify
 only "help --completion z" zsh
 offers "run -n 2 bas" bash
+# Words of other programs have the values of the options that they stand for; they themselves are not offered.
+offers "train --arch _" cnn resnet18 mlp
+offers "train -a _" cnn mlp
+only "train --opt = ada" adam adamw adadelta
+only "eval --workers _"
+only "train --output-dir f" folder
+only "train --arc"
+# A sweep has lists of train's options before train, and is train after it.
+offers "sweep --" --lr --nproc --drop-last --slurm --output
+only "sweep --batch" --batch-size
+only "sweep --log-d"
+only "sweep --drop-last _" true,false
+only "sweep --lr .1,.01 _" train
+offers "sweep --model _" cnn mlp
+only "sweep --lr .1,.01 -- tr" train
+offers "sweep --lr .1,.01 -- train --" --model --lr --nproc --log-interval
+only "sweep --lr .1,.01 -- train --sl"
+only "sweep --lr .1,.01 train --bn _" batch shard
+offers "sweep --lr .1,.01 -- train --arch _" cnn mlp
 for name in $commands; do
     # shellcheck disable=SC2046 # words
     offers "$name --" $("$program" help "$name" | sed -nE 's/^  (-[a-zA-Z], )?(--[a-z-]+).*/\2/p')
@@ -137,6 +156,13 @@ SCRIPT
     zsh_offers "lockstep train --config fi" file.yaml
     zsh_offers "lockstep bench k" kernels
     zsh_offers "lockstep help tr" train
+    zsh_offers "lockstep train --arch resnet" resnet18 resnet34
+    zsh_offers "lockstep train -a resnet" resnet18
+    zsh_offers "lockstep sweep --batch" --batch-size
+    zsh_offers "lockstep sweep --drop-last=" true,false
+    zsh_offers "lockstep sweep --lr .1,.01 -- train --bn " batch shard
+    zsh_offers "lockstep sweep --lr .1,.01 -- train --log-in" --log-interval
+    zsh_offers "lockstep sweep --lr .1,.01 -- tr" train
     check "zsh reads the script" zsh -n _lockstep
 fi
 

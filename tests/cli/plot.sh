@@ -17,8 +17,9 @@ run 0 runs/a runs/b -o x.svg
 said out "x.svg: 2 runs"
 parses x.svg
 said x.svg "cnn on mnist, 2 runs" "1 rank, lr 1" "2 ranks, lr 0.1" "Loss" "Accuracy" "seconds" "epochs" "Throughput" \
-    "Speed-up over 1 rank, 1 thread" "images a second" "ideal"
-lacks x.svg seed log-dir threads=
+    "images a second"
+# A run that is the only one with its options is not faster than anything.
+lacks x.svg seed log-dir threads= Speed-up ideal
 check "$line: the picture is large" test "$(stat -c %s x.svg)" -lt 60000
 run 0 runs/a runs/b -o x.png
 magic x.png $'\x89PNG'
@@ -37,6 +38,33 @@ make_run same/b 2 2 '"lr":"1"'
 run 0 same
 said plot.svg "2 runs" "Loss (equal in all 2 runs)" ">a<" ">b<"
 lacks plot.svg Throughput Speed-up
+
+# Speed-up: of runs that differ in nothing else. A lone run (lr 3) has none, and its line is in the legend once.
+make_run scale/a 1 1 '"lr":"1"'
+make_run scale/b 2 1 '"lr":"1"'
+make_run scale/c 4 1 '"lr":"3"'
+run 0 scale -o scale.svg
+said scale.svg "Speed-up over 1 rank, 1 thread" ideal "Throughput and speed-up:" "Loss and accuracy:"
+check "$line: the legend has each line once" test "$(grep -oF '>lr 3<' scale.svg | wc -l)" -eq 1
+# A line of several runs has no colour of a run: three runs, then lr 1 and lr 3.
+check "$line: colours" grep -q "230, 159,   0\|230,159,0\|#e69f00" scale.svg
+# Bases that differ.
+make_run scale/d 8 1 '"lr":"3"'
+run 0 scale -o scale.svg
+said scale.svg "Speed-up over the smallest run with the same options"
+lacks scale.svg ideal
+# Speeds that are far apart: a logarithmic axis.
+make_run far/a 1 1 '"lr":"1"'
+make_run far/b 100 1 '"lr":"2"'
+run 0 far -o far.svg
+said far.svg ">100<" ">1000<" ">10000<"
+lacks far.svg ">5000<"
+# Labels that would be equal when they are cut: the names of the runs.
+long=$(printf '%0150d' 0)
+make_run cut/first 1 1 "\"data\":\"${long}1\""
+make_run cut/second 1 1 "\"data\":\"${long}2\""
+run 0 cut -o cut.svg
+said cut.svg ">first<" ">second<"
 
 # Texts are shown as they are; gnuplot interprets none of them.
 odd=$'it\'s "q" `touch pwned` @x %s {/a} \\\\n <b>&amp; $(touch pwned) \\u001b[2J \xff \xc3\xa9'

@@ -9,7 +9,7 @@ make_run runs/b 2 1 '"lr":"0.1","augment":"none"'
 run 0 runs -o x.html
 said out "x.html: 2 runs"
 parses x.html
-said x.html "cnn on mnist, 2 runs" "1 rank, lr 1" "2 ranks, lr 0.1" "augment: none" "seed: 7" "Speed-up over 1 rank" \
+said x.html "cnn on mnist, 2 runs" "1 rank, lr 1" "2 ranks, lr 0.1" "augment: none" "seed: 7" "Throughput" \
     "All 2 runs ended with the same weights" "0123456789abcdef" "97.50" "prefers-color-scheme:dark" "width=device-width"
 lacks x.html "<script" "http://" "https://" "src=" "url(" "@import" "log-dir"
 # gnuplot is not needed.
@@ -19,6 +19,15 @@ status=$?
 check "report without gnuplot: exit status $status" test $status -eq 0
 said report.html "cnn on mnist, 1 run" "log-dir: runs/a"
 lacks report.html Differences Speed-up
+
+# The end of a run is that of run.json, not of its last row; rows that went further, after a resume, win.
+make_run ended/a 1 1 '"lr":"1"' 21
+sed -i 's/"hash"/"steps_per_epoch":5,"result":{"steps":25,"seconds":118.25},"hash"/' ended/a/run.json
+run 0 ended -o ended.html
+said ended.html "<td>5</td><td>25</td>" "<td>118.2 s</td>"
+sed -i 's/"steps":25/"steps":15/' ended/a/run.json
+run 0 ended -o ended.html
+said ended.html "<td>4.2</td><td>21</td>"
 
 # Texts are escaped.
 make_run "odd/a'b" 1 1 '"data":"<script>alert(1)</script> \"q\" '"'"' & é \u001b[2J \\"'

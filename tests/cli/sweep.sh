@@ -91,6 +91,19 @@ check "$line: exit status $status" test $status -eq 143
 check "$line: processes are left" await 30 idle
 said out "stopped; the same line goes on" "2 of 2 cells are not done"
 
+# The number of a killed process may belong to another process now.
+run 0 --seed 1,2 -o reused "${train[@]}" --threads 1 --max-steps 1
+sed -i -E "s/\"status\":\s*\"done\"/\"status\": \"running\"/; s/\"pid\":\s*[0-9]*/\"pid\": $$/" reused/seed=1/*/run.json
+run 1 -o reused
+states "stopped done"
+run 0 --seed 1,2 -o reused "${train[@]}" --threads 1 --max-steps 1
+said out "[1/2] seed 1: done in" "[2/2] seed 2: done before"
+# A run on another host may live; the other cells do not wait for it.
+sed -i -E 's/"status":\s*"done"/"status": "running"/; s/"host":\s*"[^"]*"/"host": "node99"/' reused/seed=1/*/run.json
+run 1 --seed 1,2,3 -o reused "${train[@]}" --threads 1 --max-steps 1
+said err "seed 1 is still running and is left alone" "remove its folder, reused/seed=1/"
+states "running done done"
+
 # Slurm: sbatch keeps the job, squeue lists it until it has run.
 mkdir slurm
 cat >slurm/sbatch <<'END'
@@ -104,27 +117,50 @@ echo $job
 END
 cat >slurm/squeue <<'END'
 #!/bin/bash
-[ -e "jobs/${!#}.sh" ] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }
-echo PENDING
+echo "$*" >>jobs/questions
+known=0
+for job in ${!#//,/ }; do
+    [ -e "jobs/$job.sh" ] && known=1 && echo $job
+done
+[ $known = 1 ] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }
 END
 chmod +x slurm/*
 jobs=(--nproc 1,2 -o "by job's" --slurm="-p long  --time=5" "${train[@]}" --threads 1 --max-steps 2)
 PATH=$scratch/slurm:$PATH run 0 "${jobs[@]}"
-said out "[1/2] nproc 1: job 41" "[2/2] nproc 2: job 42" "lockstep sweep -o by job's"
+said out "[1/2] nproc 1: job 41" "[2/2] nproc 2: job 42" "lockstep sweep -o 'by job'\\''s'"
 states "running running"
 said jobs/42.arguments --parsable --nodes=1 --cpus-per-task=2 --output="by job's/nproc=2/output.txt" -p long --time=5
 PATH=$scratch/slurm:$PATH run 0 "${jobs[@]}"
 said out "[2/2] nproc 2: job 42 waits or runs"
+# One question for all cells, before the first and for the table.
+: >jobs/questions
+PATH=$scratch/slurm:$PATH run 0 "${jobs[@]}"
+check "$line: $(wc -l <jobs/questions) questions" test "$(wc -l <jobs/questions)" -eq 2
+said jobs/questions "41,42"
 for job in 41 42; do
     sh jobs/$job.sh >"by job's/nproc=$((job - 40))/output.txt" 2>&1
     rm jobs/$job.sh
 done
 PATH=$scratch/slurm:$PATH run 0 -o "by job's"
 states "done done"
+# A job that was killed hard could not write how it ended; it is submitted again, the living one is left alone.
+abroad() { # FOLDER - its run says that it is running on another host.
+    sed -i -E 's/"status":\s*"done"/"status": "running"/; s/"host":\s*"[^"]*"/"host": "node99"/' "$1"/*/run.json
+}
+for cell in 1 2; do abroad "by job's/nproc=$cell"; done
+: >jobs/42.sh
+PATH=$scratch/slurm:$PATH run 0 "${jobs[@]}"
+said out "[1/2] nproc 1: job 43" "[2/2] nproc 2: job 42 waits or runs"
+rm jobs/4*.sh
+PATH=$scratch/slurm:$PATH run 0 -o "by job's" --slurm
+states "failed stopped"
 printf '#!/bin/sh\necho "sbatch: error: no such partition" >&2\nexit 1\n' >slurm/sbatch
 PATH=$scratch/slurm:$PATH fails 1 "sbatch refused the job: sbatch: error: no such partition" -- --nproc 3 -o other \
     --slurm "${train[@]}"
 
+# Words of other programs.
+run 0 --learning-rate .1,.2 -o words "${train[@]}" --threads 1 --max-steps 1
+said out "[2/2] lr .2: done in"
 # Errors.
 refused "grid has a sweep with other options of train" "-o" -- --nproc 1,2 --seed 1,2 -o grid "${train[@]}"
 refused "over other options" -- --lr 1,2 -o grid "${train[@]}" --threads 1 --max-steps 2
@@ -135,6 +171,10 @@ refused "--lr has the value '1' twice" -- --lr 1,2,1 -o new -- train
 refused "--lr has an empty value" -- --lr 1, -o new -- train
 refused "--lr needs values" -- --lr
 refused "--lr is given twice" -- --lr 1 --lr 2 -- train
+refused "--lr .1,.01 before train and --lr .5 after it contradict" -- --lr .1,.01 -o new -- train --lr .5
+refused "--lr .1,.01 before train and --learning-rate=.5 after it contradict" -- --lr .1,.01 -o new -- \
+    train --learning-rate=.5
+refused "--nproc 1,2 before train and -n4 after it contradict" -- --nproc 1,2 -o new -- train -n4
 refused "--checkpoint is not possible in a sweep" -- --lr 1,2 -o new -- train --checkpoint ck
 refused "--log-dir is not possible in a sweep" -- --log-dir a,b -o new -- train
 refused "what is to be swept is missing" -- --lr 1,2

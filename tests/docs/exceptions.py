@@ -68,6 +68,9 @@ TABLE = [
     ("docs/clusters.md", r"mpirun -n 2 sh", mpirun(
         "sh -c '[ \"${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\" != 0 ] || lockstep info --group'")),
     ("README.md", r"lockstep plot", GNUPLOT),
+    # It serves until it is stopped.
+    ("README.md", r"lockstep serve runs",
+     "{ timeout 3 lockstep serve runs --port $FREE_PORT || true; } | grep 'Live page: http://127.0.0.1:'"),
     ("docs/plots.md", r"lockstep sweep .* --slurm", SKIP("needs Slurm; tests/cluster/slurm.sh has it")),
     ("docs/plots.md", r"lockstep (plot|sweep)", GNUPLOT),
     ("docs/gpu.md", r"lockstep (train|run)", SKIP("needs a GPU")),

@@ -34,6 +34,16 @@ static void assert_label(const fixture *f, size_t run, const char *wanted)
     assert_string_equal(text, wanted);
 }
 
+static void a_flag_that_negates_is_not_negated_twice(void **state)
+{
+    const char *const texts[] = {"{\"name\":\"a\",\"options\":{\"no-test\":\"true\"}}",
+                                 "{\"name\":\"b\",\"options\":{}}"};
+    fixture f = find(texts, 2);
+    assert_label(&f, 0, "no-test");
+    assert_label(&f, 1, "test");
+    drop(&f);
+}
+
 static void options_that_differ_are_found(void **state)
 {
     const char *const texts[] = {"{\"name\":\"a\",\"ranks\":1,\"threads\":2,\"options\":{\"lr\":\"0.1\",\"seed\":\"1\","
@@ -95,5 +105,5 @@ static void odd_texts_are_cleaned_and_cut(void **state)
     drop(&f);
 }
 
-TEST_MAIN(NULL, NULL, TEST(options_that_differ_are_found), TEST(equal_runs_are_told_apart_by_name),
-          TEST(odd_texts_are_cleaned_and_cut))
+TEST_MAIN(NULL, NULL, TEST(options_that_differ_are_found), TEST(a_flag_that_negates_is_not_negated_twice),
+          TEST(equal_runs_are_told_apart_by_name), TEST(odd_texts_are_cleaned_and_cut))

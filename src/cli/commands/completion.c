@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/commands/pages.h"
+#include "cli/sweep/sweep.h"
 #include "nn/init.h"
 #include "optim/optim.h"
 
@@ -91,9 +92,31 @@ static bool is_literal(const char *word, size_t length)
     return length > 0;
 }
 
-lk_command_values lk__command_option_values(const lk_option *row)
+/* An option that the command itself lacks has a list of values, for the command that is swept. */
+static bool is_swept(const lk_options_set *set, const lk_option *row)
+{
+    return !(row->commands & set->commands) && (row->commands & set->swept) && row->kind != LK_OPTION_ALIAS &&
+           lk__sweep_takes(row->name);
+}
+
+bool lk__command_has(const lk_options_set *set, const lk_option *row)
+{
+    return (row->commands & set->commands) || is_swept(set, row);
+}
+
+const lk_option *lk__command_foreign_option(const lk_options_set *set, const lk_options_foreign *row)
+{
+    const char *fixed;
+    bool named = (row->commands & set->commands) && !row->beside && *row->word && row->value != LK_OPTIONS_VALUE_NONE;
+    const lk_option *option = named ? lk__options_foreign_option(set, row, &fixed) : NULL;
+    return option && !fixed ? option : NULL;
+}
+
+lk_command_values lk__command_option_values(const lk_options_set *set, const lk_option *row)
 {
     lk_command_values values = {.words = ""};
+    if (row->kind == LK_OPTION_FLAG && is_swept(set, row))
+        add_word(&values, "true,false", strlen("true,false"));
     if (row->kind == LK_OPTION_FLAG || row->kind == LK_OPTION_ALIAS)
         return values;
     values.anything = row->kind != LK_OPTION_CHOICE;
@@ -134,7 +157,8 @@ static void add_synopsis(lk_command_values *values, const char *word)
 
 lk_command_values lk__command_word_values(const lk_command *command)
 {
-    static const char letters[] = "-abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", *capitals = letters + 27;
+    static const char letters[] = "-abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    static const char value[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ,";
     lk_command_values values = {.words = ""};
     for (const char *at = command->synopsis; *at && command->max_words > 0;) {
         char word[64];
@@ -142,7 +166,7 @@ lk_command_values lk__command_word_values(const lk_command *command)
         snprintf(word, sizeof word, "%.*s", (int)length, at);
         at += length ? length : 1;
         if (*word == '-') /* an option and its value */
-            at += *at == ' ' ? 1 + strspn(at + 1, capitals) : 0;
+            at += *at == ' ' ? 1 + strspn(at + 1, value) : 0;
         else if (*word)
             add_synopsis(&values, word);
     }

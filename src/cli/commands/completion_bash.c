@@ -12,9 +12,9 @@ static void put_case(FILE *out, const char *label, const lk_command_values *valu
     fprintf(out, " ;;\n");
 }
 
-static void put_option(FILE *out, const lk_command *command, const lk_option *row)
+static void put_option(FILE *out, const lk_command *command, const lk_options_set *set, const lk_option *row)
 {
-    lk_command_values values = lk__command_option_values(row);
+    lk_command_values values = lk__command_option_values(set, row);
     char label[256];
     int used = snprintf(label, sizeof label, "%s:--%s", command->name, row->name);
     if (row->letter)
@@ -23,13 +23,27 @@ static void put_option(FILE *out, const lk_command *command, const lk_option *ro
         put_case(out, label, &values);
 }
 
+/* The case of a word of other programs, which takes the values of the option that it stands for. */
+static void put_foreign(FILE *out, const lk_command *command, const lk_options_set *set, const lk_options_foreign *row)
+{
+    const lk_option *option = lk__command_foreign_option(set, row);
+    char label[64];
+    if (!option)
+        return;
+    lk_command_values values = lk__command_option_values(set, option);
+    snprintf(label, sizeof label, "%s:%s", command->name, row->word);
+    put_case(out, label, &values);
+}
+
 /* The cases of options with values. */
 static void put_options(FILE *out, const lk_command *command)
 {
     lk_options_set set = lk__args_options(command->name, command->bit, command->max_words);
     for (size_t i = 0; i < set.count; i++)
-        if (set.rows[i].commands & set.commands)
-            put_option(out, command, &set.rows[i]);
+        if (lk__command_has(&set, &set.rows[i]))
+            put_option(out, command, &set, &set.rows[i]);
+    for (const lk_options_foreign *row = set.foreign; row->word; row++)
+        put_foreign(out, command, &set, row);
 }
 
 /* The cases of words that begin with a dash, and of others. */
@@ -41,7 +55,7 @@ static void put_words(FILE *out, const lk_command *command)
     const char *sign = "";
     fprintf(out, "    %s:-*) words='", command->name);
     for (size_t i = 0; i < set.count; i++)
-        if (set.rows[i].commands & set.commands) {
+        if (lk__command_has(&set, &set.rows[i])) {
             fprintf(out, "%s--%s", sign, set.rows[i].name);
             sign = " ";
         }
@@ -77,6 +91,10 @@ void lk__command_complete_bash(FILE *out)
                  "        before=${COMP_WORDS[COMP_CWORD - 2]}\n"
                  "    fi\n"
                  "    [[ $before != --* ]] || before=${before//_/-}\n"
+                 "    # 'sweep ... -- train ...' goes on as train.\n"
+                 "    if [[ $command == sweep && \" ${COMP_WORDS[*]:2:COMP_CWORD-2} \" == *' train '* ]]; then\n"
+                 "        command=train\n"
+                 "    fi\n"
                  "    if ((COMP_CWORD == 1)); then\n"
                  "        words='--help --version");
     put_commands(out, put_name);

@@ -32,8 +32,10 @@ static void put_action(FILE *out, const lk_command_values *values)
 static void put_option(FILE *out, const lk_options_set *set, const lk_option *row)
 {
     char name[64], help[1024];
-    lk_command_values values = lk__command_option_values(row);
+    lk_command_values values = lk__command_option_values(set, row);
     const char *arg = lk__options_value_name(row, name, sizeof name);
+    if (!arg && *values.words) /* a flag that is swept */
+        arg = "VALUES";
     fprintf(out, " \\\n            ");
     if (row->letter)
         fprintf(out, "'(-%c --%s)'{-%c%s,--%s%s}'[", row->letter, row->name, row->letter, arg ? "+" : "", row->name,
@@ -48,6 +50,18 @@ static void put_option(FILE *out, const lk_options_set *set, const lk_option *ro
         fputc(':', out);
         put_action(out, &values);
     }
+    fputc('\'', out);
+}
+
+/* A word of other programs: '!' keeps it out of what is offered. */
+static void put_foreign(FILE *out, const lk_options_set *set, const lk_options_foreign *row)
+{
+    const lk_option *option = lk__command_foreign_option(set, row);
+    if (!option)
+        return;
+    lk_command_values values = lk__command_option_values(set, option);
+    fprintf(out, " \\\n            '!%s%s:%s:", row->word, row->word[1] == '-' ? "=" : "+", option->name);
+    put_action(out, &values);
     fputc('\'', out);
 }
 
@@ -69,8 +83,10 @@ static void put_command(FILE *out, const lk_command *command)
     lk_options_set set = lk__args_options(command->name, command->bit, command->max_words);
     fprintf(out, "    (%s)\n        _arguments -S", command->name);
     for (size_t i = 0; i < set.count; i++)
-        if (set.rows[i].commands & set.commands)
+        if (lk__command_has(&set, &set.rows[i]))
             put_option(out, &set, &set.rows[i]);
+    for (const lk_options_foreign *row = set.foreign; row->word; row++)
+        put_foreign(out, &set, row);
     put_words(out, command);
     fprintf(out, "\n        ;;\n");
 }
@@ -93,6 +109,12 @@ void lk__command_complete_zsh(FILE *out)
                  "    fi\n"
                  "    shift words\n"
                  "    (( CURRENT-- ))\n"
+                 "    # 'sweep ... -- train ...' goes on as train.\n"
+                 "    local -i at=${words[(i)train]}\n"
+                 "    if [[ $words[1] == sweep ]] && (( at < CURRENT )); then\n"
+                 "        shift $(( at - 1 )) words\n"
+                 "        (( CURRENT -= at - 1 ))\n"
+                 "    fi\n"
                  "    case $words[1] in\n");
     for (size_t i = 0; (command = lk__command_list(i)); i++)
         put_command(out, command);

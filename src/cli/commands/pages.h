@@ -13,8 +13,12 @@ typedef struct lk_command_values {
     bool files, folders, programs;
     bool anything; /* a value that no list has, as a number */
 } lk_command_values;
-/* anything is false if the option has no value. */
-lk_command_values lk__command_option_values(const lk_option *row);
+/* Whether the command has the option: its own, or one of a command that it sweeps. */
+bool lk__command_has(const lk_options_set *set, const lk_option *row);
+/* What can follow an option of the command. anything is false if the option has no value. */
+lk_command_values lk__command_option_values(const lk_options_set *set, const lk_option *row);
+/* The option that a word of other programs stands for, if a value follows it; NULL if there is none. */
+const lk_option *lk__command_foreign_option(const lk_options_set *set, const lk_options_foreign *row);
 lk_command_values lk__command_word_values(const lk_command *command);
 
 /* Write the completion script of a shell. */

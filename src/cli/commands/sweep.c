@@ -42,11 +42,12 @@ static lk_status run_cell(const lk_sweep *sweep, size_t number, const char *titl
 {
     char how[64], why[512], run[LK_PATH_BYTES], output[LK_PATH_BYTES];
     lk_sweep_state state;
+    lk_sweep_job job = {0};
     int code = 0;
     double start = lk__clock();
     printf("[%zu/%zu] %s ...\n", number + 1, sweep->cells, title);
     LK_TRY(lk__sweep_run(sweep, number, &code, caught));
-    LK_TRY(lk__sweep_look(sweep, number, &state, run, sizeof run));
+    LK_TRY(lk__sweep_look(sweep, number, &job, &state, run, sizeof run));
     if (*caught)
         return LK_OK;
     if (code == 0 && state == LK_SWEEP_DONE) {
@@ -69,41 +70,37 @@ static lk_status submit_cell(const lk_sweep *sweep, size_t number, const char *t
     return LK_OK;
 }
 
-/* Runs or submits a cell that is neither done nor with Slurm. */
-static lk_status treat_cell(const lk_sweep *sweep, size_t number, const lk_args *args, int *caught)
+/* Runs or submits a cell that is neither done nor running. A cell of another host that says that it is running is left
+ * alone: this host cannot know better. */
+static lk_status treat_cell(const lk_sweep *sweep, size_t number, const lk_sweep_job *job, const lk_args *args,
+                            int *caught)
 {
     char title[TITLE], run[LK_PATH_BYTES];
     lk_sweep_state state;
-    long long job = 0;
     lk__sweep_title(sweep, number, title, sizeof title);
-    LK_TRY(lk__sweep_look(sweep, number, &state, run, sizeof run));
+    LK_TRY(lk__sweep_look(sweep, number, job, &state, run, sizeof run));
     if (state == LK_SWEEP_DONE) {
         print_done(number, sweep, title, "done before", run);
-        return LK_OK;
+    } else if (job->lives) {
+        printf("[%zu/%zu] %s: job %lld waits or runs\n", number + 1, sweep->cells, title, job->number);
+    } else if (state == LK_SWEEP_RUNNING) {
+        fprintf(stderr,
+                "lockstep: sweep: %s is still running and is left alone; if it does not run any more, remove its "
+                "folder, %s, and give the same line again\n",
+                title, run);
+    } else {
+        return args->slurm ? submit_cell(sweep, number, title, args->slurm) : run_cell(sweep, number, title, caught);
     }
-    LK_TRY(lk__sweep_job(sweep, number, &job));
-    if (job) {
-        printf("[%zu/%zu] %s: job %lld waits or runs\n", number + 1, sweep->cells, title, job);
-        return LK_OK;
-    }
-    if (state == LK_SWEEP_RUNNING)
-        return lk__fail(LK_STATUS_USAGE,
-                        "sweep: %s is still running; end it first. If it does not run any more, remove its folder, %s",
-                        title, run);
-    return args->slurm ? submit_cell(sweep, number, title, args->slurm) : run_cell(sweep, number, title, caught);
+    return LK_OK;
 }
 
-static lk_status look_at_all(const lk_sweep *sweep, cell *cells)
+static lk_status look_at_all(const lk_sweep *sweep, const lk_sweep_job *jobs, cell *cells)
 {
     for (size_t i = 0; i < sweep->cells; i++) {
         lk_record *record;
         cell *c = &cells[i];
         c->summary = LK_RECORD_SUMMARY_NONE;
-        long long job;
-        LK_TRY(lk__sweep_look(sweep, i, &c->state, c->run, sizeof c->run));
-        /* Where Slurm cannot be asked, the files alone say what is known. */
-        if (c->state != LK_SWEEP_DONE && lk__sweep_job(sweep, i, &job) == LK_OK && job)
-            c->state = LK_SWEEP_RUNNING;
+        LK_TRY(lk__sweep_look(sweep, i, &jobs[i], &c->state, c->run, sizeof c->run));
         if (!*c->run || lk__record_open(c->run, &record) != LK_OK)
             continue;
         lk_status status = lk__record_summarise(record, &c->summary);
@@ -209,12 +206,24 @@ static lk_status draw(const lk_sweep *sweep, const cell *cells)
     return status;
 }
 
+/* Where Slurm cannot be asked, the files alone say what is known. */
+static lk_status look(const lk_sweep *sweep, cell *cells)
+{
+    lk_sweep_job *jobs;
+    LK_TRY(LK_ALLOC(sweep->cells, "jobs of a sweep", &jobs));
+    if (lk__sweep_jobs(sweep, jobs) != LK_OK)
+        memset(jobs, 0, sweep->cells * sizeof *jobs);
+    lk_status status = look_at_all(sweep, jobs, cells);
+    lk__mem_free(jobs);
+    return status;
+}
+
 /* Prints the table and draws. *undone: cells that are not done. */
 static lk_status conclude(const lk_sweep *sweep, size_t *undone)
 {
     cell *cells;
     LK_TRY(LK_ALLOC(sweep->cells, "cells of a sweep", &cells));
-    lk_status status = look_at_all(sweep, cells);
+    lk_status status = look(sweep, cells);
     *undone = 0;
     for (size_t i = 0; i < sweep->cells; i++)
         *undone += cells[i].state != LK_SWEEP_DONE;
@@ -239,8 +248,9 @@ static int end(const lk_sweep *sweep, const lk_args *args, int caught)
         return 128 + caught;
     }
     if (args->slurm && undone) {
-        printf("Jobs of Slurm end by themselves ('squeue' lists them). Then collect: lockstep sweep -o %s\n",
-               sweep->dir);
+        printf("Jobs of Slurm end by themselves ('squeue' lists them). Then collect: lockstep sweep -o ");
+        lk__sweep_put_word(sweep->dir, stdout);
+        putchar('\n');
         return LK_EXIT_DONE;
     }
     return undone ? LK_EXIT_FAILED : LK_EXIT_DONE;
@@ -257,9 +267,15 @@ static lk_status check_slurm(const lk_args *args)
 static int run_all(const lk_args *args, lk_sweep *sweep)
 {
     int caught = 0;
+    lk_sweep_job *jobs = NULL;
     lk_status status = lk__sweep_begin(sweep);
+    if (status == LK_OK)
+        status = LK_ALLOC(sweep->cells, "jobs of a sweep", &jobs);
+    if (status == LK_OK)
+        status = lk__sweep_jobs(sweep, jobs);
     for (size_t i = 0; status == LK_OK && i < sweep->cells && !caught; i++)
-        status = treat_cell(sweep, i, args, &caught);
+        status = treat_cell(sweep, i, &jobs[i], args, &caught);
+    lk__mem_free(jobs);
     return status == LK_OK ? end(sweep, args, caught) : lk__cli_fail(status);
 }
 

@@ -269,6 +269,9 @@ static void learn(const lk_options_set *set, const lk_options_parsed *parsed)
     learned.parsed = *parsed;
     if (schedule && lk__options_given(set, parsed, "gamma") && !lk__options_given(set, parsed, "schedule"))
         learned.parsed.from[schedule - set->rows] = "--gamma";
+    for (size_t i = 0; i < set->count; i++)
+        if (parsed->said[i] && parsed->given[i] && !parsed->from[i])
+            learned.parsed.from[i] = parsed->said[i];
 }
 
 lk_status lk__args_parse(const lk_options_set *set, int argc, char *const *argv, lk_args *out)

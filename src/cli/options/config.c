@@ -61,17 +61,19 @@ static void __attribute__((format(printf, 2, 3))) put(config *c, const char *for
 }
 
 /* Allocates memory for each item's key and text, with a separator before, between and after them, and for its
- * source. */
+ * source; and for texts that get parameters (add_key), one of which may contain all items, for each of them. */
 static lk_status reserve_texts(config *c)
 {
     enum { SIGNS = 8, LINE_DIGITS = 24 };
-    size_t path = strlen(c->path);
+    size_t path = strlen(c->path), keys = 0;
     c->room = 1;
     for (size_t i = 0; i < c->yaml->count; i++) {
         const lk_yaml_item *item = &c->yaml->items[i];
         c->room += (item->key ? strlen(item->key) : 0) + (item->text ? strlen(item->text) : 0) + SIGNS;
         c->room += path + LINE_DIGITS;
+        keys += item->depth == 0;
     }
+    c->room *= 1 + lk__size_min(keys, LK_OPTIONS_TAKEN_MAX);
     return LK_ALLOC(c->room, "the options of a file", &c->texts);
 }
 
@@ -242,8 +244,18 @@ static lk_status take_truth(const config *c, const lk_option *row, const lk_yaml
     return LK_OK;
 }
 
-/* Adds the entry of an item at the top level, unless the option counts as not given. */
-static lk_status add_entry(config *c, const lk_option *row, size_t index)
+/* Checks the value of a key that stands for an option with a fixed value, "amp". */
+static lk_status take_fixed(const config *c, const lk_yaml_item *item, bool *absent)
+{
+    *absent = is_word(item, "false");
+    if (!*absent && !is_word(item, "true"))
+        return fail_at(c, item, "%s must be true or false", item->key);
+    return LK_OK;
+}
+
+/* Adds the entry of an item at the top level, unless the option counts as not given. fixed: its value, whatever the
+ * item says but false; or NULL. */
+static lk_status add_entry(config *c, const lk_option *row, const char *fixed, size_t index)
 {
     const lk_yaml_item *item = &c->yaml->items[index];
     lk_options_entry *entry = &c->entries[c->count];
@@ -252,11 +264,11 @@ static lk_status add_entry(config *c, const lk_option *row, size_t index)
         return fail_at(c, item, "%s has no value; leave the line out, or write one", row->name);
     if (item->kind == LK_YAML_TEXT) {
         bool absent;
-        LK_TRY(take_truth(c, row, item, &absent));
+        LK_TRY(fixed ? take_fixed(c, item, &absent) : take_truth(c, row, item, &absent));
         if (absent)
             return LK_OK;
-        if (is_word(item, "true"))
-            entry->value = NULL;
+        if (fixed || is_word(item, "true"))
+            entry->value = fixed;
     } else {
         LK_TRY(put_nested(c, row, index, &entry->value));
     }
@@ -267,25 +279,67 @@ static lk_status add_entry(config *c, const lk_option *row, size_t index)
     return LK_OK;
 }
 
-/* A word of another program, which a command line takes for an option, is written as that option in a file. */
-static lk_status fail_foreign(const config *c, const lk_yaml_item *item, const char *means)
+/* A key that is a word of another program, of the set's command; NULL if it is none. */
+static const lk_options_foreign *find_foreign(const lk_options_set *set, const lk_yaml_item *item)
 {
-    int length = (int)strcspn(means, "=:");
-    const char *rest = means[length] ? means + length + 1 : "";
-    if (means[length] == ':')
-        return fail_at(c, item, "no option '%s'; it is a parameter of %.*s: write '%.*s: {name: NAME, %s: %s}'",
-                       item->key, length, means, length, means, rest, item->text ? item->text : "...");
-    return fail_at(c, item, "no option '%s'; write '%.*s%s%s'", item->key, length, means, *rest ? ": " : "", rest);
+    char word[64];
+    snprintf(word, sizeof word, "--%s", item->key);
+    return lk__options_find_foreign(set, word);
+}
+
+/* Whether the key stands for an option of the set, or for a parameter of one. */
+static bool stands_for(const lk_options_set *set, const lk_yaml_item *item)
+{
+    const char *fixed;
+    const lk_options_foreign *row = find_foreign(set, item);
+    return row && (lk__options_foreign_option(set, row, &fixed) || lk__options_foreign_is_key(set, row));
+}
+
+/* Adds a parameter, "momentum: .9", to the option that the same file has, "optimizer: sgd". */
+static lk_status add_key(config *c, const lk_options_set *set, const lk_yaml_item *item, const char *means)
+{
+    const char *key = strchr(means, ':') + 1;
+    int length = (int)(key - 1 - means);
+    const lk_option *row = lk__options_find_name(set, means, (size_t)length);
+    lk_options_entry *entry = c->entries;
+    while (entry < c->entries + c->count && entry->row != row)
+        entry++;
+    if (item->kind != LK_YAML_TEXT)
+        return fail_at(c, item, "%s wants a number", item->key);
+    if (entry == c->entries + c->count)
+        return fail_at(c, item, "'%s' is a parameter of %.*s: write '%.*s: {name: NAME, %s: %s}'", item->key, length,
+                       means, length, means, key, item->text);
+    if (is_word(item, "false"))
+        return LK_OK;
+    const char *text = c->texts + c->used, *sign = strchr(entry->value, ':') ? "," : ":";
+    put(c, "%s%s%s=", entry->value, sign, key);
+    LK_TRY(put_part(c, item, is_word(item, "true") ? "1" : item->text));
+    c->texts[c->used++] = 0;
+    entry->value = text;
+    return LK_OK;
+}
+
+static lk_status add_keys(config *c, const lk_options_set *set)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < c->yaml->count; i = skip(c, i)) {
+        const lk_yaml_item *item = &c->yaml->items[i];
+        const lk_options_foreign *row = lk__options_find(set, item->key) ? NULL : find_foreign(set, item);
+        if (!row || !lk__options_foreign_is_key(set, row))
+            continue;
+        if (++count > LK_OPTIONS_TAKEN_MAX)
+            return fail_at(c, item, "'%s' is one word of another program too many", item->key);
+        LK_TRY(add_key(c, set, item, row->means));
+    }
+    return LK_OK;
 }
 
 static lk_status fail_unknown(const config *c, const lk_options_set *set, const lk_options_set *other,
                               const lk_yaml_item *item)
 {
-    char word[64];
-    snprintf(word, sizeof word, "--%s", item->key);
-    const lk_options_foreign *foreign = lk__options_find_foreign(set, word);
-    if (foreign && foreign->means)
-        return fail_foreign(c, item, foreign->means);
+    if (find_foreign(set, item))
+        return fail_at(c, item, "no option '%s'; 'lockstep %s --%s' says what to write", item->key, set->command,
+                       item->key);
     const char *near = lk__options_nearest(set, item->key);
     near = near ? near : lk__options_nearest(other, item->key);
     if (near)
@@ -293,21 +347,31 @@ static lk_status fail_unknown(const config *c, const lk_options_set *set, const 
     return fail_at(c, item, "no option '%s'; 'lockstep %s --help' lists those there are", item->key, set->command);
 }
 
+/* Makes the entry of an item if it is an option of the set; options of `other` are skipped. */
+static lk_status take_item(config *c, const lk_options_set *set, const lk_options_set *other, size_t index)
+{
+    const lk_yaml_item *item = &c->yaml->items[index];
+    const lk_option *row = lk__options_find(set, item->key);
+    const char *fixed = NULL;
+    if (row && (strcmp(row->name, "config") == 0 || strcmp(row->name, "help") == 0))
+        return fail_at(c, item, "'%s' belongs on the command line; leave it out", item->key);
+    if (!row && lk__options_find(other, item->key))
+        return LK_OK;
+    const lk_options_foreign *foreign = row ? NULL : find_foreign(set, item);
+    if (foreign)
+        row = lk__options_foreign_option(set, foreign, &fixed);
+    if (row)
+        return add_entry(c, row, fixed, index);
+    return stands_for(set, item) || stands_for(other, item) ? LK_OK : fail_unknown(c, set, other, item);
+}
+
 /* Makes entries from all items at the top level that are options of the set; options of `other` are skipped. */
 static lk_status take_items(config *c, const lk_options_set *set, const lk_options_set *other)
 {
     c->count = 0;
-    for (size_t i = 0; i < c->yaml->count; i = skip(c, i)) {
-        const lk_yaml_item *item = &c->yaml->items[i];
-        const lk_option *row = lk__options_find(set, item->key);
-        if (row && (strcmp(row->name, "config") == 0 || strcmp(row->name, "help") == 0))
-            return fail_at(c, item, "'%s' belongs on the command line; leave it out", item->key);
-        if (row)
-            LK_TRY(add_entry(c, row, i));
-        else if (!lk__options_find(other, item->key))
-            return fail_unknown(c, set, other, item);
-    }
-    return LK_OK;
+    for (size_t i = 0; i < c->yaml->count; i = skip(c, i))
+        LK_TRY(take_item(c, set, other, i));
+    return add_keys(c, set);
 }
 
 /* Options that the set does not have are checked as those of the recipe. */

@@ -16,6 +16,9 @@ enum { MODELS = TRAIN | EVAL | BENCH, RANKS = TRAIN | RUN };
 /* Lockstep starts no processes on other hosts. */
 #define NO_HOSTS "start the job with mpirun or srun, which start ranks on all hosts, or start every node by hand"
 #define FP16 "there is no fp16 here; bf16 takes its place and needs no loss scaling"
+#define DROPOUT                                                                                                      \
+    "the rates of dropout are part of a model; leave it out, or turn dropout off where there is one, as in --model " \
+    "cnn:dropout=0"
 #define PRETRAINED                                                                                            \
     "weights come from a file, which Python writes once: torch.save(torchvision.models.{model|MODEL}("        \
     "weights=\"DEFAULT\").state_dict(), \"{model|MODEL}.pth\"); for data with other classes add --init-skip " \
@@ -43,11 +46,17 @@ const lk_options_foreign lk__habits_words[] = {
     {MEANS("--device", MODELS, ONE, "devices")},
     {MEANS("--gpu", MODELS, ONE, "gpu-ids")},
     {MEANS("--amp", MODELS, NONE, "precision=bf16")},
+    {MEANS("--cuda", MODELS, NONE, "devices=cuda")},
+    {MEANS("--clip-grad-norm", TRAIN | BENCH, ONE, "clip-norm")},
+    {MEANS("--clip-grad", TRAIN | BENCH, ONE, "clip-norm")},
+    {MEANS("--max-grad-norm", TRAIN | BENCH, ONE, "clip-norm")},
     {MEANS("--output-dir", TRAIN, ONE, "log-dir")},
     {MEANS("--tensorboard", TRAIN, MAYBE, "log-dir"), .instead = "--log-dir runs",
      .why = "files for TensorBoard are part of a run's folder"},
     {REFUSED("--fp16", MODELS, NONE, "--precision bf16", FP16)},
     {REFUSED("--half", MODELS, NONE, "--precision bf16", FP16)},
+    {REFUSED("--dropout", MODELS, ONE, "", DROPOUT)},
+    {REFUSED("--drop", MODELS, ONE, "", DROPOUT)},
     {REFUSED("--pretrained", TRAIN, NONE, "--init-from {model|MODEL}.pth", PRETRAINED)},
     {REFUSED("--evaluate", TRAIN, NONE, EVALUATE, "testing is a command of its own")},
     {REFUSED("-e", TRAIN, NONE, EVALUATE, "testing is a command of its own")},

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/spec.h"
 #include "cli/options/habits.h"
@@ -12,8 +13,9 @@
 enum { SPEC_BYTES = 512, ITEM_BYTES = 256 };
 
 /* The texts that were written. The optimiser's is written in three steps, each from the text of the one before: without
- * its rate, with the words of this program, with parameters added. */
+ * its rate, with the words of this program, with parameters added; the schedule's in the first two. */
 static char rate_text[SPEC_BYTES], words_text[SPEC_BYTES], optimizer_text[SPEC_BYTES], schedule_text[SPEC_BYTES];
+static char schedule_rate_text[SPEC_BYTES];
 
 /* A spec that is read item by item. */
 typedef struct spec {
@@ -31,7 +33,10 @@ typedef struct item {
 /* A parameter under another name. */
 typedef struct spec_word {
     const char *option, *name; /* name of the optimiser or schedule; NULL: of each */
-    const char *key, *means;
+    const char *key;
+    const char *value;  /* the row is for this value, which `means` contains; NULL: for each, which follows `means` */
+    const char *means;  /* "size", "accuracy=1" */
+    const char *second; /* of a pair of values "a,b": the name of the second; otherwise NULL */
     lk_status (*check)(const spec *in, const item *it); /* or NULL */
 } spec_word;
 
@@ -96,23 +101,91 @@ static lk_status check_t_max(const spec *in, const item *it)
     return LK_OK;
 }
 
+/* PyTorch's cycle has a length of its own. */
+static lk_status check_length(const spec *in, const item *it)
+{
+    return lk__fail(LK_STATUS_USAGE,
+                    "%s onecycle: the cycle is as long as the run, which `epochs` or `max_steps` set: leave %s=%s out",
+                    in->option, it->key, it->value);
+}
+
+/* A value that no row of this key has. */
+static lk_status check_choice(const spec *in, const item *it)
+{
+    return lk__fail(LK_STATUS_USAGE, "%s %s: %s has no '%s' here; 'lockstep info' lists the parameters there are",
+                    in->option, in->text, it->key, it->value);
+}
+
 static const spec_word spec_words[] = {
-    {"`schedule`", "step", "step-size", "size", NULL},
-    {"`schedule`", "cosine", "T-max", "epochs", check_t_max},
-    {"`schedule`", "cosine", "eta-min", "min", NULL},
-    {"`optimizer`", NULL, "wd", "weight_decay", NULL},
+    {"`schedule`", "step", "step-size", .means = "size"},
+    {"`schedule`", "cosine", "T-max", .means = "epochs", .check = check_t_max},
+    {"`schedule`", "cosine", "eta-min", .means = "min"},
+    {"`schedule`", "onecycle", "total-steps", .check = check_length},
+    {"`schedule`", "onecycle", "steps-per-epoch", .check = check_length},
+    {"`schedule`", "onecycle", "epochs", .check = check_length},
+    {"`schedule`", "onecycle", "anneal-strategy", .value = "linear", .means = "linear=1"},
+    {"`schedule`", "onecycle", "anneal-strategy", .value = "cos", .means = "linear=0"},
+    {"`schedule`", "onecycle", "anneal-strategy", .check = check_choice},
+    {"`schedule`", "plateau", "mode", .value = "max", .means = "accuracy=1"},
+    {"`schedule`", "plateau", "mode", .value = "min", .means = "accuracy=0"},
+    {"`schedule`", "plateau", "mode", .check = check_choice},
+    {"`schedule`", "plateau", "threshold-mode", .value = "abs", .means = "abs=1"},
+    {"`schedule`", "plateau", "threshold-mode", .value = "rel", .means = "abs=0"},
+    {"`schedule`", "plateau", "threshold-mode", .check = check_choice},
+    {"`schedule`", "plateau", "min-lr", .means = "min"},
+    {"`optimizer`", "rmsprop", "rho", .means = "alpha"},
+    {"`optimizer`", "adam", "betas", .means = "beta1", .second = "beta2"},
+    {"`optimizer`", "adamw", "betas", .means = "beta1", .second = "beta2"},
+    {"`optimizer`", NULL, "wd", .means = "weight_decay"},
 };
 
-static const spec_word *find_word(const spec *in, const char *key)
+/* PyTorch's classes, in small letters. Their defaults differ from those of the schedules here, so that they are
+ * answered with what to write. */
+static const struct {
+    const char *name, *write;
+} classes[] = {{"steplr", "step:size=30,gamma=.1"},
+               {"multisteplr", "multistep:milestones=30/60,gamma=.1"},
+               {"exponentiallr", "exponential:gamma=.9"},
+               {"cosineannealinglr", "cosine:epochs=90"},
+               {"onecyclelr", "onecycle"},
+               {"reducelronplateau", "plateau:factor=.1,patience=10"},
+               {"constantlr", "constant"}};
+
+static lk_status check_class(const spec *in)
 {
+    size_t length = strcspn(in->text, ":");
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        if (strlen(classes[i].name) == length && strncasecmp(classes[i].name, in->text, length) == 0)
+            return lk__fail(LK_STATUS_USAGE, "%s: PyTorch's %.*s is written here as in %s %s", in->option, (int)length,
+                            in->text, in->option, classes[i].write);
+    return LK_OK;
+}
+
+static const spec_word *find_word(const spec *in, const item *it)
+{
+    const char *key = it->key;
     size_t name = strcspn(in->text, ":");
     for (size_t i = 0; i < sizeof spec_words / sizeof *spec_words; i++) {
         const spec_word *word = &spec_words[i];
         bool named = !word->name || (strncmp(in->text, word->name, name) == 0 && !word->name[name]);
-        if (named && strcmp(word->option, in->option) == 0 && lk__options_same_name(key, word->key, strlen(key)))
+        bool valued = !word->value || strcmp(word->value, it->value) == 0;
+        if (named && valued && strcmp(word->option, in->option) == 0 &&
+            lk__options_same_name(key, word->key, strlen(key)))
             return word;
     }
     return NULL;
+}
+
+/* Writes an item with the name that it has here. "betas=.9/.99" are two. */
+static void put_item(const spec_word *word, const item *it, lk_options_buffer *to)
+{
+    size_t first = strcspn(it->value, "/");
+    if (word && word->value)
+        lk__options_put(to, "%s", word->means);
+    else if (word && word->second && it->value[first])
+        lk__options_put(to, "%s=%.*s,%s=%s", word->means, (int)first, it->value, word->second, it->value + first + 1);
+    else
+        lk__options_put(to, "%s%s%s", word ? word->means : it->key, it->valued ? "=" : "", it->value);
 }
 
 /* Writes the spec with the names that its parameters have here; *changed: they differ from the text's. A number alone
@@ -121,6 +194,7 @@ static lk_status translate(const spec *in, char out[SPEC_BYTES], bool *changed)
 {
     lk_options_buffer to = {.at = out, .bytes = SPEC_BYTES};
     const char *items = items_of(in->text);
+    const spec_word *word = NULL, *before;
     double number;
     if (strlen(in->text) >= ITEM_BYTES)
         return fail_long(in);
@@ -130,15 +204,16 @@ static lk_status translate(const spec *in, char out[SPEC_BYTES], bool *changed)
         item it;
         bool first = at == items;
         at = read_item(at, &it);
-        const spec_word *word = find_word(in, it.key);
+        before = word;
+        word = find_word(in, &it);
         if (word && word->check)
             LK_TRY(word->check(in, &it));
         bool joined = !first && !it.valued && lk__number_parse_double(it.key, &number);
-        lk__options_put(&to, "%s%s%s%s",
-                        first    ? ""
-                        : joined ? "/"
-                                 : ",",
-                        word ? word->means : it.key, it.valued ? "=" : "", it.value);
+        if (joined && before && before->second)
+            lk__options_put(&to, ",%s=", before->second);
+        else if (!first)
+            lk__options_put(&to, joined ? "/" : ",");
+        put_item(word, &it, &to);
         *changed |= joined || word;
     }
     return LK_OK;
@@ -175,29 +250,48 @@ static bool same_number(const char *a, double b)
     return lk__number_parse_double(a, &number) && number == b;
 }
 
-lk_status lk__habits_take_lr(const lk_options_set *set, lk_args *args, lk_options_parsed *parsed)
+/* A learning rate inside the text of an option. */
+typedef struct rate {
+    const char *option, *key;
+    const char **text;
+    char *rest; /* (SPEC_BYTES) the text without it is written here */
+} rate;
+
+/* Takes the rate out of the text, as if it were --lr. */
+static lk_status take_rate(const lk_options_set *set, lk_args *args, lk_options_parsed *parsed, const rate *of)
 {
-    const lk_option *lr = lk__options_find(set, "lr"), *optimizer = lk__options_find(set, "optimizer");
-    const char *text = args->train.optimizer;
+    const lk_option *lr = lk__options_find(set, "lr"), *option = lk__options_find(set, of->option);
+    char name[64];
     item it;
-    if (!lr || !optimizer || !text || !find_value(text, "lr", &it))
+    if (!lr || !option || !*of->text || !find_value(*of->text, of->key, &it))
         return LK_OK;
-    if (strlen(text) >= ITEM_BYTES)
-        return fail_long(&(spec){.option = "`optimizer`"});
+    snprintf(name, sizeof name, "`%s`", of->option);
+    if (strlen(*of->text) >= ITEM_BYTES)
+        return fail_long(&(spec){.option = name});
     bool given = lk__options_given(set, parsed, "lr");
-    const char *mine = origin(set, parsed, optimizer), *other = origin(set, parsed, lr);
+    const char *mine = origin(set, parsed, option), *other = origin(set, parsed, lr);
     if (given && !mine == !other && !same_number(it.value, args->train.lr))
-        return lk__fail(LK_STATUS_USAGE, "%s: lr=%s in `optimizer` and `lr` %g contradict each other; give one",
-                        set->command, it.value, args->train.lr);
+        return lk__fail(LK_STATUS_USAGE, "%s: %s=%s in %s and `lr` %g contradict each other; give one", set->command,
+                        it.key, it.value, name, args->train.lr);
     /* The command line has precedence over a file. */
     if (!given || (other && !mine)) {
         LK_TRY(lk__options_set_value(set, lr, it.value, args));
         parsed->given[lr - set->rows] = true;
         parsed->from[lr - set->rows] = mine;
     }
-    leave_out(text, "lr", rate_text);
-    args->train.optimizer = rate_text;
+    leave_out(*of->text, of->key, of->rest);
+    *of->text = of->rest;
     return LK_OK;
+}
+
+lk_status lk__habits_take_lr(const lk_options_set *set, lk_args *args, lk_options_parsed *parsed)
+{
+    static const char cycle[] = "onecycle:";
+    const char **schedule = &args->train.schedule;
+    LK_TRY(take_rate(set, args, parsed, &(rate){"optimizer", "lr", &args->train.optimizer, rate_text}));
+    if (!*schedule || strncmp(*schedule, cycle, sizeof cycle - 1) != 0)
+        return LK_OK;
+    return take_rate(set, args, parsed, &(rate){"schedule", "max-lr", schedule, schedule_rate_text});
 }
 
 /* The optimiser that has all parameters of the list "momentum=.9,weight_decay=1e-4"; NULL if there is none. */
@@ -283,6 +377,11 @@ lk_status lk__habits_complete(const lk_options_set *set, lk_args *args, const lk
 {
     lk_train_opts *train = &args->train;
     bool changed = false;
+    /* Ranks of CPUs: auto finds shared memory or TCP, as gloo does. */
+    if (args->backend && strcmp(args->backend, "gloo") == 0)
+        args->backend = "auto";
+    if (train->schedule)
+        LK_TRY(check_class(&(spec){"`schedule`", train->schedule, args}));
     if (train->schedule)
         LK_TRY(translate(&(spec){"`schedule`", train->schedule, args}, schedule_text, &changed));
     if (changed)

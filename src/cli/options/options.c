@@ -370,6 +370,15 @@ static lk_options_set swept_set(const lk_options_set *set)
     return other;
 }
 
+/* The position of the option that a word of another program stands for in a swept command; otherwise the count. */
+static size_t find_swept_foreign(const lk_options_set *swept, const char *word)
+{
+    const char *fixed;
+    const lk_options_foreign *row = swept->commands ? lk__options_find_foreign(swept, word) : NULL;
+    const lk_option *option = row ? lk__options_foreign_option(swept, row, &fixed) : NULL;
+    return option && !fixed ? (size_t)(option - swept->rows) : swept->count;
+}
+
 /* A word of another program stands for an option, or is kept. */
 static lk_status take_foreign(command_line *line, const lk_options_foreign *row, const char *value)
 {
@@ -383,6 +392,7 @@ static lk_status take_foreign(command_line *line, const lk_options_foreign *row,
         return lk__fail(LK_STATUS_USAGE, "%s: %s takes no value; leave '=%s' out", line->set->command, row->word,
                         value);
     line->alias = row;
+    line->parsed.said[option - line->set->rows] = fixed ? row->word : NULL;
     lk_status status = apply(line, (size_t)(option - line->set->rows), fixed ? fixed : value);
     line->alias = NULL;
     return status;
@@ -400,6 +410,8 @@ static lk_status parse_long(command_line *line, const char *word)
         return apply(line, row, value);
     if (foreign && swept_row == line->set->count)
         return take_foreign(line, foreign, value);
+    if (swept_row == line->set->count)
+        swept_row = find_swept_foreign(&swept, word);
     return take_swept(line, swept_row, word, value);
 }
 

@@ -80,6 +80,7 @@ typedef struct lk_options_parsed {
     size_t word_count;
     bool given[LK_OPTIONS_MAX];           /* by row */
     const char *from[LK_OPTIONS_MAX];     /* by row: where a file gave it ("r1.yaml:7"); NULL: the command line */
+    const char *said[LK_OPTIONS_MAX];     /* by row: the foreign word that set it to a fixed value ("--amp"), or NULL */
     lk_options_swept swept[LK_SWEPT_MAX]; /* in the order of the line */
     size_t swept_count;
     char *const *rest;                              /* with ends_at_word: the first word in argv, or NULL */

@@ -168,12 +168,32 @@ static void write_title(const lk_record_runs *runs, lk_plot_figure *figure)
     lk__text_clean(figure->title, LK_TEXT_LINE);
 }
 
+/* Runs whose labels are equal, because what distinguishes them was cut off, are called by their names. */
+static void use_names(const lk_record_runs *runs, size_t run, lk_plot_figure *figure)
+{
+    char label[LK_PLOT_LABEL];
+    size_t equal = 0;
+    snprintf(label, sizeof label, "%s", figure->labels[run]);
+    for (size_t r = run; r < runs->count; r++)
+        equal += strcmp(figure->labels[r], label) == 0;
+    for (size_t r = run; equal > 1 && r < runs->count; r++)
+        if (strcmp(figure->labels[r], label) == 0)
+            snprintf(figure->labels[r], LK_PLOT_LABEL, "%s", runs->differences->titles[r]);
+}
+
+static void write_labels(const lk_record_runs *runs, lk_plot_figure *figure)
+{
+    for (size_t r = 0; r < runs->count; r++)
+        lk__record_differences_label(runs->differences, r, figure->labels[r], LK_PLOT_LABEL);
+    for (size_t r = 0; r < runs->count; r++)
+        use_names(runs, r, figure);
+}
+
 static lk_status fill(const lk_record_runs *runs, lk_plot_figure *figure)
 {
     figure->runs = runs->count;
     LK_TRY(LK_ALLOC(runs->count, "labels of runs", &figure->labels));
-    for (size_t r = 0; r < runs->count; r++)
-        lk__record_differences_label(runs->differences, r, figure->labels[r], LK_PLOT_LABEL);
+    write_labels(runs, figure);
     write_title(runs, figure);
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         LK_TRY(add_panel(runs, &kinds[k], figure));

@@ -1,7 +1,8 @@
 /* figure.h - the curves of runs as numbers: panels, series, ranges and ticks. gnuplot.c and svg.c draw them.
  *
  * Panels: loss and accuracy against epochs and against time; where runs differ in their number of ranks or threads,
- * also throughput and speed-up. A panel without a point is left out. */
+ * also throughput and speed-up. A panel without a point is left out. A colour means the same thing in all panels: that
+ * of a line of throughput and speed-up, which several runs make, is no colour of a run while there are enough. */
 #ifndef LK_CLI_PLOT_FIGURE_H
 #define LK_CLI_PLOT_FIGURE_H
 
@@ -10,7 +11,9 @@
 
 #include "record/runs.h"
 
-enum { LK_PLOT_PANELS = 6, LK_PLOT_COLORS = 8, LK_PLOT_LABEL = 96, LK_PLOT_TICKS = 16 };
+enum { LK_PLOT_PANELS = 6, LK_PLOT_COLORS = 8, LK_PLOT_LABEL = 136, LK_PLOT_TICKS = 16 };
+/* Values that are further apart than this have a logarithmic axis. */
+enum { LK_PLOT_LOG_RATIO = 30 };
 
 /* Colours that colour-blind people can tell apart (Okabe and Ito), as "#0072B2". */
 extern const char *const lk__plot_colors[LK_PLOT_COLORS];
@@ -26,7 +29,7 @@ typedef enum lk_plot_style {
 
 typedef struct lk_plot_series {
     lk_plot_style style;
-    size_t index;              /* chooses the colour; of curves: the run */
+    size_t index;              /* chooses the colour; of curves: the run; of SCALE: the runs' number and the line */
     char label[LK_PLOT_LABEL]; /* of SCALE and IDEAL */
     double extra;              /* width of the line in pixels beyond that of its style */
     size_t count;
@@ -40,6 +43,7 @@ typedef struct lk_plot_range {
 typedef struct lk_plot_panel {
     char title[128], x_label[48], y_label[48];
     bool log_y, whole_x; /* whole_x: only whole numbers on the axis */
+    bool from_zero;      /* the y axis is linear and begins at 0 */
     lk_plot_range x, y;
     size_t count, room;
     lk_plot_series *series; /* (count) in the order of drawing */
@@ -50,7 +54,7 @@ typedef struct lk_plot_figure {
     size_t panel_count;
     lk_plot_panel panels[LK_PLOT_PANELS];
     size_t runs;
-    char (*labels)[LK_PLOT_LABEL]; /* (runs) what distinguishes each run */
+    char (*labels)[LK_PLOT_LABEL]; /* (runs) what distinguishes each run; no two are equal while names differ */
     bool has[LK_PLOT_STYLES];      /* styles that occur */
 } lk_plot_figure;
 

@@ -19,7 +19,8 @@ static const char style[] =
     "table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\n"
     "th,td{padding:6px 10px;text-align:right;white-space:nowrap;border-bottom:1px solid var(--line)}\n"
     "tr:last-child td{border-bottom:0}th{background:var(--box);font-weight:600;font-size:.9em}\n"
-    "th:first-child,td:first-child,.text{text-align:left}td:first-child{white-space:normal;min-width:9em}code{font:."
+    "th:first-child,td:first-child,.text{text-align:left}td:first-child{white-space:normal;min-width:min(15em,46vw)}"
+    "code{font:."
     "88em "
     "ui-monospace,monospace;overflow-wrap:anywhere}\n"
     ".panels{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));gap:18px}\n"
@@ -27,11 +28,12 @@ static const char style[] =
     "visible}\n"
     "svg svg{overflow:hidden}svg text{fill:var(--dim);font-size:12px}.grid{stroke:var(--line);stroke-width:1}\n"
     ".axis{stroke:var(--dim);fill:none}g path{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round}\n"
-    "circle{fill:var(--c)}.train path{stroke-width:1;opacity:.6}.val path{stroke-dasharray:2 3;stroke-width:1.5}\n"
+    "circle{fill:var(--c)}.train path{stroke-width:1;opacity:.6}.train "
+    "circle{fill:none;stroke:var(--c);stroke-width:1.5}.val path{stroke-dasharray:2 3;stroke-width:1.5}\n"
     ".ideal{--c:var(--dim)!important}.ideal path{stroke-width:1;stroke-dasharray:6 4}\n"
     ".d1 path{stroke-dasharray:9 4}.d2 path{stroke-dasharray:2 4}.d3 path{stroke-dasharray:9 4 2 4}\n"
     ".key{display:inline-flex;align-items:center;gap:6px;margin:2px 14px 2px 0}\n"
-    ".key i{width:22px;height:0;border-top:3px solid var(--c)}.key.d1 i{border-top-style:dashed}\n"
+    ".key i{flex:none;width:22px;height:0;border-top:3px solid var(--c)}.key.d1 i{border-top-style:dashed}\n"
     ".key.d2 i{border-top-style:dotted}.key.d3 i{border-top-style:double}.key.ideal i{border-top-style:dashed}\n"
     ".k0{--c:var(--k0)}.k1{--c:var(--k1)}.k2{--c:var(--k2)}.k3{--c:var(--k3)}"
     ".k4{--c:var(--k4)}.k5{--c:var(--k5)}.k6{--c:var(--k6)}.k7{--c:var(--k7)}\n"
@@ -87,7 +89,7 @@ static lk_status write_result(const page *p, size_t run)
     fprintf(p->out, "</td><td class=\"text%s\">", strcmp(state, "failed") == 0 ? " failed" : "");
     lk__plot_escape(state, p->out);
     fprintf(p->out, "</td>");
-    write_number(p, "%.4g", s.epochs);
+    write_number(p, s.epochs < 100 ? "%.3g" : "%.0f", s.epochs);
     write_number(p, "%.0f", s.steps);
     write_number(p, "%.4f", s.train_loss);
     if (p->figure->has[LK_PLOT_VAL]) {

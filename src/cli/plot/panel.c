@@ -109,13 +109,13 @@ void lk__plot_finish_panel(lk_plot_figure *figure, lk_plot_panel *panel)
         return;
     }
     bool percent = strchr(panel->y_label, '%') != NULL;
-    panel->log_y = !percent && !panel->whole_x && y.min > 0 && y.max / y.min > 30;
+    panel->log_y = !percent && !panel->from_zero && y.min > 0 && y.max / y.min > LK_PLOT_LOG_RATIO;
     if (!panel->whole_x && x.min > 0 && x.min < .1 * x.max)
         x.min = 0;
     panel->x =
         panel->whole_x || !(x.min < x.max) ? widen(x, .06) : (lk_plot_range){x.min, x.max + .01 * (x.max - x.min)};
     panel->y = percent ? accuracy_range(panel, y) : panel->log_y ? log_range(y) : widen(y, .05);
-    if (panel->whole_x)
+    if (panel->from_zero)
         panel->y.min = 0;
     for (size_t i = 0; i < panel->count; i++)
         figure->has[panel->series[i].style] = true;

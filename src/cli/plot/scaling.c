@@ -1,5 +1,6 @@
 /* scaling.c - panels of throughput and speed-up against ranks and threads. Runs that differ in other options are
- * lines of their own, each with its own base of the speed-up. */
+ * lines of their own, each with its own base of the speed-up; runs that are the only ones with their options have no
+ * speed-up. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,6 +101,30 @@ static const cell *find_base(const grid *g, const cell *of)
     return best;
 }
 
+/* Whether no other cell has the same other options: there is nothing that it could be faster than. */
+static bool is_alone(const grid *g, const cell *of)
+{
+    for (size_t i = 0; i < g->count; i++)
+        if (&g->cells[i] != of && g->cells[i].group == of->group)
+            return false;
+    return true;
+}
+
+/* The base, if it has the same ranks and threads in all groups that have one; otherwise NULL. */
+static const cell *find_common_base(const grid *g)
+{
+    const cell *common = NULL;
+    for (size_t i = 0; i < g->count; i++) {
+        const cell *base = find_base(g, &g->cells[i]);
+        if (is_alone(g, base))
+            continue;
+        if (common && (common->ranks != base->ranks || common->threads != base->threads))
+            return NULL;
+        common = base;
+    }
+    return common;
+}
+
 typedef struct point {
     double x, y;
 } point;
@@ -116,21 +141,26 @@ static point throughput(const grid *g, const cell *c)
 
 static point speedup(const grid *g, const cell *c)
 {
-    return (point){units(g, c), c->speed / find_base(g, c)->speed};
+    return (point){units(g, c), is_alone(g, c) ? NAN : c->speed / find_base(g, c)->speed};
 }
 
+/* A line without a value is left out; the others keep their colours. */
 static lk_status add_lines(const grid *g, point (*of)(const grid *, const cell *), lk_plot_panel *panel)
 {
     double *points;
     lk_status status = LK_OK;
     LK_TRY(LK_ALLOC(2 * g->count, "points of a curve", &points));
     for (size_t i = 0, next, line = 0; status == LK_OK && i < g->count; i = next, line++) {
+        bool any = false;
         for (next = i; next < g->count && same_line(g, &g->cells[i], &g->cells[next]); next++) {
             point p = of(g, &g->cells[next]);
             points[next - i] = p.x;
             points[g->count + next - i] = p.y;
+            any |= isfinite(p.y) != 0;
         }
-        status = lk__plot_add_series(panel, LK_PLOT_SCALE, line, points, points + g->count, next - i);
+        if (!any)
+            continue;
+        status = lk__plot_add_series(panel, LK_PLOT_SCALE, g->runs->count + line, points, points + g->count, next - i);
         if (status == LK_OK)
             write_label(g, &g->cells[i], panel->series[panel->count - 1].label);
     }
@@ -138,11 +168,10 @@ static lk_status add_lines(const grid *g, point (*of)(const grid *, const cell *
     return status;
 }
 
-/* The line of a speed-up that loses nothing: from the smallest base to the largest cell. */
-static lk_status add_ideal(const grid *g, lk_plot_panel *panel)
+/* The line of a speed-up that loses nothing: from the base to the largest cell. */
+static lk_status add_ideal(const grid *g, const cell *base, lk_plot_panel *panel)
 {
     lk_plot_range x, y;
-    const cell *base = find_base(g, &g->cells[0]);
     double start = units(g, base);
     lk__plot_find_range(panel, LK_PLOT_SCALE, &x, &y);
     if (!(x.min < x.max) || !(start > 0))
@@ -153,11 +182,20 @@ static lk_status add_ideal(const grid *g, lk_plot_panel *panel)
     return LK_OK;
 }
 
+/* Speeds of very different models are shown on a logarithmic axis, as losses are; the others begin at 0. */
+static bool are_near(const lk_plot_panel *panel)
+{
+    lk_plot_range x, y;
+    lk__plot_find_range(panel, LK_PLOT_SCALE, &x, &y);
+    return !(y.min > 0) || y.max / y.min <= LK_PLOT_LOG_RATIO;
+}
+
 static lk_status add_throughput(const grid *g, lk_plot_figure *figure)
 {
     lk_plot_panel panel = {.title = "Throughput", .y_label = "images a second", .whole_x = true};
     snprintf(panel.x_label, sizeof panel.x_label, "%s", g->ranks ? "ranks" : "threads");
     lk_status status = add_lines(g, throughput, &panel);
+    panel.from_zero = are_near(&panel);
     if (status == LK_OK)
         lk__plot_finish_panel(figure, &panel);
     lk__plot_panel_fini(&panel);
@@ -166,15 +204,18 @@ static lk_status add_throughput(const grid *g, lk_plot_figure *figure)
 
 static lk_status add_speedup(const grid *g, lk_plot_figure *figure)
 {
-    lk_plot_panel panel = {.y_label = "times faster", .whole_x = true};
-    const cell *base = find_base(g, &g->cells[0]);
+    lk_plot_panel panel = {.y_label = "times faster", .whole_x = true, .from_zero = true};
+    const cell *base = find_common_base(g);
     const char *x = g->ranks && g->threads ? "ranks x threads" : g->ranks ? "ranks" : "threads";
     snprintf(panel.x_label, sizeof panel.x_label, "%s", x);
-    snprintf(panel.title, sizeof panel.title, "Speed-up over %g rank%s, %g thread%s", base->ranks,
-             base->ranks == 1 ? "" : "s", base->threads, base->threads == 1 ? "" : "s");
+    if (base)
+        snprintf(panel.title, sizeof panel.title, "Speed-up over %g rank%s, %g thread%s", base->ranks,
+                 base->ranks == 1 ? "" : "s", base->threads, base->threads == 1 ? "" : "s");
+    else
+        snprintf(panel.title, sizeof panel.title, "Speed-up over the smallest run with the same options");
     lk_status status = add_lines(g, speedup, &panel);
-    if (status == LK_OK)
-        status = add_ideal(g, &panel);
+    if (status == LK_OK && base)
+        status = add_ideal(g, base, &panel);
     if (status == LK_OK)
         lk__plot_finish_panel(figure, &panel);
     lk__plot_panel_fini(&panel);

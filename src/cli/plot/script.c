@@ -8,10 +8,23 @@
 /* The picture in pixels; fractions of it are gnuplot's screen coordinates. */
 enum { WIDTH = 1000, PANEL = 326, TITLE = 46, LINE = 20, MARGIN = 14, LETTER = 7, MOST_LABELS = 40, MOST_POINTS = 40 };
 
+/* Lines and what they mean, in columns below the panels. */
+typedef struct legend {
+    const char *heading; /* or NULL */
+    size_t count, more;  /* more: entries beyond count, which have no room */
+    size_t rows, columns;
+    struct {
+        const char *label;
+        size_t index;
+        bool ideal;
+    } entries[MOST_LABELS];
+} legend;
+
 typedef struct page {
     const lk_plot_figure *figure;
     FILE *out;
-    size_t rows, columns, legend_rows, legend_columns, labels;
+    size_t rows, columns;
+    legend runs, lines; /* of the curves; of throughput and speed-up */
     double height;
 } page;
 
@@ -33,20 +46,54 @@ static double up(const page *p, double pixels_from_top)
     return 1 - pixels_from_top / p->height;
 }
 
+static void add_entry(legend *to, const char *label, size_t index, bool ideal)
+{
+    if (to->count == MOST_LABELS) {
+        to->more++;
+        return;
+    }
+    to->entries[to->count].label = label;
+    to->entries[to->count].index = index;
+    to->entries[to->count++].ideal = ideal;
+}
+
+/* Adds the labels of a panel that no earlier panel has. */
+static void add_lines(legend *to, const lk_plot_panel *panel)
+{
+    for (size_t i = 0; i < panel->count; i++) {
+        const lk_plot_series *s = &panel->series[i];
+        size_t k = 0;
+        while (k < to->count && strcmp(to->entries[k].label, s->label) != 0)
+            k++;
+        if (*s->label && k == to->count)
+            add_entry(to, s->label, s->index, s->style == LK_PLOT_IDEAL);
+    }
+}
+
 /* Labels count bytes, so columns of other letters than Latin ones are wider than needed. */
+static void arrange(legend *to, const char *heading)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < to->count; i++)
+        longest = strlen(to->entries[i].label) > longest ? strlen(to->entries[i].label) : longest;
+    to->heading = heading;
+    to->columns = (WIDTH - 2 * MARGIN) / (longest * LETTER + 56);
+    to->columns = to->columns ? to->columns : 1;
+    to->rows = (to->count + to->columns - 1) / to->columns + (heading != NULL) + (to->more > 0);
+}
+
 static void plan(page *p)
 {
     const lk_plot_figure *f = p->figure;
-    size_t longest = 0;
-    p->labels = f->runs < MOST_LABELS ? f->runs : MOST_LABELS;
-    for (size_t i = 0; i < p->labels; i++)
-        longest = strlen(f->labels[i]) > longest ? strlen(f->labels[i]) : longest;
-    p->legend_columns = (WIDTH - 2 * MARGIN) / (longest * LETTER + 56);
-    p->legend_columns = p->legend_columns ? p->legend_columns : 1;
-    p->legend_rows = (p->labels + p->legend_columns - 1) / p->legend_columns + (f->runs > p->labels);
+    for (size_t i = 0; i < f->runs; i++)
+        add_entry(&p->runs, f->labels[i], i, false);
+    for (size_t i = 0; i < f->panel_count; i++)
+        add_lines(&p->lines, &f->panels[i]);
+    arrange(&p->runs, p->lines.count ? "Loss and accuracy:" : NULL);
+    arrange(&p->lines, p->lines.count ? "Throughput and speed-up:" : NULL);
     p->columns = f->panel_count > 1 ? 2 : 1;
     p->rows = (f->panel_count + p->columns - 1) / p->columns;
-    p->height = (double)(TITLE + p->rows * PANEL + p->legend_rows * LINE + MARGIN);
+    p->height = (double)(TITLE + p->rows * PANEL + (p->runs.rows + p->lines.rows) * LINE + MARGIN);
 }
 
 static void write_label(const page *p, const char *text, double x, double y, const char *more)
@@ -67,21 +114,28 @@ static size_t dash(size_t index)
     return 1 + index / LK_PLOT_COLORS % 4;
 }
 
-static void write_legend(const page *p)
+static void write_legend(const page *p, const legend *of, double top)
 {
     char more[64];
-    double top = (double)(TITLE + p->rows * PANEL) + LINE / 2.0;
-    double width = (WIDTH - 2.0 * MARGIN) / (double)p->legend_columns;
-    for (size_t i = 0; i < p->labels; i++) {
-        double x = MARGIN + (double)(i % p->legend_columns) * width;
-        double y = top + (double)(i / p->legend_columns) * LINE;
-        fprintf(p->out, "set arrow from screen %.5f,%.5f to screen %.5f,%.5f nohead lw 3 lc rgb '%s' dt %zu\n",
-                across(x), up(p, y), across(x + 30), up(p, y), color(i), dash(i));
-        write_label(p, p->figure->labels[i], x + 38, y, "left");
+    double width = (WIDTH - 2.0 * MARGIN) / (double)of->columns;
+    if (of->heading) {
+        write_label(p, of->heading, MARGIN, top, "left tc rgb '#666666'");
+        top += LINE;
     }
-    if (p->figure->runs > p->labels) {
-        snprintf(more, sizeof more, "and %zu more", p->figure->runs - p->labels);
-        write_label(p, more, MARGIN, top + (double)(p->legend_rows - 1) * LINE, "left");
+    for (size_t i = 0; i < of->count; i++) {
+        double x = MARGIN + (double)(i % of->columns) * width, y = top + (double)(i / of->columns) * LINE;
+        size_t index = of->entries[i].index;
+        fprintf(p->out, "set arrow from screen %.5f,%.5f to screen %.5f,%.5f nohead", across(x), up(p, y),
+                across(x + 30), up(p, y));
+        if (of->entries[i].ideal)
+            fprintf(p->out, " lw 1 lc rgb '#888888' dt 2\n");
+        else
+            fprintf(p->out, " lw 3 lc rgb '%s' dt %zu\n", color(index), dash(index));
+        write_label(p, of->entries[i].label, x + 38, y, "left");
+    }
+    if (of->more) {
+        snprintf(more, sizeof more, "and %zu more", of->more);
+        write_label(p, more, MARGIN, top + (double)((of->count + of->columns - 1) / of->columns) * LINE, "left");
     }
 }
 
@@ -95,7 +149,9 @@ static void write_head(const page *p)
              has[LK_PLOT_TRAIN] ? "thin: training" : "");
     write_label(p, p->figure->title, MARGIN, 22, "left font ',15'");
     write_label(p, styles, WIDTH - MARGIN, 22, "right tc rgb '#666666'");
-    write_legend(p);
+    double top = (double)(TITLE + p->rows * PANEL) + LINE / 2.0;
+    write_legend(p, &p->lines, top);
+    write_legend(p, &p->runs, top + (double)p->lines.rows * LINE);
 }
 
 static void write_data(const lk_plot_panel *panel, FILE *out)
@@ -115,9 +171,11 @@ static void write_data(const lk_plot_panel *panel, FILE *out)
 static void write_style(const lk_plot_series *s, FILE *out)
 {
     switch (s->style) {
-    case LK_PLOT_TRAIN: /* half transparent */
-        fprintf(out, " with %s lw 1 lc rgb '#90%s' dt %zu", s->count > 1 ? "lines" : "points pt 7 ps .3",
-                color(s->index) + 1, dash(s->index));
+    case LK_PLOT_TRAIN: /* a half transparent line */
+        if (s->count > 1)
+            fprintf(out, " with lines lw 1 lc rgb '#90%s' dt %zu", color(s->index) + 1, dash(s->index));
+        else /* a hollow point */
+            fprintf(out, " with points pt 6 ps .6 lw 1.5 lc rgb '%s'", color(s->index));
         break;
     case LK_PLOT_VAL:
         fprintf(out, " with linespoints pt 7 ps .3 lw 1.5 lc rgb '%s' dt 3", color(s->index));
@@ -155,7 +213,6 @@ static void write_axes(const lk_plot_panel *panel, FILE *out)
     fputc('\n', out);
 }
 
-/* A panel whose only labelled line is the ideal one needs a legend, too; one without labels does not. */
 static void write_panel(const page *p, size_t index)
 {
     const lk_plot_panel *panel = &p->figure->panels[index];
@@ -170,9 +227,7 @@ static void write_panel(const page *p, size_t index)
         const lk_plot_series *s = &panel->series[i];
         fprintf(out, "%s$s%zu using 1:2", i ? ", \\\n  " : "plot ", i);
         write_style(s, out);
-        fprintf(out, *s->label ? " title " : " notitle");
-        if (*s->label)
-            quote(s->label, out);
+        fprintf(out, " notitle");
     }
     /* Labels and arrows of the page are drawn once. */
     fprintf(out, "\nunset label\nunset arrow\n");
@@ -188,9 +243,10 @@ void lk__plot_script(const lk_plot_figure *figure, const char *terminal, FILE *o
                  "set grid lt 1 lc rgb '#e2e2e2' lw 1 dt solid\n"
                  "set border 3 lc rgb '#888888'\n"
                  "set tics nomirror scale 0 textcolor rgb '#333333'\n"
+                 "set title offset 0,-.5\n"
                  "set xlabel offset 0,.3\n"
                  "set ylabel offset .8,0\n"
-                 "set key bottom right Left reverse spacing 1.1 samplen 2\n");
+                 "unset key\n");
     write_head(&p);
     for (size_t i = 0; i < figure->panel_count; i++)
         write_panel(&p, i);

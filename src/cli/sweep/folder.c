@@ -7,6 +7,7 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -204,41 +205,60 @@ lk_status lk__sweep_begin(const lk_sweep *sweep)
     return write_json(sweep, path);
 }
 
-/* The process of a run on this host may have been killed, so that it could not write how the run ended. */
-static bool is_dead(const lk_record *record)
+/* Whether the process has the word on its command line. Another process may have got the number of one that ended. A
+ * command line that cannot be read counts as the wanted one; that of a process that has ended is empty. */
+static bool has_word(long pid, const char *word)
+{
+    char path[64], *line = NULL;
+    size_t room = 0;
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%ld/cmdline", pid);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return true;
+    while (!found && getdelim(&line, &room, 0, file) > 0)
+        found = strcmp(line, word) == 0;
+    fclose(file);
+    free(line);
+    return found;
+}
+
+/* Whether a run that says that it is running does not run any more, as far as this host and Slurm know. The words of
+ * its process have its cell's folder, for --log-dir. */
+static bool is_dead(const lk_record *record, const char *folder, const lk_sweep_job *job)
 {
     char host[256] = "";
     double pid = lk__record_number(record, "pid");
+    if (job->number)
+        return !job->lives;
     (void)gethostname(host, sizeof host - 1);
-    return pid > 1 && pid < 1e9 && strcmp(host, lk__record_text(record, "host")) == 0 && kill((pid_t)pid, 0) != 0 &&
-           errno == ESRCH;
-}
-
-static lk_sweep_state state_of(const lk_record *record)
-{
-    const char *text = lk__record_text(record, "status");
-    for (size_t i = 0; i < LK_SWEEP_STATES; i++)
-        if (strcmp(text, lk__sweep_state_names[i]) == 0)
-            return i == LK_SWEEP_RUNNING && is_dead(record) ? LK_SWEEP_STOPPED : (lk_sweep_state)i;
-    return LK_SWEEP_STOPPED;
+    if (strcmp(host, lk__record_text(record, "host")) != 0 || !(pid > 1 && pid < 1e9))
+        return false;
+    return (kill((pid_t)pid, 0) != 0 && errno == ESRCH) || !has_word((long)pid, folder);
 }
 
 /* A run that cannot be read has not been done. */
-static lk_sweep_state look_at(const char *path)
+static lk_sweep_state look_at(const char *path, const char *folder, const lk_sweep_job *job)
 {
     lk_record *record;
+    lk_sweep_state state = LK_SWEEP_STOPPED;
     if (lk__record_open(path, &record) != LK_OK)
         return LK_SWEEP_FAILED;
-    lk_sweep_state state = state_of(record);
+    for (size_t i = 0; i < LK_SWEEP_STATES; i++)
+        if (strcmp(lk__record_text(record, "status"), lk__sweep_state_names[i]) == 0)
+            state = (lk_sweep_state)i;
+    if (state == LK_SWEEP_RUNNING && is_dead(record, folder, job))
+        state = LK_SWEEP_STOPPED;
     lk__record_close(record);
     return state;
 }
 
-lk_status lk__sweep_look(const lk_sweep *sweep, size_t cell, lk_sweep_state *state, char *run, size_t bytes)
+lk_status lk__sweep_look(const lk_sweep *sweep, size_t cell, const lk_sweep_job *job, lk_sweep_state *state, char *run,
+                         size_t bytes)
 {
     char folder[LK_PATH_BYTES], path[LK_PATH_BYTES];
     lk_record_list *list;
-    *state = LK_SWEEP_NEW;
+    *state = job->lives ? LK_SWEEP_RUNNING : LK_SWEEP_NEW;
     *run = 0;
     LK_TRY(lk__sweep_path(sweep, cell, NULL, folder, sizeof folder));
     LK_TRY(lk__sweep_path(sweep, cell, "output.txt", path, sizeof path));
@@ -246,14 +266,14 @@ lk_status lk__sweep_look(const lk_sweep *sweep, size_t cell, lk_sweep_state *sta
     if (status != LK_OK)
         return status == LK_STATUS_NOT_FOUND ? LK_OK : status;
     /* A try that failed before it made a run folder has left its output. */
-    if (!list->count && lk__file_exists(path))
+    if (!list->count && !job->lives && lk__file_exists(path))
         *state = LK_SWEEP_FAILED;
     for (size_t i = list->count; i-- > 0 && *state != LK_SWEEP_DONE;) {
         if (!lk__path_join(folder, list->names[i], path, sizeof path))
             continue;
-        lk_sweep_state found = look_at(path);
+        lk_sweep_state found = look_at(path, folder, job);
         if (!*run || found == LK_SWEEP_DONE) {
-            *state = found;
+            *state = job->lives && found != LK_SWEEP_DONE ? LK_SWEEP_RUNNING : found;
             snprintf(run, bytes, "%s", path);
         }
     }
@@ -269,10 +289,20 @@ static int remove_entry(const char *path, const struct stat *info, int kind, str
     return remove(path);
 }
 
+static lk_status forget_job(const lk_sweep *sweep, size_t cell)
+{
+    char path[LK_PATH_BYTES];
+    LK_TRY(lk__sweep_path(sweep, cell, LK_SWEEP_JOB_FILE, path, sizeof path));
+    if (remove(path) == 0 || errno == ENOENT)
+        return LK_OK;
+    return lk__fail(LK_STATUS_IO, "sweep: cannot remove %s: %s", path, strerror(errno));
+}
+
 lk_status lk__sweep_clear(const lk_sweep *sweep, size_t cell)
 {
     char folder[LK_PATH_BYTES], path[LK_PATH_BYTES];
     lk_record_list *list;
+    LK_TRY(forget_job(sweep, cell));
     LK_TRY(lk__sweep_path(sweep, cell, NULL, folder, sizeof folder));
     lk_status status = lk__record_list(folder, &list);
     if (status != LK_OK)

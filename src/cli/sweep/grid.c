@@ -15,14 +15,21 @@
 static const char *const own[] = {"log-dir", "checkpoint", "resume", "requeue",   "save-model",
                                   "serve",   "help",       "rank",   "node-rank", "trace-file"};
 
-static lk_status check_own(const char *option)
+bool lk__sweep_takes(const char *option)
 {
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (strcmp(option, own[i]) == 0)
-            return lk__fail(LK_STATUS_USAGE,
-                            "sweep: --%s is not possible in a sweep: every cell has a folder of its own, with its log, "
-                            "its final model and, with --save-every, its checkpoints",
-                            option);
+            return false;
+    return true;
+}
+
+static lk_status check_own(const char *option)
+{
+    if (!lk__sweep_takes(option))
+        return lk__fail(LK_STATUS_USAGE,
+                        "sweep: --%s is not possible in a sweep: every cell has a folder of its own, with its log, "
+                        "its final model and, with --save-every, its checkpoints",
+                        option);
     return LK_OK;
 }
 
@@ -133,6 +140,37 @@ lk_status lk__sweep_cores(const lk_sweep *sweep, size_t cell, long long *out)
     return status;
 }
 
+/* Whether a word of a command line gives the option, under any name. */
+static bool gives(const lk_options_set *set, const char *word, const lk_option *row)
+{
+    size_t length = strcspn(word, "=");
+    const char *fixed;
+    if (word[0] != '-' || !word[1])
+        return false;
+    const lk_option *found =
+        word[1] == '-' ? lk__options_find_name(set, word + 2, length - 2) : lk__options_find_letter(set, word[1]);
+    const lk_options_foreign *foreign = found ? NULL : lk__options_find_foreign(set, word);
+    if (foreign)
+        found = lk__options_foreign_option(set, foreign, &fixed);
+    return found && lk__options_same(found, row);
+}
+
+/* Refuses an option that has a list before train and a value after it. Values of a file (--config) yield to the list.
+ */
+static lk_status check_twice(const lk_sweep *sweep, const lk_options_swept *given)
+{
+    lk_options_set set = lk__args_options("train", LK_CMD_TRAIN, 0);
+    for (size_t i = 0; i < sweep->word_count; i++) {
+        const char *word = sweep->words[i], *next = i + 1 < sweep->word_count ? sweep->words[i + 1] : "";
+        bool alone = strchr(word, '=') || (word[0] == '-' && word[1] != '-' && word[2]) || next[0] == '-' || !*next;
+        if (gives(&set, word, given->row))
+            return lk__fail(LK_STATUS_USAGE,
+                            "sweep: --%s %s before train and %s%s%s after it contradict each other; give one",
+                            given->row->name, given->text, word, alone ? "" : " ", alone ? "" : next);
+    }
+    return LK_OK;
+}
+
 static lk_status fill(const lk_args *args, lk_sweep *sweep)
 {
     sweep->cells = 1;
@@ -140,6 +178,8 @@ static lk_status fill(const lk_args *args, lk_sweep *sweep)
     LK_TRY(copy_words(sweep, args->run.program + 1));
     for (size_t i = 0; i < args->swept_count; i++)
         LK_TRY(add_axis(sweep, &args->swept[i]));
+    for (size_t i = 0; i < args->swept_count; i++)
+        LK_TRY(check_twice(sweep, &args->swept[i]));
     for (size_t cell = 0; cell < sweep->cells; cell++)
         LK_TRY(check_cell(sweep, cell));
     return LK_OK;

@@ -14,11 +14,13 @@
 /* Seconds for an answer of sbatch and squeue. */
 enum { TIMEOUT = 60, MOST_WORDS = 64 };
 
-static const char job_name[] = "slurm-job";
-
-/* Writes a word as sh reads it. */
-static void quote(const char *word, FILE *out)
+void lk__sweep_put_word(const char *word, FILE *out)
 {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
+    if (*word && !word[strspn(word, plain)]) {
+        fputs(word, out);
+        return;
+    }
     fputc('\'', out);
     for (; *word; word++)
         fprintf(out, *word == '\'' ? "'\\''" : "%c", *word);
@@ -44,10 +46,10 @@ static lk_status write_script(const lk_sweep *sweep, size_t cell, char **script,
     FILE *out = open_memstream(script, bytes);
     if (out) {
         fprintf(out, "#!/bin/sh\nexec ");
-        quote(self, out);
+        lk__sweep_put_word(self, out);
         for (size_t i = 0; line[i]; i++) {
             fputc(' ', out);
-            quote(line[i], out);
+            lk__sweep_put_word(line[i], out);
         }
         fputc('\n', out);
     }
@@ -86,7 +88,7 @@ static lk_status add_options(char *options, char **argv, size_t *count)
 static lk_status save_job(const lk_sweep *sweep, size_t cell, long long job)
 {
     char path[LK_PATH_BYTES];
-    LK_TRY(lk__sweep_path(sweep, cell, job_name, path, sizeof path));
+    LK_TRY(lk__sweep_path(sweep, cell, LK_SWEEP_JOB_FILE, path, sizeof path));
     FILE *file = fopen(path, "w");
     bool written = file && fprintf(file, "%lld\n", job) > 0;
     if (file)
@@ -150,17 +152,17 @@ lk_status lk__sweep_submit(const lk_sweep *sweep, size_t cell, const char *optio
 }
 
 /* The number in the cell's folder; 0 if there is none. */
-static lk_status read_job(const lk_sweep *sweep, size_t cell, char text[32], long long *job)
+static lk_status read_job(const lk_sweep *sweep, size_t cell, long long *job)
 {
-    char path[LK_PATH_BYTES];
+    char path[LK_PATH_BYTES], text[32];
     uint8_t *content;
     size_t bytes;
     *job = 0;
-    LK_TRY(lk__sweep_path(sweep, cell, job_name, path, sizeof path));
+    LK_TRY(lk__sweep_path(sweep, cell, LK_SWEEP_JOB_FILE, path, sizeof path));
     if (!lk__file_exists(path))
         return LK_OK;
     LK_TRY(lk__file_read(path, 31, &content, &bytes));
-    snprintf(text, 32, "%.*s", (int)bytes, (char *)content);
+    snprintf(text, sizeof text, "%.*s", (int)bytes, (char *)content);
     lk__mem_free(content);
     text[strcspn(text, "\n")] = 0;
     return lk__number_parse_int(text, 1, INT64_MAX, job)
@@ -168,22 +170,55 @@ static lk_status read_job(const lk_sweep *sweep, size_t cell, char text[32], lon
                : lk__fail(LK_STATUS_FORMAT, "%s has no number of a job", path);
 }
 
-lk_status lk__sweep_job(const lk_sweep *sweep, size_t cell, long long *job)
+/* Marks the jobs that squeue lists, a number on each line. */
+static void mark_living(const lk_sweep *sweep, char *list, lk_sweep_job *jobs)
 {
-    char text[32];
+    char *rest = NULL;
+    for (char *line = strtok_r(list, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        long long number = 0;
+        line[strcspn(line, " \t")] = 0;
+        if (!lk__number_parse_int(line, 1, INT64_MAX, &number))
+            continue;
+        for (size_t i = 0; i < sweep->cells; i++)
+            jobs[i].lives |= jobs[i].number == number;
+    }
+}
+
+/* Asks squeue about a list of numbers. It leaves out those that it does not know, and fails if it knows none. */
+static lk_status ask(const lk_sweep *sweep, char *numbers, lk_sweep_job *jobs)
+{
+    char *argv[] = {"squeue", "--noheader", "--format=%A", "--jobs", numbers, NULL};
     lk_child_output answer;
-    lk_status status = LK_OK;
-    LK_TRY(read_job(sweep, cell, text, job));
-    if (!*job)
-        return LK_OK;
-    char *argv[] = {"squeue", "-h", "-o", "%T", "-j", text, NULL};
-    LK_TRY(lk__child_run(argv, "", 0, TIMEOUT, &answer));
-    /* squeue fails for a job that ended some time ago. */
+    lk_status status = lk__child_run(argv, "", 0, TIMEOUT, &answer);
+    if (status == LK_STATUS_NOT_FOUND)
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "sweep: cells of %s were submitted to Slurm, and without squeue in $PATH "
+                        "it cannot be known whether they still run; use a host that has it",
+                        sweep->dir);
+    LK_TRY(status);
     if (answer.status != 0 && !strstr((char *)answer.err, "Invalid job id"))
-        status = lk__fail(LK_STATUS_PEER, "sweep: squeue does not say whether job %s still runs: %s", text,
+        status = lk__fail(LK_STATUS_PEER, "sweep: squeue does not say which jobs still run: %s",
                           lk__child_last_words(&answer));
-    else if (answer.status != 0 || answer.out_bytes == 0)
-        *job = 0;
+    else
+        mark_living(sweep, (char *)answer.out, jobs);
     lk__child_output_free(&answer);
+    return status;
+}
+
+lk_status lk__sweep_jobs(const lk_sweep *sweep, lk_sweep_job *jobs)
+{
+    enum { DIGITS = 21 };
+    char *numbers;
+    size_t used = 0;
+    for (size_t i = 0; i < sweep->cells; i++) {
+        jobs[i] = (lk_sweep_job){0};
+        LK_TRY(read_job(sweep, i, &jobs[i].number));
+    }
+    LK_TRY(LK_ALLOC(sweep->cells * DIGITS + 1, "numbers of jobs", &numbers));
+    for (size_t i = 0; i < sweep->cells; i++)
+        if (jobs[i].number)
+            used += (size_t)snprintf(numbers + used, DIGITS + 1, "%s%lld", used ? "," : "", jobs[i].number);
+    lk_status status = used ? ask(sweep, numbers, jobs) : LK_OK;
+    lk__mem_free(numbers);
     return status;
 }

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include "cli/options/args.h"
 
@@ -27,6 +28,9 @@ typedef struct lk_sweep {
     char **words; /* (word_count) of train, without "train" */
     size_t cells; /* the product of the axes' counts */
 } lk_sweep;
+
+/* Whether an option of train may be in a sweep: cells have folders of their own. */
+bool lk__sweep_takes(const char *option);
 
 /* The sweep of a command line; its words begin with "train". Every cell's line is checked as train would check it.
  * USAGE if an option cannot be swept, has the same value twice, or has a wrong value. */
@@ -62,10 +66,21 @@ typedef enum lk_sweep_state {
 } lk_sweep_state;
 extern const char *const lk__sweep_state_names[LK_SWEEP_STATES];
 
-/* The state of a cell, and the path of its newest run; of its newest run that is done, if there is one. *run is "" if
- * it has none. */
-lk_status lk__sweep_look(const lk_sweep *sweep, size_t cell, lk_sweep_state *state, char *run, size_t bytes) LK_CHECKED;
-/* Removes the run folders of a cell, none of which is done. */
+/* The file in a cell's folder that has the number of its job. */
+#define LK_SWEEP_JOB_FILE "slurm-job"
+
+/* A cell's job of Slurm. */
+typedef struct lk_sweep_job {
+    long long number; /* 0: the cell was not submitted */
+    bool lives;       /* it waits or runs */
+} lk_sweep_job;
+
+/* The state of a cell by its files and its job, and the path of its newest run; of its newest run that is done, if
+ * there is one. *run is "" if it has none. A run whose process or job does not exist any more is stopped, whatever its
+ * files say: a process that is killed hard cannot write how it ended. */
+lk_status lk__sweep_look(const lk_sweep *sweep, size_t cell, const lk_sweep_job *job, lk_sweep_state *state, char *run,
+                         size_t bytes) LK_CHECKED;
+/* Removes the run folders of a cell, none of which is done, and forgets its job. */
 lk_status lk__sweep_clear(const lk_sweep *sweep, size_t cell) LK_CHECKED;
 
 /* Trains a cell in a child process, whose output goes to "output.txt" in the cell's folder. Blocks until it ends.
@@ -77,8 +92,10 @@ void lk__sweep_message(const lk_sweep *sweep, size_t cell, char *out, size_t byt
 /* Submits a cell to Slurm; `options` are more options of sbatch, separated by blanks. UNSUPPORTED if there is no
  * sbatch. *job is Slurm's number, which the cell's folder keeps. */
 lk_status lk__sweep_submit(const lk_sweep *sweep, size_t cell, const char *options, long long *job) LK_CHECKED;
-/* The number of the cell's job if it waits or runs; 0 if it does not. Fails if the cell was submitted and Slurm cannot
- * be asked. */
-lk_status lk__sweep_job(const lk_sweep *sweep, size_t cell, long long *job) LK_CHECKED;
+/* The jobs of all cells, by one question to Slurm. Fails if a cell was submitted and Slurm cannot be asked; the numbers
+ * are written even then, and no job lives. */
+lk_status lk__sweep_jobs(const lk_sweep *sweep, lk_sweep_job *jobs /* (cells) */) LK_CHECKED;
+/* Writes a word as sh reads it, in quotes if it needs them. */
+void lk__sweep_put_word(const char *word, FILE *out);
 
 #endif

@@ -11,7 +11,8 @@ static lk_status cpu_open(const lk_device_opts *opts, lk_device **out)
     lk_cpu_device *cpu;
     const lk_cpu_build *build;
     if (opts->precision != LK_PRECISION_FP32)
-        return lk__fail(LK_STATUS_UNSUPPORTED, "`precision` %s: the CPU computes in fp32; use `device` cuda",
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "`precision` %s: the CPU computes in fp32: leave it out, or compute on a GPU, `device` cuda",
                         lk__device_precision_names[opts->precision]);
     LK_TRY(lk__cpu_build_select(opts->isa, &build));
     LK_TRY(LK_ALLOC(1, "device", &cpu));
