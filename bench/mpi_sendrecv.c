@@ -81,7 +81,7 @@ static uint64_t give(pair *p, const char *data, size_t bytes)
 {
     int peer = 1 - p->rank;
     uint64_t ticket = 0;
-    lk_frame frame = {.call = {.kind = LK_CALL_MESSAGE, .number = p->number++, .root = -1}, .bytes = bytes};
+    lk_frame frame = {.call = {.kind = LK_CALL_KIND_MESSAGE, .number = p->number++, .root = -1}, .bytes = bytes};
     demand(p->transport->type->send(p->transport, &peer, 1, &frame, data, &ticket) == LK_OK, "a send");
     return ticket;
 }

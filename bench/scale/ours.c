@@ -145,14 +145,14 @@ void scale_ours_close(scale_ours *ours)
 void scale_ours_start(scale_ours *ours, float *data, size_t count)
 {
     lk_group *group = ours->group;
-    lk_program_key key = {.kind = LK_CALL_ALLREDUCE, .element = sizeof *data, .count = count, .root = -1};
+    lk_program_key key = {.kind = LK_CALL_KIND_ALLREDUCE, .element = sizeof *data, .count = count, .root = -1};
     lk_program_input input = {.topology = &group->topology, .rank = group->rank, .segments = ours->opts.direct};
     lk_program *program = NULL;
     lk_request *request = NULL;
     check(lk__program_find(&group->programs, &key, &input, &program));
     check(lk__request_create(group, program, &request));
     request->call = (lk_call){.number = group->calls++,
-                              .kind = LK_CALL_ALLREDUCE,
+                              .kind = LK_CALL_KIND_ALLREDUCE,
                               .dtype = LK_DTYPE_F32,
                               .op = LK_REDUCTION_SUM,
                               .root = -1,

@@ -134,6 +134,6 @@ const char *lk__child_last_words(lk_child_output *output)
     last = strrchr(text, '\n');
     last = last ? last + 1 : text;
     last += strspn(last, " \t");
-    lk__text_clean(last, LK_TEXT_LINE);
+    lk__text_clean(last, LK_TEXT_KIND_LINE);
     return last;
 }

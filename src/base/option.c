@@ -35,28 +35,28 @@ const char *lk__option_value(const lk_option *row, const void *values, char text
 {
     const void *field = (const char *)values + row->offset;
     switch (row->kind) {
-    case LK_OPTION_FLAG:
+    case LK_OPTION_KIND_FLAG:
         return *(const bool *)field ? "true" : NULL;
-    case LK_OPTION_COUNT:
+    case LK_OPTION_KIND_COUNT:
         return whole_text(row, *(const size_t *)field, text);
-    case LK_OPTION_INT:
+    case LK_OPTION_KIND_INT:
         snprintf(text, LK_OPTION_TEXT_BYTES, "%d", *(const int *)field);
         return *(const int *)field || row->initial ? text : NULL;
-    case LK_OPTION_SEED:
+    case LK_OPTION_KIND_SEED:
         return whole_text(row, *(const uint64_t *)field, text);
-    case LK_OPTION_REAL:
+    case LK_OPTION_KIND_REAL:
         return real_text(row, *(const double *)field, text);
-    case LK_OPTION_CHOICE:
+    case LK_OPTION_KIND_CHOICE:
         return row->choices[*(const int *)field];
-    case LK_OPTION_TEXT:
-    case LK_OPTION_ONCE:
-    case LK_OPTION_SPEC:
-    case LK_OPTION_TERMS:
-    case LK_OPTION_OPTIONAL:
+    case LK_OPTION_KIND_TEXT:
+    case LK_OPTION_KIND_ONCE:
+    case LK_OPTION_KIND_SPEC:
+    case LK_OPTION_KIND_TERMS:
+    case LK_OPTION_KIND_OPTIONAL:
         return *(const char *const *)field;
-    case LK_OPTION_LIST:
+    case LK_OPTION_KIND_LIST:
         return *(const char *)field ? field : NULL;
-    case LK_OPTION_ALIAS:
+    case LK_OPTION_KIND_ALIAS:
         break;
     }
     assert(false);
@@ -67,5 +67,5 @@ const char *lk__option_shown(const lk_option *row, const char *value)
 {
     if (value)
         return value;
-    return row->kind == LK_OPTION_FLAG ? "false" : "(not given)";
+    return row->kind == LK_OPTION_KIND_FLAG ? "false" : "(not given)";
 }

@@ -11,19 +11,19 @@
 
 /* The value that follows the option, and the type of the field that it fills. */
 typedef enum lk_option_kind {
-    LK_OPTION_FLAG,     /* nothing, or after '=' true or false; bool */
-    LK_OPTION_TEXT,     /* any text; const char * */
-    LK_OPTION_ONCE,     /* any text, not twice; const char * */
-    LK_OPTION_SPEC,     /* "name:key=value,key=value"; const char * */
-    LK_OPTION_TERMS,    /* "term,term=value"; const char * */
-    LK_OPTION_OPTIONAL, /* text or nothing; const char *, "" for nothing */
-    LK_OPTION_COUNT,    /* whole number in [min,max], or the first of choices for 0; size_t */
-    LK_OPTION_INT,      /* whole number in [min,max]; int */
-    LK_OPTION_SEED,     /* whole number below 2^63; uint64_t */
-    LK_OPTION_REAL,     /* number in [min,max]; double */
-    LK_OPTION_CHOICE,   /* one of choices; int or an enum: the index in choices */
-    LK_OPTION_LIST,     /* "0,1" or the words "0 1"; char[LK_LIST_BYTES], always "0,1", "" when not given */
-    LK_OPTION_ALIAS     /* nothing; stands for the option in initial, "bn=batch" */
+    LK_OPTION_KIND_FLAG,     /* nothing, or after '=' true or false; bool */
+    LK_OPTION_KIND_TEXT,     /* any text; const char * */
+    LK_OPTION_KIND_ONCE,     /* any text, not twice; const char * */
+    LK_OPTION_KIND_SPEC,     /* "name:key=value,key=value"; const char * */
+    LK_OPTION_KIND_TERMS,    /* "term,term=value"; const char * */
+    LK_OPTION_KIND_OPTIONAL, /* text or nothing; const char *, "" for nothing */
+    LK_OPTION_KIND_COUNT,    /* whole number in [min,max], or the first of choices for 0; size_t */
+    LK_OPTION_KIND_INT,      /* whole number in [min,max]; int */
+    LK_OPTION_KIND_SEED,     /* whole number below 2^63; uint64_t */
+    LK_OPTION_KIND_REAL,     /* number in [min,max]; double */
+    LK_OPTION_KIND_CHOICE,   /* one of choices; int or an enum: the index in choices */
+    LK_OPTION_KIND_LIST,     /* "0,1" or the words "0 1"; char[LK_LIST_BYTES], always "0,1", "" when not given */
+    LK_OPTION_KIND_ALIAS     /* nothing; stands for the option in initial, "bn=batch" */
 } lk_option_kind;
 
 /* Properties of an option in a run. */
@@ -44,7 +44,7 @@ typedef struct lk_option {
     const char *field;          /* its name in the library's messages; text up to the last '.' is not printed */
     const char *arg;            /* what the help calls the value */
     double min, max;            /* of numbers */
-    const char *const *choices; /* of LK_OPTION_CHOICE, NULL after the last; NULL for other kinds */
+    const char *const *choices; /* of LK_OPTION_KIND_CHOICE, NULL after the last; NULL for other kinds */
     const char *initial;        /* default as one would type it; NULL: the field is not set */
     const char *help;
 } lk_option;

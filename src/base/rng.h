@@ -20,11 +20,11 @@
 
 /*                      word 1        word 2 */
 typedef enum lk_rng_purpose {
-    LK_RNG_INIT = 1, /* slot          0     */
-    LK_RNG_SHUFFLE,  /* 0             epoch */
-    LK_RNG_DROPOUT,  /* sample        step  */
-    LK_RNG_AUGMENT,  /* sample        epoch */
-    LK_RNG_DIGITS    /* sample        split */
+    LK_RNG_PURPOSE_INIT = 1, /* slot          0     */
+    LK_RNG_PURPOSE_SHUFFLE,  /* 0             epoch */
+    LK_RNG_PURPOSE_DROPOUT,  /* sample        step  */
+    LK_RNG_PURPOSE_AUGMENT,  /* sample        epoch */
+    LK_RNG_PURPOSE_DIGITS    /* sample        split */
 } lk_rng_purpose;
 
 typedef struct lk_rng {

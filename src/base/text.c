@@ -20,12 +20,12 @@ static const range hidden[] = {
 static bool belongs(uint32_t value, lk_text_kind kind)
 {
     if (value == '\n' || value == '\t')
-        return kind == LK_TEXT_LINES;
+        return kind == LK_TEXT_KIND_LINES;
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
         if (value >= hidden[i].first && value <= hidden[i].last)
             return false;
     bool letter = (value >= 'a' && value <= 'z') || (value >= 'A' && value <= 'Z') || value > 0xbf;
-    return kind != LK_TEXT_NAME || letter || (value >= '0' && value <= '9') || value == '.' || value == '-' ||
+    return kind != LK_TEXT_KIND_NAME || letter || (value >= '0' && value <= '9') || value == '.' || value == '-' ||
            value == '_';
 }
 

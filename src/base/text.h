@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 typedef enum lk_text_kind {
-    LK_TEXT_NAME, /* of a host: letters, digits, '.', '-' and '_' */
-    LK_TEXT_LINE, /* anything printable */
-    LK_TEXT_LINES /* anything printable, newlines and tabs */
+    LK_TEXT_KIND_NAME, /* of a host: letters, digits, '.', '-' and '_' */
+    LK_TEXT_KIND_LINE, /* anything printable */
+    LK_TEXT_KIND_LINES /* anything printable, newlines and tabs */
 } lk_text_kind;
 
 /* Replaces by '?' what the kind does not allow: control characters and so escape sequences, bytes

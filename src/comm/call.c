@@ -7,27 +7,24 @@
 #include "base/bytes.h"
 #include "net/host.h"
 
-static const char *const kind_texts[LK_CALL_COUNT] = {
-#define TEXT(name, text) [LK_CALL_##name] = text,
-    LK_CALL_LIST(TEXT)
+static const char *const kind_texts[LK_CALL_KIND_COUNT] = {
+#define TEXT(name, text) [LK_CALL_KIND_##name] = text,
+    LK_CALL_KIND_LIST(TEXT)
 #undef TEXT
 };
 
 /* Fields that a kind uses. Unused fields are zero (root: -1). */
 static const struct {
     bool op, root;
-} traits[LK_CALL_COUNT] = {
-    [LK_CALL_ALLREDUCE] = {.op = true},      [LK_CALL_REDUCE] = {.op = true, .root = true},
-    [LK_CALL_REDUCE_SCATTER] = {.op = true}, [LK_CALL_BROADCAST] = {.root = true},
-    [LK_CALL_GATHER] = {.root = true},       [LK_CALL_SCATTER] = {.root = true},
+} traits[LK_CALL_KIND_COUNT] = {
+    [LK_CALL_KIND_ALLREDUCE] = {.op = true},      [LK_CALL_KIND_REDUCE] = {.op = true, .root = true},
+    [LK_CALL_KIND_REDUCE_SCATTER] = {.op = true}, [LK_CALL_KIND_BROADCAST] = {.root = true},
+    [LK_CALL_KIND_GATHER] = {.root = true},       [LK_CALL_KIND_SCATTER] = {.root = true},
 };
 
 static const char *const reductions[LK_REDUCTION_COUNT] = {
-    [LK_REDUCTION_SUM] = "sum",
-    [LK_REDUCTION_MEAN] = "mean",
-    [LK_REDUCTION_MIN] = "min",
-    [LK_REDUCTION_MAX] = "max",
-    [LK_REDUCTION_PRODUCT] = "product",
+    [LK_REDUCTION_SUM] = "sum", [LK_REDUCTION_MEAN] = "mean",       [LK_REDUCTION_MIN] = "min",
+    [LK_REDUCTION_MAX] = "max", [LK_REDUCTION_PRODUCT] = "product",
 };
 
 /* Offsets in an encoded call. AT_KIND has kind, dtype, op and a zero byte. */
@@ -64,13 +61,13 @@ __attribute__((format(printf, 2, 3))) static void add(writer *w, const char *for
 const char *lk__call_text(const lk_call *call, char text[LK_CALL_TEXT])
 {
     writer w = {.text = text};
-    bool known = call->kind < LK_CALL_COUNT && call->dtype < LK_DTYPE_COUNT && call->op < LK_REDUCTION_LIMIT;
+    bool known = call->kind < LK_CALL_KIND_COUNT && call->dtype < LK_DTYPE_COUNT && call->op < LK_REDUCTION_LIMIT;
     if (!known) {
         add(&w, "unknown call #%lu", (unsigned long)call->number);
         return text;
     }
     add(&w, "%s #%lu", kind_texts[call->kind], (unsigned long)call->number);
-    if (call->kind != LK_CALL_BARRIER) {
+    if (call->kind != LK_CALL_KIND_BARRIER) {
         add(&w, " (");
         if (call->count > 0 || call->detail == 0)
             add(&w, "%llu ", (unsigned long long)call->count);
@@ -78,7 +75,7 @@ const char *lk__call_text(const lk_call *call, char text[LK_CALL_TEXT])
         if (traits[call->kind].op)
             add(&w, ", %s", call->op < LK_REDUCTION_COUNT ? reductions[call->op] : "own reduction");
         if (call->root >= 0)
-            add(&w, ", %s %ld", call->kind == LK_CALL_MESSAGE ? "to rank" : "root", (long)call->root);
+            add(&w, ", %s %ld", call->kind == LK_CALL_KIND_MESSAGE ? "to rank" : "root", (long)call->root);
         if (call->detail != 0)
             add(&w, ", split %08lx", (unsigned long)((call->detail ^ call->detail >> 32) & 0xffffffffu));
         add(&w, ")");
@@ -103,14 +100,13 @@ void lk__call_encode(const lk_call *call, uint8_t out[LK_CALL_BYTES])
 
 static bool possible(const lk_call *call)
 {
-    if (call->kind >= LK_CALL_COUNT || call->dtype >= LK_DTYPE_COUNT ||
-        call->op >= LK_REDUCTION_LIMIT)
+    if (call->kind >= LK_CALL_KIND_COUNT || call->dtype >= LK_DTYPE_COUNT || call->op >= LK_REDUCTION_LIMIT)
         return false;
     if (call->op != 0 && !traits[call->kind].op)
         return false;
     /* The root of a message is the receiver, or -1. */
     int lowest = traits[call->kind].root ? 0 : -1;
-    int highest = traits[call->kind].root || call->kind == LK_CALL_MESSAGE ? LK_MAX_RANKS - 1 : -1;
+    int highest = traits[call->kind].root || call->kind == LK_CALL_KIND_MESSAGE ? LK_MAX_RANKS - 1 : -1;
     if (call->root < lowest || call->root > highest)
         return false;
     return call->count <= (uint64_t)PTRDIFF_MAX / lk_dtype_size((lk_dtype)call->dtype);

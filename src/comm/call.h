@@ -11,7 +11,7 @@
 #include <lockstep/group.h>
 
 /* X(name, text) */
-#define LK_CALL_LIST(X)                 \
+#define LK_CALL_KIND_LIST(X)            \
     X(ALLREDUCE, "allreduce")           \
     X(REDUCE, "reduce")                 \
     X(REDUCE_SCATTER, "reduce_scatter") \
@@ -24,10 +24,10 @@
     X(MESSAGE, "message")
 
 typedef enum lk_call_kind {
-#define LK_CALL_ENUM(name, text) LK_CALL_##name,
-    LK_CALL_LIST(LK_CALL_ENUM)
-#undef LK_CALL_ENUM
-        LK_CALL_COUNT
+#define LK_CALL_KIND_ENUM(name, text) LK_CALL_KIND_##name,
+    LK_CALL_KIND_LIST(LK_CALL_KIND_ENUM)
+#undef LK_CALL_KIND_ENUM
+        LK_CALL_KIND_COUNT
 } lk_call_kind;
 
 enum { LK_CALL_BYTES = 32 };

@@ -159,7 +159,7 @@ static lk_status add_item(reading *r, const yaml_event_t *event, lk_yaml_kind ki
         .kind = kind,
         .key = top->key,
         .text = text,
-        .quoted = kind == LK_YAML_TEXT && event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE,
+        .quoted = kind == LK_YAML_KIND_TEXT && event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE,
         .line = top->list ? line_of(event) : top->key_line,
         .depth = r->depth - 1,
     };
@@ -177,9 +177,9 @@ static lk_status take_scalar(reading *r, const yaml_event_t *event)
     if (!r->levels[r->depth - 1].list && !r->levels[r->depth - 1].key)
         return take_key(r, event);
     if (is_null(event))
-        return add_item(r, event, LK_YAML_NULL, NULL);
+        return add_item(r, event, LK_YAML_KIND_NULL, NULL);
     LK_TRY(copy_text(r, event, &text));
-    return add_item(r, event, LK_YAML_TEXT, text);
+    return add_item(r, event, LK_YAML_KIND_TEXT, text);
 }
 
 static lk_status check_open(const reading *r, const yaml_event_t *event, bool list)
@@ -202,7 +202,7 @@ static lk_status open_level(reading *r, const yaml_event_t *event, bool list)
 {
     LK_TRY(check_open(r, event, list));
     if (r->depth > 0)
-        LK_TRY(add_item(r, event, list ? LK_YAML_LIST : LK_YAML_MAP, NULL));
+        LK_TRY(add_item(r, event, list ? LK_YAML_KIND_LIST : LK_YAML_KIND_MAP, NULL));
     r->levels[r->depth++] = (level){.first = r->yaml->count, .list = list};
     return LK_OK;
 }

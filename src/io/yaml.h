@@ -14,16 +14,16 @@
 enum { LK_YAML_MAX_BYTES = 1 << 16, LK_YAML_MAX_ITEMS = 1024, LK_YAML_MAX_DEPTH = 4 };
 
 typedef enum lk_yaml_kind {
-    LK_YAML_TEXT,
-    LK_YAML_NULL, /* empty, "~" or "null", without quotes */
-    LK_YAML_LIST, /* its elements follow, one level deeper */
-    LK_YAML_MAP   /* its pairs follow, one level deeper */
+    LK_YAML_KIND_TEXT,
+    LK_YAML_KIND_NULL, /* empty, "~" or "null", without quotes */
+    LK_YAML_KIND_LIST, /* its elements follow, one level deeper */
+    LK_YAML_KIND_MAP   /* its pairs follow, one level deeper */
 } lk_yaml_kind;
 
 typedef struct lk_yaml_item {
     lk_yaml_kind kind;
     const char *key;  /* NULL for an element of a list */
-    const char *text; /* of LK_YAML_TEXT, as written; else NULL */
+    const char *text; /* of LK_YAML_KIND_TEXT, as written; else NULL */
     bool quoted;      /* with quotes: "true" is then a word */
     size_t line;      /* from 1 */
     int depth;        /* 0: in the top mapping */

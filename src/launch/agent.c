@@ -104,7 +104,7 @@ static void send_plans(lk_agent *agent, const lk_launch_plan *plan)
 {
     int first = agent->opts->nproc;
     for (int node = 1; node < agent->opts->nnodes; node++) {
-        lk_message message = {.kind = LK_MESSAGE_PLAN,
+        lk_message message = {.kind = LK_MESSAGE_KIND_PLAN,
                               .numbers = {plan->restart, plan->world_size, first, plan->master_port}};
         memcpy(message.name, plan->run_id, sizeof plan->run_id);
         memcpy(message.text, plan->master_addr, sizeof plan->master_addr);
@@ -135,21 +135,21 @@ static lk_status await_plan(lk_agent *agent, lk_launch_plan *plan)
     double deadline = lk__clock() + agent->opts->timeout + ANSWER;
     while (!*agent->opts->interrupted) {
         lk_link_state state = lk__link_receive(link, &message);
-        if (state == LK_LINK_CLOSED || (state == LK_LINK_IDLE && lk__clock() >= deadline))
+        if (state == LK_LINK_STATE_CLOSED || (state == LK_LINK_STATE_IDLE && lk__clock() >= deadline))
             return lk__fail(LK_STATUS_PEER, "node 0 (%s) disappeared before the job started", link->host);
-        if (state == LK_LINK_IDLE) {
+        if (state == LK_LINK_STATE_IDLE) {
             (void)lk__net_wait(agent->epoll, POLLIN, lk__clock() + 0.2);
             continue;
         }
         /* Node 0 is alive, and waits for the other nodes up to its own timeout. */
         deadline = lk__clock() + agent->opts->timeout + ANSWER;
-        if (message.kind == LK_MESSAGE_HELLO)
+        if (message.kind == LK_MESSAGE_KIND_HELLO)
             memcpy(link->host, message.name, sizeof link->host);
-        if (message.kind == LK_MESSAGE_NOTICE && agent->opts->notice)
+        if (message.kind == LK_MESSAGE_KIND_NOTICE && agent->opts->notice)
             agent->opts->notice(agent->opts->notice_arg, message.text);
-        if (message.kind == LK_MESSAGE_REFUSED)
+        if (message.kind == LK_MESSAGE_KIND_REFUSED)
             return lk__fail(LK_STATUS_PEER, "node 0 (%s): %s", link->host, message.text);
-        if (message.kind == LK_MESSAGE_PLAN && read_plan(agent, &message, plan))
+        if (message.kind == LK_MESSAGE_KIND_PLAN && read_plan(agent, &message, plan))
             return LK_OK;
     }
     return lk__fail(LK_STATUS_PEER, "interrupted while waiting for node 0");
@@ -169,7 +169,7 @@ lk_status lk__agent_plan(lk_agent *agent, lk_launch_plan *plan)
 
 void lk__agent_refuse(lk_agent *agent, const char *why)
 {
-    lk_message message = {.kind = LK_MESSAGE_REFUSED};
+    lk_message message = {.kind = LK_MESSAGE_KIND_REFUSED};
     snprintf(message.text, sizeof message.text, "%s", why);
     send_all(agent, &message);
 }
@@ -178,7 +178,8 @@ void lk__agent_refuse(lk_agent *agent, const char *why)
  * ranks fail. */
 static lk_launch_verdict lost(int node, const char *host)
 {
-    lk_launch_verdict verdict = {.outcome = LK_OUTCOME_LOST, .node = node, .cause = {.rank = -1, .status = SIGKILL}};
+    lk_launch_verdict verdict = {
+        .outcome = LK_AGENT_OUTCOME_LOST, .node = node, .cause = {.rank = -1, .status = SIGKILL}};
     snprintf(verdict.cause.host, sizeof verdict.cause.host, "%s", host);
     return verdict;
 }
@@ -186,11 +187,11 @@ static lk_launch_verdict lost(int node, const char *host)
 /* Whether verdict a replaces b, which became known first. */
 static bool outweighs(const lk_launch_verdict *a, const lk_launch_verdict *b)
 {
-    static const int weight[] = {[LK_OUTCOME_DONE] = 0,
-                                 [LK_OUTCOME_FAILED] = 1,
-                                 [LK_OUTCOME_LOST] = 1,
-                                 [LK_OUTCOME_BROKEN] = 2,
-                                 [LK_OUTCOME_INTERRUPTED] = 3};
+    static const int weight[] = {[LK_AGENT_OUTCOME_DONE] = 0,
+                                 [LK_AGENT_OUTCOME_FAILED] = 1,
+                                 [LK_AGENT_OUTCOME_LOST] = 1,
+                                 [LK_AGENT_OUTCOME_BROKEN] = 2,
+                                 [LK_AGENT_OUTCOME_INTERRUPTED] = 3};
     if (weight[a->outcome] != weight[b->outcome])
         return weight[a->outcome] > weight[b->outcome];
     return weight[a->outcome] == 1 && lk__cause_before(&a->cause, &b->cause);
@@ -209,7 +210,7 @@ static void encode_verdict(const lk_launch_verdict *verdict, lk_message_kind kin
 static bool decode_verdict(const lk_message *message, lk_launch_verdict *out)
 {
     const int64_t *n = message->numbers;
-    if (n[4] < 0 || n[4] > LK_OUTCOME_INTERRUPTED || n[6] < 0 || n[6] > 64)
+    if (n[4] < 0 || n[4] > LK_AGENT_OUTCOME_INTERRUPTED || n[6] < 0 || n[6] > 64)
         return false;
     *out = (lk_launch_verdict){.outcome = (lk_agent_outcome)n[4],
                                .node = (int)n[5],
@@ -258,14 +259,14 @@ static lk_launch_verdict own_verdict(const round *r, lk_agent_outcome outcome)
 {
     const lk_launch_rendezvous_opts *opts = r->agent->opts;
     lk_launch_verdict verdict = {.outcome = outcome, .node = opts->node_rank};
-    if (outcome == LK_OUTCOME_FAILED) {
+    if (outcome == LK_AGENT_OUTCOME_FAILED) {
         verdict.cause = *lk__launch_node_cause(r->node);
         return verdict;
     }
     snprintf(verdict.cause.host, sizeof verdict.cause.host, "%s", opts->hostname);
-    if (outcome == LK_OUTCOME_BROKEN)
+    if (outcome == LK_AGENT_OUTCOME_BROKEN)
         snprintf(verdict.cause.tail, sizeof verdict.cause.tail, "%s", lk_error_detail());
-    if (outcome == LK_OUTCOME_INTERRUPTED) {
+    if (outcome == LK_AGENT_OUTCOME_INTERRUPTED) {
         int signal = r->node ? lk__launch_node_signal(r->node) : 0;
         verdict.signal = signal ? signal : (int)*r->agent->opts->interrupted;
         verdict.unwritten = signal == SIGPIPE && lk__launch_node_unwritten(r->node);
@@ -282,7 +283,7 @@ static void end_badly(round *r, lk_agent_outcome outcome)
     if (leads(r->agent))
         return;
     lk_message message;
-    encode_verdict(&verdict, LK_MESSAGE_TROUBLE, &message);
+    encode_verdict(&verdict, LK_MESSAGE_KIND_TROUBLE, &message);
     lk__link_send(&r->agent->links[0], &message);
     r->reported = true;
     /* Node 0 answers with STOP. Without an answer this node stops alone. */
@@ -305,29 +306,29 @@ static void notice_interrupted(const round *r)
 
 static void note_state(round *r, lk_launch_node_state state)
 {
-    if (state == LK_NODE_FAILED && !r->local_over)
-        end_badly(r, LK_OUTCOME_FAILED);
-    else if (!r->interrupted && (state == LK_NODE_INTERRUPTED || *r->agent->opts->interrupted)) {
+    if (state == LK_LAUNCH_NODE_STATE_FAILED && !r->local_over)
+        end_badly(r, LK_AGENT_OUTCOME_FAILED);
+    else if (!r->interrupted && (state == LK_LAUNCH_NODE_STATE_INTERRUPTED || *r->agent->opts->interrupted)) {
         r->interrupted = true;
-        end_badly(r, LK_OUTCOME_INTERRUPTED);
+        end_badly(r, LK_AGENT_OUTCOME_INTERRUPTED);
         if (!r->ending || r->grace > FAILED_GRACE)
             notice_interrupted(r);
-    } else if (state == LK_NODE_DONE && !r->local_over) {
+    } else if (state == LK_LAUNCH_NODE_STATE_DONE && !r->local_over) {
         r->local_over = true;
         if (!leads(r->agent))
-            lk__link_send(&r->agent->links[0], &(lk_message){.kind = LK_MESSAGE_DONE});
+            lk__link_send(&r->agent->links[0], &(lk_message){.kind = LK_MESSAGE_KIND_DONE});
     }
 }
 
 /* Blocks until an event of this node or of a link, at most `seconds`. */
 static void wait_for_events(round *r, double seconds)
 {
-    lk_launch_node_state state = LK_NODE_RUNNING;
+    lk_launch_node_state state = LK_LAUNCH_NODE_STATE_RUNNING;
     if (!r->node)
         (void)lk__net_wait(r->agent->epoll, POLLIN, lk__clock() + seconds);
     else if (lk__launch_node_wait(r->node, r->agent->epoll, seconds, &state) != LK_OK) {
         /* The keeper was killed, and all ranks have been ended. */
-        end_badly(r, LK_OUTCOME_BROKEN);
+        end_badly(r, LK_AGENT_OUTCOME_BROKEN);
         lk__launch_node_destroy(r->node);
         r->node = NULL;
         return;
@@ -378,11 +379,11 @@ static void handle(round *r, int node, const lk_message *message)
 {
     lk_launch_verdict verdict;
     switch (message->kind) {
-    case LK_MESSAGE_DONE:
-    case LK_MESSAGE_STOPPED:
+    case LK_MESSAGE_KIND_DONE:
+    case LK_MESSAGE_KIND_STOPPED:
         r->agent->over[node] = true;
         break;
-    case LK_MESSAGE_TROUBLE:
+    case LK_MESSAGE_KIND_TROUBLE:
         if (!decode_verdict(message, &verdict))
             break;
         weigh(r, &verdict);
@@ -408,11 +409,11 @@ static void read_links(round *r)
     lk_agent *agent = r->agent;
     lk_message message;
     for (int node = 1; node < agent->link_count; node++) {
-        lk_link_state state = LK_LINK_IDLE;
+        lk_link_state state = LK_LINK_STATE_IDLE;
         while (agent->links[node].fd >= 0 &&
-               (state = lk__link_receive(&agent->links[node], &message)) == LK_LINK_MESSAGE)
+               (state = lk__link_receive(&agent->links[node], &message)) == LK_LINK_STATE_MESSAGE)
             handle(r, node, &message);
-        if (state == LK_LINK_CLOSED)
+        if (state == LK_LINK_STATE_CLOSED)
             lose(r, node);
     }
 }
@@ -428,11 +429,11 @@ static bool all_over(const round *r)
 /* Ends the grace: node 0 at all nodes; another node here, and it asks node 0 to do the same. */
 static void hurry(round *r)
 {
-    lk_message message = {.kind = LK_MESSAGE_STOP, .numbers = {SIGKILL, 0}};
+    lk_message message = {.kind = LK_MESSAGE_KIND_STOP, .numbers = {SIGKILL, 0}};
     if (!leads(r->agent)) {
-        lk_launch_verdict verdict = own_verdict(r, LK_OUTCOME_INTERRUPTED);
+        lk_launch_verdict verdict = own_verdict(r, LK_AGENT_OUTCOME_INTERRUPTED);
         verdict.again = true;
-        encode_verdict(&verdict, LK_MESSAGE_TROUBLE, &message);
+        encode_verdict(&verdict, LK_MESSAGE_KIND_TROUBLE, &message);
     }
     send_all(r->agent, &message);
     stop_ranks(r, SIGKILL, 0);
@@ -443,10 +444,10 @@ static void hurry(round *r)
 static void stop_everywhere(round *r)
 {
     lk_agent *agent = r->agent;
-    bool interrupted = r->verdict.outcome == LK_OUTCOME_INTERRUPTED;
+    bool interrupted = r->verdict.outcome == LK_AGENT_OUTCOME_INTERRUPTED;
     int signal = interrupted ? r->verdict.signal : SIGTERM;
     double grace = interrupted ? grace_of(r) : FAILED_GRACE;
-    lk_message stop = {.kind = LK_MESSAGE_STOP, .numbers = {signal, (int64_t)(1000 * grace)}};
+    lk_message stop = {.kind = LK_MESSAGE_KIND_STOP, .numbers = {signal, (int64_t)(1000 * grace)}};
     for (int node = 1; node < agent->link_count; node++)
         agent->over[node] = agent->links[node].fd < 0;
     send_all(agent, &stop);
@@ -477,9 +478,10 @@ static void lead_round(round *r, const lk_launch_plan *plan)
     }
     if (r->stop_at > 0)
         stop_everywhere(r);
-    r->verdict.again = r->verdict.outcome == LK_OUTCOME_FAILED && !r->lost_any && plan->restart < r->opts->max_restarts;
+    r->verdict.again =
+        r->verdict.outcome == LK_AGENT_OUTCOME_FAILED && !r->lost_any && plan->restart < r->opts->max_restarts;
     lk_message end;
-    encode_verdict(&r->verdict, LK_MESSAGE_END, &end);
+    encode_verdict(&r->verdict, LK_MESSAGE_KIND_END, &end);
     send_all(r->agent, &end);
 }
 
@@ -501,7 +503,7 @@ static void report(round *r)
         hurry(r);
     if (!r->obeys || r->stopped || !none_left(r))
         return;
-    lk__link_send(&r->agent->links[0], &(lk_message){.kind = LK_MESSAGE_STOPPED});
+    lk__link_send(&r->agent->links[0], &(lk_message){.kind = LK_MESSAGE_KIND_STOPPED});
     r->stopped = true;
 }
 
@@ -512,20 +514,20 @@ static bool follow(round *r)
     lk_message message;
     for (;;) {
         switch (lk__link_receive(&agent->links[0], &message)) {
-        case LK_LINK_IDLE:
+        case LK_LINK_STATE_IDLE:
             return false;
-        case LK_LINK_CLOSED: {
+        case LK_LINK_STATE_CLOSED: {
             lk_launch_verdict verdict = lost(0, agent->links[0].host);
             drop_link(agent, 0);
             /* Node 0 may have ended because of this node's failure. */
-            if (!r->reported || r->verdict.outcome == LK_OUTCOME_DONE)
+            if (!r->reported || r->verdict.outcome == LK_AGENT_OUTCOME_DONE)
                 r->verdict = verdict;
             return true;
         }
-        case LK_LINK_MESSAGE:
-            if (message.kind == LK_MESSAGE_STOP)
+        case LK_LINK_STATE_MESSAGE:
+            if (message.kind == LK_MESSAGE_KIND_STOP)
                 obey_stop(r, &message);
-            if (message.kind == LK_MESSAGE_END && decode_verdict(&message, &r->verdict))
+            if (message.kind == LK_MESSAGE_KIND_END && decode_verdict(&message, &r->verdict))
                 return true;
         }
     }
@@ -535,15 +537,15 @@ static void follow_round(round *r)
 {
     while (!follow(r)) {
         if (r->stop_at > 0 && lk__clock() >= r->stop_at) {
-            if (r->verdict.outcome == LK_OUTCOME_DONE)
+            if (r->verdict.outcome == LK_AGENT_OUTCOME_DONE)
                 r->verdict = lost(0, r->agent->links[0].host);
             break;
         }
         report(r);
         wait_for_events(r, seconds_left(r));
     }
-    bool interrupted = r->verdict.outcome == LK_OUTCOME_INTERRUPTED;
-    if (r->verdict.outcome != LK_OUTCOME_DONE)
+    bool interrupted = r->verdict.outcome == LK_AGENT_OUTCOME_INTERRUPTED;
+    if (r->verdict.outcome != LK_AGENT_OUTCOME_DONE)
         stop_ranks(r, interrupted ? r->verdict.signal : SIGTERM, interrupted ? grace_of(r) : FAILED_GRACE);
     /* Node 0's messages are not read any more; signals still work. */
     lk_launch_node_state state;
@@ -558,12 +560,12 @@ void lk__agent_watch(lk_agent *agent, const lk_launch_plan *plan, const lk_agent
     for (int i = 0; i < agent->link_count; i++)
         agent->over[i] = agent->links[i].fd < 0;
     if (!r.node)
-        end_badly(&r, LK_OUTCOME_BROKEN);
+        end_badly(&r, LK_AGENT_OUTCOME_BROKEN);
     if (leads(agent))
         lead_round(&r, plan);
     else
         follow_round(&r);
-    if (r.node && r.verdict.outcome == LK_OUTCOME_FAILED && none_left(&r)) {
+    if (r.node && r.verdict.outcome == LK_AGENT_OUTCOME_FAILED && none_left(&r)) {
         lk__launch_node_stop(r.node, SIGTERM, 0); /* forwards the rest of the output */
         const lk_cause *own = lk__launch_node_cause(r.node);
         r.verdict.cause.shown = own->shown && own->rank == r.verdict.cause.rank;

@@ -23,11 +23,12 @@ typedef struct lk_launch_plan {
 } lk_launch_plan;
 
 typedef enum lk_agent_outcome {
-    LK_OUTCOME_DONE,
-    LK_OUTCOME_FAILED, /* a rank failed: see cause */
-    LK_OUTCOME_LOST,   /* a node disappeared: see node, cause.host */
-    LK_OUTCOME_BROKEN, /* a node could not start or keep its ranks: see node, cause.host; the reason is in cause.tail */
-    LK_OUTCOME_INTERRUPTED /* a launcher got a signal: see node, cause.host, signal */
+    LK_AGENT_OUTCOME_DONE,
+    LK_AGENT_OUTCOME_FAILED,     /* a rank failed: see cause */
+    LK_AGENT_OUTCOME_LOST,       /* a node disappeared: see node, cause.host */
+    LK_AGENT_OUTCOME_BROKEN,     /* a node could not start or keep its ranks: see node, cause.host; the reason is in
+                                    cause.tail */
+    LK_AGENT_OUTCOME_INTERRUPTED /* a launcher got a signal: see node, cause.host, signal */
 } lk_agent_outcome;
 
 /* How a round ended. */

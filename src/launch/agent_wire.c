@@ -29,7 +29,7 @@ bool lk__message_decode(const uint8_t in[LK_MESSAGE_BYTES], lk_message *out)
 {
     const uint8_t *at = in;
     uint64_t kind = lk__bytes_get_le(at, 8);
-    if (kind >= LK_MESSAGE_COUNT)
+    if (kind >= LK_MESSAGE_KIND_COUNT)
         return false;
     out->kind = (lk_message_kind)kind;
     at += 8;
@@ -40,8 +40,8 @@ bool lk__message_decode(const uint8_t in[LK_MESSAGE_BYTES], lk_message *out)
     out->name[LK_MESSAGE_NAME - 1] = '\0';
     out->text[LK_MESSAGE_TEXT - 1] = '\0';
     /* In other messages the name may be an address or the job's run id. */
-    lk__text_clean(out->name, kind == LK_MESSAGE_HELLO ? LK_TEXT_NAME : LK_TEXT_LINE);
-    lk__text_clean(out->text, LK_TEXT_LINES);
+    lk__text_clean(out->name, kind == LK_MESSAGE_KIND_HELLO ? LK_TEXT_KIND_NAME : LK_TEXT_KIND_LINE);
+    lk__text_clean(out->text, LK_TEXT_KIND_LINES);
     return true;
 }
 
@@ -82,19 +82,19 @@ void lk__link_send(lk_link *link, const lk_message *message)
 lk_link_state lk__link_receive(lk_link *link, lk_message *out)
 {
     if (link->fd < 0)
-        return LK_LINK_CLOSED;
+        return LK_LINK_STATE_CLOSED;
     while (link->got < sizeof link->frame) {
         ssize_t n = recv(link->fd, link->frame + link->got, sizeof link->frame - link->got, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return LK_LINK_IDLE;
+            return LK_LINK_STATE_IDLE;
         if (n <= 0)
-            return LK_LINK_CLOSED;
+            return LK_LINK_STATE_CLOSED;
         link->got += (size_t)n;
     }
     link->got = 0;
-    return lk__message_decode(link->frame, out) ? LK_LINK_MESSAGE : LK_LINK_CLOSED;
+    return lk__message_decode(link->frame, out) ? LK_LINK_STATE_MESSAGE : LK_LINK_STATE_CLOSED;
 }
 
 void lk__link_close(lk_link *link)

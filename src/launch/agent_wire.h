@@ -13,16 +13,16 @@
 #include "launch/node.h"
 
 typedef enum lk_message_kind {
-    LK_MESSAGE_HELLO,   /* to node 0: node, nodes, ranks there, process id; in both directions: host name */
-    LK_MESSAGE_REFUSED, /* to others: this node cannot take part; text: why */
-    LK_MESSAGE_NOTICE,  /* to others: text for the user */
-    LK_MESSAGE_PLAN,    /* to others: lk_launch_plan */
-    LK_MESSAGE_DONE,    /* to node 0: all ranks ended with 0 */
-    LK_MESSAGE_TROUBLE, /* to node 0: this node's ranks failed; lk_launch_verdict, `again` for a second signal */
-    LK_MESSAGE_STOP,    /* to others: signal, grace in milliseconds; a second STOP with SIGKILL ends the grace */
-    LK_MESSAGE_STOPPED, /* to node 0: no rank is left on this node */
-    LK_MESSAGE_END,     /* to others: the job's lk_launch_verdict */
-    LK_MESSAGE_COUNT
+    LK_MESSAGE_KIND_HELLO,   /* to node 0: node, nodes, ranks there, process id; in both directions: host name */
+    LK_MESSAGE_KIND_REFUSED, /* to others: this node cannot take part; text: why */
+    LK_MESSAGE_KIND_NOTICE,  /* to others: text for the user */
+    LK_MESSAGE_KIND_PLAN,    /* to others: lk_launch_plan */
+    LK_MESSAGE_KIND_DONE,    /* to node 0: all ranks ended with 0 */
+    LK_MESSAGE_KIND_TROUBLE, /* to node 0: this node's ranks failed; lk_launch_verdict, `again` for a second signal */
+    LK_MESSAGE_KIND_STOP,    /* to others: signal, grace in milliseconds; a second STOP with SIGKILL ends the grace */
+    LK_MESSAGE_KIND_STOPPED, /* to node 0: no rank is left on this node */
+    LK_MESSAGE_KIND_END,     /* to others: the job's lk_launch_verdict */
+    LK_MESSAGE_KIND_COUNT
 } lk_message_kind;
 
 enum { LK_MESSAGE_NUMBERS = 8, LK_MESSAGE_NAME = 64, LK_MESSAGE_TEXT = 2048 };
@@ -57,7 +57,7 @@ typedef struct lk_link {
 /* Blocks for at most five seconds. A failed link returns CLOSED from receive after everything that the peer
  * sent was read. */
 void lk__link_send(lk_link *link, const lk_message *message);
-typedef enum lk_link_state { LK_LINK_IDLE, LK_LINK_MESSAGE, LK_LINK_CLOSED } lk_link_state;
+typedef enum lk_link_state { LK_LINK_STATE_IDLE, LK_LINK_STATE_MESSAGE, LK_LINK_STATE_CLOSED } lk_link_state;
 /* Receives the next message; does not block. CLOSED: the peer is gone or sent an invalid message; the caller
  * closes the link. */
 lk_link_state lk__link_receive(lk_link *link, lk_message *out);

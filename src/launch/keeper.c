@@ -154,7 +154,7 @@ static void start_ranks(keeper *k)
         }
         setpgid(pid, pid);
         k->pids[i] = k->groups[i] = pid;
-        send_news(k, (lk_keeper_news){.event = LK_KEEPER_STARTED, .index = i, .pid = pid});
+        send_news(k, (lk_keeper_news){.event = LK_KEEPER_EVENT_STARTED, .index = i, .pid = pid});
     }
 }
 
@@ -178,11 +178,11 @@ static void report(keeper *k, pid_t pid, int status)
     for (int i = 0; i < k->plan->opts->nproc; i++) {
         if (k->pids[i] != pid)
             continue;
-        lk_keeper_news news = {.event = LK_KEEPER_ENDED, .index = i, .pid = pid, .status = status};
+        lk_keeper_news news = {.event = LK_KEEPER_EVENT_ENDED, .index = i, .pid = pid, .status = status};
         if (WIFSTOPPED(status))
-            news.event = LK_KEEPER_STOPPED, news.status = WSTOPSIG(status);
+            news.event = LK_KEEPER_EVENT_STOPPED, news.status = WSTOPSIG(status);
         else if (WIFCONTINUED(status))
-            news.event = LK_KEEPER_CONTINUED;
+            news.event = LK_KEEPER_EVENT_CONTINUED;
         else
             k->pids[i] = 0;
         send_news(k, news);
@@ -285,7 +285,7 @@ static int kill_round(keeper *k)
     size_t count = signal_all(k, SIGKILL);
     bool blind = k->processes.count == 0;
     if (now > (blind ? k->kill_at + BLIND_TIMEOUT : k->give_up)) {
-        send_news(k, (lk_keeper_news){.event = LK_KEEPER_LEFT, .status = (int)count});
+        send_news(k, (lk_keeper_news){.event = LK_KEEPER_EVENT_LEFT, .status = (int)count});
         _exit(1);
     }
     return k->rounds++ < 200 ? 2 : 50;
@@ -324,11 +324,11 @@ void lk__keeper_run(const lk_keeper_plan *plan)
         lk__keeper_report_failure(plan, -1, errno);
         _exit(1);
     }
-    send_news(&k, (lk_keeper_news){.event = LK_KEEPER_READY, .pid = getpid()});
+    send_news(&k, (lk_keeper_news){.event = LK_KEEPER_EVENT_READY, .pid = getpid()});
     start_ranks(&k);
     prctl(PR_SET_NAME, "lockstep-keeper");
     close_inherited(&k);
     watch(&k);
-    send_news(&k, (lk_keeper_news){.event = LK_KEEPER_DONE});
+    send_news(&k, (lk_keeper_news){.event = LK_KEEPER_EVENT_DONE});
     _exit(0);
 }

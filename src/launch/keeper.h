@@ -16,13 +16,13 @@
 #include "launch/output.h"
 
 typedef enum lk_keeper_event {
-    LK_KEEPER_READY,     /* pid: of the keeper */
-    LK_KEEPER_STARTED,   /* pid */
-    LK_KEEPER_ENDED,     /* status: as from wait(2) */
-    LK_KEEPER_STOPPED,   /* status: the signal */
-    LK_KEEPER_CONTINUED, /* after STOPPED */
-    LK_KEEPER_LEFT,      /* last news: status is the number of processes that cannot be ended; 0: unknown */
-    LK_KEEPER_DONE       /* last news: no descendant is left */
+    LK_KEEPER_EVENT_READY,     /* pid: of the keeper */
+    LK_KEEPER_EVENT_STARTED,   /* pid */
+    LK_KEEPER_EVENT_ENDED,     /* status: as from wait(2) */
+    LK_KEEPER_EVENT_STOPPED,   /* status: the signal */
+    LK_KEEPER_EVENT_CONTINUED, /* after STOPPED */
+    LK_KEEPER_EVENT_LEFT,      /* last news: status is the number of processes that cannot be ended; 0: unknown */
+    LK_KEEPER_EVENT_DONE       /* last news: no descendant is left */
 } lk_keeper_event;
 
 /* From the keeper to the launcher. */

@@ -121,7 +121,7 @@ static void rank_ended(lk_launch_node *node, const lk_keeper_news *news)
     r->running = false;
     r->stopped_at = 0;
     node->running--;
-    if (news->status != 0 && !node->stopping && node->state == LK_NODE_RUNNING)
+    if (news->status != 0 && !node->stopping && node->state == LK_LAUNCH_NODE_STATE_RUNNING)
         blame(node, news->index, news->status);
 }
 
@@ -185,31 +185,31 @@ static void handle_news(lk_launch_node *node, const lk_keeper_news *news)
 {
     rank *r = &node->ranks[news->index];
     switch (news->event) {
-    case LK_KEEPER_READY:
+    case LK_KEEPER_EVENT_READY:
         node->keeper = news->pid;
         break;
-    case LK_KEEPER_STARTED:
+    case LK_KEEPER_EVENT_STARTED:
         *r = (rank){.pid = news->pid, .running = true};
         node->started++;
         node->running++;
         break;
-    case LK_KEEPER_ENDED:
+    case LK_KEEPER_EVENT_ENDED:
         rank_ended(node, news);
         break;
-    case LK_KEEPER_STOPPED:
+    case LK_KEEPER_EVENT_STOPPED:
         r->stop_signal = news->status;
-        if (!node->stopping && node->state == LK_NODE_RUNNING)
+        if (!node->stopping && node->state == LK_LAUNCH_NODE_STATE_RUNNING)
             look_at(node, news->index, lk__clock());
         break;
-    case LK_KEEPER_CONTINUED:
+    case LK_KEEPER_EVENT_CONTINUED:
         r->stopped_at = 0;
         r->stop_signal = 0;
         break;
-    case LK_KEEPER_LEFT:
+    case LK_KEEPER_EVENT_LEFT:
         node->keeper_done = true;
         notice_left(node, news->status);
         break;
-    case LK_KEEPER_DONE:
+    case LK_KEEPER_EVENT_DONE:
         node->keeper_done = true;
         break;
     }
@@ -272,7 +272,7 @@ static void notice_unwritten(const lk_launch_node *node, int error)
 /* Not while the ranks end: a rank that does not handle SIGUSR1 would die of it. */
 static void pass_user(const lk_launch_node *node)
 {
-    if (!node->stopping && node->state == LK_NODE_RUNNING)
+    if (!node->stopping && node->state == LK_LAUNCH_NODE_STATE_RUNNING)
         order_keeper(node, (lk_keeper_order){.signal = SIGUSR1, .ranks_only = true});
 }
 
@@ -300,7 +300,8 @@ static void take_signals(lk_launch_node *node)
     if (node->signal == 0)
         node->signal = signal;
     node->signal_at = now;
-    set_state(node, node->state == LK_NODE_FAILED ? LK_NODE_FAILED : LK_NODE_INTERRUPTED);
+    set_state(node, node->state == LK_LAUNCH_NODE_STATE_FAILED ? LK_LAUNCH_NODE_STATE_FAILED
+                                                               : LK_LAUNCH_NODE_STATE_INTERRUPTED);
 }
 
 static void tick(lk_launch_node *node)
@@ -310,7 +311,7 @@ static void tick(lk_launch_node *node)
         return;
     node->tick_at = now + TICK;
     for (int i = 0; i < node->opts.nproc; i++)
-        if (node->ranks[i].running && !node->stopping && node->state == LK_NODE_RUNNING)
+        if (node->ranks[i].running && !node->stopping && node->state == LK_LAUNCH_NODE_STATE_RUNNING)
             look_at(node, i, now);
     lk_process keeper;
     if (node->control >= 0 && node->keeper > 0 && lk__process_read(node->keeper, &keeper) &&
@@ -320,13 +321,13 @@ static void tick(lk_launch_node *node)
 
 static void judge(lk_launch_node *node)
 {
-    if (node->state != LK_NODE_RUNNING || node->stopping)
+    if (node->state != LK_LAUNCH_NODE_STATE_RUNNING || node->stopping)
         return;
     if (node->failed && (node->running == 0 || lk__clock() >= node->judge_at)) {
-        set_state(node, LK_NODE_FAILED);
+        set_state(node, LK_LAUNCH_NODE_STATE_FAILED);
     } else if (!node->failed && node->started == node->opts.nproc && node->running == 0 && !node->lost_keeper) {
         lk__output_drain(node->output, -1);
-        set_state(node, LK_NODE_DONE);
+        set_state(node, LK_LAUNCH_NODE_STATE_DONE);
     }
 }
 
@@ -338,7 +339,7 @@ static bool turn(lk_launch_node *node, int extra_fd, double deadline)
     node->fds[count++] = (struct pollfd){.fd = node->signals.fd, .events = POLLIN};
     node->fds[count++] = (struct pollfd){.fd = extra_fd, .events = POLLIN};
     double until = node->control >= 0 && node->tick_at < deadline ? node->tick_at : deadline;
-    if (node->failed && node->state == LK_NODE_RUNNING && node->judge_at < until)
+    if (node->failed && node->state == LK_LAUNCH_NODE_STATE_RUNNING && node->judge_at < until)
         until = node->judge_at;
     double left = until - lk__clock();
     int wait = left <= 0 ? 0 : left > 3600 ? 3600000 : (int)(1000 * left) + 1;
@@ -451,7 +452,7 @@ static lk_status bind_ranks(lk_launch_node *node)
 {
     int cores = 0;
     char text[128];
-    if (node->opts.bind == LK_BIND_NONE)
+    if (node->opts.bind == LK_BIND_POLICY_NONE)
         return LK_OK;
     LK_TRY(lk__bind_plan(node->opts.nproc, &node->affinity, &node->affinity_bytes, &cores));
     if (node->opts.nproc > cores) {
@@ -578,7 +579,7 @@ void lk__launch_node_destroy(lk_launch_node *node)
         return;
     lk__fd_close(&node->keeper_end);
     if (node->guard > 0 && !node->stopped)
-        lk__launch_node_stop(node, node->state == LK_NODE_DONE ? SIGTERM : SIGKILL, LEFTOVER_GRACE);
+        lk__launch_node_stop(node, node->state == LK_LAUNCH_NODE_STATE_DONE ? SIGTERM : SIGKILL, LEFTOVER_GRACE);
     lk__fd_close(&node->control);
     lk__fd_close(&node->failures[0]);
     lk__fd_close(&node->failures[1]);

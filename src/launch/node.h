@@ -18,7 +18,7 @@
 
 #include "base/status.h"
 
-typedef enum lk_bind_policy { LK_BIND_NONE, LK_BIND_CORE } lk_bind_policy;
+typedef enum lk_bind_policy { LK_BIND_POLICY_NONE, LK_BIND_POLICY_CORE } lk_bind_policy;
 
 /* The memory of all pointers must outlive the node. */
 typedef struct lk_launch_node_opts {
@@ -63,11 +63,11 @@ typedef struct lk_cause {
 typedef struct lk_launch_node lk_launch_node;
 
 typedef enum lk_launch_node_state {
-    LK_NODE_RUNNING,
-    LK_NODE_DONE,       /* all ranks exited with 0 */
-    LK_NODE_FAILED,     /* see lk__launch_node_cause; the other ranks run until lk__launch_node_stop */
-    LK_NODE_INTERRUPTED /* this process got SIGINT, SIGTERM, SIGHUP or SIGQUIT, or its output was closed (SIGPIPE): see
-                           lk__launch_node_signal */
+    LK_LAUNCH_NODE_STATE_RUNNING,
+    LK_LAUNCH_NODE_STATE_DONE,       /* all ranks exited with 0 */
+    LK_LAUNCH_NODE_STATE_FAILED,     /* see lk__launch_node_cause; the other ranks run until lk__launch_node_stop */
+    LK_LAUNCH_NODE_STATE_INTERRUPTED /* this process got SIGINT, SIGTERM, SIGHUP or SIGQUIT, or its output was closed
+                           (SIGPIPE): see lk__launch_node_signal */
 } lk_launch_node_state;
 
 /* Starts the ranks. A program that does not exist or cannot be executed is NOT_FOUND, before any rank runs. */

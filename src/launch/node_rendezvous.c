@@ -39,7 +39,8 @@ static double vanish(const lk_launch_rendezvous_opts *opts)
 
 static void send_hello(const lk_launch_rendezvous_opts *opts, lk_link *link)
 {
-    lk_message hello = {.kind = LK_MESSAGE_HELLO, .numbers = {opts->node_rank, opts->nnodes, opts->nproc, getpid()}};
+    lk_message hello = {.kind = LK_MESSAGE_KIND_HELLO,
+                        .numbers = {opts->node_rank, opts->nnodes, opts->nproc, getpid()}};
     snprintf(hello.name, sizeof hello.name, "%s", opts->hostname);
     lk__link_send(link, &hello);
 }
@@ -83,7 +84,7 @@ static void notify(void *arg, const char *text)
     const gathering *g = arg;
     if (g->opts->notice)
         g->opts->notice(g->opts->notice_arg, text);
-    send_to_all(g, LK_MESSAGE_NOTICE, text);
+    send_to_all(g, LK_MESSAGE_KIND_NOTICE, text);
 }
 
 /* Writes why a node cannot take part; "": it can. If the numbers of nodes differ, neither job can start. */
@@ -124,9 +125,9 @@ static void notice_refused(gathering *g, const char *host, const char *why)
 /* Admits a node or refuses it. Owns fd. */
 static void admit(gathering *g, int fd, const uint8_t *bytes)
 {
-    lk_message hello, refusal = {.kind = LK_MESSAGE_REFUSED};
+    lk_message hello, refusal = {.kind = LK_MESSAGE_KIND_REFUSED};
     lk_link link = {.fd = fd};
-    if (!lk__message_decode(bytes, &hello) || hello.kind != LK_MESSAGE_HELLO ||
+    if (!lk__message_decode(bytes, &hello) || hello.kind != LK_MESSAGE_KIND_HELLO ||
         lk__net_prepare(fd, vanish(g->opts)) != LK_OK) {
         lk__link_close(&link);
         return;
@@ -151,7 +152,7 @@ static void read_links(gathering *g)
     lk_message message;
     for (int node = 1; node < g->opts->nnodes; node++) {
         lk_link *link = &g->links[node];
-        if (link->fd >= 0 && lk__link_receive(link, &message) == LK_LINK_CLOSED)
+        if (link->fd >= 0 && lk__link_receive(link, &message) == LK_LINK_STATE_CLOSED)
             lk__link_close(link);
     }
 }
@@ -175,7 +176,7 @@ static lk_status fail_missing(const gathering *g, const char *who)
     char text[LK_LAUNCH_HOST + 1024];
     snprintf(text, sizeof text, "%s within %g s at %s port %d; start it there or raise `timeout`%s%s", who,
              g->meeting.deadline.timeout, g->meeting.host, g->meeting.port, g->hint[0] ? "; " : "", g->hint);
-    send_to_all(g, LK_MESSAGE_REFUSED, text);
+    send_to_all(g, LK_MESSAGE_KIND_REFUSED, text);
     return lk__fail(LK_STATUS_PEER, "%s", text);
 }
 
@@ -191,7 +192,7 @@ static lk_status gather(gathering *g)
         lk__deadline_notice(&g->meeting.deadline, who);
         await_newcomers(g);
         if (g->wrong[0]) {
-            send_to_all(g, LK_MESSAGE_REFUSED, g->wrong);
+            send_to_all(g, LK_MESSAGE_KIND_REFUSED, g->wrong);
             return lk__fail(LK_STATUS_MISMATCH, "%s", g->wrong);
         }
     }
@@ -203,19 +204,20 @@ static lk_status fail_twin(gathering *g)
 {
     lk_link link = {.fd = g->meeting.fd};
     lk_message message;
-    lk_link_state state = LK_LINK_IDLE;
+    lk_link_state state = LK_LINK_STATE_IDLE;
     double deadline = lk__clock() + TWIN_SECONDS;
     g->meeting.fd = -1;
     send_hello(g->opts, &link);
-    while (state != LK_LINK_CLOSED && lk__clock() < deadline && !*g->opts->interrupted) {
+    while (state != LK_LINK_STATE_CLOSED && lk__clock() < deadline && !*g->opts->interrupted) {
         state = lk__link_receive(&link, &message);
-        if (state == LK_LINK_MESSAGE && message.kind == LK_MESSAGE_REFUSED)
+        if (state == LK_LINK_STATE_MESSAGE && message.kind == LK_MESSAGE_KIND_REFUSED)
             break;
-        if (state == LK_LINK_IDLE)
+        if (state == LK_LINK_STATE_IDLE)
             (void)lk__net_wait(link.fd, POLLIN, lk__clock() + 0.2);
     }
     lk__link_close(&link);
-    return lk__fail(LK_STATUS_MISMATCH, "%s", state == LK_LINK_MESSAGE ? message.text : "node 0 has joined already");
+    return lk__fail(LK_STATUS_MISMATCH, "%s",
+                    state == LK_LINK_STATE_MESSAGE ? message.text : "node 0 has joined already");
 }
 
 /* Node 0: accepts all nodes. Afterwards the listener is closed and a published address is removed. */

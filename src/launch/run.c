@@ -249,21 +249,22 @@ lk_status lk__launch_run(const lk_launch_opts *opts, lk_launch_verdict *out)
     /* An interruption before the ranks were started also ends the job as interrupted. */
     if (status != LK_STATUS_PEER || !interrupted)
         return status;
-    *out = (lk_launch_verdict){.outcome = LK_OUTCOME_INTERRUPTED, .node = opts->node_rank, .signal = (int)interrupted};
+    *out = (lk_launch_verdict){
+        .outcome = LK_AGENT_OUTCOME_INTERRUPTED, .node = opts->node_rank, .signal = (int)interrupted};
     return LK_OK;
 }
 
 int lk__launch_verdict_exit(const lk_launch_verdict *verdict)
 {
     switch (verdict->outcome) {
-    case LK_OUTCOME_DONE:
+    case LK_AGENT_OUTCOME_DONE:
         return 0;
-    case LK_OUTCOME_FAILED:
+    case LK_AGENT_OUTCOME_FAILED:
         return lk__cause_exit(&verdict->cause);
-    case LK_OUTCOME_INTERRUPTED:
+    case LK_AGENT_OUTCOME_INTERRUPTED:
         return verdict->unwritten ? 1 : 128 + verdict->signal;
-    case LK_OUTCOME_LOST:
-    case LK_OUTCOME_BROKEN:
+    case LK_AGENT_OUTCOME_LOST:
+    case LK_AGENT_OUTCOME_BROKEN:
         break;
     }
     return 1;
@@ -274,20 +275,20 @@ void lk__launch_verdict_text(const lk_launch_verdict *verdict, char *text, size_
     const lk_cause *cause = &verdict->cause;
     char what[256];
     switch (verdict->outcome) {
-    case LK_OUTCOME_DONE:
+    case LK_AGENT_OUTCOME_DONE:
         snprintf(text, bytes, "all ranks are done");
         break;
-    case LK_OUTCOME_FAILED:
+    case LK_AGENT_OUTCOME_FAILED:
         lk__cause_text(cause, what, sizeof what);
         snprintf(text, bytes, "rank %d on host %s (pid %ld) %s", cause->rank, cause->host, (long)cause->pid, what);
         break;
-    case LK_OUTCOME_LOST:
+    case LK_AGENT_OUTCOME_LOST:
         snprintf(text, bytes, "node %d (host %s) disappeared", verdict->node, cause->host);
         break;
-    case LK_OUTCOME_BROKEN:
+    case LK_AGENT_OUTCOME_BROKEN:
         snprintf(text, bytes, "node %d (host %s): %s", verdict->node, cause->host, cause->tail);
         break;
-    case LK_OUTCOME_INTERRUPTED:
+    case LK_AGENT_OUTCOME_INTERRUPTED:
         lk__cause_signal_name(verdict->signal, what, sizeof what);
         snprintf(text, bytes, "interrupted by %s", what);
         break;

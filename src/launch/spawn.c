@@ -26,17 +26,17 @@ static lk_status explain(const lk_cause *cause)
 static lk_status run(const lk_launch_node_opts *opts, int *interrupted)
 {
     lk_launch_node *node;
-    lk_launch_node_state state = LK_NODE_RUNNING;
+    lk_launch_node_state state = LK_LAUNCH_NODE_STATE_RUNNING;
     lk_status status = LK_OK;
     char name[32];
     LK_TRY(lk__launch_node_start(opts, &node));
-    while (status == LK_OK && state == LK_NODE_RUNNING)
+    while (status == LK_OK && state == LK_LAUNCH_NODE_STATE_RUNNING)
         status = lk__launch_node_wait(node, -1, 3600, &state);
     *interrupted = lk__launch_node_signal(node);
     lk__launch_node_stop(node, *interrupted != 0 && *interrupted != SIGPIPE ? *interrupted : SIGTERM, GRACE);
-    if (status == LK_OK && state == LK_NODE_FAILED)
+    if (status == LK_OK && state == LK_LAUNCH_NODE_STATE_FAILED)
         status = explain(lk__launch_node_cause(node));
-    if (status == LK_OK && state == LK_NODE_INTERRUPTED) {
+    if (status == LK_OK && state == LK_LAUNCH_NODE_STATE_INTERRUPTED) {
         lk__cause_signal_name(*interrupted, name, sizeof name);
         status = lk__fail(LK_STATUS_PEER, "the ranks were ended because %s came", name);
     }

@@ -73,7 +73,7 @@ size_t lk__acceptor_polls(const lk_acceptor *acceptor, struct pollfd polls[LK_AC
     polls[count++] = (struct pollfd){.fd = resting ? -1 : acceptor->opts.listener, .events = POLLIN};
     for (int i = 0; i < acceptor->count; i++) {
         const candidate *at = &acceptor->candidates[i];
-        short events = at->shake.state == LK_HANDSHAKE_DONE ? POLLIN : lk__handshake_events(&at->shake);
+        short events = at->shake.state == LK_HANDSHAKE_STATE_DONE ? POLLIN : lk__handshake_events(&at->shake);
         polls[count++] = (struct pollfd){.fd = at->fd, .events = events};
     }
     return count;
@@ -128,37 +128,38 @@ static lk_handshake_state read_hello(candidate *at, uint8_t *hello, size_t bytes
         if (got > 0)
             at->got += (size_t)got;
         else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-            return LK_HANDSHAKE_PENDING;
+            return LK_HANDSHAKE_STATE_PENDING;
         else if (got == 0 || errno != EINTR)
-            return LK_HANDSHAKE_FAILED;
+            return LK_HANDSHAKE_STATE_FAILED;
     }
-    return LK_HANDSHAKE_DONE;
+    return LK_HANDSHAKE_STATE_DONE;
 }
 
 static lk_handshake_state step(lk_acceptor *acceptor, int index)
 {
     candidate *at = &acceptor->candidates[index];
     lk_handshake_state state = lk__handshake_step(&at->shake, at->fd);
-    if (state == LK_HANDSHAKE_FAILED && at->shake.status == LK_STATUS_MISMATCH)
+    if (state == LK_HANDSHAKE_STATE_FAILED && at->shake.status == LK_STATUS_MISMATCH)
         snprintf(acceptor->refused, sizeof acceptor->refused, "%s", lk_error_detail());
-    if (state == LK_HANDSHAKE_DONE) {
+    if (state == LK_HANDSHAKE_STATE_DONE) {
         bool ours = memcmp(lk__handshake_greeting(&at->shake), acceptor->greeting, LK_GREETING_BYTES) == 0;
-        state = ours ? read_hello(at, hello_of(acceptor, index), acceptor->opts.hello_bytes) : LK_HANDSHAKE_FAILED;
+        state =
+            ours ? read_hello(at, hello_of(acceptor, index), acceptor->opts.hello_bytes) : LK_HANDSHAKE_STATE_FAILED;
     }
-    return state == LK_HANDSHAKE_PENDING && lk__clock() >= at->deadline ? LK_HANDSHAKE_FAILED : state;
+    return state == LK_HANDSHAKE_STATE_PENDING && lk__clock() >= at->deadline ? LK_HANDSHAKE_STATE_FAILED : state;
 }
 
 int lk__acceptor_next(lk_acceptor *acceptor, uint8_t *hello)
 {
     for (int i = acceptor->count - 1; i >= 0; i--) {
         lk_handshake_state state = step(acceptor, i);
-        if (state == LK_HANDSHAKE_PENDING)
+        if (state == LK_HANDSHAKE_STATE_PENDING)
             continue;
         int fd = acceptor->candidates[i].fd;
-        if (state == LK_HANDSHAKE_DONE)
+        if (state == LK_HANDSHAKE_STATE_DONE)
             memcpy(hello, hello_of(acceptor, i), acceptor->opts.hello_bytes);
         forget(acceptor, i);
-        if (state == LK_HANDSHAKE_DONE)
+        if (state == LK_HANDSHAKE_STATE_DONE)
             return fd;
         close(fd);
     }

@@ -17,7 +17,7 @@ enum { VERSION_AT = LK_MAGIC_BYTES - 1 };
 void lk__handshake_init(lk_handshake *shake, const lk_token *token, bool server,
                         const uint8_t greeting[LK_GREETING_BYTES])
 {
-    *shake = (lk_handshake){.token = *token, .server = server, .state = LK_HANDSHAKE_PENDING};
+    *shake = (lk_handshake){.token = *token, .server = server, .state = LK_HANDSHAKE_STATE_PENDING};
     memcpy(shake->sent, magic, LK_MAGIC_BYTES);
     randombytes_buf(shake->sent + LK_MAGIC_BYTES, LK_NONCE_BYTES);
     memcpy(shake->sent + LK_MAGIC_BYTES + LK_NONCE_BYTES, greeting, LK_GREETING_BYTES);
@@ -183,15 +183,15 @@ static void finish(lk_handshake *shake, lk_handshake_state state, lk_status stat
 lk_handshake_state lk__handshake_step(lk_handshake *shake, int fd)
 {
     bool moved = true;
-    while (moved && shake->state == LK_HANDSHAKE_PENDING) {
+    while (moved && shake->state == LK_HANDSHAKE_STATE_PENDING) {
         moved = false;
         lk_status status = send_some(shake, fd, &moved);
         if (status == LK_OK)
             status = receive_some(shake, fd, &moved);
         if (status != LK_OK)
-            finish(shake, LK_HANDSHAKE_FAILED, status);
+            finish(shake, LK_HANDSHAKE_STATE_FAILED, status);
         else if (shake->proved && shake->sent_bytes == LK_HANDSHAKE_BYTES)
-            finish(shake, LK_HANDSHAKE_DONE, LK_OK);
+            finish(shake, LK_HANDSHAKE_STATE_DONE, LK_OK);
     }
     return shake->state;
 }
@@ -211,8 +211,8 @@ const uint8_t *lk__handshake_greeting(const lk_handshake *shake)
 
 lk_status lk__handshake_run(lk_handshake *shake, int fd, double deadline)
 {
-    while (lk__handshake_step(shake, fd) == LK_HANDSHAKE_PENDING)
+    while (lk__handshake_step(shake, fd) == LK_HANDSHAKE_STATE_PENDING)
         if (lk__net_wait(fd, lk__handshake_events(shake), deadline) == 0)
             return blame(fd, LK_STATUS_PEER, "did not complete the handshake in time");
-    return shake->state == LK_HANDSHAKE_DONE ? LK_OK : shake->status;
+    return shake->state == LK_HANDSHAKE_STATE_DONE ? LK_OK : shake->status;
 }

@@ -25,7 +25,11 @@ enum {
     LK_HANDSHAKE_BYTES = LK_HELLO_BYTES + LK_PROOF_BYTES
 };
 
-typedef enum lk_handshake_state { LK_HANDSHAKE_PENDING, LK_HANDSHAKE_DONE, LK_HANDSHAKE_FAILED } lk_handshake_state;
+typedef enum lk_handshake_state {
+    LK_HANDSHAKE_STATE_PENDING,
+    LK_HANDSHAKE_STATE_DONE,
+    LK_HANDSHAKE_STATE_FAILED
+} lk_handshake_state;
 
 /* State of a handshake; there is nothing to free. */
 typedef struct lk_handshake {

@@ -256,7 +256,7 @@ lk_status lk__params_init(lk_params *params, uint64_t seed)
     for (int i = params->first; i < params->last; i++) {
         const lk_layer *layer = &params->graph->layers[i];
         for (int slot = 0; slot < layer->param_count; slot++) {
-            lk_rng rng = lk__rng(seed, LK_RNG_INIT, (uint32_t)i, 0, (uint32_t)slot);
+            lk_rng rng = lk__rng(seed, LK_RNG_PURPOSE_INIT, (uint32_t)i, 0, (uint32_t)slot);
             lk_device_weight weight = weight_of(params->graph, params->dev, layer, slot);
             LK_TRY(
                 init_slot(params, &layer->params[slot], &weight, &rng, params->params + params->param_offset[i][slot]));

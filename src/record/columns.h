@@ -6,13 +6,13 @@
 
 /* One row: value[c] counts where mask has bit 1 << c; a number that is not finite is NaN. */
 typedef struct lk_record_row {
-    double value[LK_RECORD_COLUMNS];
+    double value[LK_RECORD_COLUMN_COUNT];
     uint32_t mask;
 } lk_record_row;
 
 void lk__record_row_set(lk_record_row *row, lk_record_column column, double value);
 
-/* The column or kind of a name; LK_RECORD_COLUMNS or LK_RECORD_KINDS if there is none. */
+/* The column or kind of a name; LK_RECORD_COLUMN_COUNT or LK_RECORD_KIND_COUNT if there is none. */
 lk_record_column lk__record_column_find(const char *name);
 lk_record_kind lk__record_kind_find(const char *name);
 

@@ -74,7 +74,7 @@ static bool is_listed(const lk_record_differences *d, const char *name)
 static lk_status copy_clean(const char *text, char **out)
 {
     LK_TRY(lk__mem_copy_text(text, "what differs between runs", out));
-    lk__text_clean(*out, LK_TEXT_LINE);
+    lk__text_clean(*out, LK_TEXT_KIND_LINE);
     return LK_OK;
 }
 
@@ -112,7 +112,7 @@ static lk_status find_values(lk_record_differences *d, const cJSON *const *runs)
     }
     /* The names are the keys of the values until here. */
     for (size_t i = 0; i < d->count; i++)
-        lk__text_clean(d->names[i], LK_TEXT_LINE);
+        lk__text_clean(d->names[i], LK_TEXT_KIND_LINE);
     return LK_OK;
 }
 
@@ -219,7 +219,7 @@ static bool append(char *text, size_t bytes, const char *part)
         return true;
     if (bytes > 4) {
         snprintf(text + bytes - 4, 4, "...");
-        lk__text_clean(text, LK_TEXT_LINE); /* a character may have been cut in two */
+        lk__text_clean(text, LK_TEXT_KIND_LINE); /* a character may have been cut in two */
     }
     return false;
 }

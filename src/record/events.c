@@ -35,8 +35,9 @@ struct lk_record_events {
 };
 
 /* The columns that are results. */
-static const uint32_t result_columns = 1u << LK_RECORD_LOSS | 1u << LK_RECORD_TOP1 | 1u << LK_RECORD_TOP5 |
-                                       1u << LK_RECORD_LR | 1u << LK_RECORD_GRAD_NORM | 1u << LK_RECORD_IMG_PER_S;
+static const uint32_t result_columns = 1u << LK_RECORD_COLUMN_LOSS | 1u << LK_RECORD_COLUMN_TOP1 |
+                                       1u << LK_RECORD_COLUMN_TOP5 | 1u << LK_RECORD_COLUMN_LR |
+                                       1u << LK_RECORD_COLUMN_GRAD_NORM | 1u << LK_RECORD_COLUMN_IMG_PER_S;
 
 /* Makes room for a record of this many bytes. */
 static lk_status reserve(lk_record_events *events, size_t bytes)
@@ -127,12 +128,12 @@ void lk__record_events_close(lk_record_events *events)
 
 lk_status lk__record_events_row(lk_record_events *events, lk_record_kind kind, const lk_record_row *row)
 {
-    Tfevents__Summary__Value values[LK_RECORD_COLUMNS], *list[LK_RECORD_COLUMNS];
-    char tags[LK_RECORD_COLUMNS][32];
+    Tfevents__Summary__Value values[LK_RECORD_COLUMN_COUNT], *list[LK_RECORD_COLUMN_COUNT];
+    char tags[LK_RECORD_COLUMN_COUNT][32];
     size_t count = 0;
     if (!events)
         return LK_OK;
-    for (int c = 0; c < LK_RECORD_COLUMNS; c++) {
+    for (int c = 0; c < LK_RECORD_COLUMN_COUNT; c++) {
         if (!(row->mask & result_columns & 1u << c) || !isfinite(row->value[c]))
             continue;
         snprintf(tags[count], sizeof tags[count], "%s/%s", lk__record_column_name((lk_record_column)c),
@@ -144,7 +145,7 @@ lk_status lk__record_events_row(lk_record_events *events, lk_record_kind kind, c
         list[count] = &values[count];
         count++;
     }
-    return write_values(events, (size_t)row->value[LK_RECORD_STEP], list, count);
+    return write_values(events, (size_t)row->value[LK_RECORD_COLUMN_STEP], list, count);
 }
 
 static lk_status write_histogram(lk_record_events *events, size_t step, char *tag)

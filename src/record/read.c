@@ -33,7 +33,7 @@ struct lk_record {
     char folder[PATH_BYTES], run_path[PATH_BYTES];
     struct stat run_seen; /* run.json when it was read */
     cJSON *run, *last_ranks;
-    lk_record_table tables[LK_RECORD_KINDS];
+    lk_record_table tables[LK_RECORD_KIND_COUNT];
     row_file metrics, ranks;
     lk_record_limits limits;
     bool complete;
@@ -43,7 +43,7 @@ static void take_numbers(const cJSON *object, lk_record_row *row)
 {
     for (const cJSON *item = object->child; item; item = item->next) {
         lk_record_column column = lk__record_column_find(item->string);
-        if (column < LK_RECORD_COLUMNS && (cJSON_IsNumber(item) || cJSON_IsNull(item)))
+        if (column < LK_RECORD_COLUMN_COUNT && (cJSON_IsNumber(item) || cJSON_IsNull(item)))
             lk__record_row_set(row, column, cJSON_IsNumber(item) ? item->valuedouble : NAN);
     }
 }
@@ -51,9 +51,9 @@ static void take_numbers(const cJSON *object, lk_record_row *row)
 static lk_status take_metrics(lk_record *record, const cJSON *line)
 {
     const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(line, "kind"));
-    lk_record_kind kind = name ? lk__record_kind_find(name) : LK_RECORD_RANKS;
+    lk_record_kind kind = name ? lk__record_kind_find(name) : LK_RECORD_KIND_RANKS;
     lk_record_row row = {0};
-    if (kind >= LK_RECORD_RANKS)
+    if (kind >= LK_RECORD_KIND_RANKS)
         return name ? LK_OK : lk__fail(LK_STATUS_FORMAT, "the row has no \"kind\"");
     take_numbers(line, &row);
     return lk__record_table_add(&record->tables[kind], &row);
@@ -72,7 +72,7 @@ static lk_status take_ranks(lk_record *record, const cJSON *line)
         if (!cJSON_IsObject(rank))
             return lk__fail(LK_STATUS_FORMAT, "\"ranks\" has a value that is no object");
         take_numbers(rank, &row);
-        LK_TRY(lk__record_table_add(&record->tables[LK_RECORD_RANKS], &row));
+        LK_TRY(lk__record_table_add(&record->tables[LK_RECORD_KIND_RANKS], &row));
     }
     return LK_OK;
 }
@@ -178,8 +178,8 @@ static lk_status read_blocks(lk_record *record, row_file *file, int fd, size_t b
 
 static void clear_tables(lk_record *record, const row_file *file)
 {
-    for (int kind = 0; kind < LK_RECORD_KINDS; kind++) {
-        if ((kind == LK_RECORD_RANKS) == (file == &record->ranks))
+    for (int kind = 0; kind < LK_RECORD_KIND_COUNT; kind++) {
+        if ((kind == LK_RECORD_KIND_RANKS) == (file == &record->ranks))
             lk__record_table_clear(&record->tables[kind]);
     }
 }
@@ -344,7 +344,7 @@ void lk__record_close(lk_record *record)
 {
     if (!record)
         return;
-    for (int kind = 0; kind < LK_RECORD_KINDS; kind++)
+    for (int kind = 0; kind < LK_RECORD_KIND_COUNT; kind++)
         lk__record_table_clear(&record->tables[kind]);
     cJSON_Delete(record->run);
     cJSON_Delete(record->last_ranks);

@@ -19,36 +19,36 @@ extern const char lk__record_format[];
 
 /* Numbers of a row. The same names are the keys of the JSON rows and the heads of metrics.csv. */
 typedef enum lk_record_column {
-    LK_RECORD_STEP,      /* optimiser steps done */
-    LK_RECORD_EPOCH,     /* steps divided by steps of an epoch */
-    LK_RECORD_LOSS,      /* mean over the samples */
-    LK_RECORD_TOP1,      /* percent */
-    LK_RECORD_TOP5,      /* percent */
-    LK_RECORD_LR,        /* of this step */
-    LK_RECORD_GRAD_NORM, /* of the whole model's gradient, before clipping */
-    LK_RECORD_IMG_PER_S,
-    LK_RECORD_SECONDS,     /* since training began, over resumes */
-    LK_RECORD_RANK,        /* this column and those below: ranks only */
-    LK_RECORD_WAIT_PCT,    /* percent of the time since the row before: waiting for other ranks */
-    LK_RECORD_DATA_PCT,    /* the same: waiting for samples */
-    LK_RECORD_COMPUTE_PCT, /* the same: computing */
-    LK_RECORD_CPU_PCT,     /* percent of one core; 200: two cores are busy */
-    LK_RECORD_MEMORY_MB,   /* of the rank's process, in units of 2^20 bytes, as GPU_MEMORY_MB */
-    LK_RECORD_GPU_PCT,
-    LK_RECORD_GPU_MEMORY_MB,
-    LK_RECORD_GPU_CELSIUS,
-    LK_RECORD_COLUMNS
+    LK_RECORD_COLUMN_STEP,      /* optimiser steps done */
+    LK_RECORD_COLUMN_EPOCH,     /* steps divided by steps of an epoch */
+    LK_RECORD_COLUMN_LOSS,      /* mean over the samples */
+    LK_RECORD_COLUMN_TOP1,      /* percent */
+    LK_RECORD_COLUMN_TOP5,      /* percent */
+    LK_RECORD_COLUMN_LR,        /* of this step */
+    LK_RECORD_COLUMN_GRAD_NORM, /* of the whole model's gradient, before clipping */
+    LK_RECORD_COLUMN_IMG_PER_S,
+    LK_RECORD_COLUMN_SECONDS,     /* since training began, over resumes */
+    LK_RECORD_COLUMN_RANK,        /* this column and those below: ranks only */
+    LK_RECORD_COLUMN_WAIT_PCT,    /* percent of the time since the row before: waiting for other ranks */
+    LK_RECORD_COLUMN_DATA_PCT,    /* the same: waiting for samples */
+    LK_RECORD_COLUMN_COMPUTE_PCT, /* the same: computing */
+    LK_RECORD_COLUMN_CPU_PCT,     /* percent of one core; 200: two cores are busy */
+    LK_RECORD_COLUMN_MEMORY_MB,   /* of the rank's process, in units of 2^20 bytes, as GPU_MEMORY_MB */
+    LK_RECORD_COLUMN_GPU_PCT,
+    LK_RECORD_COLUMN_GPU_MEMORY_MB,
+    LK_RECORD_COLUMN_GPU_CELSIUS,
+    LK_RECORD_COLUMN_COUNT
 } lk_record_column;
 /* "step", "epoch" ... "gpu_celsius". */
 const char *lk__record_column_name(lk_record_column column);
 
 /* Rows of one kind, oldest first. */
 typedef enum lk_record_kind {
-    LK_RECORD_TRAIN, /* metrics.jsonl, training */
-    LK_RECORD_TEST,  /* metrics.jsonl, evaluation on test data */
-    LK_RECORD_VAL,   /* metrics.jsonl, evaluation on validation data */
-    LK_RECORD_RANKS, /* ranks.jsonl: one row for each rank at each step */
-    LK_RECORD_KINDS
+    LK_RECORD_KIND_TRAIN, /* metrics.jsonl, training */
+    LK_RECORD_KIND_TEST,  /* metrics.jsonl, evaluation on test data */
+    LK_RECORD_KIND_VAL,   /* metrics.jsonl, evaluation on validation data */
+    LK_RECORD_KIND_RANKS, /* ranks.jsonl: one row for each rank at each step */
+    LK_RECORD_KIND_COUNT
 } lk_record_kind;
 /* "train", "test", "val", "ranks". */
 const char *lk__record_kind_name(lk_record_kind kind);
@@ -56,7 +56,7 @@ const char *lk__record_kind_name(lk_record_kind kind);
 typedef struct lk_record_table {
     size_t count;
     /* (count) each; NULL if no row has this column. A number that a row lacks is NaN; so is one that is not finite. */
-    double *column[LK_RECORD_COLUMNS];
+    double *column[LK_RECORD_COLUMN_COUNT];
     uint32_t *mask; /* (count) bit 1 << column: the row has this column */
     size_t room;    /* rows for which memory is allocated */
 } lk_record_table;

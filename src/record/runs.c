@@ -181,7 +181,7 @@ static int by_value(const void *a, const void *b)
 /* The first row of a longer run contains what happens once: memory that is touched first, caches that are empty. */
 static lk_status median_speed(const lk_record_table *train, double *out)
 {
-    const double *speed = train->column[LK_RECORD_IMG_PER_S];
+    const double *speed = train->column[LK_RECORD_COLUMN_IMG_PER_S];
     double *sorted;
     size_t count = 0;
     *out = NAN;
@@ -202,7 +202,7 @@ static lk_status median_speed(const lk_record_table *train, double *out)
 static double furthest(const lk_record *record, lk_record_column column)
 {
     double value = NAN;
-    for (int kind = 0; kind < LK_RECORD_RANKS; kind++)
+    for (int kind = 0; kind < LK_RECORD_KIND_RANKS; kind++)
         value = largest(value, last(lk__record_table(record, (lk_record_kind)kind), column));
     return value;
 }
@@ -218,20 +218,20 @@ static double best(const lk_record_table *table, lk_record_column column)
 
 lk_status lk__record_summarise(const lk_record *record, lk_record_summary *out)
 {
-    const lk_record_table *train = lk__record_table(record, LK_RECORD_TRAIN);
-    const lk_record_table *test = lk__record_table(record, LK_RECORD_TEST);
-    const lk_record_table *val = lk__record_table(record, LK_RECORD_VAL);
-    lk_record_summary s = {.steps = furthest(record, LK_RECORD_STEP),
-                           .epochs = furthest(record, LK_RECORD_EPOCH),
-                           .seconds = furthest(record, LK_RECORD_SECONDS),
-                           .train_loss = last(train, LK_RECORD_LOSS),
-                           .test_loss = last(test, LK_RECORD_LOSS),
-                           .top1 = last(test, LK_RECORD_TOP1),
-                           .top5 = last(test, LK_RECORD_TOP5),
-                           .best_top1 = best(test, LK_RECORD_TOP1),
-                           .val_loss = last(val, LK_RECORD_LOSS),
-                           .val_top1 = last(val, LK_RECORD_TOP1),
-                           .val_best_top1 = best(val, LK_RECORD_TOP1)};
+    const lk_record_table *train = lk__record_table(record, LK_RECORD_KIND_TRAIN);
+    const lk_record_table *test = lk__record_table(record, LK_RECORD_KIND_TEST);
+    const lk_record_table *val = lk__record_table(record, LK_RECORD_KIND_VAL);
+    lk_record_summary s = {.steps = furthest(record, LK_RECORD_COLUMN_STEP),
+                           .epochs = furthest(record, LK_RECORD_COLUMN_EPOCH),
+                           .seconds = furthest(record, LK_RECORD_COLUMN_SECONDS),
+                           .train_loss = last(train, LK_RECORD_COLUMN_LOSS),
+                           .test_loss = last(test, LK_RECORD_COLUMN_LOSS),
+                           .top1 = last(test, LK_RECORD_COLUMN_TOP1),
+                           .top5 = last(test, LK_RECORD_COLUMN_TOP5),
+                           .best_top1 = best(test, LK_RECORD_COLUMN_TOP1),
+                           .val_loss = last(val, LK_RECORD_COLUMN_LOSS),
+                           .val_top1 = last(val, LK_RECORD_COLUMN_TOP1),
+                           .val_best_top1 = best(val, LK_RECORD_COLUMN_TOP1)};
     LK_TRY(median_speed(train, &s.img_per_s));
     *out = s;
     use_result(record, out);

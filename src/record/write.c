@@ -24,8 +24,9 @@ enum { PATH_BYTES = 4096, MOST_NAMES = 99, LINE = 1024, LOG_LINE = 4096, RESERVE
 
 /* Columns of a row of metrics, in the order of metrics.csv. */
 static const lk_record_column metric_columns[] = {
-    LK_RECORD_STEP, LK_RECORD_EPOCH,     LK_RECORD_LOSS,      LK_RECORD_TOP1,    LK_RECORD_TOP5,
-    LK_RECORD_LR,   LK_RECORD_GRAD_NORM, LK_RECORD_IMG_PER_S, LK_RECORD_SECONDS,
+    LK_RECORD_COLUMN_STEP,      LK_RECORD_COLUMN_EPOCH,     LK_RECORD_COLUMN_LOSS,
+    LK_RECORD_COLUMN_TOP1,      LK_RECORD_COLUMN_TOP5,      LK_RECORD_COLUMN_LR,
+    LK_RECORD_COLUMN_GRAD_NORM, LK_RECORD_COLUMN_IMG_PER_S, LK_RECORD_COLUMN_SECONDS,
 };
 enum { METRIC_COLUMNS = sizeof metric_columns / sizeof *metric_columns };
 
@@ -37,7 +38,7 @@ struct lk_record_writer {
     int metrics, csv, ranks, log; /* descriptors */
     int reserve;                  /* a file without a name, whose space run.json takes if the disk is full; or -1 */
     lk_record_events *events;     /* NULL: none */
-    double last[LK_RECORD_KINDS]; /* the step of the last row of each kind; -1: none */
+    double last[LK_RECORD_KIND_COUNT]; /* the step of the last row of each kind; -1: none */
     pthread_mutex_t log_lock;
     char line[LOG_LINE]; /* of the log, incomplete */
     size_t line_bytes;
@@ -80,7 +81,7 @@ static lk_status allocate(lk_record_writer **out)
     lk_record_writer *writer;
     LK_TRY(LK_ALLOC(1, "run folder", &writer));
     writer->metrics = writer->csv = writer->ranks = writer->log = writer->reserve = -1;
-    for (int kind = 0; kind < LK_RECORD_KINDS; kind++)
+    for (int kind = 0; kind < LK_RECORD_KIND_COUNT; kind++)
         writer->last[kind] = -1;
     pthread_mutex_init(&writer->log_lock, NULL);
     *out = writer;
@@ -256,9 +257,9 @@ static lk_status read_last(lk_record_writer *writer, double *seconds)
 {
     lk_record *record;
     LK_TRY(lk__record_open(writer->path, &record));
-    for (int kind = 0; kind < LK_RECORD_RANKS; kind++) {
+    for (int kind = 0; kind < LK_RECORD_KIND_RANKS; kind++) {
         const lk_record_table *table = lk__record_table(record, (lk_record_kind)kind);
-        const double *steps = table->column[LK_RECORD_STEP], *times = table->column[LK_RECORD_SECONDS];
+        const double *steps = table->column[LK_RECORD_COLUMN_STEP], *times = table->column[LK_RECORD_COLUMN_SECONDS];
         if (table->count > 0 && steps)
             writer->last[kind] = steps[table->count - 1];
         if (table->count > 0 && times)
@@ -306,7 +307,7 @@ static size_t json_row(const lk_record_row *row, char *out, size_t room)
     size_t used = 0;
     char text[LK_NUMBER_TEXT];
     out[0] = '\0';
-    for (int c = 0; c < LK_RECORD_COLUMNS; c++) {
+    for (int c = 0; c < LK_RECORD_COLUMN_COUNT; c++) {
         if (row->mask & 1u << c)
             used +=
                 (size_t)snprintf(out + used, room - used, "%s\"%s\":%s", used ? "," : "",
@@ -350,7 +351,7 @@ static lk_status log_result(lk_record_writer *writer)
 
 lk_status lk__record_row(lk_record_writer *writer, lk_record_kind kind, const lk_record_row *row)
 {
-    double step = row->value[LK_RECORD_STEP];
+    double step = row->value[LK_RECORD_COLUMN_STEP];
     LK_TRY(log_result(writer));
     if (step <= writer->last[kind])
         return LK_OK;

@@ -181,8 +181,8 @@ static lk_record_column axis_value(const lk_http_request *request)
 {
     const char *text = lk__http_value(request, "x");
     if (text && strcmp(text, "epoch") == 0)
-        return LK_RECORD_EPOCH;
-    return text && strcmp(text, "seconds") == 0 ? LK_RECORD_SECONDS : LK_RECORD_STEP;
+        return LK_RECORD_COLUMN_EPOCH;
+    return text && strcmp(text, "seconds") == 0 ? LK_RECORD_COLUMN_SECONDS : LK_RECORD_COLUMN_STEP;
 }
 
 static lk_status write_series(const question *q, bool *lasting)

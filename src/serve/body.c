@@ -50,7 +50,7 @@ void lk__body_string(lk_body *body, const char *text)
         return;
     char *copy = body->data + body->bytes + quoted;
     memcpy(copy, text, length + 1);
-    lk__text_clean(copy, LK_TEXT_LINES);
+    lk__text_clean(copy, LK_TEXT_KIND_LINES);
     body->bytes += lk__json_quote(copy, body->data + body->bytes);
 }
 

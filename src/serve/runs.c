@@ -31,11 +31,16 @@ static const struct {
     lk_record_kind kind;
     lk_record_column column;
 } newest[] = {
-    {"step", LK_RECORD_TRAIN, LK_RECORD_STEP},           {"epoch", LK_RECORD_TRAIN, LK_RECORD_EPOCH},
-    {"loss", LK_RECORD_TRAIN, LK_RECORD_LOSS},           {"top1", LK_RECORD_TRAIN, LK_RECORD_TOP1},
-    {"img_per_s", LK_RECORD_TRAIN, LK_RECORD_IMG_PER_S}, {"seconds", LK_RECORD_TRAIN, LK_RECORD_SECONDS},
-    {"val_loss", LK_RECORD_VAL, LK_RECORD_LOSS},         {"val_top1", LK_RECORD_VAL, LK_RECORD_TOP1},
-    {"test_loss", LK_RECORD_TEST, LK_RECORD_LOSS},       {"test_top1", LK_RECORD_TEST, LK_RECORD_TOP1},
+    {"step", LK_RECORD_KIND_TRAIN, LK_RECORD_COLUMN_STEP},
+    {"epoch", LK_RECORD_KIND_TRAIN, LK_RECORD_COLUMN_EPOCH},
+    {"loss", LK_RECORD_KIND_TRAIN, LK_RECORD_COLUMN_LOSS},
+    {"top1", LK_RECORD_KIND_TRAIN, LK_RECORD_COLUMN_TOP1},
+    {"img_per_s", LK_RECORD_KIND_TRAIN, LK_RECORD_COLUMN_IMG_PER_S},
+    {"seconds", LK_RECORD_KIND_TRAIN, LK_RECORD_COLUMN_SECONDS},
+    {"val_loss", LK_RECORD_KIND_VAL, LK_RECORD_COLUMN_LOSS},
+    {"val_top1", LK_RECORD_KIND_VAL, LK_RECORD_COLUMN_TOP1},
+    {"test_loss", LK_RECORD_KIND_TEST, LK_RECORD_COLUMN_LOSS},
+    {"test_top1", LK_RECORD_KIND_TEST, LK_RECORD_COLUMN_TOP1},
 };
 enum { NEWEST = sizeof newest / sizeof *newest };
 
@@ -129,7 +134,7 @@ static void take_result(watched_run *run)
     const cJSON *result = cJSON_GetObjectItemCaseSensitive(lk__record_run(run->entry.record), "result");
     for (size_t i = 0; i < NEWEST; i++) {
         const cJSON *item = cJSON_GetObjectItemCaseSensitive(result, newest[i].name);
-        if (newest[i].kind == LK_RECORD_TEST && cJSON_IsNumber(item))
+        if (newest[i].kind == LK_RECORD_KIND_TEST && cJSON_IsNumber(item))
             run->values[i] = item->valuedouble;
     }
 }

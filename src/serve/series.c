@@ -10,9 +10,10 @@
 enum { PATH_BYTES = 4096, MAX_OPEN = 64, CALL_BYTES = 4 << 20 };
 static const size_t MAX_MEMORY = (size_t)512 << 20;
 
-static const lk_record_kind kinds[] = {LK_RECORD_TRAIN, LK_RECORD_TEST, LK_RECORD_VAL};
-static const lk_record_column columns[] = {LK_RECORD_LOSS, LK_RECORD_TOP1,      LK_RECORD_TOP5,
-                                           LK_RECORD_LR,   LK_RECORD_GRAD_NORM, LK_RECORD_IMG_PER_S};
+static const lk_record_kind kinds[] = {LK_RECORD_KIND_TRAIN, LK_RECORD_KIND_TEST, LK_RECORD_KIND_VAL};
+static const lk_record_column columns[] = {LK_RECORD_COLUMN_LOSS,      LK_RECORD_COLUMN_TOP1,
+                                           LK_RECORD_COLUMN_TOP5,      LK_RECORD_COLUMN_LR,
+                                           LK_RECORD_COLUMN_GRAD_NORM, LK_RECORD_COLUMN_IMG_PER_S};
 
 typedef struct opened {
     char folder[PATH_BYTES];
@@ -49,7 +50,7 @@ static size_t record_bytes(const lk_record *record)
     size_t bytes = 0;
     for (size_t k = 0; record && k < sizeof kinds / sizeof *kinds; k++) {
         const lk_record_table *table = lk__record_table(record, kinds[k]);
-        for (int c = 0; c < LK_RECORD_COLUMNS; c++)
+        for (int c = 0; c < LK_RECORD_COLUMN_COUNT; c++)
             bytes += table->column[c] ? table->room * sizeof(double) : 0;
     }
     return bytes;

@@ -41,7 +41,7 @@ enum { LK_POOL2D_NO_GRADIENT = 255 };
 /* Elements of a block of sum_squares. The clipped gradient depends on this number. */
 enum { LK_NORM_BLOCK = 4096 };
 
-/* The address of a dropout layer's random numbers: base/rng.h, LK_RNG_DROPOUT. */
+/* The address of a dropout layer's random numbers: base/rng.h, LK_RNG_PURPOSE_DROPOUT. */
 typedef struct lk_dropout_desc {
     float p; /* probability of dropping an element, in [0,1) */
     uint64_t seed;
@@ -129,7 +129,7 @@ typedef struct lk_post {
 
 /* A data set of bytes on the device, and the change to each sample that is read from it.
  *
- * The sample with id i is record i of pixels. Its random numbers are those of lk__rng(seed, LK_RNG_AUGMENT,
+ * The sample with id i is record i of pixels. Its random numbers are those of lk__rng(seed, LK_RNG_PURPOSE_AUGMENT,
  * layer, *epoch, i), where layer is crop_layer or flip_layer:
  * - crop = p > 0: the image gets p rows and columns of byte 0 on each side; then a window of the image's size
  *   begins at row below(word 0, 2p + 1) and column below(word 1, 2p + 1) of the larger image, with below() =
@@ -327,8 +327,8 @@ typedef struct lk_kernels {
     void (*scale)(lk_device *dev, const lk_flag *flag, size_t count, const float *factor, float *x);
 
     /* out = a op b for vectors of any type; op is not an own reduction. MEAN adds as SUM does; out may be a or b.
-     * Integers wrap around. bf16 and f16 are combined as floats and rounded to nearest, ties to even. MIN and MAX take b only if b is
-     * below or above a. */
+     * Integers wrap around. bf16 and f16 are combined as floats and rounded to nearest, ties to even. MIN and MAX take
+     * b only if b is below or above a. */
     void (*reduce)(lk_device *dev, lk_dtype dtype, lk_reduction op, size_t count, const void *a, const void *b,
                    void *out);
     /* x = x / divisor, divisor > 0; integers round towards zero. */

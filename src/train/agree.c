@@ -27,7 +27,7 @@ static void add_shown(lk_agree_text *lines, const char *option, const char *type
 {
     char shown[LK_AGREED_VALUE];
     snprintf(shown, sizeof shown, "%s", typed);
-    lk__text_clean(shown, LK_TEXT_LINE);
+    lk__text_clean(shown, LK_TEXT_KIND_LINE);
     lk__agree_add(lines, "%s %s\t", option, shown);
 }
 

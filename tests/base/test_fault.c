@@ -109,7 +109,7 @@ static void every_call_has_a_name(void **state)
 {
     static const char *const names[] = {
 #define NAME(name, text) text,
-        LK_CALL_LIST(NAME)
+        LK_CALL_KIND_LIST(NAME)
 #undef NAME
             "step",
         "eval",

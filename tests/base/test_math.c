@@ -84,7 +84,7 @@ static void test_normal_values(void **state)
 static void test_normal(void **state)
 {
     enum { PAIRS = 1 << 17, N = 2 * PAIRS };
-    lk_rng rng = lk__rng(7, LK_RNG_INIT, 0, 0, 0);
+    lk_rng rng = lk__rng(7, LK_RNG_PURPOSE_INIT, 0, 0, 0);
     double sum = 0, square = 0, fourth = 0, product = 0;
     for (uint64_t i = 0; i < PAIRS; i++) {
         float pair[2];

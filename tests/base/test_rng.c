@@ -29,7 +29,7 @@ static void test_known_answers(void **state)
 
 static void test_address(void **state)
 {
-    lk_rng rng = lk__rng(0x1122334455667788u, LK_RNG_DROPOUT, 0x00abcdefu, 77, 99);
+    lk_rng rng = lk__rng(0x1122334455667788u, LK_RNG_PURPOSE_DROPOUT, 0x00abcdefu, 77, 99);
     assert_int_equal(rng.key[0], 0x55667788u);
     assert_int_equal(rng.key[1], 0x11223344u);
     assert_int_equal(rng.counter[1], 99);
@@ -39,7 +39,7 @@ static void test_address(void **state)
 
 static void test_elements(void **state)
 {
-    lk_rng rng = lk__rng(5, LK_RNG_INIT, 1, 2, 3);
+    lk_rng rng = lk__rng(5, LK_RNG_PURPOSE_INIT, 1, 2, 3);
     for (uint32_t block = 0; block < 100; block++) {
         uint32_t out[4];
         lk__rng_block(&rng, block, out);
@@ -57,7 +57,7 @@ static void test_ranges(void **state)
     assert_true(lk__rng_unit(0xffffffffu) == 1.0f - 0x1p-24f);
     assert_int_equal(lk__rng_below(0, 10), 0);
     assert_int_equal(lk__rng_below(0xffffffffu, 10), 9);
-    lk_rng rng = lk__rng(1, LK_RNG_SHUFFLE, 0, 0, 0);
+    lk_rng rng = lk__rng(1, LK_RNG_PURPOSE_SHUFFLE, 0, 0, 0);
     int seen[10] = {0};
     for (uint64_t i = 0; i < 10000; i++)
         seen[lk__rng_below(lk__rng_u32(&rng, i), 10)]++;

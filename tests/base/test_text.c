@@ -12,21 +12,21 @@ static void expect(lk_text_kind kind, const char *in, const char *out)
 
 static void names_stay_as_they_are(void **state)
 {
-    expect(LK_TEXT_NAME, "", "");
-    expect(LK_TEXT_NAME, "node-7.rack_2.example.org", "node-7.rack_2.example.org");
-    expect(LK_TEXT_NAME, "g\xc3\xb6ttingen", "g\xc3\xb6ttingen");
-    expect(LK_TEXT_NAME, "\xe8\xa8\x88\xe7\xae\x97", "\xe8\xa8\x88\xe7\xae\x97");
+    expect(LK_TEXT_KIND_NAME, "", "");
+    expect(LK_TEXT_KIND_NAME, "node-7.rack_2.example.org", "node-7.rack_2.example.org");
+    expect(LK_TEXT_KIND_NAME, "g\xc3\xb6ttingen", "g\xc3\xb6ttingen");
+    expect(LK_TEXT_KIND_NAME, "\xe8\xa8\x88\xe7\xae\x97", "\xe8\xa8\x88\xe7\xae\x97");
 }
 
 static void names_have_no_other_characters(void **state)
 {
-    expect(LK_TEXT_NAME, "\x1b[2J\x1b]0;title\a", "??2J??0?title?");
-    expect(LK_TEXT_NAME, "a\nrank 0: done", "a?rank?0??done");
-    expect(LK_TEXT_NAME,
+    expect(LK_TEXT_KIND_NAME, "\x1b[2J\x1b]0;title\a", "??2J??0?title?");
+    expect(LK_TEXT_KIND_NAME, "a\nrank 0: done", "a?rank?0??done");
+    expect(LK_TEXT_KIND_NAME,
            "a\x7f\xc2\x9b"
            "b",
            "a??b");
-    expect(LK_TEXT_NAME,
+    expect(LK_TEXT_KIND_NAME,
            "\xe2\x80\xae"
            "gpj",
            "?gpj"); /* U+202E reverses the text that follows */
@@ -34,19 +34,19 @@ static void names_have_no_other_characters(void **state)
 
 static void invalid_utf8_is_replaced(void **state)
 {
-    expect(LK_TEXT_LINE, "\xff\xfe", "??");
-    expect(LK_TEXT_LINE, "\xc0\xaf", "??");           /* an overlong '/' */
-    expect(LK_TEXT_LINE, "\xed\xa0\x80", "???");      /* half of a surrogate pair */
-    expect(LK_TEXT_LINE, "a\xe2\x82", "a??");         /* truncated */
-    expect(LK_TEXT_LINE, "\xf4\x90\x80\x80", "????"); /* above the last code point */
-    expect(LK_TEXT_LINE, "\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80");
+    expect(LK_TEXT_KIND_LINE, "\xff\xfe", "??");
+    expect(LK_TEXT_KIND_LINE, "\xc0\xaf", "??");           /* an overlong '/' */
+    expect(LK_TEXT_KIND_LINE, "\xed\xa0\x80", "???");      /* half of a surrogate pair */
+    expect(LK_TEXT_KIND_LINE, "a\xe2\x82", "a??");         /* truncated */
+    expect(LK_TEXT_KIND_LINE, "\xf4\x90\x80\x80", "????"); /* above the last code point */
+    expect(LK_TEXT_KIND_LINE, "\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80");
 }
 
 static void lines_keep_printable_characters(void **state)
 {
-    expect(LK_TEXT_LINE, "rank 2 (host b): \"no\" \xe2\x82\xac", "rank 2 (host b): \"no\" \xe2\x82\xac");
-    expect(LK_TEXT_LINE, "one\r\ntwo\t3", "one??two?3");
-    expect(LK_TEXT_LINES, "one\ntwo\t\x1b[1m3\r", "one\ntwo\t?[1m3?");
+    expect(LK_TEXT_KIND_LINE, "rank 2 (host b): \"no\" \xe2\x82\xac", "rank 2 (host b): \"no\" \xe2\x82\xac");
+    expect(LK_TEXT_KIND_LINE, "one\r\ntwo\t3", "one??two?3");
+    expect(LK_TEXT_KIND_LINES, "one\ntwo\t\x1b[1m3\r", "one\ntwo\t?[1m3?");
 }
 
 TEST_MAIN(NULL, NULL, TEST(names_stay_as_they_are), TEST(names_have_no_other_characters),

@@ -12,7 +12,7 @@ static void the_programs_table_is_sound(void **state)
         for (size_t i = 0; i < all.count; i++) {
             assert_true(all.rows[i].commands != 0);
             assert_null(strchr(all.rows[i].name, '_'));
-            assert_false(all.ends_at_word && all.rows[i].kind == LK_OPTION_LIST && all.rows[i].commands & bit);
+            assert_false(all.ends_at_word && all.rows[i].kind == LK_OPTION_KIND_LIST && all.rows[i].commands & bit);
             for (size_t j = 0; j < i; j++)
                 if (all.rows[i].commands & all.rows[j].commands)
                     assert_string_not_equal(all.rows[i].name, all.rows[j].name);

@@ -37,7 +37,7 @@ static void every_range_can_be_drawn(void **state)
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         lk_plot_figure figure = {0};
         lk_plot_panel panel = {.y_label = "loss"};
-        assert_ok(lk__plot_add_series(&panel, LK_PLOT_TRAIN, 0, x, values[i], 3));
+        assert_ok(lk__plot_add_series(&panel, LK_PLOT_STYLE_TRAIN, 0, x, values[i], 3));
         lk__plot_finish_panel(&figure, &panel);
         assert_int_equal(figure.panel_count, 1);
         const lk_plot_panel *p = &figure.panels[0];
@@ -47,7 +47,7 @@ static void every_range_can_be_drawn(void **state)
     }
     lk_plot_figure figure = {0};
     lk_plot_panel panel = {0};
-    assert_ok(lk__plot_add_series(&panel, LK_PLOT_TRAIN, 0, x, (double[]){NAN, NAN, INFINITY}, 3));
+    assert_ok(lk__plot_add_series(&panel, LK_PLOT_STYLE_TRAIN, 0, x, (double[]){NAN, NAN, INFINITY}, 3));
     lk__plot_finish_panel(&figure, &panel);
     assert_int_equal(figure.panel_count, 0);
 }

@@ -49,15 +49,16 @@ static lk_record *train(const char *devices, const char *log)
 static void rows_have_the_sensors_of_each_gpu(void **state)
 {
     lk_record *record = train("gpu:0,gpu:1", temp_path("gpus"));
-    const lk_record_table *table = lk__record_table(record, LK_RECORD_RANKS);
+    const lk_record_table *table = lk__record_table(record, LK_RECORD_KIND_RANKS);
     assert_int_equal(table->count, 4);
     for (size_t i = 0; i < table->count; i++) {
-        double percent = table->column[LK_RECORD_GPU_PCT][i], celsius = table->column[LK_RECORD_GPU_CELSIUS][i];
-        bool second = table->column[LK_RECORD_RANK][i] == 1;
+        double percent = table->column[LK_RECORD_COLUMN_GPU_PCT][i],
+               celsius = table->column[LK_RECORD_COLUMN_GPU_CELSIUS][i];
+        bool second = table->column[LK_RECORD_COLUMN_RANK][i] == 1;
         assert_true(second ? percent == 87 : isnan(percent));
         assert_true(second ? celsius >= 40 && celsius < 70 : celsius >= 70);
-        assert_true(table->column[LK_RECORD_GPU_MEMORY_MB][i] == (second ? 1500 : 3072));
-        assert_int_equal(table->mask[i] >> LK_RECORD_GPU_PCT & 1, second);
+        assert_true(table->column[LK_RECORD_COLUMN_GPU_MEMORY_MB][i] == (second ? 1500 : 3072));
+        assert_int_equal(table->mask[i] >> LK_RECORD_COLUMN_GPU_PCT & 1, second);
     }
     lk__record_close(record);
 }
@@ -65,11 +66,11 @@ static void rows_have_the_sensors_of_each_gpu(void **state)
 static void without_a_gpu_there_are_none(void **state)
 {
     lk_record *record = train("cpu:0,cpu:1", temp_path("cpus"));
-    const lk_record_table *table = lk__record_table(record, LK_RECORD_RANKS);
+    const lk_record_table *table = lk__record_table(record, LK_RECORD_KIND_RANKS);
     assert_int_equal(table->count, 4);
-    assert_null(table->column[LK_RECORD_GPU_PCT]);
-    assert_null(table->column[LK_RECORD_GPU_MEMORY_MB]);
-    assert_null(table->column[LK_RECORD_GPU_CELSIUS]);
+    assert_null(table->column[LK_RECORD_COLUMN_GPU_PCT]);
+    assert_null(table->column[LK_RECORD_COLUMN_GPU_MEMORY_MB]);
+    assert_null(table->column[LK_RECORD_COLUMN_GPU_CELSIUS]);
     lk__record_close(record);
 }
 

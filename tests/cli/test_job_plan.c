@@ -39,12 +39,12 @@ static void read_line(const char *line, int machine)
 /* The launcher of this number of processes, all on this host. */
 static lk_join launcher(int processes)
 {
-    return (lk_join){.way = LK_JOIN_LAUNCH, .size_known = true, .processes = processes, .local_size = processes};
+    return (lk_join){.way = LK_JOIN_WAY_LAUNCH, .size_known = true, .processes = processes, .local_size = processes};
 }
 
 static lk_join child(int rank, int processes)
 {
-    return (lk_join){.way = LK_JOIN_ENV,
+    return (lk_join){.way = LK_JOIN_WAY_ENV,
                      .size_known = true,
                      .rank = rank,
                      .processes = processes,
@@ -171,7 +171,7 @@ static void ranks_of_several_nodes_choose_the_mode(void **state)
 static void threads_need_no_backend(void **state)
 {
     lk_join alone = {.processes = 1}, one = launcher(1),
-            hand = {.way = LK_JOIN_HAND, .size_known = true, .processes = 2};
+            hand = {.way = LK_JOIN_WAY_HAND, .size_known = true, .processes = 2};
     read_line("--backend tcp --devices cpu:0,cpu:1", 0);
     assert_int_equal(make(alone), LK_STATUS_USAGE);
     assert_non_null(strstr(lk_error_detail(), "need no backend"));

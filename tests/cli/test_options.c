@@ -19,21 +19,21 @@ static const char *const modes[] = {"batch", "shard", NULL};
 #define AT(field) LK_FIELD(values, field)
 
 static const lk_option rows[] = {
-    {"a", "loud", 'l', 1, 0, LK_OPTION_FLAG, AT(loud), NULL, 0, 0, NULL, NULL, "makes noise"},
-    {"a", "name", 0, 1, 0, LK_OPTION_TEXT, AT(name), "TEXT", 0, 0, NULL, "anna", "a name"},
-    {"a", "save-model", 0, 1, 0, LK_OPTION_OPTIONAL, AT(save), "PATH", 0, 0, NULL, NULL, "saves"},
-    {"b", "batch-size", 0, 1, 0, LK_OPTION_COUNT, AT(count), "N", 1, 100, NULL, "64", "samples"},
-    {"b", "nproc", 'n', 1, 0, LK_OPTION_INT, AT(ranks), "N", 1, 8, NULL, NULL, "ranks"},
-    {"b", "seed", 0, 1, 0, LK_OPTION_SEED, AT(seed), "N", 0, 0, NULL, "1", "randomness"},
-    {"b", "rate", 0, 1, 0, LK_OPTION_REAL, AT(rate), "X", 0, 2, NULL, ".5", "a rate"},
-    {"b", "mode", 0, 1, 0, LK_OPTION_CHOICE, AT(mode), NULL, 0, 0, modes, "batch", "a mode"},
-    {"b", "by-shard", 0, 1, 0, LK_OPTION_ALIAS, 0, "", NULL, 0, 0, NULL, "mode=shard", "the same as --mode shard"},
-    {"b", "by-batch", 0, 1, 0, LK_OPTION_ALIAS, 0, "", NULL, 0, 0, NULL, "mode=batch", "the same as --mode batch"},
-    {"c", "ids", 'i', 1, 0, LK_OPTION_LIST, AT(ids), "N,N,...", 0, 0, NULL, NULL, "numbers"},
-    {"c", "numbers", 0, 1, 0, LK_OPTION_LIST, AT(ids), "N,N,...", 0, 0, NULL, NULL, "the same as --ids"},
-    {"c", "ranks", 0, 1, 0, LK_OPTION_INT, AT(ranks), "N", 1, 8, NULL, NULL, "the same as --nproc"},
-    {"c", "once", 0, 1, 0, LK_OPTION_ONCE, AT(once), "FILE", 0, 0, NULL, NULL, "a file"},
-    {"b", "elsewhere", 0, 2, 0, LK_OPTION_FLAG, AT(loud), NULL, 0, 0, NULL, NULL, "another command's"},
+    {"a", "loud", 'l', 1, 0, LK_OPTION_KIND_FLAG, AT(loud), NULL, 0, 0, NULL, NULL, "makes noise"},
+    {"a", "name", 0, 1, 0, LK_OPTION_KIND_TEXT, AT(name), "TEXT", 0, 0, NULL, "anna", "a name"},
+    {"a", "save-model", 0, 1, 0, LK_OPTION_KIND_OPTIONAL, AT(save), "PATH", 0, 0, NULL, NULL, "saves"},
+    {"b", "batch-size", 0, 1, 0, LK_OPTION_KIND_COUNT, AT(count), "N", 1, 100, NULL, "64", "samples"},
+    {"b", "nproc", 'n', 1, 0, LK_OPTION_KIND_INT, AT(ranks), "N", 1, 8, NULL, NULL, "ranks"},
+    {"b", "seed", 0, 1, 0, LK_OPTION_KIND_SEED, AT(seed), "N", 0, 0, NULL, "1", "randomness"},
+    {"b", "rate", 0, 1, 0, LK_OPTION_KIND_REAL, AT(rate), "X", 0, 2, NULL, ".5", "a rate"},
+    {"b", "mode", 0, 1, 0, LK_OPTION_KIND_CHOICE, AT(mode), NULL, 0, 0, modes, "batch", "a mode"},
+    {"b", "by-shard", 0, 1, 0, LK_OPTION_KIND_ALIAS, 0, "", NULL, 0, 0, NULL, "mode=shard", "the same as --mode shard"},
+    {"b", "by-batch", 0, 1, 0, LK_OPTION_KIND_ALIAS, 0, "", NULL, 0, 0, NULL, "mode=batch", "the same as --mode batch"},
+    {"c", "ids", 'i', 1, 0, LK_OPTION_KIND_LIST, AT(ids), "N,N,...", 0, 0, NULL, NULL, "numbers"},
+    {"c", "numbers", 0, 1, 0, LK_OPTION_KIND_LIST, AT(ids), "N,N,...", 0, 0, NULL, NULL, "the same as --ids"},
+    {"c", "ranks", 0, 1, 0, LK_OPTION_KIND_INT, AT(ranks), "N", 1, 8, NULL, NULL, "the same as --nproc"},
+    {"c", "once", 0, 1, 0, LK_OPTION_KIND_ONCE, AT(once), "FILE", 0, 0, NULL, NULL, "a file"},
+    {"b", "elsewhere", 0, 2, 0, LK_OPTION_KIND_FLAG, AT(loud), NULL, 0, 0, NULL, NULL, "another command's"},
 };
 
 static const lk_options_set set = {

@@ -12,14 +12,14 @@ static const struct {
 } deaths[] = {
     {"allreduce", {.count = DEATH_FLOATS}},
     {"small allreduce", {.count = 4, .op = LK_REDUCTION_MAX}},
-    {"reduce", {.kind = LK_CALL_REDUCE, .count = DEATH_FLOATS, .root = 2}},
-    {"reduce_scatter", {.kind = LK_CALL_REDUCE_SCATTER, .count = DEATH_FLOATS}},
-    {"broadcast", {.kind = LK_CALL_BROADCAST, .count = DEATH_FLOATS, .root = 1}},
-    {"allgather", {.kind = LK_CALL_ALLGATHER, .count = DEATH_FLOATS / 8}},
-    {"gather", {.kind = LK_CALL_GATHER, .count = DEATH_FLOATS / 8}},
-    {"scatter", {.kind = LK_CALL_SCATTER, .count = DEATH_FLOATS / 8}},
-    {"alltoall", {.kind = LK_CALL_ALLTOALL, .count = DEATH_FLOATS}},
-    {"barrier", {.kind = LK_CALL_BARRIER}},
+    {"reduce", {.kind = LK_CALL_KIND_REDUCE, .count = DEATH_FLOATS, .root = 2}},
+    {"reduce_scatter", {.kind = LK_CALL_KIND_REDUCE_SCATTER, .count = DEATH_FLOATS}},
+    {"broadcast", {.kind = LK_CALL_KIND_BROADCAST, .count = DEATH_FLOATS, .root = 1}},
+    {"allgather", {.kind = LK_CALL_KIND_ALLGATHER, .count = DEATH_FLOATS / 8}},
+    {"gather", {.kind = LK_CALL_KIND_GATHER, .count = DEATH_FLOATS / 8}},
+    {"scatter", {.kind = LK_CALL_KIND_SCATTER, .count = DEATH_FLOATS / 8}},
+    {"alltoall", {.kind = LK_CALL_KIND_ALLTOALL, .count = DEATH_FLOATS}},
+    {"barrier", {.kind = LK_CALL_KIND_BARRIER}},
 };
 enum { DEATHS = COUNT_OF(deaths) };
 

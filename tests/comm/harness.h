@@ -212,21 +212,21 @@ static inline lk_status team_make_call(lk_group *group, const team_call *c, void
         return lk_allreduce_shards(group, &(lk_shard_sums){c->bounds, roots}, data, c->op, request);
     even.count -= even.count % (size_t)lk_group_size(group);
     switch (c->kind) {
-    case LK_CALL_ALLREDUCE:
+    case LK_CALL_KIND_ALLREDUCE:
         return lk_allreduce(group, data, c->op, request);
-    case LK_CALL_REDUCE:
+    case LK_CALL_KIND_REDUCE:
         return lk_reduce(group, data, c->op, c->root, request);
-    case LK_CALL_REDUCE_SCATTER:
+    case LK_CALL_KIND_REDUCE_SCATTER:
         return lk_reduce_scatter(group, data, NULL, out, c->op, request);
-    case LK_CALL_BROADCAST:
+    case LK_CALL_KIND_BROADCAST:
         return lk_broadcast(group, data, c->root, request);
-    case LK_CALL_ALLGATHER:
+    case LK_CALL_KIND_ALLGATHER:
         return lk_allgather(group, data, c->counts, out, request);
-    case LK_CALL_GATHER:
+    case LK_CALL_KIND_GATHER:
         return lk_gather(group, data, NULL, out, c->root, request);
-    case LK_CALL_SCATTER:
+    case LK_CALL_KIND_SCATTER:
         return lk_scatter(group, out, NULL, data, c->root, request);
-    case LK_CALL_ALLTOALL:
+    case LK_CALL_KIND_ALLTOALL:
         return lk_alltoall(group, even, NULL, (lk_buffer){out, even.count, c->dtype}, NULL, request);
     default:
         return lk_barrier(group, request);

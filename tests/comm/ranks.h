@@ -128,7 +128,7 @@ static inline uint8_t byte_of(int from, int to, int index, size_t i)
 static inline lk_frame frame_of(int index, size_t bytes)
 {
     return (lk_frame){
-        .call = {.group = 3, .number = (uint32_t)index, .kind = LK_CALL_MESSAGE, .root = -1, .count = bytes},
+        .call = {.group = 3, .number = (uint32_t)index, .kind = LK_CALL_KIND_MESSAGE, .root = -1, .count = bytes},
         .part = (uint32_t)index,
         .bytes = bytes};
 }

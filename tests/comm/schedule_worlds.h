@@ -114,7 +114,7 @@ static inline void check_schedule(const lk_schedule_topology *topology, int rank
 {
     for (int i = 0; i < schedule->phase_count; i++) {
         const lk_schedule_phase *phase = &schedule->phases[i];
-        bool fold = phase->kind == LK_PHASE_FOLD;
+        bool fold = phase->kind == LK_SCHEDULE_PHASE_KIND_FOLD;
         check_moves(topology, rank, phase->sends, phase->send_count, fold || empty, empty);
         check_moves(topology, rank, phase->recvs, phase->recv_count, fold || empty, empty);
     }
@@ -140,7 +140,7 @@ static inline size_t elements_sent(const world *w, int rank, const lk_schedule *
         const lk_schedule_phase *phase = &schedule->phases[i];
         lk_schedule_subtree roots[MAX_HELD];
         size_t parts = 1;
-        if (phase->kind == LK_PHASE_FOLD)
+        if (phase->kind == LK_SCHEDULE_PHASE_KIND_FOLD)
             parts = (size_t)lk__schedule_subtrees(&w->topology, w->bounds, phase->level, rank, roots, MAX_HELD);
         for (int k = 0; k < phase->send_count; k++) {
             if (!crossing || w->host[phase->sends[k].peer] != w->host[rank])

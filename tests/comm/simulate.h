@@ -12,7 +12,7 @@
 #include "comm/collective/schedule.h"
 #include "comm/tree.h"
 
-enum { MAX_WORLD = 70, MAX_HELD = 64, LEVELS = LK_LEVEL_BLOCK + 7 };
+enum { MAX_WORLD = 70, MAX_HELD = 64, LEVELS = LK_SCHEDULE_LEVEL_BLOCK + 7 };
 
 typedef struct message {
     struct message *next;
@@ -29,7 +29,7 @@ typedef struct held {
 
 typedef struct sim_rank {
     lk_schedule schedule;
-    held held[LEVELS]; /* at[0] of LK_LEVEL_ALL is the result of a sum */
+    held held[LEVELS]; /* at[0] of LK_SCHEDULE_LEVEL_ALL is the result of a sum */
     const float *from; /* LK_PHASE_PLACE sends from here */
     float *to;         /* and receives to here */
     int phase, next;   /* next: index in the phase's recvs */
@@ -77,9 +77,9 @@ static inline void sim_send(sim *s, int rank, const lk_schedule_phase *phase)
     for (int i = 0; i < phase->send_count; i++) {
         lk_schedule_move move = phase->sends[i];
         assert_int_not_equal(move.peer, rank);
-        if (phase->kind == LK_PHASE_COPY)
+        if (phase->kind == LK_SCHEDULE_PHASE_KIND_COPY)
             sim_post(s, rank, move.peer, move.span, r->from);
-        for (int k = 0; phase->kind == LK_PHASE_FOLD && k < r->held[phase->level].count; k++)
+        for (int k = 0; phase->kind == LK_SCHEDULE_PHASE_KIND_FOLD && k < r->held[phase->level].count; k++)
             sim_post(s, rank, move.peer, move.span, r->held[phase->level].at[k]);
     }
 }
@@ -122,7 +122,7 @@ static inline bool sim_take(sim *s, int rank, const lk_schedule_phase *phase)
 {
     sim_rank *r = &s->ranks[rank];
     lk_schedule_move move = phase->recvs[r->next];
-    int parts = phase->kind == LK_PHASE_FOLD ? s->ranks[move.peer].held[phase->level].count : 1;
+    int parts = phase->kind == LK_SCHEDULE_PHASE_KIND_FOLD ? s->ranks[move.peer].held[phase->level].count : 1;
     if (r->part < parts) {
         message *m = r->inbox[move.peer];
         if (!m)
@@ -132,7 +132,7 @@ static inline bool sim_take(sim *s, int rank, const lk_schedule_phase *phase)
         /* Only in an all-to-all do offsets differ between sender and receiver. */
         if (move.span.count && r->from == r->to)
             assert_int_equal(m->span.first, move.span.first);
-        if (phase->kind == LK_PHASE_FOLD) {
+        if (phase->kind == LK_SCHEDULE_PHASE_KIND_FOLD) {
             assert_int_equal(move.span.first, phase->keep.first);
             assert_int_equal(move.span.count, phase->keep.count);
             r->in[r->in_count] = new_vector(move.span.count);
@@ -153,7 +153,7 @@ static inline bool sim_take(sim *s, int rank, const lk_schedule_phase *phase)
 static inline void sim_end_phase(sim *s, int rank, const lk_schedule_phase *phase)
 {
     sim_rank *r = &s->ranks[rank];
-    if (phase->kind == LK_PHASE_FOLD && phase->keep.count)
+    if (phase->kind == LK_SCHEDULE_PHASE_KIND_FOLD && phase->keep.count)
         sim_fold(s, rank, phase);
     for (int i = 0; i < r->in_count; i++)
         free(r->in[i]);

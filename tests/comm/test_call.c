@@ -6,7 +6,7 @@
 static const lk_call sample = {
     .group = 0x01020304,
     .number = 0xfffefdfc,
-    .kind = LK_CALL_REDUCE,
+    .kind = LK_CALL_KIND_REDUCE,
     .dtype = LK_DTYPE_BF16,
     .op = LK_REDUCTION_MAX,
     .root = 7,
@@ -16,10 +16,11 @@ static const lk_call sample = {
 
 static void test_round_trip(void **state)
 {
-    for (int kind = 0; kind < LK_CALL_COUNT; kind++) {
-        bool sums = kind == LK_CALL_ALLREDUCE || kind == LK_CALL_REDUCE || kind == LK_CALL_REDUCE_SCATTER;
-        bool rooted =
-            kind == LK_CALL_REDUCE || kind == LK_CALL_BROADCAST || kind == LK_CALL_GATHER || kind == LK_CALL_SCATTER;
+    for (int kind = 0; kind < LK_CALL_KIND_COUNT; kind++) {
+        bool sums =
+            kind == LK_CALL_KIND_ALLREDUCE || kind == LK_CALL_KIND_REDUCE || kind == LK_CALL_KIND_REDUCE_SCATTER;
+        bool rooted = kind == LK_CALL_KIND_REDUCE || kind == LK_CALL_KIND_BROADCAST || kind == LK_CALL_KIND_GATHER ||
+                      kind == LK_CALL_KIND_SCATTER;
         lk_call call = sample, back = {0};
         call.kind = (uint8_t)kind;
         call.op = sums ? LK_REDUCTION_MAX : 0;
@@ -34,8 +35,10 @@ static void test_round_trip(void **state)
 static void test_bytes_are_fixed(void **state)
 {
     static const uint8_t expected[LK_CALL_BYTES] = {
-        4, 3, 2, 1, 0xfc, 0xfd, 0xfe, 0xff, LK_CALL_REDUCE, 2,    3,    0,    7,    0,    0,    0,
-        8, 7, 6, 5, 4,    3,    2,    1,    0xf8,           0xf7, 0xf6, 0xf5, 0xf4, 0xf3, 0xf2, 0xf1,
+        4,    3,    2,    1,    0xfc, 0xfd, 0xfe, 0xff, LK_CALL_KIND_REDUCE,
+        2,    3,    0,    7,    0,    0,    0,    8,    7,
+        6,    5,    4,    3,    2,    1,    0xf8, 0xf7, 0xf6,
+        0xf5, 0xf4, 0xf3, 0xf2, 0xf1,
     };
     uint8_t bytes[LK_CALL_BYTES];
     lk__call_encode(&sample, bytes);
@@ -50,7 +53,7 @@ static void test_every_field_counts(void **state)
         others[i] = sample;
     others[0].group++;
     others[1].number--;
-    others[2].kind = LK_CALL_ALLREDUCE;
+    others[2].kind = LK_CALL_KIND_ALLREDUCE;
     others[3].dtype = LK_DTYPE_F32;
     others[4].op = LK_REDUCTION_MIN;
     others[5].root = 8;
@@ -81,7 +84,7 @@ static void assert_refused(const lk_call *call)
 
 static void test_impossible_fields(void **state)
 {
-    REFUSED(call.kind = LK_CALL_COUNT);
+    REFUSED(call.kind = LK_CALL_KIND_COUNT);
     REFUSED(call.kind = 255);
     REFUSED(call.dtype = LK_DTYPE_COUNT);
     REFUSED(call.op = LK_REDUCTION_LIMIT);
@@ -89,9 +92,9 @@ static void test_impossible_fields(void **state)
     REFUSED(call.root = -2);
     REFUSED(call.root = INT32_MIN);
     REFUSED(call.root = LK_MAX_RANKS);
-    REFUSED(call.kind = LK_CALL_ALLREDUCE);
-    REFUSED(call.kind = LK_CALL_BROADCAST);
-    REFUSED(call.kind = LK_CALL_BARRIER; call.op = 0);
+    REFUSED(call.kind = LK_CALL_KIND_ALLREDUCE);
+    REFUSED(call.kind = LK_CALL_KIND_BROADCAST);
+    REFUSED(call.kind = LK_CALL_KIND_BARRIER; call.op = 0);
     REFUSED(call.count = UINT64_MAX);
     REFUSED(call.count = PTRDIFF_MAX; call.dtype = LK_DTYPE_F64);
     uint8_t bytes[LK_CALL_BYTES];
@@ -106,11 +109,11 @@ static void test_text(void **state)
     char text[LK_CALL_TEXT];
     lk_call call = {.number = 41, .dtype = LK_DTYPE_F32, .count = 1024, .root = -1};
     assert_string_equal(lk__call_text(&call, text), "allreduce #41 (1024 f32, sum)");
-    call = (lk_call){.number = 2, .kind = LK_CALL_BROADCAST, .dtype = LK_DTYPE_I64, .count = 5, .root = 3};
+    call = (lk_call){.number = 2, .kind = LK_CALL_KIND_BROADCAST, .dtype = LK_DTYPE_I64, .count = 5, .root = 3};
     assert_string_equal(lk__call_text(&call, text), "broadcast #2 (5 i64, root 3)");
-    call = (lk_call){.group = 4, .number = 1, .kind = LK_CALL_BARRIER, .root = -1};
+    call = (lk_call){.group = 4, .number = 1, .kind = LK_CALL_KIND_BARRIER, .root = -1};
     assert_string_equal(lk__call_text(&call, text), "barrier #1 in group 4");
-    call = (lk_call){.kind = LK_CALL_ALLGATHER, .dtype = LK_DTYPE_U8, .root = -1, .detail = 0x1a2b3c4d};
+    call = (lk_call){.kind = LK_CALL_KIND_ALLGATHER, .dtype = LK_DTYPE_U8, .root = -1, .detail = 0x1a2b3c4d};
     assert_string_equal(lk__call_text(&call, text), "allgather #0 (u8, split 1a2b3c4d)");
     call.kind = 200;
     assert_string_equal(lk__call_text(&call, text), "unknown call #0");
@@ -119,7 +122,8 @@ static void test_text(void **state)
 static void test_longest_text_fits(void **state)
 {
     char text[LK_CALL_TEXT];
-    lk_call call = {.group = UINT32_MAX, .number = UINT32_MAX, .kind = LK_CALL_REDUCE_SCATTER, .dtype = LK_DTYPE_BF16};
+    lk_call call = {
+        .group = UINT32_MAX, .number = UINT32_MAX, .kind = LK_CALL_KIND_REDUCE_SCATTER, .dtype = LK_DTYPE_BF16};
     call.op = LK_REDUCTION_MEAN;
     call.root = -1;
     call.count = call.detail = UINT64_MAX;

@@ -153,9 +153,9 @@ static void report(lk_control *control)
 {
     lk_call calls[LK_HISTORY + 1];
     for (uint32_t i = 0; i <= LK_HISTORY; i++)
-        calls[i] = (lk_call){.number = i, .kind = LK_CALL_ALLREDUCE, .root = -1, .count = 1024};
+        calls[i] = (lk_call){.number = i, .kind = LK_CALL_KIND_ALLREDUCE, .root = -1, .count = 1024};
     if (lk__control_rank(control) == 2)
-        calls[41] = (lk_call){.number = 41, .kind = LK_CALL_BROADCAST, .root = 1, .count = 7};
+        calls[41] = (lk_call){.number = 41, .kind = LK_CALL_KIND_BROADCAST, .root = 1, .count = 7};
     lk__control_report(control, calls, LK_HISTORY + 1);
     CHECK_FAILS(broken(control), LK_STATUS_MISMATCH,
                 " called allreduce #41 (1024 f32, sum), rank 2 called broadcast #41 (7 f32, ");

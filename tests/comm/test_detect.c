@@ -45,15 +45,16 @@ static const char *describe(const lk_task *task)
     static char text[512];
     const lk_task_value *v = task->values;
     snprintf(text, sizeof text, "%s, ", task->launcher ? task->launcher->name : "none");
-    add(text, task, "rank", LK_TASK_RANK, LK_TASK_SIZE);
-    add(text, task, "local", LK_TASK_LOCAL_RANK, LK_TASK_LOCAL_SIZE);
-    add(text, task, "node", LK_TASK_NODE, LK_TASK_NODES);
+    add(text, task, "rank", LK_TASK_QUANTITY_RANK, LK_TASK_QUANTITY_SIZE);
+    add(text, task, "local", LK_TASK_QUANTITY_LOCAL_RANK, LK_TASK_QUANTITY_LOCAL_SIZE);
+    add(text, task, "node", LK_TASK_QUANTITY_NODE, LK_TASK_QUANTITY_NODES);
     size_t used = strlen(text);
-    if (v[LK_TASK_HOST].known || v[LK_TASK_PORT].known)
+    if (v[LK_TASK_QUANTITY_HOST].known || v[LK_TASK_QUANTITY_PORT].known)
         used += (size_t)snprintf(text + used, sizeof text - used, "at %.40s %.40s, ",
-                                 v[LK_TASK_HOST].known ? v[LK_TASK_HOST].text : "?",
-                                 v[LK_TASK_PORT].known ? v[LK_TASK_PORT].text : "?");
-    snprintf(text + used, sizeof text - used, "job %.40s", v[LK_TASK_JOB].known ? v[LK_TASK_JOB].text : "?");
+                                 v[LK_TASK_QUANTITY_HOST].known ? v[LK_TASK_QUANTITY_HOST].text : "?",
+                                 v[LK_TASK_QUANTITY_PORT].known ? v[LK_TASK_QUANTITY_PORT].text : "?");
+    snprintf(text + used, sizeof text - used, "job %.40s",
+             v[LK_TASK_QUANTITY_JOB].known ? v[LK_TASK_QUANTITY_JOB].text : "?");
     return text;
 }
 
@@ -236,14 +237,14 @@ static void test_quantities(void **state)
 {
     lk_task task = find(STEP_3X2 R4);
     const lk_task_value *v = task.values;
-    assert_string_equal(v[LK_TASK_RANK].source, "SLURM_PROCID");
-    assert_string_equal(v[LK_TASK_SIZE].source, "WORLD_SIZE");
-    assert_string_equal(v[LK_TASK_SIZE].launcher->name, "torchrun");
-    assert_string_equal(lk__task_launcher_name(&task, v[LK_TASK_SIZE].launcher), "the environment");
-    assert_string_equal(lk__task_launcher_name(&task, v[LK_TASK_RANK].launcher), "Slurm");
-    assert_string_equal(v[LK_TASK_LOCAL_SIZE].source, "SLURM_STEP_TASKS_PER_NODE");
-    assert_int_equal(v[LK_TASK_CPUS].number, 1);
-    assert_int_equal(v[LK_TASK_GPUS].number, 2);
+    assert_string_equal(v[LK_TASK_QUANTITY_RANK].source, "SLURM_PROCID");
+    assert_string_equal(v[LK_TASK_QUANTITY_SIZE].source, "WORLD_SIZE");
+    assert_string_equal(v[LK_TASK_QUANTITY_SIZE].launcher->name, "torchrun");
+    assert_string_equal(lk__task_launcher_name(&task, v[LK_TASK_QUANTITY_SIZE].launcher), "the environment");
+    assert_string_equal(lk__task_launcher_name(&task, v[LK_TASK_QUANTITY_RANK].launcher), "Slurm");
+    assert_string_equal(v[LK_TASK_QUANTITY_LOCAL_SIZE].source, "SLURM_STEP_TASKS_PER_NODE");
+    assert_int_equal(v[LK_TASK_QUANTITY_CPUS].number, 1);
+    assert_int_equal(v[LK_TASK_QUANTITY_GPUS].number, 2);
     assert_true(task.several && !task.by_torchrun && !task.ports && lk__task_joins(&task));
     char text[128], host[LK_TASK_TEXT];
     lk__task_text(&task, text, sizeof text);
@@ -296,8 +297,8 @@ static void test_allocations(void **state)
 static void check_array(const char *environment, int rank, int size)
 {
     lk_task task = find(environment);
-    assert_int_equal(lk__task_number(&task, LK_TASK_ARRAY_RANK, -1), rank);
-    assert_int_equal(lk__task_number(&task, LK_TASK_ARRAY_SIZE, -1), size);
+    assert_int_equal(lk__task_number(&task, LK_TASK_QUANTITY_ARRAY_RANK, -1), rank);
+    assert_int_equal(lk__task_number(&task, LK_TASK_QUANTITY_ARRAY_SIZE, -1), size);
     assert_false(lk__task_joins(&task));
 }
 

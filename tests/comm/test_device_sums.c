@@ -51,7 +51,7 @@ static void count_on(const lk_channel_type *type)
 
 static lk_program *make_program(const shards *s)
 {
-    lk_program_key key = {.kind = LK_CALL_ALLREDUCE, .element = sizeof(float), .count = s->elements, .root = -1};
+    lk_program_key key = {.kind = LK_CALL_KIND_ALLREDUCE, .element = sizeof(float), .count = s->elements, .root = -1};
     lk_program_input input = {.topology = &s->group->topology, .rank = s->rank, .bounds = s->bounds, .segments = true};
     lk_program *program;
     CHECK_OK(lk__program_create(&key, &input, &program));
@@ -66,7 +66,7 @@ static void run_polled(const shards *s, lk_program *program, const partials *p, 
     program->users++;
     CHECK_OK(lk__request_create(group, program, &request));
     request->call = (lk_call){.group = group->id,
-                              .kind = LK_CALL_ALLREDUCE,
+                              .kind = LK_CALL_KIND_ALLREDUCE,
                               .dtype = LK_DTYPE_F32,
                               .op = LK_REDUCTION_SUM,
                               .root = -1,

@@ -5,7 +5,7 @@
 
 static lk_frame frame_of(uint32_t number, uint32_t part, uint64_t bytes)
 {
-    return (lk_frame){.call = {.number = number, .kind = LK_CALL_ALLREDUCE, .root = -1, .count = bytes / 4},
+    return (lk_frame){.call = {.number = number, .kind = LK_CALL_KIND_ALLREDUCE, .root = -1, .count = bytes / 4},
                       .part = part,
                       .bytes = bytes};
 }

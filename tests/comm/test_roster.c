@@ -85,7 +85,7 @@ static void test_lost_and_left(void **state)
     lk_roster *roster = make(3, 3);
     lk__roster_leave(roster, 1);
     assert_verdict(roster, LK_OK, "");
-    assert_int_equal(lk__roster_presence(roster, 1), LK_PRESENCE_LEFT);
+    assert_int_equal(lk__roster_presence(roster, 1), LK_ROSTER_PRESENCE_LEFT);
     lk__roster_lose(roster, 1, "died");
     assert_verdict(roster, LK_OK, "");
     lk__roster_lose(roster, 2, "died");
@@ -155,10 +155,11 @@ static lk_call call(uint32_t group, uint32_t number, lk_call_kind kind)
 static void test_reports(void **state)
 {
     lk_roster *roster = make(3, 3);
-    lk_call zero[] = {call(0, 40, LK_CALL_BARRIER), call(0, 41, LK_CALL_ALLREDUCE)};
-    lk_call one[] = {call(0, 40, LK_CALL_BARRIER), call(0, 41, LK_CALL_ALLREDUCE), call(1, 41, LK_CALL_GATHER),
-                     call(0, 41, LK_CALL_MESSAGE)};
-    lk_call two[] = {call(0, 40, LK_CALL_BARRIER), call(0, 41, LK_CALL_BROADCAST), call(0, 42, LK_CALL_GATHER)};
+    lk_call zero[] = {call(0, 40, LK_CALL_KIND_BARRIER), call(0, 41, LK_CALL_KIND_ALLREDUCE)};
+    lk_call one[] = {call(0, 40, LK_CALL_KIND_BARRIER), call(0, 41, LK_CALL_KIND_ALLREDUCE),
+                     call(1, 41, LK_CALL_KIND_GATHER), call(0, 41, LK_CALL_KIND_MESSAGE)};
+    lk_call two[] = {call(0, 40, LK_CALL_KIND_BARRIER), call(0, 41, LK_CALL_KIND_BROADCAST),
+                     call(0, 42, LK_CALL_KIND_GATHER)};
     lk__roster_report(roster, 0, zero, 2);
     lk__roster_report(roster, 1, one, 4);
     assert_verdict(roster, LK_OK, "");
@@ -172,8 +173,8 @@ static void test_reports(void **state)
 /* Ranks 0 and 1 wait in calls of two groups; rank 2 has not reported: both wait for rank 2. */
 static void test_absent(void **state)
 {
-    lk_call whole = {.kind = LK_CALL_BARRIER, .group = 0, .number = 16};
-    lk_call split = {.kind = LK_CALL_BARRIER, .group = 7, .number = 3};
+    lk_call whole = {.kind = LK_CALL_KIND_BARRIER, .group = 0, .number = 16};
+    lk_call split = {.kind = LK_CALL_KIND_BARRIER, .group = 7, .number = 3};
     uint8_t absent[3];
     lk_roster *roster = make(3, 3);
     lk__roster_report(roster, 0, &whole, 1);

@@ -32,12 +32,12 @@ static void sim_open_sums(sim *s, const world *w)
             assert_true(h->count >= 0);
             for (int k = 0; k < h->count; k++) {
                 h->at[k] = new_vector(s->count);
-                for (size_t i = 0; level == LK_LEVEL_RANK && i < s->count; i++)
+                for (size_t i = 0; level == LK_SCHEDULE_LEVEL_RANK && i < s->count; i++)
                     h->at[k][i] = tree_sum(h->trees[k].first, h->trees[k].last, i);
             }
         }
-        assert_int_equal(rank->held[LK_LEVEL_ALL].count, 1);
-        rank->from = rank->to = rank->held[LK_LEVEL_ALL].at[0];
+        assert_int_equal(rank->held[LK_SCHEDULE_LEVEL_ALL].count, 1);
+        rank->from = rank->to = rank->held[LK_SCHEDULE_LEVEL_ALL].at[0];
     }
 }
 
@@ -208,7 +208,8 @@ static void test_halving_sends(void **state)
             assert_true(elements_sent(&w, r, &schedule, false) <= 2 * (power ? ring : count + LEVELS * UNEVEN));
             assert_int_equal(schedule.senders, 1);
             for (int p = 0; p < schedule.phase_count; p++) {
-                assert_true(schedule.phases[p].kind == LK_PHASE_COPY || schedule.phases[p].recv_count <= 1);
+                assert_true(schedule.phases[p].kind == LK_SCHEDULE_PHASE_KIND_COPY ||
+                            schedule.phases[p].recv_count <= 1);
                 assert_true(!power || schedule.phases[p].send_count == 1);
             }
             lk__schedule_fini(&schedule);
@@ -227,7 +228,8 @@ static void test_no_more_than_a_ring(void **state)
             continue;
         for (int r = 0; r < w.topology.size; r++) {
             lk_schedule_subtree roots[MAX_HELD];
-            size_t parts = (size_t)lk__schedule_subtrees(&w.topology, w.bounds, LK_LEVEL_RANK, r, roots, MAX_HELD);
+            size_t parts =
+                (size_t)lk__schedule_subtrees(&w.topology, w.bounds, LK_SCHEDULE_LEVEL_RANK, r, roots, MAX_HELD);
             if (i % CUTS <= 1)
                 assert_int_equal(parts, 1);
             size_t ring = (size - 1) * (count / size + UNEVEN);
@@ -286,9 +288,9 @@ static void check_roots(const world *w, int level, int rank)
 {
     bool inside[MAX_SHARDS];
     for (int r = 0; r < w->topology.size; r++) {
-        int height = level > LK_LEVEL_BLOCK ? level - LK_LEVEL_BLOCK : 0;
-        bool mine = level == LK_LEVEL_RANK ? r == rank : w->host[r] >> height == w->host[rank] >> height;
-        mine |= level == LK_LEVEL_ALL;
+        int height = level > LK_SCHEDULE_LEVEL_BLOCK ? level - LK_SCHEDULE_LEVEL_BLOCK : 0;
+        bool mine = level == LK_SCHEDULE_LEVEL_RANK ? r == rank : w->host[r] >> height == w->host[rank] >> height;
+        mine |= level == LK_SCHEDULE_LEVEL_ALL;
         for (int s = w->bounds[r]; s < w->bounds[r + 1]; s++)
             inside[s] = mine;
     }

@@ -30,24 +30,24 @@ static void headers_survive_and_lies_are_seen(void **state)
     uint8_t bytes[LK_FRAME_BYTES];
     uint64_t sum = 0;
     lk__frame_encode(&frame, 4711, bytes);
-    assert_int_equal(lk__frame_decode(bytes, &back, &sum), LK_FRAME_WHOLE);
+    assert_int_equal(lk__frame_decode(bytes, &back, &sum), LK_FRAME_RESULT_WHOLE);
     assert_true(back.part == 77 && back.bytes == 123456789 && lk__call_same(&frame.call, &back.call));
     assert_int_equal(sum, 4711);
     for (int bit = 0; bit < 8 * LK_FRAME_BYTES; bit++) {
         bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
-        assert_int_equal(lk__frame_decode(bytes, &back, &sum), LK_FRAME_DAMAGED);
+        assert_int_equal(lk__frame_decode(bytes, &back, &sum), LK_FRAME_RESULT_DAMAGED);
         bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
     }
     frame.bytes = LK_FRAME_MAX;
     lk__frame_encode(&frame, 0, bytes);
-    assert_int_equal(lk__frame_decode(bytes, &back, &sum), LK_FRAME_WHOLE);
+    assert_int_equal(lk__frame_decode(bytes, &back, &sum), LK_FRAME_RESULT_WHOLE);
     frame.bytes = LK_FRAME_MAX + 1;
     lk__frame_encode(&frame, 0, bytes);
-    assert_int_equal(lk__frame_decode(bytes, &back, &sum), LK_FRAME_IMPOSSIBLE);
+    assert_int_equal(lk__frame_decode(bytes, &back, &sum), LK_FRAME_RESULT_IMPOSSIBLE);
     frame.bytes = 1;
     frame.call.kind = 200;
     lk__frame_encode(&frame, 0, bytes);
-    assert_int_equal(lk__frame_decode(bytes, &back, &sum), LK_FRAME_IMPOSSIBLE);
+    assert_int_equal(lk__frame_decode(bytes, &back, &sum), LK_FRAME_RESULT_IMPOSSIBLE);
 }
 
 static void talk(place *at, const void *arg)

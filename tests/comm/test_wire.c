@@ -7,7 +7,7 @@ static uint8_t buffer[LK_MAX_RANKS * 256 + 4096];
 static void test_round_trip(void **state)
 {
     const char *text = "rank 2 (host b, pid 7) died";
-    lk_wire in = {.kind = LK_WIRE_BROKEN,
+    lk_wire in = {.kind = LK_WIRE_KIND_BROKEN,
                   .rank = 2,
                   .size = 4,
                   .number = 77,
@@ -18,8 +18,8 @@ static void test_round_trip(void **state)
     lk_wire out;
     assert_int_equal(bytes, LK_WIRE_HEAD + strlen(text));
     for (size_t part = 0; part < bytes; part++)
-        assert_int_equal(lk__wire_decode(buffer, part, sizeof buffer, true, &out, &used), LK_WIRE_MORE);
-    assert_int_equal(lk__wire_decode(buffer, bytes + 9, sizeof buffer, true, &out, &used), LK_WIRE_WHOLE);
+        assert_int_equal(lk__wire_decode(buffer, part, sizeof buffer, true, &out, &used), LK_WIRE_RESULT_MORE);
+    assert_int_equal(lk__wire_decode(buffer, bytes + 9, sizeof buffer, true, &out, &used), LK_WIRE_RESULT_WHOLE);
     assert_int_equal(used, bytes);
     assert_int_equal(out.kind, in.kind);
     assert_int_equal(out.rank, 2);
@@ -51,36 +51,36 @@ static void test_bounds(void **state)
         bool from_server;
         lk_wire_result result;
     } rows[] = {
-        {{.kind = LK_WIRE_LEAVE}, TO_SERVER, LK_WIRE_WHOLE},
-        {{.kind = LK_WIRE_LEAVE}, FROM_SERVER, LK_WIRE_BAD},
-        {{.kind = LK_WIRE_LEAVE, .bytes = 1}, TO_SERVER, LK_WIRE_BAD},
-        {{.kind = LK_WIRE_COUNT}, FROM_SERVER, LK_WIRE_BAD},
-        {{.kind = LK_WIRE_LEFT, .rank = LK_MAX_RANKS}, FROM_SERVER, LK_WIRE_BAD},
-        {{.kind = LK_WIRE_LEFT, .size = LK_MAX_RANKS + 1}, FROM_SERVER, LK_WIRE_BAD},
-        {{.kind = LK_WIRE_BROKEN, .status = LK_STATUS_COUNT}, FROM_SERVER, LK_WIRE_BAD},
-        {{.kind = LK_WIRE_EXCHANGE, .bytes = 256}, TO_SERVER, LK_WIRE_WHOLE},
-        {{.kind = LK_WIRE_EXCHANGE, .bytes = 257}, TO_SERVER, LK_WIRE_BAD},
-        {{.kind = LK_WIRE_HELLO, .bytes = LK_WIRE_MEMBER}, TO_SERVER, LK_WIRE_WHOLE},
-        {{.kind = LK_WIRE_HELLO, .bytes = LK_WIRE_MEMBER - 1}, TO_SERVER, LK_WIRE_BAD},
-        {{.kind = LK_WIRE_REPORT, .bytes = LK_CALL_BYTES + 1}, TO_SERVER, LK_WIRE_BAD},
-        {{.kind = LK_WIRE_EXCHANGED, .bytes = 4 * 256}, FROM_SERVER, LK_WIRE_WHOLE},
-        {{.kind = LK_WIRE_EXCHANGED, .bytes = 4 * 256 + 1}, FROM_SERVER, LK_WIRE_BAD},
-        {{.kind = LK_WIRE_WAITING, .bytes = 3}, FROM_SERVER, LK_WIRE_BAD},
+        {{.kind = LK_WIRE_KIND_LEAVE}, TO_SERVER, LK_WIRE_RESULT_WHOLE},
+        {{.kind = LK_WIRE_KIND_LEAVE}, FROM_SERVER, LK_WIRE_RESULT_BAD},
+        {{.kind = LK_WIRE_KIND_LEAVE, .bytes = 1}, TO_SERVER, LK_WIRE_RESULT_BAD},
+        {{.kind = LK_WIRE_KIND_COUNT}, FROM_SERVER, LK_WIRE_RESULT_BAD},
+        {{.kind = LK_WIRE_KIND_LEFT, .rank = LK_MAX_RANKS}, FROM_SERVER, LK_WIRE_RESULT_BAD},
+        {{.kind = LK_WIRE_KIND_LEFT, .size = LK_MAX_RANKS + 1}, FROM_SERVER, LK_WIRE_RESULT_BAD},
+        {{.kind = LK_WIRE_KIND_BROKEN, .status = LK_STATUS_COUNT}, FROM_SERVER, LK_WIRE_RESULT_BAD},
+        {{.kind = LK_WIRE_KIND_EXCHANGE, .bytes = 256}, TO_SERVER, LK_WIRE_RESULT_WHOLE},
+        {{.kind = LK_WIRE_KIND_EXCHANGE, .bytes = 257}, TO_SERVER, LK_WIRE_RESULT_BAD},
+        {{.kind = LK_WIRE_KIND_HELLO, .bytes = LK_WIRE_MEMBER}, TO_SERVER, LK_WIRE_RESULT_WHOLE},
+        {{.kind = LK_WIRE_KIND_HELLO, .bytes = LK_WIRE_MEMBER - 1}, TO_SERVER, LK_WIRE_RESULT_BAD},
+        {{.kind = LK_WIRE_KIND_REPORT, .bytes = LK_CALL_BYTES + 1}, TO_SERVER, LK_WIRE_RESULT_BAD},
+        {{.kind = LK_WIRE_KIND_EXCHANGED, .bytes = 4 * 256}, FROM_SERVER, LK_WIRE_RESULT_WHOLE},
+        {{.kind = LK_WIRE_KIND_EXCHANGED, .bytes = 4 * 256 + 1}, FROM_SERVER, LK_WIRE_RESULT_BAD},
+        {{.kind = LK_WIRE_KIND_WAITING, .bytes = 3}, FROM_SERVER, LK_WIRE_RESULT_BAD},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         assert_int_equal(decode(rows[i].message, lk__wire_from_server(4), rows[i].from_server), rows[i].result);
-    lk_wire report = {.kind = LK_WIRE_REPORT, .bytes = LK_HISTORY * LK_CALL_BYTES};
-    assert_int_equal(decode(report, LK_WIRE_TO_SERVER, false), LK_WIRE_WHOLE);
+    lk_wire report = {.kind = LK_WIRE_KIND_REPORT, .bytes = LK_HISTORY * LK_CALL_BYTES};
+    assert_int_equal(decode(report, LK_WIRE_TO_SERVER, false), LK_WIRE_RESULT_WHOLE);
     report.bytes += LK_CALL_BYTES;
-    assert_int_equal(decode(report, 1 << 20, false), LK_WIRE_BAD);
+    assert_int_equal(decode(report, 1 << 20, false), LK_WIRE_RESULT_BAD);
 }
 
 static void test_more_than_the_room(void **state)
 {
     size_t room = lk__wire_from_server(4);
-    lk_wire big = {.kind = LK_WIRE_EXCHANGED, .size = LK_MAX_RANKS, .bytes = LK_MAX_RANKS * 256};
-    assert_int_equal(decode(big, lk__wire_from_server(LK_MAX_RANKS), true), LK_WIRE_WHOLE);
-    assert_int_equal(decode(big, room, true), LK_WIRE_BAD);
+    lk_wire big = {.kind = LK_WIRE_KIND_EXCHANGED, .size = LK_MAX_RANKS, .bytes = LK_MAX_RANKS * 256};
+    assert_int_equal(decode(big, lk__wire_from_server(LK_MAX_RANKS), true), LK_WIRE_RESULT_WHOLE);
+    assert_int_equal(decode(big, room, true), LK_WIRE_RESULT_BAD);
 }
 
 static void test_member(void **state)
@@ -111,7 +111,7 @@ static void test_hostile_texts(void **state)
     lk__wire_put_member(&in, bytes);
     lk__wire_get_member(bytes, &out);
     assert_string_equal(out.host, "??31mroot??2J?rm");
-    lk_wire message = {.kind = LK_WIRE_BROKEN, .data = (const uint8_t *)hostile, .bytes = sizeof hostile - 1};
+    lk_wire message = {.kind = LK_WIRE_KIND_BROKEN, .data = (const uint8_t *)hostile, .bytes = sizeof hostile - 1};
     lk__wire_text(&message, text);
     assert_string_equal(text, "?[31mroot??2J;rm");
 }
@@ -121,10 +121,10 @@ static void test_calls(void **state)
     lk_call calls[3], back[LK_HISTORY];
     uint8_t data[3 * LK_CALL_BYTES];
     for (uint32_t i = 0; i < 3; i++) {
-        calls[i] = (lk_call){.group = 1, .number = 40 + i, .kind = LK_CALL_BROADCAST, .root = 2, .count = 9};
+        calls[i] = (lk_call){.group = 1, .number = 40 + i, .kind = LK_CALL_KIND_BROADCAST, .root = 2, .count = 9};
         lk__call_encode(&calls[i], data + i * LK_CALL_BYTES);
     }
-    lk_wire message = {.kind = LK_WIRE_REPORT, .data = data, .bytes = sizeof data};
+    lk_wire message = {.kind = LK_WIRE_KIND_REPORT, .data = data, .bytes = sizeof data};
     assert_int_equal(lk__wire_calls(&message, back), 3);
     for (int i = 0; i < 3; i++)
         assert_true(lk__call_same(&calls[i], &back[i]));

@@ -306,7 +306,7 @@ static void draw_state(ops_job *job)
 
 static void draw_labels(ops_job *job)
 {
-    lk_rng rng = lk__rng(SEED, LK_RNG_DIGITS, 0, 0, job->stream);
+    lk_rng rng = lk__rng(SEED, LK_RNG_PURPOSE_DIGITS, 0, 0, job->stream);
     job->labels = calloc(job->n, sizeof *job->labels);
     job->ids = calloc(job->n, sizeof *job->ids);
     assert_true(job->labels && job->ids);

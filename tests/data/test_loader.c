@@ -211,7 +211,8 @@ static void abandons(void **state)
 static uint8_t augmented(uint32_t id, uint32_t number, size_t c, size_t y, size_t x)
 {
     enum { PAD = 2 };
-    lk_rng cropping = lk__rng(42, LK_RNG_AUGMENT, 0, number, id), flipping = lk__rng(42, LK_RNG_AUGMENT, 1, number, id);
+    lk_rng cropping = lk__rng(42, LK_RNG_PURPOSE_AUGMENT, 0, number, id),
+           flipping = lk__rng(42, LK_RNG_PURPOSE_AUGMENT, 1, number, id);
     int top = (int)lk__rng_below(lk__rng_u32(&cropping, 0), 2 * PAD + 1);
     int left = (int)lk__rng_below(lk__rng_u32(&cropping, 1), 2 * PAD + 1);
     bool mirrored = lk__rng_u32(&flipping, 0) >= 0x80000000u;
@@ -251,7 +252,7 @@ static void wide_crop(void **state)
         assert_ok(lk__transforms_apply(&list, (lk_transforms_address){.seed = 1, .sample = id}, &image, &scratch));
         for (size_t i = 0; i < SIZE; i++)
             lit += image.pixels[i];
-        lk_rng rng = lk__rng(1, LK_RNG_AUGMENT, 0, 0, id);
+        lk_rng rng = lk__rng(1, LK_RNG_PURPOSE_AUGMENT, 0, 0, id);
         int dy = abs((int)lk__rng_below(lk__rng_u32(&rng, 0), 19) - 9);
         int dx = abs((int)lk__rng_below(lk__rng_u32(&rng, 1), 19) - 9);
         assert_int_equal(lit, C * (dy < H ? H - dy : 0) * (dx < W ? W - dx : 0));

@@ -10,7 +10,7 @@ enum { DRAWS = 6000 };
 
 static lk_rng stream(uint32_t sample)
 {
-    return lk__rng(7, LK_RNG_AUGMENT, 2, 5, sample);
+    return lk__rng(7, LK_RNG_PURPOSE_AUGMENT, 2, 5, sample);
 }
 
 /* Statistics of a number that is uniform in [low,high). */

@@ -28,7 +28,7 @@ static size_t mend(const uint8_t *data, size_t size, uint8_t *stream)
 {
     size_t used = 0;
     while (size > 0 && used + LK_FRAME_BYTES + 64 <= MOST_STREAM) {
-        lk_frame frame = {.call = {.kind = LK_CALL_MESSAGE, .root = -1}, .bytes = data[0] % 65u};
+        lk_frame frame = {.call = {.kind = LK_CALL_KIND_MESSAGE, .root = -1}, .bytes = data[0] % 65u};
         size_t payload = frame.bytes < size - 1 ? (size_t)frame.bytes : size - 1;
         lk__frame_encode(&frame, data[0] & 128 ? lk__frame_sum(data + 1, payload) : 0, stream + used);
         memcpy(stream + used + LK_FRAME_BYTES, data + 1, payload);

@@ -89,7 +89,7 @@ static void check(const side *target, const side *peer, size_t given)
         abort();
     if (shake->got_bytes > LK_HANDSHAKE_BYTES || shake->sent_bytes > LK_HANDSHAKE_BYTES)
         abort();
-    if (shake->state != LK_HANDSHAKE_DONE)
+    if (shake->state != LK_HANDSHAKE_STATE_DONE)
         return;
     if (memcmp(shake->got, peer->shake.sent, LK_HANDSHAKE_BYTES) != 0)
         abort();
@@ -121,7 +121,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     close(target.fd[1]);
     target.fd[1] = -1;
     errno = 0;
-    if (lk__handshake_step(&target.shake, target.fd[0]) == LK_HANDSHAKE_PENDING) {
+    if (lk__handshake_step(&target.shake, target.fd[0]) == LK_HANDSHAKE_STATE_PENDING) {
         fprintf(stderr, "it waits for more from a closed connection: got %zu, sent %zu, %s\n", target.shake.got_bytes,
                 target.shake.sent_bytes, strerror(errno));
         abort();

@@ -39,7 +39,7 @@ static void fuzz_frame(const uint8_t *in, size_t size)
     lk_frame frame;
     uint64_t sum = 0;
     uint8_t out[LK_FRAME_BYTES];
-    if (size < sizeof out || lk__frame_decode(in, &frame, &sum) != LK_FRAME_WHOLE)
+    if (size < sizeof out || lk__frame_decode(in, &frame, &sum) != LK_FRAME_RESULT_WHOLE)
         return;
     lk__frame_encode(&frame, sum, out);
     if (frame.bytes > LK_FRAME_MAX || memcmp(in, out, sizeof out) != 0)
@@ -58,11 +58,12 @@ static void look_inside(const lk_wire *message)
     lk_call calls[LK_HISTORY];
     char text[LK_WIRE_TEXT + 1];
     lk_member member;
-    if (message->kind == LK_WIRE_REPORT && lk__wire_calls(message, calls) > LK_HISTORY)
+    if (message->kind == LK_WIRE_KIND_REPORT && lk__wire_calls(message, calls) > LK_HISTORY)
         abort();
-    if (message->kind == LK_WIRE_ABORT || message->kind == LK_WIRE_REFUSED || message->kind == LK_WIRE_BROKEN)
+    if (message->kind == LK_WIRE_KIND_ABORT || message->kind == LK_WIRE_KIND_REFUSED ||
+        message->kind == LK_WIRE_KIND_BROKEN)
         lk__wire_text(message, text);
-    if (message->kind == LK_WIRE_HELLO || message->kind == LK_WIRE_WELCOME)
+    if (message->kind == LK_WIRE_KIND_HELLO || message->kind == LK_WIRE_KIND_WELCOME)
         for (size_t at = 0; at + LK_WIRE_MEMBER <= message->bytes; at += LK_WIRE_MEMBER) {
             lk__wire_get_member(message->data + at, &member);
             if (!memchr(member.host, 0, sizeof member.host) || !memchr(member.address, 0, sizeof member.address))
@@ -76,7 +77,7 @@ static void fuzz_messages(const uint8_t *in, size_t size, bool from_server)
     while (size > 0) {
         lk_wire message;
         size_t used = 0;
-        if (lk__wire_decode(in, size, room, from_server, &message, &used) != LK_WIRE_WHOLE)
+        if (lk__wire_decode(in, size, room, from_server, &message, &used) != LK_WIRE_RESULT_WHOLE)
             return;
         if (used == 0 || used > size || used > room || message.bytes > used)
             abort();

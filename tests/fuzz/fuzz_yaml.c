@@ -28,9 +28,9 @@ typedef struct values {
 static const char *const choices[] = {"a", "b", NULL};
 
 #define AT(field) LK_FIELD(values, field)
-#define ROW(name, kind, field)                                                              \
-    {                                                                                       \
-        "g", name, 0, 1, 0, LK_OPTION_##kind, AT(field), "X", 0, 100, choices, NULL, "help" \
+#define ROW(name, kind, field)                                                                   \
+    {                                                                                            \
+        "g", name, 0, 1, 0, LK_OPTION_KIND_##kind, AT(field), "X", 0, 100, choices, NULL, "help" \
     }
 static const lk_option rows[] = {
     ROW("f", FLAG, flag),
@@ -46,8 +46,8 @@ static const lk_option rows[] = {
     ROW("r", REAL, real),
     ROW("l", LIST, list),
     ROW("l-2", LIST, list),
-    {"g", "a", 0, 1, 0, LK_OPTION_ALIAS, 0, "", NULL, 0, 0, NULL, "h=b", "help"},
-    {"g", "x", 'x', 2, 0, LK_OPTION_SPEC, AT(spec), "X", 0, 0, NULL, NULL, "help"},
+    {"g", "a", 0, 1, 0, LK_OPTION_KIND_ALIAS, 0, "", NULL, 0, 0, NULL, "h=b", "help"},
+    {"g", "x", 'x', 2, 0, LK_OPTION_KIND_SPEC, AT(spec), "X", 0, 0, NULL, NULL, "help"},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -61,11 +61,12 @@ static void check_items(const lk_yaml *yaml)
     int depth = 0;
     for (size_t i = 0; i < yaml->count; i++) {
         const lk_yaml_item *item = &yaml->items[i];
-        if (item->depth > depth || item->depth < 0 || item->line == 0 || (item->kind == LK_YAML_TEXT) != !!item->text)
+        if (item->depth > depth || item->depth < 0 || item->line == 0 ||
+            (item->kind == LK_YAML_KIND_TEXT) != !!item->text)
             abort();
         if ((item->depth == 0 && !item->key) || item->depth >= LK_YAML_MAX_DEPTH)
             abort();
-        depth = item->depth + (item->kind == LK_YAML_LIST || item->kind == LK_YAML_MAP);
+        depth = item->depth + (item->kind == LK_YAML_KIND_LIST || item->kind == LK_YAML_KIND_MAP);
     }
 }
 

@@ -179,7 +179,8 @@ static void test_several_keys(void **ctx)
            "new: only in the second: u8 []");
 }
 
-static const char *const kind_names[LK_DIFFERENCE_KINDS] = {"parameter", "buffer", "optimiser", "position", "option"};
+static const char *const kind_names[LK_DIFFERENCE_KIND_COUNT] = {"parameter", "buffer", "optimiser", "position",
+                                                                 "option"};
 
 static void note_kind(void *arg, lk_difference_kind kind, const char *key, const char *what)
 {
@@ -218,12 +219,12 @@ static lk_checkpoint *checkpoint_with(uint8_t value, const char *step, const cha
 static void expect_checkpoints(lk_checkpoint *a, lk_checkpoint *b, const char *expected)
 {
     log l = {0};
-    size_t counts[LK_DIFFERENCE_KINDS] = {0}, quietly[LK_DIFFERENCE_KINDS] = {0}, sum = 0;
+    size_t counts[LK_DIFFERENCE_KIND_COUNT] = {0}, quietly[LK_DIFFERENCE_KIND_COUNT] = {0}, sum = 0;
     lk__checkpoint_compare(a, b, note_kind, &l, counts);
     lk__checkpoint_compare(a, b, NULL, NULL, quietly);
     assert_string_equal(l.text, expected);
     assert_memory_equal(counts, quietly, sizeof counts);
-    for (int i = 0; i < LK_DIFFERENCE_KINDS; i++)
+    for (int i = 0; i < LK_DIFFERENCE_KIND_COUNT; i++)
         sum += counts[i];
     assert_int_equal(sum, l.count);
     lk_checkpoint_destroy(a);

@@ -112,11 +112,11 @@ typedef struct outcome {
 /* Starts the node, waits for its end and stops it. */
 static inline outcome run_node(const lk_launch_node_opts *opts)
 {
-    outcome result = {.state = LK_NODE_RUNNING};
+    outcome result = {.state = LK_LAUNCH_NODE_STATE_RUNNING};
     lk_launch_node *node = NULL;
     capture c = capture_begin();
     result.status = lk__launch_node_start(opts, &node);
-    while (node != NULL && result.status == LK_OK && result.state == LK_NODE_RUNNING)
+    while (node != NULL && result.status == LK_OK && result.state == LK_LAUNCH_NODE_STATE_RUNNING)
         result.status = lk__launch_node_wait(node, -1, WAIT_SECONDS, &result.state);
     if (node != NULL) {
         lk__launch_node_stop(node, SIGTERM, 0.5);

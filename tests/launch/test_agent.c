@@ -21,13 +21,13 @@ static void a_cause_survives_the_wire(void **state)
     lk_cause cause = {.rank = 7, .pid = 123456, .status = 11, .stopped_for = 2.5}, back = {0};
     snprintf(cause.host, sizeof cause.host, "node-b");
     memset(cause.tail, 'x', sizeof cause.tail - 1);
-    lk_message message = {.kind = LK_MESSAGE_TROUBLE}, got;
+    lk_message message = {.kind = LK_MESSAGE_KIND_TROUBLE}, got;
     lk__message_set_cause(&message, &cause);
     uint8_t bytes[LK_MESSAGE_BYTES];
     lk__message_encode(&message, bytes);
     assert_true(lk__message_decode(bytes, &got));
     lk__message_get_cause(&got, &back);
-    assert_int_equal(got.kind, LK_MESSAGE_TROUBLE);
+    assert_int_equal(got.kind, LK_MESSAGE_KIND_TROUBLE);
     assert_int_equal(back.rank, 7);
     assert_int_equal(back.pid, 123456);
     assert_int_equal(back.status, 11);
@@ -46,20 +46,21 @@ static void what_cannot_be_is_refused(void **state)
     assert_true(lk__message_decode(bytes, &got));
     assert_int_equal(strlen(got.name), LK_MESSAGE_NAME - 1);
     assert_int_equal(strlen(got.text), LK_MESSAGE_TEXT - 1);
-    bytes[0] = LK_MESSAGE_COUNT;
+    bytes[0] = LK_MESSAGE_KIND_COUNT;
     assert_false(lk__message_decode(bytes, &got));
 }
 
 /* The name of a node and the last lines of its ranks are printed on every other node. */
 static void hostile_texts_are_defused(void **state)
 {
-    lk_message got, sent = {.kind = LK_MESSAGE_HELLO, .name = "\x1b]0;x\a\nnode 0: fine", .text = "one\ntwo\x1b[2J"};
+    lk_message got,
+        sent = {.kind = LK_MESSAGE_KIND_HELLO, .name = "\x1b]0;x\a\nnode 0: fine", .text = "one\ntwo\x1b[2J"};
     uint8_t bytes[LK_MESSAGE_BYTES];
     lk__message_encode(&sent, bytes);
     assert_true(lk__message_decode(bytes, &got));
     assert_string_equal(got.name, "??0?x??node?0??fine");
     assert_string_equal(got.text, "one\ntwo?[2J");
-    sent.kind = LK_MESSAGE_END;
+    sent.kind = LK_MESSAGE_KIND_END;
     snprintf(sent.name, sizeof sent.name, "fe80::1%%eth0\x1b");
     lk__message_encode(&sent, bytes);
     assert_true(lk__message_decode(bytes, &got));
@@ -70,22 +71,22 @@ static void a_link_gives_whole_messages_only(void **state)
 {
     int pair[2];
     uint8_t bytes[LK_MESSAGE_BYTES];
-    lk_message got, sent = {.kind = LK_MESSAGE_NOTICE, .text = "hello"};
+    lk_message got, sent = {.kind = LK_MESSAGE_KIND_NOTICE, .text = "hello"};
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     lk_link link = {.fd = pair[0]};
     lk__message_encode(&sent, bytes);
-    assert_int_equal(lk__link_receive(&link, &got), LK_LINK_IDLE);
+    assert_int_equal(lk__link_receive(&link, &got), LK_LINK_STATE_IDLE);
     assert_int_equal(write(pair[1], bytes, 100), 100);
-    assert_int_equal(lk__link_receive(&link, &got), LK_LINK_IDLE);
+    assert_int_equal(lk__link_receive(&link, &got), LK_LINK_STATE_IDLE);
     assert_int_equal(write(pair[1], bytes + 100, sizeof bytes - 100), (ssize_t)sizeof bytes - 100);
-    assert_int_equal(lk__link_receive(&link, &got), LK_LINK_MESSAGE);
+    assert_int_equal(lk__link_receive(&link, &got), LK_LINK_STATE_MESSAGE);
     assert_string_equal(got.text, "hello");
     bytes[0] = 0xee;
     assert_int_equal(write(pair[1], bytes, sizeof bytes), (ssize_t)sizeof bytes);
-    assert_int_equal(lk__link_receive(&link, &got), LK_LINK_CLOSED);
+    assert_int_equal(lk__link_receive(&link, &got), LK_LINK_STATE_CLOSED);
     close(pair[1]);
     lk__link_close(&link);
-    assert_int_equal(lk__link_receive(&link, &got), LK_LINK_CLOSED);
+    assert_int_equal(lk__link_receive(&link, &got), LK_LINK_STATE_CLOSED);
 }
 
 typedef struct party {
@@ -208,13 +209,13 @@ static void three_nodes_meet_among_strangers(void **state)
 /* Waits at most 20 s for the next message on the link. */
 static lk_message await_message(lk_link *link)
 {
-    lk_message message = {.kind = LK_MESSAGE_COUNT};
-    lk_link_state got = LK_LINK_IDLE;
-    for (double end = lk__clock() + 20; got == LK_LINK_IDLE && lk__clock() < end;) {
+    lk_message message = {.kind = LK_MESSAGE_KIND_COUNT};
+    lk_link_state got = LK_LINK_STATE_IDLE;
+    for (double end = lk__clock() + 20; got == LK_LINK_STATE_IDLE && lk__clock() < end;) {
         (void)lk__net_wait(link->fd, POLLIN, end);
         got = lk__link_receive(link, &message);
     }
-    assert_int_equal(got, LK_LINK_MESSAGE);
+    assert_int_equal(got, LK_LINK_STATE_MESSAGE);
     return message;
 }
 
@@ -225,7 +226,7 @@ static void knock(party *p, lk_link *link)
     p->opts.init_method = p->method;
     assert_int_equal(lk__launch_rendezvous(&p->opts, link, &p->place), LK_OK);
     lk_message message = await_message(link);
-    assert_int_equal(message.kind, LK_MESSAGE_HELLO);
+    assert_int_equal(message.kind, LK_MESSAGE_KIND_HELLO);
     assert_string_equal(message.name, "leader");
 }
 
@@ -243,7 +244,7 @@ static void refused_with(party *p, const char *why)
     lk_link link;
     knock(p, &link);
     lk_message message = await_message(&link);
-    assert_int_equal(message.kind, LK_MESSAGE_REFUSED);
+    assert_int_equal(message.kind, LK_MESSAGE_KIND_REFUSED);
     if (!strstr(message.text, why))
         fail_msg("'%s' is not in '%s'", why, message.text);
     lk__link_close(&link);
@@ -437,14 +438,14 @@ static void verdicts_read_plainly(void **state)
         const char *text;
         int exit;
     } rows[] = {
-        {{.outcome = LK_OUTCOME_FAILED, .cause = {.rank = 2, .pid = 123, .status = SIGSEGV, .host = "b"}},
+        {{.outcome = LK_AGENT_OUTCOME_FAILED, .cause = {.rank = 2, .pid = 123, .status = SIGSEGV, .host = "b"}},
          "rank 2 on host b (pid 123) was killed by SIGSEGV (segmentation fault)",
          128 + SIGSEGV},
-        {{.outcome = LK_OUTCOME_FAILED, .cause = {.rank = 2, .pid = 123, .status = 3 << 8, .host = "b"}},
+        {{.outcome = LK_AGENT_OUTCOME_FAILED, .cause = {.rank = 2, .pid = 123, .status = 3 << 8, .host = "b"}},
          "rank 2 on host b (pid 123) exited with status 3",
          3},
-        {{.outcome = LK_OUTCOME_LOST, .node = 1, .cause = {.host = "b"}}, "node 1 (host b) disappeared", 1},
-        {{.outcome = LK_OUTCOME_INTERRUPTED, .signal = SIGINT}, "interrupted by SIGINT", 130},
+        {{.outcome = LK_AGENT_OUTCOME_LOST, .node = 1, .cause = {.host = "b"}}, "node 1 (host b) disappeared", 1},
+        {{.outcome = LK_AGENT_OUTCOME_INTERRUPTED, .signal = SIGINT}, "interrupted by SIGINT", 130},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         char text[512];

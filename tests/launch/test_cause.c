@@ -85,7 +85,7 @@ static void test_environment(void **state)
     unsetenv("RANK");
     unsetenv("TORCHELASTIC_RUN_ID");
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
-    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_int_equal(end.state, LK_LAUNCH_NODE_STATE_DONE);
     static const char *const lines[] = {
         "RANK=5",
         "LOCAL_RANK=1",
@@ -119,13 +119,13 @@ static void test_bind(void **state)
 {
     char *argv[] = {"grep", "Cpus_allowed_list", "/proc/self/status", NULL};
     lk_launch_node_opts opts = node_opts(1, argv);
-    opts.bind = LK_BIND_CORE;
+    opts.bind = LK_BIND_POLICY_CORE;
     outcome end = run_node(&opts);
     if (end.status == LK_STATUS_UNSUPPORTED) {
         assert_contains(lk_error_detail(), "`bind` none");
         skip();
     }
-    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_int_equal(end.state, LK_LAUNCH_NODE_STATE_DONE);
     assert_contains(out_text, "[0] Cpus_allowed_list:\t");
     void *sets;
     size_t bytes;

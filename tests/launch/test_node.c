@@ -10,7 +10,7 @@ static void test_all_exit_0(void **state)
 {
     outcome end = run_shell(3, "exit 0");
     assert_int_equal(end.status, LK_OK);
-    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_int_equal(end.state, LK_LAUNCH_NODE_STATE_DONE);
     assert_int_equal(count_left(), 0);
 }
 
@@ -18,7 +18,7 @@ static void assert_failed(const outcome *end, int rank, const char *text)
 {
     char what[256];
     assert_int_equal(end->status, LK_OK);
-    assert_int_equal(end->state, LK_NODE_FAILED);
+    assert_int_equal(end->state, LK_LAUNCH_NODE_STATE_FAILED);
     assert_int_equal(end->cause.rank, rank);
     assert_true(end->cause.pid > 0);
     assert_true(end->cause.host[0] != '\0');
@@ -70,7 +70,7 @@ static void test_grandchildren_are_ended(void **state)
     for (int status = 0; status < 2; status++) {
         snprintf(text, sizeof text, "%s%d", script, status);
         outcome end = run_shell(2, text);
-        assert_int_equal(end.state, status == 0 ? LK_NODE_DONE : LK_NODE_FAILED);
+        assert_int_equal(end.state, status == 0 ? LK_LAUNCH_NODE_STATE_DONE : LK_LAUNCH_NODE_STATE_FAILED);
         assert_true(is_gone(pid_in_file("g0")) && is_gone(pid_in_file("g1")));
         assert_int_equal(count_left(), 0);
     }
@@ -80,7 +80,7 @@ static void test_grandchildren_are_ended(void **state)
 static void test_output_held_open(void **state)
 {
     outcome end = run_shell(1, "sleep 1000 & echo done");
-    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_int_equal(end.state, LK_LAUNCH_NODE_STATE_DONE);
     assert_string_equal(out_text, "[0] done\n");
     assert_int_equal(count_left(), 0);
 }
@@ -102,16 +102,16 @@ static void be_launcher(int number, void *script)
     char *argv[] = {"sh", "-c", script, NULL};
     lk_launch_node_opts opts = node_opts(2, argv);
     lk_launch_node *node;
-    lk_launch_node_state now = LK_NODE_RUNNING;
+    lk_launch_node_state now = LK_LAUNCH_NODE_STATE_RUNNING;
     lk_status status = lk__launch_node_start(&opts, &node);
-    while (status == LK_OK && now == LK_NODE_RUNNING)
+    while (status == LK_OK && now == LK_LAUNCH_NODE_STATE_RUNNING)
         status = lk__launch_node_wait(node, -1, WAIT_SECONDS, &now);
     if (status != LK_OK)
         _exit(strstr(lk_error_detail(), "keeper") != NULL ? 50 : 51);
     int signal = lk__launch_node_signal(node);
     lk__launch_node_stop(node, SIGTERM, 0.2);
     lk__launch_node_destroy(node);
-    _exit(now == LK_NODE_INTERRUPTED ? 100 + signal : 52);
+    _exit(now == LK_LAUNCH_NODE_STATE_INTERRUPTED ? 100 + signal : 52);
 }
 
 /* Starts a node in a process of its own. */
@@ -312,10 +312,10 @@ static void test_traced_rank_is_stopped(void **state)
     double give_up = lk__clock() + WAIT_SECONDS;
     int status = 0;
     lk_launch_node *node;
-    lk_launch_node_state now = LK_NODE_RUNNING;
+    lk_launch_node_state now = LK_LAUNCH_NODE_STATE_RUNNING;
     assert_int_equal(lk__launch_node_start(&opts, &node), LK_OK);
     bool traced = true;
-    while (now == LK_NODE_RUNNING && traced && lk__clock() < give_up) {
+    while (now == LK_LAUNCH_NODE_STATE_RUNNING && traced && lk__clock() < give_up) {
         assert_int_equal(lk__launch_node_wait(node, -1, 0.1, &now), LK_OK);
         traced = waitpid(tracer, &status, WNOHANG) != tracer;
     }
@@ -324,7 +324,7 @@ static void test_traced_rank_is_stopped(void **state)
     lk__launch_node_destroy(node);
     if (!traced)
         skip(); /* this machine forbids tracing */
-    assert_int_equal(now, LK_NODE_FAILED);
+    assert_int_equal(now, LK_LAUNCH_NODE_STATE_FAILED);
     assert_int_equal(cause.status, -1);
     process_wait(tracer);
     assert_int_equal(count_left(), 0);
@@ -335,17 +335,17 @@ static void test_stopped_rank_is_awaited(void **state)
     char *argv[] = {"sh", "-c", "echo $$ > $T/rank; kill -STOP $$; exit 0", NULL};
     lk_launch_node_opts opts = node_opts(1, argv);
     lk_launch_node *node;
-    lk_launch_node_state now = LK_NODE_RUNNING;
+    lk_launch_node_state now = LK_LAUNCH_NODE_STATE_RUNNING;
     assert_int_equal(lk__launch_node_start(&opts, &node), LK_OK);
     double give_up = lk__clock() + WAIT_SECONDS;
-    while (now == LK_NODE_RUNNING && notices[0] == '\0' && lk__clock() < give_up)
+    while (now == LK_LAUNCH_NODE_STATE_RUNNING && notices[0] == '\0' && lk__clock() < give_up)
         assert_int_equal(lk__launch_node_wait(node, -1, 0.1, &now), LK_OK);
-    assert_int_equal(now, LK_NODE_RUNNING);
+    assert_int_equal(now, LK_LAUNCH_NODE_STATE_RUNNING);
     assert_contains(notices, "rank 0 (pid ");
     assert_contains(notices, ") is stopped (SIGSTOP); awaited, 29");
     kill(pid_in_file("rank"), SIGCONT);
     assert_int_equal(lk__launch_node_wait(node, -1, WAIT_SECONDS, &now), LK_OK);
-    assert_int_equal(now, LK_NODE_DONE);
+    assert_int_equal(now, LK_LAUNCH_NODE_STATE_DONE);
     lk__launch_node_destroy(node);
 }
 
@@ -381,7 +381,7 @@ static void test_ranks_get_three_descriptors(void **state)
     int fd = open("/dev/null", O_RDONLY), high = fcntl(fd, F_DUPFD, 200);
     outcome end = run_shell(2, "i=3; while [ $i -lt 300 ]; do [ -e /proc/$$/fd/$i ] && echo open $i; i=$((i+1)); done;"
                                "readlink /proc/self/fd/0");
-    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_int_equal(end.state, LK_LAUNCH_NODE_STATE_DONE);
     assert_null(strstr(out_text, "open"));
     assert_contains(out_text, "[1] /dev/null\n");
     close(fd);
@@ -399,7 +399,7 @@ static void test_ranks_have_plain_signals(void **state)
     outcome end = run_shell(1, "exec grep -E 'SigBlk|SigIgn|SigCgt' /proc/self/status");
     sigprocmask(SIG_SETMASK, &mask, NULL);
     sigaction(SIGUSR2, &before[0], NULL);
-    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_int_equal(end.state, LK_LAUNCH_NODE_STATE_DONE);
     assert_contains(out_text, "SigBlk:\t0000000000000000\n");
     /* Signals 32 and 33 belong to the C library: they stay as inherited. */
     const uint64_t own = UINT64_C(3) << 31;
@@ -449,7 +449,7 @@ static void test_other_children_are_spared(void **state)
     char *argv[] = {"sh", "-c", (char *)(uintptr_t)FAMILY, NULL};
     lk_launch_node_opts opts = node_opts(2, argv);
     lk_launch_node *node;
-    lk_launch_node_state now = LK_NODE_RUNNING;
+    lk_launch_node_state now = LK_LAUNCH_NODE_STATE_RUNNING;
     pid_t other = process_start(be_sleeper, 0, NULL);
     assert_int_equal(lk__launch_node_start(&opts, &node), LK_OK);
     WAIT_UNTIL(file_has_line("rank0") && file_has_line("rank1") && count_left() >= 6);
@@ -471,17 +471,17 @@ static void test_wait_returns_for_extra_fd_and_time(void **state)
     char *argv[] = {"sleep", "1000", NULL};
     lk_launch_node_opts opts = node_opts(1, argv);
     lk_launch_node *node;
-    lk_launch_node_state now = LK_NODE_DONE;
+    lk_launch_node_state now = LK_LAUNCH_NODE_STATE_DONE;
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     assert_int_equal(lk__launch_node_start(&opts, &node), LK_OK);
     assert_int_equal(lk__launch_node_wait(node, ends[0], 0.01, &now), LK_OK);
-    assert_int_equal(now, LK_NODE_RUNNING);
+    assert_int_equal(now, LK_LAUNCH_NODE_STATE_RUNNING);
     assert_int_equal(write(ends[1], "x", 1), 1);
     double begin = lk__clock();
     assert_int_equal(lk__launch_node_wait(node, ends[0], 10 * WAIT_SECONDS, &now), LK_OK);
     assert_true(lk__clock() - begin < WAIT_SECONDS);
-    assert_int_equal(now, LK_NODE_RUNNING);
+    assert_int_equal(now, LK_LAUNCH_NODE_STATE_RUNNING);
     lk__launch_node_destroy(node);
     assert_int_equal(count_left(), 0);
     close(ends[0]);
@@ -494,9 +494,9 @@ static void test_many_ranks(void **state)
     char *argv[] = {"true", NULL};
     lk_launch_node_opts opts = node_opts(400, argv);
     outcome end = run_node(&opts);
-    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_int_equal(end.state, LK_LAUNCH_NODE_STATE_DONE);
     end = run_shell(64, "echo $RANK of $WORLD_SIZE");
-    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_int_equal(end.state, LK_LAUNCH_NODE_STATE_DONE);
     for (int i = 0; i < 64; i++) {
         char line[32];
         snprintf(line, sizeof line, "[%d] %d of 64\n", i, i);

@@ -14,7 +14,7 @@ static size_t count_lines(const char *text)
 static void test_streams_and_unfinished_lines(void **state)
 {
     outcome end = run_shell(1, "echo out; echo err >&2; echo; printf unfinished; printf 'bad end' >&2");
-    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_int_equal(end.state, LK_LAUNCH_NODE_STATE_DONE);
     assert_string_equal(out_text, "[0] out\n[0] \n[0] unfinished\n");
     assert_string_equal(err_text, "[0] err\n[0] bad end\n");
 }
@@ -24,7 +24,7 @@ static void test_lines_are_never_torn(void **state)
 {
     outcome end = run_shell(4, "i=0; while [ $i -lt 300 ]; do printf 'begin %s ' $RANK; printf 'middle '; "
                                "echo end $RANK; i=$((i+1)); done");
-    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_int_equal(end.state, LK_LAUNCH_NODE_STATE_DONE);
     assert_int_equal(count_lines(out_text), 1200);
     for (char *line = out_text, *next; *line != '\0'; line = next) {
         next = strchr(line, '\n') + 1;
@@ -81,12 +81,12 @@ static void be_slowly_read(int number, void *arg)
                     NULL};
     lk_launch_node_opts opts = node_opts(2, argv);
     lk_launch_node *node;
-    lk_launch_node_state now = LK_NODE_RUNNING;
+    lk_launch_node_state now = LK_LAUNCH_NODE_STATE_RUNNING;
     if (lk__launch_node_start(&opts, &node) != LK_OK || lk__launch_node_wait(node, -1, WAIT_SECONDS, &now) != LK_OK)
         _exit(1);
     /* destroy waits while somebody reads. */
     lk__launch_node_destroy(node);
-    _exit(now != LK_NODE_DONE);
+    _exit(now != LK_LAUNCH_NODE_STATE_DONE);
 }
 
 /* One slow reader reads both streams in small pieces; the lines are longer than one write to a
@@ -115,7 +115,7 @@ static void test_one_slow_reader(void **state)
 static void test_long_lines_are_cut(void **state)
 {
     outcome end = run_shell(1, "head -c 150000 /dev/zero | tr '\\0' x; echo; echo after");
-    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_int_equal(end.state, LK_LAUNCH_NODE_STATE_DONE);
     assert_int_equal(count_lines(out_text), 4);
     assert_int_equal(strchr(out_text, '\n') - out_text, 4 + LK_OUTPUT_LINE);
     size_t letters = 0;
@@ -128,7 +128,7 @@ static void test_long_lines_are_cut(void **state)
 static void test_progress_bars(void **state)
 {
     outcome end = run_shell(1, "printf '\\r 10%%\\r 20%%\\r'; printf ' 30%%\\ndos\\r\\n'");
-    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_int_equal(end.state, LK_LAUNCH_NODE_STATE_DONE);
     assert_string_equal(out_text, "[0]  10%\n[0]  20%\n[0]  30%\n[0] dos\r\n");
 }
 
@@ -145,7 +145,7 @@ static void test_progress_line(void **state)
     opts.plain = opts.progress = true;
     opts.log_dir = temp_folder;
     outcome end = run_node(&opts);
-    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_int_equal(end.state, LK_LAUNCH_NODE_STATE_DONE);
     assert_string_equal(out_text, "one\n");
     const char *line = strstr(err_text, "\033[Kstep 1\r");
     assert_non_null(line);
@@ -165,7 +165,7 @@ static void test_host_in_prefix(void **state)
     opts.first_rank = 5;
     opts.world_size = 6;
     outcome end = run_node(&opts);
-    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_int_equal(end.state, LK_LAUNCH_NODE_STATE_DONE);
     gethostname(host, sizeof host - 1);
     snprintf(wanted, sizeof wanted, "[%s:5] hello\n", host);
     assert_string_equal(out_text, wanted);
@@ -177,7 +177,7 @@ static void test_raw(void **state)
     lk_launch_node_opts opts = node_opts(1, argv);
     opts.raw = true;
     outcome end = run_node(&opts);
-    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_int_equal(end.state, LK_LAUNCH_NODE_STATE_DONE);
     assert_string_equal(out_text, "a\rb\nc\n");
 }
 
@@ -190,12 +190,12 @@ static void test_logs(void **state)
     opts.log_dir = logs;
     for (opts.restart = 0; opts.restart < 2; opts.restart++) {
         outcome end = run_node(&opts);
-        assert_int_equal(end.state, LK_NODE_DONE);
+        assert_int_equal(end.state, LK_LAUNCH_NODE_STATE_DONE);
         read_text("deep/er/logs/rank_1.log", text, sizeof text);
         assert_string_equal(text, opts.restart == 0 ? "out 1\nerr 1\n" : "out 1\nerr 1\nout 1\nerr 1\n");
     }
     opts.restart = 0;
-    assert_int_equal(run_node(&opts).state, LK_NODE_DONE);
+    assert_int_equal(run_node(&opts).state, LK_LAUNCH_NODE_STATE_DONE);
     read_text("deep/er/logs/rank_0.log", text, sizeof text);
     assert_string_equal(text, "out 0\nerr 0\n");
 }
@@ -214,7 +214,7 @@ static void test_log_folder_that_cannot_be(void **state)
 static void test_tail_is_bounded(void **state)
 {
     outcome end = run_shell(1, "i=0; while [ $i -lt 50 ]; do echo line $i >&2; i=$((i+1)); done; exit 1");
-    assert_int_equal(end.state, LK_NODE_FAILED);
+    assert_int_equal(end.state, LK_LAUNCH_NODE_STATE_FAILED);
     assert_int_equal(count_lines(end.cause.tail), LK_OUTPUT_TAIL_LINES);
     assert_memory_equal(end.cause.tail, "line 40\n", 8);
     assert_contains(end.cause.tail, "line 49\n");

@@ -161,13 +161,13 @@ static void test_user_signal_stays_the_callers(void **state)
     char *argv[] = {"sleep", "1000", NULL};
     lk_launch_node_opts opts = node_opts(1, argv);
     lk_launch_node *node;
-    lk_launch_node_state now = LK_NODE_DONE;
+    lk_launch_node_state now = LK_LAUNCH_NODE_STATE_DONE;
     assert_int_equal(lk__launch_node_start(&opts, &node), LK_OK);
     kill(getpid(), SIGUSR1);
     assert_int_equal(lk__launch_node_wait(node, -1, 0.01, &now), LK_OK);
     lk__launch_node_destroy(node);
     sigaction(SIGUSR1, &before, NULL);
-    assert_int_equal(now, LK_NODE_RUNNING);
+    assert_int_equal(now, LK_LAUNCH_NODE_STATE_RUNNING);
     assert_int_equal(caught, SIGUSR1);
 }
 
@@ -201,7 +201,7 @@ static void test_functions_have_plain_signals(void **state)
     sigaction(SIGUSR1, &before, NULL);
     sigprocmask(SIG_SETMASK, &mask, NULL);
     assert_int_equal(end.status, LK_OK);
-    assert_int_equal(end.state, LK_NODE_DONE);
+    assert_int_equal(end.state, LK_LAUNCH_NODE_STATE_DONE);
 }
 
 /* The launcher waits longer than for programs without a grace period; the exit status of the ranks

@@ -51,7 +51,8 @@ static lk_handshake_state greet(const fixture *f, int fd, const lk_token *token,
     lk_handshake shake;
     lk__acceptor_greeting(text, greeting);
     lk__handshake_init(&shake, token, false, greeting);
-    for (double end = lk__clock() + 10; lk__handshake_step(&shake, fd) == LK_HANDSHAKE_PENDING && lk__clock() < end;)
+    for (double end = lk__clock() + 10;
+         lk__handshake_step(&shake, fd) == LK_HANDSHAKE_STATE_PENDING && lk__clock() < end;)
         assert_int_equal(look(f, hello, 0.01), -1);
     return shake.state;
 }
@@ -80,7 +81,7 @@ static void a_hello_may_come_in_pieces(void **state)
     char rest[8];
     int fd = connect_to(&f);
     assert_false(lk__acceptor_timed(f.acceptor));
-    assert_int_equal(greet(&f, fd, &f.token, "friends"), LK_HANDSHAKE_DONE);
+    assert_int_equal(greet(&f, fd, &f.token, "friends"), LK_HANDSHAKE_STATE_DONE);
     assert_true(lk__acceptor_timed(f.acceptor));
     assert_int_equal(send(fd, "hel", 3, 0), 3);
     assert_int_equal(look(&f, hello, 0.1), -1);
@@ -113,17 +114,17 @@ static void others_stay_outside(void **state)
     lk_token guess;
     assert_int_equal(lk__token_from_text("guess", &guess), LK_OK);
     int fd = connect_to(&f);
-    assert_int_equal(greet(&f, fd, &guess, "friends"), LK_HANDSHAKE_FAILED);
+    assert_int_equal(greet(&f, fd, &guess, "friends"), LK_HANDSHAKE_STATE_FAILED);
     assert_hung_up(&f, fd);
     fd = connect_to(&f);
-    assert_int_equal(greet(&f, fd, &f.token, "strangers"), LK_HANDSHAKE_DONE);
+    assert_int_equal(greet(&f, fd, &f.token, "strangers"), LK_HANDSHAKE_STATE_DONE);
     assert_hung_up(&f, fd);
     fd = connect_to(&f);
     assert_int_equal(send(fd, "GET / HTTP/1.1\r\n\r\n", 18, 0), 18);
     assert_hung_up(&f, fd);
     /* A client that leaves in the middle of its hello. */
     fd = connect_to(&f);
-    assert_int_equal(greet(&f, fd, &f.token, "friends"), LK_HANDSHAKE_DONE);
+    assert_int_equal(greet(&f, fd, &f.token, "friends"), LK_HANDSHAKE_STATE_DONE);
     assert_int_equal(send(fd, "hel", 3, 0), 3);
     shutdown(fd, SHUT_WR);
     assert_hung_up(&f, fd);
@@ -140,7 +141,7 @@ static void a_crowd_of_silent_ones_is_in_nobodys_way(void **state)
         assert_int_equal(look(&f, hello, 0.001), -1);
     }
     int fd = connect_to(&f);
-    assert_int_equal(greet(&f, fd, &f.token, "friends"), LK_HANDSHAKE_DONE);
+    assert_int_equal(greet(&f, fd, &f.token, "friends"), LK_HANDSHAKE_STATE_DONE);
     assert_in(&f, fd);
     /* The first silent client was dropped to make room, the last was not. */
     uint8_t byte;

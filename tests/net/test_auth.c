@@ -55,13 +55,13 @@ static lk_handshake_state step(pair *p, int end)
 static void run_turns(pair *p, int turns)
 {
     for (int turn = 0; turn < turns; turn++)
-        if (step(p, turn % 2) == LK_HANDSHAKE_FAILED)
+        if (step(p, turn % 2) == LK_HANDSHAKE_STATE_FAILED)
             shutdown(p->fd[turn % 2], SHUT_RDWR);
 }
 
 static void assert_failed(pair *p, int end, lk_status status, const char *part)
 {
-    assert_int_equal(step(p, end), LK_HANDSHAKE_FAILED);
+    assert_int_equal(step(p, end), LK_HANDSHAKE_STATE_FAILED);
     assert_int_equal(p->shake[end].status, status);
     assert_detail(part);
 }
@@ -82,8 +82,8 @@ static void test_same_token(void **state)
     pair p = pair_open("secret", "secret");
     run_turns(&p, 8);
     for (int end = 0; end < 2; end++) {
-        assert_int_equal(p.shake[end].state, LK_HANDSHAKE_DONE);
-        assert_int_equal(step(&p, end), LK_HANDSHAKE_DONE);
+        assert_int_equal(p.shake[end].state, LK_HANDSHAKE_STATE_DONE);
+        assert_int_equal(step(&p, end), LK_HANDSHAKE_STATE_DONE);
         const uint8_t *greeting = lk__handshake_greeting(&p.shake[end]);
         for (int i = 0; i < LK_GREETING_BYTES; i++)
             assert_int_equal(greeting[i], end == SERVER ? 'c' : 's');
@@ -119,11 +119,11 @@ static void test_frames_behind_stay(void **state)
 {
     pair p = pair_open("secret", "secret");
     run_turns(&p, 3);
-    assert_int_equal(step(&p, SERVER), LK_HANDSHAKE_DONE);
+    assert_int_equal(step(&p, SERVER), LK_HANDSHAKE_STATE_DONE);
     feed(p.fd[SERVER], "frame", 5);
-    assert_int_equal(step(&p, CLIENT), LK_HANDSHAKE_DONE);
+    assert_int_equal(step(&p, CLIENT), LK_HANDSHAKE_STATE_DONE);
     feed(p.fd[CLIENT], "other", 5);
-    assert_int_equal(step(&p, SERVER), LK_HANDSHAKE_DONE);
+    assert_int_equal(step(&p, SERVER), LK_HANDSHAKE_STATE_DONE);
     uint8_t bytes[16];
     assert_int_equal(waiting(p.fd[CLIENT], bytes, sizeof bytes), 5);
     assert_memory_equal(bytes, "frame", 5);
@@ -144,12 +144,13 @@ static void test_byte_by_byte(void **state)
 {
     pair near = pair_open("secret", "secret"), far = pair_open("secret", "secret");
     size_t turns = 0;
-    for (; near.shake[CLIENT].state == LK_HANDSHAKE_PENDING || far.shake[SERVER].state == LK_HANDSHAKE_PENDING;
+    for (; near.shake[CLIENT].state == LK_HANDSHAKE_STATE_PENDING ||
+           far.shake[SERVER].state == LK_HANDSHAKE_STATE_PENDING;
          turns++) {
         assert_true(turns < 4 * LK_HANDSHAKE_BYTES);
-        assert_int_not_equal(step(&near, CLIENT), LK_HANDSHAKE_FAILED);
+        assert_int_not_equal(step(&near, CLIENT), LK_HANDSHAKE_STATE_FAILED);
         carry_byte(near.fd[SERVER], far.fd[CLIENT]);
-        assert_int_not_equal(step(&far, SERVER), LK_HANDSHAKE_FAILED);
+        assert_int_not_equal(step(&far, SERVER), LK_HANDSHAKE_STATE_FAILED);
         carry_byte(far.fd[CLIENT], near.fd[SERVER]);
     }
     assert_true(turns >= LK_HANDSHAKE_BYTES);
@@ -168,9 +169,9 @@ static void test_every_changed_byte_is_found(void **state)
                 size_t before = p.shake[sender].sent_bytes;
                 /* Only the bytes on the way change, not the sender's copy. */
                 bool here = turn % 2 == sender && before <= at;
-                if (step(&p, turn % 2) == LK_HANDSHAKE_FAILED)
+                if (step(&p, turn % 2) == LK_HANDSHAKE_STATE_FAILED)
                     shutdown(p.fd[turn % 2], SHUT_RDWR);
-                if (!here || p.shake[sender].sent_bytes <= at || p.shake[other].state != LK_HANDSHAKE_PENDING)
+                if (!here || p.shake[sender].sent_bytes <= at || p.shake[other].state != LK_HANDSHAKE_STATE_PENDING)
                     continue;
                 uint8_t wire[LK_HANDSHAKE_BYTES];
                 size_t count = waiting(p.fd[other], wire, sizeof wire);
@@ -178,9 +179,9 @@ static void test_every_changed_byte_is_found(void **state)
                 wire[at - before] ^= 0x10;
                 feed(p.fd[sender], wire, count);
             }
-            bool both = p.shake[0].state == LK_HANDSHAKE_DONE && p.shake[1].state == LK_HANDSHAKE_DONE;
+            bool both = p.shake[0].state == LK_HANDSHAKE_STATE_DONE && p.shake[1].state == LK_HANDSHAKE_STATE_DONE;
             assert_false(both);
-            assert_int_not_equal(p.shake[other].state, LK_HANDSHAKE_DONE);
+            assert_int_not_equal(p.shake[other].state, LK_HANDSHAKE_STATE_DONE);
             pair_close(&p);
         }
 }
@@ -207,7 +208,7 @@ static void test_reflected_proof(void **state)
     size_t count = waiting(p.fd[SERVER], bytes, sizeof bytes);
     bytes[LK_MAGIC_BYTES] ^= 1;
     feed(p.fd[SERVER], bytes, count);
-    assert_int_equal(step(&p, CLIENT), LK_HANDSHAKE_PENDING);
+    assert_int_equal(step(&p, CLIENT), LK_HANDSHAKE_STATE_PENDING);
     count = waiting(p.fd[SERVER], bytes, sizeof bytes);
     assert_int_equal(count, LK_PROOF_BYTES);
     feed(p.fd[SERVER], bytes, count);
@@ -219,7 +220,7 @@ static void test_reflected_to_server(void **state)
 {
     pair p = pair_open("secret", "secret");
     feed(p.fd[CLIENT], p.shake[CLIENT].sent, LK_MAGIC_BYTES);
-    assert_int_equal(step(&p, SERVER), LK_HANDSHAKE_PENDING);
+    assert_int_equal(step(&p, SERVER), LK_HANDSHAKE_STATE_PENDING);
     uint8_t bytes[LK_HANDSHAKE_BYTES];
     assert_int_equal(waiting(p.fd[CLIENT], bytes, sizeof bytes), LK_HELLO_BYTES);
     feed(p.fd[CLIENT], bytes + LK_MAGIC_BYTES, LK_HELLO_BYTES - LK_MAGIC_BYTES);
@@ -232,7 +233,7 @@ static void test_replay(void **state)
 {
     pair first = pair_open("secret", "secret"), second = pair_open("secret", "secret");
     run_turns(&first, 8);
-    assert_int_equal(first.shake[SERVER].state, LK_HANDSHAKE_DONE);
+    assert_int_equal(first.shake[SERVER].state, LK_HANDSHAKE_STATE_DONE);
     feed(second.fd[CLIENT], first.shake[CLIENT].sent, LK_HANDSHAKE_BYTES);
     assert_failed(&second, SERVER, LK_STATUS_MISMATCH, "another job token");
     pair_close(&first);
@@ -281,12 +282,12 @@ static void test_other_version(void **state)
 static void test_scanner_learns_nothing(void **state)
 {
     pair p = pair_open("secret", "secret");
-    assert_int_equal(step(&p, SERVER), LK_HANDSHAKE_PENDING);
+    assert_int_equal(step(&p, SERVER), LK_HANDSHAKE_STATE_PENDING);
     assert_int_equal(lk__handshake_events(&p.shake[SERVER]), POLLIN);
     uint8_t bytes[LK_HANDSHAKE_BYTES];
     assert_int_equal(waiting(p.fd[CLIENT], bytes, sizeof bytes), 0);
     feed(p.fd[CLIENT], p.shake[CLIENT].sent, LK_MAGIC_BYTES - 1);
-    assert_int_equal(step(&p, SERVER), LK_HANDSHAKE_PENDING);
+    assert_int_equal(step(&p, SERVER), LK_HANDSHAKE_STATE_PENDING);
     assert_int_equal(waiting(p.fd[CLIENT], bytes, sizeof bytes), 0);
     close(p.fd[CLIENT]);
     assert_failed(&p, SERVER, LK_STATUS_PEER, "in the middle of the handshake");
@@ -303,12 +304,12 @@ static void test_truncated_anywhere(void **state)
     for (size_t count = 0; count < LK_HANDSHAKE_BYTES; count++) {
         pair p = pair_open("secret", "secret");
         feed(p.fd[CLIENT], p.shake[CLIENT].sent, count < LK_HELLO_BYTES ? count : LK_HELLO_BYTES);
-        assert_int_equal(step(&p, SERVER), LK_HANDSHAKE_PENDING);
+        assert_int_equal(step(&p, SERVER), LK_HANDSHAKE_STATE_PENDING);
         if (count > LK_HELLO_BYTES) {
             p.shake[CLIENT].sent_bytes = LK_HELLO_BYTES;
             uint8_t none[LK_PROOF_BYTES] = {0};
             feed(p.fd[CLIENT], none, count - LK_HELLO_BYTES);
-            assert_int_equal(step(&p, SERVER), LK_HANDSHAKE_PENDING);
+            assert_int_equal(step(&p, SERVER), LK_HANDSHAKE_STATE_PENDING);
         }
         shutdown(p.fd[CLIENT], SHUT_WR);
         assert_failed(&p, SERVER, LK_STATUS_PEER, "closed the connection");

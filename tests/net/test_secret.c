@@ -247,15 +247,15 @@ static void assert_both_told(const lk_token *client, const lk_token *server, con
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd), 0);
     lk__handshake_init(&near, client, false, greeting);
     lk__handshake_init(&far, server, true, greeting);
-    assert_int_equal(lk__handshake_step(&near, fd[0]), LK_HANDSHAKE_PENDING);
-    assert_int_equal(lk__handshake_step(&far, fd[1]), LK_HANDSHAKE_PENDING);
-    assert_int_equal(lk__handshake_step(&near, fd[0]), LK_HANDSHAKE_PENDING);
-    assert_int_equal(lk__handshake_step(&far, fd[1]), LK_HANDSHAKE_FAILED);
+    assert_int_equal(lk__handshake_step(&near, fd[0]), LK_HANDSHAKE_STATE_PENDING);
+    assert_int_equal(lk__handshake_step(&far, fd[1]), LK_HANDSHAKE_STATE_PENDING);
+    assert_int_equal(lk__handshake_step(&near, fd[0]), LK_HANDSHAKE_STATE_PENDING);
+    assert_int_equal(lk__handshake_step(&far, fd[1]), LK_HANDSHAKE_STATE_FAILED);
     assert_detail(server_part);
     /* The refused client has got nothing beyond the hello. */
     assert_int_equal(far.sent_bytes, LK_HELLO_BYTES);
     shutdown(fd[1], SHUT_RDWR);
-    assert_int_equal(lk__handshake_step(&near, fd[0]), LK_HANDSHAKE_FAILED);
+    assert_int_equal(lk__handshake_step(&near, fd[0]), LK_HANDSHAKE_STATE_FAILED);
     assert_detail(client_part);
     close(fd[0]);
     close(fd[1]);

@@ -10,7 +10,7 @@ static void test_random_blocks(void **arg)
     enum { COUNT = 60 };
     for (uint32_t round = 0; round < 50; round++) {
         lk_arena_block blocks[COUNT];
-        lk_rng rng = lk__rng(1, LK_RNG_INIT, 0, round, 0);
+        lk_rng rng = lk__rng(1, LK_RNG_PURPOSE_INIT, 0, round, 0);
         for (uint32_t i = 0; i < COUNT; i++) {
             int first = (int)(lk__rng_u32(&rng, 3 * i) % 40);
             blocks[i] = (lk_arena_block){.bytes = lk__rng_u32(&rng, 3 * i + 1) % 5000,

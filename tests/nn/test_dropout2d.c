@@ -28,7 +28,7 @@ static lk_graph *make_graph(int index)
 
 static float expected(int layer, uint32_t step, size_t i, float x)
 {
-    lk_rng rng = lk__rng(seed, LK_RNG_DROPOUT, (uint32_t)layer, step, ids[i / CHANNELS / PIXELS]);
+    lk_rng rng = lk__rng(seed, LK_RNG_PURPOSE_DROPOUT, (uint32_t)layer, step, ids[i / CHANNELS / PIXELS]);
     return lk__rng_u32(&rng, i % CHANNELS) < 0x40000000u ? 0.0f : x * (float)(1 / 0.75);
 }
 

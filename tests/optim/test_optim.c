@@ -25,7 +25,7 @@ static int close_cpu(void **state)
 /* Fills parameters (step 0) or gradients (steps from 1). */
 static void fill(float *x, uint32_t step)
 {
-    lk_rng rng = lk__rng(9, LK_RNG_INIT, 0, step, 0);
+    lk_rng rng = lk__rng(9, LK_RNG_PURPOSE_INIT, 0, step, 0);
     for (size_t i = 0; i < COUNT; i++)
         x[i] = 2.0f * lk__rng_unit(lk__rng_u32(&rng, i)) - 1.0f;
 }

@@ -54,7 +54,7 @@ static inline void law_require(lk_status status)
  * block depends on the label. */
 static inline int32_t law_sample(lk_model_shape shape, uint32_t id, float *x)
 {
-    lk_rng rng = lk__rng(7, LK_RNG_AUGMENT, 0, 0, id);
+    lk_rng rng = lk__rng(7, LK_RNG_PURPOSE_AUGMENT, 0, 0, id);
     size_t count = shape.channels * shape.height * shape.width;
     for (size_t i = 0; i < count; i++)
         x[i] = (float)((int)(lk__rng_u32(&rng, i) >> 20) - 2048) * 0x1p-10f;

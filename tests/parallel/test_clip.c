@@ -33,7 +33,7 @@ static lk_params *make_params(const lk_graph *graph, lk_device *dev, int first, 
     for (int i = first; i < last; i++) {
         for (int slot = 0; slot < graph->layers[i].param_count; slot++) {
             float *grad = params->grads + params->param_offset[i][slot];
-            lk_rng rng = lk__rng(5, LK_RNG_DIGITS, (uint32_t)i, 0, (uint32_t)slot);
+            lk_rng rng = lk__rng(5, LK_RNG_PURPOSE_DIGITS, (uint32_t)i, 0, (uint32_t)slot);
             for (size_t k = 0; k < lk__op_slot_count(&graph->layers[i].params[slot]); k++)
                 grad[k] = (lk__rng_unit(lk__rng_u32(&rng, k)) - 0.5f) * (float)(i + 1);
         }

@@ -57,7 +57,7 @@ static lk_status get(const lk_dataset *data, size_t index, void *sample, void *l
     uint8_t *pixels = sample;
     size_t count = data->info.channels * data->info.height * data->info.width;
     uint32_t salt = data->split == LK_SPLIT_TEST ? 1000 : 0;
-    lk_rng rng = lk__rng(5, LK_RNG_DIGITS, 0, 0, salt + (uint32_t)index);
+    lk_rng rng = lk__rng(5, LK_RNG_PURPOSE_DIGITS, 0, 0, salt + (uint32_t)index);
     for (size_t i = 0; i < count; i++)
         pixels[i] = (uint8_t)lk__rng_u32(&rng, i);
     *(int32_t *)label = (int32_t)(index * 7 % 10);

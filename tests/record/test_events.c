@@ -135,9 +135,9 @@ static void test_file(void **state)
     assert_ok(lk__record_events_open(temp_folder, &events));
     for (int step = 1; step <= 4; step++) {
         lk_record_row row = {0};
-        lk__record_row_set(&row, LK_RECORD_STEP, step);
-        lk__record_row_set(&row, LK_RECORD_LOSS, 0.5 * step);
-        assert_ok(lk__record_events_row(events, LK_RECORD_TRAIN, &row));
+        lk__record_row_set(&row, LK_RECORD_COLUMN_STEP, step);
+        lk__record_row_set(&row, LK_RECORD_COLUMN_LOSS, 0.5 * step);
+        assert_ok(lk__record_events_row(events, LK_RECORD_KIND_TRAIN, &row));
     }
     assert_ok(lk__record_events_state(events, 4, "weights", weights));
     lk__record_events_close(events);

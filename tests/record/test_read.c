@@ -43,19 +43,20 @@ static void test_columns(void **state)
 {
     lk_record *record;
     assert_ok(lk__record_open(make_run("columns", first_rows), &record));
-    const lk_record_table *train = lk__record_table(record, LK_RECORD_TRAIN);
-    const lk_record_table *test = lk__record_table(record, LK_RECORD_TEST);
+    const lk_record_table *train = lk__record_table(record, LK_RECORD_KIND_TRAIN);
+    const lk_record_table *test = lk__record_table(record, LK_RECORD_KIND_TEST);
     assert_int_equal(cJSON_GetObjectItem(lk__record_run(record), "ranks")->valueint, 2);
     assert_int_equal(train->count, 2);
-    assert_true(train->column[LK_RECORD_STEP][1] == 2 && train->column[LK_RECORD_EPOCH][0] == 0.5);
-    assert_true(train->column[LK_RECORD_LOSS][0] == 2.25 && isnan(train->column[LK_RECORD_LOSS][1]));
-    assert_true(train->mask[1] & 1u << LK_RECORD_LOSS);
-    assert_true(isnan(train->column[LK_RECORD_LR][1]) && !(train->mask[1] & 1u << LK_RECORD_LR));
-    assert_true(isnan(train->column[LK_RECORD_GRAD_NORM][0]) && train->column[LK_RECORD_GRAD_NORM][1] == 3);
-    assert_null(train->column[LK_RECORD_TOP1]);
+    assert_true(train->column[LK_RECORD_COLUMN_STEP][1] == 2 && train->column[LK_RECORD_COLUMN_EPOCH][0] == 0.5);
+    assert_true(train->column[LK_RECORD_COLUMN_LOSS][0] == 2.25 && isnan(train->column[LK_RECORD_COLUMN_LOSS][1]));
+    assert_true(train->mask[1] & 1u << LK_RECORD_COLUMN_LOSS);
+    assert_true(isnan(train->column[LK_RECORD_COLUMN_LR][1]) && !(train->mask[1] & 1u << LK_RECORD_COLUMN_LR));
+    assert_true(isnan(train->column[LK_RECORD_COLUMN_GRAD_NORM][0]) &&
+                train->column[LK_RECORD_COLUMN_GRAD_NORM][1] == 3);
+    assert_null(train->column[LK_RECORD_COLUMN_TOP1]);
     assert_int_equal(test->count, 1);
-    assert_true(test->column[LK_RECORD_TOP1][0] == 12.5);
-    assert_int_equal(lk__record_table(record, LK_RECORD_VAL)->count, 0);
+    assert_true(test->column[LK_RECORD_COLUMN_TOP1][0] == 12.5);
+    assert_int_equal(lk__record_table(record, LK_RECORD_KIND_VAL)->count, 0);
     assert_null(lk__record_last_ranks(record));
     lk__record_close(record);
 }
@@ -66,7 +67,7 @@ static void test_grows(void **state)
     bool again;
     const char *folder = make_run("grows", NULL);
     assert_ok(lk__record_open(folder, &record));
-    const lk_record_table *train = lk__record_table(record, LK_RECORD_TRAIN);
+    const lk_record_table *train = lk__record_table(record, LK_RECORD_KIND_TRAIN);
     assert_int_equal(train->count, 0);
     for (int i = 1; i <= 1000; i++) {
         char line[96];
@@ -85,9 +86,9 @@ static void test_grows(void **state)
     assert_ok(lk__record_refresh(record, &again));
     assert_int_equal(train->count, 1001);
     for (size_t i = 0; i < 1001; i++)
-        assert_true(train->column[LK_RECORD_STEP][i] == (double)(i + 1));
-    assert_true(isnan(train->column[LK_RECORD_LR][699]) && train->column[LK_RECORD_LR][700] == 0.5);
-    assert_true(isnan(train->column[LK_RECORD_LR][1000]));
+        assert_true(train->column[LK_RECORD_COLUMN_STEP][i] == (double)(i + 1));
+    assert_true(isnan(train->column[LK_RECORD_COLUMN_LR][699]) && train->column[LK_RECORD_COLUMN_LR][700] == 0.5);
+    assert_true(isnan(train->column[LK_RECORD_COLUMN_LR][1000]));
     lk__record_close(record);
 }
 
@@ -106,7 +107,7 @@ static void test_cut(void **state)
         write_text(folder, "metrics.jsonl", after[i]);
         assert_ok(lk__record_refresh(record, &again));
         assert_true(again);
-        assert_int_equal(lk__record_table(record, LK_RECORD_TRAIN)->count, i ? 3 : 1);
+        assert_int_equal(lk__record_table(record, LK_RECORD_KIND_TRAIN)->count, i ? 3 : 1);
         assert_ok(lk__record_refresh(record, &again));
         assert_false(again);
         lk__record_close(record);
@@ -121,10 +122,11 @@ static void test_ranks(void **state)
                "{\"step\":5,\"seconds\":2,\"ranks\":[{\"rank\":0,\"host\":\"h\",\"img_per_s\":10},"
                "{\"rank\":1,\"host\":\"i\",\"wait_pct\":50}]}\n");
     assert_ok(lk__record_open(folder, &record));
-    const lk_record_table *ranks = lk__record_table(record, LK_RECORD_RANKS);
+    const lk_record_table *ranks = lk__record_table(record, LK_RECORD_KIND_RANKS);
     assert_int_equal(ranks->count, 2);
-    assert_true(ranks->column[LK_RECORD_STEP][1] == 5 && ranks->column[LK_RECORD_RANK][1] == 1);
-    assert_true(ranks->column[LK_RECORD_WAIT_PCT][1] == 50 && !(ranks->mask[1] & 1u << LK_RECORD_IMG_PER_S));
+    assert_true(ranks->column[LK_RECORD_COLUMN_STEP][1] == 5 && ranks->column[LK_RECORD_COLUMN_RANK][1] == 1);
+    assert_true(ranks->column[LK_RECORD_COLUMN_WAIT_PCT][1] == 50 &&
+                !(ranks->mask[1] & 1u << LK_RECORD_COLUMN_IMG_PER_S));
     const cJSON *last = cJSON_GetArrayItem(cJSON_GetObjectItem(lk__record_last_ranks(record), "ranks"), 1);
     assert_string_equal(cJSON_GetObjectItem(last, "host")->valuestring, "i");
     lk__record_close(record);
@@ -194,7 +196,7 @@ static void test_parts(void **state)
     char *rows = many_rows(ROWS);
     const lk_record_limits limits = {.bytes = 1 << 19, .no_ranks = true};
     assert_ok(lk__record_open_within(make_run("parts", rows), limits, &record));
-    const lk_record_table *train = lk__record_table(record, LK_RECORD_TRAIN);
+    const lk_record_table *train = lk__record_table(record, LK_RECORD_KIND_TRAIN);
     assert_false(lk__record_is_complete(record));
     assert_true(train->count > 0 && train->count < ROWS);
     for (; !lk__record_is_complete(record); calls++)
@@ -202,7 +204,7 @@ static void test_parts(void **state)
     assert_true(calls > 2);
     assert_int_equal(train->count, ROWS);
     for (size_t i = 0; i < ROWS; i++)
-        assert_true(train->column[LK_RECORD_STEP][i] == (double)i);
+        assert_true(train->column[LK_RECORD_COLUMN_STEP][i] == (double)i);
     lk__record_close(record);
     free(rows);
 }
@@ -215,20 +217,20 @@ static void test_tail(void **state)
     char *rows = many_rows(1000);
     const char *folder = make_run("tail", rows);
     assert_ok(lk__record_open_within(folder, (lk_record_limits){.tail = 200}, &record));
-    const lk_record_table *train = lk__record_table(record, LK_RECORD_TRAIN);
+    const lk_record_table *train = lk__record_table(record, LK_RECORD_KIND_TRAIN);
     assert_true(train->count > 1 && train->count < 8);
-    assert_true(train->column[LK_RECORD_STEP][train->count - 1] == 999);
+    assert_true(train->column[LK_RECORD_COLUMN_STEP][train->count - 1] == 999);
     assert_ok(lk__record_refresh(record, &again));
     assert_true(train->count > 1 && !again);
     append(folder, "metrics.jsonl", "{\"kind\":\"train\",\"step\":7}\n");
     assert_ok(lk__record_refresh(record, &again));
     assert_int_equal(train->count, 1);
-    assert_true(train->column[LK_RECORD_STEP][0] == 7);
+    assert_true(train->column[LK_RECORD_COLUMN_STEP][0] == 7);
     lk__record_close(record);
     /* A line that is longer than the tail is read all the same. */
     assert_ok(lk__record_open_within(folder, (lk_record_limits){.tail = 4}, &record));
-    train = lk__record_table(record, LK_RECORD_TRAIN);
-    assert_true(train->count >= 1 && train->column[LK_RECORD_STEP][train->count - 1] == 7);
+    train = lk__record_table(record, LK_RECORD_KIND_TRAIN);
+    assert_true(train->count >= 1 && train->column[LK_RECORD_COLUMN_STEP][train->count - 1] == 7);
     lk__record_close(record);
     free(rows);
 }

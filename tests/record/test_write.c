@@ -50,10 +50,10 @@ static void test_name(void **state)
 static lk_record_row train_row(size_t step, double loss)
 {
     lk_record_row row = {0};
-    lk__record_row_set(&row, LK_RECORD_STEP, (double)step);
-    lk__record_row_set(&row, LK_RECORD_EPOCH, (double)step / 4);
-    lk__record_row_set(&row, LK_RECORD_LOSS, loss);
-    lk__record_row_set(&row, LK_RECORD_SECONDS, (double)step * 2);
+    lk__record_row_set(&row, LK_RECORD_COLUMN_STEP, (double)step);
+    lk__record_row_set(&row, LK_RECORD_COLUMN_EPOCH, (double)step / 4);
+    lk__record_row_set(&row, LK_RECORD_COLUMN_LOSS, loss);
+    lk__record_row_set(&row, LK_RECORD_COLUMN_SECONDS, (double)step * 2);
     return row;
 }
 
@@ -68,10 +68,10 @@ static lk_record_writer *write_run(const char *dir, size_t steps)
     for (size_t step = 1; step <= steps; step++) {
         lk_record_row row = train_row(step, 1.0 / (double)step);
         lk_record_rank rank = {.host = "a\"b", .device = ""};
-        lk__record_row_set(&rank.row, LK_RECORD_RANK, 0);
-        assert_ok(lk__record_row(writer, LK_RECORD_TRAIN, &row));
+        lk__record_row_set(&rank.row, LK_RECORD_COLUMN_RANK, 0);
+        assert_ok(lk__record_row(writer, LK_RECORD_KIND_TRAIN, &row));
         if (step % 4 == 0)
-            assert_ok(lk__record_row(writer, LK_RECORD_TEST, &row));
+            assert_ok(lk__record_row(writer, LK_RECORD_KIND_TEST, &row));
         assert_ok(lk__record_ranks(writer, step, (double)step, &rank, 1));
     }
     return writer;
@@ -83,8 +83,8 @@ static void test_rows(void **state)
     snprintf(dir, sizeof dir, "%s", temp_path("deep/er"));
     lk_record_writer *writer = write_run(dir, 1);
     lk_record_row odd = train_row(2, NAN);
-    assert_ok(lk__record_row(writer, LK_RECORD_TRAIN, &odd));
-    assert_ok(lk__record_row(writer, LK_RECORD_TRAIN, &odd)); /* not twice */
+    assert_ok(lk__record_row(writer, LK_RECORD_KIND_TRAIN, &odd));
+    assert_ok(lk__record_row(writer, LK_RECORD_KIND_TRAIN, &odd)); /* not twice */
     assert_string_equal(lk__record_own_name(writer), "run");
     read_text(lk__record_path(writer), "metrics.jsonl", text, sizeof text);
     assert_string_equal(text, "{\"kind\":\"train\",\"step\":1,\"epoch\":0.25,\"loss\":1,\"seconds\":2}\n"
@@ -121,18 +121,18 @@ static void test_continue(void **state)
     assert_true(seconds == 10);
     for (size_t step = 4; step <= 10; step++) { /* rows that are there are left out */
         lk_record_row row = train_row(step, 1.0 / (double)step);
-        assert_ok(lk__record_row(writer, LK_RECORD_TRAIN, &row));
+        assert_ok(lk__record_row(writer, LK_RECORD_KIND_TRAIN, &row));
         if (step % 4 == 0)
-            assert_ok(lk__record_row(writer, LK_RECORD_TEST, &row));
+            assert_ok(lk__record_row(writer, LK_RECORD_KIND_TEST, &row));
     }
     lk__record_destroy(writer);
     assert_ok(lk__record_open(folder, &record));
-    const lk_record_table *train = lk__record_table(record, LK_RECORD_TRAIN);
+    const lk_record_table *train = lk__record_table(record, LK_RECORD_KIND_TRAIN);
     assert_int_equal(train->count, 10);
     for (size_t i = 0; i < 10; i++)
-        assert_true(train->column[LK_RECORD_STEP][i] == (double)(i + 1));
-    assert_int_equal(lk__record_table(record, LK_RECORD_TEST)->count, 2);
-    assert_int_equal(lk__record_table(record, LK_RECORD_RANKS)->count, 5);
+        assert_true(train->column[LK_RECORD_COLUMN_STEP][i] == (double)(i + 1));
+    assert_int_equal(lk__record_table(record, LK_RECORD_KIND_TEST)->count, 2);
+    assert_int_equal(lk__record_table(record, LK_RECORD_KIND_RANKS)->count, 5);
     lk__record_close(record);
     char csv[4096];
     read_text(folder, "metrics.csv", csv, sizeof csv);
@@ -186,7 +186,7 @@ static void test_full_disk(void **state)
     while (status == LK_OK && step < 1000) {
         step++;
         lk_record_row row = train_row(step, 1);
-        status = lk__record_row(writer, LK_RECORD_TRAIN, &row);
+        status = lk__record_row(writer, LK_RECORD_KIND_TRAIN, &row);
     }
     assert_int_equal(status, LK_STATUS_IO);
     assert_detail("metrics.jsonl");
@@ -200,7 +200,7 @@ static void test_full_disk(void **state)
     lk__record_log(writer, "whole\n", 6);
     lk__record_log(writer, line, sizeof line);
     lk_record_row row = train_row(step, 1);
-    assert_fails(lk__record_row(writer, LK_RECORD_TRAIN, &row), LK_STATUS_IO, "log.txt");
+    assert_fails(lk__record_row(writer, LK_RECORD_KIND_TRAIN, &row), LK_STATUS_IO, "log.txt");
     ends_with_step("log.txt", "whole");
     assert_ok(lk__record_publish(writer));
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);

@@ -116,7 +116,7 @@ static inline float fx_round(float x)
 static inline float *random_values(size_t count, uint32_t stream)
 {
     float *p = new_floats(count);
-    lk_rng rng = lk__rng(11, LK_RNG_DIGITS, 0, 0, stream);
+    lk_rng rng = lk__rng(11, LK_RNG_PURPOSE_DIGITS, 0, 0, stream);
     for (size_t i = 0; i < count; i++)
         p[i] = fx_round(2.0f * lk__rng_unit(lk__rng_u32(&rng, i)) - 1.0f);
     return p;
@@ -126,7 +126,7 @@ static inline float *random_values(size_t count, uint32_t stream)
 static inline float *random_floats(size_t count, uint32_t stream)
 {
     float *p = new_floats(count);
-    lk_rng rng = lk__rng(11, LK_RNG_DIGITS, 0, 0, stream);
+    lk_rng rng = lk__rng(11, LK_RNG_PURPOSE_DIGITS, 0, 0, stream);
     for (size_t i = 0; i < count; i++)
         p[i] = 2.0f * lk__rng_unit(lk__rng_u32(&rng, i)) - 1.0f;
     return p;

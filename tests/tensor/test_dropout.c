@@ -34,7 +34,7 @@ static void expect(const dropping *d, float *want)
     size_t pixels = s.h * s.w;
     for (size_t i = 0; i < lk__shape_count(s); i++) {
         size_t c = i % s.c, p = i / s.c % pixels, n = i / s.c / pixels;
-        lk_rng rng = lk__rng(SEED, LK_RNG_DROPOUT, d->layer, d->step, d->ids[n]);
+        lk_rng rng = lk__rng(SEED, LK_RNG_PURPOSE_DROPOUT, d->layer, d->step, d->ids[n]);
         size_t element = d->channels ? c : c * pixels + p;
         bool keep = (double)lk__rng_u32(&rng, element) >= floor((double)d->p * 4294967296.0);
         want[i] = keep ? d->x[i] * (float)(1 / (1 - (double)d->p)) : d->x[i] - d->x[i];

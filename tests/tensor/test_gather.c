@@ -170,7 +170,7 @@ static void test_shapes(void **state)
         float *table = random_floats(shape.c * LEVELS, 6);
         uint8_t *pixels = malloc(bytes);
         uint32_t ids[64];
-        lk_rng rng = lk__rng(5, LK_RNG_DIGITS, 0, 0, 7);
+        lk_rng rng = lk__rng(5, LK_RNG_PURPOSE_DIGITS, 0, 0, 7);
         assert_non_null(pixels);
         for (size_t i = 0; i < bytes; i++)
             pixels[i] = (uint8_t)lk__rng_u32(&rng, i);

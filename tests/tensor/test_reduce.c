@@ -57,7 +57,7 @@ static uint16_t nearest_f16(float x)
 /* All pairs of special values, then random values. */
 static void fill(lk_dtype dtype, uint32_t stream, void *out)
 {
-    lk_rng rng = lk__rng(5, LK_RNG_DIGITS, 0, 0, stream);
+    lk_rng rng = lk__rng(5, LK_RNG_PURPOSE_DIGITS, 0, 0, stream);
     for (size_t i = 0; i < MOST; i++) {
         uint64_t bits = (uint64_t)lk__rng_u32(&rng, 2 * i) << 32 | lk__rng_u32(&rng, 2 * i + 1);
         double special = specials[(stream ? i / SPECIALS : i) % SPECIALS];

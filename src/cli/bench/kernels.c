@@ -90,7 +90,7 @@ enum { DIRECTIONS = sizeof directions / sizeof *directions };
 /* Values in [-1,1): zeros and subnormals would distort the speed. */
 static void fill(float *values, size_t count, uint32_t stream)
 {
-    lk_rng rng = lk__rng(1, LK_RNG_INIT, stream, 0, 0);
+    lk_rng rng = lk__rng(1, LK_RNG_PURPOSE_INIT, stream, 0, 0);
     for (size_t i = 0; i < count; i++)
         values[i] = 2 * lk__rng_unit(lk__rng_u32(&rng, i)) - 1;
 }

@@ -11,19 +11,19 @@
 /* How the lines of each kind begin, and how it is counted at the end. */
 static const struct {
     const char *label, *one, *many;
-} kinds[LK_DIFFERENCE_KINDS] = {
-    [LK_DIFFERENCE_PARAMETER] = {"", "parameter", "parameters"},
-    [LK_DIFFERENCE_BUFFER] = {"buffer ", "buffer", "buffers"},
-    [LK_DIFFERENCE_OPTIMIZER] = {"optimiser ", "of the optimiser's tensors", "of the optimiser's tensors"},
-    [LK_DIFFERENCE_POSITION] = {"position ", "note of the position", "notes of the position"},
-    [LK_DIFFERENCE_OPTION] = {"option ", NULL, NULL},
+} kinds[LK_DIFFERENCE_KIND_COUNT] = {
+    [LK_DIFFERENCE_KIND_PARAMETER] = {"", "parameter", "parameters"},
+    [LK_DIFFERENCE_KIND_BUFFER] = {"buffer ", "buffer", "buffers"},
+    [LK_DIFFERENCE_KIND_OPTIMIZER] = {"optimiser ", "of the optimiser's tensors", "of the optimiser's tensors"},
+    [LK_DIFFERENCE_KIND_POSITION] = {"position ", "note of the position", "notes of the position"},
+    [LK_DIFFERENCE_KIND_OPTION] = {"option ", NULL, NULL},
 };
 
-static bool differ(const size_t counts[LK_DIFFERENCE_KINDS])
+static bool differ(const size_t counts[LK_DIFFERENCE_KIND_COUNT])
 {
     bool any = false;
-    for (int kind = 0; kind < LK_DIFFERENCE_KINDS; kind++)
-        any |= kind != LK_DIFFERENCE_OPTION && counts[kind] > 0;
+    for (int kind = 0; kind < LK_DIFFERENCE_KIND_COUNT; kind++)
+        any |= kind != LK_DIFFERENCE_KIND_OPTION && counts[kind] > 0;
     return any;
 }
 
@@ -37,11 +37,11 @@ static void print_difference(void *arg, lk_difference_kind kind, const char *key
     putchar('\n');
 }
 
-static void print_counts(const size_t counts[LK_DIFFERENCE_KINDS])
+static void print_counts(const size_t counts[LK_DIFFERENCE_KIND_COUNT])
 {
     const char *before = "differ: ";
-    for (int kind = 0; kind < LK_DIFFERENCE_KINDS; kind++) {
-        if (kind == LK_DIFFERENCE_OPTION || !counts[kind])
+    for (int kind = 0; kind < LK_DIFFERENCE_KIND_COUNT; kind++) {
+        if (kind == LK_DIFFERENCE_KIND_OPTION || !counts[kind])
             continue;
         printf("%s%zu %s", before, counts[kind], counts[kind] == 1 ? kinds[kind].one : kinds[kind].many);
         before = ", ";
@@ -55,7 +55,7 @@ typedef struct pair {
     lk_state *models[2];
 } pair;
 
-static void compare(const pair *p, lk_difference_kind_fn report, size_t counts[LK_DIFFERENCE_KINDS])
+static void compare(const pair *p, lk_difference_kind_fn report, size_t counts[LK_DIFFERENCE_KIND_COUNT])
 {
     if (p->checkpoints[0])
         lk__checkpoint_compare(p->checkpoints[0], p->checkpoints[1], report, NULL, counts);
@@ -66,7 +66,7 @@ static void compare(const pair *p, lk_difference_kind_fn report, size_t counts[L
 /* Most pairs are equal, so differences are searched again for printing. */
 static bool print_result(const pair *p, bool quiet)
 {
-    size_t counts[LK_DIFFERENCE_KINDS] = {0}, again[LK_DIFFERENCE_KINDS] = {0};
+    size_t counts[LK_DIFFERENCE_KIND_COUNT] = {0}, again[LK_DIFFERENCE_KIND_COUNT] = {0};
     compare(p, NULL, counts);
     if (!differ(counts))
         return false;

@@ -95,7 +95,7 @@ static bool is_literal(const char *word, size_t length)
 /* An option that the command itself lacks has a list of values, for the command that is swept. */
 static bool is_swept(const lk_options_set *set, const lk_option *row)
 {
-    return !(row->commands & set->commands) && (row->commands & set->swept) && row->kind != LK_OPTION_ALIAS &&
+    return !(row->commands & set->commands) && (row->commands & set->swept) && row->kind != LK_OPTION_KIND_ALIAS &&
            lk__sweep_takes(row->name);
 }
 
@@ -115,11 +115,11 @@ const lk_option *lk__command_foreign_option(const lk_options_set *set, const lk_
 lk_command_values lk__command_option_values(const lk_options_set *set, const lk_option *row)
 {
     lk_command_values values = {.words = ""};
-    if (row->kind == LK_OPTION_FLAG && is_swept(set, row))
+    if (row->kind == LK_OPTION_KIND_FLAG && is_swept(set, row))
         add_word(&values, "true,false", strlen("true,false"));
-    if (row->kind == LK_OPTION_FLAG || row->kind == LK_OPTION_ALIAS)
+    if (row->kind == LK_OPTION_KIND_FLAG || row->kind == LK_OPTION_KIND_ALIAS)
         return values;
-    values.anything = row->kind != LK_OPTION_CHOICE;
+    values.anything = row->kind != LK_OPTION_KIND_CHOICE;
     for (size_t i = 0; row->choices && row->choices[i]; i++)
         add_word(&values, row->choices[i], strlen(row->choices[i]));
     for (const char *at = row->arg; at && *at;) {

@@ -45,7 +45,7 @@ static void put_option(FILE *out, const lk_options_set *set, const lk_option *ro
     put_text(out, lk__options_spell(set, NULL, row->help, help, sizeof help));
     fputc(']', out);
     if (arg) {
-        fputs(row->kind == LK_OPTION_OPTIONAL ? "::" : ":", out);
+        fputs(row->kind == LK_OPTION_KIND_OPTIONAL ? "::" : ":", out);
         put_text(out, arg);
         fputc(':', out);
         put_action(out, &values);

@@ -154,7 +154,7 @@ static void print_cleaned(const char *text)
     char *line;
     if (lk__mem_copy_text(text, "a note", &line) != LK_OK)
         return;
-    lk__text_clean(line, LK_TEXT_LINE);
+    lk__text_clean(line, LK_TEXT_KIND_LINE);
     puts(line);
     lk__mem_free(line);
 }

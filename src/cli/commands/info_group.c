@@ -46,7 +46,7 @@ static void describe_deed(const lk_args *args, const lk_task *task, char text[DE
 {
     lk_join join = {0};
     lk_status status = lk__join_find(args, &join);
-    bool joins = status == LK_OK && join.way == LK_JOIN_ENV;
+    bool joins = status == LK_OK && join.way == LK_JOIN_WAY_ENV;
     if (joins)
         status = describe_meeting(args, task, &join, text);
     if (status != LK_OK)
@@ -67,10 +67,10 @@ static const char *source_of(const lk_task *task, const lk_task_value *value, ch
 
 static void print_values(const lk_task *task)
 {
-    for (int i = 0; i < LK_TASK_QUANTITIES; i++) {
+    for (int i = 0; i < LK_TASK_QUANTITY_COUNT; i++) {
         const lk_task_value *value = &task->values[i];
         char source[128];
-        bool array = i == LK_TASK_ARRAY_RANK || i == LK_TASK_ARRAY_SIZE;
+        bool array = i == LK_TASK_QUANTITY_ARRAY_RANK || i == LK_TASK_QUANTITY_ARRAY_SIZE;
         if (array && !value->known)
             continue;
         printf("  %-20s ", lk__task_quantity_name((lk_task_quantity)i));
@@ -113,7 +113,7 @@ static void print_text(const lk_task *task, const char *deed, const char *note)
 static void add_values(cJSON *object, const lk_task *task)
 {
     cJSON *list = cJSON_AddArrayToObject(object, "quantities");
-    for (int i = 0; i < LK_TASK_QUANTITIES; i++) {
+    for (int i = 0; i < LK_TASK_QUANTITY_COUNT; i++) {
         const lk_task_value *value = &task->values[i];
         cJSON *entry = cJSON_CreateObject();
         cJSON_AddStringToObject(entry, "name", lk__task_quantity_name((lk_task_quantity)i));

@@ -69,7 +69,7 @@ static void put_option(FILE *out, const lk_options_set *set, const lk_option *ro
 {
     char name[64], help[TEXT_BYTES];
     const char *arg = lk__options_value_name(row, name, sizeof name);
-    bool optional = row->kind == LK_OPTION_OPTIONAL;
+    bool optional = row->kind == LK_OPTION_KIND_OPTIONAL;
     fprintf(out, ".TP\n");
     if (row->letter)
         fprintf(out, "\\fB\\-%c\\fR, ", row->letter);
@@ -83,7 +83,7 @@ static void put_option(FILE *out, const lk_options_set *set, const lk_option *ro
     }
     fputc('\n', out);
     put_text(out, lk__options_spell(set, NULL, row->help, help, sizeof help));
-    if (row->initial && row->kind != LK_OPTION_ALIAS) {
+    if (row->initial && row->kind != LK_OPTION_KIND_ALIAS) {
         fprintf(out, " (default ");
         put_text(out, row->initial);
         fputc(')', out);

@@ -85,7 +85,7 @@ static void print_trouble(prediction *p, const char *shown, lk_status status)
 static const char *shown_path(const char *path, char out[LK_PATH_BYTES])
 {
     snprintf(out, LK_PATH_BYTES, "%s", path);
-    lk__text_clean(out, LK_TEXT_LINE);
+    lk__text_clean(out, LK_TEXT_KIND_LINE);
     return out;
 }
 

@@ -50,7 +50,7 @@ static lk_status run_cell(const lk_sweep *sweep, size_t number, const char *titl
     LK_TRY(lk__sweep_look(sweep, number, &job, &state, run, sizeof run));
     if (*caught)
         return LK_OK;
-    if (code == 0 && state == LK_SWEEP_DONE) {
+    if (code == 0 && state == LK_SWEEP_STATE_DONE) {
         snprintf(how, sizeof how, "done in %.1f s", lk__clock() - start);
         print_done(number, sweep, title, how, run);
         return LK_OK;
@@ -79,11 +79,11 @@ static lk_status treat_cell(const lk_sweep *sweep, size_t number, const lk_sweep
     lk_sweep_state state;
     lk__sweep_title(sweep, number, title, sizeof title);
     LK_TRY(lk__sweep_look(sweep, number, job, &state, run, sizeof run));
-    if (state == LK_SWEEP_DONE) {
+    if (state == LK_SWEEP_STATE_DONE) {
         print_done(number, sweep, title, "done before", run);
     } else if (job->lives) {
         printf("[%zu/%zu] %s: job %lld waits or runs\n", number + 1, sweep->cells, title, job->number);
-    } else if (state == LK_SWEEP_RUNNING) {
+    } else if (state == LK_SWEEP_STATE_RUNNING) {
         fprintf(stderr,
                 "lockstep: sweep: %s is still running and is left alone; if it does not run any more, remove its "
                 "folder, %s, and give the same line again\n",
@@ -105,7 +105,7 @@ static lk_status look_at_all(const lk_sweep *sweep, const lk_sweep_job *jobs, ce
             continue;
         lk_status status = lk__record_summarise(record, &c->summary);
         snprintf(c->hash, sizeof c->hash, "%s", lk__record_text(record, "hash"));
-        lk__text_clean(c->hash, LK_TEXT_LINE);
+        lk__text_clean(c->hash, LK_TEXT_KIND_LINE);
         lk__record_close(record);
         LK_TRY(status);
     }
@@ -149,7 +149,7 @@ static void print_table(const lk_sweep *sweep, const cell *cells)
     for (size_t i = 0; i < sweep->cells; i++) {
         for (size_t a = 0; a < sweep->axis_count; a++) {
             snprintf(value, sizeof value, "%s", lk__sweep_value(sweep, i, a));
-            lk__text_clean(value, LK_TEXT_LINE);
+            lk__text_clean(value, LK_TEXT_KIND_LINE);
             printf("%-*s  ", column_width(&sweep->axes[a]), value);
         }
         const lk_record_summary *s = &cells[i].summary;
@@ -195,7 +195,7 @@ static lk_status draw(const lk_sweep *sweep, const cell *cells)
     lk_record_runs *runs;
     LK_TRY(LK_ALLOC(sweep->cells, "runs of a sweep", &paths));
     for (size_t i = 0; i < sweep->cells; i++)
-        if (cells[i].state == LK_SWEEP_DONE)
+        if (cells[i].state == LK_SWEEP_STATE_DONE)
             paths[count++] = cells[i].run;
     lk_status status = count ? lk__record_runs_open(paths, count, NULL, NULL, &runs) : LK_OK;
     if (status == LK_OK && count) {
@@ -226,7 +226,7 @@ static lk_status conclude(const lk_sweep *sweep, size_t *undone)
     lk_status status = look(sweep, cells);
     *undone = 0;
     for (size_t i = 0; i < sweep->cells; i++)
-        *undone += cells[i].state != LK_SWEEP_DONE;
+        *undone += cells[i].state != LK_SWEEP_STATE_DONE;
     if (status == LK_OK) {
         print_table(sweep, cells);
         status = draw(sweep, cells);

@@ -83,7 +83,7 @@ static void print_calls(const lk_train_failure *failure)
 
 static bool is_launched(const train_command *t)
 {
-    return t->join.way == LK_JOIN_ENV;
+    return t->join.way == LK_JOIN_WAY_ENV;
 }
 
 /* Whether `lockstep run` or -n started this rank. Such a launcher prints the output of the ranks and names the
@@ -148,7 +148,7 @@ static bool asks_requeue(const train_command *t)
 {
     const char *task = getenv("SLURM_PROCID");
     bool array = getenv("SLURM_ARRAY_JOB_ID") && task && strcmp(task, "0") == 0;
-    return t->join.rank == 0 || (array && t->join.way == LK_JOIN_HAND);
+    return t->join.rank == 0 || (array && t->join.way == LK_JOIN_WAY_HAND);
 }
 
 /* All that the run needs to go on was saved at rank 0 before any rank comes here. */
@@ -206,7 +206,7 @@ static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_cr
         reports[i] = (lk_report){.args = t->args,
                                  .plan = plan,
                                  .data_given = t->data_given,
-                                 .by_hand = i == 0 && plan->join.way == LK_JOIN_HAND,
+                                 .by_hand = i == 0 && plan->join.way == LK_JOIN_WAY_HAND,
                                  .exec_at = t->exec_at,
                                  .screen = t->screen,
                                  .draws = i == 0 && t->screen->terminal >= 0,
@@ -223,7 +223,7 @@ static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_cr
                             .first = plan->join.rank * plan->devices.count,
                             .devices = devices,
                             .group = &group,
-                            .one_process = plan->join.way == LK_JOIN_ALONE,
+                            .one_process = plan->join.way == LK_JOIN_WAY_ALONE,
                             .events = events,
                             .signal_level = &level,
                             .failed = print_failure,
@@ -334,7 +334,7 @@ static bool needs_launcher(const train_command *t, const lk_launch_opts *opts)
 static lk_status plan_ranks(train_command *t, const lk_launch_opts *opts)
 {
     lk_devices host = host_devices(t->args, opts->nproc);
-    t->join.way = needs_launcher(t, opts) ? LK_JOIN_LAUNCH : LK_JOIN_ALONE;
+    t->join.way = needs_launcher(t, opts) ? LK_JOIN_WAY_LAUNCH : LK_JOIN_WAY_ALONE;
     t->join.processes = opts->nnodes == 1 ? opts->nproc : 0;
     t->join.local_size = opts->nproc;
     return lk__job_plan_make(t->args, &host, &t->join, &t->plan);
@@ -370,7 +370,7 @@ static int launch(train_command *t)
         status = begin_live(t, opts.node_rank == 0);
     if (status != LK_OK)
         return lk__cli_fail(status);
-    if (t->join.way == LK_JOIN_ALONE)
+    if (t->join.way == LK_JOIN_WAY_ALONE)
         return run_ranks(t);
     opts.fn = rank_main;
     opts.fn_arg = t;
@@ -387,7 +387,7 @@ static int run_command(train_command *t)
         status = lk__join_find(t->args, &t->join);
     if (status == LK_OK)
         status = check_requeue(t);
-    if (status == LK_OK && t->join.way == LK_JOIN_LAUNCH)
+    if (status == LK_OK && t->join.way == LK_JOIN_WAY_LAUNCH)
         return launch(t);
     if (status == LK_OK)
         status = lk__job_plan_make(t->args, &t->args->devices, &t->join, &t->plan);

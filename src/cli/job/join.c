@@ -110,19 +110,20 @@ static lk_status fail_variables(void)
 /* Checks the rank and the size of a task that is to join. */
 static lk_status check_task(const lk_task *task)
 {
-    int rank = lk__task_number(task, LK_TASK_RANK, -1), size = lk__task_number(task, LK_TASK_SIZE, -1);
+    int rank = lk__task_number(task, LK_TASK_QUANTITY_RANK, -1),
+        size = lk__task_number(task, LK_TASK_QUANTITY_SIZE, -1);
     bool wrong = rank < 0 || size < 1 || size > LK_MAX_RANKS || rank >= size;
     if (wrong && (!task->launcher || task->by_torchrun))
         return fail_variables();
     LK_TRY(lk__task_check(task));
-    LK_TRY(lk__task_need(task, LK_TASK_SIZE));
-    LK_TRY(lk__task_need(task, LK_TASK_RANK));
+    LK_TRY(lk__task_need(task, LK_TASK_QUANTITY_SIZE));
+    LK_TRY(lk__task_need(task, LK_TASK_QUANTITY_RANK));
     if (wrong)
         return lk__fail(LK_STATUS_USAGE,
                         "train: the variable %s is '%d' and %s '%d': the rank must be below the number of tasks, of "
                         "which a job has at most %d; start the tasks by one %s",
-                        task->values[LK_TASK_RANK].source, rank, task->values[LK_TASK_SIZE].source, size, LK_MAX_RANKS,
-                        task->launcher->command);
+                        task->values[LK_TASK_QUANTITY_RANK].source, rank, task->values[LK_TASK_QUANTITY_SIZE].source,
+                        size, LK_MAX_RANKS, task->launcher->command);
     return LK_OK;
 }
 
@@ -130,7 +131,7 @@ static lk_status check_task(const lk_task *task)
 static lk_status check_allocation(const lk_task *task)
 {
     const lk_task_allocation *all = &task->allocation;
-    bool outside = !task->launcher || (task->by_torchrun && !task->values[LK_TASK_RANK].known);
+    bool outside = !task->launcher || (task->by_torchrun && !task->values[LK_TASK_QUANTITY_RANK].known);
     if (!all->scheduler || all->tasks < 2 || !outside)
         return LK_OK;
     return lk__fail(LK_STATUS_USAGE,
@@ -161,15 +162,15 @@ static void note_alone(const lk_task *task, lk_join *join)
         snprintf(join->note, sizeof join->note,
                  "one of the %d tasks of %s trains alone here, because %s is 1; '%s lockstep train ...' without %s and "
                  "its variables trains with all tasks",
-                 task->outer_tasks, task->outer->name, task->values[LK_TASK_SIZE].source, task->outer->command,
+                 task->outer_tasks, task->outer->name, task->values[LK_TASK_QUANTITY_SIZE].source, task->outer->command,
                  task->launcher->name);
 }
 
 /* Other nodes cannot reach a loopback address of the node of rank 0. */
 static void note_loopback(const lk_task *task, lk_join *join)
 {
-    const lk_task_value *host = &task->values[LK_TASK_HOST];
-    int nodes = lk__task_number(task, LK_TASK_NODES, 1);
+    const lk_task_value *host = &task->values[LK_TASK_QUANTITY_HOST];
+    int nodes = lk__task_number(task, LK_TASK_QUANTITY_NODES, 1);
     if (nodes > 1 && host->known && strcmp(host->source, "MASTER_ADDR") == 0 && lk__net_is_loopback(host->text))
         snprintf(join->note, sizeof join->note,
                  "MASTER_ADDR is %.64s, which every node takes for itself, and there are %d nodes: set it to the host "
@@ -180,19 +181,20 @@ static void note_loopback(const lk_task *task, lk_join *join)
 /* Sets what a task knows beside its rank. */
 static void take_place(const lk_args *args, const lk_task *task, lk_join *join)
 {
-    int rank = lk__task_number(task, LK_TASK_LOCAL_RANK, -1), size = lk__task_number(task, LK_TASK_LOCAL_SIZE, -1);
-    int gpus = lk__task_number(task, LK_TASK_GPUS, 0);
+    int rank = lk__task_number(task, LK_TASK_QUANTITY_LOCAL_RANK, -1),
+        size = lk__task_number(task, LK_TASK_QUANTITY_LOCAL_SIZE, -1);
+    int gpus = lk__task_number(task, LK_TASK_QUANTITY_GPUS, 0);
     bool known = rank >= 0 && size > rank;
     join->local_rank = known ? rank : 0;
     join->local_size = known ? size : 0;
-    join->cpus = lk__task_number(task, LK_TASK_CPUS, 0);
+    join->cpus = lk__task_number(task, LK_TASK_QUANTITY_CPUS, 0);
     if (!task->by_torchrun)
         lk__task_text(task, join->started, sizeof join->started);
     if (known && gpus > 0 && gpus != size && !args->devices.named)
         snprintf(join->note, sizeof join->note,
                  "%s gives this node %d GPU%s and %d task%s; a task for each GPU (%s) uses all of them once",
                  task->launcher->name, gpus, gpus == 1 ? "" : "s", size, size == 1 ? "" : "s",
-                 task->values[LK_TASK_GPUS].source);
+                 task->values[LK_TASK_QUANTITY_GPUS].source);
     note_loopback(task, join);
 }
 
@@ -201,9 +203,9 @@ static lk_status find_env(const lk_args *args, const lk_task *task, lk_join *joi
     LK_TRY(check_env(&args->run, task));
     LK_TRY(check_allocation(task));
     LK_TRY(check_task(task));
-    join->rank = task->values[LK_TASK_RANK].number;
-    join->processes = task->values[LK_TASK_SIZE].number;
-    join->way = join->processes > 1 ? LK_JOIN_ENV : LK_JOIN_ALONE;
+    join->rank = task->values[LK_TASK_QUANTITY_RANK].number;
+    join->processes = task->values[LK_TASK_QUANTITY_SIZE].number;
+    join->way = join->processes > 1 ? LK_JOIN_WAY_ENV : LK_JOIN_WAY_ALONE;
     take_place(args, task, join);
     note_alone(task, join);
     join->group.init_method = "env://";
@@ -214,13 +216,14 @@ static lk_status find_env(const lk_args *args, const lk_task *task, lk_join *joi
 static lk_status fill_hand(const lk_args *args, const lk_task *task, lk_join *join)
 {
     const lk_args_run *run = &args->run;
-    bool array = !task->several && task->values[LK_TASK_ARRAY_RANK].known;
+    bool array = !task->several && task->values[LK_TASK_QUANTITY_ARRAY_RANK].known;
     bool none = run->init_method && !run->rank_given && !run->world_size, use = none && (array || task->several);
-    if (none && !use && task->values[LK_TASK_ARRAY_SIZE].known)
+    if (none && !use && task->values[LK_TASK_QUANTITY_ARRAY_SIZE].known)
         return lk__fail(LK_STATUS_USAGE,
                         "train: the indices of this job array of %s jobs have gaps, so they do not say which rank this "
                         "is: submit it with --array=0-%d, or give every job its `rank` and `world_size`",
-                        task->values[LK_TASK_ARRAY_SIZE].text, task->values[LK_TASK_ARRAY_SIZE].number - 1);
+                        task->values[LK_TASK_QUANTITY_ARRAY_SIZE].text,
+                        task->values[LK_TASK_QUANTITY_ARRAY_SIZE].number - 1);
     if (!use)
         return check_hand(join, !run->init_method  ? "`init_method`"
                                 : !run->rank_given ? "`rank`"
@@ -230,8 +233,8 @@ static lk_status fill_hand(const lk_args *args, const lk_task *task, lk_join *jo
         LK_TRY(check_task(task));
         take_place(args, task, join);
     }
-    join->rank = task->values[array ? LK_TASK_ARRAY_RANK : LK_TASK_RANK].number;
-    join->processes = task->values[array ? LK_TASK_ARRAY_SIZE : LK_TASK_SIZE].number;
+    join->rank = task->values[array ? LK_TASK_QUANTITY_ARRAY_RANK : LK_TASK_QUANTITY_RANK].number;
+    join->processes = task->values[array ? LK_TASK_QUANTITY_ARRAY_SIZE : LK_TASK_QUANTITY_SIZE].number;
     if (array)
         snprintf(join->started, sizeof join->started, "Slurm job array: %d jobs", join->processes);
     return LK_OK;
@@ -242,7 +245,7 @@ static lk_status find_hand(const lk_args *args, const lk_task *task, lk_join *jo
     join->rank = args->run.rank;
     join->processes = args->run.world_size;
     LK_TRY(fill_hand(args, task, join));
-    join->way = join->processes > 1 ? LK_JOIN_HAND : LK_JOIN_ALONE;
+    join->way = join->processes > 1 ? LK_JOIN_WAY_HAND : LK_JOIN_WAY_ALONE;
     join->group.init_method = args->run.init_method;
     join->group.rank = join->rank;
     join->group.world_size = join->processes;
@@ -257,7 +260,7 @@ static lk_status find_way(const lk_args *args, lk_join *join)
     lk__task_find(NULL, NULL, &task);
     if (run->nproc || run->nnodes_given || run->standalone) {
         LK_TRY(check_launch(run));
-        join->way = LK_JOIN_LAUNCH;
+        join->way = LK_JOIN_WAY_LAUNCH;
         if (task.several && !task.by_torchrun)
             lk__task_text(&task, join->started, sizeof join->started);
         return LK_OK;
@@ -270,7 +273,7 @@ static lk_status find_way(const lk_args *args, lk_join *join)
     if (lk__task_joins(&task))
         return find_env(args, &task, join);
     join->size_known = false;
-    join->cpus = lk__task_number(&task, LK_TASK_CPUS, 0);
+    join->cpus = lk__task_number(&task, LK_TASK_QUANTITY_CPUS, 0);
     note_process(args, &task, join);
     note_alone(&task, join);
     return check_allocation(&task);

@@ -7,10 +7,10 @@
 #include "cli/options/args.h"
 
 typedef enum lk_join_way {
-    LK_JOIN_ALONE,  /* the only process */
-    LK_JOIN_LAUNCH, /* it starts the ranks of this node and watches them */
-    LK_JOIN_ENV,    /* a launcher started it, and ends it if another rank fails */
-    LK_JOIN_HAND    /* --init-method, --rank, --world-size */
+    LK_JOIN_WAY_ALONE,  /* the only process */
+    LK_JOIN_WAY_LAUNCH, /* it starts the ranks of this node and watches them */
+    LK_JOIN_WAY_ENV,    /* a launcher started it, and ends it if another rank fails */
+    LK_JOIN_WAY_HAND    /* --init-method, --rank, --world-size */
 } lk_join_way;
 
 enum { LK_JOIN_TEXT = 384 };

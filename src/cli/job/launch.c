@@ -34,7 +34,7 @@ static void print_verdict(job *j, const lk_launch_verdict *verdict)
     lk__launch_verdict_text(verdict, text, sizeof text);
     print_notice(j, text);
     const char *tail = verdict->cause.tail;
-    if (verdict->outcome != LK_OUTCOME_FAILED || !*tail || verdict->cause.shown)
+    if (verdict->outcome != LK_AGENT_OUTCOME_FAILED || !*tail || verdict->cause.shown)
         return;
     fprintf(stderr, "its last lines of stderr:\n");
     while (*tail) {
@@ -116,8 +116,9 @@ static lk_status check_nodes(const char *command, const lk_args_run *run)
 /* Whether the launcher has started one task on each node. */
 static bool is_one_a_node(const lk_task *task)
 {
-    int size = lk__task_number(task, LK_TASK_SIZE, 0), nodes = lk__task_number(task, LK_TASK_NODES, 0);
-    return nodes ? size == nodes : lk__task_number(task, LK_TASK_LOCAL_SIZE, 0) == 1;
+    int size = lk__task_number(task, LK_TASK_QUANTITY_SIZE, 0),
+        nodes = lk__task_number(task, LK_TASK_QUANTITY_NODES, 0);
+    return nodes ? size == nodes : lk__task_number(task, LK_TASK_QUANTITY_LOCAL_SIZE, 0) == 1;
 }
 
 static lk_status fail_crowded(const char *command, const lk_args_run *run, const lk_task *task)
@@ -127,8 +128,9 @@ static lk_status fail_crowded(const char *command, const lk_args_run *run, const
     bool counts = task->launcher->count && strcmp(task->launcher->count, "-n ") == 0;
     lk__task_text(task, text, sizeof text);
     snprintf(start, sizeof start, counts ? "%s -n %d" : "%s", task->launcher->command,
-             lk__task_number(task, LK_TASK_SIZE, 0));
-    lk__task_one_a_node(task->launcher, lk__task_number(task, LK_TASK_NODES, 0), one_a_node, sizeof one_a_node);
+             lk__task_number(task, LK_TASK_QUANTITY_SIZE, 0));
+    lk__task_one_a_node(task->launcher, lk__task_number(task, LK_TASK_QUANTITY_NODES, 0), one_a_node,
+                        sizeof one_a_node);
     return lk__fail(
         LK_STATUS_USAGE,
         "%s: each task would start %s rank%s of its own (%s). Leave `nproc` of lockstep %s out, and every task "
@@ -141,15 +143,16 @@ static lk_status fail_crowded(const char *command, const lk_args_run *run, const
 static lk_status take_task(const char *command, const lk_args_run *run, const lk_task *task, lk_launch_opts *opts)
 {
     LK_TRY(lk__task_check(task));
-    LK_TRY(lk__task_need(task, LK_TASK_SIZE));
-    LK_TRY(lk__task_need(task, LK_TASK_RANK));
+    LK_TRY(lk__task_need(task, LK_TASK_QUANTITY_SIZE));
+    LK_TRY(lk__task_need(task, LK_TASK_QUANTITY_RANK));
     if (!is_one_a_node(task))
         return fail_crowded(command, run, task);
-    opts->nnodes = task->values[LK_TASK_SIZE].number;
-    opts->node_rank = task->values[LK_TASK_RANK].number;
+    opts->nnodes = task->values[LK_TASK_QUANTITY_SIZE].number;
+    opts->node_rank = task->values[LK_TASK_QUANTITY_RANK].number;
     if (opts->nnodes > LK_MAX_NODES || opts->node_rank >= opts->nnodes)
         return lk__fail(LK_STATUS_USAGE, "%s: %s is '%s' of %d nodes; there may be %d, and nodes count from 0", command,
-                        task->values[LK_TASK_RANK].source, task->values[LK_TASK_RANK].text, opts->nnodes, LK_MAX_NODES);
+                        task->values[LK_TASK_QUANTITY_RANK].source, task->values[LK_TASK_QUANTITY_RANK].text,
+                        opts->nnodes, LK_MAX_NODES);
     opts->tasks = !run->init_method && !run->rdzv_endpoint && !run->master_addr;
     return LK_OK;
 }
@@ -203,7 +206,7 @@ lk_status lk__cli_launch_options(const char *command, const lk_args *args, lk_la
         .master_addr = run->master_addr,
         .master_port = run->master_port,
         .max_restarts = run->max_restarts,
-        .bind = run->bind == 0 ? LK_BIND_NONE : LK_BIND_CORE,
+        .bind = run->bind == 0 ? LK_BIND_POLICY_NONE : LK_BIND_POLICY_CORE,
         .log_dir = run->log_dir,
         .grace = run->grace,
         .backend = args->backend,
@@ -231,8 +234,8 @@ int lk__cli_launch(const char *command, lk_launch_opts *opts)
     if (status != LK_OK)
         return lk__cli_fail(status);
     /* A reader that closed its end wants no more output; this is no error. */
-    bool unread = verdict.outcome == LK_OUTCOME_INTERRUPTED && verdict.signal == SIGPIPE;
-    if (verdict.outcome != LK_OUTCOME_DONE && !unread)
+    bool unread = verdict.outcome == LK_AGENT_OUTCOME_INTERRUPTED && verdict.signal == SIGPIPE;
+    if (verdict.outcome != LK_AGENT_OUTCOME_DONE && !unread)
         print_verdict(&j, &verdict);
     return lk__launch_verdict_exit(&verdict);
 }

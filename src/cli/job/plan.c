@@ -72,7 +72,7 @@ static lk_status choose_mode(const lk_args *args, const lk_join *join, int devic
 /* Refuses options that would have no effect. */
 static lk_status check_backend(const lk_args *args, const lk_join *join, const lk_devices *devices)
 {
-    bool threads = join->way == LK_JOIN_ALONE && devices->count > 1;
+    bool threads = join->way == LK_JOIN_WAY_ALONE && devices->count > 1;
     const lk_device_type *type = lk__device_find(devices->name[0]);
     /* If the devices could sum gradients, the option makes the host do it, so it has an effect. */
     if (!args->backend || !threads || strcmp(args->backend, "auto") == 0 || (type && type->channels))

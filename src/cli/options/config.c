@@ -79,7 +79,7 @@ static lk_status reserve_texts(config *c)
 
 static bool is_word(const lk_yaml_item *item, const char *word)
 {
-    if (item->kind != LK_YAML_TEXT || item->quoted)
+    if (item->kind != LK_YAML_KIND_TEXT || item->quoted)
         return false;
     for (size_t i = 0; item->text[i] || word[i]; i++) {
         if (tolower((unsigned char)item->text[i]) != word[i])
@@ -132,7 +132,7 @@ static lk_status put_values(config *c, size_t list)
     if (list + 1 == skip(c, list))
         return fail_at(c, &items[list], "'%s' is an empty list", items[list].key);
     for (size_t i = list + 1; i < skip(c, list); i++) {
-        if (items[i].kind != LK_YAML_TEXT)
+        if (items[i].kind != LK_YAML_KIND_TEXT)
             return fail_at(c, &items[i], "'%s' wants plain values in its list", items[list].key);
         put(c, "%s", i > list + 1 ? "/" : "");
         LK_TRY(put_part(c, &items[i], items[i].text));
@@ -145,14 +145,14 @@ static lk_status put_values(config *c, size_t list)
 static lk_status put_pair(config *c, const lk_option *row, size_t index)
 {
     const lk_yaml_item *item = &c->yaml->items[index];
-    bool term = row->kind == LK_OPTION_TERMS, on = is_word(item, "true");
+    bool term = row->kind == LK_OPTION_KIND_TERMS, on = is_word(item, "true");
     LK_TRY(put_part(c, item, item->key));
-    if (term && (on || item->kind == LK_YAML_NULL))
+    if (term && (on || item->kind == LK_YAML_KIND_NULL))
         return LK_OK;
-    if (item->kind == LK_YAML_NULL || item->kind == LK_YAML_MAP)
+    if (item->kind == LK_YAML_KIND_NULL || item->kind == LK_YAML_KIND_MAP)
         return fail_at(c, item, "'%s' of %s wants a value", item->key, row->name);
     put(c, "=");
-    if (item->kind == LK_YAML_LIST)
+    if (item->kind == LK_YAML_KIND_LIST)
         return put_values(c, index);
     return put_part(c, item, on ? "1" : is_word(item, "false") ? "0" : item->text);
 }
@@ -164,7 +164,7 @@ static lk_status put_spec(config *c, const lk_option *row, size_t map)
     size_t end = skip(c, map), name = map + 1;
     while (name < end && strcmp(items[name].key, "name") != 0)
         name = skip(c, name);
-    if (name == end || items[name].kind != LK_YAML_TEXT)
+    if (name == end || items[name].kind != LK_YAML_KIND_TEXT)
         return fail_at(c, &items[map], "%s wants 'name: ...' among its values", row->name);
     LK_TRY(put_part(c, &items[name], items[name].text));
     const char *sign = ":";
@@ -199,11 +199,11 @@ static lk_status put_list(config *c, const lk_option *row, size_t list)
     size_t end = skip(c, list);
     const char *sign = "";
     for (size_t i = list + 1; i < end; i = skip(c, i)) {
-        if (items[i].kind == LK_YAML_MAP && row->kind == LK_OPTION_TERMS) {
+        if (items[i].kind == LK_YAML_KIND_MAP && row->kind == LK_OPTION_KIND_TERMS) {
             LK_TRY(put_terms(c, row, i, &sign));
             continue;
         }
-        if (items[i].kind != LK_YAML_TEXT || !*items[i].text)
+        if (items[i].kind != LK_YAML_KIND_TEXT || !*items[i].text)
             return fail_at(c, &items[i], "%s wants plain values in its list", row->name);
         put(c, "%s%s", sign, items[i].text);
         sign = ",";
@@ -216,15 +216,15 @@ static lk_status put_nested(config *c, const lk_option *row, size_t index, const
 {
     const lk_yaml_item *item = &c->yaml->items[index];
     const char *text = c->texts + c->used, *sign = "";
-    bool listed = row->kind == LK_OPTION_LIST || row->kind == LK_OPTION_TERMS;
-    if (item->kind == LK_YAML_LIST && listed)
+    bool listed = row->kind == LK_OPTION_KIND_LIST || row->kind == LK_OPTION_KIND_TERMS;
+    if (item->kind == LK_YAML_KIND_LIST && listed)
         LK_TRY(put_list(c, row, index));
-    else if (item->kind == LK_YAML_MAP && row->kind == LK_OPTION_SPEC)
+    else if (item->kind == LK_YAML_KIND_MAP && row->kind == LK_OPTION_KIND_SPEC)
         LK_TRY(put_spec(c, row, index));
-    else if (item->kind == LK_YAML_MAP && row->kind == LK_OPTION_TERMS)
+    else if (item->kind == LK_YAML_KIND_MAP && row->kind == LK_OPTION_KIND_TERMS)
         LK_TRY(put_terms(c, row, index, &sign));
     else
-        return fail_at(c, item, "%s takes no %s%s%s", row->name, item->kind == LK_YAML_LIST ? "list" : "mapping",
+        return fail_at(c, item, "%s takes no %s%s%s", row->name, item->kind == LK_YAML_KIND_LIST ? "list" : "mapping",
                        row->arg ? ", but " : "", row->arg ? row->arg : "");
     c->texts[c->used++] = 0;
     *out = text;
@@ -234,12 +234,12 @@ static lk_status put_nested(config *c, const lk_option *row, size_t index, const
 /* Checks that true or false is allowed for the option. *absent: the option counts as not given. */
 static lk_status take_truth(const config *c, const lk_option *row, const lk_yaml_item *item, bool *absent)
 {
-    bool flag = row->kind == LK_OPTION_FLAG || row->kind == LK_OPTION_ALIAS;
+    bool flag = row->kind == LK_OPTION_KIND_FLAG || row->kind == LK_OPTION_KIND_ALIAS;
     *absent = is_word(item, "false");
     if (flag && !*absent && !is_word(item, "true"))
         return fail_at(c, item, "%s '%s' must be true or false%s", row->name, item->text,
                        item->quoted ? ", without quotes" : "");
-    if (!flag && row->kind != LK_OPTION_OPTIONAL && (*absent || is_word(item, "true")))
+    if (!flag && row->kind != LK_OPTION_KIND_OPTIONAL && (*absent || is_word(item, "true")))
         return fail_at(c, item, "%s wants %s, not %s", row->name, row->arg ? row->arg : "a value", item->text);
     return LK_OK;
 }
@@ -260,9 +260,9 @@ static lk_status add_entry(config *c, const lk_option *row, const char *fixed, s
     const lk_yaml_item *item = &c->yaml->items[index];
     lk_options_entry *entry = &c->entries[c->count];
     *entry = (lk_options_entry){.row = row, .value = item->text};
-    if (item->kind == LK_YAML_NULL)
+    if (item->kind == LK_YAML_KIND_NULL)
         return fail_at(c, item, "%s has no value; leave the line out, or write one", row->name);
-    if (item->kind == LK_YAML_TEXT) {
+    if (item->kind == LK_YAML_KIND_TEXT) {
         bool absent;
         LK_TRY(fixed ? take_fixed(c, item, &absent) : take_truth(c, row, item, &absent));
         if (absent)
@@ -304,7 +304,7 @@ static lk_status add_key(config *c, const lk_options_set *set, const lk_yaml_ite
     lk_options_entry *entry = c->entries;
     while (entry < c->entries + c->count && entry->row != row)
         entry++;
-    if (item->kind != LK_YAML_TEXT)
+    if (item->kind != LK_YAML_KIND_TEXT)
         return fail_at(c, item, "%s wants a number", item->key);
     if (entry == c->entries + c->count)
         return fail_at(c, item, "'%s' is a parameter of %.*s: write '%.*s: {name: NAME, %s: %s}'", item->key, length,

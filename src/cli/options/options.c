@@ -50,7 +50,7 @@ static const char *next_choice(const void *arg, size_t index)
 
 const char *lk__options_value_name(const lk_option *row, char *text, size_t bytes)
 {
-    if (row->kind != LK_OPTION_CHOICE)
+    if (row->kind != LK_OPTION_KIND_CHOICE)
         return row->arg;
     size_t used = 0;
     for (size_t i = 0; row->choices[i] && used < bytes; i++)
@@ -76,8 +76,8 @@ static lk_status set_choice(const lk_options_set *set, const lk_option *row, con
 static lk_status parse_whole(const lk_options_set *set, const lk_option *row, const char *value, long long *out)
 {
     const char *word = row->choices ? row->choices[0] : NULL;
-    long long min = row->kind == LK_OPTION_SEED ? 0 : (long long)row->min;
-    long long max = row->kind == LK_OPTION_SEED ? INT64_MAX : (long long)row->max;
+    long long min = row->kind == LK_OPTION_KIND_SEED ? 0 : (long long)row->min;
+    long long max = row->kind == LK_OPTION_KIND_SEED ? INT64_MAX : (long long)row->max;
     *out = 0;
     if ((word && strcmp(value, word) == 0) || lk__number_parse_int(value, min, max, out))
         return LK_OK;
@@ -132,38 +132,38 @@ lk_status lk__options_set_value(const lk_options_set *set, const lk_option *row,
     void *field = (char *)values + row->offset;
     long long whole = 0;
     switch (row->kind) {
-    case LK_OPTION_FLAG:
-    case LK_OPTION_ALIAS:
+    case LK_OPTION_KIND_FLAG:
+    case LK_OPTION_KIND_ALIAS:
         *(bool *)field = !value || strcmp(value, "false") != 0;
         break;
-    case LK_OPTION_TEXT:
-    case LK_OPTION_ONCE:
-    case LK_OPTION_SPEC:
-    case LK_OPTION_TERMS:
+    case LK_OPTION_KIND_TEXT:
+    case LK_OPTION_KIND_ONCE:
+    case LK_OPTION_KIND_SPEC:
+    case LK_OPTION_KIND_TERMS:
         if (!*value)
             return lk__options_fail_empty(set, row);
         *(const char **)field = value;
         break;
-    case LK_OPTION_OPTIONAL:
+    case LK_OPTION_KIND_OPTIONAL:
         *(const char **)field = value;
         break;
-    case LK_OPTION_COUNT:
+    case LK_OPTION_KIND_COUNT:
         LK_TRY(parse_whole(set, row, value, &whole));
         *(size_t *)field = (size_t)whole;
         break;
-    case LK_OPTION_INT:
+    case LK_OPTION_KIND_INT:
         LK_TRY(parse_whole(set, row, value, &whole));
         *(int *)field = (int)whole;
         break;
-    case LK_OPTION_SEED:
+    case LK_OPTION_KIND_SEED:
         LK_TRY(parse_whole(set, row, value, &whole));
         *(uint64_t *)field = (uint64_t)whole;
         break;
-    case LK_OPTION_REAL:
+    case LK_OPTION_KIND_REAL:
         return parse_real(set, row, value, field);
-    case LK_OPTION_CHOICE:
+    case LK_OPTION_KIND_CHOICE:
         return set_choice(set, row, value, field);
-    case LK_OPTION_LIST:
+    case LK_OPTION_KIND_LIST:
         return set_list(set, row, value, field);
     }
     return LK_OK;
@@ -189,7 +189,7 @@ const lk_option *lk__options_alias(const lk_options_set *set, const lk_option *a
 {
     size_t length = strcspn(alias->initial, "=");
     size_t target = find_row(set, alias->initial, length);
-    assert(target < set->count && set->rows[target].kind != LK_OPTION_LIST);
+    assert(target < set->count && set->rows[target].kind != LK_OPTION_KIND_LIST);
     *value = alias->initial + length + 1;
     return &set->rows[target];
 }
@@ -246,15 +246,15 @@ static lk_status check_spellings(const command_line *line, size_t index, const c
 static lk_status set_own(command_line *line, size_t index, const char *value)
 {
     const lk_option *row = &line->set->rows[index];
-    if (row->kind == LK_OPTION_OPTIONAL && !*value)
+    if (row->kind == LK_OPTION_KIND_OPTIONAL && !*value)
         return lk__options_fail_empty(line->set, row);
-    if (row->kind == LK_OPTION_ONCE && line->own[index])
+    if (row->kind == LK_OPTION_KIND_ONCE && line->own[index])
         return lk__fail(LK_STATUS_USAGE, "%s: --%s is given twice, '%s' and '%s'; give one", line->set->command,
                         row->name, line->own[index], value);
     LK_TRY(check_spellings(line, index, value));
     LK_TRY(lk__options_set_value(line->set, row, value, line->values));
     /* The text of a list is temporary, so the field is kept instead. */
-    line->own[index] = row->kind == LK_OPTION_LIST ? (const char *)line->values + row->offset : value;
+    line->own[index] = row->kind == LK_OPTION_KIND_LIST ? (const char *)line->values + row->offset : value;
     line->said[index] = line->alias;
     return LK_OK;
 }
@@ -295,21 +295,22 @@ static lk_status apply(command_line *line, size_t index, const char *value)
 {
     const lk_options_set *set = line->set;
     const lk_option *row = &set->rows[index];
-    bool bare = row->kind == LK_OPTION_FLAG || row->kind == LK_OPTION_ALIAS;
-    bool truth = row->kind == LK_OPTION_FLAG && value && (strcmp(value, "true") == 0 || strcmp(value, "false") == 0);
+    bool bare = row->kind == LK_OPTION_KIND_FLAG || row->kind == LK_OPTION_KIND_ALIAS;
+    bool truth =
+        row->kind == LK_OPTION_KIND_FLAG && value && (strcmp(value, "true") == 0 || strcmp(value, "false") == 0);
     line->parsed.given[index] = true;
     if (bare && value && !truth)
         return lk__fail(LK_STATUS_USAGE, "%s: --%s takes no value; leave '=%s' out", set->command, row->name, value);
-    if (row->kind == LK_OPTION_ALIAS)
+    if (row->kind == LK_OPTION_KIND_ALIAS)
         return set_alias(line, row);
     if (bare)
         return lk__options_set_value(set, row, value, line->values);
     if (value)
         return set_own(line, index, value);
-    if (row->kind == LK_OPTION_LIST)
+    if (row->kind == LK_OPTION_KIND_LIST)
         return take_list(line, index);
     const char *next = line->after_count > 0 ? line->after[0] : NULL;
-    bool optional = row->kind == LK_OPTION_OPTIONAL;
+    bool optional = row->kind == LK_OPTION_KIND_OPTIONAL;
     line->used = next && (optional ? next[0] != '-' : !is_option(set, next));
     if (!line->used && !optional)
         return fail_missing(set, row);
@@ -436,7 +437,7 @@ static lk_status parse_short(command_line *line, const char *word)
         return take_foreign(line, foreign, word + 2);
     if (row == set->count)
         return take_swept(line, find_letter(&swept, word[1]), word, word[2] ? word + 2 : NULL);
-    if (!word[2] || set->rows[row].kind != LK_OPTION_FLAG)
+    if (!word[2] || set->rows[row].kind != LK_OPTION_KIND_FLAG)
         return apply(line, row, word[2] ? word + 2 : NULL);
     if (find_letter(set, word[2]) < set->count)
         return lk__fail(LK_STATUS_USAGE, "%s: '%s': write short options one by one, as in '-%c -%c'", set->command,
@@ -451,7 +452,7 @@ static lk_status check_aliases(const command_line *line)
     const lk_options_set *set = line->set;
     for (size_t i = 0; i < set->count; i++) {
         const lk_option *alias = &set->rows[i];
-        if (!line->parsed.given[i] || alias->kind != LK_OPTION_ALIAS)
+        if (!line->parsed.given[i] || alias->kind != LK_OPTION_KIND_ALIAS)
             continue;
         const char *value;
         const lk_option *row = lk__options_alias(set, alias, &value);
@@ -492,7 +493,7 @@ static lk_status set_defaults(const lk_options_set *set, void *values)
 {
     for (size_t i = 0; i < set->count; i++) {
         const lk_option *row = &set->rows[i];
-        if (exists(set, i) && row->initial && row->kind != LK_OPTION_ALIAS)
+        if (exists(set, i) && row->initial && row->kind != LK_OPTION_KIND_ALIAS)
             LK_TRY(lk__options_set_value(set, row, row->initial, values));
     }
     return LK_OK;

@@ -35,7 +35,7 @@ static bool rival_typed(const command_line *line, const char *name)
     const lk_option *row = lk__options_find(line->set, name);
     if (!row || !typed(line, row))
         return false;
-    return row->kind != LK_OPTION_FLAG || *(const bool *)((const char *)line->values + row->offset);
+    return row->kind != LK_OPTION_KIND_FLAG || *(const bool *)((const char *)line->values + row->offset);
 }
 
 static bool yields(const lk_options_set *set, const lk_options_rival *rival, const lk_option *row)
@@ -63,10 +63,10 @@ static bool overridden(const command_line *line, const lk_option *row)
 static lk_options_entry resolve(const lk_options_set *set, const lk_options_entry *entry)
 {
     lk_options_entry out = *entry;
-    if (entry->row->kind == LK_OPTION_ALIAS)
+    if (entry->row->kind == LK_OPTION_KIND_ALIAS)
         out.row = lk__options_alias(set, entry->row, &out.value);
     else if (!entry->value)
-        out.value = entry->row->kind == LK_OPTION_FLAG ? "true" : "";
+        out.value = entry->row->kind == LK_OPTION_KIND_FLAG ? "true" : "";
     return out;
 }
 
@@ -97,7 +97,7 @@ static lk_status check_value(const lk_options_set *set, const lk_options_entry *
     } field;
     lk_option row = *entry->row;
     row.offset = 0;
-    if (row.kind == LK_OPTION_OPTIONAL && !*entry->value)
+    if (row.kind == LK_OPTION_KIND_OPTIONAL && !*entry->value)
         return lk__options_fail_empty(set, &row);
     return lk__options_set_value(set, &row, entry->value, &field);
 }

@@ -92,5 +92,5 @@ const char *lk__options_nearest_word(const lk_options_set *set, const char *name
 
 bool lk__options_same(const lk_option *a, const lk_option *b)
 {
-    return a == b || (a->kind != LK_OPTION_ALIAS && b->kind != LK_OPTION_ALIAS && a->offset == b->offset);
+    return a == b || (a->kind != LK_OPTION_KIND_ALIAS && b->kind != LK_OPTION_KIND_ALIAS && a->offset == b->offset);
 }

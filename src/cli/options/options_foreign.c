@@ -79,7 +79,7 @@ static void put_option(lk_options_buffer *out, const lk_options_refused *line, c
         const char *value = typed_value(line, name);
         if (!value || strcmp(value, "auto") == 0)
             continue;
-        bool spec = lk__options_find(line->set, name)->kind == LK_OPTION_SPEC;
+        bool spec = lk__options_find(line->set, name)->kind == LK_OPTION_KIND_SPEC;
         if (spec)
             lk__options_put(out, "%.*s", (int)strcspn(value, ":"), value);
         else

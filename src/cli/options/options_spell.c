@@ -32,7 +32,7 @@ static const lk_option *find_word(const lk_options_set *set, const char *word, s
             return find_word(set, other->name, strlen(other->name));
     for (size_t i = 0; i < set->count; i++) {
         const lk_option *row = &set->rows[i];
-        if (row->kind == LK_OPTION_ALIAS || !is_named(row, word, length))
+        if (row->kind == LK_OPTION_KIND_ALIAS || !is_named(row, word, length))
             continue;
         if (row->commands & set->commands)
             return row;

@@ -31,7 +31,7 @@ bool lk__cli_run_is(const char *path)
 
 static bool is_compared(const lk_options_set *set, const lk_option *row)
 {
-    if (!(row->commands & set->commands) || row->kind == LK_OPTION_ALIAS)
+    if (!(row->commands & set->commands) || row->kind == LK_OPTION_KIND_ALIAS)
         return false;
     if (row->properties & LK_OPTION_BOUND)
         return true;

@@ -26,7 +26,7 @@ void lk__plot_escape(const char *text, FILE *out)
         size_t bytes = lk__utf8_read(text, strnlen(text, 4), NULL);
         bytes = bytes ? bytes : 1;
         memcpy(one, text, bytes);
-        lk__text_clean(one, LK_TEXT_LINE);
+        lk__text_clean(one, LK_TEXT_KIND_LINE);
         fputs(entity(*one) ? entity(*one) : one, out);
         text += bytes;
     }

@@ -23,10 +23,10 @@ typedef struct curves {
 } curves;
 
 static const curves kinds[] = {
-    {LK_RECORD_EPOCH, LK_RECORD_LOSS, "Loss", "epochs", "loss"},
-    {LK_RECORD_SECONDS, LK_RECORD_LOSS, "Loss over time", NULL, "loss"},
-    {LK_RECORD_EPOCH, LK_RECORD_TOP1, "Accuracy", "epochs", "correct (%)"},
-    {LK_RECORD_SECONDS, LK_RECORD_TOP1, "Accuracy over time", NULL, "correct (%)"},
+    {LK_RECORD_COLUMN_EPOCH, LK_RECORD_COLUMN_LOSS, "Loss", "epochs", "loss"},
+    {LK_RECORD_COLUMN_SECONDS, LK_RECORD_COLUMN_LOSS, "Loss over time", NULL, "loss"},
+    {LK_RECORD_COLUMN_EPOCH, LK_RECORD_COLUMN_TOP1, "Accuracy", "epochs", "correct (%)"},
+    {LK_RECORD_COLUMN_SECONDS, LK_RECORD_COLUMN_TOP1, "Accuracy over time", NULL, "correct (%)"},
 };
 
 /* A point of a thinned curve is the mean of `each` rows; rows without a finite value do not count. */
@@ -70,7 +70,7 @@ static lk_status add_curve(const lk_record_table *table, const curves *what, lk_
 
 static size_t most_points(lk_plot_style style, size_t runs)
 {
-    size_t most = style == LK_PLOT_TRAIN ? TRAIN_POINTS : TEST_POINTS;
+    size_t most = style == LK_PLOT_STYLE_TRAIN ? TRAIN_POINTS : TEST_POINTS;
     return lk__size_max(FEWEST, lk__size_min(most, ALL_POINTS / runs));
 }
 
@@ -79,11 +79,13 @@ static lk_status add_curves(const lk_record_runs *runs, const curves *what, lk_p
     static const struct {
         lk_record_kind kind;
         lk_plot_style style;
-    } order[] = {{LK_RECORD_TRAIN, LK_PLOT_TRAIN}, {LK_RECORD_VAL, LK_PLOT_VAL}, {LK_RECORD_TEST, LK_PLOT_TEST}};
+    } order[] = {{LK_RECORD_KIND_TRAIN, LK_PLOT_STYLE_TRAIN},
+                 {LK_RECORD_KIND_VAL, LK_PLOT_STYLE_VAL},
+                 {LK_RECORD_KIND_TEST, LK_PLOT_STYLE_TEST}};
     for (size_t k = 0; k < sizeof order / sizeof *order; k++)
         for (size_t r = 0; r < runs->count; r++) {
-            bool tested = lk__record_table(runs->records[r], LK_RECORD_TEST)->count > 0;
-            if (runs->count > CROWD && tested && order[k].style == LK_PLOT_TRAIN)
+            bool tested = lk__record_table(runs->records[r], LK_RECORD_KIND_TEST)->count > 0;
+            if (runs->count > CROWD && tested && order[k].style == LK_PLOT_STYLE_TRAIN)
                 continue;
             LK_TRY(add_curve(lk__record_table(runs->records[r], order[k].kind), what, order[k].style, r,
                              most_points(order[k].style, runs->count), panel));
@@ -111,7 +113,7 @@ static bool all_same(const lk_plot_panel *panel, size_t runs)
 static void show_stripes(lk_plot_panel *panel, size_t runs)
 {
     for (size_t i = 0; i < panel->count; i++)
-        if (panel->series[i].style == LK_PLOT_TEST)
+        if (panel->series[i].style == LK_PLOT_STYLE_TEST)
             panel->series[i].extra = (double)(runs - 1 - panel->series[i].index) * (runs > 4 ? 9. / (double)runs : 2.4);
 }
 
@@ -119,7 +121,7 @@ static void show_stripes(lk_plot_panel *panel, size_t runs)
 static void scale_time(lk_plot_panel *panel)
 {
     lk_plot_range x, y;
-    lk__plot_find_range(panel, LK_PLOT_STYLES, &x, &y);
+    lk__plot_find_range(panel, LK_PLOT_STYLE_COUNT, &x, &y);
     double unit = x.max > 2 * 3600 ? 3600 : x.max > 180 ? 60 : 1;
     snprintf(panel->x_label, sizeof panel->x_label, "%s", unit > 60 ? "hours" : unit > 1 ? "minutes" : "seconds");
     for (size_t i = 0; i < panel->count; i++)
@@ -135,7 +137,7 @@ static lk_status add_panel(const lk_record_runs *runs, const curves *what, lk_pl
         lk__plot_panel_fini(&panel);
         return status;
     }
-    bool same = what->x == LK_RECORD_EPOCH && all_same(&panel, runs->count);
+    bool same = what->x == LK_RECORD_COLUMN_EPOCH && all_same(&panel, runs->count);
     int used = snprintf(panel.title, sizeof panel.title, "%s", what->title);
     if (same) {
         snprintf(panel.title + used, sizeof panel.title - (size_t)used, " (equal in all %zu runs)", runs->count);
@@ -165,7 +167,7 @@ static void write_title(const lk_record_runs *runs, lk_plot_figure *figure)
     const char *model = common_text(runs, "model"), *data = common_text(runs, "data");
     snprintf(figure->title, sizeof figure->title, "%.64s%s%.64s%s%zu run%s", model, *model && *data ? " on " : "", data,
              *model || *data ? ", " : "", runs->count, runs->count == 1 ? "" : "s");
-    lk__text_clean(figure->title, LK_TEXT_LINE);
+    lk__text_clean(figure->title, LK_TEXT_KIND_LINE);
 }
 
 /* Runs whose labels are equal, because what distinguishes them was cut off, are called by their names. */

@@ -19,12 +19,12 @@ enum { LK_PLOT_LOG_RATIO = 30 };
 extern const char *const lk__plot_colors[LK_PLOT_COLORS];
 
 typedef enum lk_plot_style {
-    LK_PLOT_TRAIN, /* thin line */
-    LK_PLOT_VAL,   /* dotted line */
-    LK_PLOT_TEST,  /* thick line with points */
-    LK_PLOT_SCALE, /* thick line with points; has a label of its own */
-    LK_PLOT_IDEAL, /* grey dashed line */
-    LK_PLOT_STYLES
+    LK_PLOT_STYLE_TRAIN, /* thin line */
+    LK_PLOT_STYLE_VAL,   /* dotted line */
+    LK_PLOT_STYLE_TEST,  /* thick line with points */
+    LK_PLOT_STYLE_SCALE, /* thick line with points; has a label of its own */
+    LK_PLOT_STYLE_IDEAL, /* grey dashed line */
+    LK_PLOT_STYLE_COUNT
 } lk_plot_style;
 
 typedef struct lk_plot_series {
@@ -55,7 +55,7 @@ typedef struct lk_plot_figure {
     lk_plot_panel panels[LK_PLOT_PANELS];
     size_t runs;
     char (*labels)[LK_PLOT_LABEL]; /* (runs) what distinguishes each run; no two are equal while names differ */
-    bool has[LK_PLOT_STYLES];      /* styles that occur */
+    bool has[LK_PLOT_STYLE_COUNT]; /* styles that occur */
 } lk_plot_figure;
 
 lk_status lk__plot_figure_create(const lk_record_runs *runs, lk_plot_figure **out) LK_CHECKED;
@@ -67,7 +67,7 @@ lk_status lk__plot_scaling(const lk_record_runs *runs, lk_plot_figure *figure) L
 /* Parts of a figure under construction. The series gets copies of count points. */
 lk_status lk__plot_add_series(lk_plot_panel *panel, lk_plot_style style, size_t index, const double *x, const double *y,
                               size_t count) LK_CHECKED;
-/* The ranges of all points with a finite y of the series of a style; LK_PLOT_STYLES: of all. min > max if there is
+/* The ranges of all points with a finite y of the series of a style; LK_PLOT_STYLE_COUNT: of all. min > max if there is
  * none. */
 void lk__plot_find_range(const lk_plot_panel *panel, lk_plot_style style, lk_plot_range *x, lk_plot_range *y);
 /* Moves the panel to the figure and sets its ranges from its points; drops a panel that has no point. */

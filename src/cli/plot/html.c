@@ -92,7 +92,7 @@ static lk_status write_result(const page *p, size_t run)
     write_number(p, s.epochs < 100 ? "%.3g" : "%.0f", s.epochs);
     write_number(p, "%.0f", s.steps);
     write_number(p, "%.4f", s.train_loss);
-    if (p->figure->has[LK_PLOT_VAL]) {
+    if (p->figure->has[LK_PLOT_STYLE_VAL]) {
         write_number(p, "%.4f", s.val_loss);
         write_number(p, "%.2f", s.val_top1);
         write_number(p, "%.2f", s.val_best_top1);
@@ -124,8 +124,9 @@ static lk_status write_results(const page *p)
             "<h2>Results</h2>\n<div class=\"wide\"><table>\n<tr><th>run</th><th class=\"text\">status</th>"
             "<th>epochs</th><th>steps</th><th>training loss</th>%s<th>test loss</th><th>correct %%</th>"
             "<th>best %%</th><th>img/s</th><th>time</th><th class=\"text\">state hash</th></tr>\n",
-            p->figure->has[LK_PLOT_VAL] ? "<th>validation loss</th><th>validation %</th><th>best validation %</th>"
-                                        : "");
+            p->figure->has[LK_PLOT_STYLE_VAL]
+                ? "<th>validation loss</th><th>validation %</th><th>best validation %</th>"
+                : "");
     for (size_t r = 0; r < p->runs->count; r++)
         LK_TRY(write_result(p, r));
     fprintf(p->out, "</table></div>\n");
@@ -147,7 +148,7 @@ static void write_curves(const page *p)
     for (size_t r = 0; r < f->runs; r++)
         write_key(p, f->labels[r], r, "");
     fprintf(p->out, "</p>\n<p class=\"note\">With points: test. Thin: training.%s</p>\n<div class=\"panels\">\n",
-            f->has[LK_PLOT_VAL] ? " Dotted: validation." : "");
+            f->has[LK_PLOT_STYLE_VAL] ? " Dotted: validation." : "");
     for (size_t i = 0; i < f->panel_count; i++) {
         fprintf(p->out, "<figure><figcaption>");
         lk__plot_escape(f->panels[i].title, p->out);
@@ -156,7 +157,7 @@ static void write_curves(const page *p)
         for (size_t k = 0; k < f->panels[i].count; k++)
             if (*f->panels[i].series[k].label)
                 write_key(p, f->panels[i].series[k].label, f->panels[i].series[k].index,
-                          f->panels[i].series[k].style == LK_PLOT_IDEAL ? "ideal" : "");
+                          f->panels[i].series[k].style == LK_PLOT_STYLE_IDEAL ? "ideal" : "");
         fprintf(p->out, "</figure>\n");
     }
     fprintf(p->out, "</div>\n");

@@ -47,7 +47,7 @@ static void extend(lk_plot_range *range, double value)
 
 static bool is_curve_of(const lk_plot_series *s, lk_plot_style style)
 {
-    return style == LK_PLOT_STYLES || s->style == style;
+    return style == LK_PLOT_STYLE_COUNT || s->style == style;
 }
 
 void lk__plot_find_range(const lk_plot_panel *panel, lk_plot_style style, lk_plot_range *x, lk_plot_range *y)
@@ -75,7 +75,7 @@ static size_t most_tests(const lk_plot_panel *panel)
 {
     size_t most = 0;
     for (size_t i = 0; i < panel->count; i++)
-        if (panel->series[i].style == LK_PLOT_TEST)
+        if (panel->series[i].style == LK_PLOT_STYLE_TEST)
             most = lk__size_max(most, panel->series[i].count);
     return most;
 }
@@ -85,7 +85,7 @@ static size_t most_tests(const lk_plot_panel *panel)
 static lk_plot_range accuracy_range(const lk_plot_panel *panel, lk_plot_range all)
 {
     lk_plot_range x, tests;
-    lk__plot_find_range(panel, LK_PLOT_TEST, &x, &tests);
+    lk__plot_find_range(panel, LK_PLOT_STYLE_TEST, &x, &tests);
     double low = tests.min <= tests.max && most_tests(panel) > 2 ? tests.min - .5 * (100 - tests.min) : all.min;
     low = low < all.min ? all.min : low;
     lk_plot_range r = {low > 0 ? low : 0, all.max < 100 ? all.max : 100};
@@ -103,7 +103,7 @@ static lk_plot_range log_range(lk_plot_range r)
 void lk__plot_finish_panel(lk_plot_figure *figure, lk_plot_panel *panel)
 {
     lk_plot_range x, y;
-    lk__plot_find_range(panel, LK_PLOT_STYLES, &x, &y);
+    lk__plot_find_range(panel, LK_PLOT_STYLE_COUNT, &x, &y);
     if (x.min > x.max) {
         lk__plot_panel_fini(panel);
         return;

@@ -160,7 +160,8 @@ static lk_status add_lines(const grid *g, point (*of)(const grid *, const cell *
         }
         if (!any)
             continue;
-        status = lk__plot_add_series(panel, LK_PLOT_SCALE, g->runs->count + line, points, points + g->count, next - i);
+        status =
+            lk__plot_add_series(panel, LK_PLOT_STYLE_SCALE, g->runs->count + line, points, points + g->count, next - i);
         if (status == LK_OK)
             write_label(g, &g->cells[i], panel->series[panel->count - 1].label);
     }
@@ -173,11 +174,11 @@ static lk_status add_ideal(const grid *g, const cell *base, lk_plot_panel *panel
 {
     lk_plot_range x, y;
     double start = units(g, base);
-    lk__plot_find_range(panel, LK_PLOT_SCALE, &x, &y);
+    lk__plot_find_range(panel, LK_PLOT_STYLE_SCALE, &x, &y);
     if (!(x.min < x.max) || !(start > 0))
         return LK_OK;
     double ends[] = {x.min, x.max}, ideal[] = {x.min / start, x.max / start};
-    LK_TRY(lk__plot_add_series(panel, LK_PLOT_IDEAL, 0, ends, ideal, 2));
+    LK_TRY(lk__plot_add_series(panel, LK_PLOT_STYLE_IDEAL, 0, ends, ideal, 2));
     snprintf(panel->series[panel->count - 1].label, LK_PLOT_LABEL, "ideal");
     return LK_OK;
 }
@@ -186,7 +187,7 @@ static lk_status add_ideal(const grid *g, const cell *base, lk_plot_panel *panel
 static bool are_near(const lk_plot_panel *panel)
 {
     lk_plot_range x, y;
-    lk__plot_find_range(panel, LK_PLOT_SCALE, &x, &y);
+    lk__plot_find_range(panel, LK_PLOT_STYLE_SCALE, &x, &y);
     return !(y.min > 0) || y.max / y.min <= LK_PLOT_LOG_RATIO;
 }
 

@@ -66,7 +66,7 @@ static void add_lines(legend *to, const lk_plot_panel *panel)
         while (k < to->count && strcmp(to->entries[k].label, s->label) != 0)
             k++;
         if (*s->label && k == to->count)
-            add_entry(to, s->label, s->index, s->style == LK_PLOT_IDEAL);
+            add_entry(to, s->label, s->index, s->style == LK_PLOT_STYLE_IDEAL);
     }
 }
 
@@ -143,10 +143,11 @@ static void write_head(const page *p)
 {
     const bool *has = p->figure->has;
     char styles[160];
-    snprintf(styles, sizeof styles, "%s%s%s%s%s", has[LK_PLOT_TEST] ? "with points: test" : "",
-             has[LK_PLOT_TEST] && has[LK_PLOT_VAL] ? "; " : "", has[LK_PLOT_VAL] ? "dotted: validation" : "",
-             (has[LK_PLOT_TEST] || has[LK_PLOT_VAL]) && has[LK_PLOT_TRAIN] ? "; " : "",
-             has[LK_PLOT_TRAIN] ? "thin: training" : "");
+    snprintf(styles, sizeof styles, "%s%s%s%s%s", has[LK_PLOT_STYLE_TEST] ? "with points: test" : "",
+             has[LK_PLOT_STYLE_TEST] && has[LK_PLOT_STYLE_VAL] ? "; " : "",
+             has[LK_PLOT_STYLE_VAL] ? "dotted: validation" : "",
+             (has[LK_PLOT_STYLE_TEST] || has[LK_PLOT_STYLE_VAL]) && has[LK_PLOT_STYLE_TRAIN] ? "; " : "",
+             has[LK_PLOT_STYLE_TRAIN] ? "thin: training" : "");
     write_label(p, p->figure->title, MARGIN, 22, "left font ',15'");
     write_label(p, styles, WIDTH - MARGIN, 22, "right tc rgb '#666666'");
     double top = (double)(TITLE + p->rows * PANEL) + LINE / 2.0;
@@ -171,16 +172,16 @@ static void write_data(const lk_plot_panel *panel, FILE *out)
 static void write_style(const lk_plot_series *s, FILE *out)
 {
     switch (s->style) {
-    case LK_PLOT_TRAIN: /* a half transparent line */
+    case LK_PLOT_STYLE_TRAIN: /* a half transparent line */
         if (s->count > 1)
             fprintf(out, " with lines lw 1 lc rgb '#90%s' dt %zu", color(s->index) + 1, dash(s->index));
         else /* a hollow point */
             fprintf(out, " with points pt 6 ps .6 lw 1.5 lc rgb '%s'", color(s->index));
         break;
-    case LK_PLOT_VAL:
+    case LK_PLOT_STYLE_VAL:
         fprintf(out, " with linespoints pt 7 ps .3 lw 1.5 lc rgb '%s' dt 3", color(s->index));
         break;
-    case LK_PLOT_IDEAL:
+    case LK_PLOT_STYLE_IDEAL:
         fprintf(out, " with lines lw 1 lc rgb '#888888' dt 2");
         break;
     default:

@@ -7,7 +7,7 @@
 enum { WIDTH = 540, HEIGHT = 300, LEFT = 58, RIGHT = 12, TOP = 10, BOTTOM = 42, CIRCLES = 40 };
 enum { INNER_WIDTH = WIDTH - LEFT - RIGHT, INNER_HEIGHT = HEIGHT - TOP - BOTTOM };
 
-static const char *const classes[LK_PLOT_STYLES] = {"train", "val", "test", "test", "ideal"};
+static const char *const classes[LK_PLOT_STYLE_COUNT] = {"train", "val", "test", "test", "ideal"};
 
 static double place(lk_plot_range range, bool log_scale, double value)
 {
@@ -70,7 +70,7 @@ static void write_line(const lk_plot_panel *p, const lk_plot_series *s, FILE *ou
 
 static void write_circles(const lk_plot_panel *p, const lk_plot_series *s, FILE *out)
 {
-    bool many = s->count > CIRCLES, test = s->style == LK_PLOT_TEST || s->style == LK_PLOT_SCALE;
+    bool many = s->count > CIRCLES, test = s->style == LK_PLOT_STYLE_TEST || s->style == LK_PLOT_STYLE_SCALE;
     for (size_t i = 0; (s->count == 1 || (test && !many)) && i < s->count; i++)
         if (isfinite(s->y[i]))
             fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>", x_at(p, s->x[i]), y_at(p, s->y[i]));
@@ -88,7 +88,7 @@ void lk__plot_svg(const lk_plot_figure *figure, const lk_plot_panel *panel, FILE
         const lk_plot_series *s = &panel->series[i];
         fprintf(out, "<g class=\"k%zu d%zu %s\"><title>", s->index % LK_PLOT_COLORS, s->index / LK_PLOT_COLORS % 4,
                 classes[s->style]);
-        lk__plot_escape(*s->label || s->style >= LK_PLOT_SCALE ? s->label : figure->labels[s->index], out);
+        lk__plot_escape(*s->label || s->style >= LK_PLOT_STYLE_SCALE ? s->label : figure->labels[s->index], out);
         fprintf(out, "</title>");
         write_line(panel, s, out);
         write_circles(panel, s, out);

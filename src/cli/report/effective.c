@@ -20,14 +20,14 @@ static const char *const left_out[] = {
 static bool is_left_out(const lk_options_set *set, size_t index)
 {
     const lk_option *row = &set->rows[index];
-    if (!(row->commands & set->commands) || row->kind == LK_OPTION_ALIAS)
+    if (!(row->commands & set->commands) || row->kind == LK_OPTION_KIND_ALIAS)
         return true;
     for (size_t i = 0; left_out[i]; i++) {
         if (strcmp(row->name, left_out[i]) == 0)
             return true;
     }
     for (size_t i = 0; i < index; i++) { /* another spelling */
-        if (set->rows[i].commands & set->commands && set->rows[i].kind != LK_OPTION_ALIAS &&
+        if (set->rows[i].commands & set->commands && set->rows[i].kind != LK_OPTION_KIND_ALIAS &&
             lk__options_same(&set->rows[i], row))
             return true;
     }
@@ -63,8 +63,8 @@ void lk__effective_add(const lk_args *args, const lk_job_plan *plan, cJSON *obje
 /* Whether YAML reads the value as it is: true, or a number. */
 static bool is_plain(const lk_option *row)
 {
-    return row->kind == LK_OPTION_FLAG || row->kind == LK_OPTION_COUNT || row->kind == LK_OPTION_INT ||
-           row->kind == LK_OPTION_SEED || row->kind == LK_OPTION_REAL;
+    return row->kind == LK_OPTION_KIND_FLAG || row->kind == LK_OPTION_KIND_COUNT || row->kind == LK_OPTION_KIND_INT ||
+           row->kind == LK_OPTION_KIND_SEED || row->kind == LK_OPTION_KIND_REAL;
 }
 
 static bool is_data_name(const char *text)

@@ -74,11 +74,11 @@ static void set_known(lk_record_row *row, lk_record_column column, double value)
 
 static void set_metrics(lk_record_row *row, const lk_recording *recording, size_t step, const lk_metrics *metrics)
 {
-    lk__record_row_set(row, LK_RECORD_STEP, (double)step);
-    lk__record_row_set(row, LK_RECORD_EPOCH, (double)step / (double)recording->batches);
-    lk__record_row_set(row, LK_RECORD_LOSS, metrics->loss);
-    lk__record_row_set(row, LK_RECORD_TOP1, percent(metrics->correct, metrics->count));
-    lk__record_row_set(row, LK_RECORD_TOP5, percent(metrics->top5, metrics->count));
+    lk__record_row_set(row, LK_RECORD_COLUMN_STEP, (double)step);
+    lk__record_row_set(row, LK_RECORD_COLUMN_EPOCH, (double)step / (double)recording->batches);
+    lk__record_row_set(row, LK_RECORD_COLUMN_LOSS, metrics->loss);
+    lk__record_row_set(row, LK_RECORD_COLUMN_TOP1, percent(metrics->correct, metrics->count));
+    lk__record_row_set(row, LK_RECORD_COLUMN_TOP5, percent(metrics->top5, metrics->count));
 }
 
 static lk_status begin_rows(lk_recording *recording, const lk_train_start *start)
@@ -118,14 +118,14 @@ static void record_step(lk_recording *recording, const lk_train_step *step)
     lk_record_row row = {0};
     double seconds = step->train_seconds - recording->train_seconds;
     set_metrics(&row, recording, step->step, &step->metrics);
-    lk__record_row_set(&row, LK_RECORD_LR, step->lr);
-    set_known(&row, LK_RECORD_GRAD_NORM, step->grad_norm);
+    lk__record_row_set(&row, LK_RECORD_COLUMN_LR, step->lr);
+    set_known(&row, LK_RECORD_COLUMN_GRAD_NORM, step->grad_norm);
     if (seconds > 0)
-        lk__record_row_set(&row, LK_RECORD_IMG_PER_S, (double)(step->samples - recording->samples) / seconds);
-    lk__record_row_set(&row, LK_RECORD_SECONDS, recording->earlier + step->seconds);
+        lk__record_row_set(&row, LK_RECORD_COLUMN_IMG_PER_S, (double)(step->samples - recording->samples) / seconds);
+    lk__record_row_set(&row, LK_RECORD_COLUMN_SECONDS, recording->earlier + step->seconds);
     recording->samples = step->samples;
     recording->train_seconds = step->train_seconds;
-    check(recording, lk__record_row(recording->writer, LK_RECORD_TRAIN, &row));
+    check(recording, lk__record_row(recording->writer, LK_RECORD_KIND_TRAIN, &row));
 }
 
 static void on_step(void *arg, const lk_train_step *step)
@@ -146,8 +146,8 @@ static void on_test(void *arg, const lk_train_test *test)
     if (!is_on(recording))
         return;
     set_metrics(&row, recording, test->step, &test->metrics);
-    lk__record_row_set(&row, LK_RECORD_SECONDS, recording->earlier + test->seconds);
-    check(recording, lk__record_row(recording->writer, test->val ? LK_RECORD_VAL : LK_RECORD_TEST, &row));
+    lk__record_row_set(&row, LK_RECORD_COLUMN_SECONDS, recording->earlier + test->seconds);
+    check(recording, lk__record_row(recording->writer, test->val ? LK_RECORD_KIND_VAL : LK_RECORD_KIND_TEST, &row));
 }
 
 /* wall: seconds since the last row of ranks, in which cpu_seconds were used. */
@@ -155,20 +155,20 @@ static lk_record_rank rank_row(const lk_train_use *use, double wall)
 {
     lk_record_rank rank = {.host = use->host, .device = use->device};
     const lk_train_phases *phases = &use->phases;
-    lk__record_row_set(&rank.row, LK_RECORD_RANK, (double)use->rank);
-    lk__record_row_set(&rank.row, LK_RECORD_MEMORY_MB, use->memory_mb);
+    lk__record_row_set(&rank.row, LK_RECORD_COLUMN_RANK, (double)use->rank);
+    lk__record_row_set(&rank.row, LK_RECORD_COLUMN_MEMORY_MB, use->memory_mb);
     if (wall > 0)
-        lk__record_row_set(&rank.row, LK_RECORD_CPU_PCT, 100 * use->cpu_seconds / wall);
-    set_known(&rank.row, LK_RECORD_GPU_PCT, use->gpu_pct);
-    set_known(&rank.row, LK_RECORD_GPU_MEMORY_MB, use->gpu_memory_mb);
-    set_known(&rank.row, LK_RECORD_GPU_CELSIUS, use->gpu_celsius);
+        lk__record_row_set(&rank.row, LK_RECORD_COLUMN_CPU_PCT, 100 * use->cpu_seconds / wall);
+    set_known(&rank.row, LK_RECORD_COLUMN_GPU_PCT, use->gpu_pct);
+    set_known(&rank.row, LK_RECORD_COLUMN_GPU_MEMORY_MB, use->gpu_memory_mb);
+    set_known(&rank.row, LK_RECORD_COLUMN_GPU_CELSIUS, use->gpu_celsius);
     if (use->seconds <= 0)
         return rank;
-    lk__record_row_set(&rank.row, LK_RECORD_IMG_PER_S, (double)use->samples / use->seconds);
-    lk__record_row_set(&rank.row, LK_RECORD_DATA_PCT, 100 * phases->data / use->seconds);
-    lk__record_row_set(&rank.row, LK_RECORD_COMPUTE_PCT, 100 * phases->compute / use->seconds);
+    lk__record_row_set(&rank.row, LK_RECORD_COLUMN_IMG_PER_S, (double)use->samples / use->seconds);
+    lk__record_row_set(&rank.row, LK_RECORD_COLUMN_DATA_PCT, 100 * phases->data / use->seconds);
+    lk__record_row_set(&rank.row, LK_RECORD_COLUMN_COMPUTE_PCT, 100 * phases->compute / use->seconds);
     if (!use->joint)
-        lk__record_row_set(&rank.row, LK_RECORD_WAIT_PCT, 100 * phases->wait / use->seconds);
+        lk__record_row_set(&rank.row, LK_RECORD_COLUMN_WAIT_PCT, 100 * phases->wait / use->seconds);
     return rank;
 }
 

@@ -37,7 +37,7 @@ static cJSON *text_item(const char *text)
 {
     char clean[LK_PATH_BYTES];
     snprintf(clean, sizeof clean, "%s", text);
-    lk__text_clean(clean, LK_TEXT_LINES);
+    lk__text_clean(clean, LK_TEXT_KIND_LINES);
     return cJSON_CreateString(clean);
 }
 
@@ -70,7 +70,7 @@ const char *lk__recording_directory(char out[LK_PATH_BYTES])
 {
     if (!getcwd(out, LK_PATH_BYTES))
         snprintf(out, LK_PATH_BYTES, ".");
-    lk__text_clean(out, LK_TEXT_LINE);
+    lk__text_clean(out, LK_TEXT_KIND_LINE);
     return out;
 }
 
@@ -195,8 +195,8 @@ static cJSON *result_item(const lk_recording *recording, const lk_train_result *
     cJSON_AddNumberToObject(item, "seconds", recording->earlier + result->seconds);
     cJSON_AddNumberToObject(item, "train_seconds", seconds);
     cJSON_AddNumberToObject(item, "img_per_s", seconds > 0 ? (double)result->samples / seconds : 0);
-    add_metrics(item, lk__record_kind_name(LK_RECORD_VAL), &result->val);
-    add_metrics(item, lk__record_kind_name(LK_RECORD_TEST), &result->test);
+    add_metrics(item, lk__record_kind_name(LK_RECORD_KIND_VAL), &result->val);
+    add_metrics(item, lk__record_kind_name(LK_RECORD_KIND_TEST), &result->test);
     add_early(item, result);
     cJSON_AddNumberToObject(item, "wait_gradients_s", result->waits.gradients);
     cJSON_AddNumberToObject(item, "wait_other_s", result->waits.other);

@@ -161,8 +161,8 @@ static void print_options(const lk_train_opts *given, const lk_train_start *star
     printf("options: ");
     for (size_t i = 0; (row = lk__train_option(i)) != NULL; i++)
         if ((value = shown_value(row, &opts, text)) != NULL) {
-            printf("%s%s%s%s", comma, row->name, row->kind == LK_OPTION_FLAG ? "" : " ",
-                   row->kind == LK_OPTION_FLAG ? "" : value);
+            printf("%s%s%s%s", comma, row->name, row->kind == LK_OPTION_KIND_FLAG ? "" : " ",
+                   row->kind == LK_OPTION_KIND_FLAG ? "" : value);
             comma = ", ";
         }
     printf("\n");

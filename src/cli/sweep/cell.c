@@ -143,5 +143,5 @@ void lk__sweep_message(const lk_sweep *sweep, size_t cell, char *out, size_t byt
         got--;
     tail[got > 0 ? got : 0] = 0;
     snprintf(out, bytes, "%s", find_message(tail));
-    lk__text_clean(out, LK_TEXT_LINE);
+    lk__text_clean(out, LK_TEXT_KIND_LINE);
 }

@@ -24,7 +24,7 @@ enum { MAX_JSON = 1 << 20 };
 static const char format[] = "lockstep-sweep-1";
 static const char file_name[] = "sweep.json";
 
-const char *const lk__sweep_state_names[LK_SWEEP_STATES] = {"not run", "running", "stopped", "failed", "done"};
+const char *const lk__sweep_state_names[LK_SWEEP_STATE_COUNT] = {"not run", "running", "stopped", "failed", "done"};
 
 static lk_status json_path(const char *dir, char path[LK_PATH_BYTES])
 {
@@ -241,14 +241,14 @@ static bool is_dead(const lk_record *record, const char *folder, const lk_sweep_
 static lk_sweep_state look_at(const char *path, const char *folder, const lk_sweep_job *job)
 {
     lk_record *record;
-    lk_sweep_state state = LK_SWEEP_STOPPED;
+    lk_sweep_state state = LK_SWEEP_STATE_STOPPED;
     if (lk__record_open(path, &record) != LK_OK)
-        return LK_SWEEP_FAILED;
-    for (size_t i = 0; i < LK_SWEEP_STATES; i++)
+        return LK_SWEEP_STATE_FAILED;
+    for (size_t i = 0; i < LK_SWEEP_STATE_COUNT; i++)
         if (strcmp(lk__record_text(record, "status"), lk__sweep_state_names[i]) == 0)
             state = (lk_sweep_state)i;
-    if (state == LK_SWEEP_RUNNING && is_dead(record, folder, job))
-        state = LK_SWEEP_STOPPED;
+    if (state == LK_SWEEP_STATE_RUNNING && is_dead(record, folder, job))
+        state = LK_SWEEP_STATE_STOPPED;
     lk__record_close(record);
     return state;
 }
@@ -258,7 +258,7 @@ lk_status lk__sweep_look(const lk_sweep *sweep, size_t cell, const lk_sweep_job 
 {
     char folder[LK_PATH_BYTES], path[LK_PATH_BYTES];
     lk_record_list *list;
-    *state = job->lives ? LK_SWEEP_RUNNING : LK_SWEEP_NEW;
+    *state = job->lives ? LK_SWEEP_STATE_RUNNING : LK_SWEEP_STATE_NEW;
     *run = 0;
     LK_TRY(lk__sweep_path(sweep, cell, NULL, folder, sizeof folder));
     LK_TRY(lk__sweep_path(sweep, cell, "output.txt", path, sizeof path));
@@ -267,13 +267,13 @@ lk_status lk__sweep_look(const lk_sweep *sweep, size_t cell, const lk_sweep_job 
         return status == LK_STATUS_NOT_FOUND ? LK_OK : status;
     /* A try that failed before it made a run folder has left its output. */
     if (!list->count && !job->lives && lk__file_exists(path))
-        *state = LK_SWEEP_FAILED;
-    for (size_t i = list->count; i-- > 0 && *state != LK_SWEEP_DONE;) {
+        *state = LK_SWEEP_STATE_FAILED;
+    for (size_t i = list->count; i-- > 0 && *state != LK_SWEEP_STATE_DONE;) {
         if (!lk__path_join(folder, list->names[i], path, sizeof path))
             continue;
         lk_sweep_state found = look_at(path, folder, job);
-        if (!*run || found == LK_SWEEP_DONE) {
-            *state = job->lives && found != LK_SWEEP_DONE ? LK_SWEEP_RUNNING : found;
+        if (!*run || found == LK_SWEEP_STATE_DONE) {
+            *state = job->lives && found != LK_SWEEP_STATE_DONE ? LK_SWEEP_STATE_RUNNING : found;
             snprintf(run, bytes, "%s", path);
         }
     }

@@ -65,7 +65,7 @@ static lk_status add_axis(lk_sweep *sweep, const lk_options_swept *given)
 {
     lk_sweep_axis *axis = &sweep->axes[sweep->axis_count];
     LK_TRY(check_own(given->row->name));
-    if (given->row->kind == LK_OPTION_ALIAS)
+    if (given->row->kind == LK_OPTION_KIND_ALIAS)
         return lk__fail(LK_STATUS_USAGE, "sweep: --%s takes no value; sweep the option that it stands for",
                         given->row->name);
     LK_TRY(lk__mem_copy_text(given->row->name, "options of a sweep", &axis->option));
@@ -284,7 +284,7 @@ void lk__sweep_title(const lk_sweep *sweep, size_t cell, char *out, size_t bytes
     for (size_t a = 0; a < sweep->axis_count && used < bytes; a++)
         used += (size_t)snprintf(out + used, bytes - used, "%s%s %s", a ? ", " : "", sweep->axes[a].option,
                                  lk__sweep_value(sweep, cell, a));
-    lk__text_clean(out, LK_TEXT_LINE);
+    lk__text_clean(out, LK_TEXT_KIND_LINE);
 }
 
 static lk_status add_word(char **line, size_t *count, const char *text)

@@ -57,14 +57,14 @@ void lk__sweep_line_free(char **line);
 lk_status lk__sweep_cores(const lk_sweep *sweep, size_t cell, long long *out) LK_CHECKED;
 
 typedef enum lk_sweep_state {
-    LK_SWEEP_NEW,
-    LK_SWEEP_RUNNING, /* or waiting in Slurm's queue */
-    LK_SWEEP_STOPPED, /* interrupted, or its process does not exist any more */
-    LK_SWEEP_FAILED,
-    LK_SWEEP_DONE,
-    LK_SWEEP_STATES
+    LK_SWEEP_STATE_NEW,
+    LK_SWEEP_STATE_RUNNING, /* or waiting in Slurm's queue */
+    LK_SWEEP_STATE_STOPPED, /* interrupted, or its process does not exist any more */
+    LK_SWEEP_STATE_FAILED,
+    LK_SWEEP_STATE_DONE,
+    LK_SWEEP_STATE_COUNT
 } lk_sweep_state;
-extern const char *const lk__sweep_state_names[LK_SWEEP_STATES];
+extern const char *const lk__sweep_state_names[LK_SWEEP_STATE_COUNT];
 
 /* The file in a cell's folder that has the number of its job. */
 #define LK_SWEEP_JOB_FILE "slurm-job"

@@ -32,7 +32,7 @@ typedef struct call_intent {
 
 static const char *const kind_names[] = {
 #define LK_CALL_NAME(name, text) text,
-    LK_CALL_LIST(LK_CALL_NAME)
+    LK_CALL_KIND_LIST(LK_CALL_NAME)
 #undef LK_CALL_NAME
 };
 
@@ -52,7 +52,7 @@ static void *at_element(void *at, size_t first, lk_dtype dtype)
 
 static const char *name_of(const call_intent *intent)
 {
-    return intent->kind != LK_CALL_MESSAGE ? kind_names[intent->kind] : intent->sending ? "send" : "recv";
+    return intent->kind != LK_CALL_KIND_MESSAGE ? kind_names[intent->kind] : intent->sending ? "send" : "recv";
 }
 
 /* Checks the caller's buffers. Input and output may overlap if the call is in place: if this rank's own part
@@ -61,10 +61,10 @@ static lk_status check_memory(const call_intent *intent)
 {
     const lk_argument_memory *memory = intent->memory;
     const char *what = name_of(intent);
-    bool in_place = intent->own_from == intent->own_to && intent->kind != LK_CALL_ALLTOALL;
+    bool in_place = intent->own_from == intent->own_to && intent->kind != LK_CALL_KIND_ALLTOALL;
     LK_TRY(lk__argument_memory(&memory[0], what));
     LK_TRY(lk__argument_memory(&memory[1], what));
-    bool whole = intent->kind == LK_CALL_REDUCE_SCATTER;
+    bool whole = intent->kind == LK_CALL_KIND_REDUCE_SCATTER;
     if (in_place || whole || memory[0].count == 0 || memory[1].count == 0)
         return LK_OK;
     return lk__argument_apart(&memory[0], &memory[1], lk_dtype_size(intent->data.dtype), what);
@@ -80,7 +80,7 @@ static lk_status check_intent(const lk_group *group, const call_intent *intent)
         return lk__fail(LK_STATUS_USAGE, "%s: no reduction has the number %d", what, (int)intent->op);
     if (intent->rooted && (root < 0 || root >= group->size))
         return lk__fail(LK_STATUS_USAGE, "%s: rank %d is not in a group of %d", what, root, group->size);
-    if (intent->kind == LK_CALL_MESSAGE && root == group->rank)
+    if (intent->kind == LK_CALL_KIND_MESSAGE && root == group->rank)
         return lk__fail(LK_STATUS_USAGE, "a message from rank %d to itself needs no group", root);
     if (intent->data.count > SIZE_MAX / 16)
         return lk__fail(LK_STATUS_USAGE, "%s: %zu elements are more than memory holds", what, intent->data.count);
@@ -97,7 +97,7 @@ static lk_status find_program(lk_group *group, const call_intent *intent, size_t
         .root = intent->root,
         .detail = intent->own ? intent->own : intent->detail,
     };
-    if (intent->kind == LK_CALL_MESSAGE)
+    if (intent->kind == LK_CALL_KIND_MESSAGE)
         key.detail = intent->sending ? LK_MESSAGE_SEND : LK_MESSAGE_RECV;
     lk_program_input input = {.topology = &group->topology,
                               .rank = group->rank,
@@ -118,14 +118,14 @@ static lk_call describe(lk_group *group, const call_intent *intent)
         .count = intent->data.count,
         .detail = intent->detail,
     };
-    if (intent->kind == LK_CALL_MESSAGE) {
+    if (intent->kind == LK_CALL_KIND_MESSAGE) {
         uint32_t *counts = intent->sending ? group->sent_count : group->recv_count;
         call.number = counts[intent->root]++;
         call.root = intent->sending ? intent->root : group->rank; /* the receiver, at both ranks */
     } else {
         call.number = group->calls++;
     }
-    if (intent->kind == LK_CALL_ALLTOALL)
+    if (intent->kind == LK_CALL_KIND_ALLTOALL)
         call.count = 0; /* every rank has its own counts */
     return call;
 }
@@ -180,7 +180,7 @@ static void copy_own(lk_group *group, const call_intent *intent)
 static size_t piece_of(const lk_group *group, const call_intent *intent)
 {
     size_t piece = PIECE_BYTES / lk_dtype_size(intent->data.dtype);
-    bool whole = intent->kind != LK_CALL_ALLREDUCE || group->topology.hosts > 1 || group->size == 1;
+    bool whole = intent->kind != LK_CALL_KIND_ALLREDUCE || group->topology.hosts > 1 || group->size == 1;
     return whole || intent->data.count < piece + piece / 2 ? intent->data.count : piece;
 }
 
@@ -229,7 +229,7 @@ static lk_status begin(lk_group *group, const call_intent *intent, lk_request **
     LK_TRY(make_request(group, intent, &request));
     request->call = describe(group, intent);
     request->op = intent->op;
-    request->peer = intent->kind == LK_CALL_MESSAGE ? intent->root : -1;
+    request->peer = intent->kind == LK_CALL_KIND_MESSAGE ? intent->root : -1;
     request->mine = intent->mine;
     request->out = intent->out;
     if (intent->partials)
@@ -295,7 +295,7 @@ static lk_status allreduce(lk_group *group, const lk_shard_sums *sums, lk_buffer
                            lk_request **request)
 {
     const void *own[] = {data.at};
-    call_intent intent = {.kind = LK_CALL_ALLREDUCE,
+    call_intent intent = {.kind = LK_CALL_KIND_ALLREDUCE,
                           .data = data,
                           .op = op,
                           .root = -1,
@@ -325,7 +325,7 @@ static lk_status reduce(lk_group *group, const lk_shard_sums *sums, lk_buffer da
     const void *own[] = {data.at};
     bool here = group->rank == root;
     call_intent intent = {
-        .kind = LK_CALL_REDUCE, .data = data, .op = op, .rooted = true, .root = root, .partials = own};
+        .kind = LK_CALL_KIND_REDUCE, .data = data, .op = op, .rooted = true, .root = root, .partials = own};
     intent.memory[0] = (lk_argument_memory){sums ? "out.at" : "data.at", data.at, here || !sums ? data.count : 0};
     if (here)
         intent.out = (lk_request_window){data.at, 0, data.count};
@@ -388,7 +388,7 @@ static lk_status reduce_scatter(lk_group *group, const lk_shard_sums *sums, call
 {
     lk_span own = spans[group->rank];
     intent->spans = spans;
-    intent->detail = hash_spans(group, spans, LK_CALL_REDUCE_SCATTER);
+    intent->detail = hash_spans(group, spans, LK_CALL_KIND_REDUCE_SCATTER);
     intent->out = (lk_request_window){out, own.first, own.count};
     intent->memory[1] = (lk_argument_memory){sums ? "out.at" : "out", out, own.count};
     lk_status status = start_sum(group, intent, sums, request);
@@ -411,7 +411,7 @@ lk_status lk_reduce_scatter(lk_group *group, lk_buffer in, const size_t *counts,
         return lk__fail(LK_STATUS_USAGE, "reduce_scatter: the counts add up to %zu, the vector has %zu elements", total,
                         in.count);
     }
-    call_intent intent = {.kind = LK_CALL_REDUCE_SCATTER, .data = in, .op = op, .root = -1, .partials = own};
+    call_intent intent = {.kind = LK_CALL_KIND_REDUCE_SCATTER, .data = in, .op = op, .root = -1, .partials = own};
     intent.memory[0] = (lk_argument_memory){"in.at", in.at, in.count};
     return reduce_scatter(group, NULL, &intent, spans, out, request);
 }
@@ -429,7 +429,7 @@ lk_status lk_reduce_scatter_shards(lk_group *group, const lk_shard_sums *sums, c
         lk__mem_free(spans);
         return wrong_count("reduce_scatter", "out.count", out.count, group->rank, counts[group->rank]);
     }
-    call_intent intent = {.kind = LK_CALL_REDUCE_SCATTER,
+    call_intent intent = {.kind = LK_CALL_KIND_REDUCE_SCATTER,
                           .data = {out.at, total, out.dtype},
                           .op = op,
                           .root = -1,
@@ -440,7 +440,7 @@ lk_status lk_reduce_scatter_shards(lk_group *group, const lk_shard_sums *sums, c
 lk_status lk_broadcast(lk_group *group, lk_buffer data, int root, lk_request **request)
 {
     LK_TRY(lk__argument_group(group, "broadcast"));
-    call_intent intent = {.kind = LK_CALL_BROADCAST,
+    call_intent intent = {.kind = LK_CALL_KIND_BROADCAST,
                           .data = data,
                           .rooted = true,
                           .root = root,
@@ -467,13 +467,13 @@ static lk_status start_cut(lk_group *group, const vector_cut *cut, lk_request **
     lk_request_window mine = {cut->mine.at, own.first, own.count};
     lk_request_window whole = {cut->whole, 0, cut->whole ? total : 0};
     void *own_slot = at_element(cut->whole, own.first, cut->mine.dtype);
-    bool holds = cut->kind == LK_CALL_ALLGATHER || cut->root == group->rank;
+    bool holds = cut->kind == LK_CALL_KIND_ALLGATHER || cut->root == group->rank;
     /* In a scatter, the whole vector is the input of root. */
-    bool out = cut->kind == LK_CALL_SCATTER;
+    bool out = cut->kind == LK_CALL_KIND_SCATTER;
     call_intent intent = {
         .kind = cut->kind,
         .data = {NULL, total, cut->mine.dtype},
-        .rooted = cut->kind != LK_CALL_ALLGATHER,
+        .rooted = cut->kind != LK_CALL_KIND_ALLGATHER,
         .root = cut->root,
         .spans = spans,
         .detail = cut->counts ? hash_spans(group, spans, cut->kind) : 0,
@@ -494,14 +494,14 @@ static lk_status start_cut(lk_group *group, const vector_cut *cut, lk_request **
 lk_status lk_allgather(lk_group *group, lk_buffer mine, const size_t *counts, void *out, lk_request **request)
 {
     LK_TRY(lk__argument_group(group, "allgather"));
-    vector_cut cut = {LK_CALL_ALLGATHER, mine, counts, out, -1};
+    vector_cut cut = {LK_CALL_KIND_ALLGATHER, mine, counts, out, -1};
     return start_cut(group, &cut, request);
 }
 
 lk_status lk_gather(lk_group *group, lk_buffer mine, const size_t *counts, void *out, int root, lk_request **request)
 {
     LK_TRY(lk__argument_group(group, "gather"));
-    vector_cut cut = {LK_CALL_GATHER, mine, counts, group->rank == root ? out : NULL, root};
+    vector_cut cut = {LK_CALL_KIND_GATHER, mine, counts, group->rank == root ? out : NULL, root};
     return start_cut(group, &cut, request);
 }
 
@@ -510,7 +510,7 @@ lk_status lk_scatter(lk_group *group, const void *in, const size_t *counts, lk_b
 {
     LK_TRY(lk__argument_group(group, "scatter"));
     void *whole = group->rank == root ? (void *)(uintptr_t)in : NULL;
-    vector_cut cut = {LK_CALL_SCATTER, mine, counts, whole, root};
+    vector_cut cut = {LK_CALL_KIND_SCATTER, mine, counts, whole, root};
     return start_cut(group, &cut, request);
 }
 
@@ -527,12 +527,12 @@ lk_status lk_alltoall(lk_group *group, lk_buffer in, const size_t *send, lk_buff
                         in.count, out.count, group->size);
     LK_TRY(make_spans(group, send, in.count / size, &gives, &given));
     LK_TRY_GOTO(make_spans(group, recv, out.count / size, &takes, &taken), free_gives);
-    call_intent intent = {.kind = LK_CALL_ALLTOALL,
+    call_intent intent = {.kind = LK_CALL_KIND_ALLTOALL,
                           .data = in,
                           .root = -1,
                           .spans = gives,
                           .recv_spans = takes,
-                          .own = hash_spans(group, takes, hash_spans(group, gives, LK_CALL_ALLTOALL)),
+                          .own = hash_spans(group, takes, hash_spans(group, gives, LK_CALL_KIND_ALLTOALL)),
                           .mine = {in.at, 0, in.count},
                           .out = {out.at, 0, out.count},
                           .own_from = at_element(in.at, gives[group->rank].first, in.dtype),
@@ -560,7 +560,7 @@ lk_status lk_barrier(lk_group *group, lk_request **request)
     size_t total = 0;
     LK_TRY(lk__argument_group(group, "barrier"));
     LK_TRY(make_spans(group, NULL, 0, &spans, &total));
-    call_intent intent = {.kind = LK_CALL_BARRIER, .data = {NULL, 0, LK_DTYPE_U8}, .root = -1, .spans = spans};
+    call_intent intent = {.kind = LK_CALL_KIND_BARRIER, .data = {NULL, 0, LK_DTYPE_U8}, .root = -1, .spans = spans};
     lk_status status = start(group, &intent, request);
     lk__mem_free(spans);
     return status;
@@ -569,7 +569,7 @@ lk_status lk_barrier(lk_group *group, lk_request **request)
 lk_status lk_send(lk_group *group, lk_buffer data, int to, lk_request **request)
 {
     LK_TRY(lk__argument_group(group, "send"));
-    call_intent intent = {.kind = LK_CALL_MESSAGE,
+    call_intent intent = {.kind = LK_CALL_KIND_MESSAGE,
                           .data = data,
                           .rooted = true,
                           .root = to,
@@ -582,7 +582,7 @@ lk_status lk_send(lk_group *group, lk_buffer data, int to, lk_request **request)
 lk_status lk_recv(lk_group *group, lk_buffer data, int from, lk_request **request)
 {
     LK_TRY(lk__argument_group(group, "recv"));
-    call_intent intent = {.kind = LK_CALL_MESSAGE,
+    call_intent intent = {.kind = LK_CALL_KIND_MESSAGE,
                           .data = data,
                           .rooted = true,
                           .root = from,

@@ -87,7 +87,7 @@ static lk_status explain(lk_device_sums *sums, lk_status status)
 static lk_status find(lk_device_sums *sums, size_t count, const lk_span *spans, lk_program **out)
 {
     lk_schedule_topology topology = {.size = sums->size, .hosts = 1, .host = sums->host};
-    lk_program_key key = {.kind = spans ? LK_CALL_ALLGATHER : LK_CALL_ALLREDUCE,
+    lk_program_key key = {.kind = spans ? LK_CALL_KIND_ALLGATHER : LK_CALL_KIND_ALLREDUCE,
                           .element = sizeof(float),
                           .count = count,
                           .root = -1,
@@ -247,7 +247,7 @@ static void add_move(lk_device_sums *sums, const lk_schedule_move *move, bool se
 static void list_moves(lk_device_sums *sums, const lk_schedule_phase *phase, const lk_program_phase *details,
                        lk_partials vectors)
 {
-    bool folds = phase->kind == LK_PHASE_FOLD;
+    bool folds = phase->kind == LK_SCHEDULE_PHASE_KIND_FOLD;
     sums->move_count = 0;
     for (int i = 0; i < phase->send_count; i++) {
         const lk_schedule_move *move = &phase->sends[i];
@@ -310,10 +310,11 @@ lk_status lk__device_sums_run(lk_device_sums *sums, const lk_program *program, l
     for (int p = 0; p < program->schedule.phase_count; p++) {
         const lk_schedule_phase *phase = &program->schedule.phases[p];
         const lk_program_phase *details = &program->phases[p];
-        assert(phase->kind == LK_PHASE_COPY || (phase->level == LK_LEVEL_RANK && phase->level_out == LK_LEVEL_ALL));
+        assert(phase->kind == LK_SCHEDULE_PHASE_KIND_COPY ||
+               (phase->level == LK_SCHEDULE_LEVEL_RANK && phase->level_out == LK_SCHEDULE_LEVEL_ALL));
         list_moves(sums, phase, details, vectors);
         LK_TRY(exchange(sums));
-        if (phase->kind == LK_PHASE_FOLD && phase->keep.count > 0)
+        if (phase->kind == LK_SCHEDULE_PHASE_KIND_FOLD && phase->keep.count > 0)
             LK_TRY(fold(sums, phase, details, vectors));
     }
     return LK_OK;

@@ -28,7 +28,7 @@ enum { MAX_SUBTREES = 4 * LK_MAX_ROOTS, DEFAULT_ROOM = 32 };
 
 static bool is_sum(lk_call_kind kind)
 {
-    return kind == LK_CALL_ALLREDUCE || kind == LK_CALL_REDUCE || kind == LK_CALL_REDUCE_SCATTER;
+    return kind == LK_CALL_KIND_ALLREDUCE || kind == LK_CALL_KIND_REDUCE || kind == LK_CALL_KIND_REDUCE_SCATTER;
 }
 
 static bool is_small(const lk_program_key *key, int size)
@@ -93,7 +93,7 @@ static bool worth_two_levels(const lk_program_input *in, const int *bounds)
         int ranks = local_ranks(in->topology, r);
         if (ranks == 1)
             continue;
-        int subtrees = lk__schedule_subtrees(in->topology, bounds, LK_LEVEL_HOST, r, list, MAX_SUBTREES);
+        int subtrees = lk__schedule_subtrees(in->topology, bounds, LK_SCHEDULE_LEVEL_HOST, r, list, MAX_SUBTREES);
         if (subtrees < 0 || subtrees >= ranks)
             return false;
     }
@@ -105,23 +105,23 @@ static lk_status make_schedule(const lk_program_key *key, const lk_program_input
 {
     const lk_schedule_topology *where = in->topology;
     switch (key->kind) {
-    case LK_CALL_ALLREDUCE:
+    case LK_CALL_KIND_ALLREDUCE:
         return choose_allreduce(key, in, bounds)(where, in->rank, key->count, out);
-    case LK_CALL_REDUCE:
+    case LK_CALL_KIND_REDUCE:
         return lk__schedule_reduce(where, in->rank, key->count, key->root, is_large(key), out);
-    case LK_CALL_REDUCE_SCATTER:
+    case LK_CALL_KIND_REDUCE_SCATTER:
         return lk__schedule_reduce_scatter(where, in->rank, in->spans, out);
-    case LK_CALL_BROADCAST:
+    case LK_CALL_KIND_BROADCAST:
         return lk__schedule_broadcast(where, in->rank, key->count, key->root, is_large(key), out);
-    case LK_CALL_ALLGATHER:
+    case LK_CALL_KIND_ALLGATHER:
         return lk__schedule_allgather(where, in->rank, in->spans, false, out);
-    case LK_CALL_BARRIER:
+    case LK_CALL_KIND_BARRIER:
         return lk__schedule_allgather(where, in->rank, in->spans, true, out);
-    case LK_CALL_GATHER:
+    case LK_CALL_KIND_GATHER:
         return lk__schedule_gather(where, in->rank, in->spans, key->root, out);
-    case LK_CALL_SCATTER:
+    case LK_CALL_KIND_SCATTER:
         return lk__schedule_scatter(where, in->rank, in->spans, key->root, out);
-    case LK_CALL_MESSAGE:
+    case LK_CALL_KIND_MESSAGE:
         return make_message(key, key->detail == LK_MESSAGE_SEND, out);
     default:
         return lk__schedule_alltoall(where, in->rank, in->spans, in->recv_spans, out);
@@ -238,13 +238,13 @@ static lk_status make_phases(lk_program *program, const lk_program_input *in, co
         LK_TRY(make_multicasts(phase, details));
         program->max_multicasts = max_int(program->max_multicasts, details->multicast_count);
         program->max_recvs = max_int(program->max_recvs, phase->recv_count);
-        if (phase->kind != LK_PHASE_FOLD)
+        if (phase->kind != LK_SCHEDULE_PHASE_KIND_FOLD)
             continue;
         LK_TRY(make_fold(in, bounds, phase, details));
         details->sends_kept = sends_kept(phase);
         program->max_inputs = max_int(program->max_inputs, details->inputs);
         /* Later partial sums replace earlier ones: they cover parts of the same span. */
-        if (phase->level_out != LK_LEVEL_ALL && program->stored == 0) {
+        if (phase->level_out != LK_SCHEDULE_LEVEL_ALL && program->stored == 0) {
             program->store = phase->keep;
             program->stored = phase->keep.count * (size_t)details->out;
         }

@@ -82,13 +82,13 @@ static void begin_phase(lk_builder *build, lk_schedule_phase phase)
 
 void lk__builder_copy(lk_builder *build)
 {
-    begin_phase(build, (lk_schedule_phase){.kind = LK_PHASE_COPY});
+    begin_phase(build, (lk_schedule_phase){.kind = LK_SCHEDULE_PHASE_KIND_COPY});
 }
 
 void lk__builder_fold(lk_builder *build, int level, int level_out, lk_span keep)
 {
-    begin_phase(build,
-                (lk_schedule_phase){.kind = LK_PHASE_FOLD, .level = level, .level_out = level_out, .keep = keep});
+    begin_phase(build, (lk_schedule_phase){
+                           .kind = LK_SCHEDULE_PHASE_KIND_FOLD, .level = level, .level_out = level_out, .keep = keep});
 }
 
 /* The capacity is 4, and doubles whenever the count is a larger power of two. */
@@ -144,10 +144,10 @@ static int add_subtrees(int shards, int first, int last, lk_schedule_subtree *ou
 int lk__schedule_subtrees(const lk_schedule_topology *topology, const int *bounds, int level, int rank,
                           lk_schedule_subtree *out, int room)
 {
-    int shards = bounds[topology->size], height = level > LK_LEVEL_BLOCK ? level - LK_LEVEL_BLOCK : 0;
-    if (level == LK_LEVEL_ALL)
+    int shards = bounds[topology->size], height = level > LK_SCHEDULE_LEVEL_BLOCK ? level - LK_SCHEDULE_LEVEL_BLOCK : 0;
+    if (level == LK_SCHEDULE_LEVEL_ALL)
         return add_subtrees(shards, 0, shards, out, 0, room);
-    if (level == LK_LEVEL_RANK)
+    if (level == LK_SCHEDULE_LEVEL_RANK)
         return add_subtrees(shards, bounds[rank], bounds[rank + 1], out, 0, room);
     /* Adjacent ranges are joined. Every subtree inside the union is inside one of the joined ranges. */
     int count = 0, first = 0, last = 0;

@@ -43,15 +43,16 @@ typedef struct lk_schedule_move {
 
 /* Which shards the partial sums of a rank cover at a point of a schedule. */
 typedef enum lk_schedule_level {
-    LK_LEVEL_RANK, /* those of the rank */
-    LK_LEVEL_HOST, /* those of the rank's host */
-    LK_LEVEL_ALL,
-    LK_LEVEL_BLOCK /* LK_LEVEL_BLOCK + h: those of the rank's block of 2^h hosts; blocks begin at multiples of 2^h */
+    LK_SCHEDULE_LEVEL_RANK, /* those of the rank */
+    LK_SCHEDULE_LEVEL_HOST, /* those of the rank's host */
+    LK_SCHEDULE_LEVEL_ALL,
+    LK_SCHEDULE_LEVEL_BLOCK /* LK_SCHEDULE_LEVEL_BLOCK + h: those of the rank's block of 2^h hosts; blocks begin at
+                               multiples of 2^h */
 } lk_schedule_level;
 
 typedef enum lk_schedule_phase_kind {
-    LK_PHASE_COPY, /* received spans are copied to the output */
-    LK_PHASE_FOLD  /* received partial sums are folded with this rank's own */
+    LK_SCHEDULE_PHASE_KIND_COPY, /* received spans are copied to the output */
+    LK_SCHEDULE_PHASE_KIND_FOLD  /* received partial sums are folded with this rank's own */
 } lk_schedule_phase_kind;
 
 /* One rank's part in a phase. Moves with an empty span are left out, except in a schedule for a barrier.

@@ -142,7 +142,7 @@ static void add_rail(lk_builder *build, size_t count)
     rail r = {.build = build, .hosts = topology->hosts, .host = topology->host[build->rank]};
     r.whole = lk__builder_rail(build, count, build->rank);
     r.member = build->local[build->rank] < build->rails;
-    r.level = build->flat ? LK_LEVEL_RANK : LK_LEVEL_HOST;
+    r.level = build->flat ? LK_SCHEDULE_LEVEL_RANK : LK_SCHEDULE_LEVEL_HOST;
     build->status = LK_ALLOC((size_t)r.hosts, "a schedule", &r.ranks);
     if (build->status != LK_OK)
         return;
@@ -151,7 +151,7 @@ static void add_rail(lk_builder *build, size_t count)
             r.ranks[topology->host[rank]] = rank;
     int top = height_of(r.hosts);
     for (int h = 1; h <= top; h++)
-        fold_at(&r, h, h < top ? LK_LEVEL_BLOCK + h : LK_LEVEL_ALL);
+        fold_at(&r, h, h < top ? LK_SCHEDULE_LEVEL_BLOCK + h : LK_SCHEDULE_LEVEL_ALL);
     for (int h = top; h >= 1; h--)
         copy_at(&r, h);
     lk__mem_free(r.ranks);

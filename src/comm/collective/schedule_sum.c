@@ -12,7 +12,7 @@ typedef lk_span (*owned_fn)(const void *arg, int rank);
 static void fold_at_owners(lk_builder *build, owned_fn owned, const void *arg)
 {
     lk_span mine = owned(arg, build->rank);
-    lk__builder_fold(build, LK_LEVEL_RANK, LK_LEVEL_ALL, mine);
+    lk__builder_fold(build, LK_SCHEDULE_LEVEL_RANK, LK_SCHEDULE_LEVEL_ALL, mine);
     for (int i = 1; i < build->topology->size; i++) {
         int peer = lk__builder_peer(build, i);
         lk__builder_send(build, peer, owned(arg, peer), false);
@@ -70,7 +70,7 @@ static bool on_same_rail(const lk_builder *build, int a, int b)
 void lk__builder_fold_in_host(lk_builder *build, size_t count)
 {
     lk_span mine = lk__builder_rail(build, count, build->rank);
-    lk__builder_fold(build, LK_LEVEL_RANK, LK_LEVEL_HOST, mine);
+    lk__builder_fold(build, LK_SCHEDULE_LEVEL_RANK, LK_SCHEDULE_LEVEL_HOST, mine);
     for (int i = 1; i < build->topology->size; i++) {
         int peer = lk__builder_peer(build, i);
         if (!lk__builder_same_host(build, peer, build->rank))
@@ -84,7 +84,7 @@ lk_span lk__builder_folds(lk_builder *build, size_t count)
 {
     lk__builder_fold_in_host(build, count);
     lk_span mine = lk__builder_part(build, count, build->rank);
-    lk__builder_fold(build, LK_LEVEL_HOST, LK_LEVEL_ALL, mine);
+    lk__builder_fold(build, LK_SCHEDULE_LEVEL_HOST, LK_SCHEDULE_LEVEL_ALL, mine);
     for (int i = 1; i < build->topology->size; i++) {
         int peer = lk__builder_peer(build, i);
         if (!on_same_rail(build, peer, build->rank))

@@ -119,7 +119,7 @@ static char *stored_vector(const lk_request *request, int partial, size_t first)
 /* Returns partial sum number `partial` of this rank, at element first. */
 static const char *own_vector(const lk_request *request, int partial, size_t first)
 {
-    if (phase_of(request)->level == LK_LEVEL_RANK)
+    if (phase_of(request)->level == LK_SCHEDULE_LEVEL_RANK)
         return request->partials[partial] + (request->base + first) * element_of(request);
     return stored_vector(request, partial, first);
 }
@@ -179,7 +179,7 @@ static lk_status send_phase(lk_request *request, bool *done, bool *moved)
 {
     lk_group *group = request->group;
     const lk_program_phase *details = details_of(request);
-    bool fold = phase_of(request)->kind == LK_PHASE_FOLD;
+    bool fold = phase_of(request)->kind == LK_SCHEDULE_PHASE_KIND_FOLD;
     bool again = details->multicast_count > 0;
     *done = true;
     while (again) {
@@ -366,7 +366,7 @@ static lk_status ready_elements(lk_request *request, size_t *out, bool *moved)
 static bool needs_result_buffer(const lk_request *request, int phase)
 {
     const lk_schedule_phase *p = &request->program->schedule.phases[phase];
-    return p->kind == LK_PHASE_FOLD && p->level_out == LK_LEVEL_ALL &&
+    return p->kind == LK_SCHEDULE_PHASE_KIND_FOLD && p->level_out == LK_SCHEDULE_LEVEL_ALL &&
            (!holds(&request->out, in_vector(request, p->keep)) || request->program->phases[phase].sends_kept ||
             request->out_overlaps);
 }
@@ -375,7 +375,7 @@ static bool needs_result_buffer(const lk_request *request, int phase)
 static void *fold_target(const lk_request *request, int partial, size_t first)
 {
     const lk_schedule_phase *phase = phase_of(request);
-    if (phase->level_out != LK_LEVEL_ALL)
+    if (phase->level_out != LK_SCHEDULE_LEVEL_ALL)
         return stored_vector(request, partial, first);
     const lk_request_window *window = needs_result_buffer(request, request->phase) ? &request->result : &request->out;
     return window_at(window, request->base + first, element_of(request));
@@ -403,7 +403,7 @@ static void fold_elements(lk_request *request, size_t count)
                                     .device = request->group->device,
                                     .dtype = (lk_dtype)request->call.dtype,
                                     .op = request->op,
-                                    .last = phase->level_out == LK_LEVEL_ALL,
+                                    .last = phase->level_out == LK_SCHEDULE_LEVEL_ALL,
                                     .divisor = request->program->shards,
                                     .count = count,
                                     .inputs = in,
@@ -512,7 +512,7 @@ static lk_status run_phase(lk_request *request, bool *done, bool *moved)
         LK_TRY(enter_phase(request));
     if (!request->given)
         LK_TRY(send_phase(request, &request->given, moved));
-    if (phase_of(request)->kind == LK_PHASE_FOLD)
+    if (phase_of(request)->kind == LK_SCHEDULE_PHASE_KIND_FOLD)
         LK_TRY(receive_and_fold(request, &taken, moved));
     else
         LK_TRY(receive_spans(request, &taken, moved));
@@ -521,7 +521,7 @@ static lk_status run_phase(lk_request *request, bool *done, bool *moved)
     if (!taken || !request->given ||
         ((details_of(request)->sends_kept || request->out_overlaps) && !lk__steps_sent(request)))
         return LK_OK;
-    if (phase_of(request)->kind == LK_PHASE_FOLD)
+    if (phase_of(request)->kind == LK_SCHEDULE_PHASE_KIND_FOLD)
         keep_own_part(request);
     request->entered = false;
     *done = *moved = true;
@@ -581,7 +581,7 @@ bool lk__steps_await(const lk_request *request, int index)
 {
     const lk_schedule_phase *phase = phase_of(request);
     const lk_request_inflow *flow = &request->inflow[index];
-    if (phase->kind == LK_PHASE_COPY)
+    if (phase->kind == LK_SCHEDULE_PHASE_KIND_COPY)
         return !flow->done;
     int partials = details_of(request)->recv_partials[index];
     return request->folded < phase->keep.count && flow->have < partials;

@@ -4,7 +4,7 @@
 lk_call lk__steps_call_between(const lk_request *request, lk_span span)
 {
     lk_call call = request->call;
-    if (call.kind == LK_CALL_ALLTOALL)
+    if (call.kind == LK_CALL_KIND_ALLTOALL)
         call.detail = span.count;
     return call;
 }
@@ -14,9 +14,9 @@ static const lk_call *counterpart(const lk_request *request, const lk_call *thei
 {
     const lk_group *group = request->group;
     size_t begin = group->history_count > LK_HISTORY ? group->history_count - LK_HISTORY : 0;
-    for (size_t i = begin; i < group->history_count && theirs->kind != LK_CALL_MESSAGE; i++) {
+    for (size_t i = begin; i < group->history_count && theirs->kind != LK_CALL_KIND_MESSAGE; i++) {
         const lk_call *own = &group->history[i % LK_HISTORY].call;
-        if (own->kind != LK_CALL_MESSAGE && own->group == theirs->group && own->number == theirs->number)
+        if (own->kind != LK_CALL_KIND_MESSAGE && own->group == theirs->group && own->number == theirs->number)
             return own;
     }
     return &request->call;
@@ -49,7 +49,7 @@ lk_status lk__steps_next_frame(const lk_request *request, const lk_schedule_move
     if (!frame)
         return LK_OK;
     lk_call ours = lk__steps_call_between(request, move->span), theirs = frame->call;
-    if (ours.kind == LK_CALL_ALLTOALL && theirs.detail != ours.detail) {
+    if (ours.kind == LK_CALL_KIND_ALLTOALL && theirs.detail != ours.detail) {
         theirs.detail = ours.detail;
         if (lk__call_same(&theirs, &ours))
             return lk__steps_wrong_size(request, move->peer, "it", (size_t)frame->call.detail, move->span.count);

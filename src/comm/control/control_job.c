@@ -116,10 +116,11 @@ static void handle_left(job *self, const lk_wire *message)
 
 static void handle(job *self, const lk_wire *message)
 {
-    static void (*const handlers[LK_WIRE_COUNT])(struct job *, const lk_wire *) = {
-        [LK_WIRE_WELCOME] = handle_welcome, [LK_WIRE_REFUSED] = handle_end,         [LK_WIRE_WAITING] = handle_waiting,
-        [LK_WIRE_ABSENT] = handle_absent,   [LK_WIRE_EXCHANGED] = handle_exchanged, [LK_WIRE_BROKEN] = handle_end,
-        [LK_WIRE_LEFT] = handle_left,       [LK_WIRE_NOTICE] = handle_notice,
+    static void (*const handlers[LK_WIRE_KIND_COUNT])(struct job *, const lk_wire *) = {
+        [LK_WIRE_KIND_WELCOME] = handle_welcome,     [LK_WIRE_KIND_REFUSED] = handle_end,
+        [LK_WIRE_KIND_WAITING] = handle_waiting,     [LK_WIRE_KIND_ABSENT] = handle_absent,
+        [LK_WIRE_KIND_EXCHANGED] = handle_exchanged, [LK_WIRE_KIND_BROKEN] = handle_end,
+        [LK_WIRE_KIND_LEFT] = handle_left,           [LK_WIRE_KIND_NOTICE] = handle_notice,
     };
     if (message->size == self->base.size)
         handlers[message->kind](self, message);
@@ -147,11 +148,11 @@ static void handle_all(job *self)
     size_t used, done = 0;
     lk_wire_result result;
     while ((result = lk__wire_decode(self->in + done, self->in_bytes - done, self->in_room, true, &message, &used)) ==
-           LK_WIRE_WHOLE) {
+           LK_WIRE_RESULT_WHOLE) {
         handle(self, &message);
         done += used;
     }
-    if (result == LK_WIRE_BAD)
+    if (result == LK_WIRE_RESULT_BAD)
         set_verdict(self, LK_STATUS_PEER, "the job's server sent a message that makes no sense");
     self->in_bytes -= done;
     memmove(self->in, self->in + done, self->in_bytes);
@@ -219,7 +220,7 @@ static void job_abort(lk_control *control, lk_status status, const char *text)
     job *self = (job *)control;
     if (self->verdict != LK_OK)
         return;
-    send_message(self, (lk_wire){.kind = LK_WIRE_ABORT,
+    send_message(self, (lk_wire){.kind = LK_WIRE_KIND_ABORT,
                                  .status = status,
                                  .data = (const uint8_t *)text,
                                  .bytes = lk__size_min(strlen(text), LK_WIRE_TEXT)});
@@ -239,7 +240,8 @@ static void job_report(lk_control *control, const lk_call *calls, int count)
     if (self->asked_at == 0)
         self->asked_at = lk__clock();
     if (self->verdict == LK_OK)
-        send_message(self, (lk_wire){.kind = LK_WIRE_REPORT, .data = data, .bytes = (size_t)count * LK_CALL_BYTES});
+        send_message(self,
+                     (lk_wire){.kind = LK_WIRE_KIND_REPORT, .data = data, .bytes = (size_t)count * LK_CALL_BYTES});
 }
 
 /* If the server does not answer, rank 0 is stopped or busy. */
@@ -314,7 +316,7 @@ static lk_status job_exchange(lk_control *control, const void *mine, size_t byte
     self->all = all;
     self->part_bytes = bytes;
     memset(self->awaited, 0, (size_t)control->size);
-    send_message(self, (lk_wire){.kind = LK_WIRE_EXCHANGE, .number = self->number, .data = mine, .bytes = bytes});
+    send_message(self, (lk_wire){.kind = LK_WIRE_KIND_EXCHANGE, .number = self->number, .data = mine, .bytes = bytes});
     lk_status status = wait_until(self, &self->exchanged, &deadline, "not come to exchange addresses");
     self->all = NULL;
     self->number++;
@@ -327,7 +329,7 @@ static void send_goodbye(job *self)
 {
     uint8_t rest[4096];
     double deadline = lk__clock() + goodbye_seconds;
-    send_message(self, (lk_wire){.kind = LK_WIRE_LEAVE});
+    send_message(self, (lk_wire){.kind = LK_WIRE_KIND_LEAVE});
     shutdown(self->fd, SHUT_WR);
     for (;;) {
         ssize_t got = recv(self->fd, rest, sizeof rest, MSG_DONTWAIT);
@@ -372,7 +374,7 @@ static void send_hello(job *self, const lk_member *member)
 {
     uint8_t data[LK_WIRE_MEMBER];
     lk__wire_put_member(member, data);
-    send_message(self, (lk_wire){.kind = LK_WIRE_HELLO, .data = data, .bytes = sizeof data});
+    send_message(self, (lk_wire){.kind = LK_WIRE_KIND_HELLO, .data = data, .bytes = sizeof data});
 }
 
 static bool is_any(const char *address)

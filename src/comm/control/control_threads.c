@@ -88,7 +88,7 @@ static bool thread_left(const lk_control *control, int rank)
 {
     hub *shared = ((const thread *)control)->hub;
     pthread_mutex_lock(&shared->lock);
-    bool left = lk__roster_presence(shared->roster, rank) == LK_PRESENCE_LEFT;
+    bool left = lk__roster_presence(shared->roster, rank) == LK_ROSTER_PRESENCE_LEFT;
     pthread_mutex_unlock(&shared->lock);
     return left;
 }

@@ -93,7 +93,7 @@ lk_status lk__roster_join(lk_roster *roster, int rank, int size, const lk_member
         return lk__fail(roster->verdict, "%s", roster->text);
     /* It found rank 0's port in use and asks who has it. It may belong to another job, which must not end
      * this one. */
-    if (rank == 0 && roster->entries[0].presence != LK_PRESENCE_MISSING)
+    if (rank == 0 && roster->entries[0].presence != LK_ROSTER_PRESENCE_MISSING)
         return fail_twin(roster, 0, member);
     if (size != roster->size) {
         /* Rank 0 has joined: the server runs there. */
@@ -106,9 +106,9 @@ lk_status lk__roster_join(lk_roster *roster, int rank, int size, const lk_member
     if (rank < 0 || rank >= size)
         return refuse(roster, lk__fail(LK_STATUS_USAGE, "%s is not a rank of a world of %d: ranks count from 0 to %d",
                                        lk__member_text(rank, member, mine), size, size - 1));
-    if (roster->entries[rank].presence != LK_PRESENCE_MISSING)
+    if (roster->entries[rank].presence != LK_ROSTER_PRESENCE_MISSING)
         return refuse(roster, fail_twin(roster, rank, member));
-    roster->entries[rank].presence = LK_PRESENCE_HERE;
+    roster->entries[rank].presence = LK_ROSTER_PRESENCE_HERE;
     roster->members[rank] = *member;
     roster->here++;
     roster->joined++;
@@ -139,9 +139,9 @@ static void depart(lk_roster *roster, int rank, lk_roster_presence how)
 void lk__roster_leave(lk_roster *roster, int rank)
 {
     char text[LK_MEMBER_TEXT];
-    if (roster->entries[rank].presence != LK_PRESENCE_HERE)
+    if (roster->entries[rank].presence != LK_ROSTER_PRESENCE_HERE)
         return;
-    depart(roster, rank, LK_PRESENCE_LEFT);
+    depart(roster, rank, LK_ROSTER_PRESENCE_LEFT);
     lk__member_text(rank, &roster->members[rank], text);
     if (!lk__roster_complete(roster))
         break_job(roster, LK_STATUS_PEER, "%s gave up before all ranks had joined", text);
@@ -152,9 +152,9 @@ void lk__roster_leave(lk_roster *roster, int rank)
 void lk__roster_lose(lk_roster *roster, int rank, const char *how)
 {
     char text[LK_MEMBER_TEXT];
-    if (roster->entries[rank].presence != LK_PRESENCE_HERE)
+    if (roster->entries[rank].presence != LK_ROSTER_PRESENCE_HERE)
         return;
-    depart(roster, rank, LK_PRESENCE_LOST);
+    depart(roster, rank, LK_ROSTER_PRESENCE_LOST);
     lk__member_text(rank, &roster->members[rank], text);
     if (!lk__roster_complete(roster))
         break_job(roster, LK_STATUS_PEER, "%s %s before all ranks had joined", text, how);
@@ -172,7 +172,7 @@ static const lk_call *counterpart(const entry *theirs, const lk_call *call)
 {
     for (int i = 0; i < theirs->call_count; i++) {
         const lk_call *other = &theirs->calls[i];
-        if (other->kind != LK_CALL_MESSAGE && other->group == call->group && other->number == call->number)
+        if (other->kind != LK_CALL_KIND_MESSAGE && other->group == call->group && other->number == call->number)
             return other;
     }
     return NULL;
@@ -184,7 +184,7 @@ static bool disagree(lk_roster *roster, int a, int b)
     const entry *mine = &roster->entries[a];
     for (int i = 0; i < mine->call_count; i++) {
         const lk_call *call = &mine->calls[i];
-        const lk_call *other = call->kind == LK_CALL_MESSAGE ? NULL : counterpart(&roster->entries[b], call);
+        const lk_call *other = call->kind == LK_CALL_KIND_MESSAGE ? NULL : counterpart(&roster->entries[b], call);
         if (!other || lk__call_same(call, other))
             continue;
         char first[LK_CALL_TEXT], second[LK_CALL_TEXT];
@@ -212,7 +212,7 @@ void lk__roster_absent(const lk_roster *roster, int rank, uint8_t *absent)
     bool silent = false;
     for (int r = 0; r < roster->size; r++) {
         const entry *theirs = &roster->entries[r];
-        absent[r] = r != rank && mine->call_count > 0 && theirs->presence == LK_PRESENCE_HERE &&
+        absent[r] = r != rank && mine->call_count > 0 && theirs->presence == LK_ROSTER_PRESENCE_HERE &&
                     !counterpart(theirs, &mine->calls[mine->call_count - 1]);
         silent |= absent[r] && theirs->call_count == 0;
     }
@@ -225,7 +225,7 @@ static bool part_fits(lk_roster *roster, int rank, uint32_t number, size_t bytes
 {
     char text[LK_MEMBER_TEXT];
     for (int r = 0; r < roster->size; r++)
-        if (roster->entries[r].presence != LK_PRESENCE_HERE && !roster->entries[r].gave) {
+        if (roster->entries[r].presence != LK_ROSTER_PRESENCE_HERE && !roster->entries[r].gave) {
             break_job(roster, LK_STATUS_PEER, "%s left while other ranks were waiting for it",
                       lk__member_text(r, &roster->members[r], text));
             return false;
@@ -268,7 +268,7 @@ int lk__roster_awaited(const lk_roster *roster, uint8_t *awaited)
     bool complete = lk__roster_complete(roster);
     for (int r = 0; r < roster->size; r++) {
         const entry *at = &roster->entries[r];
-        bool missing = complete ? roster->given > 0 && !at->gave : at->presence == LK_PRESENCE_MISSING;
+        bool missing = complete ? roster->given > 0 && !at->gave : at->presence == LK_ROSTER_PRESENCE_MISSING;
         awaited[r] = missing;
         count += missing;
     }

@@ -46,10 +46,10 @@ int lk__roster_awaited(const lk_roster *roster, uint8_t *awaited);
 lk_status lk__roster_verdict(const lk_roster *roster, const char **text);
 
 typedef enum lk_roster_presence {
-    LK_PRESENCE_MISSING,
-    LK_PRESENCE_HERE,
-    LK_PRESENCE_LEFT,
-    LK_PRESENCE_LOST
+    LK_ROSTER_PRESENCE_MISSING,
+    LK_ROSTER_PRESENCE_HERE,
+    LK_ROSTER_PRESENCE_LEFT,
+    LK_ROSTER_PRESENCE_LOST
 } lk_roster_presence;
 lk_roster_presence lk__roster_presence(const lk_roster *roster, int rank);
 int lk__roster_here(const lk_roster *roster);

@@ -142,7 +142,7 @@ static void handle_exchange(lk_server *server, int rank, const lk_wire *message)
 {
     if (!lk__roster_give(server->roster, rank, message->number, message->data, message->bytes))
         return;
-    send_to_all(server, (lk_wire){.kind = LK_WIRE_EXCHANGED,
+    send_to_all(server, (lk_wire){.kind = LK_WIRE_KIND_EXCHANGED,
                                   .rank = -1,
                                   .number = message->number,
                                   .data = lk__roster_parts(server->roster, message->number),
@@ -159,7 +159,7 @@ static void handle_report(lk_server *server, int rank, const lk_wire *message)
     }
     lk__roster_report(server->roster, rank, calls, count);
     lk__roster_absent(server->roster, rank, server->data);
-    lk_wire answer = {.kind = LK_WIRE_ABSENT,
+    lk_wire answer = {.kind = LK_WIRE_KIND_ABSENT,
                       .rank = rank,
                       .size = server->opts.size,
                       .data = server->data,
@@ -185,16 +185,16 @@ static void handle_leave(lk_server *server, int rank, const lk_wire *message)
     lk__acceptor_destroy(server->opts.acceptor);
     server->opts.acceptor = NULL;
     line_close(&server->lines[rank]);
-    send_to_all(server, (lk_wire){.kind = LK_WIRE_LEFT, .rank = rank});
+    send_to_all(server, (lk_wire){.kind = LK_WIRE_KIND_LEFT, .rank = rank});
 }
 
 static void handle(lk_server *server, int rank, const lk_wire *message)
 {
-    static void (*const handlers[LK_WIRE_COUNT])(lk_server *, int, const lk_wire *) = {
-        [LK_WIRE_EXCHANGE] = handle_exchange,
-        [LK_WIRE_REPORT] = handle_report,
-        [LK_WIRE_ABORT] = handle_abort,
-        [LK_WIRE_LEAVE] = handle_leave,
+    static void (*const handlers[LK_WIRE_KIND_COUNT])(lk_server *, int, const lk_wire *) = {
+        [LK_WIRE_KIND_EXCHANGE] = handle_exchange,
+        [LK_WIRE_KIND_REPORT] = handle_report,
+        [LK_WIRE_KIND_ABORT] = handle_abort,
+        [LK_WIRE_KIND_LEAVE] = handle_leave,
     };
     if (handlers[message->kind] && message->size == server->opts.size)
         handlers[message->kind](server, rank, message);
@@ -214,23 +214,23 @@ static void serve_line(lk_server *server, int rank)
     while (full && at->fd >= 0) {
         state = line_read(at);
         full = at->in_bytes == sizeof at->in;
-        lk_wire_result result = LK_WIRE_WHOLE;
-        while (at->fd >= 0 && result == LK_WIRE_WHOLE) {
+        lk_wire_result result = LK_WIRE_RESULT_WHOLE;
+        while (at->fd >= 0 && result == LK_WIRE_RESULT_WHOLE) {
             result = lk__wire_decode(at->in, at->in_bytes, sizeof at->in, false, &message, &used);
-            if (result == LK_WIRE_WHOLE) {
+            if (result == LK_WIRE_RESULT_WHOLE) {
                 handle(server, rank, &message);
                 if (at->fd >= 0)
                     line_consume(at, used);
             }
         }
-        if (result == LK_WIRE_BAD) {
+        if (result == LK_WIRE_RESULT_BAD) {
             lk__roster_lose(server->roster, rank, "sent a message that makes no sense");
             break;
         }
     }
     if (at->fd >= 0 && state != INTAKE_OPEN)
         lk__roster_lose(server->roster, rank, state == INTAKE_CLOSED ? "died" : "cannot be reached");
-    if (at->fd >= 0 && lk__roster_presence(server->roster, rank) != LK_PRESENCE_HERE)
+    if (at->fd >= 0 && lk__roster_presence(server->roster, rank) != LK_ROSTER_PRESENCE_HERE)
         line_close(at);
 }
 
@@ -238,7 +238,7 @@ static void refuse(line *at, int size, lk_status status)
 {
     uint8_t message[LK_WIRE_HEAD + LK_WIRE_TEXT];
     const char *text = lk_error_detail();
-    lk_wire refusal = {.kind = LK_WIRE_REFUSED,
+    lk_wire refusal = {.kind = LK_WIRE_KIND_REFUSED,
                        .rank = -1,
                        .size = size,
                        .status = status,
@@ -251,7 +251,7 @@ static void refuse(line *at, int size, lk_status status)
 static void notify(lk_server *server, const char *text)
 {
     uint8_t message[LK_WIRE_HEAD + LK_WIRE_TEXT];
-    lk_wire notice = {.kind = LK_WIRE_NOTICE,
+    lk_wire notice = {.kind = LK_WIRE_KIND_NOTICE,
                       .rank = -1,
                       .size = server->opts.size,
                       .data = (const uint8_t *)text,
@@ -276,7 +276,7 @@ static void prepare_line(lk_server *server, int fd)
 static void send_awaited(lk_server *server, int rank)
 {
     uint8_t *message = server->message;
-    lk_wire waiting = {.kind = LK_WIRE_WAITING,
+    lk_wire waiting = {.kind = LK_WIRE_KIND_WAITING,
                        .rank = -1,
                        .size = server->opts.size,
                        .data = server->data,
@@ -290,8 +290,8 @@ static bool admit(lk_server *server, line *at)
 {
     lk_wire message;
     size_t used;
-    if (lk__wire_decode(at->in, at->in_bytes, sizeof at->in, false, &message, &used) != LK_WIRE_WHOLE ||
-        message.kind != LK_WIRE_HELLO)
+    if (lk__wire_decode(at->in, at->in_bytes, sizeof at->in, false, &message, &used) != LK_WIRE_RESULT_WHOLE ||
+        message.kind != LK_WIRE_KIND_HELLO)
         return false;
     lk_member member;
     lk__wire_get_member(message.data, &member);
@@ -328,7 +328,7 @@ static void welcome(lk_server *server)
     const lk_member *members = lk__roster_members(server->roster);
     for (int r = 0; r < server->opts.size; r++)
         lk__wire_put_member(&members[r], server->data + (size_t)r * LK_WIRE_MEMBER);
-    send_to_all(server, (lk_wire){.kind = LK_WIRE_WELCOME,
+    send_to_all(server, (lk_wire){.kind = LK_WIRE_KIND_WELCOME,
                                   .rank = -1,
                                   .data = server->data,
                                   .bytes = (size_t)server->opts.size * LK_WIRE_MEMBER});
@@ -354,7 +354,7 @@ static void announce_awaited(lk_server *server)
             return;
     memcpy(server->awaited, server->data, size);
     server->awaited_at = now;
-    send_to_all(server, (lk_wire){.kind = LK_WIRE_WAITING, .rank = -1, .data = server->data, .bytes = size});
+    send_to_all(server, (lk_wire){.kind = LK_WIRE_KIND_WAITING, .rank = -1, .data = server->data, .bytes = size});
 }
 
 static void announce(lk_server *server)
@@ -362,7 +362,7 @@ static void announce(lk_server *server)
     const char *text;
     lk_status verdict = lk__roster_verdict(server->roster, &text);
     if (verdict != LK_OK && !server->verdict_sent) {
-        send_to_all(server, (lk_wire){.kind = LK_WIRE_BROKEN,
+        send_to_all(server, (lk_wire){.kind = LK_WIRE_KIND_BROKEN,
                                       .rank = -1,
                                       .status = verdict,
                                       .data = (const uint8_t *)text,

@@ -15,20 +15,20 @@ typedef struct row {
     bool per_rank, exact;
 } row;
 
-static const row rows[LK_WIRE_COUNT] = {
-    [LK_WIRE_HELLO] = {.unit = LK_WIRE_MEMBER, .most = 1, .exact = true},
-    [LK_WIRE_EXCHANGE] = {.unit = 1, .most = LK_EXCHANGE_BYTES},
-    [LK_WIRE_REPORT] = {.unit = LK_CALL_BYTES, .most = LK_HISTORY},
-    [LK_WIRE_ABORT] = {.unit = 1, .most = LK_WIRE_TEXT},
-    [LK_WIRE_LEAVE] = {.unit = 1, .most = 0},
-    [LK_WIRE_WELCOME] = {.from_server = true, .unit = LK_WIRE_MEMBER, .most = 1, .per_rank = true, .exact = true},
-    [LK_WIRE_REFUSED] = {.from_server = true, .unit = 1, .most = LK_WIRE_TEXT},
-    [LK_WIRE_WAITING] = {.from_server = true, .unit = 1, .most = 1, .per_rank = true, .exact = true},
-    [LK_WIRE_ABSENT] = {.from_server = true, .unit = 1, .most = 1, .per_rank = true, .exact = true},
-    [LK_WIRE_EXCHANGED] = {.from_server = true, .unit = 1, .most = LK_EXCHANGE_BYTES, .per_rank = true},
-    [LK_WIRE_BROKEN] = {.from_server = true, .unit = 1, .most = LK_WIRE_TEXT},
-    [LK_WIRE_LEFT] = {.from_server = true, .unit = 1, .most = 0},
-    [LK_WIRE_NOTICE] = {.from_server = true, .unit = 1, .most = LK_WIRE_TEXT},
+static const row rows[LK_WIRE_KIND_COUNT] = {
+    [LK_WIRE_KIND_HELLO] = {.unit = LK_WIRE_MEMBER, .most = 1, .exact = true},
+    [LK_WIRE_KIND_EXCHANGE] = {.unit = 1, .most = LK_EXCHANGE_BYTES},
+    [LK_WIRE_KIND_REPORT] = {.unit = LK_CALL_BYTES, .most = LK_HISTORY},
+    [LK_WIRE_KIND_ABORT] = {.unit = 1, .most = LK_WIRE_TEXT},
+    [LK_WIRE_KIND_LEAVE] = {.unit = 1, .most = 0},
+    [LK_WIRE_KIND_WELCOME] = {.from_server = true, .unit = LK_WIRE_MEMBER, .most = 1, .per_rank = true, .exact = true},
+    [LK_WIRE_KIND_REFUSED] = {.from_server = true, .unit = 1, .most = LK_WIRE_TEXT},
+    [LK_WIRE_KIND_WAITING] = {.from_server = true, .unit = 1, .most = 1, .per_rank = true, .exact = true},
+    [LK_WIRE_KIND_ABSENT] = {.from_server = true, .unit = 1, .most = 1, .per_rank = true, .exact = true},
+    [LK_WIRE_KIND_EXCHANGED] = {.from_server = true, .unit = 1, .most = LK_EXCHANGE_BYTES, .per_rank = true},
+    [LK_WIRE_KIND_BROKEN] = {.from_server = true, .unit = 1, .most = LK_WIRE_TEXT},
+    [LK_WIRE_KIND_LEFT] = {.from_server = true, .unit = 1, .most = 0},
+    [LK_WIRE_KIND_NOTICE] = {.from_server = true, .unit = 1, .most = LK_WIRE_TEXT},
 };
 
 size_t lk__wire_from_server(int size)
@@ -61,17 +61,17 @@ lk_wire_result lk__wire_decode(const uint8_t *in, size_t bytes, size_t room, boo
                                size_t *used)
 {
     if (bytes < LK_WIRE_HEAD)
-        return LK_WIRE_MORE;
+        return LK_WIRE_RESULT_MORE;
     uint64_t kind = lk__bytes_get_le(in, 4), length = lk__bytes_get_le(in + 4, 4), rank = lk__bytes_get_le(in + 8, 4);
     uint64_t size = lk__bytes_get_le(in + 12, 4), status = lk__bytes_get_le(in + 20, 4);
-    if (kind >= LK_WIRE_COUNT || rows[kind].from_server != from_server)
-        return LK_WIRE_BAD;
+    if (kind >= LK_WIRE_KIND_COUNT || rows[kind].from_server != from_server)
+        return LK_WIRE_RESULT_BAD;
     if (rank > LK_MAX_RANKS || size < 1 || size > LK_MAX_RANKS || status >= LK_STATUS_COUNT)
-        return LK_WIRE_BAD;
+        return LK_WIRE_RESULT_BAD;
     if (!length_fits(&rows[kind], size, length) || length > room - LK_WIRE_HEAD)
-        return LK_WIRE_BAD;
+        return LK_WIRE_RESULT_BAD;
     if (bytes - LK_WIRE_HEAD < length)
-        return LK_WIRE_MORE;
+        return LK_WIRE_RESULT_MORE;
     *out = (lk_wire){.kind = (lk_wire_kind)kind,
                      .rank = (int)rank - 1,
                      .size = (int)size,
@@ -80,7 +80,7 @@ lk_wire_result lk__wire_decode(const uint8_t *in, size_t bytes, size_t room, boo
                      .data = in + LK_WIRE_HEAD,
                      .bytes = length};
     *used = LK_WIRE_HEAD + length;
-    return LK_WIRE_WHOLE;
+    return LK_WIRE_RESULT_WHOLE;
 }
 
 /* Copies bytes up to the first zero and makes them printable. The rest of out is zero. */
@@ -104,13 +104,13 @@ void lk__wire_get_member(const uint8_t in[LK_WIRE_MEMBER], lk_member *out)
 {
     out->host_key = lk__bytes_get_le(in, 8);
     out->pid = (int32_t)lk__bytes_get_le(in + 8, 4);
-    get_text(in + 12, LK_HOST_BYTES, LK_TEXT_NAME, out->host, sizeof out->host);
-    get_text(in + 12 + LK_HOST_BYTES, LK_ADDRESS_BYTES, LK_TEXT_LINE, out->address, sizeof out->address);
+    get_text(in + 12, LK_HOST_BYTES, LK_TEXT_KIND_NAME, out->host, sizeof out->host);
+    get_text(in + 12 + LK_HOST_BYTES, LK_ADDRESS_BYTES, LK_TEXT_KIND_LINE, out->address, sizeof out->address);
 }
 
 void lk__wire_text(const lk_wire *message, char out[LK_WIRE_TEXT + 1])
 {
-    get_text(message->data, message->bytes, LK_TEXT_LINE, out, LK_WIRE_TEXT + 1);
+    get_text(message->data, message->bytes, LK_TEXT_KIND_LINE, out, LK_WIRE_TEXT + 1);
 }
 
 int lk__wire_calls(const lk_wire *message, lk_call out[LK_HISTORY])

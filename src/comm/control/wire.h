@@ -16,20 +16,20 @@
  * (the answer to REPORT; 1: the rank is not known to be in the reporter's last call), EXCHANGED (all parts),
  * BROKEN (text), LEFT (rank), NOTICE (text for the user). */
 typedef enum lk_wire_kind {
-    LK_WIRE_HELLO,
-    LK_WIRE_EXCHANGE,
-    LK_WIRE_REPORT,
-    LK_WIRE_ABORT,
-    LK_WIRE_LEAVE,
-    LK_WIRE_WELCOME,
-    LK_WIRE_REFUSED,
-    LK_WIRE_WAITING,
-    LK_WIRE_ABSENT,
-    LK_WIRE_EXCHANGED,
-    LK_WIRE_BROKEN,
-    LK_WIRE_LEFT,
-    LK_WIRE_NOTICE,
-    LK_WIRE_COUNT
+    LK_WIRE_KIND_HELLO,
+    LK_WIRE_KIND_EXCHANGE,
+    LK_WIRE_KIND_REPORT,
+    LK_WIRE_KIND_ABORT,
+    LK_WIRE_KIND_LEAVE,
+    LK_WIRE_KIND_WELCOME,
+    LK_WIRE_KIND_REFUSED,
+    LK_WIRE_KIND_WAITING,
+    LK_WIRE_KIND_ABSENT,
+    LK_WIRE_KIND_EXCHANGED,
+    LK_WIRE_KIND_BROKEN,
+    LK_WIRE_KIND_LEFT,
+    LK_WIRE_KIND_NOTICE,
+    LK_WIRE_KIND_COUNT
 } lk_wire_kind;
 
 enum {
@@ -54,7 +54,7 @@ typedef struct lk_wire {
 /* Writes LK_WIRE_HEAD + bytes bytes and returns that number. */
 size_t lk__wire_encode(const lk_wire *message, uint8_t *out);
 
-typedef enum lk_wire_result { LK_WIRE_MORE, LK_WIRE_WHOLE, LK_WIRE_BAD } lk_wire_result;
+typedef enum lk_wire_result { LK_WIRE_RESULT_MORE, LK_WIRE_RESULT_WHOLE, LK_WIRE_RESULT_BAD } lk_wire_result;
 /* Decodes the message at the start of in. WHOLE sets *out, whose data point into `in`, and *used. MORE: the
  * message is incomplete. BAD: no message of that direction begins so, or it is longer than `room` bytes. */
 lk_wire_result lk__wire_decode(const uint8_t *in, size_t bytes, size_t room, bool from_server, lk_wire *out,

@@ -73,29 +73,29 @@ bool lk__launcher_pbs_started(const lk_launcher_reader *reader)
     return lk__launcher_get(reader, "PBS_JOBID") && node >= 0 && (node > 0 || task > 1);
 }
 
-void lk__launcher_pbs_derive(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITIES])
+void lk__launcher_pbs_derive(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITY_COUNT])
 {
     node_file nodes;
-    int node = known_number(&values[LK_TASK_NODE]);
-    lk_task_value *rank = &values[LK_TASK_RANK];
+    int node = known_number(&values[LK_TASK_QUANTITY_NODE]);
+    lk_task_value *rank = &values[LK_TASK_QUANTITY_RANK];
     bool read = read_nodes(reader, node, &nodes);
-    int hosts = read ? nodes.hosts : known_number(&values[LK_TASK_NODES]);
-    int tasks = read ? nodes.lines : known_number(&values[LK_TASK_SIZE]);
+    int hosts = read ? nodes.hosts : known_number(&values[LK_TASK_QUANTITY_NODES]);
+    int tasks = read ? nodes.lines : known_number(&values[LK_TASK_QUANTITY_SIZE]);
     if (read) {
-        lk__launcher_set(&values[LK_TASK_SIZE], tasks, NULL, "PBS_NODEFILE");
-        lk__launcher_set(&values[LK_TASK_NODES], hosts, NULL, "PBS_NODEFILE");
-        lk__launcher_set(&values[LK_TASK_HOST], 0, nodes.first, "PBS_NODEFILE");
+        lk__launcher_set(&values[LK_TASK_QUANTITY_SIZE], tasks, NULL, "PBS_NODEFILE");
+        lk__launcher_set(&values[LK_TASK_QUANTITY_NODES], hosts, NULL, "PBS_NODEFILE");
+        lk__launcher_set(&values[LK_TASK_QUANTITY_HOST], 0, nodes.first, "PBS_NODEFILE");
         if (nodes.mine > 0)
-            lk__launcher_set(&values[LK_TASK_LOCAL_SIZE], nodes.mine, NULL, "PBS_NODEFILE");
+            lk__launcher_set(&values[LK_TASK_QUANTITY_LOCAL_SIZE], nodes.mine, NULL, "PBS_NODEFILE");
     }
     if (!rank->known && tasks > 0 && tasks == hosts)
         lk__launcher_set(rank, node, NULL, "PBS_NODENUM");
     if (!rank->known)
         return;
     if (tasks > 0 && tasks == hosts)
-        lk__launcher_set(&values[LK_TASK_LOCAL_RANK], 0, NULL, "one task on each node");
+        lk__launcher_set(&values[LK_TASK_QUANTITY_LOCAL_RANK], 0, NULL, "one task on each node");
     else if (read && rank->number >= nodes.mine_first && rank->number < nodes.mine_first + nodes.mine)
-        lk__launcher_set(&values[LK_TASK_LOCAL_RANK], rank->number - nodes.mine_first, NULL, "PBS_NODEFILE");
+        lk__launcher_set(&values[LK_TASK_QUANTITY_LOCAL_RANK], rank->number - nodes.mine_first, NULL, "PBS_NODEFILE");
 }
 
 void lk__launcher_pbs_allocate(const lk_launcher_reader *reader, lk_task_allocation *out)

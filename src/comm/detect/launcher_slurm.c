@@ -50,28 +50,28 @@ bool lk__launcher_slurm_started(const lk_launcher_reader *reader)
     return !lk__number_parse_int(step, 0, 0xffffffffLL, &number) || number < FIRST_OWN_STEP;
 }
 
-static void derive_local_size(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITIES])
+static void derive_local_size(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITY_COUNT])
 {
     const char *name;
     const char *counts = get_either(reader, "SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", &name);
-    if (!counts || !values[LK_TASK_NODE].known || !values[LK_TASK_SIZE].known)
+    if (!counts || !values[LK_TASK_QUANTITY_NODE].known || !values[LK_TASK_QUANTITY_SIZE].known)
         return;
-    int mine = lk__hostlist_tasks_of(counts, values[LK_TASK_NODE].number, NULL);
-    if (mine > 0 && lk__hostlist_tasks(counts) == values[LK_TASK_SIZE].number)
-        lk__launcher_set(&values[LK_TASK_LOCAL_SIZE], mine, NULL, name);
+    int mine = lk__hostlist_tasks_of(counts, values[LK_TASK_QUANTITY_NODE].number, NULL);
+    if (mine > 0 && lk__hostlist_tasks(counts) == values[LK_TASK_QUANTITY_SIZE].number)
+        lk__launcher_set(&values[LK_TASK_QUANTITY_LOCAL_SIZE], mine, NULL, name);
 }
 
-static void derive_host(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITIES])
+static void derive_host(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITY_COUNT])
 {
     const char *name;
     char host[LK_TASK_TEXT];
     const char *list = get_either(reader, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", &name);
     if (list && lk__hostlist_name(list, 0, host, sizeof host))
-        lk__launcher_set(&values[LK_TASK_HOST], 0, host, name);
+        lk__launcher_set(&values[LK_TASK_QUANTITY_HOST], 0, host, name);
 }
 
 /* A job that was put back into the queue keeps its number; the number of its restarts differs. */
-static void derive_job(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITIES])
+static void derive_job(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITY_COUNT])
 {
     const char *name, *ignored;
     char text[128];
@@ -82,10 +82,10 @@ static void derive_job(const lk_launcher_reader *reader, lk_task_value values[LK
         return;
     snprintf(text, sizeof text, "%.40s.%.20s%s%.20s", job, step ? step : "0", restart ? "." : "",
              restart ? restart : "");
-    lk__launcher_set(&values[LK_TASK_JOB], 0, text, name);
+    lk__launcher_set(&values[LK_TASK_QUANTITY_JOB], 0, text, name);
 }
 
-void lk__launcher_slurm_derive(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITIES])
+void lk__launcher_slurm_derive(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITY_COUNT])
 {
     derive_local_size(reader, values);
     derive_host(reader, values);
@@ -132,7 +132,7 @@ bool lk__launcher_pmix_started(const lk_launcher_reader *reader)
 
 /* The index of this job in its array. An array of a list, as in 1,5,7, has an index only for its first and last
  * job, so it has none. */
-void lk__launcher_slurm_array(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITIES])
+void lk__launcher_slurm_array(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITY_COUNT])
 {
     static const char *const names[][2] = {{"SLURM_ARRAY_TASK_ID", NULL},
                                            {"SLURM_ARRAY_TASK_COUNT", NULL},
@@ -145,11 +145,11 @@ void lk__launcher_slurm_array(const lk_launcher_reader *reader, lk_task_value va
     int id = number[0], count = number[1], least = number[2], most = number[3], step = number[4] > 0 ? number[4] : 1;
     if (id < 0 || count < 1)
         return;
-    lk__launcher_set(&values[LK_TASK_ARRAY_SIZE], count, NULL, "SLURM_ARRAY_TASK_COUNT");
+    lk__launcher_set(&values[LK_TASK_QUANTITY_ARRAY_SIZE], count, NULL, "SLURM_ARRAY_TASK_COUNT");
     /* Without its bounds an array counts from 0. */
     if (least < 0)
         least = 0, most = (count - 1) * step;
     if (id < least || id > most || (id - least) % step != 0 || (most - least) / step + 1 != count)
         return;
-    lk__launcher_set(&values[LK_TASK_ARRAY_RANK], (id - least) / step, NULL, "SLURM_ARRAY_TASK_ID");
+    lk__launcher_set(&values[LK_TASK_QUANTITY_ARRAY_RANK], (id - least) / step, NULL, "SLURM_ARRAY_TASK_ID");
 }

@@ -28,7 +28,7 @@ typedef struct lk_launcher_row {
         const char *names[LK_LAUNCHER_NAMES]; /* the first one that is set counts */
     } variables[LK_LAUNCHER_VARIABLES];       /* names[0] is NULL after the last */
     /* Optional: derives more values of a task from several variables. */
-    void (*derive)(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITIES]);
+    void (*derive)(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITY_COUNT]);
     /* Optional: fills the allocation if the process runs in one. */
     void (*allocate)(const lk_launcher_reader *reader, lk_task_allocation *out);
 } lk_launcher_row;
@@ -44,12 +44,12 @@ long lk__launcher_process(const char *variable);
 bool lk__launcher_pmi_started(const lk_launcher_reader *reader);
 bool lk__launcher_pmix_started(const lk_launcher_reader *reader);
 bool lk__launcher_slurm_started(const lk_launcher_reader *reader);
-void lk__launcher_slurm_derive(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITIES]);
+void lk__launcher_slurm_derive(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITY_COUNT]);
 void lk__launcher_slurm_allocate(const lk_launcher_reader *reader, lk_task_allocation *out);
 /* The index of the job in a job array; not part of the row, because the elements of an array are jobs of their own. */
-void lk__launcher_slurm_array(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITIES]);
+void lk__launcher_slurm_array(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITY_COUNT]);
 bool lk__launcher_pbs_started(const lk_launcher_reader *reader);
-void lk__launcher_pbs_derive(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITIES]);
+void lk__launcher_pbs_derive(const lk_launcher_reader *reader, lk_task_value values[LK_TASK_QUANTITY_COUNT]);
 void lk__launcher_pbs_allocate(const lk_launcher_reader *reader, lk_task_allocation *out);
 
 #endif

@@ -14,20 +14,20 @@ enum { FIRST_PORT = 12000, PORT_SLOTS = 1024 };
 
 static const char LOOPBACK[] = "127.0.0.1", ONE_NODE[] = "all tasks are on one node";
 
-static const char *const names[LK_TASK_QUANTITIES] = {
-    [LK_TASK_RANK] = "rank",
-    [LK_TASK_SIZE] = "world size",
-    [LK_TASK_LOCAL_RANK] = "local rank",
-    [LK_TASK_LOCAL_SIZE] = "tasks on this node",
-    [LK_TASK_NODE] = "node",
-    [LK_TASK_NODES] = "nodes",
-    [LK_TASK_CPUS] = "cpus of the task",
-    [LK_TASK_GPUS] = "gpus of the node",
-    [LK_TASK_HOST] = "host of rank 0",
-    [LK_TASK_PORT] = "port",
-    [LK_TASK_JOB] = "job",
-    [LK_TASK_ARRAY_RANK] = "index in the array",
-    [LK_TASK_ARRAY_SIZE] = "jobs of the array",
+static const char *const names[LK_TASK_QUANTITY_COUNT] = {
+    [LK_TASK_QUANTITY_RANK] = "rank",
+    [LK_TASK_QUANTITY_SIZE] = "world size",
+    [LK_TASK_QUANTITY_LOCAL_RANK] = "local rank",
+    [LK_TASK_QUANTITY_LOCAL_SIZE] = "tasks on this node",
+    [LK_TASK_QUANTITY_NODE] = "node",
+    [LK_TASK_QUANTITY_NODES] = "nodes",
+    [LK_TASK_QUANTITY_CPUS] = "cpus of the task",
+    [LK_TASK_QUANTITY_GPUS] = "gpus of the node",
+    [LK_TASK_QUANTITY_HOST] = "host of rank 0",
+    [LK_TASK_QUANTITY_PORT] = "port",
+    [LK_TASK_QUANTITY_JOB] = "job",
+    [LK_TASK_QUANTITY_ARRAY_RANK] = "index in the array",
+    [LK_TASK_QUANTITY_ARRAY_SIZE] = "jobs of the array",
 };
 
 const char *lk__task_quantity_name(lk_task_quantity what)
@@ -42,14 +42,14 @@ int lk__task_number(const lk_task *task, lk_task_quantity what, int otherwise)
 
 static bool is_text(lk_task_quantity what)
 {
-    return what == LK_TASK_HOST || what == LK_TASK_JOB;
+    return what == LK_TASK_QUANTITY_HOST || what == LK_TASK_QUANTITY_JOB;
 }
 
 /* Values without which nobody can join: a wrong one is a problem, others are taken as unknown. For a port, see
  * check_port. */
 static bool is_vital(lk_task_quantity what)
 {
-    return what == LK_TASK_RANK || what == LK_TASK_SIZE;
+    return what == LK_TASK_QUANTITY_RANK || what == LK_TASK_QUANTITY_SIZE;
 }
 
 static void set_problem(lk_task *task, const char *text)
@@ -61,8 +61,8 @@ static void set_problem(lk_task *task, const char *text)
 static void refuse_number(lk_task *task, lk_task_quantity what, const char *name, const char *text)
 {
     char problem[512];
-    bool port = what == LK_TASK_PORT;
-    int least = what == LK_TASK_RANK ? 0 : 1;
+    bool port = what == LK_TASK_QUANTITY_PORT;
+    int least = what == LK_TASK_QUANTITY_RANK ? 0 : 1;
     snprintf(problem, sizeof problem,
              "the variable %s is '%.64s': it must be a number from %d%s; set it right, or unset it", name, text, least,
              port ? " to 65535" : " on");
@@ -81,7 +81,7 @@ static void read_variable(const lk_launcher_reader *reader, lk_task_quantity wha
                           lk_task *task, lk_task_value *out)
 {
     const char *text = NULL;
-    long long number = 0, least = what == LK_TASK_SIZE || what == LK_TASK_PORT ? 1 : 0;
+    long long number = 0, least = what == LK_TASK_QUANTITY_SIZE || what == LK_TASK_QUANTITY_PORT ? 1 : 0;
     int i = 0;
     while (i < LK_LAUNCHER_NAMES && variables[i] && !(text = lk__launcher_get(reader, variables[i])))
         i++;
@@ -91,7 +91,7 @@ static void read_variable(const lk_launcher_reader *reader, lk_task_quantity wha
         lk__launcher_set(out, 0, text, variables[i]);
     else if (is_text(what))
         refuse_text(task, variables[i]);
-    else if (lk__number_parse_int(text, least, what == LK_TASK_PORT ? LAST_PORT : MOST, &number))
+    else if (lk__number_parse_int(text, least, what == LK_TASK_QUANTITY_PORT ? LAST_PORT : MOST, &number))
         lk__launcher_set(out, (int)number, NULL, variables[i]);
     else if (is_vital(what))
         refuse_number(task, what, variables[i], text);
@@ -99,10 +99,10 @@ static void read_variable(const lk_launcher_reader *reader, lk_task_quantity wha
 
 /* Reads the values of one row; false if it has neither a rank nor a size nor an address. */
 static bool read_row(const lk_launcher_row *row, const lk_launcher_reader *reader, lk_task *task,
-                     lk_task_value values[LK_TASK_QUANTITIES])
+                     lk_task_value values[LK_TASK_QUANTITY_COUNT])
 {
     bool any = false;
-    memset(values, 0, LK_TASK_QUANTITIES * sizeof *values);
+    memset(values, 0, LK_TASK_QUANTITY_COUNT * sizeof *values);
     if (row->started && !row->started(reader))
         return false;
     for (int i = 0; i < LK_LAUNCHER_VARIABLES && row->variables[i].names[0]; i++) {
@@ -111,9 +111,9 @@ static bool read_row(const lk_launcher_row *row, const lk_launcher_reader *reade
     }
     if (row->derive)
         row->derive(reader, values);
-    for (int i = 0; i < LK_TASK_QUANTITIES; i++) {
+    for (int i = 0; i < LK_TASK_QUANTITY_COUNT; i++) {
         values[i].launcher = &row->launcher;
-        any |= values[i].known && i != LK_TASK_JOB;
+        any |= values[i].known && i != LK_TASK_QUANTITY_JOB;
     }
     return any;
 }
@@ -129,9 +129,9 @@ static void contradict(lk_task *task, lk_task_quantity what, const lk_task_value
 }
 
 /* Adds the values of an outer row. The host may be written in several ways, and jobs have several names. */
-static void merge(lk_task *task, const lk_task_value values[LK_TASK_QUANTITIES])
+static void merge(lk_task *task, const lk_task_value values[LK_TASK_QUANTITY_COUNT])
 {
-    for (int i = 0; i < LK_TASK_QUANTITIES; i++) {
+    for (int i = 0; i < LK_TASK_QUANTITY_COUNT; i++) {
         lk_task_value *mine = &task->values[i];
         if (!values[i].known)
             continue;
@@ -150,24 +150,26 @@ static bool is_known(const lk_task_value *values, lk_task_quantity what)
 /* Rule 3. A wrapper script in a task of srun may export srun's numbers as torchrun's, but no address. */
 static bool is_complete(const lk_launcher_row *row, const lk_task_value *values)
 {
-    bool numbers =
-        is_known(values, LK_TASK_RANK) && is_known(values, LK_TASK_SIZE) && is_known(values, LK_TASK_LOCAL_RANK);
-    return numbers && (!row->torchrun || values[LK_TASK_SIZE].number == 1 || is_known(values, LK_TASK_HOST));
+    bool numbers = is_known(values, LK_TASK_QUANTITY_RANK) && is_known(values, LK_TASK_QUANTITY_SIZE) &&
+                   is_known(values, LK_TASK_QUANTITY_LOCAL_RANK);
+    return numbers &&
+           (!row->torchrun || values[LK_TASK_QUANTITY_SIZE].number == 1 || is_known(values, LK_TASK_QUANTITY_HOST));
 }
 
 /* Whether a row only repeats the rank of the launcher: mpirun of Open MPI sets PMIX_RANK. */
 static bool is_repeated(const lk_task *task, const lk_task_value *values)
 {
-    return !is_known(values, LK_TASK_SIZE) && is_known(values, LK_TASK_RANK) &&
-           values[LK_TASK_RANK].number == lk__task_number(task, LK_TASK_RANK, -1);
+    return !is_known(values, LK_TASK_QUANTITY_SIZE) && is_known(values, LK_TASK_QUANTITY_RANK) &&
+           values[LK_TASK_QUANTITY_RANK].number == lk__task_number(task, LK_TASK_QUANTITY_RANK, -1);
 }
 
 static void leave_out(lk_task *task, const lk_launcher *launcher, const lk_task_value *values)
 {
     int i = 0;
-    if (lk__task_number(task, LK_TASK_SIZE, 0) == 1 && values[LK_TASK_SIZE].known && values[LK_TASK_SIZE].number > 1) {
+    if (lk__task_number(task, LK_TASK_QUANTITY_SIZE, 0) == 1 && values[LK_TASK_QUANTITY_SIZE].known &&
+        values[LK_TASK_QUANTITY_SIZE].number > 1) {
         task->outer = launcher;
-        task->outer_tasks = values[LK_TASK_SIZE].number;
+        task->outer_tasks = values[LK_TASK_QUANTITY_SIZE].number;
     }
     while (i < LK_TASK_LEFT_OUT - 1 && task->left_out[i])
         i++;
@@ -181,12 +183,12 @@ static void read_rows(const lk_launcher_reader *reader, lk_task *task)
     const lk_launcher_row *row;
     bool complete = false;
     for (size_t i = 0; (row = lk__launcher_list(i)); i++) {
-        lk_task_value values[LK_TASK_QUANTITIES];
+        lk_task_value values[LK_TASK_QUANTITY_COUNT];
         char problem[sizeof task->problem];
         memcpy(problem, task->problem, sizeof problem);
         bool found = read_row(row, reader, task, values);
-        bool known = is_known(task->values, LK_TASK_RANK) && is_known(task->values, LK_TASK_SIZE);
-        bool single = is_known(values, LK_TASK_SIZE) && values[LK_TASK_SIZE].number == 1;
+        bool known = is_known(task->values, LK_TASK_QUANTITY_RANK) && is_known(task->values, LK_TASK_QUANTITY_SIZE);
+        bool single = is_known(values, LK_TASK_QUANTITY_SIZE) && values[LK_TASK_QUANTITY_SIZE].number == 1;
         if (complete || (found && known && single)) {
             memcpy(task->problem, problem, sizeof problem);
             if (found && !is_repeated(task, values))
@@ -196,7 +198,7 @@ static void read_rows(const lk_launcher_reader *reader, lk_task *task)
         if (found)
             merge(task, values);
         /* The outermost row with a rank has started the task: srun, also if PMI or the user repeats its rank. */
-        if (is_known(values, LK_TASK_RANK) || (is_known(values, LK_TASK_SIZE) && !task->launcher))
+        if (is_known(values, LK_TASK_QUANTITY_RANK) || (is_known(values, LK_TASK_QUANTITY_SIZE) && !task->launcher))
             task->launcher = &row->launcher;
         complete = is_complete(row, values);
     }
@@ -206,11 +208,12 @@ static void read_rows(const lk_launcher_reader *reader, lk_task *task)
 static void conclude(lk_task *task)
 {
     const lk_launcher_row *hand = lk__launcher_list(0);
-    const lk_task_value *job = &task->values[LK_TASK_JOB];
+    const lk_task_value *job = &task->values[LK_TASK_QUANTITY_JOB];
     task->by_torchrun = task->launcher == &hand->launcher;
     task->by_run = task->by_torchrun && job->known && job->launcher == &hand->launcher;
     /* A rank from 1 on has others before it, also if the size is wrong. */
-    bool others = lk__task_number(task, LK_TASK_SIZE, 2) > 1 || lk__task_number(task, LK_TASK_RANK, 0) > 0;
+    bool others =
+        lk__task_number(task, LK_TASK_QUANTITY_SIZE, 2) > 1 || lk__task_number(task, LK_TASK_QUANTITY_RANK, 0) > 0;
     task->several = task->launcher && others;
 }
 
@@ -219,8 +222,8 @@ static void conclude(lk_task *task)
 static void check_port(const lk_launcher_reader *reader, lk_task *task)
 {
     const char *text = lk__launcher_get(reader, "MASTER_PORT");
-    if (text && task->several && !task->values[LK_TASK_PORT].known)
-        refuse_number(task, LK_TASK_PORT, "MASTER_PORT", text);
+    if (text && task->several && !task->values[LK_TASK_QUANTITY_PORT].known)
+        refuse_number(task, LK_TASK_QUANTITY_PORT, "MASTER_PORT", text);
 }
 
 static void find_allocation(const lk_launcher_reader *reader, lk_task *task)
@@ -243,27 +246,29 @@ static void derive(lk_task *task, lk_task_quantity what, int number, const char 
 /* If all tasks are on one node, the numbers of the node are those of the job. */
 static void derive_node(lk_task *task)
 {
-    int rank = lk__task_number(task, LK_TASK_RANK, -1), size = lk__task_number(task, LK_TASK_SIZE, -1);
-    int nodes = lk__task_number(task, LK_TASK_NODES, -1), local = lk__task_number(task, LK_TASK_LOCAL_SIZE, -1);
+    int rank = lk__task_number(task, LK_TASK_QUANTITY_RANK, -1),
+        size = lk__task_number(task, LK_TASK_QUANTITY_SIZE, -1);
+    int nodes = lk__task_number(task, LK_TASK_QUANTITY_NODES, -1),
+        local = lk__task_number(task, LK_TASK_QUANTITY_LOCAL_SIZE, -1);
     if (rank < 0 || size < 1)
         return;
     if (nodes == 1 || local == size || size == 1) {
-        derive(task, LK_TASK_NODES, 1, ONE_NODE);
-        derive(task, LK_TASK_NODE, 0, ONE_NODE);
-        derive(task, LK_TASK_LOCAL_RANK, rank, ONE_NODE);
-        derive(task, LK_TASK_LOCAL_SIZE, size, ONE_NODE);
+        derive(task, LK_TASK_QUANTITY_NODES, 1, ONE_NODE);
+        derive(task, LK_TASK_QUANTITY_NODE, 0, ONE_NODE);
+        derive(task, LK_TASK_QUANTITY_LOCAL_RANK, rank, ONE_NODE);
+        derive(task, LK_TASK_QUANTITY_LOCAL_SIZE, size, ONE_NODE);
     }
 }
 
 static bool on_one_node(const lk_task *task)
 {
-    return lk__task_number(task, LK_TASK_NODES, 0) == 1;
+    return lk__task_number(task, LK_TASK_QUANTITY_NODES, 0) == 1;
 }
 
 /* The user's MASTER_ADDR comes first. Ranks that torchrun's variables describe have no other address. */
 static void derive_host(lk_task *task)
 {
-    lk_task_value *host = &task->values[LK_TASK_HOST];
+    lk_task_value *host = &task->values[LK_TASK_QUANTITY_HOST];
     const lk_task_allocation *allocation = &task->allocation;
     const lk_launcher_row *hand = lk__launcher_list(0);
     if ((host->known && host->launcher == &hand->launcher) || !task->launcher || task->by_torchrun)
@@ -277,11 +282,11 @@ static void derive_host(lk_task *task)
 /* The launcher's process stands for the job where a launcher on one node has no name for it. */
 static void derive_job(lk_task *task, bool here)
 {
-    lk_task_value *job = &task->values[LK_TASK_JOB];
+    lk_task_value *job = &task->values[LK_TASK_QUANTITY_JOB];
     char text[LK_TASK_TEXT];
     if (job->known || !task->launcher || task->by_torchrun)
         return;
-    long pid = here && on_one_node(task) ? lk__launcher_process(task->values[LK_TASK_RANK].source) : 0;
+    long pid = here && on_one_node(task) ? lk__launcher_process(task->values[LK_TASK_QUANTITY_RANK].source) : 0;
     if (pid > 0) {
         snprintf(text, sizeof text, "%ld", pid);
         lk__launcher_set(job, 0, text, "process of the launcher");
@@ -313,10 +318,10 @@ static int port_of(const char *job)
 
 static void derive_port(lk_task *task)
 {
-    const lk_task_value *job = &task->values[LK_TASK_JOB];
-    if (task->values[LK_TASK_PORT].known || task->by_torchrun || !job->known)
+    const lk_task_value *job = &task->values[LK_TASK_QUANTITY_JOB];
+    if (task->values[LK_TASK_QUANTITY_PORT].known || task->by_torchrun || !job->known)
         return;
-    lk__launcher_set(&task->values[LK_TASK_PORT], port_of(job->text), NULL, "the job");
+    lk__launcher_set(&task->values[LK_TASK_QUANTITY_PORT], port_of(job->text), NULL, "the job");
     task->ports = true;
 }
 
@@ -336,14 +341,14 @@ static const char *lookup_here(void *arg, const char *name)
 void lk__task_find(lk_task_lookup lookup, void *arg, lk_task *out)
 {
     const lk_launcher_reader reader = {.lookup = lookup ? lookup : lookup_here, .arg = arg};
-    lk_task_value array[LK_TASK_QUANTITIES] = {0};
+    lk_task_value array[LK_TASK_QUANTITY_COUNT] = {0};
     *out = (lk_task){0};
     read_rows(&reader, out);
     conclude(out);
     check_port(&reader, out);
     find_allocation(&reader, out);
     lk__launcher_slurm_array(&reader, array);
-    for (int i = LK_TASK_ARRAY_RANK; i <= LK_TASK_ARRAY_SIZE; i++) {
+    for (int i = LK_TASK_QUANTITY_ARRAY_RANK; i <= LK_TASK_QUANTITY_ARRAY_SIZE; i++) {
         array[i].launcher = out->allocation.scheduler;
         out->values[i] = array[i];
     }
@@ -373,7 +378,7 @@ static lk_status miss(const lk_task *task, const char *variable, const char *wha
 
 lk_status lk__task_need(const lk_task *task, lk_task_quantity what)
 {
-    bool rank = what == LK_TASK_RANK;
+    bool rank = what == LK_TASK_QUANTITY_RANK;
     if (task->values[what].known)
         return LK_OK;
     return miss(task, rank ? "RANK" : "WORLD_SIZE", rank ? "which rank this is" : "how many tasks there are");
@@ -381,12 +386,12 @@ lk_status lk__task_need(const lk_task *task, lk_task_quantity what)
 
 bool lk__task_joins(const lk_task *task)
 {
-    return *task->problem || task->several || (task->by_torchrun && task->values[LK_TASK_RANK].known);
+    return *task->problem || task->several || (task->by_torchrun && task->values[LK_TASK_QUANTITY_RANK].known);
 }
 
 lk_status lk__task_host(const lk_task *task, char host[LK_TASK_TEXT])
 {
-    const lk_task_value *value = &task->values[LK_TASK_HOST];
+    const lk_task_value *value = &task->values[LK_TASK_QUANTITY_HOST];
     if (value->known) {
         memcpy(host, value->text, LK_TASK_TEXT);
         return LK_OK;
@@ -396,16 +401,16 @@ lk_status lk__task_host(const lk_task *task, char host[LK_TASK_TEXT])
 
 lk_status lk__task_port(const lk_task *task, int *port)
 {
-    if (!task->values[LK_TASK_PORT].known)
+    if (!task->values[LK_TASK_QUANTITY_PORT].known)
         return miss(task, "MASTER_PORT", "the name of its job, from which a port would follow");
-    *port = task->values[LK_TASK_PORT].number;
+    *port = task->values[LK_TASK_QUANTITY_PORT].number;
     return LK_OK;
 }
 
 const char *lk__task_launcher_name(const lk_task *task, const lk_launcher *launcher)
 {
     const lk_launcher *hand = &lk__launcher_list(0)->launcher;
-    const lk_task_value *job = &task->values[LK_TASK_JOB];
+    const lk_task_value *job = &task->values[LK_TASK_QUANTITY_JOB];
     if (launcher != hand)
         return launcher->name;
     if (!job->known || job->launcher != hand)
@@ -425,8 +430,8 @@ void lk__task_one_a_node(const lk_launcher *launcher, int nodes, char *text, siz
 void lk__task_text(const lk_task *task, char *text, size_t bytes)
 {
     char job[96] = "", tasks[32] = "tasks", nodes[64] = "", first[LK_TASK_TEXT + 16] = "";
-    int size = lk__task_number(task, LK_TASK_SIZE, 0), many = lk__task_number(task, LK_TASK_NODES, 0);
-    const lk_task_value *host = &task->values[LK_TASK_HOST];
+    int size = lk__task_number(task, LK_TASK_QUANTITY_SIZE, 0), many = lk__task_number(task, LK_TASK_QUANTITY_NODES, 0);
+    const lk_task_value *host = &task->values[LK_TASK_QUANTITY_HOST];
     *text = '\0';
     if (!task->launcher)
         return;

@@ -29,20 +29,20 @@
 #include "base/status.h"
 
 typedef enum lk_task_quantity {
-    LK_TASK_RANK,
-    LK_TASK_SIZE,       /* tasks of the job: the world size */
-    LK_TASK_LOCAL_RANK, /* among the tasks of this node */
-    LK_TASK_LOCAL_SIZE,
-    LK_TASK_NODE, /* index of this node */
-    LK_TASK_NODES,
-    LK_TASK_CPUS,       /* of this task */
-    LK_TASK_GPUS,       /* of this node, for all its tasks */
-    LK_TASK_HOST,       /* a text: the host of rank 0 */
-    LK_TASK_PORT,       /* the first port at that host */
-    LK_TASK_JOB,        /* a text that differs between jobs that run at the same time, and is equal for all tasks */
-    LK_TASK_ARRAY_RANK, /* index of this job in a job array, from 0; an array alone is no group */
-    LK_TASK_ARRAY_SIZE,
-    LK_TASK_QUANTITIES
+    LK_TASK_QUANTITY_RANK,
+    LK_TASK_QUANTITY_SIZE,       /* tasks of the job: the world size */
+    LK_TASK_QUANTITY_LOCAL_RANK, /* among the tasks of this node */
+    LK_TASK_QUANTITY_LOCAL_SIZE,
+    LK_TASK_QUANTITY_NODE, /* index of this node */
+    LK_TASK_QUANTITY_NODES,
+    LK_TASK_QUANTITY_CPUS, /* of this task */
+    LK_TASK_QUANTITY_GPUS, /* of this node, for all its tasks */
+    LK_TASK_QUANTITY_HOST, /* a text: the host of rank 0 */
+    LK_TASK_QUANTITY_PORT, /* the first port at that host */
+    LK_TASK_QUANTITY_JOB,  /* a text that differs between jobs that run at the same time, and is equal for all tasks */
+    LK_TASK_QUANTITY_ARRAY_RANK, /* index of this job in a job array, from 0; an array alone is no group */
+    LK_TASK_QUANTITY_ARRAY_SIZE,
+    LK_TASK_QUANTITY_COUNT
 } lk_task_quantity;
 
 enum { LK_TASK_TEXT = 256, LK_TASK_PORTS = 16, LK_TASK_LEFT_OUT = 4 };
@@ -81,7 +81,7 @@ typedef struct lk_task {
                      started its launcher */
     bool several; /* there are other tasks, or may be, because the launcher does not say how many */
     bool ports;   /* the port was derived: rank 0 listens at the first free one of LK_TASK_PORTS, the others try them */
-    lk_task_value values[LK_TASK_QUANTITIES];
+    lk_task_value values[LK_TASK_QUANTITY_COUNT];
     lk_task_allocation allocation;
     const lk_launcher *left_out[LK_TASK_LEFT_OUT]; /* launchers by rules 3 and 4; NULL after the last */
     const lk_launcher *outer;                      /* the launcher of several tasks in one of which this job of one

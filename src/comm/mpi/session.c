@@ -230,11 +230,12 @@ static bool suits_launcher(void)
 {
     lk_task task;
     lk__task_find(NULL, NULL, &task);
-    int size = lk__task_number(&task, LK_TASK_SIZE, 1), here = lk__task_number(&task, LK_TASK_LOCAL_SIZE, size);
+    int size = lk__task_number(&task, LK_TASK_QUANTITY_SIZE, 1),
+        here = lk__task_number(&task, LK_TASK_QUANTITY_LOCAL_SIZE, size);
     pthread_mutex_lock(&start_lock);
     bool refuted = session.tried && (session.status != LK_OK || session.place.size != size);
     pthread_mutex_unlock(&start_lock);
-    return !task.by_run && (lk__task_number(&task, LK_TASK_NODES, 1) > 1 || here < size) && !refuted;
+    return !task.by_run && (lk__task_number(&task, LK_TASK_QUANTITY_NODES, 1) > 1 || here < size) && !refuted;
 }
 
 bool lk__mpi_is_due(const char *backend)

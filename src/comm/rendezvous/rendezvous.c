@@ -109,7 +109,7 @@ static lk_status prove(const lk_meeting *meeting, lk_handshake *shake, int fd, d
     do {
         double next = lk__clock() + slice;
         status = lk__handshake_run(shake, fd, next < deadline ? next : deadline);
-    } while (shake->state == LK_HANDSHAKE_PENDING && lk__clock() < deadline && !interrupted(meeting));
+    } while (shake->state == LK_HANDSHAKE_STATE_PENDING && lk__clock() < deadline && !interrupted(meeting));
     return status;
 }
 

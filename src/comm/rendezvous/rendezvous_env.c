@@ -25,13 +25,13 @@ enum { LAST_PORT = 65535 };
 static lk_status take_rank(lk_meeting *meeting, const lk_group_opts *opts, const lk_task *task)
 {
     long long size, rank;
-    LK_TRY(lk__task_need(task, LK_TASK_SIZE));
-    LK_TRY(lk__task_need(task, LK_TASK_RANK));
-    size = task->values[LK_TASK_SIZE].number;
-    rank = task->values[LK_TASK_RANK].number;
+    LK_TRY(lk__task_need(task, LK_TASK_QUANTITY_SIZE));
+    LK_TRY(lk__task_need(task, LK_TASK_QUANTITY_RANK));
+    size = task->values[LK_TASK_QUANTITY_SIZE].number;
+    rank = task->values[LK_TASK_QUANTITY_RANK].number;
     if (size <= LK_MAX_RANKS && rank >= size)
         return lk__fail(LK_STATUS_USAGE, "the variable %s is '%lld': it must be a number from 0 to %lld",
-                        task->values[LK_TASK_RANK].source, rank, size - 1);
+                        task->values[LK_TASK_QUANTITY_RANK].source, rank, size - 1);
     return lk__meeting_rank(meeting, opts, rank, size);
 }
 
@@ -46,7 +46,7 @@ typedef struct news {
  * have a name that is not known here, or only as loopback: then rank 0 decides. */
 static bool host_is_sure(const lk_task *task)
 {
-    const lk_task_value *host = &task->values[LK_TASK_HOST];
+    const lk_task_value *host = &task->values[LK_TASK_QUANTITY_HOST];
     return host->known && (strcmp(host->source, "MASTER_ADDR") == 0 || strcmp(host->text, "127.0.0.1") == 0);
 }
 
@@ -62,7 +62,7 @@ static bool is_own_name(const char *host)
 /* Rank 0: decides where it listens, and draws the token. */
 static lk_status write_news(const lk_task *task, char text[LK_JOB_CHANNEL_TEXT])
 {
-    const lk_task_value *known = &task->values[LK_TASK_HOST];
+    const lk_task_value *known = &task->values[LK_TASK_QUANTITY_HOST];
     char token[LK_TOKEN_TEXT], own[LK_ADDRESS_BYTES];
     unsigned slot = 0;
     LK_TRY(lk__token_make(token));
@@ -153,8 +153,8 @@ static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char
     LK_TRY(lk__task_check(&task));
     LK_TRY(take_rank(meeting, opts, &task));
     LK_TRY(lk__token_find(opts->token, &meeting->token, &meeting->given));
-    const lk_job_channel_task process = {.rank = task.values[LK_TASK_RANK].number,
-                                         .size = task.values[LK_TASK_SIZE].number,
+    const lk_job_channel_task process = {.rank = task.values[LK_TASK_QUANTITY_RANK].number,
+                                         .size = task.values[LK_TASK_QUANTITY_SIZE].number,
                                          .backend = opts->backend,
                                          .interrupted = meeting->kind.interrupted};
     LK_TRY(lk__meeting_env_plan(&task, &process, meeting->given, &plan));
@@ -165,7 +165,7 @@ static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char
     if (plan.channel)
         return ask_launcher(meeting, &task, &process);
     /* Job and port distinguish jobs. The address is not used, because it may be written in several ways. */
-    const lk_task_value *name = &task.values[LK_TASK_JOB];
+    const lk_task_value *name = &task.values[LK_TASK_QUANTITY_JOB];
     snprintf(job, sizeof job, "lockstep env %d %s", plan.port, name->known ? name->text : "");
     return lk__meeting_token(meeting, opts->token, job);
 }

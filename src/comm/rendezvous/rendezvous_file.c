@@ -59,7 +59,7 @@ static bool note_parse(const char *text, note *out)
                         out->nonce, out->token, out->address, &out->port, &out->size, out->host, &out->pid, out->boot,
                         &out->time, &end);
     if (fields == 9)
-        lk__text_clean(out->host, LK_TEXT_NAME);
+        lk__text_clean(out->host, LK_TEXT_KIND_NAME);
     return fields == 9 && end > 0 && text[end] == '\n' && out->port > 0 && out->port <= 65535;
 }
 

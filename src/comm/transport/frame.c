@@ -34,11 +34,11 @@ lk_frame_result lk__frame_decode(const uint8_t in[LK_FRAME_BYTES], lk_frame *out
 {
     lk_frame frame = {.part = (uint32_t)lk__bytes_get_le(in + AT_PART, 4), .bytes = lk__bytes_get_le(in + AT_BYTES, 8)};
     if (lk__bytes_get_le(in + AT_OWN, 8) != lk__hash(in, AT_OWN, 0))
-        return LK_FRAME_DAMAGED;
+        return LK_FRAME_RESULT_DAMAGED;
     if (memcmp(in, magic, sizeof magic) != 0 || frame.bytes > LK_FRAME_MAX ||
         !lk__call_decode(in + AT_CALL, &frame.call))
-        return LK_FRAME_IMPOSSIBLE;
+        return LK_FRAME_RESULT_IMPOSSIBLE;
     *out = frame;
     *sum = lk__bytes_get_le(in + AT_SUM, 8);
-    return LK_FRAME_WHOLE;
+    return LK_FRAME_RESULT_WHOLE;
 }

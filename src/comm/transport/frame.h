@@ -19,9 +19,9 @@ uint64_t lk__frame_sum(const void *payload, size_t bytes);
 void lk__frame_encode(const lk_frame *frame, uint64_t sum, uint8_t out[LK_FRAME_BYTES]);
 
 typedef enum lk_frame_result {
-    LK_FRAME_WHOLE,
-    LK_FRAME_DAMAGED,   /* the header's checksum is wrong */
-    LK_FRAME_IMPOSSIBLE /* the checksum is right, but no rank sends such a header */
+    LK_FRAME_RESULT_WHOLE,
+    LK_FRAME_RESULT_DAMAGED,   /* the header's checksum is wrong */
+    LK_FRAME_RESULT_IMPOSSIBLE /* the checksum is right, but no rank sends such a header */
 } lk_frame_result;
 /* Writes *out and *sum only if the header is WHOLE. */
 lk_frame_result lk__frame_decode(const uint8_t in[LK_FRAME_BYTES], lk_frame *out, uint64_t *sum);

@@ -81,7 +81,7 @@ void lk__mpi_transport_close(lk_transport *transport)
 static lk_status make(const lk_boot *boot, lk_mpi_transport **out)
 {
     lk_mpi_transport *t = NULL;
-    lk_tcp_checksum checksum = LK_CHECKSUM_HOSTS;
+    lk_tcp_checksum checksum = LK_TCP_CHECKSUM_HOSTS;
     lk_status status;
     LK_TRY(lk__tcp_checksum(&checksum));
     LK_TRY(LK_ALLOC(1, "an MPI transport", &t));
@@ -89,7 +89,7 @@ static lk_status make(const lk_boot *boot, lk_mpi_transport **out)
     t->rank = boot->rank;
     t->size = boot->size;
     t->garbage = -1;
-    t->sums = checksum == LK_CHECKSUM_ALL;
+    t->sums = checksum == LK_TCP_CHECKSUM_ALL;
     for (int i = 0; i < LK_MPI_TICKETS; i++)
         t->slots[i].next = i + 1;
     LK_TRY_GOTO(lk__mpi_transport_room(t, 2 * boot->size), close_transport);

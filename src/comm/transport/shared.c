@@ -396,7 +396,7 @@ static const void *locate(const lk_shared *s, int peer, const lk_shared_slot *fr
 
 static bool possible(const lk_call *call)
 {
-    return call->kind < LK_CALL_COUNT && call->dtype < LK_DTYPE_COUNT && call->op < LK_REDUCTION_LIMIT;
+    return call->kind < LK_CALL_KIND_COUNT && call->dtype < LK_DTYPE_COUNT && call->op < LK_REDUCTION_LIMIT;
 }
 
 /* The oldest frame in the peer's lane; NULL: none. */

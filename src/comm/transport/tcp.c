@@ -161,13 +161,13 @@ static bool read_some(lk_tcp_peer *peer)
 static void parse(lk_tcp_peer *peer)
 {
     lk_frame_result result = lk__frame_decode(peer->buffer + peer->head, &peer->frame, &peer->sum);
-    if (result == LK_FRAME_WHOLE) {
+    if (result == LK_FRAME_RESULT_WHOLE) {
         peer->has_frame = true;
         peer->head += LK_FRAME_BYTES;
         return;
     }
     peer->garbage = peer->read_ended = true;
-    peer->damaged = result == LK_FRAME_DAMAGED ? "a header" : NULL;
+    peer->damaged = result == LK_FRAME_RESULT_DAMAGED ? "a header" : NULL;
     peer->head = peer->tail;
 }
 
@@ -286,9 +286,9 @@ static bool is_far(const lk_tcp *tcp, int rank)
 /* Whether a payload of that size to these peers has a checksum. */
 static bool wants_sum(const lk_tcp *tcp, const int *peers, int count, size_t bytes)
 {
-    bool wants = bytes > 0 && (bytes <= SMALL || tcp->checksum == LK_CHECKSUM_ALL);
+    bool wants = bytes > 0 && (bytes <= SMALL || tcp->checksum == LK_TCP_CHECKSUM_ALL);
     for (int i = 0; i < count && !wants; i++)
-        wants = bytes > 0 && tcp->checksum == LK_CHECKSUM_HOSTS && is_far(tcp, peers[i]);
+        wants = bytes > 0 && tcp->checksum == LK_TCP_CHECKSUM_HOSTS && is_far(tcp, peers[i]);
     return wants;
 }
 
@@ -424,9 +424,9 @@ static void close_tcp(lk_transport *transport)
 lk_status lk__tcp_checksum(lk_tcp_checksum *out)
 {
     static const char *const names[] = {
-        [LK_CHECKSUM_HOSTS] = "hosts", [LK_CHECKSUM_ALL] = "all", [LK_CHECKSUM_SMALL] = "small"};
+        [LK_TCP_CHECKSUM_HOSTS] = "hosts", [LK_TCP_CHECKSUM_ALL] = "all", [LK_TCP_CHECKSUM_SMALL] = "small"};
     const char *text = getenv("LOCKSTEP_CHECKSUM");
-    *out = LK_CHECKSUM_HOSTS;
+    *out = LK_TCP_CHECKSUM_HOSTS;
     if (!text || !text[0])
         return LK_OK;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -449,10 +449,10 @@ static lk_status make_parts(lk_tcp *tcp, const lk_boot *boot, const bool *skip)
     LK_TRY(LK_ALLOC((size_t)boot->size, "members", &tcp->members));
     memcpy(tcp->members, boot->members, (size_t)boot->size * sizeof *boot->members);
     LK_TRY(LK_ALLOC((size_t)boot->size, "connections", &tcp->peers));
-    tcp->sums_large = tcp->checksum == LK_CHECKSUM_ALL;
+    tcp->sums_large = tcp->checksum == LK_TCP_CHECKSUM_ALL;
     for (int r = 0; r < boot->size; r++) {
         tcp->peers[r].fd = -1;
-        tcp->sums_large |= tcp->checksum == LK_CHECKSUM_HOSTS && is_far(tcp, r);
+        tcp->sums_large |= tcp->checksum == LK_TCP_CHECKSUM_HOSTS && is_far(tcp, r);
     }
     for (int r = 0; r < boot->size; r++) {
         if (r == boot->rank || (skip && skip[r]))

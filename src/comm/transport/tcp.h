@@ -20,9 +20,9 @@ enum {
 
 /* Which payloads have a checksum, in addition to small ones ($LOCKSTEP_CHECKSUM). */
 typedef enum lk_tcp_checksum {
-    LK_CHECKSUM_HOSTS, /* payloads to another host: the default */
-    LK_CHECKSUM_ALL,
-    LK_CHECKSUM_SMALL /* small payloads only */
+    LK_TCP_CHECKSUM_HOSTS, /* payloads to another host: the default */
+    LK_TCP_CHECKSUM_ALL,
+    LK_TCP_CHECKSUM_SMALL /* small payloads only */
 } lk_tcp_checksum;
 
 /* Reads the variable; USAGE for an unknown word. */

@@ -156,12 +156,12 @@ static void step_callers(opening *o)
     for (int i = o->count - 1; i >= 0; i--) {
         caller *c = &o->callers[i];
         lk_handshake_state state = lk__handshake_step(&c->shake, c->fd);
-        if (state == LK_HANDSHAKE_DONE) {
+        if (state == LK_HANDSHAKE_STATE_DONE) {
             adopt(o, i);
-        } else if (state == LK_HANDSHAKE_FAILED || lk__clock() > c->deadline) {
+        } else if (state == LK_HANDSHAKE_STATE_FAILED || lk__clock() > c->deadline) {
             if (c->peer >= 0)
                 snprintf(o->reason, sizeof o->reason, "%s",
-                         state == LK_HANDSHAKE_FAILED ? lk_error_detail() : "it does not answer");
+                         state == LK_HANDSHAKE_STATE_FAILED ? lk_error_detail() : "it does not answer");
             drop_caller(o, i);
         }
     }

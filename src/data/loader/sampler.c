@@ -8,7 +8,7 @@ void lk__sampler_permute(uint64_t seed, uint32_t epoch, uint32_t count, uint32_t
 {
     for (uint32_t i = 0; i < count; i++)
         order[i] = i;
-    lk_rng rng = lk__rng(seed, LK_RNG_SHUFFLE, 0, epoch, 0);
+    lk_rng rng = lk__rng(seed, LK_RNG_PURPOSE_SHUFFLE, 0, epoch, 0);
     uint32_t words[4], block = UINT32_MAX;
     for (uint32_t i = count; i-- > 1;) {
         if (i / 4 != block) {

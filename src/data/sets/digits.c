@@ -241,7 +241,7 @@ static void develop(const canvas *image, draws *d, uint8_t *pixels)
 
 static draws draws_of(const lk_dataset *data, size_t index)
 {
-    return (draws){.rng = lk__rng(digits_seed, LK_RNG_DIGITS, 0, (uint32_t)data->split, (uint32_t)index)};
+    return (draws){.rng = lk__rng(digits_seed, LK_RNG_PURPOSE_DIGITS, 0, (uint32_t)data->split, (uint32_t)index)};
 }
 
 /* The first draw of a sample. */

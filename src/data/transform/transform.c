@@ -273,7 +273,7 @@ lk_status lk__transforms_apply(const lk_transforms *list, lk_transforms_address 
 {
     for (size_t i = 0; i < list->count; i++) {
         const lk_transform_step *step = &list->steps[i];
-        lk_rng rng = lk__rng(address.seed, LK_RNG_AUGMENT, (uint32_t)i, address.epoch, address.sample);
+        lk_rng rng = lk__rng(address.seed, LK_RNG_PURPOSE_AUGMENT, (uint32_t)i, address.epoch, address.sample);
         LK_TRY(rows[step->row]->apply(step->values, &rng, image, scratch));
     }
     return LK_OK;

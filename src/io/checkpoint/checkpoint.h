@@ -33,12 +33,12 @@ void lk__checkpoint_note_readable(const char *text, char *out, size_t bytes);
 
 /* What differs. Differing options are reported, but do not belong to the result. */
 typedef enum lk_difference_kind {
-    LK_DIFFERENCE_PARAMETER,
-    LK_DIFFERENCE_BUFFER, /* running statistics */
-    LK_DIFFERENCE_OPTIMIZER,
-    LK_DIFFERENCE_POSITION, /* notes that are not options: step, epoch ... */
-    LK_DIFFERENCE_OPTION,   /* notes that are named like options: "--model" */
-    LK_DIFFERENCE_KINDS
+    LK_DIFFERENCE_KIND_PARAMETER,
+    LK_DIFFERENCE_KIND_BUFFER, /* running statistics */
+    LK_DIFFERENCE_KIND_OPTIMIZER,
+    LK_DIFFERENCE_KIND_POSITION, /* notes that are not options: step, epoch ... */
+    LK_DIFFERENCE_KIND_OPTION,   /* notes that are named like options: "--model" */
+    LK_DIFFERENCE_KIND_COUNT
 } lk_difference_kind;
 
 /* Called once for each difference, with one sentence without a newline. */
@@ -46,9 +46,9 @@ typedef void (*lk_difference_kind_fn)(void *arg, lk_difference_kind kind, const 
 
 /* Each function adds the number of differences of each kind to counts; report may be NULL. */
 void lk__checkpoint_compare_models(const lk_state *a, const lk_state *b, lk_difference_kind_fn report, void *arg,
-                                   size_t counts[LK_DIFFERENCE_KINDS]);
+                                   size_t counts[LK_DIFFERENCE_KIND_COUNT]);
 void lk__checkpoint_compare(const lk_checkpoint *a, const lk_checkpoint *b, lk_difference_kind_fn report, void *arg,
-                            size_t counts[LK_DIFFERENCE_KINDS]);
+                            size_t counts[LK_DIFFERENCE_KIND_COUNT]);
 
 /* Writes dir/step-000000500; USAGE if it does not fit. */
 lk_status lk__checkpoint_path(const char *dir, uint64_t step, char *out, size_t bytes) LK_CHECKED;

@@ -11,7 +11,7 @@ enum { TEXT_BYTES = 400, SENTENCE_BYTES = 1024 };
 typedef struct listener {
     lk_difference_kind_fn report;
     void *arg;
-    size_t *counts; /* (LK_DIFFERENCE_KINDS) */
+    size_t *counts; /* (LK_DIFFERENCE_KIND_COUNT) */
 } listener;
 
 static void report_difference(const listener *to, lk_difference_kind kind, const char *key, const char *what)
@@ -28,8 +28,8 @@ static lk_difference_kind kind_of(const char *key)
     const char *dot = strrchr(key, '.'), *last = dot ? dot + 1 : key;
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         if (strcmp(last, buffers[i]) == 0)
-            return LK_DIFFERENCE_BUFFER;
-    return LK_DIFFERENCE_PARAMETER;
+            return LK_DIFFERENCE_KIND_BUFFER;
+    return LK_DIFFERENCE_KIND_PARAMETER;
 }
 
 static void report_model(void *arg, const char *key, const char *what)
@@ -39,11 +39,11 @@ static void report_model(void *arg, const char *key, const char *what)
 
 static void report_optimizer(void *arg, const char *key, const char *what)
 {
-    report_difference(arg, LK_DIFFERENCE_OPTIMIZER, key, what);
+    report_difference(arg, LK_DIFFERENCE_KIND_OPTIMIZER, key, what);
 }
 
 void lk__checkpoint_compare_models(const lk_state *a, const lk_state *b, lk_difference_kind_fn report, void *arg,
-                                   size_t counts[LK_DIFFERENCE_KINDS])
+                                   size_t counts[LK_DIFFERENCE_KIND_COUNT])
 {
     listener to = {.report = report, .arg = arg, .counts = counts};
     (void)lk_state_compare(a, b, report_model, &to);
@@ -84,7 +84,8 @@ static void compare_note(const listener *to, const char *name, const char *a, co
         snprintf(what, sizeof what, "%s against %s", x, y);
     else
         snprintf(what, sizeof what, "only in the %s: %s", a ? "first" : "second", a ? x : y);
-    report_difference(to, strncmp(name, "--", 2) == 0 ? LK_DIFFERENCE_OPTION : LK_DIFFERENCE_POSITION, name, what);
+    report_difference(to, strncmp(name, "--", 2) == 0 ? LK_DIFFERENCE_KIND_OPTION : LK_DIFFERENCE_KIND_POSITION, name,
+                      what);
 }
 
 static void compare_notes(const listener *to, const lk_checkpoint *a, const lk_checkpoint *b)
@@ -98,7 +99,7 @@ static void compare_notes(const listener *to, const lk_checkpoint *a, const lk_c
 }
 
 void lk__checkpoint_compare(const lk_checkpoint *a, const lk_checkpoint *b, lk_difference_kind_fn report, void *arg,
-                            size_t counts[LK_DIFFERENCE_KINDS])
+                            size_t counts[LK_DIFFERENCE_KIND_COUNT])
 {
     listener to = {.report = report, .arg = arg, .counts = counts};
     (void)lk_state_compare(lk_checkpoint_model(a), lk_checkpoint_model(b), report_model, &to);

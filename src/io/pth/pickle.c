@@ -185,7 +185,7 @@ static lk_status op_dup(machine *m, const opcode *op)
 static lk_status op_constant(machine *m, const opcode *op)
 {
     lk_pickle_value value = {.kind = op->kind};
-    if (op->kind == LK_PICKLE_BOOL)
+    if (op->kind == LK_PICKLE_KIND_BOOL)
         value.as.integer = op->number;
     return push(m, value);
 }
@@ -195,7 +195,7 @@ static lk_status op_int(machine *m, const opcode *op)
     uint64_t number = 0;
     LK_TRY(take_number(m, op->number, &number));
     int64_t value = op->number == 4 ? (int64_t)(int32_t)(uint32_t)number : (int64_t)number;
-    return push(m, (lk_pickle_value){.kind = LK_PICKLE_INT, .as.integer = value});
+    return push(m, (lk_pickle_value){.kind = LK_PICKLE_KIND_INT, .as.integer = value});
 }
 
 /* Two's complement of any length. */
@@ -206,11 +206,12 @@ static lk_status op_long(machine *m, const opcode *op)
     LK_TRY(take_number(m, op->number, &bytes));
     LK_TRY(take(m, (size_t)bytes, &digits));
     if (bytes > 8)
-        return push(m, (lk_pickle_value){.kind = LK_PICKLE_LONG, .as.text = {(const char *)digits, (uint32_t)bytes}});
+        return push(m,
+                    (lk_pickle_value){.kind = LK_PICKLE_KIND_LONG, .as.text = {(const char *)digits, (uint32_t)bytes}});
     uint64_t number = lk__bytes_get_le(digits, (int)bytes);
     if (bytes > 0 && bytes < 8 && digits[bytes - 1] & 0x80)
         number |= ~(uint64_t)0 << (8 * bytes);
-    return push(m, (lk_pickle_value){.kind = LK_PICKLE_INT, .as.integer = (int64_t)number});
+    return push(m, (lk_pickle_value){.kind = LK_PICKLE_KIND_INT, .as.integer = (int64_t)number});
 }
 
 /* The only big-endian number in a pickle. */
@@ -222,7 +223,7 @@ static lk_status op_float(machine *m, const opcode *op)
     uint64_t bits = 0;
     for (int i = 0; i < 8; i++)
         bits = bits << 8 | bytes[i];
-    lk_pickle_value value = {.kind = LK_PICKLE_FLOAT};
+    lk_pickle_value value = {.kind = LK_PICKLE_KIND_FLOAT};
     memcpy(&value.as.real, &bits, sizeof bits);
     return push(m, value);
 }
@@ -254,7 +255,7 @@ static lk_status append(machine *m, lk_pickle_ref container, lk_pickle_ref item)
 /* Moves the stack's values from floor on into the container. */
 static lk_status append_from(machine *m, lk_pickle_ref container, size_t floor)
 {
-    if (value_of(m, container)->kind == LK_PICKLE_DICT && (m->stack.count - floor) % 2)
+    if (value_of(m, container)->kind == LK_PICKLE_KIND_DICT && (m->stack.count - floor) % 2)
         return FAIL(m, "a dict gets a key without a value");
     for (size_t i = floor; i < m->stack.count; i++)
         LK_TRY(append(m, container, ((lk_pickle_ref *)m->stack.items)[i]));
@@ -282,7 +283,7 @@ static lk_status op_collect(machine *m, const opcode *op)
 static lk_status op_tuple(machine *m, const opcode *op)
 {
     LK_TRY(want(m, (size_t)op->number));
-    return collect(m, m->stack.count - (size_t)op->number, LK_PICKLE_TUPLE);
+    return collect(m, m->stack.count - (size_t)op->number, LK_PICKLE_KIND_TUPLE);
 }
 
 /* Moves the stack's values from floor on into the container below floor. */
@@ -327,7 +328,7 @@ static lk_status push_global(machine *m, const char *module, size_t module_bytes
 {
     for (const lk_pickle_global *row = m->globals; row->module; row++)
         if (same(row->module, module, module_bytes) && same(row->name, name, name_bytes))
-            return push(m, (lk_pickle_value){.kind = LK_PICKLE_GLOBAL, .as.call.global = row});
+            return push(m, (lk_pickle_value){.kind = LK_PICKLE_KIND_GLOBAL, .as.call.global = row});
     char shown_module[64], shown_name[64];
     show(module, module_bytes, shown_module);
     show(name, name_bytes, shown_name);
@@ -364,7 +365,7 @@ static lk_status op_stack_global(machine *m, const opcode *op)
     (void)op;
     LK_TRY(want(m, 2));
     lk_pickle_value module = *value_of(m, peek(m, 1)), name = *value_of(m, peek(m, 0));
-    if (module.kind != LK_PICKLE_TEXT || name.kind != LK_PICKLE_TEXT)
+    if (module.kind != LK_PICKLE_KIND_TEXT || name.kind != LK_PICKLE_KIND_TEXT)
         return FAIL(m, "the name of a global is not a text");
     m->stack.count -= 2;
     return push_global(m, module.as.text.bytes, module.as.text.length, name.as.text.bytes, name.as.text.length);
@@ -377,7 +378,7 @@ static lk_status fill_dict(machine *m, lk_pickle_ref dict, const lk_pickle_value
     for (uint32_t cell = list->as.items.first; cell; cell = cells[cell].next) {
         cells = m->cells.items;
         lk_pickle_value pair = *value_of(m, cells[cell].value);
-        if ((pair.kind != LK_PICKLE_LIST && pair.kind != LK_PICKLE_TUPLE) || pair.as.items.count != 2)
+        if ((pair.kind != LK_PICKLE_KIND_LIST && pair.kind != LK_PICKLE_KIND_TUPLE) || pair.as.items.count != 2)
             return FAIL(m, "a dict is made of something that is not a pair");
         lk_pickle_ref key = cells[pair.as.items.first].value, value = cells[pair.as.items.last].value;
         LK_TRY(append(m, dict, key));
@@ -390,11 +391,11 @@ static lk_status fill_dict(machine *m, lk_pickle_ref dict, const lk_pickle_value
 static lk_status make_dict(machine *m, const lk_pickle_value *args)
 {
     const struct lk_pickle_cell *cells = m->cells.items;
-    lk_pickle_value list = {.kind = LK_PICKLE_NONE};
+    lk_pickle_value list = {.kind = LK_PICKLE_KIND_NONE};
     if (args->as.items.count == 1)
         list = *value_of(m, cells[args->as.items.first].value);
-    LK_TRY(push(m, (lk_pickle_value){.kind = LK_PICKLE_DICT}));
-    return list.kind == LK_PICKLE_LIST ? fill_dict(m, peek(m, 0), &list) : LK_OK;
+    LK_TRY(push(m, (lk_pickle_value){.kind = LK_PICKLE_KIND_DICT}));
+    return list.kind == LK_PICKLE_KIND_LIST ? fill_dict(m, peek(m, 0), &list) : LK_OK;
 }
 
 static lk_status op_call(machine *m, const opcode *op)
@@ -403,7 +404,7 @@ static lk_status op_call(machine *m, const opcode *op)
     LK_TRY(want(m, 2));
     lk_pickle_ref args_ref = peek(m, 0);
     lk_pickle_value called = *value_of(m, peek(m, 1)), args = *value_of(m, args_ref);
-    if (called.kind != LK_PICKLE_GLOBAL || args.kind != LK_PICKLE_TUPLE)
+    if (called.kind != LK_PICKLE_KIND_GLOBAL || args.kind != LK_PICKLE_KIND_TUPLE)
         return FAIL(m, "a call of something that is not a global with a tuple");
     const lk_pickle_global *global = called.as.call.global;
     if (global->use == LK_PICKLE_USE_NAMED)
@@ -411,7 +412,7 @@ static lk_status op_call(machine *m, const opcode *op)
     m->stack.count -= 2;
     if (global->use == LK_PICKLE_USE_MAKES_DICT)
         return make_dict(m, &args);
-    return push(m, (lk_pickle_value){.kind = LK_PICKLE_CALL, .as.call = {global, args_ref}});
+    return push(m, (lk_pickle_value){.kind = LK_PICKLE_KIND_CALL, .as.call = {global, args_ref}});
 }
 
 /* An object's attributes are not part of its data: they are dropped. */
@@ -420,7 +421,7 @@ static lk_status op_build(machine *m, const opcode *op)
     (void)op;
     LK_TRY(want(m, 2));
     lk_pickle_kind kind = value_of(m, peek(m, 1))->kind;
-    if (kind != LK_PICKLE_DICT && kind != LK_PICKLE_CALL)
+    if (kind != LK_PICKLE_KIND_DICT && kind != LK_PICKLE_KIND_CALL)
         return FAIL(m, "attributes for something that has none");
     m->stack.count--;
     return LK_OK;
@@ -432,7 +433,7 @@ static lk_status op_persistent(machine *m, const opcode *op)
     LK_TRY(want(m, 1));
     lk_pickle_ref id = peek(m, 0);
     m->stack.count--;
-    return push(m, (lk_pickle_value){.kind = LK_PICKLE_PERSISTENT, .as.id = id});
+    return push(m, (lk_pickle_value){.kind = LK_PICKLE_KIND_PERSISTENT, .as.id = id});
 }
 
 static lk_status memoize(machine *m, uint64_t index)
@@ -480,34 +481,34 @@ static const opcode opcodes[256] = {
     [0x8a] = {op_long, 1, 0},
     [0x8b] = {op_long, 4, 0},
     ['G'] = {op_float, 8, 0},
-    ['T'] = {op_text, 4, LK_PICKLE_TEXT},
-    ['U'] = {op_text, 1, LK_PICKLE_TEXT},
-    ['X'] = {op_text, 4, LK_PICKLE_TEXT},
-    [0x8c] = {op_text, 1, LK_PICKLE_TEXT},
-    [0x8d] = {op_text, 8, LK_PICKLE_TEXT},
-    ['B'] = {op_text, 4, LK_PICKLE_BYTES},
-    ['C'] = {op_text, 1, LK_PICKLE_BYTES},
-    [0x8e] = {op_text, 8, LK_PICKLE_BYTES},
-    [0x96] = {op_text, 8, LK_PICKLE_BYTES},
-    ['N'] = {op_constant, 0, LK_PICKLE_NONE},
-    [0x88] = {op_constant, 1, LK_PICKLE_BOOL},
-    [0x89] = {op_constant, 0, LK_PICKLE_BOOL},
-    [')'] = {op_constant, 0, LK_PICKLE_TUPLE},
-    [']'] = {op_constant, 0, LK_PICKLE_LIST},
-    ['}'] = {op_constant, 0, LK_PICKLE_DICT},
-    [0x8f] = {op_constant, 0, LK_PICKLE_SET},
-    ['l'] = {op_collect, 0, LK_PICKLE_LIST},
-    ['d'] = {op_collect, 0, LK_PICKLE_DICT},
-    ['t'] = {op_collect, 0, LK_PICKLE_TUPLE},
-    [0x91] = {op_collect, 0, LK_PICKLE_SET},
+    ['T'] = {op_text, 4, LK_PICKLE_KIND_TEXT},
+    ['U'] = {op_text, 1, LK_PICKLE_KIND_TEXT},
+    ['X'] = {op_text, 4, LK_PICKLE_KIND_TEXT},
+    [0x8c] = {op_text, 1, LK_PICKLE_KIND_TEXT},
+    [0x8d] = {op_text, 8, LK_PICKLE_KIND_TEXT},
+    ['B'] = {op_text, 4, LK_PICKLE_KIND_BYTES},
+    ['C'] = {op_text, 1, LK_PICKLE_KIND_BYTES},
+    [0x8e] = {op_text, 8, LK_PICKLE_KIND_BYTES},
+    [0x96] = {op_text, 8, LK_PICKLE_KIND_BYTES},
+    ['N'] = {op_constant, 0, LK_PICKLE_KIND_NONE},
+    [0x88] = {op_constant, 1, LK_PICKLE_KIND_BOOL},
+    [0x89] = {op_constant, 0, LK_PICKLE_KIND_BOOL},
+    [')'] = {op_constant, 0, LK_PICKLE_KIND_TUPLE},
+    [']'] = {op_constant, 0, LK_PICKLE_KIND_LIST},
+    ['}'] = {op_constant, 0, LK_PICKLE_KIND_DICT},
+    [0x8f] = {op_constant, 0, LK_PICKLE_KIND_SET},
+    ['l'] = {op_collect, 0, LK_PICKLE_KIND_LIST},
+    ['d'] = {op_collect, 0, LK_PICKLE_KIND_DICT},
+    ['t'] = {op_collect, 0, LK_PICKLE_KIND_TUPLE},
+    [0x91] = {op_collect, 0, LK_PICKLE_KIND_SET},
     [0x85] = {op_tuple, 1, 0},
     [0x86] = {op_tuple, 2, 0},
     [0x87] = {op_tuple, 3, 0},
-    ['a'] = {op_add, 1, LK_PICKLE_LIST},
-    ['s'] = {op_add, 2, LK_PICKLE_DICT},
-    ['e'] = {op_extend, 0, LK_PICKLE_LIST},
-    ['u'] = {op_extend, 0, LK_PICKLE_DICT},
-    [0x90] = {op_extend, 0, LK_PICKLE_SET},
+    ['a'] = {op_add, 1, LK_PICKLE_KIND_LIST},
+    ['s'] = {op_add, 2, LK_PICKLE_KIND_DICT},
+    ['e'] = {op_extend, 0, LK_PICKLE_KIND_LIST},
+    ['u'] = {op_extend, 0, LK_PICKLE_KIND_DICT},
+    [0x90] = {op_extend, 0, LK_PICKLE_KIND_SET},
     ['('] = {op_mark, 0, 0},
     ['0'] = {op_pop, 0, 0},
     ['1'] = {op_pop_mark, 0, 0},

@@ -23,27 +23,27 @@ enum {
 };
 
 typedef enum lk_pickle_kind {
-    LK_PICKLE_NONE,
-    LK_PICKLE_BOOL,
-    LK_PICKLE_INT,
-    LK_PICKLE_LONG, /* an integer of more than 64 bits, as its bytes */
-    LK_PICKLE_FLOAT,
-    LK_PICKLE_TEXT, /* not checked to be UTF-8 */
-    LK_PICKLE_BYTES,
-    LK_PICKLE_TUPLE,
-    LK_PICKLE_LIST,
-    LK_PICKLE_DICT, /* items are keys and values in turn */
-    LK_PICKLE_SET,
-    LK_PICKLE_GLOBAL,
-    LK_PICKLE_CALL,      /* a call of a global */
-    LK_PICKLE_PERSISTENT /* an object outside of the stream, given by its id */
+    LK_PICKLE_KIND_NONE,
+    LK_PICKLE_KIND_BOOL,
+    LK_PICKLE_KIND_INT,
+    LK_PICKLE_KIND_LONG, /* an integer of more than 64 bits, as its bytes */
+    LK_PICKLE_KIND_FLOAT,
+    LK_PICKLE_KIND_TEXT, /* not checked to be UTF-8 */
+    LK_PICKLE_KIND_BYTES,
+    LK_PICKLE_KIND_TUPLE,
+    LK_PICKLE_KIND_LIST,
+    LK_PICKLE_KIND_DICT, /* items are keys and values in turn */
+    LK_PICKLE_KIND_SET,
+    LK_PICKLE_KIND_GLOBAL,
+    LK_PICKLE_KIND_CALL,      /* a call of a global */
+    LK_PICKLE_KIND_PERSISTENT /* an object outside of the stream, given by its id */
 } lk_pickle_kind;
 
 /* What a pickle may do with a global. */
 typedef enum lk_pickle_use {
     LK_PICKLE_USE_NAMED,     /* refer to it */
-    LK_PICKLE_USE_CALLED,    /* also call it, which makes a LK_PICKLE_CALL */
-    LK_PICKLE_USE_MAKES_DICT /* call it, which makes a LK_PICKLE_DICT of the pairs in its argument */
+    LK_PICKLE_USE_CALLED,    /* also call it, which makes a LK_PICKLE_KIND_CALL */
+    LK_PICKLE_USE_MAKES_DICT /* call it, which makes a LK_PICKLE_KIND_DICT of the pairs in its argument */
 } lk_pickle_use;
 
 typedef struct lk_pickle_global {

@@ -37,7 +37,7 @@ const lk_pickle_value *lk__pickle_next(const lk_pickle *pickle, uint32_t *cell)
 
 const lk_pickle_value *lk__pickle_item(const lk_pickle *pickle, const lk_pickle_value *value, size_t index)
 {
-    if (value->kind < LK_PICKLE_TUPLE || value->kind > LK_PICKLE_SET || index >= value->as.items.count)
+    if (value->kind < LK_PICKLE_KIND_TUPLE || value->kind > LK_PICKLE_KIND_SET || index >= value->as.items.count)
         return NULL;
     uint32_t cell = value->as.items.first;
     const lk_pickle_value *item = lk__pickle_next(pickle, &cell);
@@ -48,7 +48,7 @@ const lk_pickle_value *lk__pickle_item(const lk_pickle *pickle, const lk_pickle_
 
 bool lk__pickle_is_text(const lk_pickle_value *value, const char *text)
 {
-    return value->kind == LK_PICKLE_TEXT && strlen(text) == value->as.text.length &&
+    return value->kind == LK_PICKLE_KIND_TEXT && strlen(text) == value->as.text.length &&
            memcmp(text, value->as.text.bytes, value->as.text.length) == 0;
 }
 

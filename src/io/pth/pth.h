@@ -67,7 +67,7 @@ typedef struct lk_pth_reader {
 /* The globals that a pickle of torch.save may use. */
 extern const lk_pickle_global lk__pth_globals[];
 
-/* Reads the storage that a LK_PICKLE_PERSISTENT stands for. */
+/* Reads the storage that a LK_PICKLE_KIND_PERSISTENT stands for. */
 lk_status lk__pth_storage(const lk_pickle *pickle, const lk_pickle_value *value, lk_pth_storage *out) LK_CHECKED;
 /* Orders storages by their keys; 0: the same storage. */
 int lk__pth_storage_compare(const lk_pth_storage *a, const lk_pth_storage *b);

@@ -37,7 +37,7 @@ static lk_status next_pickle(stream *s, lk_pickle **out)
 static lk_status check_version(const lk_pickle *pickle)
 {
     const lk_pickle_value *root = lk__pickle_root(pickle);
-    return root->kind == LK_PICKLE_INT && root->as.integer == VERSION
+    return root->kind == LK_PICKLE_KIND_INT && root->as.integer == VERSION
                ? LK_OK
                : lk__pickle_fail(&pickle->stream, root->at, "another version of the format than %d", VERSION);
 }
@@ -45,9 +45,9 @@ static lk_status check_version(const lk_pickle *pickle)
 static lk_status check_machine(const lk_pickle *pickle)
 {
     const lk_pickle_value *root = lk__pickle_root(pickle), *little = NULL;
-    if (root->kind == LK_PICKLE_DICT)
+    if (root->kind == LK_PICKLE_KIND_DICT)
         little = lk__pickle_find(pickle, root, "little_endian");
-    return little && little->kind == LK_PICKLE_BOOL && little->as.integer
+    return little && little->kind == LK_PICKLE_KIND_BOOL && little->as.integer
                ? LK_OK
                : lk__pickle_fail(&pickle->stream, root->at, "only files of little-endian machines can be read");
 }
@@ -84,10 +84,10 @@ static lk_status collect_storages(stream *s)
     const lk_pickle *object = s->object;
     size_t count = 0, kept = 0;
     for (size_t i = 0; i < object->count; i++)
-        count += object->values[i].kind == LK_PICKLE_PERSISTENT;
+        count += object->values[i].kind == LK_PICKLE_KIND_PERSISTENT;
     LK_TRY(LK_ALLOC(count, "the storages of a PyTorch file", &s->storages));
     for (size_t i = 0; i < object->count; i++)
-        if (object->values[i].kind == LK_PICKLE_PERSISTENT)
+        if (object->values[i].kind == LK_PICKLE_KIND_PERSISTENT)
             LK_TRY(lk__pth_storage(object, &object->values[i], &s->storages[s->count++]));
     if (count)
         qsort(s->storages, count, sizeof *s->storages, by_key);
@@ -106,7 +106,7 @@ static lk_pth_storage *find_storage(const stream *s, const lk_pth_storage *key)
 static lk_status read_position(stream *s, const lk_pickle *keys, const lk_pickle_value *key)
 {
     lk_pth_storage wanted = {0}, *storage = NULL;
-    if (key->kind == LK_PICKLE_TEXT) {
+    if (key->kind == LK_PICKLE_KIND_TEXT) {
         wanted.key = key->as.text.bytes;
         wanted.key_bytes = key->as.text.length;
         storage = find_storage(s, &wanted);
@@ -136,7 +136,7 @@ static lk_status read_positions(stream *s)
     LK_TRY(next_pickle(s, &keys));
     const lk_pickle_value *root = lk__pickle_root(keys);
     lk_status status = LK_OK;
-    if (root->kind != LK_PICKLE_LIST)
+    if (root->kind != LK_PICKLE_KIND_LIST)
         status = lk__pickle_fail(&keys->stream, root->at, "the keys of the storages are no list");
     uint32_t cell = status == LK_OK ? root->as.items.first : 0;
     for (const lk_pickle_value *key; status == LK_OK && (key = lk__pickle_next(keys, &cell));)

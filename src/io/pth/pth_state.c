@@ -88,25 +88,26 @@ const lk_pickle_global lk__pth_globals[] = {
 
 static int role_of(const lk_pickle_value *value)
 {
-    return value && (value->kind == LK_PICKLE_GLOBAL || value->kind == LK_PICKLE_CALL) ? value->as.call.global->role
-                                                                                       : OTHER;
+    return value && (value->kind == LK_PICKLE_KIND_GLOBAL || value->kind == LK_PICKLE_KIND_CALL)
+               ? value->as.call.global->role
+               : OTHER;
 }
 
 static bool is_tensor(const lk_pickle_value *value)
 {
     int role = role_of(value);
-    return value->kind == LK_PICKLE_CALL && role != OTHER && role < TYPE;
+    return value->kind == LK_PICKLE_KIND_CALL && role != OTHER && role < TYPE;
 }
 
 static const lk_pth_type *type_of(const lk_pickle_value *value)
 {
     int role = role_of(value);
-    return value && value->kind == LK_PICKLE_GLOBAL && role >= TYPE ? &lk__pth_types[role - TYPE] : NULL;
+    return value && value->kind == LK_PICKLE_KIND_GLOBAL && role >= TYPE ? &lk__pth_types[role - TYPE] : NULL;
 }
 
 static bool get_count(const lk_pickle_value *value, uint64_t *out)
 {
-    if (!value || value->kind != LK_PICKLE_INT || value->as.integer < 0)
+    if (!value || value->kind != LK_PICKLE_KIND_INT || value->as.integer < 0)
         return false;
     *out = (uint64_t)value->as.integer;
     return true;
@@ -122,7 +123,7 @@ int lk__pth_storage_compare(const lk_pth_storage *a, const lk_pth_storage *b)
 static bool get_view(const lk_pickle *pickle, const lk_pickle_value *view, lk_pth_storage *storage)
 {
     uint64_t first, count, end;
-    if (!view || view->kind == LK_PICKLE_NONE)
+    if (!view || view->kind == LK_PICKLE_KIND_NONE)
         return true;
     if (!get_count(lk__pickle_item(pickle, view, 1), &first) || !get_count(lk__pickle_item(pickle, view, 2), &count) ||
         __builtin_add_overflow(first, count, &end) || end > storage->count)
@@ -137,7 +138,7 @@ lk_status lk__pth_storage(const lk_pickle *pickle, const lk_pickle_value *value,
     const lk_pickle_value *id = lk__pickle_value(pickle, value->as.id);
     const lk_pickle_value *kind = lk__pickle_item(pickle, id, 0), *key = lk__pickle_item(pickle, id, 2);
     lk_pth_storage storage = {.type = type_of(lk__pickle_item(pickle, id, 1))};
-    if (!kind || !lk__pickle_is_text(kind, "storage") || !storage.type || !key || key->kind != LK_PICKLE_TEXT ||
+    if (!kind || !lk__pickle_is_text(kind, "storage") || !storage.type || !key || key->kind != LK_PICKLE_KIND_TEXT ||
         !get_count(lk__pickle_item(pickle, id, 4), &storage.count) ||
         __builtin_mul_overflow(storage.count, storage.type->size, &storage.bytes) || storage.bytes > INT64_MAX ||
         !get_view(pickle, lk__pickle_item(pickle, id, 5), &storage))
@@ -209,7 +210,7 @@ static lk_status get_name(decoder *d, const lk_pickle_value *key)
 
 static lk_status get_numbers(const decoder *d, const lk_pickle_value *value, size_t out[LK_MAX_DIMS], int *count)
 {
-    if (!value || (value->kind != LK_PICKLE_TUPLE && value->kind != LK_PICKLE_LIST))
+    if (!value || (value->kind != LK_PICKLE_KIND_TUPLE && value->kind != LK_PICKLE_KIND_LIST))
         return wrong(d, "has a malformed shape: its sizes and strides are tuples");
     if (value->as.items.count > LK_MAX_DIMS)
         return wrong(d, "has more dimensions than 8, which are read");
@@ -251,7 +252,7 @@ static lk_status check_bounds(decoder *d)
  * subclass; NULL if there is none. */
 static const lk_pickle_value *unwrap(const lk_pickle *pickle, const lk_pickle_value *value, int *role)
 {
-    for (int depth = 0; depth < 8 && value && value->kind == LK_PICKLE_CALL; depth++) {
+    for (int depth = 0; depth < 8 && value && value->kind == LK_PICKLE_KIND_CALL; depth++) {
         const lk_pickle_value *args = lk__pickle_value(pickle, value->as.call.args);
         *role = role_of(value);
         if (*role == OF_CLASS) {
@@ -295,7 +296,7 @@ static lk_status get_tensor(decoder *d, const lk_pickle_value *value)
     int role = OTHER, strides = 0;
     const lk_pickle_value *args = unwrap(pickle, value, &role);
     const lk_pickle_value *storage = args ? lk__pickle_item(pickle, args, 0) : NULL;
-    if (!storage || storage->kind != LK_PICKLE_PERSISTENT ||
+    if (!storage || storage->kind != LK_PICKLE_KIND_PERSISTENT ||
         !get_count(lk__pickle_item(pickle, args, 1), &d->tensor.offset))
         return wrong(d, "is malformed; expected a storage, an offset, sizes and strides");
     LK_TRY(lk__pth_storage(pickle, storage, &d->tensor.storage));
@@ -306,7 +307,7 @@ static lk_status get_tensor(decoder *d, const lk_pickle_value *value)
         return wrong(d, "has more or fewer strides than dimensions");
     /* Pending operations: the tensor's elements are not those in the storage. */
     const lk_pickle_value *marks = lk__pickle_item(pickle, args, role == TENSOR_OF_DTYPE ? 7 : 6);
-    if (marks && marks->kind == LK_PICKLE_DICT && marks->as.items.count > 0)
+    if (marks && marks->kind == LK_PICKLE_KIND_DICT && marks->as.items.count > 0)
         return wrong(d, "is still to be negated or conjugated; save what its resolve_neg().resolve_conj() gives");
     return check_bounds(d);
 }
@@ -317,7 +318,7 @@ static size_t count_tensors(const lk_pickle *pickle, const lk_pickle_value *dict
     uint32_t cell = dict->as.items.first;
     for (const lk_pickle_value *key; (key = lk__pickle_next(pickle, &cell));) {
         const lk_pickle_value *value = lk__pickle_next(pickle, &cell);
-        count += key->kind == LK_PICKLE_TEXT && is_tensor(value);
+        count += key->kind == LK_PICKLE_KIND_TEXT && is_tensor(value);
     }
     return count;
 }
@@ -329,7 +330,7 @@ static lk_status no_state(const lk_pickle *pickle, const lk_pickle_value *dict)
     uint32_t cell = dict->as.items.first;
     for (const lk_pickle_value *key; shown < 8 && (key = lk__pickle_next(pickle, &cell)); shown++) {
         char cut[32], quoted[6 * sizeof cut + 3];
-        bool text = key->kind == LK_PICKLE_TEXT;
+        bool text = key->kind == LK_PICKLE_KIND_TEXT;
         snprintf(cut, sizeof cut, "%.*s", text ? (int)lk__size_min(key->as.text.length, sizeof cut) : 0,
                  text ? key->as.text.bytes : "");
         quoted[lk__json_quote(cut, quoted)] = '\0';
@@ -350,12 +351,12 @@ static lk_status find_state(const lk_pickle *pickle, const lk_pickle_value **out
 {
     static const char *const keys[] = {"state_dict", "model_state_dict", "model", "net"};
     const lk_pickle_value *root = lk__pickle_root(pickle);
-    if (root->kind != LK_PICKLE_DICT)
+    if (root->kind != LK_PICKLE_KIND_DICT)
         return lk__pickle_fail(&pickle->stream, root->at,
                                "it holds no dict; in Python save one: torch.save(model.state_dict(), PATH)");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const lk_pickle_value *dict = lk__pickle_find(pickle, root, keys[i]);
-        if (dict && dict->kind == LK_PICKLE_DICT && count_tensors(pickle, dict)) {
+        if (dict && dict->kind == LK_PICKLE_KIND_DICT && count_tensors(pickle, dict)) {
             *out = dict;
             return LK_OK;
         }
@@ -373,7 +374,7 @@ static lk_status get_tensors(const lk_pickle *pickle, const lk_pickle_value *dic
     uint32_t cell = dict->as.items.first;
     for (const lk_pickle_value *key; (key = lk__pickle_next(pickle, &cell));) {
         const lk_pickle_value *value = lk__pickle_next(pickle, &cell);
-        if (key->kind != LK_PICKLE_TEXT || !is_tensor(value))
+        if (key->kind != LK_PICKLE_KIND_TEXT || !is_tensor(value))
             continue;
         decoder d = {.pickle = pickle, .tensor.order = count};
         LK_TRY(get_name(&d, key));

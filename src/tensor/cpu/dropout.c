@@ -199,7 +199,7 @@ static size_t count_units(const work *job)
 static void do_sample(const work *job, size_t n, size_t first, size_t last)
 {
     const lk_dropout_desc *d = job->dropout;
-    lk_rng rng = lk__rng(d->seed, LK_RNG_DROPOUT, d->layer, *d->step, d->ids[n]);
+    lk_rng rng = lk__rng(d->seed, LK_RNG_PURPOSE_DROPOUT, d->layer, *d->step, d->ids[n]);
     keys k;
     keys_init(&k, &rng);
     const float *x = job->x + n * job->channels * job->pixels;

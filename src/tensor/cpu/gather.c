@@ -25,12 +25,12 @@ static view view_of(const lk_gather_desc *g, uint32_t id)
 {
     view v = {.flip_last = g->flip_layer > g->crop_layer};
     if (g->crop > 0) {
-        lk_rng rng = lk__rng(g->seed, LK_RNG_AUGMENT, g->crop_layer, *g->epoch, id);
+        lk_rng rng = lk__rng(g->seed, LK_RNG_PURPOSE_AUGMENT, g->crop_layer, *g->epoch, id);
         v.top = draw_offset(&rng, 0, g->crop);
         v.left = draw_offset(&rng, 1, g->crop);
     }
     if (g->flip > 0) {
-        lk_rng rng = lk__rng(g->seed, LK_RNG_AUGMENT, g->flip_layer, *g->epoch, id);
+        lk_rng rng = lk__rng(g->seed, LK_RNG_PURPOSE_AUGMENT, g->flip_layer, *g->epoch, id);
         v.flip = (double)lk__rng_unit(lk__rng_u32(&rng, 0)) >= 1 - g->flip;
     }
     return v;

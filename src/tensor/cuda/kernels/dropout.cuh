@@ -12,11 +12,11 @@
 /* The work of a thread. CHANNELS: V channels of one pixel, one draw for each channel. QUADS: V channels of four
  * pixels, if channels begin at whole blocks. SINGLES: V channels of one pixel, one philox block for each
  * element. */
-enum lk_drawing { LK_DRAW_CHANNELS, LK_DRAW_QUADS, LK_DRAW_SINGLES };
+enum lk_drawing { LK_DRAWING_CHANNELS, LK_DRAWING_QUADS, LK_DRAWING_SINGLES };
 
 /* Pixels of a thread. */
 template <lk_drawing D>
-constexpr int lk__quad = D == LK_DRAW_QUADS ? 4 : 1;
+constexpr int lk__quad = D == LK_DRAWING_QUADS ? 4 : 1;
 
 struct lk_drop {
     lk_rng rng;         /* of sample 0 at time 0 */
@@ -28,7 +28,7 @@ struct lk_drop {
 
 static inline lk_drop lk__cuda_drop(const lk_dropout_desc *d, const lk_tensor *y)
 {
-    return {.rng = lk__rng(d->seed, LK_RNG_DROPOUT, d->layer, 0, 0),
+    return {.rng = lk__rng(d->seed, LK_RNG_PURPOSE_DROPOUT, d->layer, 0, 0),
             .threshold = lk__dropout_desc_threshold(d),
             .scale = lk__dropout_desc_scale(d),
             .ids = d->ids,
@@ -47,11 +47,11 @@ template <class F>
 static void lk__cuda_by_drawing(const lk_dropout_desc *dropout, unsigned pixels, F f)
 {
     if (dropout->channels || pixels == 1)
-        f(lk_drawing_kind<LK_DRAW_CHANNELS>());
+        f(lk_drawing_kind<LK_DRAWING_CHANNELS>());
     else if (pixels % 4 == 0)
-        f(lk_drawing_kind<LK_DRAW_QUADS>());
+        f(lk_drawing_kind<LK_DRAWING_QUADS>());
     else
-        f(lk_drawing_kind<LK_DRAW_SINGLES>());
+        f(lk_drawing_kind<LK_DRAWING_SINGLES>());
 }
 
 /* A thread's part: V channels of one pixel, or of four consecutive pixels. */
@@ -85,7 +85,7 @@ static __device__ __forceinline__ void lk__cuda_draw(const lk_drop &d, const lk_
                                                      bool (&keep)[lk__quad<D>][V])
 {
     uint32_t id = d.ids[at.sample], time = *d.step;
-    if constexpr (D == LK_DRAW_CHANNELS) {
+    if constexpr (D == LK_DRAWING_CHANNELS) {
 #pragma unroll
         for (int i = 0; i < V; i += 4) {
             uint4 words = lk__cuda_philox(d.rng, id, time, (at.channel + i) / 4);
@@ -98,8 +98,8 @@ static __device__ __forceinline__ void lk__cuda_draw(const lk_drop &d, const lk_
         for (int i = 0; i < V; i++) {
             uint64_t element = (uint64_t)(at.channel + i) * d.pixels + at.pixel;
             uint4 words = lk__cuda_philox(d.rng, id, time, (uint32_t)(element / 4));
-            keep[0][i] = lk__cuda_pick(words, D == LK_DRAW_QUADS ? 0 : (uint32_t)element & 3) >= d.threshold;
-            if constexpr (D == LK_DRAW_QUADS) {
+            keep[0][i] = lk__cuda_pick(words, D == LK_DRAWING_QUADS ? 0 : (uint32_t)element & 3) >= d.threshold;
+            if constexpr (D == LK_DRAWING_QUADS) {
                 keep[1][i] = words.y >= d.threshold;
                 keep[2][i] = words.z >= d.threshold;
                 keep[3][i] = words.w >= d.threshold;
