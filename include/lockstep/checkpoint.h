@@ -19,9 +19,7 @@
 #include <lockstep/state.h>
 #include <lockstep/status.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LK_API_BEGIN
 
 typedef struct lk_checkpoint lk_checkpoint;
 
@@ -61,7 +59,5 @@ lk_status lk_checkpoint_load_notes(const char *folder, lk_checkpoint **out) LK_C
 /* Verifies a checkpoint as lk_checkpoint_load does, and returns only the status. */
 lk_status lk_checkpoint_verify(const char *folder) LK_CHECKED;
 
-#ifdef __cplusplus
-}
-#endif
+LK_API_END
 #endif

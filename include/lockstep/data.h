@@ -17,9 +17,7 @@
 
 #include <lockstep/status.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LK_API_BEGIN
 
 typedef struct lk_dataset lk_dataset;
 
@@ -120,7 +118,5 @@ lk_status lk_loader_next(lk_loader *loader, const lk_batch **out) LK_CHECKED;
 /* The number of batches of an epoch. */
 size_t lk_loader_batches(const lk_loader *loader);
 
-#ifdef __cplusplus
-}
-#endif
+LK_API_END
 #endif

@@ -34,9 +34,7 @@
 #include <lockstep/state.h>
 #include <lockstep/status.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LK_API_BEGIN
 
 typedef struct lk_engine lk_engine;
 
@@ -205,7 +203,5 @@ int lk_engine_agreed_signal(const lk_engine *engine);
  * without a group. The result is the same at every rank. */
 int lk_engine_agreed_signal_rank(const lk_engine *engine);
 
-#ifdef __cplusplus
-}
-#endif
+LK_API_END
 #endif

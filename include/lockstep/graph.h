@@ -16,9 +16,7 @@
 
 #include <lockstep/status.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LK_API_BEGIN
 
 typedef struct lk_graph lk_graph;
 typedef struct lk_node {
@@ -125,7 +123,5 @@ const lk_model_info *lk_model_list(size_t index);
 /* Trainable parameters of a graph, in elements. */
 size_t lk_graph_parameters(const lk_graph *graph);
 
-#ifdef __cplusplus
-}
-#endif
+LK_API_END
 #endif

@@ -34,9 +34,7 @@
 #include <lockstep/state.h>
 #include <lockstep/status.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LK_API_BEGIN
 
 typedef struct lk_group lk_group;
 
@@ -214,7 +212,5 @@ lk_status lk_barrier(lk_group *group, lk_request **request) LK_CHECKED;
 lk_status lk_send(lk_group *group, lk_buffer data, int to, lk_request **request) LK_CHECKED;
 lk_status lk_recv(lk_group *group, lk_buffer data, int from, lk_request **request) LK_CHECKED;
 
-#ifdef __cplusplus
-}
-#endif
+LK_API_END
 #endif

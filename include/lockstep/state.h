@@ -15,9 +15,7 @@
 
 #include <lockstep/status.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LK_API_BEGIN
 
 #define LK_MAX_DIMS 8
 /* The largest length of a tensor's name, in bytes. */
@@ -124,7 +122,5 @@ typedef void (*lk_difference_fn)(void *arg, const char *key, const char *what);
  * data, shape or type, or exist in only one of the states. */
 size_t lk_state_compare(const lk_state *a, const lk_state *b, lk_difference_fn report, void *arg);
 
-#ifdef __cplusplus
-}
-#endif
+LK_API_END
 #endif

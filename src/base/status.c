@@ -54,3 +54,8 @@ lk_status lk__fail_memory(size_t bytes, const char *what)
 {
     return lk__fail(LK_STATUS_MEMORY, "no memory for %s (%zu bytes)", what, bytes);
 }
+
+lk_status lk__fail_unless(bool given, const char *name, const char *call)
+{
+    return given ? LK_OK : lk__fail(LK_STATUS_USAGE, "%s: %s is NULL", call, name);
+}

@@ -2,6 +2,7 @@
 #ifndef LK_BASE_STATUS_H
 #define LK_BASE_STATUS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <lockstep/status.h>
@@ -15,6 +16,11 @@ lk_status lk__status_of(int error);
 
 /* Fails with MEMORY: an allocation of `bytes` for `what` failed. */
 lk_status lk__fail_memory(size_t bytes, const char *what);
+
+/* USAGE if `given` is false: the argument `name` of the public function `call` is NULL. */
+lk_status lk__fail_unless(bool given, const char *name, const char *call) LK_CHECKED;
+/* The check of a pointer at the beginning of a public function: LK_TRY(LK_GIVEN(state)). */
+#define LK_GIVEN(pointer) lk__fail_unless((pointer) != NULL, #pointer, __func__)
 
 /* Assigns to a local `status` and on failure jumps to label, which names what it undoes. */
 #define LK_TRY_GOTO(expr, label) \

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <lockstep/version.h>
+
 #include "cli/plot/draw.h"
 
 static const char style[] =

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <lockstep/version.h>
+
 #include "base/file.h"
 #include "base/libraries.h"
 #include "base/mem.h"
