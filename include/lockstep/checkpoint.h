@@ -23,7 +23,8 @@ LK_API_BEGIN
 
 typedef struct lk_checkpoint lk_checkpoint;
 
-/* Creates a checkpoint in memory. Takes ownership of both states, also on failure. */
+/* Creates a checkpoint in memory. Takes ownership of both states, also on failure. A state may be NULL: the
+ * checkpoint then has notes, and cannot be saved (USAGE). */
 lk_status lk_checkpoint_create(lk_state *model, lk_state *optimizer, lk_checkpoint **out) LK_CHECKED;
 void lk_checkpoint_destroy(lk_checkpoint *checkpoint);
 

@@ -77,6 +77,7 @@ typedef struct lk_batch {
     size_t total;          /* samples of the whole batch; 0 or count: this struct is the whole batch */
     size_t epoch;          /* below 2^32; used only with source, to draw the random transforms */
     const void *source;    /* identifies a cached data set (lk_engine_cache_dataset), or NULL */
+    uint64_t reserved[8];  /* zero */
 } lk_batch;
 
 /* The share of each batch that a rank loads: a batch is cut into `shards` shards, and the rank
@@ -102,6 +103,7 @@ typedef struct lk_loader_opts {
      * "crop=4,flip" (lk_transform_list). The text is not used after lk_loader_create. */
     const char *augment;
     lk_shard_range share; /* the share of each batch to load, which may be empty; all fields zero: whole batches */
+    uint64_t reserved[8]; /* zero */
 } lk_loader_opts;
 
 typedef struct lk_loader lk_loader;

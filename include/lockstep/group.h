@@ -63,6 +63,7 @@ typedef struct lk_group_opts {
      * a core. Without it they make progress only inside calls. Default: $LOCKSTEP_PROGRESS_THREAD (0 or 1), else
      * false. */
     bool progress_thread;
+    uint64_t reserved[8]; /* zero */
 } lk_group_opts;
 
 /* Joins the job and connects to the other ranks; opts may be NULL (all defaults). Blocks until all

@@ -8,10 +8,13 @@
  * written on success only; destroy functions accept NULL; a status is named without its prefix, so
  * USAGE is LK_STATUS_USAGE.
  *
+ * Structs of options end with `reserved` words, which a later version may use for new options: programs then keep
+ * working without being compiled again, because sizes and offsets stay. The words must be zero, else the call is USAGE;
+ * designated initialisers and `= {0}` set them. Zero means the default of an option, also of a later one.
+ *
  * A function that returns a status returns USAGE for a pointer that must not be NULL, before it does anything
- * else: in a collective call, other ranks may already wait. Other functions then do nothing and return 0, NULL, false
- * or
- * "". A builder (graph.h) leaves the mistake in its graph. */
+ * else: in a collective call, other ranks may already wait. Other functions then do nothing and return 0, NULL,
+ * false or "". A builder (graph.h) leaves the mistake in its graph. */
 #ifndef LOCKSTEP_STATUS_H
 #define LOCKSTEP_STATUS_H
 

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <lockstep/status.h>
 
@@ -21,6 +22,12 @@ lk_status lk__fail_memory(size_t bytes, const char *what);
 lk_status lk__fail_unless(bool given, const char *name, const char *call) LK_CHECKED;
 /* The check of a pointer at the beginning of a public function: LK_TRY(LK_GIVEN(state)). */
 #define LK_GIVEN(pointer) lk__fail_unless((pointer) != NULL, #pointer, __func__)
+
+/* USAGE if one of the `count` reserved words of a public struct of this type is not 0. */
+lk_status lk__fail_unless_clear(const uint64_t *words, size_t count, const char *type) LK_CHECKED;
+/* The check of the struct at `pointer`: LK_TRY(LK_CLEAR(opts, "lk_engine_opts")). */
+#define LK_CLEAR(pointer, type) \
+    lk__fail_unless_clear((pointer)->reserved, sizeof(pointer)->reserved / sizeof *(pointer)->reserved, type)
 
 /* Assigns to a local `status` and on failure jumps to label, which names what it undoes. */
 #define LK_TRY_GOTO(expr, label) \

@@ -53,6 +53,12 @@ lk_node lk__graph_reject(lk_graph *graph, lk_status status)
     return bad_node;
 }
 
+void lk__graph_check_clear(lk_graph *graph, lk_status clear)
+{
+    if (graph && graph->status == LK_OK && clear != LK_OK)
+        lk__graph_reject(graph, clear);
+}
+
 static lk_status grow(lk_graph *graph)
 {
     if (graph->count < graph->room)

@@ -129,7 +129,7 @@ lk_status lk_state_add(lk_state *state, const char *name, lk_dtype dtype, int nd
 {
     LK_TRY(LK_GIVEN(state));
     LK_TRY(LK_GIVEN(name));
-    LK_TRY(LK_GIVEN(dims));
+    LK_TRY(lk__fail_unless(dims || ndim == 0, "dims", "lk_state_add"));
     LK_TRY(LK_GIVEN(out));
     lk_state_entry entry = {.dtype = dtype};
     LK_TRY(fill_layout(&entry, name, ndim, dims));

@@ -191,6 +191,7 @@ lk_status lk_group_join(const lk_group_opts *opts, lk_group **out)
     lk_control *control = NULL;
     LK_TRY(lk__argument_set(out, "out", "lk_group_join"));
     opts = opts ? opts : &defaults;
+    LK_TRY(LK_CLEAR(opts, "lk_group_opts"));
     bool progress_thread = false;
     LK_TRY(lk__fault_load());
     LK_TRY(lk__progress_wanted(opts, &progress_thread));
@@ -251,6 +252,7 @@ lk_status lk_group_create_threads(int count, const lk_group_opts *opts, lk_group
     lk_status status;
     LK_TRY(lk__argument_set(out, "out", "lk_group_create_threads"));
     opts = opts ? opts : &defaults;
+    LK_TRY(LK_CLEAR(opts, "lk_group_opts"));
     if (count < 1 || count > LK_MAX_RANKS)
         return lk__fail(LK_STATUS_USAGE, "a group has 1 to %d ranks, not %d", LK_MAX_RANKS, count);
     LK_TRY(lk__fault_load());

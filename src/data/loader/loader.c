@@ -249,6 +249,7 @@ lk_status lk_loader_create(const lk_dataset *data, const lk_loader_opts *opts, l
     LK_TRY(LK_GIVEN(out));
     lk_transforms transforms = {0};
     lk_sample_shape shape = {0};
+    LK_TRY(LK_CLEAR(opts, "lk_loader_opts"));
     LK_TRY(check_opts(data, opts));
     LK_TRY(lk__transforms_choose(data, opts->augment, &transforms));
     LK_TRY(lk_augmented_shape(data, opts->augment, &shape));

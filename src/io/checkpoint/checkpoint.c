@@ -22,8 +22,6 @@ lk_status lk_checkpoint_create(lk_state *model, lk_state *optimizer, lk_checkpoi
 {
     lk_checkpoint *checkpoint;
     lk_status status;
-    LK_TRY_GOTO(LK_GIVEN(model), destroy_states);
-    LK_TRY_GOTO(LK_GIVEN(optimizer), destroy_states);
     LK_TRY_GOTO(LK_GIVEN(out), destroy_states);
     LK_TRY_GOTO(LK_ALLOC(1, "a checkpoint", &checkpoint), destroy_states);
     checkpoint->states[LK_PART_MODEL] = model;

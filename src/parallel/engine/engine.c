@@ -51,6 +51,7 @@ static lk_status take_part(const lk_engine *engine, const lk_batch *batch, lk_en
 {
     bool first = engine->grid.stage == 0;
     const lk_resident *resident = NULL;
+    LK_TRY(LK_CLEAR(batch, "lk_batch"));
     if (first && batch->source)
         LK_TRY(lk__resident_find(engine, batch, &resident));
     if (batch->count > 0 && ((!batch->x && !resident && first) || !batch->labels || !batch->ids))
