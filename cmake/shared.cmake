@@ -14,7 +14,9 @@ if(NOT LK_SANITIZE AND NOT LK_FUZZ)
     $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   # The static library gives its dependencies; none of its own objects is missing any more.
   target_link_libraries(lockstep_shared PRIVATE lockstep)
-  target_link_options(lockstep_shared PRIVATE -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,--as-needed -Wl,-Bsymbolic-functions)
+  target_link_options(lockstep_shared PRIVATE -Wl,-z,defs -Wl,--as-needed -Wl,-Bsymbolic-functions
+    -Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/exports.map)
+  set_target_properties(lockstep_shared PROPERTIES LINK_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/exports.map)
   add_library(lockstep::lockstep ALIAS lockstep_shared)
 endif()
 add_library(lockstep::static ALIAS lockstep)
