@@ -14,7 +14,8 @@ CAMPAIGN_ARGS ?=
 # The jobs of this make are not those of the build underneath.
 cmake := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake
 generator = $(if $(wildcard $(1)/CMakeCache.txt),,$(if $(shell command -v ninja),-G Ninja))
-configure = $(cmake) -S . -B $(1) $(call generator,$(1)) --log-level=WARNING $(2) $(CMAKE_ARGS)
+# The library looks for its plug-ins below the prefix.
+configure = $(cmake) -S . -B $(1) $(call generator,$(1)) --log-level=WARNING -DCMAKE_INSTALL_PREFIX='$(PREFIX)' $(2) $(CMAKE_ARGS)
 build = $(cmake) --build $(1) -j $(JOBS) $(2)
 ctest = tools/run_tests $(1) -j $(JOBS) $(2) $(CTEST_ARGS)
 
@@ -117,11 +118,7 @@ scale:
 	@$(cmake) --build build --target scale
 	@bench/scale/run $(SCALE_ARGS)
 
-# Configured again with the prefix, below which the library looks for its plug-ins.
-install:
-	@tools/setup build
-	@$(call configure,build,-DCMAKE_INSTALL_PREFIX='$(PREFIX)')
-	@$(call build,build,--target programs)
+install: all
 	DESTDIR='$(DESTDIR)' $(cmake) --install build --prefix '$(PREFIX)'
 
 uninstall:
