@@ -14,7 +14,8 @@ CAMPAIGN_ARGS ?=
 # The jobs of this make are not those of the build underneath.
 cmake := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake
 generator = $(if $(wildcard $(1)/CMakeCache.txt),,$(if $(shell command -v ninja),-G Ninja))
-configure = $(cmake) -S . -B $(1) $(call generator,$(1)) --log-level=WARNING $(2) $(CMAKE_ARGS)
+# The library looks for its plug-ins below the prefix.
+configure = $(cmake) -S . -B $(1) $(call generator,$(1)) --log-level=WARNING -DCMAKE_INSTALL_PREFIX='$(PREFIX)' $(2) $(CMAKE_ARGS)
 build = $(cmake) --build $(1) -j $(JOBS) $(2)
 ctest = tools/run_tests $(1) -j $(JOBS) $(2) $(CTEST_ARGS)
 
@@ -34,7 +35,7 @@ same_code = ^(docs|project)_|^parallel_law|^cli_train_(requeue|modes)
 # Without address randomisation: older TSan runtimes refuse some kernels' layouts.
 no_aslr = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all demo test test-more gputest gpubench kills campaign bench scale asan tsan fuzz install lint format clean help
+.PHONY: all demo test test-more gputest gpubench kills campaign bench scale asan tsan fuzz install uninstall lint format clean help
 .NOTPARALLEL:
 
 all:
@@ -49,6 +50,7 @@ test:
 	@tools/setup build test
 	@tools/setup plot || echo 'test: pictures are not tested without gnuplot'
 	@tools/setup pages || echo 'test: man pages and completion are tested only with what is here'
+	@tools/setup abi || echo 'test: the comparison of ABIs is not tested without libabigail'
 	@$(call configure,build,-DLK_TESTS=ON)
 	@$(call build,build)
 	@$(call ctest,build,-LE more)
@@ -59,6 +61,7 @@ test-more:
 	@tools/setup net || echo 'test-more: several hosts are not tested without ip(8)'
 	@tools/setup mpi || echo 'test-more: --backend mpi is tested only with the MPI libraries that are here'
 	@tools/setup slurm || echo 'test-more: Slurm is not tested without its packages'
+	@tools/setup package || echo 'test-more: Debian packages are not built without their tools'
 	@tools/setup browser || echo 'test-more: the live page is not tested in a browser without Chromium'
 	@$(call configure,build,-DLK_TESTS=ON)
 	@$(call build,build)
@@ -118,8 +121,12 @@ scale:
 install: all
 	DESTDIR='$(DESTDIR)' $(cmake) --install build --prefix '$(PREFIX)'
 
+uninstall:
+	DESTDIR='$(DESTDIR)' $(cmake) -DBUILD='$(CURDIR)/build' -DPREFIX='$(PREFIX)' -P cmake/uninstall.cmake
+
 lint:
 	@tools/setup build test lint
+	@tools/setup abi || echo 'lint: the ABI is not compared without libabigail'
 	@tools/lint
 
 format:
@@ -143,9 +150,10 @@ help:
 	@echo 'make fuzz       the fuzzers for a quarter of a minute each, where clang is installed'
 	@echo 'make bench      speed, beside PyTorch where it is installed'
 	@echo 'make scale      steps on many hosts, simulated by SimGrid'
-	@echo 'make lint       formatting, warnings as errors, headers alone, include direction'
+	@echo 'make lint       formatting, warnings as errors, headers alone, ABI, include direction'
 	@echo 'make format     format the sources in place'
 	@echo 'make install    to PREFIX (/usr/local), below DESTDIR: program, library, headers, man pages, completion'
+	@echo 'make uninstall  remove what make install installed, with the same PREFIX and DESTDIR'
 	@echo 'make clean      remove all build folders'
 
 comma := ,

@@ -9,6 +9,7 @@ list(REMOVE_ITEM LK_KERNEL_SOURCES
 set(LK_KERNEL_OBJECTS)
 function(lk_kernel_build isa)
   add_library(kernels_${isa} OBJECT ${LK_KERNEL_SOURCES})
+  set_target_properties(kernels_${isa} PROPERTIES C_VISIBILITY_PRESET hidden)
   target_include_directories(kernels_${isa} PRIVATE
     ${CMAKE_CURRENT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/src)
   string(TOUPPER ${isa} upper)

@@ -19,13 +19,12 @@
 #include <lockstep/state.h>
 #include <lockstep/status.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LK_API_BEGIN
 
 typedef struct lk_checkpoint lk_checkpoint;
 
-/* Creates a checkpoint in memory. Takes ownership of both states, also on failure. */
+/* Creates a checkpoint in memory. Takes ownership of both states, also on failure. A state may be NULL: the
+ * checkpoint then has notes, and cannot be saved (USAGE). */
 lk_status lk_checkpoint_create(lk_state *model, lk_state *optimizer, lk_checkpoint **out) LK_CHECKED;
 void lk_checkpoint_destroy(lk_checkpoint *checkpoint);
 
@@ -61,7 +60,5 @@ lk_status lk_checkpoint_load_notes(const char *folder, lk_checkpoint **out) LK_C
 /* Verifies a checkpoint as lk_checkpoint_load does, and returns only the status. */
 lk_status lk_checkpoint_verify(const char *folder) LK_CHECKED;
 
-#ifdef __cplusplus
-}
-#endif
+LK_API_END
 #endif

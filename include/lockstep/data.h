@@ -18,9 +18,7 @@
 #include <lockstep/state.h>
 #include <lockstep/status.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LK_API_BEGIN
 
 typedef struct lk_dataset lk_dataset;
 
@@ -82,7 +80,8 @@ typedef struct lk_dataset_opts {
     /* The transforms that a loader's `augment` "auto" stands for; default "none". Transforms need images: U8 samples of
      * three dims with 1 or 3 channels. */
     const char *augment;
-    lk_split split; /* a loader refuses random transforms for LK_SPLIT_TEST */
+    lk_split split;       /* a loader refuses random transforms for LK_SPLIT_TEST */
+    uint64_t reserved[8]; /* zero */
 } lk_dataset_opts;
 
 /* Writes sample `index` as opts.dtype, opts.dims and opts.order say, and its target. Loaders call it
@@ -139,6 +138,7 @@ typedef struct lk_batch {
     size_t total;          /* samples of the whole batch; 0 or count: this struct is the whole batch */
     size_t epoch;          /* below 2^32; used only with source, to draw the random transforms */
     const void *source;    /* identifies a cached data set (lk_engine_cache_dataset), or NULL */
+    uint64_t reserved[8];  /* zero */
 } lk_batch;
 
 /* The share of each batch that a rank loads: a batch is cut into `shards` shards, and the rank
@@ -164,6 +164,7 @@ typedef struct lk_loader_opts {
      * "crop=4,flip" (lk_transform_list). The text is not used after lk_loader_create. */
     const char *augment;
     lk_shard_range share; /* the share of each batch to load, which may be empty; all fields zero: whole batches */
+    uint64_t reserved[8]; /* zero */
 } lk_loader_opts;
 
 typedef struct lk_loader lk_loader;
@@ -180,7 +181,5 @@ lk_status lk_loader_next(lk_loader *loader, const lk_batch **out) LK_CHECKED;
 /* The number of batches of an epoch. */
 size_t lk_loader_batches(const lk_loader *loader);
 
-#ifdef __cplusplus
-}
-#endif
+LK_API_END
 #endif

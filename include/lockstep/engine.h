@@ -34,9 +34,7 @@
 #include <lockstep/state.h>
 #include <lockstep/status.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LK_API_BEGIN
 
 typedef struct lk_engine lk_engine;
 
@@ -73,9 +71,10 @@ typedef struct lk_engine_opts {
      * LK_REDUCE_ORDER_BACKEND. NULL or "auto": the first of "nccl", "ipc" and "host" that can; with
      * LK_REDUCE_ORDER_BACKEND the first of "nccl" and "mpi". */
     const char *gradient_backend;
-    const char *stages; /* a number, or the layers at which stages 1, 2 ... begin: "fc1,fc2"; NULL: one stage */
-    bool pipelined;     /* stages compute at the same time, each on a different wave */
-    int check_every;    /* steps (lk_engine_steps) between comparisons of the replicas; default 100, -1: never */
+    const char *stages;    /* a number, or the layers at which stages 1, 2 ... begin: "fc1,fc2"; NULL: one stage */
+    bool pipelined;        /* stages compute at the same time, each on a different wave */
+    int check_every;       /* steps (lk_engine_steps) between comparisons of the replicas; default 100, -1: never */
+    uint64_t reserved[16]; /* zero */
 } lk_engine_opts;
 
 /* Creates an engine; it copies graph. Collective: options that change the result must be equal at
@@ -87,10 +86,11 @@ lk_status lk_engine_create(const lk_graph *graph, const lk_engine_opts *opts, lk
 void lk_engine_destroy(lk_engine *engine);
 
 typedef struct lk_metrics {
-    size_t count;   /* samples */
-    size_t correct; /* samples whose label has the largest score; of equal scores the first class counts */
-    size_t top5;    /* samples whose label has one of the five largest scores */
-    double loss;    /* mean over the samples */
+    size_t count;         /* samples */
+    size_t correct;       /* samples whose label has the largest score; of equal scores the first class counts */
+    size_t top5;          /* samples whose label has one of the five largest scores */
+    double loss;          /* mean over the samples */
+    uint64_t reserved[8]; /* zero */
 } lk_metrics;
 
 /* The position of an engine in the grid, and how it computes. */
@@ -101,6 +101,7 @@ typedef struct lk_layout {
     size_t capacity;             /* largest number of samples in a wave */
     bool one_wave;               /* BatchNorm over the batch: a step is one wave, and stages compute in turn */
     const char *gradient_backend; /* what sums gradients: "nccl", "ipc", "mpi"; NULL: the group */
+    uint64_t reserved[8];         /* zero */
 } lk_layout;
 lk_layout lk_engine_layout(const lk_engine *engine);
 /* The share of each batch that this rank needs. The caller may give the engine this share of a batch, or
@@ -211,7 +212,5 @@ int lk_engine_agreed_signal(const lk_engine *engine);
  * without a group. The result is the same at every rank. */
 int lk_engine_agreed_signal_rank(const lk_engine *engine);
 
-#ifdef __cplusplus
-}
-#endif
+LK_API_END
 #endif

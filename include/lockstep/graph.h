@@ -13,12 +13,11 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <lockstep/status.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LK_API_BEGIN
 
 typedef struct lk_graph lk_graph;
 typedef struct lk_node {
@@ -47,20 +46,23 @@ typedef struct lk_conv2d_opts {
     size_t stride; /* default 1 */
     size_t pad;    /* zeros on each side, default 0 */
     bool no_bias;
-    size_t groups; /* groups of channels, as in PyTorch; each is convolved separately; default 1 */
+    size_t groups;        /* groups of channels, as in PyTorch; each is convolved separately; default 1 */
+    uint64_t reserved[8]; /* zero */
 } lk_conv2d_opts;
 
 typedef struct lk_maxpool2d_opts {
-    size_t kernel; /* required */
-    size_t stride; /* default: kernel */
-    size_t pad;    /* on each side, default 0; padded pixels are never the maximum */
+    size_t kernel;        /* required */
+    size_t stride;        /* default: kernel */
+    size_t pad;           /* on each side, default 0; padded pixels are never the maximum */
+    uint64_t reserved[8]; /* zero */
 } lk_maxpool2d_opts;
 
 typedef struct lk_avgpool2d_opts {
-    size_t kernel; /* required */
-    size_t stride; /* default: kernel */
-    size_t pad;    /* zeros on each side, default 0; the mean includes them */
-    bool ceil;     /* the last window may reach beyond the padded input; the mean leaves that part out */
+    size_t kernel;        /* required */
+    size_t stride;        /* default: kernel */
+    size_t pad;           /* zeros on each side, default 0; the mean includes them */
+    bool ceil;            /* the last window may reach beyond the padded input; the mean leaves that part out */
+    uint64_t reserved[8]; /* zero */
 } lk_avgpool2d_opts;
 
 /* Builders. `name` is the prefix of the layer's keys in a state dict: "conv1" gives conv1.weight
@@ -125,7 +127,5 @@ const lk_model_info *lk_model_list(size_t index);
 /* Trainable parameters of a graph, in elements. */
 size_t lk_graph_parameters(const lk_graph *graph);
 
-#ifdef __cplusplus
-}
-#endif
+LK_API_END
 #endif

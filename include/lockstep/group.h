@@ -34,9 +34,7 @@
 #include <lockstep/state.h>
 #include <lockstep/status.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LK_API_BEGIN
 
 typedef struct lk_group lk_group;
 
@@ -65,6 +63,7 @@ typedef struct lk_group_opts {
      * a core. Without it they make progress only inside calls. Default: $LOCKSTEP_PROGRESS_THREAD (0 or 1), else
      * false. */
     bool progress_thread;
+    uint64_t reserved[8]; /* zero */
 } lk_group_opts;
 
 /* Joins the job and connects to the other ranks; opts may be NULL (all defaults). Blocks until all
@@ -235,7 +234,5 @@ lk_status lk_recv(lk_group *group, lk_buffer data, int from, lk_request **reques
  * in turn. Blocks until both are done. Both may be the caller's own rank; in and out must then have the same size. */
 lk_status lk_sendrecv(lk_group *group, lk_buffer out, int to, lk_buffer in, int from) LK_CHECKED;
 
-#ifdef __cplusplus
-}
-#endif
+LK_API_END
 #endif

@@ -4,9 +4,7 @@
 
 #include <lockstep/status.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LK_API_BEGIN
 
 /* The function that a spawned process runs; its return value is the exit status of the process.
  * RANK, WORLD_SIZE and the other variables of env:// are set, so that lk_group_join(NULL, &group)
@@ -19,7 +17,5 @@ typedef int (*lk_spawn_fn)(int rank, void *arg);
  * even if the caller is killed. The calling process should have no other threads. */
 lk_status lk_spawn(int nprocs, lk_spawn_fn fn, void *arg) LK_CHECKED;
 
-#ifdef __cplusplus
-}
-#endif
+LK_API_END
 #endif

@@ -10,5 +10,6 @@
 #include <lockstep/launch.h>
 #include <lockstep/state.h>
 #include <lockstep/status.h>
+#include <lockstep/version.h>
 
 #endif

@@ -15,9 +15,7 @@
 
 #include <lockstep/status.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+LK_API_BEGIN
 
 #define LK_MAX_DIMS 8
 /* The largest length of a tensor's name, in bytes. */
@@ -64,8 +62,8 @@ typedef struct lk_state lk_state;
 lk_status lk_state_create(lk_state **out) LK_CHECKED;
 void lk_state_destroy(lk_state *state);
 
-/* Appends an entry whose data are zero; the caller fills it. *out is borrowed and valid until the
- * next lk_state_add. MISMATCH: the state has an entry of this name. USAGE: the name is longer than
+/* Appends an entry whose data are zero; the caller fills it. dims may be NULL if ndim is 0. *out is borrowed and valid
+ * until the next lk_state_add. MISMATCH: the state has an entry of this name. USAGE: the name is longer than
  * LK_MAX_TENSOR_NAME. */
 lk_status lk_state_add(lk_state *state, const char *name, lk_dtype dtype, int ndim, const size_t *dims,
                        lk_state_entry **out) LK_CHECKED;
@@ -124,7 +122,5 @@ typedef void (*lk_difference_fn)(void *arg, const char *key, const char *what);
  * data, shape or type, or exist in only one of the states. */
 size_t lk_state_compare(const lk_state *a, const lk_state *b, lk_difference_fn report, void *arg);
 
-#ifdef __cplusplus
-}
-#endif
+LK_API_END
 #endif

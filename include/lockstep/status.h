@@ -6,13 +6,40 @@
  *
  * In all headers: a pointer must not be NULL unless a comment says what NULL means; outputs are
  * written on success only; destroy functions accept NULL; a status is named without its prefix, so
- * USAGE is LK_STATUS_USAGE. */
+ * USAGE is LK_STATUS_USAGE.
+ *
+ * Structs of options end with `reserved` words, which a later version may use for new options: programs then keep
+ * working without being compiled again, because sizes and offsets stay. The words must be zero, else the call is USAGE;
+ * designated initialisers and `= {0}` set them. Zero means the default of an option, also of a later one.
+ *
+ * A function that returns a status returns USAGE for a pointer that must not be NULL, before it does anything
+ * else: in a collective call, other ranks may already wait. Other functions then do nothing and return 0, NULL,
+ * false or "". A builder (graph.h) leaves the mistake in its graph. */
 #ifndef LOCKSTEP_STATUS_H
 #define LOCKSTEP_STATUS_H
 
-#ifdef __cplusplus
-extern "C" {
+/* Every public function is declared between LK_API_BEGIN and LK_API_END: it has the linkage of C, also in C++, and is a
+ * symbol of the shared library, which has no other symbols. */
+#if defined(__GNUC__)
+#define LK_API_SHOW _Pragma("GCC visibility push(default)")
+#define LK_API_HIDE _Pragma("GCC visibility pop")
+#else
+#define LK_API_SHOW
+#define LK_API_HIDE
 #endif
+#ifdef __cplusplus
+#define LK_API_BEGIN \
+    extern "C" {     \
+    LK_API_SHOW
+#define LK_API_END \
+    LK_API_HIDE    \
+    }
+#else
+#define LK_API_BEGIN LK_API_SHOW
+#define LK_API_END LK_API_HIDE
+#endif
+
+LK_API_BEGIN
 
 /* X(name, meaning) */
 #define LK_STATUS_LIST(X)                                        \
@@ -64,7 +91,5 @@ lk_status lk_fail(lk_status status, const char *format, ...);
             return lk_try_;         \
     } while (0)
 
-#ifdef __cplusplus
-}
-#endif
+LK_API_END
 #endif

@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include <lockstep/version.h>
+
 enum { DETAIL_BYTES = 2048 };
 
 static _Thread_local char detail[DETAIL_BYTES];
@@ -72,4 +74,21 @@ lk_status lk__status_of(int error)
 lk_status lk__fail_memory(size_t bytes, const char *what)
 {
     return lk__fail(LK_STATUS_MEMORY, "no memory for %s (%zu bytes)", what, bytes);
+}
+
+lk_status lk__fail_unless(bool given, const char *name, const char *call)
+{
+    return given ? LK_OK : lk__fail(LK_STATUS_USAGE, "%s: %s is NULL", call, name);
+}
+
+lk_status lk__fail_unless_clear(const uint64_t *words, size_t count, const char *type)
+{
+    for (size_t i = 0; i < count; i++)
+        if (words[i] != 0)
+            return lk__fail(
+                LK_STATUS_USAGE,
+                "%s.reserved is not 0: the struct was not cleared before use, or the program was built for a "
+                "later Lockstep than " LK_VERSION " and sets an option that this one does not have",
+                type);
+    return LK_OK;
 }

@@ -2,7 +2,9 @@
 #ifndef LK_BASE_STATUS_H
 #define LK_BASE_STATUS_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <lockstep/status.h>
 
@@ -18,6 +20,17 @@ lk_status lk__status_of(int error);
 
 /* Fails with MEMORY: an allocation of `bytes` for `what` failed. */
 lk_status lk__fail_memory(size_t bytes, const char *what);
+
+/* USAGE if `given` is false: the argument `name` of the public function `call` is NULL. */
+lk_status lk__fail_unless(bool given, const char *name, const char *call) LK_CHECKED;
+/* The check of a pointer at the beginning of a public function: LK_TRY(LK_GIVEN(state)). */
+#define LK_GIVEN(pointer) lk__fail_unless((pointer) != NULL, #pointer, __func__)
+
+/* USAGE if one of the `count` reserved words of a public struct of this type is not 0. */
+lk_status lk__fail_unless_clear(const uint64_t *words, size_t count, const char *type) LK_CHECKED;
+/* The check of the struct at `pointer`: LK_TRY(LK_CLEAR(opts, "lk_engine_opts")). */
+#define LK_CLEAR(pointer, type) \
+    lk__fail_unless_clear((pointer)->reserved, sizeof(pointer)->reserved / sizeof *(pointer)->reserved, type)
 
 /* Assigns to a local `status` and on failure jumps to label, which names what it undoes. */
 #define LK_TRY_GOTO(expr, label) \

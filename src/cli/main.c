@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <lockstep/version.h>
+
 #include "base/fault.h"
 #include "base/thread.h"
 #include "cli/cli.h"

@@ -46,10 +46,11 @@ static lk_status run(const lk_launch_node_opts *opts, int *interrupted)
 
 lk_status lk_spawn(int nprocs, lk_spawn_fn fn, void *arg)
 {
+    LK_TRY(LK_GIVEN(fn));
     char token[LK_TOKEN_TEXT], run_id[32];
     int holder = -1, interrupted = 0;
-    if (nprocs < 1 || fn == NULL)
-        return lk__fail(LK_STATUS_USAGE, "%d processes cannot be spawned; one at least, and a function", nprocs);
+    if (nprocs < 1)
+        return lk__fail(LK_STATUS_USAGE, "%d processes cannot be spawned; one at least", nprocs);
     lk_launch_node_opts opts = {.nproc = nprocs,
                                 .world_size = nprocs,
                                 .nnodes = 1,

@@ -88,7 +88,7 @@ lk_status lk__token_origin_of_jobs(lk_token_origin *out)
 
 lk_status lk__token_for_job(const char *job, lk_token *out)
 {
-    lk_token_origin origin;
+    lk_token_origin origin = LK_TOKEN_ORIGIN_SECRET;
     LK_TRY(lk__token_origin_of_jobs(&origin));
     if (origin == LK_TOKEN_ORIGIN_SECRET)
         return token_from_secret(job, out);

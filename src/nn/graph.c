@@ -13,6 +13,7 @@ static const lk_node bad_node = {.index = -1};
 
 lk_status lk_graph_create(lk_graph **out)
 {
+    LK_TRY(LK_GIVEN(out));
     static unsigned last;
     lk_graph *graph;
     LK_TRY(LK_ALLOC(1, "graph", &graph));
@@ -50,6 +51,12 @@ lk_node lk__graph_reject(lk_graph *graph, lk_status status)
     graph->status = status;
     snprintf(graph->detail, sizeof graph->detail, "%s", lk_error_detail());
     return bad_node;
+}
+
+void lk__graph_check_clear(lk_graph *graph, lk_status clear)
+{
+    if (graph && graph->status == LK_OK && clear != LK_OK)
+        lk__graph_reject(graph, clear);
 }
 
 static lk_status grow(lk_graph *graph)
@@ -121,7 +128,7 @@ static lk_status append(lk_graph *graph, lk_layer *layer, const char *name)
     LK_TRY(layer->op->infer(graph, layer));
     LK_TRY(check_sizes(layer));
     if (layer->param_count > 0 && !name)
-        return lk__fail(LK_STATUS_USAGE, "layer %d (%s) has parameters and needs a name", layer->index,
+        return lk__fail(LK_STATUS_USAGE, "layer %d (%s) has parameters and needs a name; name is NULL", layer->index,
                         layer->op->name);
     graph->layers[graph->count++] = *layer;
     return LK_OK;
@@ -155,7 +162,7 @@ static lk_status take_inputs(const lk_graph *graph, lk_layer *layer, const lk_no
 
 lk_node lk__graph_add_layer(lk_graph *graph, lk_layer layer, const char *name, const lk_node *inputs, int input_count)
 {
-    if (graph->status != LK_OK)
+    if (!graph || graph->status != LK_OK)
         return bad_node;
     lk_status status = take_inputs(graph, &layer, inputs, input_count);
     if (status == LK_OK)
@@ -183,6 +190,7 @@ static int first_unused(const lk_graph *graph)
 
 lk_status lk_graph_check(const lk_graph *graph)
 {
+    LK_TRY(LK_GIVEN(graph));
     if (graph->status != LK_OK)
         return lk__fail(graph->status, "%s", graph->detail);
     if (graph->count == 0 || !graph->layers[graph->count - 1].op->is_loss)
@@ -197,7 +205,7 @@ lk_status lk_graph_check(const lk_graph *graph)
 size_t lk_graph_parameters(const lk_graph *graph)
 {
     size_t total = 0;
-    for (int i = 0; i < graph->count; i++) {
+    for (int i = 0; graph && i < graph->count; i++) {
         for (int slot = 0; slot < graph->layers[i].param_count; slot++)
             total += lk__op_slot_count(&graph->layers[i].params[slot]);
     }

@@ -73,6 +73,8 @@ lk_node lk__graph_add_layer(lk_graph *graph, lk_layer layer, const char *name, c
 
 /* Keeps lk__fail's last detail as the mistake of a graph that had none. Returns an invalid node. */
 lk_node lk__graph_reject(lk_graph *graph, lk_status status);
+/* Rejects the options of a builder if their reserved words are not 0 (LK_CLEAR); a graph may be NULL. */
+void lk__graph_check_clear(lk_graph *graph, lk_status clear);
 
 /* USAGE if a node, given as `role` ("layer 3 (add): input 0"), does not belong to the graph. */
 lk_status lk__graph_check_node(const lk_graph *graph, lk_node node, const char *role) LK_CHECKED;

@@ -83,6 +83,7 @@ static lk_status parse(const char *text, policy *out)
     };
     policy p = {.values = {[STD] = .01}};
     size_t found = 0, count = 0;
+    LK_TRY(lk__fail_unless(text != NULL, "policy", "lk_init"));
     lk_spec_key keys[VALUES];
     LK_TRY(lk__spec_find(text, &names, &found));
     p.row = &rows[found];
@@ -135,7 +136,7 @@ static void apply(const policy *p, lk_layer *layer)
 lk_node lk_init(lk_graph *graph, lk_node x, const char *text)
 {
     policy p;
-    if (graph->status != LK_OK)
+    if (!graph || graph->status != LK_OK)
         return x;
     lk_status status = parse(text, &p);
     if (status == LK_OK)
@@ -150,7 +151,7 @@ lk_node lk_init(lk_graph *graph, lk_node x, const char *text)
 void lk_init_all(lk_graph *graph, const char *text)
 {
     policy p;
-    if (graph->status != LK_OK)
+    if (!graph || graph->status != LK_OK)
         return;
     lk_status status = parse(text, &p);
     if (status != LK_OK) {

@@ -47,6 +47,7 @@ const char *lk_dtype_name(lk_dtype dtype)
 
 lk_status lk_state_create(lk_state **out)
 {
+    LK_TRY(LK_GIVEN(out));
     return LK_ALLOC(1, "a state dict", out);
 }
 
@@ -126,6 +127,10 @@ static lk_status fill_layout(lk_state_entry *entry, const char *name, int ndim, 
 lk_status lk_state_add(lk_state *state, const char *name, lk_dtype dtype, int ndim, const size_t *dims,
                        lk_state_entry **out)
 {
+    LK_TRY(LK_GIVEN(state));
+    LK_TRY(LK_GIVEN(name));
+    LK_TRY(lk__fail_unless(dims || ndim == 0, "dims", "lk_state_add"));
+    LK_TRY(LK_GIVEN(out));
     lk_state_entry entry = {.dtype = dtype};
     LK_TRY(fill_layout(&entry, name, ndim, dims));
     size_t length = strlen(name) + 1;
@@ -151,17 +156,17 @@ free_name:
 
 size_t lk_state_count(const lk_state *state)
 {
-    return state->count;
+    return state ? state->count : 0;
 }
 
 const lk_state_entry *lk_state_at(const lk_state *state, size_t index)
 {
-    return index < state->count ? &state->entries[index] : NULL;
+    return state && index < state->count ? &state->entries[index] : NULL;
 }
 
 const lk_state_entry *lk_state_find(const lk_state *state, const char *name)
 {
-    if (!state->count)
+    if (!state || !state->count || !name)
         return NULL;
     size_t position = *find_slot(state->entries, state->index, 2 * state->capacity, name);
     return position ? &state->entries[position - 1] : NULL;
@@ -169,6 +174,8 @@ const lk_state_entry *lk_state_find(const lk_state *state, const char *name)
 
 bool lk_state_strip(lk_state *state, const char *prefix)
 {
+    if (!state || !prefix)
+        return false;
     size_t length = strlen(prefix), slots = 2 * state->capacity;
     for (size_t i = 0; i < state->count; i++)
         if (strncmp(state->entries[i].name, prefix, length) != 0)
@@ -200,6 +207,8 @@ static uint64_t hash_entry(const lk_state_entry *entry)
  * includes the name, so exchanging the data of two entries changes the sum. */
 uint64_t lk_state_hash(const lk_state *state)
 {
+    if (!state)
+        return 0;
     uint64_t parts[2] = {state->count, 0};
     for (size_t i = 0; i < state->count; i++)
         parts[1] += hash_entry(&state->entries[i]);
@@ -225,6 +234,9 @@ static lk_status add_note(lk_state *state, const char *name, char *text)
 
 lk_status lk_state_set_note(lk_state *state, const char *name, const char *text)
 {
+    LK_TRY(LK_GIVEN(state));
+    LK_TRY(LK_GIVEN(name));
+    LK_TRY(LK_GIVEN(text));
     char *copy;
     if (!*name || !lk__utf8_is_valid(name) || !lk__utf8_is_valid(text))
         return lk__fail(LK_STATUS_USAGE, "a note of a state must have a name, and name and text must be UTF-8");
@@ -244,11 +256,13 @@ lk_status lk_state_set_note(lk_state *state, const char *name, const char *text)
 
 const char *lk_state_note(const lk_state *state, const char *name)
 {
+    if (!state || !name)
+        return NULL;
     size_t at = find_note(state, name);
     return at < state->note_count ? state->notes[at].text : NULL;
 }
 
 const char *lk_state_note_name(const lk_state *state, size_t index)
 {
-    return index < state->note_count ? state->notes[index].name : NULL;
+    return state && index < state->note_count ? state->notes[index].name : NULL;
 }

@@ -145,8 +145,8 @@ static void wrong_arguments_are_errors(void **state)
     lk_reduction op;
     size_t index;
     lk_request *requests[1] = {NULL};
-    assert_fails(lk_reduction_register("x", NULL, NULL, &op), LK_STATUS_USAGE, "a function");
-    assert_fails(lk_reduction_register("", subtract, NULL, &op), LK_STATUS_USAGE, "a name");
+    assert_fails(lk_reduction_register("x", NULL, NULL, &op), LK_STATUS_USAGE, "combine is NULL");
+    assert_fails(lk_reduction_register("", subtract, NULL, &op), LK_STATUS_USAGE, "name");
     assert_fails(lk_request_wait_all(NULL, 1), LK_STATUS_USAGE, "requests");
     assert_fails(lk_request_wait_any(NULL, 1, &index), LK_STATUS_USAGE, "requests");
     assert_fails(lk_request_wait_any(requests, 1, NULL), LK_STATUS_USAGE, "index");

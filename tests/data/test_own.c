@@ -329,8 +329,8 @@ static void test_refused(void **state)
     assert_ok(lk_dataset_from_memory(&opts, x, x, &data));
     assert_fails(lk_loader_create(data, &(lk_loader_opts){.batch = 1}, &loader), LK_STATUS_USAGE, "need images");
     lk_dataset_destroy(data);
-    assert_fails(lk_dataset_create(&opts, NULL, NULL, &data), LK_STATUS_USAGE, "a function");
-    assert_fails(lk_dataset_from_memory(&opts, x, NULL, &data), LK_STATUS_USAGE, "targets");
+    assert_fails(lk_dataset_create(&opts, NULL, NULL, &data), LK_STATUS_USAGE, "read is NULL");
+    assert_fails(lk_dataset_from_memory(&opts, x, NULL, &data), LK_STATUS_USAGE, "targets is NULL");
 }
 
 TEST_MAIN(NULL, NULL, TEST(test_orders), TEST(test_pixels), TEST(test_memory), TEST(test_targets_only),

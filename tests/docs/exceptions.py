@@ -52,6 +52,10 @@ TABLE = [
     ("README.md", r"lockstep train --nnodes 2", two_nodes(NODES)),
     ("README.md", r"lockstep train --init-method tcp://IP:PORT", two_nodes(TCP)),
     ("README.md", r"make install", "cmake --install $BUILD --prefix $HOME/.local"),
+    ("docs/install.md", r"make install", "cmake --install $BUILD --prefix $HOME/.local"),
+    ("docs/install.md", r"make uninstall",
+     "cmake -DBUILD=$BUILD -DPREFIX=$HOME/.local -P $(realpath examples)/../cmake/uninstall.cmake && "
+     "! test -e $HOME/.local/bin/lockstep"),
     ("docs/guide.md", r"OPTIONS=\"--model pyramidnet",
      'OPTIONS="--model pyramidnet:blocks=1,alpha=24 --data cifar10 --batch-size 768 --epochs 4 --lr .1 '
      '--optimizer sgd:momentum=.9,weight_decay=1e-4 --schedule step:size=2,gamma=.1"'),

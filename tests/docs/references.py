@@ -2,7 +2,7 @@
 
 Checked are links and paths in backquotes, which may begin at the root, in src/ or in tests/; bare names of C files; and
 words that look like names of the library. NAME and FOLDER stand for any. CHANGELOG.md has names that are gone: there
-only the version is checked, which must be that of CMakeLists.txt."""
+only the version is checked, which must be that of version.h."""
 import re
 import sys
 from pathlib import Path
@@ -47,10 +47,11 @@ def check_line(tree, page, line):
 
 
 def check_version(root):
-    version = re.search(r"project\(\w+ VERSION ([\d.]+)", (root / "CMakeLists.txt").read_text()).group(1)
+    header = (root / "include/lockstep/version.h").read_text()
+    version = ".".join(re.findall(r"^#define LK_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header, re.M))
     newest = re.search(r"^## \[?([^\]\s]+)", (root / "CHANGELOG.md").read_text(), re.M).group(1)
     if newest != version:
-        yield f"CHANGELOG.md: the newest version is {newest}, and CMakeLists.txt has {version}"
+        yield f"CHANGELOG.md: the newest version is {newest}, and version.h has {version}"
 
 
 def check(root):

@@ -78,7 +78,8 @@ class Agreement(unittest.TestCase):
 
 
 class References(unittest.TestCase):
-    FILES = {"CMakeLists.txt": "project(x VERSION 1.2.0)", "src/nn/plan.c": "lk__plan_run", "README.md": "",
+    VERSION = "#define LK_VERSION_MAJOR 1\n#define LK_VERSION_MINOR 2\n#define LK_VERSION_PATCH 0\n"
+    FILES = {"include/lockstep/version.h": VERSION, "src/nn/plan.c": "lk__plan_run", "README.md": "",
              "CHANGELOG.md": "# Changes\n## [1.2.0] - unreleased\n`lk_gone`"}
 
     def found(self, **changed):

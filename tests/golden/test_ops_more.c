@@ -49,7 +49,10 @@ static void test_avgpool2d(void **state)
     fixture *fx = *state;
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         const int64_t *given_opts = golden_get(fx->golden, ops[i], "opts")->data;
-        lk_avgpool2d_opts opts = {(size_t)given_opts[0], (size_t)given_opts[1], (size_t)given_opts[2], given_opts[3]};
+        lk_avgpool2d_opts opts = {.kernel = (size_t)given_opts[0],
+                                  .stride = (size_t)given_opts[1],
+                                  .pad = (size_t)given_opts[2],
+                                  .ceil = given_opts[3]};
         lk_pool2d_desc pool = {opts.kernel, opts.stride, opts.pad};
         tensors t = tensors_of(fx, ops[i]);
         check_shape(&t, build_avgpool, &opts);

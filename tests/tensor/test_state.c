@@ -75,6 +75,7 @@ static void test_long_names(void **ctx)
     assert_non_null(strstr(lk_error_detail(), "a name of 1025 bytes; names have 1024 at most"));
     name[LK_MAX_TENSOR_NAME] = '\0';
     add(state, name, LK_DTYPE_U8, 0, NULL);
+    assert_fails(lk_state_add(state, "b", LK_DTYPE_U8, 1, NULL, &entry), LK_STATUS_USAGE, "dims is NULL");
     lk_state_destroy(state);
 }
 

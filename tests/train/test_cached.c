@@ -119,12 +119,12 @@ static void a_recorded_run_is_the_same(void **state)
 enum { MADE = 60, BROKEN = 44, MADE_BATCH = 8 };
 static bool is_broken;
 
-static lk_status get_made(const lk_dataset *data, size_t index, uint8_t *pixels, int32_t *label)
+static lk_status get_made(const lk_dataset *data, size_t index, void *pixels, void *label)
 {
     if (is_broken && index >= BROKEN)
         return lk__fail(LK_STATUS_IO, "sample %zu cannot be read", index);
     memset(pixels, (int)index, data->info.channels * data->info.height * data->info.width);
-    *label = (int32_t)(index % 10);
+    *(int32_t *)label = (int32_t)(index % 10);
     return LK_OK;
 }
 
@@ -140,12 +140,16 @@ static void a_failed_evaluation_leaves_nothing_under_way(void **state)
     static const float none[] = {0}, one[] = {1};
     static const lk_dataset_ops ops = {.get = get_made, .label = made_label};
     static const law_case c = {"mlp", LAW_MNIST, .optimizer = "sgd", .lr = .1, .batch = MADE_BATCH, .shards = 4};
-    const lk_dataset data = {
-        .ops = &ops,
-        .split = LK_SPLIT_TEST,
-        .info = {.name = "made", .count = MADE, .channels = 1, .height = 28, .width = 28, .classes = 10},
-        .mean = none,
-        .std = one};
+    const lk_dataset data = {.ops = &ops,
+                             .split = LK_SPLIT_TEST,
+                             .info = {.name = "made",
+                                      .count = MADE,
+                                      .channels = 1,
+                                      .height = 28,
+                                      .width = 28,
+                                      .classes = 10,
+                                      .mean = none,
+                                      .std = one}};
     begin_recording();
     lk_engine *engine = law_engine(&c, (law_way){.threads = 1, .device = "far"});
     lk_loader *loader;

@@ -1,6 +1,8 @@
 /* help.c - `lockstep help`: commands and options, from their tables; as text, man pages or completion scripts. */
 #include <stdio.h>
 
+#include <lockstep/version.h>
+
 #include "cli/cli.h"
 #include "cli/commands/pages.h"
 

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <lockstep/version.h>
+
 #include "base/libraries.h"
 #include "base/mem.h"
 #include "base/spec.h"

@@ -2,6 +2,8 @@
 #include <ctype.h>
 #include <string.h>
 
+#include <lockstep/version.h>
+
 #include "cli/commands/pages.h"
 
 enum { TEXT_BYTES = 1024 };

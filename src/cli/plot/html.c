@@ -4,6 +4,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <lockstep/version.h>
+
 #include "base/file.h"
 #include "cli/plot/draw.h"
 

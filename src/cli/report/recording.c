@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <lockstep/version.h>
+
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/options/resume.h"

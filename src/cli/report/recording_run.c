@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <lockstep/version.h>
+
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/libraries.h"

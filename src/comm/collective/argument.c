@@ -8,7 +8,7 @@
 
 lk_status lk__argument_set(const void *pointer, const char *name, const char *call)
 {
-    return pointer ? LK_OK : lk__fail(LK_STATUS_USAGE, "%s: %s is NULL", call, name);
+    return lk__fail_unless(pointer != NULL, name, call);
 }
 
 lk_status lk__argument_group(const lk_group *group, const char *call)

@@ -191,6 +191,7 @@ lk_status lk_group_join(const lk_group_opts *opts, lk_group **out)
     lk_control *control = NULL;
     LK_TRY(lk__argument_set(out, "out", "lk_group_join"));
     opts = opts ? opts : &defaults;
+    LK_TRY(LK_CLEAR(opts, "lk_group_opts"));
     bool progress_thread = false;
     LK_TRY(lk__fault_load());
     LK_TRY(lk__progress_wanted(opts, &progress_thread));
@@ -251,6 +252,7 @@ lk_status lk_group_create_threads(int count, const lk_group_opts *opts, lk_group
     lk_status status;
     LK_TRY(lk__argument_set(out, "out", "lk_group_create_threads"));
     opts = opts ? opts : &defaults;
+    LK_TRY(LK_CLEAR(opts, "lk_group_opts"));
     if (count < 1 || count > LK_MAX_RANKS)
         return lk__fail(LK_STATUS_USAGE, "a group has 1 to %d ranks, not %d", LK_MAX_RANKS, count);
     LK_TRY(lk__fault_load());
@@ -353,6 +355,7 @@ lk_status lk_group_split(lk_group *parent, int colour, int key, lk_group **out)
     int *ranks = NULL;
     lk_group *part = NULL;
     lk_status status;
+    LK_TRY(LK_GIVEN(parent));
     LK_TRY(lk__argument_group(parent, "lk_group_split"));
     LK_TRY(lk__argument_set(out, "out", "lk_group_split"));
     lk__progress_take(parent);
@@ -462,32 +465,32 @@ void lk_group_destroy(lk_group *group)
 
 int lk_group_rank(const lk_group *group)
 {
-    return group->rank;
+    return group ? group->rank : 0;
 }
 
 int lk_group_size(const lk_group *group)
 {
-    return group->size;
+    return group ? group->size : 0;
 }
 
 int lk_group_local_rank(const lk_group *group)
 {
-    return group->local_rank;
+    return group ? group->local_rank : 0;
 }
 
 int lk_group_local_size(const lk_group *group)
 {
-    return group->local_size;
+    return group ? group->local_size : 0;
 }
 
 const char *lk_group_host(const lk_group *group, int rank)
 {
-    return rank >= 0 && rank < group->size ? group->members[rank].host : "";
+    return group && rank >= 0 && rank < group->size ? group->members[rank].host : "";
 }
 
 bool lk_group_is_local(const lk_group *group, int rank)
 {
-    if (rank < 0 || rank >= group->size)
+    if (!group || rank < 0 || rank >= group->size)
         return false;
     return group->transport->type == &lk__transport_inproc ||
            group->members[rank].host_key == group->members[group->rank].host_key;
@@ -495,12 +498,12 @@ bool lk_group_is_local(const lk_group *group, int rank)
 
 double lk_group_timeout(const lk_group *group)
 {
-    return group->boot.timeout;
+    return group ? group->boot.timeout : 0;
 }
 
 const char *lk_group_transport(const lk_group *group)
 {
-    return group->transport->type->name;
+    return group ? group->transport->type->name : "";
 }
 
 static size_t record_line(const lk_call_record *record, double now, char *text, size_t bytes)
@@ -517,6 +520,8 @@ static size_t record_line(const lk_call_record *record, double now, char *text, 
 
 size_t lk_group_history(const lk_group *group, char *text, size_t bytes)
 {
+    if (!group || (!text && bytes > 0))
+        return 0;
     size_t begin = group->history_count > LK_HISTORY ? group->history_count - LK_HISTORY : 0;
     size_t used = 0;
     double now = lk__clock();
@@ -565,7 +570,7 @@ lk_status lk_group_alloc(lk_group *group, size_t bytes, void **out)
 
 void lk_group_free(lk_group *group, void *block)
 {
-    if (!block || group->forks != lk__forks())
+    if (!block || !group || group->forks != lk__forks())
         return;
     if (group->transport->type->alloc) {
         lk__progress_take(group);

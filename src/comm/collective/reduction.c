@@ -39,8 +39,11 @@ static lk_status add_row(const char *name, lk_reduction_fn combine, void *arg, l
 
 lk_status lk_reduction_register(const char *name, lk_reduction_fn combine, void *arg, lk_reduction *out)
 {
-    if (!name || !*name || !combine || !out)
-        return lk__fail(LK_STATUS_USAGE, "lk_reduction_register needs a name, a function and memory for the result");
+    LK_TRY(LK_GIVEN(name));
+    LK_TRY(LK_GIVEN(combine));
+    LK_TRY(LK_GIVEN(out));
+    if (!*name)
+        return lk__fail(LK_STATUS_USAGE, "the name of a reduction is empty");
     pthread_mutex_lock(&lock);
     lk_status status = add_row(name, combine, arg, out);
     pthread_mutex_unlock(&lock);

@@ -24,6 +24,8 @@ lk_status lk__transfer_run(const lk_transfer *transfer, lk_transfer_result *resu
 #include <stdlib.h>
 #include <strings.h>
 
+#include <lockstep/version.h>
+
 #include "base/clock.h"
 
 enum { MAX_REDIRECTS = 5 };

@@ -290,8 +290,12 @@ static lk_status check_opts(const lk_dataset *data, const lk_loader_opts *opts)
 
 lk_status lk_loader_create(const lk_dataset *data, const lk_loader_opts *opts, lk_loader **out)
 {
+    LK_TRY(LK_GIVEN(data));
+    LK_TRY(LK_GIVEN(opts));
+    LK_TRY(LK_GIVEN(out));
     lk_transforms transforms = {0};
     lk_sample_shape shape = {0};
+    LK_TRY(LK_CLEAR(opts, "lk_loader_opts"));
     LK_TRY(check_opts(data, opts));
     LK_TRY(lk__transforms_choose(data, opts->augment, &transforms));
     LK_TRY(lk_augmented_shape(data, opts->augment, &shape));
@@ -360,7 +364,7 @@ void lk_loader_destroy(lk_loader *loader)
 
 size_t lk_loader_batches(const lk_loader *loader)
 {
-    return loader->batches;
+    return loader ? loader->batches : 0;
 }
 
 static void set_order(lk_loader *l)
@@ -421,6 +425,7 @@ static lk_status start(lk_loader *loader, size_t epoch, size_t first_batch)
 
 lk_status lk_loader_start(lk_loader *loader, size_t epoch, size_t first_batch)
 {
+    LK_TRY(LK_GIVEN(loader));
     LK_TRY(lk__gate_enter(&loader->gate));
     lk_status status = start(loader, epoch, first_batch);
     lk__gate_leave(&loader->gate);
@@ -466,6 +471,8 @@ static lk_status next(lk_loader *loader, const lk_batch **out)
 
 lk_status lk_loader_next(lk_loader *loader, const lk_batch **out)
 {
+    LK_TRY(LK_GIVEN(loader));
+    LK_TRY(LK_GIVEN(out));
     LK_TRY(lk__gate_enter(&loader->gate));
     lk_status status = next(loader, out);
     lk__gate_leave(&loader->gate);

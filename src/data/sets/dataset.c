@@ -398,7 +398,9 @@ lk_status lk__dataset_find(const char *name, const char *dir, lk_split split, ch
 
 lk_status lk_dataset_open(const char *name, const char *dir, lk_split split, lk_dataset **out)
 {
-    if (name == NULL || *name == '\0')
+    LK_TRY(LK_GIVEN(name));
+    LK_TRY(LK_GIVEN(out));
+    if (*name == '\0')
         return lk__fail(LK_STATUS_USAGE, "the name of the data set is empty");
     lk_dataset *data = NULL;
     lk_status status;
@@ -437,13 +439,14 @@ void lk_dataset_destroy(lk_dataset *data)
 
 const lk_dataset_info *lk_dataset_get_info(const lk_dataset *data)
 {
-    return &data->info;
+    return data ? &data->info : NULL;
 }
 
 lk_status lk_dataset_get(const lk_dataset *data, size_t index, void *sample, void *target)
 {
-    if (!data || !sample || !target)
-        return lk__fail(LK_STATUS_USAGE, "lk_dataset_get needs a data set and memory for a sample and its target");
+    LK_TRY(LK_GIVEN(data));
+    LK_TRY(LK_GIVEN(sample));
+    LK_TRY(LK_GIVEN(target));
     if (index >= data->info.count)
         return lk__fail(LK_STATUS_USAGE, "%s has %zu samples, there is no sample %zu", data->info.name,
                         data->info.count, index);

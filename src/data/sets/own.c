@@ -194,6 +194,7 @@ static lk_status check_numbers(const char *field, const float *values, size_t co
 
 static lk_status check_opts(const lk_dataset_opts *opts)
 {
+    LK_TRY(LK_CLEAR(opts, "lk_dataset_opts"));
     if (opts->count == 0)
         return lk__fail(LK_STATUS_USAGE, "`count` is 0; a data set has at least one sample");
     if (opts->dtype != LK_DTYPE_F32 && opts->dtype != LK_DTYPE_U8 && opts->dtype != LK_DTYPE_I32)
@@ -307,16 +308,18 @@ static lk_status create(const lk_dataset_opts *opts, const own *from, lk_dataset
 
 lk_status lk_dataset_create(const lk_dataset_opts *opts, lk_dataset_read read, void *arg, lk_dataset **out)
 {
-    if (!opts || !read || !out)
-        return lk__fail(LK_STATUS_USAGE, "lk_dataset_create needs options, a function and a place for the result");
+    LK_TRY(LK_GIVEN(opts));
+    LK_TRY(LK_GIVEN(read));
+    LK_TRY(LK_GIVEN(out));
     return create(opts, &(own){.read = read, .arg = arg}, out);
 }
 
 lk_status lk_dataset_from_memory(const lk_dataset_opts *opts, const void *samples, const void *targets,
                                  lk_dataset **out)
 {
-    if (!opts || !samples || !targets || !out)
-        return lk__fail(LK_STATUS_USAGE, "lk_dataset_from_memory needs options, samples, targets and a place for the "
-                                         "result");
+    LK_TRY(LK_GIVEN(opts));
+    LK_TRY(LK_GIVEN(samples));
+    LK_TRY(LK_GIVEN(targets));
+    LK_TRY(LK_GIVEN(out));
     return create(opts, &(own){.samples = samples, .targets = targets}, out);
 }

@@ -97,8 +97,8 @@ static lk_status make_subset(const lk_dataset *base, const size_t *indices, size
 
 static lk_status check_subset(const lk_dataset *base, const size_t *indices, size_t count)
 {
-    if (!base || !indices || count == 0)
-        return lk__fail(LK_STATUS_USAGE, "a part of a data set needs a data set and at least one index");
+    if (count == 0)
+        return lk__fail(LK_STATUS_USAGE, "a part of a data set needs at least one index");
     for (size_t i = 0; i < count; i++)
         if (indices[i] >= base->info.count || indices[i] > UINT32_MAX)
             return lk__fail(LK_STATUS_USAGE, "index %zu of the part is %zu, but %s has %zu samples", i, indices[i],
@@ -112,6 +112,9 @@ lk_status lk_dataset_subset(const lk_dataset *base, const size_t *indices, size_
     lk_dataset *data = NULL;
     subset *s = NULL;
     lk_status status;
+    LK_TRY(LK_GIVEN(base));
+    LK_TRY(LK_GIVEN(indices));
+    LK_TRY(LK_GIVEN(out));
     LK_TRY(check_subset(base, indices, count));
     LK_TRY(LK_ALLOC(1, "a data set", &data));
     *data = (lk_dataset){.info = base->info,

@@ -263,6 +263,8 @@ lk_status lk__transforms_one_shape(const lk_transforms *list, const lk_dataset *
 
 lk_status lk_augmented_shape(const lk_dataset *data, const char *augment, lk_sample_shape *out)
 {
+    LK_TRY(LK_GIVEN(data));
+    LK_TRY(LK_GIVEN(out));
     lk_transforms list = {0};
     LK_TRY(lk__transforms_choose(data, augment, &list));
     return lk__transforms_one_shape(&list, data, out);

@@ -21,16 +21,17 @@ const char *const lk__checkpoint_parts[LK_PARTS] = {
 lk_status lk_checkpoint_create(lk_state *model, lk_state *optimizer, lk_checkpoint **out)
 {
     lk_checkpoint *checkpoint;
-    lk_status status = LK_ALLOC(1, "a checkpoint", &checkpoint);
-    if (status != LK_OK) {
-        lk_state_destroy(model);
-        lk_state_destroy(optimizer);
-        return status;
-    }
+    lk_status status;
+    LK_TRY_GOTO(LK_GIVEN(out), destroy_states);
+    LK_TRY_GOTO(LK_ALLOC(1, "a checkpoint", &checkpoint), destroy_states);
     checkpoint->states[LK_PART_MODEL] = model;
     checkpoint->states[LK_PART_OPTIMIZER] = optimizer;
     *out = checkpoint;
     return LK_OK;
+destroy_states:
+    lk_state_destroy(model);
+    lk_state_destroy(optimizer);
+    return status;
 }
 
 void lk_checkpoint_destroy(lk_checkpoint *checkpoint)
@@ -49,12 +50,12 @@ void lk_checkpoint_destroy(lk_checkpoint *checkpoint)
 
 const lk_state *lk_checkpoint_model(const lk_checkpoint *checkpoint)
 {
-    return checkpoint->states[LK_PART_MODEL];
+    return checkpoint ? checkpoint->states[LK_PART_MODEL] : NULL;
 }
 
 const lk_state *lk_checkpoint_optimizer(const lk_checkpoint *checkpoint)
 {
-    return checkpoint->states[LK_PART_OPTIMIZER];
+    return checkpoint ? checkpoint->states[LK_PART_OPTIMIZER] : NULL;
 }
 
 static lk_checkpoint_note_pair *find_note(const lk_checkpoint *checkpoint, const char *name)
@@ -93,6 +94,9 @@ static lk_status add_note(lk_checkpoint *checkpoint, const char *name, char *tex
 
 lk_status lk_checkpoint_set_note(lk_checkpoint *checkpoint, const char *name, const char *text)
 {
+    LK_TRY(LK_GIVEN(checkpoint));
+    LK_TRY(LK_GIVEN(name));
+    LK_TRY(LK_GIVEN(text));
     if (!*name || !lk__utf8_is_valid(name) || !lk__utf8_is_valid(text))
         return lk__fail(LK_STATUS_USAGE, "the note %s of a checkpoint must have a name, and both must be UTF-8",
                         lk__json_quote_short(name).text);
@@ -112,13 +116,13 @@ lk_status lk_checkpoint_set_note(lk_checkpoint *checkpoint, const char *name, co
 
 const char *lk_checkpoint_note(const lk_checkpoint *checkpoint, const char *name)
 {
-    const lk_checkpoint_note_pair *note = find_note(checkpoint, name);
+    const lk_checkpoint_note_pair *note = checkpoint && name ? find_note(checkpoint, name) : NULL;
     return note ? note->text : NULL;
 }
 
 const char *lk_checkpoint_note_name(const lk_checkpoint *checkpoint, size_t index)
 {
-    return index < checkpoint->count ? checkpoint->notes[index].name : NULL;
+    return checkpoint && index < checkpoint->count ? checkpoint->notes[index].name : NULL;
 }
 
 uint64_t lk__manifest_tensor_seed(const lk_state_entry *entry)

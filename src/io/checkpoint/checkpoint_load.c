@@ -24,6 +24,8 @@ destroy_checkpoint:
 
 lk_status lk_checkpoint_load(const char *folder, lk_checkpoint **out)
 {
+    LK_TRY(LK_GIVEN(folder));
+    LK_TRY(LK_GIVEN(out));
     lk__fault_point("load");
     const char *before = lk__fault_enter("load");
     lk_status status = load(folder, true, out);
@@ -33,5 +35,7 @@ lk_status lk_checkpoint_load(const char *folder, lk_checkpoint **out)
 
 lk_status lk_checkpoint_load_notes(const char *folder, lk_checkpoint **out)
 {
+    LK_TRY(LK_GIVEN(folder));
+    LK_TRY(LK_GIVEN(out));
     return load(folder, false, out);
 }

@@ -265,6 +265,8 @@ remove_aside:
 
 lk_status lk_checkpoint_save(const lk_checkpoint *checkpoint, const char *folder)
 {
+    LK_TRY(LK_GIVEN(checkpoint));
+    LK_TRY(LK_GIVEN(folder));
     lk__fault_point("save");
     const char *before = lk__fault_enter("save");
     lk_status status = save(checkpoint, folder);

@@ -79,6 +79,7 @@ fini_manifest:
 
 lk_status lk_checkpoint_verify(const char *folder)
 {
+    LK_TRY(LK_GIVEN(folder));
     lk_checkpoint_size size;
     return lk__checkpoint_verify(folder, &size);
 }

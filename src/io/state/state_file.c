@@ -108,6 +108,8 @@ static lk_status refuse_folder(const char *path)
 
 lk_status lk_state_load(const char *path, lk_state **out)
 {
+    LK_TRY(LK_GIVEN(path));
+    LK_TRY(LK_GIVEN(out));
     struct stat info;
     if (lk__checkpoint_is(path))
         return lk__checkpoint_load_model(path, out);
@@ -142,6 +144,8 @@ lk_status lk__state_file_notes(const char *path, lk_state **out)
 
 lk_status lk_state_save(const lk_state *state, const char *path)
 {
+    LK_TRY(LK_GIVEN(state));
+    LK_TRY(LK_GIVEN(path));
     const lk_state_format *format = format_by_ending(path);
     LK_TRY(lk__state_file_check_ending(path, false));
     return (format ? format : formats[0])->save(state, path);

@@ -35,6 +35,8 @@ static const lk_names names = {.what = "`model`", .kind = "model", .next = name_
 
 lk_status lk_model_build(const char *spec, lk_model_shape shape, lk_graph **out)
 {
+    LK_TRY(LK_GIVEN(spec));
+    LK_TRY(LK_GIVEN(out));
     size_t found = 0;
     lk_graph *graph;
     LK_TRY(lk__spec_find(spec, &names, &found));

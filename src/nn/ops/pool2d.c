@@ -135,6 +135,7 @@ lk_node lk_maxpool2d(lk_graph *graph, lk_node x, lk_maxpool2d_opts opts)
 {
     lk_layer layer = {.op = &maxpool2d_op};
     layer.attr.pool = (lk_pool2d_desc){opts.kernel, opts.stride ? opts.stride : opts.kernel, opts.pad};
+    lk__graph_check_clear(graph, LK_CLEAR(&opts, "lk_maxpool2d_opts"));
     return lk__graph_add_layer(graph, layer, NULL, &x, 1);
 }
 
@@ -143,6 +144,7 @@ lk_node lk_avgpool2d(lk_graph *graph, lk_node x, lk_avgpool2d_opts opts)
     lk_layer layer = {.op = &avgpool2d_op};
     layer.attr.pool = (lk_pool2d_desc){opts.kernel, opts.stride ? opts.stride : opts.kernel, opts.pad};
     layer.attr.ceil = opts.ceil;
+    lk__graph_check_clear(graph, LK_CLEAR(&opts, "lk_avgpool2d_opts"));
     return lk__graph_add_layer(graph, layer, NULL, &x, 1);
 }
 

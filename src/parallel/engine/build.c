@@ -417,6 +417,10 @@ bool lk__engine_agreed(const lk_engine *engine)
 
 lk_status lk_engine_create(const lk_graph *graph, const lk_engine_opts *opts, lk_engine **out)
 {
+    LK_TRY(LK_GIVEN(graph));
+    LK_TRY(LK_GIVEN(opts));
+    LK_TRY(LK_GIVEN(out));
+    LK_TRY(LK_CLEAR(opts, "lk_engine_opts"));
     lk_engine_opts full = lk__engine_defaults(opts);
     LK_TRY(lk__fault_load());
     LK_TRY(lk_graph_check(graph));

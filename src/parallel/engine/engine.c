@@ -10,9 +10,9 @@
 
 lk_shard_range lk_engine_shard_range(const lk_engine *engine)
 {
-    const lk_waves *waves = engine->waves;
-    if (!engine->grid.world)
+    if (!engine || !engine->grid.world)
         return (lk_shard_range){0};
+    const lk_waves *waves = engine->waves;
     return (lk_shard_range){
         .shards = waves->shards, .first = waves->first, .last = waves->last, .labels_only = engine->grid.stage > 0};
 }
@@ -51,6 +51,7 @@ static lk_status take_part(const lk_engine *engine, const lk_batch *batch, lk_en
 {
     bool first = engine->grid.stage == 0;
     const lk_resident *resident = NULL;
+    LK_TRY(LK_CLEAR(batch, "lk_batch"));
     if (first && batch->source)
         LK_TRY(lk__resident_find(engine, batch, &resident));
     if (batch->count > 0 && ((!batch->x && !resident && first) || !batch->labels || !batch->ids))
@@ -130,6 +131,9 @@ lk_status lk__engine_enter_idle(const lk_engine *engine)
 
 lk_status lk_engine_cache_dataset(lk_engine *engine, lk_loader *loader, bool *cached)
 {
+    LK_TRY(LK_GIVEN(engine));
+    LK_TRY(LK_GIVEN(loader));
+    LK_TRY(LK_GIVEN(cached));
     LK_TRY(lk__engine_enter_idle(engine));
     return lk__engine_leave(engine, lk__resident_add(engine, loader, cached));
 }
@@ -151,12 +155,16 @@ static lk_status gradients(lk_engine *engine, const lk_batch *batch, lk_metrics 
 
 lk_status lk_engine_gradients(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
 {
+    LK_TRY(LK_GIVEN(engine));
+    LK_TRY(LK_GIVEN(batch));
+    LK_TRY(LK_GIVEN(out));
     LK_TRY(lk__engine_enter_idle(engine));
     return lk__engine_leave(engine, end_collective(engine, gradients(engine, batch, out)));
 }
 
 lk_status lk_engine_update(lk_engine *engine)
 {
+    LK_TRY(LK_GIVEN(engine));
     LK_TRY(lk__engine_enter_idle(engine));
     engine->agreed = false;
     return lk__engine_leave(engine, end_collective(engine, lk__step_update(engine)));
@@ -164,17 +172,19 @@ lk_status lk_engine_update(lk_engine *engine)
 
 int lk_engine_depth(const lk_engine *engine)
 {
+    if (!engine)
+        return 0;
     return engine->recorded ? LK_RECORDED_DEPTH : 1;
 }
 
 bool lk_engine_can_send(const lk_engine *engine, size_t total)
 {
-    return lk__step_can_send(engine, false, total);
+    return engine && lk__step_can_send(engine, false, total);
 }
 
 bool lk_engine_can_send_eval(const lk_engine *engine, size_t total)
 {
-    return lk__step_can_send(engine, true, total);
+    return engine && lk__step_can_send(engine, true, total);
 }
 
 static lk_status send(lk_engine *engine, const lk_batch *batch)
@@ -186,12 +196,16 @@ static lk_status send(lk_engine *engine, const lk_batch *batch)
 
 lk_status lk_engine_send(lk_engine *engine, const lk_batch *batch)
 {
+    LK_TRY(LK_GIVEN(engine));
+    LK_TRY(LK_GIVEN(batch));
     LK_TRY(lk__engine_enter(engine));
     return lk__engine_leave(engine, end_collective(engine, send(engine, batch)));
 }
 
 lk_status lk_engine_receive(lk_engine *engine, lk_metrics *out)
 {
+    LK_TRY(LK_GIVEN(engine));
+    LK_TRY(LK_GIVEN(out));
     LK_TRY(lk__engine_enter(engine));
     engine->agreed = false;
     return lk__engine_leave(engine, end_collective(engine, lk__step_receive(engine, out)));
@@ -199,6 +213,9 @@ lk_status lk_engine_receive(lk_engine *engine, lk_metrics *out)
 
 lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
 {
+    LK_TRY(LK_GIVEN(engine));
+    LK_TRY(LK_GIVEN(batch));
+    LK_TRY(LK_GIVEN(out));
     LK_TRY(lk__engine_enter_idle(engine));
     lk_status status = send(engine, batch);
     if (status == LK_OK)
@@ -219,12 +236,17 @@ static lk_status send_eval(lk_engine *engine, const lk_batch *batch)
 
 lk_status lk_engine_send_eval(lk_engine *engine, const lk_batch *batch)
 {
+    LK_TRY(LK_GIVEN(engine));
+    LK_TRY(LK_GIVEN(batch));
     LK_TRY(lk__engine_enter(engine));
     return lk__engine_leave(engine, end_collective(engine, send_eval(engine, batch)));
 }
 
 lk_status lk_engine_eval(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
 {
+    LK_TRY(LK_GIVEN(engine));
+    LK_TRY(LK_GIVEN(batch));
+    LK_TRY(LK_GIVEN(out));
     LK_TRY(lk__engine_enter_idle(engine));
     lk_status status = send_eval(engine, batch);
     if (status == LK_OK)
@@ -250,6 +272,8 @@ lk_status lk__engine_scores(lk_engine *engine, const lk_batch *batch, float *sco
 
 lk_layout lk_engine_layout(const lk_engine *engine)
 {
+    if (!engine)
+        return (lk_layout){0};
     const lk_grid *grid = &engine->grid;
     return (lk_layout){
         .replica = grid->replica,
@@ -269,11 +293,12 @@ lk_layout lk_engine_layout(const lk_engine *engine)
 
 lk_metrics lk_engine_own_metrics(const lk_engine *engine)
 {
-    return engine->own;
+    return engine ? engine->own : (lk_metrics){0};
 }
 
 lk_status lk_engine_set_grad_norm(lk_engine *engine, bool on)
 {
+    LK_TRY(LK_GIVEN(engine));
     LK_TRY(lk__engine_enter(engine));
     engine->norm_wanted = on;
     return lk__engine_leave(engine, LK_OK);
@@ -281,12 +306,12 @@ lk_status lk_engine_set_grad_norm(lk_engine *engine, bool on)
 
 double lk_engine_grad_norm(const lk_engine *engine)
 {
-    return engine->grad_norm;
+    return engine ? engine->grad_norm : 0;
 }
 
 lk_waits lk_engine_waits(const lk_engine *engine)
 {
-    return engine->waits;
+    return engine ? engine->waits : (lk_waits){0};
 }
 
 void lk__engine_set_meter(lk_engine *engine, lk_engine_meter *meter)
@@ -296,38 +321,42 @@ void lk__engine_set_meter(lk_engine *engine, lk_engine_meter *meter)
 
 lk_status lk_engine_check(lk_engine *engine)
 {
+    LK_TRY(LK_GIVEN(engine));
     LK_TRY(lk__engine_enter_idle(engine));
     return lk__engine_leave(engine, end_collective(engine, lk__step_compare(engine)));
 }
 
 double lk_engine_lr(const lk_engine *engine)
 {
-    return lk__optim_lr(engine->optim);
+    return engine ? lk__optim_lr(engine->optim) : 0;
 }
 
 lk_status lk_engine_set_lr(lk_engine *engine, double lr)
 {
+    LK_TRY(LK_GIVEN(engine));
     LK_TRY(lk__engine_enter(engine));
     return lk__engine_leave(engine, lk__optim_set_lr(engine->optim, lr));
 }
 
 uint64_t lk_engine_steps(const lk_engine *engine)
 {
-    return lk__optim_steps(engine->optim);
+    return engine ? lk__optim_steps(engine->optim) : 0;
 }
 
 void lk_engine_set_signal_source(lk_engine *engine, int (*level)(void *arg), void *arg)
 {
+    if (!engine)
+        return;
     engine->signal_source = level;
     engine->signal_arg = arg;
 }
 
 int lk_engine_agreed_signal(const lk_engine *engine)
 {
-    return engine->agreed_signal;
+    return engine ? engine->agreed_signal : 0;
 }
 
 int lk_engine_agreed_signal_rank(const lk_engine *engine)
 {
-    return engine->agreed_signal > 0 ? engine->agreed_signal_rank : -1;
+    return engine && engine->agreed_signal > 0 ? engine->agreed_signal_rank : -1;
 }

@@ -41,12 +41,16 @@ static lk_status export_whole(const lk_engine *engine, export_fn export, lk_stat
 
 lk_status lk_engine_state(const lk_engine *engine, lk_state **out)
 {
+    LK_TRY(LK_GIVEN(engine));
+    LK_TRY(LK_GIVEN(out));
     LK_TRY(lk__engine_enter_idle(engine));
     return lk__engine_leave(engine, lk__engine_abort_on_failure(engine, export_whole(engine, lk__params_export, out)));
 }
 
 lk_status lk_engine_grads(const lk_engine *engine, lk_state **out)
 {
+    LK_TRY(LK_GIVEN(engine));
+    LK_TRY(LK_GIVEN(out));
     LK_TRY(lk__engine_enter_idle(engine));
     if (!engine->has_grads)
         return lk__engine_leave(
@@ -70,6 +74,8 @@ lk_status lk__engine_check_state(const lk_engine *engine, const lk_state *state)
 
 lk_status lk_engine_set_state(lk_engine *engine, const lk_state *state)
 {
+    LK_TRY(LK_GIVEN(engine));
+    LK_TRY(LK_GIVEN(state));
     LK_TRY(lk__engine_enter_idle(engine));
     return lk__engine_leave(engine, lk__engine_abort_on_failure(engine, set_state(engine, state)));
 }
@@ -121,6 +127,8 @@ static lk_status optimizer_state(const lk_engine *engine, lk_state **out)
 
 lk_status lk_engine_optimizer_state(const lk_engine *engine, lk_state **out)
 {
+    LK_TRY(LK_GIVEN(engine));
+    LK_TRY(LK_GIVEN(out));
     LK_TRY(lk__engine_enter_idle(engine));
     return lk__engine_leave(engine, lk__engine_abort_on_failure(engine, optimizer_state(engine, out)));
 }
@@ -197,6 +205,8 @@ static lk_status import_optim(lk_engine *engine, const lk_state *state)
 
 lk_status lk_engine_set_optimizer_state(lk_engine *engine, const lk_state *state)
 {
+    LK_TRY(LK_GIVEN(engine));
+    LK_TRY(LK_GIVEN(state));
     LK_TRY(lk__engine_enter_idle(engine));
     return lk__engine_leave(engine, lk__engine_abort_on_failure(engine, import_optim(engine, state)));
 }

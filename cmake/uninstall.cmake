@@ -1,0 +1,32 @@
+# uninstall.cmake - removes what `make install` installed. Run as
+#     DESTDIR=... cmake -DBUILD=build -DPREFIX=/usr/local -P uninstall.cmake
+# The files are those that an installation from this build folder has now: they are installed into a temporary folder
+# to learn their names. Folders of other programs stay.
+set(stage ${BUILD}/uninstall)
+file(REMOVE_RECURSE ${stage})
+execute_process(COMMAND ${CMAKE_COMMAND} -E env DESTDIR=${stage} ${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX}
+  OUTPUT_QUIET RESULT_VARIABLE status)
+file(GLOB_RECURSE files LIST_DIRECTORIES false RELATIVE ${stage} ${stage}/*)
+file(REMOVE_RECURSE ${stage})
+if(NOT status EQUAL 0 OR NOT files)
+  message(FATAL_ERROR "${BUILD} does not say what was installed; run make, then make uninstall again")
+endif()
+set(folders)
+foreach(file ${files})
+  set(path $ENV{DESTDIR}/${file})
+  if(EXISTS ${path} OR IS_SYMLINK ${path})
+    message("Removing ${path}")
+    file(REMOVE ${path})
+  endif()
+  get_filename_component(folder ${path} DIRECTORY)
+  if(folder MATCHES "/lockstep$")
+    list(APPEND folders ${folder})
+  endif()
+endforeach()
+list(REMOVE_DUPLICATES folders)
+foreach(folder ${folders})
+  file(GLOB left ${folder}/*)
+  if(IS_DIRECTORY ${folder} AND NOT left)
+    file(REMOVE_RECURSE ${folder})
+  endif()
+endforeach()
