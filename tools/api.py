@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-FUNCTION = re.compile(r"([\w\s*]+?[\s*])(lk_\w+)\s*\(((?:[^();]|\([^()]*\))*)\)\s*(LK_CHECKED)?\s*;")
+FUNCTION = re.compile(r"([\w\s*]+?[\s*])(lk_\w+)\s*\(((?:[^();]|\([^()]*\))*)\)\s*(LK_CHECKED|LK_PRINTF)?\s*;")
 POINTER_TO_FUNCTION = re.compile(r"\(\*(\w+)\)")
 
 
@@ -32,7 +32,8 @@ class Function:
         self.name = match.group(2)
         texts = re.split(r",(?![^()]*\))", match.group(3))
         texts = [" ".join(text.split()) for text in texts]
-        self.arguments = [] if texts == ["void"] else [Argument(text) for text in texts]
+        self.more = ", ..." if texts[-1] == "..." else ""
+        self.arguments = [Argument(text) for text in texts if text not in ("void", "...")]
 
 
 def declarations(text):
@@ -65,7 +66,7 @@ def print_stub(found):
     print("#include <lockstep/lockstep.h>")
     for function in found:
         arguments = ", ".join(argument.text for argument in function.arguments) or "void"
-        print(f"{function.result} {function.name}({arguments})\n{{\n    __builtin_trap();\n}}")
+        print(f"{function.result} {function.name}({arguments}{function.more})\n{{\n    __builtin_trap();\n}}")
 
 
 def print_null(function, null):

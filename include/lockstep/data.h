@@ -87,11 +87,11 @@ typedef struct lk_dataset_opts {
 /* Writes sample `index` as opts.dtype, opts.dims and opts.order say, and its target. Loaders call it
  * in several threads at once, for any index and as often as they like; the same index must give the
  * same sample. A failure is a status other than LK_OK; the function may set the detail (lk_fail). */
-typedef lk_status (*lk_dataset_read)(void *arg, size_t index, void *sample, void *target);
+typedef lk_status (*lk_dataset_read_fn)(void *arg, size_t index, void *sample, void *target);
 
 /* Creates a data set whose samples `read` gives; arg must outlive it. The caller owns *out. USAGE for impossible
  * options. */
-lk_status lk_dataset_create(const lk_dataset_opts *opts, lk_dataset_read read, void *arg, lk_dataset **out) LK_CHECKED;
+lk_status lk_dataset_create(const lk_dataset_opts *opts, lk_dataset_read_fn read, void *arg, lk_dataset **out) LK_CHECKED;
 /* Creates a data set of samples in memory, one after the other, and their targets. The memory is borrowed and must
  * outlive the data set. USAGE for impossible options and for labels outside of [0, classes). */
 lk_status lk_dataset_from_memory(const lk_dataset_opts *opts, const void *samples, const void *targets,

@@ -65,8 +65,10 @@ typedef enum lk_status {
 
 #if defined(__GNUC__)
 #define LK_CHECKED __attribute__((warn_unused_result))
+#define LK_PRINTF __attribute__((format(printf, 2, 3)))
 #else
 #define LK_CHECKED
+#define LK_PRINTF
 #endif
 
 /* The meaning of a status; never NULL. */
@@ -78,10 +80,7 @@ const char *lk_error_detail(void);
 
 /* Sets the detail of the calling thread and returns status: for functions that a program gives to
  * the library, as in return lk_fail(LK_STATUS_IO, "%s: no such table", path). */
-#if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
-#endif
-lk_status lk_fail(lk_status status, const char *format, ...);
+lk_status lk_fail(lk_status status, const char *format, ...) LK_PRINTF;
 
 /* Returns the status of expr to the caller unless it is LK_OK. */
 #define LK_TRY(expr)                \

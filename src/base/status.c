@@ -53,6 +53,7 @@ lk_status lk__fail(lk_status status, const char *format, ...)
 lk_status lk_fail(lk_status status, const char *format, ...)
 {
     va_list args;
+    LK_TRY(LK_GIVEN(format));
     va_start(args, format);
     set_detail(format, args);
     va_end(args);

@@ -47,6 +47,7 @@ static float floats[16];
 static const void *const roots[] = {floats};
 static const int bounds[] = {0, 1};
 static const size_t sizes[] = {1, 0};
+static size_t counts[] = {1, 0};
 static const int32_t labels[] = {0};
 static const uint32_t ids[] = {0};
 static lk_graph *graph;
@@ -95,6 +96,22 @@ static lk_dataset *value_lk_dataset_1(void)
     return data;
 }
 
+static const lk_dataset_opts *value_lk_dataset_opts_1(void)
+{
+    static const lk_dataset_opts opts = {.count = 1, .dims = {1}, .targets = 1};
+    return &opts;
+}
+
+static lk_status read_nothing(void *arg, size_t index, void *sample, void *target)
+{
+    return LK_OK;
+}
+
+static lk_dataset_read_fn value_lk_dataset_read_fn_0(void)
+{
+    return read_nothing;
+}
+
 static const lk_loader_opts *value_lk_loader_opts_1(void)
 {
     static const lk_loader_opts opts = {.batch = 1};
@@ -135,6 +152,21 @@ static const lk_group_opts *value_lk_group_opts_1(void)
 {
     static const lk_group_opts opts = {.timeout = 5};
     return &opts;
+}
+
+static void combine_nothing(void *arg, lk_dtype dtype, const void *left, const void *right, void *out, size_t count)
+{
+}
+
+static lk_reduction_fn value_lk_reduction_fn_0(void)
+{
+    return combine_nothing;
+}
+
+static lk_reduction *value_lk_reduction_1(void)
+{
+    static lk_reduction reduction;
+    return &reduction;
 }
 
 static lk_group *value_lk_group_1(void)
@@ -191,8 +223,9 @@ VALUE(lk_spawn_fn_0, lk_spawn_fn, child_of_spawn)
 VALUE(lk_difference_fn_0, lk_difference_fn, ignore_difference)
 VALUE(char_1, char *, word)
 VALUE(void_1, void *, floats + 8)
-VALUE(size_t_1, const size_t *, sizes)
+VALUE(size_t_1, size_t *, counts)
 VALUE(int_0, int, 0)
+VALUE(lk_status_0, lk_status, LK_STATUS_IO)
 VALUE(size_t_0, size_t, 1)
 VALUE(bool_0, bool, false)
 VALUE(double_0, double, 0)

@@ -12,7 +12,7 @@
 enum { LARGEST_I32 = 1 << 24 }; /* the integers up to it are exact as floats */
 
 typedef struct own {
-    lk_dataset_read read; /* NULL: samples in memory */
+    lk_dataset_read_fn read; /* NULL: samples in memory */
     void *arg;
     const uint8_t *samples;
     const void *targets;
@@ -306,7 +306,7 @@ static lk_status create(const lk_dataset_opts *opts, const own *from, lk_dataset
     return LK_OK;
 }
 
-lk_status lk_dataset_create(const lk_dataset_opts *opts, lk_dataset_read read, void *arg, lk_dataset **out)
+lk_status lk_dataset_create(const lk_dataset_opts *opts, lk_dataset_read_fn read, void *arg, lk_dataset **out)
 {
     LK_TRY(LK_GIVEN(opts));
     LK_TRY(LK_GIVEN(read));
