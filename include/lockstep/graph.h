@@ -76,6 +76,13 @@ lk_node lk_relu(lk_graph *graph, lk_node x);
 lk_node lk_relu6(lk_graph *graph, lk_node x);
 /* x where x > 0, else slope * x; slope is in [0,1). */
 lk_node lk_leaky_relu(lk_graph *graph, lk_node x, double slope);
+/* Functions of each element; the result has x's shape. silu is x * sigmoid(x); gelu is x * Phi(x), where Phi is the
+ * distribution function of the normal distribution; gelu_tanh is PyTorch's approximation of gelu by tanh. */
+lk_node lk_sigmoid(lk_graph *graph, lk_node x);
+lk_node lk_tanh(lk_graph *graph, lk_node x);
+lk_node lk_silu(lk_graph *graph, lk_node x);
+lk_node lk_gelu(lk_graph *graph, lk_node x);
+lk_node lk_gelu_tanh(lk_graph *graph, lk_node x);
 lk_node lk_maxpool2d(lk_graph *graph, lk_node x, lk_maxpool2d_opts opts);
 lk_node lk_avgpool2d(lk_graph *graph, lk_node x, lk_avgpool2d_opts opts);
 lk_node lk_global_avgpool(lk_graph *graph, lk_node x);
@@ -85,7 +92,9 @@ lk_node lk_dropout2d(lk_graph *graph, lk_node x, double p);
 /* Appends channels of zeros to x, so that the result has `channels` channels. */
 lk_node lk_pad_channels(lk_graph *graph, lk_node x, size_t channels);
 lk_node lk_flatten(lk_graph *graph, lk_node x);
+/* The sum and the product, element by element, of two nodes of the same shape. */
 lk_node lk_add(lk_graph *graph, lk_node a, lk_node b);
+lk_node lk_mul(lk_graph *graph, lk_node a, lk_node b);
 lk_node lk_log_softmax(lk_graph *graph, lk_node x);
 /* Losses: the mean over the batch. The input of nll_loss is log-probabilities, that of
  * cross_entropy is scores. */

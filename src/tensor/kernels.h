@@ -35,6 +35,17 @@ typedef struct lk_pool2d_desc {
     size_t kernel, stride, pad;
 } lk_pool2d_desc;
 
+/* Functions of one element. Phi is the distribution function of the normal distribution. */
+typedef enum lk_unary {
+    LK_UNARY_SIGMOID,   /* 1 / (1 + exp(-x)) */
+    LK_UNARY_TANH,      /* tanh(x) */
+    LK_UNARY_SILU,      /* x sigmoid(x) */
+    LK_UNARY_GELU,      /* x Phi(x) */
+    LK_UNARY_GELU_TANH, /* x sigmoid(2u) with u = sqrt(2 / pi) (x + 0.044715 x^3): GELU with (1 + tanh(u)) / 2 for Phi
+                         */
+    LK_UNARY_COUNT
+} lk_unary;
+
 /* In the index of max pooling: this output element passes no gradient back. */
 enum { LK_POOL2D_NO_GRADIENT = 255 };
 
@@ -250,6 +261,12 @@ typedef struct lk_kernels {
     void (*leaky_relu_forward)(lk_device *dev, const lk_tensor *x, float slope, lk_tensor *y);
     /* dx = y <= 0 ? slope * dy : dy; dx may be dy. */
     void (*leaky_relu_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, float slope, lk_tensor *dx);
+    /* y = f(x); y may be x. */
+    void (*unary_forward)(lk_device *dev, lk_unary f, const lk_tensor *x, lk_tensor *y);
+    /* dx = dy * f'(x). v is y = f(x) for SIGMOID and TANH, and x for the others; dx may be dy. */
+    void (*unary_grad_input)(lk_device *dev, lk_unary f, const lk_tensor *v, const lk_tensor *dy, lk_tensor *dx);
+    /* y = a * b; y may be a or b. */
+    void (*mul)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, lk_tensor *y);
     /* y = a + b, then max(y, 0) if relu; y may be a or b. */
     void (*add)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, bool relu, lk_tensor *y);
     /* y = x; both have the same shape. Their types (f32, bf16) and pitches may differ. */
@@ -335,7 +352,7 @@ typedef struct lk_kernels {
     X(batchnorm_stats) X(batchnorm_fold) X(batchnorm_moments) X(batchnorm_running_moments)                             \
     X(batchnorm_running_update) X(batchnorm_forward) X(batchnorm_sums) X(batchnorm_grad_input)                         \
     X(rows_fold) X(relu_forward) X(relu_grad_input) X(relu6_forward) X(relu6_grad_input)                               \
-    X(leaky_relu_forward) X(leaky_relu_grad_input)                                                                     \
+    X(leaky_relu_forward) X(leaky_relu_grad_input) X(unary_forward) X(unary_grad_input) X(mul)                         \
     X(add) X(copy) X(gather) X(fit_channels) X(dropout) X(flatten_forward) X(flatten_grad_input)                       \
     X(maxpool_forward) X(maxpool_grad_input) X(avgpool_forward) X(avgpool_grad_input)                                  \
     X(global_avgpool_forward) X(global_avgpool_grad_input)                                                             \

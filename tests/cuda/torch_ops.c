@@ -5,7 +5,7 @@
  *
  * A case is a chain of layers, such as "conv2d:out=26,kernel=3 relu". A plan runs it like a stage of a pipeline: inputs
  * are x and dy, results are y and dx. With the word `first` the chain begins at the images and has no dx; with `eval`
- * it runs forward in evaluation; `add` is x plus the largest value of the 3x3 pixels around it.
+ * it runs forward in evaluation; `add` and `mul` are x plus and x times the largest value of the 3x3 pixels around it.
  *
  * Tensors are named CASE/PRECISION/BATCH/WHOSE/WHAT. WHOSE is in, device or cpu. Activations are (n, h, w, c),
  * parameters have PyTorch's order; all values are floats that the device's value type can hold. */
@@ -91,6 +91,11 @@ static lk_node add_add(lk_graph *g, lk_node x, const double *v)
     return lk_add(g, x, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 1, .pad = 1}));
 }
 
+static lk_node add_mul(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_mul(g, x, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 1, .pad = 1}));
+}
+
 /* Rows without options have `plain` instead. */
 static const struct {
     const char *name;
@@ -103,6 +108,11 @@ static const struct {
     {"relu", NULL, lk_relu},
     {"relu6", NULL, lk_relu6},
     {"leaky_relu", add_leaky_relu, NULL},
+    {"sigmoid", NULL, lk_sigmoid},
+    {"tanh", NULL, lk_tanh},
+    {"silu", NULL, lk_silu},
+    {"gelu", NULL, lk_gelu},
+    {"gelu_tanh", NULL, lk_gelu_tanh},
     {"maxpool2d", add_maxpool2d, NULL},
     {"avgpool2d", add_avgpool2d, NULL},
     {"global_avgpool", NULL, lk_global_avgpool},
@@ -111,6 +121,7 @@ static const struct {
     {"pad_channels", add_pad_channels, NULL},
     {"flatten", NULL, lk_flatten},
     {"add", add_add, NULL},
+    {"mul", add_mul, NULL},
     {"log_softmax", NULL, lk_log_softmax},
     {"nll_loss", NULL, lk_nll_loss},
     {"cross_entropy", NULL, lk_cross_entropy},
@@ -152,6 +163,11 @@ static const ops_case cases[] = {
     {"relu", {.c = 21, .h = 5, .w = 7}, 0},
     {"relu6", {.c = 26, .h = 5, .w = 7}, 8},
     {"leaky_relu:slope=.25", {.c = 31, .h = 5, .w = 7}, 0},
+    {"sigmoid", {.c = 21, .h = 5, .w = 7}, 8},
+    {"tanh", {.c = 26, .h = 5, .w = 7}, 4},
+    {"silu", {.c = 31, .h = 5, .w = 7}, 8},
+    {"gelu", {.c = 21, .h = 5, .w = 7}, 4},
+    {"gelu_tanh", {.c = 26, .h = 5, .w = 7}, 4},
     {"maxpool2d:kernel=2", {.c = 21, .h = 8, .w = 6}, 0},
     {"maxpool2d:kernel=3,stride=2,pad=1", {.c = 31, .h = 9, .w = 7}, 0},
     {"avgpool2d:kernel=2", {.c = 21, .h = 8, .w = 6}, 0},
@@ -163,6 +179,7 @@ static const ops_case cases[] = {
     {"pad_channels:out=31", {.c = 26, .h = 5, .w = 7}, 0},
     {"flatten", {.c = 21, .h = 5, .w = 7}, 0},
     {"add", {.c = 26, .h = 5, .w = 7}, 0},
+    {"mul", {.c = 26, .h = 5, .w = 7}, 0},
     {"log_softmax", {.c = CLASSES, .h = 1, .w = 1}, 4},
     {"nll_loss", {.c = CLASSES, .h = 1, .w = 1}, 0},
     {"nll_loss:smoothing=.1", {.c = CLASSES, .h = 1, .w = 1}, 0},

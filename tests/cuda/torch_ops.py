@@ -13,6 +13,8 @@ The bound of an element y is 1e-5 of the largest value of its tensor, plus, with
   deviations), where r is the root of the sum of the products' squares.
 - results in bf16, u = 2^-8: u |y| for rounding. Partial results of sums of products may be rounded, too: 4u r more.
 - dx of add in bf16 is dy plus a gradient g that was rounded before: u |g| more, which is at most u (|dx| + |dy|).
+- dx of mul in bf16 is dy b plus a gradient g that was rounded twice before: u (|dy b| + 2 |g|) more.
+- sigmoid and tanh in bf16 round their result y, and their gradients use it: their slopes change by less than 2u.
 - log_softmax in bf16 rounds its result, and its gradient uses the exponential of that: u |y| more of the gradient.
 """
 import json
@@ -112,6 +114,21 @@ class Run:
     def leaky_relu(self, x, v):
         return F.leaky_relu(x, v["slope"])
 
+    def sigmoid(self, x, v):
+        return torch.sigmoid(x)
+
+    def tanh(self, x, v):
+        return torch.tanh(x)
+
+    def silu(self, x, v):
+        return F.silu(x)
+
+    def gelu(self, x, v):
+        return F.gelu(x)
+
+    def gelu_tanh(self, x, v):
+        return F.gelu(x, approximate="tanh")
+
     def maxpool2d(self, x, v):
         kernel = int(v["kernel"])
         return F.max_pool2d(x, kernel, int(v.get("stride", kernel)), int(v.get("pad", 0)))
@@ -137,6 +154,9 @@ class Run:
 
     def add(self, x, v):
         return x + F.max_pool2d(x, 3, 1, 1)
+
+    def mul(self, x, v):
+        return x * F.max_pool2d(x, 3, 1, 1)
 
     # Autocast computes these in fp32.
     def log_softmax(self, x, v):
@@ -211,6 +231,11 @@ def allowed(case, precision, run, want):
             bounds[key] += u * value.abs()
     if "add" in names and precision == "bf16":
         bounds["dx"] += u * (want["dx"].abs() + run["in"]["dy"].double().abs())
+    if "mul" in names and precision == "bf16":
+        direct = run["in"]["dy"].double() * like_ours(F.max_pool2d(images(run["in"]["x"]).double(), 3, 1, 1))
+        bounds["dx"] += u * (2 * want["dx"].abs().reshape(direct.shape) + 3 * direct.abs()).reshape(bounds["dx"].shape)
+    if names[0] in ("sigmoid", "tanh") and precision == "bf16":
+        bounds["dx"] += 2 * u * run["in"]["dy"].double().abs().reshape(bounds["dx"].shape)
     if "log_softmax" in names and precision == "bf16":
         scores = F.log_softmax(images(run["in"]["x"]).double(), 1)
         dy = images(run["in"]["dy"]).double().sum(1, keepdim=True) if "dy" in run["in"] else 1 / len(scores)

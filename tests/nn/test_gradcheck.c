@@ -88,6 +88,46 @@ static void build_leaky_relu(lk_graph *g, lk_node x)
     lk_cross_entropy(g, lk_linear(g, x, "fc", wide.classes));
 }
 
+/* A function of each element between a convolution and the head. */
+static void build_function(lk_graph *g, lk_node x, lk_node (*function)(lk_graph *graph, lk_node x))
+{
+    head(g, function(g, lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 4, .kernel = 3})));
+}
+
+static void build_sigmoid(lk_graph *g, lk_node x)
+{
+    build_function(g, x, lk_sigmoid);
+}
+
+static void build_tanh(lk_graph *g, lk_node x)
+{
+    build_function(g, x, lk_tanh);
+}
+
+static void build_silu(lk_graph *g, lk_node x)
+{
+    build_function(g, x, lk_silu);
+}
+
+static void build_gelu(lk_graph *g, lk_node x)
+{
+    build_function(g, x, lk_gelu);
+}
+
+static void build_gelu_tanh(lk_graph *g, lk_node x)
+{
+    build_function(g, x, lk_gelu_tanh);
+}
+
+/* Two factors, one of which has another reader; then a square. */
+static void build_mul(lk_graph *g, lk_node x)
+{
+    lk_conv2d_opts conv = {.out = 4, .kernel = 3};
+    lk_node a = lk_conv2d(g, x, "conv1", conv), b = lk_sigmoid(g, lk_conv2d(g, x, "conv2", conv));
+    lk_node y = lk_add(g, lk_mul(g, a, b), a);
+    head(g, lk_mul(g, y, y));
+}
+
 static void build_maxpool(lk_graph *g, lk_node x)
 {
     x = lk_conv2d(g, x, "pooled", (lk_conv2d_opts){.out = 4, .kernel = 1});
@@ -207,6 +247,12 @@ static const grad_case cases[] = {
     {"relu", build_relu, &wide, .bn = LK_BN_MODE_BATCH},
     {"relu6", build_relu6, &wide, .bn = LK_BN_MODE_BATCH},
     {"leaky_relu", build_leaky_relu, &wide, .bn = LK_BN_MODE_BATCH},
+    {"sigmoid", build_sigmoid, &wide, .bn = LK_BN_MODE_BATCH},
+    {"tanh", build_tanh, &wide, .bn = LK_BN_MODE_BATCH},
+    {"silu", build_silu, &wide, .bn = LK_BN_MODE_BATCH},
+    {"gelu", build_gelu, &wide, .bn = LK_BN_MODE_BATCH},
+    {"gelu_tanh", build_gelu_tanh, &wide, .bn = LK_BN_MODE_BATCH},
+    {"mul", build_mul, &wide, .bn = LK_BN_MODE_BATCH},
     {"maxpool", build_maxpool, &narrow, .bn = LK_BN_MODE_BATCH},
     {"maxpool, overlapping", build_maxpool_overlap, &narrow, .bn = LK_BN_MODE_BATCH},
     {"global_avgpool", build_global_avgpool, &wide, .bn = LK_BN_MODE_BATCH},

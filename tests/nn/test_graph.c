@@ -57,6 +57,12 @@ static void unequal_add(lk_graph *graph)
     lk_add(graph, x, lk_maxpool2d(graph, x, (lk_maxpool2d_opts){.kernel = 2}));
 }
 
+static void unequal_mul(lk_graph *graph)
+{
+    lk_node x = lk_input(graph, 1, 4, 4);
+    lk_mul(graph, x, lk_maxpool2d(graph, x, (lk_maxpool2d_opts){.kernel = 2}));
+}
+
 static void bad_dropout(lk_graph *graph)
 {
     lk_dropout(graph, lk_input(graph, 1, 4, 4), 1.0);
@@ -222,6 +228,7 @@ static void test_mistakes(void **arg)
         {no_flatten, "lk_flatten"},
         {same_name, "named 'fc'"},
         {unequal_add, "shapes must be equal"},
+        {unequal_mul, "layer 2 multiplies 1x4x4 and 1x2x2; the shapes must be equal"},
         {bad_dropout, "[0,1)"},
         {bad_slope, "layer 1: slope 1 of leaky ReLU is not in [0,1)"},
         {after_loss, "follows the loss"},

@@ -126,6 +126,18 @@ static inline void law_build_leaky(lk_model_shape shape, lk_graph *g)
     lk_cross_entropy(g, lk_linear(g, x, "fc2", shape.classes));
 }
 
+/* Model "gates": the functions of one element, and products. */
+static inline void law_build_gates(lk_model_shape shape, lk_graph *g)
+{
+    lk_conv2d_opts conv = {.out = 9, .kernel = 3, .stride = 2};
+    lk_node x = lk_input(g, shape.channels, shape.height, shape.width);
+    x = lk_gelu(g, lk_conv2d(g, x, "conv", (lk_conv2d_opts){.out = 7, .kernel = 3}));
+    x = lk_mul(g, lk_tanh(g, lk_conv2d(g, x, "value", conv)), lk_sigmoid(g, lk_conv2d(g, x, "gate", conv)));
+    x = lk_silu(g, lk_linear(g, lk_flatten(g, x), "fc1", 21));
+    x = lk_gelu_tanh(g, lk_linear(g, x, "fc2", 19));
+    lk_cross_entropy(g, lk_linear(g, x, "fc3", shape.classes));
+}
+
 /* Model "line": one layer, so non-finite values reach the loss. */
 static inline void law_build_line(lk_model_shape shape, lk_graph *g)
 {
@@ -160,7 +172,9 @@ static inline lk_status law_build(const char *model, lk_model_shape shape, lk_gr
         const char *name;
         void (*build)(lk_model_shape shape, lk_graph *g);
     } own[] = {
-        {"ops", law_build_ops}, {"leaky", law_build_leaky}, {"line", law_build_line}, {"steep", law_build_steep}};
+        {"ops", law_build_ops},   {"leaky", law_build_leaky}, {"gates", law_build_gates},
+        {"line", law_build_line}, {"steep", law_build_steep},
+    };
     for (size_t i = 0; i < COUNT_OF(own); i++) {
         if (strcmp(model, own[i].name) != 0)
             continue;

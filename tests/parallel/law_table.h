@@ -17,6 +17,7 @@ static const law_case law_table[] = {
     {"resnet20:width=4", {3, 16, 16, 10}, LK_BN_MODE_SHARD, "adadelta", 1.0, 30, 16, 5, .hash = 0x28727a991380a673},
     {"ops", LAW_ODD, LK_BN_MODE_BATCH, "adamw", 1e-3, 30, 16, 16, .hash = 0x415e4bcc8d36a33a, .label_smoothing = 0.1},
     {"leaky", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.05, 30, 16, 16, .hash = 0xdcc6d9c656c8878c},
+    {"gates", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 30, 16, 16, .hash = 0xb2a02d151b8fd3e5},
     {"cnn:dropout2d", LAW_MNIST, LK_BN_MODE_BATCH, "adamw:weight_decay=.1", 1e-3, 30, 16, 16,
      .hash = 0x41764110c5111923},
     {"mobilenet_v2:width=.1,cifar", LAW_SMALL, LK_BN_MODE_SHARD, "sgd:momentum=.9", 0.05, 30, 16, 8,

@@ -1,5 +1,5 @@
-/* test_eltwise.c - ReLU, ReLU6, leaky ReLU, addition, copies, fitting of channels and flattening, on the CPU and on
- * GPUs. Results are exact, rounded once to the value type. */
+/* test_eltwise.c - ReLU, ReLU6, leaky ReLU, addition, multiplication, copies, fitting of channels and flattening, on
+ * the CPU and on GPUs. Results are exact, rounded once to the value type. */
 #include <float.h>
 
 #include "tensor/kernel_test.h"
@@ -42,6 +42,7 @@ CALL(call_leaky, leaky_relu_forward(d, a, 0.3f, y))
 CALL(call_leaky_grad, leaky_relu_grad_input(d, a, b, 0.3f, y))
 CALL(call_add, add(d, a, b, false, y))
 CALL(call_add_relu, add(d, a, b, true, y))
+CALL(call_mul, mul(d, a, b, y))
 CALL(call_copy, copy(d, a, y))
 
 static float relu(float a, float b) { (void)b; return a <= 0 ? 0.0f : a; }
@@ -52,6 +53,7 @@ static float leaky_grad(float a, float b) { return a <= 0 ? 0.3f * b : b; }
 static float leaky(float a, float b) { (void)b; return leaky_grad(a, a); }
 static float add(float a, float b) { return a + b; }
 static float add_relu(float a, float b) { return relu(a + b, 0); }
+static float mul(float a, float b) { return a * b; }
 static float copy(float a, float b) { (void)b; return a; }
 /* clang-format on */
 
@@ -64,6 +66,7 @@ static const op ops[] = {
     {"leaky_relu_grad", call_leaky_grad, leaky_grad, {true, false, true}},
     {"add", call_add, add, {true, true, true}},
     {"add with ReLU", call_add_relu, add_relu, {true, true, true}},
+    {"mul", call_mul, mul, {true, true, true}},
     {"copy", call_copy, copy, {true, false, false}},
 };
 

@@ -1,5 +1,5 @@
-/* eltwise.c - kernels that process each element alone: ReLU, ReLU6, leaky ReLU, addition, copies (also with more or
- * fewer channels, or in flatten's order), and the search for non-finite values. */
+/* eltwise.c - kernels that process each element alone: ReLU, ReLU6, leaky ReLU, addition, multiplication, copies (also
+ * with more or fewer channels, or in flatten's order), and the search for non-finite values. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -138,6 +138,27 @@ void LK_KERNEL(leaky_relu_grad_input)(lk_device *dev, const lk_tensor *y, const 
                    .y = lk__tensor_f32(dx),
                    .slope = slope};
     lk__chunk_run(dev, op.count, leaky_task, &op);
+}
+
+static void mul_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const operands *op = arg;
+    lk_chunk_range range = lk__chunk(op->count, LK_CHUNK, index);
+    size_t i = range.begin;
+    for (; i + V <= range.end; i += V)
+        v_store(op->y + i, v_mul(v_load(op->a + i), v_load(op->b + i)));
+    if (i < range.end) {
+        size_t n = range.end - i;
+        v_store_n(op->y + i, v_mul(v_load_n(op->a + i, n), v_load_n(op->b + i, n)), n);
+    }
+}
+
+void LK_KERNEL(mul)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, lk_tensor *y)
+{
+    operands op = {
+        .count = lk__shape_count(a->shape), .a = lk__tensor_f32(a), .b = lk__tensor_f32(b), .y = lk__tensor_f32(y)};
+    lk__chunk_run(dev, op.count, mul_task, &op);
 }
 
 static void add_task(void *arg, size_t index, int thread)
