@@ -71,6 +71,11 @@ lk_node lk_conv2d(lk_graph *graph, lk_node x, const char *name, lk_conv2d_opts o
 lk_node lk_linear(lk_graph *graph, lk_node x, const char *name, size_t out);
 /* As in PyTorch, with eps 1e-5 and momentum 0.1. */
 lk_node lk_batchnorm2d(lk_graph *graph, lk_node x, const char *name);
+/* As in PyTorch, with eps 1e-5. groupnorm normalises each group of a sample's channels over all pixels; `groups` must
+ * divide the channels. layernorm normalises the channels of each pixel alone, as nn.LayerNorm(C) does with tensors
+ * whose last axis is the channels. Both have a weight and a bias for each channel. */
+lk_node lk_groupnorm(lk_graph *graph, lk_node x, const char *name, size_t groups);
+lk_node lk_layernorm(lk_graph *graph, lk_node x, const char *name);
 lk_node lk_relu(lk_graph *graph, lk_node x);
 /* min(max(x, 0), 6). */
 lk_node lk_relu6(lk_graph *graph, lk_node x);
@@ -85,7 +90,9 @@ lk_node lk_gelu(lk_graph *graph, lk_node x);
 lk_node lk_gelu_tanh(lk_graph *graph, lk_node x);
 lk_node lk_maxpool2d(lk_graph *graph, lk_node x, lk_maxpool2d_opts opts);
 lk_node lk_avgpool2d(lk_graph *graph, lk_node x, lk_avgpool2d_opts opts);
+/* Mean and maximum of each channel over all pixels; the result is a vector of channels. */
 lk_node lk_global_avgpool(lk_graph *graph, lk_node x);
+lk_node lk_global_maxpool(lk_graph *graph, lk_node x);
 /* p, in [0,1), is the probability that an element, or for dropout2d a whole channel, is set to 0. */
 lk_node lk_dropout(lk_graph *graph, lk_node x, double p);
 lk_node lk_dropout2d(lk_graph *graph, lk_node x, double p);
@@ -95,6 +102,12 @@ lk_node lk_flatten(lk_graph *graph, lk_node x);
 /* The sum and the product, element by element, of two nodes of the same shape. */
 lk_node lk_add(lk_graph *graph, lk_node a, lk_node b);
 lk_node lk_mul(lk_graph *graph, lk_node a, lk_node b);
+/* The channels of a, then those of b, whose heights and widths must be equal. More than two nodes are concatenated by
+ * more than one call. */
+lk_node lk_concat(lk_graph *graph, lk_node a, lk_node b);
+/* Probabilities: over the channels of each pixel. */
+lk_node lk_softmax(lk_graph *graph, lk_node x);
+/* Log-probabilities of a vector. */
 lk_node lk_log_softmax(lk_graph *graph, lk_node x);
 /* Losses: the mean over the batch. The input of nll_loss is log-probabilities, that of
  * cross_entropy is scores. */

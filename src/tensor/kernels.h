@@ -104,6 +104,23 @@ typedef struct lk_batchnorm_grad {
     bool add;           /* adds the gradient to dx, in the value type, instead of overwriting dx */
 } lk_batchnorm_grad;
 
+/* Group normalisation. The channels of a pixel are divided into groups of equal size. A set is one group of channels
+ * of one sample, over all pixels; or with by_pixel, of one pixel (layer normalisation, with one group). Each set is
+ * normalised to mean 0 and variance 1: y = xhat * gamma + beta with xhat = (x - mean) / sqrt(variance + eps).
+ * moments is (sets, 2): mean and 1 / sqrt(variance + eps) of each set, in the order of samples, pixels, groups. */
+typedef struct lk_groupnorm_desc {
+    size_t groups; /* divides the channels */
+    bool by_pixel;
+    float eps;
+    const float *gamma, *beta; // (c)
+} lk_groupnorm_desc;
+
+/* Sets of a tensor of this shape. */
+static inline size_t lk__groupnorm_desc_sets(const lk_groupnorm_desc *desc, lk_shape shape)
+{
+    return shape.n * (desc->by_pixel ? shape.h * shape.w : 1) * desc->groups;
+}
+
 /* Result of flag_above, in device memory. {LK_FLAG_NONE, 0}: nothing was found. */
 typedef struct lk_flag {
     uint64_t first; /* the lowest position found */
@@ -249,6 +266,15 @@ typedef struct lk_kernels {
     void (*rows_fold)(lk_device *dev, size_t width, const float *leaves, size_t row, const lk_shards *shards,
                       lk_partials sums);
 
+    /* Group normalisation. forward writes moments, which the others read. */
+    void (*groupnorm_forward)(lk_device *dev, const lk_groupnorm_desc *desc, const lk_tensor *x, float *moments,
+                              lk_tensor *y);
+    void (*groupnorm_grad_input)(lk_device *dev, const lk_groupnorm_desc *desc, const lk_tensor *x, const lk_tensor *dy,
+                                 const float *moments, lk_tensor *dx);
+    /* leaves is (count, 2, c): for each shard the sums of dy * xhat and of dy. An empty shard gives zeros. */
+    void (*groupnorm_grad_weight)(lk_device *dev, const lk_groupnorm_desc *desc, const lk_tensor *x,
+                                  const lk_tensor *dy, const float *moments, const lk_shards *shards, float *leaves);
+
     /* y = max(x, 0) as x <= 0 ? 0 : x; y may be x. */
     void (*relu_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     /* dx = y <= 0 ? 0 : dy; dx may be dy. */
@@ -275,6 +301,10 @@ typedef struct lk_kernels {
     void (*gather)(lk_device *dev, const lk_gather_desc *gather, const uint32_t *ids, lk_tensor *x);
     /* y gets the first channels of x; if y has more channels than x, the rest are 0. */
     void (*fit_channels)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
+    /* y has the channels of a, then those of b. */
+    void (*concat_forward)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, lk_tensor *y);
+    /* dx gets the channels of dy from `first` on. */
+    void (*concat_grad_input)(lk_device *dev, const lk_tensor *dy, size_t first, lk_tensor *dx);
     /* y = x / (1 - p), or x - x for dropped elements: 0, or NaN if x is non-finite. Draws are addressed by each
      * sample's logical (c, h, w) element index, or by its channel. The gradient is the same function. In place
      * is allowed. */
@@ -298,6 +328,14 @@ typedef struct lk_kernels {
     void (*global_avgpool_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     void (*global_avgpool_grad_input)(lk_device *dev, const lk_tensor *dy, lk_tensor *dx);
 
+    /* y (n, c) is the maximum of each channel. index has y's shape and pitch: the pixel of the maximum, chosen as by
+     * maxpool_forward; dx is dy at this pixel, otherwise 0. */
+    void (*global_maxpool_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y, int32_t *index);
+    void (*global_maxpool_grad_input)(lk_device *dev, const lk_tensor *dy, const int32_t *index, lk_tensor *dx);
+
+    /* Over the channels of each pixel. y is the forward result. */
+    void (*softmax_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
+    void (*softmax_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx);
     void (*log_softmax_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     /* y is the forward result. */
     void (*log_softmax_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx);
@@ -353,9 +391,11 @@ typedef struct lk_kernels {
     X(batchnorm_running_update) X(batchnorm_forward) X(batchnorm_sums) X(batchnorm_grad_input)                         \
     X(rows_fold) X(relu_forward) X(relu_grad_input) X(relu6_forward) X(relu6_grad_input)                               \
     X(leaky_relu_forward) X(leaky_relu_grad_input) X(unary_forward) X(unary_grad_input) X(mul)                         \
+    X(groupnorm_forward) X(groupnorm_grad_input) X(groupnorm_grad_weight) X(concat_forward) X(concat_grad_input)       \
     X(add) X(copy) X(gather) X(fit_channels) X(dropout) X(flatten_forward) X(flatten_grad_input)                       \
     X(maxpool_forward) X(maxpool_grad_input) X(avgpool_forward) X(avgpool_grad_input)                                  \
-    X(global_avgpool_forward) X(global_avgpool_grad_input)                                                             \
+    X(global_avgpool_forward) X(global_avgpool_grad_input) X(global_maxpool_forward) X(global_maxpool_grad_input)      \
+    X(softmax_forward) X(softmax_grad_input)                                                                           \
     X(log_softmax_forward) X(log_softmax_grad_input) X(nll) X(cross_entropy)                                           \
     X(sgd_step) X(adam_step) X(adadelta_step) X(rmsprop_step) X(flag_above) X(post) X(fetch)                           \
     X(sum_squares) X(scale) X(reduce) X(divide) X(copy_bytes)

@@ -249,6 +249,7 @@ static const law_case models[] = {
     {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_MODE_SHARD, "sgd:momentum=.9", 0.02, 3, 16, 2, .first = 3},
     {"ops", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 12, 3, .first = 3},
     {"gates", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 12, 3, .first = 3},
+    {"norms", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 12, 3, .first = 3},
 };
 enum { MODELS = sizeof models / sizeof *models };
 

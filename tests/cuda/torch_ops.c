@@ -5,7 +5,7 @@
  *
  * A case is a chain of layers, such as "conv2d:out=26,kernel=3 relu". A plan runs it like a stage of a pipeline: inputs
  * are x and dy, results are y and dx. With the word `first` the chain begins at the images and has no dx; with `eval`
- * it runs forward in evaluation; `add` and `mul` are x plus and x times the largest value of the 3x3 pixels around it.
+ * it runs forward in evaluation; `add`, `mul` and `concat` have x and the largest value of the 3x3 pixels around it.
  *
  * Tensors are named CASE/PRECISION/BATCH/WHOSE/WHAT. WHOSE is in, device or cpu. Activations are (n, h, w, c),
  * parameters have PyTorch's order; all values are floats that the device's value type can hold. */
@@ -91,6 +91,21 @@ static lk_node add_add(lk_graph *g, lk_node x, const double *v)
     return lk_add(g, x, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 1, .pad = 1}));
 }
 
+static lk_node add_concat(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_concat(g, x, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 1, .pad = 1}));
+}
+
+static lk_node add_groupnorm(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_groupnorm(g, x, layer_name, (size_t)v[GROUPS]);
+}
+
+static lk_node add_layernorm(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_layernorm(g, x, layer_name);
+}
+
 static lk_node add_mul(lk_graph *g, lk_node x, const double *v)
 {
     return lk_mul(g, x, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 1, .pad = 1}));
@@ -105,6 +120,8 @@ static const struct {
     {"conv2d", add_conv2d, NULL},
     {"linear", add_linear, NULL},
     {"batchnorm2d", add_batchnorm2d, NULL},
+    {"groupnorm", add_groupnorm, NULL},
+    {"layernorm", add_layernorm, NULL},
     {"relu", NULL, lk_relu},
     {"relu6", NULL, lk_relu6},
     {"leaky_relu", add_leaky_relu, NULL},
@@ -116,12 +133,15 @@ static const struct {
     {"maxpool2d", add_maxpool2d, NULL},
     {"avgpool2d", add_avgpool2d, NULL},
     {"global_avgpool", NULL, lk_global_avgpool},
+    {"global_maxpool", NULL, lk_global_maxpool},
     {"dropout", add_dropout, NULL},
     {"dropout2d", add_dropout2d, NULL},
     {"pad_channels", add_pad_channels, NULL},
     {"flatten", NULL, lk_flatten},
     {"add", add_add, NULL},
     {"mul", add_mul, NULL},
+    {"concat", add_concat, NULL},
+    {"softmax", NULL, lk_softmax},
     {"log_softmax", NULL, lk_log_softmax},
     {"nll_loss", NULL, lk_nll_loss},
     {"cross_entropy", NULL, lk_cross_entropy},
@@ -160,6 +180,9 @@ static const ops_case cases[] = {
     {"batchnorm2d", {.c = 21, .h = 9, .w = 7}, 0},
     {"batchnorm2d relu", {.c = 31, .h = 5, .w = 7}, 0},
     {"eval batchnorm2d", {.c = 26, .h = 5, .w = 7}, 0},
+    {"groupnorm:groups=7", {.c = 21, .h = 9, .w = 7}, 0},
+    {"groupnorm:groups=1", {.c = 31, .h = 9, .w = 11}, 0},
+    {"layernorm", {.c = 26, .h = 5, .w = 7}, 0},
     {"relu", {.c = 21, .h = 5, .w = 7}, 0},
     {"relu6", {.c = 26, .h = 5, .w = 7}, 8},
     {"leaky_relu:slope=.25", {.c = 31, .h = 5, .w = 7}, 0},
@@ -173,6 +196,7 @@ static const ops_case cases[] = {
     {"avgpool2d:kernel=2", {.c = 21, .h = 8, .w = 6}, 0},
     {"avgpool2d:kernel=3,stride=2,pad=1", {.c = 26, .h = 9, .w = 7}, 0},
     {"avgpool2d:kernel=2,ceil", {.c = 31, .h = 7, .w = 5}, 0},
+    {"global_maxpool", {.c = 26, .h = 7, .w = 5}, 0},
     {"global_avgpool", {.c = 31, .h = 7, .w = 5}, 0},
     {"dropout:p=.25", {.c = 21, .h = 5, .w = 7}, 0},
     {"dropout2d:p=.5", {.c = 31, .h = 5, .w = 7}, 0},
@@ -180,6 +204,8 @@ static const ops_case cases[] = {
     {"flatten", {.c = 21, .h = 5, .w = 7}, 0},
     {"add", {.c = 26, .h = 5, .w = 7}, 0},
     {"mul", {.c = 26, .h = 5, .w = 7}, 0},
+    {"concat", {.c = 21, .h = 5, .w = 7}, 0},
+    {"softmax", {.c = 31, .h = 5, .w = 7}, 4},
     {"log_softmax", {.c = CLASSES, .h = 1, .w = 1}, 4},
     {"nll_loss", {.c = CLASSES, .h = 1, .w = 1}, 0},
     {"nll_loss:smoothing=.1", {.c = CLASSES, .h = 1, .w = 1}, 0},

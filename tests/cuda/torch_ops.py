@@ -13,6 +13,8 @@ The bound of an element y is 1e-5 of the largest value of its tensor, plus, with
   deviations), where r is the root of the sum of the products' squares.
 - results in bf16, u = 2^-8: u |y| for rounding. Partial results of sums of products may be rounded, too: 4u r more.
 - dx of add in bf16 is dy plus a gradient g that was rounded before: u |g| more, which is at most u (|dx| + |dy|).
+- dx of concat in bf16 is a part of dy plus such a gradient.
+- softmax in bf16 rounds its result y, which its gradient y (dy - sum of y dy) uses twice.
 - dx of mul in bf16 is dy b plus a gradient g that was rounded twice before: u (|dy b| + 2 |g|) more.
 - sigmoid and tanh in bf16 round their result y, and their gradients use it: their slopes change by less than 2u.
 - log_softmax in bf16 rounds its result, and its gradient uses the exponential of that: u |y| more of the gradient.
@@ -85,8 +87,9 @@ class Run:
         for key, value in self.leaves.items():
             if not value.is_floating_point():
                 continue
-            # BatchNorm's parameters stay in float32, and running statistics are updated in place.
-            whole = "running_mean" in given and key not in ("x", "dy")
+            # Parameters of normalisations stay in float32, and running statistics are updated in place.
+            norm = "running_mean" in given or self.layers[0][0] in ("groupnorm", "layernorm")
+            whole = norm and key not in ("x", "dy")
             kind = torch.float32 if whole and dtype == torch.bfloat16 else dtype
             self.leaves[key] = value.clone().to(kind).requires_grad_(not key.startswith("running_"))
 
@@ -100,6 +103,15 @@ class Run:
     def batchnorm2d(self, x, v):
         return F.batch_norm(x, self.leaves["running_mean"], self.leaves["running_var"], self.leaves["weight"],
                             self.leaves["bias"], self.train)
+
+    # Autocast computes these two in fp32.
+    def groupnorm(self, x, v):
+        x = x.float() if x.dtype == torch.bfloat16 else x
+        return F.group_norm(x, int(v["groups"]), self.leaves["weight"], self.leaves["bias"])
+
+    def layernorm(self, x, v):
+        x = (x.float() if x.dtype == torch.bfloat16 else x).permute(0, 2, 3, 1)
+        return F.layer_norm(x, x.shape[3:], self.leaves["weight"], self.leaves["bias"]).permute(0, 3, 1, 2)
 
     def relu(self, x, v):
         y = F.relu(x)
@@ -140,6 +152,9 @@ class Run:
     def global_avgpool(self, x, v):
         return F.adaptive_avg_pool2d(x, 1)
 
+    def global_maxpool(self, x, v):
+        return F.adaptive_max_pool2d(x, 1)
+
     def dropout(self, x, v):
         return x * self.kept / (1 - v["p"])
 
@@ -158,7 +173,13 @@ class Run:
     def mul(self, x, v):
         return x * F.max_pool2d(x, 3, 1, 1)
 
+    def concat(self, x, v):
+        return torch.cat([x, F.max_pool2d(x, 3, 1, 1)], 1)
+
     # Autocast computes these in fp32.
+    def softmax(self, x, v):
+        return F.softmax(x.float() if x.dtype == torch.bfloat16 else x, 1)
+
     def log_softmax(self, x, v):
         return F.log_softmax(x.float() if x.dtype == torch.bfloat16 else x, 1)
 
@@ -231,6 +252,14 @@ def allowed(case, precision, run, want):
             bounds[key] += u * value.abs()
     if "add" in names and precision == "bf16":
         bounds["dx"] += u * (want["dx"].abs() + run["in"]["dy"].double().abs())
+    if "concat" in names and precision == "bf16":
+        direct = run["in"]["dy"].double()[..., :run["in"]["x"].shape[-1]].abs()
+        bounds["dx"] += u * (want["dx"].abs().reshape(direct.shape) + direct).reshape(bounds["dx"].shape)
+    if "softmax" in names and precision == "bf16":
+        y = like_ours(F.softmax(images(run["in"]["x"]).double(), 1))
+        dy = run["in"]["dy"].double().reshape(y.shape)
+        reach = dy.abs() + 2 * (y * dy).abs().sum(-1, keepdim=True)
+        bounds["dx"] += (u * y * reach).reshape(bounds["dx"].shape)
     if "mul" in names and precision == "bf16":
         direct = run["in"]["dy"].double() * like_ours(F.max_pool2d(images(run["in"]["x"]).double(), 3, 1, 1))
         bounds["dx"] += u * (2 * want["dx"].abs().reshape(direct.shape) + 3 * direct.abs()).reshape(bounds["dx"].shape)

@@ -147,6 +147,39 @@ static void build_global_avgpool(lk_graph *g, lk_node x)
 }
 
 /* 5x5 pixels: the last windows reach beyond the edge. */
+static void build_global_maxpool(lk_graph *g, lk_node x)
+{
+    x = lk_conv2d(g, x, "pooled", (lk_conv2d_opts){.out = 6, .kernel = 1});
+    head(g, lk_global_maxpool(g, x));
+}
+
+/* Softmax over the channels of each pixel. */
+static void build_softmax(lk_graph *g, lk_node x)
+{
+    x = lk_softmax(g, lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 5, .kernel = 3, .stride = 2}));
+    head(g, x);
+}
+
+/* The first node has two readers. */
+static void build_concat(lk_graph *g, lk_node x)
+{
+    lk_node a = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 3, .kernel = 3});
+    lk_node b = lk_conv2d(g, a, "conv2", (lk_conv2d_opts){.out = 2, .kernel = 3, .pad = 1});
+    head(g, lk_concat(g, a, b));
+}
+
+static void build_groupnorm(lk_graph *g, lk_node x)
+{
+    x = lk_conv2d(g, x, "large1", (lk_conv2d_opts){.out = 6, .kernel = 3, .no_bias = true});
+    head(g, lk_groupnorm(g, x, "norm", 2));
+}
+
+static void build_layernorm(lk_graph *g, lk_node x)
+{
+    x = lk_conv2d(g, x, "large1", (lk_conv2d_opts){.out = 6, .kernel = 3, .stride = 2, .no_bias = true});
+    head(g, lk_layernorm(g, x, "norm"));
+}
+
 static void build_avgpool(lk_graph *g, lk_node x)
 {
     x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 4, .kernel = 2});
@@ -256,6 +289,11 @@ static const grad_case cases[] = {
     {"maxpool", build_maxpool, &narrow, .bn = LK_BN_MODE_BATCH},
     {"maxpool, overlapping", build_maxpool_overlap, &narrow, .bn = LK_BN_MODE_BATCH},
     {"global_avgpool", build_global_avgpool, &wide, .bn = LK_BN_MODE_BATCH},
+    {"global_maxpool", build_global_maxpool, &narrow, .bn = LK_BN_MODE_BATCH},
+    {"softmax", build_softmax, &wide, .bn = LK_BN_MODE_BATCH},
+    {"concat", build_concat, &wide, .bn = LK_BN_MODE_BATCH},
+    {"groupnorm", build_groupnorm, &wide, .bn = LK_BN_MODE_BATCH},
+    {"layernorm", build_layernorm, &wide, .bn = LK_BN_MODE_BATCH},
     {"avgpool", build_avgpool, &wide, .bn = LK_BN_MODE_BATCH},
     {"avgpool, overlapping", build_avgpool_overlap, &wide, .bn = LK_BN_MODE_BATCH},
     {"dropout", build_dropout, &wide, .bn = LK_BN_MODE_BATCH},

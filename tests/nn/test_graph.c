@@ -63,6 +63,32 @@ static void unequal_mul(lk_graph *graph)
     lk_mul(graph, x, lk_maxpool2d(graph, x, (lk_maxpool2d_opts){.kernel = 2}));
 }
 
+static void unequal_concat(lk_graph *graph)
+{
+    lk_node x = lk_input(graph, 1, 4, 4);
+    lk_concat(graph, x, lk_maxpool2d(graph, x, (lk_maxpool2d_opts){.kernel = 2}));
+}
+
+static void no_groups(lk_graph *graph)
+{
+    lk_groupnorm(graph, lk_input(graph, 6, 4, 4), "norm", 0);
+}
+
+static void uneven_groups(lk_graph *graph)
+{
+    lk_groupnorm(graph, lk_input(graph, 6, 4, 4), "norm", 4);
+}
+
+static void unnamed_layernorm(lk_graph *graph)
+{
+    lk_layernorm(graph, lk_input(graph, 6, 4, 4), NULL);
+}
+
+static void endless_maximum(lk_graph *graph)
+{
+    lk_global_maxpool(graph, lk_input(graph, 1, 1 << 12, (1 << 12) + 1));
+}
+
 static void bad_dropout(lk_graph *graph)
 {
     lk_dropout(graph, lk_input(graph, 1, 4, 4), 1.0);
@@ -229,6 +255,11 @@ static void test_mistakes(void **arg)
         {same_name, "named 'fc'"},
         {unequal_add, "shapes must be equal"},
         {unequal_mul, "layer 2 multiplies 1x4x4 and 1x2x2; the shapes must be equal"},
+        {unequal_concat, "layer 2 concatenates 1x4x4 and 1x2x2; heights and widths must be equal"},
+        {no_groups, "groupnorm 'norm': 0 groups do not divide its 6 channels"},
+        {uneven_groups, "groupnorm 'norm': 4 groups do not divide its 6 channels"},
+        {unnamed_layernorm, "layer 1 (layernorm) has parameters and needs a name"},
+        {endless_maximum, "at most 2^24"},
         {bad_dropout, "[0,1)"},
         {bad_slope, "layer 1: slope 1 of leaky ReLU is not in [0,1)"},
         {after_loss, "follows the loss"},

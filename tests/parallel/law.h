@@ -138,6 +138,18 @@ static inline void law_build_gates(lk_model_shape shape, lk_graph *g)
     lk_cross_entropy(g, lk_linear(g, x, "fc3", shape.classes));
 }
 
+/* Model "norms": normalisation of groups and of pixels, softmax, concatenation and both global poolings. */
+static inline void law_build_norms(lk_model_shape shape, lk_graph *g)
+{
+    lk_node x = lk_input(g, shape.channels, shape.height, shape.width);
+    x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 12, .kernel = 3, .stride = 2});
+    x = lk_relu(g, lk_groupnorm(g, x, "groups", 4));
+    lk_node y = lk_softmax(g, lk_conv2d(g, x, "conv2", (lk_conv2d_opts){.out = 21, .kernel = 3, .pad = 1}));
+    x = lk_layernorm(g, lk_concat(g, x, y), "layer");
+    x = lk_concat(g, lk_global_avgpool(g, x), lk_global_maxpool(g, x));
+    lk_cross_entropy(g, lk_linear(g, x, "fc", shape.classes));
+}
+
 /* Model "line": one layer, so non-finite values reach the loss. */
 static inline void law_build_line(lk_model_shape shape, lk_graph *g)
 {
@@ -172,8 +184,8 @@ static inline lk_status law_build(const char *model, lk_model_shape shape, lk_gr
         const char *name;
         void (*build)(lk_model_shape shape, lk_graph *g);
     } own[] = {
-        {"ops", law_build_ops},   {"leaky", law_build_leaky}, {"gates", law_build_gates},
-        {"line", law_build_line}, {"steep", law_build_steep},
+        {"ops", law_build_ops},     {"leaky", law_build_leaky}, {"gates", law_build_gates},
+        {"norms", law_build_norms}, {"line", law_build_line},   {"steep", law_build_steep},
     };
     for (size_t i = 0; i < COUNT_OF(own); i++) {
         if (strcmp(model, own[i].name) != 0)

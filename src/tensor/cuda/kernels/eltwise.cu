@@ -1,5 +1,5 @@
 /* eltwise.cu - kernels that process each element alone: ReLU, ReLU6, leaky ReLU, addition, multiplication, copies (also
- * to another type, or with more or fewer channels), and flatten's change of order. */
+ * to another type, with more or fewer channels, or of two tensors side by side), and flatten's change of order. */
 #include "tensor/cuda/kernels/map.cuh"
 
 struct relu_op {
@@ -184,6 +184,60 @@ extern "C" void lk__cuda_copy(lk_device *dev, const lk_tensor *x, lk_tensor *y)
 extern "C" void lk__cuda_fit_channels(lk_device *dev, const lk_tensor *x, lk_tensor *y)
 {
     run_fit(dev, "fit_channels", x, y);
+}
+
+/* A thread writes one element of y: channel k of a pixel is channel `first` + k of a if a has it, otherwise one of b,
+ * otherwise 0. */
+struct joining {
+    size_t count; /* elements of y */
+    size_t ac, bc, first, apitch, bpitch, ypitch;
+};
+
+template <class T>
+static __global__ void join(joining j, const T *a, const T *b, T *y)
+{
+    size_t at = lk__cuda_thread();
+    if (at >= j.count)
+        return;
+    size_t pixel = quotient(at, j.ypitch), channel = at - pixel * j.ypitch + j.first;
+    T value = (T)0.0f;
+    if (channel < j.ac)
+        value = a[pixel * j.apitch + channel];
+    else if (channel - j.ac < j.bc)
+        value = b[pixel * j.bpitch + channel - j.ac];
+    y[at] = value;
+}
+
+static void run_join(lk_device *dev, const char *what, joining j, const lk_tensor *a, const lk_tensor *b, lk_tensor *y)
+{
+    j.count = lk__cuda_elements(y);
+    j.ypitch = lk__tensor_pitch(y);
+    j.apitch = lk__tensor_pitch(a);
+    if (j.count == 0)
+        return;
+    lk__cuda_by_dtype(y->dtype, [&](auto kind) {
+        using T = typename decltype(kind)::T;
+        join<<<lk__cuda_blocks(j.count), LK_THREADS, 0, lk__cuda_stream(dev)>>>(j, (const T *)a->data,
+                                                                                (const T *)b->data, (T *)y->data);
+    });
+    lk__cuda_launched(dev, what);
+}
+
+extern "C" void lk__cuda_concat_forward(lk_device *dev, const lk_tensor *a, const lk_tensor *b, lk_tensor *y)
+{
+    joining j = {};
+    j.ac = a->shape.c;
+    j.bc = b->shape.c;
+    j.bpitch = lk__tensor_pitch(b);
+    run_join(dev, "concat_forward", j, a, b, y);
+}
+
+extern "C" void lk__cuda_concat_grad_input(lk_device *dev, const lk_tensor *dy, size_t first, lk_tensor *dx)
+{
+    joining j = {};
+    j.ac = first + dx->shape.c;
+    j.first = first;
+    run_join(dev, "concat_grad_input", j, dy, dy, dx);
 }
 
 enum { TILE = 32, TILE_ROWS = 8 };
