@@ -63,11 +63,17 @@ typedef struct lk_avgpool2d_opts {
     bool ceil;     /* the last window may reach beyond the padded input; the mean leaves that part out */
 } lk_avgpool2d_opts;
 
+/* Shapes. A node has a height, a width and channels for each sample. A vector has height and width 1. A sequence of T
+ * vectors with C features, PyTorch's (N, T, C), has height 1, width T and C channels; with H heads, (N, H, T, C), it
+ * has height H. In memory the order is height, width, channels, so the channels are PyTorch's last axis there; images,
+ * which PyTorch keeps as (N, C, H, W), are converted at the input and by lk_flatten. */
+
 /* Builders. `name` is the prefix of the layer's keys in a state dict: "conv1" gives conv1.weight
  * and conv1.bias. The name is copied. */
 lk_node lk_input(lk_graph *graph, size_t channels, size_t height, size_t width);
 lk_node lk_conv2d(lk_graph *graph, lk_node x, const char *name, lk_conv2d_opts opts);
-/* out: output features. */
+/* out: output features. x is a vector, or a sequence, whose vectors are multiplied with the same weights, as
+ * nn.Linear does with (N, T, C). */
 lk_node lk_linear(lk_graph *graph, lk_node x, const char *name, size_t out);
 /* As in PyTorch, with eps 1e-5 and momentum 0.1. */
 lk_node lk_batchnorm2d(lk_graph *graph, lk_node x, const char *name);
@@ -105,6 +111,16 @@ lk_node lk_mul(lk_graph *graph, lk_node a, lk_node b);
 /* The channels of a, then those of b, whose heights and widths must be equal. More than two nodes are concatenated by
  * more than one call. */
 lk_node lk_concat(lk_graph *graph, lk_node a, lk_node b);
+/* The product of the matrices of a and b, one for each sample and height: a is (width rows, channels columns) and b has
+ * as many rows as a has columns, as torch.matmul of (N, H, T, C) tensors. */
+lk_node lk_matmul(lk_graph *graph, lk_node a, lk_node b);
+/* x with two of the axes 1 (height), 2 (width) and 3 (channels) exchanged, as PyTorch's x.transpose(a, b) of a tensor
+ * (N, height, width, channels). */
+lk_node lk_transpose(lk_graph *graph, lk_node x, int a, int b);
+/* The same elements in another shape, in the order height, width, channels: the products must be equal. For a sequence
+ * this is PyTorch's reshape of (N, T, C). Unlike lk_flatten, it does not change the order to (channels, height, width).
+ */
+lk_node lk_reshape(lk_graph *graph, lk_node x, size_t height, size_t width, size_t channels);
 /* Probabilities: over the channels of each pixel. */
 lk_node lk_softmax(lk_graph *graph, lk_node x);
 /* Log-probabilities of a vector. */

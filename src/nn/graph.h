@@ -56,6 +56,7 @@ typedef struct lk_layer {
         bool ceil;       /* of pooling */
         double number;   /* dropout: p; leaky_relu: slope */
         bool by_channel; /* of dropout */
+        int axes[2];     /* of transpose */
     } attr;
 } lk_layer;
 

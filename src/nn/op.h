@@ -103,8 +103,8 @@ struct lk_op {
 };
 
 /* The rows that other files look for. */
-extern const lk_op lk__op_conv2d, lk__op_linear, lk__op_batchnorm2d, lk__op_dropout, lk__op_dropout2d,
-    lk__op_pad_channels, lk__op_flatten, lk__op_add, lk__op_log_softmax, lk__op_nll_loss;
+extern const lk_op lk__op_conv2d, lk__op_linear, lk__op_linear_sequence, lk__op_batchnorm2d, lk__op_dropout,
+    lk__op_dropout2d, lk__op_pad_channels, lk__op_flatten, lk__op_add, lk__op_log_softmax, lk__op_nll_loss;
 
 /* Runs `rows` over the wave's samples: all together, or shard by shard if the device's bits depend on the
  * number of samples. */

@@ -121,6 +121,10 @@ static inline size_t lk__groupnorm_desc_sets(const lk_groupnorm_desc *desc, lk_s
     return shape.n * (desc->by_pixel ? shape.h * shape.w : 1) * desc->groups;
 }
 
+typedef struct lk_matmul_desc {
+    bool transpose_a, transpose_b;
+} lk_matmul_desc;
+
 /* Result of flag_above, in device memory. {LK_FLAG_NONE, 0}: nothing was found. */
 typedef struct lk_flag {
     uint64_t first; /* the lowest position found */
@@ -305,6 +309,13 @@ typedef struct lk_kernels {
     void (*concat_forward)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, lk_tensor *y);
     /* dx gets the channels of dy from `first` on. */
     void (*concat_grad_input)(lk_device *dev, const lk_tensor *dy, size_t first, lk_tensor *dx);
+    /* y = x with two axes exchanged: 1 is the height, 2 the width, 3 the channels. */
+    void (*swap_axes)(lk_device *dev, int a, int b, const lk_tensor *x, lk_tensor *y);
+    /* y gets the elements of each sample of x in their order (h, w, c); both have as many. */
+    void (*reshape)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
+    /* y = a b for each sample and height: matrices of w rows and c columns. The first (second) factor is transposed if
+     * transpose_a (transpose_b). Each element is one chain of fused multiply-adds on the CPU. */
+    void (*matmul)(lk_device *dev, const lk_matmul_desc *desc, const lk_tensor *a, const lk_tensor *b, lk_tensor *y);
     /* y = x / (1 - p), or x - x for dropped elements: 0, or NaN if x is non-finite. Draws are addressed by each
      * sample's logical (c, h, w) element index, or by its channel. The gradient is the same function. In place
      * is allowed. */
@@ -392,6 +403,7 @@ typedef struct lk_kernels {
     X(rows_fold) X(relu_forward) X(relu_grad_input) X(relu6_forward) X(relu6_grad_input)                               \
     X(leaky_relu_forward) X(leaky_relu_grad_input) X(unary_forward) X(unary_grad_input) X(mul)                         \
     X(groupnorm_forward) X(groupnorm_grad_input) X(groupnorm_grad_weight) X(concat_forward) X(concat_grad_input)       \
+    X(swap_axes) X(reshape) X(matmul)                                                                                  \
     X(add) X(copy) X(gather) X(fit_channels) X(dropout) X(flatten_forward) X(flatten_grad_input)                       \
     X(maxpool_forward) X(maxpool_grad_input) X(avgpool_forward) X(avgpool_grad_input)                                  \
     X(global_avgpool_forward) X(global_avgpool_grad_input) X(global_maxpool_forward) X(global_maxpool_grad_input)      \

@@ -11,7 +11,7 @@
  * parameters have PyTorch's order; all values are floats that the device's value type can hold. */
 #include "tensor/kernel_test.h"
 
-#include "base/spec.h"
+#include "cuda/torch_layers.h"
 #include "nn/graph.h"
 #include "nn/plan.h"
 #include "optim/optim.h"
@@ -20,137 +20,6 @@
 static lk_state *file;
 
 enum { MAX_NAME = 256, MAX_WORD = 64, STEPS = 5, CLASSES = 21, SEED = 3 };
-
-/* Options of layers; each layer reads its own. */
-enum { OUT, KERNEL, STRIDE, PAD, GROUPS, NO_BIAS, CEIL, P, SLOPE, SMOOTHING, VALUES };
-static const lk_spec_param params_of_layers[] = {
-    [OUT] = {"out", 0, 0, 1e4, true},       [KERNEL] = {"kernel", 0, 0, 99, true},
-    [STRIDE] = {"stride", 0, 0, 99, true},  [PAD] = {"pad", 0, 0, 99, true},
-    [GROUPS] = {"groups", 0, 0, 1e4, true}, [NO_BIAS] = {"no_bias", 0, 0, 1, true},
-    [CEIL] = {"ceil", 0, 0, 1, true},       [P] = {"p", 0, 0, 1, false},
-    [SLOPE] = {"slope", 0, 0, 1, false},    [SMOOTHING] = {"smoothing", 0, 0, 1, false},
-};
-static const char layer_name[] = "op";
-
-static lk_node add_conv2d(lk_graph *g, lk_node x, const double *v)
-{
-    lk_conv2d_opts opts = {.out = (size_t)v[OUT],
-                           .kernel = (size_t)v[KERNEL],
-                           .stride = (size_t)v[STRIDE],
-                           .pad = (size_t)v[PAD],
-                           .groups = (size_t)v[GROUPS],
-                           .no_bias = v[NO_BIAS] != 0};
-    return lk_conv2d(g, x, layer_name, opts);
-}
-
-static lk_node add_linear(lk_graph *g, lk_node x, const double *v)
-{
-    return lk_linear(g, x, layer_name, (size_t)v[OUT]);
-}
-
-static lk_node add_batchnorm2d(lk_graph *g, lk_node x, const double *v)
-{
-    return lk_batchnorm2d(g, x, layer_name);
-}
-
-static lk_node add_leaky_relu(lk_graph *g, lk_node x, const double *v)
-{
-    return lk_leaky_relu(g, x, v[SLOPE]);
-}
-
-static lk_node add_maxpool2d(lk_graph *g, lk_node x, const double *v)
-{
-    lk_maxpool2d_opts opts = {.kernel = (size_t)v[KERNEL], .stride = (size_t)v[STRIDE], .pad = (size_t)v[PAD]};
-    return lk_maxpool2d(g, x, opts);
-}
-
-static lk_node add_avgpool2d(lk_graph *g, lk_node x, const double *v)
-{
-    lk_avgpool2d_opts opts = {
-        .kernel = (size_t)v[KERNEL], .stride = (size_t)v[STRIDE], .pad = (size_t)v[PAD], .ceil = v[CEIL] != 0};
-    return lk_avgpool2d(g, x, opts);
-}
-
-static lk_node add_dropout(lk_graph *g, lk_node x, const double *v)
-{
-    return lk_dropout(g, x, v[P]);
-}
-
-static lk_node add_dropout2d(lk_graph *g, lk_node x, const double *v)
-{
-    return lk_dropout2d(g, x, v[P]);
-}
-
-static lk_node add_pad_channels(lk_graph *g, lk_node x, const double *v)
-{
-    return lk_pad_channels(g, x, (size_t)v[OUT]);
-}
-
-static lk_node add_add(lk_graph *g, lk_node x, const double *v)
-{
-    return lk_add(g, x, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 1, .pad = 1}));
-}
-
-static lk_node add_concat(lk_graph *g, lk_node x, const double *v)
-{
-    return lk_concat(g, x, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 1, .pad = 1}));
-}
-
-static lk_node add_groupnorm(lk_graph *g, lk_node x, const double *v)
-{
-    return lk_groupnorm(g, x, layer_name, (size_t)v[GROUPS]);
-}
-
-static lk_node add_layernorm(lk_graph *g, lk_node x, const double *v)
-{
-    return lk_layernorm(g, x, layer_name);
-}
-
-static lk_node add_mul(lk_graph *g, lk_node x, const double *v)
-{
-    return lk_mul(g, x, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 1, .pad = 1}));
-}
-
-/* Rows without options have `plain` instead. */
-static const struct {
-    const char *name;
-    lk_node (*add)(lk_graph *g, lk_node x, const double *v);
-    lk_node (*plain)(lk_graph *g, lk_node x);
-} layer_types[] = {
-    {"conv2d", add_conv2d, NULL},
-    {"linear", add_linear, NULL},
-    {"batchnorm2d", add_batchnorm2d, NULL},
-    {"groupnorm", add_groupnorm, NULL},
-    {"layernorm", add_layernorm, NULL},
-    {"relu", NULL, lk_relu},
-    {"relu6", NULL, lk_relu6},
-    {"leaky_relu", add_leaky_relu, NULL},
-    {"sigmoid", NULL, lk_sigmoid},
-    {"tanh", NULL, lk_tanh},
-    {"silu", NULL, lk_silu},
-    {"gelu", NULL, lk_gelu},
-    {"gelu_tanh", NULL, lk_gelu_tanh},
-    {"maxpool2d", add_maxpool2d, NULL},
-    {"avgpool2d", add_avgpool2d, NULL},
-    {"global_avgpool", NULL, lk_global_avgpool},
-    {"global_maxpool", NULL, lk_global_maxpool},
-    {"dropout", add_dropout, NULL},
-    {"dropout2d", add_dropout2d, NULL},
-    {"pad_channels", add_pad_channels, NULL},
-    {"flatten", NULL, lk_flatten},
-    {"add", add_add, NULL},
-    {"mul", add_mul, NULL},
-    {"concat", add_concat, NULL},
-    {"softmax", NULL, lk_softmax},
-    {"log_softmax", NULL, lk_log_softmax},
-    {"nll_loss", NULL, lk_nll_loss},
-    {"cross_entropy", NULL, lk_cross_entropy},
-};
-
-static const char *layer_type_name(const void *arg, size_t index)
-{
-    return index < sizeof layer_types / sizeof *layer_types ? layer_types[index].name : NULL;
-}
 
 /* PyramidNet's channels are odd: 21, 26, 31. */
 typedef struct ops_case {
@@ -204,6 +73,11 @@ static const ops_case cases[] = {
     {"flatten", {.c = 21, .h = 5, .w = 7}, 0},
     {"add", {.c = 26, .h = 5, .w = 7}, 0},
     {"mul", {.c = 26, .h = 5, .w = 7}, 0},
+    {"matmul", {.c = 21, .h = 3, .w = 21}, 0},
+    {"transpose:a=1,b=2", {.c = 21, .h = 5, .w = 7}, 0},
+    {"transpose:a=1,b=3", {.c = 26, .h = 5, .w = 7}, 0},
+    {"transpose:a=2,b=3", {.c = 31, .h = 5, .w = 7}, 0},
+    {"reshape:height=15,width=7,out=4", {.c = 12, .h = 5, .w = 7}, 0},
     {"concat", {.c = 21, .h = 5, .w = 7}, 0},
     {"softmax", {.c = 31, .h = 5, .w = 7}, 4},
     {"log_softmax", {.c = CLASSES, .h = 1, .w = 1}, 4},

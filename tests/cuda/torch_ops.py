@@ -13,6 +13,8 @@ The bound of an element y is 1e-5 of the largest value of its tensor, plus, with
   deviations), where r is the root of the sum of the products' squares.
 - results in bf16, u = 2^-8: u |y| for rounding. Partial results of sums of products may be rounded, too: 4u r more.
 - dx of add in bf16 is dy plus a gradient g that was rounded before: u |g| more, which is at most u (|dx| + |dy|).
+- dx of matmul in bf16 is a sum of gradients of both factors, which were rounded before; the second one is a sum of up
+  to nine of a maximum pooling.
 - dx of concat in bf16 is a part of dy plus such a gradient.
 - softmax in bf16 rounds its result y, which its gradient y (dy - sum of y dy) uses twice.
 - dx of mul in bf16 is dy b plus a gradient g that was rounded twice before: u (|dy b| + 2 |g|) more.
@@ -173,6 +175,18 @@ class Run:
     def mul(self, x, v):
         return x * F.max_pool2d(x, 3, 1, 1)
 
+    # Axes are those of (n, h, w, c).
+    def matmul(self, x, v):
+        a, b = x.permute(0, 2, 3, 1), F.max_pool2d(x, 3, 1, 1).permute(0, 2, 3, 1)
+        return (a @ b).permute(0, 3, 1, 2)
+
+    def transpose(self, x, v):
+        return x.permute(0, 2, 3, 1).transpose(int(v["a"]), int(v["b"])).permute(0, 3, 1, 2)
+
+    def reshape(self, x, v):
+        x = x.permute(0, 2, 3, 1).reshape(-1, int(v["height"]), int(v["width"]), int(v["out"]))
+        return x.permute(0, 3, 1, 2)
+
     def concat(self, x, v):
         return torch.cat([x, F.max_pool2d(x, 3, 1, 1)], 1)
 
@@ -252,6 +266,12 @@ def allowed(case, precision, run, want):
             bounds[key] += u * value.abs()
     if "add" in names and precision == "bf16":
         bounds["dx"] += u * (want["dx"].abs() + run["in"]["dy"].double().abs())
+    if "matmul" in names and precision == "bf16":
+        x, dy = run["in"]["x"].double().abs(), run["in"]["dy"].double().abs()
+        largest = like_ours(F.max_pool2d(images(x), 3, 1, 1))
+        bounds["dx"] += u * (dy @ largest.transpose(2, 3)).reshape(bounds["dx"].shape)
+        inner = images(x.transpose(2, 3) @ dy)
+        bounds["dx"] += 9 * u * like_ours(F.max_pool2d(inner, 3, 1, 1)).reshape(bounds["dx"].shape)
     if "concat" in names and precision == "bf16":
         direct = run["in"]["dy"].double()[..., :run["in"]["x"].shape[-1]].abs()
         bounds["dx"] += u * (want["dx"].abs().reshape(direct.shape) + direct).reshape(bounds["dx"].shape)

@@ -99,5 +99,37 @@ static void test_norms(void **state)
     norm_case(*state, "layernorm", (lk_groupnorm_desc){.groups = 1, .by_pixel = true});
 }
 
+static void test_matmul(void **state)
+{
+    fixture *fx = *state;
+    lk_tensor a = given(fx, "matmul", "a"), b = given(fx, "matmul", "b"), y = like(fx, "matmul", "y");
+    lk_tensor dy = given(fx, "matmul", "dy"), da = like(fx, "matmul", "da"), db = like(fx, "matmul", "db");
+    fx->kernels->matmul(fx->dev, &(lk_matmul_desc){0}, &a, &b, &y);
+    check(fx, &y, "matmul", "y");
+    fx->kernels->matmul(fx->dev, &(lk_matmul_desc){.transpose_b = true}, &dy, &b, &da);
+    fx->kernels->matmul(fx->dev, &(lk_matmul_desc){.transpose_a = true}, &a, &dy, &db);
+    check(fx, &da, "matmul", "da");
+    check(fx, &db, "matmul", "db");
+}
+
+static void test_moves(void **state)
+{
+    static const struct {
+        const char *op;
+        int a, b;
+    } cases[] = {{"transpose_12", 1, 2}, {"transpose_13", 1, 3}, {"transpose_23", 2, 3}};
+    fixture *fx = *state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        tensors t = tensors_of(fx, cases[i].op);
+        fx->kernels->swap_axes(fx->dev, cases[i].a, cases[i].b, &t.x, &t.y);
+        fx->kernels->swap_axes(fx->dev, cases[i].a, cases[i].b, &t.dy, &t.dx);
+        check_results(fx, &t, cases[i].op);
+    }
+    tensors t = tensors_of(fx, "reshape");
+    fx->kernels->reshape(fx->dev, &t.x, &t.y);
+    fx->kernels->reshape(fx->dev, &t.dy, &t.dx);
+    check_results(fx, &t, "reshape");
+}
+
 TEST_MAIN(setup, teardown, CASE(test_functions), CASE(test_mul), CASE(test_softmax), CASE(test_concat),
-          CASE(test_global_maxpool), CASE(test_norms))
+          CASE(test_global_maxpool), CASE(test_norms), CASE(test_matmul), CASE(test_moves))

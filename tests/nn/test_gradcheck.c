@@ -180,6 +180,28 @@ static void build_layernorm(lk_graph *g, lk_node x)
     head(g, lk_layernorm(g, x, "norm"));
 }
 
+/* Linear layers of the vectors of a sequence, with a ReLU after one of them. */
+static void build_linear_sequence(lk_graph *g, lk_node x)
+{
+    x = lk_reshape(g, lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 5, .kernel = 2, .stride = 2}), 1, 9, 5);
+    x = lk_relu(g, lk_linear(g, x, "shift2", 6));
+    head(g, lk_linear(g, x, "fc2", 3));
+}
+
+/* Attention with two heads over 9 pixels. A bias of the keys would change nothing. */
+static void build_attention(lk_graph *g, lk_node x)
+{
+    static const char *const names[] = {"conv1", "conv2", "conv3"};
+    lk_node part[3];
+    for (int i = 0; i < 3; i++) {
+        part[i] = lk_conv2d(g, x, names[i], (lk_conv2d_opts){.out = 4, .kernel = 2, .stride = 2, .no_bias = i == 1});
+        part[i] = lk_transpose(g, lk_reshape(g, part[i], 9, 2, 2), 1, 2);
+    }
+    x = lk_softmax(g, lk_matmul(g, part[0], lk_transpose(g, part[1], 2, 3)));
+    x = lk_transpose(g, lk_matmul(g, x, part[2]), 1, 2);
+    head(g, lk_reshape(g, x, 1, 9, 4));
+}
+
 static void build_avgpool(lk_graph *g, lk_node x)
 {
     x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 4, .kernel = 2});
@@ -294,6 +316,8 @@ static const grad_case cases[] = {
     {"concat", build_concat, &wide, .bn = LK_BN_MODE_BATCH},
     {"groupnorm", build_groupnorm, &wide, .bn = LK_BN_MODE_BATCH},
     {"layernorm", build_layernorm, &wide, .bn = LK_BN_MODE_BATCH},
+    {"linear of a sequence", build_linear_sequence, &wide, .bn = LK_BN_MODE_BATCH},
+    {"attention", build_attention, &wide, .bn = LK_BN_MODE_BATCH},
     {"avgpool", build_avgpool, &wide, .bn = LK_BN_MODE_BATCH},
     {"avgpool, overlapping", build_avgpool_overlap, &wide, .bn = LK_BN_MODE_BATCH},
     {"dropout", build_dropout, &wide, .bn = LK_BN_MODE_BATCH},

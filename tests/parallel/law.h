@@ -150,6 +150,25 @@ static inline void law_build_norms(lk_model_shape shape, lk_graph *g)
     lk_cross_entropy(g, lk_linear(g, x, "fc", shape.classes));
 }
 
+/* Model "attention": three heads over the pixels of an image. */
+static inline void law_build_attention(lk_model_shape shape, lk_graph *g)
+{
+    enum { TOKENS = 12, WIDTH = 12, HEADS = 3 };
+    static const char *const names[] = {"query", "key", "value"};
+    lk_node x = lk_input(g, shape.channels, shape.height, shape.width), part[3];
+    x = lk_conv2d(g, x, "patches", (lk_conv2d_opts){.out = WIDTH, .kernel = 3, .stride = 4});
+    x = lk_reshape(g, x, 1, TOKENS, WIDTH);
+    lk_node y = lk_layernorm(g, x, "norm");
+    for (int i = 0; i < 3; i++) {
+        part[i] = lk_linear(g, y, names[i], WIDTH);
+        part[i] = lk_transpose(g, lk_reshape(g, part[i], TOKENS, HEADS, WIDTH / HEADS), 1, 2);
+    }
+    y = lk_softmax(g, lk_matmul(g, part[0], lk_transpose(g, part[1], 2, 3)));
+    y = lk_reshape(g, lk_transpose(g, lk_matmul(g, y, part[2]), 1, 2), 1, TOKENS, WIDTH);
+    x = lk_global_avgpool(g, lk_gelu(g, lk_add(g, x, y)));
+    lk_cross_entropy(g, lk_linear(g, x, "fc", shape.classes));
+}
+
 /* Model "line": one layer, so non-finite values reach the loss. */
 static inline void law_build_line(lk_model_shape shape, lk_graph *g)
 {
@@ -184,8 +203,13 @@ static inline lk_status law_build(const char *model, lk_model_shape shape, lk_gr
         const char *name;
         void (*build)(lk_model_shape shape, lk_graph *g);
     } own[] = {
-        {"ops", law_build_ops},     {"leaky", law_build_leaky}, {"gates", law_build_gates},
-        {"norms", law_build_norms}, {"line", law_build_line},   {"steep", law_build_steep},
+        {"ops", law_build_ops},
+        {"leaky", law_build_leaky},
+        {"gates", law_build_gates},
+        {"norms", law_build_norms},
+        {"line", law_build_line},
+        {"steep", law_build_steep},
+        {"attention", law_build_attention},
     };
     for (size_t i = 0; i < COUNT_OF(own); i++) {
         if (strcmp(model, own[i].name) != 0)
