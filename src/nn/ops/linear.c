@@ -65,10 +65,10 @@ const lk_op lk__op_linear = {
     .macs = macs,
 };
 
-/* Whether a node has height 1 and several pixels. A node that does not exist is found when the layer is added. */
+/* Whether a node has height 1 and several pixels. A mistake in the arguments is found when the layer is added. */
 static bool is_sequence(const lk_graph *graph, lk_node x)
 {
-    if (x.graph != graph->id || x.index < 0 || x.index >= graph->count)
+    if (!graph || x.graph != graph->id || x.index < 0 || x.index >= graph->count)
         return false;
     lk_shape shape = graph->layers[x.index].shape;
     return shape.h == 1 && shape.w > 1;
