@@ -1,4 +1,6 @@
 """Golden values of the layers of gated, normalised and attention networks."""
+from collections import OrderedDict
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -85,7 +87,14 @@ class Transformer(nn.Module):
         return self.fc(x.mean(1))
 
 
+def upsampled():
+    return nn.Sequential(OrderedDict(
+        conv1=nn.Conv2d(3, 6, 3, 2), up1=nn.ConvTranspose2d(6, 8, 3, 2, 1, output_padding=1), relu=nn.ReLU(),
+        up2=nn.ConvTranspose2d(8, 4, 2, bias=False, groups=2), flat=nn.Flatten(), fc=nn.Linear(196, 5)))
+
+
 LAYER_GRAPHS = {  # name: (model, loss)
+    "upsampled": (upsampled, F.cross_entropy),
     "gated": (Gated, F.cross_entropy),
     "transformer": (Transformer, F.cross_entropy),
 }

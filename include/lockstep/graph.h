@@ -5,6 +5,10 @@
  * input, or a node of another graph), later builders do nothing, and lk_graph_check and
  * lk_engine_create return the mistake.
  *
+ * The number of a layer in the order of building is part of its random numbers: of its first weights and of dropout. C
+ * does not define the order in which the arguments of a call are evaluated. So build the nodes for a builder that takes
+ * two of them in statements of their own; otherwise compilers differ in the order, and machines in the result.
+ *
  * Threads: one thread at a time may build a graph. While no thread builds it, several threads
  * may read it at the same time (lk_graph_check, lk_graph_parameters, lk_engine_create).
  * Different graphs are independent. */
@@ -50,6 +54,17 @@ typedef struct lk_conv2d_opts {
     size_t groups; /* groups of channels, as in PyTorch; each is convolved separately; default 1 */
 } lk_conv2d_opts;
 
+/* As PyTorch's ConvTranspose2d. The sides of the output are (side - 1) * stride - 2 * pad + kernel + out_pad. */
+typedef struct lk_conv_transpose2d_opts {
+    size_t out;    /* output channels, required */
+    size_t kernel; /* square kernel, required */
+    size_t stride; /* default 1 */
+    size_t pad;    /* below the kernel size, default 0 */
+    bool no_bias;
+    size_t groups;  /* default 1 */
+    size_t out_pad; /* rows and columns more at the lower and right side, below the stride, default 0 */
+} lk_conv_transpose2d_opts;
+
 typedef struct lk_maxpool2d_opts {
     size_t kernel; /* required */
     size_t stride; /* default: kernel */
@@ -72,6 +87,8 @@ typedef struct lk_avgpool2d_opts {
  * and conv1.bias. The name is copied. */
 lk_node lk_input(lk_graph *graph, size_t channels, size_t height, size_t width);
 lk_node lk_conv2d(lk_graph *graph, lk_node x, const char *name, lk_conv2d_opts opts);
+/* Transposed convolution, which enlarges images. Its weight is (input channels, out / groups, kernel, kernel). */
+lk_node lk_conv_transpose2d(lk_graph *graph, lk_node x, const char *name, lk_conv_transpose2d_opts opts);
 /* out: output features. x is a vector, or a sequence, whose vectors are multiplied with the same weights, as
  * nn.Linear does with (N, T, C). */
 lk_node lk_linear(lk_graph *graph, lk_node x, const char *name, size_t out);

@@ -209,7 +209,8 @@ void lk__op_slot_key(const lk_layer *layer, const char *suffix, char key[LK_MAX_
     snprintf(key, LK_MAX_KEY, "%s.%s", layer->name, suffix);
 }
 
-/* Attributes that few ops have; 0 in all others, which keeps their hash. */
+/* Attributes that few ops have; 0 in all others, which keeps their hash. The output padding of a transposed convolution
+ * is known by its shape. */
 static uint64_t hash_axes(const lk_layer *layer, uint64_t hash)
 {
     return layer->attr.axes[0] ? lk__hash(layer->attr.axes, sizeof layer->attr.axes, hash) : hash;

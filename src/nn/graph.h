@@ -57,6 +57,7 @@ typedef struct lk_layer {
         double number;   /* dropout: p; leaky_relu: slope */
         bool by_channel; /* of dropout */
         int axes[2];     /* of transpose */
+        size_t out_pad;  /* of conv_transpose2d */
     } attr;
 } lk_layer;
 

@@ -119,6 +119,26 @@ static inline void lk__op_by_shard(const lk_op_call *call, void (*rows)(const lk
         rows(call, shards->begin[i], shards->begin[i + 1] - shards->begin[i]);
 }
 
+/* Adds (count, width) rows, one for each shard of wave->leaves and `row` floats apart, to a parameter's gradient of
+ * width floats. A gradient has slots only for the partial sums between waves: `stack`, (LK_TREE_MAX_DEPTH, width)
+ * floats of the device, holds those of this wave. */
+static inline void lk__op_fold_leaves(const lk_op_call *call, size_t width, const float *leaves, size_t row,
+                                      float *stack, lk_partials grad)
+{
+    const lk_shards *shards = &call->wave->leaves;
+    lk_partials sums = {stack, width};
+    int end = shards->depth;
+    for (int slot = 0; slot < shards->depth; slot++)
+        call->k->copy_bytes(call->dev, width * sizeof(float), lk__partials_slot(grad, slot),
+                            lk__partials_slot(sums, slot));
+    call->k->rows_fold(call->dev, width, leaves, row, shards, sums);
+    for (int i = 0; i < shards->count; i++)
+        end += 1 - shards->merges[i];
+    for (int slot = 0; slot < end; slot++)
+        call->k->copy_bytes(call->dev, width * sizeof(float), lk__partials_slot(sums, slot),
+                            lk__partials_slot(grad, slot));
+}
+
 /* The draws of a dropout layer in this wave, in *desc; NULL if it drops nothing. */
 const lk_dropout_desc *lk__op_dropout_draws(const lk_op_call *call, const lk_layer *dropout, lk_dropout_desc *desc);
 

@@ -230,6 +230,11 @@ typedef struct lk_kernels {
     void (*conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
                                const lk_shards *shards, lk_partials dw, lk_partials db, void *scratch);
 
+    /* y = y + b, rounded to the value type; b (c) is f32. */
+    void (*bias_add)(lk_device *dev, const float *b, lk_tensor *y);
+    /* leaves is (count, c): for each shard the sums of dy over its samples and pixels. An empty shard gives zeros. */
+    void (*bias_sums)(lk_device *dev, const lk_tensor *dy, const lk_shards *shards, float *leaves);
+
     /* linear: x (n, i), w (o, i) row-major, y (n, o) = x w^T + b. */
     size_t (*linear_scratch)(lk_device *dev, lk_shape x, lk_shape y);
     void (*linear_forward)(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu, lk_tensor *y,
@@ -397,6 +402,7 @@ typedef struct lk_kernels {
 /* clang-format off */
 #define LK_KERNEL_LIST(X)                                                                                              \
     X(conv2d_scratch) X(conv2d_forward) X(conv2d_grad_input) X(conv2d_grad_weight)                                     \
+    X(bias_add) X(bias_sums)                                                                                           \
     X(linear_scratch) X(linear_forward) X(linear_grad_input) X(linear_grad_weight)                                     \
     X(batchnorm_stats) X(batchnorm_fold) X(batchnorm_moments) X(batchnorm_running_moments)                             \
     X(batchnorm_running_update) X(batchnorm_forward) X(batchnorm_sums) X(batchnorm_grad_input)                         \

@@ -7,15 +7,33 @@
 #include "base/spec.h"
 
 /* Options of layers; each layer reads its own. */
-enum { OUT, KERNEL, STRIDE, PAD, GROUPS, NO_BIAS, CEIL, P, SLOPE, SMOOTHING, AXIS_A, AXIS_B, HEIGHT, WIDTH, VALUES };
+enum {
+    OUT,
+    KERNEL,
+    STRIDE,
+    PAD,
+    GROUPS,
+    NO_BIAS,
+    CEIL,
+    P,
+    SLOPE,
+    SMOOTHING,
+    AXIS_A,
+    AXIS_B,
+    HEIGHT,
+    WIDTH,
+    OUT_PAD,
+    VALUES
+};
 static const lk_spec_param params_of_layers[] = {
-    [OUT] = {"out", 0, 0, 1e4, true},       [KERNEL] = {"kernel", 0, 0, 99, true},
-    [STRIDE] = {"stride", 0, 0, 99, true},  [PAD] = {"pad", 0, 0, 99, true},
-    [GROUPS] = {"groups", 0, 0, 1e4, true}, [NO_BIAS] = {"no_bias", 0, 0, 1, true},
-    [CEIL] = {"ceil", 0, 0, 1, true},       [P] = {"p", 0, 0, 1, false},
-    [SLOPE] = {"slope", 0, 0, 1, false},    [SMOOTHING] = {"smoothing", 0, 0, 1, false},
-    [AXIS_A] = {"a", 0, 1, 3, true},        [AXIS_B] = {"b", 0, 1, 3, true},
-    [HEIGHT] = {"height", 0, 0, 1e4, true}, [WIDTH] = {"width", 0, 0, 1e4, true},
+    [OUT] = {"out", 0, 0, 1e4, true},        [KERNEL] = {"kernel", 0, 0, 99, true},
+    [STRIDE] = {"stride", 0, 0, 99, true},   [PAD] = {"pad", 0, 0, 99, true},
+    [GROUPS] = {"groups", 0, 0, 1e4, true},  [NO_BIAS] = {"no_bias", 0, 0, 1, true},
+    [CEIL] = {"ceil", 0, 0, 1, true},        [P] = {"p", 0, 0, 1, false},
+    [SLOPE] = {"slope", 0, 0, 1, false},     [SMOOTHING] = {"smoothing", 0, 0, 1, false},
+    [AXIS_A] = {"a", 0, 1, 3, true},         [AXIS_B] = {"b", 0, 1, 3, true},
+    [HEIGHT] = {"height", 0, 0, 1e4, true},  [WIDTH] = {"width", 0, 0, 1e4, true},
+    [OUT_PAD] = {"out_pad", 0, 0, 99, true},
 };
 static const char layer_name[] = "op";
 
@@ -28,6 +46,18 @@ static lk_node add_conv2d(lk_graph *g, lk_node x, const double *v)
                            .groups = (size_t)v[GROUPS],
                            .no_bias = v[NO_BIAS] != 0};
     return lk_conv2d(g, x, layer_name, opts);
+}
+
+static lk_node add_conv_transpose2d(lk_graph *g, lk_node x, const double *v)
+{
+    lk_conv_transpose2d_opts opts = {.out = (size_t)v[OUT],
+                                     .kernel = (size_t)v[KERNEL],
+                                     .stride = (size_t)v[STRIDE],
+                                     .pad = (size_t)v[PAD],
+                                     .groups = (size_t)v[GROUPS],
+                                     .out_pad = (size_t)v[OUT_PAD],
+                                     .no_bias = v[NO_BIAS] != 0};
+    return lk_conv_transpose2d(g, x, layer_name, opts);
 }
 
 static lk_node add_linear(lk_graph *g, lk_node x, const double *v)
@@ -121,6 +151,7 @@ static const struct {
     lk_node (*plain)(lk_graph *g, lk_node x);
 } layer_types[] = {
     {"conv2d", add_conv2d, NULL},
+    {"conv_transpose2d", add_conv_transpose2d, NULL},
     {"linear", add_linear, NULL},
     {"batchnorm2d", add_batchnorm2d, NULL},
     {"groupnorm", add_groupnorm, NULL},

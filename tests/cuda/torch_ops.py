@@ -34,7 +34,7 @@ ROUNDOFF = {"fp32": 0.0, "tf32": 2.0**-11, "bf16": 2.0**-8}
 DTYPES = {"F32": np.float32, "I32": np.int32}
 GPU = torch.cuda.is_available()
 PLACE = "cuda" if GPU else "cpu"
-WITH_PRODUCTS = ("conv2d", "linear")
+WITH_PRODUCTS = ("conv2d", "conv_transpose2d", "linear")
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW,
               "adadelta": torch.optim.Adadelta, "rmsprop": torch.optim.RMSprop}
 
@@ -98,6 +98,10 @@ class Run:
     def conv2d(self, x, v):
         return F.conv2d(x, self.leaves["weight"], self.leaves.get("bias"), int(v.get("stride", 1)),
                         int(v.get("pad", 0)), 1, int(v.get("groups", 1)))
+
+    def conv_transpose2d(self, x, v):
+        return F.conv_transpose2d(x, self.leaves["weight"], self.leaves.get("bias"), int(v.get("stride", 1)),
+                                  int(v.get("pad", 0)), int(v.get("out_pad", 0)), int(v.get("groups", 1)))
 
     def linear(self, x, v):
         return F.linear(x, self.leaves["weight"], self.leaves["bias"])

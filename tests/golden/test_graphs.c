@@ -78,6 +78,16 @@ static void build_transformer(lk_graph *g, lk_node x)
     lk_cross_entropy(g, lk_linear(g, lk_global_avgpool(g, x), "fc", shape.classes));
 }
 
+static void build_upsampled(lk_graph *g, lk_node x)
+{
+    x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 6, .kernel = 3, .stride = 2});
+    x = lk_conv_transpose2d(g, x, "up1",
+                            (lk_conv_transpose2d_opts){.out = 8, .kernel = 3, .stride = 2, .pad = 1, .out_pad = 1});
+    x = lk_conv_transpose2d(g, lk_relu(g, x), "up2",
+                            (lk_conv_transpose2d_opts){.out = 4, .kernel = 2, .groups = 2, .no_bias = true});
+    lk_cross_entropy(g, lk_linear(g, lk_flatten(g, x), "fc", shape.classes));
+}
+
 typedef struct graph_case {
     const char *name;
     void (*build)(lk_graph *graph, lk_node x);
@@ -95,6 +105,7 @@ static const graph_case cases[] = {
 static const graph_case layer_cases[] = {
     {"gated", build_gated, LK_BN_MODE_BATCH, 5},
     {"transformer", build_transformer, LK_BN_MODE_BATCH, 0},
+    {"upsampled", build_upsampled, LK_BN_MODE_BATCH, 7},
 };
 
 static golden_batch make_batch(size_t step)

@@ -202,6 +202,16 @@ static void build_attention(lk_graph *g, lk_node x)
     head(g, lk_reshape(g, x, 1, 9, 4));
 }
 
+/* With output padding; then in groups and without a bias. */
+static void build_conv_transpose2d(lk_graph *g, lk_node x)
+{
+    x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 4, .kernel = 3, .stride = 3});
+    x = lk_conv_transpose2d(g, x, "conv2",
+                            (lk_conv_transpose2d_opts){.out = 6, .kernel = 3, .stride = 2, .pad = 1, .out_pad = 1});
+    head(g, lk_conv_transpose2d(g, x, "conv3",
+                                (lk_conv_transpose2d_opts){.out = 2, .kernel = 2, .groups = 2, .no_bias = true}));
+}
+
 static void build_avgpool(lk_graph *g, lk_node x)
 {
     x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 4, .kernel = 2});
@@ -318,6 +328,7 @@ static const grad_case cases[] = {
     {"layernorm", build_layernorm, &wide, .bn = LK_BN_MODE_BATCH},
     {"linear of a sequence", build_linear_sequence, &wide, .bn = LK_BN_MODE_BATCH},
     {"attention", build_attention, &wide, .bn = LK_BN_MODE_BATCH},
+    {"conv_transpose2d", build_conv_transpose2d, &wide, .bn = LK_BN_MODE_BATCH},
     {"avgpool", build_avgpool, &wide, .bn = LK_BN_MODE_BATCH},
     {"avgpool, overlapping", build_avgpool_overlap, &wide, .bn = LK_BN_MODE_BATCH},
     {"dropout", build_dropout, &wide, .bn = LK_BN_MODE_BATCH},

@@ -126,6 +126,37 @@ static void no_features(lk_graph *graph)
     lk_linear(graph, lk_input(graph, 3, 1, 4), "fc", 0);
 }
 
+static void transpose_of(lk_graph *graph, lk_conv_transpose2d_opts opts)
+{
+    lk_conv_transpose2d(graph, lk_input(graph, 6, 4, 4), "up", opts);
+}
+
+static void no_kernel(lk_graph *graph)
+{
+    transpose_of(graph, (lk_conv_transpose2d_opts){.out = 3});
+}
+
+static void wide_out_pad(lk_graph *graph)
+{
+    transpose_of(graph, (lk_conv_transpose2d_opts){.out = 3, .kernel = 3, .stride = 2, .out_pad = 2});
+}
+
+static void wide_pad(lk_graph *graph)
+{
+    transpose_of(graph, (lk_conv_transpose2d_opts){.out = 3, .kernel = 3, .pad = 3});
+}
+
+static void uneven_transpose(lk_graph *graph)
+{
+    transpose_of(graph, (lk_conv_transpose2d_opts){.out = 3, .kernel = 3, .groups = 2});
+}
+
+static void padded_away(lk_graph *graph)
+{
+    lk_conv_transpose2d(graph, lk_input(graph, 6, 1, 1), "up",
+                        (lk_conv_transpose2d_opts){.out = 3, .kernel = 2, .pad = 1});
+}
+
 static void bad_dropout(lk_graph *graph)
 {
     lk_dropout(graph, lk_input(graph, 1, 4, 4), 1.0);
@@ -304,6 +335,11 @@ static void test_mistakes(void **arg)
         {other_count, "4 x 4 x 3 elements (height, width, channels) cannot be reshaped to 1 x 7 x 7"},
         {wrapped_count, "the products must be equal"},
         {no_features, "linear layer 'fc' needs at least one output"},
+        {no_kernel, "transposed convolution 'up' needs output channels and a kernel size"},
+        {wide_out_pad, "'up': output padding 2 must be below its stride 2"},
+        {wide_pad, "'up': padding 3 must be below its kernel size 3"},
+        {uneven_transpose, "'up': 2 groups must divide both its 6 input and its 3 output channels"},
+        {padded_away, "'up': padding 1 leaves nothing of its output"},
         {bad_dropout, "[0,1)"},
         {bad_slope, "layer 1: slope 1 of leaky ReLU is not in [0,1)"},
         {after_loss, "follows the loss"},

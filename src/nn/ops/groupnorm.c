@@ -52,23 +52,6 @@ static float *moments_of(const lk_op_call *call)
     return stack_of(call) + LK_TREE_MAX_DEPTH * call->layer->shape.c;
 }
 
-/* Adds a row of leaves for each shard to a parameter's gradient. The gradient has slots for the partial sums between
- * waves only, so those of a wave are in `stack`. */
-static void fold_leaves(const lk_op_call *call, const float *leaves, lk_partials grad)
-{
-    const lk_shards *shards = &call->wave->leaves;
-    size_t c = call->layer->shape.c, bytes = c * sizeof(float);
-    lk_partials stack = {stack_of(call), c};
-    int end = shards->depth;
-    for (int slot = 0; slot < shards->depth; slot++)
-        call->k->copy_bytes(call->dev, bytes, lk__partials_slot(grad, slot), lk__partials_slot(stack, slot));
-    call->k->rows_fold(call->dev, c, leaves, 2 * c, shards, stack);
-    for (int i = 0; i < shards->count; i++)
-        end += 1 - shards->merges[i];
-    for (int slot = 0; slot < end; slot++)
-        call->k->copy_bytes(call->dev, bytes, lk__partials_slot(stack, slot), lk__partials_slot(grad, slot));
-}
-
 static void forward(const lk_op_call *call)
 {
     lk_tensor y = call->y;
@@ -88,8 +71,8 @@ static void backward(const lk_op_call *call)
     desc.gamma = call->param[0];
     desc.beta = call->param[1];
     call->k->groupnorm_grad_weight(call->dev, &desc, &call->x[0], &call->dy, moments_of(call), shards, leaves);
-    fold_leaves(call, leaves, call->grad[0]);
-    fold_leaves(call, leaves + c, call->grad[1]);
+    lk__op_fold_leaves(call, c, leaves, 2 * c, stack_of(call), call->grad[0]);
+    lk__op_fold_leaves(call, c, leaves + c, 2 * c, stack_of(call), call->grad[1]);
     if (dx.data)
         call->k->groupnorm_grad_input(call->dev, &desc, &call->x[0], &call->dy, moments_of(call), &dx);
 }
