@@ -1,6 +1,8 @@
 /* unary.c - sigmoid, tanh, SiLU and GELU, with the functions of base/math.h, and their gradients.
  *
  * Each element is computed alone, in plain C that the compiler vectorises for each instruction set. */
+#include <string.h>
+
 #include "base/math.h"
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
@@ -64,23 +66,34 @@ typedef struct operands {
     float *y;
 } operands;
 
-/* exp costs about ten plain operations. */
-enum { CHUNK = LK_CHUNK / 16 };
+/* exp costs about ten plain operations. Results of a block are written after all its inputs were read, so that the
+ * compiler vectorises in place too. */
+enum { CHUNK = LK_CHUNK / 16, BLOCK = 64 };
 
 typedef float (*element_fn)(float);
 
 LK_INLINE void map(const operands *op, size_t index, element_fn f)
 {
     lk_chunk_range range = lk__chunk(op->count, CHUNK, index);
-    for (size_t i = range.begin; i < range.end; i++)
-        op->y[i] = f(op->v[i]);
+    float y[BLOCK];
+    for (size_t i = range.begin; i < range.end; i += BLOCK) {
+        size_t n = lk__size_min(BLOCK, range.end - i);
+        for (size_t k = 0; k < n; k++)
+            y[k] = f(op->v[i + k]);
+        memcpy(op->y + i, y, n * sizeof *y);
+    }
 }
 
 LK_INLINE void map_grad(const operands *op, size_t index, element_fn slope)
 {
     lk_chunk_range range = lk__chunk(op->count, CHUNK, index);
-    for (size_t i = range.begin; i < range.end; i++)
-        op->y[i] = op->dy[i] * slope(op->v[i]);
+    float dx[BLOCK];
+    for (size_t i = range.begin; i < range.end; i += BLOCK) {
+        size_t n = lk__size_min(BLOCK, range.end - i);
+        for (size_t k = 0; k < n; k++)
+            dx[k] = op->dy[i + k] * slope(op->v[i + k]);
+        memcpy(op->y + i, dx, n * sizeof *dx);
+    }
 }
 
 /* The tasks of one function. */
