@@ -203,10 +203,10 @@ GRAPHS = {  # name: (model, loss)
 GRAPH_BATCH, GRAPH_STEPS = 12, 3
 
 
-def make_graphs():
+def make_graphs(graphs=GRAPHS):
     """Losses of three steps, the gradients of the first, the last state, and its loss in evaluation mode."""
     out = File()
-    for name, (build, criterion) in GRAPHS.items():
+    for name, (build, criterion) in graphs.items():
         model = noise_state(build()).double()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
         curve = []

@@ -3,7 +3,8 @@
  * libm's results differ between machines and versions, so whatever can reach a weight uses these
  * functions. They use only +, *, fma and integer operations, which are correctly rounded on every
  * machine; fma is an instruction or an exact call. exp and log are inline, so that kernels get code
- * for their own instruction set. Their error is at most 2 units in the last place. */
+ * for their own instruction set. The error of exp and log is at most 2 units in the last place; the other
+ * functions say theirs. */
 #ifndef LK_BASE_MATH_H
 #define LK_BASE_MATH_H
 
@@ -108,6 +109,57 @@ static inline float lk__math_logf(float x)
     float y = __builtin_fmaf(square, -0.5f, p * f * square);
     y = __builtin_fmaf((float)k, 0x1.7f7d1cp-20f, y);
     return __builtin_fmaf((float)k, 0x1.62e4p-1f, f + y);
+}
+
+/* The logistic function 1 / (1 + exp(-x)); NaN for NaN. The error is at most 3 units in the last place. */
+static inline float lk__math_sigmoidf(float x)
+{
+    float e = lk__math_expf(x > 0.0f ? -x : x);
+    return (x > 0.0f ? 1.0f : e) / (1.0f + e);
+}
+
+/* tanh(x), NaN for NaN; the error is at most 3 units in the last place.
+ * For |x| below 0.645 a polynomial gives (tanh(x) - x) / x^3. */
+static inline float lk__math_tanhf(float x)
+{
+    float z = x * x, size = x < 0.0f ? -x : x;
+    float p = 0x1.2318a2p-9f;
+    p = __builtin_fmaf(p, z, -0x1.0f4232p-7f);
+    p = __builtin_fmaf(p, z, 0x1.6451fep-6f);
+    p = __builtin_fmaf(p, z, -0x1.ba033p-5f);
+    p = __builtin_fmaf(p, z, 0x1.1110dap-3f);
+    p = __builtin_fmaf(p, z, -0x1.555556p-2f);
+    float near = __builtin_fmaf(size * z, p, size);
+    float far = 1.0f - 2.0f / (lk__math_expf(size + size) + 1.0f);
+    float value = size < 0.645f ? near : far;
+    return x < 0.0f ? -value : value;
+}
+
+/* The distribution function of the normal distribution, (1 + erf(x / sqrt(2))) / 2; NaN for NaN. The error is at
+ * most 5 units in the last place, also where the result is small.
+ * For t = |x| a polynomial in s = t / (t + 3) gives (1 + 2t) exp(t^2 / 2) Phi(-t). t^2 is used in two parts, because
+ * exp enlarges its rounding error. */
+static inline float lk__math_phif(float x)
+{
+    float t = x < 0.0f ? -x : x;
+    t = t > 15.0f ? 15.0f : t; /* exp is 0 there */
+    float s = t / (t + 3.0f);
+    float p = 0x1.a3d30cp-4f;
+    p = __builtin_fmaf(p, s, -0x1.817796p-2f);
+    p = __builtin_fmaf(p, s, 0x1.ca336p-2f);
+    p = __builtin_fmaf(p, s, -0x1.81f8ccp-3f);
+    p = __builtin_fmaf(p, s, 0x1.b5d8f8p-3f);
+    p = __builtin_fmaf(p, s, -0x1.bea6d8p-3f);
+    p = __builtin_fmaf(p, s, -0x1.de1c42p-2f);
+    p = __builtin_fmaf(p, s, 0x1.080aeep-2f);
+    p = __builtin_fmaf(p, s, 0x1.d9ce3p+0f);
+    p = __builtin_fmaf(p, s, -0x1.905b6p+1f);
+    p = __builtin_fmaf(p, s, 0x1.cd9cc2p+0f);
+    p = __builtin_fmaf(p, s, 0.5f);
+    float square = t * t, rest = __builtin_fmaf(t, t, -square);
+    float e = lk__math_expf(-0.5f * square);
+    float tail = __builtin_fmaf(-0.5f * e, rest, e) * (p / __builtin_fmaf(2.0f, t, 1.0f));
+    return x > 0.0f ? 1.0f - tail : tail;
 }
 
 /* Makes two independent standard normal numbers from two random words (Box and Muller), exact to

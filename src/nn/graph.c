@@ -217,6 +217,13 @@ void lk__op_slot_key(const lk_layer *layer, const char *suffix, char key[LK_MAX_
     snprintf(key, LK_MAX_KEY, "%s.%s", layer->name, suffix);
 }
 
+/* Attributes that few ops have; 0 in all others, which keeps their hash. The output padding of a transposed convolution
+ * is known by its shape. */
+static uint64_t hash_axes(const lk_layer *layer, uint64_t hash)
+{
+    return layer->attr.axes[0] ? lk__hash(layer->attr.axes, sizeof layer->attr.axes, hash) : hash;
+}
+
 static uint64_t hash_fills(const lk_layer *layer, uint64_t hash)
 {
     for (int slot = 0; slot < layer->param_count; slot++) {
@@ -241,7 +248,7 @@ uint64_t lk__graph_hash(const lk_graph *graph)
                      layer->input_count > 1 ? layer->inputs[1] : -1, layer->shape.c, layer->shape.h, layer->shape.w,
                      layer->attr.out, layer->attr.no_bias, conv->kernel, conv->stride, conv->pad, conv->groups,
                      pool->kernel, pool->stride, pool->pad, layer->attr.number, layer->attr.ceil);
-        hash = hash_fills(layer, lk__hash(text, (size_t)length, hash));
+        hash = hash_fills(layer, hash_axes(layer, lk__hash(text, (size_t)length, hash)));
     }
     return hash;
 }

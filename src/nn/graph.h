@@ -49,13 +49,15 @@ typedef struct lk_layer {
     bool in_place;       /* y may be x, and dx may be dy */
     /* Attributes of the layer; each op reads its own. */
     struct {
-        size_t out;
+        size_t out; /* outputs, channels; groupnorm: groups */
         bool no_bias;
         lk_conv2d_desc conv;
         lk_pool2d_desc pool;
         bool ceil;       /* of pooling */
         double number;   /* dropout: p; leaky_relu: slope */
         bool by_channel; /* of dropout */
+        int axes[2];     /* of transpose */
+        size_t out_pad;  /* of conv_transpose2d */
     } attr;
 } lk_layer;
 

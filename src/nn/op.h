@@ -103,8 +103,8 @@ struct lk_op {
 };
 
 /* The rows that other files look for. */
-extern const lk_op lk__op_conv2d, lk__op_linear, lk__op_batchnorm2d, lk__op_dropout, lk__op_dropout2d,
-    lk__op_pad_channels, lk__op_flatten, lk__op_add, lk__op_log_softmax, lk__op_nll_loss;
+extern const lk_op lk__op_conv2d, lk__op_linear, lk__op_linear_sequence, lk__op_batchnorm2d, lk__op_dropout,
+    lk__op_dropout2d, lk__op_pad_channels, lk__op_flatten, lk__op_add, lk__op_log_softmax, lk__op_nll_loss;
 
 /* Runs `rows` over the wave's samples: all together, or shard by shard if the device's bits depend on the
  * number of samples. */
@@ -117,6 +117,26 @@ static inline void lk__op_by_shard(const lk_op_call *call, void (*rows)(const lk
     }
     for (int i = 0; i < shards->count; i++)
         rows(call, shards->begin[i], shards->begin[i + 1] - shards->begin[i]);
+}
+
+/* Adds (count, width) rows, one for each shard of wave->leaves and `row` floats apart, to a parameter's gradient of
+ * width floats. A gradient has slots only for the partial sums between waves: `stack`, (LK_TREE_MAX_DEPTH, width)
+ * floats of the device, holds those of this wave. */
+static inline void lk__op_fold_leaves(const lk_op_call *call, size_t width, const float *leaves, size_t row,
+                                      float *stack, lk_partials grad)
+{
+    const lk_shards *shards = &call->wave->leaves;
+    lk_partials sums = {stack, width};
+    int end = shards->depth;
+    for (int slot = 0; slot < shards->depth; slot++)
+        call->k->copy_bytes(call->dev, width * sizeof(float), lk__partials_slot(grad, slot),
+                            lk__partials_slot(sums, slot));
+    call->k->rows_fold(call->dev, width, leaves, row, shards, sums);
+    for (int i = 0; i < shards->count; i++)
+        end += 1 - shards->merges[i];
+    for (int slot = 0; slot < end; slot++)
+        call->k->copy_bytes(call->dev, width * sizeof(float), lk__partials_slot(sums, slot),
+                            lk__partials_slot(grad, slot));
 }
 
 /* The draws of a dropout layer in this wave, in *desc; NULL if it drops nothing. */

@@ -35,6 +35,17 @@ typedef struct lk_pool2d_desc {
     size_t kernel, stride, pad;
 } lk_pool2d_desc;
 
+/* Functions of one element. Phi is the distribution function of the normal distribution. */
+typedef enum lk_unary {
+    LK_UNARY_SIGMOID,   /* 1 / (1 + exp(-x)) */
+    LK_UNARY_TANH,      /* tanh(x) */
+    LK_UNARY_SILU,      /* x sigmoid(x) */
+    LK_UNARY_GELU,      /* x Phi(x) */
+    LK_UNARY_GELU_TANH, /* x sigmoid(2u) with u = sqrt(2 / pi) (x + 0.044715 x^3): GELU with (1 + tanh(u)) / 2 for Phi
+                         */
+    LK_UNARY_COUNT
+} lk_unary;
+
 /* In the index of max pooling: this output element passes no gradient back. */
 enum { LK_POOL2D_NO_GRADIENT = 255 };
 
@@ -92,6 +103,27 @@ typedef struct lk_batchnorm_grad {
     const size_t *rows; // (groups) samples
     bool add;           /* adds the gradient to dx, in the value type, instead of overwriting dx */
 } lk_batchnorm_grad;
+
+/* Group normalisation. The channels of a pixel are divided into groups of equal size. A set is one group of channels
+ * of one sample, over all pixels; or with by_pixel, of one pixel (layer normalisation, with one group). Each set is
+ * normalised to mean 0 and variance 1: y = xhat * gamma + beta with xhat = (x - mean) / sqrt(variance + eps).
+ * moments is (sets, 2): mean and 1 / sqrt(variance + eps) of each set, in the order of samples, pixels, groups. */
+typedef struct lk_groupnorm_desc {
+    size_t groups; /* divides the channels */
+    bool by_pixel;
+    float eps;
+    const float *gamma, *beta; // (c)
+} lk_groupnorm_desc;
+
+/* Sets of a tensor of this shape. */
+static inline size_t lk__groupnorm_desc_sets(const lk_groupnorm_desc *desc, lk_shape shape)
+{
+    return shape.n * (desc->by_pixel ? shape.h * shape.w : 1) * desc->groups;
+}
+
+typedef struct lk_matmul_desc {
+    bool transpose_a, transpose_b;
+} lk_matmul_desc;
 
 /* Result of flag_above, in device memory. {LK_FLAG_NONE, 0}: nothing was found. */
 typedef struct lk_flag {
@@ -203,6 +235,11 @@ typedef struct lk_kernels {
     void (*conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
                                const lk_shards *shards, lk_partials dw, lk_partials db, void *scratch);
 
+    /* y = y + b, rounded to the value type; b (c) is f32. */
+    void (*bias_add)(lk_device *dev, const float *b, lk_tensor *y);
+    /* leaves is (count, c): for each shard the sums of dy over its samples and pixels. An empty shard gives zeros. */
+    void (*bias_sums)(lk_device *dev, const lk_tensor *dy, const lk_shards *shards, float *leaves);
+
     /* linear: x (n, i), w (o, i) row-major, y (n, o) = x w^T + b. */
     size_t (*linear_scratch)(lk_device *dev, lk_shape x, lk_shape y);
     void (*linear_forward)(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu, lk_tensor *y,
@@ -243,6 +280,15 @@ typedef struct lk_kernels {
     void (*rows_fold)(lk_device *dev, size_t width, const float *leaves, size_t row, const lk_shards *shards,
                       lk_partials sums);
 
+    /* Group normalisation. forward writes moments, which the others read. */
+    void (*groupnorm_forward)(lk_device *dev, const lk_groupnorm_desc *desc, const lk_tensor *x, float *moments,
+                              lk_tensor *y);
+    void (*groupnorm_grad_input)(lk_device *dev, const lk_groupnorm_desc *desc, const lk_tensor *x, const lk_tensor *dy,
+                                 const float *moments, lk_tensor *dx);
+    /* leaves is (count, 2, c): for each shard the sums of dy * xhat and of dy. An empty shard gives zeros. */
+    void (*groupnorm_grad_weight)(lk_device *dev, const lk_groupnorm_desc *desc, const lk_tensor *x,
+                                  const lk_tensor *dy, const float *moments, const lk_shards *shards, float *leaves);
+
     /* y = max(x, 0) as x <= 0 ? 0 : x; y may be x. */
     void (*relu_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     /* dx = y <= 0 ? 0 : dy; dx may be dy. */
@@ -255,6 +301,12 @@ typedef struct lk_kernels {
     void (*leaky_relu_forward)(lk_device *dev, const lk_tensor *x, float slope, lk_tensor *y);
     /* dx = y <= 0 ? slope * dy : dy; dx may be dy. */
     void (*leaky_relu_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, float slope, lk_tensor *dx);
+    /* y = f(x); y may be x. */
+    void (*unary_forward)(lk_device *dev, lk_unary f, const lk_tensor *x, lk_tensor *y);
+    /* dx = dy * f'(x). v is y = f(x) for SIGMOID and TANH, and x for the others; dx may be dy. */
+    void (*unary_grad_input)(lk_device *dev, lk_unary f, const lk_tensor *v, const lk_tensor *dy, lk_tensor *dx);
+    /* y = a * b; y may be a or b. */
+    void (*mul)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, lk_tensor *y);
     /* y = a + b, then max(y, 0) if relu; y may be a or b. */
     void (*add)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, bool relu, lk_tensor *y);
     /* y = x; both have the same shape. Their types (f32, bf16) and pitches may differ. */
@@ -263,6 +315,17 @@ typedef struct lk_kernels {
     void (*gather)(lk_device *dev, const lk_gather_desc *gather, const uint32_t *ids, lk_tensor *x);
     /* y gets the first channels of x; if y has more channels than x, the rest are 0. */
     void (*fit_channels)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
+    /* y has the channels of a, then those of b. */
+    void (*concat_forward)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, lk_tensor *y);
+    /* dx gets the channels of dy from `first` on. */
+    void (*concat_grad_input)(lk_device *dev, const lk_tensor *dy, size_t first, lk_tensor *dx);
+    /* y = x with two axes exchanged: 1 is the height, 2 the width, 3 the channels. */
+    void (*swap_axes)(lk_device *dev, int a, int b, const lk_tensor *x, lk_tensor *y);
+    /* y gets the elements of each sample of x in their order (h, w, c); both have as many. */
+    void (*reshape)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
+    /* y = a b for each sample and height: matrices of w rows and c columns. The first (second) factor is transposed if
+     * transpose_a (transpose_b). Each element is one chain of fused multiply-adds on the CPU. */
+    void (*matmul)(lk_device *dev, const lk_matmul_desc *desc, const lk_tensor *a, const lk_tensor *b, lk_tensor *y);
     /* y = x / (1 - p), or x - x for dropped elements: 0, or NaN if x is non-finite. Draws are addressed by each
      * sample's logical (c, h, w) element index, or by its channel. The gradient is the same function. In place
      * is allowed. */
@@ -286,6 +349,14 @@ typedef struct lk_kernels {
     void (*global_avgpool_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     void (*global_avgpool_grad_input)(lk_device *dev, const lk_tensor *dy, lk_tensor *dx);
 
+    /* y (n, c) is the maximum of each channel. index has y's shape and pitch: the pixel of the maximum, chosen as by
+     * maxpool_forward; dx is dy at this pixel, otherwise 0. */
+    void (*global_maxpool_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y, int32_t *index);
+    void (*global_maxpool_grad_input)(lk_device *dev, const lk_tensor *dy, const int32_t *index, lk_tensor *dx);
+
+    /* Over the channels of each pixel. y is the forward result. */
+    void (*softmax_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
+    void (*softmax_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx);
     void (*log_softmax_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     /* y is the forward result. */
     void (*log_softmax_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx);
@@ -340,14 +411,18 @@ typedef struct lk_kernels {
 /* clang-format off */
 #define LK_KERNEL_LIST(X)                                                                                              \
     X(conv2d_scratch) X(conv2d_forward) X(conv2d_grad_input) X(conv2d_grad_weight)                                     \
+    X(bias_add) X(bias_sums)                                                                                           \
     X(linear_scratch) X(linear_forward) X(linear_grad_input) X(linear_grad_weight)                                     \
     X(batchnorm_stats) X(batchnorm_fold) X(batchnorm_moments) X(batchnorm_running_moments)                             \
     X(batchnorm_running_update) X(batchnorm_forward) X(batchnorm_sums) X(batchnorm_grad_input)                         \
     X(rows_fold) X(relu_forward) X(relu_grad_input) X(relu6_forward) X(relu6_grad_input)                               \
-    X(leaky_relu_forward) X(leaky_relu_grad_input)                                                                     \
+    X(leaky_relu_forward) X(leaky_relu_grad_input) X(unary_forward) X(unary_grad_input) X(mul)                         \
+    X(groupnorm_forward) X(groupnorm_grad_input) X(groupnorm_grad_weight) X(concat_forward) X(concat_grad_input)       \
+    X(swap_axes) X(reshape) X(matmul)                                                                                  \
     X(add) X(copy) X(gather) X(fit_channels) X(dropout) X(flatten_forward) X(flatten_grad_input)                       \
     X(maxpool_forward) X(maxpool_grad_input) X(avgpool_forward) X(avgpool_grad_input)                                  \
-    X(global_avgpool_forward) X(global_avgpool_grad_input)                                                             \
+    X(global_avgpool_forward) X(global_avgpool_grad_input) X(global_maxpool_forward) X(global_maxpool_grad_input)      \
+    X(softmax_forward) X(softmax_grad_input)                                                                           \
     X(log_softmax_forward) X(log_softmax_grad_input) X(nll) X(cross_entropy)                                           \
     X(sgd_step) X(adam_step) X(adadelta_step) X(rmsprop_step) X(flag_above) X(post) X(fetch)                           \
     X(sum_squares) X(fold_squares) X(scale) X(reduce) X(divide) X(copy_bytes)

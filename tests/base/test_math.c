@@ -1,4 +1,5 @@
-/* test_math.c - the library's exp, log and normal numbers against libm in double. */
+/* test_math.c - the library's exp, log, sigmoid, tanh, normal distribution function and normal numbers against libm
+ * in double. */
 #include <math.h>
 
 #include "base/math.h"
@@ -64,6 +65,49 @@ static void test_log_limits(void **state)
     assert_true(isnan(lk__math_logf(NAN)));
 }
 
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* libm's erfc keeps its precision where the result is small. */
+static double phi(double x)
+{
+    return erfc(-x / sqrt(2)) / 2;
+}
+
+/* The largest error over both signs of all sizes up to `limit`, subnormal results excepted. */
+static double worst_error(float (*ours)(float), double (*truth)(double), float limit)
+{
+    double worst = 0;
+    for (uint32_t bits = 0; bits < lk__math_float_to_bits(limit); bits += STRIDE) {
+        float x = lk__math_bits_to_float(bits);
+        for (int sign = -1; sign <= 1; sign += 2) {
+            double want = truth(sign * (double)x);
+            if (fabs(want) >= 0x1p-126)
+                worst = fmax(worst, ulps(ours((float)sign * x), want));
+        }
+    }
+    return worst;
+}
+
+static void test_curves(void **state)
+{
+    assert_true(worst_error(lk__math_sigmoidf, sigmoid, 200) <= 3.0);
+    assert_true(worst_error(lk__math_tanhf, tanh, 200) <= 3.0);
+    assert_true(worst_error(lk__math_phif, phi, 200) <= 5.0);
+}
+
+static void test_curve_limits(void **state)
+{
+    assert_true(lk__math_sigmoidf(0.0f) == 0.5f && lk__math_phif(0.0f) == 0.5f);
+    assert_true(lk__math_sigmoidf(INFINITY) == 1.0f && lk__math_sigmoidf(-INFINITY) == 0.0f);
+    assert_true(lk__math_tanhf(INFINITY) == 1.0f && lk__math_tanhf(-INFINITY) == -1.0f);
+    assert_true(lk__math_phif(INFINITY) == 1.0f && lk__math_phif(-INFINITY) == 0.0f);
+    assert_true(lk__math_tanhf(0.0f) == 0.0f && lk__math_tanhf(-0x1p-149f) == -0x1p-149f);
+    assert_true(isnan(lk__math_sigmoidf(NAN)) && isnan(lk__math_tanhf(NAN)) && isnan(lk__math_phif(NAN)));
+}
+
 /* Radii and angles of all sizes. */
 static void test_normal_values(void **state)
 {
@@ -119,5 +163,5 @@ static void test_normal_limits(void **state)
     assert_true(pair[0] == 0.0f && ulps(-pair[1], want) <= 4);
 }
 
-TEST_MAIN(NULL, NULL, TEST(test_exp), TEST(test_exp_limits), TEST(test_log), TEST(test_log_limits),
-          TEST(test_normal_values), TEST(test_normal), TEST(test_normal_limits))
+TEST_MAIN(NULL, NULL, TEST(test_exp), TEST(test_exp_limits), TEST(test_log), TEST(test_log_limits), TEST(test_curves),
+          TEST(test_curve_limits), TEST(test_normal_values), TEST(test_normal), TEST(test_normal_limits))

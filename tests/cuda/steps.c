@@ -263,6 +263,10 @@ static const law_case models[] = {
     {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 16, 4, .first = 3},
     {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_MODE_SHARD, "sgd:momentum=.9", 0.02, 3, 16, 2, .first = 3},
     {"ops", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 12, 3, .first = 3},
+    {"gates", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 12, 3, .first = 3},
+    {"norms", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 12, 3, .first = 3},
+    {"attention", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 12, 3, .first = 3},
+    {"upsampled", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.01, 3, 12, 3, .first = 3},
 };
 enum { MODELS = sizeof models / sizeof *models };
 

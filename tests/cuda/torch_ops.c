@@ -5,13 +5,13 @@
  *
  * A case is a chain of layers, such as "conv2d:out=26,kernel=3 relu". A plan runs it like a stage of a pipeline: inputs
  * are x and dy, results are y and dx. With the word `first` the chain begins at the images and has no dx; with `eval`
- * it runs forward in evaluation; `add` is x plus the largest value of the 3x3 pixels around it.
+ * it runs forward in evaluation; `add`, `mul` and `concat` have x and the largest value of the 3x3 pixels around it.
  *
  * Tensors are named CASE/PRECISION/BATCH/WHOSE/WHAT. WHOSE is in, device or cpu. Activations are (n, h, w, c),
  * parameters have PyTorch's order; all values are floats that the device's value type can hold. */
 #include "tensor/kernel_test.h"
 
-#include "base/spec.h"
+#include "cuda/torch_layers.h"
 #include "nn/graph.h"
 #include "nn/plan.h"
 #include "optim/optim.h"
@@ -20,106 +20,6 @@
 static lk_state *file;
 
 enum { MAX_NAME = 256, MAX_WORD = 64, STEPS = 5, CLASSES = 21, SEED = 3 };
-
-/* Options of layers; each layer reads its own. */
-enum { OUT, KERNEL, STRIDE, PAD, GROUPS, NO_BIAS, CEIL, P, SLOPE, SMOOTHING, VALUES };
-static const lk_spec_param params_of_layers[] = {
-    [OUT] = {"out", 0, 0, 1e4, true},       [KERNEL] = {"kernel", 0, 0, 99, true},
-    [STRIDE] = {"stride", 0, 0, 99, true},  [PAD] = {"pad", 0, 0, 99, true},
-    [GROUPS] = {"groups", 0, 0, 1e4, true}, [NO_BIAS] = {"no_bias", 0, 0, 1, true},
-    [CEIL] = {"ceil", 0, 0, 1, true},       [P] = {"p", 0, 0, 1, false},
-    [SLOPE] = {"slope", 0, 0, 1, false},    [SMOOTHING] = {"smoothing", 0, 0, 1, false},
-};
-static const char layer_name[] = "op";
-
-static lk_node add_conv2d(lk_graph *g, lk_node x, const double *v)
-{
-    lk_conv2d_opts opts = {.out = (size_t)v[OUT],
-                           .kernel = (size_t)v[KERNEL],
-                           .stride = (size_t)v[STRIDE],
-                           .pad = (size_t)v[PAD],
-                           .groups = (size_t)v[GROUPS],
-                           .no_bias = v[NO_BIAS] != 0};
-    return lk_conv2d(g, x, layer_name, opts);
-}
-
-static lk_node add_linear(lk_graph *g, lk_node x, const double *v)
-{
-    return lk_linear(g, x, layer_name, (size_t)v[OUT]);
-}
-
-static lk_node add_batchnorm2d(lk_graph *g, lk_node x, const double *v)
-{
-    return lk_batchnorm2d(g, x, layer_name);
-}
-
-static lk_node add_leaky_relu(lk_graph *g, lk_node x, const double *v)
-{
-    return lk_leaky_relu(g, x, v[SLOPE]);
-}
-
-static lk_node add_maxpool2d(lk_graph *g, lk_node x, const double *v)
-{
-    lk_maxpool2d_opts opts = {.kernel = (size_t)v[KERNEL], .stride = (size_t)v[STRIDE], .pad = (size_t)v[PAD]};
-    return lk_maxpool2d(g, x, opts);
-}
-
-static lk_node add_avgpool2d(lk_graph *g, lk_node x, const double *v)
-{
-    lk_avgpool2d_opts opts = {
-        .kernel = (size_t)v[KERNEL], .stride = (size_t)v[STRIDE], .pad = (size_t)v[PAD], .ceil = v[CEIL] != 0};
-    return lk_avgpool2d(g, x, opts);
-}
-
-static lk_node add_dropout(lk_graph *g, lk_node x, const double *v)
-{
-    return lk_dropout(g, x, v[P]);
-}
-
-static lk_node add_dropout2d(lk_graph *g, lk_node x, const double *v)
-{
-    return lk_dropout2d(g, x, v[P]);
-}
-
-static lk_node add_pad_channels(lk_graph *g, lk_node x, const double *v)
-{
-    return lk_pad_channels(g, x, (size_t)v[OUT]);
-}
-
-static lk_node add_add(lk_graph *g, lk_node x, const double *v)
-{
-    return lk_add(g, x, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 1, .pad = 1}));
-}
-
-/* Rows without options have `plain` instead. */
-static const struct {
-    const char *name;
-    lk_node (*add)(lk_graph *g, lk_node x, const double *v);
-    lk_node (*plain)(lk_graph *g, lk_node x);
-} layer_types[] = {
-    {"conv2d", add_conv2d, NULL},
-    {"linear", add_linear, NULL},
-    {"batchnorm2d", add_batchnorm2d, NULL},
-    {"relu", NULL, lk_relu},
-    {"relu6", NULL, lk_relu6},
-    {"leaky_relu", add_leaky_relu, NULL},
-    {"maxpool2d", add_maxpool2d, NULL},
-    {"avgpool2d", add_avgpool2d, NULL},
-    {"global_avgpool", NULL, lk_global_avgpool},
-    {"dropout", add_dropout, NULL},
-    {"dropout2d", add_dropout2d, NULL},
-    {"pad_channels", add_pad_channels, NULL},
-    {"flatten", NULL, lk_flatten},
-    {"add", add_add, NULL},
-    {"log_softmax", NULL, lk_log_softmax},
-    {"nll_loss", NULL, lk_nll_loss},
-    {"cross_entropy", NULL, lk_cross_entropy},
-};
-
-static const char *layer_type_name(const void *arg, size_t index)
-{
-    return index < sizeof layer_types / sizeof *layer_types ? layer_types[index].name : NULL;
-}
 
 /* PyramidNet's channels are odd: 21, 26, 31. */
 typedef struct ops_case {
@@ -142,6 +42,9 @@ static const ops_case cases[] = {
     {"conv2d:out=31,kernel=3,pad=1,groups=31", {.c = 31, .h = 7, .w = 9}, 0},
     {"conv2d:out=26,kernel=3,pad=1,stride=2,groups=26,no_bias", {.c = 26, .h = 9, .w = 7}, 0},
     {"conv2d:out=42,kernel=3,pad=1,groups=21", {.c = 21, .h = 5, .w = 7}, 0},
+    {"conv_transpose2d:out=26,kernel=3,stride=2,pad=1,out_pad=1", {.c = 21, .h = 5, .w = 7}, 0},
+    {"conv_transpose2d:out=3,kernel=4,stride=2,pad=1", {.c = 26, .h = 5, .w = 4}, 0},
+    {"conv_transpose2d:out=14,kernel=2,groups=7,no_bias", {.c = 21, .h = 5, .w = 7}, 0},
     {"linear:out=31", {.c = 21, .h = 1, .w = 1}, 0},
     {"linear:out=26 relu", {.c = 1031, .h = 1, .w = 1}, 0},
     {"relu linear:out=21", {.c = 31, .h = 1, .w = 1}, 0},
@@ -149,20 +52,37 @@ static const ops_case cases[] = {
     {"batchnorm2d", {.c = 21, .h = 9, .w = 7}, 0},
     {"batchnorm2d relu", {.c = 31, .h = 5, .w = 7}, 0},
     {"eval batchnorm2d", {.c = 26, .h = 5, .w = 7}, 0},
+    {"groupnorm:groups=7", {.c = 21, .h = 9, .w = 7}, 0},
+    {"groupnorm:groups=1", {.c = 31, .h = 9, .w = 11}, 0},
+    {"layernorm", {.c = 26, .h = 5, .w = 7}, 0},
     {"relu", {.c = 21, .h = 5, .w = 7}, 0},
     {"relu6", {.c = 26, .h = 5, .w = 7}, 8},
     {"leaky_relu:slope=.25", {.c = 31, .h = 5, .w = 7}, 0},
+    {"sigmoid", {.c = 21, .h = 5, .w = 7}, 8},
+    {"tanh", {.c = 26, .h = 5, .w = 7}, 4},
+    {"silu", {.c = 31, .h = 5, .w = 7}, 8},
+    {"gelu", {.c = 21, .h = 5, .w = 7}, 4},
+    {"gelu_tanh", {.c = 26, .h = 5, .w = 7}, 4},
     {"maxpool2d:kernel=2", {.c = 21, .h = 8, .w = 6}, 0},
     {"maxpool2d:kernel=3,stride=2,pad=1", {.c = 31, .h = 9, .w = 7}, 0},
     {"avgpool2d:kernel=2", {.c = 21, .h = 8, .w = 6}, 0},
     {"avgpool2d:kernel=3,stride=2,pad=1", {.c = 26, .h = 9, .w = 7}, 0},
     {"avgpool2d:kernel=2,ceil", {.c = 31, .h = 7, .w = 5}, 0},
+    {"global_maxpool", {.c = 26, .h = 7, .w = 5}, 0},
     {"global_avgpool", {.c = 31, .h = 7, .w = 5}, 0},
     {"dropout:p=.25", {.c = 21, .h = 5, .w = 7}, 0},
     {"dropout2d:p=.5", {.c = 31, .h = 5, .w = 7}, 0},
     {"pad_channels:out=31", {.c = 26, .h = 5, .w = 7}, 0},
     {"flatten", {.c = 21, .h = 5, .w = 7}, 0},
     {"add", {.c = 26, .h = 5, .w = 7}, 0},
+    {"mul", {.c = 26, .h = 5, .w = 7}, 0},
+    {"matmul", {.c = 21, .h = 3, .w = 21}, 0},
+    {"transpose:a=1,b=2", {.c = 21, .h = 5, .w = 7}, 0},
+    {"transpose:a=1,b=3", {.c = 26, .h = 5, .w = 7}, 0},
+    {"transpose:a=2,b=3", {.c = 31, .h = 5, .w = 7}, 0},
+    {"reshape:height=15,width=7,out=4", {.c = 12, .h = 5, .w = 7}, 0},
+    {"concat", {.c = 21, .h = 5, .w = 7}, 0},
+    {"softmax", {.c = 31, .h = 5, .w = 7}, 4},
     {"log_softmax", {.c = CLASSES, .h = 1, .w = 1}, 4},
     {"nll_loss", {.c = CLASSES, .h = 1, .w = 1}, 0},
     {"nll_loss:smoothing=.1", {.c = CLASSES, .h = 1, .w = 1}, 0},

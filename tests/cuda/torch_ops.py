@@ -13,6 +13,12 @@ The bound of an element y is 1e-5 of the largest value of its tensor, plus, with
   deviations), where r is the root of the sum of the products' squares.
 - results in bf16, u = 2^-8: u |y| for rounding. Partial results of sums of products may be rounded, too: 4u r more.
 - dx of add in bf16 is dy plus a gradient g that was rounded before: u |g| more, which is at most u (|dx| + |dy|).
+- dx of matmul in bf16 is a sum of gradients of both factors, which were rounded before; the second one is a sum of up
+  to nine of a maximum pooling.
+- dx of concat in bf16 is a part of dy plus such a gradient.
+- softmax in bf16 rounds its result y, which its gradient y (dy - sum of y dy) uses twice.
+- dx of mul in bf16 is dy b plus a gradient g that was rounded twice before: u (|dy b| + 2 |g|) more.
+- sigmoid and tanh in bf16 round their result y, and their gradients use it: their slopes change by less than 2u.
 - log_softmax in bf16 rounds its result, and its gradient uses the exponential of that: u |y| more of the gradient.
 """
 import json
@@ -28,7 +34,7 @@ ROUNDOFF = {"fp32": 0.0, "tf32": 2.0**-11, "bf16": 2.0**-8}
 DTYPES = {"F32": np.float32, "I32": np.int32}
 GPU = torch.cuda.is_available()
 PLACE = "cuda" if GPU else "cpu"
-WITH_PRODUCTS = ("conv2d", "linear")
+WITH_PRODUCTS = ("conv2d", "conv_transpose2d", "linear")
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW,
               "adadelta": torch.optim.Adadelta, "rmsprop": torch.optim.RMSprop}
 
@@ -83,8 +89,9 @@ class Run:
         for key, value in self.leaves.items():
             if not value.is_floating_point():
                 continue
-            # BatchNorm's parameters stay in float32, and running statistics are updated in place.
-            whole = "running_mean" in given and key not in ("x", "dy")
+            # Parameters of normalisations stay in float32, and running statistics are updated in place.
+            norm = "running_mean" in given or self.layers[0][0] in ("groupnorm", "layernorm")
+            whole = norm and key not in ("x", "dy")
             kind = torch.float32 if whole and dtype == torch.bfloat16 else dtype
             self.leaves[key] = value.clone().to(kind).requires_grad_(not key.startswith("running_"))
 
@@ -92,12 +99,25 @@ class Run:
         return F.conv2d(x, self.leaves["weight"], self.leaves.get("bias"), int(v.get("stride", 1)),
                         int(v.get("pad", 0)), 1, int(v.get("groups", 1)))
 
+    def conv_transpose2d(self, x, v):
+        return F.conv_transpose2d(x, self.leaves["weight"], self.leaves.get("bias"), int(v.get("stride", 1)),
+                                  int(v.get("pad", 0)), int(v.get("out_pad", 0)), int(v.get("groups", 1)))
+
     def linear(self, x, v):
         return F.linear(x, self.leaves["weight"], self.leaves["bias"])
 
     def batchnorm2d(self, x, v):
         return F.batch_norm(x, self.leaves["running_mean"], self.leaves["running_var"], self.leaves["weight"],
                             self.leaves["bias"], self.train)
+
+    # Autocast computes these two in fp32.
+    def groupnorm(self, x, v):
+        x = x.float() if x.dtype == torch.bfloat16 else x
+        return F.group_norm(x, int(v["groups"]), self.leaves["weight"], self.leaves["bias"])
+
+    def layernorm(self, x, v):
+        x = (x.float() if x.dtype == torch.bfloat16 else x).permute(0, 2, 3, 1)
+        return F.layer_norm(x, x.shape[3:], self.leaves["weight"], self.leaves["bias"]).permute(0, 3, 1, 2)
 
     def relu(self, x, v):
         y = F.relu(x)
@@ -112,6 +132,21 @@ class Run:
     def leaky_relu(self, x, v):
         return F.leaky_relu(x, v["slope"])
 
+    def sigmoid(self, x, v):
+        return torch.sigmoid(x)
+
+    def tanh(self, x, v):
+        return torch.tanh(x)
+
+    def silu(self, x, v):
+        return F.silu(x)
+
+    def gelu(self, x, v):
+        return F.gelu(x)
+
+    def gelu_tanh(self, x, v):
+        return F.gelu(x, approximate="tanh")
+
     def maxpool2d(self, x, v):
         kernel = int(v["kernel"])
         return F.max_pool2d(x, kernel, int(v.get("stride", kernel)), int(v.get("pad", 0)))
@@ -122,6 +157,9 @@ class Run:
 
     def global_avgpool(self, x, v):
         return F.adaptive_avg_pool2d(x, 1)
+
+    def global_maxpool(self, x, v):
+        return F.adaptive_max_pool2d(x, 1)
 
     def dropout(self, x, v):
         return x * self.kept / (1 - v["p"])
@@ -138,7 +176,28 @@ class Run:
     def add(self, x, v):
         return x + F.max_pool2d(x, 3, 1, 1)
 
+    def mul(self, x, v):
+        return x * F.max_pool2d(x, 3, 1, 1)
+
+    # Axes are those of (n, h, w, c).
+    def matmul(self, x, v):
+        a, b = x.permute(0, 2, 3, 1), F.max_pool2d(x, 3, 1, 1).permute(0, 2, 3, 1)
+        return (a @ b).permute(0, 3, 1, 2)
+
+    def transpose(self, x, v):
+        return x.permute(0, 2, 3, 1).transpose(int(v["a"]), int(v["b"])).permute(0, 3, 1, 2)
+
+    def reshape(self, x, v):
+        x = x.permute(0, 2, 3, 1).reshape(-1, int(v["height"]), int(v["width"]), int(v["out"]))
+        return x.permute(0, 3, 1, 2)
+
+    def concat(self, x, v):
+        return torch.cat([x, F.max_pool2d(x, 3, 1, 1)], 1)
+
     # Autocast computes these in fp32.
+    def softmax(self, x, v):
+        return F.softmax(x.float() if x.dtype == torch.bfloat16 else x, 1)
+
     def log_softmax(self, x, v):
         return F.log_softmax(x.float() if x.dtype == torch.bfloat16 else x, 1)
 
@@ -211,6 +270,25 @@ def allowed(case, precision, run, want):
             bounds[key] += u * value.abs()
     if "add" in names and precision == "bf16":
         bounds["dx"] += u * (want["dx"].abs() + run["in"]["dy"].double().abs())
+    if "matmul" in names and precision == "bf16":
+        x, dy = run["in"]["x"].double().abs(), run["in"]["dy"].double().abs()
+        largest = like_ours(F.max_pool2d(images(x), 3, 1, 1))
+        bounds["dx"] += u * (dy @ largest.transpose(2, 3)).reshape(bounds["dx"].shape)
+        inner = images(x.transpose(2, 3) @ dy)
+        bounds["dx"] += 9 * u * like_ours(F.max_pool2d(inner, 3, 1, 1)).reshape(bounds["dx"].shape)
+    if "concat" in names and precision == "bf16":
+        direct = run["in"]["dy"].double()[..., :run["in"]["x"].shape[-1]].abs()
+        bounds["dx"] += u * (want["dx"].abs().reshape(direct.shape) + direct).reshape(bounds["dx"].shape)
+    if "softmax" in names and precision == "bf16":
+        y = like_ours(F.softmax(images(run["in"]["x"]).double(), 1))
+        dy = run["in"]["dy"].double().reshape(y.shape)
+        reach = dy.abs() + 2 * (y * dy).abs().sum(-1, keepdim=True)
+        bounds["dx"] += (u * y * reach).reshape(bounds["dx"].shape)
+    if "mul" in names and precision == "bf16":
+        direct = run["in"]["dy"].double() * like_ours(F.max_pool2d(images(run["in"]["x"]).double(), 3, 1, 1))
+        bounds["dx"] += u * (2 * want["dx"].abs().reshape(direct.shape) + 3 * direct.abs()).reshape(bounds["dx"].shape)
+    if names[0] in ("sigmoid", "tanh") and precision == "bf16":
+        bounds["dx"] += 2 * u * run["in"]["dy"].double().abs().reshape(bounds["dx"].shape)
     if "log_softmax" in names and precision == "bf16":
         scores = F.log_softmax(images(run["in"]["x"]).double(), 1)
         dy = images(run["in"]["dy"]).double().sum(1, keepdim=True) if "dy" in run["in"] else 1 / len(scores)

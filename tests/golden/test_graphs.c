@@ -45,6 +45,49 @@ static void build_residual(lk_graph *g, lk_node x)
     lk_cross_entropy(g, lk_linear(g, x, "fc", shape.classes));
 }
 
+static void build_gated(lk_graph *g, lk_node x)
+{
+    lk_conv2d_opts conv = {.out = 6, .kernel = 1};
+    x = lk_groupnorm(g, lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 8, .kernel = 3, .stride = 2}), "norm", 2);
+    x = lk_gelu_tanh(g, x);
+    lk_node value = lk_tanh(g, lk_conv2d(g, x, "value", conv)), gate = lk_sigmoid(g, lk_conv2d(g, x, "gate", conv));
+    conv.out = 3;
+    x = lk_concat(g, lk_mul(g, value, gate), lk_silu(g, lk_conv2d(g, x, "side", conv)));
+    x = lk_concat(g, lk_global_avgpool(g, x), lk_global_maxpool(g, x));
+    lk_cross_entropy(g, lk_linear(g, x, "fc", shape.classes));
+}
+
+/* 16 tokens of 8 features as two heads of 4. */
+static lk_node heads(lk_graph *g, lk_node x)
+{
+    return lk_transpose(g, lk_reshape(g, x, 16, 2, 4), 1, 2);
+}
+
+static void build_transformer(lk_graph *g, lk_node x)
+{
+    x = lk_conv2d(g, x, "patches", (lk_conv2d_opts){.out = 8, .kernel = 2, .stride = 2});
+    x = lk_reshape(g, x, 1, 16, 8);
+    lk_node y = lk_layernorm(g, x, "norm1");
+    lk_node query = heads(g, lk_linear(g, y, "query", 8)), key = heads(g, lk_tanh(g, lk_linear(g, y, "key", 8)));
+    lk_node value = heads(g, lk_linear(g, y, "value", 8));
+    y = lk_matmul(g, lk_softmax(g, lk_matmul(g, query, lk_transpose(g, key, 2, 3))), value);
+    y = lk_reshape(g, lk_transpose(g, y, 1, 2), 1, 16, 8);
+    x = lk_add(g, x, lk_linear(g, y, "out", 8));
+    y = lk_gelu(g, lk_linear(g, lk_layernorm(g, x, "norm2"), "up", 12));
+    x = lk_add(g, x, lk_linear(g, y, "down", 8));
+    lk_cross_entropy(g, lk_linear(g, lk_global_avgpool(g, x), "fc", shape.classes));
+}
+
+static void build_upsampled(lk_graph *g, lk_node x)
+{
+    x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 6, .kernel = 3, .stride = 2});
+    x = lk_conv_transpose2d(g, x, "up1",
+                            (lk_conv_transpose2d_opts){.out = 8, .kernel = 3, .stride = 2, .pad = 1, .out_pad = 1});
+    x = lk_conv_transpose2d(g, lk_relu(g, x), "up2",
+                            (lk_conv_transpose2d_opts){.out = 4, .kernel = 2, .groups = 2, .no_bias = true});
+    lk_cross_entropy(g, lk_linear(g, lk_flatten(g, x), "fc", shape.classes));
+}
+
 typedef struct graph_case {
     const char *name;
     void (*build)(lk_graph *graph, lk_node x);
@@ -56,6 +99,13 @@ static const graph_case cases[] = {
     {"plain", build_plain, LK_BN_MODE_BATCH, 0},       {"strided", build_strided, LK_BN_MODE_BATCH, 5},
     {"overlap", build_overlap, LK_BN_MODE_BATCH, 4},   {"features", build_features, LK_BN_MODE_BATCH, 7},
     {"residual", build_residual, LK_BN_MODE_BATCH, 0}, {"residual_shard", build_residual, LK_BN_MODE_SHARD, 3},
+};
+
+/* The golden values of these are in another file. */
+static const graph_case layer_cases[] = {
+    {"gated", build_gated, LK_BN_MODE_BATCH, 5},
+    {"transformer", build_transformer, LK_BN_MODE_BATCH, 0},
+    {"upsampled", build_upsampled, LK_BN_MODE_BATCH, 7},
 };
 
 static golden_batch make_batch(size_t step)
@@ -140,4 +190,12 @@ static void test_graphs(void **state)
     lk_state_destroy(golden);
 }
 
-TEST_MAIN(NULL, NULL, TEST(test_graphs))
+static void test_layer_graphs(void **state)
+{
+    lk_state *golden = golden_load(LK_TESTS_DIR "/golden/data", "layer_graphs.safetensors");
+    for (size_t i = 0; i < sizeof layer_cases / sizeof *layer_cases; i++)
+        run_case(&layer_cases[i], golden);
+    lk_state_destroy(golden);
+}
+
+TEST_MAIN(NULL, NULL, TEST(test_graphs), TEST(test_layer_graphs))

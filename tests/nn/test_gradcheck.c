@@ -88,6 +88,46 @@ static void build_leaky_relu(lk_graph *g, lk_node x)
     lk_cross_entropy(g, lk_linear(g, x, "fc", wide.classes));
 }
 
+/* A function of each element between a convolution and the head. */
+static void build_function(lk_graph *g, lk_node x, lk_node (*function)(lk_graph *graph, lk_node x))
+{
+    head(g, function(g, lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 4, .kernel = 3})));
+}
+
+static void build_sigmoid(lk_graph *g, lk_node x)
+{
+    build_function(g, x, lk_sigmoid);
+}
+
+static void build_tanh(lk_graph *g, lk_node x)
+{
+    build_function(g, x, lk_tanh);
+}
+
+static void build_silu(lk_graph *g, lk_node x)
+{
+    build_function(g, x, lk_silu);
+}
+
+static void build_gelu(lk_graph *g, lk_node x)
+{
+    build_function(g, x, lk_gelu);
+}
+
+static void build_gelu_tanh(lk_graph *g, lk_node x)
+{
+    build_function(g, x, lk_gelu_tanh);
+}
+
+/* Two factors, one of which has another reader; then a square. */
+static void build_mul(lk_graph *g, lk_node x)
+{
+    lk_conv2d_opts conv = {.out = 4, .kernel = 3};
+    lk_node a = lk_conv2d(g, x, "conv1", conv), b = lk_sigmoid(g, lk_conv2d(g, x, "conv2", conv));
+    lk_node y = lk_add(g, lk_mul(g, a, b), a);
+    head(g, lk_mul(g, y, y));
+}
+
 static void build_maxpool(lk_graph *g, lk_node x)
 {
     x = lk_conv2d(g, x, "pooled", (lk_conv2d_opts){.out = 4, .kernel = 1});
@@ -107,6 +147,71 @@ static void build_global_avgpool(lk_graph *g, lk_node x)
 }
 
 /* 5x5 pixels: the last windows reach beyond the edge. */
+static void build_global_maxpool(lk_graph *g, lk_node x)
+{
+    x = lk_conv2d(g, x, "pooled", (lk_conv2d_opts){.out = 6, .kernel = 1});
+    head(g, lk_global_maxpool(g, x));
+}
+
+/* Softmax over the channels of each pixel. */
+static void build_softmax(lk_graph *g, lk_node x)
+{
+    x = lk_softmax(g, lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 5, .kernel = 3, .stride = 2}));
+    head(g, x);
+}
+
+/* The first node has two readers. */
+static void build_concat(lk_graph *g, lk_node x)
+{
+    lk_node a = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 3, .kernel = 3});
+    lk_node b = lk_conv2d(g, a, "conv2", (lk_conv2d_opts){.out = 2, .kernel = 3, .pad = 1});
+    head(g, lk_concat(g, a, b));
+}
+
+static void build_groupnorm(lk_graph *g, lk_node x)
+{
+    x = lk_conv2d(g, x, "large1", (lk_conv2d_opts){.out = 6, .kernel = 3, .no_bias = true});
+    head(g, lk_groupnorm(g, x, "norm", 2));
+}
+
+static void build_layernorm(lk_graph *g, lk_node x)
+{
+    x = lk_conv2d(g, x, "large1", (lk_conv2d_opts){.out = 6, .kernel = 3, .stride = 2, .no_bias = true});
+    head(g, lk_layernorm(g, x, "norm"));
+}
+
+/* Linear layers of the vectors of a sequence, with a ReLU after one of them. */
+static void build_linear_sequence(lk_graph *g, lk_node x)
+{
+    x = lk_reshape(g, lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 5, .kernel = 2, .stride = 2}), 1, 9, 5);
+    x = lk_relu(g, lk_linear(g, x, "shift2", 6));
+    head(g, lk_linear(g, x, "fc2", 3));
+}
+
+/* Attention with two heads over 9 pixels. A bias of the keys would change nothing. */
+static void build_attention(lk_graph *g, lk_node x)
+{
+    static const char *const names[] = {"conv1", "conv2", "conv3"};
+    lk_node part[3];
+    for (int i = 0; i < 3; i++) {
+        part[i] = lk_conv2d(g, x, names[i], (lk_conv2d_opts){.out = 4, .kernel = 2, .stride = 2, .no_bias = i == 1});
+        part[i] = lk_transpose(g, lk_reshape(g, part[i], 9, 2, 2), 1, 2);
+    }
+    x = lk_softmax(g, lk_matmul(g, part[0], lk_transpose(g, part[1], 2, 3)));
+    x = lk_transpose(g, lk_matmul(g, x, part[2]), 1, 2);
+    head(g, lk_reshape(g, x, 1, 9, 4));
+}
+
+/* With output padding; then in groups and without a bias. */
+static void build_conv_transpose2d(lk_graph *g, lk_node x)
+{
+    x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 4, .kernel = 3, .stride = 3});
+    x = lk_conv_transpose2d(g, x, "conv2",
+                            (lk_conv_transpose2d_opts){.out = 6, .kernel = 3, .stride = 2, .pad = 1, .out_pad = 1});
+    head(g, lk_conv_transpose2d(g, x, "conv3",
+                                (lk_conv_transpose2d_opts){.out = 2, .kernel = 2, .groups = 2, .no_bias = true}));
+}
+
 static void build_avgpool(lk_graph *g, lk_node x)
 {
     x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 4, .kernel = 2});
@@ -207,9 +312,23 @@ static const grad_case cases[] = {
     {"relu", build_relu, &wide, .bn = LK_BN_MODE_BATCH},
     {"relu6", build_relu6, &wide, .bn = LK_BN_MODE_BATCH},
     {"leaky_relu", build_leaky_relu, &wide, .bn = LK_BN_MODE_BATCH},
+    {"sigmoid", build_sigmoid, &wide, .bn = LK_BN_MODE_BATCH},
+    {"tanh", build_tanh, &wide, .bn = LK_BN_MODE_BATCH},
+    {"silu", build_silu, &wide, .bn = LK_BN_MODE_BATCH},
+    {"gelu", build_gelu, &wide, .bn = LK_BN_MODE_BATCH},
+    {"gelu_tanh", build_gelu_tanh, &wide, .bn = LK_BN_MODE_BATCH},
+    {"mul", build_mul, &wide, .bn = LK_BN_MODE_BATCH},
     {"maxpool", build_maxpool, &narrow, .bn = LK_BN_MODE_BATCH},
     {"maxpool, overlapping", build_maxpool_overlap, &narrow, .bn = LK_BN_MODE_BATCH},
     {"global_avgpool", build_global_avgpool, &wide, .bn = LK_BN_MODE_BATCH},
+    {"global_maxpool", build_global_maxpool, &narrow, .bn = LK_BN_MODE_BATCH},
+    {"softmax", build_softmax, &wide, .bn = LK_BN_MODE_BATCH},
+    {"concat", build_concat, &wide, .bn = LK_BN_MODE_BATCH},
+    {"groupnorm", build_groupnorm, &wide, .bn = LK_BN_MODE_BATCH},
+    {"layernorm", build_layernorm, &wide, .bn = LK_BN_MODE_BATCH},
+    {"linear of a sequence", build_linear_sequence, &wide, .bn = LK_BN_MODE_BATCH},
+    {"attention", build_attention, &wide, .bn = LK_BN_MODE_BATCH},
+    {"conv_transpose2d", build_conv_transpose2d, &wide, .bn = LK_BN_MODE_BATCH},
     {"avgpool", build_avgpool, &wide, .bn = LK_BN_MODE_BATCH},
     {"avgpool, overlapping", build_avgpool_overlap, &wide, .bn = LK_BN_MODE_BATCH},
     {"dropout", build_dropout, &wide, .bn = LK_BN_MODE_BATCH},

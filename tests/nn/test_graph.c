@@ -57,6 +57,106 @@ static void unequal_add(lk_graph *graph)
     lk_add(graph, x, lk_maxpool2d(graph, x, (lk_maxpool2d_opts){.kernel = 2}));
 }
 
+static void unequal_mul(lk_graph *graph)
+{
+    lk_node x = lk_input(graph, 1, 4, 4);
+    lk_mul(graph, x, lk_maxpool2d(graph, x, (lk_maxpool2d_opts){.kernel = 2}));
+}
+
+static void unequal_concat(lk_graph *graph)
+{
+    lk_node x = lk_input(graph, 1, 4, 4);
+    lk_concat(graph, x, lk_maxpool2d(graph, x, (lk_maxpool2d_opts){.kernel = 2}));
+}
+
+static void no_groups(lk_graph *graph)
+{
+    lk_groupnorm(graph, lk_input(graph, 6, 4, 4), "norm", 0);
+}
+
+static void uneven_groups(lk_graph *graph)
+{
+    lk_groupnorm(graph, lk_input(graph, 6, 4, 4), "norm", 4);
+}
+
+static void unnamed_layernorm(lk_graph *graph)
+{
+    lk_layernorm(graph, lk_input(graph, 6, 4, 4), NULL);
+}
+
+static void endless_maximum(lk_graph *graph)
+{
+    lk_global_maxpool(graph, lk_input(graph, 1, 1 << 12, (1 << 12) + 1));
+}
+
+static void unequal_matrices(lk_graph *graph)
+{
+    lk_node x = lk_input(graph, 3, 2, 4);
+    lk_matmul(graph, x, x);
+}
+
+static void unequal_heads(lk_graph *graph)
+{
+    lk_node x = lk_input(graph, 4, 2, 4);
+    lk_matmul(graph, x, lk_reshape(graph, x, 1, 4, 8));
+}
+
+static void same_axis(lk_graph *graph)
+{
+    lk_transpose(graph, lk_input(graph, 3, 4, 4), 2, 2);
+}
+
+static void sample_axis(lk_graph *graph)
+{
+    lk_transpose(graph, lk_input(graph, 3, 4, 4), 0, 1);
+}
+
+static void other_count(lk_graph *graph)
+{
+    lk_reshape(graph, lk_input(graph, 3, 4, 4), 1, 7, 7);
+}
+
+static void wrapped_count(lk_graph *graph)
+{
+    lk_reshape(graph, lk_input(graph, 4, 4, 4), SIZE_MAX / 4 + 1, 4, 64);
+}
+
+static void no_features(lk_graph *graph)
+{
+    lk_linear(graph, lk_input(graph, 3, 1, 4), "fc", 0);
+}
+
+static void transpose_of(lk_graph *graph, lk_conv_transpose2d_opts opts)
+{
+    lk_conv_transpose2d(graph, lk_input(graph, 6, 4, 4), "up", opts);
+}
+
+static void no_kernel(lk_graph *graph)
+{
+    transpose_of(graph, (lk_conv_transpose2d_opts){.out = 3});
+}
+
+static void wide_out_pad(lk_graph *graph)
+{
+    transpose_of(graph, (lk_conv_transpose2d_opts){.out = 3, .kernel = 3, .stride = 2, .out_pad = 2});
+}
+
+static void wide_pad(lk_graph *graph)
+{
+    transpose_of(graph, (lk_conv_transpose2d_opts){.out = 3, .kernel = 3, .pad = 3});
+}
+
+static void uneven_transpose(lk_graph *graph)
+{
+    transpose_of(graph, (lk_conv_transpose2d_opts){.out = 3, .kernel = 3, .groups = 2});
+}
+
+static void padded_away(lk_graph *graph)
+{
+    lk_conv_transpose2d(graph, lk_input(graph, 6, 1, 1), "up",
+                        (lk_conv_transpose2d_opts){.out = 3, .kernel = 2, .pad = 1});
+}
+
 static void bad_dropout(lk_graph *graph)
 {
     lk_dropout(graph, lk_input(graph, 1, 4, 4), 1.0);
@@ -222,6 +322,24 @@ static void test_mistakes(void **arg)
         {no_flatten, "lk_flatten"},
         {same_name, "named 'fc'"},
         {unequal_add, "shapes must be equal"},
+        {unequal_mul, "layer 2 multiplies 1x4x4 and 1x2x2; the shapes must be equal"},
+        {unequal_concat, "layer 2 concatenates 1x4x4 and 1x2x2; heights and widths must be equal"},
+        {no_groups, "groupnorm 'norm': 0 groups do not divide its 6 channels"},
+        {uneven_groups, "groupnorm 'norm': 4 groups do not divide its 6 channels"},
+        {unnamed_layernorm, "layer 1 (layernorm) has parameters and needs a name"},
+        {endless_maximum, "at most 2^24"},
+        {unequal_matrices, "layer 1 multiplies 2 matrices of 4x3 and 2 of 4x3"},
+        {unequal_heads, "layer 2 multiplies 2 matrices of 4x4 and 1 of 4x8"},
+        {same_axis, "layer 1 exchanges axes 2 and 2; give two of 1 (height), 2 (width) and 3 (channels)"},
+        {sample_axis, "layer 1 exchanges axes 0 and 1"},
+        {other_count, "4 x 4 x 3 elements (height, width, channels) cannot be reshaped to 1 x 7 x 7"},
+        {wrapped_count, "the products must be equal"},
+        {no_features, "linear layer 'fc' needs at least one output"},
+        {no_kernel, "transposed convolution 'up' needs output channels and a kernel size"},
+        {wide_out_pad, "'up': output padding 2 must be below its stride 2"},
+        {wide_pad, "'up': padding 3 must be below its kernel size 3"},
+        {uneven_transpose, "'up': 2 groups must divide both its 6 input and its 3 output channels"},
+        {padded_away, "'up': padding 1 leaves nothing of its output"},
         {bad_dropout, "[0,1)"},
         {bad_slope, "layer 1: slope 1 of leaky ReLU is not in [0,1)"},
         {after_loss, "follows the loss"},
@@ -271,8 +389,20 @@ static uint64_t pooled_hash(lk_avgpool2d_opts opts)
     return hash;
 }
 
+static uint64_t transposed_hash(int a, int b)
+{
+    lk_graph *graph;
+    assert_int_equal(lk_graph_create(&graph), LK_OK);
+    lk_cross_entropy(graph, lk_flatten(graph, lk_transpose(graph, lk_input(graph, 4, 4, 4), a, b)));
+    assert_int_equal(lk_graph_check(graph), LK_OK);
+    uint64_t hash = lk__graph_hash(graph);
+    lk_graph_destroy(graph);
+    return hash;
+}
+
 static void test_hash(void **arg)
 {
+    assert_true(transposed_hash(1, 2) != transposed_hash(2, 3));
     lk_avgpool2d_opts plain = {.kernel = 2}, same = {.kernel = 2, .stride = 2}, ceil = {.kernel = 2, .ceil = true};
     assert_true(pooled_hash(plain) == pooled_hash(same));
     assert_true(pooled_hash(plain) != pooled_hash(ceil));

@@ -126,6 +126,64 @@ static inline void law_build_leaky(lk_model_shape shape, lk_graph *g)
     lk_cross_entropy(g, lk_linear(g, x, "fc2", shape.classes));
 }
 
+/* Model "gates": the functions of one element, and products. */
+static inline void law_build_gates(lk_model_shape shape, lk_graph *g)
+{
+    lk_conv2d_opts conv = {.out = 9, .kernel = 3, .stride = 2};
+    lk_node x = lk_input(g, shape.channels, shape.height, shape.width);
+    x = lk_gelu(g, lk_conv2d(g, x, "conv", (lk_conv2d_opts){.out = 7, .kernel = 3}));
+    lk_node value = lk_tanh(g, lk_conv2d(g, x, "value", conv));
+    lk_node gate = lk_sigmoid(g, lk_conv2d(g, x, "gate", conv));
+    x = lk_mul(g, value, gate);
+    x = lk_silu(g, lk_linear(g, lk_flatten(g, x), "fc1", 21));
+    x = lk_gelu_tanh(g, lk_linear(g, x, "fc2", 19));
+    lk_cross_entropy(g, lk_linear(g, x, "fc3", shape.classes));
+}
+
+/* Model "norms": normalisation of groups and of pixels, softmax, concatenation and both global poolings. */
+static inline void law_build_norms(lk_model_shape shape, lk_graph *g)
+{
+    lk_node x = lk_input(g, shape.channels, shape.height, shape.width);
+    x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 12, .kernel = 3, .stride = 2});
+    x = lk_relu(g, lk_groupnorm(g, x, "groups", 4));
+    lk_node y = lk_softmax(g, lk_conv2d(g, x, "conv2", (lk_conv2d_opts){.out = 21, .kernel = 3, .pad = 1}));
+    x = lk_layernorm(g, lk_concat(g, x, y), "layer");
+    y = lk_global_avgpool(g, x);
+    x = lk_concat(g, y, lk_global_maxpool(g, x));
+    lk_cross_entropy(g, lk_linear(g, x, "fc", shape.classes));
+}
+
+/* Model "attention": three heads over the pixels of an image. */
+static inline void law_build_attention(lk_model_shape shape, lk_graph *g)
+{
+    enum { TOKENS = 12, WIDTH = 12, HEADS = 3 };
+    static const char *const names[] = {"query", "key", "value"};
+    lk_node x = lk_input(g, shape.channels, shape.height, shape.width), part[3];
+    x = lk_conv2d(g, x, "patches", (lk_conv2d_opts){.out = WIDTH, .kernel = 3, .stride = 4});
+    x = lk_reshape(g, x, 1, TOKENS, WIDTH);
+    lk_node y = lk_layernorm(g, x, "norm");
+    for (int i = 0; i < 3; i++) {
+        part[i] = lk_linear(g, y, names[i], WIDTH);
+        part[i] = lk_transpose(g, lk_reshape(g, part[i], TOKENS, HEADS, WIDTH / HEADS), 1, 2);
+    }
+    y = lk_softmax(g, lk_matmul(g, part[0], lk_transpose(g, part[1], 2, 3)));
+    y = lk_reshape(g, lk_transpose(g, lk_matmul(g, y, part[2]), 1, 2), 1, TOKENS, WIDTH);
+    x = lk_global_avgpool(g, lk_gelu(g, lk_add(g, x, y)));
+    lk_cross_entropy(g, lk_linear(g, x, "fc", shape.classes));
+}
+
+/* Model "upsampled": transposed convolutions, one of them in groups and without a bias. */
+static inline void law_build_upsampled(lk_model_shape shape, lk_graph *g)
+{
+    lk_node x = lk_input(g, shape.channels, shape.height, shape.width);
+    x = lk_relu(g, lk_conv2d(g, x, "conv", (lk_conv2d_opts){.out = 10, .kernel = 3, .stride = 3}));
+    x = lk_conv_transpose2d(g, x, "up1",
+                            (lk_conv_transpose2d_opts){.out = 21, .kernel = 3, .stride = 2, .pad = 1, .out_pad = 1});
+    x = lk_conv_transpose2d(g, lk_relu(g, x), "up2",
+                            (lk_conv_transpose2d_opts){.out = 6, .kernel = 2, .groups = 3, .no_bias = true});
+    lk_cross_entropy(g, lk_linear(g, lk_flatten(g, x), "fc", shape.classes));
+}
+
 /* Model "line": one layer, so non-finite values reach the loss. */
 static inline void law_build_line(lk_model_shape shape, lk_graph *g)
 {
@@ -160,7 +218,15 @@ static inline lk_status law_build(const char *model, lk_model_shape shape, lk_gr
         const char *name;
         void (*build)(lk_model_shape shape, lk_graph *g);
     } own[] = {
-        {"ops", law_build_ops}, {"leaky", law_build_leaky}, {"line", law_build_line}, {"steep", law_build_steep}};
+        {"ops", law_build_ops},
+        {"leaky", law_build_leaky},
+        {"gates", law_build_gates},
+        {"norms", law_build_norms},
+        {"line", law_build_line},
+        {"steep", law_build_steep},
+        {"attention", law_build_attention},
+        {"upsampled", law_build_upsampled},
+    };
     for (size_t i = 0; i < COUNT_OF(own); i++) {
         if (strcmp(model, own[i].name) != 0)
             continue;

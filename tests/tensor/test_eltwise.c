@@ -1,5 +1,5 @@
-/* test_eltwise.c - ReLU, ReLU6, leaky ReLU, addition, copies, fitting of channels and flattening, on the CPU and on
- * GPUs. Results are exact, rounded once to the value type. */
+/* test_eltwise.c - ReLU, ReLU6, leaky ReLU, addition, multiplication, copies, fitting and joining of channels and
+ * flattening, on the CPU and on GPUs. Results are exact, rounded once to the value type. */
 #include <float.h>
 
 #include "tensor/kernel_test.h"
@@ -42,6 +42,7 @@ CALL(call_leaky, leaky_relu_forward(d, a, 0.3f, y))
 CALL(call_leaky_grad, leaky_relu_grad_input(d, a, b, 0.3f, y))
 CALL(call_add, add(d, a, b, false, y))
 CALL(call_add_relu, add(d, a, b, true, y))
+CALL(call_mul, mul(d, a, b, y))
 CALL(call_copy, copy(d, a, y))
 
 static float relu(float a, float b) { (void)b; return a <= 0 ? 0.0f : a; }
@@ -52,6 +53,7 @@ static float leaky_grad(float a, float b) { return a <= 0 ? 0.3f * b : b; }
 static float leaky(float a, float b) { (void)b; return leaky_grad(a, a); }
 static float add(float a, float b) { return a + b; }
 static float add_relu(float a, float b) { return relu(a + b, 0); }
+static float mul(float a, float b) { return a * b; }
 static float copy(float a, float b) { (void)b; return a; }
 /* clang-format on */
 
@@ -64,6 +66,7 @@ static const op ops[] = {
     {"leaky_relu_grad", call_leaky_grad, leaky_grad, {true, false, true}},
     {"add", call_add, add, {true, true, true}},
     {"add with ReLU", call_add_relu, add_relu, {true, true, true}},
+    {"mul", call_mul, mul, {true, true, true}},
     {"copy", call_copy, copy, {true, false, false}},
 };
 
@@ -223,6 +226,49 @@ static void test_fit_channels(void **state)
     }
 }
 
+/* Joins a and b; then takes both apart again. */
+static void run_concat(lk_device *d, const void *arg, float *out)
+{
+    const op_case *c = arg;
+    lk_shape sum = c->shape;
+    sum.c += c->to.c;
+    lk_tensor a = fx_input(d, c->shape, c->a), b = fx_input(d, c->to, c->b), y = fx_tensor(d, sum);
+    lk_tensor da = fx_tensor(d, c->shape), db = fx_tensor(d, c->to);
+    d->kernels->concat_forward(d, &a, &b, &y);
+    d->kernels->concat_grad_input(d, &y, 0, &da);
+    d->kernels->concat_grad_input(d, &y, c->shape.c, &db);
+    fx_read(d, &y, out);
+    fx_read(d, &da, out + lk__shape_count(sum));
+    fx_read(d, &db, out + lk__shape_count(sum) + lk__shape_count(c->shape));
+}
+
+static void test_concat(void **state)
+{
+    static const struct {
+        lk_shape shape;
+        size_t other;
+    } cases[] = {
+        {{1, 1, 1, 1}, 1}, {{2, 3, 5, 4}, 7},    {{3, 16, 8, 8}, 33}, {{3, 33, 8, 8}, 16}, {{5, 21, 1, 1}, 1},
+        {{2, 4, 3, 3}, 4}, {{9, 64, 16, 16}, 8}, {{3, 3, 5, 4}, 2},   {{0, 8, 5, 4}, 8},   {{3, 1, 5, 4}, 64},
+    };
+    for (size_t k = 0; k < COUNT_OF(cases); k++) {
+        lk_shape s = cases[k].shape, other = s;
+        other.c = cases[k].other;
+        size_t as = lk__shape_count(s), bs = lk__shape_count(other), sum = s.c + other.c;
+        float *a = random_values(as, 8), *b = random_values(bs, 9), *want = new_floats(2 * (as + bs));
+        for (size_t i = 0; i < as + bs; i++) {
+            size_t pixel = i / sum, channel = i % sum;
+            want[i] = channel < s.c ? a[pixel * s.c + channel] : b[pixel * other.c + channel - s.c];
+        }
+        memcpy(want + as + bs, a, as * sizeof *a);
+        memcpy(want + as + bs + as, b, bs * sizeof *b);
+        fx_check("concat", run_concat, &(op_case){.shape = s, .to = other, .a = a, .b = b}, want, 2 * (as + bs));
+        free(want);
+        free(a);
+        free(b);
+    }
+}
+
 /* Forward of a, then the gradient of b. */
 static void run_flatten(lk_device *d, const void *arg, float *out)
 {
@@ -266,6 +312,7 @@ int main(int argc, char **argv)
 {
     return fx_kernel_main(argc, argv,
                           TESTS(TEST(test_elements), TEST(test_slopes), TEST(test_nan_in_every_lane),
-                                TEST(test_copies_between_types), TEST(test_fit_channels), TEST(test_flatten)),
+                                TEST(test_copies_between_types), TEST(test_fit_channels), TEST(test_concat),
+                                TEST(test_flatten)),
                           FX_FP32 | FX_BF16);
 }

@@ -369,10 +369,68 @@ static void test_global_avgpool(void **state)
         check_global(shapes[i]);
 }
 
+/* Results: y, index as floats, dx. */
+static void run_global_max(lk_device *d, const void *arg, float *out)
+{
+    const pool_case *p = arg;
+    size_t outs = p->in.n * p->in.c, pitch = lk__device_pitch(d, p->in.c);
+    lk_tensor x = fx_input(d, p->in, p->x), y = fx_tensor(d, p->out), dy = fx_input(d, p->out, p->dy);
+    lk_tensor dx = fx_tensor(d, p->in);
+    int32_t *index = fx_blank(d, p->in.n * pitch * sizeof *index), *host = calloc(p->in.n * pitch + 1, sizeof *host);
+    assert_non_null(host);
+    d->kernels->global_maxpool_forward(d, &x, &y, index);
+    d->kernels->global_maxpool_grad_input(d, &dy, index, &dx);
+    fx_read(d, &y, out);
+    fx_get(d, index, p->in.n * pitch * sizeof *index, host);
+    for (size_t i = 0; i < outs; i++)
+        out[outs + i] = (float)host[i / p->in.c * pitch + i % p->in.c];
+    fx_read(d, &dx, out + 2 * outs);
+    free(host);
+}
+
+/* Equal values: the first is taken; NaN: the first NaN. */
+static void check_global_max(lk_shape in, bool nan)
+{
+    size_t ins = lk__shape_count(in), outs = in.n * in.c, pixels = in.h * in.w;
+    if (fx_too_large(ins))
+        return;
+    float *x = random_values(ins, 1), *dy = random_values(outs, 2), *want = new_floats(2 * outs + ins);
+    for (size_t i = 0; i < ins; i++)
+        x[i] = nan && i % 13 == 7 ? NAN : fx_round(roundf(x[i] * 8) / 8);
+    for (size_t o = 0; o < outs; o++) {
+        const float *from = x + o / in.c * pixels * in.c + o % in.c;
+        size_t best = 0;
+        for (size_t p = 1; p < pixels; p++)
+            if (!isnan(from[best * in.c]) && !(from[p * in.c] <= from[best * in.c]))
+                best = p;
+        want[o] = from[best * in.c];
+        want[outs + o] = (float)best;
+        want[2 * outs + (o / in.c * pixels + best) * in.c + o % in.c] = dy[o];
+    }
+    pool_case p = {.in = in, .out = {in.n, in.c, 1, 1}, .x = x, .dy = dy};
+    float *got = fx_bits("global_maxpool", run_global_max, &p, 2 * outs + ins);
+    fx_same("global_maxpool", got, want, 2 * outs + ins);
+    free(got);
+    free(want);
+    free(x);
+    free(dy);
+}
+
+static void test_global_maxpool(void **state)
+{
+    static const lk_shape shapes[] = {{1, 3, 1, 1}, {9, 64, 8, 8}, {2, 10, 7, 5}, {3, 21, 3, 3}, {30, 16, 9, 9},
+                                      {1, 1, 5, 3}, {7, 31, 1, 1}, {0, 21, 4, 4}, {3, 3, 7, 5},  {33, 16, 32, 32}};
+    for (size_t i = 0; i < COUNT_OF(shapes); i++) {
+        check_global_max(shapes[i], false);
+        check_global_max(shapes[i], true);
+    }
+}
+
 int main(int argc, char **argv)
 {
     return fx_kernel_main(argc, argv,
                           TESTS(TEST(test_maxpool), TEST(test_nan_at_every_element), TEST(test_first_nan),
-                                TEST(test_dropout), TEST(test_means), TEST(test_global_avgpool)),
+                                TEST(test_dropout), TEST(test_means), TEST(test_global_avgpool),
+                                TEST(test_global_maxpool)),
                           FX_FP32 | FX_BF16);
 }

@@ -1,4 +1,4 @@
-/* test_softmax.c - log-softmax, NLL and cross-entropy against double, on the CPU and on GPUs. */
+/* test_softmax.c - softmax, log-softmax, NLL and cross-entropy against double, on the CPU and on GPUs. */
 #include "tensor/kernel_test.h"
 
 typedef struct loss_case {
@@ -10,6 +10,11 @@ typedef struct loss_case {
     bool brief;       /* fewer thread counts on the CPU, for loops over many cases */
     double near;      /* allowed error, as a part of the largest result */
 } loss_case;
+
+typedef struct softmax_case {
+    lk_shape shape;
+    const float *x, *y, *dy; // (n, h, w, c)
+} softmax_case;
 
 static lk_shape shape_of(const loss_case *l)
 {
@@ -364,11 +369,81 @@ static void test_log_softmax_of_many(void **state)
     }
 }
 
+/* Results: softmax of x over the channels of each pixel, and the gradient for the result y. */
+static void run_softmax(lk_device *d, const void *arg, float *out)
+{
+    const softmax_case *c = arg;
+    lk_tensor x = fx_input(d, c->shape, c->x), to = fx_tensor(d, c->shape), y = fx_input(d, c->shape, c->y);
+    lk_tensor dy = fx_input(d, c->shape, c->dy), dx = fx_tensor(d, c->shape);
+    d->kernels->softmax_forward(d, &x, &to);
+    d->kernels->softmax_grad_input(d, &y, &dy, &dx);
+    fx_read(d, &to, out);
+    fx_read(d, &dx, out + lk__shape_count(c->shape));
+}
+
+static void check_softmax(lk_shape shape, float scale)
+{
+    size_t count = lk__shape_count(shape), classes = shape.c;
+    float *x = random_values(count, 1), *y = new_floats(count), *dy = random_values(count, 2);
+    double *want = new_doubles(count), *dx = new_doubles(count);
+    for (size_t i = 0; i < count; i++)
+        x[i] = fx_round(x[i] * scale);
+    for (size_t begin = 0; begin < count; begin += classes) {
+        double norm = log_sum_exp(x + begin, classes), sum = 0;
+        for (size_t i = begin; i < begin + classes; i++) {
+            want[i] = exp((double)x[i] - norm);
+            y[i] = fx_round((float)want[i]);
+            sum += (double)y[i] * (double)dy[i];
+        }
+        for (size_t i = begin; i < begin + classes; i++)
+            dx[i] = (double)y[i] * ((double)dy[i] - sum);
+    }
+    softmax_case c = {.shape = shape, .x = x, .y = y, .dy = dy};
+    float *got = fx_bits("softmax", run_softmax, &c, 2 * count);
+    fx_near_values("softmax", got, want, FX_NEAR, count);
+    fx_near_values("gradient of softmax", got + count, dx, FX_NEAR, count);
+    free(got);
+    free(x);
+    free(y);
+    free(dy);
+    free(want);
+    free(dx);
+}
+
+static void test_softmax(void **state)
+{
+    static const lk_shape shapes[] = {{1, 1, 1, 1},  {3, 2, 5, 4},   {5, 16, 1, 1}, {5, 17, 3, 1},   {2, 21, 4, 4},
+                                      {7, 64, 1, 9}, {2, 197, 3, 5}, {0, 21, 4, 4}, {3, 1000, 1, 1}, {33, 10, 1, 1}};
+    for (size_t i = 0; i < COUNT_OF(shapes); i++) {
+        check_softmax(shapes[i], 8);
+        check_softmax(shapes[i], 60);
+    }
+}
+
+/* A NaN makes the probabilities of its pixel NaN, and no others. */
+static void test_softmax_nan(void **state)
+{
+    static const size_t classes[] = {5, 40};
+    for (size_t k = 0; k < COUNT_OF(classes); k++) {
+        lk_shape shape = {2, classes[k], 1, 2};
+        size_t count = lk__shape_count(shape);
+        float *x = random_values(count, 1);
+        x[classes[k] + 3] = NAN;
+        float *got =
+            fx_bits("softmax", run_softmax, &(softmax_case){.shape = shape, .x = x, .y = x, .dy = x}, 2 * count);
+        for (size_t i = 0; i < 2 * count; i++)
+            assert_true(isnan(got[i]) == (i % count / classes[k] == 1));
+        free(got);
+        free(x);
+    }
+}
+
 int main(int argc, char **argv)
 {
     return fx_kernel_main(argc, argv,
-                          TESTS(TEST(test_equal_scores), TEST(test_low_scores), TEST(test_label_ranks),
-                                TEST(test_extremes), TEST(test_nan_scores), TEST(test_many_classes),
-                                TEST(test_one_far_above), TEST(test_log_softmax_of_many)),
+                          TESTS(TEST(test_softmax), TEST(test_softmax_nan), TEST(test_equal_scores),
+                                TEST(test_low_scores), TEST(test_label_ranks), TEST(test_extremes),
+                                TEST(test_nan_scores), TEST(test_many_classes), TEST(test_one_far_above),
+                                TEST(test_log_softmax_of_many)),
                           FX_FP32 | FX_BF16);
 }

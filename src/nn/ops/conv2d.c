@@ -1,4 +1,5 @@
-/* conv2d.c - 2-D convolution with a square kernel, optionally in groups of channels. */
+/* conv2d.c - 2-D convolution with a square kernel, optionally in groups of channels; and a linear layer for each vector
+ * of a sequence, which is a convolution with a kernel of one pixel. */
 #include "nn/op.h"
 
 enum { MAX_SIDE = 1 << 16 };
@@ -82,6 +83,35 @@ const lk_op lk__op_conv2d = {
     .name = "conv2d",
     .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_MASKS_DX | LK_OP_HAS_WEIGHTS,
     .infer = infer,
+    .scratch = scratch,
+    .forward = forward,
+    .backward = backward,
+    .macs = macs,
+};
+
+/* The parameters have the keys and shapes of a linear layer. */
+static lk_status infer_sequence(const lk_graph *graph, lk_layer *layer)
+{
+    lk_shape x = lk__op_input_shape(graph, layer, 0);
+    size_t out = layer->attr.out;
+    if (!out)
+        return lk__fail(LK_STATUS_USAGE, "linear layer '%s' needs at least one output", layer->name);
+    layer->attr.conv = (lk_conv2d_desc){.kernel = 1, .stride = 1, .groups = 1};
+    layer->shape = (lk_shape){.n = 1, .c = out, .h = x.h, .w = x.w};
+    layer->params[0] = (lk_op_slot){.suffix = "weight",
+                                    .ndim = 2,
+                                    .dims = {out, x.c},
+                                    .fan_in = x.c,
+                                    .weight = {.out = out, .in = x.c, .kernel = 1, .groups = 1}};
+    layer->params[1] = (lk_op_slot){.suffix = "bias", .ndim = 1, .dims = {out}, .fan_in = x.c};
+    layer->param_count = 2;
+    return LK_OK;
+}
+
+const lk_op lk__op_linear_sequence = {
+    .name = "linear",
+    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_MASKS_DX | LK_OP_HAS_WEIGHTS,
+    .infer = infer_sequence,
     .scratch = scratch,
     .forward = forward,
     .backward = backward,

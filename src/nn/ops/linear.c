@@ -1,4 +1,4 @@
-/* linear.c - a fully connected layer. */
+/* linear.c - a fully connected layer. That of a sequence is computed by the kernels of convolutions (conv2d.c). */
 #include "nn/op.h"
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
@@ -65,9 +65,18 @@ const lk_op lk__op_linear = {
     .macs = macs,
 };
 
+/* Whether a node has height 1 and several pixels. A mistake in the arguments is found when the layer is added. */
+static bool is_sequence(const lk_graph *graph, lk_node x)
+{
+    if (!graph || x.graph != graph->id || x.index < 0 || x.index >= graph->count)
+        return false;
+    lk_shape shape = graph->layers[x.index].shape;
+    return shape.h == 1 && shape.w > 1;
+}
+
 lk_node lk_linear(lk_graph *graph, lk_node x, const char *name, size_t out)
 {
-    lk_layer layer = {.op = &lk__op_linear};
+    lk_layer layer = {.op = is_sequence(graph, x) ? &lk__op_linear_sequence : &lk__op_linear};
     layer.attr.out = out;
     return lk__graph_add_layer(graph, layer, name, &x, 1);
 }

@@ -1,4 +1,4 @@
-/* pool2d.c - max pooling, average pooling, and global average pooling. */
+/* pool2d.c - max pooling, average pooling, and global pooling by both. */
 #include "nn/op.h"
 
 /* `largest` is the largest allowed side of a window. */
@@ -131,6 +131,44 @@ static const lk_op global_avgpool_op = {
     .backward = backward_global,
 };
 
+/* Kernels count pixels in floats. */
+static lk_status infer_global_max(const lk_graph *graph, lk_layer *layer)
+{
+    lk_shape x = lk__op_input_shape(graph, layer, 0);
+    if (x.h * x.w > 1 << 24)
+        return lk__fail(LK_STATUS_USAGE, "layer %d: global max pooling over %zux%zu pixels; at most 2^24 are possible",
+                        layer->index, x.h, x.w);
+    return infer_global(graph, layer);
+}
+
+/* The pixel of each maximum. */
+static size_t saved_global_max(lk_device *dev, const lk_layer *layer, size_t n, int shards)
+{
+    (void)shards;
+    return n * lk__device_pitch(dev, layer->shape.c);
+}
+
+static void forward_global_max(const lk_op_call *call)
+{
+    lk_tensor y = call->y;
+    call->k->global_maxpool_forward(call->dev, &call->x[0], &y, call->saved);
+}
+
+static void backward_global_max(const lk_op_call *call)
+{
+    lk_tensor dx = call->dx[0];
+    if (dx.data)
+        call->k->global_maxpool_grad_input(call->dev, &call->dy, call->saved, &dx);
+}
+
+static const lk_op global_maxpool_op = {
+    .name = "global_maxpool",
+    .infer = infer_global_max,
+    .saved = saved_global_max,
+    .forward = forward_global_max,
+    .backward = backward_global_max,
+};
+
 lk_node lk_maxpool2d(lk_graph *graph, lk_node x, lk_maxpool2d_opts opts)
 {
     lk_layer layer = {.op = &maxpool2d_op};
@@ -151,4 +189,9 @@ lk_node lk_avgpool2d(lk_graph *graph, lk_node x, lk_avgpool2d_opts opts)
 lk_node lk_global_avgpool(lk_graph *graph, lk_node x)
 {
     return lk__graph_add_layer(graph, (lk_layer){.op = &global_avgpool_op}, NULL, &x, 1);
+}
+
+lk_node lk_global_maxpool(lk_graph *graph, lk_node x)
+{
+    return lk__graph_add_layer(graph, (lk_layer){.op = &global_maxpool_op}, NULL, &x, 1);
 }

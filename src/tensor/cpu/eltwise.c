@@ -1,5 +1,6 @@
-/* eltwise.c - kernels that process each element alone: ReLU, ReLU6, leaky ReLU, addition, copies (also with more or
- * fewer channels, or in flatten's order), and the search for non-finite values. */
+/* eltwise.c - kernels that process each element alone: ReLU, ReLU6, leaky ReLU, addition, multiplication, copies (also
+ * with more or fewer channels, of two tensors side by side, or in flatten's order), and the search for non-finite
+ * values. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -140,6 +141,27 @@ void LK_KERNEL(leaky_relu_grad_input)(lk_device *dev, const lk_tensor *y, const 
     lk__chunk_run(dev, op.count, leaky_task, &op);
 }
 
+static void mul_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const operands *op = arg;
+    lk_chunk_range range = lk__chunk(op->count, LK_CHUNK, index);
+    size_t i = range.begin;
+    for (; i + V <= range.end; i += V)
+        v_store(op->y + i, v_mul(v_load(op->a + i), v_load(op->b + i)));
+    if (i < range.end) {
+        size_t n = range.end - i;
+        v_store_n(op->y + i, v_mul(v_load_n(op->a + i, n), v_load_n(op->b + i, n)), n);
+    }
+}
+
+void LK_KERNEL(mul)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, lk_tensor *y)
+{
+    operands op = {
+        .count = lk__shape_count(a->shape), .a = lk__tensor_f32(a), .b = lk__tensor_f32(b), .y = lk__tensor_f32(y)};
+    lk__chunk_run(dev, op.count, mul_task, &op);
+}
+
 static void add_task(void *arg, size_t index, int thread)
 {
     (void)thread;
@@ -224,6 +246,46 @@ void LK_KERNEL(fit_channels)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
     fitting f = {
         .pixels = s.n * s.h * s.w, .from = s.c, .to = y->shape.c, .src = lk__tensor_f32(x), .dst = lk__tensor_f32(y)};
     lk__chunk_run_rows(dev, f.pixels, fitting_cost(&f), fit_task, &f);
+}
+
+/* Channels [from, from + width) of x are copied to channels [to, to + width) of y, pixel by pixel. */
+typedef struct columns {
+    size_t pixels, width, xc, yc, from, to;
+    const float *x;
+    float *y;
+} columns;
+
+static void columns_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const columns *c = arg;
+    lk_chunk_range range = lk__chunk(c->pixels, lk__chunk_rows(c->width), index);
+    for (size_t p = range.begin; p < range.end; p++)
+        memcpy(c->y + p * c->yc + c->to, c->x + p * c->xc + c->from, c->width * sizeof *c->y);
+}
+
+static void copy_columns(lk_device *dev, const lk_tensor *x, size_t from, lk_tensor *y, size_t to, size_t width)
+{
+    columns c = {.pixels = x->shape.n * x->shape.h * x->shape.w,
+                 .width = width,
+                 .xc = x->shape.c,
+                 .yc = y->shape.c,
+                 .from = from,
+                 .to = to,
+                 .x = lk__tensor_f32(x),
+                 .y = lk__tensor_f32(y)};
+    lk__chunk_run_rows(dev, c.pixels, width, columns_task, &c);
+}
+
+void LK_KERNEL(concat_forward)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, lk_tensor *y)
+{
+    copy_columns(dev, a, 0, y, 0, a->shape.c);
+    copy_columns(dev, b, 0, y, a->shape.c, b->shape.c);
+}
+
+void LK_KERNEL(concat_grad_input)(lk_device *dev, const lk_tensor *dy, size_t first, lk_tensor *dx)
+{
+    copy_columns(dev, dy, first, dx, 0, dx->shape.c);
 }
 
 /* One (rows, cols) matrix for each sample, to be transposed. */

@@ -1,4 +1,4 @@
-/* pool2d.c - max pooling, average pooling, and global average pooling.
+/* pool2d.c - max pooling, average pooling, and global pooling by both.
  *
  * Lanes are channels. A maximum is the first NaN of its window, otherwise the first of the largest values
  * (v_tops). A mean is one chain of additions over the window in the order (ky, kx), then divided by the
@@ -22,6 +22,8 @@ typedef struct pooling {
     float *dst;
     uint8_t *index;           // (n, h, w, c) of out
     const uint8_t *index_src; // the same as an input
+    int32_t *pixel;           // (n, c) of global max pooling
+    const int32_t *pixel_src; // the same as an input
     size_t rows, cost;        /* independent parts of the work, and the floats of one part */
     void (*row)(const struct pooling *p, size_t row);
 } pooling;
@@ -339,4 +341,52 @@ void LK_KERNEL(global_avgpool_grad_input)(lk_device *dev, const lk_tensor *dy, l
 {
     pooling p = {.in = dx->shape, .out = dy->shape, .src = lk__tensor_f32(dy), .dst = lk__tensor_f32(dx)};
     run(dev, p, p.in.n, lk__shape_sample(p.in), spread_sample);
+}
+
+/* n channels of a sample's maximum. Pixel numbers are below 2^24, exact as floats. */
+static void largest_lanes(const float *x, size_t c, size_t pixels, size_t n, float *y, int32_t *pixel)
+{
+    v_f32 best = v_load_some(x, n), at = v_zero(), here = v_zero(), one = v_set1(1.0f);
+    float found[V];
+    for (size_t k = 1; k < pixels; k++) {
+        v_f32 value = v_load_some(x + k * c, n);
+        v_mask tops = v_tops(value, best);
+        here = v_add(here, one);
+        best = v_select(tops, value, best);
+        at = v_select(tops, here, at);
+    }
+    v_store_some(y, best, n);
+    v_store(found, at);
+    for (size_t i = 0; i < n; i++)
+        pixel[i] = (int32_t)found[i];
+}
+
+static void largest_sample(const pooling *p, size_t sample)
+{
+    size_t c = p->in.c, pixels = p->in.h * p->in.w;
+    const float *x = p->src + sample * c * pixels;
+    for (size_t i = 0; i < c; i += V)
+        largest_lanes(x + i, c, pixels, lk__size_min(V, c - i), p->dst + sample * c + i, p->pixel + sample * c + i);
+}
+
+void LK_KERNEL(global_maxpool_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y, int32_t *index)
+{
+    pooling p = {.in = x->shape, .out = y->shape, .src = lk__tensor_f32(x), .dst = lk__tensor_f32(y), .pixel = index};
+    run(dev, p, p.in.n, lk__shape_sample(p.in), largest_sample);
+}
+
+static void place_sample(const pooling *p, size_t sample)
+{
+    size_t c = p->in.c, pixels = p->in.h * p->in.w;
+    float *dx = p->dst + sample * c * pixels;
+    zero(dx, c * pixels);
+    for (size_t i = 0; i < c; i++)
+        dx[(size_t)p->pixel_src[sample * c + i] * c + i] = p->src[sample * c + i];
+}
+
+void LK_KERNEL(global_maxpool_grad_input)(lk_device *dev, const lk_tensor *dy, const int32_t *index, lk_tensor *dx)
+{
+    pooling p = {
+        .in = dx->shape, .out = dy->shape, .src = lk__tensor_f32(dy), .dst = lk__tensor_f32(dx), .pixel_src = index};
+    run(dev, p, p.in.n, lk__shape_sample(p.in), place_sample);
 }

@@ -1,4 +1,4 @@
-/* softmax.c - log-softmax and the losses, sample by sample.
+/* softmax.c - softmax over the channels of each pixel; log-softmax and the losses, sample by sample.
  *
  * Sums run over the classes in order: in float for up to FEW classes, otherwise in double, from the differences
  * of the scores up to the rounding of the results. In double the result is right to a float's precision even if
@@ -155,6 +155,59 @@ void LK_KERNEL(log_softmax_grad_input)(lk_device *dev, const lk_tensor *y, const
                     .dy = lk__tensor_f32(dy),
                     .y = lk__tensor_f32(dx),
                     .row = row_of(lk__shape_sample(y->shape), log_softmax_grad_row, log_softmax_grad_many_row)});
+}
+
+static void softmax_row(const rows *r, size_t n)
+{
+    const float *x = r->x + n * r->classes;
+    float *y = r->y + n * r->classes;
+    float max = x[largest(x, r->classes)], sum = sum_exp(x, r->classes, max);
+    for (size_t k = 0; k < r->classes; k++)
+        y[k] = lk__math_expf(x[k] - max) / sum;
+}
+
+static void softmax_many_row(const rows *r, size_t n)
+{
+    const float *x = r->x + n * r->classes;
+    float *y = r->y + n * r->classes;
+    double part = 1.0 / sum_exp_many(x, r->classes, (double)x[largest(x, r->classes)], y);
+    for (size_t k = 0; k < r->classes; k++)
+        y[k] = (float)((double)y[k] * part);
+}
+
+/* A row for each pixel. */
+static rows pixel_rows(const lk_tensor *x)
+{
+    return (rows){.n = x->shape.n * x->shape.h * x->shape.w, .classes = x->shape.c, .x = lk__tensor_f32(x)};
+}
+
+void LK_KERNEL(softmax_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
+{
+    rows r = pixel_rows(x);
+    r.y = lk__tensor_f32(y);
+    r.row = row_of(r.classes, softmax_row, softmax_many_row);
+    run(dev, r);
+}
+
+/* dx = y (dy - sum of y dy); the sum is in double for any number of classes. */
+static void softmax_grad_row(const rows *r, size_t n)
+{
+    const float *y = r->x + n * r->classes, *dy = r->dy + n * r->classes;
+    float *dx = r->y + n * r->classes;
+    double sum = 0;
+    for (size_t k = 0; k < r->classes; k++)
+        sum += (double)y[k] * (double)dy[k];
+    for (size_t k = 0; k < r->classes; k++)
+        dx[k] = (float)((double)y[k] * ((double)dy[k] - sum));
+}
+
+void LK_KERNEL(softmax_grad_input)(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx)
+{
+    rows r = pixel_rows(y);
+    r.dy = lk__tensor_f32(dy);
+    r.y = lk__tensor_f32(dx);
+    r.row = softmax_grad_row;
+    run(dev, r);
 }
 
 /* Counts the classes that rank before the label. NaN, as the label's score or another one, ranks before the

@@ -1,6 +1,6 @@
-/* eltwise.cu - kernels that process each element alone: ReLU, ReLU6, leaky ReLU, addition, copies (also to another
- * type, or with more or fewer channels), and flatten's change of order. */
-#include "tensor/cuda/kernels/vec.cuh"
+/* eltwise.cu - kernels that process each element alone: ReLU, ReLU6, leaky ReLU, addition, multiplication, copies (also
+ * to another type, with more or fewer channels, or of two tensors side by side), and flatten's change of order. */
+#include "tensor/cuda/kernels/map.cuh"
 
 struct relu_op {
     __device__ float operator()(float x) const
@@ -56,103 +56,19 @@ struct add_relu_op {
     }
 };
 
+struct mul_op {
+    __device__ float operator()(float a, float b) const
+    {
+        return a * b;
+    }
+};
+
 struct same_op {
     __device__ float operator()(float x) const
     {
         return x;
     }
 };
-
-template <int V, class TX, class TY, class F>
-static __device__ void map_at(const TX *x, TY *y, F f)
-{
-    float v[V];
-    lk__cuda_load(x, v);
-#pragma unroll
-    for (int i = 0; i < V; i++)
-        v[i] = f(v[i]);
-    lk__cuda_store(y, v);
-}
-
-/* Pads are processed as elements: every operation turns zeros into 0. */
-template <int V, class TX, class TY, class F>
-static __global__ void map(size_t count, const TX *x, TY *y, F f)
-{
-    size_t i = lk__cuda_thread() * V;
-    if (i + V <= count)
-        map_at<V>(x + i, y + i, f);
-    else
-        for (; i < count; i++)
-            map_at<1>(x + i, y + i, f);
-}
-
-template <int V, class T, class F>
-static __device__ void map2_at(const T *a, const T *b, T *y, F f)
-{
-    float u[V], v[V];
-    lk__cuda_load(a, u);
-    lk__cuda_load(b, v);
-#pragma unroll
-    for (int i = 0; i < V; i++)
-        v[i] = f(u[i], v[i]);
-    lk__cuda_store(y, v);
-}
-
-template <int V, class T, class F>
-static __global__ void map2(size_t count, const T *a, const T *b, T *y, F f)
-{
-    size_t i = lk__cuda_thread() * V;
-    if (i + V <= count)
-        map2_at<V>(a + i, b + i, y + i, f);
-    else
-        for (; i < count; i++)
-            map2_at<1>(a + i, b + i, y + i, f);
-}
-
-/* Samples of images, whose pitch is their number of channels, may begin at any address. */
-template <int V, class TX, class TY, class F>
-static void launch_map(cudaStream_t stream, size_t count, const TX *x, TY *y, F f)
-{
-    if (lk__cuda_aligned(x) && lk__cuda_aligned(y))
-        map<V><<<lk__cuda_blocks((count + V - 1) / V), LK_THREADS, 0, stream>>>(count, x, y, f);
-    else
-        map<1><<<lk__cuda_blocks(count), LK_THREADS, 0, stream>>>(count, x, y, f);
-}
-
-template <int V, class T, class F>
-static void launch_map2(cudaStream_t stream, size_t count, const T *a, const T *b, T *y, F f)
-{
-    if (lk__cuda_aligned(a) && lk__cuda_aligned(b) && lk__cuda_aligned(y))
-        map2<V><<<lk__cuda_blocks((count + V - 1) / V), LK_THREADS, 0, stream>>>(count, a, b, y, f);
-    else
-        map2<1><<<lk__cuda_blocks(count), LK_THREADS, 0, stream>>>(count, a, b, y, f);
-}
-
-template <class F>
-static void run_map(lk_device *dev, const char *what, const lk_tensor *x, lk_tensor *y, F f)
-{
-    size_t count = lk__cuda_elements(x);
-    if (count == 0)
-        return;
-    lk__cuda_by_dtype(x->dtype, [&](auto kind) {
-        using T = typename decltype(kind)::T;
-        launch_map<lk__width<T>>(lk__cuda_stream(dev), count, (const T *)x->data, (T *)y->data, f);
-    });
-    lk__cuda_launched(dev, what);
-}
-
-template <class F>
-static void run_map2(lk_device *dev, const char *what, const lk_tensor *a, const lk_tensor *b, lk_tensor *y, F f)
-{
-    size_t count = lk__cuda_elements(a);
-    if (count == 0)
-        return;
-    lk__cuda_by_dtype(a->dtype, [&](auto kind) {
-        using T = typename decltype(kind)::T;
-        launch_map2<lk__width<T>>(lk__cuda_stream(dev), count, (const T *)a->data, (const T *)b->data, (T *)y->data, f);
-    });
-    lk__cuda_launched(dev, what);
-}
 
 extern "C" void lk__cuda_relu_forward(lk_device *dev, const lk_tensor *x, lk_tensor *y)
 {
@@ -191,6 +107,11 @@ extern "C" void lk__cuda_add(lk_device *dev, const lk_tensor *a, const lk_tensor
         run_map2(dev, "add", a, b, y, add_relu_op());
     else
         run_map2(dev, "add", a, b, y, add_op());
+}
+
+extern "C" void lk__cuda_mul(lk_device *dev, const lk_tensor *a, const lk_tensor *b, lk_tensor *y)
+{
+    run_map2(dev, "mul", a, b, y, mul_op());
 }
 
 struct fitting {
@@ -263,6 +184,60 @@ extern "C" void lk__cuda_copy(lk_device *dev, const lk_tensor *x, lk_tensor *y)
 extern "C" void lk__cuda_fit_channels(lk_device *dev, const lk_tensor *x, lk_tensor *y)
 {
     run_fit(dev, "fit_channels", x, y);
+}
+
+/* A thread writes one element of y: channel k of a pixel is channel `first` + k of a if a has it, otherwise one of b,
+ * otherwise 0. */
+struct joining {
+    size_t count; /* elements of y */
+    size_t ac, bc, first, apitch, bpitch, ypitch;
+};
+
+template <class T>
+static __global__ void join(joining j, const T *a, const T *b, T *y)
+{
+    size_t at = lk__cuda_thread();
+    if (at >= j.count)
+        return;
+    size_t pixel = quotient(at, j.ypitch), channel = at - pixel * j.ypitch + j.first;
+    T value = (T)0.0f;
+    if (channel < j.ac)
+        value = a[pixel * j.apitch + channel];
+    else if (channel - j.ac < j.bc)
+        value = b[pixel * j.bpitch + channel - j.ac];
+    y[at] = value;
+}
+
+static void run_join(lk_device *dev, const char *what, joining j, const lk_tensor *a, const lk_tensor *b, lk_tensor *y)
+{
+    j.count = lk__cuda_elements(y);
+    j.ypitch = lk__tensor_pitch(y);
+    j.apitch = lk__tensor_pitch(a);
+    if (j.count == 0)
+        return;
+    lk__cuda_by_dtype(y->dtype, [&](auto kind) {
+        using T = typename decltype(kind)::T;
+        join<<<lk__cuda_blocks(j.count), LK_THREADS, 0, lk__cuda_stream(dev)>>>(j, (const T *)a->data,
+                                                                                (const T *)b->data, (T *)y->data);
+    });
+    lk__cuda_launched(dev, what);
+}
+
+extern "C" void lk__cuda_concat_forward(lk_device *dev, const lk_tensor *a, const lk_tensor *b, lk_tensor *y)
+{
+    joining j = {};
+    j.ac = a->shape.c;
+    j.bc = b->shape.c;
+    j.bpitch = lk__tensor_pitch(b);
+    run_join(dev, "concat_forward", j, a, b, y);
+}
+
+extern "C" void lk__cuda_concat_grad_input(lk_device *dev, const lk_tensor *dy, size_t first, lk_tensor *dx)
+{
+    joining j = {};
+    j.ac = first + dx->shape.c;
+    j.first = first;
+    run_join(dev, "concat_grad_input", j, dy, dy, dx);
 }
 
 enum { TILE = 32, TILE_ROWS = 8 };

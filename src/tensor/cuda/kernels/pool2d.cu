@@ -1,4 +1,4 @@
-/* pool2d.cu - max pooling, average pooling, and global average pooling.
+/* pool2d.cu - max pooling, average pooling, and global pooling by both.
  *
  * A maximum is the first NaN of its window, otherwise the first of the largest values. Sums are chains in the
  * order of the CPU's kernels. In global averages pixel p belongs to chain p % 8, and the chains are added as a
@@ -464,4 +464,69 @@ extern "C" void lk__cuda_global_avgpool_grad_input(lk_device *dev, const lk_tens
                                                                        (T *)dx->data);
     });
     lk__cuda_launched(dev, "global_avgpool_grad_input");
+}
+
+/* A thread computes one channel of a sample. Pads of x are 0, and so are those of y. */
+template <class T>
+static __global__ void global_maxpool(size_t threads, unsigned pixels, unsigned pitch, const T *__restrict__ x,
+                                      T *__restrict__ y, int32_t *__restrict__ index)
+{
+    size_t at = lk__cuda_thread();
+    if (at >= threads)
+        return;
+    const T *from = x + at / pitch * pixels * pitch + at % pitch;
+    float best = (float)from[0];
+    int found = 0;
+    for (unsigned p = 1; p < pixels; p++) {
+        float value = (float)from[(size_t)p * pitch];
+        if (!(value <= best) && best == best) {
+            best = value;
+            found = (int)p;
+        }
+    }
+    y[at] = (T)best;
+    index[at] = found;
+}
+
+extern "C" void lk__cuda_global_maxpool_forward(lk_device *dev, const lk_tensor *x, lk_tensor *y, int32_t *index)
+{
+    unsigned pixels = (unsigned)(x->shape.h * x->shape.w), pitch = (unsigned)lk__tensor_pitch(x);
+    size_t threads = lk__cuda_elements(y);
+    if (threads == 0)
+        return;
+    cudaStream_t stream = lk__cuda_stream(dev);
+    lk__cuda_by_dtype(x->dtype, [&](auto kind) {
+        using T = typename decltype(kind)::T;
+        global_maxpool<<<lk__cuda_blocks(threads), LK_THREADS, 0, stream>>>(threads, pixels, pitch, (const T *)x->data,
+                                                                            (T *)y->data, index);
+    });
+    lk__cuda_launched(dev, "global_maxpool_forward");
+}
+
+/* A thread writes one element of dx. */
+template <class T>
+static __global__ void global_maxpool_grad(size_t threads, unsigned pixels, unsigned pitch, const T *__restrict__ dy,
+                                           const int32_t *__restrict__ index, T *__restrict__ dx)
+{
+    size_t at = lk__cuda_thread();
+    if (at >= threads)
+        return;
+    size_t pixel = at / pitch, from = pixel / pixels * pitch + at % pitch;
+    dx[at] = (size_t)index[from] == pixel % pixels ? dy[from] : (T)0.0f;
+}
+
+extern "C" void lk__cuda_global_maxpool_grad_input(lk_device *dev, const lk_tensor *dy, const int32_t *index,
+                                                   lk_tensor *dx)
+{
+    unsigned pixels = (unsigned)(dx->shape.h * dx->shape.w), pitch = (unsigned)lk__tensor_pitch(dx);
+    size_t threads = lk__cuda_elements(dx);
+    if (threads == 0)
+        return;
+    cudaStream_t stream = lk__cuda_stream(dev);
+    lk__cuda_by_dtype(dx->dtype, [&](auto kind) {
+        using T = typename decltype(kind)::T;
+        global_maxpool_grad<<<lk__cuda_blocks(threads), LK_THREADS, 0, stream>>>(
+            threads, pixels, pitch, (const T *)dy->data, index, (T *)dx->data);
+    });
+    lk__cuda_launched(dev, "global_maxpool_grad_input");
 }

@@ -1,4 +1,4 @@
-/* softmax.cu - log-softmax and the losses; one warp for each sample.
+/* softmax.cu - softmax, one warp for each pixel; log-softmax and the losses, one warp for each sample.
  *
  * Lane l has classes l, l + 32, ...; a sum over the classes is a chain in each lane, then a butterfly. N is
  * float for up to FEW classes, otherwise double, as in the CPU's kernels. Labels are in [0, classes): the
@@ -101,15 +101,81 @@ static __global__ void log_softmax_grad(rows r, const T *y, const T *dy, T *dx)
     clear_pads(r, dx + at);
 }
 
-/* Calls f(stream, blocks, kind) for the tensor's rows, if it has any. */
+/* Calls f(stream, blocks, kind) for `rows` rows of the tensor, if there are any. */
+template <class F>
+static void run_rows(lk_device *dev, const char *what, const lk_tensor *x, size_t rows, F f)
+{
+    if (rows == 0)
+        return;
+    unsigned blocks = (unsigned)((rows + ROWS - 1) / ROWS);
+    lk__cuda_by_dtype(x->dtype, [&](auto kind) { f(lk__cuda_stream(dev), blocks, kind); });
+    lk__cuda_launched(dev, what);
+}
+
 template <class F>
 static void run(lk_device *dev, const char *what, const lk_tensor *x, F f)
 {
-    if (x->shape.n == 0)
+    run_rows(dev, what, x, x->shape.n, f);
+}
+
+/* A row for each pixel. */
+static rows pixel_rows(const lk_tensor *x)
+{
+    rows r = {};
+    r.n = (int)lk__cuda_pixels(x);
+    r.classes = (int)x->shape.c;
+    r.pitch = (int)lk__tensor_pitch(x);
+    return r;
+}
+
+template <class N, class T>
+static __global__ void softmax(rows r, const T *x, T *y)
+{
+    int row = row_of_warp();
+    if (row >= r.n)
         return;
-    unsigned blocks = (unsigned)((x->shape.n + ROWS - 1) / ROWS);
-    lk__cuda_by_dtype(x->dtype, [&](auto kind) { f(lk__cuda_stream(dev), blocks, kind); });
-    lk__cuda_launched(dev, what);
+    x += (size_t)row * r.pitch;
+    y += (size_t)row * r.pitch;
+    N max = row_max(r, x), sum = row_sum_exp(r, x, max);
+    for (int k = lk__cuda_lane(); k < r.classes; k += LK_WARP)
+        y[k] = (T)(float)(exp_of((N)(float)x[k] - max) / sum);
+    clear_pads(r, y);
+}
+
+/* dx = y (dy - sum of y dy). */
+template <class T>
+static __global__ void softmax_grad(rows r, const T *y, const T *dy, T *dx)
+{
+    int row = row_of_warp();
+    size_t at = (size_t)row * r.pitch;
+    if (row >= r.n)
+        return;
+    double sum = 0;
+    for (int k = lk__cuda_lane(); k < r.classes; k += LK_WARP)
+        sum += (double)(float)y[at + k] * (double)(float)dy[at + k];
+    sum = lk__cuda_warp_sum(sum);
+    for (int k = lk__cuda_lane(); k < r.classes; k += LK_WARP)
+        dx[at + k] = (T)(float)((double)(float)y[at + k] * ((double)(float)dy[at + k] - sum));
+    clear_pads(r, dx + at);
+}
+
+extern "C" void lk__cuda_softmax_forward(lk_device *dev, const lk_tensor *x, lk_tensor *y)
+{
+    rows r = pixel_rows(x);
+    run_rows(dev, "softmax_forward", x, (size_t)r.n, [&](cudaStream_t stream, unsigned blocks, auto kind) {
+        using T = typename decltype(kind)::T;
+        auto kernel = r.classes <= FEW ? softmax<float, T> : softmax<double, T>;
+        kernel<<<blocks, LK_THREADS, 0, stream>>>(r, (const T *)x->data, (T *)y->data);
+    });
+}
+
+extern "C" void lk__cuda_softmax_grad_input(lk_device *dev, const lk_tensor *y, const lk_tensor *dy, lk_tensor *dx)
+{
+    rows r = pixel_rows(y);
+    run_rows(dev, "softmax_grad_input", y, (size_t)r.n, [&](cudaStream_t stream, unsigned blocks, auto kind) {
+        using T = typename decltype(kind)::T;
+        softmax_grad<<<blocks, LK_THREADS, 0, stream>>>(r, (const T *)y->data, (const T *)dy->data, (T *)dx->data);
+    });
 }
 
 extern "C" void lk__cuda_log_softmax_forward(lk_device *dev, const lk_tensor *x, lk_tensor *y)

@@ -1,0 +1,136 @@
+/* conv_transpose2d.c - transposed convolution: the gradient of a convolution with respect to its input, as a layer of
+ * its own. Its forward pass is that convolution's grad_input, its grad_input is that convolution's forward pass, and in
+ * the gradient of the weights x and dy have exchanged their places.
+ *
+ * saved: leaves (shards, c) and stack (LK_TREE_MAX_DEPTH, c) of the bias' gradient */
+#include "nn/op.h"
+
+enum { MAX_SIDE = 1 << 16 };
+
+static lk_status check_sizes(const lk_layer *layer, lk_shape x)
+{
+    const lk_conv2d_desc *conv = &layer->attr.conv;
+    size_t out = layer->attr.out;
+    if (!out || !conv->kernel)
+        return lk__fail(LK_STATUS_USAGE, "transposed convolution '%s' needs output channels and a kernel size",
+                        layer->name);
+    if (conv->kernel > MAX_SIDE || conv->stride > MAX_SIDE || x.h > MAX_SIDE || x.w > MAX_SIDE)
+        return lk__fail(LK_STATUS_USAGE,
+                        "transposed convolution '%s': kernel size, stride and sides of its input can be at most %d",
+                        layer->name, MAX_SIDE);
+    if (conv->pad >= conv->kernel)
+        return lk__fail(LK_STATUS_USAGE, "transposed convolution '%s': padding %zu must be below its kernel size %zu",
+                        layer->name, conv->pad, conv->kernel);
+    if (layer->attr.out_pad >= conv->stride)
+        return lk__fail(LK_STATUS_USAGE, "transposed convolution '%s': output padding %zu must be below its stride %zu",
+                        layer->name, layer->attr.out_pad, conv->stride);
+    if (x.c % conv->groups || out % conv->groups)
+        return lk__fail(
+            LK_STATUS_USAGE,
+            "transposed convolution '%s': %zu groups must divide both its %zu input and its %zu output channels",
+            layer->name, conv->groups, x.c, out);
+    return LK_OK;
+}
+
+/* The side of the output; 0 or a wrapped number if the padding leaves nothing. */
+static size_t side_of(const lk_layer *layer, size_t x)
+{
+    const lk_conv2d_desc *conv = &layer->attr.conv;
+    size_t whole = (x - 1) * conv->stride + conv->kernel + layer->attr.out_pad;
+    return whole > 2 * conv->pad ? whole - 2 * conv->pad : 0;
+}
+
+static lk_status infer(const lk_graph *graph, lk_layer *layer)
+{
+    lk_shape x = lk__op_input_shape(graph, layer, 0);
+    const lk_conv2d_desc *conv = &layer->attr.conv;
+    LK_TRY(check_sizes(layer, x));
+    size_t out = layer->attr.out / conv->groups, fan_in = out * conv->kernel * conv->kernel;
+    layer->shape = (lk_shape){.n = 1, .c = layer->attr.out, .h = side_of(layer, x.h), .w = side_of(layer, x.w)};
+    if (layer->shape.h + 2 * conv->pad < conv->kernel || layer->shape.w + 2 * conv->pad < conv->kernel ||
+        !layer->shape.h || !layer->shape.w)
+        return lk__fail(LK_STATUS_USAGE, "transposed convolution '%s': padding %zu leaves nothing of its output",
+                        layer->name, conv->pad);
+    layer->params[0] = (lk_op_slot){.suffix = "weight",
+                                    .ndim = 4,
+                                    .dims = {x.c, out, conv->kernel, conv->kernel},
+                                    .fan_in = fan_in,
+                                    .weight = {.out = x.c, .in = out, .kernel = conv->kernel, .groups = conv->groups}};
+    layer->params[1] = (lk_op_slot){.suffix = "bias", .ndim = 1, .dims = {layer->attr.out}, .fan_in = fan_in};
+    layer->param_count = layer->attr.no_bias ? 1 : 2;
+    return LK_OK;
+}
+
+static size_t saved(lk_device *dev, const lk_layer *layer, size_t n, int shards)
+{
+    (void)dev;
+    (void)n;
+    return layer->attr.no_bias ? 0 : ((size_t)shards + LK_TREE_MAX_DEPTH) * layer->shape.c;
+}
+
+static size_t scratch(lk_device *dev, const lk_layer *layer, lk_shape x, lk_shape y)
+{
+    return dev->kernels->conv2d_scratch(dev, &layer->attr.conv, y, x);
+}
+
+static void forward_rows(const lk_op_call *call, size_t begin, size_t n)
+{
+    lk_tensor x = lk__tensor_rows(&call->x[0], begin, n), y = lk__tensor_rows(&call->y, begin, n);
+    call->k->conv2d_grad_input(call->dev, &call->layer->attr.conv, &x, call->value[0], NULL, &y, call->scratch);
+}
+
+static void forward(const lk_op_call *call)
+{
+    lk_tensor y = call->y;
+    lk__op_by_shard(call, forward_rows);
+    if (!call->layer->attr.no_bias)
+        call->k->bias_add(call->dev, call->param[1], &y);
+}
+
+static void grad_input_rows(const lk_op_call *call, size_t begin, size_t n)
+{
+    lk_tensor dy = lk__tensor_rows(&call->dy, begin, n), dx = lk__tensor_rows(&call->dx[0], begin, n);
+    call->k->conv2d_forward(call->dev, &call->layer->attr.conv, &dy, call->value[0], NULL, false, &dx, call->scratch);
+}
+
+static void backward(const lk_op_call *call)
+{
+    size_t c = call->layer->shape.c;
+    float *leaves = call->saved;
+    call->k->conv2d_grad_weight(call->dev, &call->layer->attr.conv, &call->dy, &call->x[0], &call->wave->leaves,
+                                call->grad[0], (lk_partials){0}, call->scratch);
+    if (!call->layer->attr.no_bias) {
+        call->k->bias_sums(call->dev, &call->dy, &call->wave->leaves, leaves);
+        lk__op_fold_leaves(call, c, leaves, c, leaves + c * (size_t)call->shards, call->grad[1]);
+    }
+    if (call->dx[0].data)
+        lk__op_by_shard(call, grad_input_rows);
+}
+
+static double macs(const lk_layer *layer, lk_shape x)
+{
+    const lk_conv2d_desc *conv = &layer->attr.conv;
+    return (double)lk__shape_sample(x) * (double)(layer->attr.out / conv->groups * conv->kernel * conv->kernel);
+}
+
+static const lk_op conv_transpose2d_op = {
+    .name = "conv_transpose2d",
+    .flags = LK_OP_READS_X | LK_OP_HAS_WEIGHTS,
+    .infer = infer,
+    .saved = saved,
+    .scratch = scratch,
+    .forward = forward,
+    .backward = backward,
+    .macs = macs,
+};
+
+lk_node lk_conv_transpose2d(lk_graph *graph, lk_node x, const char *name, lk_conv_transpose2d_opts opts)
+{
+    lk_layer layer = {.op = &conv_transpose2d_op};
+    layer.attr.out = opts.out;
+    layer.attr.no_bias = opts.no_bias;
+    layer.attr.out_pad = opts.out_pad;
+    layer.attr.conv =
+        (lk_conv2d_desc){opts.kernel, opts.stride ? opts.stride : 1, opts.pad, opts.groups ? opts.groups : 1};
+    return lk__graph_add_layer(graph, layer, name, &x, 1);
+}

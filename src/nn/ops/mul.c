@@ -1,0 +1,41 @@
+/* mul.c - the product of two tensors, element by element, for gates. */
+#include "nn/op.h"
+
+static lk_status infer(const lk_graph *graph, lk_layer *layer)
+{
+    lk_shape a = lk__op_input_shape(graph, layer, 0);
+    lk_shape b = lk__op_input_shape(graph, layer, 1);
+    if (a.c != b.c || a.h != b.h || a.w != b.w)
+        return lk__fail(LK_STATUS_USAGE, "layer %d multiplies %zux%zux%zu and %zux%zux%zu; the shapes must be equal",
+                        layer->index, a.c, a.h, a.w, b.c, b.h, b.w);
+    layer->shape = a;
+    return LK_OK;
+}
+
+static void forward(const lk_op_call *call)
+{
+    lk_tensor y = call->y;
+    call->k->mul(call->dev, &call->x[0], &call->x[1], &y);
+}
+
+static void backward(const lk_op_call *call)
+{
+    for (int i = 0; i < 2; i++) {
+        lk_tensor dx = call->dx[i];
+        if (dx.data)
+            call->k->mul(call->dev, &call->dy, &call->x[1 - i], &dx);
+    }
+}
+
+static const lk_op mul_op = {
+    .name = "mul",
+    .flags = LK_OP_READS_X,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
+
+lk_node lk_mul(lk_graph *graph, lk_node a, lk_node b)
+{
+    return lk__graph_add_layer(graph, (lk_layer){.op = &mul_op}, NULL, (lk_node[]){a, b}, 2);
+}

@@ -1,0 +1,192 @@
+/* torch_layers.h - the layers that the chains of torch_ops.c are made of, by name. */
+#ifndef LK_TESTS_TORCH_LAYERS_H
+#define LK_TESTS_TORCH_LAYERS_H
+
+#include <lockstep/graph.h>
+
+#include "base/spec.h"
+
+/* Options of layers; each layer reads its own. */
+enum {
+    OUT,
+    KERNEL,
+    STRIDE,
+    PAD,
+    GROUPS,
+    NO_BIAS,
+    CEIL,
+    P,
+    SLOPE,
+    SMOOTHING,
+    AXIS_A,
+    AXIS_B,
+    HEIGHT,
+    WIDTH,
+    OUT_PAD,
+    VALUES
+};
+static const lk_spec_param params_of_layers[] = {
+    [OUT] = {"out", 0, 0, 1e4, true},        [KERNEL] = {"kernel", 0, 0, 99, true},
+    [STRIDE] = {"stride", 0, 0, 99, true},   [PAD] = {"pad", 0, 0, 99, true},
+    [GROUPS] = {"groups", 0, 0, 1e4, true},  [NO_BIAS] = {"no_bias", 0, 0, 1, true},
+    [CEIL] = {"ceil", 0, 0, 1, true},        [P] = {"p", 0, 0, 1, false},
+    [SLOPE] = {"slope", 0, 0, 1, false},     [SMOOTHING] = {"smoothing", 0, 0, 1, false},
+    [AXIS_A] = {"a", 0, 1, 3, true},         [AXIS_B] = {"b", 0, 1, 3, true},
+    [HEIGHT] = {"height", 0, 0, 1e4, true},  [WIDTH] = {"width", 0, 0, 1e4, true},
+    [OUT_PAD] = {"out_pad", 0, 0, 99, true},
+};
+static const char layer_name[] = "op";
+
+static lk_node add_conv2d(lk_graph *g, lk_node x, const double *v)
+{
+    lk_conv2d_opts opts = {.out = (size_t)v[OUT],
+                           .kernel = (size_t)v[KERNEL],
+                           .stride = (size_t)v[STRIDE],
+                           .pad = (size_t)v[PAD],
+                           .groups = (size_t)v[GROUPS],
+                           .no_bias = v[NO_BIAS] != 0};
+    return lk_conv2d(g, x, layer_name, opts);
+}
+
+static lk_node add_conv_transpose2d(lk_graph *g, lk_node x, const double *v)
+{
+    lk_conv_transpose2d_opts opts = {.out = (size_t)v[OUT],
+                                     .kernel = (size_t)v[KERNEL],
+                                     .stride = (size_t)v[STRIDE],
+                                     .pad = (size_t)v[PAD],
+                                     .groups = (size_t)v[GROUPS],
+                                     .out_pad = (size_t)v[OUT_PAD],
+                                     .no_bias = v[NO_BIAS] != 0};
+    return lk_conv_transpose2d(g, x, layer_name, opts);
+}
+
+static lk_node add_linear(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_linear(g, x, layer_name, (size_t)v[OUT]);
+}
+
+static lk_node add_batchnorm2d(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_batchnorm2d(g, x, layer_name);
+}
+
+static lk_node add_leaky_relu(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_leaky_relu(g, x, v[SLOPE]);
+}
+
+static lk_node add_maxpool2d(lk_graph *g, lk_node x, const double *v)
+{
+    lk_maxpool2d_opts opts = {.kernel = (size_t)v[KERNEL], .stride = (size_t)v[STRIDE], .pad = (size_t)v[PAD]};
+    return lk_maxpool2d(g, x, opts);
+}
+
+static lk_node add_avgpool2d(lk_graph *g, lk_node x, const double *v)
+{
+    lk_avgpool2d_opts opts = {
+        .kernel = (size_t)v[KERNEL], .stride = (size_t)v[STRIDE], .pad = (size_t)v[PAD], .ceil = v[CEIL] != 0};
+    return lk_avgpool2d(g, x, opts);
+}
+
+static lk_node add_dropout(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_dropout(g, x, v[P]);
+}
+
+static lk_node add_dropout2d(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_dropout2d(g, x, v[P]);
+}
+
+static lk_node add_pad_channels(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_pad_channels(g, x, (size_t)v[OUT]);
+}
+
+static lk_node add_add(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_add(g, x, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 1, .pad = 1}));
+}
+
+static lk_node add_concat(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_concat(g, x, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 1, .pad = 1}));
+}
+
+static lk_node add_groupnorm(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_groupnorm(g, x, layer_name, (size_t)v[GROUPS]);
+}
+
+static lk_node add_layernorm(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_layernorm(g, x, layer_name);
+}
+
+static lk_node add_mul(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_mul(g, x, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 1, .pad = 1}));
+}
+
+/* Square matrices, for each height: x times the largest values around its pixels. */
+static lk_node add_matmul(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_matmul(g, x, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 1, .pad = 1}));
+}
+
+static lk_node add_transpose(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_transpose(g, x, (int)v[AXIS_A], (int)v[AXIS_B]);
+}
+
+static lk_node add_reshape(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_reshape(g, x, (size_t)v[HEIGHT], (size_t)v[WIDTH], (size_t)v[OUT]);
+}
+
+/* Rows without options have `plain` instead. */
+static const struct {
+    const char *name;
+    lk_node (*add)(lk_graph *g, lk_node x, const double *v);
+    lk_node (*plain)(lk_graph *g, lk_node x);
+} layer_types[] = {
+    {"conv2d", add_conv2d, NULL},
+    {"conv_transpose2d", add_conv_transpose2d, NULL},
+    {"linear", add_linear, NULL},
+    {"batchnorm2d", add_batchnorm2d, NULL},
+    {"groupnorm", add_groupnorm, NULL},
+    {"layernorm", add_layernorm, NULL},
+    {"relu", NULL, lk_relu},
+    {"relu6", NULL, lk_relu6},
+    {"leaky_relu", add_leaky_relu, NULL},
+    {"sigmoid", NULL, lk_sigmoid},
+    {"tanh", NULL, lk_tanh},
+    {"silu", NULL, lk_silu},
+    {"gelu", NULL, lk_gelu},
+    {"gelu_tanh", NULL, lk_gelu_tanh},
+    {"maxpool2d", add_maxpool2d, NULL},
+    {"avgpool2d", add_avgpool2d, NULL},
+    {"global_avgpool", NULL, lk_global_avgpool},
+    {"global_maxpool", NULL, lk_global_maxpool},
+    {"dropout", add_dropout, NULL},
+    {"dropout2d", add_dropout2d, NULL},
+    {"pad_channels", add_pad_channels, NULL},
+    {"flatten", NULL, lk_flatten},
+    {"add", add_add, NULL},
+    {"mul", add_mul, NULL},
+    {"matmul", add_matmul, NULL},
+    {"transpose", add_transpose, NULL},
+    {"reshape", add_reshape, NULL},
+    {"concat", add_concat, NULL},
+    {"softmax", NULL, lk_softmax},
+    {"log_softmax", NULL, lk_log_softmax},
+    {"nll_loss", NULL, lk_nll_loss},
+    {"cross_entropy", NULL, lk_cross_entropy},
+};
+
+static const char *layer_type_name(const void *arg, size_t index)
+{
+    return index < sizeof layer_types / sizeof *layer_types ? layer_types[index].name : NULL;
+}
+
+#endif
