@@ -61,8 +61,9 @@ typedef struct lk_conv_transpose2d_opts {
     size_t stride; /* default 1 */
     size_t pad;    /* below the kernel size, default 0 */
     bool no_bias;
-    size_t groups;  /* default 1 */
-    size_t out_pad; /* rows and columns more at the lower and right side, below the stride, default 0 */
+    size_t groups;        /* default 1 */
+    size_t out_pad;       /* rows and columns more at the lower and right side, below the stride, default 0 */
+    uint64_t reserved[8]; /* zero */
 } lk_conv_transpose2d_opts;
 
 typedef struct lk_maxpool2d_opts {

@@ -132,5 +132,6 @@ lk_node lk_conv_transpose2d(lk_graph *graph, lk_node x, const char *name, lk_con
     layer.attr.out_pad = opts.out_pad;
     layer.attr.conv =
         (lk_conv2d_desc){opts.kernel, opts.stride ? opts.stride : 1, opts.pad, opts.groups ? opts.groups : 1};
+    lk__graph_check_clear(graph, LK_CLEAR(&opts, "lk_conv_transpose2d_opts"));
     return lk__graph_add_layer(graph, layer, name, &x, 1);
 }
