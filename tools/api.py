@@ -4,7 +4,7 @@
 names   prints their names, sorted.
 stub    prints a C source that defines each of them without content: compiled with debug information, it has the
         ABI of the library (tools/check_abi).
-nulls   prints the cases of tests/project/test_nulls.c: one for each pointer of each function."""
+nulls   prints the cases of tests/project/nulls.c: one for each pointer of each function."""
 import re
 import sys
 from pathlib import Path

@@ -64,8 +64,8 @@ enum { LK_SAMPLE_DIMS = 3 };
 typedef struct lk_dataset_opts {
     const char *name; /* for messages; default "own" */
     size_t count;     /* samples, required */
-    /* The elements of a sample: F32 (default), U8 or I32. Batches have floats: I32 must be below 2^24, and U8 becomes
-     * byte / 255. */
+    /* The elements of a sample: F32 (default), U8 or I32. Batches have floats: I32 must be in -2^24 to 2^24, and U8
+     * becomes byte / 255. */
     lk_dtype dtype;
     /* The shape of a sample, required: {F} for F features; {T, F} for a sequence of T vectors; {C, H, W} for an image,
      * or {H, W, C} with LK_SAMPLE_ORDER_HWC. The layers of a graph see channels C = F, height H = T or 1, and width W
@@ -91,7 +91,8 @@ typedef lk_status (*lk_dataset_read_fn)(void *arg, size_t index, void *sample, v
 
 /* Creates a data set whose samples `read` gives; arg must outlive it. The caller owns *out. USAGE for impossible
  * options. */
-lk_status lk_dataset_create(const lk_dataset_opts *opts, lk_dataset_read_fn read, void *arg, lk_dataset **out) LK_CHECKED;
+lk_status lk_dataset_create(const lk_dataset_opts *opts, lk_dataset_read_fn read, void *arg,
+                            lk_dataset **out) LK_CHECKED;
 /* Creates a data set of samples in memory, one after the other, and their targets. The memory is borrowed and must
  * outlive the data set. USAGE for impossible options and for labels outside of [0, classes). */
 lk_status lk_dataset_from_memory(const lk_dataset_opts *opts, const void *samples, const void *targets,
@@ -133,7 +134,7 @@ typedef struct lk_batch {
     const float *x;        /* (N, H, W, C); NULL if the share is labels_only or source is set */
     const int32_t *labels; /* (N) */
     size_t target_floats;  /* floats of a sample's target; 0: targets are labels */
-    const float *targets;  /* (N, target_floats), or NULL */
+    const float *targets;  /* (N, target_floats), or NULL; engines learn labels only, and refuse targets */
     const uint32_t *ids;   /* (N), index of each sample in the data set */
     size_t total;          /* samples of the whole batch; 0 or count: this struct is the whole batch */
     size_t epoch;          /* below 2^32; used only with source, to draw the random transforms */

@@ -58,6 +58,14 @@ __attribute__((format(printf, 2, 3))) static void add(writer *w, const char *for
         w->used += (size_t)length < room ? (size_t)length : room;
 }
 
+static void add_reduction(writer *w, unsigned op)
+{
+    if (op < LK_REDUCTION_COUNT)
+        add(w, ", %s", reductions[op]);
+    else
+        add(w, ", own reduction %u", op - LK_REDUCTION_COUNT);
+}
+
 const char *lk__call_text(const lk_call *call, char text[LK_CALL_TEXT])
 {
     writer w = {.text = text};
@@ -73,7 +81,7 @@ const char *lk__call_text(const lk_call *call, char text[LK_CALL_TEXT])
             add(&w, "%llu ", (unsigned long long)call->count);
         add(&w, "%s", lk_dtype_name((lk_dtype)call->dtype));
         if (traits[call->kind].op)
-            add(&w, ", %s", call->op < LK_REDUCTION_COUNT ? reductions[call->op] : "own reduction");
+            add_reduction(&w, call->op);
         if (call->root >= 0)
             add(&w, ", %s %ld", call->kind == LK_CALL_KIND_MESSAGE ? "to rank" : "root", (long)call->root);
         if (call->detail != 0)

@@ -127,7 +127,8 @@ else
 fi
 
 # A reader that closes its end.
-"$program" train "${task[@]}" --max-steps 400 --log-dir closed 2>err | head -n 1 >out
+LOCKSTEP_FAULT='delay:step=20,seconds=3' \
+    "$program" train "${task[@]}" --max-steps 400 --log-dir closed 2>err | head -n 1 >out
 check "a closed pipe is noted" grep -q '"status":.*"stopped"' closed/*/run.json
 check "with its reason" grep -q '"error":.*SIGPIPE' closed/*/run.json
 

@@ -57,6 +57,14 @@ static bool ring(lk_group *group, const team_spec *team, const void *arg)
         CHECK(values[LENGTH + i] == from * 1000 + (int32_t)(i % 1000));
     in.count = 3;
     CHECK_FAILS(lk_sendrecv(group, out, rank, in, rank), LK_STATUS_USAGE, "another type or size");
+    /* Nothing is left under way after a wrong argument. */
+    if (size > 1) {
+        CHECK_FAILS(lk_sendrecv(group, out, size, in, from), LK_STATUS_USAGE, "`to` is rank");
+        CHECK_FAILS(lk_sendrecv(group, out, to, in, rank), LK_STATUS_USAGE, "`from` is rank");
+        CHECK_FAILS(lk_sendrecv(group, (lk_buffer){NULL, 1, LK_DTYPE_I32}, to, in, from), LK_STATUS_USAGE, "out.at");
+    }
+    in.count = out.count;
+    CHECK_OK(lk_sendrecv(group, out, to, in, from));
     free(values);
     return false;
 }

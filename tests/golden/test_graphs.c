@@ -50,10 +50,13 @@ static void build_gated(lk_graph *g, lk_node x)
     lk_conv2d_opts conv = {.out = 6, .kernel = 1};
     x = lk_groupnorm(g, lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 8, .kernel = 3, .stride = 2}), "norm", 2);
     x = lk_gelu_tanh(g, x);
-    lk_node value = lk_tanh(g, lk_conv2d(g, x, "value", conv)), gate = lk_sigmoid(g, lk_conv2d(g, x, "gate", conv));
+    lk_node value = lk_tanh(g, lk_conv2d(g, x, "value", conv));
+    lk_node gate = lk_sigmoid(g, lk_conv2d(g, x, "gate", conv));
     conv.out = 3;
-    x = lk_concat(g, lk_mul(g, value, gate), lk_silu(g, lk_conv2d(g, x, "side", conv)));
-    x = lk_concat(g, lk_global_avgpool(g, x), lk_global_maxpool(g, x));
+    lk_node gated = lk_mul(g, value, gate), side = lk_silu(g, lk_conv2d(g, x, "side", conv));
+    x = lk_concat(g, gated, side);
+    lk_node mean = lk_global_avgpool(g, x), most = lk_global_maxpool(g, x);
+    x = lk_concat(g, mean, most);
     lk_cross_entropy(g, lk_linear(g, x, "fc", shape.classes));
 }
 

@@ -383,13 +383,13 @@ lk_status lk__recording_open(lk_recording *recording, lk_args *args, lk_job_plan
     recording->plan = plan;
     if (!args->log_dir)
         return LK_OK;
+    pthread_mutex_init(&recording->lock, NULL);
     if (plan->join.rank == 0)
         LK_TRY(open_folder(recording, args, plan));
     LK_TRY(place_checkpoints(recording, args, plan));
     LK_TRY(place_trace(recording, args, plan));
     if (!recording->writer)
         return LK_OK;
-    pthread_mutex_init(&recording->lock, NULL);
     snprintf(recording->name, sizeof recording->name, "%s", lk__record_own_name(recording->writer));
     args->train.run_name = plan->train.run_name = recording->name;
     lk__recording_begin_run(recording);

@@ -102,6 +102,10 @@ static void print_hints(const lk_report *report, const lk_train_start *start)
         printf("--reduce engine: %s adds gradients up in an order of its own, and the result is that of %d replicas "
                "on these devices; --reduce tree has the same bits for any number\n",
                layout->gradient_backend, layout->replicas);
+    if (layout->gradient_backend && strcmp(layout->gradient_backend, "ipc") == 0 && !report->args->devices.named)
+        printf("%d ranks share the GPU %s, and one rank alone would be faster: start one rank for each GPU, or name "
+               "the devices (--devices) if this is meant\n",
+               start->self.ranks, start->self.device);
     if (layout->one_wave && stages)
         printf("--pipelined has little effect here: BatchNorm under --bn batch needs the whole batch at once, and the "
                "stages take turns, segment by segment; --bn shard lets them work at the same time\n");

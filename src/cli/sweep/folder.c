@@ -205,8 +205,17 @@ lk_status lk__sweep_begin(const lk_sweep *sweep)
     return write_json(sweep, path);
 }
 
-/* Whether the process has the word on its command line. Another process may have got the number of one that ended. A
- * command line that cannot be read counts as the wanted one; that of a process that has ended is empty. */
+/* Whether two paths end with the same name. */
+static bool same_name(const char *a, const char *b)
+{
+    size_t a_length, b_length;
+    const char *a_last = lk__path_last(a, &a_length), *b_last = lk__path_last(b, &b_length);
+    return a_length == b_length && memcmp(a_last, b_last, a_length) == 0;
+}
+
+/* Whether the process has the folder on its command line, in any spelling that ends with its name. Another process may
+ * have got the number of one that ended. A command line that cannot be read counts as the wanted one; that of a process
+ * that has ended is empty. */
 static bool has_word(long pid, const char *word)
 {
     char path[64], *line = NULL;
@@ -217,7 +226,7 @@ static bool has_word(long pid, const char *word)
     if (!file)
         return true;
     while (!found && getdelim(&line, &room, 0, file) > 0)
-        found = strcmp(line, word) == 0;
+        found = same_name(line, word);
     fclose(file);
     free(line);
     return found;

@@ -368,8 +368,6 @@ static void pause(lk_group *group, bool others, double *still_since)
         type->wait(group->transport, SLICE);
 }
 
-/* The job is checked only from the second pause on, and now and then while frames move: a small sum takes no
- * longer than some readings of the clock. */
 /* The index of the first request that is done; count if none is. */
 static size_t find_done(lk_request *const *requests, size_t count)
 {
@@ -387,6 +385,8 @@ static size_t first_given(lk_request *const *requests, size_t count)
     return i;
 }
 
+/* The job is checked only from the second pause on, and now and then while frames move: a small sum takes no
+ * longer than some readings of the clock. */
 lk_status lk__executor_wait_any(lk_request *const *requests, size_t count, size_t *index)
 {
     size_t first = first_given(requests, count);
@@ -416,7 +416,7 @@ lk_status lk__executor_wait_any(lk_request *const *requests, size_t count, size_
     }
     *index = done < count ? done : first;
     lk__trace_end(LK_TRACE_KIND_WAIT, lk__call_name(&request->call), -1, began);
-    return requests[*index]->status == LK_OK ? LK_OK : lk__group_broken(group);
+    return requests[*index]->status == LK_OK ? LK_OK : lk__group_broken(requests[*index]->group);
 }
 
 lk_status lk__executor_wait(lk_request *request)

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "comm/mpi/in_time.h"
 #include "comm/mpi/session.h"
 #include "comm/transport/mpi_state.h"
 
@@ -355,20 +356,41 @@ static lk_status send_frame(lk_transport *transport, const int *peers, int count
     return LK_OK;
 }
 
-/* Makes MPI's set of the group's processes, at the first sum. */
+/* The arguments of sum_open. They stay if the call is late. */
+typedef struct set_call {
+    int count, tag;
+    lk_mpi_set set;
+    int ranks[];
+} set_call;
+
+static int run_open(const lk_mpi *mpi, void *arg)
+{
+    set_call *call = arg;
+    return mpi->sum_open(call->ranks, call->count, call->tag, &call->set);
+}
+
+/* Makes MPI's set of the group's processes, at the first sum. Blocks until all have come. */
 static lk_status open_set(lk_mpi_transport *t)
 {
-    int *ranks = NULL;
+    set_call *call = NULL;
+    int code = 0;
     if (t->shares)
         return lk__fail(LK_STATUS_UNSUPPORTED, "MPI sums between processes, and a process of this job has several "
                                                "ranks: start one process for each rank, or use `reduce` tree");
-    LK_TRY(LK_ALLOC((size_t)t->size, "processes of a sum", &ranks));
+    LK_TRY(
+        lk__mem_alloc(1, sizeof *call + (size_t)t->size * sizeof *call->ranks, "processes of a sum", (void **)&call));
+    *call = (set_call){.count = t->size, .tag = t->sum_tag};
     for (int r = 0; r < t->size; r++)
-        ranks[r] = t->peers[r].rank;
+        call->ranks[r] = t->peers[r].rank;
     lk__mpi_lock();
-    int code = t->mpi->sum_open(ranks, t->size, t->sum_tag, &t->set);
+    lk_status status = lk__mpi_in_time(
+        &(lk_mpi_blocking){t->mpi, run_open, call, t->timeout, "connected the processes of a sum"}, &code);
     lk__mpi_unlock();
-    lk__mem_free(ranks);
+    if (status == LK_STATUS_PEER)
+        return status;
+    t->set = call->set;
+    lk__mem_free(call);
+    LK_TRY(status);
     return lk__mpi_check(t->mpi, code, "connect the processes of a sum");
 }
 

@@ -87,6 +87,7 @@ static lk_status make(const lk_boot *boot, lk_mpi_transport **out)
     LK_TRY(LK_ALLOC(1, "an MPI transport", &t));
     t->base.type = &lk__transport_mpi;
     t->rank = boot->rank;
+    t->timeout = boot->timeout;
     t->size = boot->size;
     t->garbage = -1;
     t->sums = checksum == LK_TCP_CHECKSUM_ALL;

@@ -79,6 +79,7 @@ typedef struct lk_mpi_transport {
     bool crowded;     /* more ranks than cores on this host */
     bool sums;        /* payloads have checksums */
     double still_since, last_wait;
+    double timeout; /* seconds */
     lk_mpi_set set; /* the processes of the group, for sums of MPI; 0: no sum was made */
     int sum_tag;    /* the same at all ranks */
     bool shares;    /* a process has several ranks */

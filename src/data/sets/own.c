@@ -178,7 +178,8 @@ static lk_status check_shape(const lk_dataset_opts *opts, size_t *elements)
     for (size_t i = 0; i < dims; i++)
         if (__builtin_mul_overflow(*elements, opts->dims[i], elements))
             return lk__fail(LK_STATUS_USAGE, "`dims`: a sample is larger than can be addressed");
-    if (__builtin_mul_overflow(*elements, sizeof(float), &bytes) || __builtin_mul_overflow(bytes, opts->count, &bytes))
+    size_t widest = *elements > opts->targets ? *elements : opts->targets;
+    if (__builtin_mul_overflow(widest, sizeof(float), &bytes) || __builtin_mul_overflow(bytes, opts->count, &bytes))
         return lk__fail(LK_STATUS_USAGE, "`count`: %zu samples are more than can be addressed", opts->count);
     return LK_OK;
 }

@@ -23,6 +23,11 @@ static lk_status check_samples(const lk_engine *engine, const lk_batch *batch, c
     if (batch->count > 0 && batch->sample_floats != sample)
         return lk__fail(LK_STATUS_MISMATCH, "the batch has %zu values a sample, the model takes %zu",
                         batch->sample_floats, sample);
+    if (batch->target_floats > 0)
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "the batch has targets of %zu floats, and the losses learn labels: give "
+                        "batches without targets (`target_floats` 0)",
+                        batch->target_floats);
     size_t classes = engine->graph->layers[engine->graph->count - 1].shape.c;
     for (size_t i = 0; i < part->count; i++) {
         if (part->labels[i] < 0 || (size_t)part->labels[i] >= classes)

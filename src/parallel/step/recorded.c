@@ -240,7 +240,7 @@ static known_size *find_size(const lk_recorded *recorded, bool eval, size_t tota
 
 bool lk__recorded_knows(const lk_engine *engine, bool eval, size_t total)
 {
-    const known_size *size = engine->recorded ? find_size(engine->recorded, eval, total) : NULL;
+    const known_size *size = engine->recorded && total > 0 ? find_size(engine->recorded, eval, total) : NULL;
     return size && !size->refused;
 }
 

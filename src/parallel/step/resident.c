@@ -42,12 +42,12 @@ static bool take_transforms(const lk_transforms *list, lk_gather_desc *out)
     return true;
 }
 
-/* Whether samples are bytes in the shape of the model's input. */
+/* Whether samples are bytes in the shape of the model's input, and targets are labels. */
 static bool fits_model(const lk_engine *engine, const lk_loader_source *source)
 {
     lk_shape input = engine->graph->layers[0].shape;
-    return source->data->ops->get && source->shape.channels == input.c && source->shape.height == input.h &&
-           source->shape.width == input.w;
+    return source->data->ops->get && source->data->info.targets == 0 && source->shape.channels == input.c &&
+           source->shape.height == input.h && source->shape.width == input.w;
 }
 
 /* Whether the data set takes at most half of the device's free memory, divided by the ranks that may share
