@@ -83,7 +83,7 @@ static bool pass_no_object(lk_group *group, const team_spec *team, const void *a
                 "allreduce: group is NULL");
     CHECK_FAILS(lk_barrier(NULL, NULL), LK_STATUS_USAGE, "barrier: group is NULL");
     CHECK_FAILS(lk_group_poll(NULL), LK_STATUS_USAGE, "group is NULL");
-    CHECK_FAILS(lk_group_split(NULL, 0, 0, &part), LK_STATUS_USAGE, "group is NULL");
+    CHECK_FAILS(lk_group_split(NULL, 0, 0, &part), LK_STATUS_USAGE, "parent is NULL");
     CHECK_FAILS(lk_group_split(group, 0, 0, NULL), LK_STATUS_USAGE, "out is NULL");
     CHECK_FAILS(lk_group_alloc(NULL, 8, &block), LK_STATUS_USAGE, "group is NULL");
     CHECK_FAILS(lk_group_alloc(group, 8, NULL), LK_STATUS_USAGE, "out is NULL");

@@ -243,11 +243,15 @@ lk_status lk__tcp_boot_agree(const lk_boot *boot, lk_status mine, const char *wh
     if (mine != LK_OK)
         return lk__fail(mine, "%s", detail);
     LK_TRY(status);
-    for (int r = 0; r < boot->size; r++)
-        if (!all[r])
-            return lk__fail(LK_STATUS_PEER, "rank %d on host %s could not %s; its own message says why", r,
-                            boot->members[r].host, what);
-    return LK_OK;
+    int failed = 0;
+    while (failed < boot->size && all[failed])
+        failed++;
+    if (failed == boot->size)
+        return LK_OK;
+    /* If that rank failed because the job has ended, the reason is the job's. */
+    LK_TRY(boot->check(boot->arg));
+    return lk__fail(LK_STATUS_PEER, "rank %d on host %s could not %s; its own message says why", failed,
+                    boot->members[failed].host, what);
 }
 
 /* Whether this host has more ranks than cores. A rank that is bound to one core cannot see this alone. */
