@@ -17,7 +17,8 @@ The bound of an element y is 1e-5 of the largest value of its tensor, plus, with
   to nine of a maximum pooling.
 - dx of concat in bf16 is a part of dy plus such a gradient.
 - softmax in bf16 rounds its result y, which its gradient y (dy - sum of y dy) uses twice.
-- dx of mul in bf16 is dy b plus a gradient g that was rounded twice before: u (|dy b| + 2 |g|) more.
+- dx of mul in bf16 is dy b plus a sum of up to nine products dy x of a maximum pooling. dy b, the products and their
+  sum were rounded before: u (|dy b| + 2 s) more, where s is the sum of the products' absolute values.
 - sigmoid and tanh in bf16 round their result y, and their gradients use it: their slopes change by less than 2u.
 - log_softmax in bf16 rounds its result, and its gradient uses the exponential of that: u |y| more of the gradient.
 """
@@ -285,8 +286,10 @@ def allowed(case, precision, run, want):
         reach = dy.abs() + 2 * (y * dy).abs().sum(-1, keepdim=True)
         bounds["dx"] += (u * y * reach).reshape(bounds["dx"].shape)
     if "mul" in names and precision == "bf16":
-        direct = run["in"]["dy"].double() * like_ours(F.max_pool2d(images(run["in"]["x"]).double(), 3, 1, 1))
-        bounds["dx"] += u * (2 * want["dx"].abs().reshape(direct.shape) + 3 * direct.abs()).reshape(bounds["dx"].shape)
+        x = images(run["in"]["x"]).double().requires_grad_()
+        dy, largest = images(run["in"]["dy"]).double(), F.max_pool2d(x, 3, 1, 1)
+        largest.backward((dy * x).abs().detach())
+        bounds["dx"] += u * like_ours((dy * largest).abs().detach() + 2 * x.grad).reshape(bounds["dx"].shape)
     if names[0] in ("sigmoid", "tanh") and precision == "bf16":
         bounds["dx"] += 2 * u * run["in"]["dy"].double().abs().reshape(bounds["dx"].shape)
     if "log_softmax" in names and precision == "bf16":
