@@ -52,7 +52,7 @@ same() {
     check "$line: another hash than with ${file[*]}" test -n "$hash" -a "$hash" = "$(hash_of)"
 }
 
-check "there are five recipes" test "$(cd "$configs" && echo *.yaml)" = \
+check "there are five recipes" test "$(cd "$configs" && LC_ALL=C && echo *.yaml)" = \
     "cifar10-pyramidnet.yaml cifar100-resnet18.yaml mnist-cnn-dropout2d.yaml mnist-cnn.yaml mnist-mlp.yaml"
 short=(--threads 1 --num-workers 0)
 

@@ -45,7 +45,7 @@ enum { MAX_ARGS = 8 };
 static lk_status parse_with(const lk_options_set *options, const char *line, values *out, lk_options_parsed *parsed)
 {
     static char text[256];
-    char *argv[MAX_ARGS];
+    static char *argv[MAX_ARGS]; /* `parsed` points into it */
     int argc = 0;
     snprintf(text, sizeof text, "%s", line);
     for (char *word = text; *word && argc < MAX_ARGS;) {

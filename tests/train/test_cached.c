@@ -1,5 +1,7 @@
 /* test_cached.c - a run and an evaluation with cached data sets, or on a device that records, have the bits of those on
  * the CPU. */
+#include <stdatomic.h>
+
 #include "parallel/far.h"
 #include "parallel/law.h"
 #include "parallel/tape.h"
@@ -117,7 +119,7 @@ static void a_recorded_run_is_the_same(void **state)
 }
 
 enum { MADE = 60, BROKEN = 44, MADE_BATCH = 8 };
-static bool is_broken;
+static atomic_bool is_broken; /* the loader's threads read it */
 
 static lk_status get_made(const lk_dataset *data, size_t index, void *pixels, void *label)
 {

@@ -347,7 +347,6 @@ void LK_KERNEL(global_avgpool_grad_input)(lk_device *dev, const lk_tensor *dy, l
 static void largest_lanes(const float *x, size_t c, size_t pixels, size_t n, float *y, int32_t *pixel)
 {
     v_f32 best = v_load_some(x, n), at = v_zero(), here = v_zero(), one = v_set1(1.0f);
-    float found[V];
     for (size_t k = 1; k < pixels; k++) {
         v_f32 value = v_load_some(x + k * c, n);
         v_mask tops = v_tops(value, best);
@@ -356,9 +355,12 @@ static void largest_lanes(const float *x, size_t c, size_t pixels, size_t n, flo
         at = v_select(tops, here, at);
     }
     v_store_some(y, best, n);
-    v_store(found, at);
-    for (size_t i = 0; i < n; i++)
-        pixel[i] = (int32_t)found[i];
+    v_store_some((float *)(void *)pixel, at, n);
+    for (size_t i = 0; i < n; i++) {
+        float number;
+        memcpy(&number, &pixel[i], sizeof number);
+        pixel[i] = (int32_t)number;
+    }
 }
 
 static void largest_sample(const pooling *p, size_t sample)
