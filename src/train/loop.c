@@ -484,6 +484,7 @@ static lk_status run_to_end(lk_train_run *run)
     lk__engine_set_meter(run->engine, run->events->meter);
     LK_TRY(lk__run_uses_open(run));
     LK_TRY(lk__run_states_open(run));
+    lk__run_end_early(run); /* a run that ended early before it was resumed has no steps left */
     emit_start(run);
     lk_status status = run->at.step == 0 ? lk__run_emit_state(run, LK_TRAIN_MOMENT_FIRST) : LK_OK;
     if (status == LK_OK)

@@ -32,6 +32,20 @@ done
 test_line=$(grep '^Test set' out)
 refused "--resume auto: no run of this line" "add --save-every" -- "${task[@]}" --log-dir runs --resume auto --seed 3
 
+# A repeat that does no step leaves the files as they are, and says the result that is known.
+cp -r "$first" before
+for steps in 12 6; do
+    run 0 --model mlp --batch-size 24 --max-steps $steps --log-dir runs --save-every 3 --resume auto -q --log-interval 2
+    ends_alike
+    said out "$test_line"
+    for file in run.json config.yaml metrics.csv final.safetensors; do
+        check "$line: $file is another one" cmp -s "$first/$file" "before/$file"
+    done
+    run 0 --model mlp --batch-size 24 --max-steps $steps --log-dir runs --save-every 3 --resume auto
+    check "$line: a speed without steps" test "$(grep -c '^  speed' out)" -eq 0
+    check "$line: run.json is another one" cmp -s "$first/run.json" before/run.json
+done
+
 # A run folder as a model, and its checkpoints and final state.
 command=
 run 0 eval "$first"

@@ -158,7 +158,7 @@ void lk__recording_describe_ranks(lk_recording *recording, const lk_train_uses *
     set_number(recording, "nodes", nodes);
 }
 
-/* "test_loss", "test_top1", "test_top5"; nothing if there was no evaluation. */
+/* Sets "test_loss", "test_top1", "test_top5"; nothing if there was no evaluation. */
 static void add_metrics(cJSON *item, const char *kind, const lk_metrics *metrics)
 {
     char name[32];
@@ -170,6 +170,7 @@ static void add_metrics(cJSON *item, const char *kind, const lk_metrics *metrics
                 {"top5", lk__report_percent(metrics->top5, metrics->count)}};
     for (size_t i = 0; metrics->count && i < sizeof rows / sizeof *rows; i++) {
         snprintf(name, sizeof name, "%s_%s", kind, rows[i].column);
+        cJSON_DeleteItemFromObjectCaseSensitive(item, name);
         cJSON_AddNumberToObject(item, name, rows[i].value);
     }
 }
@@ -217,6 +218,27 @@ void lk__recording_conclude(lk_recording *recording, const lk_train_result *resu
     snprintf(hash, sizeof hash, "%016" PRIx64, result->hash);
     if (done)
         set_text(recording, "hash", hash);
+}
+
+bool lk__recording_is_done(const lk_recording *recording)
+{
+    const cJSON *run = lk__record_object(recording->writer);
+    const char *status = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(run, "status"));
+    return status && strcmp(status, "done") == 0;
+}
+
+bool lk__recording_has_result(const lk_recording *recording, size_t step)
+{
+    const cJSON *result = cJSON_GetObjectItemCaseSensitive(lk__record_object(recording->writer), "result");
+    const cJSON *steps = cJSON_GetObjectItemCaseSensitive(result, "steps");
+    return cJSON_IsNumber(steps) && steps->valuedouble == (double)step;
+}
+
+void lk__recording_add_tests(lk_recording *recording, const lk_train_result *result)
+{
+    cJSON *item = cJSON_GetObjectItemCaseSensitive(lk__record_object(recording->writer), "result");
+    add_metrics(item, lk__record_kind_name(LK_RECORD_KIND_VAL), &result->val);
+    add_metrics(item, lk__record_kind_name(LK_RECORD_KIND_TEST), &result->test);
 }
 
 void lk__recording_describe_muted(lk_recording *recording, const char *why)

@@ -26,6 +26,7 @@ typedef struct lk_report {
     lk_metrics epoch;    /* of the steps of this epoch; loss is a sum */
     atomic_int *level;   /* raised by signals after the run has started; NULL: another rank watches signals */
     double drawn_at;     /* seconds of the run at the last line of progress, where nothing is redrawn */
+    bool told;           /* a test result has been printed as text */
     double first_step_s; /* from the start of the program to the end of the first step */
     size_t train_count, classes;
     size_t batches, steps, done; /* done: before this process started */

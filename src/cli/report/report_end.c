@@ -103,7 +103,8 @@ static void time_rows(const lk_train_result *result)
     double other = result->seconds - result->train_seconds;
     row("time", "%s: %s in steps, %s in tests and saves", time_text(result->seconds, all),
         time_text(result->train_seconds, steps), time_text(other > 0 ? other : 0, rest));
-    row("speed", "%.0f img/s", lk__report_rate(result->samples, result->train_seconds));
+    if (result->samples)
+        row("speed", "%.0f img/s", lk__report_rate(result->samples, result->train_seconds));
 }
 
 /* The part of all ranks' time, in percent. */
