@@ -46,6 +46,20 @@ for steps in 12 6; do
     check "$line: run.json is another one" cmp -s "$first/run.json" before/run.json
 done
 
+# Seconds count over resumes, also those after the last row: after a kill up to the checkpoint, else all.
+timed=("${task[@]}" --log-interval 1000 --log-dir timed --save-every 3 --resume auto)
+seconds_of() { sed -nE 's/^\t\t"seconds":\s*([0-9.]+),$/\1/p' timed/*/run.json; }
+LOCKSTEP_FAULT='delay:step=2,seconds=1;delay:step=8,seconds=1;kill:step=8' run 137 "${timed[@]}"
+run 0 "${timed[@]}"
+ends_alike
+seconds=$(seconds_of)
+check "$line: seconds $seconds, more than the one before the checkpoint" awk -v s="$seconds" 'BEGIN { exit !(s > 1) }'
+command=compare run 0 {"$first",timed/*}/checkpoints/step-000000012
+sed -i -E 's/^(\t\t"seconds":\s*)[0-9.]+,$/\1 1000,/' timed/*/run.json
+run 0 "${timed[@]}" --max-steps 13
+seconds=$(seconds_of)
+check "$line: seconds $seconds, more than 1000" awk -v s="$seconds" 'BEGIN { exit !(s > 1000) }'
+
 # A run folder as a model, and its checkpoints and final state.
 command=
 run 0 eval "$first"

@@ -121,6 +121,8 @@ static lk_status begin_rows(lk_recording *recording, const lk_train_start *start
     recording->batches = start->batches;
     recording->earlier_samples = start->done / start->batches * epoch + start->done % start->batches * start->batch;
     LK_TRY(lk__record_begin(recording->writer, start->done, &recording->earlier));
+    if (lk__record_is_continued(recording->writer))
+        recording->earlier = fmax(recording->earlier, lk__recording_earlier(recording, start));
     recording->repeated = is_repeat(recording, start);
     if (recording->repeated)
         return LK_OK;

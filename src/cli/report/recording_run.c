@@ -4,6 +4,7 @@
 #include "cli/report/recording_run.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -232,6 +233,14 @@ bool lk__recording_has_result(const lk_recording *recording, size_t step)
     const cJSON *result = cJSON_GetObjectItemCaseSensitive(lk__record_object(recording->writer), "result");
     const cJSON *steps = cJSON_GetObjectItemCaseSensitive(result, "steps");
     return cJSON_IsNumber(steps) && steps->valuedouble == (double)step;
+}
+
+double lk__recording_earlier(const lk_recording *recording, const lk_train_start *start)
+{
+    const cJSON *result = cJSON_GetObjectItemCaseSensitive(lk__record_object(recording->writer), "result");
+    const cJSON *seconds = cJSON_GetObjectItemCaseSensitive(result, "seconds");
+    bool known = lk__recording_has_result(recording, start->done) && cJSON_IsNumber(seconds);
+    return known ? fmax(start->earlier, seconds->valuedouble) : start->earlier;
 }
 
 void lk__recording_add_tests(lk_recording *recording, const lk_train_result *result)
