@@ -95,4 +95,22 @@ whole=$(hash_of)
 line="from elsewhere"
 ends_alike
 
+# Data that were found by name: the file has their folder.
+mkdir -p here/data/mnist there
+idx here/data/mnist/train 96 </dev/urandom
+idx here/data/mnist/t10k 24 </dev/urandom
+# named FOLDER VARIABLE - trains in FOLDER; the file must do the same elsewhere.
+named() {
+    (cd "$1" && LOCKSTEP_DATA=$2 timeout 60 "$program" train --model mlp --data mnist --batch-size 24 --epochs 1 \
+        --log-dir named) >out 2>err
+    whole=$(hash_of)
+    (cd elsewhere && LOCKSTEP_DATA='' timeout 60 "$program" train --config ../"$1"/named/*/config.yaml -q) >out 2>err
+    line="data of $1, from elsewhere"
+    check "$line: there is no hash" test -n "$whole"
+    ends_alike
+}
+named here ''
+named there ../here/data
+check "built-in data need no folder" test "$(grep -c data-dir "$first/config.yaml")" -eq 0
+
 conclude
