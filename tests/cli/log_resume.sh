@@ -95,6 +95,15 @@ whole=$(hash_of)
 line="from elsewhere"
 ends_alike
 
+# A run.json that cannot be read is not passed over in silence.
+cp -r "$first" runs/damaged
+head -c 300 "$first/run.json" >runs/damaged/run.json
+command=train
+run 0 --model mlp --batch-size 24 --log-dir runs --resume auto -q
+said err "lockstep train: --resume auto: the folder of a run with checkpoints is passed over: runs/damaged/run.json"
+refused "no run of this line" "passed over: runs/damaged/run.json" -- "${task[@]}" --log-dir runs --resume auto --seed 3
+rm -r runs/damaged
+
 # Data that were found by name: the file has their folder.
 mkdir -p here/data/mnist there
 idx here/data/mnist/train 96 </dev/urandom

@@ -81,6 +81,8 @@ static void on_start(void *arg, const lk_train_start *start)
         lk__report_start_text(report, start);
     if (report->rank == 0 && start->done == 0)
         lk__report_suspect("train", report->plan->train.init_from);
+    if (report->rank == 0)
+        lk__report_notice("train", report->args->notice);
     if (report->rank == 0 && *report->plan->join.note)
         fprintf(stderr, "lockstep train: %s\n", report->plan->join.note);
     if (report->rank == 0 && start->traced)
