@@ -106,12 +106,20 @@ static lk_status begin_run(lk_recording *recording)
     return publish(recording);
 }
 
-/* Whether no step is left, and run.json already has the result of the last one. A run that was stopped at its last step
- * may still be without its end. */
+/* Whether run.json already has the end at this step. A run that was stopped at its last step may be without its end. */
 static bool is_repeat(const lk_recording *recording, const lk_train_start *start)
 {
-    bool ended = start->done > start->steps || (start->done == start->steps && lk__recording_is_done(recording));
+    bool ended = start->done > start->steps || lk__recording_is_done(recording);
     return !recording->begun && ended && lk__recording_has_result(recording, start->done);
+}
+
+static lk_status describe_run(lk_recording *recording, const lk_train_start *start)
+{
+    if (!recording->begun)
+        LK_TRY(begin_run(recording));
+    begin_change(recording);
+    lk__recording_describe(recording, start);
+    return publish(recording);
 }
 
 static lk_status begin_rows(lk_recording *recording, const lk_train_start *start)
@@ -124,13 +132,8 @@ static lk_status begin_rows(lk_recording *recording, const lk_train_start *start
     if (lk__record_is_continued(recording->writer))
         recording->earlier = fmax(recording->earlier, lk__recording_earlier(recording, start));
     recording->repeated = is_repeat(recording, start);
-    if (recording->repeated)
-        return LK_OK;
-    if (!recording->begun)
-        LK_TRY(begin_run(recording));
-    begin_change(recording);
-    lk__recording_describe(recording, start);
-    return publish(recording);
+    recording->start = *start;
+    return recording->repeated ? LK_OK : describe_run(recording, start);
 }
 
 static void print_folder(const lk_recording *recording)
@@ -173,6 +176,10 @@ static void on_step(void *arg, const lk_train_step *step)
     lk_recording *recording = arg;
     if (recording->next.step)
         recording->next.step(recording->next.arg, step);
+    if (is_on(recording) && recording->repeated) {
+        recording->repeated = false;
+        check(recording, describe_run(recording, &recording->start));
+    }
     if (is_on(recording) && step->batch % recording->args->log_interval == 0)
         record_step(recording, step);
 }

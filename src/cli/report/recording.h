@@ -31,7 +31,8 @@ typedef struct lk_recording {
     double uses_at;       /* seconds at the last row of ranks */
     bool uses_known;      /* hosts and devices are in run.json */
     bool begun;           /* run.json and config.yaml describe the run of this process */
-    bool repeated;        /* this process does no step, and run.json has the result: it and config.yaml stay */
+    bool repeated;        /* run.json has the result of the last step: it and config.yaml stay until the next one */
+    lk_train_start start; /* what run.json says of a run that goes on */
     bool tested;          /* this process has evaluated the model */
 } lk_recording;
 

@@ -171,23 +171,12 @@ static void add_metrics(cJSON *item, const char *kind, const lk_metrics *metrics
                 {"top5", lk__report_percent(metrics->top5, metrics->count)}};
     for (size_t i = 0; metrics->count && i < sizeof rows / sizeof *rows; i++) {
         snprintf(name, sizeof name, "%s_%s", kind, rows[i].column);
-        cJSON_DeleteItemFromObjectCaseSensitive(item, name);
-        cJSON_AddNumberToObject(item, name, rows[i].value);
+        cJSON *old = cJSON_GetObjectItemCaseSensitive(item, name);
+        if (cJSON_IsNumber(old))
+            cJSON_SetNumberValue(old, rows[i].value);
+        else
+            cJSON_AddNumberToObject(item, name, rows[i].value);
     }
-}
-
-/* Why --early-stop has ended the run. */
-static void add_early(cJSON *item, const lk_train_result *result)
-{
-    const char *name;
-    const lk_metrics *judged = lk__report_judged(result, &name);
-    if (!result->stale)
-        return;
-    cJSON *early = cJSON_AddObjectToObject(item, "early_stop");
-    cJSON_AddStringToObject(early, "data", name);
-    cJSON_AddNumberToObject(early, "epochs_without_better", (double)result->stale);
-    cJSON_AddNumberToObject(early, "best_step", (double)result->best_step);
-    cJSON_AddNumberToObject(early, "best_top1", lk__report_percent(result->best_correct, judged->count));
 }
 
 static cJSON *result_item(const lk_recording *recording, const lk_train_result *result)
@@ -201,7 +190,7 @@ static cJSON *result_item(const lk_recording *recording, const lk_train_result *
     cJSON_AddNumberToObject(item, "img_per_s", seconds > 0 ? (double)result->samples / seconds : 0);
     add_metrics(item, lk__record_kind_name(LK_RECORD_KIND_VAL), &result->val);
     add_metrics(item, lk__record_kind_name(LK_RECORD_KIND_TEST), &result->test);
-    add_early(item, result);
+    lk__report_early_json(item, result);
     cJSON_AddNumberToObject(item, "wait_gradients_s", result->waits.gradients);
     cJSON_AddNumberToObject(item, "wait_other_s", result->waits.other);
     cJSON_AddNumberToObject(item, "peak_rss_mb", lk__mem_peak_mb());

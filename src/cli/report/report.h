@@ -51,6 +51,8 @@ const lk_metrics *lk__report_judged(const lk_train_result *result, const char **
 /* Adds a list of objects: where the time of every rank went. */
 struct cJSON;
 void lk__report_uses_json(struct cJSON *object, const char *name, const lk_train_result *result);
+/* Adds the object "early_stop", if --early-stop has ended the run. */
+void lk__report_early_json(struct cJSON *object, const lk_train_result *result);
 
 /* Lines about checkpoints: the one that the run resumes from, as text or in the JSON of its start (a cJSON
  * object), and one that was saved. */
