@@ -83,6 +83,13 @@ sed -i 's/"hash":/"was":/' damaged/run.json
 run 2 verify damaged
 said err "nothing to verify: damaged is the folder of a run that is not done"
 
+# Other commands name the file.
+for words in "info $first" "compare $first $first" "convert $first to.pth" "train --model mlp --init-from $first"; do
+    # shellcheck disable=SC2086 # several words
+    run 2 $words
+    said err "$first is a run folder; name $first/final.safetensors"
+done
+
 # The file of options: its log-interval is not typed, so -q is quiet; its paths are whole.
 run 0 train --config "$first/config.yaml" -q
 check "$line: is not quiet: $(head -3 out)" test "$(grep -c 'Train Epoch' out)" -eq 0
