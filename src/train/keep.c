@@ -1,13 +1,38 @@
 /* keep.c - checkpoints of a run: rank 0 copies the engine's states between two steps, and the saver's thread
  * writes them while training continues. */
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "base/spec.h"
 #include "base/trace.h"
 #include "parallel/engine/engine.h"
 #include "train/run.h"
 
 const char lk__train_run_note[] = "run";
+static const char seconds_note[] = "run-seconds";
+
+double lk__run_earlier(const lk_train_run *run)
+{
+    const lk_checkpoint *resume = run->shared->resume;
+    const char *name = resume ? lk_checkpoint_note(resume, lk__train_run_note) : NULL;
+    const char *text = resume ? lk_checkpoint_note(resume, seconds_note) : NULL;
+    double seconds;
+    bool same = name && run->opts->run_name && strcmp(name, run->opts->run_name) == 0;
+    return same && text && lk__number_parse_double(text, &seconds) && seconds > 0 ? seconds : 0;
+}
+
+/* The run folder and the time. Checkpoints without a run folder have neither: equal runs save equal bytes. */
+static lk_status note_run(const lk_train_run *run, lk_checkpoint *checkpoint)
+{
+    char text[64];
+    if (!run->opts->run_name)
+        return LK_OK;
+    snprintf(text, sizeof text, "%a", run->earlier + lk__clock() - run->began);
+    LK_TRY(lk_checkpoint_set_note(checkpoint, lk__train_run_note, run->opts->run_name));
+    return lk_checkpoint_set_note(checkpoint, seconds_note, text);
+}
 
 static lk_status make_checkpoint(const lk_train_run *run, lk_state *model, lk_state *optimizer, lk_checkpoint **out)
 {
@@ -17,8 +42,7 @@ static lk_status make_checkpoint(const lk_train_run *run, lk_state *model, lk_st
     LK_TRY_GOTO(lk__train_describe(run->opts, run->shared, model), destroy_checkpoint);
     LK_TRY_GOTO(lk__position_note(&run->at, checkpoint), destroy_checkpoint);
     LK_TRY_GOTO(lk__train_options_note(run->rank, &run->effective, checkpoint), destroy_checkpoint);
-    if (run->opts->run_name)
-        LK_TRY_GOTO(lk_checkpoint_set_note(checkpoint, lk__train_run_note, run->opts->run_name), destroy_checkpoint);
+    LK_TRY_GOTO(note_run(run, checkpoint), destroy_checkpoint);
     *out = checkpoint;
     return LK_OK;
 

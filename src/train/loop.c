@@ -50,6 +50,7 @@ static void emit_start(const lk_train_run *run)
         .cuts = (const char(*)[LK_LAYER_TEXT])shared->cuts,
         .better_shards = lk__train_better_shards(run->opts->shards, run->self.layout.replicas),
         .done = run->at.step,
+        .earlier = run->earlier,
         .lr = run->effective.lr,
         .rates = rates_left(run),
         .watches = lk__lr_schedule_watches(shared->schedule),
@@ -484,6 +485,8 @@ static lk_status run_to_end(lk_train_run *run)
     lk__engine_set_meter(run->engine, run->events->meter);
     LK_TRY(lk__run_uses_open(run));
     LK_TRY(lk__run_states_open(run));
+    run->earlier = lk__run_earlier(run);
+    lk__run_end_early(run); /* a run that ended early before it was resumed has no steps left */
     emit_start(run);
     lk_status status = run->at.step == 0 ? lk__run_emit_state(run, LK_TRAIN_MOMENT_FIRST) : LK_OK;
     if (status == LK_OK)

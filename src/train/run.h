@@ -37,6 +37,7 @@ typedef struct lk_train_run {
     size_t signal_saved; /* the step after which the last LK_SIGNAL_LEVEL_SAVE was carried out */
     size_t under_way;    /* steps that were sent and not yet received */
     double began, epoch_began, step_began;
+    double earlier;        /* seconds of the same run folder's run before this process, as the checkpoint has them */
     double earlier_epochs; /* seconds of training steps in earlier epochs */
     lk_run_trace trace;
     lk_metrics running; /* of this rank's samples in this epoch; loss is a sum */
@@ -75,7 +76,10 @@ void lk__run_watch(lk_train_run *run, const lk_metrics *result);
 /* Makes this step the last one if early_stop says so. */
 void lk__run_end_early(lk_train_run *run);
 
-/* keep.c. Collective: saves a checkpoint of the current position, unless the newest one has this position. The
+/* keep.c. Seconds of the run when the checkpoint was saved from which the run resumes in the same run folder; else 0.
+ */
+double lk__run_earlier(const lk_train_run *run);
+/* Collective: saves a checkpoint of the current position, unless the newest one has this position. The
  * saver's thread writes it. The replicas are compared between copying and writing: a state in which they
  * differ is never saved. */
 lk_status lk__run_save(lk_train_run *run, bool best) LK_CHECKED;

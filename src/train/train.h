@@ -93,6 +93,7 @@ typedef struct lk_train_start {
     const char (*cuts)[LK_LAYER_TEXT]; /* (stages - 1) the first layers of stages 1, 2 ... */
     int better_shards;          /* the next larger number of shards that is replicas * 2^k; 0: `shards` is good */
     size_t done;                /* steps of the checkpoint that the run resumes from, else 0 */
+    double earlier;             /* seconds of the run up to this checkpoint, in the same run folder; 0: unknown */
     double lr;                  /* the base rate: the option, or the optimiser's own */
     lk_lr_schedule_rates rates; /* of the steps that are left; all 0 if none are left */
     bool watches;               /* the schedule lowers these rates when results are no better */

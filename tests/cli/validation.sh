@@ -26,12 +26,31 @@ said page.html "<th>best validation %</th>" "<td>$percent</td>"
 # A rate of almost nothing: no epoch is better than the first.
 run 0 --model mlp --epochs 9 --batch-size 512 --lr 1e-30 --optimizer sgd --val-split .2 --early-stop 2 --no-test --log-dir early
 early="Ended early, after epoch 3 of 9: no better validation accuracy in 2 epochs; the best was"
-said out "$early" "after epoch 1"
+said out "$early" "after epoch 1" "The best weights were not kept; --save-every epoch keeps them"
+command=report run 0 early -o page.html
+said page.html "<dt>ended early</dt><dd><code>no better validation accuracy in 2 epochs; the best was" "after epoch 1<"
 for text in '"status":	"done"' '"early_stop":' '"data":	"validation"' '"epochs_without_better":	2'; do
     check "run.json lacks $text" grep -qF -- "$text" early/*/run.json
 done
 run 0 --model mlp --epochs 3 --batch-size 512 --lr 1e-30 --optimizer sgd --early-stop 1 --quiet
-said out "Ended early, after epoch 2 of 3: no better test accuracy in 1 epoch; "
+said out "Ended early, after epoch 2 of 3: no better test accuracy in 1 epoch; " "not kept; --checkpoint DIR keeps them"
+
+# A repeat of a run that has ended early does no step, and changes no file. The last checkpoint has the test result if
+# it was saved after the test.
+for every in epoch 50; do
+    again=(--model mlp --epochs 3 --batch-size 512 --lr 1e-30 --optimizer sgd --early-stop 1 --log-dir "kept-$every"
+        --save-every "$every" --resume auto)
+    run 0 "${again[@]}" --json
+    said out '"early_stop":{"data":"test","epochs_without_better":1,"best_step":'
+    cp -r "kept-$every" before
+    run 0 "${again[@]}"
+    said out "Ended early, after epoch 2 of 3" "The best weights are in kept-$every/" "/checkpoints/best"
+    for file in run.json config.yaml; do
+        check "$line: $file is another one" cmp -s "kept-$every"/*/"$file" before/*/"$file"
+    done
+    rm -r before
+done
+said out "--early-stop has ended the run of kept-50/"
 
 command=sweep run 0 --seed 1,2 -o grid -- train "${task[@]}" --no-test
 said out "val corr. %" "val loss"

@@ -387,8 +387,8 @@ static lk_status complete_checkpoints(lk_args *args)
         return lk__fail(
             LK_STATUS_USAGE,
             "`resume` auto: no run of this line in `log_dir` %s has a checkpoint, and this line saves none: "
-            "add `save_every` N, or `save_every` epoch",
-            args->log_dir);
+            "add `save_every` N, or `save_every` epoch%s%s",
+            args->log_dir, *args->notice ? ". " : "", args->notice);
     if (args->requeue && !opts->checkpoint)
         return lk__fail(LK_STATUS_USAGE,
                         "`requeue` lets the next run go on from a checkpoint: give the folder with `checkpoint` DIR");

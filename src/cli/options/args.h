@@ -102,7 +102,8 @@ typedef struct lk_args {
     bool man;                         /* of help */
     int completion;                   /* of help; an lk_args_completion */
     size_t top;                       /* of predict: classes of an image that are printed */
-    char notice[LK_PATH_BYTES + 512]; /* what a model file says against the options, or does not say; "" */
+    char notice[LK_PATH_BYTES + 512]; /* what a model file says against the options, or does not say; or
+                                       * the run folder that --resume auto cannot read; "" */
     const char *words[LK_WORDS_MAX];
     size_t word_count;
     bool schedule_given, gamma_given, shards_given, save_every_given;

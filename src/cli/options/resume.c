@@ -97,10 +97,27 @@ static lk_status fill_from_run(const lk_options_set *set, lk_args *args, lk_opti
     return lk__options_fill(set, entries, count, args, parsed);
 }
 
+/* Runs that may be of this line, and are not taken. */
+static void notice_damaged(const lk_cli_run_found *found, lk_args *args)
+{
+    char more[64] = "";
+    if (found->damaged > 1)
+        snprintf(more, sizeof more, " (and %zu more)", found->damaged - 1);
+    if (found->damaged)
+        snprintf(
+            args->notice, sizeof args->notice,
+            "--resume auto: the folder of a run with checkpoints is passed over%s: %s; --resume FOLDER/checkpoints "
+            "goes on with them",
+            more, found->why);
+}
+
 /* --resume auto without --checkpoint looks for a run of the same line in --log-dir. */
 static lk_status search_runs(const lk_cli_run_line *line, lk_args *args)
 {
-    LK_TRY(lk__cli_run_find(line, args->log_dir, loaded.dir));
+    lk_cli_run_found found;
+    LK_TRY(lk__cli_run_find(line, args->log_dir, &found));
+    notice_damaged(&found, args);
+    snprintf(loaded.dir, sizeof loaded.dir, "%s", found.checkpoints);
     args->resume_searched = true;
     if (*loaded.dir)
         args->train.checkpoint = loaded.dir;

@@ -103,30 +103,35 @@ static lk_status find_checkpoints(const char *folder, char out[LK_PATH_BYTES], u
     return LK_OK;
 }
 
-/* Takes the run if it is of this line and began after `latest`. A run that cannot be read is of no line. */
-static lk_status consider(const lk_cli_run_line *line, const char *folder, double *latest, char out[LK_PATH_BYTES])
+/* Takes the run if it is of this line and began after `latest`. */
+static lk_status consider(const lk_cli_run_line *line, const char *folder, double *latest, lk_cli_run_found *out)
 {
     char path[LK_PATH_BYTES];
     lk_record *record;
     uint64_t newest;
     bool found = false;
     LK_TRY(find_checkpoints(folder, path, &newest, &found));
-    if (!found || open_run(folder, &record) != LK_OK)
+    if (!found)
         return LK_OK;
+    if (open_run(folder, &record) != LK_OK) {
+        snprintf(out->why, sizeof out->why, "%s", lk_error_detail());
+        out->damaged++;
+        return LK_OK;
+    }
     double started = lk__record_number(record, "started");
     if (started > *latest && is_made_by(lk__record_run(record), line)) {
         *latest = started;
-        memcpy(out, path, sizeof path);
+        memcpy(out->checkpoints, path, sizeof path);
     }
     lk__record_close(record);
     return LK_OK;
 }
 
-lk_status lk__cli_run_find(const lk_cli_run_line *line, const char *log_dir, char out[LK_PATH_BYTES])
+lk_status lk__cli_run_find(const lk_cli_run_line *line, const char *log_dir, lk_cli_run_found *out)
 {
     lk_record_list *list;
     double latest = -INFINITY;
-    *out = '\0';
+    *out = (lk_cli_run_found){0};
     lk_status status = lk__record_list(log_dir, &list);
     if (status == LK_STATUS_NOT_FOUND)
         return LK_OK;

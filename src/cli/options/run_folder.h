@@ -14,9 +14,15 @@ typedef struct lk_cli_run_line {
     int argc;
     char *const *argv;
 } lk_cli_run_line;
-/* Writes the path of the checkpoints of an earlier run of this line: of the runs in log_dir whose command has the same
- * options of the result and that have a checkpoint, the one that began last. "" if there is none. */
-lk_status lk__cli_run_find(const lk_cli_run_line *line, const char *log_dir, char out[LK_PATH_BYTES]) LK_CHECKED;
+/* What lk__cli_run_find found. */
+typedef struct lk_cli_run_found {
+    char checkpoints[LK_PATH_BYTES]; /* of an earlier run of the line; "": there is none */
+    size_t damaged;                  /* runs with a checkpoint whose run.json cannot be read */
+    char why[LK_PATH_BYTES];         /* the reason for the last of these */
+} lk_cli_run_found;
+/* Searches the checkpoints of an earlier run of this line: of the runs in log_dir whose command has the same options of
+ * the result and that have a checkpoint, the one that began last. */
+lk_status lk__cli_run_find(const lk_cli_run_line *line, const char *log_dir, lk_cli_run_found *out) LK_CHECKED;
 
 /* The model of a run folder: the final state of a run that is done, else its newest checkpoint. NOT_FOUND, with what to
  * do, if it has neither. */

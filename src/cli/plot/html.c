@@ -254,6 +254,23 @@ static void write_start(const page *p, const lk_record *record)
         write_fact(p, "started", text);
 }
 
+/* Why --early-stop has ended the run. */
+static void write_early(const page *p, const lk_record *record)
+{
+    const cJSON *result = cJSON_GetObjectItemCaseSensitive(lk__record_run(record), "result");
+    const cJSON *early = cJSON_GetObjectItemCaseSensitive(result, "early_stop");
+    const char *data = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(early, "data"));
+    double epochs = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(early, "epochs_without_better"));
+    double step = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(early, "best_step"));
+    double best = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(early, "best_top1"));
+    char text[256];
+    if (!data)
+        return;
+    snprintf(text, sizeof text, "no better %.32s accuracy in %.0f epoch%s; the best was %.2f %%, after epoch %.0f",
+             data, epochs, epochs == 1 ? "" : "s", best, step / lk__record_number(record, "steps_per_epoch"));
+    write_fact(p, "ended early", text);
+}
+
 static void write_runs(const page *p)
 {
     static const char *const facts[] = {"error", "directory", "host", "version", "build"};
@@ -266,6 +283,7 @@ static void write_runs(const page *p)
         write_words(p, "command", cJSON_GetObjectItemCaseSensitive(lk__record_run(record), "command"));
         write_fact(p, "folder", lk__record_folder(record));
         write_start(p, record);
+        write_early(p, record);
         for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
             write_fact(p, facts[i], lk__record_text(record, facts[i]));
         write_words(p, "devices", cJSON_GetObjectItemCaseSensitive(lk__record_run(record), "devices"));

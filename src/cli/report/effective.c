@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/utf8.h"
+#include "data/sets/dataset.h"
 #include "io/json.h"
 
 /* Options of places, of output, and of how this process was started. --gamma is part of the schedule. */
@@ -93,11 +94,26 @@ static const char *file_value(const lk_option *row, const char *text, char path[
     return whole ? path : text;
 }
 
+/* The folder in which data that are given by name were found; false for built-in data, and where the splits are in
+ * different folders, which one --data-dir cannot say. */
+static bool find_data(const lk_train_opts *opts, char folder[LK_MAX_PATH])
+{
+    char test[LK_MAX_PATH];
+    if (opts->data_dir || !opts->data || !is_data_name(opts->data) ||
+        lk__dataset_find(opts->data, NULL, LK_SPLIT_TRAIN, folder) != LK_OK || !*folder)
+        return false;
+    return opts->no_test ||
+           (lk__dataset_find(opts->data, NULL, LK_SPLIT_TEST, test) == LK_OK && strcmp(test, folder) == 0);
+}
+
 /* The file is written to a stream in memory. */
 static void put_lines(const lk_args *args, const lk_job_plan *plan, FILE *out)
 {
     lk_options_set set = lk__args_options("train", LK_CMD_TRAIN, 0);
     lk_args values = effective(args, plan);
+    char folder[LK_MAX_PATH];
+    if (find_data(&values.train, folder))
+        values.train.data_dir = strncmp(folder, "./", 2) == 0 ? folder + 2 : folder;
     for (size_t i = 0; i < set.count; i++) {
         char number[LK_OPTION_TEXT_BYTES], path[LK_PATH_BYTES], quoted[6 * LK_PATH_BYTES + 3];
         const lk_option *row = &set.rows[i];

@@ -83,6 +83,45 @@ static void set_metrics(lk_record_row *row, const lk_recording *recording, size_
     lk__record_row_set(row, LK_RECORD_COLUMN_TOP5, percent(metrics->top5, metrics->count));
 }
 
+static lk_status write_config(lk_recording *recording)
+{
+    char *text = NULL, comment[LK_PATH_BYTES + 64], directory[LK_PATH_BYTES];
+    size_t bytes;
+    snprintf(comment, sizeof comment, "lockstep %s; of a run that began in %s", LK_VERSION,
+             lk__recording_directory(directory));
+    lk_status status = lk__effective_yaml(recording->args, recording->plan, comment, &text, &bytes);
+    if (status == LK_OK)
+        status = lk__record_put(recording->writer, "config.yaml", text, bytes);
+    free(text);
+    return status;
+}
+
+/* Makes config.yaml and run.json those of this process's run. */
+static lk_status begin_run(lk_recording *recording)
+{
+    LK_TRY(write_config(recording));
+    begin_change(recording);
+    lk__recording_begin_run(recording);
+    recording->begun = true;
+    return publish(recording);
+}
+
+/* Whether run.json already has the end at this step. A run that was stopped at its last step may be without its end. */
+static bool is_repeat(const lk_recording *recording, const lk_train_start *start)
+{
+    bool ended = start->done > start->steps || lk__recording_is_done(recording);
+    return !recording->begun && ended && lk__recording_has_result(recording, start->done);
+}
+
+static lk_status describe_run(lk_recording *recording, const lk_train_start *start)
+{
+    if (!recording->begun)
+        LK_TRY(begin_run(recording));
+    begin_change(recording);
+    lk__recording_describe(recording, start);
+    return publish(recording);
+}
+
 static lk_status begin_rows(lk_recording *recording, const lk_train_start *start)
 {
     size_t epoch =
@@ -90,9 +129,11 @@ static lk_status begin_rows(lk_recording *recording, const lk_train_start *start
     recording->batches = start->batches;
     recording->earlier_samples = start->done / start->batches * epoch + start->done % start->batches * start->batch;
     LK_TRY(lk__record_begin(recording->writer, start->done, &recording->earlier));
-    begin_change(recording);
-    lk__recording_describe(recording, start);
-    return publish(recording);
+    if (lk__record_is_continued(recording->writer))
+        recording->earlier = fmax(recording->earlier, lk__recording_earlier(recording, start));
+    recording->repeated = is_repeat(recording, start);
+    recording->start = *start;
+    return recording->repeated ? LK_OK : describe_run(recording, start);
 }
 
 static void print_folder(const lk_recording *recording)
@@ -135,6 +176,10 @@ static void on_step(void *arg, const lk_train_step *step)
     lk_recording *recording = arg;
     if (recording->next.step)
         recording->next.step(recording->next.arg, step);
+    if (is_on(recording) && recording->repeated) {
+        recording->repeated = false;
+        check(recording, describe_run(recording, &recording->start));
+    }
     if (is_on(recording) && step->batch % recording->args->log_interval == 0)
         record_step(recording, step);
 }
@@ -147,6 +192,7 @@ static void on_test(void *arg, const lk_train_test *test)
         recording->next.test(recording->next.arg, test);
     if (!is_on(recording))
         return;
+    recording->tested = true;
     set_metrics(&row, recording, test->step, &test->metrics);
     lk__record_row_set(&row, LK_RECORD_COLUMN_SECONDS, recording->earlier + test->seconds);
     check(recording, lk__record_row(recording->writer, test->val ? LK_RECORD_KIND_VAL : LK_RECORD_KIND_TEST, &row));
@@ -221,10 +267,13 @@ static void on_state(void *arg, const lk_train_state *state)
 
 static void end_run(lk_recording *recording, const lk_train_result *result)
 {
-    if (!recording->writer)
+    if (!recording->writer || (recording->repeated && !recording->tested))
         return;
     begin_change(recording);
-    lk__recording_conclude(recording, result);
+    if (recording->repeated)
+        lk__recording_add_tests(recording, result);
+    else
+        lk__recording_conclude(recording, result);
     check(recording, publish(recording));
 }
 
@@ -323,26 +372,19 @@ static void copy_output(void *arg, const char *text, size_t bytes)
     lk__record_log(recording->writer, text, bytes);
 }
 
-/* The reader of what this process prints has ended, and SIGPIPE will end this process. */
-static void note_broken(void *arg)
+/* A run that was done before stays done. */
+static void note_failure(lk_recording *recording, const char *status, const char *detail)
 {
-    lk_recording *recording = arg;
     begin_change(recording);
-    lk__recording_describe_failure(recording, "stopped", "the pipe that it printed to was closed (SIGPIPE)");
+    if (recording->begun || !lk__recording_is_done(recording))
+        lk__recording_describe_failure(recording, status, detail);
     try_publish(recording);
 }
 
-static lk_status write_config(lk_recording *recording, const lk_args *args, const lk_job_plan *plan)
+/* The reader of what this process prints has ended, and SIGPIPE will end this process. */
+static void note_broken(void *arg)
 {
-    char *text = NULL, comment[LK_PATH_BYTES + 64], directory[LK_PATH_BYTES];
-    size_t bytes;
-    snprintf(comment, sizeof comment, "lockstep %s; of a run that began in %s", LK_VERSION,
-             lk__recording_directory(directory));
-    lk_status status = lk__effective_yaml(args, plan, comment, &text, &bytes);
-    if (status == LK_OK)
-        status = lk__record_put(recording->writer, "config.yaml", text, bytes);
-    free(text);
-    return status;
+    note_failure(arg, "stopped", "the pipe that it printed to was closed (SIGPIPE)");
 }
 
 /* Where rank 0 saves checkpoints, if saving was asked for and no folder given; other ranks only need to know that
@@ -374,7 +416,7 @@ static lk_status open_folder(lk_recording *recording, const lk_args *args, const
     lk_status status = find_folder(recording, args);
     if (status == LK_STATUS_NOT_FOUND)
         status = make_folder(recording, args, plan);
-    return status == LK_OK ? write_config(recording, args, plan) : status;
+    return status;
 }
 
 lk_status lk__recording_open(lk_recording *recording, lk_args *args, lk_job_plan *plan)
@@ -392,8 +434,8 @@ lk_status lk__recording_open(lk_recording *recording, lk_args *args, lk_job_plan
         return LK_OK;
     snprintf(recording->name, sizeof recording->name, "%s", lk__record_own_name(recording->writer));
     args->train.run_name = plan->train.run_name = recording->name;
-    lk__recording_begin_run(recording);
-    LK_TRY(lk__record_publish(recording->writer));
+    if (!lk__record_is_continued(recording->writer)) /* else at the start, when the steps that are left are known */
+        LK_TRY(begin_run(recording));
     lk__tee_begin(copy_output, note_broken, recording);
     if (!lk__record_events_possible)
         fputs("lockstep train: no event files for TensorBoard: this build is without protobuf-c (libprotobuf-c-dev, "
@@ -406,9 +448,7 @@ void lk__recording_failed(lk_recording *recording, const char *detail)
 {
     if (!recording->writer)
         return;
-    begin_change(recording);
-    lk__recording_describe_failure(recording, "failed", detail);
-    try_publish(recording); /* a second failure would only hide the one that is printed next */
+    note_failure(recording, "failed", detail); /* a second failure would only hide the one that is printed next */
 }
 
 void lk__recording_close(lk_recording *recording)

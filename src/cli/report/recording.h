@@ -30,6 +30,10 @@ typedef struct lk_recording {
     double train_seconds; /* the same */
     double uses_at;       /* seconds at the last row of ranks */
     bool uses_known;      /* hosts and devices are in run.json */
+    bool begun;           /* run.json and config.yaml describe the run of this process */
+    bool repeated;        /* run.json has the result of the last step: it and config.yaml stay until the next one */
+    lk_train_start start; /* what run.json says of a run that goes on */
+    bool tested;          /* this process has evaluated the model */
 } lk_recording;
 
 /* At rank 0's process with --log-dir: makes the folder, or opens the folder of the run that is resumed, and begins the

@@ -4,6 +4,7 @@
 #include "cli/report/recording_run.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -158,7 +159,7 @@ void lk__recording_describe_ranks(lk_recording *recording, const lk_train_uses *
     set_number(recording, "nodes", nodes);
 }
 
-/* "test_loss", "test_top1", "test_top5"; nothing if there was no evaluation. */
+/* Sets "test_loss", "test_top1", "test_top5"; nothing if there was no evaluation. */
 static void add_metrics(cJSON *item, const char *kind, const lk_metrics *metrics)
 {
     char name[32];
@@ -170,22 +171,12 @@ static void add_metrics(cJSON *item, const char *kind, const lk_metrics *metrics
                 {"top5", lk__report_percent(metrics->top5, metrics->count)}};
     for (size_t i = 0; metrics->count && i < sizeof rows / sizeof *rows; i++) {
         snprintf(name, sizeof name, "%s_%s", kind, rows[i].column);
-        cJSON_AddNumberToObject(item, name, rows[i].value);
+        cJSON *old = cJSON_GetObjectItemCaseSensitive(item, name);
+        if (cJSON_IsNumber(old))
+            cJSON_SetNumberValue(old, rows[i].value);
+        else
+            cJSON_AddNumberToObject(item, name, rows[i].value);
     }
-}
-
-/* Why --early-stop has ended the run. */
-static void add_early(cJSON *item, const lk_train_result *result)
-{
-    const char *name;
-    const lk_metrics *judged = lk__report_judged(result, &name);
-    if (!result->stale)
-        return;
-    cJSON *early = cJSON_AddObjectToObject(item, "early_stop");
-    cJSON_AddStringToObject(early, "data", name);
-    cJSON_AddNumberToObject(early, "epochs_without_better", (double)result->stale);
-    cJSON_AddNumberToObject(early, "best_step", (double)result->best_step);
-    cJSON_AddNumberToObject(early, "best_top1", lk__report_percent(result->best_correct, judged->count));
 }
 
 static cJSON *result_item(const lk_recording *recording, const lk_train_result *result)
@@ -199,7 +190,7 @@ static cJSON *result_item(const lk_recording *recording, const lk_train_result *
     cJSON_AddNumberToObject(item, "img_per_s", seconds > 0 ? (double)result->samples / seconds : 0);
     add_metrics(item, lk__record_kind_name(LK_RECORD_KIND_VAL), &result->val);
     add_metrics(item, lk__record_kind_name(LK_RECORD_KIND_TEST), &result->test);
-    add_early(item, result);
+    lk__report_early_json(item, result);
     cJSON_AddNumberToObject(item, "wait_gradients_s", result->waits.gradients);
     cJSON_AddNumberToObject(item, "wait_other_s", result->waits.other);
     cJSON_AddNumberToObject(item, "peak_rss_mb", lk__mem_peak_mb());
@@ -217,6 +208,35 @@ void lk__recording_conclude(lk_recording *recording, const lk_train_result *resu
     snprintf(hash, sizeof hash, "%016" PRIx64, result->hash);
     if (done)
         set_text(recording, "hash", hash);
+}
+
+bool lk__recording_is_done(const lk_recording *recording)
+{
+    const cJSON *run = lk__record_object(recording->writer);
+    const char *status = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(run, "status"));
+    return status && strcmp(status, "done") == 0;
+}
+
+bool lk__recording_has_result(const lk_recording *recording, size_t step)
+{
+    const cJSON *result = cJSON_GetObjectItemCaseSensitive(lk__record_object(recording->writer), "result");
+    const cJSON *steps = cJSON_GetObjectItemCaseSensitive(result, "steps");
+    return cJSON_IsNumber(steps) && steps->valuedouble == (double)step;
+}
+
+double lk__recording_earlier(const lk_recording *recording, const lk_train_start *start)
+{
+    const cJSON *result = cJSON_GetObjectItemCaseSensitive(lk__record_object(recording->writer), "result");
+    const cJSON *seconds = cJSON_GetObjectItemCaseSensitive(result, "seconds");
+    bool known = lk__recording_has_result(recording, start->done) && cJSON_IsNumber(seconds);
+    return known ? fmax(start->earlier, seconds->valuedouble) : start->earlier;
+}
+
+void lk__recording_add_tests(lk_recording *recording, const lk_train_result *result)
+{
+    cJSON *item = cJSON_GetObjectItemCaseSensitive(lk__record_object(recording->writer), "result");
+    add_metrics(item, lk__record_kind_name(LK_RECORD_KIND_VAL), &result->val);
+    add_metrics(item, lk__record_kind_name(LK_RECORD_KIND_TEST), &result->test);
 }
 
 void lk__recording_describe_muted(lk_recording *recording, const char *why)

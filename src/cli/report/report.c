@@ -81,6 +81,8 @@ static void on_start(void *arg, const lk_train_start *start)
         lk__report_start_text(report, start);
     if (report->rank == 0 && start->done == 0)
         lk__report_suspect("train", report->plan->train.init_from);
+    if (report->rank == 0)
+        lk__report_notice("train", report->args->notice);
     if (report->rank == 0 && *report->plan->join.note)
         fprintf(stderr, "lockstep train: %s\n", report->plan->join.note);
     if (report->rank == 0 && start->traced)
@@ -248,8 +250,10 @@ static void on_test(void *arg, const lk_train_test *test)
         return;
     if (report->args->json)
         json_test(test);
-    else
+    else {
+        report->told = true;
         text_metrics(test->val ? "Validation" : "Test", &test->metrics, report->classes);
+    }
     end_lines(report);
 }
 
@@ -274,9 +278,10 @@ static void on_trace(void *arg, const lk_train_trace *trace)
 static void text_end(const lk_report *report, const lk_train_result *result)
 {
     lk__report_early(report, result);
-    if (!prints_lines(report) && result->val.count)
+    bool untold = report->args->quiet && !report->told;
+    if (untold && result->val.count)
         text_metrics("Validation", &result->val, report->classes);
-    if (!prints_lines(report) && result->test.count)
+    if (untold && result->test.count)
         text_metrics("Test", &result->test, report->classes);
     if (!report->args->quiet)
         lk__report_table(report, result);

@@ -26,6 +26,7 @@ typedef struct lk_report {
     lk_metrics epoch;    /* of the steps of this epoch; loss is a sum */
     atomic_int *level;   /* raised by signals after the run has started; NULL: another rank watches signals */
     double drawn_at;     /* seconds of the run at the last line of progress, where nothing is redrawn */
+    bool told;           /* a test result has been printed as text */
     double first_step_s; /* from the start of the program to the end of the first step */
     size_t train_count, classes;
     size_t batches, steps, done; /* done: before this process started */
@@ -50,6 +51,8 @@ const lk_metrics *lk__report_judged(const lk_train_result *result, const char **
 /* Adds a list of objects: where the time of every rank went. */
 struct cJSON;
 void lk__report_uses_json(struct cJSON *object, const char *name, const lk_train_result *result);
+/* Adds the object "early_stop", if --early-stop has ended the run. */
+void lk__report_early_json(struct cJSON *object, const lk_train_result *result);
 
 /* Lines about checkpoints: the one that the run resumes from, as text or in the JSON of its start (a cJSON
  * object), and one that was saved. */

@@ -7,6 +7,7 @@
 #include "cli/report/bar.h"
 #include "cli/report/json.h"
 #include "cli/report/report.h"
+#include "io/checkpoint/checkpoint.h"
 
 static cJSON *use_item(const lk_train_use *use)
 {
@@ -40,6 +41,32 @@ const lk_metrics *lk__report_judged(const lk_train_result *result, const char **
     return val ? &result->val : &result->test;
 }
 
+void lk__report_early_json(cJSON *object, const lk_train_result *result)
+{
+    const char *name;
+    const lk_metrics *judged = lk__report_judged(result, &name);
+    if (!result->stale)
+        return;
+    cJSON *early = cJSON_AddObjectToObject(object, "early_stop");
+    cJSON_AddStringToObject(early, "data", name);
+    cJSON_AddNumberToObject(early, "epochs_without_better", (double)result->stale);
+    cJSON_AddNumberToObject(early, "best_step", (double)result->best_step);
+    cJSON_AddNumberToObject(early, "best_top1", lk__report_percent(result->best_correct, judged->count));
+}
+
+/* Where the weights of the best result are; the final ones are later. */
+static void print_best(const lk_report *report, const lk_train_result *result)
+{
+    const char *folder = report->plan->train.checkpoint;
+    uint64_t step;
+    if (folder && lk__checkpoint_best(folder, &step) && step == result->best_step)
+        printf("The best weights are in %s/best\n", folder);
+    else
+        printf("The best weights were not kept; %s\n",
+               report->args->log_dir ? "--save-every epoch keeps them, as checkpoints/best of the run folder"
+                                     : "--checkpoint DIR keeps them, as DIR/best");
+}
+
 void lk__report_early(const lk_report *report, const lk_train_result *result)
 {
     const char *name;
@@ -51,6 +78,7 @@ void lk__report_early(const lk_report *report, const lk_train_result *result)
            result->steps / report->batches, report->plan->train.epochs, name, result->stale,
            result->stale == 1 ? "" : "s", lk__report_percent(result->best_correct, judged->count),
            result->best_step / report->batches);
+    print_best(report, result);
 }
 
 void lk__report_end_json(const lk_report *report, const lk_train_result *result)
@@ -61,8 +89,7 @@ void lk__report_end_json(const lk_report *report, const lk_train_result *result)
     cJSON_AddStringToObject(line, "event", "end");
     cJSON_AddNumberToObject(line, "steps", (double)result->steps);
     cJSON_AddNumberToObject(line, "samples", (double)result->samples);
-    if (result->stale)
-        cJSON_AddNumberToObject(line, "epochs_without_better", (double)result->stale);
+    lk__report_early_json(line, result);
     cJSON_AddNumberToObject(line, "seconds", result->seconds);
     cJSON_AddNumberToObject(line, "train_seconds", result->train_seconds);
     cJSON_AddNumberToObject(line, "img_per_s", lk__report_rate(result->samples, result->train_seconds));
@@ -103,7 +130,8 @@ static void time_rows(const lk_train_result *result)
     double other = result->seconds - result->train_seconds;
     row("time", "%s: %s in steps, %s in tests and saves", time_text(result->seconds, all),
         time_text(result->train_seconds, steps), time_text(other > 0 ? other : 0, rest));
-    row("speed", "%.0f img/s", lk__report_rate(result->samples, result->train_seconds));
+    if (result->samples)
+        row("speed", "%.0f img/s", lk__report_rate(result->samples, result->train_seconds));
 }
 
 /* The part of all ranks' time, in percent. */

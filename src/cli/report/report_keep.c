@@ -42,7 +42,10 @@ void lk__report_resumed(const lk_report *report, const lk_train_start *start)
         printf("no run of this line in %s has a checkpoint yet: the run begins\n", report->args->log_dir);
     else if (report->args->resume && !*found->path)
         printf("no checkpoint in %s yet: the run begins\n", report->plan->train.checkpoint);
-    if (*found->path && start->done >= start->steps && (by_steps || start->extends))
+    if (*found->path && start->done == start->steps && start->done < opts->epochs * start->batches &&
+        !(by_steps && start->done >= opts->max_steps))
+        printf("--early-stop has ended the run of %s; a larger one goes on\n", found->path);
+    else if (*found->path && start->done >= start->steps && (by_steps || start->extends))
         printf("%s has all steps that %s %zu asks for; a larger one goes on\n", found->path, limit, most);
     else if (*found->path && start->done >= start->steps)
         printf("%s has all steps that --epochs %zu asks for, and the rates of --schedule %s depend on that number: the "

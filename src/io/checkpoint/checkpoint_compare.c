@@ -61,10 +61,10 @@ void lk__checkpoint_note_readable(const char *text, char *out, size_t bytes)
 }
 
 /* Notes about how a checkpoint was made, not about what it contains: when replicas were compared,
- * what the data files were. Earlier versions do not write them. */
+ * what the data files were, the run folder and its time. Earlier versions do not write them. */
 static bool is_history(const char *name)
 {
-    static const char *const history[] = {"agreed", "data-contents", "data-times"};
+    static const char *const history[] = {"agreed", "data-contents", "data-times", "run", "run-seconds"};
     for (size_t i = 0; i < sizeof history / sizeof *history; i++)
         if (strcmp(name, history[i]) == 0)
             return true;

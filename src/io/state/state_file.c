@@ -87,12 +87,29 @@ static lk_status load_file(const char *path, lk_state **out)
     return status;
 }
 
+/* The folder of a run has the final state, and maybe a folder of checkpoints. */
+static lk_status refuse_run_folder(const char *path)
+{
+    char model[4096];
+    bool final = lk__path_join(path, "final.safetensors", model, sizeof model) && lk__file_exists(model);
+    return lk__fail(LK_STATUS_USAGE, "%s is a run folder; name %s/%s", path, path,
+                    final ? "final.safetensors" : "checkpoints/best or another of its checkpoints, if there are any");
+}
+
+static bool is_run_folder(const char *path)
+{
+    char run[4096];
+    return lk__path_join(path, "run.json", run, sizeof run) && lk__file_exists(run);
+}
+
 /* The user probably means one of the checkpoints in the folder. */
 static lk_status refuse_folder(const char *path)
 {
     char newest[4096];
     uint64_t *steps = NULL;
     size_t count = 0;
+    if (is_run_folder(path))
+        return refuse_run_folder(path);
     LK_TRY(lk__checkpoint_list(path, &steps, &count));
     lk_status status = count ? lk__checkpoint_path(path, steps[count - 1], newest, sizeof newest) : LK_OK;
     lk__mem_free(steps);
