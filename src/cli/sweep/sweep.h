@@ -86,7 +86,8 @@ lk_status lk__sweep_clear(const lk_sweep *sweep, size_t cell) LK_CHECKED;
 /* Trains a cell in a child process, whose output goes to "output.txt" in the cell's folder. Blocks until it ends.
  * SIGINT, SIGTERM and SIGHUP are passed on to it; *caught is the last of them, or 0. *code is the exit status. */
 lk_status lk__sweep_run(const lk_sweep *sweep, size_t cell, int *code, int *caught) LK_CHECKED;
-/* The last error message in "output.txt", otherwise its last line, made printable; "" if there is none. */
+/* The last error message in "output.txt", otherwise the last line that begins with "lockstep ", made printable; "" if
+ * there is none. */
 void lk__sweep_message(const lk_sweep *sweep, size_t cell, char *out, size_t bytes);
 
 /* Submits a cell to Slurm; `options` are more options of sbatch, separated by blanks. UNSUPPORTED if there is no
