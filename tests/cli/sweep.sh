@@ -192,6 +192,10 @@ refused "over other options" -- --lr 1,2 -o grid "${train[@]}" --threads 1 --max
 refused "nowhere has no sweep" -- -o nowhere
 refused "no option '--lrr'; did you mean '--lr'?" -- --lrr 1 -- train
 refused "--lr 'x' must be a number" -- --lr 1,x -o new -- train
+refused "--optimizer: no optimiser 'xyzzy'" -- --optimizer 'sgd;xyzzy' -o new -- train
+refused "--model: no model 'xyzzy'" -- --lr 1,2 -o new -- train --model xyzzy
+refused "absent.yaml" -- --lr 1,2 -o new -- train --config absent.yaml
+refused "-n '0'" -- --nproc 1,0 -o new -- train
 refused "--lr has the value '1' twice" -- --lr 1,2,1 -o new -- train
 refused "--lr has an empty value" -- --lr 1, -o new -- train
 refused "--lr needs values" -- --lr

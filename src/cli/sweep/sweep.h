@@ -33,7 +33,8 @@ typedef struct lk_sweep {
 bool lk__sweep_takes(const char *option);
 
 /* The sweep of a command line; its words begin with "train". Every cell's line is checked as train would check it.
- * USAGE if an option cannot be swept, has the same value twice, or has a wrong value. */
+ * USAGE if an option cannot be swept, has the same value twice, has a wrong value, or names a model, an optimiser or a
+ * file of options that does not exist. */
 lk_status lk__sweep_create(const lk_args *args, lk_sweep **out) LK_CHECKED;
 /* The sweep that sweep.json in dir describes. NOT_FOUND if there is none. */
 lk_status lk__sweep_load(const char *dir, lk_sweep **out) LK_CHECKED;
