@@ -469,8 +469,8 @@ static lk_status write_failed(const lk_writer *w, const char *doing)
     int error = errno;
     if (w->in_place)
         return lk__fail(LK_STATUS_IO, "cannot %s %s: %s", doing, w->path, strerror(error));
-    return lk__fail(LK_STATUS_IO, "cannot %s %s: %s; %s is left as it was", doing, w->temporary, strerror(error),
-                    w->path);
+    return lk__fail(LK_STATUS_IO, "cannot %s %s: %s; %s %s", doing, w->temporary, strerror(error), w->path,
+                    access(w->path, F_OK) == 0 ? "is left as it was" : "is not written");
 }
 
 static bool put_held(lk_writer *w)

@@ -364,6 +364,7 @@ static lk_status finish(lk_train_run *run)
     LK_TRY_GOTO(lk__run_common_result(run, lk__train_check_finite(state, "the trained model")), destroy_state);
     LK_TRY_GOTO(lk__run_own_result(run, lk__train_describe(run->opts, run->shared, state)), destroy_state);
     status = *run->result.saved ? lk__run_own_result(run, lk_state_save(state, run->result.saved)) : LK_OK;
+    run->unsaved = status != LK_OK;
     if (status == LK_OK && run->states && run->self.rank == 0)
         run->events->state(run->events->arg, &(lk_train_state){LK_TRAIN_MOMENT_FINAL, run->at.step, state, NULL});
 destroy_state:
@@ -468,12 +469,26 @@ static lk_status run_epochs(lk_train_run *run)
     return lk__run_uses_end(run);
 }
 
+/* The training is complete, and only its model could not be written: the results are told before the failure. */
+static lk_status end_unsaved(lk_train_run *run, lk_status failure)
+{
+    char why[LK_DETAIL_BYTES];
+    snprintf(why, sizeof why, "%s", lk_error_detail());
+    *run->result.saved = 0;
+    if (run->events->end)
+        run->events->end(run->events->arg, &run->result);
+    return lk__fail(failure, "%s", why);
+}
+
 static lk_status run_steps(lk_train_run *run)
 {
     LK_TRY(run_epochs(run));
     if (run->result.stopped)
         return LK_OK;
-    LK_TRY(finish(run));
+    lk_status status = finish(run);
+    if (run->unsaved)
+        return end_unsaved(run, status);
+    LK_TRY(status);
     return lk__run_await_saved(run);
 }
 

@@ -48,6 +48,7 @@ typedef struct lk_train_run {
     lk_gauge *gauge;    /* of this rank's GPU, while uses are gathered; or NULL */
     lk_train_use *uses; /* (ranks) at rank 0, NULL elsewhere */
     bool states;        /* rank 0 has an event for states */
+    bool unsaved;       /* the run is complete, and this rank could not write its model */
     size_t norm_every;  /* rank 0's value, at all ranks */
 } lk_train_run;
 

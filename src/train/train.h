@@ -272,6 +272,7 @@ typedef struct lk_train_events {
     void (*start)(void *arg, const lk_train_start *start);
     void (*step)(void *arg, const lk_train_step *step);
     void (*test)(void *arg, const lk_train_test *test);
+    /* Called also before a failure of the last save, with "" in result->saved: the training itself is complete. */
     void (*end)(void *arg, const lk_train_result *result);
     /* Called instead of end if the run was stopped. Every rank waits until it has returned at all ranks. */
     void (*stopped)(void *arg, const lk_train_result *result);

@@ -329,7 +329,14 @@ line="train under ulimit -f"
 (ulimit -f 1000 && "$program" train --model cnn --quiet --dry-run --save-model large.safetensors >out 2>err)
 check "a limit on file sizes is status 1" test $? -eq 1
 said err "large.safetensors" "File too large"
+said out "State hash"
+said err "large.safetensors is not written"
 check "a limit on file sizes leaves nothing" test -z "$(find . -name 'large.saf*' -o -name '.lk-*')"
+: >large.safetensors
+(ulimit -f 1000 && "$program" train --model cnn --quiet --dry-run --save-model large.safetensors >out 2>err)
+said err "large.safetensors is left as it was"
+check "no word of a model that is not saved" test "$(grep -c 'Model saved' out)" -eq 0
+rm large.safetensors
 
 # Saving follows links; the longest file names work.
 mkdir away && ln -s away/target.safetensors link.safetensors

@@ -62,6 +62,12 @@ check "$line: means a GPU" grep -q cuda out err
 same "--clip-grad-norm .1" "--clip-norm .1"
 same "--clip-grad .1" "--clip-norm .1"
 same "--max-grad-norm .1" "--clip-norm .1"
+same "--dataset digits --optim sgd --num-epochs 1 --grad-accum 2" "--data digits --optimizer sgd --epochs 1 --accumulate 2"
+same "--gradient_accumulation_steps 2" "--accumulate 2"
+means "train --dataset absent" "--data: no data set and no folder 'absent'"
+means "train --data-path nowhere --data mnist" "--data-dir nowhere"
+run 0 train "${task[@]}" --ckpt by-word
+check "$line: saves" test -d by-word
 fails 2 "--amp (--precision bf16) and --precision fp32 contradict" -- train --amp --precision fp32
 fails 2 "--arch mlp and --model fc contradict" -- train --arch mlp --model fc
 fails 2 "--model fc and -a mlp contradict" -- train --model fc -a mlp
@@ -110,6 +116,9 @@ fails 2 "the optimiser adadelta has no momentum" "write --optimizer sgd:momentum
     train --momentum .9 --wd 1e-4
 fails 2 "the optimiser adam has no momentum" "write --optimizer sgd:momentum=.9" -- train --opt adam --momentum .9
 fails 2 "adadelta has no momentum" "write --optimizer sgd:momentum=.9" -- info --model mlp --momentum .9
+fails 2 "the optimiser adadelta has no nesterov" "write --optimizer sgd:momentum=.9,nesterov" -- train --nesterov
+fails 2 "one word too many, '.9'" "write sgd:momentum=.9" -- train --optimizer sgd:momentum .9
+fails 2 "write --schedule=step:size=2,gamma=.5" -- train --schedule=step:size=2,gamma .5
 fails 2 "a parameter's name is missing" -- train --optimizer sgd:momentum=.9,
 fails 2 "--momentum 'much' must be a number" -- train --opt sgd --momentum much
 fails 2 "--weight-decay needs a value" -- train --weight-decay
@@ -133,6 +142,8 @@ printf '%s\n' "nesterov: false" "wd: .1" "optimizer: {name: sgd, momentum: .5}" 
 same "--config recipe.yaml" "--optimizer sgd:momentum=.5,weight_decay=.1"
 echo "optimizer: {name: adam, betas: [.8, .99]}" >recipe.yaml
 same "--config recipe.yaml" "--optimizer adam:beta1=.8,beta2=.99"
+printf '%s\n' "num_epochs: 1" "dataset: digits" "optim: sgd" >recipe.yaml
+same "--config recipe.yaml" "--data digits --optimizer sgd --epochs 1"
 printf '%s\n' "arch: xyzzy" >recipe.yaml
 fails 2 "--model: no model 'xyzzy'" "--model is from recipe.yaml:1" -- train --config recipe.yaml
 printf '%s\n' "arch: fc" "model: mlp" >recipe.yaml
@@ -169,6 +180,14 @@ done
 fails 2 "--devices '2' may be a GPU or a number of devices" "'--gpu-ids 2'" "'-n 2'" -- train --devices 2
 
 # Words that are answered with the line to write, which has the words of the user.
+answered "train --patience 3 --lr .1" "lockstep train --early-stop 3 --lr .1"
+said err "plateau:patience=N"
+answered "train --milestones 30,60" "lockstep train --schedule multistep:milestones=30,60"
+answered "train --step-size 3 --lr .1" "lockstep train --schedule step:size=3 --lr .1"
+answered "train --save-freq 10" "lockstep train --save-every 10 --checkpoint DIR"
+answered "train --save-freq 10 --checkpoint ck" "lockstep train --save-every 10 --checkpoint ck"
+answered "train --run-name first" "lockstep train --log-dir first"
+answered "train --deterministic --lr .1" "lockstep train --lr .1"
 answered "train --fp16 --model mlp" "lockstep train --precision bf16 --model mlp"
 answered "eval model.pth --half" "lockstep eval model.pth --precision bf16"
 answered "train --dropout .5 --lr .1" "lockstep train --lr .1"

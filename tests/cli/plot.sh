@@ -122,7 +122,7 @@ refused "empty is no run folder and has none" "--log-dir DIR" -- empty -o never.
 refused "cannot open the folder absent" -- absent -o never.svg
 refused "'x.jpg' does not" ".svg, .png or .pdf" -- runs -o x.jpg
 refused "plot wants run folders" --
-refused "absent/x.svg" -- runs -o absent/x.svg
+refused "-o absent/x.svg: folder 'absent': No such file or directory; create it first" -- runs -o absent/x.svg
 mkdir nothing
 line="plot without gnuplot"
 timeout 60 env PATH="$scratch/nothing" "$program" plot runs -o never.svg >out 2>err

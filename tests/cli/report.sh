@@ -54,6 +54,7 @@ lacks few.html nan inf
 parses few.html
 refused "cannot open the folder absent" -- absent
 refused "report wants run folders" --
-refused "absent/x.html" -- runs -o absent/x.html
+refused "-o absent/x.html: folder 'absent': No such file or directory; create it first" -- runs -o absent/x.html
+refused "'-' names none; write -o report.html" -- runs -o -
 
 conclude

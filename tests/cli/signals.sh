@@ -55,11 +55,13 @@ resumes() { # SIGNAL WHO
 }
 
 # One process.
+told="the step is finished first; again ends the run at once"
 for signal in TERM INT; do
     halted stop:step=3,op=step --checkpoint ck --save-every 1000
     kill -$signal "$held"
     kill -CONT "$held"
     ends_with $((128 + $(kill -l $signal)))
+    said err "lockstep train: interrupted by SIG$signal: $told"
     resumes SIG$signal
 done
 halted stop:step=3,op=step
@@ -155,6 +157,8 @@ told_again() {
     gone $job
 }
 ends_at_once TERM 143
+said err "lockstep train: interrupted by SIGTERM: $told"
+cause_last err '^lockstep train: interrupted by SIGTERM again: the run ends at once$' 0
 ends_at_once INT 130
 ends_at_once INT 130 -n 2
 

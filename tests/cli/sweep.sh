@@ -65,6 +65,31 @@ check "$line: the finished cell ran again" cmp -s before <(runs_of failing/data=
 run 1 -o failing
 states "failed done"
 
+# A full disk: figures come from run.json, its error is shown, and only files that were written are named.
+run 0 --seed 5 -o full -- train --data digits --model mlp --threads 1 --max-steps 1
+said out "full/report.html" "full/$picture"
+wanted=$(awk '$2 == "done" {print $3, $4}' out)
+rm -f full/sweep.svg
+for file in full/*/*/metrics.jsonl; do : >"$file"; done
+sed -i 's/"status":/"error": "no space here", "status":/' full/*/*/run.json
+run 1 -o full
+check "$line: figures" test "$(awk '$2 == "done" {print $3, $4}' out)" = "$wanted"
+said err "seed 5: no space here" "no run has rows that could be drawn; full/sweep.svg is not written"
+said out "full/report.html"
+lacks out sweep.svg
+
+# A cell that is killed hard: the signal is named, with the word of the table.
+begin env LOCKSTEP_FAULT=delay:seconds=20,step=5 "$program" sweep --seed 1 -o hard "${train[@]}" --threads 1 \
+    --max-steps 20
+line="sweep and a killed cell"
+await 60 grep -qs 'Train Epoch' hard/seed=1/output.txt || complain "the cell does not start"
+kill -KILL "$(sed -n -E 's/.*"pid":\s*([0-9]+).*/\1/p' hard/seed=1/*/run.json)"
+finish "$job"
+check "$line: exit status $status" test $status -eq 1
+said err "seed 1 stopped, killed by SIGKILL: it gave no reason (hard/seed=1/output.txt)"
+lacks err "Train Epoch"
+states stopped
+
 # Killed: the training ends, too; the same line runs the interrupted cell again, and only it.
 steps=(--max-steps 2,20 -o killed "${train[@]}" --threads 1)
 begin env LOCKSTEP_FAULT=delay:seconds=5,step=5 "$program" sweep "${steps[@]}"
@@ -167,6 +192,10 @@ refused "over other options" -- --lr 1,2 -o grid "${train[@]}" --threads 1 --max
 refused "nowhere has no sweep" -- -o nowhere
 refused "no option '--lrr'; did you mean '--lr'?" -- --lrr 1 -- train
 refused "--lr 'x' must be a number" -- --lr 1,x -o new -- train
+refused "--optimizer: no optimiser 'xyzzy'" -- --optimizer 'sgd;xyzzy' -o new -- train
+refused "--model: no model 'xyzzy'" -- --lr 1,2 -o new -- train --model xyzzy
+refused "absent.yaml" -- --lr 1,2 -o new -- train --config absent.yaml
+refused "-n '0'" -- --nproc 1,0 -o new -- train
 refused "--lr has the value '1' twice" -- --lr 1,2,1 -o new -- train
 refused "--lr has an empty value" -- --lr 1, -o new -- train
 refused "--lr needs values" -- --lr

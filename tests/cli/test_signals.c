@@ -21,7 +21,7 @@ static int tear_down(void **state)
 
 static void test_stop_and_which(void **state)
 {
-    lk__job_signals_watch(&signal_level);
+    lk__job_signals_watch(&signal_level, false);
     raise(SIGINT);
     assert_int_equal(atomic_load(&signal_level), LK_SIGNAL_LEVEL_STOP + SIGINT);
     /* Two signals at almost the same time are one; the first one is the reason. */
@@ -33,7 +33,7 @@ static void test_stop_and_which(void **state)
 
 static void test_save(void **state)
 {
-    lk__job_signals_watch(&signal_level);
+    lk__job_signals_watch(&signal_level, false);
     raise(SIGUSR1);
     assert_int_equal(atomic_load(&signal_level), LK_SIGNAL_LEVEL_SAVE);
     raise(SIGINT);
@@ -42,11 +42,11 @@ static void test_save(void **state)
 
 static void test_a_new_watch_begins_anew(void **state)
 {
-    lk__job_signals_watch(&signal_level);
+    lk__job_signals_watch(&signal_level, false);
     raise(SIGTERM);
     lk__job_signals_end();
     atomic_store(&signal_level, LK_SIGNAL_LEVEL_NONE);
-    lk__job_signals_watch(&signal_level);
+    lk__job_signals_watch(&signal_level, false);
     raise(SIGHUP);
     assert_int_equal(atomic_load(&signal_level), LK_SIGNAL_LEVEL_STOP + SIGHUP);
 }
@@ -55,7 +55,7 @@ static void test_too_early_to_save(void **state)
 {
     lk__job_signals_prepare(false);
     raise(SIGUSR1);
-    lk__job_signals_watch(&signal_level);
+    lk__job_signals_watch(&signal_level, false);
     assert_int_equal(atomic_load(&signal_level), LK_SIGNAL_LEVEL_NONE);
     raise(SIGUSR1);
     assert_int_equal(atomic_load(&signal_level), LK_SIGNAL_LEVEL_SAVE);
@@ -67,7 +67,7 @@ static void test_user_signal_stops(void **state)
     lk__job_signals_prepare(true);
     raise(SIGUSR1);
     assert_int_equal(atomic_load(&signal_level), LK_SIGNAL_LEVEL_NONE);
-    lk__job_signals_watch(&signal_level);
+    lk__job_signals_watch(&signal_level, false);
     assert_int_equal(atomic_load(&signal_level), LK_SIGNAL_LEVEL_STOP + SIGUSR1);
     atomic_store(&signal_level, LK_SIGNAL_LEVEL_NONE);
     raise(SIGUSR1);
@@ -80,7 +80,7 @@ static void test_user_signal_stops(void **state)
     lk__job_signals_end();
     atomic_store(&signal_level, LK_SIGNAL_LEVEL_NONE);
     lk__job_signals_prepare(false);
-    lk__job_signals_watch(&signal_level);
+    lk__job_signals_watch(&signal_level, false);
     raise(SIGUSR1);
     assert_int_equal(atomic_load(&signal_level), LK_SIGNAL_LEVEL_SAVE);
 }
@@ -96,7 +96,7 @@ static void test_actions_are_given_back(void **state)
         struct sigaction mine = {.sa_handler = i == 2 ? SIG_IGN : own}, before, now;
         sigaction(numbers[i], &mine, &before);
         lk__job_signals_prepare(false);
-        lk__job_signals_watch(&signal_level);
+        lk__job_signals_watch(&signal_level, false);
         sigaction(numbers[i], NULL, &now);
         /* An ignored signal stays ignored. */
         assert_true((now.sa_handler == SIG_IGN) == (i == 2));
@@ -124,7 +124,7 @@ static void signal_twice(int number, void *arg)
     static unsigned counter;
     const int *signals = arg;
     pthread_t thread;
-    lk__job_signals_watch(&signal_level);
+    lk__job_signals_watch(&signal_level, false);
     CHECK(pthread_create(&thread, NULL, count_up, &counter) == 0);
     kill(getpid(), signals[0]);
     while (atomic_load(&signal_level) < LK_SIGNAL_LEVEL_STOP)

@@ -1,5 +1,8 @@
 /* plot.c - `lockstep plot` and `lockstep report`: runs as a picture or as a page. */
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #include "cli/cli.h"
 #include "cli/plot/draw.h"
@@ -19,12 +22,27 @@ static lk_status draw_picture(const lk_record_runs *runs, const lk_plot_figure *
     return lk__plot_draw(figure, path);
 }
 
+/* The folder of path must exist. It is not created, because the path may be mistyped. */
+static lk_status check_folder(const char *path)
+{
+    char folder[LK_PATH_BYTES];
+    struct stat info;
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash == path)
+        return LK_OK;
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+    if (stat(folder, &info) != 0)
+        return lk__fail(LK_STATUS_USAGE, "-o %s: folder '%s': %s; create it first", path, folder, strerror(errno));
+    return LK_OK;
+}
+
 typedef lk_status (*draw_fn)(const lk_record_runs *runs, const lk_plot_figure *figure, const char *path);
 
 static lk_status draw(const lk_args *args, draw_fn write)
 {
     lk_record_runs *runs;
     lk_plot_figure *figure = NULL;
+    LK_TRY(check_folder(args->output));
     LK_TRY(lk__record_runs_open(args->words, args->word_count, warn_skipped, NULL, &runs));
     lk_status status = lk__plot_figure_create(runs, &figure);
     if (status == LK_OK)
@@ -46,6 +64,10 @@ int lk__cmd_plot(lk_args *args)
 
 int lk__cmd_report(lk_args *args)
 {
-    lk_status status = draw(args, lk__plot_report);
+    lk_status status = LK_OK;
+    if (strcmp(args->output, "-") == 0)
+        status = lk__fail(LK_STATUS_USAGE, "report: a page is a file, and '-' names none; write -o report.html");
+    if (status == LK_OK)
+        status = draw(args, lk__plot_report);
     return status == LK_OK ? LK_EXIT_DONE : lk__cli_fail(status);
 }

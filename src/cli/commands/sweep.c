@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "cli/plot/draw.h"
 #include "cli/sweep/sweep.h"
+#include "launch/cause.h"
 
 enum { TITLE = 256, MOST_WIDTH = 40 };
 
@@ -19,14 +20,49 @@ typedef struct cell {
     char run[LK_PATH_BYTES]; /* its newest run, or "" */
     lk_record_summary summary;
     char hash[20];
+    char error[1024]; /* what run.json says, or "" */
 } cell;
+
+/* A figure of run.json's result; NaN if it has none. */
+static double result_of(const lk_record *record, const char *name)
+{
+    const cJSON *result = cJSON_GetObjectItemCaseSensitive(lk__record_run(record), "result");
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(result, name);
+    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
+}
+
+/* Where rows could not be written, on a full disk, the result in run.json has the last figures. */
+static void fill_from_result(const lk_record *record, lk_record_summary *s)
+{
+    const struct {
+        double *to;
+        const char *name;
+    } figures[] = {{&s->top1, "test_top1"},
+                   {&s->test_loss, "test_loss"},
+                   {&s->val_top1, "val_top1"},
+                   {&s->val_loss, "val_loss"},
+                   {&s->img_per_s, "img_per_s"}};
+    bool lacking = *lk__record_text(record, "error") != 0;
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
+        double value = result_of(record, figures[i].name);
+        if (isfinite(value) && (lacking || !isfinite(*figures[i].to)))
+            *figures[i].to = value;
+    }
+}
+
+static lk_status summarise(const lk_record *record, lk_record_summary *out)
+{
+    LK_TRY(lk__record_summarise(record, out));
+    fill_from_result(record, out);
+    return LK_OK;
+}
 
 static void print_done(size_t number, const lk_sweep *sweep, const char *title, const char *how, const char *run)
 {
     lk_record *record;
     lk_record_summary s = {.top1 = NAN, .img_per_s = NAN};
     if (lk__record_open(run, &record) == LK_OK) {
-        (void)!lk__record_summarise(record, &s);
+        (void)!summarise(record, &s);
         lk__record_close(record);
     }
     printf("[%zu/%zu] %s: %s", number + 1, sweep->cells, title, how);
@@ -35,6 +71,19 @@ static void print_done(size_t number, const lk_sweep *sweep, const char *title, 
     if (isfinite(s.img_per_s))
         printf(", %.0f img/s", s.img_per_s);
     putchar('\n');
+}
+
+/* How a cell ended, with the word of the table: "failed with status 2", "stopped, killed by SIGKILL". */
+static void describe_end(lk_sweep_state state, int code, char *out, size_t bytes)
+{
+    const char *word = state == LK_SWEEP_STATE_DONE ? "ended" : lk__sweep_state_names[state];
+    char name[32];
+    if (code <= 128) {
+        snprintf(out, bytes, "%s with status %d", word, code);
+        return;
+    }
+    lk__cause_signal_name(code - 128, name, sizeof name);
+    snprintf(out, bytes, "%s, killed by %s", word, name);
 }
 
 /* Runs a cell here. *caught: the signal that ends the sweep, or 0. */
@@ -57,8 +106,8 @@ static lk_status run_cell(const lk_sweep *sweep, size_t number, const char *titl
     }
     LK_TRY(lk__sweep_path(sweep, number, "output.txt", output, sizeof output));
     lk__sweep_message(sweep, number, why, sizeof why);
-    fprintf(stderr, "lockstep: sweep: %s failed with status %d: %s (%s)\n", title, code, *why ? why : "no message",
-            output);
+    describe_end(state, code, how, sizeof how);
+    fprintf(stderr, "lockstep: sweep: %s %s: %s (%s)\n", title, how, *why ? why : "it gave no reason", output);
     return LK_OK;
 }
 
@@ -103,7 +152,9 @@ static lk_status look_at_all(const lk_sweep *sweep, const lk_sweep_job *jobs, ce
         LK_TRY(lk__sweep_look(sweep, i, &jobs[i], &c->state, c->run, sizeof c->run));
         if (!*c->run || lk__record_open(c->run, &record) != LK_OK)
             continue;
-        lk_status status = lk__record_summarise(record, &c->summary);
+        lk_status status = summarise(record, &c->summary);
+        snprintf(c->error, sizeof c->error, "%s", lk__record_text(record, "error"));
+        lk__text_clean(c->error, LK_TEXT_KIND_LINE);
         snprintf(c->hash, sizeof c->hash, "%s", lk__record_text(record, "hash"));
         lk__text_clean(c->hash, LK_TEXT_KIND_LINE);
         lk__record_close(record);
@@ -167,23 +218,50 @@ static void print_table(const lk_sweep *sweep, const cell *cells)
     putchar('\n');
 }
 
-/* Draws the runs into sweep.svg and report.html. Without gnuplot there is a page, but no picture. */
-static lk_status draw_runs(const lk_sweep *sweep, const lk_record_runs *runs)
+/* Names the errors of cells that are done, and of all cells if none was run now. */
+static void print_errors(const lk_sweep *sweep, const cell *cells, bool all)
+{
+    char title[TITLE];
+    fflush(stdout);
+    for (size_t i = 0; i < sweep->cells; i++) {
+        if (!*cells[i].error || (!all && cells[i].state != LK_SWEEP_STATE_DONE))
+            continue;
+        lk__sweep_title(sweep, i, title, sizeof title);
+        fprintf(stderr, "lockstep: sweep: %s: %s\n", title, cells[i].error);
+    }
+}
+
+/* *drawn: the picture was written. Without gnuplot there is none. lacking: rows are missing that should be there. */
+static lk_status draw_picture(const lk_plot_figure *figure, const char *path, bool lacking, bool *drawn)
+{
+    if (!figure->panel_count && lacking)
+        return lk__fail(LK_STATUS_IO, "sweep: no run has rows that could be drawn; %s is not written", path);
+    if (!figure->panel_count)
+        return LK_OK;
+    lk_status status = lk__plot_draw(figure, path);
+    if (status == LK_STATUS_UNSUPPORTED) {
+        fprintf(stderr, "lockstep: warning: %s\n", lk_error_detail());
+        return LK_OK;
+    }
+    *drawn = status == LK_OK;
+    return status;
+}
+
+/* Draws the runs into report.html and sweep.svg, and names what was written. */
+static lk_status draw_runs(const lk_sweep *sweep, const lk_record_runs *runs, bool lacking)
 {
     char picture[LK_PATH_BYTES], page[LK_PATH_BYTES];
     lk_plot_figure *figure;
+    bool drawn = false;
     if (!lk__path_join(sweep->dir, "sweep.svg", picture, sizeof picture) ||
         !lk__path_join(sweep->dir, "report.html", page, sizeof page))
         return lk__fail(LK_STATUS_USAGE, "%s: the path is too long", sweep->dir);
     LK_TRY(lk__plot_figure_create(runs, &figure));
     lk_status status = lk__plot_report(runs, figure, page);
-    lk_status drawn = status == LK_OK && figure->panel_count ? lk__plot_draw(figure, picture) : LK_OK;
-    if (drawn == LK_STATUS_UNSUPPORTED)
-        fprintf(stderr, "lockstep: warning: %s\n", lk_error_detail());
-    else if (drawn != LK_OK)
-        status = drawn;
-    if (status == LK_OK)
-        printf("%s%s%s\n", drawn == LK_OK ? picture : "", drawn == LK_OK ? ", " : "", page);
+    if (status == LK_OK) {
+        status = draw_picture(figure, picture, lacking, &drawn);
+        printf("%s%s%s\n", drawn ? picture : "", drawn ? ", " : "", page);
+    }
     lk__plot_figure_destroy(figure);
     return status;
 }
@@ -192,14 +270,17 @@ static lk_status draw(const lk_sweep *sweep, const cell *cells)
 {
     const char **paths;
     size_t count = 0;
+    bool lacking = false;
     lk_record_runs *runs;
     LK_TRY(LK_ALLOC(sweep->cells, "runs of a sweep", &paths));
     for (size_t i = 0; i < sweep->cells; i++)
-        if (cells[i].state == LK_SWEEP_STATE_DONE)
+        if (cells[i].state == LK_SWEEP_STATE_DONE) {
             paths[count++] = cells[i].run;
+            lacking |= *cells[i].error != 0;
+        }
     lk_status status = count ? lk__record_runs_open(paths, count, NULL, NULL, &runs) : LK_OK;
     if (status == LK_OK && count) {
-        status = draw_runs(sweep, runs);
+        status = draw_runs(sweep, runs, lacking);
         lk__record_runs_close(runs);
     }
     lk__mem_free(paths);
@@ -218,8 +299,8 @@ static lk_status look(const lk_sweep *sweep, cell *cells)
     return status;
 }
 
-/* Prints the table and draws. *undone: cells that are not done. */
-static lk_status conclude(const lk_sweep *sweep, size_t *undone)
+/* Prints the table and draws. collect: no cell was run now. *undone: cells that are not done. */
+static lk_status conclude(const lk_sweep *sweep, bool collect, size_t *undone)
 {
     cell *cells;
     LK_TRY(LK_ALLOC(sweep->cells, "cells of a sweep", &cells));
@@ -229,6 +310,7 @@ static lk_status conclude(const lk_sweep *sweep, size_t *undone)
         *undone += cells[i].state != LK_SWEEP_STATE_DONE;
     if (status == LK_OK) {
         print_table(sweep, cells);
+        print_errors(sweep, cells, collect);
         status = draw(sweep, cells);
     }
     if (status == LK_OK && *undone)
@@ -240,7 +322,7 @@ static lk_status conclude(const lk_sweep *sweep, size_t *undone)
 static int end(const lk_sweep *sweep, const lk_args *args, int caught)
 {
     size_t undone = 0;
-    lk_status status = conclude(sweep, &undone);
+    lk_status status = conclude(sweep, !args->run.program, &undone);
     if (status != LK_OK)
         return lk__cli_fail(status);
     if (caught) {

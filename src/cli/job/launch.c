@@ -65,8 +65,7 @@ static lk_status count_gpus(const char *command, int *out)
     return LK_OK;
 }
 
-/* The number of ranks that -n asks for. */
-static lk_status count_ranks(const char *command, const char *text, int *out)
+lk_status lk__cli_launch_ranks(const char *command, const char *text, int *out)
 {
     long long count;
     if (strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0) {
@@ -216,7 +215,7 @@ lk_status lk__cli_launch_options(const char *command, const lk_args *args, lk_la
     LK_TRY(find_nodes(command, run, &opts));
     LK_TRY(lk__args_check_backend(args->backend));
     LK_TRY(lk__meeting_timeout(run->timeout, &opts.timeout));
-    LK_TRY(count_ranks(command, run->nproc ? run->nproc : "1", &opts.nproc));
+    LK_TRY(lk__cli_launch_ranks(command, run->nproc ? run->nproc : "1", &opts.nproc));
     print_no_address(command, run);
     *out = opts;
     return LK_OK;

@@ -10,6 +10,9 @@
  * in *out belong to args. */
 lk_status lk__cli_launch_options(const char *command, const lk_args *args, lk_launch_opts *out) LK_CHECKED;
 
+/* The number of ranks that the text of -n asks for. */
+lk_status lk__cli_launch_ranks(const char *command, const char *text, int *out) LK_CHECKED;
+
 /* Runs the job, prints notices and how it ended, and returns the exit status. Sets notice, failed and arg of
  * opts. */
 int lk__cli_launch(const char *command, lk_launch_opts *opts);

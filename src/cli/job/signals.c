@@ -22,6 +22,7 @@ static struct {
     atomic_int *_Atomic level; /* NULL: nobody reads it */
     atomic_uint first_at; /* time of the first stop signal, in milliseconds; odd, so that it is never 0; 0: no signal */
     bool terminal;
+    bool alone;        /* no launcher tells of signals */
     bool user_stops;   /* SIGUSR1 stops the run */
     atomic_bool early; /* such a SIGUSR1 has come while nobody read the level */
     struct sigaction before[WATCHED];
@@ -45,12 +46,24 @@ static void raise_level(int wanted)
         ;
 }
 
-/* Takes the line of a terminal on which ^C or the progress line is. */
-static void print_notice(void)
+static void put(const char *text)
 {
-    static const char text[] = "\r\033[Klockstep train: finishing this step; again ends at once\n";
-    ssize_t n = state.terminal ? write(STDERR_FILENO, text, sizeof text - 1) : 0;
+    size_t bytes = 0;
+    while (text[bytes])
+        bytes++;
+    ssize_t n = write(STDERR_FILENO, text, bytes);
     (void)n;
+}
+
+/* Says what a stop signal does, with means that a handler may use. Takes the line of a terminal on which ^C or the
+ * progress line is. */
+static void print_notice(int number, const char *what)
+{
+    if (!state.terminal && !state.alone)
+        return;
+    put(state.terminal ? "\r\033[Klockstep train: interrupted by " : "lockstep train: interrupted by ");
+    put(number == SIGINT ? "SIGINT" : number == SIGHUP ? "SIGHUP" : "SIGTERM");
+    put(what);
 }
 
 static void on_stop(int number)
@@ -59,8 +72,9 @@ static void on_stop(int number)
     unsigned now = milliseconds(), first = 0;
     if (atomic_compare_exchange_strong(&state.first_at, &first, now | 1)) {
         raise_level(LK_SIGNAL_LEVEL_STOP + number);
-        print_notice();
+        print_notice(number, ": the step is finished first; again ends the run at once\n");
     } else if ((int)(now - first) >= (int)SAME) {
+        print_notice(number, " again: the run ends at once\n");
         /* Delivered when this handler returns. */
         signal(number, SIG_DFL);
         raise(number);
@@ -91,8 +105,9 @@ void lk__job_signals_prepare(bool user_stops)
     take(0, on_user);
 }
 
-void lk__job_signals_watch(atomic_int *level)
+void lk__job_signals_watch(atomic_int *level, bool alone)
 {
+    state.alone = alone;
     state.terminal = isatty(STDERR_FILENO) == 1;
     atomic_store(&state.first_at, 0);
     atomic_store(&state.level, level);

@@ -170,7 +170,7 @@ static const lk_option table[] = {
     {"output", "log-ranks", 0, TRAIN, 0, CHOICE(log_ranks, log_ranks_choices), "0",
      "all: every rank also prints lines of its own"},
     {"output", "quiet", 'q', TRAIN, 0, FLAG(quiet), NULL,
-     "print results only; with `log_interval` or `log_ranks` all, leave out progress only"},
+     "print results only; with `json`, `log_interval` or `log_ranks` all, leave out progress only"},
     {"output", "quiet", 'q', EVAL, 0, FLAG(quiet), NULL, "no progress line"},
     {"output", "quiet", 'q', COMPARE | CONVERT | VERIFY, 0, FLAG(quiet), NULL,
      "print nothing; the exit status is the result"},

@@ -16,6 +16,7 @@ enum { MODELS = TRAIN | EVAL | BENCH, RANKS = TRAIN | RUN };
 /* Lockstep starts no processes on other hosts. */
 #define NO_HOSTS "start the job with mpirun or srun, which start ranks on all hosts, or start every node by hand"
 #define FP16 "there is no fp16 here; bf16 takes its place and needs no loss scaling"
+#define IN_SCHEDULE "parameters of the schedule are a part of --schedule"
 #define DROPOUT                                                                                                      \
     "the rates of dropout are part of a model; leave it out, or turn dropout off where there is one, as in --model " \
     "cnn:dropout=0"
@@ -53,6 +54,23 @@ const lk_options_foreign lk__habits_words[] = {
     {MEANS("--output-dir", TRAIN, ONE, "log-dir")},
     {MEANS("--tensorboard", TRAIN, MAYBE, "log-dir"), .instead = "--log-dir runs",
      .why = "files for TensorBoard are part of a run's folder"},
+    {MEANS("--dataset", MODELS | INFO, ONE, "data")},
+    {MEANS("--data-path", MODELS | INFO, ONE, "data-dir")},
+    {MEANS("--optim", TRAIN | BENCH | INFO, ONE, "optimizer")},
+    {MEANS("--num-epochs", TRAIN, ONE, "epochs")},
+    {MEANS("--gradient-accumulation-steps", TRAIN, ONE, "accumulate")},
+    {MEANS("--grad-accum", TRAIN, ONE, "accumulate")},
+    {MEANS("--ckpt", TRAIN, ONE, "checkpoint")},
+    {REFUSED("--patience", TRAIN, ONE, "--early-stop {}",
+             "epochs without a better result end a run by --early-stop, and lower the rate by --schedule "
+             "plateau:patience=N")},
+    {REFUSED("--milestones", TRAIN, ONE, "--schedule multistep:milestones={}", IN_SCHEDULE)},
+    {REFUSED("--step-size", TRAIN, ONE, "--schedule step:size={}", IN_SCHEDULE)},
+    {REFUSED("--save-freq", TRAIN, ONE, "--save-every {}", "--save-every counts steps, or is 'epoch'"),
+     .needs = {"--checkpoint DIR"}},
+    {REFUSED("--run-name", TRAIN, ONE, "--log-dir {}",
+             "a run's folder is named after what it trains; --log-dir is the folder around it")},
+    {REFUSED("--deterministic", TRAIN, NONE, "", "runs are equal to the bit without it; leave it out")},
     {REFUSED("--fp16", MODELS, NONE, "--precision bf16", FP16)},
     {REFUSED("--half", MODELS, NONE, "--precision bf16", FP16)},
     {REFUSED("--dropout", MODELS, ONE, "", DROPOUT)},

@@ -326,9 +326,13 @@ static bool is_rule(const char *text)
 static lk_status fail_key(const lk_options_set *set, const lk_options_taken *taken, const char *key, const char *text)
 {
     const char *items = items_of(text), *other = find_rule(items);
+    item it;
+    /* Nesterov's momentum is a kind of momentum, which must be above 0. */
+    bool bare = find_value(text, "nesterov", &it) && !find_value(text, "momentum", &it);
     other = other ? other : find_rule(key);
-    return lk__fail(LK_STATUS_USAGE, "%s: the optimiser %.*s has no %s for %s; write --optimizer %s:%s", set->command,
-                    (int)strcspn(text, ":"), text, key, taken->row->word, other ? other : "NAME", items);
+    return lk__fail(LK_STATUS_USAGE, "%s: the optimiser %.*s has no %s for %s; write --optimizer %s:%s%s", set->command,
+                    (int)strcspn(text, ":"), text, key, taken->row->word, other ? other : "NAME",
+                    bare ? "momentum=.9," : "", items);
 }
 
 /* Adds the parameter of a foreign option to the text of --optimizer. */

@@ -1,6 +1,7 @@
 /* options_foreign.c - words of other programs: what they mean here, or the line to write instead. */
 #include <string.h>
 
+#include "base/spec.h"
 #include "cli/options/options.h"
 
 enum { LINE_BYTES = 1024, WHY_BYTES = 768, NAMES_BYTES = 128 };
@@ -247,12 +248,28 @@ static void put_reasons(lk_options_buffer *words, lk_options_buffer *why, const 
     }
 }
 
+/* Refuses a number after a parameter without a value: "sgd:momentum .9". */
+static lk_status check_parameter(const lk_options_refused *line, const lk_options_taken *taken)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    const char *word = line->argv[taken->index], *before = taken->index > 0 ? line->argv[taken->index - 1] : "";
+    const char *colon = strchr(before, ':'), *comma = strrchr(before, ',');
+    const char *key = comma ? comma + 1 : colon ? colon + 1 : "";
+    double number;
+    if (*taken->row->word || !colon || !*key || key[strspn(key, letters)] || !lk__number_parse_double(word, &number))
+        return LK_OK;
+    return lk__fail(LK_STATUS_USAGE, "%s: one word too many, '%s'; a parameter has its value behind '=': write %s=%s",
+                    line->set->command, word, before, word);
+}
+
 lk_status lk__options_refuse(const lk_options_refused *line)
 {
     char words_text[NAMES_BYTES] = "", why_text[WHY_BYTES] = "", line_text[LINE_BYTES] = "";
     lk_options_buffer words = {.at = words_text, .bytes = sizeof words_text};
     lk_options_buffer why = {.at = why_text, .bytes = sizeof why_text};
     lk_options_buffer text = {.at = line_text, .bytes = sizeof line_text};
+    for (size_t i = 0; i < line->count; i++)
+        LK_TRY(check_parameter(line, &line->taken[i]));
     put_reasons(&words, &why, line);
     if (!words.used)
         return LK_OK;

@@ -220,7 +220,7 @@ static void write_panel(const page *p, size_t index)
     double left = (double)(index % p->columns) * WIDTH / (double)p->columns;
     double right = left + WIDTH / (double)p->columns, top = TITLE + (double)(index / p->columns) * PANEL;
     FILE *out = p->out;
-    fprintf(out, "set lmargin at screen %.5f\nset rmargin at screen %.5f\n", across(left + 82), across(right - MARGIN));
+    fprintf(out, "set lmargin at screen %.5f\nset rmargin at screen %.5f\n", across(left + 92), across(right - MARGIN));
     fprintf(out, "set tmargin at screen %.5f\nset bmargin at screen %.5f\n", up(p, top + 26), up(p, top + PANEL - 62));
     write_axes(panel, out);
     write_data(panel, out);
@@ -246,7 +246,7 @@ void lk__plot_script(const lk_plot_figure *figure, const char *terminal, FILE *o
                  "set tics nomirror scale 0 textcolor rgb '#333333'\n"
                  "set title offset 0,-.5\n"
                  "set xlabel offset 0,.3\n"
-                 "set ylabel offset .8,0\n"
+                 "set ylabel offset 0,0\n"
                  "unset key\n");
     write_head(&p);
     for (size_t i = 0; i < figure->panel_count; i++)

@@ -72,7 +72,7 @@ static void on_start(void *arg, const lk_train_start *start)
                            .epoch = start->batches ? start->done / start->batches + 1 : 1,
                            .ranks = report->ranks};
     if (report->level)
-        lk__job_signals_watch(report->level);
+        lk__job_signals_watch(report->level, report->plan->join.way == LK_JOIN_WAY_ALONE);
     if (!begin_lines(report))
         return;
     if (report->rank == 0 && report->args->json)

@@ -112,20 +112,23 @@ lk_status lk__sweep_run(const lk_sweep *sweep, size_t cell, int *code, int *caug
     return status;
 }
 
-/* The last error message in a text, otherwise its last line. A launcher's own line about a failed rank comes after the
- * message of that rank. */
+/* The last error message in a text, otherwise the last line that this program says about itself, such as a launcher's
+ * about a rank; NULL if there is none: results and progress are no reasons. A launcher's own line about a failed rank
+ * comes after the message of that rank. */
 static const char *find_message(char *text)
 {
-    static const char mark[] = "lockstep: ";
-    char *found = NULL, *newline;
+    static const char mark[] = "lockstep: ", own[] = "lockstep ";
+    char *found = NULL, *rest = NULL, *said = NULL;
     for (char *next = strstr(text, mark); next; next = strstr(next + 1, mark))
         found = next + sizeof mark - 1;
     if (found) {
         found[strcspn(found, "\n")] = 0;
         return found;
     }
-    newline = strrchr(text, '\n');
-    return newline ? newline + 1 : text;
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        if (strncmp(line, own, sizeof own - 1) == 0)
+            said = line;
+    return said;
 }
 
 void lk__sweep_message(const lk_sweep *sweep, size_t cell, char *out, size_t bytes)
@@ -142,6 +145,7 @@ void lk__sweep_message(const lk_sweep *sweep, size_t cell, char *out, size_t byt
     while (got > 0 && strchr("\r\n ", tail[got - 1]))
         got--;
     tail[got > 0 ? got : 0] = 0;
-    snprintf(out, bytes, "%s", find_message(tail));
+    const char *found = find_message(tail);
+    snprintf(out, bytes, "%s", found ? found : "");
     lk__text_clean(out, LK_TEXT_KIND_LINE);
 }

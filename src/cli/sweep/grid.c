@@ -9,7 +9,10 @@
 #include "base/mem.h"
 #include "base/spec.h"
 #include "base/text.h"
+#include "cli/job/launch.h"
 #include "cli/sweep/sweep.h"
+#include "nn/models/zoo.h"
+#include "optim/optim.h"
 
 /* Options of train that each cell has for itself, or that would let cells disturb each other. */
 static const char *const own[] = {"log-dir", "checkpoint", "resume", "requeue",   "save-model",
@@ -91,6 +94,7 @@ static lk_status copy_words(lk_sweep *sweep, char *const *words)
 /* A cell's line, parsed as train parses it, without the folder that the sweep adds. */
 typedef struct parsed_cell {
     char **line;
+    int count; /* of its words after "train" */
     lk_args *values;
     lk_options_set set;
     lk_options_parsed options;
@@ -112,7 +116,25 @@ static lk_status parse_cell(const lk_sweep *sweep, size_t cell, parsed_cell *p)
         count++;
     LK_TRY(LK_ALLOC(1, "options of a cell", &p->values));
     /* Without "train", --log-dir and its value. */
-    return lk__options_parse(&p->set, count - 3, p->line + 1, p->values, &p->options);
+    p->count = count - 3;
+    return lk__options_parse(&p->set, p->count, p->line + 1, p->values, &p->options);
+}
+
+/* Reads the line with its file of options, as train does, and looks for the names in it. Data and devices are left to
+ * the cell, which may run on another host. */
+static lk_status check_names(parsed_cell *p)
+{
+    lk_model_shape shape;
+    int ranks;
+    LK_TRY(lk__args_parse(&p->set, p->count, p->line + 1, p->values));
+    const char *nproc = p->values->run.nproc;
+    LK_TRY(lk__model_usual_shape(p->values->train.model, &shape));
+    if (lk__optim_default_lr(p->values->train.optimizer) == 0)
+        return LK_STATUS_USAGE;
+    if (nproc && strcmp(nproc, "gpu") != 0)
+        LK_TRY(lk__cli_launch_ranks("train", nproc, &ranks));
+    lk__args_release();
+    return LK_OK;
 }
 
 static lk_status check_cell(const lk_sweep *sweep, size_t cell)
@@ -122,6 +144,8 @@ static lk_status check_cell(const lk_sweep *sweep, size_t cell)
     for (size_t i = 0; status == LK_OK && i < sizeof own / sizeof *own; i++)
         if (lk__options_given(&p.set, &p.options, own[i]))
             status = check_own(own[i]);
+    if (status == LK_OK)
+        status = check_names(&p);
     parsed_cell_fini(&p);
     return status;
 }

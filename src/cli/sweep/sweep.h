@@ -33,7 +33,8 @@ typedef struct lk_sweep {
 bool lk__sweep_takes(const char *option);
 
 /* The sweep of a command line; its words begin with "train". Every cell's line is checked as train would check it.
- * USAGE if an option cannot be swept, has the same value twice, or has a wrong value. */
+ * USAGE if an option cannot be swept, has the same value twice, has a wrong value, or names a model, an optimiser or a
+ * file of options that does not exist. */
 lk_status lk__sweep_create(const lk_args *args, lk_sweep **out) LK_CHECKED;
 /* The sweep that sweep.json in dir describes. NOT_FOUND if there is none. */
 lk_status lk__sweep_load(const char *dir, lk_sweep **out) LK_CHECKED;
@@ -86,7 +87,8 @@ lk_status lk__sweep_clear(const lk_sweep *sweep, size_t cell) LK_CHECKED;
 /* Trains a cell in a child process, whose output goes to "output.txt" in the cell's folder. Blocks until it ends.
  * SIGINT, SIGTERM and SIGHUP are passed on to it; *caught is the last of them, or 0. *code is the exit status. */
 lk_status lk__sweep_run(const lk_sweep *sweep, size_t cell, int *code, int *caught) LK_CHECKED;
-/* The last error message in "output.txt", otherwise its last line, made printable; "" if there is none. */
+/* The last error message in "output.txt", otherwise the last line that begins with "lockstep ", made printable; "" if
+ * there is none. */
 void lk__sweep_message(const lk_sweep *sweep, size_t cell, char *out, size_t bytes);
 
 /* Submits a cell to Slurm; `options` are more options of sbatch, separated by blanks. UNSUPPORTED if there is no
