@@ -5,6 +5,7 @@
  * outboxes are used in turn: when all ranks have finished a move through one, all have read the other. Ranks of
  * the same process read an outbox directly, other processes by CUDA IPC. */
 #include <assert.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -70,6 +71,25 @@ static lk_status ipc_load(lk_device *dev)
     return lk__cuda_status(dev, error, "lending memory to other processes");
 }
 
+/* Two ranks of one process map the same memory of another process. The driver counts mappings, but fails if two threads
+ * map the same memory at the same time. */
+static pthread_mutex_t mapping = PTHREAD_MUTEX_INITIALIZER;
+
+static cudaError_t map_memory(cudaIpcMemHandle_t handle, void **at)
+{
+    pthread_mutex_lock(&mapping);
+    cudaError_t error = cudaIpcOpenMemHandle(at, handle, cudaIpcMemLazyEnablePeerAccess);
+    pthread_mutex_unlock(&mapping);
+    return error;
+}
+
+static void unmap_memory(const void *at)
+{
+    pthread_mutex_lock(&mapping);
+    (void)cudaIpcCloseMemHandle((void *)(uintptr_t)at);
+    pthread_mutex_unlock(&mapping);
+}
+
 static void ipc_leave(lk_channel *channel)
 {
     ipc_channel *ipc = (ipc_channel *)channel;
@@ -78,7 +98,7 @@ static void ipc_leave(lk_channel *channel)
         (void)cudaStreamSynchronize(channel->stream);
     for (int r = 0; ipc->peers && r < channel->opts.size; r++) {
         if (ipc->peers[r].mapped)
-            (void)cudaIpcCloseMemHandle((void *)(uintptr_t)ipc->peers[r].boxes);
+            unmap_memory(ipc->peers[r].boxes);
         ipc->peers[r].mapped = false;
     }
     channel->lost = true;
@@ -131,7 +151,7 @@ static lk_status borrow(ipc_channel *ipc, const lent *its, peer *p)
     void *at = (void *)(uintptr_t)its->at;
     p->stride = its->stride;
     if (its->process != (uint64_t)getpid()) {
-        cudaError_t error = cudaIpcOpenMemHandle(&at, its->handle, cudaIpcMemLazyEnablePeerAccess);
+        cudaError_t error = map_memory(its->handle, &at);
         LK_TRY(lk__cuda_status(&ipc->base.cuda->base, error, "mapping another rank's memory"));
         p->mapped = true;
     }
