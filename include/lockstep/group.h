@@ -125,8 +125,8 @@ size_t lk_group_history(const lk_group *group, char *text, size_t bytes);
 
 /* The data of a call, owned by the caller. */
 typedef struct lk_buffer {
-    void *at;       /* host memory */
-    size_t count;   /* elements */
+    void *at;     /* host memory */
+    size_t count; /* elements */
     lk_dtype dtype;
 } lk_buffer;
 

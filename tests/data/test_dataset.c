@@ -512,7 +512,8 @@ static void fingerprint(void **state)
     enum { HASHED = 256 };
     lk_dataset *data = NULL;
     assert_ok(lk_dataset_open("digits", NULL, LK_SPLIT_TEST, &data));
-    uint64_t hash = lk__hash(data->info.std, sizeof *data->info.std, lk__hash(data->info.mean, sizeof *data->info.mean, 0));
+    uint64_t hash =
+        lk__hash(data->info.std, sizeof *data->info.std, lk__hash(data->info.mean, sizeof *data->info.mean, 0));
     for (size_t i = 0; i < HASHED; i++) {
         int32_t label = data->ops->label(data, i * data->info.count / HASHED);
         hash = lk__hash(&label, sizeof label, hash);

@@ -5,7 +5,7 @@
 #include "tensor/cuda/kernels/vec.cuh"
 
 enum {
-    WARPS = 2, /* of a thread block */
+    WARPS = 2,      /* of a thread block */
     FOLDERS = 1024, /* threads that fold */
     TURNS = LK_NORM_BLOCK / LK_WARP,
     AT_ONCE = 32 /* loads of a lane issued together */
