@@ -42,7 +42,7 @@ lk_status lk__cuda_alloc_raw(lk_device *dev, size_t bytes, const char *what, voi
 lk_status lk__cuda_alloc(lk_device *dev, size_t bytes, const char *what, void **out)
 {
     cudaStream_t stream = ((lk_cuda_device *)dev)->stream;
-    void *block;
+    void *block = NULL;
     LK_TRY(lk__cuda_alloc_raw(dev, bytes, what, &block));
     cudaError_t error = cudaMemsetAsync(block, 0, lk__size_max(bytes, 1), stream);
     /* Waits, because other ranks, which do not know this stream, may read the memory next. */
