@@ -148,4 +148,15 @@ static inline lk_shape lk__op_input_shape(const lk_graph *graph, const lk_layer 
     return graph->layers[layer->inputs[i]].shape;
 }
 
+/* infer of an op whose two inputs and result have one shape. does: "adds", for the message. */
+static inline lk_status lk__op_infer_equal(const lk_graph *graph, lk_layer *layer, const char *does)
+{
+    lk_shape a = lk__op_input_shape(graph, layer, 0), b = lk__op_input_shape(graph, layer, 1);
+    if (a.c != b.c || a.h != b.h || a.w != b.w)
+        return lk__fail(LK_STATUS_USAGE, "layer %d %s %zux%zux%zu and %zux%zux%zu; the shapes must be equal",
+                        layer->index, does, a.c, a.h, a.w, b.c, b.h, b.w);
+    layer->shape = a;
+    return LK_OK;
+}
+
 #endif

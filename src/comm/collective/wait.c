@@ -52,10 +52,11 @@ lk_status lk_request_wait_all(lk_request **requests, size_t count)
     return first;
 }
 
-static lk_status check_any(lk_request *const *requests, size_t count, size_t *given)
+/* *first is the index of the first request that is not NULL; count if there is none. */
+static lk_status check_any(lk_request *const *requests, size_t count, size_t *first)
 {
     const lk_group *whole = NULL;
-    *given = 0;
+    *first = count;
     for (size_t i = 0; i < count; i++) {
         if (!requests[i])
             continue;
@@ -64,23 +65,20 @@ static lk_status check_any(lk_request *const *requests, size_t count, size_t *gi
             return lk__fail(LK_STATUS_USAGE, "lk_request_wait_any: request %zu is of another job than those before it",
                             i);
         whole = requests[i]->group->whole;
-        ++*given;
+        *first = *first < i ? *first : i;
     }
     return LK_OK;
 }
 
 lk_status lk_request_wait_any(lk_request **requests, size_t count, size_t *index)
 {
-    size_t given;
+    size_t first;
     LK_TRY(lk__argument_set(requests, "requests", "lk_request_wait_any"));
     LK_TRY(lk__argument_set(index, "index", "lk_request_wait_any"));
-    LK_TRY(check_any(requests, count, &given));
+    LK_TRY(check_any(requests, count, &first));
     *index = count;
-    if (given == 0)
+    if (first == count)
         return LK_OK;
-    size_t first = 0;
-    while (!requests[first])
-        first++;
     lk_group *group = requests[first]->group;
     lk__progress_take(group);
     lk_status status = lk__executor_wait_any(requests, count, index);

@@ -3,13 +3,7 @@
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
 {
-    lk_shape a = lk__op_input_shape(graph, layer, 0);
-    lk_shape b = lk__op_input_shape(graph, layer, 1);
-    if (a.c != b.c || a.h != b.h || a.w != b.w)
-        return lk__fail(LK_STATUS_USAGE, "layer %d adds %zux%zux%zu and %zux%zux%zu; the shapes must be equal",
-                        layer->index, a.c, a.h, a.w, b.c, b.h, b.w);
-    layer->shape = a;
-    return LK_OK;
+    return lk__op_infer_equal(graph, layer, "adds");
 }
 
 static void forward(const lk_op_call *call)
