@@ -291,12 +291,74 @@ static void build_pyramid(lk_graph *g, lk_node x)
     head(g, pyramid_block(g, x, 5, 2, &second));
 }
 
+/* Losses after one linear layer. */
+static lk_node scores(lk_graph *g, lk_node x)
+{
+    return lk_linear(g, lk_flatten(g, x), "fc", wide.classes);
+}
+
+static void build_mse(lk_graph *g, lk_node x)
+{
+    lk_mse_loss(g, scores(g, x));
+}
+
+static void build_l1(lk_graph *g, lk_node x)
+{
+    lk_l1_loss(g, scores(g, x));
+}
+
+static void build_huber(lk_graph *g, lk_node x)
+{
+    lk_huber_loss(g, scores(g, x), 8);
+}
+
+static void build_huber_far(lk_graph *g, lk_node x)
+{
+    lk_huber_loss(g, scores(g, x), 0.25);
+}
+
+static void build_smooth_l1(lk_graph *g, lk_node x)
+{
+    lk_smooth_l1_loss(g, scores(g, x), 8);
+}
+
+static void build_smooth_l1_far(lk_graph *g, lk_node x)
+{
+    lk_smooth_l1_loss(g, scores(g, x), 0.25);
+}
+
+static const float class_weights[] = {1, 0.5f, 3, 2};
+
+static void build_bce(lk_graph *g, lk_node x)
+{
+    lk_weigh_classes(g, lk_bce_with_logits_loss(g, scores(g, x)), class_weights, wide.classes);
+}
+
+static void build_soft(lk_graph *g, lk_node x)
+{
+    lk_weigh_classes(g, lk_soft_cross_entropy(g, scores(g, x)), class_weights, wide.classes);
+}
+
+static void build_weighted(lk_graph *g, lk_node x)
+{
+    lk_weigh_classes(g, lk_cross_entropy(g, scores(g, x)), class_weights, wide.classes);
+}
+
+/* From log-probabilities that another layer reads, too: the loss cannot compute them itself. */
+static void build_weighted_nll(lk_graph *g, lk_node x)
+{
+    x = lk_log_softmax(g, scores(g, x));
+    lk_weigh_classes(g, lk_nll_loss(g, lk_add(g, x, x)), class_weights, wide.classes);
+}
+
 typedef struct grad_case {
     const char *name;
     void (*build)(lk_graph *graph, lk_node x);
     const lk_model_shape *shape;
     lk_bn_mode bn;
     double label_smoothing;
+    float target;  /* the loss learns float targets: this number plus up to 1. 0: it learns labels */
+    bool weighted; /* the samples have weights */
 } grad_case;
 
 static const grad_case cases[] = {
@@ -306,6 +368,17 @@ static const grad_case cases[] = {
     {"nll", build_nll, &wide, .bn = LK_BN_MODE_BATCH},
     {"nll, smoothed labels", build_nll, &wide, .bn = LK_BN_MODE_BATCH, .label_smoothing = 0.3},
     {"cross entropy, smoothed labels", build_linear, &wide, .bn = LK_BN_MODE_BATCH, .label_smoothing = 0.3},
+    {"mse", build_mse, &wide, .target = 0.25f},
+    {"mse, weighted", build_mse, &wide, .target = 0.25f, .weighted = true},
+    {"l1", build_l1, &wide, .target = 4},
+    {"huber", build_huber, &wide, .target = 0.25f},
+    {"huber, far", build_huber_far, &wide, .target = 4},
+    {"smooth_l1", build_smooth_l1, &wide, .target = 4},
+    {"smooth_l1, far", build_smooth_l1_far, &wide, .target = 4, .weighted = true},
+    {"bce", build_bce, &wide, .target = 0.125f},
+    {"soft targets", build_soft, &wide, .target = 0.125f, .label_smoothing = 0.3},
+    {"weighted classes", build_weighted, &wide, .label_smoothing = 0.3, .weighted = true},
+    {"weighted classes, nll", build_weighted_nll, &wide, .weighted = true},
     {"log_softmax", build_log_softmax, &wide, .bn = LK_BN_MODE_BATCH},
     {"batchnorm", build_batchnorm, &wide, .bn = LK_BN_MODE_BATCH},
     {"batchnorm, shard by shard", build_batchnorm, &wide, .bn = LK_BN_MODE_SHARD},
@@ -351,6 +424,14 @@ static golden_batch make_batch(lk_model_shape shape)
     for (size_t i = 0; i < BATCH; i++)
         batch.labels[i] = golden_label("gradcheck", i, (uint32_t)shape.classes);
     return batch;
+}
+
+static void give_targets(float least, float *targets, lk_batch *batch)
+{
+    for (size_t i = 0; i < BATCH * wide.classes; i++)
+        targets[i] = least + (float)(i * 5 % 16) / 32;
+    batch->targets = targets;
+    batch->target_floats = wide.classes;
 }
 
 static bool starts(const char *text, const char *start)
@@ -447,6 +528,11 @@ static void run_case(const grad_case *row)
                            .seed = 7,
                            .label_smoothing = row->label_smoothing};
     golden_batch batch = make_batch(*row->shape);
+    float targets[BATCH * 4];
+    static const float weights[BATCH] = {1, 0.5f, 2, 0, 3, 1};
+    if (row->target > 0)
+        give_targets(row->target, targets, &batch.view);
+    batch.view.weights = row->weighted ? weights : NULL;
     check c = {.batch = &batch.view};
     assert_ok(lk_engine_create(graph, &opts, &c.engine));
     lk_graph_destroy(graph);

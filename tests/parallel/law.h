@@ -221,7 +221,7 @@ static inline void law_build_robust(lk_model_shape shape, lk_graph *g)
 /* Model "weighted": weights of classes and of samples. */
 static inline void law_build_weighted(lk_model_shape shape, lk_graph *g)
 {
-    static const float weights[10] = {1, 0.5f, 0, 2, 1, 3, 0.25f, 1, 1, 4};
+    static const float weights[10] = {1, 0, 0.5f, 2, 1, 3, 0.25f, 1, 1, 4};
     lk_node x = lk_flatten(g, lk_input(g, shape.channels, shape.height, shape.width));
     x = lk_linear(g, lk_relu(g, lk_linear(g, x, "fc1", 24)), "fc2", shape.classes);
     lk_weigh_classes(g, lk_nll_loss(g, lk_log_softmax(g, x)), weights, shape.classes);
