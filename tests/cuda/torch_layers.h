@@ -5,6 +5,7 @@
 #include <lockstep/graph.h>
 
 #include "base/spec.h"
+#include "nn/graph.h"
 
 /* Options of layers; each layer reads its own. */
 enum {
@@ -23,6 +24,7 @@ enum {
     HEIGHT,
     WIDTH,
     OUT_PAD,
+    WEIGHTED,
     VALUES
 };
 static const lk_spec_param params_of_layers[] = {
@@ -33,7 +35,7 @@ static const lk_spec_param params_of_layers[] = {
     [SLOPE] = {"slope", 0, 0, 1, false},     [SMOOTHING] = {"smoothing", 0, 0, 1, false},
     [AXIS_A] = {"a", 0, 1, 3, true},         [AXIS_B] = {"b", 0, 1, 3, true},
     [HEIGHT] = {"height", 0, 0, 1e4, true},  [WIDTH] = {"width", 0, 0, 1e4, true},
-    [OUT_PAD] = {"out_pad", 0, 0, 99, true},
+    [OUT_PAD] = {"out_pad", 0, 0, 99, true}, [WEIGHTED] = {"weighted", 0, 0, 1, true},
 };
 static const char layer_name[] = "op";
 
@@ -144,6 +146,46 @@ static lk_node add_reshape(lk_graph *g, lk_node x, const double *v)
     return lk_reshape(g, x, (size_t)v[HEIGHT], (size_t)v[WIDTH], (size_t)v[OUT]);
 }
 
+/* With `weighted`, class k has weight 0.5 + k % 4 / 2. */
+static lk_node weigh(lk_graph *g, lk_node loss, const double *v)
+{
+    float weights[1024];
+    size_t classes = g->layers[g->count - 1].shape.c;
+    for (size_t k = 0; k < classes && k < 1024; k++)
+        weights[k] = 0.5f + (float)(k % 4) / 2;
+    return v[WEIGHTED] != 0 ? lk_weigh_classes(g, loss, weights, classes) : loss;
+}
+
+static lk_node add_nll_loss(lk_graph *g, lk_node x, const double *v)
+{
+    return weigh(g, lk_nll_loss(g, x), v);
+}
+
+static lk_node add_cross_entropy(lk_graph *g, lk_node x, const double *v)
+{
+    return weigh(g, lk_cross_entropy(g, x), v);
+}
+
+static lk_node add_soft_cross_entropy(lk_graph *g, lk_node x, const double *v)
+{
+    return weigh(g, lk_soft_cross_entropy(g, x), v);
+}
+
+static lk_node add_bce_with_logits_loss(lk_graph *g, lk_node x, const double *v)
+{
+    return weigh(g, lk_bce_with_logits_loss(g, x), v);
+}
+
+static lk_node add_huber_loss(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_huber_loss(g, x, v[P]);
+}
+
+static lk_node add_smooth_l1_loss(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_smooth_l1_loss(g, x, v[P]);
+}
+
 /* Rows without options have `plain` instead. */
 static const struct {
     const char *name;
@@ -180,8 +222,14 @@ static const struct {
     {"concat", add_concat, NULL},
     {"softmax", NULL, lk_softmax},
     {"log_softmax", NULL, lk_log_softmax},
-    {"nll_loss", NULL, lk_nll_loss},
-    {"cross_entropy", NULL, lk_cross_entropy},
+    {"nll_loss", add_nll_loss, NULL},
+    {"cross_entropy", add_cross_entropy, NULL},
+    {"mse_loss", NULL, lk_mse_loss},
+    {"l1_loss", NULL, lk_l1_loss},
+    {"huber_loss", add_huber_loss, NULL},
+    {"smooth_l1_loss", add_smooth_l1_loss, NULL},
+    {"bce_with_logits_loss", add_bce_with_logits_loss, NULL},
+    {"soft_cross_entropy", add_soft_cross_entropy, NULL},
 };
 
 static const char *layer_type_name(const void *arg, size_t index)

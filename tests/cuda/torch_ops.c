@@ -13,6 +13,7 @@
 
 #include "cuda/torch_layers.h"
 #include "nn/graph.h"
+#include "nn/op.h"
 #include "nn/plan.h"
 #include "optim/optim.h"
 #include "parallel/step/waves.h"
@@ -89,6 +90,17 @@ static const ops_case cases[] = {
     {"log_softmax nll_loss", {.c = CLASSES, .h = 1, .w = 1}, 4},
     {"cross_entropy", {.c = CLASSES, .h = 1, .w = 1}, 4},
     {"cross_entropy:smoothing=.1", {.c = CLASSES, .h = 1, .w = 1}, 4},
+    {"nll_loss:weighted", {.c = CLASSES, .h = 1, .w = 1}, 0},
+    {"cross_entropy:weighted", {.c = CLASSES, .h = 1, .w = 1}, 4},
+    {"cross_entropy:weighted,smoothing=.1", {.c = CLASSES, .h = 1, .w = 1}, 4},
+    {"soft_cross_entropy", {.c = 1031, .h = 1, .w = 1}, 4},
+    {"soft_cross_entropy:weighted,smoothing=.1", {.c = CLASSES, .h = 1, .w = 1}, 4},
+    {"mse_loss", {.c = 21, .h = 5, .w = 7}, 0},
+    {"l1_loss", {.c = 3, .h = 9, .w = 7}, 0},
+    {"huber_loss:p=.75", {.c = 26, .h = 1, .w = 1}, 4},
+    {"smooth_l1_loss:p=.5", {.c = 31, .h = 5, .w = 7}, 4},
+    {"bce_with_logits_loss", {.c = 21, .h = 5, .w = 7}, 8},
+    {"bce_with_logits_loss:weighted", {.c = 26, .h = 1, .w = 1}, 8},
 };
 
 /* Number of samples, and the capacity of the plan. */
@@ -107,6 +119,7 @@ typedef struct ops_job {
     float smoothing;
     float *x, *dy; /* (n, h, w, c), of y's shape */
     int32_t *labels;
+    float *targets; /* (n, h, w, c), of y's shape, or NULL */
     uint32_t *ids;
     lk_state *state; /* parameters and buffers */
 } ops_job;
@@ -236,6 +249,16 @@ static void draw_labels(ops_job *job)
     }
 }
 
+/* Targets in [0,1). */
+static void draw_targets(ops_job *job)
+{
+    size_t count = lk__shape_count(output_shape(job));
+    job->targets = random_tensor(output_shape(job), 1, job->stream + 1);
+    for (size_t i = 0; i < count; i++)
+        job->targets[i] = fabsf(job->targets[i]) - floorf(fabsf(job->targets[i]));
+    keep_tensor(job, "in", "targets", output_shape(job), job->targets);
+}
+
 static void draw_inputs(ops_job *job)
 {
     job->x = random_tensor(input_shape(job), job->c->scale, job->stream);
@@ -244,7 +267,9 @@ static void draw_inputs(ops_job *job)
     draw_state(job);
     keep_tensor(job, "in", "x", input_shape(job), job->x);
     keep_state(job, "in", "", job->state);
-    if (job->loss) {
+    if (job->graph->layers[job->graph->count - 1].op->targets) {
+        draw_targets(job);
+    } else if (job->loss) {
         lk_state_entry *entry = new_entry(job, "in", "labels", LK_DTYPE_I32, 1, &job->n);
         memcpy(entry->data, job->labels, entry->bytes);
     } else if (!job->eval) {
@@ -257,6 +282,7 @@ static void job_free(ops_job *job)
     free(job->x);
     free(job->dy);
     free(job->labels);
+    free(job->targets);
     free(job->ids);
     lk_state_destroy(job->state);
     lk_graph_destroy(job->graph);
@@ -312,6 +338,10 @@ static void describe_wave(ops_run *run)
     run->wave.smoothing = job->smoothing;
     run->wave.ids = fx_put(run->d, job->ids, job->n * sizeof *job->ids);
     run->wave.labels = fx_put(run->d, job->labels, job->n * sizeof *job->labels);
+    if (job->targets) {
+        run->wave.targets = fx_floats(run->d, job->targets, lk__shape_count(output_shape(job)));
+        run->wave.error = fx_no_floats(run->d, 2 * job->n);
+    }
     run->wave.loss = fx_no_floats(run->d, job->n);
     run->wave.label_rank = fx_blank(run->d, job->n * sizeof *run->wave.label_rank);
 }

@@ -203,14 +203,46 @@ class Run:
         return F.log_softmax(x.float() if x.dtype == torch.bfloat16 else x, 1)
 
     def nll_loss(self, x, v):
-        smoothing = v.get("smoothing", 0)
+        smoothing, y, k = v.get("smoothing", 0), self.leaves["labels"].long(), self.class_weights(x, v)
         x = x.float() if x.dtype == torch.bfloat16 else x
-        label = F.nll_loss(x, self.leaves["labels"].long(), reduction="none")
+        label = F.nll_loss(x, y, weight=None if k is None else k.to(x.dtype), reduction="none")
         return (1 - smoothing) * label - smoothing * x.mean(1)
 
     def cross_entropy(self, x, v):
+        return self.of_classes(x, self.leaves["labels"].long(), v)
+
+    def soft_cross_entropy(self, x, v):
+        return self.of_classes(x, images(self.leaves["targets"]), v)
+
+    def of_classes(self, x, y, v):
         x = x.float() if x.dtype == torch.bfloat16 else x
-        return F.cross_entropy(x, self.leaves["labels"].long(), reduction="none", label_smoothing=v.get("smoothing", 0))
+        k = self.class_weights(x, v)
+        return F.cross_entropy(x, y.to(x.dtype) if y.is_floating_point() else y, weight=k, reduction="none",
+                               label_smoothing=v.get("smoothing", 0))
+
+    def class_weights(self, x, v):
+        """Returns the weights of torch_layers.h, or None."""
+        k = 0.5 + torch.arange(x.shape[1], device=x.device) % 4 / 2
+        return k.to(x.dtype) if "weighted" in v else None
+
+    def of_elements(self, function, x, **options):
+        x = x.float() if x.dtype == torch.bfloat16 else x
+        return function(x, images(self.leaves["targets"]).to(x.dtype), reduction="none", **options).flatten(1).mean(1)
+
+    def mse_loss(self, x, v):
+        return self.of_elements(F.mse_loss, x)
+
+    def l1_loss(self, x, v):
+        return self.of_elements(F.l1_loss, x)
+
+    def huber_loss(self, x, v):
+        return self.of_elements(F.huber_loss, x, delta=v["p"])
+
+    def smooth_l1_loss(self, x, v):
+        return self.of_elements(F.smooth_l1_loss, x, beta=v["p"])
+
+    def bce_with_logits_loss(self, x, v):
+        return self.of_elements(F.binary_cross_entropy_with_logits, x, pos_weight=self.class_weights(x, v))
 
     def results(self):
         """Returns the results under the names of torch_ops.c."""
@@ -220,7 +252,7 @@ class Run:
             self.kept = kept if last else None
             y = getattr(self, name)(y, values)
             self.kept = kept
-        out = {"loss": y} if "labels" in self.leaves else {"y": like_ours(y)}
+        out = {"loss": y} if "labels" in self.leaves or "targets" in self.leaves else {"y": like_ours(y)}
         if self.train:
             wanted = [key for key in ("x", "weight", "bias") if key in self.leaves]
             dy = images(self.leaves["dy"]) if "dy" in self.leaves else torch.full_like(y, 1 / len(y))
@@ -362,7 +394,7 @@ def mistakes(case, run):
     found = []
     device, cpu = run["device"], run["cpu"]
     name, values = split(case)[0]
-    if "place" in device and len(split(case)) == 1:
+    if "labels" in run["in"] and len(split(case)) == 1:
         for whose in ("device", "cpu"):
             if not torch.equal(run[whose]["place"].long(), label_ranks(run)):
                 found.append(f"{whose}: label ranks")
