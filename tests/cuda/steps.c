@@ -146,11 +146,14 @@ static const law_case models[] = {
     {"norms", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 12, 3, .first = 3},
     {"attention", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 12, 3, .first = 3},
     {"upsampled", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.01, 3, 12, 3, .first = 3},
+    {"robust", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.05, 3, 12, 3, .first = 3},
+    {"weighted", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 12, 3, .first = 3},
+    {"autoencoder", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 12, 3, .first = 3},
 };
 enum { MODELS = sizeof models / sizeof *models };
 
 /* A few models, for tests that need no particular one: creating an engine on a GPU takes long. */
-enum { CNN = 0, RESNET = 2, RESNET_BY_SHARD = 3, PYRAMIDNET_BY_SHARD = 5 };
+enum { CNN = 0, RESNET = 2, RESNET_BY_SHARD = 3, PYRAMIDNET_BY_SHARD = 5, AUTOENCODER = MODELS - 1 };
 static const size_t some[] = {CNN, RESNET, PYRAMIDNET_BY_SHARD};
 enum { SOME = sizeof some / sizeof *some };
 
@@ -236,6 +239,8 @@ static void test_steps_sent_ahead(void **state)
 {
     for (size_t i = 0; i < SOME; i++)
         check_sent_ahead(some[i], false, 0);
+    check_sent_ahead(AUTOENCODER, false, 0);
+    check_sent_ahead(AUTOENCODER, true, 0);
 }
 
 /* Limits that clip every step, some steps, and none. */
