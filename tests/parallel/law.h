@@ -77,7 +77,7 @@ static inline void law_targets(const char *model, lk_batch *batch)
 {
     static const float weights[64] = {1,    0.5f, 3, 0, 2, 0.25f, 1, 7, 0.125f, 1, 0, 4, 1.5f, 2, 1, 0.75f,
                                       0.5f, 1,    1, 2, 0, 1,     5, 1, 0.5f,   3, 1, 1, 2,    6, 0, 1};
-    bool images = strcmp(model, "autoencoder") == 0 || strcmp(model, "robust") == 0;
+    bool images = strcmp(model, "autoencoder") == 0 || strcmp(model, "robust") == 0 || strcmp(model, "own") == 0;
     if (images) {
         batch->targets = batch->x;
         batch->target_floats = batch->sample_floats;
@@ -218,6 +218,32 @@ static inline void law_build_robust(lk_model_shape shape, lk_graph *g)
     lk_smooth_l1_loss(g, lk_reshape(g, x, shape.height, shape.width, shape.channels), 0.75);
 }
 
+/* d^2 / (1 + d^2) for each element, as a program's own loss. */
+static inline float law_own_loss(void *arg, const float *x, size_t floats, int32_t label, const float *target,
+                                 size_t target_floats, float *dx)
+{
+    float sum = 0;
+    for (size_t i = 0; i < floats; i++) {
+        float d = x[i] - target[i], whole = 1 + d * d;
+        sum += d * d / whole;
+        if (dx)
+            dx[i] = 2 * d / (whole * whole);
+    }
+    return sum;
+}
+
+/* Model "own": an own loss, which the first engine of a process registers. */
+static inline void law_build_own(lk_model_shape shape, lk_graph *g)
+{
+    static const lk_loss_def def = {.name = "law_own", .target_floats = LK_TARGETS_AS_X, .sample = law_own_loss};
+    lk_node x = lk_input(g, shape.channels, shape.height, shape.width);
+    x = lk_tanh(g, lk_conv2d(g, x, "conv", (lk_conv2d_opts){.out = 5, .kernel = 3, .pad = 1}));
+    x = lk_conv2d(g, x, "last", (lk_conv2d_opts){.out = shape.channels, .kernel = 1});
+    lk_status status = lk_loss_register(&def);
+    CHECK(status == LK_OK || status == LK_STATUS_USAGE); /* registered before */
+    lk_loss(g, x, def.name);
+}
+
 /* Model "weighted": weights of classes and of samples. */
 static inline void law_build_weighted(lk_model_shape shape, lk_graph *g)
 {
@@ -272,6 +298,7 @@ static inline lk_status law_build(const char *model, lk_model_shape shape, lk_gr
         {"autoencoder", law_build_autoencoder},
         {"robust", law_build_robust},
         {"weighted", law_build_weighted},
+        {"own", law_build_own},
     };
     for (size_t i = 0; i < COUNT_OF(own); i++) {
         if (strcmp(model, own[i].name) != 0)
