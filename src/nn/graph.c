@@ -304,3 +304,16 @@ bool lk__graph_has_sums(const lk_graph *graph)
     }
     return false;
 }
+
+lk_status lk__graph_check_samples(const lk_graph *graph, const float *x, size_t count, const uint32_t *ids)
+{
+    size_t floats = lk__shape_sample(graph->layers[0].shape);
+    for (int i = 1; i < graph->count; i++) {
+        const lk_layer *layer = &graph->layers[i];
+        if (!layer->op->check_sample || layer->inputs[0] != 0)
+            continue;
+        for (size_t k = 0; k < count; k++)
+            LK_TRY(layer->op->check_sample(layer, x + k * floats, ids[k]));
+    }
+    return LK_OK;
+}

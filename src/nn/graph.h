@@ -111,6 +111,10 @@ bool lk__graph_loss_view(const lk_graph *graph, const lk_layer *layer);
 /* Whether a layer needs sums over all samples during a pass. */
 bool lk__graph_has_sums(const lk_graph *graph);
 
+/* Whether the layers that read the graph's input can use these samples, (count, h, w, c) in host memory; MISMATCH
+ * otherwise. ids are theirs. */
+lk_status lk__graph_check_samples(const lk_graph *graph, const float *x, size_t count, const uint32_t *ids) LK_CHECKED;
+
 /* Hash of layers, their order, names, shapes, attributes and initial values of parameters: equal for equal
  * models. */
 uint64_t lk__graph_hash(const lk_graph *graph);

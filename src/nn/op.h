@@ -80,6 +80,9 @@ struct lk_op {
     unsigned flags;
     /* Checks the shapes of the inputs and the attributes; sets the layer's shape, params, buffers and in_place. */
     lk_status (*infer)(const lk_graph *graph, lk_layer *layer);
+    /* MISMATCH if a sample of the graph's input, (h, w, c) in host memory, has a value that this layer, which reads
+     * the input, cannot use. id names the sample. NULL: every value can be used. */
+    lk_status (*check_sample)(const lk_layer *layer, const float *x, uint32_t id);
     /* UNSUPPORTED if the device cannot run the layer; called before memory is assigned. NULL: every device can. */
     lk_status (*supports)(const lk_device *dev, const lk_layer *layer);
     /* Floats in call->saved for n samples and `shards` shards. NULL: none. */

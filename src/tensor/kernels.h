@@ -125,6 +125,13 @@ typedef struct lk_matmul_desc {
     bool transpose_a, transpose_b;
 } lk_matmul_desc;
 
+/* An embedding: one row of weights for each id. Every element of a sample of x is an id, in the order of memory; y has
+ * one pixel for each, with the channels of its row. An id that is no whole number in [0,rows) gives NaN and has no
+ * gradient. */
+typedef struct lk_embedding_desc {
+    size_t rows; /* at most 2^24, so that a float can hold every id */
+} lk_embedding_desc;
+
 /* Result of flag_above, in device memory. {LK_FLAG_NONE, 0}: nothing was found. */
 typedef struct lk_flag {
     uint64_t first; /* the lowest position found */
@@ -292,6 +299,14 @@ typedef struct lk_kernels {
     void (*groupnorm_grad_weight)(lk_device *dev, const lk_groupnorm_desc *desc, const lk_tensor *x,
                                   const lk_tensor *dy, const float *moments, const lk_shards *shards, float *leaves);
 
+    /* embedding: w is (rows, c) with y's channels. */
+    size_t (*embedding_scratch)(lk_device *dev, const lk_embedding_desc *desc, lk_shape x, lk_shape y);
+    void (*embedding_forward)(lk_device *dev, const lk_embedding_desc *desc, const lk_tensor *x, const float *w,
+                              lk_tensor *y);
+    /* A leaf is for each row the sum of dy over its ids in the shard, in their order. */
+    void (*embedding_grad_weight)(lk_device *dev, const lk_embedding_desc *desc, const lk_tensor *x,
+                                  const lk_tensor *dy, const lk_shards *shards, lk_partials dw, void *scratch);
+
     /* y = max(x, 0) as x <= 0 ? 0 : x; y may be x. */
     void (*relu_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     /* dx = y <= 0 ? 0 : dy; dx may be dy. */
@@ -426,7 +441,7 @@ typedef struct lk_kernels {
     X(rows_fold) X(relu_forward) X(relu_grad_input) X(relu6_forward) X(relu6_grad_input)                               \
     X(leaky_relu_forward) X(leaky_relu_grad_input) X(unary_forward) X(unary_grad_input) X(mul)                         \
     X(groupnorm_forward) X(groupnorm_grad_input) X(groupnorm_grad_weight) X(concat_forward) X(concat_grad_input)       \
-    X(swap_axes) X(reshape) X(matmul)                                                                                  \
+    X(swap_axes) X(reshape) X(matmul) X(embedding_scratch) X(embedding_forward) X(embedding_grad_weight)               \
     X(add) X(copy) X(gather) X(fit_channels) X(dropout) X(flatten_forward) X(flatten_grad_input)                       \
     X(maxpool_forward) X(maxpool_grad_input) X(avgpool_forward) X(avgpool_grad_input)                                  \
     X(global_avgpool_forward) X(global_avgpool_grad_input) X(global_maxpool_forward) X(global_maxpool_grad_input)      \
