@@ -388,6 +388,79 @@ static void test_check_mistakes(void **arg)
     assert_contains(lk_error_detail(), "abacus");
 }
 
+/* ---- devices that pad ----------------------------------------------------------------------------------------- */
+
+/* A device whose memory is not the host's and whose pixels are padded: the CPU in disguise. */
+static lk_kernels padded_kernels;
+static lk_device_type padded_type;
+
+static size_t padded_pitch(size_t channels)
+{
+    return (channels + 7) / 8 * 8;
+}
+
+static void padded_copy(lk_device *dev, const lk_tensor *x, lk_tensor *y)
+{
+    size_t pixels = x->shape.n * x->shape.h * x->shape.w, from = lk__tensor_pitch(x), to = lk__tensor_pitch(y);
+    (void)dev;
+    for (size_t i = 0; i < pixels * to; i++)
+        lk__tensor_f32(y)[i] = i % to < x->shape.c ? lk__tensor_f32(x)[i / to * from + i % to] : 0.0f;
+}
+
+static lk_status padded_open(const lk_device_opts *opts, lk_device **out)
+{
+    LK_TRY(lk__device_cpu.open(opts, out));
+    padded_kernels = *(*out)->kernels;
+    padded_kernels.copy = padded_copy;
+    (*out)->kernels = &padded_kernels;
+    (*out)->type = &padded_type;
+    return LK_OK;
+}
+
+static void padded_add(void)
+{
+    padded_type = lk__device_cpu;
+    padded_type.name = "padded";
+    padded_type.host_memory = false;
+    padded_type.pitch = padded_pitch;
+    padded_type.open = padded_open;
+    assert_ok(lk__device_add(&padded_type));
+}
+
+static void never(const lk_op_args *args)
+{
+    (void)args;
+    CHECK(!"a function of the CPU runs on another device");
+}
+
+/* The functions of the device see dense values; without them the op is not supported there. */
+static void test_padded(void **arg)
+{
+    lk_op_def def = swish_as("elsewhere");
+    lk_op_check_opts opts = {.x = {{2, 3, 5}}, .device = "padded"};
+    def.forward = def.backward = never;
+    def.cuda_forward = swish_forward;
+    def.cuda_backward = swish_backward;
+    padded_add();
+    assert_ok(lk_op_register(&def));
+    assert_ok(lk_op_check("elsewhere", &opts));
+    opts.x[0].channels = 8;
+    assert_ok(lk_op_check("elsewhere", &opts));
+    assert_fails(lk_op_check("swish", &opts), LK_STATUS_UNSUPPORTED, "op 'swish' has no functions for padded");
+}
+
+static void test_unsupported(void **arg)
+{
+    lk_graph *graph;
+    lk_engine *engine;
+    assert_ok(lk_graph_create(&graph));
+    lk_node x = lk_input(graph, 3, 1, 1);
+    lk_cross_entropy(graph, lk_op_add(graph, "swish", "own", &x, 1, NULL, 0));
+    lk_engine_opts opts = {.batch = 4, .device = "padded"};
+    assert_fails(lk_engine_create(graph, &opts, &engine), LK_STATUS_UNSUPPORTED, "set `cuda_forward`");
+    lk_graph_destroy(graph);
+}
+
 /* The hash of a model has the op's name and its attributes. */
 static uint64_t hash_with(const char *op, const void *attr, size_t bytes)
 {
@@ -475,4 +548,4 @@ static int set_up(void **arg)
 
 TEST_MAIN(set_up, NULL, TEST(test_correct), TEST(test_faults), TEST(test_kinks), TEST(test_register_mistakes),
           TEST(test_shape_mistakes), TEST(test_add_mistakes), TEST(test_check_mistakes), TEST(test_hash),
-          TEST(test_threads), TEST(test_limit))
+          TEST(test_padded), TEST(test_unsupported), TEST(test_threads), TEST(test_limit))
