@@ -23,6 +23,7 @@ enum {
     HEIGHT,
     WIDTH,
     OUT_PAD,
+    ROWS,
     VALUES
 };
 static const lk_spec_param params_of_layers[] = {
@@ -33,7 +34,7 @@ static const lk_spec_param params_of_layers[] = {
     [SLOPE] = {"slope", 0, 0, 1, false},     [SMOOTHING] = {"smoothing", 0, 0, 1, false},
     [AXIS_A] = {"a", 0, 1, 3, true},         [AXIS_B] = {"b", 0, 1, 3, true},
     [HEIGHT] = {"height", 0, 0, 1e4, true},  [WIDTH] = {"width", 0, 0, 1e4, true},
-    [OUT_PAD] = {"out_pad", 0, 0, 99, true},
+    [OUT_PAD] = {"out_pad", 0, 0, 99, true}, [ROWS] = {"rows", 0, 0, 1e6, true},
 };
 static const char layer_name[] = "op";
 
@@ -144,6 +145,11 @@ static lk_node add_reshape(lk_graph *g, lk_node x, const double *v)
     return lk_reshape(g, x, (size_t)v[HEIGHT], (size_t)v[WIDTH], (size_t)v[OUT]);
 }
 
+static lk_node add_embedding(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_embedding(g, x, layer_name, (size_t)v[ROWS], (size_t)v[OUT]);
+}
+
 /* Rows without options have `plain` instead. */
 static const struct {
     const char *name;
@@ -153,6 +159,7 @@ static const struct {
     {"conv2d", add_conv2d, NULL},
     {"conv_transpose2d", add_conv_transpose2d, NULL},
     {"linear", add_linear, NULL},
+    {"embedding", add_embedding, NULL},
     {"batchnorm2d", add_batchnorm2d, NULL},
     {"groupnorm", add_groupnorm, NULL},
     {"layernorm", add_layernorm, NULL},
