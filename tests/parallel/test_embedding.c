@@ -79,6 +79,22 @@ static void test_behind_a_layer(void **arg)
     lk_engine_destroy(engine);
 }
 
+static void test_nan_weight(void **arg)
+{
+    lk_engine *engine;
+    lk_state *state;
+    batch_of_ids b;
+    lk_metrics metrics;
+    fill(&b);
+    assert_ok(create(false, NULL, &engine));
+    assert_ok(lk_engine_state(engine, &state));
+    ((float *)lk_state_find(state, "words.weight")->data)[7 * 5 + 2] = NAN;
+    assert_ok(lk_engine_set_state(engine, state));
+    assert_fails(lk_engine_step(engine, &b.view, &metrics), LK_STATUS_NONFINITE, "words.weight");
+    lk_state_destroy(state);
+    lk_engine_destroy(engine);
+}
+
 /* The CPU with another value type. */
 static lk_device_type half_type;
 
@@ -100,4 +116,4 @@ static void test_bf16(void **arg)
     assert_fails(create(false, "half", &engine), LK_STATUS_UNSUPPORTED, "embedding 'words': bf16");
 }
 
-TEST_MAIN(NULL, NULL, TEST(test_wrong_ids), TEST(test_behind_a_layer), TEST(test_bf16))
+TEST_MAIN(NULL, NULL, TEST(test_wrong_ids), TEST(test_behind_a_layer), TEST(test_nan_weight), TEST(test_bf16))

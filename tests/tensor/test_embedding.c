@@ -105,6 +105,39 @@ static void test_tables(void **state)
     check_table((lk_shape){.n = 31, .c = 3, .h = 1, .w = 1}, 5, 3, 1100, false);
 }
 
+/* One shard of a wave, as a search for a non-finite gradient wants it: the others have no part in the result. */
+static void run_shard(lk_device *d, const void *arg, float *out)
+{
+    const table_case *c = arg;
+    fx_wave v;
+    size_t floats = c->desc.rows * c->width;
+    lk_tensor x = fx_input(d, c->x, c->ids), dy = fx_input(d, y_of(c), c->dy);
+    float *slots = fx_no_floats(d, floats);
+    void *scratch = fx_blank(d, d->kernels->embedding_scratch(d, &c->desc, c->x, y_of(c)));
+    fx_wave_init(&v, c->x.n, c->shards, 0, c->shards);
+    lk_shards one = {.count = 1, .begin = v.begin + c->wave, .merges = (const int[]){0}};
+    d->kernels->embedding_grad_weight(d, &c->desc, &x, &dy, &one, (lk_partials){slots, floats}, scratch);
+    fx_get_floats(d, slots, floats, out);
+}
+
+static void test_one_shard(void **state)
+{
+    enum { TOKENS = 9 * 5, ROWS = 4, WIDTH = 7, COUNT = ROWS * WIDTH };
+    table_case c = {.x = {.n = 9, .c = 5, .h = 1, .w = 1}, .width = WIDTH, .desc = {.rows = ROWS}, .shards = 4};
+    float *ids = random_floats(TOKENS, 1), *dy = random_floats(TOKENS * WIDTH, 3), want[COUNT];
+    for (size_t i = 0; i < TOKENS; i++)
+        ids[i] = floorf((ids[i] + 1.0f) / 2.0f * ROWS);
+    c.ids = ids;
+    c.dy = dy;
+    for (c.wave = 0; c.wave < c.shards; c.wave++) {
+        for (size_t i = 0; i < COUNT; i++)
+            want[i] = leaf_of(&c, c.wave, i / WIDTH, i % WIDTH);
+        fx_check("one shard of an embedding", run_shard, &c, want, COUNT);
+    }
+    free(ids);
+    free(dy);
+}
+
 static void test_wrong_ids(void **state)
 {
     check_table((lk_shape){.n = 7, .c = 5, .h = 1, .w = 1}, 11, 6, 5, true);
@@ -113,5 +146,5 @@ static void test_wrong_ids(void **state)
 
 int main(int argc, char **argv)
 {
-    return fx_kernel_main(argc, argv, TESTS(TEST(test_tables), TEST(test_wrong_ids)), FX_FP32);
+    return fx_kernel_main(argc, argv, TESTS(TEST(test_tables), TEST(test_one_shard), TEST(test_wrong_ids)), FX_FP32);
 }
