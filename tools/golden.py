@@ -21,6 +21,7 @@ from torch import multiprocessing as mp
 from torch import nn
 from torch.nn import functional as F
 
+from golden_embedding import make_embedding
 from golden_layers import make_layer_graphs, make_layers
 from golden_losses import make_losses
 from golden_noise import File, noise_state, train_step
@@ -170,6 +171,7 @@ def model_table():
 def write_small(folder):
     for name, make in (("ops", make_ops), ("ops_more", make_ops_more), ("conv_groups", make_conv_groups),
                        ("layers", make_layers), ("layer_graphs", make_layer_graphs), ("losses", make_losses),
+                       ("embedding", make_embedding),
                        ("graphs", make_graphs), ("optim", make_optim), ("schedules", make_schedules),
                        ("models", make_models), ("ranks", make_ranks),
                        ("transforms", make_transforms)):

@@ -95,6 +95,12 @@ lk_node lk_conv_transpose2d(lk_graph *graph, lk_node x, const char *name, lk_con
 /* out: output features. x is a vector, or a sequence, whose vectors are multiplied with the same weights, as
  * nn.Linear does with (N, T, C). */
 lk_node lk_linear(lk_graph *graph, lk_node x, const char *name, size_t out);
+/* As nn.Embedding(rows, width): its weight is (rows, width), first normal with mean 0 and deviation 1. x is a vector of
+ * T ids, or a sequence of T ids with one channel; the result is a sequence of T vectors: height 1, width T and `width`
+ * channels. An id is a float with a whole number in [0,rows); rows is at most 2^24. If x is the input of the graph, a
+ * step or evaluation with another value is MISMATCH, and names sample and value. Behind other layers the vector of such
+ * an id is NaN, and a step is NONFINITE. bf16 cannot hold ids: lk_engine_create is UNSUPPORTED. */
+lk_node lk_embedding(lk_graph *graph, lk_node x, const char *name, size_t rows, size_t width);
 /* As in PyTorch, with eps 1e-5 and momentum 0.1. */
 lk_node lk_batchnorm2d(lk_graph *graph, lk_node x, const char *name);
 /* As in PyTorch, with eps 1e-5. groupnorm normalises each group of a sample's channels over all pixels; `groups` must

@@ -238,6 +238,15 @@ static uint64_t hash_axes(const lk_layer *layer, uint64_t hash)
     return layer->attr.axes[0] ? lk__hash(layer->attr.axes, sizeof layer->attr.axes, hash) : hash;
 }
 
+/* An own op is told from an op of the library with the same name by its attributes, of which there may be 0 bytes. */
+static uint64_t hash_own(const lk_layer *layer, uint64_t hash)
+{
+    if (!layer->own.x[0].c)
+        return hash;
+    hash = lk__hash(&layer->own.attr_bytes, sizeof layer->own.attr_bytes, hash);
+    return lk__hash(layer->own.attr, layer->own.attr_bytes, hash);
+}
+
 static uint64_t hash_fills(const lk_layer *layer, uint64_t hash)
 {
     for (int slot = 0; slot < layer->param_count; slot++) {
@@ -262,7 +271,7 @@ uint64_t lk__graph_hash(const lk_graph *graph)
                      layer->input_count > 1 ? layer->inputs[1] : -1, layer->shape.c, layer->shape.h, layer->shape.w,
                      layer->attr.out, layer->attr.no_bias, conv->kernel, conv->stride, conv->pad, conv->groups,
                      pool->kernel, pool->stride, pool->pad, layer->attr.number, layer->attr.ceil);
-        hash = hash_fills(layer, hash_axes(layer, lk__hash(text, (size_t)length, hash)));
+        hash = hash_fills(layer, hash_own(layer, hash_axes(layer, lk__hash(text, (size_t)length, hash))));
     }
     if (graph->class_weights)
         hash = lk__hash(graph->class_weights, graph->classes * sizeof *graph->class_weights, hash);
@@ -321,4 +330,17 @@ bool lk__graph_has_sums(const lk_graph *graph)
             return true;
     }
     return false;
+}
+
+lk_status lk__graph_check_samples(const lk_graph *graph, const float *x, size_t count, const uint32_t *ids)
+{
+    size_t floats = lk__shape_sample(graph->layers[0].shape);
+    for (int i = 1; i < graph->count; i++) {
+        const lk_layer *layer = &graph->layers[i];
+        if (!layer->op->check_sample || layer->inputs[0] != 0)
+            continue;
+        for (size_t k = 0; k < count; k++)
+            LK_TRY(layer->op->check_sample(layer, x + k * floats, ids[k]));
+    }
+    return LK_OK;
 }

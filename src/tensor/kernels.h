@@ -160,6 +160,13 @@ typedef struct lk_matmul_desc {
     bool transpose_a, transpose_b;
 } lk_matmul_desc;
 
+/* An embedding: one row of weights for each id. Every element of a sample of x is an id, in the order of memory; y has
+ * one pixel for each, with the channels of its row. An id that is no whole number in [0,rows) gives NaN and has no
+ * gradient. */
+typedef struct lk_embedding_desc {
+    size_t rows; /* at most 2^24, so that a float can hold every id */
+} lk_embedding_desc;
+
 /* Result of flag_above, in device memory. {LK_FLAG_NONE, 0}: nothing was found. */
 typedef struct lk_flag {
     uint64_t first; /* the lowest position found */
@@ -225,6 +232,9 @@ typedef struct lk_fetch_desc {
     size_t bytes;   /* a multiple of 4 */
     uint32_t *turn; /* device memory: the kernel reads slot *turn % slots, then adds 1 to *turn */
 } lk_fetch_desc;
+
+/* Work on the items [begin,end) of a call of run_parts. stream: NULL on the CPU, the cudaStream_t on CUDA. */
+typedef void (*lk_parts_fn)(void *arg, size_t begin, size_t end, void *stream);
 
 /* Scalars of one optimiser step over flat arrays, in the form that the update of an element uses. In device
  * memory. */
@@ -324,6 +334,14 @@ typedef struct lk_kernels {
     /* leaves is (count, 2, c): for each shard the sums of dy * xhat and of dy. An empty shard gives zeros. */
     void (*groupnorm_grad_weight)(lk_device *dev, const lk_groupnorm_desc *desc, const lk_tensor *x,
                                   const lk_tensor *dy, const float *moments, const lk_shards *shards, float *leaves);
+
+    /* embedding: w is (rows, c) with y's channels. */
+    size_t (*embedding_scratch)(lk_device *dev, const lk_embedding_desc *desc, lk_shape x, lk_shape y);
+    void (*embedding_forward)(lk_device *dev, const lk_embedding_desc *desc, const lk_tensor *x, const float *w,
+                              lk_tensor *y);
+    /* A leaf is for each row the sum of dy over its ids in the shard, in their order. */
+    void (*embedding_grad_weight)(lk_device *dev, const lk_embedding_desc *desc, const lk_tensor *x,
+                                  const lk_tensor *dy, const lk_shards *shards, lk_partials dw, void *scratch);
 
     /* y = max(x, 0) as x <= 0 ? 0 : x; y may be x. */
     void (*relu_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
@@ -447,6 +465,11 @@ typedef struct lk_kernels {
     /* x = x / divisor, divisor > 0; integers round towards zero. */
     void (*divide)(lk_device *dev, lk_dtype dtype, size_t count, int divisor, void *x);
     void (*copy_bytes)(lk_device *dev, size_t bytes, const void *src, void *dst);
+    void (*zero_bytes)(lk_device *dev, size_t bytes, void *dst);
+
+    /* Calls work for ranges of items that make up [0,count): functions of the program. On the CPU the threads divide
+     * the items; on CUDA one call has them all and enqueues on its stream. No call for count 0. */
+    void (*run_parts)(lk_device *dev, size_t count, lk_parts_fn work, void *arg);
 } lk_kernels;
 
 /* Every slot once. */
@@ -460,7 +483,7 @@ typedef struct lk_kernels {
     X(rows_fold) X(relu_forward) X(relu_grad_input) X(relu6_forward) X(relu6_grad_input)                               \
     X(leaky_relu_forward) X(leaky_relu_grad_input) X(unary_forward) X(unary_grad_input) X(mul)                         \
     X(groupnorm_forward) X(groupnorm_grad_input) X(groupnorm_grad_weight) X(concat_forward) X(concat_grad_input)       \
-    X(swap_axes) X(reshape) X(matmul)                                                                                  \
+    X(swap_axes) X(reshape) X(matmul) X(embedding_scratch) X(embedding_forward) X(embedding_grad_weight)               \
     X(add) X(copy) X(gather) X(fit_channels) X(dropout) X(flatten_forward) X(flatten_grad_input)                       \
     X(maxpool_forward) X(maxpool_grad_input) X(avgpool_forward) X(avgpool_grad_input)                                  \
     X(global_avgpool_forward) X(global_avgpool_grad_input) X(global_maxpool_forward) X(global_maxpool_grad_input)      \
@@ -468,7 +491,7 @@ typedef struct lk_kernels {
     X(log_softmax_forward) X(log_softmax_grad_input) X(nll) X(cross_entropy)                                           \
     X(target_loss_scratch) X(target_loss)                                                                              \
     X(sgd_step) X(adam_step) X(adadelta_step) X(rmsprop_step) X(flag_above) X(post) X(fetch)                           \
-    X(sum_squares) X(fold_squares) X(scale) X(reduce) X(divide) X(copy_bytes)
+    X(sum_squares) X(fold_squares) X(scale) X(reduce) X(divide) X(copy_bytes) X(zero_bytes) X(run_parts)
 /* clang-format on */
 
 #endif

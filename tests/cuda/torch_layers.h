@@ -25,6 +25,7 @@ enum {
     WIDTH,
     OUT_PAD,
     WEIGHTED,
+    ROWS,
     VALUES
 };
 static const lk_spec_param params_of_layers[] = {
@@ -36,6 +37,7 @@ static const lk_spec_param params_of_layers[] = {
     [AXIS_A] = {"a", 0, 1, 3, true},         [AXIS_B] = {"b", 0, 1, 3, true},
     [HEIGHT] = {"height", 0, 0, 1e4, true},  [WIDTH] = {"width", 0, 0, 1e4, true},
     [OUT_PAD] = {"out_pad", 0, 0, 99, true}, [WEIGHTED] = {"weighted", 0, 0, 1, true},
+    [ROWS] = {"rows", 0, 0, 1e6, true},
 };
 static const char layer_name[] = "op";
 
@@ -186,6 +188,11 @@ static lk_node add_smooth_l1_loss(lk_graph *g, lk_node x, const double *v)
     return lk_smooth_l1_loss(g, x, v[P]);
 }
 
+static lk_node add_embedding(lk_graph *g, lk_node x, const double *v)
+{
+    return lk_embedding(g, x, layer_name, (size_t)v[ROWS], (size_t)v[OUT]);
+}
+
 /* Rows without options have `plain` instead. */
 static const struct {
     const char *name;
@@ -195,6 +202,7 @@ static const struct {
     {"conv2d", add_conv2d, NULL},
     {"conv_transpose2d", add_conv_transpose2d, NULL},
     {"linear", add_linear, NULL},
+    {"embedding", add_embedding, NULL},
     {"batchnorm2d", add_batchnorm2d, NULL},
     {"groupnorm", add_groupnorm, NULL},
     {"layernorm", add_layernorm, NULL},

@@ -10,6 +10,7 @@
  * The inputs avoid the kinks of ReLU, ReLU6 and max pooling: they are shifted to the middle of a slope or
  * beyond its end, and pooled values are monotone in well separated pixels. */
 #include "golden/golden.h"
+#include "own_ops.h"
 
 #define H 0x1p-5f
 #define TOLERANCE 1e-4
@@ -200,6 +201,24 @@ static void build_attention(lk_graph *g, lk_node x)
     x = lk_softmax(g, lk_matmul(g, part[0], lk_transpose(g, part[1], 2, 3)));
     x = lk_transpose(g, lk_matmul(g, x, part[2]), 1, 2);
     head(g, lk_reshape(g, x, 1, 9, 4));
+}
+
+/* The mean pixels of an image are the ids. */
+static void build_embedding(lk_graph *g, lk_node x)
+{
+    own_ops_register();
+    x = lk_flatten(g, lk_avgpool2d(g, x, (lk_avgpool2d_opts){.kernel = 2}));
+    x = lk_embedding(g, lk_op_add(g, "bucket", NULL, &x, 1, NULL, 0), "words", BUCKETS, 3);
+    head(g, lk_linear(g, x, "fc2", 3));
+}
+
+static void build_own(lk_graph *g, lk_node x)
+{
+    own_ops_register();
+    lk_conv2d_opts conv = {.out = 3, .kernel = 3};
+    lk_node a = lk_conv2d(g, x, "large1", conv), b = lk_conv2d(g, x, "large2", conv);
+    lk_node inputs[] = {lk_op_add(g, "swish", "swish", &a, 1, NULL, 0), b};
+    head(g, lk_op_add(g, "gate", "gate", inputs, 2, NULL, 0));
 }
 
 /* With output padding; then in groups and without a bias. */
@@ -401,6 +420,8 @@ static const grad_case cases[] = {
     {"layernorm", build_layernorm, &wide, .bn = LK_BN_MODE_BATCH},
     {"linear of a sequence", build_linear_sequence, &wide, .bn = LK_BN_MODE_BATCH},
     {"attention", build_attention, &wide, .bn = LK_BN_MODE_BATCH},
+    {"embedding", build_embedding, &wide, .bn = LK_BN_MODE_BATCH},
+    {"ops of the program", build_own, &wide, .bn = LK_BN_MODE_BATCH},
     {"conv_transpose2d", build_conv_transpose2d, &wide, .bn = LK_BN_MODE_BATCH},
     {"avgpool", build_avgpool, &wide, .bn = LK_BN_MODE_BATCH},
     {"avgpool, overlapping", build_avgpool_overlap, &wide, .bn = LK_BN_MODE_BATCH},

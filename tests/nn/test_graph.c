@@ -69,6 +69,31 @@ static void unequal_concat(lk_graph *graph)
     lk_concat(graph, x, lk_maxpool2d(graph, x, (lk_maxpool2d_opts){.kernel = 2}));
 }
 
+static void no_rows(lk_graph *graph)
+{
+    lk_embedding(graph, lk_input(graph, 6, 1, 1), "words", 0, 4);
+}
+
+static void no_width(lk_graph *graph)
+{
+    lk_embedding(graph, lk_input(graph, 6, 1, 1), "words", 4, 0);
+}
+
+static void many_rows(lk_graph *graph)
+{
+    lk_embedding(graph, lk_input(graph, 6, 1, 1), "words", (1 << 24) + 1, 4);
+}
+
+static void ids_of_image(lk_graph *graph)
+{
+    lk_embedding(graph, lk_input(graph, 1, 4, 4), "words", 10, 4);
+}
+
+static void ids_of_vectors(lk_graph *graph)
+{
+    lk_embedding(graph, lk_input(graph, 3, 1, 4), "words", 10, 4);
+}
+
 static void no_groups(lk_graph *graph)
 {
     lk_groupnorm(graph, lk_input(graph, 6, 4, 4), "norm", 0);
@@ -324,6 +349,11 @@ static void test_mistakes(void **arg)
         {unequal_add, "shapes must be equal"},
         {unequal_mul, "layer 2 multiplies 1x4x4 and 1x2x2; the shapes must be equal"},
         {unequal_concat, "layer 2 concatenates 1x4x4 and 1x2x2; heights and widths must be equal"},
+        {no_rows, "embedding 'words' needs at least one row"},
+        {no_width, "embedding 'words' needs at least one row and one element"},
+        {many_rows, "embedding 'words' has 16777217 rows; a float holds ids below 16777216"},
+        {ids_of_image, "embedding 'words' got 1x4x4; ids are a vector"},
+        {ids_of_vectors, "embedding 'words' got 3x1x4; ids are a vector"},
         {no_groups, "groupnorm 'norm': 0 groups do not divide its 6 channels"},
         {uneven_groups, "groupnorm 'norm': 4 groups do not divide its 6 channels"},
         {unnamed_layernorm, "layer 1 (layernorm) has parameters and needs a name"},

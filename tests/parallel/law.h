@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "check.h"
+#include "own_ops.h"
 
 typedef struct law_case {
     const char *model;
@@ -200,6 +201,22 @@ static inline void law_build_upsampled(lk_model_shape shape, lk_graph *g)
     lk_cross_entropy(g, lk_linear(g, lk_flatten(g, x), "fc", shape.classes));
 }
 
+/* Model "own": ops that are registered from outside, and an embedding. */
+static inline void law_build_own(lk_model_shape shape, lk_graph *g)
+{
+    own_ops_register();
+    lk_node x = lk_input(g, shape.channels, shape.height, shape.width), gate[2];
+    x = lk_flatten(g, lk_avgpool2d(g, x, (lk_avgpool2d_opts){.kernel = 4}));
+    x = lk_op_add(g, "bucket", NULL, &x, 1, NULL, 0);
+    x = lk_embedding(g, x, "words", BUCKETS, 13);
+    x = lk_linear(g, x, "up", 21);
+    x = lk_op_add(g, "swish", "swish", &x, 1, NULL, 0);
+    gate[0] = lk_linear(g, x, "value", 9);
+    gate[1] = lk_sigmoid(g, lk_linear(g, x, "gate", 9));
+    x = lk_op_add(g, "gate", "gated", gate, 2, NULL, 0);
+    lk_cross_entropy(g, lk_linear(g, lk_global_avgpool(g, x), "fc", shape.classes));
+}
+
 /* Model "autoencoder": learns its own input, an image. */
 static inline void law_build_autoencoder(lk_model_shape shape, lk_graph *g)
 {
@@ -295,6 +312,7 @@ static inline lk_status law_build(const char *model, lk_model_shape shape, lk_gr
         {"steep", law_build_steep},
         {"attention", law_build_attention},
         {"upsampled", law_build_upsampled},
+        {"own", law_build_own},
         {"autoencoder", law_build_autoencoder},
         {"robust", law_build_robust},
         {"weighted", law_build_weighted},

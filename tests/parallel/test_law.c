@@ -20,6 +20,7 @@ static const law_case cases[] = {
     {"norms", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 8, 21, .shards = 16},
     {"attention", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 8, 21, .shards = 16},
     {"upsampled", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 8, 21, .shards = 16},
+    {"own", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-2, 8, 21, .shards = 16},
     {"autoencoder", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 8, 21, .shards = 16},
     {"robust", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.05, 8, 21, .shards = 16, .clip_norm = 0.25},
     {"robust", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 8, 19, .shards = 5},

@@ -439,7 +439,7 @@ static inline double fx_bound(double sum, double squares)
 
 /* Waves of shards. */
 
-enum { FX_MAX_SHARDS = 128 };
+enum { FX_MAX_SHARDS = 1200 };
 
 typedef struct fx_wave {
     size_t begin[FX_MAX_SHARDS + 1];

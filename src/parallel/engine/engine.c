@@ -62,7 +62,7 @@ static lk_status check_samples(const lk_engine *engine, const lk_batch *batch, c
             return lk__fail(LK_STATUS_MISMATCH, "sample %u has label %d, but the model has %zu classes", part->ids[i],
                             part->labels[i], loss->shape.c);
     }
-    return LK_OK;
+    return part->x ? lk__graph_check_samples(engine->graph, part->x, part->count, part->ids) : LK_OK;
 }
 
 /* Sets the pointers of the part to its samples, from index `begin` of the batch. The pointers of an
