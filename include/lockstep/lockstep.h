@@ -10,6 +10,7 @@
 #include <lockstep/launch.h>
 #include <lockstep/state.h>
 #include <lockstep/status.h>
+#include <lockstep/train.h>
 #include <lockstep/version.h>
 
 #endif

@@ -51,6 +51,8 @@ static const field fields[] = {
     LATER("judged", judged),
     LATER("judged-best", judged_best),
     LATER("stale", stale),
+    LATER_REAL("best-loss", best_loss),
+    LATER_REAL("judged-loss", judged_loss),
 };
 
 enum { FIELDS = sizeof fields / sizeof *fields };

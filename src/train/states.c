@@ -3,7 +3,7 @@
 
 lk_status lk__run_states_open(lk_train_run *run)
 {
-    int64_t wishes[2] = {run->events->state != NULL, (int64_t)run->events->norm_every};
+    int64_t wishes[2] = {run->hooks->state != NULL, (int64_t)run->hooks->norm_every};
     lk_group *group = run->rank->group;
     if (group)
         LK_TRY(lk__run_collective_result(run, lk_broadcast(group, (lk_buffer){wishes, 2, LK_DTYPE_I64}, 0, NULL)));
@@ -26,7 +26,7 @@ lk_status lk__run_emit_state(lk_train_run *run, lk_train_moment moment)
         return LK_OK;
     lk_status status = copy_states(run, moment == LK_TRAIN_MOMENT_EPOCH, &model, &grads);
     if (status == LK_OK && run->self.rank == 0)
-        run->events->state(run->events->arg, &(lk_train_state){moment, run->at.step, model, grads});
+        run->hooks->state(run->hooks->arg, &(lk_train_state){moment, run->at.step, model, grads});
     lk_state_destroy(grads);
     lk_state_destroy(model);
     return status;

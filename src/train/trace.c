@@ -10,7 +10,7 @@
 
 #define DEFAULT_FILE "trace.json"
 
-/* Steps of a trace; more would not fit into the memory for events. */
+/* Steps of a trace; more would not fit into the memory for hooks. */
 enum { MOST_STEPS = 1000 };
 /* Seconds by which clocks of hosts may differ after they were aligned; the trace begins earlier by that. */
 static const double MARGIN = 1e-3;
@@ -238,8 +238,8 @@ static void emit(const lk_train_run *run, collection *c)
     event->rows = c->rows;
     lk__train_trace_blame(c->rows, run->self.ranks, event);
     event->holds_back = event->holds_back && !c->incomplete;
-    if (run->events->trace)
-        run->events->trace(run->events->arg, event);
+    if (run->hooks->trace)
+        run->hooks->trace(run->hooks->arg, event);
 }
 
 static lk_status collect(lk_train_run *run, const lk_train_trace_pack *own)

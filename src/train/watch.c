@@ -31,8 +31,12 @@ void lk__run_watch(lk_train_run *run, const lk_metrics *result)
     if (at->batch != run->effective.batches)
         return;
     watch_rate(run, result);
-    bool better = at->judged++ == 0 || result->correct > at->judged_best;
-    at->judged_best = better ? result->correct : at->judged_best;
+    bool better = at->judged == 0 || lk__train_is_better(run->shared, result, at->judged_best, at->judged_loss);
+    at->judged++;
+    if (better) {
+        at->judged_best = result->correct;
+        at->judged_loss = lk__train_by_loss(run->shared) ? result->loss : 0;
+    }
     at->stale = better ? 0 : at->stale + 1;
 }
 
