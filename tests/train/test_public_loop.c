@@ -167,23 +167,12 @@ static void ranks_have_the_bits_of_the_program(void **state)
 {
     char path[PATH];
     lk_train_opts opts = {.model = "mlp", .data = below("tiny", path), .epochs = 2, .seed = 1, .accumulate = 2};
-    lk_train_opts settings = {.model = "mlp",
-                              .data = path,
-                              .augment = "auto",
-                              .test_augment = "auto",
-                              .batch = 128,
-                              .accumulate = 2,
-                              .test_batch = 1000,
-                              .epochs = 2,
-                              .optimizer = "adadelta",
-                              .schedule = "step:size=1,gamma=.7",
-                              .seed = 1,
-                              .workers = 1,
-                              .shards = 32,
-                              .keep = 3,
-                              .bucket_mb = 4,
-                              .check_every = 100,
-                              .device = "cpu"};
+    lk_train_opts settings = options(); /* in which a zero is a zero */
+    settings.accumulate = 2;
+    settings.batch = 2 * 64;
+    settings.shards = 2 * 16;
+    settings.test_batch = 1000;
+    settings.schedule = "step:size=1,gamma=.7";
     record told;
     lk_train_outcome outcome = train_well(&settings, &told);
     lk_train_result result;
