@@ -112,10 +112,11 @@ typedef struct lk_train_run lk_train_run;
  * `before_step` and `step` of a run that has `before_step`. lk_engine_step, lk_engine_destroy and other functions that
  * take or undo steps break the run. */
 lk_engine *lk_train_engine(lk_train_run *run);
-/* Asks for an end at all ranks, whichever rank asks: lk_train saves a checkpoint if it has a folder, does not save the
- * final model, and returns LK_OK with lk_train_result.stopped. In `before_step` the run ends after this step, in `step`
- * after the next one (of a GPU that has steps under way: after these), in other functions at once. The result is the
- * same for any number of ranks. */
+/* Asks for an end at all ranks, whichever rank asks. lk_train then saves a checkpoint if it has a folder, saves the
+ * model if `save_model` is given, and returns LK_OK with lk_train_result.stopped. In `before_step` the run ends after
+ * this step, in `step` after the next one or at the end of the epoch (of a GPU that has steps under way: after these),
+ * in other functions at once. The result is the same for any number of ranks. A signal handler may set a flag at which
+ * `before_step` looks. */
 void lk_train_stop(lk_train_run *run);
 /* Ends the run with a failure: lk_train returns `status` and this thread's detail (lk_fail) at this rank, and the other
  * ranks get PEER with the detail. Later calls and LK_OK have no effect. */
@@ -205,8 +206,8 @@ typedef struct lk_train_saved {
 typedef struct lk_train_events {
     void *arg;
     void (*start)(void *arg, const lk_train_start *start);
-    /* With it, a GPU computes one step at a time. All ranks must have it, or none. A run whose rates it changes must
-     * have it again when it resumes. */
+    /* With it, a GPU computes one step at a time. All ranks must have it, or none (else MISMATCH). A run whose rates it
+     * changes must have it again when it resumes. */
     void (*before_step)(void *arg, const lk_train_next *next);
     void (*step)(void *arg, const lk_train_step *step);
     void (*epoch)(void *arg, const lk_train_epoch *epoch);
@@ -234,7 +235,7 @@ typedef struct lk_train_result {
     size_t best_correct;   /* of that evaluation */
     double best_loss;      /* of that evaluation */
     size_t stale;          /* epochs without a better result, after which early_stop ended the run; 0: it did not */
-    uint64_t hash;         /* of the final state (lk_state_hash); 0 if the run was stopped */
+    uint64_t hash;         /* of the final state (lk_state_hash) */
     char checkpoint[4096]; /* rank 0: the last checkpoint that was saved, or "" */
     uint64_t reserved[16]; /* zero */
 } lk_train_result;

@@ -5,6 +5,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/hash.h"
+#include "base/mem.h"
 #include "base/text.h"
 #include "data/sets/dataset.h"
 #include "train/parts.h"
@@ -17,8 +19,9 @@ void lk__train_data_text(const lk_dataset *data, const char *split, uint64_t has
         snprintf(sizes, sizeof sizes, "several sizes");
     else
         snprintf(sizes, sizeof sizes, "%zux%zux%zu", info->channels, info->height, info->width);
-    snprintf(out, LK_DATA_TEXT, "%zu %s samples of %s in %zu classes (hash %016" PRIx64 ")", info->count, split, sizes,
-             info->classes, hash);
+    snprintf(out, LK_DATA_TEXT, "%zu %s samples of %s %s %zu %s (hash %016" PRIx64 ")", info->count, split, sizes,
+             info->classes ? "in" : "with", info->classes ? info->classes : info->targets,
+             info->classes ? "classes" : "targets", hash);
 }
 
 /* Adds a path that is shown in messages but not compared, because paths may differ between hosts. Newlines
@@ -29,6 +32,37 @@ static void add_shown(lk_agree_text *lines, const char *option, const char *type
     snprintf(shown, sizeof shown, "%s", typed);
     lk__text_clean(shown, LK_TEXT_KIND_LINE);
     lk__agree_add(lines, "%s %s\t", option, shown);
+}
+
+/* A hash of some samples and their targets, evenly spread. */
+static lk_status hash_some(const lk_dataset *data, uint64_t *out)
+{
+    enum { MOST = 64 };
+    const lk_dataset_info *info = lk_dataset_get_info(data);
+    size_t bytes = lk__dataset_elements(data) * lk_dtype_size(info->dtype), count = lk__size_min(info->count, MOST);
+    size_t target = info->targets ? info->targets * sizeof(float) : sizeof(int32_t);
+    uint8_t *memory;
+    lk_status status = LK_OK;
+    LK_TRY(lk__mem_alloc(1, target + bytes, "a sample", (void **)&memory));
+    for (size_t i = 0; i < count && status == LK_OK; i++) {
+        status = lk_dataset_get(data, i * info->count / count, memory + target, memory);
+        *out = lk__hash(memory, target, *out);
+        *out = lk__hash(memory + target, bytes, *out);
+    }
+    lk__mem_free(memory);
+    return status;
+}
+
+/* Data sets of the program's own are in memory, or a function reads them; those of image files are compared by
+ * add_data. */
+static lk_status add_own(lk_agree_text *lines, const char *field, const lk_dataset *data)
+{
+    uint64_t hash = 0;
+    if (!data || lk__dataset_elements(data) == 0)
+        return LK_OK;
+    LK_TRY(hash_some(data, &hash));
+    lk__agree_add(lines, "`%s` with samples of hash %016" PRIx64 "\n", field, hash);
+    return LK_OK;
 }
 
 /* The first line has names and labels; if only the second one differs, the content of images differs. */
@@ -96,6 +130,8 @@ lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed)
             lk__agree_add_option(&lines, row, opts);
     LK_TRY(add_data(&lines, "training", lk__train_whole(shared)));
     LK_TRY(add_data(&lines, "test", shared->test));
+    LK_TRY(add_own(&lines, "train", opts->train));
+    LK_TRY(add_own(&lines, "test", opts->train ? shared->test : NULL));
     add_initial(&lines, opts->init_from, shared->initial);
     if (shared->test)
         lk__agree_add(&lines, "`test_augment` %s\n", lk__agree_value(shared->test_augment, shown));

@@ -379,6 +379,92 @@ static void a_checkpoint_is_bound_to_model_and_data(void **state)
     lk_graph_destroy(graph);
 }
 
+static lk_status read_own(void *arg, size_t index, void *sample, void *target)
+{
+    memcpy(sample, own_x[index], sizeof own_x[index]);
+    memcpy(target, &own_labels[index], sizeof own_labels[index]);
+    return *(bool *)arg && index == 41 ? lk_fail(LK_STATUS_IO, "the table is locked") : LK_OK;
+}
+
+/* Samples that a function reads give the bits of the same samples in memory; its failure is the run's. */
+static void samples_may_be_read(void **state)
+{
+    bool locked = false;
+    lk_graph *graph = own_graph(8);
+    lk_dataset *data = own_data(SAMPLES), *read;
+    lk_dataset_opts shape = {.count = SAMPLES, .dims = {FEATURES}, .classes = CLASSES};
+    assert_ok(lk_dataset_create(&shape, read_own, &locked, &read));
+    lk_train_opts opts = own_opts(graph, data);
+    uint64_t hash = hash_of(&opts, 1);
+    opts.train = read;
+    assert_int_equal(hash_of(&opts, 2), hash);
+    locked = true;
+    refuse(&opts, LK_STATUS_IO, "sample 41 of own: the table is locked");
+    lk_dataset_destroy(read);
+    lk_dataset_destroy(data);
+    lk_graph_destroy(graph);
+}
+
+/* A run whose rates an event function sets resumes to the same bits; a damaged checkpoint is skipped with a notice. */
+static void own_rates_and_damage(void **state)
+{
+    char dir[PATH], file[PATH], path[4096 + 64];
+    lk_graph *graph = own_graph(8);
+    lk_dataset *data = own_data(SAMPLES);
+    lk_train_opts opts = own_opts(graph, data);
+    lk_train_result whole, result;
+    seen s = {.lr = .02};
+    lk_train_events events = events_of(&s);
+    opts.alone = true;
+    assert_ok(lk_train(&opts, &events, &whole));
+    opts.epochs = 2;
+    opts.checkpoint = below("rates", dir);
+    assert_ok(lk_train(&opts, &events, &result));
+    snprintf(path, sizeof path, "%s/model.safetensors", result.checkpoint);
+    assert_int_equal(truncate(path, 100), 0);
+    opts.epochs = 3;
+    opts.resume = "auto";
+    opts.save_model = below("rates.safetensors", file);
+    assert_ok(lk_train(&opts, &events, &result));
+    assert_int_equal(s.done, 5);
+    assert_non_null(strstr(s.notices, "step-000000010"));
+    assert_int_equal(result.hash, whole.hash);
+    lk_state *saved;
+    assert_ok(lk_state_load(file, &saved));
+    assert_int_equal(lk_state_hash(saved), whole.hash);
+    lk_state_destroy(saved);
+    lk_dataset_destroy(data);
+    lk_graph_destroy(graph);
+}
+
+/* What ranks must have in common. */
+static void ranks_are_compared(void **state)
+{
+    static float other_x[SAMPLES][FEATURES];
+    lk_graph *graph = own_graph(8);
+    lk_dataset *data = own_data(SAMPLES), *other;
+    seen s = {0};
+    task tasks[2] = {{.opts = own_opts(graph, data)}, {.opts = own_opts(graph, data)}};
+    tasks[1].events = (lk_train_events){.arg = &s, .before_step = on_next};
+    run_ranks(tasks, 2);
+    assert_int_equal(tasks[1].status, LK_STATUS_MISMATCH);
+    assert_non_null(strstr(tasks[0].detail, "rank 1 has a `before_step`"));
+    lk_dataset_opts shape = {.name = "blobs", .count = SAMPLES, .dims = {FEATURES}, .classes = CLASSES};
+    memcpy(other_x, own_x, sizeof other_x);
+    other_x[SAMPLES - 4][0] += 1;
+    assert_ok(lk_dataset_from_memory(&shape, other_x, own_labels, &other));
+    tasks[1].events = (lk_train_events){0};
+    tasks[1].opts.train = other;
+    run_ranks(tasks, 2);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(tasks[r].status, LK_STATUS_MISMATCH);
+        assert_non_null(strstr(tasks[r].detail, "`train` with samples of hash"));
+    }
+    lk_dataset_destroy(other);
+    lk_dataset_destroy(data);
+    lk_graph_destroy(graph);
+}
+
 static void mistakes_name_the_field(void **state)
 {
     lk_graph *graph = own_graph(8), *empty;
@@ -426,4 +512,5 @@ static void mistakes_name_the_field(void **state)
 TEST_MAIN(make_data, temp_folder_tear_down, TEST(ranks_have_the_bits_of_the_program),
           TEST(own_graphs_and_data_give_the_same_bits), TEST(events_come_in_order), TEST(one_rank_stops_all),
           TEST(a_failure_of_an_event_function_ends_the_run), TEST(a_mistake_of_one_rank_ends_all),
-          TEST(a_checkpoint_is_bound_to_model_and_data), TEST(mistakes_name_the_field))
+          TEST(a_checkpoint_is_bound_to_model_and_data), TEST(samples_may_be_read), TEST(own_rates_and_damage),
+          TEST(ranks_are_compared), TEST(mistakes_name_the_field))
