@@ -54,8 +54,7 @@ typedef struct lk_train_opts {
     bool dry_run;      /* train and test one batch each */
     bool no_test;      /* no evaluation of test data */
     double val_split;  /* part of the training data that is held back for validation, up to 0.9; default 0: none */
-    size_t
-        early_stop; /* end after so many epochs without a better result (lk_train_result.best_step); default: never */
+    size_t early_stop; /* end after so many epochs without a better result; default: never */
 
     /* How the weights begin and change. */
     const char *init;       /* as in lk_init_all, for `model`; default: the model's own */
@@ -72,7 +71,8 @@ typedef struct lk_train_opts {
     /* How the work is divided. Only `shards`, `reduce` and "mpi" change bits. */
     /* The ranks, borrowed. NULL: if a launcher has started this process as a task of several
      * (lk_group_opts.init_method, env://), lk_train joins them and leaves at the end; otherwise there is one rank.
-     * After a failure that not all ranks share, the job is aborted. */
+     * A failure aborts the job, unless all ranks have found it together: different options, a checkpoint of another
+     * run. */
     lk_group *group;
     bool alone;         /* with `group` NULL: one rank, also where a launcher has started several */
     const char *device; /* of this rank, as in lk_engine_opts; default "cpu" */
@@ -114,9 +114,9 @@ typedef struct lk_train_run lk_train_run;
 lk_engine *lk_train_engine(lk_train_run *run);
 /* Asks for an end at all ranks, whichever rank asks. lk_train then saves a checkpoint if it has a folder, saves the
  * model if `save_model` is given, and returns LK_OK with lk_train_result.stopped. In `before_step` the run ends after
- * this step, in `step` after the next one or at the end of the epoch (of a GPU that has steps under way: after these),
- * in other functions at once. The result is the same for any number of ranks. A signal handler may set a flag at which
- * `before_step` looks. */
+ * this step, in `step` and `saved` after the next one or at the end of the epoch (of a GPU that has steps under way:
+ * after these), in other functions at once. The result is the same for any number of ranks. A signal handler may set a
+ * flag at which `before_step` looks. */
 void lk_train_stop(lk_train_run *run);
 /* Ends the run with a failure: lk_train returns `status` and this thread's detail (lk_fail) at this rank, and the other
  * ranks get PEER with the detail. Later calls and LK_OK have no effect. */
@@ -166,7 +166,7 @@ typedef struct lk_train_step {
     uint64_t reserved[8]; /* zero */
 } lk_train_step;
 
-/* After the last step of an epoch, before its evaluation. */
+/* After the last step of an epoch or of the run, before the evaluation. */
 typedef struct lk_train_epoch {
     lk_train_run *run;
     size_t epoch;         /* from 1 */

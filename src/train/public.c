@@ -114,6 +114,9 @@ static lk_status find_tasks(job *out)
         out->size = lk__task_number(task, LK_TASK_QUANTITY_SIZE, 1);
         out->joins = out->size > 1;
     }
+    if (status == LK_OK && out->rank >= out->size)
+        status = lk__fail(LK_STATUS_USAGE, "the launcher's variables say rank %d of %d: unset RANK, or set `alone`",
+                          out->rank, out->size);
     free(task);
     return status;
 }
