@@ -132,14 +132,15 @@ typedef struct lk_batch {
     size_t count;          /* N: the samples in this struct */
     size_t sample_floats;  /* floats of a sample, H * W * C */
     const float *x;        /* (N, H, W, C); NULL if the share is labels_only or source is set */
-    const int32_t *labels; /* (N) */
+    const int32_t *labels; /* (N); may be NULL if the loss learns float targets */
     size_t target_floats;  /* floats of a sample's target; 0: targets are labels */
-    const float *targets;  /* (N, target_floats), or NULL; engines learn labels only, and refuse targets */
+    const float *targets;  /* (N, target_floats); NULL if targets are labels */
     const uint32_t *ids;   /* (N), index of each sample in the data set */
     size_t total;          /* samples of the whole batch; 0 or count: this struct is the whole batch */
     size_t epoch;          /* below 2^32; used only with source, to draw the random transforms */
     const void *source;    /* identifies a cached data set (lk_engine_cache_dataset), or NULL */
-    uint64_t reserved[8];  /* zero */
+    const float *weights;  /* (N) weight of each sample in the loss, not below 0; NULL: 1. Loaders give NULL */
+    uint64_t reserved[7];  /* zero */
 } lk_batch;
 
 /* The share of each batch that a rank loads: a batch is cut into `shards` shards, and the rank

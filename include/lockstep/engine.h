@@ -61,7 +61,8 @@ typedef struct lk_engine_opts {
     bool eval_only;         /* the engine only evaluates: steps return USAGE, and checks for steps are left out */
     bool allow_nonfinite;   /* continue when a loss or a gradient is not finite */
     double clip_norm;       /* scale the gradient down to this norm if its norm is larger; 0: never */
-    double label_smoothing; /* in [0,1): the part of a label's weight that the training loss spreads over all classes */
+    double label_smoothing; /* in [0,1): the part of a label's weight that the training loss spreads over all classes;
+                             * USAGE above 0 for losses without classes */
 
     lk_group *group;        /* the ranks, borrowed until the engine is destroyed; NULL: one rank */
     size_t bucket_bytes;    /* size of a bucket of gradients, in bytes; default 4 MB */
@@ -86,11 +87,19 @@ lk_status lk_engine_create(const lk_graph *graph, const lk_engine_opts *opts, lk
 void lk_engine_destroy(lk_engine *engine);
 
 typedef struct lk_metrics {
-    size_t count;         /* samples */
-    size_t correct;       /* samples whose label has the largest score; of equal scores the first class counts */
-    size_t top5;          /* samples whose label has one of the five largest scores */
-    double loss;          /* mean over the samples */
-    uint64_t reserved[8]; /* zero */
+    size_t count; /* samples */
+    /* Samples whose label has the largest score; of equal scores the first class counts. soft_cross_entropy: the label
+     * is the first class with the largest target. bce_with_logits_loss: samples of which every element has x > 0
+     * exactly where the target is above 0.5. Other losses of float targets, and own losses: 0. */
+    size_t correct;
+    size_t top5; /* samples whose label has one of the five largest scores; without such labels as `correct` */
+    double loss; /* mean over the samples; with weights sum(w * loss) / sum(w) */
+    /* Losses of float targets: the means over all elements of |e| and e^2, without weights. e is x - target;
+     * bce_with_logits_loss: logistic(x) - target; soft_cross_entropy: probability - target. 0 for losses of labels, and
+     * for own losses whose target has not as many floats as x. */
+    double absolute_error, squared_error;
+    double weight;        /* the sum of the samples' weights; without weights it is count */
+    uint64_t reserved[5]; /* zero */
 } lk_metrics;
 
 /* The position of an engine in the grid, and how it computes. */
@@ -120,7 +129,8 @@ lk_status lk_engine_cache_dataset(lk_engine *engine, lk_loader *loader, bool *ca
 
 /* Collective: forward, backward, sum of gradients and update. The batch, of all ranks, has 1 to
  * lk_engine_opts.batch samples. Every rank gets the metrics of the whole batch. After NONFINITE the
- * engine is in its state before the step. */
+ * engine is in its state before the step. MISMATCH if the batch has not the targets that the loss learns, if a label or
+ * a weight is not allowed, or if only some ranks give weights. USAGE if all weights are 0. */
 lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
 /* A step in two calls. lk_engine_send starts a step and returns when the memory of the batch may be
  * used again; lk_engine_receive blocks until the oldest step or evaluation under way is done and returns

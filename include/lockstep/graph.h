@@ -145,10 +145,75 @@ lk_node lk_reshape(lk_graph *graph, lk_node x, size_t height, size_t width, size
 lk_node lk_softmax(lk_graph *graph, lk_node x);
 /* Log-probabilities of a vector. */
 lk_node lk_log_softmax(lk_graph *graph, lk_node x);
-/* Losses: the mean over the batch. The input of nll_loss is log-probabilities, that of
- * cross_entropy is scores. */
+/* Losses end a graph. The loss of a batch is the mean over its samples; with weights it is sum(w * loss) / sum(w) (see
+ * lk_weigh_classes, and `weights` in lk_batch).
+ *
+ * Losses of labels: a sample's target is its label. The input of nll_loss is log-probabilities, that of cross_entropy
+ * is scores. Both take vectors. */
 lk_node lk_nll_loss(lk_graph *graph, lk_node x);
 lk_node lk_cross_entropy(lk_graph *graph, lk_node x);
+/* Losses of float targets: a sample's target (lk_batch.targets) has as many floats as x, in the order (H, W, C). x has
+ * any shape, so an image may be the target. The loss of a sample is the mean over its elements, as PyTorch's mean over
+ * (N, ...). d is x - target.
+ * mse: d^2. l1: |d|. huber: d^2 / 2 where |d| < delta, otherwise delta (|d| - delta / 2); delta is above 0. smooth_l1:
+ * d^2 / (2 beta) where |d| < beta, otherwise |d| - beta / 2; beta is not below 0. bce_with_logits: binary cross-entropy
+ * of logistic(x), one label in [0,1] for each element. */
+lk_node lk_mse_loss(lk_graph *graph, lk_node x);
+lk_node lk_l1_loss(lk_graph *graph, lk_node x);
+lk_node lk_huber_loss(lk_graph *graph, lk_node x, double delta);
+lk_node lk_smooth_l1_loss(lk_graph *graph, lk_node x, double beta);
+lk_node lk_bce_with_logits_loss(lk_graph *graph, lk_node x);
+/* Cross-entropy of a vector of scores with a probability for each class as targets. */
+lk_node lk_soft_cross_entropy(lk_graph *graph, lk_node x);
+
+/* Gives the classes of a loss weights: (classes) numbers not below 0, copied, of which one is above 0. cross_entropy
+ * and nll_loss: as PyTorch's `weight`; a sample's weight is that of its label. soft_cross_entropy: as PyTorch's
+ * `weight` with probabilities; the weights of samples do not change. bce_with_logits_loss: as PyTorch's `pos_weight`,
+ * for each channel of x. Returns loss. USAGE for other losses, another number of classes, and a second call. */
+lk_node lk_weigh_classes(lk_graph *graph, lk_node loss, const float *weights, size_t classes);
+
+/* A loss of the program's own, of one sample: returns the loss, and writes its gradient to dx (floats) unless dx is
+ * NULL. x (floats) is the input in the order (H, W, C). The target is `label` if target_floats is 0, otherwise target
+ * (target_floats). Threads of the engine call it at the same time for different samples. It must not call the library,
+ * and its result must depend on its arguments only: then the lockstep law holds. */
+typedef float (*lk_loss_fn)(void *arg, const float *x, size_t floats, int32_t label, const float *target,
+                            size_t target_floats, float *dx);
+
+/* The same for all samples of a wave, on a GPU. All pointers are memory of the device. */
+typedef struct lk_loss_cuda_call {
+    void *stream;          /* cudaStream_t: kernels must be enqueued there; the host must not wait */
+    size_t count;          /* N: samples */
+    size_t floats;         /* of a sample's x */
+    const float *x;        /* (N, floats) */
+    const int32_t *labels; /* (N), or NULL */
+    size_t target_floats;  /* of a sample's target; 0: a label */
+    const float *targets;  /* (N, target_floats), or NULL */
+    const float *weights;  /* (N), or NULL: 1 */
+    float scale;           /* factor of the gradient */
+    float *loss;           /* (N) to write: weight * loss */
+    float *dx;             /* (N, floats) to write: scale * weight * gradient; or NULL */
+    uint64_t reserved[8];  /* zero */
+} lk_loss_cuda_call;
+typedef void (*lk_loss_cuda_fn)(void *arg, const lk_loss_cuda_call *call);
+
+/* In lk_loss_def.target_floats: as many as x has. */
+#define LK_TARGETS_AS_X SIZE_MAX
+
+typedef struct lk_loss_def {
+    const char *name;     /* copied; not the name of another loss */
+    size_t target_floats; /* floats of a sample's target; 0: a label in [0, floats of x) */
+    lk_loss_fn sample;    /* required */
+    lk_loss_cuda_fn cuda; /* NULL: engines on GPUs refuse the loss */
+    void *arg;            /* of both functions; must outlive all engines that use the loss */
+    uint64_t reserved[8]; /* zero */
+} lk_loss_def;
+
+/* Registers a loss of the program's own for this process, for good. All ranks must register the same losses. Any
+ * thread may call it. USAGE if the name is empty or taken. */
+lk_status lk_loss_register(const lk_loss_def *def) LK_CHECKED;
+/* A registered loss, or one of the library's own without a parameter, by its name: "mse_loss". USAGE if there is no
+ * such loss. */
+lk_node lk_loss(lk_graph *graph, lk_node x, const char *name);
 
 /* Sets the initial weights of the convolution or linear layer x. (The weights of a BatchNorm are
  * initially 1, its biases 0.) A policy is one of

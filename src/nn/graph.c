@@ -27,8 +27,19 @@ void lk_graph_destroy(lk_graph *graph)
 {
     if (!graph)
         return;
+    lk__mem_free(graph->class_weights);
     lk__mem_free(graph->layers);
     lk__mem_free(graph);
+}
+
+static lk_status copy_class_weights(const lk_graph *graph, lk_graph *copy)
+{
+    if (!graph->class_weights)
+        return LK_OK;
+    LK_TRY(LK_ALLOC(graph->classes, "class weights", &copy->class_weights));
+    memcpy(copy->class_weights, graph->class_weights, graph->classes * sizeof *graph->class_weights);
+    copy->classes = graph->classes;
+    return LK_OK;
 }
 
 lk_status lk__graph_copy(const lk_graph *graph, lk_graph **out)
@@ -36,6 +47,8 @@ lk_status lk__graph_copy(const lk_graph *graph, lk_graph **out)
     lk_graph *copy;
     LK_TRY(lk_graph_create(&copy));
     lk_status status = LK_ALLOC((size_t)graph->count, "graph", &copy->layers);
+    if (status == LK_OK)
+        status = copy_class_weights(graph, copy);
     if (status != LK_OK) {
         lk_graph_destroy(copy);
         return status;
@@ -194,7 +207,8 @@ lk_status lk_graph_check(const lk_graph *graph)
     if (graph->status != LK_OK)
         return lk__fail(graph->status, "%s", graph->detail);
     if (graph->count == 0 || !graph->layers[graph->count - 1].op->is_loss)
-        return lk__fail(LK_STATUS_USAGE, "the graph has no loss as its last node; add lk_cross_entropy or lk_nll_loss");
+        return lk__fail(LK_STATUS_USAGE, "the graph has no loss as its last node; add lk_cross_entropy, lk_mse_loss or "
+                                         "another loss of graph.h");
     int unused = first_unused(graph);
     if (unused != graph->count - 1)
         return lk__fail(LK_STATUS_USAGE, "layer %d (%s) is not used by any other; leave it out", unused,
@@ -250,6 +264,8 @@ uint64_t lk__graph_hash(const lk_graph *graph)
                      pool->kernel, pool->stride, pool->pad, layer->attr.number, layer->attr.ceil);
         hash = hash_fills(layer, hash_axes(layer, lk__hash(text, (size_t)length, hash)));
     }
+    if (graph->class_weights)
+        hash = lk__hash(graph->class_weights, graph->classes * sizeof *graph->class_weights, hash);
     return hash;
 }
 
@@ -285,6 +301,17 @@ bool lk__graph_flat_view(const lk_graph *graph, const lk_layer *layer)
 bool lk__graph_loss_view(const lk_graph *graph, const lk_layer *layer)
 {
     return stands_between(graph, layer, &lk__op_log_softmax, &lk__op_nll_loss);
+}
+
+size_t lk__graph_target_floats(const lk_graph *graph)
+{
+    const lk_layer *loss = lk__graph_loss(graph);
+    return loss->op->targets ? loss->op->targets(loss) : 0;
+}
+
+const float *lk__graph_label_weights(const lk_graph *graph)
+{
+    return lk__graph_loss(graph)->op->targets ? NULL : graph->class_weights;
 }
 
 bool lk__graph_has_sums(const lk_graph *graph)

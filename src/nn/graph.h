@@ -54,7 +54,7 @@ typedef struct lk_layer {
         lk_conv2d_desc conv;
         lk_pool2d_desc pool;
         bool ceil;       /* of pooling */
-        double number;   /* dropout: p; leaky_relu: slope */
+        double number;   /* dropout: p; leaky_relu: slope; huber_loss: delta; smooth_l1_loss: beta */
         bool by_channel; /* of dropout */
         int axes[2];     /* of transpose */
         size_t out_pad;  /* of conv_transpose2d */
@@ -65,7 +65,9 @@ struct lk_graph {
     unsigned id; /* unique in the process, from 1 */
     lk_layer *layers;
     int count, room;
-    lk_status status; /* of the first mistake */
+    float *class_weights; /* (channels of the loss's input), or NULL */
+    size_t classes;       /* their number */
+    lk_status status;     /* of the first mistake */
     char detail[512];
 };
 
@@ -98,6 +100,18 @@ void lk__op_slot_key(const lk_layer *layer, const char *suffix, char key[LK_MAX_
 bool lk__graph_flat_view(const lk_graph *graph, const lk_layer *layer);
 /* Whether this layer is a log_softmax for one nll_loss only, and is the only reader of its input. */
 bool lk__graph_loss_view(const lk_graph *graph, const lk_layer *layer);
+
+/* The loss of a complete graph. */
+static inline const lk_layer *lk__graph_loss(const lk_graph *graph)
+{
+    return &graph->layers[graph->count - 1];
+}
+
+/* Floats of a sample's target of a complete graph; 0: targets are labels. */
+size_t lk__graph_target_floats(const lk_graph *graph);
+
+/* The class weights of a complete graph that are weights of its samples, by their labels; NULL: none. */
+const float *lk__graph_label_weights(const lk_graph *graph);
 
 /* Whether a layer needs sums over all samples during a pass. */
 bool lk__graph_has_sums(const lk_graph *graph);

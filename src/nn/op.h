@@ -26,8 +26,11 @@ typedef struct lk_op_wave {
     size_t step_rows;      /* samples of the global batch */
     const uint32_t *ids;   /* (n), device */
     const int32_t *labels; /* (n), device */
+    const float *targets;  /* (n, floats of a target), device; NULL: the loss learns labels */
+    const float *weights;  /* (n), device; NULL: all samples have weight 1 */
     float *loss;           /* (n), device */
     int32_t *label_rank;   /* (n), device */
+    float *error;          /* (n, 2), device: of lk_loss_results; NULL: the loss learns labels */
     float smoothing;       /* label smoothing; 0 in evaluation */
     const lk_flag *flag;   /* device; `finish` changes nothing if it is bad. NULL: never bad */
 } lk_op_wave;
@@ -57,7 +60,8 @@ typedef struct lk_op_call {
     /* Entries of op->sum_width floats: this rank's partial sums, kept from the first wave of the step to the
      * last, and in slot 0 of total the sum over all ranks. */
     lk_partials partial[LK_OP_SUM_COUNT], total[LK_OP_SUM_COUNT];
-    int shards; /* of this rank: the size of per-shard arrays */
+    int shards;                 /* of this rank: the size of per-shard arrays */
+    const float *class_weights; /* of a loss, (channels of x[0]); NULL: none */
     void *scratch;
 } lk_op_call;
 
@@ -100,11 +104,20 @@ struct lk_op {
     /* Multiply-adds of one sample's forward pass. NULL: too few to count. */
     double (*macs)(const lk_layer *layer, lk_shape x);
     bool is_loss; /* the last layer */
+    /* Of a loss: floats of a sample's target, at least 1. NULL: targets are labels. */
+    size_t (*targets)(const lk_layer *layer);
+    bool smooths;  /* a loss of classes: takes label smoothing */
+    bool weighs;   /* takes class weights, one for each channel of its input */
+    bool cpu_only; /* cannot run on a GPU */
 };
 
 /* The rows that other files look for. */
 extern const lk_op lk__op_conv2d, lk__op_linear, lk__op_linear_sequence, lk__op_batchnorm2d, lk__op_dropout,
-    lk__op_dropout2d, lk__op_pad_channels, lk__op_flatten, lk__op_add, lk__op_log_softmax, lk__op_nll_loss;
+    lk__op_dropout2d, lk__op_pad_channels, lk__op_flatten, lk__op_add, lk__op_log_softmax, lk__op_nll_loss,
+    lk__op_cross_entropy, lk__op_mse_loss, lk__op_l1_loss, lk__op_bce_with_logits_loss, lk__op_soft_cross_entropy;
+
+/* Forward of a loss by the kernel target_loss. own is NULL except for LK_LOSS_KIND_OWN. */
+void lk__op_run_target_loss(const lk_op_call *call, lk_loss_kind kind, const lk_loss_def *own);
 
 /* Runs `rows` over the wave's samples: all together, or shard by shard if the device's bits depend on the
  * number of samples. */

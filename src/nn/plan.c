@@ -34,11 +34,12 @@ struct lk_plan {
     lk_arena_block *blocks;
     size_t block_count;
     size_t arena_bytes, sum_floats, scratch_bytes;
-    size_t widest;   /* floats of the largest entry of sums */
-    char *arena;     /* (lanes, arena_bytes), device */
-    float *sums;     /* device */
-    float *gathered; /* (all_roots, widest), device */
-    void *scratch;   /* device */
+    size_t widest;        /* floats of the largest entry of sums */
+    char *arena;          /* (lanes, arena_bytes), device */
+    float *sums;          /* device */
+    float *gathered;      /* (all_roots, widest), device */
+    float *class_weights; /* (classes), device; NULL: none, or the loss is not in the plan */
+    void *scratch;        /* device */
 };
 
 static int backward_time(const lk_plan *plan, int layer)
@@ -236,6 +237,7 @@ static void bind_layer(lk_plan *plan, int lane, int i)
     call->shards = plan->opts.shards;
     call->add = this->add;
     call->scores = layer->op->is_loss && plan->choices[layer->inputs[0]].view;
+    call->class_weights = plan->class_weights;
     call->scratch = plan->scratch;
     call->y = tensor_in(plan, lane, this->value_block, i);
     if (chosen->dropout >= 0)
@@ -288,6 +290,17 @@ static size_t gathered_floats(const lk_plan *plan)
     return plan->opts.hooks.gather ? (size_t)plan->opts.all_roots * plan->widest : 0;
 }
 
+static lk_status place_class_weights(lk_plan *plan)
+{
+    const lk_graph *graph = plan->graph;
+    const lk_device_type *type = plan->dev->type;
+    size_t bytes = graph->classes * sizeof *graph->class_weights;
+    if (!graph->class_weights || plan->opts.last < graph->count)
+        return LK_OK;
+    LK_TRY(type->alloc(plan->dev, bytes, "class weights", (void **)&plan->class_weights));
+    return type->upload(plan->dev, graph->class_weights, bytes, plan->class_weights);
+}
+
 static lk_status alloc_memory(lk_plan *plan)
 {
     const lk_device_type *type = plan->dev->type;
@@ -295,6 +308,7 @@ static lk_status alloc_memory(lk_plan *plan)
     LK_TRY(type->alloc(plan->dev, plan->arena_bytes * (size_t)plan->opts.lanes, "activations", (void **)&plan->arena));
     LK_TRY(type->alloc(plan->dev, plan->sum_floats * sizeof(float), "partial sums", (void **)&plan->sums));
     LK_TRY(type->alloc(plan->dev, gathered * sizeof(float), "partial sums", (void **)&plan->gathered));
+    LK_TRY(place_class_weights(plan));
     return type->alloc(plan->dev, plan->scratch_bytes, "kernel scratch", &plan->scratch);
 }
 
@@ -361,6 +375,7 @@ void lk__plan_destroy(lk_plan *plan)
         return;
     const lk_device_type *type = plan->dev->type;
     type->free(plan->dev, plan->scratch);
+    type->free(plan->dev, plan->class_weights);
     type->free(plan->dev, plan->gathered);
     type->free(plan->dev, plan->sums);
     type->free(plan->dev, plan->arena);

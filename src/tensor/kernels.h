@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include <lockstep/graph.h>
 #include <lockstep/group.h>
 
 #include "tensor/shards.h"
@@ -74,12 +75,46 @@ static inline float lk__dropout_desc_scale(const lk_dropout_desc *dropout)
     return (float)(1.0 / (1.0 - (double)dropout->p));
 }
 
-/* The target of a loss: weight 1 - smoothing for the label, plus smoothing / classes for every class. */
+/* Losses of float targets. d is x - target. */
+typedef enum lk_loss_kind {
+    LK_LOSS_KIND_MSE,       /* d^2 */
+    LK_LOSS_KIND_L1,        /* |d| */
+    LK_LOSS_KIND_HUBER,     /* d^2 / 2 if |d| < p, otherwise p (|d| - p / 2), with p = parameter > 0 */
+    LK_LOSS_KIND_SMOOTH_L1, /* d^2 / (2p) if |d| < p, otherwise |d| - p / 2, with p = parameter >= 0 */
+    LK_LOSS_KIND_BCE,  /* -(w t log s(x) + (1 - t) log(1 - s(x))) with the target t, the logistic function s, and the
+                        * class weight w of the channel */
+    LK_LOSS_KIND_SOFT, /* cross-entropy of scores and probabilities; see lk_loss_desc */
+    LK_LOSS_KIND_SOFT_LOGS, /* the same from log-probabilities */
+    LK_LOSS_KIND_OWN,       /* a loss of the program (lk_loss_register) */
+    LK_LOSS_KIND_COUNT
+} lk_loss_kind;
+
+/* The target of a loss of labels is weight 1 - smoothing for the label, plus smoothing / classes for every class.
+ * target_loss with labels takes this target, multiplied by the class weights: the label's part by the label's weight,
+ * smoothing / classes by the weight of each class. Without labels it takes ((1 - smoothing) target + smoothing /
+ * classes), times the weight of each class. A pointer that may be NULL says so; the arrays are device memory. */
 typedef struct lk_loss_desc {
-    const int32_t *labels; /* (n), device memory */
+    const int32_t *labels; /* (n); target_loss: or NULL */
     float smoothing;       /* in [0,1) */
     float scale;           /* factor of the gradient */
+    const float *weights;  /* (n) factor of each sample's loss and gradient, or NULL */
+    /* The fields below are for target_loss. */
+    lk_loss_kind kind;
+    float parameter;
+    size_t target_floats;       /* floats of a sample's target: those of x, except for OWN */
+    const float *targets;       /* (n, target_floats), the order of x's elements in memory without pads; or NULL */
+    const float *class_weights; /* (channels of x), or NULL */
+    const lk_loss_def *own;     /* for OWN; host memory */
 } lk_loss_desc;
+
+/* The results of target_loss for each sample; device memory. */
+typedef struct lk_loss_results {
+    float *loss;         /* (n) the mean over the elements, or the sum over the classes, times the weight */
+    int32_t *label_rank; /* (n) of classes, as from cross_entropy: the label is the first largest target. BCE: 0 if x >
+                          * 0 exactly where the target is above 0.5. Otherwise INT32_MAX */
+    float *error; /* (n, 2) the means over the elements of |e| and e^2, where e is x - target; BCE: s(x) - target;
+                   * SOFT: probability - target. 0 if there are fewer or more targets than elements, or none */
+} lk_loss_results;
 
 /* Mean and 1/sqrt(variance + eps) of each channel: one group for all samples, or one group for each shard. */
 typedef struct lk_moments {
@@ -144,13 +179,14 @@ typedef struct lk_results {
     lk_flag flag;
     double square;   /* lk_norm.square; 0 without a norm */
     uint32_t number; /* of the turn, plus 1 */
-    /* Followed by (n) losses, then (n) label ranks. */
+    /* Followed by (n) losses, (n) label ranks and, if lk_post.error is given, (n, 2) errors. */
 } lk_results;
 
 typedef struct lk_post {
     size_t n;
     const float *loss;         /* (n) */
     const int32_t *label_rank; /* (n) */
+    const float *error;        /* (n, 2) of lk_loss_results, or NULL */
     const lk_flag *flag;
     const lk_norm *norm;  /* or NULL */
     const uint32_t *turn; /* the number of this recorded step or evaluation; device memory like the pointers above */
@@ -367,6 +403,12 @@ typedef struct lk_kernels {
                 lk_tensor *dx);
     void (*cross_entropy)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss,
                           int32_t *label_rank, lk_tensor *dx);
+    /* The loss of kind desc->kind, of x with any shape; SOFT takes vectors. Each sum over a sample's elements is in
+     * double. The gradient of a sample's loss is rounded to f32, then multiplied by scale and the sample's weight.
+     * target_loss_scratch: bytes of scratch for n samples like x. */
+    size_t (*target_loss_scratch)(lk_device *dev, lk_loss_kind kind, lk_shape x);
+    void (*target_loss)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, const lk_loss_results *results,
+                        lk_tensor *dx, void *scratch);
 
     /* PyTorch's update rules over count elements; parameters and state arrays are updated in place. sgd's
      * buffer is NULL if momentum is 0. Nothing changes if flag->bad; flag may be NULL. */
@@ -424,6 +466,7 @@ typedef struct lk_kernels {
     X(global_avgpool_forward) X(global_avgpool_grad_input) X(global_maxpool_forward) X(global_maxpool_grad_input)      \
     X(softmax_forward) X(softmax_grad_input)                                                                           \
     X(log_softmax_forward) X(log_softmax_grad_input) X(nll) X(cross_entropy)                                           \
+    X(target_loss_scratch) X(target_loss)                                                                              \
     X(sgd_step) X(adam_step) X(adadelta_step) X(rmsprop_step) X(flag_above) X(post) X(fetch)                           \
     X(sum_squares) X(fold_squares) X(scale) X(reduce) X(divide) X(copy_bytes)
 /* clang-format on */

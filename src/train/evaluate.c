@@ -36,7 +36,21 @@ static void add_metrics(lk_metrics *total, const lk_metrics *part)
     total->count += part->count;
     total->correct += part->correct;
     total->top5 += part->top5;
-    total->loss += part->loss * (double)part->count;
+    total->weight += part->weight;
+    total->loss += part->loss * part->weight;
+    total->absolute_error += part->absolute_error * (double)part->count;
+    total->squared_error += part->squared_error * (double)part->count;
+}
+
+/* Turns sums into means. */
+static void end_metrics(lk_metrics *total)
+{
+    if (total->weight > 0)
+        total->loss /= total->weight;
+    if (total->count) {
+        total->absolute_error /= (double)total->count;
+        total->squared_error /= (double)total->count;
+    }
 }
 
 /* The batches of an evaluation: sent and received. */
@@ -47,7 +61,7 @@ typedef struct test_run {
     size_t sent, received; /* batches */
     const lk_batch *next;  /* the batch to send next; NULL: there is none */
     bool *own;             /* as in lk__train_evaluate_batches */
-    lk_metrics total;      /* of the batches received; loss is a sum */
+    lk_metrics total;      /* of the batches received; sums instead of means */
 } test_run;
 
 static lk_status load_next(test_run *run)
@@ -127,8 +141,7 @@ lk_status lk__train_evaluate_batches(lk_engine *engine, lk_loader *loader, size_
     lk_status status = run_batches(&run, watch, &may_continue);
     if (status != LK_OK)
         return end_failed(&run, status);
-    if (run.total.count)
-        run.total.loss /= (double)run.total.count;
+    end_metrics(&run.total);
     *out = may_continue ? run.total : (lk_metrics){0};
     return LK_OK;
 }

@@ -72,6 +72,20 @@ static inline size_t law_count(const law_case *c, int step)
     return step % 5 == 4 ? (c->batch + 1) / 2 : c->batch;
 }
 
+/* Gives the batch what the loss of these models learns: its own samples as targets, and weights by position. */
+static inline void law_targets(const char *model, lk_batch *batch)
+{
+    static const float weights[64] = {1,    0.5f, 3, 0, 2, 0.25f, 1, 7, 0.125f, 1, 0, 4, 1.5f, 2, 1, 0.75f,
+                                      0.5f, 1,    1, 2, 0, 1,     5, 1, 0.5f,   3, 1, 1, 2,    6, 0, 1};
+    bool images = strcmp(model, "autoencoder") == 0 || strcmp(model, "robust") == 0;
+    if (images) {
+        batch->targets = batch->x;
+        batch->target_floats = batch->sample_floats;
+    }
+    if (strcmp(model, "weighted") == 0 || strcmp(model, "robust") == 0)
+        batch->weights = weights;
+}
+
 static inline void law_batch(const law_case *c, int step, float *x, int32_t *labels, uint32_t *ids, lk_batch *batch)
 {
     size_t sample = c->shape.channels * c->shape.height * c->shape.width;
@@ -80,6 +94,8 @@ static inline void law_batch(const law_case *c, int step, float *x, int32_t *lab
         ids[i] = (uint32_t)((size_t)step * c->batch + i);
         labels[i] = law_sample(c->shape, ids[i], x + i * sample);
     }
+    if (c->model)
+        law_targets(c->model, batch);
 }
 
 static inline lk_engine_opts law_opts(const law_case *c, const law_way *way)
@@ -184,6 +200,33 @@ static inline void law_build_upsampled(lk_model_shape shape, lk_graph *g)
     lk_cross_entropy(g, lk_linear(g, lk_flatten(g, x), "fc", shape.classes));
 }
 
+/* Model "autoencoder": learns its own input, an image. */
+static inline void law_build_autoencoder(lk_model_shape shape, lk_graph *g)
+{
+    lk_node x = lk_input(g, shape.channels, shape.height, shape.width);
+    x = lk_relu(g, lk_conv2d(g, x, "down", (lk_conv2d_opts){.out = 6, .kernel = 3, .stride = 2, .pad = 1}));
+    x = lk_gelu(
+        g, lk_conv_transpose2d(g, x, "up", (lk_conv_transpose2d_opts){.out = 8, .kernel = 3, .stride = 2, .pad = 1}));
+    lk_mse_loss(g, lk_conv2d(g, x, "last", (lk_conv2d_opts){.out = shape.channels, .kernel = 3, .pad = 1}));
+}
+
+/* Model "robust": the same by dense layers, with weights of samples. */
+static inline void law_build_robust(lk_model_shape shape, lk_graph *g)
+{
+    lk_node x = lk_flatten(g, lk_input(g, shape.channels, shape.height, shape.width));
+    x = lk_linear(g, lk_silu(g, lk_linear(g, x, "fc1", 20)), "fc2", shape.channels * shape.height * shape.width);
+    lk_smooth_l1_loss(g, lk_reshape(g, x, shape.height, shape.width, shape.channels), 0.75);
+}
+
+/* Model "weighted": weights of classes and of samples. */
+static inline void law_build_weighted(lk_model_shape shape, lk_graph *g)
+{
+    static const float weights[10] = {1, 0.5f, 0, 2, 1, 3, 0.25f, 1, 1, 4};
+    lk_node x = lk_flatten(g, lk_input(g, shape.channels, shape.height, shape.width));
+    x = lk_linear(g, lk_relu(g, lk_linear(g, x, "fc1", 24)), "fc2", shape.classes);
+    lk_weigh_classes(g, lk_nll_loss(g, lk_log_softmax(g, x)), weights, shape.classes);
+}
+
 /* Model "line": one layer, so non-finite values reach the loss. */
 static inline void law_build_line(lk_model_shape shape, lk_graph *g)
 {
@@ -226,6 +269,9 @@ static inline lk_status law_build(const char *model, lk_model_shape shape, lk_gr
         {"steep", law_build_steep},
         {"attention", law_build_attention},
         {"upsampled", law_build_upsampled},
+        {"autoencoder", law_build_autoencoder},
+        {"robust", law_build_robust},
+        {"weighted", law_build_weighted},
     };
     for (size_t i = 0; i < COUNT_OF(own); i++) {
         if (strcmp(model, own[i].name) != 0)

@@ -47,13 +47,18 @@ static inline lk_batch ranks_cut(lk_batch whole, lk_shard_range share)
                       .x = share.labels_only ? NULL : whole.x + begin * whole.sample_floats,
                       .labels = whole.labels + begin,
                       .ids = whole.ids + begin,
+                      .target_floats = whole.target_floats,
+                      .targets = whole.targets ? whole.targets + begin * whole.target_floats : NULL,
+                      .weights = whole.weights ? whole.weights + begin : NULL,
                       .total = whole.count};
 }
 
 static inline bool ranks_same(const lk_metrics *a, const lk_metrics *b)
 {
+    const double left[] = {a->loss, a->absolute_error, a->squared_error, a->weight};
+    const double right[] = {b->loss, b->absolute_error, b->squared_error, b->weight};
     return a->count == b->count && a->correct == b->correct && a->top5 == b->top5 &&
-           memcmp(&a->loss, &b->loss, sizeof a->loss) == 0;
+           memcmp(left, right, sizeof left) == 0;
 }
 
 static inline lk_status ranks_step(lk_engine *engine, const law_way *way, const lk_batch *batch, lk_metrics *out)

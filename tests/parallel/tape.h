@@ -64,6 +64,7 @@ static inline void tape_post(lk_device *dev, const lk_post *post)
     tape_note(post->loss, post->n);
     tape_note(post->label_rank, 0);
     tape_note(post->norm, 0);
+    tape_note(post->error, 0);
     tape_note(post->turn, 0);
     tape_kernels.post(dev, post);
 }
@@ -103,6 +104,17 @@ static inline void tape_nll(lk_device *dev, const lk_loss_desc *desc, const lk_t
     tape_kernels.nll(dev, desc, x, loss, label_rank, dx);
 }
 
+static inline void tape_target_loss(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x,
+                                    const lk_loss_results *results, lk_tensor *dx, void *scratch)
+{
+    tape_note_tensor(x);
+    tape_note(desc->targets, dx != NULL);
+    tape_note(desc->weights, desc->target_floats);
+    tape_note(results->loss, 0);
+    tape_note(results->error, 0);
+    tape_kernels.target_loss(dev, desc, x, results, dx, scratch);
+}
+
 static inline void tape_scale(lk_device *dev, const lk_flag *flag, size_t count, const float *factor, float *x)
 {
     tape_note(factor, count);
@@ -128,6 +140,7 @@ static inline void tape_watch(lk_kernels *kernels)
     kernels->gather = tape_gather;
     kernels->linear_forward = tape_linear_forward;
     kernels->nll = tape_nll;
+    kernels->target_loss = tape_target_loss;
     kernels->scale = tape_scale;
     kernels->adam_step = tape_adam_step;
 }

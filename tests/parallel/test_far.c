@@ -7,7 +7,7 @@
 #include "parallel/memory/fit.h"
 #include "parallel/step/run_waves.h"
 
-enum { MLP, CNN, CLIP, RES_BATCH, RES_SHARD, OPS, CASES };
+enum { MLP, CNN, CLIP, RES_BATCH, RES_SHARD, OPS, AUTOENCODER, ROBUST, WEIGHTED, CASES };
 enum { KB = 1024 };
 
 /* Steps 4, 5 and 6 have half a batch, a whole one, and one sample. Evaluations have
@@ -20,6 +20,9 @@ static const law_case cases[CASES] = {
     [RES_SHARD] = {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_SHARD, "adam", 1e-3, 3, 19, 16, .first = 4},
     [OPS] = {"ops", LAW_ODD, LK_BN_MODE_SHARD, "adamw", 1e-3, 3, 11, 16, .first = 4, .clip_norm = .5,
              .label_smoothing = .1},
+    [AUTOENCODER] = {"autoencoder", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 3, 11, 16, .first = 4},
+    [ROBUST] = {"robust", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.05, 3, 11, 16, .first = 4},
+    [WEIGHTED] = {"weighted", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 3, 11, 16, .first = 4},
 };
 
 static const ranks_row rows[] = {
@@ -35,6 +38,9 @@ static const ranks_row rows[] = {
     {"3 ranks, bn batch", RES_BATCH, {.ranks = 3, .transport = "inproc", .threads = 1, .bucket_bytes = 16 * KB}},
     {"3 ranks, bn shard", RES_SHARD, {.ranks = 3, .transport = "inproc", .threads = 1, .micro_batch = 3}},
     {"5 ranks: ops", OPS, {.ranks = 5, .transport = "inproc", .threads = 1, .bucket_bytes = 16 * KB, .share = true}},
+    {"3 ranks: autoencoder", AUTOENCODER, {.ranks = 3, .transport = "inproc", .threads = 1, .share = true}},
+    {"2 ranks in waves: robust", ROBUST, {.ranks = 2, .transport = "inproc", .threads = 1, .micro_batch = 2}},
+    {"grid: weighted", WEIGHTED, {.ranks = 4, .transport = "inproc", .threads = 1, .stages = "2", .share = true}},
     {"shm, 3 ranks, bn batch", RES_BATCH, {.ranks = 3, .transport = "shm", .threads = 1, .share = true}},
     {"tcp, 2 ranks: mlp", MLP, {.ranks = 2, .transport = "tcp", .threads = 1, .bucket_bytes = 256 * KB}},
     {"auto, 3 ranks on 2 hosts", CLIP, {.ranks = 3, .transport = "auto", .hosts = "aab", .threads = 1}},

@@ -8,7 +8,23 @@
 
 #include "parallel/step/engine_impl.h"
 
-enum { MLP, CNN, RES_BATCH, RES_SHARD, RES_ODD, OPS, LINE, STEEP, CLIP, CLIP_RES, CLIP_OPS, CLIP_STEEP, CASES };
+enum {
+    MLP,
+    CNN,
+    RES_BATCH,
+    RES_SHARD,
+    RES_ODD,
+    OPS,
+    LINE,
+    STEEP,
+    CLIP,
+    CLIP_RES,
+    CLIP_OPS,
+    CLIP_STEEP,
+    AUTOENCODER,
+    WEIGHTED,
+    CASES
+};
 enum { KB = 1024, STEPS = 12 };
 
 static const law_case cases[CASES] = {
@@ -26,6 +42,8 @@ static const law_case cases[CASES] = {
                   .clip_norm = 0.1},
     [CLIP_OPS] = {"ops", LAW_ODD, LK_BN_MODE_SHARD, "adamw", 1e-3, STEPS, 14, .shards = 7, .clip_norm = 2},
     [CLIP_STEEP] = {"steep", LAW_SMALL, LK_BN_MODE_BATCH, "sgd", 1e-60, STEPS, 37, .shards = 11, .clip_norm = 1},
+    [AUTOENCODER] = {"autoencoder", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, STEPS, 16, .shards = 8},
+    [WEIGHTED] = {"weighted", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, STEPS, 16, .shards = 8},
 };
 
 /* A batch with fewer samples than shards is not recorded, and a size that comes once is not. */
@@ -54,6 +72,10 @@ static const ranks_row rows[] = {
     {"3 ranks, clipped", CLIP, {.ranks = 3, .threads = 1, .bucket_bytes = 16 * KB, .share = true}},
     {"5 ranks, clipped, bn batch", CLIP_RES, {.ranks = 5, .threads = 1, .check_every = 3}},
     {"3 ranks, clipped in waves", CLIP_OPS, {.ranks = 3, .threads = 1, .micro_batch = 3}},
+    {"one rank: autoencoder", AUTOENCODER, {.ranks = 1, .threads = 1}},
+    {"one rank in waves: autoencoder", AUTOENCODER, {.ranks = 1, .threads = 1, .micro_batch = 3}},
+    {"3 ranks: autoencoder", AUTOENCODER, {.ranks = 3, .threads = 1, .share = true}},
+    {"3 ranks: weighted", WEIGHTED, {.ranks = 3, .threads = 1, .share = true, .unrecorded = true}},
     {"2 stages", MLP, {.ranks = 4, .threads = 1, .stages = "2", .unrecorded = true}},
 };
 

@@ -29,6 +29,7 @@ typedef struct post_case {
     lk_flag flag;
     const float *loss;
     const int32_t *place;
+    const float *error;  /* (n, 2), or NULL */
     const lk_norm *norm; /* or NULL */
 } post_case;
 
@@ -40,6 +41,7 @@ static void run_post(lk_device *d, const void *arg, float *out)
     lk_post post = {.n = p->n, .ring = ring, .slots = SLOTS, .stride = STRIDE};
     post.loss = fx_floats(d, p->loss, p->n);
     post.label_rank = fx_put(d, p->place, p->n * sizeof *p->place);
+    post.error = p->error ? fx_floats(d, p->error, 2 * p->n) : NULL;
     post.flag = fx_put(d, &p->flag, sizeof p->flag);
     post.turn = fx_put(d, &p->turn, sizeof p->turn);
     post.norm = p->norm ? fx_put(d, p->norm, sizeof *p->norm) : NULL;
@@ -70,6 +72,8 @@ static void check_post(const post_case *p)
     memcpy(at, &results, sizeof results);
     memcpy(at + sizeof results, p->loss, p->n * sizeof *p->loss);
     memcpy(at + sizeof results + p->n * sizeof *p->loss, p->place, p->n * sizeof *p->place);
+    if (p->error)
+        memcpy(at + sizeof results + 2 * p->n * sizeof *p->loss, p->error, 2 * p->n * sizeof *p->error);
     fx_spread(ring, RING, spread);
     float *got = fx_bits_brief("post", run_post, p, RING);
     fx_same("post", got, spread, RING);
@@ -93,6 +97,11 @@ static void test_post(void **state)
         check_post(&p);
         p.flag = (lk_flag){.first = 7 + i, .bad = 1};
         check_post(&p);
+        float *error = random_floats(2 * counts[i], 6);
+        p.error = error;
+        if (4 * counts[i] * sizeof *error + sizeof(lk_results) <= STRIDE)
+            check_post(&p);
+        free(error);
         free(loss);
     }
 }

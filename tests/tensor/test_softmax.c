@@ -5,6 +5,7 @@ typedef struct loss_case {
     size_t n, classes;
     const float *x, *y, *dy; // (n, classes): scores, logarithms of probabilities, gradients
     const int32_t *labels;
+    const float *weights; /* (n) of samples, or NULL */
     float scale, smoothing;
     bool from_scores; /* cross-entropy of x; otherwise NLL of y */
     bool brief;       /* fewer thread counts on the CPU, for loops over many cases */
@@ -40,6 +41,7 @@ static void run_half(lk_device *d, const loss_case *l, bool grad, float *out)
     lk_tensor x = fx_input(d, shape_of(l), l->from_scores ? l->x : l->y), dx = fx_tensor(d, shape_of(l));
     lk_loss_desc desc = {.smoothing = l->smoothing, .scale = l->scale};
     desc.labels = fx_put(d, l->labels, l->n * sizeof *l->labels);
+    desc.weights = l->weights ? fx_floats(d, l->weights, l->n) : NULL;
     float *loss = fx_no_floats(d, l->n);
     int32_t *label_rank = fx_blank(d, l->n * sizeof *label_rank), *host = malloc((l->n + 1) * sizeof *host);
     assert_non_null(host);
@@ -122,12 +124,12 @@ static void check_loss(const loss_case *l)
     float *got = (l->brief ? fx_bits_brief : fx_bits)(what, run_loss, l, count + 2 * l->n);
     for (size_t n = 0; n < l->n; n++) {
         const float *x = (l->from_scores ? l->x : l->y) + n * l->classes;
-        double norm = l->from_scores ? log_sum_exp(x, l->classes) : 0;
+        double norm = l->from_scores ? log_sum_exp(x, l->classes) : 0, weight = l->weights ? (double)l->weights[n] : 1;
         for (size_t k = 0; k < l->classes; k++) {
             double share = l->from_scores ? exp((double)x[k] - norm) : 0;
             double wanted = ((int32_t)k == l->labels[n] ? 1 - (double)l->smoothing : 0) + even;
-            loss[n] += wanted * (norm - (double)x[k]);
-            dx[n * l->classes + k] = (double)l->scale * (share - wanted);
+            loss[n] += weight * wanted * (norm - (double)x[k]);
+            dx[n * l->classes + k] = (double)l->scale * weight * (share - wanted);
         }
         int place = (int)got[l->n + n];
         assert_int_equal(place, sorted_rank(x, l->classes, (size_t)l->labels[n]));
@@ -143,6 +145,7 @@ static void check_loss(const loss_case *l)
 static void check_losses(size_t n, size_t classes, const float *x, double near, bool brief)
 {
     float *dy = random_values(n * classes, 2), *y = new_floats(n * classes);
+    float *weights = random_floats(n, 3);
     int32_t *labels = calloc(n + 1, sizeof *labels);
     assert_non_null(labels);
     for (size_t i = 0; i < n; i++) {
@@ -156,11 +159,13 @@ static void check_losses(size_t n, size_t classes, const float *x, double near, 
     l.near = near;
     l.brief = brief;
     check_log_softmax(&l);
-    for (int way = 0; way < 4; way++) {
+    for (int way = 0; way < 8; way++) {
         l.from_scores = way % 2;
-        l.smoothing = way / 2 ? 0.1f : 0.0f;
+        l.smoothing = way / 2 % 2 ? 0.1f : 0.0f;
+        l.weights = way / 4 ? weights : NULL;
         check_loss(&l);
     }
+    free(weights);
     free(y);
     free(dy);
     free(labels);

@@ -1,4 +1,4 @@
-/* loss.c - the losses that end a graph. Training writes their gradient in the forward pass. It is scaled by one
+/* loss.c - losses of labels. Training writes their gradient in the forward pass. It is scaled by one
  * over the global batch, so the sum over samples is the gradient of the mean. */
 #include "nn/op.h"
 
@@ -18,19 +18,26 @@ static void run_loss(const lk_op_call *call, loss_fn loss)
 {
     const lk_op_wave *wave = call->wave;
     lk_loss_desc desc = {.labels = wave->labels, .smoothing = wave->smoothing, .scale = wave->grad_scale};
+    desc.weights = wave->weights;
     lk_tensor dx = call->dx[0];
     loss(call->dev, &desc, &call->x[0], wave->loss, wave->label_rank, wave->train && dx.data ? &dx : NULL);
 }
 
 static void forward_cross_entropy(const lk_op_call *call)
 {
-    run_loss(call, call->k->cross_entropy);
+    if (call->class_weights)
+        lk__op_run_target_loss(call, LK_LOSS_KIND_SOFT, NULL);
+    else
+        run_loss(call, call->k->cross_entropy);
 }
 
 /* From log-probabilities. From scores, the log-softmax before the loss is computed here too. */
 static void forward_nll(const lk_op_call *call)
 {
-    run_loss(call, call->scores ? call->k->cross_entropy : call->k->nll);
+    if (call->class_weights)
+        lk__op_run_target_loss(call, call->scores ? LK_LOSS_KIND_SOFT : LK_LOSS_KIND_SOFT_LOGS, NULL);
+    else
+        run_loss(call, call->scores ? call->k->cross_entropy : call->k->nll);
 }
 
 const lk_op lk__op_nll_loss = {
@@ -38,13 +45,17 @@ const lk_op lk__op_nll_loss = {
     .infer = infer,
     .forward = forward_nll,
     .is_loss = true,
+    .smooths = true,
+    .weighs = true,
 };
 
-static const lk_op cross_entropy_op = {
+const lk_op lk__op_cross_entropy = {
     .name = "cross_entropy",
     .infer = infer,
     .forward = forward_cross_entropy,
     .is_loss = true,
+    .smooths = true,
+    .weighs = true,
 };
 
 lk_node lk_nll_loss(lk_graph *graph, lk_node x)
@@ -54,5 +65,5 @@ lk_node lk_nll_loss(lk_graph *graph, lk_node x)
 
 lk_node lk_cross_entropy(lk_graph *graph, lk_node x)
 {
-    return lk__graph_add_layer(graph, (lk_layer){.op = &cross_entropy_op}, NULL, &x, 1);
+    return lk__graph_add_layer(graph, (lk_layer){.op = &lk__op_cross_entropy}, NULL, &x, 1);
 }

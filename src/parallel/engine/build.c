@@ -60,6 +60,20 @@ static lk_status check_opts(const lk_engine_opts *opts)
     return LK_OK;
 }
 
+/* Checks the options and the device against the loss. */
+static lk_status check_loss(const lk_engine *engine)
+{
+    const lk_op *op = lk__graph_loss(engine->graph)->op;
+    if (engine->opts.label_smoothing > 0 && !op->smooths)
+        return lk__fail(LK_STATUS_USAGE, "`label_smoothing` %g is for losses of classes, and %s has none",
+                        engine->opts.label_smoothing, op->name);
+    if (op->cpu_only && strcmp(engine->dev->type->name, "cuda") == 0)
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "loss '%s' has no function for GPUs (`cuda` in lk_loss_def), and the device is '%s'", op->name,
+                        engine->opts.device);
+    return LK_OK;
+}
+
 /* A BatchNorm over one value always outputs its bias, so the layers before it would not learn. Checks the
  * largest batch; smaller ones have even fewer values. */
 static lk_status check_batchnorm(const lk_engine *engine)
@@ -213,6 +227,7 @@ static lk_status plan_waves(lk_engine *engine)
                         "`batch`, or `micro_batch` where there is no BatchNorm over the batch",
                         engine->waves->capacity, engine->dev->type->name, most);
     int own = engine->waves->last - engine->waves->first;
+    engine->target_floats = lk__engine_has_losses(engine) ? lk__graph_target_floats(engine->graph) : 0;
     engine->most = lk__shard_most(engine->opts.batch, engine->waves->shards, own);
     return LK_ALLOC((size_t)own, "results", &engine->leaves);
 }
@@ -385,6 +400,7 @@ static lk_status build(lk_engine *engine, const lk_graph *graph)
     LK_TRY(check_batchnorm(engine));
     LK_TRY(lk__grid_init(&engine->grid, engine->graph, &grid));
     LK_TRY(open_device(engine));
+    LK_TRY(check_loss(engine));
     LK_TRY(agree_device(engine));
     LK_TRY(choose_channel(engine));
     LK_TRY(plan_waves(engine));

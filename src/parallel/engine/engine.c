@@ -2,8 +2,11 @@
  * calls, the status. The steps themselves are in step.c. */
 #include "parallel/engine/engine.h"
 
+#include <math.h>
+
 #include "base/fault.h"
 #include "base/mem.h"
+#include "nn/op.h"
 #include "parallel/step/recorded.h"
 #include "parallel/step/resident.h"
 #include "parallel/step/step.h"
@@ -17,36 +20,65 @@ lk_shard_range lk_engine_shard_range(const lk_engine *engine)
         .shards = waves->shards, .first = waves->first, .last = waves->last, .labels_only = engine->grid.stage > 0};
 }
 
+/* Checks that the batch has the targets that the loss learns. Only the last stage needs them. */
+static lk_status check_targets(const lk_engine *engine, const lk_batch *batch)
+{
+    size_t floats = lk__graph_target_floats(engine->graph);
+    const char *loss = lk__graph_loss(engine->graph)->op->name;
+    if (batch->count == 0 || batch->target_floats == floats)
+        return LK_OK;
+    if (floats == 0)
+        return lk__fail(LK_STATUS_MISMATCH,
+                        "the batch has targets of %zu floats, and %s learns labels: give batches without targets "
+                        "(`target_floats` 0), or use a loss of float targets",
+                        batch->target_floats, loss);
+    return lk__fail(LK_STATUS_MISMATCH,
+                    "%s learns targets of %zu floats a sample, and the batch has %zu "
+                    "(`target_floats`)",
+                    loss, floats, batch->target_floats);
+}
+
+static lk_status check_weights(const lk_engine_part *part)
+{
+    for (size_t i = 0; part->weights && i < part->count; i++) {
+        if (!(part->weights[i] >= 0 && isfinite(part->weights[i])))
+            return lk__fail(LK_STATUS_MISMATCH, "sample %u has weight %g; `weights` are numbers not below 0",
+                            part->ids[i], (double)part->weights[i]);
+    }
+    return LK_OK;
+}
+
 static lk_status check_samples(const lk_engine *engine, const lk_batch *batch, const lk_engine_part *part)
 {
     size_t sample = lk__shape_sample(engine->graph->layers[0].shape);
     if (batch->count > 0 && batch->sample_floats != sample)
         return lk__fail(LK_STATUS_MISMATCH, "the batch has %zu values a sample, the model takes %zu",
                         batch->sample_floats, sample);
-    if (batch->target_floats > 0)
-        return lk__fail(LK_STATUS_UNSUPPORTED,
-                        "the batch has targets of %zu floats, and the losses learn labels: give "
-                        "batches without targets (`target_floats` 0)",
-                        batch->target_floats);
-    size_t classes = engine->graph->layers[engine->graph->count - 1].shape.c;
-    for (size_t i = 0; i < part->count; i++) {
-        if (part->labels[i] < 0 || (size_t)part->labels[i] >= classes)
+    LK_TRY(check_targets(engine, batch));
+    LK_TRY(check_weights(part));
+    const lk_layer *loss = lk__graph_loss(engine->graph);
+    for (size_t i = 0; !loss->op->targets && i < part->count; i++) {
+        if (part->labels[i] < 0 || (size_t)part->labels[i] >= loss->shape.c)
             return lk__fail(LK_STATUS_MISMATCH, "sample %u has label %d, but the model has %zu classes", part->ids[i],
-                            part->labels[i], classes);
+                            part->labels[i], loss->shape.c);
     }
     return LK_OK;
 }
 
 /* Sets the pointers of the part to its samples, from index `begin` of the batch. The pointers of an
  * empty batch may be NULL; the part then gets valid pointers that are never read. */
-static void point_at(const lk_batch *batch, size_t begin, bool with_x, lk_engine_part *part)
+static void point_at(const lk_engine *engine, const lk_batch *batch, size_t begin, bool with_x, lk_engine_part *part)
 {
     static const float no_x[1];
     static const int32_t no_labels[1];
     static const uint32_t no_ids[1];
     bool empty = part->count == 0;
-    part->labels = empty ? no_labels : batch->labels + begin;
+    part->labels = empty ? no_labels : batch->labels ? batch->labels + begin : NULL;
     part->ids = empty ? no_ids : batch->ids + begin;
+    if (engine->target_floats)
+        part->targets = empty ? no_x : batch->targets + begin * batch->target_floats;
+    if (!empty && batch->weights)
+        part->weights = batch->weights + begin;
     if (with_x)
         part->x = empty ? no_x : batch->x + begin * batch->sample_floats;
 }
@@ -59,8 +91,12 @@ static lk_status take_part(const lk_engine *engine, const lk_batch *batch, lk_en
     LK_TRY(LK_CLEAR(batch, "lk_batch"));
     if (first && batch->source)
         LK_TRY(lk__resident_find(engine, batch, &resident));
-    if (batch->count > 0 && ((!batch->x && !resident && first) || !batch->labels || !batch->ids))
+    bool labels = batch->labels || lk__graph_loss(engine->graph)->op->targets;
+    if (batch->count > 0 && ((!batch->x && !resident && first) || !labels || !batch->ids))
         return lk__fail(LK_STATUS_USAGE, "a batch needs samples, labels and ids; one of them is NULL");
+    if (batch->count > 0 && !batch->targets && engine->target_floats && batch->target_floats)
+        return lk__fail(LK_STATUS_USAGE, "the `targets` of a batch with `target_floats` %zu are NULL",
+                        batch->target_floats);
     const lk_waves *waves = engine->waves;
     lk_shard_range share = {.shards = waves->shards, .first = waves->first, .last = waves->last};
     size_t total = batch->total ? batch->total : batch->count, begin = 0;
@@ -75,7 +111,7 @@ static lk_status take_part(const lk_engine *engine, const lk_batch *batch, lk_en
                         "this rank's share of a batch of %zu is %zu samples, not %zu; give its loader the share of "
                         "lk_engine_shard_range",
                         total, part.count, batch->count);
-    point_at(batch, begin, first && !resident, &part);
+    point_at(engine, batch, begin, first && !resident, &part);
     LK_TRY(check_samples(engine, batch, &part));
     *out = part;
     return LK_OK;

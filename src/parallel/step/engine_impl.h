@@ -12,8 +12,8 @@
 #include "parallel/step/meter.h"
 #include "parallel/step/waves.h"
 
-/* Numbers in a leaf of the metrics' tree: loss, correct, top5. */
-enum { LK_METRIC_SUMS = 3 };
+/* Numbers in a leaf of the metrics' tree: loss, correct, top5, weight, absolute and squared error. */
+enum { LK_METRIC_SUMS = 6 };
 
 /* A lane: what a wave needs from its forward to its backward pass, besides the memory of the plan. */
 typedef struct lk_engine_lane {
@@ -35,20 +35,30 @@ typedef struct lk_engine_step_numbers {
     uint32_t turn;  /* recorded steps and evaluations before this one; only for these */
 } lk_engine_step_numbers;
 
-/* The inputs of a step apart from its samples, in device memory. After the struct are the ids, then the
- * labels of this rank's samples. */
+/* The inputs of a step apart from its samples, in device memory. After the struct are the arrays of this rank's
+ * samples (lk_engine_arrays). */
 typedef struct lk_engine_step_inputs {
     lk_engine_step_numbers numbers;
-    uint32_t unused;                /* aligns scalars to 16 bytes */
+    float weight_factor;            /* engine->weight_factor of a step that is done at once */
     char scalars[LK_SCALARS_BYTES]; /* of the optimiser */
 } lk_engine_step_inputs;
+
+/* The arrays of n samples, one after the other. Recorded steps have no weights. */
+typedef struct lk_engine_arrays {
+    uint32_t *ids;   // (n)
+    int32_t *labels; // (n)
+    float *targets;  // (n, engine->target_floats)
+    float *weights;  // (n)
+} lk_engine_arrays;
 
 /* This rank's samples of a batch, and how their step or evaluation is done. */
 typedef struct lk_engine_part {
     const float *x; /* (count, h, w, c); NULL except at stage 0, and if resident is set. Host memory; in a recorded
                      * part device memory, or NULL if its only wave has the samples in its lane */
     const lk_resident *resident; /* the cached data set of the samples, or NULL */
-    const int32_t *labels;
+    const int32_t *labels;       /* NULL if the loss learns float targets and the batch has no labels */
+    const float *targets;        /* (count, engine->target_floats), or NULL */
+    const float *weights;        /* (count), or NULL */
     const uint32_t *ids;
     size_t count; /* samples of this rank */
     size_t total; /* samples of all ranks */
@@ -82,12 +92,14 @@ struct lk_engine {
     lk_device_sums *device_sums;    /* NULL: no channel */
     lk_engine_lane *lanes;
     int lane_count;
-    size_t most;                   /* the largest number of samples of this rank in a step */
-    size_t room;                   /* samples of this rank that there is memory for (room.h) */
-    lk_engine_step_inputs *inputs; /* device, with ids and labels of `room` samples */
+    size_t most;          /* the largest number of samples of this rank in a step */
+    size_t room;          /* samples of this rank that there is memory for (room.h) */
+    size_t target_floats; /* floats of a sample's target; 0: targets are labels, or this rank computes no losses */
+    lk_engine_step_inputs *inputs; /* device, with the arrays of `room` samples */
     float *losses;        /* device, (batch or room): in a step losses of all ranks' samples, this rank computes its
                              own; in an evaluation only those of this rank's samples */
     int32_t *label_ranks; /* device, (room): label ranks of this rank's samples */
+    float *errors;        /* device, (room, 2): of lk_loss_results; NULL if target_floats is 0 */
     lk_resident *residents[LK_MAX_RESIDENTS];
     lk_recorded *recorded; /* NULL: nothing can be recorded */
     lk_marks *marks;       /* NULL until a trace needs them */
@@ -108,6 +120,8 @@ struct lk_engine {
     /* Results of the current step or evaluation, in host memory. */
     float *host_losses;               /* (room) of this rank's samples */
     int32_t *host_label_ranks;        /* (room) */
+    float *host_errors;               /* (room, 2), or NULL */
+    float weight_factor;              /* by which the gradient of the step must still be multiplied; see take_weights */
     double (*leaves)[LK_METRIC_SUMS]; /* (shards of this rank) */
     lk_metrics own;                   /* of this rank's samples in the last step */
     bool norm_wanted;                 /* steps that are sent now compute the gradient's norm */
@@ -120,6 +134,22 @@ struct lk_engine {
 static inline bool lk__engine_has_losses(const lk_engine *engine)
 {
     return engine->grid.stage == engine->grid.stages - 1;
+}
+
+/* The arrays of n samples after `inputs`, which may be host memory. */
+static inline lk_engine_arrays lk__engine_arrays_at(const lk_engine *engine, lk_engine_step_inputs *inputs, size_t n)
+{
+    uint32_t *ids = (uint32_t *)(inputs + 1);
+    float *targets = (float *)(ids + 2 * n);
+    return (lk_engine_arrays){
+        .ids = ids, .labels = (int32_t *)(ids + n), .targets = targets, .weights = targets + n * engine->target_floats};
+}
+
+/* Bytes of the inputs of a step of n samples, without the weights. */
+static inline size_t lk__engine_input_bytes(const lk_engine *engine, size_t n)
+{
+    return sizeof(lk_engine_step_inputs) +
+           n * (sizeof(uint32_t) + sizeof(int32_t) + engine->target_floats * sizeof(float));
 }
 
 /* The losses of this rank's samples in engine->losses. */

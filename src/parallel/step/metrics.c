@@ -1,32 +1,61 @@
-/* metrics.c - sums of losses and hits in double, over the same tree as gradients, so that they do not depend
- * on the number of ranks. Weights never depend on them. */
+/* metrics.c - sums of losses, hits, weights and errors in double, over the same tree as gradients, so that they do not
+ * depend on the number of ranks. Of all of them parameters depend on the samples' weights only. */
 #include "parallel/step/metrics.h"
 
 #include <string.h>
 
-enum { LOSS, CORRECT, TOP5 };
+enum { LOSS, CORRECT, TOP5, WEIGHT, ABSOLUTE, SQUARED };
 
-lk_metrics lk__metrics_leaves(lk_engine *engine, size_t total)
+/* The weight of sample i. */
+static double weight_of(const lk_engine *engine, const lk_engine_part *part, size_t i)
+{
+    const float *classes = lk__graph_label_weights(engine->graph);
+    double weight = part->weights ? (double)part->weights[i] : 1;
+    return classes ? weight * (double)classes[part->labels[i]] : weight;
+}
+
+/* Adds sample i, whose loss has its weight. */
+static void add_sample(const lk_engine *engine, const lk_engine_part *part, size_t i, double *leaf)
+{
+    leaf[LOSS] += (double)engine->host_losses[i];
+    leaf[CORRECT] += engine->host_label_ranks[i] == 0;
+    leaf[TOP5] += engine->host_label_ranks[i] < 5;
+    leaf[WEIGHT] += weight_of(engine, part, i);
+    if (engine->host_errors) {
+        leaf[ABSOLUTE] += (double)engine->host_errors[2 * i];
+        leaf[SQUARED] += (double)engine->host_errors[2 * i + 1];
+    }
+}
+
+/* The metrics of `count` samples with these sums. */
+static lk_metrics as_metrics(size_t count, const double *sum)
+{
+    return (lk_metrics){.count = count,
+                        .correct = (size_t)sum[CORRECT],
+                        .top5 = (size_t)sum[TOP5],
+                        .loss = sum[WEIGHT] > 0 ? sum[LOSS] / sum[WEIGHT] : 0,
+                        .absolute_error = count ? sum[ABSOLUTE] / (double)count : 0,
+                        .squared_error = count ? sum[SQUARED] / (double)count : 0,
+                        .weight = sum[WEIGHT]};
+}
+
+lk_metrics lk__metrics_leaves(lk_engine *engine, const lk_engine_part *part)
 {
     const lk_waves *waves = engine->waves;
-    size_t start = lk__shard_begin(total, waves->shards, waves->first);
-    lk_metrics own = {0};
+    size_t start = lk__shard_begin(part->total, waves->shards, waves->first), count = 0;
+    double own[LK_METRIC_SUMS] = {0};
     for (int s = waves->first; lk__engine_has_losses(engine) && s < waves->last; s++) {
         double *leaf = engine->leaves[s - waves->first];
-        size_t begin = lk__shard_begin(total, waves->shards, s), end = lk__shard_begin(total, waves->shards, s + 1);
-        leaf[LOSS] = leaf[CORRECT] = leaf[TOP5] = 0;
-        for (size_t i = begin - start; i < end - start; i++) {
-            leaf[LOSS] += (double)engine->host_losses[i];
-            leaf[CORRECT] += engine->host_label_ranks[i] == 0;
-            leaf[TOP5] += engine->host_label_ranks[i] < 5;
-        }
-        own.count += end - begin;
-        own.correct += (size_t)leaf[CORRECT];
-        own.top5 += (size_t)leaf[TOP5];
-        own.loss += leaf[LOSS];
+        size_t begin = lk__shard_begin(part->total, waves->shards, s);
+        size_t end = lk__shard_begin(part->total, waves->shards, s + 1);
+        memset(leaf, 0, sizeof *engine->leaves);
+        for (size_t i = begin - start; i < end - start; i++)
+            add_sample(engine, part, i, leaf);
+        for (int i = 0; i < LK_METRIC_SUMS; i++)
+            own[i] += leaf[i];
+        count += end - begin;
     }
-    own.loss = own.count ? own.loss / (double)own.count : 0;
-    return own;
+    return as_metrics(count, own);
 }
 
 /* Folds the leaves to the partial sums of this rank's range; returns their number. */
@@ -58,7 +87,6 @@ lk_status lk__metrics_total(lk_engine *engine, size_t total, lk_metrics *out)
     } else {
         memcpy(sum, roots[0], sizeof sum);
     }
-    *out = (lk_metrics){
-        .count = total, .correct = (size_t)sum[CORRECT], .top5 = (size_t)sum[TOP5], .loss = sum[LOSS] / (double)total};
+    *out = as_metrics(total, sum);
     return LK_OK;
 }

@@ -4,9 +4,9 @@
 
 #include "parallel/step/engine_impl.h"
 
-/* Fills engine->leaves from host_losses and host_label_ranks of this rank's samples in a batch of `total`,
- * and returns the metrics of these samples; zeros if this rank computes no losses. */
-lk_metrics lk__metrics_leaves(lk_engine *engine, size_t total);
+/* Fills engine->leaves from host_losses, host_label_ranks and host_errors of this rank's samples, and returns the
+ * metrics of these samples; zeros if this rank computes no losses. */
+lk_metrics lk__metrics_leaves(lk_engine *engine, const lk_engine_part *part);
 /* Collective: the metrics of all `total` samples. */
 lk_status lk__metrics_total(lk_engine *engine, size_t total, lk_metrics *out) LK_CHECKED;
 

@@ -180,6 +180,19 @@ static lk_status check_total(lk_engine *engine, size_t least, size_t most, size_
     return lk__agree_failure(engine->grid.world, total == least ? 0 : -1, text, LK_STATUS_MISMATCH, &engine->agreed);
 }
 
+/* MISMATCH if only some of the ranks that have samples give weights. */
+static lk_status check_weights(lk_engine *engine, const lk_engine_part *part, bool some, bool not_all)
+{
+    char text[LK_AGREED_TEXT];
+    bool bare = part->count > 0 && !part->weights;
+    if (!some || !not_all)
+        return LK_OK;
+    snprintf(text, sizeof text, "rank %d has a batch without `weights`, others have weights; give them at all ranks",
+             lk_group_rank(engine->grid.world));
+    LK_TRY(lk__buckets_wait_all(engine->buckets));
+    return lk__agree_failure(engine->grid.world, bare ? 0 : -1, text, LK_STATUS_MISMATCH, &engine->agreed);
+}
+
 /* A word of a signal level and a rank. The largest word of all ranks has the largest level and, of the ranks
  * with this level, the lowest. Level 0 is the word 0. */
 enum { RANK_BITS = 32 };
@@ -192,25 +205,29 @@ static int64_t signal_word(const lk_engine *engine)
 }
 
 /* The words that the ranks exchange; each gets the maximum over the ranks. */
-enum { MOST, MINUS_LEAST, RAISED, WORST, WORDS };
+enum { MOST, MINUS_LEAST, RAISED, WORST, WEIGHTED, BARE, WORDS };
 
-static lk_status exchange_words(lk_engine *engine, size_t total, int64_t worst, int64_t all[WORDS])
+static lk_status exchange_words(lk_engine *engine, const lk_engine_part *part, int64_t worst, int64_t all[WORDS])
 {
+    size_t total = part->total;
     all[MOST] = (int64_t)total;
     all[MINUS_LEAST] = -(int64_t)total;
     all[RAISED] = signal_word(engine);
     all[WORST] = worst;
+    all[WEIGHTED] = part->count > 0 && part->weights;
+    all[BARE] = part->count > 0 && !part->weights;
     if (engine->grid.world)
         LK_TRY(lk_allreduce(engine->grid.world, (lk_buffer){all, WORDS, LK_DTYPE_I64}, LK_REDUCTION_MAX, NULL));
     engine->agreed_signal = (int)(all[RAISED] >> RANK_BITS);
     engine->agreed_signal_rank = (int)(INT32_MAX - (all[RAISED] & UINT32_MAX));
-    return check_total(engine, (size_t)-all[MINUS_LEAST], (size_t)all[MOST], total);
+    LK_TRY(check_total(engine, (size_t)-all[MINUS_LEAST], (size_t)all[MOST], total));
+    return check_weights(engine, part, all[WEIGHTED], all[BARE]);
 }
 
-lk_status lk__nonfinite_check_total(lk_engine *engine, size_t total)
+lk_status lk__nonfinite_check_total(lk_engine *engine, const lk_engine_part *part)
 {
     int64_t all[WORDS];
-    return exchange_words(engine, total, FINITE, all);
+    return exchange_words(engine, part, FINITE, all);
 }
 
 /* The check of this rank's losses and partial sums, in a step that is done at once. */
@@ -226,7 +243,7 @@ static int64_t check_own_values(const lk_engine *engine, const lk_engine_part *p
 lk_status lk__nonfinite_check_step(lk_engine *engine, const lk_engine_part *part, const lk_flag *found, bool *bad)
 {
     int64_t all[WORDS], worst = !found ? check_own_values(engine, part) : found->bad ? NONFINITE : FINITE;
-    LK_TRY(exchange_words(engine, part->total, worst, all));
+    LK_TRY(exchange_words(engine, part, worst, all));
     engine->may_overflow = all[WORST] == LARGE;
     *bad = all[WORST] == NONFINITE;
     return LK_OK;

@@ -5,13 +5,14 @@
 #include "parallel/step/engine_impl.h"
 
 /* Collective, after the passes of a step that is done at once, or when a recorded step is received.
- * MISMATCH if the ranks have parts of batches of different sizes. *bad: some rank has a non-finite loss or
- * gradient. found: the result of the device's check of a recorded step; NULL: the host checks. Also makes
- * the ranks agree on the signal level. */
+ * MISMATCH if the ranks have parts of batches of different sizes, or only some give weights. *bad: some rank has a
+ * non-finite loss or gradient. found: the result of the device's check of a recorded step; NULL: the host checks. Also
+ * makes the ranks agree on the signal level. */
 lk_status lk__nonfinite_check_step(lk_engine *engine, const lk_engine_part *part, const lk_flag *found,
                                    bool *bad) LK_CHECKED;
-/* Collective, for an evaluation: checks only the size of the batch, and agrees on the signal level. */
-lk_status lk__nonfinite_check_total(lk_engine *engine, size_t total) LK_CHECKED;
+/* Collective, for an evaluation: checks only the size of the batch and who gives weights, and agrees on the signal
+ * level. */
+lk_status lk__nonfinite_check_total(lk_engine *engine, const lk_engine_part *part) LK_CHECKED;
 
 /* Collective, after a bad step, when the engine is in its state before that step; host_losses are those of
  * the step. NONFINITE with the same detail at every rank: the step, and the parameter, the sample, or the

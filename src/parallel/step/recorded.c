@@ -43,6 +43,7 @@ typedef struct sent_part {
     lk_engine_part part;     /* its pointers are ids, labels and x; of an evaluation they are NULL */
     uint32_t *ids;           /* (most) */
     int32_t *labels;         /* (most) */
+    float *targets;          /* (most, engine->target_floats), or NULL */
     float *x;                /* samples; NULL until some are kept */
     lk_optim_numbers before; /* the optimiser's numbers before the step */
     double launched;         /* for traces: when the part was sent; 0: without a trace */
@@ -70,6 +71,11 @@ static size_t sample_bytes(const lk_engine *engine, size_t count)
     return count * lk__shape_sample(engine->graph->layers[0].shape) * sizeof(float);
 }
 
+static size_t target_bytes(const lk_engine *engine, size_t count)
+{
+    return count * engine->target_floats * sizeof(float);
+}
+
 /* Collective: whether all ranks say so. */
 static lk_status agree(const lk_engine *engine, bool mine, bool *out)
 {
@@ -85,7 +91,8 @@ static lk_status agree(const lk_engine *engine, bool mine, bool *out)
 static lk_status can_record(const lk_engine *engine, bool *out)
 {
     bool joined = engine->channel ? engine->channel->records : engine->opts.eval_only;
-    bool may = engine->dev->type->record && (!engine->grid.world || (joined && engine->grid.stages == 1));
+    bool may = engine->dev->type->record && !lk__graph_label_weights(engine->graph) &&
+               (!engine->grid.world || (joined && engine->grid.stages == 1));
     *out = false;
     return may ? agree(engine, !engine->grid.world || !lk__fault_is_on(), out) : LK_OK;
 }
@@ -96,18 +103,15 @@ static lk_status clear_flag(lk_engine *engine, lk_recorded *recorded)
     return engine->dev->type->upload(engine->dev, &flag, sizeof flag, recorded->flag);
 }
 
-/* Bytes of the inputs of a step of n samples. */
-static size_t input_bytes(size_t n)
-{
-    return sizeof(lk_engine_step_inputs) + n * (sizeof(uint32_t) + sizeof(int32_t));
-}
-
 static lk_status alloc_parts(lk_engine *engine, lk_recorded *recorded)
 {
     lk_device *dev = engine->dev;
     for (int i = 0; i < LK_RECORDED_DEPTH; i++) {
         LK_TRY(LK_ALLOC(engine->most, "sample ids", &recorded->sent[i].ids));
         LK_TRY(LK_ALLOC(engine->most, "labels", &recorded->sent[i].labels));
+        if (engine->target_floats)
+            LK_TRY(lk__mem_alloc(engine->most, engine->target_floats * sizeof(float), "targets",
+                                 (void **)&recorded->sent[i].targets));
     }
     LK_TRY(dev->type->alloc(dev, sizeof *recorded->flag, "results", (void **)&recorded->flag));
     return clear_flag(engine, recorded);
@@ -179,8 +183,9 @@ static lk_status fit_rings(lk_engine *engine)
     assert(engine->pending == 0);
     forget_all(dev, recorded);
     free_rings(dev, recorded);
-    recorded->stride = lk__size_round_up(sizeof(lk_results) + room * (sizeof(float) + sizeof(int32_t)), LK_ALIGN);
-    recorded->in_stride = lk__size_round_up(input_bytes(room), LK_ALIGN);
+    size_t results = sizeof(float) + sizeof(int32_t) + (engine->errors ? 2 * sizeof *engine->errors : 0);
+    recorded->stride = lk__size_round_up(sizeof(lk_results) + room * results, LK_ALIGN);
+    recorded->in_stride = lk__size_round_up(lk__engine_input_bytes(engine, room), LK_ALIGN);
     LK_TRY(dev->type->alloc_host(dev, recorded->stride * LK_RECORDED_DEPTH, "results", (void **)&recorded->ring));
     LK_TRY(dev->type->alloc_host(dev, recorded->in_stride * LK_RECORDED_DEPTH, "steps", (void **)&recorded->in_ring));
     LK_TRY(dev->type->alloc(dev, sizeof *recorded->turn, "steps", (void **)&recorded->turn));
@@ -201,6 +206,7 @@ void lk__recorded_destroy(lk_engine *engine, lk_recorded *recorded)
     dev->type->free(dev, recorded->flag);
     for (int i = 0; i < LK_RECORDED_DEPTH; i++) {
         lk__mem_free(recorded->sent[i].x);
+        lk__mem_free(recorded->sent[i].targets);
         lk__mem_free(recorded->sent[i].labels);
         lk__mem_free(recorded->sent[i].ids);
     }
@@ -252,11 +258,14 @@ static bool suits_all(const lk_engine *engine, bool eval, size_t total)
     return alone || total >= (size_t)engine->waves->shards;
 }
 
-/* Whether the samples of no rank are too large to be uploaded together. Those of a single wave go to its lane. */
+/* Whether the samples of no rank are too large to be uploaded together, and the targets of all not too large to be
+ * fetched. Samples of a single wave go to its lane. */
 static bool fits_all(const lk_engine *engine, bool eval, size_t total)
 {
     const lk_grid *grid = &engine->grid;
     size_t most = 0, limit = PROMPT_UPLOADS * engine->dev->type->prompt_upload;
+    if (target_bytes(engine, total) > limit)
+        return false;
     if (!eval && (engine->opts.micro_batch == 0 || lk__graph_takes_one_wave(engine->graph, engine->opts.bn)))
         return true;
     for (int r = 0; r < grid->replicas; r++)
@@ -324,6 +333,7 @@ void lk__recorded_post(lk_engine *engine)
     lk_post post = {.n = recorded->sending.count,
                     .loss = lk__engine_own_losses(engine, recorded->sending.eval),
                     .label_rank = engine->label_ranks,
+                    .error = engine->errors,
                     .flag = recorded->flag,
                     .norm = takes_norm(engine, &recorded->sending) ? engine->params->norm : NULL,
                     .turn = &engine->inputs->numbers.turn,
@@ -339,7 +349,7 @@ const lk_engine_part *lk__recorded_fetch(lk_engine *engine)
     lk_fetch_desc fetch = {.ring = recorded->in_ring,
                            .slots = LK_RECORDED_DEPTH,
                            .stride = recorded->in_stride,
-                           .bytes = input_bytes(recorded->sending.count),
+                           .bytes = lk__engine_input_bytes(engine, recorded->sending.count),
                            .turn = recorded->turn};
     engine->dev->kernels->fetch(engine->dev, &fetch, engine->inputs);
     return &recorded->sending;
@@ -371,15 +381,18 @@ static void write_inputs(lk_engine *engine, const lk_engine_part *part)
     lk_recorded *recorded = engine->recorded;
     char *slot = recorded->in_ring + recorded->turns % LK_RECORDED_DEPTH * recorded->in_stride;
     lk_engine_step_inputs *inputs = (lk_engine_step_inputs *)(void *)slot;
-    uint32_t *ids = (uint32_t *)(inputs + 1);
+    lk_engine_arrays to = lk__engine_arrays_at(engine, inputs, part->count);
     inputs->numbers = (lk_engine_step_numbers){
         .step = (uint32_t)lk__optim_steps(engine->optim), .epoch = part->epoch, .turn = recorded->turns};
     if (!part->eval) {
         lk__optim_count(engine->optim);
         lk__optim_advance(engine->optim, inputs->scalars);
     }
-    memcpy(ids, part->ids, part->count * sizeof *ids);
-    memcpy(ids + part->count, part->labels, part->count * sizeof *part->labels);
+    memcpy(to.ids, part->ids, part->count * sizeof *to.ids);
+    if (part->labels)
+        memcpy(to.labels, part->labels, part->count * sizeof *to.labels);
+    if (part->targets)
+        memcpy(to.targets, part->targets, target_bytes(engine, part->count));
 }
 
 /* Whether the upload of the samples may wait for earlier uploads, and so for other ranks. */
@@ -397,13 +410,18 @@ static lk_status keep_part(lk_engine *engine, const lk_engine_part *part, sent_p
     f->part = *part;
     f->part.ids = NULL;
     f->part.labels = NULL;
+    f->part.targets = NULL;
     f->part.x = NULL;
     if (part->eval)
         return LK_OK;
     f->part.ids = f->ids;
-    f->part.labels = f->labels;
+    f->part.labels = part->labels ? f->labels : NULL;
+    f->part.targets = part->targets ? f->targets : NULL;
     memcpy(f->ids, part->ids, part->count * sizeof *f->ids);
-    memcpy(f->labels, part->labels, part->count * sizeof *f->labels);
+    if (part->labels)
+        memcpy(f->labels, part->labels, part->count * sizeof *f->labels);
+    if (part->targets)
+        memcpy(f->targets, part->targets, target_bytes(engine, part->count));
     if (!part->x || upload_waits(engine, part))
         return LK_OK;
     if (!f->x)
@@ -543,6 +561,8 @@ lk_status lk__recorded_receive(lk_engine *engine, lk_engine_part *part, lk_flag 
     const float *loss = (const float *)(results + 1);
     memcpy(engine->host_losses, loss, f->part.count * sizeof *loss);
     memcpy(engine->host_label_ranks, loss + f->part.count, f->part.count * sizeof *engine->host_label_ranks);
+    if (engine->host_errors)
+        memcpy(engine->host_errors, loss + 2 * f->part.count, 2 * f->part.count * sizeof *loss);
     *part = f->part;
     *found = results->flag;
     if (!f->part.eval)

@@ -4,6 +4,8 @@
  * every batch of the same size. No part of it waits for the host, so a batch can be sent before the results of earlier
  * ones are known. A step with a non-finite loss or gradient changes nothing, and neither do the steps after it.
  *
+ * Batches with weights are not recorded: the sum of the weights of all ranks is found by the host.
+ *
  * Steps of several ranks are recorded if the channel between the devices can be recorded
  * (comm/device_sums.h). Gradients are summed during the backward pass, and each device checks the losses of
  * all ranks and the sums, so that all find the same. The host computes metrics when it receives a batch,
@@ -17,7 +19,7 @@
 enum { LK_RECORDED_DEPTH = 4 };
 
 /* Collective. *out stays NULL if the engine cannot record: the device cannot; the host sums gradients; there are
- * several stages. */
+ * several stages; the classes have weights. */
 lk_status lk__recorded_create(lk_engine *engine, lk_recorded **out) LK_CHECKED;
 void lk__recorded_destroy(lk_engine *engine, lk_recorded *recorded);
 

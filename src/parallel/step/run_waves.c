@@ -93,26 +93,37 @@ static void take_samples(lk_engine *engine, const lk_engine_part *part, size_t b
         dev->kernels->copy(dev, &samples, &input);
 }
 
-/* Uploads the numbers of the step, and ids and labels of the part. A recorded part fetches them itself. */
+static lk_status upload_floats(lk_device *dev, const float *from, size_t count, float *to)
+{
+    return from && count > 0 ? dev->type->upload(dev, from, count * sizeof *from, to) : LK_OK;
+}
+
+/* Uploads the numbers of the step, and the arrays of the part. A recorded part fetches them itself. */
 static lk_status upload_inputs(lk_engine *engine, const lk_engine_part *part)
 {
     lk_device *dev = engine->dev;
     size_t n = part->count;
-    uint32_t *ids = (uint32_t *)(engine->inputs + 1);
+    lk_engine_arrays to = lk__engine_arrays_at(engine, engine->inputs, n);
     lk_engine_step_numbers numbers = {.step = (uint32_t)lk__optim_steps(engine->optim), .epoch = part->epoch};
     if (part->flag)
         return LK_OK;
     LK_TRY(dev->type->upload(dev, &numbers, sizeof numbers, &engine->inputs->numbers));
-    LK_TRY(dev->type->upload(dev, part->labels, n * sizeof *part->labels, ids + n));
-    return dev->type->upload(dev, part->ids, n * sizeof *part->ids, ids);
+    if (part->labels)
+        LK_TRY(dev->type->upload(dev, part->labels, n * sizeof *part->labels, to.labels));
+    LK_TRY(upload_floats(dev, part->targets, n * engine->target_floats, to.targets));
+    LK_TRY(upload_floats(dev, part->weights, n, to.weights));
+    return dev->type->upload(dev, part->ids, n * sizeof *part->ids, to.ids);
 }
 
 /* Sets the pointers of a wave that begins at index `begin` of the part, to inputs and results in device memory. */
 static void point_wave(const lk_engine *engine, const lk_engine_part *part, size_t begin, lk_op_wave *wave)
 {
-    const uint32_t *ids = (const uint32_t *)(engine->inputs + 1);
-    wave->ids = ids + begin;
-    wave->labels = (const int32_t *)(ids + part->count) + begin;
+    lk_engine_arrays arrays = lk__engine_arrays_at(engine, engine->inputs, part->count);
+    wave->ids = arrays.ids + begin;
+    wave->labels = arrays.labels + begin;
+    wave->targets = engine->target_floats ? arrays.targets + begin * engine->target_floats : NULL;
+    wave->weights = part->weights ? arrays.weights + begin : NULL;
+    wave->error = engine->errors ? engine->errors + 2 * begin : NULL;
     wave->loss = lk__engine_own_losses(engine, part->eval) + begin;
     wave->label_rank = engine->label_ranks + begin;
 }
@@ -128,6 +139,8 @@ static lk_status download_results(lk_engine *engine, const lk_engine_part *part)
     if (engine->device_sums)
         LK_TRY(lk__device_sums_wait_gather(engine->device_sums));
     LK_TRY(dev->type->download(dev, losses, n * sizeof *losses, engine->host_losses));
+    if (engine->errors)
+        LK_TRY(dev->type->download(dev, engine->errors, 2 * n * sizeof *engine->errors, engine->host_errors));
     return dev->type->download(dev, engine->label_ranks, n * sizeof *engine->label_ranks, engine->host_label_ranks);
 }
 

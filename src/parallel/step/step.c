@@ -124,6 +124,23 @@ static lk_status inject_faults(lk_engine *engine, const char *op, uint64_t step)
     return lk__fault_flip(op, count * 8 * sizeof(float), &bit) ? flip_bit(engine, bit) : LK_OK;
 }
 
+/* The sum of all weights is known only now, so gradients are those of the weighted losses over the number of samples;
+ * the factor makes them gradients of the weighted mean. All ranks know that the sum is 0. */
+static lk_status take_weights(lk_engine *engine, const lk_engine_part *part, const lk_metrics *metrics)
+{
+    if (metrics->weight > 0) {
+        engine->weight_factor = (float)((double)part->total / metrics->weight);
+        if (engine->weight_factor == 1)
+            return LK_OK;
+        return engine->dev->type->upload(engine->dev, &engine->weight_factor, sizeof engine->weight_factor,
+                                         &engine->inputs->weight_factor);
+    }
+    LK_TRY(lk__buckets_wait_all(engine->buckets));
+    engine->agreed = true;
+    return lk__fail(LK_STATUS_USAGE, "all %zu samples of the batch have weight 0; give one a weight above 0",
+                    part->total);
+}
+
 /* Collective, when losses and label ranks are in host memory: the metrics of a step that is finite at all
  * ranks. Otherwise NONFINITE, and the engine is in its state before the step. found as in nonfinite.h. */
 static lk_status check_results(lk_engine *engine, const lk_engine_part *part, const lk_flag *found, lk_metrics *out)
@@ -136,8 +153,9 @@ static lk_status check_results(lk_engine *engine, const lk_engine_part *part, co
         LK_TRY(lk__recorded_roll_back(engine));
     if (bad)
         return lk__nonfinite_explain(engine, part, found);
-    engine->own = lk__metrics_leaves(engine, part->total);
+    engine->own = lk__metrics_leaves(engine, part);
     LK_TRY(lk__metrics_total(engine, part->total, out));
+    LK_TRY(take_weights(engine, part, out));
     lk__trace_end(LK_TRACE_KIND_CHECK, "check results", -1, traced);
     count_wait(engine, began);
     return LK_OK;
@@ -150,6 +168,21 @@ static lk_status await_gradients(lk_engine *engine, const lk_engine_part *part)
         LK_TRY(await_bucket(engine, i));
     LK_TRY(finish_buckets(engine));
     return lk__nonfinite_check_sums(engine, part);
+}
+
+/* Enqueues the product of these elements of the gradient and the factor of the weights. */
+static void weigh(lk_engine *engine, size_t begin, size_t end)
+{
+    if (engine->weight_factor != 1)
+        engine->dev->kernels->scale(engine->dev, NULL, end - begin, &engine->inputs->weight_factor,
+                                    engine->params->grads + begin);
+}
+
+/* The same for the whole gradient; later calls change nothing. */
+static void weigh_all(lk_engine *engine)
+{
+    weigh(engine, 0, engine->params->count);
+    engine->weight_factor = 1;
 }
 
 static lk_status clip(lk_engine *engine, const lk_flag *flag)
@@ -173,6 +206,7 @@ static bool takes_norm(const lk_engine *engine)
 /* Enqueues the optimiser's update of these elements. */
 static void update_range(lk_engine *engine, size_t begin, size_t end, const lk_flag *flag)
 {
+    weigh(engine, begin, end);
     if (takes_norm(engine))
         lk__clip_squares(engine->params, begin, end);
     lk_optim_range range = {
@@ -231,8 +265,10 @@ static lk_status run_gradients(lk_engine *engine, const lk_engine_part *part, bo
         LK_TRY(await_gradients(engine, part));
     LK_TRY(lk__engine_finish_waves(engine, part));
     /* lk__engine_finish_waves gathers sums again, and computing the norm waits for the device. */
-    if (all)
+    if (all) {
         LK_TRY(finish_buckets(engine));
+        weigh_all(engine);
+    }
     LK_TRY(clip(engine, part->flag));
     if (part->flag)
         return LK_OK; /* a recorded step is counted when it is sent */
@@ -252,7 +288,7 @@ static lk_status run_step(lk_engine *engine, const lk_engine_part *part, lk_metr
 /* The metrics of an evaluation whose losses and label ranks are in host memory. */
 static lk_status total_evaluation(lk_engine *engine, const lk_engine_part *part, lk_metrics *out)
 {
-    (void)lk__metrics_leaves(engine, part->total);
+    (void)lk__metrics_leaves(engine, part);
     return lk__metrics_total(engine, part->total, out);
 }
 
@@ -260,7 +296,7 @@ static lk_status total_evaluation(lk_engine *engine, const lk_engine_part *part,
 static lk_status run_evaluation(lk_engine *engine, const lk_engine_part *part, lk_metrics *out)
 {
     if (!part->flag)
-        LK_TRY(lk__nonfinite_check_total(engine, part->total));
+        LK_TRY(lk__nonfinite_check_total(engine, part));
     LK_TRY(lk__engine_run_eval(engine, part));
     return part->flag ? LK_OK : total_evaluation(engine, part, out);
 }
@@ -285,6 +321,7 @@ static lk_status begin_part(lk_engine *engine, const lk_engine_part *part)
     uint64_t steps = lk__optim_steps(engine->optim);
     if (!part->eval) {
         engine->may_overflow = false;
+        engine->weight_factor = 1;
         engine->own = (lk_metrics){0};
         engine->grad_norm = NAN;
     }
@@ -340,12 +377,13 @@ static lk_status begin_recorded_step(lk_engine *engine)
 {
     bool norm = engine->norm_wanted || engine->opts.clip_norm > 0;
     engine->may_overflow = false;
+    engine->weight_factor = 1;
     return norm ? lk__clip_prepare(engine->params) : LK_OK;
 }
 
 lk_status lk__step_send(lk_engine *engine, const lk_engine_part *part)
 {
-    bool recorded = lk__recorded_knows(engine, part->eval, part->total) && !lk__fault_is_on();
+    bool recorded = lk__recorded_knows(engine, part->eval, part->total) && !lk__fault_is_on() && !part->weights;
     if (engine->pending > 0 && (!recorded || !takes_more(engine)))
         return lk__fail(LK_STATUS_USAGE, "%d steps are under way, and this %s needs their results first",
                         engine->pending, part->eval ? "evaluation" : "one");
@@ -361,7 +399,7 @@ lk_status lk__step_send(lk_engine *engine, const lk_engine_part *part)
 
 static lk_status finish_evaluation(lk_engine *engine, const lk_engine_part *part, lk_metrics *out)
 {
-    LK_TRY(lk__nonfinite_check_total(engine, part->total));
+    LK_TRY(lk__nonfinite_check_total(engine, part));
     return total_evaluation(engine, part, out);
 }
 

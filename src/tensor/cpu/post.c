@@ -10,6 +10,8 @@ void LK_KERNEL(post)(lk_device *dev, const lk_post *post)
     float *loss = (float *)(results + 1);
     memcpy(loss, post->loss, post->n * sizeof *loss);
     memcpy(loss + post->n, post->label_rank, post->n * sizeof *post->label_rank);
+    if (post->error)
+        memcpy(loss + 2 * post->n, post->error, 2 * post->n * sizeof *loss);
     results->flag = *post->flag;
     results->square = post->norm ? post->norm->square : 0;
     __atomic_store_n(&results->number, *post->turn + 1, __ATOMIC_RELEASE);

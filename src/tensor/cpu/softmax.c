@@ -235,6 +235,18 @@ static float target(const rows *r, size_t n, size_t k)
     return k == (size_t)r->desc->labels[n] ? (1.0f - r->desc->smoothing) + even : even;
 }
 
+/* The loss of sample n with its weight. */
+static float weighted(const rows *r, size_t n, float loss)
+{
+    return r->desc->weights ? r->desc->weights[n] * loss : loss;
+}
+
+/* The factor of the gradient of sample n. */
+static float scale_of(const rows *r, size_t n)
+{
+    return r->desc->weights ? r->desc->scale * r->desc->weights[n] : r->desc->scale;
+}
+
 static void run_loss(lk_device *dev, rows r, const lk_tensor *x, const lk_tensor *dx)
 {
     r.n = x->shape.n;
@@ -248,14 +260,14 @@ static void nll_row(const rows *r, size_t n)
 {
     const float *x = r->x + n * r->classes;
     size_t label = (size_t)r->desc->labels[n];
-    float loss = -x[label];
+    float loss = -x[label], scale = scale_of(r, n);
     double all = 0;
     for (size_t k = 0; r->desc->smoothing > 0 && k < r->classes; k++)
         all -= (double)x[k];
-    r->loss[n] = r->desc->smoothing > 0 ? smooth(r, loss, all) : loss;
+    r->loss[n] = weighted(r, n, r->desc->smoothing > 0 ? smooth(r, loss, all) : loss);
     r->label_rank[n] = label_rank_of(x, r->classes, label);
     for (size_t k = 0; r->y && k < r->classes; k++)
-        r->y[n * r->classes + k] = 0.0f - r->desc->scale * target(r, n, k);
+        r->y[n * r->classes + k] = 0.0f - scale * target(r, n, k);
 }
 
 void LK_KERNEL(nll)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss, int32_t *label_rank,
@@ -269,21 +281,22 @@ static void cross_entropy_row(const rows *r, size_t n)
     const float *x = r->x + n * r->classes;
     size_t label = (size_t)r->desc->labels[n];
     float max = x[largest(x, r->classes)], sum = sum_exp(x, r->classes, max), log_sum = lk__math_logf(sum);
-    float loss = log_sum - (x[label] - max);
+    float loss = log_sum - (x[label] - max), scale = scale_of(r, n);
     double all = 0;
     for (size_t k = 0; r->desc->smoothing > 0 && k < r->classes; k++)
         all += (double)(log_sum - (x[k] - max));
-    r->loss[n] = r->desc->smoothing > 0 ? smooth(r, loss, all) : loss;
+    r->loss[n] = weighted(r, n, r->desc->smoothing > 0 ? smooth(r, loss, all) : loss);
     r->label_rank[n] = label_rank_of(x, r->classes, label);
     for (size_t k = 0; r->y && k < r->classes; k++)
-        r->y[n * r->classes + k] = r->desc->scale * (lk__math_expf(x[k] - max) / sum - target(r, n, k));
+        r->y[n * r->classes + k] = scale * (lk__math_expf(x[k] - max) / sum - target(r, n, k));
 }
 
 /* e = scale * (e / sum - target). A rounded e is at most half of the sum, or it is 1, so the difference loses
  * no precision. */
-static void cross_entropy_grad_many(const rows *r, size_t label, double sum, float *e)
+static void cross_entropy_grad_many(const rows *r, size_t n, double sum, float *e)
 {
-    double scale = (double)r->desc->scale, even = (double)r->desc->smoothing / (double)r->classes;
+    size_t label = (size_t)r->desc->labels[n];
+    double scale = (double)scale_of(r, n), even = (double)r->desc->smoothing / (double)r->classes;
     double own = (double)e[label] / sum - (1.0 - (double)r->desc->smoothing) - even, part = 1.0 / sum;
     for (size_t k = 0; k < r->classes; k++)
         e[k] = (float)(scale * ((double)e[k] * part - even));
@@ -302,10 +315,10 @@ static void cross_entropy_many_row(const rows *r, size_t n)
         all += log_sum - ((double)x[k] - max);
     if (smoothing > 0)
         loss = (1.0 - smoothing) * loss + smoothing * (all / (double)r->classes);
-    r->loss[n] = (float)loss;
+    r->loss[n] = weighted(r, n, (float)loss);
     r->label_rank[n] = label_rank_of(x, r->classes, label);
     if (dx)
-        cross_entropy_grad_many(r, label, sum, dx);
+        cross_entropy_grad_many(r, n, sum, dx);
 }
 
 void LK_KERNEL(cross_entropy)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss,

@@ -15,6 +15,8 @@ static __global__ void post_results(lk_post post)
         loss[i] = post.loss[i];
         label_rank[i] = post.label_rank[i];
     }
+    for (size_t i = threadIdx.x; post.error && i < 2 * post.n; i += THREADS)
+        loss[2 * post.n + i] = post.error[i];
     if (threadIdx.x == 0) {
         results->flag = *post.flag;
         results->square = post.norm ? post.norm->square : 0;

@@ -21,6 +21,7 @@ struct rows {
     int n, classes, pitch;
     const int32_t *labels;
     float smoothing, scale;
+    const float *weights; /* of samples, or nullptr */
     float *losses;
     int32_t *label_ranks;
 };
@@ -33,6 +34,7 @@ static rows rows_of(const lk_loss_desc *desc, const lk_tensor *x)
             .labels = desc ? desc->labels : nullptr,
             .smoothing = desc ? desc->smoothing : 0.0f,
             .scale = desc ? desc->scale : 0.0f,
+            .weights = desc ? desc->weights : nullptr,
             .losses = nullptr,
             .label_ranks = nullptr};
 }
@@ -231,9 +233,15 @@ static __device__ void row_loss(const rows &r, const T *x, int row, N max, N log
         loss = ((N)1 - smoothing) * loss + smoothing * (N)(lk__cuda_warp_sum(all) / (double)r.classes);
     int label_rank = label_rank_of(r, x, label);
     if (lk__cuda_lane() == 0) {
-        r.losses[row] = (float)loss;
+        r.losses[row] = r.weights ? r.weights[row] * (float)loss : (float)loss;
         r.label_ranks[row] = label_rank;
     }
+}
+
+/* The factor of the gradient of a row. */
+static __device__ float scale_of(const rows &r, int row)
+{
+    return r.weights ? r.scale * r.weights[row] : r.scale;
 }
 
 template <class T>
@@ -247,7 +255,7 @@ static __global__ void nll(rows r, const T *x, T *dx)
     if (!dx)
         return;
     for (int k = lk__cuda_lane(); k < r.classes; k += LK_WARP)
-        dx[at + k] = (T)(0.0f - r.scale * target<float>(r, r.labels[row], k));
+        dx[at + k] = (T)(0.0f - scale_of(r, row) * target<float>(r, r.labels[row], k));
     clear_pads(r, dx + at);
 }
 
@@ -264,7 +272,7 @@ static __global__ void cross_entropy(rows r, const T *x, T *dx)
     if (!dx)
         return;
     for (int k = lk__cuda_lane(); k < r.classes; k += LK_WARP)
-        dx[at + k] = (T)(float)((N)r.scale * (exp_of((N)(float)x[k] - max) / sum - target<N>(r, r.labels[row], k)));
+        dx[at + k] = (T)(float)((N)scale_of(r, row) * (exp_of((N)(float)x[k] - max) / sum - target<N>(r, r.labels[row], k)));
     clear_pads(r, dx + at);
 }
 
