@@ -231,7 +231,7 @@ typedef struct lk_train_result {
     lk_metrics test;       /* of the last evaluation of test data; count is 0 if there was none */
     lk_metrics val;        /* the same of the validation data */
     size_t best_step;      /* the step with the best evaluation: of the validation data if there are any; the one with
-                            * most correct samples, or with the least loss where targets are no classes. 0: none */
+                            * most correct samples, or the least loss where the loss is none of classes. 0: none */
     size_t best_correct;   /* of that evaluation */
     double best_loss;      /* of that evaluation */
     size_t stale;          /* epochs without a better result, after which early_stop ended the run; 0: it did not */

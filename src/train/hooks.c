@@ -109,7 +109,9 @@ lk_status lk__run_emit_next(lk_train_run *run, double lr)
 static lk_metrics running_mean(const lk_train_run *run)
 {
     lk_metrics mean = run->running;
-    mean.loss = mean.count ? mean.loss / (double)mean.count : 0;
+    mean.loss = mean.weight > 0 ? mean.loss / mean.weight : 0;
+    mean.absolute_error = mean.count ? mean.absolute_error / (double)mean.count : 0;
+    mean.squared_error = mean.count ? mean.squared_error / (double)mean.count : 0;
     return mean;
 }
 

@@ -37,7 +37,10 @@ static void count_batch(lk_train_run *run, const lk_metrics *metrics)
     run->running.count += own.count;
     run->running.correct += own.correct;
     run->running.top5 += own.top5;
-    run->running.loss += own.loss * (double)own.count;
+    run->running.weight += own.weight;
+    run->running.loss += own.loss * own.weight;
+    run->running.absolute_error += own.absolute_error * (double)own.count;
+    run->running.squared_error += own.squared_error * (double)own.count;
     run->result.train_seconds = run->earlier_epochs + (lk__clock() - run->epoch_began);
 }
 
@@ -222,7 +225,7 @@ static lk_status check_loss(lk_train_run *run, const char *which, const lk_metri
 static void keep_best(lk_train_run *run, const lk_metrics *judged)
 {
     lk_position *at = &run->at;
-    if (at->best_step == 0 || lk__train_is_better(run->shared, judged, at->best_correct, at->best_loss)) {
+    if (at->best_step == 0 || lk__run_is_better(run, judged, at->best_correct, at->best_loss)) {
         at->best_step = at->step;
         at->best_correct = judged->correct;
         at->best_loss = judged->loss;

@@ -49,12 +49,6 @@ typedef struct lk_train_shared {
 lk_status lk__train_shared_open(const lk_train_ranks *ranks, lk_train_shared *out) LK_CHECKED;
 void lk__train_shared_close(lk_train_shared *shared);
 
-/* Whether results are judged by their loss: the targets are no classes, so there are no correct samples. */
-static inline bool lk__train_by_loss(const lk_train_shared *shared)
-{
-    return lk_dataset_get_info(shared->train)->classes == 0;
-}
-
 /* All training data, those for validation included. */
 static inline const lk_dataset *lk__train_whole(const lk_train_shared *shared)
 {
@@ -172,12 +166,6 @@ typedef struct lk_position {
     size_t stale;                   /* the last of these results that were no better */
     double best_loss, judged_loss;  /* as best_correct and judged_best */
 } lk_position;
-/* Whether a result is better than one with best_correct samples and best_loss. */
-static inline bool lk__train_is_better(const lk_train_shared *shared, const lk_metrics *result, size_t best_correct,
-                                       double best_loss)
-{
-    return lk__train_by_loss(shared) ? result->loss < best_loss : result->correct > best_correct;
-}
 /* Adds the position to a checkpoint, as notes. */
 lk_status lk__position_note(const lk_position *position, lk_checkpoint *checkpoint) LK_CHECKED;
 /* FORMAT if a note is missing or not a number; path is for messages. */

@@ -40,7 +40,7 @@ struct lk_train_run {
     double earlier;        /* seconds of the same run folder's run before this process, as the checkpoint has them */
     double earlier_epochs; /* seconds of training steps in earlier epochs */
     lk_run_trace trace;
-    lk_metrics running; /* of this rank's samples in this epoch; loss is a sum */
+    lk_metrics running; /* of this rank's samples in this epoch; sums instead of means */
     lk_train_use use;   /* of this rank so far; `other` and what the process knows are added by use.c */
     lk_train_use used;  /* the same at the last event of uses */
     double cpu_began;
@@ -75,6 +75,9 @@ lk_status lk__run_collective_result(lk_train_run *run, lk_status status) LK_CHEC
 
 /* watch.c: the position in the schedule of a step that is done or next. */
 lk_lr_schedule_at lk__run_schedule_at(const lk_train_run *run, size_t epoch, size_t batch);
+/* Whether a result is better than one with so many correct samples and this loss. The loss counts where the model has
+ * none of classes. */
+bool lk__run_is_better(const lk_train_run *run, const lk_metrics *result, size_t correct, double loss);
 /* Counts the result of an epoch, if the epoch is whole. */
 void lk__run_watch(lk_train_run *run, const lk_metrics *result);
 /* Makes this step the last one if early_stop says so. */

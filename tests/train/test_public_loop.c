@@ -210,6 +210,11 @@ static void own_graphs_and_data_give_the_same_bits(void **state)
     opts.val_split = 0; /* tests do not change the weights */
     for (int ranks = 1; ranks <= MOST; ranks++)
         assert_int_equal(hash_of(&opts, ranks), result.hash);
+    opts.stages = "2";
+    opts.pipelined = true;
+    assert_int_equal(hash_of(&opts, 2), result.hash);
+    opts.stages = NULL;
+    opts.pipelined = false;
     opts.val_split = .2;
     opts.alone = true;
     assert_ok(lk_train(&opts, NULL, &result));
@@ -465,6 +470,45 @@ static void ranks_are_compared(void **state)
     lk_graph_destroy(graph);
 }
 
+/* Float targets: results are judged by their loss, and all of a result survives a resume. */
+static void regression_is_judged_by_its_loss(void **state)
+{
+    static float targets[SAMPLES][2];
+    char dir[PATH];
+    lk_dataset *labelled = own_data(SAMPLES), *data;
+    lk_dataset_opts shape = {.name = "curves", .count = SAMPLES, .dims = {FEATURES}, .targets = 2};
+    lk_graph *graph;
+    for (int i = 0; i < SAMPLES; i++)
+        for (int t = 0; t < 2; t++)
+            targets[i][t] = own_x[i][t] - own_x[i][t + 1] / 2;
+    assert_ok(lk_dataset_from_memory(&shape, own_x, targets, &data));
+    assert_ok(lk_graph_create(&graph));
+    lk_mse_loss(graph, lk_linear(graph, lk_flatten(graph, lk_input(graph, FEATURES, 1, 1)), "fc", 2));
+    lk_train_opts opts = own_opts(graph, data);
+    opts.val_split = .3;
+    opts.early_stop = 1;
+    lk_train_result whole, result;
+    opts.alone = true;
+    assert_ok(lk_train(&opts, NULL, &whole));
+    assert_int_equal(whole.steps, 3 * 4);
+    assert_int_equal(whole.best_step, whole.steps); /* each epoch was better, with no sample "correct" */
+    assert_int_equal(whole.best_correct, 0);
+    assert_true(whole.best_loss == whole.val.loss && whole.val.absolute_error > 0);
+    opts.checkpoint = below("curves", dir);
+    opts.epochs = 1;
+    assert_ok(lk_train(&opts, NULL, &result));
+    opts.resume = "auto";
+    double error = result.val.absolute_error;
+    assert_ok(lk_train(&opts, NULL, &result)); /* nothing is left to do */
+    assert_true(result.val.absolute_error == error && result.val.squared_error > 0 && result.val.weight == 21);
+    opts.epochs = 3;
+    opts.alone = false;
+    assert_int_equal(hash_of(&opts, 3), whole.hash);
+    lk_graph_destroy(graph);
+    lk_dataset_destroy(data);
+    lk_dataset_destroy(labelled);
+}
+
 static void mistakes_name_the_field(void **state)
 {
     lk_graph *graph = own_graph(8), *empty;
@@ -513,4 +557,4 @@ TEST_MAIN(make_data, temp_folder_tear_down, TEST(ranks_have_the_bits_of_the_prog
           TEST(own_graphs_and_data_give_the_same_bits), TEST(events_come_in_order), TEST(one_rank_stops_all),
           TEST(a_failure_of_an_event_function_ends_the_run), TEST(a_mistake_of_one_rank_ends_all),
           TEST(a_checkpoint_is_bound_to_model_and_data), TEST(samples_may_be_read), TEST(own_rates_and_damage),
-          TEST(ranks_are_compared), TEST(mistakes_name_the_field))
+          TEST(ranks_are_compared), TEST(regression_is_judged_by_its_loss), TEST(mistakes_name_the_field))
