@@ -5,11 +5,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/hash.h"
-#include "base/mem.h"
 #include "base/text.h"
 #include "data/sets/dataset.h"
 #include "train/parts.h"
+
+enum { HASHED_SAMPLES = 64 };
 
 void lk__train_data_text(const lk_dataset *data, const char *split, uint64_t hash, char out[LK_DATA_TEXT])
 {
@@ -34,25 +34,6 @@ static void add_shown(lk_agree_text *lines, const char *option, const char *type
     lk__agree_add(lines, "%s %s\t", option, shown);
 }
 
-/* A hash of some samples and their targets, evenly spread. */
-static lk_status hash_some(const lk_dataset *data, uint64_t *out)
-{
-    enum { MOST = 64 };
-    const lk_dataset_info *info = lk_dataset_get_info(data);
-    size_t bytes = lk__dataset_elements(data) * lk_dtype_size(info->dtype), count = lk__size_min(info->count, MOST);
-    size_t target = info->targets ? info->targets * sizeof(float) : sizeof(int32_t);
-    uint8_t *memory;
-    lk_status status = LK_OK;
-    LK_TRY(lk__mem_alloc(1, target + bytes, "a sample", (void **)&memory));
-    for (size_t i = 0; i < count && status == LK_OK; i++) {
-        status = lk_dataset_get(data, i * info->count / count, memory + target, memory);
-        *out = lk__hash(memory, target, *out);
-        *out = lk__hash(memory + target, bytes, *out);
-    }
-    lk__mem_free(memory);
-    return status;
-}
-
 /* Data sets of the program's own are in memory, or a function reads them; those of image files are compared by
  * add_data. */
 static lk_status add_own(lk_agree_text *lines, const char *field, const lk_dataset *data)
@@ -60,7 +41,7 @@ static lk_status add_own(lk_agree_text *lines, const char *field, const lk_datas
     uint64_t hash = 0;
     if (!data || lk__dataset_elements(data) == 0)
         return LK_OK;
-    LK_TRY(hash_some(data, &hash));
+    LK_TRY(lk__dataset_hash_samples(data, HASHED_SAMPLES, &hash));
     lk__agree_add(lines, "`%s` with samples of hash %016" PRIx64 "\n", field, hash);
     return LK_OK;
 }
