@@ -180,7 +180,9 @@ lk_status lk__run_emit_test(lk_train_run *run, bool val)
 
 lk_status lk__run_asked(lk_train_run *run)
 {
-    return run->asked == LK_OK ? LK_OK : lk__run_own_result(run, lk__fail(run->asked, "%s", run->why));
+    lk_status asked = run->asked;
+    run->asked = LK_OK; /* what follows the failure may emit events */
+    return asked == LK_OK ? LK_OK : lk__run_own_result(run, lk__fail(asked, "%s", run->why));
 }
 
 lk_status lk__run_agree_stop(lk_train_run *run)

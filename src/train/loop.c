@@ -255,10 +255,16 @@ static lk_status test_epoch(lk_train_run *run)
     return lk__run_emit_test(run, false);
 }
 
+/* Whether the model has been tested as it is, with the best result so far. */
+static bool is_best(const lk_train_run *run)
+{
+    return run->at.tested == run->at.step && run->at.best_step == run->at.step;
+}
+
 /* Saves a checkpoint if this is the best test result so far, or the end of the run. */
 static lk_status keep_epoch(lk_train_run *run)
 {
-    bool best = run->at.tested == run->at.step && run->at.best_step == run->at.step;
+    bool best = is_best(run);
     bool last = run->at.step >= run->total_steps && run->at.step != run->saved.step;
     return best || last ? lk__run_save(run, best) : LK_OK;
 }
@@ -320,7 +326,7 @@ static void end_clock(lk_train_run *run)
 static lk_status stop(lk_train_run *run)
 {
     LK_TRY(lk__run_trace_finish(run));
-    LK_TRY(lk__run_save(run, false));
+    LK_TRY(lk__run_save(run, is_best(run)));
     LK_TRY(lk__run_await_saved(run));
     end_clock(run);
     LK_TRY(lk__run_uses_end(run));
@@ -404,8 +410,8 @@ static lk_status end_unsaved(lk_train_run *run, lk_status failure)
 static lk_status run_steps(lk_train_run *run)
 {
     LK_TRY(run_epochs(run));
-    if (run->result.stopped && !(run->rank->asks && run->result.stop_signal == 0))
-        return LK_OK; /* a run that a hook has stopped ends here: it is finished */
+    if (run->result.stopped && !run->rank->asks)
+        return LK_OK; /* by a signal: the run is to be resumed. A run that lk_train_stop ends is finished */
     lk_status status = finish(run);
     if (run->unsaved)
         return end_unsaved(run, status);

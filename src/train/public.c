@@ -1,9 +1,9 @@
 /* public.c - lk_train: checks the options of a program, fills in what is not given, finds the ranks and the checkpoint,
  * and runs one rank of the loop. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "comm/detect/task.h"
 #include "tensor/device.h"
 #include "train/parts.h"
@@ -99,9 +99,8 @@ static lk_status fill_shards(call *c)
 /* The tasks of a launcher, as lk_group_join finds them. */
 static lk_status find_tasks(job *out)
 {
-    lk_task *task = malloc(sizeof *task);
-    if (!task)
-        return lk__fail_memory(sizeof *task, "the launcher's variables");
+    lk_task *task;
+    LK_TRY(LK_ALLOC(1, "the launcher's variables", &task));
     lk__task_find(NULL, NULL, task);
     lk_status status = LK_OK;
     if (lk__task_joins(task)) {
@@ -117,7 +116,7 @@ static lk_status find_tasks(job *out)
     if (status == LK_OK && out->rank >= out->size)
         status = lk__fail(LK_STATUS_USAGE, "the launcher's variables say rank %d of %d: unset RANK, or set `alone`",
                           out->rank, out->size);
-    free(task);
+    lk__mem_free(task);
     return status;
 }
 

@@ -253,7 +253,9 @@ static void one_rank_stops_all(void **state)
     static const struct {
         char in;
         size_t at, ends;
-    } stops[] = {{'s', 0, 0}, {'<', 7, 7}, {'>', 7, 8}, {'>', 10, 10}, {'e', 10, 10}, {'t', 10, 10}};
+        bool best; /* an epoch was tested */
+    } stops[] = {{'s', 0, 0, false}, {'e', 5, 5, false},  {'t', 5, 5, true},  {'<', 7, 7, true},
+                 {'>', 7, 8, true},  {'>', 10, 10, true}, {'e', 10, 10, true}};
     lk_graph *graph = own_graph(8);
     lk_dataset *data = own_data(SAMPLES), *test = own_data(30);
     lk_train_opts opts = own_opts(graph, data);
@@ -280,6 +282,9 @@ static void one_rank_stops_all(void **state)
                 assert_int_equal(tasks[r].result.hash, tasks[0].result.hash);
                 assert_string_equal(all[r].order, all[0].order);
             }
+            char best[2 * PATH];
+            snprintf(best, sizeof best, "%s/best/checkpoint.json", dir);
+            assert_int_equal(access(best, F_OK) == 0, stops[i].best);
             opts.checkpoint = dir;
             opts.resume = "auto";
             assert_int_equal(hash_of(&opts, 2), hash);
