@@ -11,6 +11,7 @@
 #include <lockstep/op.h>
 #include <lockstep/state.h>
 #include <lockstep/status.h>
+#include <lockstep/train.h>
 #include <lockstep/version.h>
 
 #endif

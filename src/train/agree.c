@@ -9,6 +9,8 @@
 #include "data/sets/dataset.h"
 #include "train/parts.h"
 
+enum { HASHED_SAMPLES = 64 };
+
 void lk__train_data_text(const lk_dataset *data, const char *split, uint64_t hash, char out[LK_DATA_TEXT])
 {
     const lk_dataset_info *info = lk_dataset_get_info(data);
@@ -17,8 +19,9 @@ void lk__train_data_text(const lk_dataset *data, const char *split, uint64_t has
         snprintf(sizes, sizeof sizes, "several sizes");
     else
         snprintf(sizes, sizeof sizes, "%zux%zux%zu", info->channels, info->height, info->width);
-    snprintf(out, LK_DATA_TEXT, "%zu %s samples of %s in %zu classes (hash %016" PRIx64 ")", info->count, split, sizes,
-             info->classes, hash);
+    snprintf(out, LK_DATA_TEXT, "%zu %s samples of %s %s %zu %s (hash %016" PRIx64 ")", info->count, split, sizes,
+             info->classes ? "in" : "with", info->classes ? info->classes : info->targets,
+             info->classes ? "classes" : "targets", hash);
 }
 
 /* Adds a path that is shown in messages but not compared, because paths may differ between hosts. Newlines
@@ -29,6 +32,18 @@ static void add_shown(lk_agree_text *lines, const char *option, const char *type
     snprintf(shown, sizeof shown, "%s", typed);
     lk__text_clean(shown, LK_TEXT_KIND_LINE);
     lk__agree_add(lines, "%s %s\t", option, shown);
+}
+
+/* Data sets of the program's own are in memory, or a function reads them; those of image files are compared by
+ * add_data. */
+static lk_status add_own(lk_agree_text *lines, const char *field, const lk_dataset *data)
+{
+    uint64_t hash = 0;
+    if (!data || lk__dataset_elements(data) == 0)
+        return LK_OK;
+    LK_TRY(lk__dataset_hash_samples(data, HASHED_SAMPLES, &hash));
+    lk__agree_add(lines, "`%s` with samples of hash %016" PRIx64 "\n", field, hash);
+    return LK_OK;
 }
 
 /* The first line has names and labels; if only the second one differs, the content of images differs. */
@@ -96,6 +111,8 @@ lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed)
             lk__agree_add_option(&lines, row, opts);
     LK_TRY(add_data(&lines, "training", lk__train_whole(shared)));
     LK_TRY(add_data(&lines, "test", shared->test));
+    LK_TRY(add_own(&lines, "train", opts->train));
+    LK_TRY(add_own(&lines, "test", opts->train ? shared->test : NULL));
     add_initial(&lines, opts->init_from, shared->initial);
     if (shared->test)
         lk__agree_add(&lines, "`test_augment` %s\n", lk__agree_value(shared->test_augment, shown));

@@ -120,14 +120,14 @@ static lk_status end_failed(test_run *run, lk_status status)
 static lk_status run_batches(test_run *run, const lk_train_watch *watch, bool *may_continue)
 {
     size_t batches = run->most ? run->most : lk_loader_batches(run->loader);
-    lk__train_activity(watch->events, LK_TRAIN_ACTIVITY_TEST, 0, batches);
+    lk__train_activity(watch->hooks, LK_TRAIN_ACTIVITY_TEST, 0, batches);
     LK_TRY(lk_loader_start(run->loader, 0, 0));
     LK_TRY(load_next(run));
     while (*may_continue && (run->next || run->received < run->sent)) {
         LK_TRY(send_batches(run));
         LK_TRY(receive_batch(run));
         *may_continue = !watch->may_continue || watch->may_continue(watch->arg);
-        lk__train_activity(watch->events, LK_TRAIN_ACTIVITY_TEST, run->received, batches);
+        lk__train_activity(watch->hooks, LK_TRAIN_ACTIVITY_TEST, run->received, batches);
     }
     return drain(run);
 }
@@ -183,7 +183,7 @@ destroy_engine:
 /* What the ranks of an evaluation share; they only read it. */
 typedef struct evaluation {
     const lk_train_opts *opts;
-    const lk_train_events *events;
+    const lk_train_hooks *hooks;
     lk_state *state;
     lk_dataset *data;
     lk_graph *graph;
@@ -210,17 +210,17 @@ static void close_evaluation(evaluation *e)
     lk_state_destroy(e->state);
 }
 
-static lk_status open_evaluation(const lk_train_opts *opts, const lk_train_events *events, evaluation *out)
+static lk_status open_evaluation(const lk_train_opts *opts, const lk_train_hooks *hooks, evaluation *out)
 {
-    evaluation e = {.opts = opts, .events = events};
+    evaluation e = {.opts = opts, .hooks = hooks};
     lk_sample_shape shape;
     lk_status status;
-    lk__train_activity(events, LK_TRAIN_ACTIVITY_OPEN, 0, 0);
+    lk__train_activity(hooks, LK_TRAIN_ACTIVITY_OPEN, 0, 0);
     LK_TRY_GOTO(lk__train_load_weights(opts->init_from, &e.state), close);
     LK_TRY_GOTO(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TEST, &e.data), close);
     LK_TRY_GOTO(lk__train_evaluation_shape(opts, e.data, &shape, e.augment), close);
     LK_TRY_GOTO(lk__train_build_model(opts, e.data, shape, &e.graph), close);
-    lk__train_activity(events, LK_TRAIN_ACTIVITY_PLAN, 0, 0);
+    lk__train_activity(hooks, LK_TRAIN_ACTIVITY_PLAN, 0, 0);
     e.wave = wave_samples(shape);
     *out = e;
     return LK_OK;
@@ -235,7 +235,7 @@ static lk_status evaluate_share(const evaluation *e, evaluating_rank *rank)
     lk_engine *engine = NULL;
     lk_loader *loader = NULL;
     lk_train_evaluator on = {.device = rank->device, .group = rank->group, .wave = e->wave};
-    lk_train_watch watch = {.events = rank == rank->ranks ? e->events : NULL}; /* the first rank tells */
+    lk_train_watch watch = {.hooks = rank == rank->ranks ? e->hooks : NULL}; /* the first rank tells */
     bool own;
     lk_status status;
     LK_TRY(lk__train_load_engine(e->opts, e->graph, &on, e->state, &engine));
@@ -322,10 +322,10 @@ static lk_status evaluate_ranks(const evaluation *e, const char *const *devices,
 }
 
 lk_status lk__train_evaluate(const lk_train_opts *opts, const char *const *devices, int count,
-                             const lk_train_events *events, lk_metrics *out, size_t *classes)
+                             const lk_train_hooks *hooks, lk_metrics *out, size_t *classes)
 {
     evaluation e;
-    LK_TRY(open_evaluation(opts, events, &e));
+    LK_TRY(open_evaluation(opts, hooks, &e));
     lk_status status = evaluate_ranks(&e, devices, count, out);
     if (status == LK_OK)
         *classes = lk_dataset_get_info(e.data)->classes;

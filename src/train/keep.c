@@ -19,7 +19,7 @@ double lk__run_earlier(const lk_train_run *run)
     const char *name = resume ? lk_checkpoint_note(resume, lk__train_run_note) : NULL;
     const char *text = resume ? lk_checkpoint_note(resume, seconds_note) : NULL;
     double seconds;
-    bool same = name && run->opts->run_name && strcmp(name, run->opts->run_name) == 0;
+    bool same = name && run->rank->run_name && strcmp(name, run->rank->run_name) == 0;
     return same && text && lk__number_parse_double(text, &seconds) && seconds > 0 ? seconds : 0;
 }
 
@@ -27,10 +27,10 @@ double lk__run_earlier(const lk_train_run *run)
 static lk_status note_run(const lk_train_run *run, lk_checkpoint *checkpoint)
 {
     char text[64];
-    if (!run->opts->run_name)
+    if (!run->rank->run_name)
         return LK_OK;
     snprintf(text, sizeof text, "%a", run->earlier + lk__clock() - run->began);
-    LK_TRY(lk_checkpoint_set_note(checkpoint, lk__train_run_note, run->opts->run_name));
+    LK_TRY(lk_checkpoint_set_note(checkpoint, lk__train_run_note, run->rank->run_name));
     return lk_checkpoint_set_note(checkpoint, seconds_note, text);
 }
 
@@ -91,15 +91,16 @@ static lk_status emit_saved(lk_train_run *run, bool wait)
         return LK_OK;
     LK_TRY(lk__run_own_result(run, (wait ? lk__saver_wait : lk__saver_poll)(saver, &done, &saved)));
     snprintf(run->result.checkpoint, sizeof run->result.checkpoint, "%s", lk__saver_last(saver));
-    if (!done || !run->events->saved)
+    if (!done || !run->hooks->saved)
         return LK_OK;
-    lk_train_saved event = {.path = saved.path,
+    lk_train_saved event = {.run = run,
+                            .path = saved.path,
                             .step = (size_t)saved.step,
                             .best = saved.best,
                             .again = saved.again,
                             .seconds = saved.seconds};
-    run->events->saved(run->events->arg, &event);
-    return LK_OK;
+    run->hooks->saved(run->hooks->arg, &event);
+    return lk__run_asked(run);
 }
 
 lk_status lk__run_saved(lk_train_run *run)

@@ -9,91 +9,6 @@
 #include "base/trace.h"
 #include "parallel/engine/engine.h"
 #include "train/run.h"
-#include "train/start.h"
-
-static lk_lr_schedule_rates rates_left(const lk_train_run *run)
-{
-    if (run->at.step >= run->total_steps)
-        return (lk_lr_schedule_rates){0};
-    size_t epoch = run->at.step / run->effective.batches, batch = run->at.step % run->effective.batches;
-    return lk__lr_schedule_rates(run->shared->schedule, run->effective.lr, lk__run_schedule_at(run, epoch, batch),
-                                 run->at.step, run->total_steps);
-}
-
-/* The steps of the warm-up if the run has fewer steps, else 0. --dry-run does not count as a shorter run. */
-static size_t unfinished_warmup(const lk_train_run *run)
-{
-    const lk_train_opts *opts = run->opts;
-    size_t warmup = lk__lr_schedule_warmup(run->shared->schedule, run->effective.batches);
-    size_t steps = opts->epochs * run->effective.batches;
-    if (opts->max_steps)
-        steps = lk__size_min(steps, opts->max_steps);
-    return warmup > steps ? warmup : 0;
-}
-
-static void emit_start(const lk_train_run *run)
-{
-    const lk_train_shared *shared = run->shared;
-    if (!run->events->start)
-        return;
-    lk_train_start start = {
-        .train = lk_dataset_get_info(shared->train),
-        .test = shared->test ? lk_dataset_get_info(shared->test) : NULL,
-        .val = shared->val ? lk_dataset_get_info(shared->val) : NULL,
-        .augment = lk__train_augment(shared->train, run->opts->augment),
-        .test_augment = shared->test ? shared->test_augment : "none",
-        .parameters = lk_graph_parameters(shared->graph),
-        .batches = run->effective.batches,
-        .steps = run->total_steps,
-        .batch = lk__run_batch(run),
-        .self = run->self,
-        .cuts = (const char(*)[LK_LAYER_TEXT])shared->cuts,
-        .better_shards = lk__train_better_shards(run->opts->shards, run->self.layout.replicas),
-        .done = run->at.step,
-        .earlier = run->earlier,
-        .lr = run->effective.lr,
-        .rates = rates_left(run),
-        .watches = lk__lr_schedule_watches(shared->schedule),
-        .warmup = unfinished_warmup(run),
-        .extends =
-            lk__train_rates_stay(run->rank, &run->effective, run->opts->epochs + 1, run->opts->epochs, run->at.step),
-        .saved_shards = run->saved_shards,
-        .agreed = run->at.agreed,
-        .traced = run->opts->trace && run->trace.first == 0,
-        .touched = run->touched,
-    };
-    run->events->start(run->events->arg, &start);
-}
-
-static lk_metrics running_mean(const lk_train_run *run)
-{
-    lk_metrics mean = run->running;
-    mean.loss = mean.count ? mean.loss / (double)mean.count : 0;
-    return mean;
-}
-
-static void emit_step(const lk_train_run *run, const lk_metrics *metrics, double lr)
-{
-    if (!run->events->step)
-        return;
-    double now = lk__clock();
-    lk_train_step step = {
-        .epoch = run->at.epoch + 1,
-        .batch = run->at.batch - 1,
-        .seen = run->at.samples - metrics->count,
-        .step = run->at.step,
-        .metrics = *metrics,
-        .own = lk_engine_own_metrics(run->engine),
-        .running = running_mean(run),
-        .lr = lr,
-        .grad_norm = lk_engine_grad_norm(run->engine),
-        .samples = run->result.samples,
-        .seconds = now - run->began,
-        .train_seconds = run->result.train_seconds,
-        .batch_seconds = now - run->step_began,
-    };
-    run->events->step(run->events->arg, &step);
-}
 
 /* After a step or evaluation: takes the request that all ranks have agreed on. */
 static void update_signal_level(lk_train_run *run)
@@ -122,7 +37,10 @@ static void count_batch(lk_train_run *run, const lk_metrics *metrics)
     run->running.count += own.count;
     run->running.correct += own.correct;
     run->running.top5 += own.top5;
-    run->running.loss += own.loss * (double)own.count;
+    run->running.weight += own.weight;
+    run->running.loss += own.loss * own.weight;
+    run->running.absolute_error += own.absolute_error * (double)own.count;
+    run->running.squared_error += own.squared_error * (double)own.count;
     run->result.train_seconds = run->earlier_epochs + (lk__clock() - run->epoch_began);
 }
 
@@ -157,6 +75,7 @@ static lk_status send_batch(lk_train_run *run)
     run->use.phases.data += loaded - began;
     LK_TRY(lk__run_own_result(run, lk_engine_set_lr(run->engine, rate_at(run, index))));
     LK_TRY(lk__run_own_result(run, lk_engine_set_grad_norm(run->engine, norm)));
+    LK_TRY(lk__run_emit_next(run, rate_at(run, index)));
     LK_TRY(lk__run_collective_result(run, lk_engine_send(run->engine, batch)));
     count_compute(run, loaded, waited);
     run->under_way++;
@@ -178,8 +97,8 @@ static bool can_send_next(const lk_train_run *run)
 {
     size_t every = run->opts->save_every, step = run->at.step + run->under_way, at = run->at.batch + run->under_way;
     size_t count = lk_dataset_get_info(run->shared->train)->count, batch = lk__run_batch(run);
-    if (run->signal_level != LK_SIGNAL_LEVEL_NONE || at >= run->effective.batches || step >= run->total_steps ||
-        (every && step % every == 0) || lk__run_trace_cuts(run, step))
+    if (run->hooks->before_step || run->signal_level != LK_SIGNAL_LEVEL_NONE || at >= run->effective.batches ||
+        step >= run->total_steps || (every && step % every == 0) || lk__run_trace_cuts(run, step))
         return false;
     return lk_engine_can_send(run->engine, lk__size_min(batch, count - at * batch));
 }
@@ -192,9 +111,9 @@ static lk_status train_batch(lk_train_run *run)
         LK_TRY(send_batch(run));
     LK_TRY(receive_batch(run, &metrics));
     update_signal_level(run);
-    double lr = rate_at(run, run->at.batch);
+    double lr = run->hooks->before_step ? lk_engine_lr(run->engine) : rate_at(run, run->at.batch);
     count_batch(run, &metrics);
-    emit_step(run, &metrics, lr);
+    LK_TRY(lk__run_emit_step(run, &metrics, lr));
     return lk__run_uses_step(run, metrics.count);
 }
 
@@ -236,11 +155,11 @@ static bool epoch_is_over(const lk_train_run *run)
 
 static lk_status train_epoch(lk_train_run *run)
 {
-    lk_dataset *test = run->shared->test;
+    const lk_dataset *test = run->shared->test;
     bool first = run->result.samples == 0;
     run->epoch_began = lk__clock();
     run->running = (lk_metrics){0};
-    lk__train_activity(run->events, LK_TRAIN_ACTIVITY_STEP, 0, 0);
+    lk__train_activity(run->hooks, LK_TRAIN_ACTIVITY_STEP, 0, 0);
     LK_TRY(lk__run_own_result(run, lk_loader_start(run->loader, run->at.epoch, run->at.batch)));
     run->use.phases.data += lk__clock() - run->epoch_began;
     while (run->under_way > 0 || (!epoch_is_over(run) && !is_stopped(run))) {
@@ -271,7 +190,7 @@ static lk_status evaluate(lk_train_run *run, const lk_dataset *data, const char 
         LK_TRY(lk__run_own_result(run, lk__train_cache_samples(run->engine, *loader)));
     }
     lk_status status = lk__train_evaluate_batches(run->engine, *loader, run->opts->dry_run ? 1 : 0,
-                                                  &(lk_train_watch){may_continue, run, run->events}, out, &own);
+                                                  &(lk_train_watch){may_continue, run, run->hooks}, out, &own);
     return own ? lk__run_own_result(run, status) : lk__run_collective_result(run, status);
 }
 
@@ -284,21 +203,6 @@ static lk_status evaluate_splits(lk_train_run *run, lk_metrics *val, lk_metrics 
     if (shared->test && !is_stopped(run))
         LK_TRY(evaluate(run, shared->test, shared->test_augment, &run->test_loader, test));
     return LK_OK;
-}
-
-static void emit_test(const lk_train_run *run, bool val)
-{
-    if (!run->events->test || !(val ? run->shared->val : run->shared->test))
-        return;
-    lk_train_test test = {
-        .val = val,
-        .epoch = run->at.epoch + 1,
-        .step = run->at.step,
-        .metrics = val ? run->at.val : run->at.test,
-        .train_loss = run->at.loss / (double)run->at.samples,
-        .seconds = lk__clock() - run->began,
-    };
-    run->events->test(run->events->arg, &test);
 }
 
 /* Whether there are data to evaluate, and this step has not been tested. */
@@ -318,6 +222,19 @@ static lk_status check_loss(lk_train_run *run, const char *which, const lk_metri
                                                which, run->at.epoch + 1));
 }
 
+static void keep_best(lk_train_run *run, const lk_metrics *judged)
+{
+    lk_position *at = &run->at;
+    if (at->best_step == 0 || lk__run_is_better(run, judged, at->best_correct, at->best_loss)) {
+        at->best_step = at->step;
+        at->best_correct = judged->correct;
+        at->best_loss = judged->loss;
+    }
+    run->result.best_step = at->best_step;
+    run->result.best_correct = at->best_correct;
+    run->result.best_loss = at->best_loss;
+}
+
 /* An evaluation that was stopped does not change the position. */
 static lk_status test_epoch(lk_train_run *run)
 {
@@ -332,22 +249,22 @@ static lk_status test_epoch(lk_train_run *run)
     at->tested = at->step;
     at->val = run->result.val = val;
     at->test = run->result.test = test;
-    if (at->best_step == 0 || judged->correct > at->best_correct) {
-        at->best_step = at->step;
-        at->best_correct = judged->correct;
-    }
-    run->result.best_step = at->best_step;
-    run->result.best_correct = at->best_correct;
+    keep_best(run, judged);
     lk__run_watch(run, judged);
-    emit_test(run, true);
-    emit_test(run, false);
-    return LK_OK;
+    LK_TRY(lk__run_emit_test(run, true));
+    return lk__run_emit_test(run, false);
+}
+
+/* Whether the model has been tested as it is, with the best result so far. */
+static bool is_best(const lk_train_run *run)
+{
+    return run->at.tested == run->at.step && run->at.best_step == run->at.step;
 }
 
 /* Saves a checkpoint if this is the best test result so far, or the end of the run. */
 static lk_status keep_epoch(lk_train_run *run)
 {
-    bool best = run->at.tested == run->at.step && run->at.best_step == run->at.step;
+    bool best = is_best(run);
     bool last = run->at.step >= run->total_steps && run->at.step != run->saved.step;
     return best || last ? lk__run_save(run, best) : LK_OK;
 }
@@ -357,7 +274,7 @@ static lk_status finish(lk_train_run *run)
 {
     lk_state *state;
     lk_status status;
-    lk__train_activity(run->events, LK_TRAIN_ACTIVITY_END, 0, 0);
+    lk__train_activity(run->hooks, LK_TRAIN_ACTIVITY_END, 0, 0);
     LK_TRY(lk__run_collective_result(run, lk_engine_state(run->engine, &state)));
     LK_TRY_GOTO(lk__run_check(run), destroy_state); /* after the copy, as in keep.c */
     run->result.hash = lk_state_hash(state);
@@ -366,7 +283,7 @@ static lk_status finish(lk_train_run *run)
     status = *run->result.saved ? lk__run_own_result(run, lk_state_save(state, run->result.saved)) : LK_OK;
     run->unsaved = status != LK_OK;
     if (status == LK_OK && run->states && run->self.rank == 0)
-        run->events->state(run->events->arg, &(lk_train_state){LK_TRAIN_MOMENT_FINAL, run->at.step, state, NULL});
+        run->hooks->state(run->hooks->arg, &(lk_train_state){LK_TRAIN_MOMENT_FINAL, run->at.step, state, NULL});
 destroy_state:
     lk_state_destroy(state);
     return status;
@@ -409,7 +326,7 @@ static void end_clock(lk_train_run *run)
 static lk_status stop(lk_train_run *run)
 {
     LK_TRY(lk__run_trace_finish(run));
-    LK_TRY(lk__run_save(run, false));
+    LK_TRY(lk__run_save(run, is_best(run)));
     LK_TRY(lk__run_await_saved(run));
     end_clock(run);
     LK_TRY(lk__run_uses_end(run));
@@ -419,8 +336,8 @@ static lk_status stop(lk_train_run *run)
     lk_group *group = run->rank->group;
     if (group)
         snprintf(run->result.stop_host, sizeof run->result.stop_host, "%s", lk_group_host(group, run->signal_rank));
-    if (run->events->stopped)
-        run->events->stopped(run->events->arg, &run->result);
+    if (run->hooks->stopped)
+        run->hooks->stopped(run->hooks->arg, &run->result);
     return group ? lk__run_collective_result(run, lk_barrier(group, NULL)) : LK_OK;
 }
 
@@ -446,16 +363,26 @@ static void next_epoch(lk_train_run *run)
     run->at.loss = 0;
 }
 
+/* A whole epoch, or the end of the run. */
+static lk_status end_epoch(lk_train_run *run)
+{
+    LK_TRY(lk__run_emit_state(run, LK_TRAIN_MOMENT_EPOCH));
+    LK_TRY(lk__run_emit_epoch(run));
+    return lk__run_agree_stop(run);
+}
+
 static lk_status run_epochs(lk_train_run *run)
 {
     run->began = lk__clock();
     for (;;) {
-        bool more = !epoch_is_over(run);
+        bool more = !epoch_is_over(run) && !is_stopped(run);
         if (more)
             LK_TRY(train_epoch(run));
         if (more && epoch_is_over(run) && !is_stopped(run))
-            LK_TRY(lk__run_emit_state(run, LK_TRAIN_MOMENT_EPOCH));
+            LK_TRY(end_epoch(run));
         LK_TRY(test(run));
+        if (!is_stopped(run))
+            LK_TRY(lk__run_agree_stop(run));
         if (is_stopped(run))
             return stop(run);
         lk__run_end_early(run);
@@ -475,16 +402,16 @@ static lk_status end_unsaved(lk_train_run *run, lk_status failure)
     char why[LK_DETAIL_BYTES];
     snprintf(why, sizeof why, "%s", lk_error_detail());
     *run->result.saved = 0;
-    if (run->events->end)
-        run->events->end(run->events->arg, &run->result);
+    if (run->hooks->end)
+        run->hooks->end(run->hooks->arg, &run->result);
     return lk__fail(failure, "%s", why);
 }
 
 static lk_status run_steps(lk_train_run *run)
 {
     LK_TRY(run_epochs(run));
-    if (run->result.stopped)
-        return LK_OK;
+    if (run->result.stopped && !run->rank->asks)
+        return LK_OK; /* by a signal: the run is to be resumed. A run that lk_train_stop ends is finished */
     lk_status status = finish(run);
     if (run->unsaved)
         return end_unsaved(run, status);
@@ -494,28 +421,29 @@ static lk_status run_steps(lk_train_run *run)
 
 static lk_status run_to_end(lk_train_run *run)
 {
-    lk__train_activity(run->events, LK_TRAIN_ACTIVITY_PLAN, 0, 0);
+    lk__train_activity(run->hooks, LK_TRAIN_ACTIVITY_PLAN, 0, 0);
     LK_TRY(lk__run_open(run));
     LK_TRY(lk__run_trace_open(run));
-    lk__engine_set_meter(run->engine, run->events->meter);
+    lk__engine_set_meter(run->engine, run->hooks->meter);
     LK_TRY(lk__run_uses_open(run));
     LK_TRY(lk__run_states_open(run));
     run->earlier = lk__run_earlier(run);
     lk__run_end_early(run); /* a run that ended early before it was resumed has no steps left */
-    emit_start(run);
+    LK_TRY(lk__run_emit_start(run));
+    LK_TRY(lk__run_agree_stop(run));
     lk_status status = run->at.step == 0 ? lk__run_emit_state(run, LK_TRAIN_MOMENT_FIRST) : LK_OK;
     if (status == LK_OK)
         status = run_steps(run);
     if (status != LK_OK && lk__engine_replicas_differ(run->engine))
         return lk__run_distrust(run, status);
-    if (status == LK_OK && !run->result.stopped && run->events->end)
-        run->events->end(run->events->arg, &run->result);
+    if (status == LK_OK && !run->result.stopped && run->hooks->end)
+        run->hooks->end(run->hooks->arg, &run->result);
     return status;
 }
 
-lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_train_rank_failure *failure)
+lk_status lk__train_rank(const lk_train_rank *rank, lk_train_outcome *out, lk_train_rank_failure *failure)
 {
-    lk_train_run run = {.rank = rank, .opts = rank->opts, .shared = rank->shared, .events = rank->events};
+    lk_train_run run = {.rank = rank, .opts = rank->opts, .shared = rank->shared, .hooks = rank->hooks};
     lk__trace_thread(rank->group ? lk_group_rank(rank->group) : 0, "steps", -1);
     lk_status status = run_to_end(&run);
     lk__run_uses_close(&run);

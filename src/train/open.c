@@ -20,12 +20,31 @@ static lk_status check_splits(const lk_dataset *train, const lk_dataset *test)
     return LK_OK;
 }
 
+/* The data set of the program, or the named one. */
+static lk_status open_split(const lk_train_opts *opts, lk_split split, lk_train_shared *shared, const lk_dataset **out)
+{
+    if (opts->train) {
+        *out = split == LK_SPLIT_TRAIN ? opts->train : opts->test;
+        return LK_OK;
+    }
+    lk_dataset **opened = &shared->opened[shared->opened_count];
+    LK_TRY(lk_dataset_open(opts->data, opts->data_dir, split, opened));
+    shared->opened_count++;
+    *out = *opened;
+    return LK_OK;
+}
+
 static lk_status open_training(const lk_train_opts *opts, lk_train_shared *shared)
 {
     if (opts->val_split == 0)
-        return lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TRAIN, &shared->train);
-    LK_TRY(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TRAIN, &shared->whole));
-    return lk__train_split(opts, shared->whole, &shared->train, &shared->val);
+        return open_split(opts, LK_SPLIT_TRAIN, shared, &shared->train);
+    LK_TRY(open_split(opts, LK_SPLIT_TRAIN, shared, &shared->whole));
+    lk_dataset **parts = &shared->opened[shared->opened_count];
+    shared->opened_count += 2;
+    LK_TRY(lk__train_split(opts, shared->whole, &parts[0], &parts[1]));
+    shared->train = parts[0];
+    shared->val = parts[1];
+    return LK_OK;
 }
 
 static lk_status open_splits(const lk_train_opts *opts, lk_train_shared *shared)
@@ -33,7 +52,7 @@ static lk_status open_splits(const lk_train_opts *opts, lk_train_shared *shared)
     LK_TRY(open_training(opts, shared));
     if (opts->no_test)
         return LK_OK;
-    lk_status status = lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TEST, &shared->test);
+    lk_status status = open_split(opts, LK_SPLIT_TEST, shared, &shared->test);
     if (status == LK_STATUS_NOT_FOUND)
         return lk__fail(status, "%s; `no_test` trains without a test split", lk_error_detail());
     LK_TRY(status);
@@ -99,7 +118,7 @@ static lk_status choose_test_augment(const lk_train_opts *opts, const lk_dataset
 
 static lk_status check_saving(const lk_train_opts *opts, int rank)
 {
-    char path[sizeof((lk_train_result *)NULL)->saved];
+    char path[sizeof((lk_train_outcome *)NULL)->saved];
     if (!lk__train_saves(opts, rank))
         return LK_OK;
     LK_TRY(lk__train_save_path(opts->save_model, rank, path, sizeof path));
@@ -116,8 +135,17 @@ static void choose_seen(const lk_train_opts *opts, lk_train_shared *shared)
         *shared->seen = '\0';
 }
 
+/* Whether `lockstep predict` could prepare images for this model. */
+static bool is_described(const lk_train_opts *opts, const lk_dataset_info *data)
+{
+    return !opts->graph && data->dtype == LK_DTYPE_U8 && data->classes > 0 &&
+           (data->channels == 1 || data->channels == LK_DATASET_MAX_CHANNELS);
+}
+
 lk_status lk__train_describe(const lk_train_opts *opts, const lk_train_shared *shared, lk_state *state)
 {
+    if (!is_described(opts, lk_dataset_get_info(shared->train)))
+        return LK_OK;
     lk_description_source from = {.model = opts->model,
                                   .name = opts->data,
                                   .data = shared->train,
@@ -165,7 +193,7 @@ static lk_status open_saver(const lk_train_ranks *ranks, lk_train_shared *shared
                            .keep = opts->keep,
                            .from = opts->resume,
                            .step = position.step,
-                           .exact = opts->resume_exact,
+                           .exact = ranks->resume_exact,
                            .best = position.best_step,
                            .complete = lk__data_notes_add,
                            .arg = shared->data_notes};
@@ -184,6 +212,17 @@ static lk_status open_weights(const lk_train_opts *opts, lk_train_shared *shared
     if (status != LK_OK)
         return lk__fail(status, "`init_from`: %s", lk_error_detail());
     return lk__train_check_finite(shared->initial, opts->init_from);
+}
+
+static lk_status open_model(const lk_train_opts *opts, lk_train_shared *shared)
+{
+    if (opts->graph) {
+        shared->graph = opts->graph;
+        return lk_graph_check(opts->graph);
+    }
+    LK_TRY(lk__train_build_model(opts, shared->train, shared->shape, &shared->built));
+    shared->graph = shared->built;
+    return LK_OK;
 }
 
 static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared)
@@ -206,7 +245,7 @@ static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared
     if (shared->val)
         LK_TRY(choose_test_augment(opts, shared->val, shape, shared->val_augment));
     choose_seen(opts, shared);
-    LK_TRY(lk__train_build_model(opts, shared->train, shape, &shared->graph));
+    LK_TRY(open_model(opts, shared));
     return lk__train_cuts(shared->graph, opts->stages, &shared->cuts);
 }
 
@@ -226,11 +265,9 @@ void lk__train_shared_close(lk_train_shared *shared)
     lk__saver_close(shared->saver); /* first: its thread may read the data for their notes */
     lk__data_notes_destroy(shared->data_notes);
     lk__mem_free(shared->cuts);
-    lk_graph_destroy(shared->graph);
-    lk_dataset_destroy(shared->test);
-    lk_dataset_destroy(shared->val);
-    lk_dataset_destroy(shared->train);
-    lk_dataset_destroy(shared->whole); /* last: the parts borrow it */
+    lk_graph_destroy(shared->built);
+    while (shared->opened_count > 0)
+        lk_dataset_destroy(shared->opened[--shared->opened_count]);
     lk__lr_schedule_destroy(shared->schedule);
     lk_state_destroy(shared->initial);
     lk_checkpoint_destroy(shared->resume);
@@ -241,6 +278,8 @@ lk_status lk__train_check_readable(const lk_dataset *data)
 {
     lk_image image = {0};
     int32_t label;
+    if (data->ops->values)
+        return LK_OK; /* the program's own samples have no files */
     lk_status status = lk__dataset_load(data, 0, &image, &label);
     lk__image_fini(&image);
     return status;
@@ -254,6 +293,9 @@ lk_status lk__train_build_model(const lk_train_opts *opts, const lk_dataset *dat
                             .width = shape.width,
                             .classes = lk_dataset_get_info(data)->classes};
     lk_graph *graph;
+    if (lk__train_is_graph(opts->model))
+        return lk__fail(LK_STATUS_USAGE, "`model` %s is a graph of a program's own: continue with that program",
+                        opts->model);
     LK_TRY(lk_model_build(opts->model, model, &graph));
     if (opts->init)
         lk_init_all(graph, opts->init);

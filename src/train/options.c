@@ -54,6 +54,16 @@ static lk_status contradiction(const lk_train_rank *rank, const char *what, cons
         what, here, rank->opts->resume, what, there, what);
 }
 
+/* The model is a graph of the program's own, here or there. */
+static lk_status other_model(const lk_train_rank *rank, const char *here, const char *there)
+{
+    const lk_train_opts *opts = rank->opts;
+    return lk__fail(LK_STATUS_MISMATCH,
+                    "`%s` %s is another model than that of the checkpoint %s, %s: resume with the same model, or begin "
+                    "another run in a folder of its own",
+                    opts->graph ? "graph" : "model", here, opts->resume, there);
+}
+
 static bool same_text(const char *a, const char *b)
 {
     return a == b || (a && b && lk__spec_same(a, b));
@@ -71,8 +81,12 @@ static lk_status check_bound(const lk_train_rank *rank, const lk_train_effective
         const char *here = lk__option_value(row, &opts, number);
         const char *there = lk_checkpoint_note(rank->shared->resume, note_name(row, name));
         snprintf(what, sizeof what, "`%s`", lk__option_field(row));
-        if (!same_text(here, there))
-            return contradiction(rank, what, lk__option_shown(row, here), lk__option_shown(row, there));
+        if (same_text(here, there))
+            continue;
+        here = lk__option_shown(row, here);
+        there = lk__option_shown(row, there);
+        bool model = strcmp(row->name, "model") == 0 && (rank->opts->graph || lk__train_is_graph(there));
+        return model ? other_model(rank, here, there) : contradiction(rank, what, here, there);
     }
     return LK_OK;
 }

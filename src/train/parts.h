@@ -30,15 +30,18 @@ typedef struct lk_train_shared {
     lk_checkpoint *resume; /* the checkpoint of opts->resume, or NULL */
     lk_saver *saver;       /* if this process has rank 0 and checkpoints are saved; else NULL */
     lk_lr_schedule *schedule;
-    lk_dataset *train, *test;           /* test is NULL with no_test */
-    lk_dataset *whole, *val;            /* with val_split all training data, and the part that train has not; or NULL */
+    const lk_dataset *train, *test; /* test is NULL with no_test */
+    const lk_dataset *whole, *val;  /* with val_split all training data, and the part that train has not; or NULL */
+    lk_dataset *opened[4];          /* those that are not the program's own; later ones may borrow earlier ones */
+    int opened_count;
     char test_augment[LK_AUGMENT_TEXT]; /* transforms that give test samples the model's shape */
     char val_augment[LK_AUGMENT_TEXT];  /* the same of val */
     lk_data_notes *data_notes;          /* of all training data */
-    lk_graph *graph;
+    const lk_graph *graph;
+    lk_graph *built;             /* the graph, unless it is the program's own */
     lk_sample_shape shape;       /* of the model's input */
     char seen[LK_AUGMENT_TEXT];  /* transforms of images that are not trained on, or "" */
-    char (*cuts)[LK_LAYER_TEXT]; /* as in lk_train_start, or NULL */
+    char (*cuts)[LK_LAYER_TEXT]; /* as in lk_train_begin, or NULL */
 } lk_train_shared;
 
 /* Opens and checks everything that needs no other rank. Data files may still be being unpacked in the
@@ -62,16 +65,18 @@ typedef struct lk_train_rank {
     const lk_train_shared *shared;
     lk_group *group; /* NULL: one rank */
     const char *device;
-    const lk_train_events *events;
+    const lk_train_hooks *hooks;
     atomic_int *signal_level; /* or NULL */
+    const char *run_name;     /* as in lk_train_ranks */
+    bool asks;                /* as in lk_train_ranks */
 } lk_train_rank;
 
-/* Emits an activity, if somebody listens. events may be NULL. */
-static inline void lk__train_activity(const lk_train_events *events, lk_train_activity activity, size_t done,
+/* Emits an activity, if somebody listens. hooks may be NULL. */
+static inline void lk__train_activity(const lk_train_hooks *hooks, lk_train_activity activity, size_t done,
                                       size_t total)
 {
-    if (events && events->activity)
-        events->activity(events->arg, activity, done, total);
+    if (hooks && hooks->activity)
+        hooks->activity(hooks->arg, activity, done, total);
 }
 
 /* A rank's failure, in addition to the status. */
@@ -82,7 +87,7 @@ typedef struct lk_train_rank_failure {
 } lk_train_rank_failure;
 /* Trains, tests and saves. Aborts the job on a failure that the other ranks do not know. *failure is written
  * on failure only. */
-lk_status lk__train_rank(const lk_train_rank *rank, lk_train_result *out, lk_train_rank_failure *failure) LK_CHECKED;
+lk_status lk__train_rank(const lk_train_rank *rank, lk_train_outcome *out, lk_train_rank_failure *failure) LK_CHECKED;
 
 /* Collective: MISMATCH at every rank, with rank and option, unless the options and the data are equal at all
  * ranks. *agreed as in lk__agree_lines. */
@@ -135,7 +140,7 @@ lk_status lk__train_cache_samples(lk_engine *engine, lk_loader *loader) LK_CHECK
 typedef struct lk_train_watch {
     bool (*may_continue)(void *arg); /* or NULL */
     void *arg;
-    const lk_train_events *events; /* told about every batch; or NULL */
+    const lk_train_hooks *hooks; /* told about every batch; or NULL */
 } lk_train_watch;
 lk_status lk__train_evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_batches,
                                      const lk_train_watch *watch, lk_metrics *out, bool *own) LK_CHECKED;
@@ -159,6 +164,7 @@ typedef struct lk_position {
     size_t dropped;                 /* the step after which watch.drops last rose; 0: never */
     size_t judged, judged_best;     /* results of whole epochs, and the most correct samples of one */
     size_t stale;                   /* the last of these results that were no better */
+    double best_loss, judged_loss;  /* as best_correct and judged_best */
 } lk_position;
 /* Adds the position to a checkpoint, as notes. */
 lk_status lk__position_note(const lk_position *position, lk_checkpoint *checkpoint) LK_CHECKED;

@@ -51,6 +51,12 @@ static const field fields[] = {
     LATER("judged", judged),
     LATER("judged-best", judged_best),
     LATER("stale", stale),
+    LATER_REAL("test-absolute-error", test.absolute_error),
+    LATER_REAL("test-squared-error", test.squared_error),
+    LATER_REAL("val-absolute-error", val.absolute_error),
+    LATER_REAL("val-squared-error", val.squared_error),
+    LATER_REAL("best-loss", best_loss),
+    LATER_REAL("judged-loss", judged_loss),
 };
 
 enum { FIELDS = sizeof fields / sizeof *fields };
@@ -101,6 +107,8 @@ lk_status lk__position_read(const lk_checkpoint *checkpoint, const char *path, l
             return lk__fail(LK_STATUS_FORMAT, "%s: the note '%s' is '%s', which is no such number", path,
                             fields[i].name, text);
     }
+    position.test.weight = (double)position.test.count; /* loaders give no weights of samples */
+    position.val.weight = (double)position.val.count;
     *out = position;
     return LK_OK;
 }

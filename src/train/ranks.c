@@ -15,7 +15,7 @@ typedef struct member {
     int index;
     lk_group *group; /* NULL until it has joined, or if there is one rank */
     pthread_t thread;
-    lk_train_result result;
+    lk_train_outcome result;
 } member;
 
 struct lk_train_crew {
@@ -68,6 +68,8 @@ static void keep_setup(lk_train_failure *kept, lk_status status)
 static lk_status join(member *m)
 {
     const lk_train_ranks *ranks = m->crew->ranks;
+    if (ranks->joins)
+        m->group = ranks->joins;
     if (m->group || ranks->one_process)
         return LK_OK;
     lk_group_opts opts = *ranks->group;
@@ -85,8 +87,10 @@ static lk_train_rank rank_of(const member *m)
                            .shared = &m->crew->shared,
                            .group = m->group,
                            .device = ranks->devices[m->index],
-                           .events = &ranks->events[m->index],
-                           .signal_level = ranks->signal_level};
+                           .hooks = &ranks->hooks[m->index],
+                           .signal_level = ranks->signal_level,
+                           .run_name = ranks->run_name,
+                           .asks = ranks->asks};
 }
 
 /* Among ranks whose devices were not named, either all use GPUs or none does. */
@@ -106,14 +110,21 @@ static lk_status enter_job(member *m, lk_train_rank_failure *failure)
 {
     if (m->crew->joined)
         return LK_OK;
-    if (!m->crew->ranks->one_process)
-        lk__train_activity(&m->crew->ranks->events[m->index], LK_TRAIN_ACTIVITY_JOIN, 0, 0);
+    if (!m->crew->ranks->one_process && !m->crew->ranks->joins)
+        lk__train_activity(&m->crew->ranks->hooks[m->index], LK_TRAIN_ACTIVITY_JOIN, 0, 0);
     lk_status status = join(m);
     if (status == LK_OK)
         status = check_devices(m, failure);
     if (status == LK_STATUS_PEER)
         failure->fault = LK_TRAIN_FAULT_PEER;
     return status;
+}
+
+static void leave(member *m)
+{
+    if (!m->crew->ranks->joins)
+        lk_group_destroy(m->group);
+    m->group = NULL;
 }
 
 static void run_member(member *m)
@@ -132,8 +143,7 @@ static void run_member(member *m)
     }
     if (failure.fault == LK_TRAIN_FAULT_DEVICE)
         return; /* the next call of lk__train uses its group */
-    lk_group_destroy(m->group);
-    m->group = NULL;
+    leave(m);
 }
 
 static void *member_main(void *arg)
@@ -172,7 +182,7 @@ static lk_status make_groups(lk_train_crew *c)
 {
     const lk_train_ranks *ranks = c->ranks;
     lk_group **groups;
-    if (c->joined || !ranks->one_process || ranks->count == 1)
+    if (c->joined || ranks->joins || !ranks->one_process || ranks->count == 1)
         return LK_OK;
     LK_TRY(LK_ALLOC((size_t)ranks->count, "the ranks", &groups));
     lk_status status = lk_group_create_threads(ranks->count, ranks->group, groups);
@@ -185,7 +195,7 @@ static lk_status make_groups(lk_train_crew *c)
 static lk_status begin_mpi(const lk_train_ranks *ranks)
 {
     double seconds = 0;
-    if (ranks->one_process)
+    if (ranks->one_process || ranks->joins)
         return LK_OK;
     LK_TRY(lk__meeting_timeout(ranks->group->timeout, &seconds));
     return lk__mpi_begin(ranks->group->backend, seconds);
@@ -198,7 +208,7 @@ static lk_status open_crew(const lk_train_ranks *ranks, lk_train_crew **out)
     LK_TRY(lk__mem_alloc(1, sizeof *c + (size_t)ranks->count * sizeof *c->members, "the ranks", &block));
     c = block;
     lk_status status = begin_mpi(ranks);
-    lk__train_activity(&ranks->events[0], LK_TRAIN_ACTIVITY_OPEN, 0, 0);
+    lk__train_activity(&ranks->hooks[0], LK_TRAIN_ACTIVITY_OPEN, 0, 0);
     if (status == LK_OK)
         status = lk__train_shared_open(ranks, &c->shared);
     if (status != LK_OK) {
@@ -227,7 +237,7 @@ static void close_crew(lk_train_crew *c)
 {
     /* Rank 0 last: leaving blocks it until the others have left. */
     for (int i = c->ranks->count; i-- > 0;)
-        lk_group_destroy(c->members[i].group);
+        leave(&c->members[i]);
     lk__train_shared_close(&c->shared);
     pthread_mutex_destroy(&c->lock);
     lk__mem_free(c);
@@ -244,7 +254,7 @@ static void emit_failure(const lk_train_ranks *ranks, lk_train_failure *failure,
         ranks->failed(ranks->arg, failure);
 }
 
-static void run_crew(lk_train_crew *c, lk_train_result *out)
+static void run_crew(lk_train_crew *c, lk_train_outcome *out)
 {
     lk_status status = make_groups(c);
     if (status == LK_OK)
@@ -262,7 +272,7 @@ static void run_crew(lk_train_crew *c, lk_train_result *out)
     close_crew(c);
 }
 
-lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_failure *failure)
+lk_status lk__train(const lk_train_ranks *ranks, lk_train_outcome *out, lk_train_failure *failure)
 {
     lk_train_failure found = {0};
     lk_train_crew *c;

@@ -105,7 +105,10 @@ size_t lk__run_batch(const lk_train_run *run)
 static int take_signal_level(void *arg)
 {
     const lk_train_run *run = arg;
-    int level = atomic_exchange(run->rank->signal_level, LK_SIGNAL_LEVEL_NONE);
+    atomic_int *asked = run->rank->signal_level;
+    int level = asked ? atomic_exchange(asked, LK_SIGNAL_LEVEL_NONE) : LK_SIGNAL_LEVEL_NONE;
+    if (run->asks_stop && level < LK_SIGNAL_LEVEL_STOP)
+        return LK_SIGNAL_LEVEL_STOP;
     return level == LK_SIGNAL_LEVEL_SAVE && run->signal_saved > 0 && run->at.step == run->signal_saved
                ? LK_SIGNAL_LEVEL_NONE
                : level;
@@ -119,8 +122,7 @@ static lk_status create_engine(lk_train_run *run)
     engine.micro_batch = wave_samples(run);
     engine.group = run->rank->group;
     LK_TRY(lk_engine_create(run->shared->graph, &engine, &run->engine));
-    if (run->rank->signal_level)
-        lk_engine_set_signal_source(run->engine, take_signal_level, run);
+    lk_engine_set_signal_source(run->engine, take_signal_level, run);
     run->effective.lr = lk_engine_lr(run->engine);
     return LK_OK;
 }
@@ -167,11 +169,12 @@ static void count_steps(lk_train_run *run)
         run->total_steps = lk__size_min(run->total_steps, run->at.step + 1);
 }
 
-/* Checks that the schedule gives the rate with which the checkpoint's last step was taken. */
+/* Checks that the schedule gives the rate with which the checkpoint's last step was taken; before_step may have changed
+ * that rate. */
 static lk_status check_last_rate(const lk_train_run *run)
 {
     size_t batches = run->effective.batches, last = run->at.step - 1;
-    if (run->at.step == 0)
+    if (run->at.step == 0 || run->hooks->before_step)
         return LK_OK;
     double saved = lk_engine_lr(run->engine);
     double rate = lk__lr_schedule_lr(run->shared->schedule, run->effective.lr,
@@ -209,6 +212,7 @@ static lk_status resume_run(lk_train_run *run)
     run->result.val = run->at.val;
     run->result.best_step = run->at.best_step;
     run->result.best_correct = run->at.best_correct;
+    run->result.best_loss = run->at.best_loss;
     return LK_OK;
 }
 

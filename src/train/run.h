@@ -16,13 +16,13 @@ typedef struct lk_run_trace {
 } lk_run_trace;
 
 /* Everything that a rank owns, and its progress. */
-typedef struct lk_train_run {
+struct lk_train_run {
     const lk_train_rank *rank;
     const lk_train_opts *opts;
     const lk_train_shared *shared;
-    const lk_train_events *events;
+    const lk_train_hooks *hooks;
     lk_train_fault fault;
-    lk_train_result result;
+    lk_train_outcome result;
     lk_train_rank_info self;
     lk_engine *engine;
     lk_loader *loader, *test_loader, *val_loader;
@@ -40,17 +40,20 @@ typedef struct lk_train_run {
     double earlier;        /* seconds of the same run folder's run before this process, as the checkpoint has them */
     double earlier_epochs; /* seconds of training steps in earlier epochs */
     lk_run_trace trace;
-    lk_metrics running; /* of this rank's samples in this epoch; loss is a sum */
+    lk_metrics running; /* of this rank's samples in this epoch; sums instead of means */
     lk_train_use use;   /* of this rank so far; `other` and what the process knows are added by use.c */
     lk_train_use used;  /* the same at the last event of uses */
     double cpu_began;
-    size_t uses_every;  /* rank 0's value, at all ranks */
-    lk_gauge *gauge;    /* of this rank's GPU, while uses are gathered; or NULL */
-    lk_train_use *uses; /* (ranks) at rank 0, NULL elsewhere */
-    bool states;        /* rank 0 has an event for states */
-    bool unsaved;       /* the run is complete, and this rank could not write its model */
-    size_t norm_every;  /* rank 0's value, at all ranks */
-} lk_train_run;
+    size_t uses_every;         /* rank 0's value, at all ranks */
+    lk_gauge *gauge;           /* of this rank's GPU, while uses are gathered; or NULL */
+    lk_train_use *uses;        /* (ranks) at rank 0, NULL elsewhere */
+    bool states;               /* rank 0 has an event for states */
+    bool unsaved;              /* the run is complete, and this rank could not write its model */
+    size_t norm_every;         /* rank 0's value, at all ranks */
+    bool asks_stop;            /* lk_train_stop was called at this rank */
+    lk_status asked;           /* the status of lk_train_fail */
+    char why[LK_DETAIL_BYTES]; /* its detail */
+};
 
 /* run.c: creates the engine and the loader, and loads the initial weights or the checkpoint. */
 lk_status lk__run_open(lk_train_run *run) LK_CHECKED;
@@ -72,10 +75,26 @@ lk_status lk__run_collective_result(lk_train_run *run, lk_status status) LK_CHEC
 
 /* watch.c: the position in the schedule of a step that is done or next. */
 lk_lr_schedule_at lk__run_schedule_at(const lk_train_run *run, size_t epoch, size_t batch);
+/* Whether a result is better than one with so many correct samples and this loss. The loss counts where the model has
+ * none of classes. */
+bool lk__run_is_better(const lk_train_run *run, const lk_metrics *result, size_t correct, double loss);
 /* Counts the result of an epoch, if the epoch is whole. */
 void lk__run_watch(lk_train_run *run, const lk_metrics *result);
 /* Makes this step the last one if early_stop says so. */
 void lk__run_end_early(lk_train_run *run);
+
+/* hooks.c: emits the events of lk_train_events; each fails if its function has called lk_train_fail. */
+lk_status lk__run_emit_start(lk_train_run *run) LK_CHECKED;
+/* The step that is sent next, with the rate of the schedule. */
+lk_status lk__run_emit_next(lk_train_run *run, double lr) LK_CHECKED;
+lk_status lk__run_emit_step(lk_train_run *run, const lk_metrics *metrics, double lr) LK_CHECKED;
+lk_status lk__run_emit_epoch(lk_train_run *run) LK_CHECKED;
+/* Of the validation or the test data, if there are any. */
+lk_status lk__run_emit_test(lk_train_run *run, bool val) LK_CHECKED;
+/* The failure that a hook has asked for; LK_OK: none. Aborts the job. */
+lk_status lk__run_asked(lk_train_run *run) LK_CHECKED;
+/* Collective if hooks may ask: ranks agree on lk_train_stop where no step follows that would carry it. */
+lk_status lk__run_agree_stop(lk_train_run *run) LK_CHECKED;
 
 /* keep.c. Seconds of the run when the checkpoint was saved from which the run resumes in the same run folder; else 0.
  */

@@ -10,7 +10,7 @@
 
 #define DEFAULT_FILE "trace.json"
 
-/* Steps of a trace; more would not fit into the memory for events. */
+/* Steps of a trace; more would not fit into the memory for hooks. */
 enum { MOST_STEPS = 1000 };
 /* Seconds by which clocks of hosts may differ after they were aligned; the trace begins earlier by that. */
 static const double MARGIN = 1e-3;
@@ -228,7 +228,8 @@ static void end_file(collection *c, bool opened, bool complete)
         lk__writer_abort(c->json.writer);
 }
 
-static void emit(const lk_train_run *run, collection *c)
+/* A file that could not be written is a part of the event, or without a hook for it the run's failure. */
+static lk_status emit(lk_train_run *run, collection *c)
 {
     lk_train_trace *event = &c->event;
     event->path = file_of(run);
@@ -238,8 +239,10 @@ static void emit(const lk_train_run *run, collection *c)
     event->rows = c->rows;
     lk__train_trace_blame(c->rows, run->self.ranks, event);
     event->holds_back = event->holds_back && !c->incomplete;
-    if (run->events->trace)
-        run->events->trace(run->events->arg, event);
+    if (!run->hooks->trace)
+        return c->written == LK_OK ? LK_OK : lk__run_own_result(run, lk__fail(c->written, "%s", c->error));
+    run->hooks->trace(run->hooks->arg, event);
+    return LK_OK;
 }
 
 static lk_status collect(lk_train_run *run, const lk_train_trace_pack *own)
@@ -254,7 +257,7 @@ static lk_status collect(lk_train_run *run, const lk_train_trace_pack *own)
         end_file(c, opened, status == LK_OK);
     }
     if (status == LK_OK)
-        emit(run, c);
+        status = emit(run, c);
     lk__mem_free(c->rows);
     lk__mem_free(c);
     return status;

@@ -1,7 +1,8 @@
 /* train.h - the training loop: epochs, evaluations, checkpoints.
  *
  * A process runs one or more ranks, each in its own thread; every rank runs the same loop over its share of
- * the batches. The loop prints nothing: it calls the caller's event functions. */
+ * the batches. The loop prints nothing: it calls the caller's hooks. The public lk_train and the program both call
+ * lk__train. */
 #ifndef LK_TRAIN_TRAIN_H
 #define LK_TRAIN_TRAIN_H
 
@@ -17,48 +18,6 @@
 #include "parallel/layout/partition.h"
 #include "parallel/step/meter.h"
 
-/* The values of the options; lk__train_option has their rows, with the defaults. */
-typedef struct lk_train_opts {
-    const char *model, *data, *data_dir;
-    const char *augment, *test_augment;          /* lists of transforms, or "auto" */
-    const char *init;                            /* a policy for all layers; NULL: the model's own */
-    size_t batch, test_batch, epochs, max_steps; /* max_steps 0: no limit */
-    double lr;                                   /* 0: the optimiser's default */
-    const char *optimizer, *schedule;
-    uint64_t seed;
-    int threads, workers, shards; /* threads 0: this rank's part of the cores that its process may use */
-    size_t micro_batch;           /* largest number of samples of a rank in a wave; 0: its part of batch / accumulate */
-    size_t accumulate;            /* batches that make a step; batch and shards are those of the whole step */
-    lk_bn_mode bn;
-    lk_precision precision;
-    double clip_norm; /* 0: never */
-    double label_smoothing;
-    double bucket_mb; /* in units of 2^20 bytes; 0: the engine's default */
-    lk_reduce_order reduce;
-    const char *gradient_backend; /* as in lk_engine_opts */
-    int check_every;              /* steps; 0: compare replicas only before saves and tests */
-    const char *stages;           /* as in lk_engine_opts; NULL: one */
-    bool pipelined;
-    const char *device;     /* of a predictor; lk_train_ranks has the devices of ranks */
-    const char *init_from;  /* a file of initial weights, or NULL */
-    const char *init_skip;  /* layers, separated by commas, that are not taken from that file; or NULL */
-    const char *save_model; /* the path of the final model, or NULL; with "{rank}" in it every rank saves */
-    bool dry_run;           /* train and test one batch each */
-    bool no_test;
-    double val_split;       /* part of the training data that is held back for validation; 0: none */
-    size_t early_stop;      /* end after so many epochs without a better result; 0: never */
-    bool drop_last;         /* as in lk_loader_opts, in training; tests use every sample */
-    const char *checkpoint; /* the folder for checkpoints, or NULL */
-    size_t save_every;      /* steps between checkpoints; 0: after each epoch */
-    size_t keep;            /* number of checkpoints that are kept */
-    const char *resume;     /* the checkpoint to resume from, as lk__resume_find chose it; or NULL */
-    bool resume_exact;      /* the user has named this checkpoint; false: it is the newest of a folder */
-    bool reshard;           /* the checkpoint may have another number of shards */
-    const char *trace;      /* the steps to trace, as "10" or "10-14", from 1; NULL: none */
-    const char *trace_file; /* where rank 0 writes the trace; NULL: trace.json */
-    const char *run_name;   /* of the run folder; a note of every checkpoint (lk__train_run_note). NULL: none */
-} lk_train_opts;
-
 /* The commands that have an option: bits of lk_option.commands. */
 enum {
     LK_FOR_TRAIN = 1 << 0,
@@ -69,6 +28,20 @@ enum {
 };
 /* The row of an option of lk_train_opts; NULL after the last. */
 const lk_option *lk__train_option(size_t index);
+
+/* settings.c: the options of a public call become settings, in which a zero is a zero: fills in the defaults of the
+ * rows, and checks the ranges (USAGE). Does not set batch and shards of a whole step. */
+lk_status lk__train_settings(const lk_train_opts *given, lk_train_opts *out) LK_CHECKED;
+/* Makes batch and shards, of one of `accumulate` batches, those of a whole step; shards 0 stays 0. USAGE if there are
+ * too many shards; with `few` they are cut to what is possible. */
+lk_status lk__train_accumulate(lk_train_opts *settings, bool few) LK_CHECKED;
+/* The number of shards of a step on GPUs if none was given: one for each replica, which is fastest. */
+int lk__train_few_shards(const lk_train_opts *settings, int ranks);
+/* The note of `model` for a graph of the program's own. */
+enum { LK_TRAIN_GRAPH_TEXT = 96 };
+void lk__train_graph_text(const lk_graph *graph, char text[LK_TRAIN_GRAPH_TEXT]);
+/* Whether a note of `model` is of that kind. */
+bool lk__train_is_graph(const char *model);
 
 /* What a user asks a run under way to do, as a signal level (lk_engine_set_signal_source). The level for a stop
  * is LK_SIGNAL_LEVEL_STOP plus the number of the signal that the process received. */
@@ -83,7 +56,7 @@ typedef struct lk_train_rank_info {
 } lk_train_rank_info;
 
 /* Before the first step, once. Pointers are borrowed and valid until the run ends. */
-typedef struct lk_train_start {
+typedef struct lk_train_begin {
     const lk_dataset_info *train, *test; /* test is NULL with no_test */
     const lk_dataset_info *val;          /* the samples that val_split holds back, or NULL */
     const char *augment, *test_augment;  /* the transforms, with "auto" resolved; "none" if there are none */
@@ -104,43 +77,7 @@ typedef struct lk_train_start {
     bool traced;   /* all steps of `trace` were done before the run resumed: there will be no trace */
     bool touched;  /* data files have other times than when the checkpoint was saved, and only some contents are
                     * compared */
-} lk_train_start;
-
-/* After each step. */
-typedef struct lk_train_step {
-    size_t epoch;       /* from 1 */
-    size_t batch;       /* from 0, in the epoch */
-    size_t seen;        /* samples of this epoch before this batch */
-    size_t step;        /* from 1, in the run */
-    lk_metrics metrics; /* of the whole batch */
-    lk_metrics own;     /* of this rank's samples; count is 0 except at the last stage */
-    lk_metrics running; /* of this rank's samples so far in this epoch, since the run started or resumed */
-    double lr;
-    double grad_norm;     /* of the whole model's gradient, before clipping; NaN: not computed (norm_every) */
-    size_t samples;       /* since this process started, including this batch */
-    double seconds;       /* since the first step began */
-    double train_seconds; /* the same without evaluations */
-    double batch_seconds; /* of this step, including the preparation of its batch */
-} lk_train_step;
-
-/* After each epoch's evaluation; with val_split first for the validation data, then for the test data. */
-typedef struct lk_train_test {
-    bool val; /* the validation data */
-    size_t epoch;
-    size_t step; /* steps done */
-    lk_metrics metrics;
-    double train_loss; /* mean over the epoch's samples */
-    double seconds;    /* since the first step began */
-} lk_train_test;
-
-/* A checkpoint that has been written; only rank 0 gets this event. */
-typedef struct lk_train_saved {
-    const char *path;
-    size_t step;
-    bool best;      /* it has the best test result so far */
-    bool again;     /* this step was saved before; the checkpoint now has its test result */
-    double seconds; /* of writing, during which training continued */
-} lk_train_saved;
+} lk_train_begin;
 
 /* Where the time of a rank's training steps went, in seconds. The four add up to the time of the steps. */
 typedef struct lk_train_phases {
@@ -150,7 +87,7 @@ typedef struct lk_train_phases {
     double other;   /* copying checkpoints, and the event functions */
 } lk_train_phases;
 
-/* What one rank has used: since this process started (lk_train_result), or since the last event (lk_train_uses). Ranks
+/* What one rank has used: since this process started (lk_train_outcome), or since the last event (lk_train_uses). Ranks
  * send it to rank 0 as bytes, so there are no pointers in it. */
 typedef struct lk_train_use {
     int64_t rank;
@@ -216,7 +153,7 @@ typedef struct lk_train_trace {
     bool holds_back; /* these are a notable part of the step */
 } lk_train_trace;
 
-typedef struct lk_train_result {
+typedef struct lk_train_outcome {
     int ranks;
     bool stopped;             /* the run was stopped by a request, before its end */
     int stop_signal;          /* the number of the signal; 0: none */
@@ -232,12 +169,13 @@ typedef struct lk_train_result {
     lk_metrics val;           /* the same of the validation data */
     size_t best_step;         /* the step with the best evaluation, of the validation data if there are any; 0: none */
     size_t best_correct;      /* of that evaluation */
+    double best_loss;         /* the same */
     size_t stale;             /* epochs without a better result, after which the run ended early; 0: it did not */
     uint64_t hash;            /* of the final state */
     char saved[4096];         /* the path of the model that this rank saved, or "" */
-} lk_train_result;
+} lk_train_outcome;
 
-/* When a state is given to lk_train_events.state. */
+/* When a state is given to lk_train_hooks.state. */
 typedef enum lk_train_moment {
     LK_TRAIN_MOMENT_FIRST, /* before the first step; not in a run that resumes */
     LK_TRAIN_MOMENT_EPOCH, /* after the last step of an epoch, before its evaluation */
@@ -263,19 +201,23 @@ typedef enum lk_train_activity {
     LK_TRAIN_ACTIVITY_COUNT
 } lk_train_activity;
 
-/* Event functions of a rank; each may be NULL. The thread of the rank calls them. */
-typedef struct lk_train_events {
+/* Functions that follow the run of a rank; each may be NULL. The thread of the rank calls them. start, before_step,
+ * step, epoch, test and saved are those of lk_train_events. */
+typedef struct lk_train_hooks {
     void *arg;
     /* An activity begins, or is further: done of total batches (0 of 0: unknown). May come before start. */
     void (*activity)(void *arg, lk_train_activity activity, size_t done, size_t total);
     lk_engine_meter *meter; /* of the rank's steps, for other threads of the caller; NULL: none */
+    void (*begin)(void *arg, const lk_train_begin *begin);
     void (*start)(void *arg, const lk_train_start *start);
+    void (*before_step)(void *arg, const lk_train_next *next);
     void (*step)(void *arg, const lk_train_step *step);
+    void (*epoch)(void *arg, const lk_train_epoch *epoch);
     void (*test)(void *arg, const lk_train_test *test);
     /* Called also before a failure of the last save, with "" in result->saved: the training itself is complete. */
-    void (*end)(void *arg, const lk_train_result *result);
+    void (*end)(void *arg, const lk_train_outcome *result);
     /* Called instead of end if the run was stopped. Every rank waits until it has returned at all ranks. */
-    void (*stopped)(void *arg, const lk_train_result *result);
+    void (*stopped)(void *arg, const lk_train_outcome *result);
     void (*saved)(void *arg, const lk_train_saved *saved);
     void (*trace)(void *arg, const lk_train_trace *trace);
     /* Called at rank 0 after the step event of every batch whose number is a multiple of uses_every (0: never). The
@@ -287,7 +229,7 @@ typedef struct lk_train_events {
     /* The steps of batches whose number is a multiple of it compute the gradient's norm; 0: none. Rank 0's value counts
      * for all ranks. */
     size_t norm_every;
-} lk_train_events;
+} lk_train_hooks;
 
 /* Who has failed; the most informative failure first. */
 typedef enum lk_train_fault {
@@ -316,14 +258,18 @@ typedef struct lk_train_crew lk_train_crew;
 
 /* The ranks of a process. */
 typedef struct lk_train_ranks {
-    const lk_train_opts *opts;
-    int count;                     /* ranks of this process */
-    int first;                     /* the number of its first rank in the job */
-    const char *const *devices;    /* (count) */
-    const lk_group_opts *group;    /* how to join the other processes; threads and thread are filled in */
-    bool one_process;              /* the job has no other processes; only timeout and notice of `group` are used */
-    const lk_train_events *events; /* (count) */
-    atomic_int *signal_level;      /* an LK_SIGNAL_LEVEL_ value; the rank that reads it resets it. NULL: nobody asks */
+    const lk_train_opts *opts;   /* settings: a zero is a zero; batch and shards are those of a whole step */
+    bool resume_exact;           /* the user has named the checkpoint opts->resume; false: the newest of a folder */
+    const char *run_name;        /* of the run folder; a note of every checkpoint. NULL: none */
+    int count;                   /* ranks of this process */
+    int first;                   /* the number of its first rank in the job */
+    const char *const *devices;  /* (count) */
+    lk_group *joins;             /* of a single rank that has joined already, borrowed; NULL: the ranks join */
+    const lk_group_opts *group;  /* how to join the other processes; threads and thread are filled in */
+    bool one_process;            /* the job has no other processes; only timeout and notice of `group` are used */
+    bool asks;                   /* hooks may call lk_train_stop: ranks agree on it after epochs, too */
+    const lk_train_hooks *hooks; /* (count) */
+    atomic_int *signal_level;    /* an LK_SIGNAL_LEVEL_ value; the rank that reads it resets it. NULL: nobody asks */
     /* Called with a failure, before lk__train waits for a checkpoint that is being written; or NULL. */
     void (*failed)(void *arg, const lk_train_failure *failure);
     void *arg;
@@ -341,10 +287,10 @@ typedef struct lk_train_ranks {
  * Errors that can be found in advance (a folder that cannot be written, a malformed init_from) are returned
  * before the first step, damaged test files after it. If the evaluation fails, the model is saved anyway,
  * unless the test loss is not finite. Non-finite weights are NONFINITE and are never saved. */
-lk_status lk__train(const lk_train_ranks *ranks, lk_train_result *out, lk_train_failure *failure) LK_CHECKED;
+lk_status lk__train(const lk_train_ranks *ranks, lk_train_outcome *out, lk_train_failure *failure) LK_CHECKED;
 void lk__train_failure_fini(lk_train_failure *failure);
 
-/* The note of a checkpoint that has lk_train_opts.run_name. */
+/* The note of a checkpoint that has lk_train_ranks.run_name. */
 extern const char lk__train_run_note[];
 
 /* The checkpoint that --resume chooses. */
@@ -373,9 +319,9 @@ lk_engine_opts lk__train_engine_opts(const lk_train_opts *opts);
 /* Loads a model file into the named model and evaluates it on the test split, shared by `count` ranks that are threads
  * of this process, each with a device of its own: devices (count). The result is the same for any count up to the
  * shards. *classes is the number of classes of the data. Uses model, data, data_dir, augment, test_augment, test_batch,
- * threads, workers, shards and init_from of opts. events may be NULL; only its activity is used. */
+ * threads, workers, shards and init_from of opts. hooks may be NULL; only its activity is used. */
 enum { LK_EVALUATE_MAX_RANKS = 64 };
 lk_status lk__train_evaluate(const lk_train_opts *opts, const char *const *devices, int count,
-                             const lk_train_events *events, lk_metrics *out, size_t *classes) LK_CHECKED;
+                             const lk_train_hooks *events, lk_metrics *out, size_t *classes) LK_CHECKED;
 
 #endif

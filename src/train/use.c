@@ -18,7 +18,7 @@ static void open_gauge(lk_train_run *run)
 
 lk_status lk__run_uses_open(lk_train_run *run)
 {
-    int64_t every = run->events->uses ? (int64_t)run->events->uses_every : 0;
+    int64_t every = run->hooks->uses ? (int64_t)run->hooks->uses_every : 0;
     lk_group *group = run->rank->group;
     run->cpu_began = lk__clock_cpu();
     if (run->self.rank == 0)
@@ -102,7 +102,7 @@ lk_status lk__run_uses_step(lk_train_run *run, size_t total)
         return LK_OK;
     lk_train_uses uses = {
         .step = run->at.step, .seconds = lk__clock() - run->began, .ranks = run->self.ranks, .use = run->uses};
-    run->events->uses(run->events->arg, &uses);
+    run->hooks->uses(run->hooks->arg, &uses);
     return LK_OK;
 }
 

@@ -1,5 +1,7 @@
 /* watch.c - what follows from the results of epochs: the rate of a schedule that watches them, and an early end. Only
  * whole epochs count, so a run that was interrupted comes to the same decisions. */
+#include "nn/graph.h"
+#include "nn/op.h"
 #include "train/run.h"
 
 /* Steps before the last drop had the rate before it. */
@@ -25,14 +27,24 @@ static void watch_rate(lk_train_run *run, const lk_metrics *result)
         at->dropped = at->step;
 }
 
+bool lk__run_is_better(const lk_train_run *run, const lk_metrics *result, size_t correct, double loss)
+{
+    bool classes = lk__graph_loss(run->shared->graph)->op->smooths;
+    return classes ? result->correct > correct : result->loss < loss;
+}
+
 void lk__run_watch(lk_train_run *run, const lk_metrics *result)
 {
     lk_position *at = &run->at;
     if (at->batch != run->effective.batches)
         return;
     watch_rate(run, result);
-    bool better = at->judged++ == 0 || result->correct > at->judged_best;
-    at->judged_best = better ? result->correct : at->judged_best;
+    bool better = at->judged == 0 || lk__run_is_better(run, result, at->judged_best, at->judged_loss);
+    at->judged++;
+    if (better) {
+        at->judged_best = result->correct;
+        at->judged_loss = result->loss;
+    }
     at->stale = better ? 0 : at->stale + 1;
 }
 

@@ -1,7 +1,8 @@
 #!/bin/bash
 # run.sh LOCKSTEP PROGRAMS MODELS NAME WAY - runs one example in a temporary folder, alone or as WAY ranks of
 # `lockstep run`: it succeeds, prints nothing on stderr, prints the expected lines, and saves the expected bits.
-# 01_single, 07_own_model and 09_checkpoints, run alone, copy their models to MODELS for comparison.
+# 01_single, 07_own_model, 09_checkpoints, 17_train_loop and 18_k_fold, run alone, copy what they save or print to
+# MODELS for comparison.
 set -u
 lockstep=$(realpath "$1") program=$(realpath "$2")/$4 models=$(realpath "$3") name=$4 way=$5
 [ -x "$lockstep" ] && [ -x "$program" ] || exit 1
@@ -96,6 +97,31 @@ case $name in
         said 'tensors that differ: 0$' 1
     fi
     same_bits "$saved"
+    ;;
+17_train_loop)
+    said '59210 parameters, from step 0 to step 240$' 1
+    said 'epoch [12]: loss 0\.[0-9]{4}, accuracy [89][0-9]\.[0-9]{2} %$' 2
+    said 'best at step 240; saved 17_train_loop.safetensors$' 1
+    [ "$(wc -l <17_train_loop.csv)" -eq 2 ] || fail "its table has no row for each epoch"
+    [ "$way" = alone ] || { same_bits "$saved" && exit 0; }
+    leave
+    "$lockstep" train --quiet --model mlp --epochs 2 --batch-size 500 --optimizer adam --save-model "$saved" \
+        >>out 2>&1 || fail "lockstep train: exit status $?"
+    same_bits "$saved"
+    # A run that is killed in its third save resumes from the second.
+    rm -r 17_train_loop.checkpoints
+    LOCKSTEP_FAULT=kill:op=save,step=120,nth=9 "$program" >out 2>err
+    [ $? -eq 137 ] || fail "it is not killed"
+    timeout -s KILL 200 "$program" >out 2>err || fail "exit status $? after it was killed"
+    said 'from step 100 to step 240$' 1
+    same_bits "$saved"
+    ;;
+18_k_fold)
+    saved=18_k_fold.txt
+    said 'fold [0-4]: best at step [0-9]+ of [0-9]+, 3[0-9]{2} of 400 correct, model [0-9a-f]{16}$' 5
+    said 'mean accuracy [89][0-9]\.[0-9]{2} %$' 1
+    sed 's/^\[0\] //' out >"$saved"
+    if [ "$way" = alone ]; then leave; else cmp "$models/$saved" "$saved" 2>>err || fail "not the results of one rank"; fi
     ;;
 *)
     fail "nothing is known of it"

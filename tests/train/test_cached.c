@@ -32,7 +32,7 @@ static int prepare(void **state)
     return make_data(state);
 }
 
-static lk_train_result train_on(const char *device, const lk_train_opts *opts)
+static lk_train_outcome train_on(const char *device, const lk_train_opts *opts)
 {
     record told;
     gathered = 0;
@@ -46,10 +46,10 @@ static void check_run(bool drop_last)
     opts.augment = "crop=1,flip";
     opts.drop_last = drop_last;
     size_t trained = drop_last ? TRAIN_COUNT / opts.batch * opts.batch : TRAIN_COUNT;
-    lk_train_result near = train_on("cpu", &opts);
+    lk_train_outcome near = train_on("cpu", &opts);
     assert_int_equal(gathered, 0);
     free_bytes = 1 << 20;
-    lk_train_result far = train_on("far", &opts);
+    lk_train_outcome far = train_on("far", &opts);
     assert_int_equal(gathered, 2 * (trained + TEST_COUNT));
     assert_true(near.hash == far.hash);
     assert_memory_equal(&near.test, &far.test, sizeof near.test);
@@ -107,10 +107,10 @@ static void a_recorded_run_is_the_same(void **state)
     lk_train_opts opts = options();
     opts.test_batch = 12;
     opts.clip_norm = 0.5;
-    lk_train_result near = train_on("cpu", &opts);
+    lk_train_outcome near = train_on("cpu", &opts);
     begin_recording();
     for (free_bytes = 1; free_bytes <= 1 << 20; free_bytes <<= 20) {
-        lk_train_result far = train_on("far", &opts);
+        lk_train_outcome far = train_on("far", &opts);
         assert_true(near.hash == far.hash);
         assert_memory_equal(&near.test, &far.test, sizeof near.test);
         assert_true(tape_recorded > 0 && tape_played > tape_recorded);

@@ -48,7 +48,7 @@ typedef struct job {
     int switches; /* to the CPU */
     char why[2048];
     record told[MAX_RANKS];
-    lk_train_result result;
+    lk_train_outcome result;
     lk_status status;
 } job;
 
@@ -79,18 +79,18 @@ static void switch_to_cpu(job *j, lk_train_ranks ranks, const lk_train_failure *
 
 static void run_process(job *j, int count, const lk_group_opts *group)
 {
-    lk_train_events events[MAX_RANKS];
+    lk_train_hooks hooks[MAX_RANKS];
     lk_train_crew *joined = NULL;
     lk_train_failure failure = {0};
     for (int i = 0; i < count; i++)
-        events[i] = (lk_train_events){.arg = &j->told[i], .start = on_start, .step = on_step, .end = on_end};
+        hooks[i] = (lk_train_hooks){.arg = &j->told[i], .begin = on_start, .step = on_step, .end = on_end};
     lk_train_ranks ranks = {.opts = &j->opts,
                             .count = count,
                             .first = j->first,
                             .devices = j->devices,
                             .group = group,
                             .one_process = !group->init_method,
-                            .events = events,
+                            .hooks = hooks,
                             .failed = fail_told,
                             .joined = j->named ? NULL : &joined};
     j->status = lk__train(&ranks, &j->result, &failure);

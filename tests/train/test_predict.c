@@ -44,7 +44,7 @@ static int make_pictures(void **state)
 }
 
 /* Trains on the pictures; the file is `name` in the test's folder. */
-static lk_train_result train_pictures(const char *name, bool no_test, char path[PATH])
+static lk_train_outcome train_pictures(const char *name, bool no_test, char path[PATH])
 {
     static char data[PATH];
     lk_train_opts opts = options();
@@ -99,7 +99,7 @@ static void the_file_says_what_it_is(void **state)
 {
     char path[PATH], other[PATH];
     lk_state *tested, *untested;
-    lk_train_result result = train_pictures("tested.safetensors", false, path);
+    lk_train_outcome result = train_pictures("tested.safetensors", false, path);
     assert_true(train_pictures("untested.safetensors", true, other).hash == result.hash);
     assert_ok(lk_state_load(path, &tested));
     assert_ok(lk_state_load(other, &untested));

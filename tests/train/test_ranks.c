@@ -23,7 +23,7 @@ static void check_ranks(const record *told, int count, const record *single)
 static void ranks_leave_no_trace(void **state)
 {
     static record alone, told[MAX_RANKS];
-    lk_train_result single, result;
+    lk_train_outcome single, result;
     lk_train_failure failure;
     lk_train_opts opts = options();
     single = train_well(&opts, &alone);
@@ -56,7 +56,7 @@ static void check_phases(const lk_train_use *use)
 static void uses_are_gathered(void **state)
 {
     static record told[MAX_RANKS];
-    lk_train_result result;
+    lk_train_outcome result;
     lk_train_failure failure;
     lk_train_opts opts = options();
     for (int count = 1; count <= MAX_RANKS; count++) {
@@ -85,7 +85,7 @@ static void uses_are_gathered(void **state)
 static void accumulation_is_a_larger_batch(void **state)
 {
     static record told[MAX_RANKS];
-    lk_train_result single, result;
+    lk_train_outcome single, result;
     lk_train_failure failure;
     lk_train_opts opts = options();
     opts.batch = 60;
@@ -100,7 +100,7 @@ static void accumulation_is_a_larger_batch(void **state)
 static void stages_are_told(void **state)
 {
     static record told[MAX_RANKS];
-    lk_train_result single, result;
+    lk_train_outcome single, result;
     lk_train_failure failure;
     lk_train_opts opts = options();
     single = train_well(&opts, told);
@@ -119,7 +119,7 @@ static void each_rank_may_save_its_own(void **state)
 {
     static record told[MAX_RANKS];
     char pattern[PATH], path[PATH];
-    lk_train_result result;
+    lk_train_outcome result;
     lk_train_failure failure;
     lk_train_opts opts = options();
     opts.save_model = below("part-{rank}.safetensors", pattern);
@@ -145,7 +145,7 @@ static void each_rank_may_save_its_own(void **state)
 static void fail_together(const lk_train_opts *opts, lk_train_fault fault, lk_status status, const char *word)
 {
     static record told[MAX_RANKS];
-    lk_train_result result;
+    lk_train_outcome result;
     lk_train_failure failure = {0};
     lk_status got = train_ranks(opts, 3, told, &result, &failure);
     if (got != status || failure.fault != fault || !strstr(failure.detail, word))
@@ -192,7 +192,7 @@ typedef struct odd_rank {
     lk_train_opts opts;
     const char *device;
     lk_group *group;
-    lk_train_result result;
+    lk_train_outcome result;
     lk_status status;
     lk_train_rank_failure failure;
     char detail[2048];
@@ -201,11 +201,11 @@ typedef struct odd_rank {
 static void be_odd_rank(int number, void *arg)
 {
     odd_rank *self = (odd_rank *)arg + number;
-    lk_train_events events = {0};
+    lk_train_hooks hooks = {0};
     lk_train_ranks ranks = {.opts = &self->opts, .count = 1, .first = lk_group_rank(self->group)};
     lk_train_shared shared;
     lk_train_rank rank = {
-        .opts = &self->opts, .shared = &shared, .group = self->group, .device = self->device, .events = &events};
+        .opts = &self->opts, .shared = &shared, .group = self->group, .device = self->device, .hooks = &hooks};
     CHECK_OK(lk__train_shared_open(&ranks, &shared));
     self->status = lk__train_rank(&rank, &self->result, &self->failure);
     snprintf(self->detail, sizeof self->detail, "%s", lk_error_detail());
@@ -284,7 +284,7 @@ static void hosts_may_differ(void **state)
 {
     static odd_rank ranks[2];
     static record told;
-    lk_train_result single;
+    lk_train_outcome single;
     char path[PATH];
     lk_train_opts opts = options();
     single = train_well(&opts, &told);

@@ -36,17 +36,17 @@ static void count_saved(void *arg, const lk_train_saved *saved)
 }
 
 static lk_status run(const lk_train_opts *opts, int count, size_t after, int signal_level, asked *first,
-                     lk_train_result *result)
+                     lk_train_outcome *result)
 {
     static asked all[MAX_RANKS];
     atomic_int to = LK_SIGNAL_LEVEL_NONE;
-    lk_train_events events[MAX_RANKS];
+    lk_train_hooks hooks[MAX_RANKS];
     const char *devices[MAX_RANKS];
     for (int i = 0; i < count; i++) {
         asked *a = i == 0 ? first : &all[i];
         *a = (asked){.after = after, .signal_level = signal_level, .to = i == 0 && after ? &to : NULL};
-        events[i] =
-            (lk_train_events){.arg = a, .start = on_start, .step = step_and_ask, .test = on_test, .saved = count_saved};
+        hooks[i] =
+            (lk_train_hooks){.arg = a, .begin = on_start, .step = step_and_ask, .test = on_test, .saved = count_saved};
         devices[i] = "cpu";
     }
     lk_group_opts group = {.timeout = 60};
@@ -55,7 +55,7 @@ static lk_status run(const lk_train_opts *opts, int count, size_t after, int sig
                             .devices = devices,
                             .group = &group,
                             .one_process = true,
-                            .events = events,
+                            .hooks = hooks,
                             .signal_level = &to};
     lk_train_failure failure;
     lk_status status = lk__train(&ranks, result, &failure);
@@ -64,9 +64,9 @@ static lk_status run(const lk_train_opts *opts, int count, size_t after, int sig
     return status;
 }
 
-static lk_train_result run_well(const lk_train_opts *opts, int count, asked *told)
+static lk_train_outcome run_well(const lk_train_opts *opts, int count, asked *told)
 {
-    lk_train_result result;
+    lk_train_outcome result;
     assert_ok(run(opts, count, 0, LK_SIGNAL_LEVEL_NONE, told, &result));
     return result;
 }
@@ -99,10 +99,10 @@ static void resume_newest(lk_train_opts *opts)
 }
 
 /* Stops a run after the step; opts->resume is then its checkpoint. */
-static lk_train_result stop_after(lk_train_opts *opts, int count, size_t after)
+static lk_train_outcome stop_after(lk_train_opts *opts, int count, size_t after)
 {
     asked told;
-    lk_train_result result;
+    lk_train_outcome result;
     assert_ok(run(opts, count, after, LK_SIGNAL_LEVEL_STOP, &told, &result));
     assert_true(result.stopped);
     resume_newest(opts);
@@ -133,7 +133,7 @@ static void any_step_and_any_layout_go_on_to_the_same_bits(void **state)
         here.stages = layouts[after % LAYOUTS].stages;
         here.pipelined = layouts[after % LAYOUTS].pipelined;
         asked first;
-        lk_train_result result = stop_after(&here, layouts[after % LAYOUTS].ranks, after);
+        lk_train_outcome result = stop_after(&here, layouts[after % LAYOUTS].ranks, after);
         assert_true(result.steps >= after && result.steps <= after + 1);
         for (size_t i = 0; i < LAYOUTS; i++) {
             lk_train_opts there = here;
@@ -143,7 +143,7 @@ static void any_step_and_any_layout_go_on_to_the_same_bits(void **state)
             there.stages = layouts[i].stages;
             there.pipelined = layouts[i].pipelined;
             there.threads = 1 + (int)(i % 2);
-            lk_train_result end = run_well(&there, layouts[i].ranks, &first);
+            lk_train_outcome end = run_well(&there, layouts[i].ranks, &first);
             assert_false(end.stopped);
             assert_int_equal(first.told.start.done, result.steps);
             assert_int_equal(end.steps, STEPS);
@@ -164,7 +164,7 @@ static void a_run_without_the_last_batches_goes_on(void **state)
         uint64_t hash = uninterrupted(&opts);
         asked told;
         (void)stop_after(&opts, 1 + (int)after % 3, after);
-        lk_train_result result = run_well(&opts, 1 + (int)(after + 1) % 3, &told);
+        lk_train_outcome result = run_well(&opts, 1 + (int)(after + 1) % 3, &told);
         assert_int_equal(told.told.start.batches, BATCHES);
         assert_int_equal(result.steps, STEPS);
         assert_int_equal(result.test.count, TEST_COUNT);
@@ -176,7 +176,7 @@ static void an_epoch_without_a_batch_is_refused(void **state)
 {
     lk_train_opts opts = options();
     record told[2];
-    lk_train_result result;
+    lk_train_outcome result;
     lk_train_failure failure;
     opts.batch = TRAIN_COUNT + 1;
     opts.drop_last = true;
@@ -240,7 +240,7 @@ static void a_signal_saves_and_the_run_goes_on(void **state)
     lk_train_opts opts = options_in("signal", dir);
     opts.save_every = 1000;
     asked first;
-    lk_train_result result;
+    lk_train_outcome result;
     assert_int_equal(run(&opts, 2, 1, LK_SIGNAL_LEVEL_SAVE, &first, &result), LK_OK);
     assert_false(result.stopped);
     assert_int_equal(result.steps, STEPS);
@@ -281,7 +281,7 @@ static void the_newest_and_the_best_stay(void **state)
 static void refuse(const lk_train_opts *opts, const char *first, const char *second)
 {
     asked told;
-    lk_train_result result;
+    lk_train_outcome result;
     assert_fails(run(opts, 1, 0, 0, &told, &result), LK_STATUS_MISMATCH, first);
     assert_detail(second);
     assert_int_equal(told.told.starts, 0);
@@ -331,7 +331,7 @@ static void other_shards_only_when_asked_for(void **state)
     (void)stop_after(&opts, 1, 2);
     opts.shards = 5;
     opts.reshard = true;
-    lk_train_result result = run_well(&opts, 1, &told);
+    lk_train_outcome result = run_well(&opts, 1, &told);
     assert_int_equal(told.told.start.saved_shards, 16);
     assert_int_equal(result.steps, STEPS);
     assert_true(result.hash != hash);
@@ -346,7 +346,7 @@ static void a_run_may_become_longer_where_its_past_stays(void **state)
     uint64_t hash = uninterrupted(&longer);
     (void)run_well(&opts, 1, &told);
     resume_newest(&longer);
-    lk_train_result result = run_well(&longer, 2, &told);
+    lk_train_outcome result = run_well(&longer, 2, &told);
     assert_int_equal(result.steps, 4 * BATCHES);
     assert_true(result.hash == hash);
 
@@ -393,9 +393,9 @@ static void a_finished_run_has_nothing_left_to_do(void **state)
     char dir[PATH];
     lk_train_opts opts = options_in("finished", dir);
     asked told;
-    lk_train_result first = run_well(&opts, 1, &told);
+    lk_train_outcome first = run_well(&opts, 1, &told);
     resume_newest(&opts);
-    lk_train_result again = run_well(&opts, 1, &told);
+    lk_train_outcome again = run_well(&opts, 1, &told);
     assert_int_equal(told.told.steps, 0);
     assert_int_equal(told.told.tests, 0);
     assert_true(again.hash == first.hash);
@@ -410,7 +410,7 @@ static void a_stopped_evaluation_is_repeated(void **state)
     opts.test_batch = 1;
     uint64_t hash = uninterrupted(&opts);
     asked told;
-    lk_train_result result;
+    lk_train_outcome result;
     assert_ok(run(&opts, 1, BATCHES, LK_SIGNAL_LEVEL_STOP, &told, &result));
     assert_true(result.stopped);
     assert_int_equal(result.steps, BATCHES);
@@ -449,12 +449,12 @@ static void checkpoints_are_the_same_bytes_in_any_layout(void **state)
 
 static void damaged_ones_are_passed_over(void **state)
 {
-    char dir[PATH], path[sizeof((lk_train_result *)NULL)->checkpoint + 32];
+    char dir[PATH], path[sizeof((lk_train_outcome *)NULL)->checkpoint + 32];
     lk_train_opts opts = options_in("passed", dir);
     opts.save_every = 1;
     uint64_t hash = uninterrupted(&opts);
     asked told;
-    lk_train_result result;
+    lk_train_outcome result;
     assert_int_equal(run(&opts, 1, 3, LK_SIGNAL_LEVEL_STOP, &told, &result), LK_OK);
     snprintf(path, sizeof path, "%s/model.safetensors", result.checkpoint);
     assert_int_equal(truncate(path, 100), 0);
@@ -503,7 +503,7 @@ static void when_replicas_were_equal_is_noted_and_told(void **state)
         here.max_steps = 3;
         here.no_test = true;
         asked told;
-        lk_train_result result = run_well(&here, 2, &told);
+        lk_train_outcome result = run_well(&here, 2, &told);
         lk_checkpoint *notes;
         assert_int_equal(lk_checkpoint_load_notes(result.checkpoint, &notes), LK_OK);
         assert_string_equal(lk_checkpoint_note(notes, "agreed"), "3");

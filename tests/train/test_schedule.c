@@ -53,7 +53,7 @@ static void ranks_agree_with_one(void **state)
 {
     lk_train_opts opts = scheduled("cosine:by_step,warmup_steps=4,min=.01");
     record told[3];
-    lk_train_result one, three;
+    lk_train_outcome one, three;
     lk_train_failure failure;
     one = train_well(&opts, told);
     assert_int_equal(train_ranks(&opts, 3, told, &three, &failure), LK_OK);
@@ -66,7 +66,7 @@ static void refuse(const char *spec, const char *hint)
 {
     lk_train_opts opts = scheduled(spec);
     record told;
-    lk_train_result result;
+    lk_train_outcome result;
     assert_int_equal(train(&opts, &told, &result), LK_STATUS_USAGE);
     assert_int_equal(told.steps, 0);
     assert_detail(hint);
@@ -77,7 +77,7 @@ static void misfits_are_refused(void **state)
     refuse("cosine:min=.5", "min=0.5 is above the learning rate 0.125");
     lk_train_opts opts = scheduled("cosine:epochs=1,warmup=1");
     record told[3];
-    lk_train_result result;
+    lk_train_outcome result;
     lk_train_failure failure;
     assert_int_equal(train_ranks(&opts, 3, told, &result, &failure), LK_STATUS_USAGE);
     assert_int_equal(failure.fault, LK_TRAIN_FAULT_COMMON);

@@ -7,7 +7,7 @@ static void events_tell_the_run(void **state)
 {
     lk_train_opts opts = options();
     record told;
-    lk_train_result result = train_well(&opts, &told);
+    lk_train_outcome result = train_well(&opts, &told);
     assert_int_equal(told.starts, 1);
     assert_int_equal(told.start.batches, 3);
     assert_int_equal(told.start.steps, 6);
@@ -43,7 +43,7 @@ static void activities_are_told(void **state)
     /* Three linear layers and what is between them, forward and backward; fused layers count once or not. */
     assert_true(told.meter.total > 0 && told.meter.done > 0 && told.meter.done <= told.meter.total);
     opts.model = "cnm";
-    lk_train_result result;
+    lk_train_outcome result;
     assert_int_equal(train(&opts, &told, &result), LK_STATUS_USAGE);
     assert_string_equal(told.activities, "O ");
 }
@@ -51,12 +51,12 @@ static void activities_are_told(void **state)
 static void each_test_sample_counts_once(void **state)
 {
     const size_t batches[] = {1, 7, 16, TEST_COUNT, 1000};
-    lk_train_result first = {0};
+    lk_train_outcome first = {0};
     for (size_t i = 0; i < COUNT_OF(batches); i++) {
         lk_train_opts opts = options();
         opts.test_batch = batches[i];
         record told;
-        lk_train_result result = train_well(&opts, &told);
+        lk_train_outcome result = train_well(&opts, &told);
         assert_int_equal(result.test.count, TEST_COUNT);
         if (i == 0)
             first = result;
@@ -82,7 +82,7 @@ static void a_model_learns(void **state)
     lk_train_opts opts = options();
     opts.epochs = 6;
     record told;
-    lk_train_result result = train_well(&opts, &told);
+    lk_train_outcome result = train_well(&opts, &told);
     assert_true(told.test[5].metrics.loss < told.test[0].metrics.loss);
     assert_true(result.test.correct > TEST_COUNT / 2);
 }
@@ -90,7 +90,7 @@ static void a_model_learns(void **state)
 static void the_division_of_work_leaves_no_trace(void **state)
 {
     record told;
-    lk_train_result plain, other;
+    lk_train_outcome plain, other;
     lk_train_opts opts = options();
     opts.threads = 1;
     opts.workers = 0;
@@ -108,7 +108,7 @@ static void the_division_of_work_leaves_no_trace(void **state)
 static void short_runs_end_in_time(void **state)
 {
     record told;
-    lk_train_result result;
+    lk_train_outcome result;
     lk_train_opts opts = options();
     opts.max_steps = 4;
     result = train_well(&opts, &told);
@@ -140,7 +140,7 @@ static void saved_models_come_back(void **state)
 {
     char pattern[PATH], path[PATH];
     record told;
-    lk_train_result result;
+    lk_train_outcome result;
     lk_train_opts opts = options();
     opts.save_model = below("of-{rank}.safetensors", pattern);
     result = train_well(&opts, &told);
@@ -175,7 +175,7 @@ static void saved_models_come_back(void **state)
 static void refuse(const lk_train_opts *opts, lk_status wanted, const char *word)
 {
     record told;
-    lk_train_result result = {.steps = 77};
+    lk_train_outcome result = {.steps = 77};
     lk_status status = train(opts, &told, &result);
     if (status != wanted || !strstr(lk_error_detail(), word))
         fail_msg("status %d, not %d: '%s' should name '%s'", (int)status, (int)wanted, lk_error_detail(), word);
@@ -217,7 +217,7 @@ static void a_run_that_diverges_saves_nothing(void **state)
 {
     char path[PATH];
     record told;
-    lk_train_result result;
+    lk_train_outcome result;
     lk_train_opts opts = options();
     opts.optimizer = "sgd";
     opts.lr = 1e30;
@@ -231,7 +231,7 @@ static void weights_that_are_not_finite_are_not_saved(void **state)
 {
     char path[PATH];
     record told;
-    lk_train_result result;
+    lk_train_outcome result;
     lk_train_opts opts = options();
     opts.optimizer = "sgd:weight_decay=1e6";
     opts.lr = 1e36;

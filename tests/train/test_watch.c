@@ -21,7 +21,7 @@ static void the_validation_data_are_held_back(void **state)
 {
     lk_train_opts opts = watched(), plain = opts;
     record told[3];
-    lk_train_result one = train_well(&opts, told), three;
+    lk_train_outcome one = train_well(&opts, told), three;
     lk_train_failure failure;
     assert_int_equal(told->counts[0], TRAIN_COUNT - VAL);
     assert_int_equal(told->counts[1], VAL);
@@ -101,7 +101,7 @@ static void the_run_ends_early(void **state)
 {
     lk_train_opts opts = watched();
     record told[3];
-    lk_train_result result;
+    lk_train_outcome result;
     lk_train_failure failure;
     opts.lr = 1e-30; /* nothing changes, so nothing becomes better */
     opts.early_stop = 2;
@@ -131,7 +131,7 @@ static void step_and_stop(void *arg, const lk_train_step *step)
 static void stop_after(const lk_train_opts *opts, size_t after)
 {
     stopped_run run = {.after = after};
-    lk_train_events events = {.arg = &run, .step = step_and_stop};
+    lk_train_hooks hooks = {.arg = &run, .step = step_and_stop};
     const char *device = "cpu";
     lk_group_opts group = {.timeout = 60};
     lk_train_ranks ranks = {.opts = opts,
@@ -139,20 +139,20 @@ static void stop_after(const lk_train_opts *opts, size_t after)
                             .devices = &device,
                             .group = &group,
                             .one_process = true,
-                            .events = &events,
+                            .hooks = &hooks,
                             .signal_level = &run.level};
-    lk_train_result result;
+    lk_train_outcome result;
     lk_train_failure failure;
     assert_ok(lk__train(&ranks, &result, &failure));
     assert_true(result.stopped);
 }
 
-static void resume(lk_train_opts opts, size_t after, const lk_train_result *whole)
+static void resume(lk_train_opts opts, size_t after, const lk_train_outcome *whole)
 {
     char name[32], dir[PATH];
     record told[2];
     lk_resume found;
-    lk_train_result result;
+    lk_train_outcome result;
     lk_train_failure failure;
     snprintf(name, sizeof name, "resume%zu", after);
     opts.checkpoint = below(name, dir);
@@ -172,7 +172,7 @@ static void a_resumed_run_decides_alike(void **state)
     lk_train_opts opts = watched();
     record told;
     opts.early_stop = 2;
-    lk_train_result whole = train_well(&opts, &told);
+    lk_train_outcome whole = train_well(&opts, &told);
     for (size_t after = 1; after < whole.steps; after++)
         resume(opts, after, &whole);
 }
@@ -188,16 +188,16 @@ static void an_ended_run_stays_ended(void **state)
     opts.early_stop = 1;
     opts.checkpoint = below("ended", dir);
     opts.keep = 1;
-    lk_train_result whole = train_well(&opts, &told);
+    lk_train_outcome whole = train_well(&opts, &told);
     assert_int_equal(whole.stale, 1);
     assert_ok(lk__resume_find(NULL, dir, &found));
     opts.resume = found.path;
-    lk_train_result again = train_well(&opts, &told);
+    lk_train_outcome again = train_well(&opts, &told);
     assert_int_equal(told.steps, 0);
     assert_int_equal(again.steps, whole.steps);
     assert_true(again.hash == whole.hash);
     opts.test_batch = 7;
-    lk_train_result result;
+    lk_train_outcome result;
     assert_int_equal(train(&opts, &told, &result), LK_STATUS_MISMATCH);
     assert_detail("`test_batch` 7");
     opts.test_batch = 16;
@@ -210,7 +210,7 @@ static void an_ended_run_stays_ended(void **state)
 static void refuse(const lk_train_opts *opts, const char *hint)
 {
     record told;
-    lk_train_result result;
+    lk_train_outcome result;
     assert_int_equal(train(opts, &told, &result), LK_STATUS_USAGE);
     assert_detail(hint);
 }

@@ -109,19 +109,19 @@ typedef struct record {
     int starts, tests, ends;
     char activities[256]; /* a letter for each event of activity: O J P S T E; a test's done and total follow */
     lk_engine_meter meter;
-    lk_train_start start; /* its pointers are not valid after the run */
+    lk_train_begin start; /* its pointers are not valid after the run */
     size_t counts[3];     /* of training, validation and test data */
     bool has_test;
     size_t steps;
     lk_train_step step[64];
     lk_train_test test[8];
-    lk_train_result end;
+    lk_train_outcome end;
     lk_train_use use[MAX_RANKS]; /* of the end */
     int gathers;
     lk_train_use gathered[MAX_RANKS]; /* of all events of uses together */
 } record;
 
-static void on_start(void *arg, const lk_train_start *start)
+static void on_start(void *arg, const lk_train_begin *start)
 {
     record *told = arg;
     told->starts++;
@@ -146,7 +146,7 @@ static void on_test(void *arg, const lk_train_test *test)
     told->test[told->tests++] = *test;
 }
 
-static void on_end(void *arg, const lk_train_result *result)
+static void on_end(void *arg, const lk_train_outcome *result)
 {
     record *told = arg;
     told->ends++;
@@ -202,29 +202,29 @@ static const char *train_device = "cpu";
 static size_t train_uses_every;
 
 /* Runs `count` ranks in this process; told has an entry for each. */
-static lk_status train_ranks(const lk_train_opts *opts, int count, record *told, lk_train_result *result,
+static lk_status train_ranks(const lk_train_opts *opts, int count, record *told, lk_train_outcome *result,
                              lk_train_failure *failure)
 {
-    lk_train_events events[MAX_RANKS];
+    lk_train_hooks hooks[MAX_RANKS];
     const char *devices[MAX_RANKS];
     for (int i = 0; i < count; i++) {
         told[i] = (record){0};
-        events[i] =
-            (lk_train_events){.arg = &told[i], .start = on_start, .step = on_step, .test = on_test, .end = on_end};
-        events[i].activity = on_activity;
-        events[i].meter = &told[i].meter;
+        hooks[i] =
+            (lk_train_hooks){.arg = &told[i], .begin = on_start, .step = on_step, .test = on_test, .end = on_end};
+        hooks[i].activity = on_activity;
+        hooks[i].meter = &told[i].meter;
         if (i == 0)
-            events[i].uses = on_uses;
-        events[i].uses_every = i == 0 ? train_uses_every : 0;
+            hooks[i].uses = on_uses;
+        hooks[i].uses_every = i == 0 ? train_uses_every : 0;
         devices[i] = train_device;
     }
     lk_group_opts group = {.timeout = 60};
     lk_train_ranks ranks = {
-        .opts = opts, .count = count, .devices = devices, .group = &group, .one_process = true, .events = events};
+        .opts = opts, .count = count, .devices = devices, .group = &group, .one_process = true, .hooks = hooks};
     return lk__train(&ranks, result, failure);
 }
 
-static lk_status train(const lk_train_opts *opts, record *told, lk_train_result *result)
+static lk_status train(const lk_train_opts *opts, record *told, lk_train_outcome *result)
 {
     lk_train_failure failure;
     lk_status status = train_ranks(opts, 1, told, result, &failure);
@@ -236,9 +236,9 @@ static lk_status train(const lk_train_opts *opts, record *told, lk_train_result 
     return status;
 }
 
-static lk_train_result train_well(const lk_train_opts *opts, record *told)
+static lk_train_outcome train_well(const lk_train_opts *opts, record *told)
 {
-    lk_train_result result;
+    lk_train_outcome result;
     assert_ok(train(opts, told, &result));
     return result;
 }

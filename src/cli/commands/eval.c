@@ -24,8 +24,8 @@ static lk_status evaluate_shown(const lk_args *args, const lk_train_opts *opts, 
     lk_screen screen;
     lk__screen_init(&screen, args->quiet ? -1 : lk__screen_terminal(), false);
     lk_report report = {.args = args, .screen = &screen, .draws = screen.terminal >= 0};
-    lk_train_events events = lk__report_events(&report);
-    lk_status status = lk__train_evaluate(opts, devices, ranks, &events, metrics, classes);
+    lk_train_hooks hooks = lk__report_hooks(&report);
+    lk_status status = lk__train_evaluate(opts, devices, ranks, &hooks, metrics, classes);
     lk__screen_fini(&screen);
     return status;
 }

@@ -152,7 +152,7 @@ static bool asks_requeue(const train_command *t)
 }
 
 /* All that the run needs to go on was saved at rank 0 before any rank comes here. */
-static int end_requeued(const train_command *t, const lk_train_result *result)
+static int end_requeued(const train_command *t, const lk_train_outcome *result)
 {
     if (asks_requeue(t)) {
         fprintf(stderr, "lockstep train: asks Slurm to requeue job %s\n", lk__requeue_job());
@@ -178,7 +178,7 @@ static lk_status check_requeue(train_command *t)
 
 /* A stopped run ends at every rank as its signal would have ended it. Under a launcher the rank that received
  * the signal dies by it. The other ranks wait, so that this rank ends first and the launcher names it. */
-static int end_stopped(const train_command *t, const lk_train_result *result)
+static int end_stopped(const train_command *t, const lk_train_outcome *result)
 {
     int count = t->plan.devices.count, first = t->join.rank * count, number = result->stop_signal;
     if (t->args->requeue)
@@ -192,12 +192,12 @@ static int end_stopped(const train_command *t, const lk_train_result *result)
 }
 
 /* Runs the ranks of a plan. joined as in lk_train_ranks. */
-static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_crew **joined, lk_train_result *out,
+static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_crew **joined, lk_train_outcome *out,
                           lk_train_failure *failure)
 {
     static atomic_int level;
     lk_report reports[LK_DEVICES_MAX];
-    lk_train_events events[LK_DEVICES_MAX];
+    lk_train_hooks hooks[LK_DEVICES_MAX];
     const char *devices[LK_DEVICES_MAX];
     lk_group_opts group = plan->join.group;
     group.notice = print_notice;
@@ -212,19 +212,21 @@ static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_cr
                                  .draws = i == 0 && t->screen->terminal >= 0,
                                  .redrawn = t->screen->terminal >= 0 && t->out_terminal,
                                  .level = i == 0 ? &level : NULL};
-        events[i] = lk__report_events(&reports[i]);
-        events[i].norm_every = t->args->json || t->args->log_dir ? t->args->log_interval : 0;
+        hooks[i] = lk__report_hooks(&reports[i]);
+        hooks[i].norm_every = t->args->json || t->args->log_dir ? t->args->log_interval : 0;
         if (i == 0)
-            lk__recording_listen(&t->recording, plan, t->screen, &events[i]);
+            lk__recording_listen(&t->recording, plan, t->screen, &hooks[i]);
         devices[i] = plan->devices.name[i];
     }
     lk_train_ranks ranks = {.opts = &plan->train,
+                            .resume_exact = t->args->resume_exact,
+                            .run_name = *t->recording.name ? t->recording.name : NULL,
                             .count = plan->devices.count,
                             .first = plan->join.rank * plan->devices.count,
                             .devices = devices,
                             .group = &group,
                             .one_process = plan->join.way == LK_JOIN_WAY_ALONE,
-                            .events = events,
+                            .hooks = hooks,
                             .signal_level = &level,
                             .failed = print_failure,
                             .arg = t,
@@ -234,7 +236,7 @@ static lk_status run_plan(train_command *t, const lk_job_plan *plan, lk_train_cr
 
 /* If the ranks of the job find that a GPU cannot be used, they continue with a second plan; one process prints
  * the reason. */
-static lk_status run_plans(train_command *t, lk_train_result *out, lk_train_failure *failure)
+static lk_status run_plans(train_command *t, lk_train_outcome *out, lk_train_failure *failure)
 {
     lk_train_crew *joined = NULL;
     lk_job_plan cpu;
@@ -248,7 +250,7 @@ static lk_status run_plans(train_command *t, lk_train_result *out, lk_train_fail
 }
 
 /* Runs the plans, and keeps a run folder if --log-dir asks for one. */
-static lk_status run_recorded(train_command *t, lk_train_result *out, lk_train_failure *failure)
+static lk_status run_recorded(train_command *t, lk_train_outcome *out, lk_train_failure *failure)
 {
     lk_status status = lk__recording_open(&t->recording, t->args, &t->plan);
     if (status != LK_OK) {
@@ -273,7 +275,7 @@ static void init_screen(train_command *t, lk_screen *screen)
 static int run_ranks(train_command *t)
 {
     lk_screen screen;
-    lk_train_result result;
+    lk_train_outcome result;
     lk_train_failure failure;
     init_screen(t, &screen);
     t->screen = &screen;

@@ -8,18 +8,6 @@
 #include "base/mem.h"
 #include "base/tree.h"
 
-/* Number of shards on GPUs if none was given: one for each replica, which is fastest. A wave has whole shards,
- * so --micro-batch and --accumulate need more. */
-static int few_shards(const lk_train_opts *opts, int ranks)
-{
-    int stages = lk__partition_count(opts->stages), replicas = stages > 0 ? ranks / stages : 1;
-    replicas = replicas > 0 ? replicas : 1;
-    size_t own = (opts->batch + (size_t)replicas - 1) / (size_t)replicas, waves = opts->accumulate;
-    if (opts->micro_batch)
-        waves = lk__size_max(waves, (own + opts->micro_batch - 1) / opts->micro_batch);
-    return waves < (size_t)(LK_MAX_SHARDS / replicas) ? replicas * (int)waves : LK_MAX_SHARDS;
-}
-
 /* Makes options point to texts inside this plan. */
 static void bind_texts(lk_job_plan *plan)
 {
@@ -49,7 +37,7 @@ static void fill_options(const lk_args *args, lk_job_plan *plan)
     if (!opts->threads)
         opts->threads = task_threads(&plan->join, plan->devices.count);
     if (few && !args->shards_given)
-        opts->shards = few_shards(opts, plan->join.processes * plan->devices.count);
+        opts->shards = lk__train_few_shards(opts, plan->join.processes * plan->devices.count);
     /* A checkpoint's precision is meant for GPUs; on the CPU the run continues in fp32. */
     if (!few && !args->precision_given)
         opts->precision = LK_PRECISION_FP32;

@@ -362,18 +362,8 @@ static void complete_save_path(lk_args *args)
  * on the CPU; a plan on GPUs chooses its own if none was given. */
 static lk_status complete_batch(lk_args *args)
 {
-    lk_train_opts *opts = &args->train;
-    opts->accumulate = opts->accumulate ? opts->accumulate : 1;
-    int most = LK_MAX_SHARDS / (int)opts->accumulate;
     bool own = !args->shards_given && lk__devices_few_shards(args->devices.name[0]);
-    if (opts->shards > most && !own)
-        return lk__fail(LK_STATUS_USAGE,
-                        "`accumulate` %zu makes %zu shards of `shards` %d, and at most %d are possible; give fewer of "
-                        "one",
-                        opts->accumulate, opts->accumulate * (size_t)opts->shards, opts->shards, LK_MAX_SHARDS);
-    opts->batch *= opts->accumulate;
-    opts->shards = (opts->shards < most ? opts->shards : most) * (int)opts->accumulate;
-    return LK_OK;
+    return lk__train_accumulate(&args->train, own);
 }
 
 /* Refuses options that would have no effect. */
@@ -392,7 +382,7 @@ static lk_status complete_checkpoints(lk_args *args)
     if (args->requeue && !opts->checkpoint)
         return lk__fail(LK_STATUS_USAGE,
                         "`requeue` lets the next run go on from a checkpoint: give the folder with `checkpoint` DIR");
-    if (args->requeue && opts->resume_exact)
+    if (args->requeue && args->resume_exact)
         return lk__fail(LK_STATUS_USAGE,
                         "`requeue` starts the same line again, and `resume` %s would go back to that checkpoint: write "
                         "`resume` auto",

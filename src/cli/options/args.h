@@ -88,6 +88,7 @@ typedef struct lk_args {
     bool quiet, json, help;
     const char *data_url;                 /* of data; NULL: not given */
     const char *resume;                   /* value of --resume; NULL: not given, "": without a value */
+    bool resume_exact;                    /* it names a checkpoint, not a folder of them */
     bool requeue;                         /* Slurm starts the job again after the signal before its time limit */
     const char *input;                    /* of info: "3x32x32"; NULL: not given */
     size_t classes;                       /* of info; 0: not given */

@@ -140,7 +140,7 @@ lk_status lk__cli_resume_options(const lk_cli_run_line *line, lk_args *args, lk_
     LK_TRY(fill_from_run(line->set, args, parsed));
     LK_TRY(fill(line->set, args, parsed));
     args->train.resume = loaded.found.path;
-    args->train.resume_exact = loaded.found.exact;
+    args->resume_exact = loaded.found.exact;
     if (where && !args->train.checkpoint) {
         folder_of(where);
         args->train.checkpoint = loaded.dir;

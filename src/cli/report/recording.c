@@ -107,13 +107,13 @@ static lk_status begin_run(lk_recording *recording)
 }
 
 /* Whether run.json already has the end at this step. A run that was stopped at its last step may be without its end. */
-static bool is_repeat(const lk_recording *recording, const lk_train_start *start)
+static bool is_repeat(const lk_recording *recording, const lk_train_begin *start)
 {
     bool ended = start->done > start->steps || lk__recording_is_done(recording);
     return !recording->begun && ended && lk__recording_has_result(recording, start->done);
 }
 
-static lk_status describe_run(lk_recording *recording, const lk_train_start *start)
+static lk_status describe_run(lk_recording *recording, const lk_train_begin *start)
 {
     if (!recording->begun)
         LK_TRY(begin_run(recording));
@@ -122,7 +122,7 @@ static lk_status describe_run(lk_recording *recording, const lk_train_start *sta
     return publish(recording);
 }
 
-static lk_status begin_rows(lk_recording *recording, const lk_train_start *start)
+static lk_status begin_rows(lk_recording *recording, const lk_train_begin *start)
 {
     size_t epoch =
         start->train->count < start->batches * start->batch ? start->train->count : start->batches * start->batch;
@@ -145,11 +145,11 @@ static void print_folder(const lk_recording *recording)
     lk__screen_end_lines(recording->screen);
 }
 
-static void on_start(void *arg, const lk_train_start *start)
+static void on_start(void *arg, const lk_train_begin *start)
 {
     lk_recording *recording = arg;
-    if (recording->next.start)
-        recording->next.start(recording->next.arg, start);
+    if (recording->next.begin)
+        recording->next.begin(recording->next.arg, start);
     if (!is_on(recording))
         return;
     print_folder(recording);
@@ -265,7 +265,7 @@ static void on_state(void *arg, const lk_train_state *state)
         check(recording, record_state(recording, state));
 }
 
-static void end_run(lk_recording *recording, const lk_train_result *result)
+static void end_run(lk_recording *recording, const lk_train_outcome *result)
 {
     if (!recording->writer || (recording->repeated && !recording->tested))
         return;
@@ -277,7 +277,7 @@ static void end_run(lk_recording *recording, const lk_train_result *result)
     check(recording, publish(recording));
 }
 
-static void on_end(void *arg, const lk_train_result *result)
+static void on_end(void *arg, const lk_train_outcome *result)
 {
     lk_recording *recording = arg;
     if (recording->next.end)
@@ -285,7 +285,7 @@ static void on_end(void *arg, const lk_train_result *result)
     end_run(recording, result);
 }
 
-static void on_stopped(void *arg, const lk_train_result *result)
+static void on_stopped(void *arg, const lk_train_outcome *result)
 {
     lk_recording *recording = arg;
     if (recording->next.stopped)
@@ -314,28 +314,29 @@ static void on_activity(void *arg, lk_train_activity activity, size_t done, size
         recording->next.activity(recording->next.arg, activity, done, total);
 }
 
-/* Every event function must be passed on, with the argument of its owner. */
-_Static_assert(sizeof(lk_train_events) == 14 * sizeof(void *), "lk__recording_listen has all event functions");
+/* Every hook that the program uses must be passed on, with the argument of its owner; start, before_step and epoch are
+ * not used. */
+_Static_assert(sizeof(lk_train_hooks) == 17 * sizeof(void *), "lk__recording_listen has all event functions");
 
-void lk__recording_listen(lk_recording *recording, const lk_job_plan *plan, lk_screen *screen, lk_train_events *events)
+void lk__recording_listen(lk_recording *recording, const lk_job_plan *plan, lk_screen *screen, lk_train_hooks *hooks)
 {
     recording->plan = plan;
     recording->screen = screen;
     if (!recording->writer)
         return;
-    recording->next = *events;
-    events->arg = recording;
-    events->activity = on_activity;
-    events->start = on_start;
-    events->step = on_step;
-    events->test = on_test;
-    events->end = on_end;
-    events->stopped = on_stopped;
-    events->saved = on_saved;
-    events->trace = on_trace;
-    events->uses = on_uses;
-    events->uses_every = recording->args->log_interval;
-    events->state = on_state;
+    recording->next = *hooks;
+    hooks->arg = recording;
+    hooks->activity = on_activity;
+    hooks->begin = on_start;
+    hooks->step = on_step;
+    hooks->test = on_test;
+    hooks->end = on_end;
+    hooks->stopped = on_stopped;
+    hooks->saved = on_saved;
+    hooks->trace = on_trace;
+    hooks->uses = on_uses;
+    hooks->uses_every = recording->args->log_interval;
+    hooks->state = on_state;
 }
 
 static lk_status make_folder(lk_recording *recording, const lk_args *args, const lk_job_plan *plan)
@@ -433,7 +434,6 @@ lk_status lk__recording_open(lk_recording *recording, lk_args *args, lk_job_plan
     if (!recording->writer)
         return LK_OK;
     snprintf(recording->name, sizeof recording->name, "%s", lk__record_own_name(recording->writer));
-    args->train.run_name = plan->train.run_name = recording->name;
     if (!lk__record_is_continued(recording->writer)) /* else at the start, when the steps that are left are known */
         LK_TRY(begin_run(recording));
     lk__tee_begin(copy_output, note_broken, recording);

@@ -19,7 +19,7 @@ typedef struct lk_recording {
     bool muted;               /* a write has failed: only run.json is written from here on */
     pthread_mutex_t lock;     /* of run.json */
     lk_screen *screen;        /* on which a failed write is reported */
-    lk_train_events next;     /* events that are called first */
+    lk_train_hooks next;      /* events that are called first */
     char name[LK_PATH_BYTES]; /* of the folder, for checkpoints; stays after a failed write */
     char checkpoint[LK_PATH_BYTES];
     char trace[LK_PATH_BYTES];
@@ -32,7 +32,7 @@ typedef struct lk_recording {
     bool uses_known;      /* hosts and devices are in run.json */
     bool begun;           /* run.json and config.yaml describe the run of this process */
     bool repeated;        /* run.json has the result of the last step: it and config.yaml stay until the next one */
-    lk_train_start start; /* what run.json says of a run that goes on */
+    lk_train_begin start; /* what run.json says of a run that goes on */
     bool tested;          /* this process has evaluated the model */
 } lk_recording;
 
@@ -42,7 +42,7 @@ typedef struct lk_recording {
  * written to the folder. */
 lk_status lk__recording_open(lk_recording *recording, lk_args *args, lk_job_plan *plan) LK_CHECKED;
 /* Puts the recording before the events of rank 0. plan may be another one than at lk__recording_open. */
-void lk__recording_listen(lk_recording *recording, const lk_job_plan *plan, lk_screen *screen, lk_train_events *events);
+void lk__recording_listen(lk_recording *recording, const lk_job_plan *plan, lk_screen *screen, lk_train_hooks *hooks);
 /* Notes that the run has failed. Called before the failure is printed, since a launcher may end this process then. */
 void lk__recording_failed(lk_recording *recording, const char *detail);
 /* Closes the folder. */

@@ -127,7 +127,7 @@ static void add_resumed(lk_recording *recording, size_t step)
     cJSON_AddItemToArray(list, item);
 }
 
-void lk__recording_describe(lk_recording *recording, const lk_train_start *start)
+void lk__recording_describe(lk_recording *recording, const lk_train_begin *start)
 {
     const lk_train_opts *opts = &recording->plan->train;
     set_number(recording, "ranks", start->self.ranks);
@@ -179,7 +179,7 @@ static void add_metrics(cJSON *item, const char *kind, const lk_metrics *metrics
     }
 }
 
-static cJSON *result_item(const lk_recording *recording, const lk_train_result *result)
+static cJSON *result_item(const lk_recording *recording, const lk_train_outcome *result)
 {
     cJSON *item = cJSON_CreateObject();
     double seconds = result->train_seconds;
@@ -198,7 +198,7 @@ static cJSON *result_item(const lk_recording *recording, const lk_train_result *
     return item;
 }
 
-void lk__recording_conclude(lk_recording *recording, const lk_train_result *result)
+void lk__recording_conclude(lk_recording *recording, const lk_train_outcome *result)
 {
     char hash[17];
     bool done = !result->stopped;
@@ -224,7 +224,7 @@ bool lk__recording_has_result(const lk_recording *recording, size_t step)
     return cJSON_IsNumber(steps) && steps->valuedouble == (double)step;
 }
 
-double lk__recording_earlier(const lk_recording *recording, const lk_train_start *start)
+double lk__recording_earlier(const lk_recording *recording, const lk_train_begin *start)
 {
     const cJSON *result = cJSON_GetObjectItemCaseSensitive(lk__record_object(recording->writer), "result");
     const cJSON *seconds = cJSON_GetObjectItemCaseSensitive(result, "seconds");
@@ -232,7 +232,7 @@ double lk__recording_earlier(const lk_recording *recording, const lk_train_start
     return known ? fmax(start->earlier, seconds->valuedouble) : start->earlier;
 }
 
-void lk__recording_add_tests(lk_recording *recording, const lk_train_result *result)
+void lk__recording_add_tests(lk_recording *recording, const lk_train_outcome *result)
 {
     cJSON *item = cJSON_GetObjectItemCaseSensitive(lk__record_object(recording->writer), "result");
     add_metrics(item, lk__record_kind_name(LK_RECORD_KIND_VAL), &result->val);

@@ -50,7 +50,7 @@ static void end_lines(lk_report *report)
     lk__screen_end_lines(report->screen);
 }
 
-static void on_start(void *arg, const lk_train_start *start)
+static void on_start(void *arg, const lk_train_begin *start)
 {
     lk_report *report = arg;
     report->train_count = start->train->count;
@@ -275,7 +275,7 @@ static void on_trace(void *arg, const lk_train_trace *trace)
     end_lines(report);
 }
 
-static void text_end(const lk_report *report, const lk_train_result *result)
+static void text_end(const lk_report *report, const lk_train_outcome *result)
 {
     lk__report_early(report, result);
     bool untold = report->args->quiet && !report->told;
@@ -291,7 +291,7 @@ static void text_end(const lk_report *report, const lk_train_result *result)
     printf("State hash %016" PRIx64 "\n", result->hash);
 }
 
-static void on_end(void *arg, const lk_train_result *result)
+static void on_end(void *arg, const lk_train_outcome *result)
 {
     lk_report *report = arg;
     if (report->rank == 0)
@@ -307,7 +307,7 @@ static void on_end(void *arg, const lk_train_result *result)
     end_lines(report);
 }
 
-static void on_stopped(void *arg, const lk_train_result *result)
+static void on_stopped(void *arg, const lk_train_outcome *result)
 {
     lk_report *report = arg;
     if (report->rank > 0 && !report->by_hand)
@@ -319,16 +319,16 @@ static void on_stopped(void *arg, const lk_train_result *result)
     end_lines(report);
 }
 
-lk_train_events lk__report_events(lk_report *report)
+lk_train_hooks lk__report_hooks(lk_report *report)
 {
-    return (lk_train_events){.arg = report,
-                             .activity = report->draws ? on_activity : NULL,
-                             .meter = report->draws ? &report->screen->meter : NULL,
-                             .start = on_start,
-                             .step = on_step,
-                             .test = on_test,
-                             .end = on_end,
-                             .stopped = on_stopped,
-                             .saved = on_saved,
-                             .trace = on_trace};
+    return (lk_train_hooks){.arg = report,
+                            .activity = report->draws ? on_activity : NULL,
+                            .meter = report->draws ? &report->screen->meter : NULL,
+                            .begin = on_start,
+                            .step = on_step,
+                            .test = on_test,
+                            .end = on_end,
+                            .stopped = on_stopped,
+                            .saved = on_saved,
+                            .trace = on_trace};
 }

@@ -37,27 +37,27 @@ typedef struct lk_report {
 
 /* Events of a rank: rank 0 prints for all; the others print only lines about themselves, and only with
  * --log-ranks all. report must not be moved. */
-lk_train_events lk__report_events(lk_report *report);
+lk_train_hooks lk__report_hooks(lk_report *report);
 
 /* The first lines; the closing table, and the end as JSON. */
-void lk__report_start_text(const lk_report *report, const lk_train_start *start);
-void lk__report_start_json(const lk_report *report, const lk_train_start *start);
-void lk__report_table(const lk_report *report, const lk_train_result *result);
-void lk__report_end_json(const lk_report *report, const lk_train_result *result);
+void lk__report_start_text(const lk_report *report, const lk_train_begin *start);
+void lk__report_start_json(const lk_report *report, const lk_train_begin *start);
+void lk__report_table(const lk_report *report, const lk_train_outcome *result);
+void lk__report_end_json(const lk_report *report, const lk_train_outcome *result);
 /* The line of --early-stop, if it has ended the run. */
-void lk__report_early(const lk_report *report, const lk_train_result *result);
+void lk__report_early(const lk_report *report, const lk_train_outcome *result);
 /* The evaluation by which results are judged: of the validation data if there are any, else of the test data. */
-const lk_metrics *lk__report_judged(const lk_train_result *result, const char **name);
+const lk_metrics *lk__report_judged(const lk_train_outcome *result, const char **name);
 /* Adds a list of objects: where the time of every rank went. */
 struct cJSON;
-void lk__report_uses_json(struct cJSON *object, const char *name, const lk_train_result *result);
+void lk__report_uses_json(struct cJSON *object, const char *name, const lk_train_outcome *result);
 /* Adds the object "early_stop", if --early-stop has ended the run. */
-void lk__report_early_json(struct cJSON *object, const lk_train_result *result);
+void lk__report_early_json(struct cJSON *object, const lk_train_outcome *result);
 
 /* Lines about checkpoints: the one that the run resumes from, as text or in the JSON of its start (a cJSON
  * object), and one that was saved. */
-void lk__report_resumed(const lk_report *report, const lk_train_start *start);
-void lk__report_resumed_json(struct cJSON *line, const lk_train_start *start);
+void lk__report_resumed(const lk_report *report, const lk_train_begin *start);
+void lk__report_resumed_json(struct cJSON *line, const lk_train_begin *start);
 void lk__report_saved(const lk_report *report, const lk_train_saved *saved);
 /* Prints a line on stderr if the model that --init-from or eval names belongs to a checkpoint that was set
  * aside; nothing for NULL. */
@@ -68,15 +68,15 @@ void lk__report_notice(const char *command, const char *notice);
 void lk__report_last(const lk_args *args, const lk_train_failure *failure);
 /* The line of a stopped run: which rank received the signal and, at rank 0, how to resume. Other ranks print it
  * if nobody else prints for them. */
-void lk__report_stopped(const lk_report *report, const lk_train_result *result);
+void lk__report_stopped(const lk_report *report, const lk_train_outcome *result);
 
 /* The lines of a trace, or its JSON object: what holds the steps back. */
 void lk__report_trace(const lk_train_trace *trace, bool json);
 
 /* Lines of a rank about itself. */
-void lk__report_rank_start(const lk_report *report, const lk_train_start *start);
+void lk__report_rank_start(const lk_report *report, const lk_train_begin *start);
 void lk__report_rank_step(const lk_report *report, const lk_train_step *step);
-void lk__report_rank_end(const lk_report *report, const lk_train_result *result);
+void lk__report_rank_end(const lk_report *report, const lk_train_outcome *result);
 
 /* Shared by all kinds of lines. With few classes the top-5 accuracy has no meaning. */
 enum { LK_REPORT_FEW_CLASSES = 10 };

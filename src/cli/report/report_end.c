@@ -27,21 +27,21 @@ static cJSON *use_item(const lk_train_use *use)
     return item;
 }
 
-void lk__report_uses_json(cJSON *object, const char *name, const lk_train_result *result)
+void lk__report_uses_json(cJSON *object, const char *name, const lk_train_outcome *result)
 {
     cJSON *list = cJSON_AddArrayToObject(object, name);
     for (int i = 0; result->uses && i < result->ranks; i++)
         cJSON_AddItemToArray(list, use_item(&result->uses[i]));
 }
 
-const lk_metrics *lk__report_judged(const lk_train_result *result, const char **name)
+const lk_metrics *lk__report_judged(const lk_train_outcome *result, const char **name)
 {
     bool val = result->val.count > 0;
     *name = val ? "validation" : "test";
     return val ? &result->val : &result->test;
 }
 
-void lk__report_early_json(cJSON *object, const lk_train_result *result)
+void lk__report_early_json(cJSON *object, const lk_train_outcome *result)
 {
     const char *name;
     const lk_metrics *judged = lk__report_judged(result, &name);
@@ -55,7 +55,7 @@ void lk__report_early_json(cJSON *object, const lk_train_result *result)
 }
 
 /* Where the weights of the best result are; the final ones are later. */
-static void print_best(const lk_report *report, const lk_train_result *result)
+static void print_best(const lk_report *report, const lk_train_outcome *result)
 {
     const char *folder = report->plan->train.checkpoint;
     uint64_t step;
@@ -67,7 +67,7 @@ static void print_best(const lk_report *report, const lk_train_result *result)
                                      : "--checkpoint DIR keeps them, as DIR/best");
 }
 
-void lk__report_early(const lk_report *report, const lk_train_result *result)
+void lk__report_early(const lk_report *report, const lk_train_outcome *result)
 {
     const char *name;
     const lk_metrics *judged = lk__report_judged(result, &name);
@@ -81,7 +81,7 @@ void lk__report_early(const lk_report *report, const lk_train_result *result)
     print_best(report, result);
 }
 
-void lk__report_end_json(const lk_report *report, const lk_train_result *result)
+void lk__report_end_json(const lk_report *report, const lk_train_outcome *result)
 {
     char hash[17];
     snprintf(hash, sizeof hash, "%016" PRIx64, result->hash);
@@ -124,7 +124,7 @@ static const char *time_text(double seconds, char text[LK_BAR_TIME])
     return text;
 }
 
-static void time_rows(const lk_train_result *result)
+static void time_rows(const lk_train_outcome *result)
 {
     char all[LK_BAR_TIME], steps[LK_BAR_TIME], rest[LK_BAR_TIME];
     double other = result->seconds - result->train_seconds;
@@ -141,7 +141,7 @@ static double part(double sum, double seconds)
 }
 
 /* Waits of GPUs that a channel joins are a part of the steps that the host awaits. */
-static void phase_row(const lk_train_result *result)
+static void phase_row(const lk_train_outcome *result)
 {
     lk_train_phases sum = {0};
     double seconds = 0;
@@ -167,7 +167,7 @@ static double own_time(const lk_train_use *use)
     return use->seconds - use->phases.wait;
 }
 
-static void memory_row(const lk_train_result *result)
+static void memory_row(const lk_train_outcome *result)
 {
     const lk_train_use *most = &result->uses[0];
     for (int i = 1; i < result->ranks; i++)
@@ -179,7 +179,7 @@ static void memory_row(const lk_train_result *result)
 }
 
 /* The rank for which the others wait: the one with the most work of its own. */
-static void slowest_row(const lk_train_result *result)
+static void slowest_row(const lk_train_outcome *result)
 {
     const lk_train_use *slowest = &result->uses[0];
     double sum = 0;
@@ -203,7 +203,7 @@ static void accuracy_row(const lk_report *report, const char *name, const lk_met
         row(name, "%.2f %%", top1);
 }
 
-void lk__report_table(const lk_report *report, const lk_train_result *result)
+void lk__report_table(const lk_report *report, const lk_train_outcome *result)
 {
     accuracy_row(report, "validation", &result->val);
     accuracy_row(report, "accuracy", &result->test);

@@ -28,7 +28,7 @@ static void print_doubt(const char *path, size_t agreed)
         printf("%s does not note whether replicas were equal, as earlier versions did not\n", path);
 }
 
-void lk__report_resumed(const lk_report *report, const lk_train_start *start)
+void lk__report_resumed(const lk_report *report, const lk_train_begin *start)
 {
     const lk_resume *found = lk__cli_resume_found();
     const lk_train_opts *opts = &report->plan->train;
@@ -64,7 +64,7 @@ void lk__report_resumed(const lk_report *report, const lk_train_start *start)
                report->plan->train.shards, start->saved_shards);
 }
 
-void lk__report_resumed_json(cJSON *line, const lk_train_start *start)
+void lk__report_resumed_json(cJSON *line, const lk_train_begin *start)
 {
     const lk_resume *found = lk__cli_resume_found();
     const char *why = found->why, *text;
@@ -171,7 +171,7 @@ static void print_word(const char *word)
     fputc('\'', stderr);
 }
 
-static void json_stopped(const lk_train_result *result, const char *signal)
+static void json_stopped(const lk_train_outcome *result, const char *signal)
 {
     cJSON *line = cJSON_CreateObject();
     cJSON_AddStringToObject(line, "event", "stopped");
@@ -188,7 +188,7 @@ static const char *signal_name(int number)
 }
 
 /* The end of the line at rank 0. */
-static void print_kept(const lk_args *args, const lk_train_result *result)
+static void print_kept(const lk_args *args, const lk_train_outcome *result)
 {
     if (!*result->checkpoint) {
         fputs("nothing was saved: --checkpoint DIR keeps what was done\n", stderr);
@@ -208,7 +208,7 @@ static void print_kept(const lk_args *args, const lk_train_result *result)
 }
 
 /* The signal is not named if this process received it too: a launcher passes its signals on to all ranks. */
-void lk__report_stopped(const lk_report *report, const lk_train_result *result)
+void lk__report_stopped(const lk_report *report, const lk_train_outcome *result)
 {
     const char *signal = signal_name(result->stop_signal);
     if (report->rank == 0 && report->args->json)

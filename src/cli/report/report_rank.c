@@ -42,7 +42,7 @@ static size_t share_of(lk_shard_range share, size_t batch)
     return share.shards > 0 ? lk_shard_range_count(share, batch) : batch;
 }
 
-void lk__report_rank_start(const lk_report *report, const lk_train_start *start)
+void lk__report_rank_start(const lk_report *report, const lk_train_begin *start)
 {
     const lk_train_rank_info *self = &start->self;
     char when[TIME_BYTES], own[HOST_BYTES];
@@ -108,7 +108,7 @@ void lk__report_rank_step(const lk_report *report, const lk_train_step *step)
            step->metrics.count, step->batch_seconds);
 }
 
-void lk__report_rank_end(const lk_report *report, const lk_train_result *result)
+void lk__report_rank_end(const lk_report *report, const lk_train_outcome *result)
 {
     char when[TIME_BYTES];
     now_text(when);

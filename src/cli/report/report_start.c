@@ -6,7 +6,7 @@
 #include "cli/report/json.h"
 #include "cli/report/report.h"
 
-static void json_layout(cJSON *line, const lk_report *report, const lk_train_start *start)
+static void json_layout(cJSON *line, const lk_report *report, const lk_train_begin *start)
 {
     const lk_train_rank_info *self = &start->self;
     cJSON_AddStringToObject(line, "parallel", lk__args_parallel_names[report->plan->mode.parallel]);
@@ -23,7 +23,7 @@ static void json_layout(cJSON *line, const lk_report *report, const lk_train_sta
     cJSON_AddNumberToObject(line, "better_shards", start->better_shards);
 }
 
-void lk__report_start_json(const lk_report *report, const lk_train_start *start)
+void lk__report_start_json(const lk_report *report, const lk_train_begin *start)
 {
     const lk_train_opts *opts = &report->plan->train;
     char seed[32];
@@ -62,7 +62,7 @@ void lk__report_start_json(const lk_report *report, const lk_train_start *start)
 }
 
 /* "2 stages x 2 replicas (stage 1 begins with fc1), " */
-static void print_grid(const lk_train_start *start)
+static void print_grid(const lk_train_begin *start)
 {
     const lk_layout *layout = &start->self.layout;
     if (layout->stages < 2)
@@ -74,7 +74,7 @@ static void print_grid(const lk_train_start *start)
 }
 
 /* Devices and ranks: "cpu with 2 threads", "ddp, 4 ranks over shm with 1 thread each". */
-static void print_ranks(const lk_report *report, const lk_train_start *start)
+static void print_ranks(const lk_report *report, const lk_train_begin *start)
 {
     const lk_train_rank_info *self = &start->self;
     const char *plural = start->self.layout.threads == 1 ? "" : "s";
@@ -93,7 +93,7 @@ static void print_ranks(const lk_report *report, const lk_train_start *start)
 }
 
 /* Effects of combined options that a user may not expect. */
-static void print_hints(const lk_report *report, const lk_train_start *start)
+static void print_hints(const lk_report *report, const lk_train_begin *start)
 {
     const lk_train_opts *opts = &report->plan->train;
     const lk_layout *layout = &start->self.layout;
@@ -123,7 +123,7 @@ static void print_hints(const lk_report *report, const lk_train_start *start)
 }
 
 /* Prints nothing if images are used as they are. */
-static void print_transforms(const lk_train_start *start)
+static void print_transforms(const lk_train_begin *start)
 {
     bool changed = strcmp(start->augment, "none") != 0, tests_changed = strcmp(start->test_augment, "none") != 0;
     if (changed || tests_changed)
@@ -155,7 +155,7 @@ static const char *shown_value(const lk_option *row, const lk_train_opts *opts, 
 }
 
 /* "options: batch-size 64, epochs 14, optimizer adadelta, lr 1, schedule step:size=1,gamma=0.7" */
-static void print_options(const lk_train_opts *given, const lk_train_start *start)
+static void print_options(const lk_train_opts *given, const lk_train_begin *start)
 {
     lk_train_opts opts = *given;
     const lk_option *row;
@@ -173,7 +173,7 @@ static void print_options(const lk_train_opts *given, const lk_train_start *star
 }
 
 /* Learning rates of the steps of this process. Six digits distinguish all rates in common use. */
-static void print_rates(const lk_train_start *start)
+static void print_rates(const lk_train_begin *start)
 {
     const lk_lr_schedule_rates *rates = &start->rates;
     if (start->done >= start->steps)
@@ -189,7 +189,7 @@ static void print_rates(const lk_train_start *start)
                start->warmup);
 }
 
-void lk__report_start_text(const lk_report *report, const lk_train_start *start)
+void lk__report_start_text(const lk_report *report, const lk_train_begin *start)
 {
     const lk_train_opts *opts = &report->plan->train;
     const char *path = start->train->path;

@@ -497,14 +497,16 @@ static size_t target_bytes(const lk_dataset *data)
     return data->info.targets > 0 ? data->info.targets * sizeof(float) : sizeof(int32_t);
 }
 
-static lk_status hash_samples(const lk_dataset *data, uint64_t *hash)
+lk_status lk__dataset_hash_samples(const lk_dataset *data, size_t most, uint64_t *hash)
 {
     size_t bytes = lk__dataset_elements(data) * lk_dtype_size(data->info.dtype), target = target_bytes(data);
+    size_t count = lk__size_min(data->info.count, most);
     uint8_t *memory;
     lk_status status = LK_OK;
     LK_TRY(lk__mem_alloc(1, target + bytes, "a sample", (void **)&memory));
-    for (size_t i = 0; i < data->info.count && status == LK_OK; i++) {
-        status = lk_dataset_get(data, i, memory + target, memory);
+    for (size_t i = 0; i < count && status == LK_OK; i++) {
+        status =
+            lk_dataset_get(data, count < data->info.count ? i * data->info.count / count : i, memory + target, memory);
         *hash = lk__hash(memory, target, *hash);
         *hash = lk__hash(memory + target, bytes, *hash);
     }
@@ -518,7 +520,7 @@ lk_status lk__dataset_content(const lk_dataset *data, uint64_t *out)
     if (data->ops->load != NULL)
         hash = hash_first_image(data, hash);
     else if (!data->drawn)
-        LK_TRY(hash_samples(data, &hash));
+        LK_TRY(lk__dataset_hash_samples(data, data->info.count, &hash));
     for (size_t i = 0; data->ops->load != NULL && data->ops->label != NULL && i < data->info.count; i++) {
         int32_t label = data->ops->label(data, i);
         hash = lk__hash(&label, sizeof label, hash);

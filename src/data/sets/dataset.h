@@ -96,6 +96,9 @@ typedef struct lk_inventory {
  * reports it. */
 lk_status lk__dataset_content(const lk_dataset *data, uint64_t *out) LK_CHECKED;
 
+/* Adds samples and their targets to a hash: all, or `most` of them, evenly spread. The samples have one size. */
+lk_status lk__dataset_hash_samples(const lk_dataset *data, size_t most, uint64_t *hash) LK_CHECKED;
+
 /* Hashes of image files, for data sets with one file for each image; files is 0 for others. All
  * files are read if they have at most lk__dataset_contents_limit bytes together (1 GiB; a variable,
  * so that tests can lower it). Otherwise 1,024 files are read, evenly spread, and the times of all
