@@ -78,7 +78,7 @@ static inline void law_targets(const char *model, lk_batch *batch)
 {
     static const float weights[64] = {1,    0.5f, 3, 0, 2, 0.25f, 1, 7, 0.125f, 1, 0, 4, 1.5f, 2, 1, 0.75f,
                                       0.5f, 1,    1, 2, 0, 1,     5, 1, 0.5f,   3, 1, 1, 2,    6, 0, 1};
-    bool images = strcmp(model, "autoencoder") == 0 || strcmp(model, "robust") == 0 || strcmp(model, "own") == 0;
+    bool images = strcmp(model, "autoencoder") == 0 || strcmp(model, "robust") == 0 || strcmp(model, "own_loss") == 0;
     if (images) {
         batch->targets = batch->x;
         batch->target_floats = batch->sample_floats;
@@ -249,8 +249,8 @@ static inline float law_own_loss(void *arg, const float *x, size_t floats, int32
     return sum;
 }
 
-/* Model "own": an own loss, which the first engine of a process registers. */
-static inline void law_build_own(lk_model_shape shape, lk_graph *g)
+/* Model "own_loss": an own loss, which the first engine of a process registers. */
+static inline void law_build_own_loss(lk_model_shape shape, lk_graph *g)
 {
     static const lk_loss_def def = {.name = "law_own", .target_floats = LK_TARGETS_AS_X, .sample = law_own_loss};
     lk_node x = lk_input(g, shape.channels, shape.height, shape.width);
@@ -316,7 +316,7 @@ static inline lk_status law_build(const char *model, lk_model_shape shape, lk_gr
         {"autoencoder", law_build_autoencoder},
         {"robust", law_build_robust},
         {"weighted", law_build_weighted},
-        {"own", law_build_own},
+        {"own_loss", law_build_own_loss},
     };
     for (size_t i = 0; i < COUNT_OF(own); i++) {
         if (strcmp(model, own[i].name) != 0)
