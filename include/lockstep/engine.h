@@ -137,7 +137,8 @@ lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *o
  * the gradients, or the engine only evaluates. lk_engine_can_send says whether a step of `total` samples can
  * be sent now; true if nothing is under way. All ranks must send and receive in the same order. Functions
  * that read or change the state return USAGE while anything is under way. lk_engine_steps counts the steps
- * sent. After NONFINITE nothing is under way, and the engine is in its state before the step that failed. */
+ * sent. After NONFINITE nothing is under way, and the engine is in its state before the step that failed. A batch with
+ * `weights` can be sent only if nothing is under way (else USAGE). */
 int lk_engine_depth(const lk_engine *engine);
 bool lk_engine_can_send(const lk_engine *engine, size_t total);
 lk_status lk_engine_send(lk_engine *engine, const lk_batch *batch) LK_CHECKED;
