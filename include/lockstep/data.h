@@ -147,7 +147,7 @@ typedef struct lk_batch {
  * has shards [first,last). All fields zero: the whole batch. */
 typedef struct lk_shard_range {
     int shards, first, last;
-    bool labels_only; /* load labels and ids but no samples: for all pipeline stages except the first */
+    bool labels_only; /* load labels, targets and ids but no samples: for all pipeline stages except the first */
 } lk_shard_range;
 /* For a batch of `total` samples: the number of samples in the share, and the index in the batch
  * of the share's first sample. */

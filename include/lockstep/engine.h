@@ -93,7 +93,7 @@ typedef struct lk_metrics {
      * exactly where the target is above 0.5. Other losses of float targets, and own losses: 0. */
     size_t correct;
     size_t top5; /* samples whose label has one of the five largest scores; without such labels as `correct` */
-    double loss; /* mean over the samples; with weights sum(w * loss) / sum(w) */
+    double loss; /* mean over the samples; with weights sum(w * loss) / sum(w), or 0 if the sum of the weights is 0 */
     /* Losses of float targets: the means over all elements of |e| and e^2, without weights. e is x - target;
      * bce_with_logits_loss: logistic(x) - target; soft_cross_entropy: probability - target. 0 for losses of labels, and
      * for own losses whose target has not as many floats as x. */
@@ -120,11 +120,10 @@ lk_shard_range lk_engine_shard_range(const lk_engine *engine);
 /* Copies all samples of a loader's data set to the engine's device. The bits of steps and
  * evaluations stay the same, and batches need no upload. *cached says whether the samples were
  * copied; LK_OK and false if they cannot be: the device must have its own memory, the samples must
- * be bytes of one size with no other transforms than crop and flip, and they must take at most half
- * of the free memory. An engine can cache two loaders' data sets, one for training and one for
- * testing. From its next lk_loader_start, a cached loader gives batches of labels and ids, which
- * only this engine can use. Reads the whole data set. Not collective: does not communicate, and
- * only stage 0 caches. */
+ * be bytes of one size with no other transforms than crop and flip, their targets must be labels, and
+ * they must take at most half of the free memory. An engine can cache two loaders' data sets, one for training and one
+ * for testing. From its next lk_loader_start, a cached loader gives batches of labels and ids, which only this engine
+ * can use. Reads the whole data set. Not collective: does not communicate, and only stage 0 caches. */
 lk_status lk_engine_cache_dataset(lk_engine *engine, lk_loader *loader, bool *cached) LK_CHECKED;
 
 /* Collective: forward, backward, sum of gradients and update. The batch, of all ranks, has 1 to
@@ -138,7 +137,8 @@ lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *o
  * the gradients, or the engine only evaluates. lk_engine_can_send says whether a step of `total` samples can
  * be sent now; true if nothing is under way. All ranks must send and receive in the same order. Functions
  * that read or change the state return USAGE while anything is under way. lk_engine_steps counts the steps
- * sent. After NONFINITE nothing is under way, and the engine is in its state before the step that failed. */
+ * sent. After NONFINITE nothing is under way, and the engine is in its state before the step that failed. A batch with
+ * `weights` can be sent only if nothing is under way (else USAGE). */
 int lk_engine_depth(const lk_engine *engine);
 bool lk_engine_can_send(const lk_engine *engine, size_t total);
 lk_status lk_engine_send(lk_engine *engine, const lk_batch *batch) LK_CHECKED;

@@ -207,7 +207,7 @@ typedef void (*lk_loss_cuda_fn)(void *arg, const lk_loss_cuda_call *call);
 
 typedef struct lk_loss_def {
     const char *name;     /* copied; not the name of another loss */
-    size_t target_floats; /* floats of a sample's target; 0: a label in [0, floats of x) */
+    size_t target_floats; /* floats of a sample's target; 0: a label in [0, channels of x) */
     lk_loss_fn sample;    /* required */
     lk_loss_cuda_fn cuda; /* NULL: engines on GPUs refuse the loss */
     void *arg;            /* of both functions; must outlive all engines that use the loss */

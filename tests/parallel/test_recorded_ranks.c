@@ -466,6 +466,7 @@ static void test_nonfinite(void **arg)
 {
     far_type.prompt_upload = 1 << 20;
     expect_bad((bad_batch){LINE, 30, NAN, .text = "step 3: the loss of sample 104 (shard 9) is "});
+    expect_bad((bad_batch){AUTOENCODER, 10, NAN, .text = "step 3: the loss of sample 42 (shard 5) is "});
     expect_bad((bad_batch){RES_BATCH, 20, NAN, .text = "step 3: the loss of sample 66 (shard 0) is "});
     expect_bad(
         (bad_batch){STEEP, 20, 1e20f, .text = "step 3: the gradient of first.weight is not finite (shard 6); if"});
@@ -497,6 +498,25 @@ static void test_nonfinite_weight(void **arg)
     law_require(lk_engine_send(engine, &h.batches[2]));
     assert_int_equal(lk_engine_receive(engine, &metrics), LK_STATUS_NONFINITE);
     assert_non_null(strstr(lk_error_detail(), "step 3: before the step conv2.weight has a value that is not finite"));
+    lk_engine_destroy(engine);
+    free_history(&h);
+}
+
+/* A batch with weights is done at once, after the steps under way. */
+static void test_weights_wait(void **arg)
+{
+    float weights[64] = {[3] = 2};
+    lk_metrics metrics;
+    history h;
+    lk_engine *engine = make_engine(&cases[MLP], (law_way){.threads = 1}, NULL);
+    make_history(&cases[MLP], &h);
+    law_require(lk_engine_step(engine, &h.batches[0], &metrics));
+    law_require(lk_engine_send(engine, &h.batches[1]));
+    h.batches[2].weights = weights;
+    assert_fails(lk_engine_send(engine, &h.batches[2]), LK_STATUS_USAGE, "needs their results first");
+    law_require(lk_engine_receive(engine, &metrics));
+    law_require(lk_engine_step(engine, &h.batches[2], &metrics));
+    assert_true(metrics.weight == 2);
     lk_engine_destroy(engine);
     free_history(&h);
 }
@@ -573,5 +593,6 @@ int main(void)
     tape_watch(&far_kernels);
     return ranks_run_rows(rows, COUNT_OF(rows), NULL, test_row) +
            RUN_TESTS(NULL, NULL, TEST(test_nonfinite), TEST(test_nonfinite_weight), TEST(test_order_of_calls),
-                     TEST(test_mixed), TEST(test_only_evaluations), TEST(test_large_samples), TEST(test_stuck));
+                     TEST(test_weights_wait), TEST(test_mixed), TEST(test_only_evaluations), TEST(test_large_samples),
+                     TEST(test_stuck));
 }

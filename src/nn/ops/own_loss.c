@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/rng.h"
 #include "nn/op.h"
 
 /* The first field of a row is its op, so a layer's op leads to the row. */
@@ -42,6 +43,9 @@ static size_t targets(const lk_layer *layer)
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
 {
     layer->shape = lk__op_input_shape(graph, layer, 0);
+    if (layer->op->targets && targets(layer) > LK_RNG_MAX_ELEMENT)
+        return lk__fail(LK_STATUS_USAGE, "layer %d: targets of loss '%s' have %zu floats, more than 2^34", layer->index,
+                        layer->op->name, targets(layer));
     return LK_OK;
 }
 

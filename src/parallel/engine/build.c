@@ -26,6 +26,9 @@
 
 enum { MAX_THREADS = 1024 };
 
+/* The targets of a rank, in bytes. */
+static const size_t LARGEST_TARGETS = (size_t)1 << 46;
+
 const char *const lk__agree_bn_names[] = {"batch", "shard", NULL};
 const char *const lk__agree_reduce_names[] = {"tree", "engine", NULL};
 
@@ -229,6 +232,9 @@ static lk_status plan_waves(lk_engine *engine)
     int own = engine->waves->last - engine->waves->first;
     engine->target_floats = lk__engine_has_losses(engine) ? lk__graph_target_floats(engine->graph) : 0;
     engine->most = lk__shard_most(engine->opts.batch, engine->waves->shards, own);
+    if (engine->target_floats > LARGEST_TARGETS / sizeof(float) / lk__size_max(engine->most, 1))
+        return lk__fail(LK_STATUS_MEMORY, "targets of %zu samples with %zu floats each would need over %zu bytes",
+                        engine->most, engine->target_floats, LARGEST_TARGETS);
     return LK_ALLOC((size_t)own, "results", &engine->leaves);
 }
 

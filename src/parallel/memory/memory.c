@@ -91,6 +91,13 @@ static size_t measure_copies(const lk_engine_rank_model *rank, const lk_waves *w
            (grid->replicas > 1 && !rank->device_sums ? parameters * (size_t)waves->own_roots : 0);
 }
 
+/* Bytes of the float targets of a rank's samples. */
+static size_t target_bytes(const lk_engine_rank_model *rank, const lk_waves *waves)
+{
+    size_t most = lk__shard_most(rank->opts.batch, waves->shards, waves->last - waves->first);
+    return most * lk__graph_target_floats(rank->graph) * sizeof(float);
+}
+
 lk_status lk__engine_measure_rank(const lk_engine_rank_model *rank, lk_engine_size *out)
 {
     lk_params_size params = lk__params_measure(rank->graph, rank->dev, rank->grid.first_layer, rank->grid.last_layer);
@@ -103,6 +110,8 @@ lk_status lk__engine_measure_rank(const lk_engine_rank_model *rank, lk_engine_si
     LK_TRY(lk__engine_rank_waves(rank, &waves, &lanes));
     size.gradients = size.parameters * (size_t)lk__waves_slots(waves, rank->dev->type->by_shard);
     lk_status status = measure_plan(rank, waves, lanes, &size);
+    if (status == LK_OK && rank->grid.stage == rank->grid.stages - 1)
+        size.activations += target_bytes(rank, waves);
     if (status == LK_OK) /* measure_plan has checked that the sizes do not overflow */
         size.copies = measure_copies(rank, waves, lanes, size.parameters);
     lk__waves_destroy(waves);

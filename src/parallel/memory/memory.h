@@ -14,7 +14,7 @@ typedef struct lk_engine_size {
     size_t gradients;   /* and their partial sums */
     size_t optimizer;   /* the optimiser's state */
     size_t statistics;  /* BatchNorm's running statistics, and partial sums of a step's statistics */
-    size_t activations; /* and their gradients */
+    size_t activations; /* with their gradients, and float targets */
     size_t scratch;     /* of kernels */
     size_t copies;      /* staging buffers in host memory (staging.h) */
     size_t samples;     /* number of samples in memory at once */
