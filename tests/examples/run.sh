@@ -97,6 +97,11 @@ case $name in
     fi
     same_bits "$saved"
     ;;
+10_predict)
+    said '^image [0-4] is a [0-9] \([0-9.]+ %\), feature 0 is [0-9.]+$' 5
+    said '^(8[5-9]|9[0-9])[0-9] of 1000 images are classified correctly, in [0-9]+ us each$' 1
+    said '' 6
+    ;;
 *)
     fail "nothing is known of it"
     ;;
