@@ -98,6 +98,11 @@ case $name in
     fi
     same_bits "$saved"
     ;;
+10_predict)
+    said '^image [0-4] is a [0-9] \([0-9.]+ %\), feature 0 is [0-9.]+$' 5
+    said '^(8[5-9]|9[0-9])[0-9] of 1000 images are classified correctly, in [0-9]+ us each$' 1
+    said '' 6
+    ;;
 17_train_loop)
     said '59210 parameters, from step 0 to step 240$' 1
     said 'epoch [12]: loss 0\.[0-9]{4}, accuracy [89][0-9]\.[0-9]{2} %$' 2

@@ -50,6 +50,12 @@ typedef struct lk_engine_arrays {
     float *targets;  // (n, engine->target_floats)
     float *weights;  // (n)
 } lk_engine_arrays;
+/* The outputs that a forward pass writes. */
+typedef struct lk_engine_wanted {
+    const lk_output *list;
+    size_t count;
+} lk_engine_wanted;
+typedef struct lk_engine_outputs lk_engine_outputs; /* outputs.h */
 
 /* This rank's samples of a batch, and how their step or evaluation is done. */
 typedef struct lk_engine_part {
@@ -68,6 +74,8 @@ typedef struct lk_engine_part {
      * recorded: it is only enqueued, its samples and inputs are in device memory, and a step changes nothing if
      * the flag (device memory) is bad. */
     const lk_flag *flag;
+    /* Outputs of an evaluation that computes no losses and reads no labels; NULL: it computes metrics. */
+    const lk_engine_wanted *wanted;
 } lk_engine_part;
 
 typedef struct lk_recorded lk_recorded;
@@ -84,6 +92,7 @@ struct lk_engine {
     float *shared;    /* the group's memory: gradients, or a staging buffer for this rank's sums; NULL: no group */
     float *sums_copy; /* staging buffer for sums that are gathered during a pass */
     lk_plan *plan;
+    lk_engine_outputs *outputs;
     lk_optim *optim;
     lk_waves *waves;
     lk_buckets *buckets;
