@@ -146,6 +146,7 @@ static const law_case models[] = {
     {"norms", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 12, 3, .first = 3},
     {"attention", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 12, 3, .first = 3},
     {"upsampled", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.01, 3, 12, 3, .first = 3},
+    {"windows", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.01, 3, 12, 3, .first = 3},
 };
 enum { MODELS = sizeof models / sizeof *models };
 

@@ -21,6 +21,7 @@ static const law_case law_table[] = {
     {"norms", LAW_ODD, LK_BN_MODE_BATCH, "adamw", 1e-3, 30, 16, 16, .hash = 0x34c6bef606dbd378},
     {"attention", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 30, 16, 16, .hash = 0xb9220db66b351dc6},
     {"upsampled", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.01, 30, 16, 16, .hash = 0xdd44caa3c1e26672},
+    {"windows", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.01, 30, 16, 16, .hash = 0xf1cf7b6f42632738},
     {"cnn:dropout2d", LAW_MNIST, LK_BN_MODE_BATCH, "adamw:weight_decay=.1", 1e-3, 30, 16, 16,
      .hash = 0x41764110c5111923},
     {"mobilenet_v2:width=.1,cifar", LAW_SMALL, LK_BN_MODE_SHARD, "sgd:momentum=.9", 0.05, 30, 16, 8,
