@@ -30,6 +30,7 @@ from golden_optim import make_optim, make_schedules
 from golden_training import (LARGE_STEPS, MODELS, MODEL_STEPS, Resnet20, SMOOTH_BATCH, SMOOTH_TRIES, add_samples,
                              make_models, model_batch, one_step, report_float32, smooth_batch, worst)
 from golden_transforms import make_transforms
+from golden_windows import make_window_graphs, make_windows
 
 RANKS_WORLDS = (2, 4)
 RANKS_CLIP = 0.5  # limit of the gradient's norm
@@ -171,7 +172,7 @@ def model_table():
 def write_small(folder):
     for name, make in (("ops", make_ops), ("ops_more", make_ops_more), ("conv_groups", make_conv_groups),
                        ("layers", make_layers), ("layer_graphs", make_layer_graphs), ("losses", make_losses),
-                       ("embedding", make_embedding),
+                       ("embedding", make_embedding), ("windows", make_windows), ("window_graphs", make_window_graphs),
                        ("graphs", make_graphs), ("optim", make_optim), ("schedules", make_schedules),
                        ("models", make_models), ("ranks", make_ranks),
                        ("transforms", make_transforms)):

@@ -43,42 +43,70 @@ typedef enum lk_bn_mode {
     LK_BN_MODE_SHARD  /* over each shard separately */
 } lk_bn_mode;
 
-/* In all option structs, zero means the default. Sizes are in pixels. */
+/* In all option structs, zero means the default. Sizes are in pixels.
+ *
+ * Windows of convolutions and pools. kernel, stride, pad and dilation are those of the height. An option whose name
+ * ends in _w is that of the width; 0 means the same as the height has. So {.kernel = 3} is 3x3, and {.kernel = 3,
+ * .kernel_w = 5} has 3 rows and 5 columns. Because 0 means "as the height", pad_w = LK_ZERO_PAD says that the width has
+ * no padding although the height has: {.kernel = 7, .kernel_w = 1, .pad = 3, .pad_w = LK_ZERO_PAD}. dilation is the
+ * distance of neighbouring taps; a kernel of k taps then spans (k - 1) * dilation + 1 pixels, at most 65536. */
+#define LK_ZERO_PAD SIZE_MAX
+
 typedef struct lk_conv2d_opts {
     size_t out;    /* output channels, required */
-    size_t kernel; /* square kernel, required */
+    size_t kernel; /* required */
     size_t stride; /* default 1 */
-    size_t pad;    /* zeros on each side, default 0 */
+    size_t pad;    /* zeros on each side, below the pixels that the kernel spans; default 0 */
     bool no_bias;
-    size_t groups;        /* groups of channels, as in PyTorch; each is convolved separately; default 1 */
-    uint64_t reserved[8]; /* zero */
+    size_t groups;             /* groups of channels, as in PyTorch; each is convolved separately; default 1 */
+    size_t dilation;           /* default 1 */
+    size_t kernel_w, stride_w; /* of the width; 0: as kernel, stride */
+    size_t pad_w;              /* 0: as pad; LK_ZERO_PAD: none */
+    size_t dilation_w;         /* 0: as dilation */
+    uint64_t reserved[3];      /* zero */
 } lk_conv2d_opts;
 
-/* As PyTorch's ConvTranspose2d. The sides of the output are (side - 1) * stride - 2 * pad + kernel + out_pad. */
+/* As PyTorch's ConvTranspose2d. The sides of the output are (side - 1) * stride - 2 * pad + dilation * (kernel - 1) + 1
+ * + out_pad. */
 typedef struct lk_conv_transpose2d_opts {
     size_t out;    /* output channels, required */
-    size_t kernel; /* square kernel, required */
+    size_t kernel; /* required */
     size_t stride; /* default 1 */
-    size_t pad;    /* below the kernel size, default 0 */
+    size_t pad;    /* below the pixels that the kernel spans; default 0 */
     bool no_bias;
-    size_t groups;        /* default 1 */
-    size_t out_pad;       /* rows and columns more at the lower and right side, below the stride, default 0 */
-    uint64_t reserved[8]; /* zero */
+    size_t groups;             /* default 1 */
+    size_t out_pad;            /* rows more at the lower side, below the stride, default 0 */
+    size_t dilation;           /* default 1 */
+    size_t kernel_w, stride_w; /* of the width; 0: as kernel, stride */
+    size_t pad_w;              /* 0: as pad; LK_ZERO_PAD: none */
+    size_t out_pad_w;          /* columns more at the right side; 0: as out_pad; LK_ZERO_PAD: none */
+    size_t dilation_w;         /* 0: as dilation */
+    uint64_t reserved[2];      /* zero */
 } lk_conv_transpose2d_opts;
 
+/* A window has at most 255 pixels. */
 typedef struct lk_maxpool2d_opts {
     size_t kernel;        /* required */
     size_t stride;        /* default: kernel */
-    size_t pad;           /* on each side, default 0; padded pixels are never the maximum */
-    uint64_t reserved[8]; /* zero */
+    size_t pad;           /* on each side, at most half of the window, default 0; never the maximum */
+    size_t dilation;      /* at most the side of the input; default 1 */
+    size_t kernel_w;      /* of the width; 0: as kernel */
+    size_t stride_w;      /* 0: as stride; if that is 0 too: the window's width */
+    size_t pad_w;         /* 0: as pad; LK_ZERO_PAD: none */
+    size_t dilation_w;    /* 0: as dilation */
+    bool ceil;            /* the last window may reach beyond the padded input */
+    uint64_t reserved[2]; /* zero */
 } lk_maxpool2d_opts;
 
 typedef struct lk_avgpool2d_opts {
     size_t kernel;        /* required */
     size_t stride;        /* default: kernel */
-    size_t pad;           /* zeros on each side, default 0; the mean includes them */
+    size_t pad;           /* zeros on each side, at most half of the window, default 0; the mean includes them */
     bool ceil;            /* the last window may reach beyond the padded input; the mean leaves that part out */
-    uint64_t reserved[8]; /* zero */
+    size_t kernel_w;      /* of the width; 0: as kernel */
+    size_t stride_w;      /* 0: as stride; if that is 0 too: the window's width */
+    size_t pad_w;         /* 0: as pad; LK_ZERO_PAD: none */
+    uint64_t reserved[5]; /* zero */
 } lk_avgpool2d_opts;
 
 /* Shapes. A node has a height, a width and channels for each sample. A vector has height and width 1. A sequence of T
@@ -90,7 +118,8 @@ typedef struct lk_avgpool2d_opts {
  * and conv1.bias. The name is copied. */
 lk_node lk_input(lk_graph *graph, size_t channels, size_t height, size_t width);
 lk_node lk_conv2d(lk_graph *graph, lk_node x, const char *name, lk_conv2d_opts opts);
-/* Transposed convolution, which enlarges images. Its weight is (input channels, out / groups, kernel, kernel). */
+/* Transposed convolution, which enlarges images. Its weight is (input channels, out / groups, kernel,
+ * kernel_w). */
 lk_node lk_conv_transpose2d(lk_graph *graph, lk_node x, const char *name, lk_conv_transpose2d_opts opts);
 /* out: output features. x is a vector, or a sequence, whose vectors are multiplied with the same weights, as
  * nn.Linear does with (N, T, C). */

@@ -36,6 +36,17 @@ static inline size_t lk__size_min(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* The greatest common divisor; b is at least 1. */
+static inline size_t lk__size_gcd(size_t a, size_t b)
+{
+    while (a > 0) {
+        size_t rest = b % a;
+        b = a;
+        a = rest;
+    }
+    return b;
+}
+
 static inline size_t lk__size_max(size_t a, size_t b)
 {
     return a > b ? a : b;

@@ -256,11 +256,24 @@ void lk__op_slot_key(const lk_layer *layer, const char *suffix, char key[LK_MAX_
     snprintf(key, LK_MAX_KEY, "%s.%s", layer->name, suffix);
 }
 
-/* Attributes that few ops have; 0 in all others, which keeps their hash. The output padding of a transposed convolution
- * is known by its shape. */
-static uint64_t hash_axes(const lk_layer *layer, uint64_t hash)
+/* Windows that are not square or that are dilated. */
+static uint64_t hash_windows(const lk_window *h, const lk_window *w, uint64_t hash)
 {
-    return layer->attr.axes[0] ? lk__hash(layer->attr.axes, sizeof layer->attr.axes, hash) : hash;
+    if (memcmp(h, w, sizeof *h) == 0 && h->dilation <= 1)
+        return hash;
+    char text[256];
+    int length =
+        snprintf(text, sizeof text, "%zu %zu %zu %zu %zu", h->dilation, w->kernel, w->stride, w->pad, w->dilation);
+    return lk__hash(text, (size_t)length, hash);
+}
+
+/* Attributes that few layers have, and that leave the hash of all others as it is. The output padding of a transposed
+ * convolution is known by its shape. */
+static uint64_t hash_rare(const lk_layer *layer, uint64_t hash)
+{
+    hash = layer->attr.axes[0] ? lk__hash(layer->attr.axes, sizeof layer->attr.axes, hash) : hash;
+    hash = hash_windows(&layer->attr.conv.h, &layer->attr.conv.w, hash);
+    return hash_windows(&layer->attr.pool.h, &layer->attr.pool.w, hash);
 }
 
 /* An own op is told from an op of the library with the same name by its attributes, of which there may be 0 bytes. */
@@ -294,9 +307,9 @@ uint64_t lk__graph_hash(const lk_graph *graph)
             snprintf(text, sizeof text, "%s %s %d %d %zu %zu %zu %zu %d %zu %zu %zu %zu %zu %zu %zu %.17g %d",
                      layer->op->name, layer->name, layer->input_count > 0 ? layer->inputs[0] : -1,
                      layer->input_count > 1 ? layer->inputs[1] : -1, layer->shape.c, layer->shape.h, layer->shape.w,
-                     layer->attr.out, layer->attr.no_bias, conv->kernel, conv->stride, conv->pad, conv->groups,
-                     pool->kernel, pool->stride, pool->pad, layer->attr.number, layer->attr.ceil);
-        hash = hash_fills(layer, hash_own(layer, hash_axes(layer, lk__hash(text, (size_t)length, hash))));
+                     layer->attr.out, layer->attr.no_bias, conv->h.kernel, conv->h.stride, conv->h.pad, conv->groups,
+                     pool->h.kernel, pool->h.stride, pool->h.pad, layer->attr.number, layer->attr.ceil);
+        hash = hash_fills(layer, hash_own(layer, hash_rare(layer, lk__hash(text, (size_t)length, hash))));
     }
     if (graph->class_weights)
         hash = lk__hash(graph->class_weights, graph->classes * sizeof *graph->class_weights, hash);

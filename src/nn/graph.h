@@ -56,11 +56,11 @@ typedef struct lk_layer {
         bool no_bias;
         lk_conv2d_desc conv;
         lk_pool2d_desc pool;
-        bool ceil;       /* of pooling */
-        double number;   /* dropout: p; leaky_relu: slope; huber_loss: delta; smooth_l1_loss: beta */
-        bool by_channel; /* of dropout */
-        int axes[2];     /* of transpose */
-        size_t out_pad;  /* of conv_transpose2d */
+        bool ceil;         /* of pools */
+        double number;     /* dropout: p; leaky_relu: slope; huber_loss: delta; smooth_l1_loss: beta */
+        bool by_channel;   /* of dropout */
+        int axes[2];       /* of transpose */
+        size_t out_pad[2]; /* of conv_transpose2d: of the height and of the width */
     } attr;
     /* Of an op of the program's own; all zero for others. */
     struct {

@@ -19,7 +19,7 @@ static const lk_device_weight no_weight = {0};
 static lk_device_weight weight_of(const lk_graph *graph, const lk_device *dev, const lk_layer *layer, int slot)
 {
     lk_device_weight weight = layer->params[slot].weight;
-    if (weight.out == 0 || weight.kernel > 0)
+    if (weight.out == 0 || weight.taps > 0)
         return weight;
     const lk_layer *input = &graph->layers[layer->inputs[0]];
     bool view = dev->type->flat_views && lk__graph_flat_view(graph, input);

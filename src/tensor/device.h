@@ -26,8 +26,8 @@ typedef struct lk_device_recording lk_device_recording;
 /* Shape of a parameter, for devices that store some parameters in an order of their own. All zero: an array
  * that every device stores as it is. */
 typedef struct lk_device_weight {
-    size_t out, in; /* PyTorch's order is (out, in, kernel, kernel); `in` counts the channels of one group */
-    size_t kernel;  /* of a convolution; 0: a linear layer, (out, in) */
+    size_t out, in; /* PyTorch's order is (out, in, taps); `in` counts the channels of one group */
+    size_t taps;    /* of a convolution; 0: a linear layer, (out, in) */
     size_t groups;  /* of a convolution */
     size_t pixels; /* of a linear layer: pixels of the flattened tensor whose elements are its features; with flat_views
                       the features are in that tensor's memory order. Otherwise 1. */

@@ -27,14 +27,37 @@
 #include "tensor/shards.h"
 #include "tensor/tensor.h"
 
+/* The windows of a convolution or a pooling along one axis. Tap k of window o reads the input at coordinate
+ * o * stride + k * dilation - pad. */
+typedef struct lk_window {
+    size_t kernel; /* taps */
+    size_t stride;
+    size_t pad;      /* pixels before and after the input */
+    size_t dilation; /* pixels from one tap to the next */
+} lk_window;
+
+/* Pixels from the first tap of a window to its last, both included. */
+static inline size_t lk__window_extent(const lk_window *window)
+{
+    return (window->kernel - 1) * window->dilation + 1;
+}
+
 typedef struct lk_conv2d_desc {
-    size_t kernel, stride, pad;
+    lk_window h, w;
     size_t groups; /* divides the input channels and the output channels */
 } lk_conv2d_desc;
 
+static inline size_t lk__conv2d_desc_taps(const lk_conv2d_desc *conv)
+{
+    return conv->h.kernel * conv->w.kernel;
+}
+
 typedef struct lk_pool2d_desc {
-    size_t kernel, stride, pad;
+    lk_window h, w; /* average pooling: their dilation is 1 */
 } lk_pool2d_desc;
+
+/* For initialisers of both descriptions: the same windows along both axes, without dilation. */
+#define LK_WINDOW_SQUARE(kernel, stride, pad) .h = {kernel, stride, pad, 1}, .w = {kernel, stride, pad, 1}
 
 /* Functions of one element. Phi is the distribution function of the normal distribution. */
 typedef enum lk_unary {
@@ -388,7 +411,7 @@ typedef struct lk_kernels {
     void (*flatten_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     void (*flatten_grad_input)(lk_device *dev, const lk_tensor *dy, lk_tensor *dx);
 
-    /* index has y's shape and pitch: the tap of the maximum in its window, ky*kernel + kx. The first of equal
+    /* index has y's shape and pitch: the tap of the maximum in its window, ky*kw + kx. The first of equal
      * values is taken, and the first NaN before all numbers; padding is never taken. mask: x is the result of a
      * ReLU whose gradient is applied too. dropout, if not NULL, is a dropout layer after the pooling: y and dy
      * are its result and gradient. Index is LK_POOL2D_NO_GRADIENT where mask is set and the maximum is <= 0,

@@ -6,19 +6,26 @@
 #include "tensor/cuda/runtime/cuda.h"
 
 static const lk_device_weight weights[] = {
-    {.out = 32, .in = 1, .kernel = 3, .groups = 1},      {.out = 16, .in = 3, .kernel = 3, .groups = 1},
-    {.out = 21, .in = 16, .kernel = 3, .groups = 1},     {.out = 26, .in = 21, .kernel = 1, .groups = 1},
-    {.out = 3, .in = 4, .kernel = 5, .groups = 1},       {.out = 21, .in = 1, .kernel = 3, .groups = 21},
-    {.out = 18, .in = 4, .kernel = 3, .groups = 3},      {.out = 24, .in = 8, .kernel = 2, .groups = 2},
-    {.out = 10, .in = 784, .kernel = 0, .pixels = 1},    {.out = 37, .in = 13, .kernel = 0, .pixels = 1},
-    {.out = 1, .in = 3, .kernel = 0, .pixels = 1},       {.out = 12, .in = 5 * 9, .kernel = 0, .pixels = 9},
-    {.out = 2, .in = 3 * 16, .kernel = 0, .pixels = 16},
+    {.out = 32, .in = 1, .taps = 9, .groups = 1},
+    {.out = 16, .in = 3, .taps = 9, .groups = 1},
+    {.out = 21, .in = 16, .taps = 9, .groups = 1},
+    {.out = 26, .in = 21, .taps = 1, .groups = 1},
+    {.out = 3, .in = 4, .taps = 25, .groups = 1},
+    {.out = 21, .in = 1, .taps = 9, .groups = 21},
+    {.out = 18, .in = 4, .taps = 9, .groups = 3},
+    {.out = 24, .in = 8, .taps = 4, .groups = 2},
+    {.out = 21, .in = 5, .taps = 15, .groups = 1},
+    {.out = 10, .in = 784, .pixels = 1},
+    {.out = 37, .in = 13, .pixels = 1},
+    {.out = 1, .in = 3, .pixels = 1},
+    {.out = 12, .in = 5 * 9, .pixels = 9},
+    {.out = 2, .in = 3 * 16, .pixels = 16},
 };
 enum { WEIGHTS = sizeof weights / sizeof *weights };
 
 static size_t plain_count(const lk_device_weight *weight)
 {
-    return weight->out * weight->in * (weight->kernel ? weight->kernel * weight->kernel : 1);
+    return weight->out * weight->in * (weight->taps ? weight->taps : 1);
 }
 
 static float *new_floats(size_t count)
@@ -57,19 +64,19 @@ static void test_pitch(void **state)
 
 static void test_counts(void **state)
 {
-    static const size_t want[WEIGHTS] = {32 * 9, 16 * 9 * 3, 24 * 9 * 16, 32 * 24,  3 * 25 * 8,
-                                         24 * 9, 24 * 9 * 4, 24 * 4 * 8,  16 * 784, 40 * 16,
-                                         3,      16 * 9 * 8, 2 * 16 * 3};
+    static const size_t want[WEIGHTS] = {32 * 9,  16 * 9 * 3, 24 * 9 * 16, 32 * 24,     3 * 25 * 8,
+                                         24 * 9,  24 * 9 * 4, 24 * 4 * 8,  24 * 15 * 8, 16 * 784,
+                                         40 * 16, 3,          16 * 9 * 8,  2 * 16 * 3};
     for (size_t i = 0; i < WEIGHTS; i++)
         assert_int_equal(lk__cuda_weight_count(&weights[i]), want[i]);
 }
 
-/* As cuda.h describes: (pitch of out, kernel, kernel, pitch of in); with groups (pitch of out, kernel, kernel, in). */
+/* As cuda.h describes: (pitch of out, taps, pitch of in); with groups (pitch of out, taps, in). */
 static void test_order_of_convolutions(void **state)
 {
     for (size_t n = 0; n < WEIGHTS; n++) {
         const lk_device_weight *w = &weights[n];
-        size_t taps = w->kernel * w->kernel, depth = w->groups > 1 ? w->in : lk__cuda_pitch(w->in);
+        size_t taps = w->taps, depth = w->groups > 1 ? w->in : lk__cuda_pitch(w->in);
         if (!taps)
             continue;
         float *packed = packed_numbers(w);
@@ -89,7 +96,7 @@ static void test_order_of_linear_layers(void **state)
 {
     for (size_t n = 0; n < WEIGHTS; n++) {
         const lk_device_weight *w = &weights[n];
-        if (w->kernel)
+        if (w->taps)
             continue;
         size_t channels = w->in / w->pixels, depth = lk__cuda_pitch(channels);
         float *packed = packed_numbers(w);

@@ -24,22 +24,49 @@ enum {
     HEIGHT,
     WIDTH,
     OUT_PAD,
+    DILATION,
+    KERNEL_W,
+    STRIDE_W,
+    PAD_W,
+    OUT_PAD_W,
+    DILATION_W,
+    NO_PAD_W,
     WEIGHTED,
     ROWS,
     VALUES
 };
 static const lk_spec_param params_of_layers[] = {
-    [OUT] = {"out", 0, 0, 1e4, true},        [KERNEL] = {"kernel", 0, 0, 99, true},
-    [STRIDE] = {"stride", 0, 0, 99, true},   [PAD] = {"pad", 0, 0, 99, true},
-    [GROUPS] = {"groups", 0, 0, 1e4, true},  [NO_BIAS] = {"no_bias", 0, 0, 1, true},
-    [CEIL] = {"ceil", 0, 0, 1, true},        [P] = {"p", 0, 0, 1, false},
-    [SLOPE] = {"slope", 0, 0, 1, false},     [SMOOTHING] = {"smoothing", 0, 0, 1, false},
-    [AXIS_A] = {"a", 0, 1, 3, true},         [AXIS_B] = {"b", 0, 1, 3, true},
-    [HEIGHT] = {"height", 0, 0, 1e4, true},  [WIDTH] = {"width", 0, 0, 1e4, true},
-    [OUT_PAD] = {"out_pad", 0, 0, 99, true}, [WEIGHTED] = {"weighted", 0, 0, 1, true},
+    [OUT] = {"out", 0, 0, 1e4, true},
+    [KERNEL] = {"kernel", 0, 0, 99, true},
+    [STRIDE] = {"stride", 0, 0, 99, true},
+    [PAD] = {"pad", 0, 0, 99, true},
+    [GROUPS] = {"groups", 0, 0, 1e4, true},
+    [NO_BIAS] = {"no_bias", 0, 0, 1, true},
+    [CEIL] = {"ceil", 0, 0, 1, true},
+    [P] = {"p", 0, 0, 1, false},
+    [SLOPE] = {"slope", 0, 0, 1, false},
+    [SMOOTHING] = {"smoothing", 0, 0, 1, false},
+    [AXIS_A] = {"a", 0, 1, 3, true},
+    [AXIS_B] = {"b", 0, 1, 3, true},
+    [HEIGHT] = {"height", 0, 0, 1e4, true},
+    [WIDTH] = {"width", 0, 0, 1e4, true},
+    [OUT_PAD] = {"out_pad", 0, 0, 99, true},
+    [DILATION] = {"dilation", 0, 0, 99, true},
+    [KERNEL_W] = {"kernel_w", 0, 0, 99, true},
+    [STRIDE_W] = {"stride_w", 0, 0, 99, true},
+    [PAD_W] = {"pad_w", 0, 0, 99, true},
+    [OUT_PAD_W] = {"out_pad_w", 0, 0, 99, true},
+    [DILATION_W] = {"dilation_w", 0, 0, 99, true},
+    [NO_PAD_W] = {"no_pad_w", 0, 0, 1, true},
+    [WEIGHTED] = {"weighted", 0, 0, 1, true},
     [ROWS] = {"rows", 0, 0, 1e6, true},
 };
 static const char layer_name[] = "op";
+
+static size_t pad_w(const double *v)
+{
+    return v[NO_PAD_W] != 0 ? LK_ZERO_PAD : (size_t)v[PAD_W];
+}
 
 static lk_node add_conv2d(lk_graph *g, lk_node x, const double *v)
 {
@@ -48,7 +75,12 @@ static lk_node add_conv2d(lk_graph *g, lk_node x, const double *v)
                            .stride = (size_t)v[STRIDE],
                            .pad = (size_t)v[PAD],
                            .groups = (size_t)v[GROUPS],
-                           .no_bias = v[NO_BIAS] != 0};
+                           .no_bias = v[NO_BIAS] != 0,
+                           .dilation = (size_t)v[DILATION],
+                           .kernel_w = (size_t)v[KERNEL_W],
+                           .stride_w = (size_t)v[STRIDE_W],
+                           .pad_w = pad_w(v),
+                           .dilation_w = (size_t)v[DILATION_W]};
     return lk_conv2d(g, x, layer_name, opts);
 }
 
@@ -60,7 +92,13 @@ static lk_node add_conv_transpose2d(lk_graph *g, lk_node x, const double *v)
                                      .pad = (size_t)v[PAD],
                                      .groups = (size_t)v[GROUPS],
                                      .out_pad = (size_t)v[OUT_PAD],
-                                     .no_bias = v[NO_BIAS] != 0};
+                                     .no_bias = v[NO_BIAS] != 0,
+                                     .dilation = (size_t)v[DILATION],
+                                     .kernel_w = (size_t)v[KERNEL_W],
+                                     .stride_w = (size_t)v[STRIDE_W],
+                                     .pad_w = pad_w(v),
+                                     .out_pad_w = (size_t)v[OUT_PAD_W],
+                                     .dilation_w = (size_t)v[DILATION_W]};
     return lk_conv_transpose2d(g, x, layer_name, opts);
 }
 
@@ -81,14 +119,27 @@ static lk_node add_leaky_relu(lk_graph *g, lk_node x, const double *v)
 
 static lk_node add_maxpool2d(lk_graph *g, lk_node x, const double *v)
 {
-    lk_maxpool2d_opts opts = {.kernel = (size_t)v[KERNEL], .stride = (size_t)v[STRIDE], .pad = (size_t)v[PAD]};
+    lk_maxpool2d_opts opts = {.kernel = (size_t)v[KERNEL],
+                              .stride = (size_t)v[STRIDE],
+                              .pad = (size_t)v[PAD],
+                              .dilation = (size_t)v[DILATION],
+                              .kernel_w = (size_t)v[KERNEL_W],
+                              .stride_w = (size_t)v[STRIDE_W],
+                              .pad_w = pad_w(v),
+                              .dilation_w = (size_t)v[DILATION_W],
+                              .ceil = v[CEIL] != 0};
     return lk_maxpool2d(g, x, opts);
 }
 
 static lk_node add_avgpool2d(lk_graph *g, lk_node x, const double *v)
 {
-    lk_avgpool2d_opts opts = {
-        .kernel = (size_t)v[KERNEL], .stride = (size_t)v[STRIDE], .pad = (size_t)v[PAD], .ceil = v[CEIL] != 0};
+    lk_avgpool2d_opts opts = {.kernel = (size_t)v[KERNEL],
+                              .stride = (size_t)v[STRIDE],
+                              .pad = (size_t)v[PAD],
+                              .ceil = v[CEIL] != 0,
+                              .kernel_w = (size_t)v[KERNEL_W],
+                              .stride_w = (size_t)v[STRIDE_W],
+                              .pad_w = pad_w(v)};
     return lk_avgpool2d(g, x, opts);
 }
 

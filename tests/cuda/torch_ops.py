@@ -64,6 +64,18 @@ def parse(word):
     return name, {key: float(value) if value else 1.0 for key, _, value in pairs}
 
 
+def axes(v, key, default):
+    """Returns an option of the height and of the width."""
+    height = int(v.get(key, default))
+    return height, 0 if "no_" + key + "_w" in v else int(v.get(key + "_w", 0)) or height
+
+
+def windows(v):
+    """Returns kernel, stride and padding of a pooling."""
+    kernel = axes(v, "kernel", 0)
+    return kernel, axes(v, "stride", 0) if "stride" in v else kernel, axes(v, "pad", 0)
+
+
 def split(case):
     """Returns the layers of a chain."""
     return [parse(word) for word in case.split() if word not in ("first", "eval")]
@@ -97,12 +109,13 @@ class Run:
             self.leaves[key] = value.clone().to(kind).requires_grad_(not key.startswith("running_"))
 
     def conv2d(self, x, v):
-        return F.conv2d(x, self.leaves["weight"], self.leaves.get("bias"), int(v.get("stride", 1)),
-                        int(v.get("pad", 0)), 1, int(v.get("groups", 1)))
+        return F.conv2d(x, self.leaves["weight"], self.leaves.get("bias"), axes(v, "stride", 1), axes(v, "pad", 0),
+                        axes(v, "dilation", 1), int(v.get("groups", 1)))
 
     def conv_transpose2d(self, x, v):
-        return F.conv_transpose2d(x, self.leaves["weight"], self.leaves.get("bias"), int(v.get("stride", 1)),
-                                  int(v.get("pad", 0)), int(v.get("out_pad", 0)), int(v.get("groups", 1)))
+        return F.conv_transpose2d(x, self.leaves["weight"], self.leaves.get("bias"), axes(v, "stride", 1),
+                                  axes(v, "pad", 0), axes(v, "out_pad", 0), int(v.get("groups", 1)),
+                                  axes(v, "dilation", 1))
 
     def linear(self, x, v):
         return F.linear(x, self.leaves["weight"], self.leaves["bias"])
@@ -154,12 +167,11 @@ class Run:
         return F.gelu(x, approximate="tanh")
 
     def maxpool2d(self, x, v):
-        kernel = int(v["kernel"])
-        return F.max_pool2d(x, kernel, int(v.get("stride", kernel)), int(v.get("pad", 0)))
+        kernel, stride, pad = windows(v)
+        return F.max_pool2d(x, kernel, stride, pad, axes(v, "dilation", 1), bool(v.get("ceil", 0)))
 
     def avgpool2d(self, x, v):
-        kernel = int(v["kernel"])
-        return F.avg_pool2d(x, kernel, int(v.get("stride", kernel)), int(v.get("pad", 0)), bool(v.get("ceil", 0)))
+        return F.avg_pool2d(x, *windows(v), bool(v.get("ceil", 0)))
 
     def global_avgpool(self, x, v):
         return F.adaptive_avg_pool2d(x, 1)

@@ -149,14 +149,14 @@ static inline lk_partials partials(fixture *fx, size_t count)
 static inline lk_conv2d_desc conv_opts(fixture *fx, const char *op)
 {
     const lk_state_entry *opts = golden_get(fx->golden, op, "opts");
-    return (lk_conv2d_desc){(size_t)golden_at(opts, 0), (size_t)golden_at(opts, 1), (size_t)golden_at(opts, 2),
+    size_t kernel = (size_t)golden_at(opts, 0), stride = (size_t)golden_at(opts, 1), pad = (size_t)golden_at(opts, 2);
+    return (lk_conv2d_desc){LK_WINDOW_SQUARE(kernel, stride, pad),
                             golden_count(opts) > 3 ? (size_t)golden_at(opts, 3) : 1};
 }
 
-static inline void conv_case(fixture *fx, const char *op)
+static inline void conv_case(fixture *fx, const char *op, lk_conv2d_desc conv)
 {
     fx_wave wave;
-    lk_conv2d_desc conv = conv_opts(fx, op);
     tensors t = tensors_of(fx, op);
     float *weight = vector(fx, op, "w"), *bias = vector(fx, op, "b");
     void *scratch = fx_blank(fx->dev, fx->kernels->conv2d_scratch(fx->dev, &conv, t.x.shape, t.y.shape));
@@ -175,10 +175,27 @@ static inline void conv_case(fixture *fx, const char *op)
         check_vector(fx, db.slot0, op, "db");
 }
 
+static inline void maxpool_case(fixture *fx, const char *op, lk_pool2d_desc pool)
+{
+    tensors t = tensors_of(fx, op);
+    uint8_t *index = fx_blank(fx->dev, lk__shape_count(t.y.shape));
+    fx->kernels->maxpool_forward(fx->dev, &pool, NULL, &t.x, false, &t.y, index);
+    fx->kernels->maxpool_grad_input(fx->dev, &pool, NULL, &t.dy, index, &t.dx);
+    check_results(fx, &t, op);
+}
+
+static inline void avgpool_case(fixture *fx, const char *op, lk_pool2d_desc pool)
+{
+    tensors t = tensors_of(fx, op);
+    fx->kernels->avgpool_forward(fx->dev, &pool, &t.x, &t.y);
+    fx->kernels->avgpool_grad_input(fx->dev, &pool, &t.dy, &t.dx);
+    check_results(fx, &t, op);
+}
+
 static inline void conv_cases(void **state, const char *const *ops, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        conv_case(*state, ops[i]);
+        conv_case(*state, ops[i], conv_opts(*state, ops[i]));
         free_blocks(state);
     }
 }

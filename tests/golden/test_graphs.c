@@ -91,6 +91,26 @@ static void build_upsampled(lk_graph *g, lk_node x)
     lk_cross_entropy(g, lk_linear(g, lk_flatten(g, x), "fc", shape.classes));
 }
 
+static void build_rectangular(lk_graph *g, lk_node x)
+{
+    x = lk_relu(g, lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 6, .kernel = 1, .kernel_w = 7, .pad_w = 3}));
+    lk_conv2d_opts dilated = {.out = 6, .kernel = 3, .kernel_w = 2, .pad = 2, .pad_w = 1, .dilation = 2};
+    dilated.dilation_w = 3;
+    dilated.groups = 6;
+    x = lk_conv2d(g, x, "conv2", dilated);
+    x = lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 2, .stride = 2, .stride_w = 1});
+    lk_conv_transpose2d_opts up = {.out = 8, .kernel = 2, .kernel_w = 3, .stride = 2, .stride_w = 1, .pad_w = 1};
+    up.out_pad = 1;
+    up.out_pad_w = LK_ZERO_PAD;
+    up.dilation_w = 2;
+    x = lk_relu(g, lk_conv_transpose2d(g, x, "up", up));
+    lk_conv2d_opts tall = {.out = 4, .kernel = 5, .kernel_w = 1, .stride = 2, .stride_w = 1, .pad = 2, .groups = 2};
+    tall.pad_w = LK_ZERO_PAD;
+    x = lk_conv2d(g, x, "conv3", tall);
+    x = lk_avgpool2d(g, x, (lk_avgpool2d_opts){.kernel = 3, .kernel_w = 1, .ceil = true});
+    lk_cross_entropy(g, lk_linear(g, lk_flatten(g, x), "fc", shape.classes));
+}
+
 typedef struct graph_case {
     const char *name;
     void (*build)(lk_graph *graph, lk_node x);
@@ -201,4 +221,12 @@ static void test_layer_graphs(void **state)
     lk_state_destroy(golden);
 }
 
-TEST_MAIN(NULL, NULL, TEST(test_graphs), TEST(test_layer_graphs))
+static void test_window_graphs(void **state)
+{
+    static const graph_case window_case = {"rectangular", build_rectangular, LK_BN_MODE_BATCH, 5};
+    lk_state *golden = golden_load(LK_TESTS_DIR "/golden/data", "window_graphs.safetensors");
+    run_case(&window_case, golden);
+    lk_state_destroy(golden);
+}
+
+TEST_MAIN(NULL, NULL, TEST(test_graphs), TEST(test_layer_graphs), TEST(test_window_graphs))

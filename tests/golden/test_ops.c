@@ -106,12 +106,7 @@ static void test_maxpool2d(void **state)
     fixture *fx = *state;
     for (size_t i = 0; i < COUNT_OF(ops); i++) {
         lk_conv2d_desc opts = conv_opts(fx, ops[i]);
-        lk_pool2d_desc pool = {opts.kernel, opts.stride, opts.pad};
-        tensors t = tensors_of(fx, ops[i]);
-        uint8_t *index = fx_blank(fx->dev, lk__shape_count(t.y.shape));
-        fx->kernels->maxpool_forward(fx->dev, &pool, NULL, &t.x, false, &t.y, index);
-        fx->kernels->maxpool_grad_input(fx->dev, &pool, NULL, &t.dy, index, &t.dx);
-        check_results(fx, &t, ops[i]);
+        maxpool_case(fx, ops[i], (lk_pool2d_desc){opts.h, opts.w});
         free_blocks(state);
     }
 }

@@ -53,12 +53,10 @@ static void test_avgpool2d(void **state)
                                   .stride = (size_t)given_opts[1],
                                   .pad = (size_t)given_opts[2],
                                   .ceil = given_opts[3]};
-        lk_pool2d_desc pool = {opts.kernel, opts.stride, opts.pad};
         tensors t = tensors_of(fx, ops[i]);
         check_shape(&t, build_avgpool, &opts);
-        fx->kernels->avgpool_forward(fx->dev, &pool, &t.x, &t.y);
-        fx->kernels->avgpool_grad_input(fx->dev, &pool, &t.dy, &t.dx);
-        check_results(fx, &t, ops[i]);
+        avgpool_case(fx, ops[i], (lk_pool2d_desc){LK_WINDOW_SQUARE(opts.kernel, opts.stride, opts.pad)});
+        free_blocks(state);
     }
 }
 

@@ -40,6 +40,18 @@ static void build_conv2d_groups(lk_graph *g, lk_node x)
     head(g, lk_conv2d(g, x, "conv3", (lk_conv2d_opts){.out = 8, .kernel = 3, .pad = 1, .groups = 4}));
 }
 
+/* Rectangular, then dilated with strides, then the same with one channel in each group. */
+static void build_conv2d_windows(lk_graph *g, lk_node x)
+{
+    lk_conv2d_opts dilated = {.out = 4, .kernel = 2, .kernel_w = 3, .stride_w = 2, .pad = 1, .dilation = 2};
+    dilated.pad_w = 3;
+    dilated.dilation_w = 3;
+    x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 3, .kernel = 1, .kernel_w = 5, .pad_w = 2});
+    x = lk_conv2d(g, x, "conv2", dilated);
+    dilated.groups = 4;
+    head(g, lk_conv2d(g, x, "conv3", dilated));
+}
+
 static void build_linear(lk_graph *g, lk_node x)
 {
     x = lk_linear(g, lk_linear(g, lk_flatten(g, x), "fc1", 7), "fc2", 5);
@@ -141,6 +153,15 @@ static void build_maxpool_overlap(lk_graph *g, lk_node x)
     head(g, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 2, .pad = 1}));
 }
 
+static void build_maxpool_windows(lk_graph *g, lk_node x)
+{
+    lk_maxpool2d_opts opts = {.kernel = 2, .kernel_w = 3, .stride = 2, .stride_w = 1, .pad_w = 1, .dilation = 3};
+    opts.dilation_w = 2;
+    opts.ceil = true;
+    x = lk_conv2d(g, x, "pooled", (lk_conv2d_opts){.out = 4, .kernel = 1});
+    head(g, lk_maxpool2d(g, x, opts));
+}
+
 static void build_global_avgpool(lk_graph *g, lk_node x)
 {
     x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 5, .kernel = 3});
@@ -231,10 +252,28 @@ static void build_conv_transpose2d(lk_graph *g, lk_node x)
                                 (lk_conv_transpose2d_opts){.out = 2, .kernel = 2, .groups = 2, .no_bias = true}));
 }
 
+static void build_transpose_windows(lk_graph *g, lk_node x)
+{
+    lk_conv_transpose2d_opts up = {.out = 4, .kernel = 2, .kernel_w = 3, .stride = 2, .stride_w = 3, .pad = 1};
+    up.pad_w = 2;
+    up.out_pad_w = 2;
+    up.dilation_w = 2;
+    x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 4, .kernel = 3, .stride = 3});
+    head(g, lk_conv_transpose2d(g, x, "conv2", up));
+}
+
 static void build_avgpool(lk_graph *g, lk_node x)
 {
     x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 4, .kernel = 2});
     head(g, lk_avgpool2d(g, x, (lk_avgpool2d_opts){.kernel = 2, .ceil = true}));
+}
+
+static void build_avgpool_windows(lk_graph *g, lk_node x)
+{
+    lk_avgpool2d_opts opts = {.kernel = 3, .kernel_w = 2, .stride = 2, .stride_w = 3, .pad = 1, .ceil = true};
+    opts.pad_w = LK_ZERO_PAD;
+    x = lk_conv2d(g, x, "conv1", (lk_conv2d_opts){.out = 4, .kernel = 1});
+    head(g, lk_avgpool2d(g, x, opts));
 }
 
 static void build_avgpool_overlap(lk_graph *g, lk_node x)
@@ -383,6 +422,7 @@ typedef struct grad_case {
 static const grad_case cases[] = {
     {"conv2d", build_conv2d, &wide, .bn = LK_BN_MODE_BATCH},
     {"conv2d in groups", build_conv2d_groups, &wide, .bn = LK_BN_MODE_BATCH},
+    {"conv2d, not square", build_conv2d_windows, &wide, .bn = LK_BN_MODE_BATCH},
     {"linear", build_linear, &wide, .bn = LK_BN_MODE_BATCH},
     {"nll", build_nll, &wide, .bn = LK_BN_MODE_BATCH},
     {"nll, smoothed labels", build_nll, &wide, .bn = LK_BN_MODE_BATCH, .label_smoothing = 0.3},
@@ -412,6 +452,7 @@ static const grad_case cases[] = {
     {"mul", build_mul, &wide, .bn = LK_BN_MODE_BATCH},
     {"maxpool", build_maxpool, &narrow, .bn = LK_BN_MODE_BATCH},
     {"maxpool, overlapping", build_maxpool_overlap, &narrow, .bn = LK_BN_MODE_BATCH},
+    {"maxpool, not square", build_maxpool_windows, &narrow, .bn = LK_BN_MODE_BATCH},
     {"global_avgpool", build_global_avgpool, &wide, .bn = LK_BN_MODE_BATCH},
     {"global_maxpool", build_global_maxpool, &narrow, .bn = LK_BN_MODE_BATCH},
     {"softmax", build_softmax, &wide, .bn = LK_BN_MODE_BATCH},
@@ -423,8 +464,10 @@ static const grad_case cases[] = {
     {"embedding", build_embedding, &wide, .bn = LK_BN_MODE_BATCH},
     {"ops of the program", build_own, &wide, .bn = LK_BN_MODE_BATCH},
     {"conv_transpose2d", build_conv_transpose2d, &wide, .bn = LK_BN_MODE_BATCH},
+    {"conv_transpose2d, not square", build_transpose_windows, &wide, .bn = LK_BN_MODE_BATCH},
     {"avgpool", build_avgpool, &wide, .bn = LK_BN_MODE_BATCH},
     {"avgpool, overlapping", build_avgpool_overlap, &wide, .bn = LK_BN_MODE_BATCH},
+    {"avgpool, not square", build_avgpool_windows, &wide, .bn = LK_BN_MODE_BATCH},
     {"dropout", build_dropout, &wide, .bn = LK_BN_MODE_BATCH},
     {"dropout2d", build_dropout2d, &wide, .bn = LK_BN_MODE_BATCH},
     {"pad_channels", build_pad_channels, &wide, .bn = LK_BN_MODE_BATCH},

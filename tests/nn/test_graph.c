@@ -343,7 +343,7 @@ static void test_mistakes(void **arg)
         mistake_fn make;
         const char *words;
     } rows[] = {
-        {kernel_too_large, "kernel 5 is larger"},
+        {kernel_too_large, "kernel 5x5 (height x width), which spans 5x5 pixels, is larger than its padded input 4x4"},
         {no_flatten, "lk_flatten"},
         {same_name, "named 'fc'"},
         {unequal_add, "shapes must be equal"},
@@ -366,10 +366,10 @@ static void test_mistakes(void **arg)
         {wrapped_count, "the products must be equal"},
         {no_features, "linear layer 'fc' needs at least one output"},
         {no_kernel, "transposed convolution 'up' needs output channels and a kernel size"},
-        {wide_out_pad, "'up': output padding 2 must be below its stride 2"},
-        {wide_pad, "'up': padding 3 must be below its kernel size 3"},
+        {wide_out_pad, "'up': output padding 2x2 (height x width) must be below its stride 2x2"},
+        {wide_pad, "'up': padding 3x3 (height x width) must be below the 3x3 pixels that its kernel spans"},
         {uneven_transpose, "'up': 2 groups must divide both its 6 input and its 3 output channels"},
-        {padded_away, "'up': padding 1 leaves nothing of its output"},
+        {padded_away, "'up': padding 1x1 (height x width) leaves nothing of its output"},
         {bad_dropout, "[0,1)"},
         {bad_slope, "layer 1: slope 1 of leaky ReLU is not in [0,1)"},
         {after_loss, "follows the loss"},
@@ -391,11 +391,11 @@ static void test_mistakes(void **arg)
         {bad_dropout2d, "[0,1)"},
         {fewer_channels, "6 channels cannot be padded to 5"},
         {far_too_many_channels, "2^34"},
-        {no_window, "1 to 4096 pixels a side, not 0"},
-        {wide_window, "window 5 is larger than its input 4x7"},
-        {wide_ceil_window, "window 6 is larger than its input 4x7"},
-        {wide_padding, "padding 2 is more than half of pooling window 3"},
-        {endless_padding, "more than half of pooling window 2"},
+        {no_window, "layer 1: a pooling window needs a kernel size"},
+        {wide_window, "window 5x5 (height x width), which spans 5x5 pixels, is larger than its input 4x7"},
+        {wide_ceil_window, "window 6x6 (height x width), which spans 6x6 pixels, is larger than its input 4x7"},
+        {wide_padding, "padding 2x2 (height x width) is more than half of pooling window 3x3"},
+        {endless_padding, "more than half of pooling window 2x2"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         lk_graph *graph;

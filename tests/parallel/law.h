@@ -270,6 +270,25 @@ static inline void law_build_weighted(lk_model_shape shape, lk_graph *g)
     lk_weigh_classes(g, lk_nll_loss(g, lk_log_softmax(g, x)), weights, shape.classes);
 }
 
+/* Model "windows": windows that are not square, dilated, or both, in all kinds of convolutions and pools. */
+static inline void law_build_windows(lk_model_shape shape, lk_graph *g)
+{
+    lk_node x = lk_input(g, shape.channels, shape.height, shape.width);
+    x = lk_relu(g, lk_conv2d(g, x, "row", (lk_conv2d_opts){.out = 10, .kernel = 1, .kernel_w = 7, .pad_w = 3}));
+    lk_conv2d_opts conv = {.out = 10, .kernel = 7, .kernel_w = 1, .pad = 3, .pad_w = LK_ZERO_PAD, .groups = 10};
+    x = lk_conv2d(g, x, "column", conv);
+    lk_maxpool2d_opts most = {.kernel = 2, .kernel_w = 3, .stride = 1, .pad_w = 1, .dilation = 3, .dilation_w = 2};
+    x = lk_maxpool2d(g, x, most);
+    conv = (lk_conv2d_opts){.out = 22, .kernel = 3, .pad = 2, .dilation = 2, .dilation_w = 3, .groups = 2};
+    x = lk_relu(g, lk_conv2d(g, x, "dilated", conv));
+    conv = (lk_conv2d_opts){.out = 22, .kernel = 3, .stride = 2, .stride_w = 3, .pad = 2, .dilation = 2, .groups = 22};
+    x = lk_conv2d(g, x, "apart", conv);
+    lk_conv_transpose2d_opts up = {.out = 7, .kernel = 2, .kernel_w = 3, .stride = 2, .stride_w = 1, .dilation_w = 2};
+    x = lk_relu(g, lk_conv_transpose2d(g, x, "up", up));
+    x = lk_avgpool2d(g, x, (lk_avgpool2d_opts){.kernel = 3, .kernel_w = 2, .pad = 1, .ceil = true});
+    lk_cross_entropy(g, lk_linear(g, lk_flatten(g, x), "fc", shape.classes));
+}
+
 /* Model "line": one layer, so non-finite values reach the loss. */
 static inline void law_build_line(lk_model_shape shape, lk_graph *g)
 {
@@ -317,6 +336,7 @@ static inline lk_status law_build(const char *model, lk_model_shape shape, lk_gr
         {"robust", law_build_robust},
         {"weighted", law_build_weighted},
         {"own_loss", law_build_own_loss},
+        {"windows", law_build_windows},
     };
     for (size_t i = 0; i < COUNT_OF(own); i++) {
         if (strcmp(model, own[i].name) != 0)

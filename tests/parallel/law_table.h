@@ -26,6 +26,7 @@ static const law_case law_table[] = {
     {"weighted", LAW_ODD, LK_BN_MODE_BATCH, "adamw", 1e-3, 30, 16, 16, .hash = 0x84e4ea475bc4a297,
      .label_smoothing = 0.1},
     {"own", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-2, 30, 16, 16, .hash = 0x3dd9a24d842ac12a},
+    {"windows", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.01, 30, 16, 16, .hash = 0xf1cf7b6f42632738},
     {"cnn:dropout2d", LAW_MNIST, LK_BN_MODE_BATCH, "adamw:weight_decay=.1", 1e-3, 30, 16, 16,
      .hash = 0x41764110c5111923},
     {"mobilenet_v2:width=.1,cifar", LAW_SMALL, LK_BN_MODE_SHARD, "sgd:momentum=.9", 0.05, 30, 16, 8,

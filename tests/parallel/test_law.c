@@ -26,6 +26,7 @@ static const law_case cases[] = {
     {"robust", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 8, 19, .shards = 5},
     {"own_loss", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 8, 21, .shards = 16},
     {"weighted", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 8, 21, .shards = 16, .label_smoothing = 0.1},
+    {"windows", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 8, 21, .shards = 16},
     {"cnn:dropout2d", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, 3, 19, .shards = 16, .label_smoothing = 0.2},
     {"mobilenet_v2:width=.1,cifar", LAW_SMALL, LK_BN_MODE_BATCH, "adamw", 1e-3, 3, 19, .shards = 16, .first = 4},
     {"mobilenet_v2:width=.1,cifar", LAW_SMALL, LK_BN_MODE_SHARD, "sgd:momentum=.9", 0.05, 3, 11, .shards = 4,

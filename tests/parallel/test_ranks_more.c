@@ -20,6 +20,7 @@ static const law_case cases[] = {
     {"norms", LAW_ODD, LK_BN_MODE_BATCH, "adamw", 1e-3, 4, 19, .shards = 17, .first = 4},
     {"attention", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 4, 23, .shards = 16, .first = 4},
     {"upsampled", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 4, 19, .shards = 17, .first = 4},
+    {"windows", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 4, 23, .shards = 16, .first = 4},
     {"cnn:dropout2d", LAW_MNIST, LK_BN_MODE_BATCH, "adadelta", 1.0, 3, 19, .shards = 16, .first = 4,
      .label_smoothing = 0.2},
     {"mobilenet_v2:width=.1,cifar", LAW_SMALL, LK_BN_MODE_BATCH, "adamw", 1e-3, 3, 19, .shards = 16, .first = 4},

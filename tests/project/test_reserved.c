@@ -40,17 +40,17 @@ static void test_options_of_a_group(void **state)
 
 static lk_node add_conv2d(lk_graph *graph, lk_node x)
 {
-    return lk_conv2d(graph, x, "conv", (lk_conv2d_opts){.out = 1, .kernel = 1, .reserved[7] = 1});
+    return lk_conv2d(graph, x, "conv", (lk_conv2d_opts){.out = 1, .kernel = 1, .reserved[2] = 1});
 }
 
 static lk_node add_maxpool2d(lk_graph *graph, lk_node x)
 {
-    return lk_maxpool2d(graph, x, (lk_maxpool2d_opts){.kernel = 1, .reserved[7] = 1});
+    return lk_maxpool2d(graph, x, (lk_maxpool2d_opts){.kernel = 1, .reserved[1] = 1});
 }
 
 static lk_node add_avgpool2d(lk_graph *graph, lk_node x)
 {
-    return lk_avgpool2d(graph, x, (lk_avgpool2d_opts){.kernel = 1, .reserved[7] = 1});
+    return lk_avgpool2d(graph, x, (lk_avgpool2d_opts){.kernel = 1, .reserved[4] = 1});
 }
 
 static void test_options_of_builders(void **state)

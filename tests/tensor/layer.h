@@ -10,6 +10,12 @@
 
 #include "tensor/weights.h"
 
+/* The same windows along both axes, without dilation. */
+#define CONV(kernel, stride, pad, groups)             \
+    {                                                 \
+        LK_WINDOW_SQUARE(kernel, stride, pad), groups \
+    }
+
 /* How much of a case the CPU runs. */
 typedef enum effort {
     THOROUGH, /* all builds and thread counts, all properties */
@@ -30,18 +36,25 @@ typedef struct layer {
 
 static inline bool layer_is_linear(const layer *l)
 {
-    return l->conv.kernel == 0;
+    return l->conv.h.kernel == 0;
 }
 
 /* The layer as a convolution. */
 static inline lk_conv2d_desc layer_window(const layer *l)
 {
-    return layer_is_linear(l) ? (lk_conv2d_desc){.stride = 1, .groups = 1} : l->conv;
+    lk_conv2d_desc whole = {{l->x.h, 1, 0, 1}, {l->x.w, 1, 0, 1}, 1};
+    return layer_is_linear(l) ? whole : l->conv;
 }
 
 static inline size_t layer_taps(const layer *l)
 {
-    return layer_is_linear(l) ? l->x.h * l->x.w : l->conv.kernel * l->conv.kernel;
+    lk_conv2d_desc conv = layer_window(l);
+    return lk__conv2d_desc_taps(&conv);
+}
+
+static inline size_t count_windows(const lk_window *w, size_t x)
+{
+    return (x + 2 * w->pad - lk__window_extent(w)) / w->stride + 1;
 }
 
 static inline lk_shape layer_y(const layer *l)
@@ -49,8 +62,8 @@ static inline lk_shape layer_y(const layer *l)
     lk_shape y = {.n = l->x.n, .c = l->out, .h = 1, .w = 1};
     if (layer_is_linear(l))
         return y;
-    y.h = (l->x.h + 2 * l->conv.pad - l->conv.kernel) / l->conv.stride + 1;
-    y.w = (l->x.w + 2 * l->conv.pad - l->conv.kernel) / l->conv.stride + 1;
+    y.h = count_windows(&l->conv.h, l->x.h);
+    y.w = count_windows(&l->conv.w, l->x.w);
     return y;
 }
 
@@ -59,11 +72,14 @@ static inline size_t layer_weights(const layer *l)
     return l->out * (l->x.c / layer_window(l).groups) * layer_taps(l);
 }
 
-static inline void layer_name(const layer *l, const char *part, char name[192])
+static inline void layer_name(const layer *l, const char *part, char name[256])
 {
-    snprintf(name, 192, "%s of %zux%zux%zux%zu to %zu, kernel %zu, stride %zu, pad %zu, %zu groups, %d shards", part,
-             l->x.n, l->x.c, l->x.h, l->x.w, l->out, l->conv.kernel, l->conv.stride, l->conv.pad, l->conv.groups,
-             l->shards);
+    const lk_window *h = &l->conv.h, *w = &l->conv.w;
+    snprintf(name, 256,
+             "%s of %zux%zux%zux%zu to %zu, kernel %zux%zu, stride %zux%zu, pad %zux%zu, dilation %zux%zu, "
+             "%zu groups, %d shards",
+             part, l->x.n, l->x.c, l->x.h, l->x.w, l->out, h->kernel, w->kernel, h->stride, w->stride, h->pad, w->pad,
+             h->dilation, w->dilation, l->conv.groups, l->shards);
 }
 
 /* The offset of each result: y, y after ReLU, dx, dx masked by x, dw, db. */
@@ -96,7 +112,7 @@ static inline lk_device_weight layer_weight(const lk_device *d, const layer *l)
         return (lk_device_weight){
             .out = l->out, .in = lk__shape_sample(l->x), .pixels = layer_has_view(d, l) ? l->x.h * l->x.w : 1};
     return (lk_device_weight){
-        .out = l->out, .in = l->x.c / l->conv.groups, .kernel = l->conv.kernel, .groups = l->conv.groups, .pixels = 1};
+        .out = l->out, .in = l->x.c / l->conv.groups, .taps = layer_taps(l), .groups = l->conv.groups, .pixels = 1};
 }
 
 /* The shape of x and dx in device memory; a view has the shape of the image. */
@@ -256,12 +272,13 @@ static inline void layer_refer_output(const layer *l, layer_sums *s, size_t n, s
 {
     lk_conv2d_desc conv = layer_window(l);
     lk_shape x = l->x, y = layer_y(l);
-    size_t kh = conv.kernel ? conv.kernel : x.h, kw = conv.kernel ? conv.kernel : x.w;
+    size_t kh = conv.h.kernel, kw = conv.w.kernel;
     size_t in = x.c / conv.groups, first = o / (l->out / conv.groups) * in;
     size_t at_y = ((n * y.h + oy) * y.w + ox) * l->out + o;
     double dy = (double)l->dy[at_y], sum = l->no_bias ? 0 : (double)l->b[o], squares = 0;
     for (size_t tap = 0; tap < kh * kw; tap++) {
-        size_t iy = oy * conv.stride + tap / kw - conv.pad, ix = ox * conv.stride + tap % kw - conv.pad;
+        size_t iy = oy * conv.h.stride + tap / kw * conv.h.dilation - conv.h.pad;
+        size_t ix = ox * conv.w.stride + tap % kw * conv.w.dilation - conv.w.pad;
         if (iy >= x.h || ix >= x.w) /* beyond the edge; negative values wrap around */
             continue;
         for (size_t i = 0; i < in; i++) {
@@ -308,7 +325,7 @@ static inline void layer_compare(const layer *l, const float *got)
     for (size_t i = 0; i < to.at[PARTS]; i++)
         s.squares[i] = fx_bound(s.sum[i], s.squares[i]);
     for (size_t i = 0; i < PARTS; i++) {
-        char what[192];
+        char what[256];
         layer_name(l, names[i], what);
         fx_near_each(what, got + to.at[i], s.sum + to.at[i], FX_NEAR, s.squares + to.at[i], to.at[i + 1] - to.at[i]);
     }
@@ -320,7 +337,7 @@ static inline void layer_compare(const layer *l, const float *got)
 
 static inline void layer_check_sample(layer l, const float *want)
 {
-    char what[192];
+    char what[256];
     layer_layout all = layer_layout_of(&l);
     l.x.n = l.x.n ? 1 : 0;
     l.shards = 1;
@@ -372,7 +389,7 @@ static inline void layer_check_group(const layer *all, size_t g, const float *wa
     one.w += g * weights / all->conv.groups;
     one.b += g * out;
     layer_layout from = layer_layout_of(all), to = layer_layout_of(&one);
-    char what[192];
+    char what[256];
     layer_name(all, "a group alone", what);
     float *got = fx_bits_brief(what, run_layer, &one, to.at[PARTS]);
     for (size_t i = 0; i < PARTS; i++) {
@@ -393,7 +410,8 @@ static inline bool layer_applies(const layer *l)
 {
     if (fx_builds)
         return l->effort != NOT_CPU;
-    return layer_is_linear(l) || l->conv.pad < l->conv.kernel;
+    return layer_is_linear(l) ||
+           (l->conv.h.pad < lk__window_extent(&l->conv.h) && l->conv.w.pad < lk__window_extent(&l->conv.w));
 }
 
 static inline void check_layer(layer l)
@@ -405,7 +423,7 @@ static inline void check_layer(layer l)
     size_t ins = lk__shape_count(l.x), count = layer_layout_of(&l).at[PARTS];
     float *x = random_values(ins, 1), *dy = random_values(lk__shape_count(layer_y(&l)), 2);
     float *w = random_values(layer_weights(&l), 3), *b = random_values(l.out, 4);
-    char what[192];
+    char what[256];
     for (size_t i = 0; i < ins; i++)
         x[i] = x[i] > -0.25f ? x[i] : 0.0f; /* zeros, negative and positive values */
     l.values = x, l.dy = dy, l.w = w, l.b = b;

@@ -1,95 +1,149 @@
 /* test_conv2d.c - convolutions and their gradients, on the CPU and on GPUs. */
 #include "tensor/layer.h"
 
-/* {n, c, h, w}, out, {kernel, stride, pad, groups}; other fields by name. */
+/* {n, c, h, w}, out, CONV(kernel, stride, pad, groups); other fields by name. */
 static const layer layers[] = {
-    {{1, 1, 1, 1}, 1, {1, 1, 0, 1}, .shards = 1},
-    {{2, 1, 28, 28}, 32, {3, 1, 0, 1}, .shards = 2},
-    {{3, 32, 12, 11}, 64, {3, 1, 0, 1}, .shards = 2},
-    {{4, 3, 9, 8}, 16, {3, 1, 1, 1}, .shards = 16, .no_bias = true},
-    {{7, 16, 8, 8}, 16, {3, 1, 1, 1}, .shards = 3, .no_bias = true},
-    {{5, 16, 9, 7}, 32, {3, 2, 1, 1}, .shards = 5, .no_bias = true},
-    {{5, 16, 8, 8}, 32, {1, 2, 0, 1}, .shards = 4, .no_bias = true},
-    {{6, 21, 7, 5}, 10, {5, 1, 2, 1}, .shards = 4},
-    {{3, 10, 11, 13}, 26, {5, 3, 2, 1}, .shards = 2},
-    {{2, 26, 6, 6}, 21, {2, 2, 0, 1}, .shards = 2},
-    {{2, 3, 6, 9}, 5, {2, 1, 2, 1}, .shards = 3},
-    {{3, 5, 10, 10}, 7, {2, 3, 1, 1}, .shards = 2, .no_bias = true},
-    {{2, 4, 4, 4}, 3, {1, 1, 1, 1}, .shards = 2},
-    {{1, 2, 3, 3}, 50, {3, 3, 2, 1}, .shards = 1},
-    {{1, 17, 40, 40}, 33, {3, 1, 1, 1}, .shards = 1},
-    {{2, 6, 5, 5}, 4, {5, 1, 0, 1}, .shards = 7},
-    {{2, 40, 3, 60}, 40, {3, 2, 2, 1}, .shards = 2},
-    {{3, 21, 8, 8}, 10, {3, 1, 1, 1}, .shards = 1},
-    {{3, 21, 8, 8}, 10, {3, 2, 1, 1}, .shards = 1},
+    {{1, 1, 1, 1}, 1, CONV(1, 1, 0, 1), .shards = 1},
+    {{2, 1, 28, 28}, 32, CONV(3, 1, 0, 1), .shards = 2},
+    {{3, 32, 12, 11}, 64, CONV(3, 1, 0, 1), .shards = 2},
+    {{4, 3, 9, 8}, 16, CONV(3, 1, 1, 1), .shards = 16, .no_bias = true},
+    {{7, 16, 8, 8}, 16, CONV(3, 1, 1, 1), .shards = 3, .no_bias = true},
+    {{5, 16, 9, 7}, 32, CONV(3, 2, 1, 1), .shards = 5, .no_bias = true},
+    {{5, 16, 8, 8}, 32, CONV(1, 2, 0, 1), .shards = 4, .no_bias = true},
+    {{6, 21, 7, 5}, 10, CONV(5, 1, 2, 1), .shards = 4},
+    {{3, 10, 11, 13}, 26, CONV(5, 3, 2, 1), .shards = 2},
+    {{2, 26, 6, 6}, 21, CONV(2, 2, 0, 1), .shards = 2},
+    {{2, 3, 6, 9}, 5, CONV(2, 1, 2, 1), .shards = 3},
+    {{3, 5, 10, 10}, 7, CONV(2, 3, 1, 1), .shards = 2, .no_bias = true},
+    {{2, 4, 4, 4}, 3, CONV(1, 1, 1, 1), .shards = 2},
+    {{1, 2, 3, 3}, 50, CONV(3, 3, 2, 1), .shards = 1},
+    {{1, 17, 40, 40}, 33, CONV(3, 1, 1, 1), .shards = 1},
+    {{2, 6, 5, 5}, 4, CONV(5, 1, 0, 1), .shards = 7},
+    {{2, 40, 3, 60}, 40, CONV(3, 2, 2, 1), .shards = 2},
+    {{3, 21, 8, 8}, 10, CONV(3, 1, 1, 1), .shards = 1},
+    {{3, 21, 8, 8}, 10, CONV(3, 2, 1, 1), .shards = 1},
     /* first layers: one or three channels, not padded */
-    {{5, 1, 28, 28}, 32, {3, 1, 0, 1}, .shards = 4, .effort = BRIEF},
-    {{1, 1, 9, 9}, 10, {5, 1, 0, 1}, .shards = 1},
-    {{3, 3, 16, 16}, 16, {3, 1, 1, 1}, .shards = 2, .no_bias = true, .effort = BRIEF},
-    {{2, 3, 20, 20}, 64, {7, 2, 3, 1}, .shards = 2, .no_bias = true, .effort = BRIEF},
-    {{3, 2, 8, 8}, 21, {3, 1, 1, 1}, .shards = 3},
+    {{5, 1, 28, 28}, 32, CONV(3, 1, 0, 1), .shards = 4, .effort = BRIEF},
+    {{1, 1, 9, 9}, 10, CONV(5, 1, 0, 1), .shards = 1},
+    {{3, 3, 16, 16}, 16, CONV(3, 1, 1, 1), .shards = 2, .no_bias = true, .effort = BRIEF},
+    {{2, 3, 20, 20}, 64, CONV(7, 2, 3, 1), .shards = 2, .no_bias = true, .effort = BRIEF},
+    {{3, 2, 8, 8}, 21, CONV(3, 1, 1, 1), .shards = 3},
     /* no samples */
-    {{0, 1, 8, 8}, 32, {3, 1, 0, 1}, .shards = 4},
-    {{0, 26, 8, 8}, 21, {3, 1, 1, 1}, .shards = 2},
-    {{0, 26, 8, 8}, 26, {3, 1, 1, 26}, .shards = 2},
+    {{0, 1, 8, 8}, 32, CONV(3, 1, 0, 1), .shards = 4},
+    {{0, 26, 8, 8}, 21, CONV(3, 1, 1, 1), .shards = 2},
+    {{0, 26, 8, 8}, 26, CONV(3, 1, 1, 26), .shards = 2},
     /* the shapes of the benchmarks, in small batches */
-    {{2, 32, 26, 26}, 64, {3, 1, 0, 1}, .shards = 2, .effort = NOT_CPU},
-    {{1, 101, 16, 16}, 106, {3, 1, 1, 1}, .shards = 1, .no_bias = true, .effort = NOT_CPU},
-    {{2, 191, 8, 8}, 196, {3, 2, 1, 1}, .shards = 1, .no_bias = true, .effort = NOT_CPU},
+    {{2, 32, 26, 26}, 64, CONV(3, 1, 0, 1), .shards = 2, .effort = NOT_CPU},
+    {{1, 101, 16, 16}, 106, CONV(3, 1, 1, 1), .shards = 1, .no_bias = true, .effort = NOT_CPU},
+    {{2, 191, 8, 8}, 196, CONV(3, 2, 1, 1), .shards = 1, .no_bias = true, .effort = NOT_CPU},
 };
 
 static const layer groups[] = {
-    {{2, 4, 6, 5}, 6, {3, 1, 1, 2}, .shards = 2},
-    {{3, 9, 7, 8}, 15, {3, 2, 1, 3}, .shards = 2},
-    {{2, 34, 5, 5}, 38, {3, 1, 0, 2}, .shards = 3, .no_bias = true},
-    {{4, 6, 8, 8}, 6, {1, 1, 0, 3}, .shards = 16},
-    {{2, 64, 9, 9}, 32, {1, 2, 0, 2}, .shards = 2, .no_bias = true},
-    {{2, 5, 6, 7}, 10, {3, 1, 1, 5}, .shards = 3},
-    {{1, 4, 30, 90}, 8, {3, 1, 1, 2}, .shards = 1},
-    {{2, 8, 6, 6}, 4, {5, 3, 2, 4}, .shards = 2},
-    {{3, 6, 9, 10}, 4, {3, 1, 1, 2}, .shards = 2},
-    {{3, 9, 9, 10}, 12, {3, 2, 1, 3}, .shards = 2},
-    {{3, 40, 9, 10}, 70, {3, 1, 1, 2}, .shards = 2},
-    {{3, 5, 9, 10}, 15, {3, 1, 0, 5}, .shards = 2},
-    {{3, 4, 9, 10}, 8, {5, 2, 2, 4}, .shards = 2},
-    {{3, 12, 9, 10}, 4, {1, 1, 0, 4}, .shards = 2},
-    {{2, 3, 8, 8}, 12, {3, 1, 1, 3}, .shards = 2},
-    {{2, 12, 8, 8}, 20, {3, 2, 0, 4}, .shards = 2},
-    {{2, 32, 8, 8}, 64, {3, 1, 1, 4}, .shards = 1},
-    {{2, 10, 6, 6}, 6, {1, 1, 0, 2}, .shards = 1},
+    {{2, 4, 6, 5}, 6, CONV(3, 1, 1, 2), .shards = 2},
+    {{3, 9, 7, 8}, 15, CONV(3, 2, 1, 3), .shards = 2},
+    {{2, 34, 5, 5}, 38, CONV(3, 1, 0, 2), .shards = 3, .no_bias = true},
+    {{4, 6, 8, 8}, 6, CONV(1, 1, 0, 3), .shards = 16},
+    {{2, 64, 9, 9}, 32, CONV(1, 2, 0, 2), .shards = 2, .no_bias = true},
+    {{2, 5, 6, 7}, 10, CONV(3, 1, 1, 5), .shards = 3},
+    {{1, 4, 30, 90}, 8, CONV(3, 1, 1, 2), .shards = 1},
+    {{2, 8, 6, 6}, 4, CONV(5, 3, 2, 4), .shards = 2},
+    {{3, 6, 9, 10}, 4, CONV(3, 1, 1, 2), .shards = 2},
+    {{3, 9, 9, 10}, 12, CONV(3, 2, 1, 3), .shards = 2},
+    {{3, 40, 9, 10}, 70, CONV(3, 1, 1, 2), .shards = 2},
+    {{3, 5, 9, 10}, 15, CONV(3, 1, 0, 5), .shards = 2},
+    {{3, 4, 9, 10}, 8, CONV(5, 2, 2, 4), .shards = 2},
+    {{3, 12, 9, 10}, 4, CONV(1, 1, 0, 4), .shards = 2},
+    {{2, 3, 8, 8}, 12, CONV(3, 1, 1, 3), .shards = 2},
+    {{2, 12, 8, 8}, 20, CONV(3, 2, 0, 4), .shards = 2},
+    {{2, 32, 8, 8}, 64, CONV(3, 1, 1, 4), .shards = 1},
+    {{2, 10, 6, 6}, 6, CONV(1, 1, 0, 2), .shards = 1},
     /* one channel in each group */
-    {{3, 32, 9, 10}, 32, {3, 1, 1, 32}, .shards = 2},
-    {{5, 21, 8, 11}, 21, {3, 2, 1, 21}, .shards = 16},
-    {{2, 7, 4, 4}, 7, {5, 1, 2, 7}, .shards = 2, .no_bias = true},
-    {{2, 50, 7, 7}, 50, {3, 1, 0, 50}, .shards = 3},
-    {{3, 17, 9, 9}, 17, {2, 3, 1, 17}, .shards = 2},
-    {{2, 3, 5, 6}, 3, {1, 1, 0, 3}, .shards = 2},
-    {{2, 2, 3, 3}, 2, {3, 3, 2, 2}, .shards = 2},
-    {{2, 6, 6, 9}, 6, {2, 1, 2, 6}, .shards = 3, .no_bias = true},
-    {{1, 40, 40, 60}, 40, {3, 1, 1, 40}, .shards = 1},
-    {{2, 9, 13, 12}, 9, {7, 2, 3, 9}, .shards = 70},
-    {{3, 8, 9, 10}, 8, {3, 1, 1, 8}, .shards = 2},
-    {{3, 37, 9, 10}, 37, {3, 2, 1, 37}, .shards = 2},
-    {{3, 3, 9, 10}, 3, {5, 1, 2, 3}, .shards = 2},
-    {{3, 18, 9, 10}, 18, {2, 2, 0, 18}, .shards = 2},
-    {{3, 16, 9, 10}, 16, {1, 2, 0, 16}, .shards = 2},
-    {{3, 2, 9, 10}, 2, {7, 3, 3, 2}, .shards = 2},
-    {{3, 33, 9, 10}, 33, {4, 1, 2, 33}, .shards = 2},
-    {{3, 32, 8, 8}, 32, {3, 1, 1, 32}, .shards = 2},
-    {{3, 26, 9, 9}, 26, {3, 2, 1, 26}, .shards = 3, .no_bias = true},
-    {{2, 21, 7, 7}, 21, {5, 1, 2, 21}, .shards = 1},
+    {{3, 32, 9, 10}, 32, CONV(3, 1, 1, 32), .shards = 2},
+    {{5, 21, 8, 11}, 21, CONV(3, 2, 1, 21), .shards = 16},
+    {{2, 7, 4, 4}, 7, CONV(5, 1, 2, 7), .shards = 2, .no_bias = true},
+    {{2, 50, 7, 7}, 50, CONV(3, 1, 0, 50), .shards = 3},
+    {{3, 17, 9, 9}, 17, CONV(2, 3, 1, 17), .shards = 2},
+    {{2, 3, 5, 6}, 3, CONV(1, 1, 0, 3), .shards = 2},
+    {{2, 2, 3, 3}, 2, CONV(3, 3, 2, 2), .shards = 2},
+    {{2, 6, 6, 9}, 6, CONV(2, 1, 2, 6), .shards = 3, .no_bias = true},
+    {{1, 40, 40, 60}, 40, CONV(3, 1, 1, 40), .shards = 1},
+    {{2, 9, 13, 12}, 9, CONV(7, 2, 3, 9), .shards = 70},
+    {{3, 8, 9, 10}, 8, CONV(3, 1, 1, 8), .shards = 2},
+    {{3, 37, 9, 10}, 37, CONV(3, 2, 1, 37), .shards = 2},
+    {{3, 3, 9, 10}, 3, CONV(5, 1, 2, 3), .shards = 2},
+    {{3, 18, 9, 10}, 18, CONV(2, 2, 0, 18), .shards = 2},
+    {{3, 16, 9, 10}, 16, CONV(1, 2, 0, 16), .shards = 2},
+    {{3, 2, 9, 10}, 2, CONV(7, 3, 3, 2), .shards = 2},
+    {{3, 33, 9, 10}, 33, CONV(4, 1, 2, 33), .shards = 2},
+    {{3, 32, 8, 8}, 32, CONV(3, 1, 1, 32), .shards = 2},
+    {{3, 26, 9, 9}, 26, CONV(3, 2, 1, 26), .shards = 3, .no_bias = true},
+    {{2, 21, 7, 7}, 21, CONV(5, 1, 2, 21), .shards = 1},
+};
+
+/* {n, c, h, w}, out, {{kernel, stride, pad, dilation} of the height, of the width, groups}. */
+static const layer windows[] = {
+    /* rectangular */
+    {{2, 5, 9, 11}, 7, {{1, 1, 0, 1}, {7, 1, 3, 1}, 1}, .shards = 2},
+    {{2, 5, 9, 11}, 7, {{7, 1, 3, 1}, {1, 1, 0, 1}, 1}, .shards = 2, .no_bias = true},
+    {{3, 16, 10, 9}, 21, {{3, 2, 1, 1}, {5, 1, 2, 1}, 1}, .shards = 3},
+    {{2, 3, 8, 21}, 10, {{2, 1, 0, 1}, {3, 4, 1, 1}, 1}, .shards = 2},
+    {{2, 1, 12, 9}, 32, {{3, 1, 1, 1}, {3, 1, 0, 1}, 1}, .shards = 2}, /* unequal padding only */
+    {{2, 3, 12, 9}, 16, {{3, 1, 0, 1}, {3, 1, 1, 1}, 1}, .shards = 2},
+    {{2, 3, 12, 9}, 16, {{3, 1, 1, 1}, {3, 2, 1, 1}, 1}, .shards = 2}, /* unequal strides only */
+    /* dilated */
+    {{2, 5, 9, 11}, 7, {{3, 1, 2, 2}, {3, 1, 2, 2}, 1}, .shards = 2},
+    {{2, 5, 9, 11}, 7, {{3, 1, 1, 1}, {3, 1, 3, 3}, 1}, .shards = 2},
+    {{2, 21, 11, 8}, 16, {{3, 1, 0, 3}, {2, 1, 1, 1}, 1}, .shards = 3},
+    {{2, 1, 28, 28}, 32, {{3, 1, 2, 2}, {3, 1, 2, 2}, 1}, .shards = 2, .effort = BRIEF},
+    {{2, 4, 5, 6}, 6, {{3, 1, 6, 6}, {3, 1, 7, 7}, 1}, .shards = 2}, /* only the middle tap is in the image */
+    /* strides and dilations with and without a common divisor */
+    {{2, 6, 13, 14}, 9, {{3, 2, 2, 2}, {3, 2, 3, 3}, 1}, .shards = 2},
+    {{2, 6, 17, 19}, 9, {{4, 4, 3, 6}, {5, 6, 2, 4}, 1}, .shards = 2},
+    {{2, 6, 17, 19}, 9, {{2, 3, 1, 3}, {3, 4, 4, 2}, 1}, .shards = 3, .no_bias = true},
+    {{1, 2, 15, 40}, 3, {{4, 3, 0, 2}, {7, 2, 5, 5}, 1}, .shards = 1},
+    {{2, 3, 10, 12}, 5, {{2, 2, 4, 3}, {2, 2, 6, 4}, 1}, .shards = 2},
+    /* in groups */
+    {{2, 6, 9, 11}, 10, {{1, 1, 0, 1}, {7, 1, 3, 1}, 2}, .shards = 2},
+    {{2, 9, 10, 9}, 12, {{3, 2, 1, 1}, {5, 1, 2, 1}, 3}, .shards = 3},
+    {{2, 6, 9, 11}, 10, {{3, 1, 2, 2}, {3, 2, 3, 3}, 2}, .shards = 2},
+    {{2, 32, 9, 9}, 64, {{3, 1, 2, 2}, {3, 1, 2, 2}, 4}, .shards = 1},
+    /* one channel in each group */
+    {{2, 21, 9, 11}, 21, {{1, 1, 0, 1}, {7, 1, 3, 1}, 21}, .shards = 2},
+    {{2, 21, 9, 11}, 21, {{7, 1, 3, 1}, {1, 1, 0, 1}, 21}, .shards = 2},
+    {{3, 10, 10, 9}, 10, {{3, 2, 1, 1}, {5, 1, 2, 1}, 10}, .shards = 3},
+    {{3, 16, 10, 9}, 16, {{3, 1, 1, 1}, {3, 1, 0, 1}, 16}, .shards = 2, .no_bias = true},
+    {{3, 16, 10, 9}, 16, {{3, 1, 1, 1}, {3, 2, 1, 1}, 16}, .shards = 2},
+    {{2, 21, 9, 11}, 21, {{3, 1, 2, 2}, {3, 1, 2, 2}, 21}, .shards = 2},
+    {{2, 9, 9, 26}, 9, {{3, 1, 1, 1}, {3, 1, 3, 3}, 9}, .shards = 16},
+    {{2, 17, 13, 27}, 17, {{3, 2, 2, 2}, {3, 2, 2, 2}, 17}, .shards = 2}, /* neighbours share columns of taps */
+    {{2, 33, 13, 24}, 33, {{3, 2, 3, 3}, {2, 3, 1, 2}, 33}, .shards = 2},
+    {{2, 5, 17, 19}, 5, {{4, 4, 3, 6}, {5, 6, 2, 4}, 5}, .shards = 2, .no_bias = true},
+    {{2, 8, 5, 6}, 8, {{3, 1, 6, 6}, {3, 1, 7, 7}, 8}, .shards = 2},
+    /* large, for GPUs */
+    {{8, 64, 32, 33}, 64, {{3, 1, 2, 2}, {3, 1, 2, 2}, 1}, .shards = 2, .effort = NOT_CPU},
+    {{8, 64, 32, 33}, 64, {{1, 1, 0, 1}, {7, 1, 3, 1}, 1}, .shards = 2, .effort = NOT_CPU},
+    {{8, 64, 32, 33}, 64, {{3, 2, 1, 1}, {5, 1, 2, 1}, 64}, .shards = 2, .effort = NOT_CPU},
 };
 
 /* Cases with NaNs: each implementation of a GPU, several algorithms of cuDNN, and every lane and tail of the
  * CPU's vectors. */
 static const layer with_relus[] = {
-    {{2, 5, 5, 4}, 37, {3, 1, 1, 1}, .shards = 1},          {{2, 21, 6, 6}, 3, {3, 2, 1, 1}, .shards = 1},
-    {{2, 10, 4, 4}, 6, {3, 1, 1, 2}, .shards = 1},          {{2, 37, 5, 4}, 37, {3, 1, 1, 37}, .shards = 1},
-    {{2, 19, 6, 6}, 19, {3, 2, 1, 19}, .shards = 1},        {{5, 1, 28, 28}, 32, {3, 1, 0, 1}, .effort = NOT_CPU},
-    {{3, 32, 8, 8}, 32, {3, 1, 1, 32}, .effort = NOT_CPU},  {{2, 21, 7, 7}, 21, {5, 1, 2, 21}, .effort = NOT_CPU},
-    {{2, 10, 6, 6}, 6, {1, 1, 0, 2}, .effort = NOT_CPU},    {{4, 21, 8, 8}, 26, {3, 1, 1, 1}, .effort = NOT_CPU},
-    {{2, 32, 26, 26}, 64, {3, 1, 0, 1}, .effort = NOT_CPU}, {{64, 64, 16, 16}, 64, {3, 1, 1, 1}, .effort = NOT_CPU},
-    {{2, 26, 12, 12}, 16, {1, 1, 0, 1}, .effort = NOT_CPU}, {{2, 26, 12, 12}, 16, {5, 2, 2, 1}, .effort = NOT_CPU},
+    {{2, 5, 5, 4}, 37, CONV(3, 1, 1, 1), .shards = 1},
+    {{2, 21, 6, 6}, 3, CONV(3, 2, 1, 1), .shards = 1},
+    {{2, 10, 4, 4}, 6, CONV(3, 1, 1, 2), .shards = 1},
+    {{2, 37, 5, 4}, 37, CONV(3, 1, 1, 37), .shards = 1},
+    {{2, 19, 6, 6}, 19, CONV(3, 2, 1, 19), .shards = 1},
+    {{2, 5, 6, 7}, 19, {{3, 1, 2, 2}, {2, 2, 1, 3}, 1}, .shards = 1},
+    {{2, 19, 6, 7}, 19, {{3, 1, 2, 2}, {2, 2, 1, 3}, 19}, .shards = 1},
+    {{5, 1, 28, 28}, 32, CONV(3, 1, 0, 1), .effort = NOT_CPU},
+    {{3, 32, 8, 8}, 32, CONV(3, 1, 1, 32), .effort = NOT_CPU},
+    {{2, 21, 7, 7}, 21, CONV(5, 1, 2, 21), .effort = NOT_CPU},
+    {{2, 10, 6, 6}, 6, CONV(1, 1, 0, 2), .effort = NOT_CPU},
+    {{4, 21, 8, 8}, 26, CONV(3, 1, 1, 1), .effort = NOT_CPU},
+    {{2, 32, 26, 26}, 64, CONV(3, 1, 0, 1), .effort = NOT_CPU},
+    {{64, 64, 16, 16}, 64, CONV(3, 1, 1, 1), .effort = NOT_CPU},
+    {{2, 26, 12, 12}, 16, CONV(1, 1, 0, 1), .effort = NOT_CPU},
+    {{2, 26, 12, 12}, 16, CONV(5, 2, 2, 1), .effort = NOT_CPU},
 };
 
 static void test_layers(void **state)
@@ -102,14 +156,20 @@ static void test_groups(void **state)
     check_layers(groups, COUNT_OF(groups));
 }
 
+static void test_windows(void **state)
+{
+    check_layers(windows, COUNT_OF(windows));
+}
+
 static void test_odd_channels(void **state)
 {
     static const size_t channels[][2] = {{16, 21}, {21, 26}, {26, 31}, {31, 64}, {64, 31}, {32, 64}, {4, 1}, {10, 10}};
     for (size_t i = 0; i < COUNT_OF(channels); i++) {
-        layer l = {{4, channels[i][0], 8, 8}, channels[i][1], {3, 1, 1, 1}, .shards = 3};
+        layer l = {{4, channels[i][0], 8, 8}, channels[i][1], CONV(3, 1, 1, 1), .shards = 3};
         l.effort = l.x.c * l.out > 1000 ? NOT_CPU : BRIEF;
-        for (l.conv.stride = 1; l.conv.stride <= 2; l.conv.stride++) {
-            l.no_bias = l.conv.stride == 2;
+        for (size_t stride = 1; stride <= 2; stride++) {
+            l.conv.h.stride = l.conv.w.stride = stride;
+            l.no_bias = stride == 2;
             check_layer(l);
         }
     }
@@ -119,11 +179,11 @@ static void test_kernels(void **state)
 {
     for (size_t kernel = 1; kernel <= 7; kernel += 2) {
         for (size_t stride = 1; stride <= 2; stride++) {
-            check_layer((layer){{2, 26, 9, 12}, 16, {kernel, stride, kernel / 2, 1}, .effort = BRIEF});
-            check_layer((layer){{2, 8, 11, 8}, 21, {kernel, stride, 0, 1}, .no_bias = true, .effort = BRIEF});
+            check_layer((layer){{2, 26, 9, 12}, 16, CONV(kernel, stride, kernel / 2, 1), .effort = BRIEF});
+            check_layer((layer){{2, 8, 11, 8}, 21, CONV(kernel, stride, 0, 1), .no_bias = true, .effort = BRIEF});
         }
     }
-    check_layer((layer){{2, 12, 6, 6}, 9, {6, 1, 0, 1}, .effort = BRIEF}); /* one output pixel */
+    check_layer((layer){{2, 12, 6, 6}, 9, CONV(6, 1, 0, 1), .effort = BRIEF}); /* one output pixel */
 }
 
 /* Shards of different sizes, empty shards, and waves. */
@@ -134,7 +194,7 @@ static void test_shards(void **state)
         int shards, wave;
     } cuts[] = {{7, 4, 0}, {7, 4, 1}, {13, 5, 2}, {3, 8, 0}, {3, 8, 1}, {1, 1, 0}, {1, 16, 3}, {16, 16, 5}};
     for (size_t i = 0; i < COUNT_OF(cuts); i++) {
-        layer l = {{cuts[i].batch, 1, 10, 10}, 32, {3, 1, 1, 1}, cuts[i].shards, cuts[i].wave, .effort = BRIEF};
+        layer l = {{cuts[i].batch, 1, 10, 10}, 32, CONV(3, 1, 1, 1), cuts[i].shards, cuts[i].wave, .effort = BRIEF};
         check_layer(l);
         l.x = (lk_shape){cuts[i].batch, 26, 5, 5};
         check_layer(l);
@@ -152,7 +212,7 @@ static void test_nans(void **state)
 int main(int argc, char **argv)
 {
     return fx_kernel_main(argc, argv,
-                          TESTS(TEST(test_layers), TEST(test_groups), TEST(test_odd_channels), TEST(test_kernels),
-                                TEST(test_shards), TEST(test_nans)),
+                          TESTS(TEST(test_layers), TEST(test_groups), TEST(test_windows), TEST(test_odd_channels),
+                                TEST(test_kernels), TEST(test_shards), TEST(test_nans)),
                           FX_FP32 | FX_TF32 | FX_BF16);
 }

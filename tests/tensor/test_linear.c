@@ -68,7 +68,7 @@ static void test_shards(void **state)
         int shards, wave;
     } cuts[] = {{7, 4, 0}, {7, 4, 1}, {13, 5, 2}, {3, 8, 0}, {3, 8, 1}, {1, 1, 0}, {1, 16, 3}, {128, 16, 5}};
     for (size_t i = 0; i < COUNT_OF(cuts); i++) {
-        layer l = {{cuts[i].batch, 37, 1, 1}, 21, {0}, cuts[i].shards, cuts[i].wave, .effort = BRIEF};
+        layer l = {{cuts[i].batch, 37, 1, 1}, 21, {.groups = 0}, cuts[i].shards, cuts[i].wave, .effort = BRIEF};
         check_layer(l);
         l.x = (lk_shape){cuts[i].batch, 26, 2, 2};
         check_layer(l);
@@ -90,7 +90,7 @@ static void test_exact_counts(void **state)
         x[i] = (float)(1 + i % IN);
     for (size_t i = 0; i < N * OUT; i++)
         dy[i] = (float)(i / OUT + i % OUT);
-    layer l = {{N, IN, 1, 1}, OUT, {0}, 16, 5, .values = x, .dy = dy, .w = w, .b = b};
+    layer l = {{N, IN, 1, 1}, OUT, {.groups = 0}, 16, 5, .values = x, .dy = dy, .w = w, .b = b};
     layer_layout to = layer_layout_of(&l);
     float *got = fx_bits("whole numbers", run_layer, &l, to.at[PARTS]);
     layer_compare(&l, got);

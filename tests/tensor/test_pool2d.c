@@ -2,6 +2,12 @@
  * have the bits of the kernels' order of additions. */
 #include "tensor/kernel_test.h"
 
+/* The same windows along both axes, without dilation. */
+#define POOL(kernel, stride, pad)             \
+    {                                         \
+        LK_WINDOW_SQUARE(kernel, stride, pad) \
+    }
+
 typedef struct pool_case {
     lk_pool2d_desc pool;
     lk_shape in, out;
@@ -13,24 +19,52 @@ typedef struct pool_case {
 } pool_case;
 
 /* Windows that are combined with all channel counts of a test. */
-static const lk_pool2d_desc pools[] = {{2, 2, 0}, {3, 2, 1}, {3, 1, 1}, {3, 3, 0}, {2, 1, 0}, {5, 2, 2}};
+static const lk_pool2d_desc pools[] = {POOL(2, 2, 0),
+                                       POOL(3, 2, 1),
+                                       POOL(3, 1, 1),
+                                       POOL(3, 3, 0),
+                                       POOL(2, 1, 0),
+                                       POOL(5, 2, 2),
+                                       {{3, 2, 1, 1}, {2, 1, 0, 1}}};
 
 static const struct {
     lk_pool2d_desc pool;
     lk_shape in;
 } cases[] = {
-    {{2, 2, 0}, {3, 64, 24, 24}},  {{2, 2, 0}, {2, 3, 7, 9}},     {{2, 2, 0}, {1, 21, 8, 5}},
-    {{3, 3, 0}, {2, 10, 11, 9}},   {{3, 2, 1}, {2, 16, 9, 8}},    {{3, 1, 1}, {5, 21, 16, 15}},
-    {{2, 3, 0}, {1, 3, 8, 8}},     {{2, 2, 1}, {1, 1, 6, 6}},     {{1, 1, 0}, {1, 10, 3, 3}},
-    {{16, 16, 0}, {1, 3, 16, 16}}, {{2, 1, 0}, {2, 19, 6, 6}},    {{2, 2, 0}, {2, 19, 6, 6}},
-    {{2, 2, 0}, {0, 26, 8, 8}},    {{2, 2, 0}, {17, 64, 24, 24}},
+    {POOL(2, 2, 0), {3, 64, 24, 24}},
+    {POOL(2, 2, 0), {2, 3, 7, 9}},
+    {POOL(2, 2, 0), {1, 21, 8, 5}},
+    {POOL(3, 3, 0), {2, 10, 11, 9}},
+    {POOL(3, 2, 1), {2, 16, 9, 8}},
+    {POOL(3, 1, 1), {5, 21, 16, 15}},
+    {POOL(2, 3, 0), {1, 3, 8, 8}},
+    {POOL(2, 2, 1), {1, 1, 6, 6}},
+    {POOL(1, 1, 0), {1, 10, 3, 3}},
+    {POOL(16, 16, 0), {1, 3, 16, 16}},
+    {POOL(2, 1, 0), {2, 19, 6, 6}},
+    {POOL(2, 2, 0), {2, 19, 6, 6}},
+    {POOL(2, 2, 0), {0, 26, 8, 8}},
+    {POOL(2, 2, 0), {17, 64, 24, 24}},
+    {{{1, 1, 0, 1}, {7, 2, 3, 1}}, {2, 21, 6, 11}},
+    {{{7, 1, 3, 1}, {1, 1, 0, 1}}, {2, 5, 9, 4}},
+    {{{2, 2, 0, 1}, {3, 3, 0, 1}}, {2, 21, 8, 9}},
+    {{{1, 1, 0, 1}, {255, 1, 100, 1}}, {1, 3, 2, 300}},
+    {{{3, 1, 2, 2}, {3, 1, 2, 2}}, {2, 10, 9, 8}},
+    {{{3, 2, 1, 1}, {3, 1, 3, 3}}, {2, 19, 9, 11}},
+    {{{2, 2, 0, 3}, {4, 5, 4, 4}}, {3, 33, 7, 16}},
+    {{{2, 2, 0, 2}, {2, 2, 0, 2}}, {1, 16, 8, 8}},
 };
+
+static size_t count_windows(const lk_window *w, size_t x)
+{
+    return (x + 2 * w->pad - lk__window_extent(w)) / w->stride + 1;
+}
 
 static pool_case make_case(lk_pool2d_desc pool, lk_shape in)
 {
     pool_case p = {.pool = pool, .in = in, .out = in};
-    p.out.h = (in.h + 2 * pool.pad - pool.kernel) / pool.stride + 1;
-    p.out.w = (in.w + 2 * pool.pad - pool.kernel) / pool.stride + 1;
+    p.out.h = count_windows(&pool.h, in.h);
+    p.out.w = count_windows(&pool.w, in.w);
     return p;
 }
 
@@ -86,8 +120,9 @@ static size_t input_of(const pool_case *p, size_t i, size_t k)
 {
     size_t c = i % p->out.c, ox = i / p->out.c % p->out.w, oy = i / p->out.c / p->out.w % p->out.h;
     size_t n = i / lk__shape_sample(p->out);
-    size_t y = oy * p->pool.stride + k / p->pool.kernel - p->pool.pad; /* negative values wrap around */
-    size_t x = ox * p->pool.stride + k % p->pool.kernel - p->pool.pad;
+    const lk_window *h = &p->pool.h, *w = &p->pool.w;
+    size_t y = oy * h->stride + k / w->kernel * h->dilation - h->pad; /* negative values wrap around */
+    size_t x = ox * w->stride + k % w->kernel * w->dilation - w->pad;
     return y < p->in.h && x < p->in.w ? ((n * p->in.h + y) * p->in.w + x) * p->in.c + c : SIZE_MAX;
 }
 
@@ -96,7 +131,7 @@ static size_t input_of(const pool_case *p, size_t i, size_t k)
 static size_t find_winner(const pool_case *p, size_t i, size_t *index)
 {
     size_t best = SIZE_MAX;
-    for (size_t k = 0; k < p->pool.kernel * p->pool.kernel; k++) {
+    for (size_t k = 0; k < p->pool.h.kernel * p->pool.w.kernel; k++) {
         size_t at = input_of(p, i, k);
         if (at == SIZE_MAX ||
             (best != SIZE_MAX && !(p->x[at] > p->x[best]) && !(isnan(p->x[at]) && !isnan(p->x[best]))))
@@ -146,9 +181,19 @@ static void check_maxpool(pool_case p)
     free(want);
 }
 
+/* h x w windows, of which the last may reach beyond the padded input. */
+static void check_ceil(lk_pool2d_desc pool, lk_shape in, size_t h, size_t w)
+{
+    check_maxpool((pool_case){.pool = pool, .in = in, .out = {in.n, in.c, h, w}});
+}
+
 static void test_maxpool(void **state)
 {
     static const size_t channels[] = {1, 3, 21, 26, 31, 64};
+    check_ceil((lk_pool2d_desc)POOL(2, 2, 0), (lk_shape){2, 21, 7, 9}, 4, 5);
+    check_ceil((lk_pool2d_desc)POOL(2, 2, 0), (lk_shape){2, 21, 8, 9}, 4, 5);
+    check_ceil((lk_pool2d_desc)POOL(3, 2, 1), (lk_shape){2, 16, 9, 8}, 5, 5);
+    check_ceil((lk_pool2d_desc){{2, 3, 0, 2}, {3, 2, 1, 1}}, (lk_shape){2, 16, 8, 8}, 3, 5);
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         check_maxpool(make_case(cases[i].pool, cases[i].in));
     check_pools(check_maxpool, channels, COUNT_OF(channels), 1);
@@ -195,7 +240,7 @@ static void test_first_nan(void **state)
 {
     static const float x[9] = {1, 2, NAN, 9, NAN, 3, NAN, 7, 8}, dy = 5;
     static const float want[11] = {NAN, 2, 0, 0, 5, 0, 0, 0, 0, 0, 0};
-    pool_case p = make_case((lk_pool2d_desc){3, 3, 0}, (lk_shape){1, 1, 3, 3});
+    pool_case p = make_case((lk_pool2d_desc)POOL(3, 3, 0), (lk_shape){1, 1, 3, 3});
     p.x = x;
     p.dy = &dy;
     fx_check("the first of several NaNs", run_maxpool, &p, want, COUNT_OF(want));
@@ -229,13 +274,13 @@ static void check_dropout(pool_case p)
 static void test_dropout(void **state)
 {
     static const size_t channels[] = {1, 3, 21, 64};
-    check_dropout(make_case((lk_pool2d_desc){2, 2, 0}, (lk_shape){4, 64, 24, 24}));
-    check_dropout(make_case((lk_pool2d_desc){2, 2, 0}, (lk_shape){3, 21, 6, 6}));
-    check_dropout(make_case((lk_pool2d_desc){3, 2, 1}, (lk_shape){2, 19, 9, 8}));
-    check_dropout(make_case((lk_pool2d_desc){2, 1, 0}, (lk_shape){3, 1, 7, 5}));
-    check_dropout(make_case((lk_pool2d_desc){4, 4, 0}, (lk_shape){2, 35, 4, 4}));
-    check_dropout(make_case((lk_pool2d_desc){2, 2, 0}, (lk_shape){0, 26, 8, 8}));
-    check_dropout(make_case((lk_pool2d_desc){2, 2, 0}, (lk_shape){17, 64, 24, 24}));
+    check_dropout(make_case((lk_pool2d_desc)POOL(2, 2, 0), (lk_shape){4, 64, 24, 24}));
+    check_dropout(make_case((lk_pool2d_desc)POOL(2, 2, 0), (lk_shape){3, 21, 6, 6}));
+    check_dropout(make_case((lk_pool2d_desc)POOL(3, 2, 1), (lk_shape){2, 19, 9, 8}));
+    check_dropout(make_case((lk_pool2d_desc)POOL(2, 1, 0), (lk_shape){3, 1, 7, 5}));
+    check_dropout(make_case((lk_pool2d_desc)POOL(4, 4, 0), (lk_shape){2, 35, 4, 4}));
+    check_dropout(make_case((lk_pool2d_desc)POOL(2, 2, 0), (lk_shape){0, 26, 8, 8}));
+    check_dropout(make_case((lk_pool2d_desc)POOL(2, 2, 0), (lk_shape){17, 64, 24, 24}));
     check_pools(check_dropout, channels, COUNT_OF(channels), 2);
 }
 
@@ -245,7 +290,7 @@ static void run_means(lk_device *d, const void *arg, float *out)
     const pool_case *p = arg;
     lk_tensor x = fx_input(d, p->in, p->x), y = fx_tensor(d, p->out), dy = fx_input(d, p->out, p->dy);
     lk_tensor dx = fx_tensor(d, p->in);
-    if (p->pool.kernel) {
+    if (p->pool.h.kernel) {
         d->kernels->avgpool_forward(d, &p->pool, &x, &y);
         d->kernels->avgpool_grad_input(d, &p->pool, &dy, &dx);
     } else {
@@ -260,16 +305,17 @@ static void run_means(lk_device *d, const void *arg, float *out)
  * beyond the padding do not. */
 static void expect_mean(const pool_case *p, size_t i, float *y, float *dx)
 {
-    size_t ox = i / p->out.c % p->out.w, oy = i / p->out.c / p->out.w % p->out.h, k = p->pool.kernel, size = 0;
+    const lk_window *h = &p->pool.h, *w = &p->pool.w;
+    size_t ox = i / p->out.c % p->out.w, oy = i / p->out.c / p->out.w % p->out.h, size = 0;
     float sum = 0;
-    for (size_t tap = 0; tap < k * k; tap++) {
+    for (size_t tap = 0; tap < h->kernel * w->kernel; tap++) {
         size_t at = input_of(p, i, tap);
-        size += oy * p->pool.stride + tap / k < p->in.h + 2 * p->pool.pad &&
-                ox * p->pool.stride + tap % k < p->in.w + 2 * p->pool.pad;
+        size += oy * h->stride + tap / w->kernel < p->in.h + 2 * h->pad &&
+                ox * w->stride + tap % w->kernel < p->in.w + 2 * w->pad;
         sum += at == SIZE_MAX ? 0.0f : p->x[at];
     }
     y[i] = sum / (float)size;
-    for (size_t tap = 0; tap < k * k; tap++) {
+    for (size_t tap = 0; tap < h->kernel * w->kernel; tap++) {
         size_t at = input_of(p, i, tap);
         if (at != SIZE_MAX)
             dx[at] += p->dy[i] / (float)size;
@@ -318,18 +364,21 @@ static void check_windows(lk_pool2d_desc pool, lk_shape in, size_t h, size_t w)
 static void test_means(void **state)
 {
     static const size_t channels[] = {1, 3, 21, 26, 31, 64};
-    check_windows((lk_pool2d_desc){2, 2, 0}, (lk_shape){3, 64, 24, 24}, 12, 12);
-    check_windows((lk_pool2d_desc){2, 2, 0}, (lk_shape){2, 3, 7, 9}, 3, 4);
-    check_windows((lk_pool2d_desc){2, 2, 0}, (lk_shape){2, 21, 7, 9}, 4, 5); /* ceil */
-    check_windows((lk_pool2d_desc){2, 2, 0}, (lk_shape){3, 26, 7, 5}, 4, 3); /* ceil: PyramidNet's shortcuts */
-    check_windows((lk_pool2d_desc){2, 2, 0}, (lk_shape){3, 10, 1, 1}, 1, 1); /* ceil */
-    check_windows((lk_pool2d_desc){8, 8, 0}, (lk_shape){5, 35, 8, 8}, 1, 1);
-    check_windows((lk_pool2d_desc){3, 1, 1}, (lk_shape){4, 21, 16, 15}, 16, 15);
-    check_windows((lk_pool2d_desc){3, 2, 1}, (lk_shape){2, 16, 9, 8}, 5, 4);
-    check_windows((lk_pool2d_desc){3, 2, 1}, (lk_shape){2, 16, 9, 8}, 5, 5); /* ceil */
-    check_windows((lk_pool2d_desc){2, 3, 0}, (lk_shape){1, 3, 8, 8}, 3, 3);  /* with gaps */
-    check_windows((lk_pool2d_desc){2, 5, 1}, (lk_shape){1, 5, 8, 8}, 2, 2);  /* with gaps */
-    check_windows((lk_pool2d_desc){1, 1, 0}, (lk_shape){1, 10, 3, 3}, 3, 3);
+    check_windows((lk_pool2d_desc)POOL(2, 2, 0), (lk_shape){3, 64, 24, 24}, 12, 12);
+    check_windows((lk_pool2d_desc)POOL(2, 2, 0), (lk_shape){2, 3, 7, 9}, 3, 4);
+    check_windows((lk_pool2d_desc)POOL(2, 2, 0), (lk_shape){2, 21, 7, 9}, 4, 5); /* ceil */
+    check_windows((lk_pool2d_desc)POOL(2, 2, 0), (lk_shape){3, 26, 7, 5}, 4, 3); /* ceil: PyramidNet's shortcuts */
+    check_windows((lk_pool2d_desc)POOL(2, 2, 0), (lk_shape){3, 10, 1, 1}, 1, 1); /* ceil */
+    check_windows((lk_pool2d_desc)POOL(8, 8, 0), (lk_shape){5, 35, 8, 8}, 1, 1);
+    check_windows((lk_pool2d_desc)POOL(3, 1, 1), (lk_shape){4, 21, 16, 15}, 16, 15);
+    check_windows((lk_pool2d_desc)POOL(3, 2, 1), (lk_shape){2, 16, 9, 8}, 5, 4);
+    check_windows((lk_pool2d_desc)POOL(3, 2, 1), (lk_shape){2, 16, 9, 8}, 5, 5); /* ceil */
+    check_windows((lk_pool2d_desc)POOL(2, 3, 0), (lk_shape){1, 3, 8, 8}, 3, 3);  /* with gaps */
+    check_windows((lk_pool2d_desc)POOL(2, 5, 1), (lk_shape){1, 5, 8, 8}, 2, 2);  /* with gaps */
+    check_windows((lk_pool2d_desc)POOL(1, 1, 0), (lk_shape){1, 10, 3, 3}, 3, 3);
+    check_windows((lk_pool2d_desc){{1, 1, 0, 1}, {7, 2, 3, 1}}, (lk_shape){2, 21, 6, 11}, 6, 6);
+    check_windows((lk_pool2d_desc){{7, 1, 3, 1}, {1, 1, 0, 1}}, (lk_shape){2, 5, 9, 4}, 9, 4);
+    check_windows((lk_pool2d_desc){{3, 2, 1, 1}, {2, 3, 0, 1}}, (lk_shape){2, 16, 8, 7}, 5, 3); /* ceil */
     check_means(make_case(pools[0], (lk_shape){0, 26, 8, 8}));
     check_means(make_case(pools[0], (lk_shape){17, 64, 24, 24}));
     check_pools(check_means, channels, COUNT_OF(channels), 1);

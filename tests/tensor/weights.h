@@ -15,7 +15,7 @@ static inline size_t fx_round_up(size_t count, size_t unit)
 
 static inline size_t fx_weight_count(const lk_device *d, const lk_device_weight *w)
 {
-    size_t plain = w->out * w->in * (w->kernel ? w->kernel * w->kernel : 1);
+    size_t plain = w->out * w->in * (w->taps ? w->taps : 1);
     return d->type->weight_count ? d->type->weight_count(w) : plain;
 }
 

@@ -21,11 +21,16 @@ typedef struct kernel_case {
 } kernel_case;
 
 static const kernel_case cases[] = {
-    {"linear 1024^3", 1024, 1024, 1, 1024, {0, 0, 0, 1}}, {"cnn fc1", 64, 9216, 1, 128, {0, 0, 0, 1}},
-    {"cnn conv1", 64, 1, 28, 32, {3, 1, 0, 1}},           {"cnn conv2", 64, 32, 26, 64, {3, 1, 0, 1}},
-    {"resnet20 stem", 64, 3, 32, 16, {3, 1, 1, 1}},       {"resnet20 16x32x32", 64, 16, 32, 16, {3, 1, 1, 1}},
-    {"resnet20 16-32 /2", 64, 16, 32, 32, {3, 2, 1, 1}},  {"resnet20 32x16x16", 64, 32, 16, 32, {3, 1, 1, 1}},
-    {"resnet20 64x8x8", 64, 64, 8, 64, {3, 1, 1, 1}},     {"conv 256x14x14", 16, 256, 14, 256, {3, 1, 1, 1}},
+    {"linear 1024^3", 1024, 1024, 1, 1024, {.groups = 1}},
+    {"cnn fc1", 64, 9216, 1, 128, {.groups = 1}},
+    {"cnn conv1", 64, 1, 28, 32, {LK_WINDOW_SQUARE(3, 1, 0), 1}},
+    {"cnn conv2", 64, 32, 26, 64, {LK_WINDOW_SQUARE(3, 1, 0), 1}},
+    {"resnet20 stem", 64, 3, 32, 16, {LK_WINDOW_SQUARE(3, 1, 1), 1}},
+    {"resnet20 16x32x32", 64, 16, 32, 16, {LK_WINDOW_SQUARE(3, 1, 1), 1}},
+    {"resnet20 16-32 /2", 64, 16, 32, 32, {LK_WINDOW_SQUARE(3, 2, 1), 1}},
+    {"resnet20 32x16x16", 64, 32, 16, 32, {LK_WINDOW_SQUARE(3, 1, 1), 1}},
+    {"resnet20 64x8x8", 64, 64, 8, 64, {LK_WINDOW_SQUARE(3, 1, 1), 1}},
+    {"conv 256x14x14", 16, 256, 14, 256, {LK_WINDOW_SQUARE(3, 1, 1), 1}},
 };
 
 enum { CASES = sizeof cases / sizeof *cases, MAX_REPEAT = 1000, PEAK_ROUNDS = 1 << 19 };
@@ -35,7 +40,7 @@ typedef struct problem {
     const kernel_case *row;
     lk_device *dev;
     lk_tensor x, y, dx, dy;
-    float *w, *b;          // (out, in, kernel, kernel), (out)
+    float *w, *b;          // (out, in, kh, kw), (out)
     lk_partials dw, db;    // slots of w and b
     size_t weights, depth; /* elements of w; k of the product */
     void *scratch;
@@ -46,7 +51,7 @@ typedef struct problem {
 
 static bool is_conv(const problem *p)
 {
-    return p->row->conv.kernel > 0;
+    return p->row->conv.h.kernel > 0;
 }
 
 static void run_forward(problem *p)
@@ -123,8 +128,7 @@ static void cut_shards(problem *p, int shards)
 
 static lk_status make_weights(problem *p)
 {
-    size_t kernel = is_conv(p) ? p->row->conv.kernel : 1;
-    p->depth = p->row->in * kernel * kernel;
+    p->depth = p->row->in * (is_conv(p) ? lk__conv2d_desc_taps(&p->row->conv) : 1);
     p->weights = p->row->out * p->depth;
     p->dw.stride = lk__size_round_up(p->weights, LK_ALIGN);
     p->db.stride = lk__size_round_up(p->row->out, LK_ALIGN);
@@ -138,7 +142,8 @@ static lk_status problem_open(problem *p, const kernel_case *row, lk_device *dev
 {
     *p = (problem){.row = row, .dev = dev};
     lk_shape x = {.n = row->n, .c = row->in, .h = row->size, .w = row->size};
-    size_t side = is_conv(p) ? (row->size + 2 * row->conv.pad - row->conv.kernel) / row->conv.stride + 1 : 1;
+    const lk_window *window = &row->conv.h;
+    size_t side = is_conv(p) ? (row->size + 2 * window->pad - window->kernel) / window->stride + 1 : 1;
     lk_shape y = {.n = row->n, .c = row->out, .h = side, .w = side};
     LK_TRY(make_tensor(dev, x, 1, &p->x));
     LK_TRY(make_tensor(dev, x, 1, &p->dx));

@@ -1,40 +1,29 @@
-/* conv2d.c - 2-D convolution with a square kernel, optionally in groups of channels; and a linear layer for each vector
+/* conv2d.c - 2-D convolution, optionally in groups of channels; and a linear layer for each vector
  * of a sequence, which is a convolution with a kernel of one pixel. */
 #include "nn/op.h"
-
-enum { MAX_SIDE = 1 << 16 };
+#include "nn/windows.h"
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
 {
     lk_shape x = lk__op_input_shape(graph, layer, 0);
     const lk_conv2d_desc *conv = &layer->attr.conv;
     size_t out = layer->attr.out;
-    if (!out || !conv->kernel)
-        return lk__fail(LK_STATUS_USAGE, "convolution '%s' needs output channels and a kernel size", layer->name);
-    if (conv->kernel > MAX_SIDE || conv->stride > MAX_SIDE)
-        return lk__fail(LK_STATUS_USAGE, "convolution '%s': kernel size and stride can be at most %d", layer->name,
-                        MAX_SIDE);
-    if (conv->pad >= conv->kernel)
-        return lk__fail(LK_STATUS_USAGE, "convolution '%s': padding %zu must be below its kernel size %zu", layer->name,
-                        conv->pad, conv->kernel);
-    if (x.c % conv->groups || out % conv->groups)
+    LK_TRY(lk__op_check_conv("convolution", layer, x.c));
+    layer->shape = (lk_shape){
+        .n = 1, .c = out, .h = lk__op_count_windows(&conv->h, x.h), .w = lk__op_count_windows(&conv->w, x.w)};
+    if (!layer->shape.h || !layer->shape.w)
         return lk__fail(LK_STATUS_USAGE,
-                        "convolution '%s': %zu groups must divide both its %zu input and its %zu output channels",
-                        layer->name, conv->groups, x.c, out);
-    if (x.h + 2 * conv->pad < conv->kernel || x.w + 2 * conv->pad < conv->kernel)
-        return lk__fail(LK_STATUS_USAGE, "convolution '%s': kernel %zu is larger than its padded input %zux%zu",
-                        layer->name, conv->kernel, x.h + 2 * conv->pad, x.w + 2 * conv->pad);
-    layer->shape = (lk_shape){.n = 1,
-                              .c = out,
-                              .h = (x.h + 2 * conv->pad - conv->kernel) / conv->stride + 1,
-                              .w = (x.w + 2 * conv->pad - conv->kernel) / conv->stride + 1};
-    size_t in = x.c / conv->groups, fan_in = in * conv->kernel * conv->kernel;
+                        "convolution '%s': kernel %zux%zu (height x width), which spans %zux%zu pixels, is larger than "
+                        "its padded input %zux%zu",
+                        layer->name, conv->h.kernel, conv->w.kernel, lk__window_extent(&conv->h),
+                        lk__window_extent(&conv->w), x.h + 2 * conv->h.pad, x.w + 2 * conv->w.pad);
+    size_t in = x.c / conv->groups, taps = lk__conv2d_desc_taps(conv);
     layer->params[0] = (lk_op_slot){.suffix = "weight",
                                     .ndim = 4,
-                                    .dims = {out, in, conv->kernel, conv->kernel},
-                                    .fan_in = fan_in,
-                                    .weight = {.out = out, .in = in, .kernel = conv->kernel, .groups = conv->groups}};
-    layer->params[1] = (lk_op_slot){.suffix = "bias", .ndim = 1, .dims = {out}, .fan_in = fan_in};
+                                    .dims = {out, in, conv->h.kernel, conv->w.kernel},
+                                    .fan_in = in * taps,
+                                    .weight = {.out = out, .in = in, .taps = taps, .groups = conv->groups}};
+    layer->params[1] = (lk_op_slot){.suffix = "bias", .ndim = 1, .dims = {out}, .fan_in = in * taps};
     layer->param_count = layer->attr.no_bias ? 1 : 2;
     return LK_OK;
 }
@@ -76,7 +65,7 @@ static void backward(const lk_op_call *call)
 static double macs(const lk_layer *layer, lk_shape x)
 {
     const lk_conv2d_desc *conv = &layer->attr.conv;
-    return (double)lk__shape_sample(layer->shape) * (double)(x.c / conv->groups * conv->kernel * conv->kernel);
+    return (double)lk__shape_sample(layer->shape) * (double)(x.c / conv->groups * lk__conv2d_desc_taps(conv));
 }
 
 const lk_op lk__op_conv2d = {
@@ -96,13 +85,13 @@ static lk_status infer_sequence(const lk_graph *graph, lk_layer *layer)
     size_t out = layer->attr.out;
     if (!out)
         return lk__fail(LK_STATUS_USAGE, "linear layer '%s' needs at least one output", layer->name);
-    layer->attr.conv = (lk_conv2d_desc){.kernel = 1, .stride = 1, .groups = 1};
+    layer->attr.conv = (lk_conv2d_desc){LK_WINDOW_SQUARE(1, 1, 0), .groups = 1};
     layer->shape = (lk_shape){.n = 1, .c = out, .h = x.h, .w = x.w};
     layer->params[0] = (lk_op_slot){.suffix = "weight",
                                     .ndim = 2,
                                     .dims = {out, x.c},
                                     .fan_in = x.c,
-                                    .weight = {.out = out, .in = x.c, .kernel = 1, .groups = 1}};
+                                    .weight = {.out = out, .in = x.c, .taps = 1, .groups = 1}};
     layer->params[1] = (lk_op_slot){.suffix = "bias", .ndim = 1, .dims = {out}, .fan_in = x.c};
     layer->param_count = 2;
     return LK_OK;
@@ -123,8 +112,16 @@ lk_node lk_conv2d(lk_graph *graph, lk_node x, const char *name, lk_conv2d_opts o
     lk_layer layer = {.op = &lk__op_conv2d};
     layer.attr.out = opts.out;
     layer.attr.no_bias = opts.no_bias;
-    layer.attr.conv =
-        (lk_conv2d_desc){opts.kernel, opts.stride ? opts.stride : 1, opts.pad, opts.groups ? opts.groups : 1};
+    layer.attr.conv.groups = opts.groups ? opts.groups : 1;
+    lk_op_windows windows = {.kernel = opts.kernel,
+                             .stride = opts.stride ? opts.stride : 1,
+                             .pad = opts.pad,
+                             .dilation = opts.dilation,
+                             .kernel_w = opts.kernel_w,
+                             .stride_w = opts.stride_w,
+                             .pad_w = opts.pad_w,
+                             .dilation_w = opts.dilation_w};
+    lk__op_set_windows(&windows, &layer.attr.conv.h, &layer.attr.conv.w);
     lk__graph_check_clear(graph, LK_CLEAR(&opts, "lk_conv2d_opts"));
     return lk__graph_add_layer(graph, layer, name, &x, 1);
 }

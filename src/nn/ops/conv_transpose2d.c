@@ -4,40 +4,31 @@
  *
  * saved: leaves (shards, c) and stack (LK_TREE_MAX_DEPTH, c) of the bias' gradient */
 #include "nn/op.h"
+#include "nn/windows.h"
 
 enum { MAX_SIDE = 1 << 16 };
 
 static lk_status check_sizes(const lk_layer *layer, lk_shape x)
 {
     const lk_conv2d_desc *conv = &layer->attr.conv;
-    size_t out = layer->attr.out;
-    if (!out || !conv->kernel)
-        return lk__fail(LK_STATUS_USAGE, "transposed convolution '%s' needs output channels and a kernel size",
-                        layer->name);
-    if (conv->kernel > MAX_SIDE || conv->stride > MAX_SIDE || x.h > MAX_SIDE || x.w > MAX_SIDE)
+    LK_TRY(lk__op_check_conv("transposed convolution", layer, x.c));
+    if (x.h > MAX_SIDE || x.w > MAX_SIDE)
         return lk__fail(LK_STATUS_USAGE,
-                        "transposed convolution '%s': kernel size, stride and sides of its input can be at most %d",
-                        layer->name, MAX_SIDE);
-    if (conv->pad >= conv->kernel)
-        return lk__fail(LK_STATUS_USAGE, "transposed convolution '%s': padding %zu must be below its kernel size %zu",
-                        layer->name, conv->pad, conv->kernel);
-    if (layer->attr.out_pad >= conv->stride)
-        return lk__fail(LK_STATUS_USAGE, "transposed convolution '%s': output padding %zu must be below its stride %zu",
-                        layer->name, layer->attr.out_pad, conv->stride);
-    if (x.c % conv->groups || out % conv->groups)
-        return lk__fail(
-            LK_STATUS_USAGE,
-            "transposed convolution '%s': %zu groups must divide both its %zu input and its %zu output channels",
-            layer->name, conv->groups, x.c, out);
+                        "transposed convolution '%s': the sides of its input, %zux%zu, can be at most %d", layer->name,
+                        x.h, x.w, MAX_SIDE);
+    if (layer->attr.out_pad[0] >= conv->h.stride || layer->attr.out_pad[1] >= conv->w.stride)
+        return lk__fail(LK_STATUS_USAGE,
+                        "transposed convolution '%s': output padding %zux%zu (height x width) must be below its stride "
+                        "%zux%zu, along each axis",
+                        layer->name, layer->attr.out_pad[0], layer->attr.out_pad[1], conv->h.stride, conv->w.stride);
     return LK_OK;
 }
 
-/* The side of the output; 0 or a wrapped number if the padding leaves nothing. */
-static size_t side_of(const lk_layer *layer, size_t x)
+/* The side of the output along one axis; 0 if the padding leaves nothing. */
+static size_t side_of(const lk_window *window, size_t out_pad, size_t x)
 {
-    const lk_conv2d_desc *conv = &layer->attr.conv;
-    size_t whole = (x - 1) * conv->stride + conv->kernel + layer->attr.out_pad;
-    return whole > 2 * conv->pad ? whole - 2 * conv->pad : 0;
+    size_t whole = (x - 1) * window->stride + lk__window_extent(window) + out_pad;
+    return whole > 2 * window->pad ? whole - 2 * window->pad : 0;
 }
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
@@ -45,18 +36,21 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
     lk_shape x = lk__op_input_shape(graph, layer, 0);
     const lk_conv2d_desc *conv = &layer->attr.conv;
     LK_TRY(check_sizes(layer, x));
-    size_t out = layer->attr.out / conv->groups, fan_in = out * conv->kernel * conv->kernel;
-    layer->shape = (lk_shape){.n = 1, .c = layer->attr.out, .h = side_of(layer, x.h), .w = side_of(layer, x.w)};
-    if (layer->shape.h + 2 * conv->pad < conv->kernel || layer->shape.w + 2 * conv->pad < conv->kernel ||
-        !layer->shape.h || !layer->shape.w)
-        return lk__fail(LK_STATUS_USAGE, "transposed convolution '%s': padding %zu leaves nothing of its output",
-                        layer->name, conv->pad);
+    layer->shape = (lk_shape){.n = 1,
+                              .c = layer->attr.out,
+                              .h = side_of(&conv->h, layer->attr.out_pad[0], x.h),
+                              .w = side_of(&conv->w, layer->attr.out_pad[1], x.w)};
+    if (!layer->shape.h || !layer->shape.w)
+        return lk__fail(LK_STATUS_USAGE,
+                        "transposed convolution '%s': padding %zux%zu (height x width) leaves nothing of its output",
+                        layer->name, conv->h.pad, conv->w.pad);
+    size_t out = layer->attr.out / conv->groups, taps = lk__conv2d_desc_taps(conv);
     layer->params[0] = (lk_op_slot){.suffix = "weight",
                                     .ndim = 4,
-                                    .dims = {x.c, out, conv->kernel, conv->kernel},
-                                    .fan_in = fan_in,
-                                    .weight = {.out = x.c, .in = out, .kernel = conv->kernel, .groups = conv->groups}};
-    layer->params[1] = (lk_op_slot){.suffix = "bias", .ndim = 1, .dims = {layer->attr.out}, .fan_in = fan_in};
+                                    .dims = {x.c, out, conv->h.kernel, conv->w.kernel},
+                                    .fan_in = out * taps,
+                                    .weight = {.out = x.c, .in = out, .taps = taps, .groups = conv->groups}};
+    layer->params[1] = (lk_op_slot){.suffix = "bias", .ndim = 1, .dims = {layer->attr.out}, .fan_in = out * taps};
     layer->param_count = layer->attr.no_bias ? 1 : 2;
     return LK_OK;
 }
@@ -110,7 +104,7 @@ static void backward(const lk_op_call *call)
 static double macs(const lk_layer *layer, lk_shape x)
 {
     const lk_conv2d_desc *conv = &layer->attr.conv;
-    return (double)lk__shape_sample(x) * (double)(layer->attr.out / conv->groups * conv->kernel * conv->kernel);
+    return (double)lk__shape_sample(x) * (double)(layer->attr.out / conv->groups * lk__conv2d_desc_taps(conv));
 }
 
 static const lk_op conv_transpose2d_op = {
@@ -129,9 +123,18 @@ lk_node lk_conv_transpose2d(lk_graph *graph, lk_node x, const char *name, lk_con
     lk_layer layer = {.op = &conv_transpose2d_op};
     layer.attr.out = opts.out;
     layer.attr.no_bias = opts.no_bias;
-    layer.attr.out_pad = opts.out_pad;
-    layer.attr.conv =
-        (lk_conv2d_desc){opts.kernel, opts.stride ? opts.stride : 1, opts.pad, opts.groups ? opts.groups : 1};
+    layer.attr.out_pad[0] = lk__op_pad_of(opts.out_pad, 0);
+    layer.attr.out_pad[1] = lk__op_pad_of(opts.out_pad, opts.out_pad_w);
+    layer.attr.conv.groups = opts.groups ? opts.groups : 1;
+    lk_op_windows windows = {.kernel = opts.kernel,
+                             .stride = opts.stride ? opts.stride : 1,
+                             .pad = opts.pad,
+                             .dilation = opts.dilation,
+                             .kernel_w = opts.kernel_w,
+                             .stride_w = opts.stride_w,
+                             .pad_w = opts.pad_w,
+                             .dilation_w = opts.dilation_w};
+    lk__op_set_windows(&windows, &layer.attr.conv.h, &layer.attr.conv.w);
     lk__graph_check_clear(graph, LK_CLEAR(&opts, "lk_conv_transpose2d_opts"));
     return lk__graph_add_layer(graph, layer, name, &x, 1);
 }

@@ -1,47 +1,64 @@
 /* pool2d.c - max pooling, average pooling, and global pooling by both. */
 #include "nn/op.h"
+#include "nn/windows.h"
 
-/* `largest` is the largest allowed side of a window. */
-static lk_status check_window(const lk_layer *layer, size_t largest)
+static lk_status check_windows(const lk_layer *layer)
 {
-    const lk_pool2d_desc *pool = &layer->attr.pool;
-    if (!pool->kernel || pool->kernel > largest)
-        return lk__fail(LK_STATUS_USAGE, "layer %d: a pooling window has 1 to %zu pixels a side, not %zu", layer->index,
-                        largest, pool->kernel);
-    if (pool->pad > pool->kernel / 2)
-        return lk__fail(LK_STATUS_USAGE, "layer %d: padding %zu is more than half of pooling window %zu", layer->index,
-                        pool->pad, pool->kernel);
+    const lk_window *h = &layer->attr.pool.h, *w = &layer->attr.pool.w;
+    if (!h->kernel)
+        return lk__fail(LK_STATUS_USAGE, "layer %d: a pooling window needs a kernel size", layer->index);
+    if (!lk__op_window_fits(h) || !lk__op_window_fits(w))
+        return lk__fail(LK_STATUS_USAGE,
+                        "layer %d: pooling window %zux%zu (height x width), stride %zux%zu, dilation %zux%zu: stride, "
+                        "dilation and the pixels that a dilated window spans can be at most 65536 along each axis",
+                        layer->index, h->kernel, w->kernel, h->stride, w->stride, h->dilation, w->dilation);
+    if (h->pad > h->kernel / 2 || w->pad > w->kernel / 2)
+        return lk__fail(LK_STATUS_USAGE,
+                        "layer %d: padding %zux%zu (height x width) is more than half of pooling window %zux%zu",
+                        layer->index, h->pad, w->pad, h->kernel, w->kernel);
     return LK_OK;
 }
 
 /* Number of windows along x pixels; 0 if not even one fits. In ceil mode the last window may extend beyond the
  * padding, but must begin in the input or its left padding: PyTorch's rule. */
-static size_t count_windows(const lk_layer *layer, size_t x)
+static size_t count_windows(const lk_window *window, bool ceil, size_t x)
 {
-    const lk_pool2d_desc *pool = &layer->attr.pool;
-    size_t padded = x + 2 * pool->pad;
-    if (padded < pool->kernel)
-        return layer->attr.ceil && pool->kernel - padded < pool->stride ? 1 : 0;
-    size_t reach = padded - pool->kernel, count = reach / pool->stride + 1;
-    bool more = layer->attr.ceil && reach % pool->stride > 0 && count * pool->stride < x + pool->pad;
+    size_t padded = x + 2 * window->pad, extent = lk__window_extent(window);
+    if (padded < extent)
+        return ceil && extent - padded < window->stride ? 1 : 0;
+    size_t count = lk__op_count_windows(window, x);
+    bool more = ceil && (padded - extent) % window->stride > 0 && count * window->stride < x + window->pad;
     return more ? count + 1 : count;
 }
 
 static lk_status infer_windows(const lk_graph *graph, lk_layer *layer)
 {
     lk_shape x = lk__op_input_shape(graph, layer, 0);
+    const lk_window *h = &layer->attr.pool.h, *w = &layer->attr.pool.w;
     layer->shape = x;
-    layer->shape.h = count_windows(layer, x.h);
-    layer->shape.w = count_windows(layer, x.w);
+    layer->shape.h = count_windows(h, layer->attr.ceil, x.h);
+    layer->shape.w = count_windows(w, layer->attr.ceil, x.w);
     if (!layer->shape.h || !layer->shape.w)
-        return lk__fail(LK_STATUS_USAGE, "layer %d: pooling window %zu is larger than its input %zux%zu", layer->index,
-                        layer->attr.pool.kernel, x.h, x.w);
+        return lk__fail(LK_STATUS_USAGE,
+                        "layer %d: pooling window %zux%zu (height x width), which spans %zux%zu pixels, is larger than "
+                        "its input %zux%zu",
+                        layer->index, h->kernel, w->kernel, lk__window_extent(h), lk__window_extent(w), x.h, x.w);
     return LK_OK;
 }
 
+/* Where the dilation is at most the input's side, every window has a pixel of the input. */
 static lk_status infer_maxpool(const lk_graph *graph, lk_layer *layer)
 {
-    LK_TRY(check_window(layer, 15)); /* a tap's index fits into a byte */
+    lk_shape x = lk__op_input_shape(graph, layer, 0);
+    const lk_window *h = &layer->attr.pool.h, *w = &layer->attr.pool.w;
+    LK_TRY(check_windows(layer));
+    if (h->kernel * w->kernel > LK_POOL2D_NO_GRADIENT)
+        return lk__fail(LK_STATUS_USAGE, "layer %d: a max pooling window has at most %d pixels, not %zux%zu",
+                        layer->index, LK_POOL2D_NO_GRADIENT, h->kernel, w->kernel);
+    if (h->dilation > x.h || w->dilation > x.w)
+        return lk__fail(LK_STATUS_USAGE,
+                        "layer %d: dilation %zux%zu (height x width) of max pooling is larger than its input %zux%zu",
+                        layer->index, h->dilation, w->dilation, x.h, x.w);
     return infer_windows(graph, layer);
 }
 
@@ -79,9 +96,16 @@ static const lk_op maxpool2d_op = {
     .backward = backward_maxpool,
 };
 
+/* The window's size is exact as a float. */
+enum { MOST_AVERAGED = 1 << 24 };
+
 static lk_status infer_avgpool(const lk_graph *graph, lk_layer *layer)
 {
-    LK_TRY(check_window(layer, 4096)); /* the window's size is exact as a float */
+    const lk_window *h = &layer->attr.pool.h, *w = &layer->attr.pool.w;
+    LK_TRY(check_windows(layer));
+    if (h->kernel * w->kernel > MOST_AVERAGED)
+        return lk__fail(LK_STATUS_USAGE, "layer %d: an average pooling window has at most 2^24 pixels, not %zux%zu",
+                        layer->index, h->kernel, w->kernel);
     return infer_windows(graph, layer);
 }
 
@@ -172,7 +196,16 @@ static const lk_op global_maxpool_op = {
 lk_node lk_maxpool2d(lk_graph *graph, lk_node x, lk_maxpool2d_opts opts)
 {
     lk_layer layer = {.op = &maxpool2d_op};
-    layer.attr.pool = (lk_pool2d_desc){opts.kernel, opts.stride ? opts.stride : opts.kernel, opts.pad};
+    lk_op_windows windows = {.kernel = opts.kernel,
+                             .stride = opts.stride,
+                             .pad = opts.pad,
+                             .dilation = opts.dilation,
+                             .kernel_w = opts.kernel_w,
+                             .stride_w = opts.stride_w,
+                             .pad_w = opts.pad_w,
+                             .dilation_w = opts.dilation_w};
+    lk__op_set_windows(&windows, &layer.attr.pool.h, &layer.attr.pool.w);
+    layer.attr.ceil = opts.ceil;
     lk__graph_check_clear(graph, LK_CLEAR(&opts, "lk_maxpool2d_opts"));
     return lk__graph_add_layer(graph, layer, NULL, &x, 1);
 }
@@ -180,7 +213,13 @@ lk_node lk_maxpool2d(lk_graph *graph, lk_node x, lk_maxpool2d_opts opts)
 lk_node lk_avgpool2d(lk_graph *graph, lk_node x, lk_avgpool2d_opts opts)
 {
     lk_layer layer = {.op = &avgpool2d_op};
-    layer.attr.pool = (lk_pool2d_desc){opts.kernel, opts.stride ? opts.stride : opts.kernel, opts.pad};
+    lk_op_windows windows = {.kernel = opts.kernel,
+                             .stride = opts.stride,
+                             .pad = opts.pad,
+                             .kernel_w = opts.kernel_w,
+                             .stride_w = opts.stride_w,
+                             .pad_w = opts.pad_w};
+    lk__op_set_windows(&windows, &layer.attr.pool.h, &layer.attr.pool.w);
     layer.attr.ceil = opts.ceil;
     lk__graph_check_clear(graph, LK_CLEAR(&opts, "lk_avgpool2d_opts"));
     return lk__graph_add_layer(graph, layer, NULL, &x, 1);

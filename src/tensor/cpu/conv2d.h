@@ -45,11 +45,10 @@ static inline size_t lk__box_band_rows(size_t rows, size_t row_floats, size_t bu
 /* The box of x that output rows [y0, y1) read: all columns; channels are not set. */
 static inline lk_box lk__conv_box(const lk_conv2d_desc *conv, lk_shape y, size_t y0, size_t y1)
 {
-    ptrdiff_t pad = (ptrdiff_t)conv->pad;
-    return (lk_box){.y = (ptrdiff_t)(y0 * conv->stride) - pad,
-                    .x = -pad,
-                    .h = (y1 - y0 - 1) * conv->stride + conv->kernel,
-                    .w = (y.w - 1) * conv->stride + conv->kernel};
+    return (lk_box){.y = (ptrdiff_t)(y0 * conv->h.stride) - (ptrdiff_t)conv->h.pad,
+                    .x = -(ptrdiff_t)conv->w.pad,
+                    .h = (y1 - y0 - 1) * conv->h.stride + lk__window_extent(&conv->h),
+                    .w = (y.w - 1) * conv->w.stride + lk__window_extent(&conv->w)};
 }
 
 /* A box with the channels of one group only; every group has `channels` channels. */
@@ -60,22 +59,54 @@ static inline lk_box lk__box_group(lk_box box, size_t group, size_t channels)
     return box;
 }
 
-/* Taps of the kernel, in one dimension, that read an input pixel whose padded coordinate is r modulo the
- * stride. */
-static inline size_t lk__taps_of(const lk_conv2d_desc *conv, size_t r)
+/* Whether boxes of lk__conv_box can extend beyond the image. */
+static inline bool lk__conv_pads(const lk_conv2d_desc *conv)
 {
-    return r < conv->kernel ? (conv->kernel - r + conv->stride - 1) / conv->stride : 0;
+    return conv->h.pad > 0 || conv->w.pad > 0;
 }
 
-/* Taps of all phases (conv2d_grad_input.c) before phase (ry, rx). */
-static inline size_t lk__taps_before(const lk_conv2d_desc *conv, size_t ry, size_t rx)
+/* The taps along one axis that read an input pixel (conv2d_grad_input.c). With window o and tap k, the pixel's padded
+ * coordinate is o * stride + k * dilation. So the taps of a pixel are `period` taps apart, and their windows `gap`
+ * windows. Pixels whose padded coordinates are equal modulo the stride form a phase: they have the same taps. */
+typedef struct lk_taps {
+    size_t first, count; /* the lowest tap, and the number of taps; count 0: no window reads these pixels */
+    size_t period, gap;
+    size_t before; /* taps of all phases whose first tap is lower */
+    size_t back;   /* the lowest window is that number before window (padded coordinate) / stride, rounded down */
+} lk_taps;
+
+/* The phase of tap k, which is below the kernel size. */
+static inline lk_taps lk__taps_with(const lk_window *window, size_t k)
 {
-    size_t taps = 0;
-    for (size_t r = 0; r < ry; r++)
-        taps += lk__taps_of(conv, r) * conv->kernel;
-    for (size_t r = 0; r < rx; r++)
-        taps += lk__taps_of(conv, ry) * lk__taps_of(conv, r);
+    size_t divisor = lk__size_gcd(window->stride, window->dilation), period = window->stride / divisor;
+    lk_taps taps = {.first = k % period, .period = period, .gap = window->dilation / divisor};
+    taps.count = (window->kernel - taps.first + period - 1) / period;
+    taps.before = taps.first * (window->kernel / period) + lk__size_min(taps.first, window->kernel % period);
+    taps.back = (taps.first + (taps.count - 1) * period) * window->dilation / window->stride;
     return taps;
+}
+
+/* The phase of an input coordinate. */
+static inline lk_taps lk__taps_at(const lk_window *window, size_t at)
+{
+    size_t most = lk__size_min(window->kernel, window->stride), r = (at + window->pad) % window->stride;
+    for (size_t k = 0; k < most; k++) {
+        if (k * window->dilation % window->stride == r)
+            return lk__taps_with(window, k);
+    }
+    return (lk_taps){.gap = 1};
+}
+
+/* Taps of all phases before a phase of both axes. */
+static inline size_t lk__taps_before(const lk_conv2d_desc *conv, lk_taps y, lk_taps x)
+{
+    return y.before * conv->w.kernel + y.count * x.before;
+}
+
+/* The place of a tap among those of its phase, in falling order along one axis: rising order of windows. */
+static inline size_t lk__taps_place(lk_taps taps, size_t k)
+{
+    return taps.count - 1 - k / taps.period;
 }
 
 /* Scratch floats of each operation. */

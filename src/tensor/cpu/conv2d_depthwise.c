@@ -27,19 +27,24 @@ typedef struct lane_row {
     ptrdiff_t y, x;     /* image coordinates of the first pixel's first tap */
     size_t step;        /* columns of the image from one pixel to the next */
     size_t taps_y, taps_x;
-    const float *taps; // (taps_y, taps_x, lanes)
-    size_t first;      /* element of output where the first pixel begins */
+    size_t gap_y, gap_x; /* rows and columns of the image from one tap to the next */
+    const float *taps;   // (taps_y, taps_x, lanes)
+    size_t first;        /* element of output where the first pixel begins */
     size_t count, pitch;
 } lane_row;
 
-/* The part of `count` positions from `at` on that lies in [0, size). */
+/* The part of `count` positions from `at` on, `gap` apart, that lies in [0, size). */
 typedef struct span {
     size_t begin, end;
 } span;
 
-static span clip(ptrdiff_t at, size_t count, size_t size)
+static span clip(ptrdiff_t at, size_t count, size_t gap, size_t size)
 {
     ptrdiff_t end = (ptrdiff_t)count, low = at < 0 ? -at : 0, high = (ptrdiff_t)size - at;
+    if (gap > 1) {
+        low = (low + (ptrdiff_t)gap - 1) / (ptrdiff_t)gap;
+        high = high > 0 ? (high + (ptrdiff_t)gap - 1) / (ptrdiff_t)gap : 0;
+    }
     low = low < end ? low : end;
     high = high < end ? high : end;
     return (span){(size_t)low, (size_t)(high > low ? high : low)};
@@ -48,7 +53,8 @@ static span clip(ptrdiff_t at, size_t count, size_t size)
 /* The pixels of the row for which all columns of taps lie inside the image. */
 static span inner(const lane_row *row, size_t width)
 {
-    ptrdiff_t step = (ptrdiff_t)row->step, room = (ptrdiff_t)width - (ptrdiff_t)row->taps_x - row->x;
+    ptrdiff_t step = (ptrdiff_t)row->step, last = ((ptrdiff_t)row->taps_x - 1) * (ptrdiff_t)row->gap_x;
+    ptrdiff_t room = (ptrdiff_t)width - 1 - last - row->x;
     size_t begin = row->x < 0 ? (size_t)((step - 1 - row->x) / step) : 0;
     size_t end = room < 0 ? 0 : lk__size_min((size_t)(room / step) + 1, row->count);
     return (span){begin, end};
@@ -121,7 +127,8 @@ LK_INLINE void tiles(const lane_job *job, run_at *at, size_t count, int nx, int 
 
 static void run_pixels(const lane_job *job, run_at *at, size_t count)
 {
-    size_t whole = count / TILE, step = at->src_step / at->src_x;
+    /* In columns of taps; 0: a column of one pixel is none of the next. */
+    size_t whole = count / TILE, step = at->src_step % at->src_x ? 0 : at->src_step / at->src_x;
     if (at->nx == 3 && step == 1)
         tiles(job, at, whole, 3, 1, TILE);
     else if (at->nx == 3 && step == 2)
@@ -140,22 +147,24 @@ static void do_run(const lane_job *job, const lane_row *row, span ky, size_t ind
 {
     size_t c = job->src.c, line = job->src.w * c;
     ptrdiff_t x = row->x + (ptrdiff_t)(index * row->step);
-    span kx = clip(x, row->taps_x, job->src.w);
-    run_at at = {.src = row->image, .src_y = line, .src_x = c, .src_step = row->step * c, .out_step = row->pitch};
+    span kx = clip(x, row->taps_x, row->gap_x, job->src.w);
+    run_at at = {.src = row->image, .src_y = row->gap_y * line, .src_x = row->gap_x * c, .src_step = row->step * c};
+    at.out_step = row->pitch;
     at.taps_y = row->taps_x * job->lanes;
     at.taps = row->taps + ky.begin * at.taps_y + kx.begin * job->lanes;
     at.out = row->first + index * row->pitch;
     if (ky.end > ky.begin && kx.end > kx.begin) {
         at.ny = ky.end - ky.begin;
         at.nx = kx.end - kx.begin;
-        at.src += (size_t)(row->y + (ptrdiff_t)ky.begin) * line + (size_t)(x + (ptrdiff_t)kx.begin) * c;
+        at.src += (size_t)(row->y + (ptrdiff_t)(ky.begin * row->gap_y)) * line;
+        at.src += (size_t)(x + (ptrdiff_t)(kx.begin * row->gap_x)) * c;
     }
     run_pixels(job, &at, count);
 }
 
 static void do_row(const lane_job *job, const lane_row *row)
 {
-    span ky = clip(row->y, row->taps_y, job->src.h), inside = inner(row, job->src.w);
+    span ky = clip(row->y, row->taps_y, row->gap_y, job->src.h), inside = inner(row, job->src.w);
     for (size_t i = 0; i < row->count;) {
         size_t count = i >= inside.begin && i < inside.end ? inside.end - i : 1;
         do_run(job, row, ky, i, count);
@@ -170,12 +179,15 @@ static void forward_task(void *arg, size_t index, int thread)
     const lane_job *job = arg;
     const lk_conv2d_desc *conv = job->conv;
     size_t end = lk__size_min((index + 1) * job->band, job->dst.n * job->dst.h), width = job->dst.w * job->dst.c;
-    lane_row row = {.x = -(ptrdiff_t)conv->pad, .step = conv->stride, .taps = job->taps, .pitch = job->dst.c};
-    row.taps_y = row.taps_x = conv->kernel;
+    lane_row row = {.x = -(ptrdiff_t)conv->w.pad, .step = conv->w.stride, .taps = job->taps, .pitch = job->dst.c};
+    row.taps_y = conv->h.kernel;
+    row.taps_x = conv->w.kernel;
+    row.gap_y = conv->h.dilation;
+    row.gap_x = conv->w.dilation;
     row.count = job->dst.w;
     for (size_t at = index * job->band; at < end; at++) {
         row.image = job->input + at / job->dst.h * lk__shape_sample(job->src);
-        row.y = (ptrdiff_t)(at % job->dst.h * conv->stride) - (ptrdiff_t)conv->pad;
+        row.y = (ptrdiff_t)(at % job->dst.h * conv->h.stride) - (ptrdiff_t)conv->h.pad;
         row.first = at * width;
         do_row(job, &row);
     }
@@ -184,17 +196,20 @@ static void forward_task(void *arg, size_t index, int thread)
 /* Row y of one image of dx, phase by phase. */
 static void input_row(const lane_job *job, lane_row row, size_t y)
 {
-    const lk_conv2d_desc *conv = job->conv;
-    size_t s = conv->stride, p = conv->pad, ry = (y + p) % s, line = row.first;
-    row.taps_y = lk__taps_of(conv, ry);
-    row.y = (ptrdiff_t)((y + p) / s + 1) - (ptrdiff_t)row.taps_y;
-    for (size_t x = 0; x < lk__size_min(s, job->dst.w); x++) {
-        size_t rx = (x + p) % s;
-        row.taps_x = lk__taps_of(conv, rx);
-        row.x = (ptrdiff_t)((x + p) / s + 1) - (ptrdiff_t)row.taps_x;
-        row.taps = job->taps + lk__taps_before(conv, ry, rx) * job->lanes;
+    const lk_window *h = &job->conv->h, *w = &job->conv->w;
+    size_t line = row.first;
+    lk_taps taps_y = lk__taps_at(h, y);
+    row.taps_y = taps_y.count;
+    row.gap_y = taps_y.gap;
+    row.y = (ptrdiff_t)((y + h->pad) / h->stride) - (ptrdiff_t)taps_y.back;
+    for (size_t x = 0; x < lk__size_min(w->stride, job->dst.w); x++) {
+        lk_taps taps_x = lk__taps_at(w, x);
+        row.taps_x = taps_x.count;
+        row.gap_x = taps_x.gap;
+        row.x = (ptrdiff_t)((x + w->pad) / w->stride) - (ptrdiff_t)taps_x.back;
+        row.taps = job->taps + lk__taps_before(job->conv, taps_y, taps_x) * job->lanes;
         row.first = line + x * job->dst.c;
-        row.count = (job->dst.w - x + s - 1) / s;
+        row.count = (job->dst.w - x + w->stride - 1) / w->stride;
         do_row(job, &row);
     }
 }
@@ -204,7 +219,7 @@ static void input_task(void *arg, size_t index, int thread)
     (void)thread;
     const lane_job *job = arg;
     size_t end = lk__size_min((index + 1) * job->band, job->dst.n * job->dst.h), width = job->dst.w * job->dst.c;
-    lane_row row = {.step = 1, .pitch = job->conv->stride * job->dst.c};
+    lane_row row = {.step = 1, .pitch = job->conv->w.stride * job->dst.c};
     for (size_t at = index * job->band; at < end; at++) {
         row.image = job->input + at / job->dst.h * lk__shape_sample(job->src);
         row.first = at * width;
@@ -214,7 +229,7 @@ static void input_task(void *arg, size_t index, int thread)
 
 size_t lk__depthwise_floats(const lk_conv2d_desc *conv, lk_shape x)
 {
-    return (conv->kernel * conv->kernel + 1) * lk__size_round_up(x.c, V);
+    return (lk__conv2d_desc_taps(conv) + 1) * lk__size_round_up(x.c, V);
 }
 
 static void lay_out(lane_job *job, lk_device *dev, float *scratch)
@@ -237,7 +252,7 @@ static void run(lane_job *job, lk_device *dev, lk_pool_fn task)
 /* Packs one tap of each channel into row `to` of job->taps. */
 static void pack_tap(lane_job *job, const float *w, size_t tap, size_t to)
 {
-    size_t taps = job->conv->kernel * job->conv->kernel;
+    size_t taps = lk__conv2d_desc_taps(job->conv);
     for (size_t c = 0; c < job->src.c; c++)
         job->taps[to * job->lanes + c] = w[c * taps + tap];
 }
@@ -253,7 +268,7 @@ void lk__depthwise_forward(lk_device *dev, const lk_conv2d_desc *conv, const lk_
     lay_out(&job, dev, scratch);
     if (b)
         memcpy(job.start, b, job.dst.c * sizeof *job.start);
-    for (size_t tap = 0; tap < conv->kernel * conv->kernel; tap++)
+    for (size_t tap = 0; tap < lk__conv2d_desc_taps(conv); tap++)
         pack_tap(&job, w, tap, tap);
     run(&job, dev, forward_task);
 }
@@ -268,11 +283,11 @@ void lk__depthwise_grad_input(lk_device *dev, const lk_conv2d_desc *conv, const 
     job.mask = mask ? lk__tensor_f32(mask) : NULL;
     job.output = lk__tensor_f32(dx);
     lay_out(&job, dev, scratch);
-    for (size_t ky = 0; ky < conv->kernel; ky++) {
-        for (size_t kx = 0; kx < conv->kernel; kx++) {
-            size_t s = conv->stride, ny = lk__taps_of(conv, ky % s), nx = lk__taps_of(conv, kx % s);
-            size_t at = (ny - 1 - ky / s) * nx + (nx - 1 - kx / s);
-            pack_tap(&job, w, ky * conv->kernel + kx, lk__taps_before(conv, ky % s, kx % s) + at);
+    for (size_t ky = 0; ky < conv->h.kernel; ky++) {
+        for (size_t kx = 0; kx < conv->w.kernel; kx++) {
+            lk_taps y = lk__taps_with(&conv->h, ky), x = lk__taps_with(&conv->w, kx);
+            size_t at = lk__taps_before(conv, y, x) + lk__taps_place(y, ky) * x.count + lk__taps_place(x, kx);
+            pack_tap(&job, w, ky * conv->w.kernel + kx, at);
         }
     }
     run(&job, dev, input_task);

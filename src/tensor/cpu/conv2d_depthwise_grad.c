@@ -36,13 +36,13 @@ typedef struct lane_band {
 static size_t lay_out(leaf_job *job, size_t leaves, size_t threads)
 {
     const lk_conv2d_desc *conv = job->conv;
-    size_t taps = conv->kernel * conv->kernel, blocks = (job->x.c + V - 1) / V;
+    size_t taps = lk__conv2d_desc_taps(conv), blocks = (job->x.c + V - 1) / V;
     size_t wanted = threads == 1 ? 1 : (threads * TASKS_A_THREAD + leaves - 1) / leaves;
     job->parts = lk__size_min(wanted, blocks);
     job->part = (blocks + job->parts - 1) / job->parts * V;
     job->parts = (blocks * V + job->part - 1) / job->part;
-    size_t width = ((job->y.w - 1) * conv->stride + conv->kernel) * lk__size_round_up(job->part, V);
-    job->band = lk__box_band_rows(job->y.h, width * conv->stride, BAND_FLOATS, 1);
+    size_t width = lk__conv_box(conv, job->y, 0, 1).w * lk__size_round_up(job->part, V);
+    job->band = lk__box_band_rows(job->y.h, width * conv->h.stride, BAND_FLOATS, 1);
     job->box_floats = lk__size_round_up(lk__conv_box(conv, job->y, 0, job->band).h * width, LK_ALIGN);
     job->thread_floats = job->box_floats + lk__size_round_up((taps + 1) * job->part, LK_ALIGN);
     job->row = lk__size_round_up((taps + 1) * job->x.c, LK_ALIGN);
@@ -85,12 +85,12 @@ LK_INLINE void add_taps(const lane_band *band, size_t n, float *sums, size_t sum
 /* Adds the band to all taps of n channels. */
 static void add_lanes(const leaf_job *job, lane_band band, size_t n, float *sums)
 {
-    size_t k = job->conv->kernel, lanes = job->part, sum_y = k * lanes;
+    size_t kh = job->conv->h.kernel, kw = job->conv->w.kernel, lanes = job->part, sum_y = kw * lanes;
     const float *x = band.x;
-    for (size_t ky = 0; ky < k; ky += k - ky < SIDE ? 1 : SIDE) {
-        for (size_t kx = 0; kx < k; kx += k - kx < SIDE ? 1 : SIDE) {
+    for (size_t ky = 0; ky < kh; ky += kh - ky < SIDE ? 1 : SIDE) {
+        for (size_t kx = 0; kx < kw; kx += kw - kx < SIDE ? 1 : SIDE) {
             float *to = sums + ky * sum_y + kx * lanes;
-            bool tall = k - ky >= SIDE, broad = k - kx >= SIDE;
+            bool tall = kh - ky >= SIDE, broad = kw - kx >= SIDE;
             band.x = x + ky * band.row + kx * band.column;
             if (tall && broad)
                 add_taps(&band, n, to, sum_y, lanes, SIDE, SIDE);
@@ -123,13 +123,15 @@ static void add_band(const leaf_job *job, size_t sample, size_t y0, size_t y1, s
     box.first = first;
     box.channels = channels;
     lk_box_window view = lk__box_view(job->input + sample * lk__shape_sample(job->x), job->x, box, V, buffer);
-    lane_band band = {.x_y = conv->stride * view.row, .x_x = conv->stride * lanes, .row = view.row, .column = lanes};
+    lane_band band = {.x_y = conv->h.stride * view.row, .x_x = conv->w.stride * lanes};
+    band.row = conv->h.dilation * view.row;
+    band.column = conv->w.dilation * lanes;
     band.dy_y = job->y.w * c;
     band.dy_x = c;
     band.ny = y1 - y0;
     band.nx = job->y.w;
     const float *dy = job->dy + sample * lk__shape_sample(job->y) + y0 * band.dy_y + first;
-    float *sums = buffer + job->box_floats, *bias = sums + conv->kernel * conv->kernel * job->part;
+    float *sums = buffer + job->box_floats, *bias = sums + lk__conv2d_desc_taps(conv) * job->part;
     for (size_t lane = 0; lane < channels; lane += V) {
         size_t n = lk__size_min(V, channels - lane);
         band.x = view.data + lane;
@@ -144,7 +146,7 @@ static void leaf_task(void *arg, size_t index, int thread)
 {
     const leaf_job *job = arg;
     size_t leaf = index / job->parts, first = index % job->parts * job->part;
-    size_t taps = job->conv->kernel * job->conv->kernel, channels = lk__size_min(job->part, job->x.c - first);
+    size_t taps = lk__conv2d_desc_taps(job->conv), channels = lk__size_min(job->part, job->x.c - first);
     float *buffer = job->scratch + (size_t)thread * job->thread_floats, *sums = buffer + job->box_floats;
     memset(sums, 0, (taps + 1) * job->part * sizeof *sums);
     for (size_t sample = job->begin[leaf]; sample < job->begin[leaf + 1]; sample++) {
@@ -162,7 +164,7 @@ static void leaf_task(void *arg, size_t index, int thread)
 /* Copies partial sums [first, last) from their slots to the stack, or back. */
 static void move(const leaf_job *job, int first, int last, lk_partials dw, lk_partials db, bool back)
 {
-    size_t width = job->x.c * job->conv->kernel * job->conv->kernel;
+    size_t width = job->x.c * lk__conv2d_desc_taps(job->conv);
     for (int i = first; i < last; i++) {
         float *weight = job->stack + (size_t)i * job->row, *bias = weight + width;
         memcpy(back ? lk__partials_slot(dw, i) : weight, back ? weight : lk__partials_slot(dw, i),
@@ -180,7 +182,7 @@ void lk__depthwise_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const
     leaf_job job = {.conv = conv, .x = x->shape, .y = dy->shape, .bias = db.slot0 != NULL, .stack = scratch};
     lk_lanes fold = lk__lanes_fold(shards);
     lk_shards some = *shards;
-    size_t width = (conv->kernel * conv->kernel + 1) * job.x.c;
+    size_t width = (lk__conv2d_desc_taps(conv) + 1) * job.x.c;
     job.input = lk__tensor_f32(x);
     job.dy = lk__tensor_f32(dy);
     lay_out(&job, 1, (size_t)lk__pool_threads(pool));

@@ -1,8 +1,9 @@
 /* conv2d_forward.c - the convolution as a matrix product without an im2col copy.
  *
- * With channels last, a window is `kernel` runs of kernel*c consecutive floats of the padded image, so the
- * matrix kernel reads windows directly. A sum runs over ky, kx, channel. A task computes a band of output rows
- * of one sample and one group of channels; if there are several groups, the group's channels are copied first. */
+ * With channels last, a window is kh runs of kw*c consecutive floats of the padded image, so the matrix kernel reads
+ * windows directly. If the taps of a row are dilated, each tap is a run of c floats. A sum runs over ky, kx, channel. A
+ * task computes a band of output rows of one sample and one group of channels; if there are several groups, the group's
+ * channels are copied first. */
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/pack.h"
@@ -27,7 +28,7 @@ typedef struct forward_job {
 
 static size_t window(const forward_job *job)
 {
-    return job->in * job->conv->kernel * job->conv->kernel;
+    return job->in * lk__conv2d_desc_taps(job->conv);
 }
 
 /* Sets the sizes in job for at least `wanted` bands of each sample; returns the floats of scratch. */
@@ -37,11 +38,11 @@ static size_t lay_out(forward_job *job, size_t wanted, size_t threads)
     job->in = job->x.c / conv->groups;
     job->out = job->y.c / conv->groups;
     job->cols = lk__panel_count(job->out) * LK_NR;
-    size_t width = ((job->y.w - 1) * conv->stride + conv->kernel) * job->in, cols = job->cols * conv->groups;
-    job->band = lk__box_band_rows(job->y.h, width * conv->stride, BAND_FLOATS, wanted);
+    size_t width = lk__conv_box(conv, job->y, 0, 1).w * job->in, cols = job->cols * conv->groups;
+    job->band = lk__box_band_rows(job->y.h, width * conv->h.stride, BAND_FLOATS, wanted);
     job->bands = (job->y.h + job->band - 1) / job->band;
     lk_box box = lk__conv_box(conv, job->y, 0, job->band);
-    job->buffer_floats = conv->pad || conv->groups > 1 ? lk__size_round_up(box.h * width, LK_ALIGN) : 0;
+    job->buffer_floats = lk__conv_pads(conv) || conv->groups > 1 ? lk__size_round_up(box.h * width, LK_ALIGN) : 0;
     return lk__size_round_up(cols, LK_ALIGN) + lk__size_round_up(cols * window(job), LK_ALIGN) +
            threads * job->buffer_floats;
 }
@@ -56,7 +57,7 @@ static void pack_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const forward_job *job = arg;
-    size_t len = window(job), taps = job->conv->kernel * job->conv->kernel;
+    size_t len = window(job), taps = lk__conv2d_desc_taps(job->conv);
     size_t group = index / lk__panel_count(job->out), panel = index % lk__panel_count(job->out), col = panel * LK_NR;
     lk__pack_transposed(job->weight + (group * job->out + col) * len, len, lk__size_min(job->out - col, LK_NR), len,
                         taps, lk__panel_width(job->out, panel), job->panels + (group * job->cols + col) * len);
@@ -76,11 +77,10 @@ static void forward_task(void *arg, size_t index, int thread)
         .ny = y1 - y0,
         .nx = job->y.w,
         .a = view.data,
-        .a_y = conv->stride * view.row,
-        .a_x = conv->stride * job->in,
-        .runs = conv->kernel,
-        .len = conv->kernel * job->in,
-        .run = view.row,
+        .a_y = conv->h.stride * view.row,
+        .a_x = conv->w.stride * job->in,
+        .runs_y = conv->h.kernel,
+        .run_y = conv->h.dilation * view.row,
         .panels = job->panels + group * job->cols * window(job),
         .start = job->start + group * job->cols,
         .c = job->output + sample * lk__shape_sample(job->y) + y0 * job->y.w * job->y.c + group * job->out,
@@ -89,6 +89,7 @@ static void forward_task(void *arg, size_t index, int thread)
         .cols = job->out,
         .relu = job->relu,
     };
+    lk__gemm_set_taps(&gemm, conv->w.kernel, conv->w.dilation, job->in);
     lk__gemm(&gemm);
 }
 

@@ -1,9 +1,9 @@
 /* conv2d_grad_input.c - the gradient of the convolution's input.
  *
- * dx is a correlation of zero-padded dy with the flipped weights. With stride s, the input pixels whose padded
- * coordinates are equal modulo s form a phase: the same taps read them, and the elements of dy under these taps
- * are neighbours. So each phase is a matrix product as in the forward pass; its sums run over dy's rows,
- * columns and channels in rising order. Groups of channels are treated as in conv2d_forward.c. */
+ * dx is a correlation of zero-padded dy with the flipped weights. Input pixels of a phase (lk_taps) have the same taps,
+ * and the elements of dy under these taps are at fixed distances; without dilation they are neighbours. So each phase
+ * is a matrix product as in the forward pass; its sums run over dy's rows, columns and channels in rising order. Groups
+ * of channels are treated as in conv2d_forward.c. */
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/pack.h"
@@ -26,15 +26,24 @@ typedef struct input_job {
     size_t buffer_floats;
 } input_job;
 
+typedef struct span {
+    ptrdiff_t begin;
+    size_t count;
+} span;
+
+/* The windows that read input coordinates [begin, end) along one axis; they may be outside of dy. */
+static span windows_over(const lk_window *window, size_t begin, size_t end)
+{
+    size_t reach = (window->kernel - 1) * window->dilation / window->stride;
+    size_t first = (begin + window->pad) / window->stride, last = (end - 1 + window->pad) / window->stride;
+    return (span){.begin = (ptrdiff_t)first - (ptrdiff_t)reach, .count = last - first + 1 + reach};
+}
+
 /* The box of dy that reads input rows [y0, y1): all columns; channels are not set. */
 static lk_box input_box(const lk_conv2d_desc *conv, lk_shape x, size_t y0, size_t y1)
 {
-    size_t s = conv->stride, p = conv->pad, reach = lk__taps_of(conv, 0) - 1;
-    size_t top = (y0 + p) / s, bottom = (y1 - 1 + p) / s, left = p / s, right = (x.w - 1 + p) / s;
-    return (lk_box){.y = (ptrdiff_t)top - (ptrdiff_t)reach,
-                    .x = (ptrdiff_t)left - (ptrdiff_t)reach,
-                    .h = bottom - top + 1 + reach,
-                    .w = right - left + 1 + reach};
+    span rows = windows_over(&conv->h, y0, y1), columns = windows_over(&conv->w, 0, x.w);
+    return (lk_box){.y = rows.begin, .x = columns.begin, .h = rows.count, .w = columns.count};
 }
 
 static size_t lay_out(input_job *job, size_t wanted, size_t threads)
@@ -43,12 +52,12 @@ static size_t lay_out(input_job *job, size_t wanted, size_t threads)
     job->in = job->x.c / conv->groups;
     job->out = job->y.c / conv->groups;
     size_t width = input_box(conv, job->x, 0, 1).w * job->out, cols = lk__panel_count(job->in) * LK_NR;
-    job->panel_floats = cols * conv->kernel * conv->kernel * job->out;
-    /* Bands consist of whole strides, so every band starts with the same phase. */
-    size_t steps = (job->x.h + conv->stride - 1) / conv->stride;
-    job->band = lk__box_band_rows(steps, width, BAND_FLOATS, wanted) * conv->stride;
+    job->panel_floats = cols * lk__conv2d_desc_taps(conv) * job->out;
+    /* Bands consist of whole strides. */
+    size_t stride = conv->h.stride, steps = (job->x.h + stride - 1) / stride;
+    job->band = lk__box_band_rows(steps, width, BAND_FLOATS, wanted) * stride;
     job->bands = (job->x.h + job->band - 1) / job->band;
-    size_t height = job->band / conv->stride + 1 + lk__taps_of(conv, 0);
+    size_t height = job->band / stride + 1 + (lk__window_extent(&conv->h) - 1) / stride + 1;
     job->buffer_floats = lk__size_round_up(height * width, LK_ALIGN);
     return lk__size_round_up(cols, LK_ALIGN) + lk__size_round_up(job->panel_floats * conv->groups, LK_ALIGN) +
            threads * job->buffer_floats;
@@ -60,17 +69,11 @@ size_t lk__conv_input_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y,
     return lay_out(&job, 1, threads);
 }
 
-/* Packs output channel `channel` of tap (ky, kx) into its row of each panel of its group and phase. */
-static void pack_tap(const input_job *job, size_t channel, size_t ky, size_t kx)
+/* Packs one tap of one output channel, whose weights of the input channels begin at src: row `row` of each panel of a
+ * phase, whose panels have `len` rows. */
+static void pack_row(const input_job *job, const float *src, size_t row, size_t len, float *phase)
 {
-    const lk_conv2d_desc *conv = job->conv;
-    size_t s = conv->stride, taps = conv->kernel * conv->kernel, in = job->in, out = job->out;
-    size_t group = channel / out, o = channel % out;
-    size_t ny = lk__taps_of(conv, ky % s), nx = lk__taps_of(conv, kx % s), len = ny * nx * out;
-    size_t row = ((ny - 1 - ky / s) * nx + (nx - 1 - kx / s)) * out + o;
-    float *phase = job->panels + group * job->panel_floats;
-    phase += lk__taps_before(conv, ky % s, kx % s) * out * lk__panel_count(in) * LK_NR;
-    const float *src = job->weight + channel * in * taps + ky * conv->kernel + kx;
+    size_t taps = lk__conv2d_desc_taps(job->conv), in = job->in;
     for (size_t panel = 0; panel < lk__panel_count(in); panel++) {
         size_t width = lk__panel_width(in, panel), col = panel * LK_NR, cols = lk__size_min(in - col, width);
         float *dst = phase + col * len + row * width;
@@ -81,16 +84,29 @@ static void pack_tap(const input_job *job, size_t channel, size_t ky, size_t kx)
     }
 }
 
+/* Packs tap (ky, kx) of output channels [begin, end) into the panels of their groups and of the tap's phase. */
+static void pack_tap(const input_job *job, size_t ky, size_t kx, size_t begin, size_t end)
+{
+    const lk_conv2d_desc *conv = job->conv;
+    size_t taps = lk__conv2d_desc_taps(conv), in = job->in, out = job->out;
+    lk_taps y = lk__taps_with(&conv->h, ky), x = lk__taps_with(&conv->w, kx);
+    size_t place = lk__taps_place(y, ky) * x.count + lk__taps_place(x, kx);
+    float *phase = job->panels + lk__taps_before(conv, y, x) * out * lk__panel_count(in) * LK_NR;
+    for (size_t channel = begin; channel < end; channel++) {
+        const float *src = job->weight + channel * in * taps + ky * conv->w.kernel + kx;
+        pack_row(job, src, place * out + channel % out, y.count * x.count * out,
+                 phase + channel / out * job->panel_floats);
+    }
+}
+
 static void pack_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const input_job *job = arg;
-    size_t end = lk__size_min((index + 1) * PACK_CHANNELS, job->y.c);
-    for (size_t o = index * PACK_CHANNELS; o < end; o++) {
-        for (size_t ky = 0; ky < job->conv->kernel; ky++) {
-            for (size_t kx = 0; kx < job->conv->kernel; kx++)
-                pack_tap(job, o, ky, kx);
-        }
+    size_t begin = index * PACK_CHANNELS, end = lk__size_min(begin + PACK_CHANNELS, job->y.c);
+    for (size_t ky = 0; ky < job->conv->h.kernel; ky++) {
+        for (size_t kx = 0; kx < job->conv->w.kernel; kx++)
+            pack_tap(job, ky, kx, begin, end);
     }
 }
 
@@ -102,46 +118,37 @@ static void zero_phase(const lk_gemm *gemm)
     }
 }
 
-/* The first coordinate at or after `from` whose padded value is r modulo the stride. */
-static size_t first_of(const lk_conv2d_desc *conv, size_t from, size_t r)
+/* Computes the phase of input pixel (y, x), which is its first pixel in the band: all its pixels before row y1 of the
+ * image that begins at element `image` of dx. */
+static void phase(const input_job *job, lk_box_window view, lk_box box, size_t y1, size_t y, size_t x, size_t image)
 {
-    return from + (r + conv->stride - (from + conv->pad) % conv->stride) % conv->stride;
-}
-
-/* Computes the input pixels of rows [y0, y1) in phase (ry, rx) of the image that begins at element `image` of
- * dx. */
-static void phase(const input_job *job, lk_box_window view, lk_box box, size_t y0, size_t y1, size_t ry, size_t rx,
-                  size_t image)
-{
-    const lk_conv2d_desc *conv = job->conv;
-    size_t s = conv->stride, p = conv->pad, in = job->in, out = job->out, group = box.first / out;
-    size_t y = first_of(conv, y0, ry), x = first_of(conv, 0, rx);
-    size_t taps_y = lk__taps_of(conv, ry), taps_x = lk__taps_of(conv, rx);
-    if (y >= y1 || x >= job->x.w)
-        return;
+    const lk_window *h = &job->conv->h, *w = &job->conv->w;
+    size_t in = job->in, out = job->out, group = box.first / out;
     size_t first = image + (y * job->x.w + x) * job->x.c + group * in;
+    lk_taps taps_y = lk__taps_at(h, y), taps_x = lk__taps_at(w, x);
     lk_gemm gemm = {
-        .ny = (y1 - y + s - 1) / s,
-        .nx = (job->x.w - x + s - 1) / s,
+        .ny = (y1 - y + h->stride - 1) / h->stride,
+        .nx = (job->x.w - x + w->stride - 1) / w->stride,
         .a_y = view.row,
         .a_x = out,
-        .runs = taps_y,
-        .len = taps_x * out,
-        .run = view.row,
-        .panels =
-            job->panels + group * job->panel_floats + lk__taps_before(conv, ry, rx) * out * lk__panel_count(in) * LK_NR,
+        .runs_y = taps_y.count,
+        .run_y = taps_y.gap * view.row,
+        .panels = job->panels + group * job->panel_floats +
+                  lk__taps_before(job->conv, taps_y, taps_x) * out * lk__panel_count(in) * LK_NR,
         .start = job->start,
         .mask = job->mask ? job->mask + first : NULL,
         .c = job->dx + first,
-        .c_y = s * job->x.w * job->x.c,
-        .c_x = s * job->x.c,
+        .c_y = h->stride * job->x.w * job->x.c,
+        .c_x = w->stride * job->x.c,
         .cols = in,
     };
-    if (taps_y == 0 || taps_x == 0) {
+    if (taps_y.count == 0 || taps_x.count == 0) {
         zero_phase(&gemm);
         return;
     }
-    ptrdiff_t top = (ptrdiff_t)((y + p) / s + 1 - taps_y) - box.y, left = (ptrdiff_t)((x + p) / s + 1 - taps_x) - box.x;
+    lk__gemm_set_taps(&gemm, taps_x.count, taps_x.gap, out);
+    ptrdiff_t top = (ptrdiff_t)((y + h->pad) / h->stride) - (ptrdiff_t)taps_y.back - box.y;
+    ptrdiff_t left = (ptrdiff_t)((x + w->pad) / w->stride) - (ptrdiff_t)taps_x.back - box.x;
     gemm.a = view.data + (size_t)top * view.row + (size_t)left * out;
     lk__gemm(&gemm);
 }
@@ -155,9 +162,9 @@ static void input_task(void *arg, size_t index, int thread)
     lk_box box = lk__box_group(input_box(job->conv, job->x, y0, y1), group, job->out);
     lk_box_window view = lk__box_view(job->dy + sample * lk__shape_sample(job->y), job->y, box, 1,
                                       job->buffers + (size_t)thread * job->buffer_floats);
-    for (size_t ry = 0; ry < job->conv->stride; ry++) {
-        for (size_t rx = 0; rx < job->conv->stride; rx++)
-            phase(job, view, box, y0, y1, ry, rx, sample * lk__shape_sample(job->x));
+    for (size_t y = y0; y < lk__size_min(y0 + job->conv->h.stride, y1); y++) {
+        for (size_t x = 0; x < lk__size_min(job->conv->w.stride, job->x.w); x++)
+            phase(job, view, box, y1, y, x, sample * lk__shape_sample(job->x));
     }
 }
 

@@ -46,20 +46,20 @@ static size_t lay_out(weight_job *job, bool bias, size_t threads)
     const lk_conv2d_desc *conv = job->conv;
     job->in = job->x.c / conv->groups;
     job->out = job->y.c / conv->groups;
-    size_t width = ((job->y.w - 1) * conv->stride + conv->kernel) * job->in;
+    size_t width = lk__conv_box(conv, job->y, 0, 1).w * job->in;
     size_t dy_row = job->y.w * lk__size_round_up(job->out, V);
-    job->rows = conv->kernel * conv->kernel * job->in;
+    job->rows = lk__conv2d_desc_taps(conv) * job->in;
     job->units = (job->rows + LK_MR - 1) / LK_MR + bias;
     job->total = job->units * lk__panel_count(job->out);
     job->chunk = lk__size_min((job->total * conv->groups + threads - 1) / threads, CHUNK_UNITS);
     job->chunk = lk__size_min(job->chunk, job->total);
     job->chunks = (job->total + job->chunk - 1) / job->chunk;
-    job->band = lk__box_band_rows(job->y.h, width * conv->stride + dy_row, BAND_FLOATS, 1);
+    job->band = lk__box_band_rows(job->y.h, width * conv->h.stride + dy_row, BAND_FLOATS, 1);
     lk_box box = lk__conv_box(conv, job->y, 0, job->band);
     size_t box_floats = lk__size_round_up(box.h * width, LK_ALIGN),
            dy_floats = lk__size_round_up(job->band * dy_row, LK_ALIGN);
     job->block = job->band < job->y.h ? 1 : lk__size_max(BAND_FLOATS / (box_floats + dy_floats), 1);
-    job->box_floats = conv->pad || conv->groups > 1 ? box_floats : 0;
+    job->box_floats = lk__conv_pads(conv) || conv->groups > 1 ? box_floats : 0;
     job->dy_floats = job->out % V || conv->groups > 1 ? dy_floats : 0;
     job->thread_floats = job->block * (job->box_floats + job->dy_floats);
     job->thread_floats += (size_t)LK_TREE_MAX_DEPTH * job->chunk * UNIT;
@@ -76,7 +76,7 @@ size_t lk__conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y
 static void move_unit(const weight_job *job, size_t group, size_t unit, int entry, bool store, float *tile)
 {
     size_t col = unit / job->units * LK_NR, row = unit % job->units * LK_MR;
-    size_t cols = lk__size_min(job->out - col, LK_NR), taps = job->conv->kernel * job->conv->kernel;
+    size_t cols = lk__size_min(job->out - col, LK_NR), taps = lk__conv2d_desc_taps(job->conv);
     bool bias = row >= job->rows;
     size_t rows = bias ? 1 : lk__size_min(job->rows - row, LK_MR), step = bias ? 1 : job->rows;
     float *slot = (bias ? lk__partials_slot(job->db, entry) : lk__partials_slot(job->dw, entry)) +
@@ -92,12 +92,26 @@ static void move_unit(const weight_job *job, size_t group, size_t unit, int entr
     }
 }
 
+/* The elements of the first window that rows [row, row + rows) of the matrix multiply. */
+static void point_rows(const weight_job *job, lk_box_window x, size_t row, size_t rows, const float **a)
+{
+    const lk_window *h = &job->conv->h, *w = &job->conv->w;
+    size_t channel = row % job->in, kx = row / job->in % w->kernel, ky = row / job->in / w->kernel;
+    for (size_t i = 0; i < rows; i++) {
+        a[i] = x.data + ky * h->dilation * x.row + kx * w->dilation * job->in + channel;
+        if (++channel < job->in)
+            continue;
+        channel = 0;
+        if (++kx == w->kernel)
+            kx = 0, ky++;
+    }
+}
+
 /* Adds the positions of outer to one unit; x and dy are the bands of the first sample. */
 static void sum_unit(const weight_job *job, lk_box_window x, lk_box_window dy, size_t unit, lk_gemm_outer *outer)
 {
     static const float one = 1.0f;
     size_t panel = unit / job->units, row = unit % job->units * LK_MR;
-    size_t run = job->conv->kernel * job->in;
     const float *a[LK_MR] = {&one};
     outer->width = lk__panel_width(job->out, panel);
     outer->b = dy.data + panel * LK_NR;
@@ -108,8 +122,7 @@ static void sum_unit(const weight_job *job, lk_box_window x, lk_box_window dy, s
         return;
     }
     size_t rows = lk__size_min(job->rows - row, LK_MR);
-    for (size_t i = 0; i < rows; i++)
-        a[i] = x.data + (row + i) / run * x.row + (row + i) % run;
+    point_rows(job, x, row, rows, a);
     lk__gemm_outer(outer, rows, a);
 }
 
@@ -117,7 +130,7 @@ static void sum_unit(const weight_job *job, lk_box_window x, lk_box_window dy, s
 static void sum_band(const weight_job *job, const unit_range *chunk, size_t first, size_t last, size_t y0, size_t y1,
                      bool fresh, int merges)
 {
-    size_t begin[2] = {0, job->y.w}, stride = job->conv->stride;
+    size_t begin[2] = {0, job->y.w};
     lk_gemm_outer outer = {.nz = last - first, .ny = y1 - y0, .leaves = 1, .begin = begin, .merges = &merges};
     lk_box x_box = lk__box_group(lk__conv_box(job->conv, job->y, y0, y1), chunk->group, job->in);
     lk_box dy_box = {(ptrdiff_t)y0, 0, y1 - y0, job->y.w, chunk->group * job->out, job->out};
@@ -132,8 +145,8 @@ static void sum_band(const weight_job *job, const unit_range *chunk, size_t firs
             outer.b_z = (size_t)(next_dy.data - dy.data);
         }
     }
-    outer.a_y = stride * x.row;
-    outer.a_x = stride * job->in;
+    outer.a_y = job->conv->h.stride * x.row;
+    outer.a_x = job->conv->w.stride * job->in;
     outer.b_y = dy.row;
     outer.b_x = lk__size_round_up(job->out, V);
     outer.entry = chunk->entry;

@@ -69,19 +69,17 @@ LK_INLINE void rows_end(const lk_gemm *gemm, const row_tile *tile, v_f32 (*acc)[
     }
 }
 
-LK_INLINE void rows_tile(const lk_gemm *gemm, const row_tile *tile, int mr, int nv)
+/* Adds one run of the rows, which begins `at` floats after them; returns where the panel's next run begins. */
+LK_INLINE const float *add_run(const lk_gemm *gemm, const row_tile *tile, size_t at, const float *b, v_f32 (*acc)[2],
+                               int mr, int nv)
 {
-    v_f32 acc[LK_MR][2];
-    rows_begin(tile, acc, mr, nv);
-    const float *b = tile->panel;
-    for (size_t run = 0; run < gemm->runs; run++) {
-        const float *a[LK_MR];
-        LK_UNROLL for (int i = 0; i < mr; i++) a[i] = tile->a[i] + run * gemm->run;
-        /* One index for all rows; the loop ends at the end of the panel. */
-        size_t k = 0;
-        const float *b_end = b + gemm->len / V_REP * (size_t)(V_REP * nv * V);
-        for (; b != b_end; k += V_REP) {
-            v_rep rep[LK_MR];
+    const float *a[LK_MR];
+    LK_UNROLL for (int i = 0; i < mr; i++) a[i] = tile->a[i] + at;
+    /* One index for all rows; the loop ends at the end of the panel. */
+    size_t k = 0;
+    const float *b_end = b + gemm->len / V_REP * (size_t)(V_REP * nv * V);
+    for (; b != b_end; k += V_REP) {
+        v_rep rep[LK_MR];
 #define STEP(lane)                                                  \
     {                                                               \
         v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;     \
@@ -95,19 +93,36 @@ LK_INLINE void rows_tile(const lk_gemm *gemm, const row_tile *tile, int mr, int 
         }                                                           \
         b += nv * V;                                                \
     }
-            V_REP_EACH(STEP)
+        V_REP_EACH(STEP)
 #undef STEP
+    }
+    for (; V_REP > 1 && k < gemm->len; k++) {
+        v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;
+        LK_UNROLL for (int i = 0; i < mr; i++)
+        {
+            v_f32 x = v_set1(a[i][k]);
+            acc[i][0] = v_fma(x, b0, acc[i][0]);
+            if (nv > 1)
+                acc[i][1] = v_fma(x, b1, acc[i][1]);
         }
-        for (; V_REP > 1 && k < gemm->len; k++) {
-            v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;
-            LK_UNROLL for (int i = 0; i < mr; i++)
-            {
-                v_f32 x = v_set1(a[i][k]);
-                acc[i][0] = v_fma(x, b0, acc[i][0]);
-                if (nv > 1)
-                    acc[i][1] = v_fma(x, b1, acc[i][1]);
-            }
-            b += nv * V;
+        b += nv * V;
+    }
+    return b;
+}
+
+LK_INLINE void rows_tile(const lk_gemm *gemm, const row_tile *tile, int mr, int nv)
+{
+    v_f32 acc[LK_MR][2];
+    rows_begin(tile, acc, mr, nv);
+    const float *b = tile->panel;
+    /* One loop over both dimensions: it takes a percent less time than two. */
+    size_t runs = gemm->runs_y * gemm->runs_x, at = 0, x = 0;
+    for (; runs > 0; runs--) {
+        b = add_run(gemm, tile, at, b, acc, mr, nv);
+        at += gemm->run_x;
+        if (++x == gemm->runs_x) {
+            at += gemm->run_y - gemm->runs_x * gemm->run_x;
+            x = 0;
         }
     }
     rows_end(gemm, tile, acc, mr, nv);
@@ -136,8 +151,9 @@ static void prefetch_panel(const lk_gemm *gemm, size_t panel, size_t done, size_
 {
     if ((panel + 1) * LK_NR >= gemm->cols)
         return;
-    size_t floats = gemm->runs * gemm->len * lk__panel_width(gemm->cols, panel + 1), total = gemm->ny * gemm->nx;
-    const float *next = gemm->panels + gemm->runs * gemm->len * (panel + 1) * LK_NR;
+    size_t depth = lk__gemm_depth(gemm), floats = depth * lk__panel_width(gemm->cols, panel + 1);
+    size_t total = gemm->ny * gemm->nx;
+    const float *next = gemm->panels + depth * (panel + 1) * LK_NR;
     size_t end = lk__size_min(floats * (done + rows) / total, floats);
     for (size_t i = floats * done / total; i < end; i += LINE)
         __builtin_prefetch(next + i, 0, 2);
@@ -149,7 +165,7 @@ static void gemm_panel(const lk_gemm *gemm, size_t panel)
     size_t col = panel * LK_NR;
     size_t width = lk__panel_width(gemm->cols, panel);
     row_tile tile = {
-        .panel = gemm->panels + gemm->runs * gemm->len * col,
+        .panel = gemm->panels + lk__gemm_depth(gemm) * col,
         .start = gemm->start ? gemm->start + col : NULL,
         .last = lk__size_min(gemm->cols - col, width) - (width - V),
     };

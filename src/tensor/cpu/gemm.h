@@ -23,13 +23,13 @@ enum { LK_MR = 6 };
 enum { LK_NR = 2 * V };
 
 /* C = start + A B for a grid of ny by nx rows. Row (y, x) of A starts at
- * a + y*a_y + x*a_x and is `runs` runs of `len` floats, `run` floats apart; row
- * (y, x) of C is `cols` floats at c + y*c_y + x*c_x. */
+ * a + y*a_y + x*a_x and is runs_y by runs_x runs of `len` floats; run (i, j) begins
+ * i*run_y + j*run_x floats later. Row (y, x) of C is `cols` floats at c + y*c_y + x*c_x. */
 typedef struct lk_gemm {
     size_t ny, nx;
     const float *a;
     size_t a_y, a_x;
-    size_t runs, len, run;
+    size_t runs_y, runs_x, run_y, run_x, len;
     const float *panels; /* see lk__panel_width */
     const float *start;  /* (cols rounded up to LK_NR) first term of each sum; NULL: the value in C */
     float *c;
@@ -39,11 +39,27 @@ typedef struct lk_gemm {
     const float *mask; /* NULL, or in the layout of C: the result is 0 where mask <= 0 */
 } lk_gemm;
 
+/* Floats of a row of A. */
+static inline size_t lk__gemm_depth(const lk_gemm *gemm)
+{
+    return gemm->runs_y * gemm->runs_x * gemm->len;
+}
+
+/* Sets runs_x, run_x and len for `taps` taps of `channels` floats each that are `gap` pixels apart: neighbouring
+ * taps are one run. */
+static inline void lk__gemm_set_taps(lk_gemm *gemm, size_t taps, size_t gap, size_t channels)
+{
+    bool apart = gap > 1;
+    gemm->runs_x = apart ? taps : 1;
+    gemm->run_x = gap * channels;
+    gemm->len = apart ? channels : taps * channels;
+}
+
 #define lk__gemm LK_KERNEL(gemm)
 void lk__gemm(const lk_gemm *gemm);
 
-/* B is packed in panels of LK_NR columns. A panel is (runs*len, width) with this width; missing columns are
- * zero. Panel p begins at p * runs*len * LK_NR. */
+/* B is packed in panels of LK_NR columns. A panel is (lk__gemm_depth, width) with this width; missing columns are
+ * zero. Panel p begins at p * lk__gemm_depth * LK_NR. */
 static inline size_t lk__panel_width(size_t cols, size_t panel)
 {
     return cols - panel * LK_NR > V ? LK_NR : V;

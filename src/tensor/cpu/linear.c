@@ -75,7 +75,8 @@ static void product_task(void *arg, size_t index, int thread)
         size_t len = lk__size_min(p->block_k, p->len - k0);
         pack_block(p, col, cols, k0, len, panels);
         for (size_t row = row0; row < row1; row += BLOCK_ROWS) {
-            lk_gemm gemm = {.ny = 1, .nx = lk__size_min(BLOCK_ROWS, row1 - row), .runs = 1, .len = len};
+            lk_gemm gemm = {.ny = 1, .nx = lk__size_min(BLOCK_ROWS, row1 - row), .len = len};
+            gemm.runs_y = gemm.runs_x = 1;
             gemm.a = rows_block(p, row, gemm.nx, k0, len, &gemm.a_x, copy);
             gemm.panels = panels;
             gemm.start = k0 == 0 ? start : NULL;

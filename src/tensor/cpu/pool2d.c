@@ -14,7 +14,7 @@
 enum { MAX_VECTORS = 4 };
 
 typedef struct pooling {
-    size_t kernel, stride, pad;
+    lk_pool2d_desc pool;
     bool mask;
     float scale; /* factor of dy */
     lk_shape in, out;
@@ -31,13 +31,7 @@ typedef struct pooling {
 /* From x to y, or from dy to dx; in and out are the shapes of the forward pass. */
 static pooling pooling_of(const lk_pool2d_desc *pool, lk_shape in, lk_shape out, const lk_tensor *src, lk_tensor *dst)
 {
-    return (pooling){.kernel = pool->kernel,
-                     .stride = pool->stride,
-                     .pad = pool->pad,
-                     .in = in,
-                     .out = out,
-                     .src = lk__tensor_f32(src),
-                     .dst = lk__tensor_f32(dst)};
+    return (pooling){.pool = *pool, .in = in, .out = out, .src = lk__tensor_f32(src), .dst = lk__tensor_f32(dst)};
 }
 
 static void rows_task(void *arg, size_t index, int thread)
@@ -57,21 +51,26 @@ static void run(lk_device *dev, pooling p, size_t rows, size_t cost, void (*row)
     lk__chunk_run_rows(dev, rows, cost, rows_task, &p);
 }
 
-/* The part of a window inside the input, in one dimension: taps [begin, end). Tap 0 is at input coordinate
- * `at`, which wraps if it is negative; at + tap is correct. */
-typedef struct window {
-    size_t at, begin, end;
-} window;
+/* The part of a window inside the input, along one axis: taps [begin, end). Tap k is at input coordinate
+ * at + k * gap; `at` wraps if it is negative, the sum is correct. */
+typedef struct inner {
+    size_t at, begin, end, gap;
+} inner;
 
-static window window_of(const pooling *p, size_t out, size_t size)
+static inner inner_of(const lk_window *w, size_t out, size_t size)
 {
-    size_t start = out * p->stride; /* in padded coordinates */
-    window w = {.at = start - p->pad, .begin = 0, .end = p->kernel};
-    if (start < p->pad)
-        w.begin = p->pad - start;
-    if (start + p->kernel > size + p->pad)
-        w.end = size + p->pad - start;
-    return w;
+    size_t start = out * w->stride; /* in padded coordinates */
+    inner taps = {.at = start - w->pad, .begin = 0, .end = w->kernel, .gap = w->dilation};
+    if (start < w->pad)
+        taps.begin = (w->pad - start + w->dilation - 1) / w->dilation;
+    if (start + lk__window_extent(w) > size + w->pad)
+        taps.end = lk__size_min(w->kernel, (size + w->pad - start + w->dilation - 1) / w->dilation);
+    return taps;
+}
+
+static size_t coordinate(inner taps, size_t k)
+{
+    return taps.at + k * taps.gap;
 }
 
 /* Stores n channels of one output pixel. */
@@ -88,22 +87,22 @@ LK_INLINE void max_store(const pooling *p, v_f32 best, v_f32 tap, size_t n, floa
 
 /* Channels of one output pixel: nv vectors, of which the last has n channels. Several vectors hide the latency
  * of comparisons. x is the pixel's sample from the first channel on. Taps are small integers, exact as floats. */
-LK_INLINE void max_lanes(const pooling *p, const float *x, window wy, window wx, int nv, size_t n, float *y,
+LK_INLINE void max_lanes(const pooling *p, const float *x, inner wy, inner wx, int nv, size_t n, float *y,
                          uint8_t *index)
 {
-    size_t c = p->in.c, row = p->in.w * c, last = (size_t)(nv - 1);
-    const float *from = x + (wy.at + wy.begin) * row + (wx.at + wx.begin) * c;
+    size_t c = p->in.c, row = p->in.w * c, last = (size_t)(nv - 1), kw = p->pool.w.kernel;
+    const float *from = x + coordinate(wy, wy.begin) * row + coordinate(wx, wx.begin) * c;
     v_f32 best[MAX_VECTORS], tap[MAX_VECTORS], one = v_set1(1.0f);
     LK_UNROLL for (int v = 0; v < nv; v++)
     {
         best[v] = v_load_some(from + v * V, (size_t)v == last ? n : V);
-        tap[v] = v_set1((float)(wy.begin * p->kernel + wx.begin));
+        tap[v] = v_set1((float)(wy.begin * kw + wx.begin));
     }
     for (size_t ky = wy.begin; ky < wy.end; ky++) {
         size_t first = ky == wy.begin ? wx.begin + 1 : wx.begin;
-        v_f32 here = v_set1((float)(ky * p->kernel + first));
+        v_f32 here = v_set1((float)(ky * kw + first));
         for (size_t kx = first; kx < wx.end; kx++, here = v_add(here, one)) {
-            from = x + (wy.at + ky) * row + (wx.at + kx) * c;
+            from = x + coordinate(wy, ky) * row + coordinate(wx, kx) * c;
             LK_UNROLL for (int v = 0; v < nv; v++)
             {
                 v_f32 value = v_load_some(from + v * V, (size_t)v == last ? n : V);
@@ -122,9 +121,9 @@ static void max_row(const pooling *p, size_t row)
 {
     size_t c = p->in.c, sample = row / p->out.h, wide = MAX_VECTORS * V;
     const float *x = p->src + sample * lk__shape_sample(p->in);
-    window wy = window_of(p, row % p->out.h, p->in.h);
+    inner wy = inner_of(&p->pool.h, row % p->out.h, p->in.h);
     for (size_t ox = 0; ox < p->out.w; ox++) {
-        window wx = window_of(p, ox, p->in.w);
+        inner wx = inner_of(&p->pool.w, ox, p->in.w);
         size_t at = (row * p->out.w + ox) * c, i = 0;
         for (; i + wide <= c; i += wide)
             max_lanes(p, x + i, wy, wx, MAX_VECTORS, V, p->dst + at + i, p->index + at + i);
@@ -137,7 +136,7 @@ static void max_row(const pooling *p, size_t row)
 
 static size_t row_cost(const pooling *p)
 {
-    return p->in.w * p->in.c * p->stride;
+    return p->in.w * p->in.c * p->pool.h.stride;
 }
 
 void LK_KERNEL(maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
@@ -155,16 +154,18 @@ void LK_KERNEL(maxpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, cons
  * memory order. */
 static void scatter_sample(const pooling *p, size_t sample)
 {
+    const lk_window *h = &p->pool.h, *w = &p->pool.w;
     size_t c = p->in.c, size = lk__shape_sample(p->in);
     float *dx = p->dst + sample * size;
     memset(dx, 0, size * sizeof *dx);
     for (size_t o = 0; o < p->out.h * p->out.w; o++) {
         size_t at = (sample * p->out.h * p->out.w + o) * c;
-        size_t y = o / p->out.w * p->stride - p->pad, x = o % p->out.w * p->stride - p->pad;
+        size_t y = o / p->out.w * h->stride - h->pad, x = o % p->out.w * w->stride - w->pad;
         for (size_t i = 0; i < c; i++) {
             size_t tap = p->index_src[at + i];
+            size_t ty = y + tap / w->kernel * h->dilation, tx = x + tap % w->kernel * w->dilation;
             if (tap != LK_POOL2D_NO_GRADIENT)
-                dx[((y + tap / p->kernel) * p->in.w + x + tap % p->kernel) * c + i] += p->src[at + i] * p->scale;
+                dx[(ty * p->in.w + tx) * c + i] += p->src[at + i] * p->scale;
         }
     }
 }
@@ -185,19 +186,26 @@ static void zero(float *p, size_t count)
  * windows are zero. */
 static void tile_row(const pooling *p, size_t row)
 {
-    size_t c = p->in.c, width = p->in.w * c, k = p->kernel;
+    size_t c = p->in.c, width = p->in.w * c, kh = p->pool.h.kernel, kw = p->pool.w.kernel;
     size_t sample = row / p->out.h, oy = row % p->out.h;
-    float *dx = p->dst + sample * lk__shape_sample(p->in) + oy * k * width;
-    for (size_t ky = 0; ky < k; ky++, dx += width) {
+    float *dx = p->dst + sample * lk__shape_sample(p->in) + oy * kh * width;
+    for (size_t ky = 0; ky < kh; ky++, dx += width) {
         for (size_t ox = 0; ox < p->out.w; ox++) {
             size_t at = (row * p->out.w + ox) * c;
-            for (size_t kx = 0; kx < k; kx++)
-                grad_pixel(c, (uint8_t)(ky * k + kx), p->index_src + at, p->src + at, p->scale, dx + (ox * k + kx) * c);
+            for (size_t kx = 0; kx < kw; kx++)
+                grad_pixel(c, (uint8_t)(ky * kw + kx), p->index_src + at, p->src + at, p->scale,
+                           dx + (ox * kw + kx) * c);
         }
-        zero(dx + p->out.w * k * c, width - p->out.w * k * c);
+        zero(dx + p->out.w * kw * c, width - p->out.w * kw * c);
     }
     if (oy + 1 == p->out.h)
-        zero(dx, (p->in.h - p->out.h * k) * width);
+        zero(dx, (p->in.h - p->out.h * kh) * width);
+}
+
+/* Whether windows neither overlap nor leave gaps nor extend beyond the input, along one axis. */
+static bool tiles(const lk_window *w, size_t size, size_t outs)
+{
+    return w->kernel == w->stride && w->pad == 0 && w->dilation == 1 && outs * w->kernel <= size;
 }
 
 void LK_KERNEL(maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
@@ -206,26 +214,26 @@ void LK_KERNEL(maxpool_grad_input)(lk_device *dev, const lk_pool2d_desc *pool, c
     pooling p = pooling_of(pool, dx->shape, dy->shape, dy, dx);
     p.scale = dropout ? lk__dropout_desc_scale(dropout) : 1.0f;
     p.index_src = index;
-    if (p.kernel == p.stride && p.pad == 0)
+    if (tiles(&p.pool.h, p.in.h, p.out.h) && tiles(&p.pool.w, p.in.w, p.out.w))
         run(dev, p, p.out.n * p.out.h, row_cost(&p), tile_row);
     else
         run(dev, p, p.out.n, lk__shape_sample(p.in), scatter_sample);
 }
 
-/* Taps of a window that count in a mean, in one dimension: those in the input and its padding. */
-static size_t counted(const pooling *p, size_t out, size_t size)
+/* Taps of a window that count in a mean, along one axis: those in the input and its padding. */
+static size_t counted(const lk_window *w, size_t out, size_t size)
 {
-    return lk__size_min(p->kernel, size + 2 * p->pad - out * p->stride);
+    return lk__size_min(w->kernel, size + 2 * w->pad - out * w->stride);
 }
 
 /* n channels of one output pixel; x is its sample from channel i on. */
-static inline v_f32 mean(const pooling *p, const float *x, window wy, window wx, v_f32 size, size_t n)
+static inline v_f32 mean(const pooling *p, const float *x, inner wy, inner wx, v_f32 size, size_t n)
 {
     size_t c = p->in.c, row = p->in.w * c;
     v_f32 sum = v_zero();
     for (size_t ky = wy.begin; ky < wy.end; ky++)
         for (size_t kx = wx.begin; kx < wx.end; kx++)
-            sum = v_add(sum, v_load_some(x + (wy.at + ky) * row + (wx.at + kx) * c, n));
+            sum = v_add(sum, v_load_some(x + coordinate(wy, ky) * row + coordinate(wx, kx) * c, n));
     return v_div(sum, size);
 }
 
@@ -233,10 +241,10 @@ static void mean_row(const pooling *p, size_t row)
 {
     size_t c = p->in.c, oy = row % p->out.h;
     const float *x = p->src + row / p->out.h * lk__shape_sample(p->in);
-    window wy = window_of(p, oy, p->in.h);
+    inner wy = inner_of(&p->pool.h, oy, p->in.h);
     for (size_t ox = 0; ox < p->out.w; ox++) {
-        window wx = window_of(p, ox, p->in.w);
-        v_f32 size = v_set1((float)(counted(p, oy, p->in.h) * counted(p, ox, p->in.w)));
+        inner wx = inner_of(&p->pool.w, ox, p->in.w);
+        v_f32 size = v_set1((float)(counted(&p->pool.h, oy, p->in.h) * counted(&p->pool.w, ox, p->in.w)));
         float *y = p->dst + (row * p->out.w + ox) * c;
         size_t i = 0;
         for (; i + V <= c; i += V)
@@ -252,12 +260,12 @@ void LK_KERNEL(avgpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, cons
     run(dev, p, p.out.n * p.out.h, row_cost(&p), mean_row);
 }
 
-/* The windows that contain an input coordinate, in one dimension. */
-static lk_chunk_range windows_over(const pooling *p, size_t at, size_t outs)
+/* The windows, without dilation, that contain an input coordinate, along one axis. */
+static lk_chunk_range windows_over(const lk_window *w, size_t at, size_t outs)
 {
-    size_t padded = at + p->pad;
-    size_t begin = padded < p->kernel ? 0 : (padded - p->kernel) / p->stride + 1;
-    return (lk_chunk_range){begin, lk__size_min(outs, padded / p->stride + 1)};
+    size_t padded = at + w->pad;
+    size_t begin = padded < w->kernel ? 0 : (padded - w->kernel) / w->stride + 1;
+    return (lk_chunk_range){begin, lk__size_min(outs, padded / w->stride + 1)};
 }
 
 /* n channels of one input pixel; dy is its sample from channel i on. */
@@ -265,9 +273,9 @@ static inline v_f32 mean_grad(const pooling *p, const float *dy, lk_chunk_range 
 {
     v_f32 sum = v_zero();
     for (size_t oy = over_y.begin; oy < over_y.end; oy++) {
-        size_t rows = counted(p, oy, p->in.h);
+        size_t rows = counted(&p->pool.h, oy, p->in.h);
         for (size_t ox = over_x.begin; ox < over_x.end; ox++) {
-            v_f32 size = v_set1((float)(rows * counted(p, ox, p->in.w)));
+            v_f32 size = v_set1((float)(rows * counted(&p->pool.w, ox, p->in.w)));
             sum = v_add(sum, v_div(v_load_some(dy + (oy * p->out.w + ox) * p->in.c, n), size));
         }
     }
@@ -279,9 +287,9 @@ static void mean_grad_row(const pooling *p, size_t row)
 {
     size_t c = p->in.c;
     const float *dy = p->src + row / p->in.h * lk__shape_sample(p->out);
-    lk_chunk_range over_y = windows_over(p, row % p->in.h, p->out.h);
+    lk_chunk_range over_y = windows_over(&p->pool.h, row % p->in.h, p->out.h);
     for (size_t x = 0; x < p->in.w; x++) {
-        lk_chunk_range over_x = windows_over(p, x, p->out.w);
+        lk_chunk_range over_x = windows_over(&p->pool.w, x, p->out.w);
         float *dx = p->dst + (row * p->in.w + x) * c;
         size_t i = 0;
         for (; i + V <= c; i += V)

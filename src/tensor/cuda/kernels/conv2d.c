@@ -27,17 +27,24 @@ typedef struct conv2d_plan {
     lk_cuda_cudnn *cudnn; /* NULL for other engines */
 } conv2d_plan;
 
+/* 3x3 without dilation; both strides are equal and at most `stride`; at most one pixel of padding on each side. */
+static bool is_3x3(const lk_cuda_problem *problem, int stride)
+{
+    const lk_cuda_window *h = &problem->along_h, *w = &problem->along_w;
+    return h->kernel == 3 && w->kernel == 3 && h->dilation == 1 && w->dilation == 1 && h->stride == w->stride &&
+           h->stride <= stride && h->pad <= 1 && w->pad <= 1;
+}
+
 static bool is_first(const lk_cuda_problem *problem)
 {
-    return problem->pass != LK_CUDA_PASS_GRAD_INPUT && problem->c <= 4 && problem->kernel == 3 &&
-           problem->stride == 1 && problem->pad <= 1 && problem->groups == 1 && problem->y_pitch <= 256 &&
-           problem->y_pitch % 8 == 0;
+    return problem->pass != LK_CUDA_PASS_GRAD_INPUT && problem->c <= 4 && is_3x3(problem, 1) && problem->groups == 1 &&
+           problem->y_pitch <= 256 && problem->y_pitch % 8 == 0;
 }
 
 static bool is_depthwise(const lk_cuda_problem *problem)
 {
     return problem->groups > 1 && problem->groups == problem->c && problem->c == problem->k &&
-           problem->x_pitch % 8 == 0 && problem->kernel == 3 && problem->stride <= 2 && problem->pad <= 1;
+           problem->x_pitch % 8 == 0 && is_3x3(problem, 2);
 }
 
 /* cuDNN needs the samples of a shard to begin at multiples of 16 bytes. It does not know pads, so it computes
@@ -119,9 +126,8 @@ static lk_cuda_problem problem_of(lk_device *dev, lk_cuda_pass pass, const lk_co
         .q = lk__cuda_int(y->shape.w),
         .k = lk__cuda_int(y->shape.c),
         .y_pitch = lk__cuda_int(lk__tensor_pitch(y)),
-        .kernel = lk__cuda_int(conv->kernel),
-        .stride = lk__cuda_int(conv->stride),
-        .pad = lk__cuda_int(conv->pad),
+        .along_h = lk__cuda_window(&conv->h),
+        .along_w = lk__cuda_window(&conv->w),
         .groups = lk__cuda_int(conv->groups),
     };
 }

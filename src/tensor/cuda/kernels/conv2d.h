@@ -13,13 +13,13 @@ extern "C" {
  * sums its part in a fixed order into a row of the workspace, then the rows are folded; their number depends on
  * the shape only. The *_bytes functions return the workspace of one pass. */
 
-/* For c <= 4, 3x3, stride 1, pad 0 or 1, one group, and a pitch of y that is a multiple of 4 up to 256. Does
- * not compute gradients of inputs. */
+/* For c <= 4, 3x3 without dilation, stride 1, pad 0 or 1 along each axis, one group, and a pitch of y that is a
+ * multiple of 4 up to 256. Does not compute gradients of inputs. */
 size_t lk__cuda_first_bytes(const lk_cuda_problem *problem);
 void lk__cuda_first(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace);
 
-/* For one channel of x and y in each group, 3x3, stride 1 or 2, pad 0 or 1, and a pitch that is a multiple of
- * 4. */
+/* For one channel of x and y in each group, 3x3 without dilation, stride 1 or 2, pad 0 or 1 along each axis, and a
+ * pitch that is a multiple of 4. */
 size_t lk__cuda_depthwise_bytes(const lk_cuda_problem *problem);
 void lk__cuda_depthwise(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace);
 

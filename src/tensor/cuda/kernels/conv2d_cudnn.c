@@ -38,9 +38,11 @@ static lk_status failure(const lk_cuda_cudnn *cudnn, const char *what, cudnnStat
 {
     const lk_cuda_problem *p = &cudnn->problem;
     return lk__fail(LK_STATUS_UNSUPPORTED,
-                    "cuDNN %zu: %s: %s (n %d, %dx%d, channels %d to %d, kernel %d, stride %d, pad %d, groups %d)",
+                    "cuDNN %zu: %s: %s (n %d, %dx%d, channels %d to %d, kernel %dx%d, stride %dx%d, pad %dx%d, "
+                    "dilation %dx%d, groups %d)",
                     cudnn->libs->cudnnGetVersion(), what, cudnn->libs->cudnnGetErrorString(failed), p->n, p->h, p->w,
-                    p->c, p->k, p->kernel, p->stride, p->pad, p->groups);
+                    p->c, p->k, p->along_h.kernel, p->along_w.kernel, p->along_h.stride, p->along_w.stride,
+                    p->along_h.pad, p->along_w.pad, p->along_h.dilation, p->along_w.dilation, p->groups);
 }
 
 static cudnnStatus_t create_descriptors(lk_cuda_cudnn *cudnn)
@@ -72,7 +74,7 @@ static cudnnStatus_t describe_tensors(lk_cuda_cudnn *cudnn)
         s = libs->cudnnSetTensor4dDescriptor(cudnn->bias, CUDNN_TENSOR_NHWC, type, 1, p->y_pitch, 1, 1);
     if (s == CUDNN_STATUS_SUCCESS)
         s = libs->cudnnSetFilter4dDescriptor(cudnn->w, type, CUDNN_TENSOR_NHWC, p->y_pitch, lk__cuda_depth(p),
-                                             p->kernel, p->kernel);
+                                             p->along_h.kernel, p->along_w.kernel);
     if (s == CUDNN_STATUS_SUCCESS)
         s = libs->cudnnSetActivationDescriptor(cudnn->activation, CUDNN_ACTIVATION_IDENTITY, CUDNN_NOT_PROPAGATE_NAN,
                                                0.0);
@@ -86,8 +88,10 @@ static cudnnStatus_t describe_convolution(lk_cuda_cudnn *cudnn)
     cudnnMathType_t math = p->precision == LK_PRECISION_FP32   ? CUDNN_FMA_MATH
                            : p->precision == LK_PRECISION_BF16 ? CUDNN_TENSOR_OP_MATH
                                                                : CUDNN_DEFAULT_MATH;
-    cudnnStatus_t s = libs->cudnnSetConvolution2dDescriptor(cudnn->conv, p->pad, p->pad, p->stride, p->stride, 1, 1,
-                                                            CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
+    const lk_cuda_window *h = &p->along_h, *w = &p->along_w;
+    cudnnStatus_t s =
+        libs->cudnnSetConvolution2dDescriptor(cudnn->conv, h->pad, w->pad, h->stride, w->stride, h->dilation,
+                                              w->dilation, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
     if (s == CUDNN_STATUS_SUCCESS && p->groups > 1)
         s = libs->cudnnSetConvolutionGroupCount(cudnn->conv, p->groups);
     if (s == CUDNN_STATUS_SUCCESS)

@@ -10,7 +10,7 @@ enum { WEIGHT_THREADS = 128, STRIP = 4, TAPS = 9, SUMS = 4 * (TAPS + 1), ROW = S
 
 /* x is (n, h, w, pitch), y (n, p, q, pitch). */
 typedef struct depthwise_shape {
-    int h, w, p, q, pad, pitch, strips_a_row;
+    int h, w, p, q, pad_h, pad_w, pitch, strips_a_row;
     unsigned strips;
 } depthwise_shape;
 
@@ -22,7 +22,8 @@ static depthwise_shape shape_of(const lk_cuda_problem *problem, bool turned)
     s.w = turned ? problem->q : problem->w;
     s.p = turned ? problem->h : problem->p;
     s.q = turned ? problem->w : problem->q;
-    s.pad = turned ? 2 - problem->pad : problem->pad;
+    s.pad_h = turned ? 2 - problem->along_h.pad : problem->along_h.pad;
+    s.pad_w = turned ? 2 - problem->along_w.pad : problem->along_w.pad;
     s.pitch = problem->x_pitch;
     s.strips_a_row = (s.q + STRIP - 1) / STRIP;
     s.strips = (unsigned)problem->n * (unsigned)s.p * (unsigned)s.strips_a_row;
@@ -34,12 +35,12 @@ template <class T, int STRIDE>
 static __device__ __forceinline__ void load_row(const depthwise_shape &s, const T *x, strip_position at, int r,
                                                 int channel, float4 v[STRIDE * (STRIP - 1) + 3])
 {
-    int h = at.p * STRIDE + r - s.pad;
+    int h = at.p * STRIDE + r - s.pad_h;
     bool inside = h >= 0 && h < s.h;
     const T *row = x + ((size_t)at.n * s.h + (inside ? h : 0)) * (size_t)s.w * s.pitch + channel;
 #pragma unroll
     for (int j = 0; j < STRIDE * (STRIP - 1) + 3; j++) {
-        int w = at.q * STRIDE + j - s.pad;
+        int w = at.q * STRIDE + j - s.pad_w;
         v[j] = inside && w >= 0 && w < s.w ? lk__cuda_get4(row + (size_t)w * s.pitch) : lk__cuda_zero4();
     }
 }
@@ -113,7 +114,7 @@ static __global__ void __launch_bounds__(LK_THREADS)
     for (int r = 0; r < 3; r++)
 #pragma unroll
         for (int k = 0; k < 3; k++) {
-            int p = h + s.pad - r, q = col + s.pad - k;
+            int p = h + s.pad_h - r, q = col + s.pad_w - k;
             if (p >= 0 && q >= 0 && p % stride == 0 && q % stride == 0 && p / stride < s.p && q / stride < s.q) {
                 size_t at = ((size_t)image * s.p + p / stride) * s.q + q / stride;
                 lk__cuda_fma4(acc, lk__cuda_get4(dy + at * (size_t)s.pitch + channel), tap_of(f, r * 3 + k));
@@ -232,7 +233,7 @@ static void grad_input(const lk_cuda_problem *problem, const lk_cuda_io *io)
     }
     size_t threads = (size_t)problem->n * (size_t)(s.h * s.w) * (size_t)(s.pitch / 4);
     depthwise_gather<T>
-        <<<lk__cuda_blocks(threads), LK_THREADS, 0, io->stream>>>(s, problem->n, problem->stride, dy, w, (T *)io->dx);
+        <<<lk__cuda_blocks(threads), LK_THREADS, 0, io->stream>>>(s, problem->n, STRIDE, dy, w, (T *)io->dx);
 }
 
 template <class T, int STRIDE>
@@ -268,7 +269,8 @@ size_t lk__cuda_depthwise_bytes(const lk_cuda_problem *problem)
 void lk__cuda_depthwise(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace)
 {
     if (problem->values == LK_DTYPE_F32)
-        problem->stride == 1 ? run<float, 1>(problem, io, workspace) : run<float, 2>(problem, io, workspace);
+        problem->along_h.stride == 1 ? run<float, 1>(problem, io, workspace) : run<float, 2>(problem, io, workspace);
     else
-        problem->stride == 1 ? run<lk_bf16, 1>(problem, io, workspace) : run<lk_bf16, 2>(problem, io, workspace);
+        problem->along_h.stride == 1 ? run<lk_bf16, 1>(problem, io, workspace)
+                                     : run<lk_bf16, 2>(problem, io, workspace);
 }

@@ -8,7 +8,8 @@
 enum { TILE = 32, PIXELS = 32, MOST_CHUNKS = 64, PIXELS_A_CHUNK = 2048, PARTS_FLOATS = 4 << 20 };
 
 typedef struct direct_shape {
-    int n, h, w, c, k, p, q, r, stride, pad, x_pitch, y_pitch;
+    int n, h, w, c, k, p, q, x_pitch, y_pitch;
+    lk_cuda_window along_h, along_w;
     int groups, group_c, group_k; /* channels of a group; a single group includes the pads */
 } direct_shape;
 
@@ -22,15 +23,38 @@ static direct_shape shape_of(const lk_cuda_problem *problem)
     s.k = problem->groups == 1 ? problem->y_pitch : problem->k;
     s.p = problem->p;
     s.q = problem->q;
-    s.r = problem->kernel;
-    s.stride = problem->stride;
-    s.pad = problem->pad;
+    s.along_h = problem->along_h;
+    s.along_w = problem->along_w;
     s.x_pitch = problem->x_pitch;
     s.y_pitch = problem->y_pitch;
     s.groups = problem->groups;
     s.group_c = s.c / s.groups;
     s.group_k = s.k / s.groups;
     return s;
+}
+
+static __host__ __device__ __forceinline__ int taps_of(const direct_shape &s)
+{
+    return s.along_h.kernel * s.along_w.kernel;
+}
+
+/* The coordinate of x that a tap of an output reads, along one axis; it may be outside of x. */
+static __device__ __forceinline__ int input_of(const lk_cuda_window &window, int out, int tap)
+{
+    return out * window.stride + tap * window.dilation - window.pad;
+}
+
+/* The output, of `outs`, whose tap reads coordinate `in` of x, along one axis; -1: there is none. */
+static __device__ __forceinline__ int user_of(const lk_cuda_window &window, int in, int tap, int outs)
+{
+    int at = in + window.pad - tap * window.dilation, out = at / window.stride;
+    return at >= 0 && out * window.stride == at && out < outs ? out : -1;
+}
+
+/* The first weight of tap (r, t) of output channel k. */
+static __device__ __forceinline__ size_t weight_of(const direct_shape &s, int k, int r, int t)
+{
+    return (((size_t)k * s.along_h.kernel + r) * s.along_w.kernel + t) * (size_t)s.group_c;
 }
 
 /* The sum of an output channel at a pixel of y. */
@@ -40,13 +64,13 @@ static __device__ __forceinline__ float sum_window(const direct_shape &s, const 
     int image = (int)(pixel / ((size_t)s.p * s.q)), p = (int)(pixel / s.q % s.p), q = (int)(pixel % s.q);
     int base = k / s.group_k * s.group_c;
     float sum = 0.0f;
-    for (int r = 0; r < s.r; r++)
-        for (int t = 0; t < s.r; t++) {
-            int h = p * s.stride + r - s.pad, col = q * s.stride + t - s.pad;
+    for (int r = 0; r < s.along_h.kernel; r++)
+        for (int t = 0; t < s.along_w.kernel; t++) {
+            int h = input_of(s.along_h, p, r), col = input_of(s.along_w, q, t);
             if (h < 0 || h >= s.h || col < 0 || col >= s.w)
                 continue;
             const T *in = x + (((size_t)image * s.h + h) * s.w + col) * (size_t)s.x_pitch + base;
-            const T *f = w + (((size_t)k * s.r + r) * s.r + t) * (size_t)s.group_c;
+            const T *f = w + weight_of(s, k, r, t);
             for (int c = 0; c < s.group_c; c++)
                 sum = __fmaf_rn(lk__cuda_get1(in + c), lk__cuda_get1(f + c), sum);
         }
@@ -79,15 +103,15 @@ static __device__ __forceinline__ float sum_users(const direct_shape &s, const T
     int image = (int)(pixel / ((size_t)s.h * s.w)), h = (int)(pixel / s.w % s.h), col = (int)(pixel % s.w);
     int base = c / s.group_c * s.group_k, local = c % s.group_c;
     float sum = 0.0f;
-    for (int r = 0; r < s.r; r++)
-        for (int t = 0; t < s.r; t++) {
-            int p = h + s.pad - r, q = col + s.pad - t;
-            if (p < 0 || q < 0 || p % s.stride != 0 || q % s.stride != 0 || p / s.stride >= s.p || q / s.stride >= s.q)
+    for (int r = 0; r < s.along_h.kernel; r++)
+        for (int t = 0; t < s.along_w.kernel; t++) {
+            int p = user_of(s.along_h, h, r, s.p), q = user_of(s.along_w, col, t, s.q);
+            if (p < 0 || q < 0)
                 continue;
-            size_t at = ((size_t)image * s.p + p / s.stride) * s.q + q / s.stride;
+            size_t at = ((size_t)image * s.p + p) * s.q + q;
             for (int k = base; k < base + s.group_k; k++)
                 sum = __fmaf_rn(lk__cuda_get1(dy + at * (size_t)s.y_pitch + k),
-                                lk__cuda_get1(w + (((size_t)k * s.r + r) * s.r + t) * (size_t)s.group_c + local), sum);
+                                lk__cuda_get1(w + weight_of(s, k, r, t) + local), sum);
         }
     return sum;
 }
@@ -116,8 +140,8 @@ static __device__ __forceinline__ weight_tile tile_of(const direct_shape &s, siz
     tile.group = i / (tiles_k * tiles_c);
     tile.k0 = i / tiles_c % tiles_k * TILE;
     tile.c0 = i % tiles_c * TILE;
-    tile.r = (int)blockIdx.y / s.r;
-    tile.t = (int)blockIdx.y % s.r;
+    tile.r = (int)blockIdx.y / s.along_w.kernel;
+    tile.t = (int)blockIdx.y % s.along_w.kernel;
     tile.begin = blockIdx.z * pixels_a_chunk;
     tile.end = min(tile.begin + pixels_a_chunk, (size_t)s.n * s.p * s.q);
     return tile;
@@ -135,7 +159,7 @@ static __device__ __forceinline__ void load_pixels(const direct_shape &s, const 
         float u = 0.0f, v = 0.0f;
         if (pixel < tile.end) {
             int image = (int)(pixel / ((size_t)s.p * s.q)), p = (int)(pixel / s.q % s.p), q = (int)(pixel % s.q);
-            int h = p * s.stride + tile.r - s.pad, col = q * s.stride + tile.t - s.pad;
+            int h = input_of(s.along_h, p, tile.r), col = input_of(s.along_w, q, tile.t);
             int k = tile.k0 + lane, c = tile.c0 + lane;
             if (k < s.group_k)
                 u = lk__cuda_get1(dy + pixel * (size_t)s.y_pitch + tile.group * s.group_k + k);
@@ -170,7 +194,7 @@ static __global__ void __launch_bounds__(LK_THREADS)
         }
         __syncthreads();
     }
-    size_t taps = (size_t)(s.r * s.r);
+    size_t taps = (size_t)taps_of(s);
     float *out = parts + blockIdx.z * (size_t)s.k * taps * (size_t)s.group_c;
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -192,7 +216,7 @@ static chunk_split split_of(const lk_cuda_problem *problem)
     direct_shape s = shape_of(problem);
     chunk_split split;
     size_t pixels = lk__cuda_rows(problem), most = MOST_CHUNKS;
-    split.width = (size_t)s.k * (size_t)(s.r * s.r) * (size_t)s.group_c;
+    split.width = (size_t)s.k * (size_t)taps_of(s) * (size_t)s.group_c;
     if (most * split.width > PARTS_FLOATS)
         most = PARTS_FLOATS / split.width + 1;
     size_t chunks = (pixels + PIXELS_A_CHUNK - 1) / PIXELS_A_CHUNK;
@@ -226,7 +250,7 @@ static void grad_weight(const lk_cuda_problem *problem, const lk_cuda_io *io, fl
     direct_shape s = shape_of(problem);
     chunk_split split = split_of(problem);
     unsigned tiles = lk__cuda_parts((size_t)s.group_k, TILE) * lk__cuda_parts((size_t)s.group_c, TILE);
-    dim3 blocks((unsigned)s.groups * tiles, (unsigned)(s.r * s.r), split.chunks);
+    dim3 blocks((unsigned)s.groups * tiles, (unsigned)taps_of(s), split.chunks);
     direct_grad_weight<T>
         <<<blocks, LK_THREADS, 0, io->stream>>>(s, split.pixels_a_chunk, (const T *)io->x, (const T *)io->dy, parts);
     lk__cuda_launched(io->dev, "gradient of the weights of a convolution");

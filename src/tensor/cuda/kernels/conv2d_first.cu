@@ -13,7 +13,7 @@
 enum { FORWARD_THREADS = 256, WEIGHT_THREADS = 128, STRIP = 4, TAPS = 9, MOST_BLOCKS = 528 };
 
 typedef struct first_shape {
-    int h, w, p, q, pad, x_pitch, y_pitch, strips_a_row;
+    int h, w, p, q, pad_h, pad_w, x_pitch, y_pitch, strips_a_row;
     unsigned strips;
 } first_shape;
 
@@ -24,7 +24,8 @@ static first_shape shape_of(const lk_cuda_problem *problem)
     s.w = problem->w;
     s.p = problem->p;
     s.q = problem->q;
-    s.pad = problem->pad;
+    s.pad_h = problem->along_h.pad;
+    s.pad_w = problem->along_w.pad;
     s.x_pitch = problem->x_pitch;
     s.y_pitch = problem->y_pitch;
     s.strips_a_row = (s.q + STRIP - 1) / STRIP;
@@ -37,12 +38,12 @@ template <class T>
 static __device__ __forceinline__ void load_row(const first_shape &s, const T *x, strip_position at, int r, int c,
                                                 float v[STRIP + 2])
 {
-    int h = at.p + r - s.pad;
+    int h = at.p + r - s.pad_h;
     bool inside = h >= 0 && h < s.h;
     const T *row = x + ((size_t)at.n * s.h + (inside ? h : 0)) * (size_t)s.w * s.x_pitch + c;
 #pragma unroll
     for (int j = 0; j < STRIP + 2; j++) {
-        int w = at.q + j - s.pad;
+        int w = at.q + j - s.pad_w;
         v[j] = inside && w >= 0 && w < s.w ? lk__cuda_get1(row + w * s.x_pitch) : 0.0f;
     }
 }

@@ -335,8 +335,8 @@ static lk_cuda_problem problem_of(lk_device *dev, lk_cuda_pass pass, const lk_te
         .q = 1,
         .k = out,
         .y_pitch = out,
-        .kernel = 1,
-        .stride = 1,
+        .along_h = {.kernel = 1, .stride = 1, .dilation = 1},
+        .along_w = {.kernel = 1, .stride = 1, .dilation = 1},
         .groups = 1,
     };
 }

@@ -1,6 +1,6 @@
 /* pack.c - copies parameters between PyTorch's order and the device's, on the host.
  *
- * Weights of a convolution are (pitch of out, kernel, kernel, depth); depth is the pitch of in, or `in` itself
+ * Weights of a convolution are (pitch of out, kh, kw, depth); depth is the pitch of in, or `in` itself
  * with groups. Weights of a linear layer are (pitch of out, pixels, pitch of channels). In both cases a row is
  * (channels, positions) in PyTorch's order and (positions, depth) in the packed order; positions are taps or
  * pixels. */
@@ -24,13 +24,13 @@ size_t lk__cuda_pitch(size_t channels)
 
 static row_order order_of(const lk_device_weight *weight)
 {
-    row_order order = {.channels = weight->in, .positions = weight->kernel * weight->kernel};
-    if (!weight->kernel) {
+    row_order order = {.channels = weight->in, .positions = weight->taps};
+    if (!weight->taps) {
         assert(weight->pixels && weight->in % weight->pixels == 0);
         order.channels = weight->in / weight->pixels;
         order.positions = weight->pixels;
     }
-    bool grouped = weight->kernel && weight->groups > 1;
+    bool grouped = weight->taps && weight->groups > 1;
     order.depth = grouped ? order.channels : lk__cuda_pitch(order.channels);
     return order;
 }

@@ -18,15 +18,21 @@ extern "C" {
 
 typedef enum lk_cuda_pass { LK_CUDA_PASS_FORWARD, LK_CUDA_PASS_GRAD_INPUT, LK_CUDA_PASS_GRAD_WEIGHT } lk_cuda_pass;
 
+/* lk_window in ints. */
+typedef struct lk_cuda_window {
+    int kernel, stride, pad, dilation;
+} lk_cuda_window;
+
 /* Compared and hashed as bytes, so all fields are ints; INT_MAX stands for larger values. */
 typedef struct lk_cuda_problem {
-    int linear;            /* 1: a linear layer; its rows are pixels, and h, w, p, q, kernel, stride and groups are 1 */
+    int linear;            /* 1: a linear layer; its rows are pixels; h, w, p, q, groups and its window are 1 */
     int pass;              /* lk_cuda_pass */
     int values, precision; /* lk_dtype and lk_precision of the device */
     int n;
     int h, w, c, x_pitch; /* of x and dx */
     int p, q, k, y_pitch; /* of y and dy: height, width and channels */
-    int kernel, stride, pad, groups;
+    lk_cuda_window along_h, along_w;
+    int groups;
     int bias; /* forward: b is given; weight gradient: db is wanted */
     int relu; /* of the forward pass */
 } lk_cuda_problem;
@@ -63,6 +69,16 @@ void lk__cuda_plans_destroy(lk_cuda_plans *plans);
 
 int lk__cuda_int(size_t value);
 
+static inline lk_cuda_window lk__cuda_window(const lk_window *window)
+{
+    lk_cuda_window w;
+    w.kernel = lk__cuda_int(window->kernel);
+    w.stride = lk__cuda_int(window->stride);
+    w.pad = lk__cuda_int(window->pad);
+    w.dilation = lk__cuda_int(window->dilation);
+    return w;
+}
+
 /* Pixels of y, which are its rows as a matrix. */
 static inline size_t lk__cuda_rows(const lk_cuda_problem *problem)
 {
@@ -78,7 +94,7 @@ static inline int lk__cuda_depth(const lk_cuda_problem *problem)
 /* Elements of the weights. */
 static inline size_t lk__cuda_weights(const lk_cuda_problem *problem)
 {
-    size_t taps = (size_t)problem->kernel * (size_t)problem->kernel;
+    size_t taps = (size_t)problem->along_h.kernel * (size_t)problem->along_w.kernel;
     return (size_t)problem->y_pitch * taps * (size_t)lk__cuda_depth(problem);
 }
 

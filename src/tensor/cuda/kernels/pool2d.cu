@@ -4,12 +4,13 @@
  * order of the CPU's kernels. In global averages pixel p belongs to chain p % 8, and the chains are added as a
  * balanced tree. A gradient collects from all windows that contain its pixel. */
 #include "tensor/cuda/kernels/dropout.cuh"
+#include "tensor/cuda/kernels/plans.h"
 #include "tensor/cuda/kernels/vec.cuh"
 
 struct pooling {
     int h, w, oh, ow; /* of the forward pass */
     unsigned pitch;   /* of all tensors */
-    int kernel, stride, pad;
+    lk_cuda_window along_h, along_w;
     bool mask;
     float scale; /* factor of dy */
     size_t threads;
@@ -22,9 +23,8 @@ static pooling pooling_of(const lk_pool2d_desc *pool, const lk_tensor *in, const
             .oh = (int)out->shape.h,
             .ow = (int)out->shape.w,
             .pitch = (unsigned)lk__tensor_pitch(in),
-            .kernel = (int)pool->kernel,
-            .stride = (int)pool->stride,
-            .pad = (int)pool->pad,
+            .along_h = lk__cuda_window(&pool->h),
+            .along_w = lk__cuda_window(&pool->w),
             .mask = false,
             .scale = 1.0f,
             .threads = 0};
@@ -47,15 +47,26 @@ static __device__ position position_of(unsigned index, unsigned pitch, unsigned 
             .channel = (index - pixel * columns) * V};
 }
 
-/* Taps [begin, end) of a window that are inside the input, in one dimension; tap 0 is at input coordinate `at`. */
-struct window {
-    int at, begin, end;
+/* Taps [begin, end) of a window that are inside the input, along one axis; tap k is at input coordinate at + k * gap.
+ */
+struct inner {
+    int at, begin, end, gap;
+
+    __device__ int coordinate(int tap) const
+    {
+        return at + tap * gap;
+    }
 };
 
-static __device__ window window_of(const pooling &p, int out, int size)
+static __device__ inner inner_of(const lk_cuda_window &w, int out, int size)
 {
-    int at = out * p.stride - p.pad;
-    return {at, at < 0 ? -at : 0, at + p.kernel > size ? size - at : p.kernel};
+    int at = out * w.stride - w.pad, gap = w.dilation;
+    inner taps = {at, 0, w.kernel, gap};
+    if (at < 0)
+        taps.begin = (gap - 1 - at) / gap;
+    if (taps.coordinate(w.kernel - 1) >= size)
+        taps.end = (size - at + gap - 1) / gap;
+    return taps;
 }
 
 /* Row y of the sample, from the thread's channels on. */
@@ -84,18 +95,18 @@ static __device__ void take(const T *x, int tap, float (&best)[V], int (&won)[V]
 template <int K, int V, class T>
 static __device__ void largest(const pooling &p, const position &at, const T *x, float (&best)[V], int (&won)[V])
 {
-    window wy = {at.y * K, 0, K}, wx = {at.x * K, 0, K};
+    inner wy = {at.y * K, 0, K, 1}, wx = {at.x * K, 0, K, 1};
     if (K == 0)
-        wy = window_of(p, at.y, p.h), wx = window_of(p, at.x, p.w);
-    int kernel = K ? K : p.kernel;
-    lk__cuda_load(row_of(p, x, at, wy.at + wy.begin) + (size_t)(wx.at + wx.begin) * p.pitch, best);
+        wy = inner_of(p.along_h, at.y, p.h), wx = inner_of(p.along_w, at.x, p.w);
+    int kernel = K ? K : p.along_w.kernel;
+    lk__cuda_load(row_of(p, x, at, wy.coordinate(wy.begin)) + (size_t)wx.coordinate(wx.begin) * p.pitch, best);
 #pragma unroll
     for (int i = 0; i < V; i++)
         won[i] = wy.begin * kernel + wx.begin;
     for (int ky = wy.begin; ky < wy.end; ky++) {
-        const T *row = row_of(p, x, at, wy.at + ky);
+        const T *row = row_of(p, x, at, wy.coordinate(ky));
         for (int kx = wx.begin; kx < wx.end; kx++)
-            take(row + (size_t)(wx.at + kx) * p.pitch, ky * kernel + kx, best, won);
+            take(row + (size_t)wx.coordinate(kx) * p.pitch, ky * kernel + kx, best, won);
     }
 #pragma unroll
     for (int i = 0; i < V; i++)
@@ -142,10 +153,15 @@ static __global__ void maxpool_drop(pooling p, lk_drop d, const T *__restrict__ 
     }
 }
 
+static bool tiles_axis_by_2(const lk_cuda_window &w, int size, int outs)
+{
+    return w.kernel == 2 && w.stride == 2 && w.pad == 0 && w.dilation == 1 && 2 * outs <= size;
+}
+
 /* Every window of the forward pass is inside the input, and no two windows overlap. */
 static bool tiles_by_2(const pooling &p)
 {
-    return p.kernel == 2 && p.stride == 2 && p.pad == 0 && 2 * p.oh <= p.h && 2 * p.ow <= p.w;
+    return tiles_axis_by_2(p.along_h, p.h, p.oh) && tiles_axis_by_2(p.along_w, p.w, p.ow);
 }
 
 static void run_maxpool_drop(cudaStream_t stream, pooling p, const lk_dropout_desc *dropout, const lk_tensor *x,
@@ -194,15 +210,22 @@ extern "C" void lk__cuda_maxpool_forward(lk_device *dev, const lk_pool2d_desc *p
     lk__cuda_launched(dev, "maxpool_forward");
 }
 
-/* Windows [begin, end) that contain an input coordinate, in one dimension. */
+/* Windows [begin, end) that span an input coordinate, along one axis. */
 struct windows {
     int begin, end;
 };
 
-static __device__ windows windows_over(const pooling &p, int at, int outs)
+static __device__ windows windows_over(const lk_cuda_window &w, int at, int outs)
 {
-    int padded = at + p.pad, end = padded / p.stride + 1;
-    return {padded < p.kernel ? 0 : (padded - p.kernel) / p.stride + 1, end < outs ? end : outs};
+    int padded = at + w.pad, end = padded / w.stride + 1, extent = (w.kernel - 1) * w.dilation + 1;
+    return {padded < extent ? 0 : (padded - extent) / w.stride + 1, end < outs ? end : outs};
+}
+
+/* The tap of a window that reads an input coordinate which the window spans, along one axis; -1: it is between taps. */
+static __device__ int tap_at(const lk_cuda_window &w, int at, int out)
+{
+    int offset = at + w.pad - out * w.stride, tap = w.dilation == 1 ? offset : offset / w.dilation;
+    return tap * w.dilation == offset ? tap : -1;
 }
 
 /* The thread's channels of output pixel (oy, ox). */
@@ -229,13 +252,13 @@ static __global__ void maxpool_grad(pooling p, const T *__restrict__ dy, const u
     if (lk__cuda_thread() >= p.threads)
         return;
     position at = position_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.h, p.w);
-    windows over_y = windows_over(p, at.y, p.oh), over_x = windows_over(p, at.x, p.ow);
+    windows over_y = windows_over(p.along_h, at.y, p.oh), over_x = windows_over(p.along_w, at.x, p.ow);
     float sum[V] = {};
     for (int oy = over_y.begin; oy < over_y.end; oy++)
         for (int ox = over_x.begin; ox < over_x.end; ox++) {
             size_t from = output_of(p, at, oy, ox);
-            int tap = (at.y + p.pad - oy * p.stride) * p.kernel + at.x + p.pad - ox * p.stride;
-            int won[V];
+            int ty = tap_at(p.along_h, at.y, oy), tx = tap_at(p.along_w, at.x, ox);
+            int tap = ty < 0 || tx < 0 ? -1 : ty * p.along_w.kernel + tx, won[V];
             float v[V];
             lk__cuda_load_bytes(index + from, won);
             load_scaled(p, dy + from, v);
@@ -292,11 +315,11 @@ extern "C" void lk__cuda_maxpool_grad_input(lk_device *dev, const lk_pool2d_desc
     lk__cuda_launched(dev, "maxpool_grad_input");
 }
 
-/* Taps of a window that count in a mean, in one dimension: those in the input and its padding. */
-static __device__ int counted(const pooling &p, int out, int size)
+/* Taps of a window that count in a mean, along one axis: those in the input and its padding. */
+static __device__ int counted(const lk_cuda_window &w, int out, int size)
 {
-    int rest = size + 2 * p.pad - out * p.stride;
-    return rest < p.kernel ? rest : p.kernel;
+    int rest = size + 2 * w.pad - out * w.stride;
+    return rest < w.kernel ? rest : w.kernel;
 }
 
 /* A thread computes V channels of one output pixel. */
@@ -306,13 +329,13 @@ static __global__ void avgpool(pooling p, const T *__restrict__ x, T *__restrict
     if (lk__cuda_thread() >= p.threads)
         return;
     position at = position_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.oh, p.ow);
-    window wy = window_of(p, at.y, p.h), wx = window_of(p, at.x, p.w);
-    float sum[V] = {}, size = (float)(counted(p, at.y, p.h) * counted(p, at.x, p.w));
+    inner wy = inner_of(p.along_h, at.y, p.h), wx = inner_of(p.along_w, at.x, p.w);
+    float sum[V] = {}, size = (float)(counted(p.along_h, at.y, p.h) * counted(p.along_w, at.x, p.w));
     for (int ky = wy.begin; ky < wy.end; ky++) {
-        const T *row = row_of(p, x, at, wy.at + ky);
+        const T *row = row_of(p, x, at, wy.coordinate(ky));
         for (int kx = wx.begin; kx < wx.end; kx++) {
             float v[V];
-            lk__cuda_load(row + (size_t)(wx.at + kx) * p.pitch, v);
+            lk__cuda_load(row + (size_t)wx.coordinate(kx) * p.pitch, v);
 #pragma unroll
             for (int i = 0; i < V; i++)
                 sum[i] += v[i];
@@ -331,11 +354,11 @@ static __global__ void avgpool_grad(pooling p, const T *__restrict__ dy, T *__re
     if (lk__cuda_thread() >= p.threads)
         return;
     position at = position_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.h, p.w);
-    windows over_y = windows_over(p, at.y, p.oh), over_x = windows_over(p, at.x, p.ow);
+    windows over_y = windows_over(p.along_h, at.y, p.oh), over_x = windows_over(p.along_w, at.x, p.ow);
     float sum[V] = {};
     for (int oy = over_y.begin; oy < over_y.end; oy++)
         for (int ox = over_x.begin; ox < over_x.end; ox++) {
-            float v[V], size = (float)(counted(p, oy, p.h) * counted(p, ox, p.w));
+            float v[V], size = (float)(counted(p.along_h, oy, p.h) * counted(p.along_w, ox, p.w));
             lk__cuda_load(dy + output_of(p, at, oy, ox), v);
 #pragma unroll
             for (int i = 0; i < V; i++)
