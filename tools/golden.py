@@ -21,6 +21,7 @@ from torch import multiprocessing as mp
 from torch import nn
 from torch.nn import functional as F
 
+from golden_groups import make_groups
 from golden_layers import make_layer_graphs, make_layers
 from golden_noise import File, noise_state, train_step
 from golden_ops import make_conv_groups, make_graphs, make_ops, make_ops_more
@@ -169,8 +170,8 @@ def model_table():
 def write_small(folder):
     for name, make in (("ops", make_ops), ("ops_more", make_ops_more), ("conv_groups", make_conv_groups),
                        ("layers", make_layers), ("layer_graphs", make_layer_graphs),
-                       ("graphs", make_graphs), ("optim", make_optim), ("schedules", make_schedules),
-                       ("models", make_models), ("ranks", make_ranks),
+                       ("graphs", make_graphs), ("optim", make_optim), ("groups", make_groups),
+                       ("schedules", make_schedules), ("models", make_models), ("ranks", make_ranks),
                        ("transforms", make_transforms)):
         make().write(os.path.join(folder, name + ".safetensors"))
     with open(os.path.join(folder, "models.json"), "w", encoding="ascii") as out:

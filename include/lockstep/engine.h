@@ -177,6 +177,22 @@ double lk_engine_lr(const lk_engine *engine);
  * a rate of 0, updates keep the parameters and change only the optimiser's state (in lk_engine_opts,
  * 0 means the default). */
 lk_status lk_engine_set_lr(lk_engine *engine, double lr) LK_CHECKED;
+/* Settings of a group of parameters. Zero means the default. */
+typedef struct lk_param_group {
+    double lr_scale;      /* the learning rate is lk_engine_lr times this, above 0; 0: 1 */
+    double weight_decay;  /* 0: the optimiser's own; LK_NO_DECAY: none */
+    uint64_t reserved[8]; /* zero */
+} lk_param_group;
+#define LK_NO_DECAY (-1.0)
+/* Gives the parameters whose keys match the pattern these settings, in place of what earlier calls gave them. In a
+ * pattern, '*' is any text, also with dots, and '?' is any one character: "fc.*", "*.bias". Updates use the settings
+ * from the next one on, as PyTorch's optimisers use parameter groups. Settings are in no state or checkpoint: a
+ * program that resumes sets them again.
+ *
+ * Collective: all ranks must set the same. MISMATCH if they do not, and if no key matches; the detail has the keys.
+ * USAGE if a value is out of its range, if the optimiser has no weight decay, if the parameters would have over 16
+ * different settings, and while steps are under way. Settings are kept on failure. */
+lk_status lk_engine_set_group(lk_engine *engine, const char *pattern, const lk_param_group *group) LK_CHECKED;
 /* The number of training steps: successful calls of lk_engine_step, lk_engine_send and
  * lk_engine_gradients, and the steps of a restored optimiser state. A failed step and
  * lk_engine_update are not counted. Dropout masks are a function of this number. */

@@ -70,10 +70,15 @@ lk_status lk__optim_create(const char *spec, double lr, lk_device *dev, size_t c
     LK_TRY(check_lr(lr));
     lk_optim *optim;
     LK_TRY(LK_ALLOC(1, "optimiser", &optim));
-    *optim = (lk_optim){.rule = rule, .dev = dev, .lr = lr != 0 ? lr : rule->lr, .powers = {1, 1}};
+    *optim = (lk_optim){.rule = rule,
+                        .dev = dev,
+                        .lr = lr != 0 ? lr : rule->lr,
+                        .powers = {1, 1},
+                        .groups = {{.lr_scale = 1, .weight_decay = NAN}},
+                        .group_count = 1};
     memcpy(optim->values, values, sizeof values);
     lk_status status;
-    LK_TRY_GOTO(dev->type->alloc(dev, sizeof *optim->scalars, "optimiser", (void **)&optim->scalars), destroy_optim);
+    LK_TRY_GOTO(dev->type->alloc(dev, LK_SCALARS_BYTES, "optimiser", (void **)&optim->scalars), destroy_optim);
     for (size_t i = 0; i < LK_RULE_MAX_STATES; i++)
         if (rule->states(values) >> i & 1)
             LK_TRY_GOTO(dev->type->alloc(dev, count * sizeof(float), "optimiser state", (void **)&optim->state[i]),
@@ -172,19 +177,68 @@ void lk__optim_count(lk_optim *optim)
         optim->rule->count(optim);
 }
 
+/* The place of the weight decay among the rule's parameters; LK_RULE_MAX_PARAMS if it has none. */
+static size_t decay_place(const lk_rule *rule)
+{
+    size_t place = 0;
+    while (place < LK_RULE_MAX_PARAMS && rule->params[place].name &&
+           strcmp(rule->params[place].name, "weight_decay") != 0)
+        place++;
+    return place < LK_RULE_MAX_PARAMS && rule->params[place].name ? place : LK_RULE_MAX_PARAMS;
+}
+
+static lk_status check_group(const lk_rule *rule, const lk_optim_group *group)
+{
+    size_t place = decay_place(rule);
+    double decay = group->weight_decay;
+    if (!(group->lr_scale > 0 && group->lr_scale <= FLT_MAX))
+        return lk__fail(LK_STATUS_USAGE, "`lr_scale` %g must be a number above 0, and a float", group->lr_scale);
+    if (isnan(decay))
+        return LK_OK;
+    if (place == LK_RULE_MAX_PARAMS && decay != 0)
+        return lk__fail(LK_STATUS_USAGE, "`weight_decay` %g: the optimiser %s has none", decay, rule->info.name);
+    if (place < LK_RULE_MAX_PARAMS && !(decay >= rule->params[place].min && decay <= rule->params[place].max))
+        return lk__fail(LK_STATUS_USAGE, "`weight_decay` %g is not in %g to %g", decay, rule->params[place].min,
+                        rule->params[place].max);
+    return LK_OK;
+}
+
+lk_status lk__optim_set_groups(lk_optim *optim, const lk_optim_group *groups, size_t count)
+{
+    assert(count >= 1 && count <= LK_OPTIM_MAX_GROUPS);
+    for (size_t i = 0; i < count; i++)
+        LK_TRY(check_group(optim->rule, &groups[i]));
+    memcpy(optim->groups, groups, count * sizeof *groups);
+    optim->group_count = count;
+    return LK_OK;
+}
+
+static lk_rule_scalars scalars_of(const lk_optim *optim, const lk_optim_group *group)
+{
+    size_t place = decay_place(optim->rule);
+    double decay = place < LK_RULE_MAX_PARAMS ? optim->values[place] : 0;
+    return optim->rule->scalars(optim, optim->lr * group->lr_scale,
+                                isnan(group->weight_decay) ? decay : group->weight_decay);
+}
+
 void lk__optim_advance(lk_optim *optim, void *scalars)
 {
-    static_assert(sizeof(lk_rule_scalars) <= LK_SCALARS_BYTES, "the scalars of a step have room");
-    lk_rule_scalars now = optim->rule->scalars(optim);
-    memcpy(scalars, &now, sizeof now);
+    static_assert(sizeof(lk_rule_scalars) * LK_OPTIM_MAX_GROUPS <= LK_SCALARS_BYTES, "the scalars of a step have room");
+    lk_rule_scalars *out = scalars;
+    if (optim->rule->begin)
+        optim->rule->begin(optim);
+    for (size_t i = 0; i < optim->group_count; i++)
+        out[i] = scalars_of(optim, &optim->groups[i]);
+    if (optim->rule->end)
+        optim->rule->end(optim);
 }
 
 lk_status lk__optim_begin(lk_optim *optim)
 {
     lk_device *dev = optim->dev;
-    lk_rule_scalars scalars;
-    lk__optim_advance(optim, &scalars);
-    return dev->type->upload(dev, &scalars, sizeof scalars, optim->scalars);
+    lk_rule_scalars scalars[LK_OPTIM_MAX_GROUPS];
+    lk__optim_advance(optim, scalars);
+    return dev->type->upload(dev, scalars, optim->group_count * sizeof *scalars, optim->scalars);
 }
 
 void lk__optim_range(lk_optim *optim, const lk_optim_range *range)

@@ -46,19 +46,30 @@ void lk__optim_set_numbers(lk_optim *optim, const lk_optim_numbers *numbers);
 /* The name in the table: "adam". */
 const char *lk__optim_name(const lk_optim *optim);
 
+/* A group of elements that has its own learning rate and weight decay. */
+typedef struct lk_optim_group {
+    double lr_scale;     /* factor of the optimiser's rate */
+    double weight_decay; /* NaN: the optimiser's */
+} lk_optim_group;
+enum { LK_OPTIM_MAX_GROUPS = 16 };
+/* Sets the groups that ranges may have; at first there is one, {1, NaN}. USAGE, and the groups are kept, if a scale is
+ * not positive, or a decay is negative or one that the optimiser does not have. count is 1 to LK_OPTIM_MAX_GROUPS. */
+lk_status lk__optim_set_groups(lk_optim *optim, const lk_optim_group *groups, size_t count) LK_CHECKED;
+
 /* An update is one lk__optim_begin, then lk__optim_range for disjoint ranges that cover all
  * elements. */
 typedef struct lk_optim_range {
     const float *grads; /* the whole flat arrays, on dev */
     float *params;
     size_t begin, end;
+    size_t group;        /* of these elements */
     const lk_flag *flag; /* device memory; a raised flag prevents the update; NULL: none */
 } lk_optim_range;
 lk_status lk__optim_begin(lk_optim *optim) LK_CHECKED;
 /* lk__optim_begin in parts, for a caller that itself copies the scalars of an update to the device. The
  * optimiser then reads the scalars from `scalars` in device memory, LK_SCALARS_BYTES long and borrowed, and frees its
  * own; later calls set other memory. lk__optim_advance begins an update and writes its scalars to host memory. */
-enum { LK_SCALARS_BYTES = 64 };
+enum { LK_SCALARS_BYTES = 32 * LK_OPTIM_MAX_GROUPS };
 void lk__optim_set_scalars(lk_optim *optim, void *scalars);
 void lk__optim_advance(lk_optim *optim, void *scalars);
 void lk__optim_range(lk_optim *optim, const lk_optim_range *range);

@@ -465,6 +465,7 @@ void lk_engine_destroy(lk_engine *engine)
     lk__marks_destroy(engine->marks);
     lk__device_sums_destroy(engine->device_sums);
     lk__plan_destroy(engine->plan);
+    lk__param_groups_fini(&engine->groups);
     lk__optim_destroy(engine->optim);
     lk__buckets_destroy(engine->buckets);
     lk__params_destroy(engine->params);

@@ -10,6 +10,7 @@
 #include "parallel/layout/grid.h"
 #include "parallel/step/buckets.h"
 #include "parallel/step/meter.h"
+#include "parallel/step/param_groups.h"
 #include "parallel/step/waves.h"
 
 /* Numbers in a leaf of the metrics' tree: loss, correct, top5. */
@@ -75,6 +76,7 @@ struct lk_engine {
     float *sums_copy; /* staging buffer for sums that are gathered during a pass */
     lk_plan *plan;
     lk_optim *optim;
+    lk_param_groups groups;
     lk_waves *waves;
     lk_buckets *buckets;
     const lk_channel_type *channel; /* between the devices; NULL: the group sums gradients */

@@ -180,7 +180,7 @@ static void update_range(lk_engine *engine, size_t begin, size_t end, const lk_f
     double began = lk__trace_begin_label(LK_TRACE_KIND_UPDATE, "update", -1);
     if (!flag)
         lk__marks_add(engine, (lk_trace_label){0});
-    lk__optim_range(engine->optim, &range);
+    lk__param_groups_update(&engine->groups, engine->optim, &range);
     lk__params_round(engine->params, begin, end);
     if (!flag)
         lk__marks_add(engine, lk__trace_label());
