@@ -181,6 +181,7 @@ lk_status lk_engine_set_lr(lk_engine *engine, double lr) LK_CHECKED;
 typedef struct lk_param_group {
     double lr_scale;      /* the learning rate is lk_engine_lr times this, above 0; 0: 1 */
     double weight_decay;  /* 0: the optimiser's own; LK_NO_DECAY: none */
+    bool frozen;          /* updates keep the parameters, and steps compute no gradients for them */
     uint64_t reserved[8]; /* zero */
 } lk_param_group;
 #define LK_NO_DECAY (-1.0)
@@ -189,9 +190,14 @@ typedef struct lk_param_group {
  * from the next one on, as PyTorch's optimisers use parameter groups. Settings are in no state or checkpoint: a
  * program that resumes sets them again.
  *
+ * Frozen parameters are as PyTorch's with requires_grad=False. The backward pass ends at the lowest layer that has a
+ * trained parameter. lk_engine_grads gives zeros for frozen parameters, and norms do not count them. Their optimiser
+ * state stays as it is. BatchNorm's running statistics change in every step, also in frozen layers. A call that
+ * freezes or unfreezes a parameter invalidates the last gradients: lk_engine_grads and lk_engine_update need new ones.
+ *
  * Collective: all ranks must set the same. MISMATCH if they do not, and if no key matches; the detail has the keys.
  * USAGE if a value is out of its range, if the optimiser has no weight decay, if the parameters would have over 16
- * different settings, and while steps are under way. Settings are kept on failure. */
+ * different settings, and while steps are under way. MEMORY if memory is short. Settings are kept on failure. */
 lk_status lk_engine_set_group(lk_engine *engine, const char *pattern, const lk_param_group *group) LK_CHECKED;
 /* The number of training steps: successful calls of lk_engine_step, lk_engine_send and
  * lk_engine_gradients, and the steps of a restored optimiser state. A failed step and

@@ -1,11 +1,14 @@
 /* fuse.c - chooses which layers compute parts of other layers, and which share memory. */
 #include "nn/fuse.h"
 
+#include "nn/frozen.h"
+
 /* The choices made so far. */
 typedef struct fusing {
     const lk_graph *graph;
     const lk_device_type *type;
     int first, last;
+    const unsigned *frozen; /* or NULL */
     lk_fuse_choice *of;
 } fusing;
 
@@ -19,7 +22,7 @@ static void count_consumers(fusing *f)
 {
     for (int i = 0; i < f->graph->count; i++) {
         const lk_layer *layer = layer_at(f, i);
-        f->of[i].needs_grad = layer->param_count > 0;
+        f->of[i].needs_grad = lk__frozen_trains(f->frozen, layer);
         for (int j = 0; j < layer->input_count; j++) {
             f->of[layer->inputs[j]].consumers++;
             f->of[i].needs_grad |= f->of[layer->inputs[j]].needs_grad;
@@ -185,7 +188,12 @@ static void choose_masks(fusing *f)
 
 void lk__fuse(const lk_fuse_opts *opts, lk_fuse_choice *choices)
 {
-    fusing f = {.graph = opts->graph, .type = opts->type, .first = opts->first, .last = opts->last, .of = choices};
+    fusing f = {.graph = opts->graph,
+                .type = opts->type,
+                .first = opts->first,
+                .last = opts->last,
+                .frozen = opts->frozen,
+                .of = choices};
     count_consumers(&f);
     choose_views(&f);
     choose_values(&f);

@@ -8,7 +8,7 @@
 /* The choices for one layer. Layers are referred to by their index. */
 typedef struct lk_fuse_choice {
     int consumers;
-    bool needs_grad;         /* this layer or one before it has a parameter */
+    bool needs_grad;         /* this layer or one before it has a parameter that is not frozen */
     int value;               /* layer whose block holds y */
     int grad;                /* layer whose block holds dy */
     int forward;             /* layer whose forward runs at this layer's turn; -1: none */
@@ -25,6 +25,7 @@ typedef struct lk_fuse_opts {
     const lk_graph *graph;
     const lk_device_type *type;
     int first, last;
+    const unsigned *frozen; /* (layers of the graph) bit i: parameter i is frozen; NULL: none is */
 } lk_fuse_opts;
 
 /* choices has an entry for each layer of the graph, all zero. */

@@ -39,6 +39,12 @@ typedef struct lk_plan lk_plan;
 lk_status lk__plan_create(const lk_graph *graph, lk_params *params, const lk_plan_opts *opts, lk_plan **out) LK_CHECKED;
 void lk__plan_destroy(lk_plan *plan);
 
+/* Compiles the plan anew for other frozen parameters, between steps: frozen is (layers of the graph), bit i: parameter
+ * i of the layer is frozen. Nothing is computed for gradients that no trained parameter needs, and the plan does not
+ * write the gradients of frozen parameters; after a step they are zero if they were zero before it. The plan stays as
+ * it was if memory is short. */
+lk_status lk__plan_freeze(lk_plan *plan, const unsigned *frozen) LK_CHECKED;
+
 /* Device memory that such a plan would need, in bytes; allocates nothing. */
 typedef struct lk_plan_size {
     size_t activations; /* and their gradients */

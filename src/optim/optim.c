@@ -187,8 +187,9 @@ static size_t decay_place(const lk_rule *rule)
     return place < LK_RULE_MAX_PARAMS && rule->params[place].name ? place : LK_RULE_MAX_PARAMS;
 }
 
-static lk_status check_group(const lk_rule *rule, const lk_optim_group *group)
+lk_status lk__optim_check_group(const lk_optim *optim, const lk_optim_group *group)
 {
+    const lk_rule *rule = optim->rule;
     size_t place = decay_place(rule);
     double decay = group->weight_decay;
     if (!(group->lr_scale > 0 && group->lr_scale <= FLT_MAX))
@@ -203,14 +204,11 @@ static lk_status check_group(const lk_rule *rule, const lk_optim_group *group)
     return LK_OK;
 }
 
-lk_status lk__optim_set_groups(lk_optim *optim, const lk_optim_group *groups, size_t count)
+void lk__optim_set_groups(lk_optim *optim, const lk_optim_group *groups, size_t count)
 {
     assert(count >= 1 && count <= LK_OPTIM_MAX_GROUPS);
-    for (size_t i = 0; i < count; i++)
-        LK_TRY(check_group(optim->rule, &groups[i]));
     memcpy(optim->groups, groups, count * sizeof *groups);
     optim->group_count = count;
-    return LK_OK;
 }
 
 static lk_rule_scalars scalars_of(const lk_optim *optim, const lk_optim_group *group)

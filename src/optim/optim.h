@@ -52,9 +52,11 @@ typedef struct lk_optim_group {
     double weight_decay; /* NaN: the optimiser's */
 } lk_optim_group;
 enum { LK_OPTIM_MAX_GROUPS = 16 };
-/* Sets the groups that ranges may have; at first there is one, {1, NaN}. USAGE, and the groups are kept, if a scale is
- * not positive, or a decay is negative or one that the optimiser does not have. count is 1 to LK_OPTIM_MAX_GROUPS. */
-lk_status lk__optim_set_groups(lk_optim *optim, const lk_optim_group *groups, size_t count) LK_CHECKED;
+/* USAGE if the scale is not positive, or the decay is negative or one that the optimiser does not have. */
+lk_status lk__optim_check_group(const lk_optim *optim, const lk_optim_group *group) LK_CHECKED;
+/* Sets the groups that ranges may have, which were checked; at first there is one, {1, NaN}. count is 1 to
+ * LK_OPTIM_MAX_GROUPS. */
+void lk__optim_set_groups(lk_optim *optim, const lk_optim_group *groups, size_t count);
 
 /* An update is one lk__optim_begin, then lk__optim_range for disjoint ranges that cover all
  * elements. */

@@ -32,6 +32,11 @@ static const group_case cases[] = {
      {{"conv*", {.lr_scale = .25, .weight_decay = .5}}, {"*.bias", {.weight_decay = LK_NO_DECAY}}}},
     {"adadelta", "adadelta", {{"conv1.weight", {.lr_scale = 3, .weight_decay = .1}}, {"bn*", {.lr_scale = .5}}}},
     {"rmsprop", "rmsprop:momentum=.5,eps=.01", {{"conv2.*", {.lr_scale = .3, .weight_decay = .02}}}},
+    {"head", "sgd:momentum=.9,weight_decay=.01", {{"*", {.frozen = true}}, {"fc.*", {.lr_scale = 2}}}},
+    {"lowest", "adam", {{"conv1.*", {.frozen = true}}, {"bn1.*", {.frozen = true}}, {"bn2.*", {.lr_scale = .5}}}},
+    {"middle", "sgd:momentum=.9", {{"conv2.*", {.frozen = true}}, {"bn2.*", {.frozen = true}}}},
+    {"parts", "adamw", {{"*.bias", {.frozen = true}}, {"conv1.*", {.frozen = true}}}},
+    {"weights", "sgd:momentum=.9", {{"*.weight", {.frozen = true}}}},
 };
 
 static lk_engine *make_engine(const group_case *row)

@@ -8,7 +8,7 @@
 #include "parallel/step/param_groups.h"
 #include "tensor/cpu/cpu.h"
 
-enum { MLP, CNN, RES_BATCH, RES_SHARD, CASES };
+enum { MLP, CNN, RES_BATCH, RES_SHARD, HEAD, HEAD_SHARD, LOWEST, MIDDLE, PARTS, NONE, CASES };
 enum { KB = 1024 };
 
 static const law_group scaled[] = {{"*", {.lr_scale = .5}},
@@ -17,6 +17,11 @@ static const law_group scaled[] = {{"*", {.lr_scale = .5}},
                                    {0}};
 static const law_group norms[] = {
     {"*bn*", {.lr_scale = .125, .weight_decay = LK_NO_DECAY}}, {"fc.*", {.lr_scale = 4, .weight_decay = .01}}, {0}};
+static const law_group head[] = {{"*", {.frozen = true}}, {"fc*", {.lr_scale = 2}}, {0}};
+static const law_group lowest[] = {{"conv1.*", {.frozen = true}}, {"fc2.bias", {.lr_scale = 2}}, {0}};
+static const law_group middle[] = {{"layer2*", {.frozen = true}}, {"*.conv1.*", {.frozen = true}}, {0}};
+static const law_group parts[] = {{"*1.weight", {.frozen = true}}, {"*2.bias", {.frozen = true}}, {0}};
+static const law_group none[] = {{"*", {.frozen = true}}, {0}};
 
 static const law_case cases[CASES] = {
     [MLP] = {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adamw", 1e-3, 4, 19, 16, .first = 3, .groups = scaled},
@@ -26,6 +31,15 @@ static const law_case cases[CASES] = {
                    .first = 4, .groups = norms},
     [RES_SHARD] = {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_SHARD, "rmsprop", 1e-3, 3, 11, 5, .first = 4,
                    .groups = norms},
+    [HEAD] = {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "sgd:momentum=.9", .05, 3, 11, 16, .first = 4,
+              .groups = head},
+    [HEAD_SHARD] = {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_SHARD, "adam", 1e-3, 3, 11, 7, .first = 4, .groups = head,
+                    .clip_norm = .1},
+    [LOWEST] = {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "adadelta", 1, 3, 13, 16, .first = 4, .groups = lowest},
+    [MIDDLE] = {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "adamw", 1e-3, 3, 11, 16, .first = 4, .groups = middle,
+                .clip_norm = .1},
+    [PARTS] = {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, 3, 13, 7, .first = 4, .groups = parts},
+    [NONE] = {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "sgd", .05, 3, 11, 16, .first = 4, .groups = none},
 };
 
 static const ranks_row rows[] = {
@@ -36,6 +50,16 @@ static const ranks_row rows[] = {
     {"2 stages", MLP, {.ranks = 2, .transport = "inproc", .threads = 1, .stages = "2"}},
     {"3 stages, pipelined", CNN, {.ranks = 3, .transport = "inproc", .threads = 1, .stages = "3", .pipelined = true}},
     {"2 x 2 stages", RES_SHARD, {.ranks = 4, .transport = "inproc", .threads = 1, .stages = "2", .share = true}},
+    {"head, 3 ranks", HEAD, {.ranks = 3, .transport = "inproc", .threads = 1, .bucket_bytes = 1 * KB}},
+    {"head, 2 ranks, bn shard", HEAD_SHARD, {.ranks = 2, .transport = "inproc", .threads = 2, .share = true}},
+    {"head, 2 stages", HEAD, {.ranks = 2, .transport = "inproc", .threads = 1, .stages = "2"}},
+    {"head, 3 stages", HEAD_SHARD, {.ranks = 3, .transport = "inproc", .threads = 1, .stages = "3", .pipelined = true}},
+    {"lowest, 5 ranks", LOWEST, {.ranks = 5, .transport = "inproc", .threads = 1, .bucket_bytes = 1 * KB}},
+    {"lowest, 2 stages", LOWEST, {.ranks = 2, .transport = "inproc", .threads = 1, .stages = "conv2"}},
+    {"middle, 2 x 2", MIDDLE, {.ranks = 4, .transport = "inproc", .threads = 1, .stages = "2", .bucket_bytes = 1 * KB}},
+    {"middle, 3 ranks", MIDDLE, {.ranks = 3, .transport = "shm", .threads = 1, .bucket_bytes = 1 * KB}},
+    {"parts, 3 ranks", PARTS, {.ranks = 3, .transport = "inproc", .threads = 1, .halves = true}},
+    {"parts, 2 stages", PARTS, {.ranks = 2, .transport = "inproc", .threads = 1, .stages = "2", .pipelined = true}},
     {"2 processes", RES_BATCH, {.ranks = 2, .transport = "shm", .threads = 1, .stages = "2"}},
 };
 

@@ -8,8 +8,28 @@
 
 #include "parallel/step/engine_impl.h"
 
-enum { MLP, CNN, RES_BATCH, RES_SHARD, RES_ODD, OPS, LINE, STEEP, CLIP, CLIP_RES, CLIP_OPS, CLIP_STEEP, CASES };
+enum {
+    MLP,
+    CNN,
+    RES_BATCH,
+    RES_SHARD,
+    RES_ODD,
+    OPS,
+    LINE,
+    STEEP,
+    CLIP,
+    CLIP_RES,
+    CLIP_OPS,
+    CLIP_STEEP,
+    GROUPS,
+    FROZEN,
+    CASES
+};
 enum { KB = 1024, STEPS = 12 };
+
+static const law_group scaled[] = {
+    {"*.bias", {.lr_scale = 2}}, {"chunk1*.weight", {.lr_scale = .5, .weight_decay = .1}}, {0}};
+static const law_group frozen[] = {{"conv1.*", {.frozen = true}}, {"layer2.*", {.frozen = true}}, {0}};
 
 static const law_case cases[CASES] = {
     [MLP] = {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, STEPS, 37, .shards = 11},
@@ -26,6 +46,9 @@ static const law_case cases[CASES] = {
                   .clip_norm = 0.1},
     [CLIP_OPS] = {"ops", LAW_ODD, LK_BN_MODE_SHARD, "adamw", 1e-3, STEPS, 14, .shards = 7, .clip_norm = 2},
     [CLIP_STEEP] = {"steep", LAW_SMALL, LK_BN_MODE_BATCH, "sgd", 1e-60, STEPS, 37, .shards = 11, .clip_norm = 1},
+    [GROUPS] = {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adamw", 1e-3, STEPS, 37, .shards = 11, .groups = scaled},
+    [FROZEN] = {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "sgd:momentum=.9", .05, STEPS, 33, .shards = 16,
+                .clip_norm = 0.1, .groups = frozen},
 };
 
 /* A batch with fewer samples than shards is not recorded, and a size that comes once is not. */
@@ -54,6 +77,10 @@ static const ranks_row rows[] = {
     {"3 ranks, clipped", CLIP, {.ranks = 3, .threads = 1, .bucket_bytes = 16 * KB, .share = true}},
     {"5 ranks, clipped, bn batch", CLIP_RES, {.ranks = 5, .threads = 1, .check_every = 3}},
     {"3 ranks, clipped in waves", CLIP_OPS, {.ranks = 3, .threads = 1, .micro_batch = 3}},
+    {"one rank, groups", GROUPS, {.ranks = 1, .threads = 1}},
+    {"3 ranks, groups", GROUPS, {.ranks = 3, .threads = 1, .bucket_bytes = 16 * KB, .share = true}},
+    {"one rank, frozen", FROZEN, {.ranks = 1, .threads = 1}},
+    {"3 ranks, frozen", FROZEN, {.ranks = 3, .threads = 1, .bucket_bytes = 1 * KB, .share = true}},
     {"2 stages", MLP, {.ranks = 4, .threads = 1, .stages = "2", .unrecorded = true}},
 };
 

@@ -85,90 +85,109 @@ static lk_optim_group as_optim(const lk_param_group *group)
                                                                    : decay};
 }
 
-/* The groups of the optimiser. The first one has the optimiser's own settings. */
-typedef struct table {
-    lk_optim_group rows[LK_OPTIM_MAX_GROUPS];
-    size_t count;
-} table;
+static bool same_decay(double a, double b)
+{
+    return isnan(a) ? isnan(b) : a == b;
+}
 
-/* Finds the row of a parameter, or adds it. */
-static lk_status find_row(table *t, const lk_param_group *group, size_t *out)
+/* Finds the optimiser's group of a parameter, or adds it. */
+static lk_status find_row(lk_param_groups *groups, const lk_param_group *group, size_t *out)
 {
     lk_optim_group row = as_optim(group);
-    for (*out = 0; *out < t->count; ++*out) {
-        const lk_optim_group *other = &t->rows[*out];
-        bool same_decay =
-            isnan(row.weight_decay) ? isnan(other->weight_decay) : row.weight_decay == other->weight_decay;
-        if (row.lr_scale == other->lr_scale && same_decay)
+    for (*out = 0; *out < groups->row_count; ++*out)
+        if (row.lr_scale == groups->rows[*out].lr_scale &&
+            same_decay(row.weight_decay, groups->rows[*out].weight_decay))
             return LK_OK;
-    }
-    if (t->count == LK_OPTIM_MAX_GROUPS)
+    if (groups->row_count == LK_OPTIM_MAX_GROUPS)
         return lk__fail(LK_STATUS_USAGE, "the parameters would have over %d different groups; give fewer",
                         LK_OPTIM_MAX_GROUPS);
-    t->rows[t->count++] = row;
+    groups->rows[groups->row_count++] = row;
     return LK_OK;
 }
 
-static void add_range(lk_param_groups *groups, size_t begin, size_t end, size_t group)
+static void add_range(lk_param_groups *groups, lk_param_range range)
 {
     lk_param_range *last = groups->count > 0 ? &groups->ranges[groups->count - 1] : NULL;
-    if (last && last->group == group)
-        last->end = end;
+    if (last && last->group == range.group && last->frozen == range.frozen)
+        last->end = range.end;
     else
-        groups->ranges[groups->count++] = (lk_param_range){begin, end, group};
+        groups->ranges[groups->count++] = range;
 }
 
-/* Fills the table with the groups of the whole model, and the ranges with those of this stage. */
-static lk_status divide(lk_param_groups *groups, const lk_params *params, table *t)
+static lk_status add_param(lk_param_groups *groups, const lk_params *params, const lk_layer *layer, int slot)
 {
-    size_t row, most = 1;
+    const lk_param_group *group = &groups->of[layer->index][slot];
+    lk_param_range range = {.frozen = group->frozen};
+    if (group->frozen)
+        groups->frozen[layer->index] |= 1u << slot;
+    else
+        LK_TRY(find_row(groups, group, &range.group));
+    if (layer->index < params->first || layer->index >= params->last)
+        return LK_OK;
+    range.begin = params->param_offset[layer->index][slot];
+    range.end = lk__params_end(params, layer, slot);
+    add_range(groups, range);
+    return LK_OK;
+}
+
+/* Finds the groups of the whole model, and the ranges of this stage in the order of the flat array. */
+static lk_status divide(lk_param_groups *groups, const lk_params *params)
+{
+    size_t most = 1;
     for (int i = params->first; i < params->last; i++)
         most += (size_t)params->graph->layers[i].param_count;
     LK_TRY(LK_ALLOC(most, "parameter groups", &groups->ranges));
-    for (int i = params->graph->count - 1; i >= 0; i--) {
-        const lk_layer *layer = &params->graph->layers[i];
-        for (int slot = layer->param_count - 1; slot >= 0; slot--) {
-            LK_TRY(find_row(t, &groups->of[i][slot], &row));
-            if (i >= params->first && i < params->last)
-                add_range(groups, params->param_offset[i][slot], lk__params_end(params, layer, slot), row);
-        }
-    }
+    LK_TRY(LK_ALLOC((size_t)params->graph->count, "parameter groups", &groups->frozen));
+    groups->rows[0] = (lk_optim_group){.lr_scale = 1, .weight_decay = NAN};
+    groups->row_count = 1;
+    for (int i = params->graph->count - 1; i >= 0; i--)
+        for (int slot = params->graph->layers[i].param_count - 1; slot >= 0; slot--)
+            LK_TRY(add_param(groups, params, &params->graph->layers[i], slot));
     return LK_OK;
 }
 
-/* Makes the settings that `old` would have after the call. */
-static lk_status make(const lk_param_groups *old, const lk_params *params, lk_optim *optim, const char *pattern,
+static lk_status make(const lk_param_groups *old, const lk_params *params, const lk_optim *optim, const char *pattern,
                       const lk_param_group *group, lk_param_groups *out)
 {
     size_t layers = (size_t)params->graph->count;
     if (isnan(group->weight_decay))
         return lk__fail(LK_STATUS_USAGE, "`weight_decay` is not a number; 0 means the optimiser's own");
-    table t = {.rows = {{.lr_scale = 1, .weight_decay = NAN}}, .count = 1};
+    lk_optim_group row = as_optim(group);
+    LK_TRY(lk__optim_check_group(optim, &row));
     LK_TRY(LK_ALLOC(layers, "parameter groups", &out->of));
     if (old->of)
         memcpy(out->of, old->of, layers * sizeof *out->of);
     if (set_matching(out, params->graph, pattern, group) == 0)
         return fail_unmatched(params->graph, pattern);
-    LK_TRY(divide(out, params, &t));
-    return lk__optim_set_groups(optim, t.rows, t.count);
+    return divide(out, params);
 }
 
-lk_status lk__param_groups_set(lk_param_groups *groups, const lk_params *params, lk_optim *optim, const char *pattern,
-                               const lk_param_group *group)
+lk_status lk__param_groups_make(const lk_param_groups *old, const lk_params *params, const lk_optim *optim,
+                                const char *pattern, const lk_param_group *group, lk_param_groups *out)
 {
     lk_param_groups made = {0};
-    lk_status status = make(groups, params, optim, pattern, group, &made);
-    lk__param_groups_fini(status == LK_OK ? groups : &made);
+    lk_status status = make(old, params, optim, pattern, group, &made);
     if (status == LK_OK)
-        *groups = made;
+        *out = made;
+    else
+        lk__param_groups_fini(&made);
     return status;
 }
 
 void lk__param_groups_fini(lk_param_groups *groups)
 {
+    lk__mem_free(groups->frozen);
     lk__mem_free(groups->ranges);
     lk__mem_free(groups->of);
     *groups = (lk_param_groups){0};
+}
+
+bool lk__param_groups_are_frozen(const lk_param_groups *groups, size_t begin, size_t end)
+{
+    for (size_t i = 0; i < groups->count; i++)
+        if (!groups->ranges[i].frozen && groups->ranges[i].begin < end && groups->ranges[i].end > begin)
+            return false;
+    return groups->count > 0;
 }
 
 void lk__param_groups_update(const lk_param_groups *groups, lk_optim *optim, const lk_optim_range *range)
@@ -181,7 +200,7 @@ void lk__param_groups_update(const lk_param_groups *groups, lk_optim *optim, con
         part.begin = lk__size_max(range->begin, of->begin);
         part.end = lk__size_min(range->end, of->end);
         part.group = of->group;
-        if (part.begin < part.end)
+        if (part.begin < part.end && !of->frozen)
             lk__optim_range(optim, &part);
     }
 }

@@ -1,4 +1,4 @@
-/* param_groups.h - parameter groups: parameters that have their own learning rate and weight decay.
+/* param_groups.h - parameter groups: parameters that have their own learning rate and weight decay, or are frozen.
  *
  * The settings are those of the whole model and equal at all ranks. They divide the flat array of a stage into
  * ranges, which are updated one by one. Without settings, an update has one range. */
@@ -14,6 +14,7 @@
 typedef struct lk_param_range {
     size_t begin, end;
     size_t group;
+    bool frozen;
 } lk_param_range;
 
 /* All zero: every parameter has the optimiser's own settings. */
@@ -21,18 +22,24 @@ typedef struct lk_param_groups {
     lk_param_group (*of)[LK_MAX_PARAMS]; /* (layers of the model) by layer and slot */
     lk_param_range *ranges;              /* (count) in order; together they are the flat array */
     size_t count;
+    unsigned *frozen; /* (layers of the model) bit i: parameter i of the layer is frozen */
+    lk_optim_group rows[LK_OPTIM_MAX_GROUPS];
+    size_t row_count;
 } lk_param_groups;
 
 /* Whether a key matches a pattern, in which '*' is any text, also with dots, and '?' is any one character. */
 bool lk__param_groups_match(const char *pattern, const char *key);
 
-/* Gives the parameters whose keys match the group, and the optimiser its groups. MISMATCH if no key matches, with the
- * keys of the model; USAGE if the optimiser cannot have these groups. Nothing changes on failure. */
-lk_status lk__param_groups_set(lk_param_groups *groups, const lk_params *params, lk_optim *optim, const char *pattern,
-                               const lk_param_group *group) LK_CHECKED;
+/* Makes the settings that `old` becomes when the parameters whose keys match the pattern get this group. MISMATCH if no
+ * key matches, with the keys of the model; USAGE if the optimiser cannot have these groups. */
+lk_status lk__param_groups_make(const lk_param_groups *old, const lk_params *params, const lk_optim *optim,
+                                const char *pattern, const lk_param_group *group, lk_param_groups *out) LK_CHECKED;
 void lk__param_groups_fini(lk_param_groups *groups);
 
-/* Enqueues the optimiser's update of the elements of *range, which are in any number of groups. */
+/* Whether all elements of [begin,end) are frozen. */
+bool lk__param_groups_are_frozen(const lk_param_groups *groups, size_t begin, size_t end);
+
+/* Enqueues the optimiser's update of the elements of *range that are not frozen. */
 void lk__param_groups_update(const lk_param_groups *groups, lk_optim *optim, const lk_optim_range *range);
 
 #endif
