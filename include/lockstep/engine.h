@@ -150,6 +150,13 @@ lk_status lk_engine_send_eval(lk_engine *engine, const lk_batch *batch) LK_CHECK
 lk_status lk_engine_gradients(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
 lk_status lk_engine_update(lk_engine *engine) LK_CHECKED;
 
+/* Collective: between lk_engine_gradients and lk_engine_update, replaces the gradients by those that replica 0 gives: a
+ * state with the keys and shapes of lk_engine_grads, of the whole model. The update uses them as they are, without
+ * clipping; values of frozen parameters are ignored. USAGE if there are no gradients to update by. MISMATCH if a key is
+ * missing, unknown or has another shape, NONFINITE if a value is not finite, unless lk_engine_opts.allow_nonfinite;
+ * nothing is replaced then. */
+lk_status lk_engine_set_grads(lk_engine *engine, const lk_state *grads) LK_CHECKED;
+
 /* Metrics of this rank's samples in the last step. count is 0 except at the last stage, and after a
  * failure. */
 lk_metrics lk_engine_own_metrics(const lk_engine *engine);

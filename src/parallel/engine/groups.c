@@ -21,8 +21,7 @@ static lk_status agree_group(lk_engine *engine, const char *pattern, const lk_pa
     return lk__agree_lines(engine->grid.world, lines.at, &engine->agreed);
 }
 
-/* Uploads zeros to elements [begin,end) of every slot of the gradients. */
-static lk_status clear_grads(lk_engine *engine, size_t begin, size_t end)
+lk_status lk__engine_clear_grads(lk_engine *engine, size_t begin, size_t end)
 {
     enum { BLOCK = 4096 };
     static const float zeros[BLOCK];
@@ -52,7 +51,7 @@ static lk_status freeze(lk_engine *engine, const lk_param_groups *made)
     LK_TRY(lk__plan_freeze(engine->plan, made->frozen));
     for (size_t i = 0; i < made->count; i++)
         if (made->ranges[i].frozen)
-            LK_TRY(clear_grads(engine, made->ranges[i].begin, made->ranges[i].end));
+            LK_TRY(lk__engine_clear_grads(engine, made->ranges[i].begin, made->ranges[i].end));
     for (int i = 0; i < engine->buckets->count; i++) {
         lk_bucket *bucket = &engine->buckets->list[i];
         bucket->frozen = lk__param_groups_are_frozen(made, bucket->begin, bucket->end);
