@@ -8,6 +8,7 @@
 #include <lockstep/graph.h>
 #include <lockstep/group.h>
 #include <lockstep/launch.h>
+#include <lockstep/op.h>
 #include <lockstep/state.h>
 #include <lockstep/status.h>
 #include <lockstep/version.h>

@@ -224,6 +224,15 @@ static uint64_t hash_axes(const lk_layer *layer, uint64_t hash)
     return layer->attr.axes[0] ? lk__hash(layer->attr.axes, sizeof layer->attr.axes, hash) : hash;
 }
 
+/* An own op is told from an op of the library with the same name by its attributes, of which there may be 0 bytes. */
+static uint64_t hash_own(const lk_layer *layer, uint64_t hash)
+{
+    if (!layer->own.x[0].c)
+        return hash;
+    hash = lk__hash(&layer->own.attr_bytes, sizeof layer->own.attr_bytes, hash);
+    return lk__hash(layer->own.attr, layer->own.attr_bytes, hash);
+}
+
 static uint64_t hash_fills(const lk_layer *layer, uint64_t hash)
 {
     for (int slot = 0; slot < layer->param_count; slot++) {
@@ -248,7 +257,7 @@ uint64_t lk__graph_hash(const lk_graph *graph)
                      layer->input_count > 1 ? layer->inputs[1] : -1, layer->shape.c, layer->shape.h, layer->shape.w,
                      layer->attr.out, layer->attr.no_bias, conv->kernel, conv->stride, conv->pad, conv->groups,
                      pool->kernel, pool->stride, pool->pad, layer->attr.number, layer->attr.ceil);
-        hash = hash_fills(layer, hash_axes(layer, lk__hash(text, (size_t)length, hash)));
+        hash = hash_fills(layer, hash_own(layer, hash_axes(layer, lk__hash(text, (size_t)length, hash))));
     }
     return hash;
 }

@@ -8,19 +8,21 @@
 #include <stdint.h>
 
 #include <lockstep/graph.h>
+#include <lockstep/op.h>
 
 #include "tensor/device.h"
 
 typedef struct lk_op lk_op;
 
-enum { LK_MAX_INPUTS = 2, LK_MAX_PARAMS = 2, LK_MAX_BUFFERS = 2, LK_MAX_NAME = 128 };
+enum { LK_MAX_INPUTS = 2, LK_MAX_PARAMS = 4, LK_MAX_BUFFERS = 2, LK_MAX_NAME = 128 };
 
 typedef enum lk_op_fill {
     LK_OP_FILL_FAN,     /* uniform in +-1/sqrt(fan_in), PyTorch's default */
     LK_OP_FILL_UNIFORM, /* in +-spread */
     LK_OP_FILL_NORMAL,  /* of standard deviation spread */
     LK_OP_FILL_ZERO,
-    LK_OP_FILL_ONE
+    LK_OP_FILL_ONE,
+    LK_OP_FILL_CONSTANT /* spread */
 } lk_op_fill;
 
 /* A parameter or a buffer: one key of the state dict. */
@@ -30,7 +32,7 @@ typedef struct lk_op_slot {
     size_t dims[4];
     lk_op_fill fill;         /* the default is LK_OP_FILL_FAN */
     size_t fan_in;           /* for LK_OP_FILL_FAN */
-    double spread;           /* for LK_OP_FILL_UNIFORM and LK_OP_FILL_NORMAL */
+    double spread;           /* for LK_OP_FILL_UNIFORM, LK_OP_FILL_NORMAL and LK_OP_FILL_CONSTANT */
     lk_device_weight weight; /* for weights: their shape, by which a device may reorder them; pixels is set later */
 } lk_op_slot;
 
@@ -59,6 +61,13 @@ typedef struct lk_layer {
         int axes[2];     /* of transpose */
         size_t out_pad;  /* of conv_transpose2d */
     } attr;
+    /* Of an op of the program's own; all zero for others. */
+    struct {
+        _Alignas(16) unsigned char attr[LK_OP_MAX_ATTR]; /* the bytes after attr_bytes are zero */
+        size_t attr_bytes;
+        lk_shape x[LK_MAX_INPUTS]; /* of the inputs */
+        size_t workspace;          /* floats of a sample */
+    } own;
 } lk_layer;
 
 struct lk_graph {

@@ -81,6 +81,8 @@ struct lk_op {
     unsigned flags;
     /* Checks the shapes of the inputs and the attributes; sets the layer's shape, params, buffers and in_place. */
     lk_status (*infer)(const lk_graph *graph, lk_layer *layer);
+    /* UNSUPPORTED if the device cannot run the layer; called before memory is assigned. NULL: every device can. */
+    lk_status (*supports)(const lk_device *dev, const lk_layer *layer);
     /* Floats in call->saved for n samples and `shards` shards. NULL: none. */
     size_t (*saved)(lk_device *dev, const lk_layer *layer, size_t n, int shards);
     /* Bytes of scratch for n samples. NULL: none. */
@@ -139,6 +141,9 @@ static inline void lk__op_fold_leaves(const lk_op_call *call, size_t width, cons
         call->k->copy_bytes(call->dev, width * sizeof(float), lk__partials_slot(sums, slot),
                             lk__partials_slot(grad, slot));
 }
+
+/* The number of inputs of an op of the program's own; NOT_FOUND if no op of this name is registered. */
+lk_status lk__op_own_inputs(const char *op, int *out) LK_CHECKED;
 
 /* The draws of a dropout layer in this wave, in *desc; NULL if it drops nothing. */
 const lk_dropout_desc *lk__op_dropout_draws(const lk_op_call *call, const lk_layer *dropout, lk_dropout_desc *desc);

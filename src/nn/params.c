@@ -204,6 +204,9 @@ static void fill(const lk_op_slot *def, const lk_rng *rng, float *values)
     case LK_OP_FILL_ONE:
         fill_constant(count, 1.0f, values);
         break;
+    case LK_OP_FILL_CONSTANT:
+        fill_constant(count, (float)def->spread, values);
+        break;
     }
 }
 

@@ -287,6 +287,16 @@ static lk_status check_sizes(const lk_plan *plan)
     return LK_OK;
 }
 
+static lk_status check_device(const lk_plan *plan)
+{
+    for (int i = plan->opts.first; i < plan->opts.last; i++) {
+        const lk_layer *layer = layer_at(plan, i);
+        if (layer->op->supports)
+            LK_TRY(layer->op->supports(plan->dev, layer));
+    }
+    return LK_OK;
+}
+
 static size_t gathered_floats(const lk_plan *plan)
 {
     return plan->opts.hooks.gather ? (size_t)plan->opts.all_roots * plan->widest : 0;
@@ -307,6 +317,7 @@ static lk_status alloc_memory(lk_plan *plan)
 static lk_status choose(lk_plan *plan)
 {
     LK_TRY(check_sizes(plan));
+    LK_TRY(check_device(plan));
     LK_TRY(LK_ALLOC((size_t)plan->graph->count, "plan", &plan->layers));
     LK_TRY(LK_ALLOC((size_t)plan->graph->count, "plan", &plan->choices));
     lk_fuse_opts fuse = {plan->graph, plan->dev->type, plan->opts.first, plan->opts.last, plan->frozen.slots};

@@ -190,6 +190,9 @@ typedef struct lk_fetch_desc {
     uint32_t *turn; /* device memory: the kernel reads slot *turn % slots, then adds 1 to *turn */
 } lk_fetch_desc;
 
+/* Work on the items [begin,end) of a call of run_parts. stream: NULL on the CPU, the cudaStream_t on CUDA. */
+typedef void (*lk_parts_fn)(void *arg, size_t begin, size_t end, void *stream);
+
 /* Scalars of one optimiser step over flat arrays, in the form that the update of an element uses. In device
  * memory. */
 typedef struct lk_sgd {
@@ -405,6 +408,11 @@ typedef struct lk_kernels {
     /* x = x / divisor, divisor > 0; integers round towards zero. */
     void (*divide)(lk_device *dev, lk_dtype dtype, size_t count, int divisor, void *x);
     void (*copy_bytes)(lk_device *dev, size_t bytes, const void *src, void *dst);
+    void (*zero_bytes)(lk_device *dev, size_t bytes, void *dst);
+
+    /* Calls work for ranges of items that make up [0,count): functions of the program. On the CPU the threads divide
+     * the items; on CUDA one call has them all and enqueues on its stream. No call for count 0. */
+    void (*run_parts)(lk_device *dev, size_t count, lk_parts_fn work, void *arg);
 } lk_kernels;
 
 /* Every slot once. */
@@ -425,7 +433,7 @@ typedef struct lk_kernels {
     X(softmax_forward) X(softmax_grad_input)                                                                           \
     X(log_softmax_forward) X(log_softmax_grad_input) X(nll) X(cross_entropy)                                           \
     X(sgd_step) X(adam_step) X(adadelta_step) X(rmsprop_step) X(flag_above) X(post) X(fetch)                           \
-    X(sum_squares) X(fold_squares) X(scale) X(reduce) X(divide) X(copy_bytes)
+    X(sum_squares) X(fold_squares) X(scale) X(reduce) X(divide) X(copy_bytes) X(zero_bytes) X(run_parts)
 /* clang-format on */
 
 #endif

@@ -153,3 +153,10 @@ void LK_KERNEL(copy_bytes)(lk_device *dev, size_t bytes, const void *src, void *
     if (bytes)
         memcpy(dst, src, bytes);
 }
+
+void LK_KERNEL(zero_bytes)(lk_device *dev, size_t bytes, void *dst)
+{
+    (void)dev;
+    if (bytes)
+        memset(dst, 0, bytes);
+}

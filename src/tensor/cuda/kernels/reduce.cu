@@ -206,3 +206,19 @@ void lk__cuda_copy_bytes(lk_device *dev, size_t bytes, const void *src, void *ds
     if (bytes > 0)
         (void)lk__cuda_keep(dev, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, stream), "copy_bytes");
 }
+
+void lk__cuda_zero_bytes(lk_device *dev, size_t bytes, void *dst)
+{
+    cudaStream_t stream = lk__cuda_stream(dev);
+    if (bytes > 0)
+        (void)lk__cuda_keep(dev, cudaMemsetAsync(dst, 0, bytes, stream), "zero_bytes");
+}
+
+void lk__cuda_run_parts(lk_device *dev, size_t count, lk_parts_fn work, void *arg)
+{
+    cudaStream_t stream = lk__cuda_stream(dev);
+    if (count == 0)
+        return;
+    work(arg, 0, count, stream);
+    lk__cuda_launched(dev, "an op of the program");
+}
