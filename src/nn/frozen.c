@@ -33,34 +33,28 @@ static size_t cleared(const lk_frozen *frozen, const lk_layer *layer, int slot)
     return clears ? lk__params_elements(frozen->graph, frozen->dev, layer, slot) : 0;
 }
 
-lk_status lk__frozen_init(lk_frozen *frozen, const lk_graph *graph, lk_device *dev, int first, int last,
-                          const unsigned *slots)
+lk_status lk__frozen_init(lk_frozen *frozen, const lk_graph *graph, lk_device *dev, const unsigned *slots)
 {
-    size_t layers = (size_t)graph->count, most = 0;
+    size_t layers = (size_t)graph->count;
     *frozen = (lk_frozen){.graph = graph, .dev = dev};
     LK_TRY(LK_ALLOC(layers, "frozen parameters", &frozen->slots));
     memcpy(frozen->slots, slots, layers * sizeof *slots);
-    for (int i = first; i < last; i++)
-        for (int slot = 0; slot < graph->layers[i].param_count; slot++)
-            most = lk__size_max(most, cleared(frozen, &graph->layers[i], slot));
-    return most ? dev->type->alloc(dev, most * sizeof(float), "frozen parameters", (void **)&frozen->zeros) : LK_OK;
+    return LK_OK;
 }
 
 void lk__frozen_fini(lk_frozen *frozen)
 {
-    if (frozen->zeros)
-        frozen->dev->type->free(frozen->dev, frozen->zeros);
     lk__mem_free(frozen->slots);
     *frozen = (lk_frozen){0};
 }
 
 void lk__frozen_clear(const lk_frozen *frozen, const lk_op_call *call)
 {
-    if (!frozen->zeros || !call->wave->last)
+    if (!frozen->slots || !call->wave->last)
         return;
     for (int slot = 0; slot < call->layer->param_count; slot++) {
         size_t bytes = cleared(frozen, call->layer, slot) * sizeof(float);
         for (int root = 0; bytes > 0 && root < call->wave->own_roots; root++)
-            call->k->copy_bytes(call->dev, bytes, frozen->zeros, lk__partials_slot(call->grad[slot], root));
+            call->k->zero_bytes(call->dev, bytes, lk__partials_slot(call->grad[slot], root));
     }
 }

@@ -9,12 +9,10 @@ typedef struct lk_frozen {
     const lk_graph *graph; /* borrowed */
     lk_device *dev;        /* borrowed */
     unsigned *slots;       /* (layers of the graph) bit i: parameter i is frozen; NULL: none is */
-    float *zeros;          /* device; as long as the largest gradient that is cleared, or NULL */
 } lk_frozen;
 
-/* Copies slots, and allocates what clearing the gradients of layers [first,last) needs. Call fini also on failure. */
-lk_status lk__frozen_init(lk_frozen *frozen, const lk_graph *graph, lk_device *dev, int first, int last,
-                          const unsigned *slots) LK_CHECKED;
+/* Copies slots. */
+lk_status lk__frozen_init(lk_frozen *frozen, const lk_graph *graph, lk_device *dev, const unsigned *slots) LK_CHECKED;
 void lk__frozen_fini(lk_frozen *frozen);
 
 /* Whether the layer has a parameter that is not frozen. */

@@ -411,8 +411,7 @@ lk_status lk__plan_freeze(lk_plan *plan, const unsigned *frozen)
     lk_status status;
     LK_TRY(LK_ALLOC(1, "plan", &next));
     *next = (lk_plan){.graph = plan->graph, .params = plan->params, .dev = plan->dev, .opts = plan->opts};
-    LK_TRY_GOTO(lk__frozen_init(&next->frozen, plan->graph, plan->dev, plan->opts.first, plan->opts.last, frozen),
-                destroy_next);
+    LK_TRY_GOTO(lk__frozen_init(&next->frozen, plan->graph, plan->dev, frozen), destroy_next);
     LK_TRY_GOTO(recompile(plan, next), destroy_next);
     replace(plan, next);
 

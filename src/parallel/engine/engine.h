@@ -25,8 +25,8 @@ lk_status lk__engine_check_state(const lk_engine *engine, const lk_state *state)
 /* The scores, or log-probabilities, of a whole batch in evaluation mode: (N, classes). For an engine of one rank
  * (else USAGE) that computes in f32. */
 lk_status lk__engine_scores(lk_engine *engine, const lk_batch *batch, float *scores) LK_CHECKED;
-/* Sets elements [begin,end) of the gradients to 0, in all slots. */
-lk_status lk__engine_clear_grads(lk_engine *engine, size_t begin, size_t end) LK_CHECKED;
+/* Enqueues setting elements [begin,end) of the gradients to 0, in all slots. */
+void lk__engine_clear_grads(lk_engine *engine, size_t begin, size_t end);
 /* The number of steps when the replicas were last known to be equal: they were compared, or all got
  * one state. With one replica, the current number of steps. */
 uint64_t lk__engine_equal_at(const lk_engine *engine);

@@ -46,7 +46,7 @@ static lk_status set_grads(lk_engine *engine, const lk_state *grads)
     LK_TRY(lk__params_import_array(params, grads, (lk_params_array){.data = params->grads}));
     for (size_t i = 0; i < engine->groups.count; i++)
         if (engine->groups.ranges[i].frozen)
-            LK_TRY(lk__engine_clear_grads(engine, engine->groups.ranges[i].begin, engine->groups.ranges[i].end));
+            lk__engine_clear_grads(engine, engine->groups.ranges[i].begin, engine->groups.ranges[i].end);
     return engine->grid.sums ? lk__replicas_start_array(engine->grid.sums, params, params->grads) : LK_OK;
 }
 

@@ -1,7 +1,6 @@
 /* groups.c - setting parameter groups: the ranks compare what they set, then each sets it. */
 #include <stdio.h>
 
-#include "base/mem.h"
 #include "base/spec.h"
 #include "parallel/agree.h"
 #include "parallel/engine/engine.h"
@@ -21,18 +20,13 @@ static lk_status agree_group(lk_engine *engine, const char *pattern, const lk_pa
     return lk__agree_lines(engine->grid.world, lines.at, &engine->agreed);
 }
 
-lk_status lk__engine_clear_grads(lk_engine *engine, size_t begin, size_t end)
+void lk__engine_clear_grads(lk_engine *engine, size_t begin, size_t end)
 {
-    enum { BLOCK = 4096 };
-    static const float zeros[BLOCK];
     lk_device *dev = engine->dev;
     int slots = lk__waves_slots(engine->waves, dev->type->by_shard);
-    for (int slot = 0; slot < slots; slot++) {
-        float *grads = engine->params->grads + (size_t)slot * engine->params->count;
-        for (size_t i = begin; i < end; i += BLOCK)
-            LK_TRY(dev->type->upload(dev, zeros, lk__size_min(BLOCK, end - i) * sizeof *zeros, grads + i));
-    }
-    return LK_OK;
+    for (int slot = 0; slot < slots; slot++)
+        dev->kernels->zero_bytes(dev, (end - begin) * sizeof(float),
+                                 engine->params->grads + (size_t)slot * engine->params->count + begin);
 }
 
 static bool same_frozen(const lk_engine *engine, const lk_param_groups *made)
@@ -51,7 +45,7 @@ static lk_status freeze(lk_engine *engine, const lk_param_groups *made)
     LK_TRY(lk__plan_freeze(engine->plan, made->frozen));
     for (size_t i = 0; i < made->count; i++)
         if (made->ranges[i].frozen)
-            LK_TRY(lk__engine_clear_grads(engine, made->ranges[i].begin, made->ranges[i].end));
+            lk__engine_clear_grads(engine, made->ranges[i].begin, made->ranges[i].end);
     for (int i = 0; i < engine->buckets->count; i++) {
         lk_bucket *bucket = &engine->buckets->list[i];
         bucket->frozen = lk__param_groups_are_frozen(made, bucket->begin, bucket->end);
