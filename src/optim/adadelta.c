@@ -3,12 +3,6 @@
 
 enum { RHO, EPS, WEIGHT_DECAY };
 
-static unsigned states(const double *values)
-{
-    (void)values;
-    return 3;
-}
-
 static lk_rule_scalars scalars(const lk_optim *optim, double lr, double weight_decay)
 {
     const double *values = optim->values;
@@ -32,7 +26,6 @@ const lk_rule lk__rule_adadelta = {
     .params = {[RHO] = {"rho", 0.9, 0, 1, false},
                [EPS] = {"eps", 1e-6, 0, 1, false},
                [WEIGHT_DECAY] = {"weight_decay", 0, 0, 1e6, false}},
-    .states = states,
     .state_names = {"square_avg", "acc_delta"},
     .scalars = scalars,
     .range = range,

@@ -6,12 +6,6 @@
 
 enum { BETA1, BETA2, EPS, WEIGHT_DECAY };
 
-static unsigned states(const double *values)
-{
-    (void)values;
-    return 3;
-}
-
 /* Multiplies, because libm's pow differs between machines. */
 static void raise_powers(lk_optim *optim)
 {
@@ -63,7 +57,6 @@ const lk_rule lk__rule_adam = {
     .info = {.name = "adam", .summary = "beta1=0.9,beta2=0.999,eps=1e-8,weight_decay=0; learning rate 0.001"},
     .lr = 1e-3,
     .params = ADAM_PARAMS(0),
-    .states = states,
     .state_names = {"exp_avg", "exp_avg_sq"},
     .begin = raise_powers,
     .scalars = adam_scalars,
@@ -74,7 +67,6 @@ const lk_rule lk__rule_adamw = {
     .info = {.name = "adamw", .summary = "beta1=0.9,beta2=0.999,eps=1e-8,weight_decay=0.01; learning rate 0.001"},
     .lr = 1e-3,
     .params = ADAM_PARAMS(0.01),
-    .states = states,
     .state_names = {"exp_avg", "exp_avg_sq"},
     .begin = raise_powers,
     .scalars = adamw_scalars,

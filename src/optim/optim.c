@@ -1,4 +1,4 @@
-/* optim.c - the table of optimisers, and the code that all of them share. */
+/* optim.c - the code that all optimisers share. */
 #include "optim/optim.h"
 
 #include <assert.h>
@@ -9,23 +9,13 @@
 #include "base/mem.h"
 #include "optim/rule.h"
 
-static const lk_rule *const rules[] = {
-    &lk__rule_sgd, &lk__rule_adam, &lk__rule_adamw, &lk__rule_adadelta, &lk__rule_rmsprop,
-};
-
-enum { RULES = sizeof rules / sizeof *rules };
-
 static const char option[] = "`optimizer`";
-
-const lk_optim_info *lk__optim_list(size_t index)
-{
-    return index < RULES ? &rules[index]->info : NULL;
-}
 
 static const char *rule_name(const void *arg, size_t index)
 {
     (void)arg;
-    return index < RULES ? rules[index]->info.name : NULL;
+    const lk_rule *rule = lk__rule_at(index);
+    return rule ? rule->info.name : NULL;
 }
 
 static const lk_names names = {.what = option, .kind = "optimiser", .next = rule_name};
@@ -33,8 +23,8 @@ static const lk_names names = {.what = option, .kind = "optimiser", .next = rule
 bool lk__optim_takes(const char *spec, const char *key)
 {
     size_t length = strcspn(spec, ":");
-    for (size_t i = 0; i < RULES; i++) {
-        const lk_rule *rule = rules[i];
+    const lk_rule *rule;
+    for (size_t i = 0; (rule = lk__rule_at(i)); i++) {
         if (strncmp(rule->info.name, spec, length) != 0 || rule->info.name[length])
             continue;
         for (size_t k = 0; k < LK_RULE_MAX_PARAMS && rule->params[k].name; k++)
@@ -55,7 +45,27 @@ static lk_status check_lr(double lr)
 double lk__optim_default_lr(const char *spec)
 {
     size_t found = 0;
-    return lk__spec_find(spec, &names, &found) == LK_OK ? rules[found]->lr : 0;
+    return lk__spec_find(spec, &names, &found) == LK_OK ? lk__rule_at(found)->lr : 0;
+}
+
+/* Bit i: these parameters need the state array i. */
+static unsigned needed_states(const lk_rule *rule, const double *values)
+{
+    unsigned all = 0;
+    for (size_t i = 0; i < LK_RULE_MAX_STATES; i++)
+        all |= rule->state_names[i] ? 1u << i : 0;
+    return rule->states ? rule->states(values) : all;
+}
+
+static lk_status check_device(const lk_rule *rule, const lk_device *dev)
+{
+    if (!rule->own || dev->type->host_memory || rule->own->cuda)
+        return LK_OK;
+    return lk__fail(
+        LK_STATUS_UNSUPPORTED,
+        "%s: '%s', a rule of this program, has no function `cuda`, and device '%s' needs one; register one, "
+        "or use the CPU",
+        option, rule->info.name, dev->type->name);
 }
 
 lk_status lk__optim_create(const char *spec, double lr, lk_device *dev, size_t count, lk_optim **out)
@@ -63,11 +73,12 @@ lk_status lk__optim_create(const char *spec, double lr, lk_device *dev, size_t c
     size_t found = 0;
     double values[LK_RULE_MAX_PARAMS] = {0};
     LK_TRY(lk__spec_find(spec, &names, &found));
-    const lk_rule *rule = rules[found];
+    const lk_rule *rule = lk__rule_at(found);
     LK_TRY(lk__spec_values(spec, option, rule->params, LK_RULE_MAX_PARAMS, values));
     if (rule->check)
         LK_TRY(rule->check(values));
     LK_TRY(check_lr(lr));
+    LK_TRY(check_device(rule, dev));
     lk_optim *optim;
     LK_TRY(LK_ALLOC(1, "optimiser", &optim));
     *optim = (lk_optim){.rule = rule,
@@ -80,7 +91,7 @@ lk_status lk__optim_create(const char *spec, double lr, lk_device *dev, size_t c
     lk_status status;
     LK_TRY_GOTO(dev->type->alloc(dev, LK_SCALARS_BYTES, "optimiser", (void **)&optim->scalars), destroy_optim);
     for (size_t i = 0; i < LK_RULE_MAX_STATES; i++)
-        if (rule->states(values) >> i & 1)
+        if (needed_states(rule, values) >> i & 1)
             LK_TRY_GOTO(dev->type->alloc(dev, count * sizeof(float), "optimiser state", (void **)&optim->state[i]),
                         destroy_optim);
     *out = optim;
@@ -122,7 +133,7 @@ uint64_t lk__optim_steps(const lk_optim *optim)
 
 size_t lk__optim_states(const lk_optim *optim)
 {
-    return (size_t)__builtin_popcount(optim->rule->states(optim->values));
+    return (size_t)__builtin_popcount(needed_states(optim->rule, optim->values));
 }
 
 /* The place of the state array `index` among all that the rule can have. */
@@ -130,7 +141,7 @@ static size_t state_place(const lk_optim *optim, size_t index)
 {
     size_t place = 0;
     assert(index < lk__optim_states(optim));
-    for (unsigned needed = optim->rule->states(optim->values);; place++)
+    for (unsigned needed = needed_states(optim->rule, optim->values);; place++)
         if (needed >> place & 1 && index-- == 0)
             return place;
 }

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <lockstep/optim.h>
+
 #include "tensor/device.h"
 
 typedef struct lk_optim lk_optim;
@@ -76,43 +78,9 @@ void lk__optim_set_scalars(lk_optim *optim, void *scalars);
 void lk__optim_advance(lk_optim *optim, void *scalars);
 void lk__optim_range(lk_optim *optim, const lk_optim_range *range);
 
-/* A row of a table of optimisers or schedules; the lists return NULL after the last. */
-typedef struct lk_optim_info {
-    const char *name;
-    const char *summary; /* parameters and their defaults */
-} lk_optim_info;
-const lk_optim_info *lk__optim_list(size_t index);
 /* Whether the optimiser whose name begins the spec has this parameter; false for an unknown name. */
 bool lk__optim_takes(const char *spec, const char *key);
 
-/* The position of a step in a run. A schedule is a pure function of it, so a resumed run continues
- * with the same rates. */
-typedef struct lk_lr_schedule_at {
-    size_t epoch, epochs;  /* from 0; epochs of the run */
-    size_t batch, batches; /* from 0, in the epoch; batches of an epoch */
-    size_t drops;          /* lk_lr_schedule_watch.drops at this step */
-} lk_lr_schedule_at;
-
-/* spec is the name of a schedule with parameters: "step:size=1,gamma=.7". All schedules take a
- * warm-up of N steps, warmup_steps=N, or of E epochs, warmup=E; then N is E times the batches of an
- * epoch. The warm-up raises the rate at each step: base_lr * (step + 1) / N.
- *
- * After the warm-up the schedule starts at its own step 0, as in PyTorch's
- * SequentialLR([LinearLR(1/N, total_iters=N-1), ...], [N]) that is stepped after each batch. step,
- * multistep and exponential count epochs from the end of the warm-up. cosine and gaussian fall from
- * there to the end of the run, or of its epoch `epochs` and then stay; they change after each epoch
- * or, with by_step, after each step. onecycle rises and falls over the whole run and takes no
- * warm-up: lr is its highest rate. plateau falls after epochs whose results are no better. */
-typedef struct lk_lr_schedule lk_lr_schedule;
-lk_status lk__lr_schedule_create(const char *spec, lk_lr_schedule **out) LK_CHECKED;
-void lk__lr_schedule_destroy(lk_lr_schedule *schedule);
-/* USAGE if the schedule does not fit base_lr and the run, whose epochs and batches are in `at`. A
- * run may end in its warm-up: recipes are tested with fewer epochs. */
-lk_status lk__lr_schedule_check(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at) LK_CHECKED;
-/* Steps of the warm-up; 0 without one. */
-size_t lk__lr_schedule_warmup(const lk_lr_schedule *schedule, size_t batches);
-/* The rate of the step at this position. */
-double lk__lr_schedule_lr(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at);
 /* The rates of steps begin to end - 1 of the run; at least one step. `at` gives the length of the
  * run. */
 typedef struct lk_lr_schedule_rates {
@@ -120,25 +88,5 @@ typedef struct lk_lr_schedule_rates {
 } lk_lr_schedule_rates;
 lk_lr_schedule_rates lk__lr_schedule_rates(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at,
                                            size_t begin, size_t end);
-
-/* What a schedule has seen of the results of epochs, as in PyTorch's ReduceLROnPlateau: a part of the
- * run's state. All fields are 0 before the first result. */
-typedef struct lk_lr_schedule_watch {
-    double best;
-    size_t results;  /* that were counted */
-    size_t bad;      /* the last of them that were no better, since the last drop */
-    size_t cooldown; /* results that are still ignored after a drop */
-    size_t drops;    /* how often the rate was lowered */
-} lk_lr_schedule_watch;
-typedef struct lk_lr_schedule_result {
-    double loss, accuracy; /* accuracy in [0,1] */
-} lk_lr_schedule_result;
-/* Whether rates depend on results. */
-bool lk__lr_schedule_watches(const lk_lr_schedule *schedule);
-/* Counts the result of the epoch whose last step is `at`. Results in the warm-up are not counted. Does
- * nothing if the schedule does not watch. */
-void lk__lr_schedule_observe(const lk_lr_schedule *schedule, lk_lr_schedule_at at, lk_lr_schedule_result result,
-                             lk_lr_schedule_watch *watch);
-const lk_optim_info *lk__lr_schedule_list(size_t index);
 
 #endif

@@ -9,13 +9,14 @@
 #include "base/spec.h"
 #include "optim/optim.h"
 
-enum { LK_RULE_MAX_PARAMS = 8, LK_RULE_MAX_STATES = 3 };
+enum { LK_RULE_MAX_PARAMS = LK_OPTIMIZER_MAX_PARAMS, LK_RULE_MAX_STATES = LK_OPTIMIZER_MAX_STATES };
 
 typedef union lk_rule_scalars {
     lk_sgd sgd;
     lk_adam adam;
     lk_adadelta adadelta;
     lk_rmsprop rmsprop;
+    lk_optimizer_numbers own;
 } lk_rule_scalars;
 
 typedef struct lk_rule {
@@ -25,7 +26,7 @@ typedef struct lk_rule {
     /* Optional: refuses parameters that contradict each other. */
     lk_status (*check)(const double *values);
     const char *state_names[LK_RULE_MAX_STATES]; /* the state arrays, with PyTorch's names */
-    /* Which of them these parameters need: bit i for state_names[i]. They are zero before the first step. */
+    /* Which of them these parameters need: bit i for state_names[i]. NULL: all. They are zero before the first step. */
     unsigned (*states)(const double *values);
     /* Optional: called after a training step was counted in `steps` and before its update, if it
      * has one. */
@@ -37,6 +38,7 @@ typedef struct lk_rule {
     lk_rule_scalars (*scalars)(const lk_optim *optim, double lr, double weight_decay);
     /* Enqueues the update of a range with optim->scalars[range->group]. */
     void (*range)(lk_optim *optim, const lk_optim_range *range);
+    const lk_optimizer_def *own; /* of a rule of the program; NULL for the library's */
 } lk_rule;
 
 struct lk_optim {
@@ -58,5 +60,7 @@ extern const lk_rule lk__rule_adam;
 extern const lk_rule lk__rule_adamw;
 extern const lk_rule lk__rule_adadelta;
 extern const lk_rule lk__rule_rmsprop;
+/* Row `index` of the table (rules.c); NULL after the last. */
+const lk_rule *lk__rule_at(size_t index);
 
 #endif
