@@ -74,7 +74,8 @@ typedef struct lk_engine_opts {
     const char *stages;    /* a number, or the layers at which stages 1, 2 ... begin: "fc1,fc2"; NULL: one stage */
     bool pipelined;        /* stages compute at the same time, each on a different wave */
     int check_every;       /* steps (lk_engine_steps) between comparisons of the replicas; default 100, -1: never */
-    uint64_t reserved[16]; /* zero */
+    bool input_grads;      /* lk_engine_gradients also computes the gradients of the samples */
+    uint64_t reserved[15]; /* zero */
 } lk_engine_opts;
 
 /* Creates an engine; it copies graph. Collective: options that change the result must be equal at
@@ -157,6 +158,11 @@ lk_status lk_engine_update(lk_engine *engine) LK_CHECKED;
  * nothing is replaced then. */
 lk_status lk_engine_set_grads(lk_engine *engine, const lk_state *grads) LK_CHECKED;
 
+/* Copies the gradients of this rank's samples in the last lk_engine_gradients, of the mean loss of the whole batch, to
+ * dx: (N, H, W, C) for the N samples of lk_engine_shard_range, f32. USAGE without lk_engine_opts.input_grads, before
+ * lk_engine_gradients has succeeded, and at stages other than 0, which have no samples. */
+lk_status lk_engine_input_grads(const lk_engine *engine, float *dx) LK_CHECKED;
+
 /* Metrics of this rank's samples in the last step. count is 0 except at the last stage, and after a
  * failure. */
 lk_metrics lk_engine_own_metrics(const lk_engine *engine);
@@ -220,6 +226,18 @@ lk_status lk_engine_grads(const lk_engine *engine, lk_state **out) LK_CHECKED;
  * nothing is replaced, if a key is missing, unknown or has another shape; only num_batches_tracked
  * may be missing, as in old files, and is then 0. */
 lk_status lk_engine_set_state(lk_engine *engine, const lk_state *state) LK_CHECKED;
+
+/* Updates an exponential moving average of the weights, on the device: average = decay * average + (1 - decay) *
+ * weights, as PyTorch's AveragedModel with get_ema_multi_avg_fn. The first call copies the weights. Buffers are copied,
+ * not averaged. All ranks must make the same calls; does not communicate. USAGE if decay is not in [0,1), and while
+ * steps are under way. MEMORY if the first call finds too little memory. */
+lk_status lk_engine_average(lk_engine *engine, double decay) LK_CHECKED;
+/* A copy of the average, as lk_engine_state; the caller owns *out. Collective if there are several stages. USAGE if
+ * there is no average. */
+lk_status lk_engine_averaged_state(const lk_engine *engine, lk_state **out) LK_CHECKED;
+/* Collective: replaces the average, or begins one, by the state that replica 0 gives. MISMATCH as for
+ * lk_engine_set_state. */
+lk_status lk_engine_set_averaged_state(lk_engine *engine, const lk_state *state) LK_CHECKED;
 
 /* A copy of the optimiser's state, owned by the caller: arrays with PyTorch's names, as
  * "exp_avg.conv1.weight"; "steps" (i64); "lr" and "powers" (f64). Later steps depend only on this

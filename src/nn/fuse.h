@@ -26,6 +26,7 @@ typedef struct lk_fuse_opts {
     const lk_device_type *type;
     int first, last;
     const unsigned *frozen; /* (layers of the graph) bit i: parameter i is frozen; NULL: none is */
+    bool input_grads;       /* the gradient of the graph's input is wanted */
 } lk_fuse_opts;
 
 /* choices has an entry for each layer of the graph, all zero. */

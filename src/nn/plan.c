@@ -320,7 +320,8 @@ static lk_status choose(lk_plan *plan)
     LK_TRY(check_device(plan));
     LK_TRY(LK_ALLOC((size_t)plan->graph->count, "plan", &plan->layers));
     LK_TRY(LK_ALLOC((size_t)plan->graph->count, "plan", &plan->choices));
-    lk_fuse_opts fuse = {plan->graph, plan->dev->type, plan->opts.first, plan->opts.last, plan->frozen.slots};
+    lk_fuse_opts fuse = {plan->graph,     plan->dev->type,    plan->opts.first,
+                         plan->opts.last, plan->frozen.slots, plan->opts.input_grads};
     lk__fuse(&fuse, plan->choices);
     LK_TRY(assign_memory(plan));
     size_scratch(plan);

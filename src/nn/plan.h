@@ -24,12 +24,13 @@ typedef struct lk_plan_hooks {
 
 typedef struct lk_plan_opts {
     int first, last;
-    size_t capacity; /* samples in a wave */
-    int lanes;       /* waves that can be between their forward and backward passes */
-    int shards;      /* of this rank */
-    int slots;       /* partial sums of this rank in use at once */
-    int all_roots;   /* partial sums of all ranks after the last wave */
-    int total_slots; /* of these, in use at once while they are folded */
+    size_t capacity;  /* samples in a wave */
+    int lanes;        /* waves that can be between their forward and backward passes */
+    int shards;       /* of this rank */
+    int slots;        /* partial sums of this rank in use at once */
+    int all_roots;    /* partial sums of all ranks after the last wave */
+    int total_slots;  /* of these, in use at once while they are folded */
+    bool input_grads; /* backward computes the gradient of the graph's input */
     lk_plan_hooks hooks;
 } lk_plan_opts;
 

@@ -14,7 +14,7 @@ static void fuse(fixture *fx, int first, int last)
 {
     memset(fx->choices, 0, sizeof fx->choices);
     assert_true(fx->graph->status == LK_OK && fx->graph->count <= MOST);
-    lk_fuse_opts opts = {fx->graph, &lk__device_cpu, first, last ? last : fx->graph->count, NULL};
+    lk_fuse_opts opts = {fx->graph, &lk__device_cpu, first, last ? last : fx->graph->count, NULL, false};
     lk__fuse(&opts, fx->choices);
 }
 

@@ -103,6 +103,7 @@ static const lk_option compared[] = {
     COMPARED(TEXT(gradient_backend, NULL)),
     COMPARED(FLAG(allow_nonfinite)),
     COMPARED(FLAG(eval_only)),
+    COMPARED(FLAG(input_grads)),
 };
 
 static lk_status agree_options(lk_engine *engine)
@@ -309,6 +310,7 @@ static lk_status build_plan(lk_engine *engine)
                          .slots = waves->most_roots,
                          .all_roots = waves->all_roots,
                          .total_slots = waves->total_slots,
+                         .input_grads = engine->opts.input_grads,
                          .hooks = lk__engine_pass_hooks(engine)};
     return lk__plan_create(engine->graph, engine->params, &opts, &engine->plan);
 }
@@ -355,6 +357,16 @@ static lk_status alloc_lanes(lk_engine *engine)
     return LK_OK;
 }
 
+static lk_status alloc_input_grads(lk_engine *engine)
+{
+    lk_device *dev = engine->dev;
+    size_t floats = engine->most * lk__shape_sample(engine->graph->layers[0].shape);
+    if (!engine->opts.input_grads || engine->grid.stage > 0)
+        return LK_OK;
+    return dev->type->alloc(dev, floats * sizeof *engine->input_grads, "input gradients",
+                            (void **)&engine->input_grads);
+}
+
 /* Allocates everything large. If memory is short, the detail says what the rank needs; the group's own
  * detail is kept if the group's memory is short. */
 static lk_status allocate(lk_engine *engine)
@@ -363,6 +375,7 @@ static lk_status allocate(lk_engine *engine)
     LK_TRY_GOTO(build_params(engine), explain);
     LK_TRY_GOTO(build_plan(engine), explain);
     LK_TRY_GOTO(alloc_lanes(engine), explain);
+    LK_TRY_GOTO(alloc_input_grads(engine), explain);
     LK_TRY_GOTO(lk__engine_ensure_room(engine, engine->most), explain);
     LK_TRY_GOTO(alloc_sums_copy(engine), explain);
     LK_TRY_GOTO(lk__recorded_create(engine, &engine->recorded), explain);
@@ -476,6 +489,8 @@ void lk_engine_destroy(lk_engine *engine)
         lk__residents_destroy(engine);
         lk__engine_free_room(engine);
         engine->dev->type->free(engine->dev, engine->grads);
+        engine->dev->type->free(engine->dev, engine->input_grads);
+        lk__engine_free_mean(engine);
     }
     lk__device_close(engine->dev);
     lk_graph_destroy(engine->graph);

@@ -298,6 +298,8 @@ lk_status lk__step_gradients(lk_engine *engine, const lk_engine_part *part, lk_m
     LK_TRY(begin_part(engine, part));
     LK_TRY(run_gradients(engine, part, true, &metrics));
     engine->has_grads = engine->ready = true;
+    engine->has_input_grads = engine->input_grads != NULL;
+    engine->input_rows = part->count;
     *out = metrics;
     return LK_OK;
 }
