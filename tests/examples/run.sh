@@ -1,7 +1,8 @@
 #!/bin/bash
 # run.sh LOCKSTEP PROGRAMS MODELS NAME WAY - runs one example in a temporary folder, alone or as WAY ranks of
-# `lockstep run`: it succeeds, prints nothing on stderr, prints the expected lines, and saves the expected bits.
-# 01_single, 07_own_model and 09_checkpoints, run alone, copy their models to MODELS for comparison.
+# `lockstep run`, which are stages if WAY is N_stages: it succeeds, prints nothing on stderr, prints the expected
+# lines, and saves the expected bits.
+# Some that run alone copy their models to MODELS for comparison.
 set -u
 lockstep=$(realpath "$1") program=$(realpath "$2")/$4 models=$(realpath "$3") name=$4 way=$5
 [ -x "$lockstep" ] && [ -x "$program" ] || exit 1
@@ -29,7 +30,8 @@ same_bits() { "$lockstep" compare "$models/$1" "$saved" >>out 2>>err || fail "th
 
 saved=$name.safetensors
 launcher=()
-[ "$way" = alone ] || launcher=("$lockstep" run -n "$way")
+[ "$way" = alone ] || launcher=("$lockstep" run -n "${way%_stages}")
+[ "$way" = "${way%_stages}" ] || export STAGES=${way%_stages}
 timeout -s KILL 200 "${launcher[@]}" "$program" >out 2>err </dev/null || fail "exit status $?"
 [ ! -s err ] || fail "it complains"
 
@@ -96,6 +98,18 @@ case $name in
         said 'tensors that differ: 0$' 1
     fi
     same_bits "$saved"
+    ;;
+15_fine_tune)
+    said 'digits.safetensors: [0-9]+ of [0-9]+ test images are right$' 1
+    said '15_fine_tune.safetensors: [0-9]+ of [0-9]+ test images are right$' 1
+    "$lockstep" compare digits.safetensors "$saved" >>out 2>>err && fail "it learns nothing new"
+    said '^conv1' 0
+    said '^conv2.weight' 1
+    [ "$way" = alone ] && leave || same_bits "$saved"
+    ;;
+16_own_loop)
+    said '2[34][0-9] of 250 test images are right$' 1
+    [ "$way" = alone ] && leave || same_bits "$saved"
     ;;
 *)
     fail "nothing is known of it"

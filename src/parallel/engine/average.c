@@ -17,42 +17,22 @@ static lk_params as_params(const lk_engine *engine)
     return view;
 }
 
-static lk_status alloc_mean(lk_engine *engine, lk_engine_mean *mean)
+static lk_status ensure(lk_device *dev, size_t bytes, void **at)
 {
-    lk_device *dev = engine->dev;
-    const lk_params *params = engine->params;
-    size_t floats = sizeof(float);
-    LK_TRY(dev->type->alloc(dev, params->count * floats, "averaged weights", (void **)&mean->params));
-    LK_TRY(dev->type->alloc(dev, params->buffer_count * floats, "averaged weights", (void **)&mean->buffers));
-    LK_TRY(dev->type->alloc(dev, sizeof *mean->rule, "averaged weights", (void **)&mean->rule));
-    return LK_ALLOC((size_t)engine->graph->count, "averaged weights", &mean->batches);
+    return *at ? LK_OK : dev->type->alloc(dev, bytes, "averaged weights", at);
 }
 
-static void free_mean(lk_device *dev, lk_engine_mean *mean)
-{
-    dev->type->free(dev, mean->params);
-    dev->type->free(dev, mean->buffers);
-    dev->type->free(dev, mean->rule);
-    lk__mem_free(mean->batches);
-    *mean = (lk_engine_mean){0};
-}
-
-void lk__engine_free_mean(lk_engine *engine)
-{
-    free_mean(engine->dev, &engine->mean);
-}
-
+/* The parameters last: if they are there, so is everything. */
 static lk_status ensure_mean(lk_engine *engine)
 {
-    lk_engine_mean mean = {0};
-    if (engine->mean.params)
-        return LK_OK;
-    lk_status status = alloc_mean(engine, &mean);
-    if (status == LK_OK)
-        engine->mean = mean;
-    else
-        free_mean(engine->dev, &mean);
-    return status;
+    lk_engine_mean *mean = &engine->mean;
+    lk_device *dev = engine->dev;
+    const lk_params *params = engine->params;
+    if (!mean->batches)
+        LK_TRY(LK_ALLOC((size_t)engine->graph->count, "averaged weights", &mean->batches));
+    LK_TRY(ensure(dev, sizeof *mean->rule, (void **)&mean->rule));
+    LK_TRY(ensure(dev, params->buffer_count * sizeof *mean->buffers, (void **)&mean->buffers));
+    return ensure(dev, params->count * sizeof *mean->params, (void **)&mean->params);
 }
 
 /* mean += (1 - decay) * (weights - mean): plain gradient descent on the mean, whose gradient is the weights, with a

@@ -464,6 +464,15 @@ static void destroy_lanes(lk_engine *engine)
     lk__mem_free(engine->lanes);
 }
 
+static void destroy_mean(lk_engine *engine)
+{
+    const lk_device_type *type = engine->dev->type;
+    type->free(engine->dev, engine->mean.params);
+    type->free(engine->dev, engine->mean.buffers);
+    type->free(engine->dev, engine->mean.rule);
+    lk__mem_free(engine->mean.batches);
+}
+
 void lk_engine_destroy(lk_engine *engine)
 {
     /* A forked process cannot join the engine's threads, and leaving the group would end the parent's
@@ -490,7 +499,7 @@ void lk_engine_destroy(lk_engine *engine)
         lk__engine_free_room(engine);
         engine->dev->type->free(engine->dev, engine->grads);
         engine->dev->type->free(engine->dev, engine->input_grads);
-        lk__engine_free_mean(engine);
+        destroy_mean(engine);
     }
     lk__device_close(engine->dev);
     lk_graph_destroy(engine->graph);

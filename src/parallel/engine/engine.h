@@ -22,7 +22,6 @@ bool lk__engine_agreed(const lk_engine *engine);
 /* Collective over the stages of a replica: gives every stage the tensors of all stages. The bytes of a tensor are zero
  * at the stages that do not have it. */
 lk_status lk__engine_gather_state(const lk_engine *engine, lk_state *state) LK_CHECKED;
-void lk__engine_free_mean(lk_engine *engine);
 /* Checks a state as lk_engine_set_state does (MISMATCH), but not collectively: does not communicate
  * and does not abort the job. */
 lk_status lk__engine_check_state(const lk_engine *engine, const lk_state *state) LK_CHECKED;
