@@ -22,6 +22,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from golden_embedding import make_embedding
+from golden_groups import make_groups
 from golden_layers import make_layer_graphs, make_layers
 from golden_losses import make_losses
 from golden_noise import File, noise_state, train_step
@@ -173,8 +174,8 @@ def write_small(folder):
     for name, make in (("ops", make_ops), ("ops_more", make_ops_more), ("conv_groups", make_conv_groups),
                        ("layers", make_layers), ("layer_graphs", make_layer_graphs), ("losses", make_losses),
                        ("embedding", make_embedding), ("windows", make_windows), ("window_graphs", make_window_graphs),
-                       ("graphs", make_graphs), ("optim", make_optim), ("schedules", make_schedules),
-                       ("models", make_models), ("ranks", make_ranks),
+                       ("graphs", make_graphs), ("optim", make_optim), ("groups", make_groups),
+                       ("schedules", make_schedules), ("models", make_models), ("ranks", make_ranks),
                        ("transforms", make_transforms)):
         make().write(os.path.join(folder, name + ".safetensors"))
     with open(os.path.join(folder, "models.json"), "w", encoding="ascii") as out:

@@ -76,7 +76,8 @@ typedef struct lk_engine_opts {
     bool pipelined;        /* stages compute at the same time, each on a different wave */
     int check_every;       /* steps (lk_engine_steps) between comparisons of the replicas; default 100, -1: never */
     const char *outputs;   /* nodes whose values lk_engine_forward_outputs can give, separated by commas; NULL: none */
-    uint64_t reserved[15]; /* zero */
+    bool input_grads;      /* lk_engine_gradients also computes the gradients of the samples */
+    uint64_t reserved[14]; /* zero */
 } lk_engine_opts;
 
 /* Creates an engine; it copies graph. Collective: options that change the result must be equal at
@@ -190,6 +191,18 @@ size_t lk_engine_output_floats(const lk_engine *engine, const char *node);
 lk_status lk_engine_gradients(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
 lk_status lk_engine_update(lk_engine *engine) LK_CHECKED;
 
+/* Collective: between lk_engine_gradients and lk_engine_update, replaces the gradients by those that replica 0 gives: a
+ * state with the keys and shapes of lk_engine_grads, of the whole model. The update uses them as they are, without
+ * clipping; values of frozen parameters are ignored. USAGE if there are no gradients to update by. MISMATCH if a key is
+ * missing, unknown or has another shape, NONFINITE if a value is not finite, unless lk_engine_opts.allow_nonfinite;
+ * nothing is replaced then. */
+lk_status lk_engine_set_grads(lk_engine *engine, const lk_state *grads) LK_CHECKED;
+
+/* Copies the gradients of this rank's samples in the last lk_engine_gradients, of the mean loss of the whole batch, to
+ * dx: (N, H, W, C) for the N samples of lk_engine_shard_range, f32. USAGE without lk_engine_opts.input_grads, before
+ * lk_engine_gradients has succeeded, and at stages other than 0, which have no samples. */
+lk_status lk_engine_input_grads(const lk_engine *engine, float *dx) LK_CHECKED;
+
 /* Metrics of this rank's samples in the last step. count is 0 except at the last stage, and after a
  * failure. */
 lk_metrics lk_engine_own_metrics(const lk_engine *engine);
@@ -217,6 +230,28 @@ double lk_engine_lr(const lk_engine *engine);
  * a rate of 0, updates keep the parameters and change only the optimiser's state (in lk_engine_opts,
  * 0 means the default). */
 lk_status lk_engine_set_lr(lk_engine *engine, double lr) LK_CHECKED;
+/* Settings of a group of parameters. Zero means the default. */
+typedef struct lk_param_group {
+    double lr_scale;      /* the learning rate is lk_engine_lr times this, above 0; 0: 1 */
+    double weight_decay;  /* 0: the optimiser's own; LK_NO_DECAY: none */
+    bool frozen;          /* updates keep the parameters, and steps compute no gradients for them */
+    uint64_t reserved[8]; /* zero */
+} lk_param_group;
+#define LK_NO_DECAY (-1.0)
+/* Gives the parameters whose keys match the pattern these settings, in place of what earlier calls gave them. In a
+ * pattern, '*' is any text, also with dots, and '?' is any one character: "fc.*", "*.bias". Updates use the settings
+ * from the next one on, as PyTorch's optimisers use parameter groups. Settings are in no state or checkpoint: a
+ * program that resumes sets them again.
+ *
+ * Frozen parameters are as PyTorch's with requires_grad=False. The backward pass ends at the lowest layer that has a
+ * trained parameter. lk_engine_grads gives zeros for frozen parameters, and norms do not count them. Their optimiser
+ * state stays as it is. BatchNorm's running statistics change in every step, also in frozen layers. A call that
+ * freezes or unfreezes a parameter invalidates the last gradients: lk_engine_grads and lk_engine_update need new ones.
+ *
+ * Collective: all ranks must set the same. MISMATCH if they do not, and if no key matches; the detail has the keys.
+ * USAGE if a value is out of its range, if the optimiser has no weight decay, if the parameters would have over 16
+ * different settings, and while steps are under way. MEMORY if memory is short. Settings are kept on failure. */
+lk_status lk_engine_set_group(lk_engine *engine, const char *pattern, const lk_param_group *group) LK_CHECKED;
 /* The number of training steps: successful calls of lk_engine_step, lk_engine_send and
  * lk_engine_gradients, and the steps of a restored optimiser state. A failed step and
  * lk_engine_update are not counted. Dropout masks are a function of this number. */
@@ -231,6 +266,18 @@ lk_status lk_engine_grads(const lk_engine *engine, lk_state **out) LK_CHECKED;
  * nothing is replaced, if a key is missing, unknown or has another shape; only num_batches_tracked
  * may be missing, as in old files, and is then 0. */
 lk_status lk_engine_set_state(lk_engine *engine, const lk_state *state) LK_CHECKED;
+
+/* Updates an exponential moving average of the weights, on the device: average = decay * average + (1 - decay) *
+ * weights, as PyTorch's AveragedModel with get_ema_multi_avg_fn. The first call copies the weights. Buffers are copied,
+ * not averaged. All ranks must make the same calls; does not communicate. USAGE if decay is not in [0,1), and while
+ * steps are under way. MEMORY if the first call finds too little memory. */
+lk_status lk_engine_average(lk_engine *engine, double decay) LK_CHECKED;
+/* A copy of the average, as lk_engine_state; the caller owns *out. Collective if there are several stages. USAGE if
+ * there is no average. */
+lk_status lk_engine_averaged_state(const lk_engine *engine, lk_state **out) LK_CHECKED;
+/* Collective: replaces the average, or begins one, by the state that replica 0 gives. MISMATCH as for
+ * lk_engine_set_state. */
+lk_status lk_engine_set_averaged_state(lk_engine *engine, const lk_state *state) LK_CHECKED;
 
 /* A copy of the optimiser's state, owned by the caller: arrays with PyTorch's names, as
  * "exp_avg.conv1.weight"; "steps" (i64); "lr" and "powers" (f64). Later steps depend only on this

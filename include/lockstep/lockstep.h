@@ -9,6 +9,7 @@
 #include <lockstep/group.h>
 #include <lockstep/launch.h>
 #include <lockstep/op.h>
+#include <lockstep/optim.h>
 #include <lockstep/state.h>
 #include <lockstep/status.h>
 #include <lockstep/train.h>

@@ -1,12 +1,16 @@
 /* fuse.c - chooses which layers compute parts of other layers, and which share memory. */
 #include "nn/fuse.h"
 
+#include "nn/frozen.h"
+
 /* The choices made so far. */
 typedef struct fusing {
     const lk_graph *graph;
     const lk_device_type *type;
     int first, last;
     const bool *kept;
+    const unsigned *frozen; /* or NULL */
+    bool input_grads;
     lk_fuse_choice *of;
 } fusing;
 
@@ -20,7 +24,7 @@ static void count_consumers(fusing *f)
 {
     for (int i = 0; i < f->graph->count; i++) {
         const lk_layer *layer = layer_at(f, i);
-        f->of[i].needs_grad = layer->param_count > 0;
+        f->of[i].needs_grad = lk__frozen_trains(f->frozen, layer) || (i == 0 && f->input_grads);
         for (int j = 0; j < layer->input_count; j++) {
             f->of[layer->inputs[j]].consumers++;
             f->of[i].needs_grad |= f->of[layer->inputs[j]].needs_grad;
@@ -201,6 +205,8 @@ void lk__fuse(const lk_fuse_opts *opts, lk_fuse_choice *choices)
                 .first = opts->first,
                 .last = opts->last,
                 .kept = opts->kept,
+                .frozen = opts->frozen,
+                .input_grads = opts->input_grads,
                 .of = choices};
     count_consumers(&f);
     choose_views(&f);

@@ -8,7 +8,7 @@
 /* The choices for one layer. Layers are referred to by their index. */
 typedef struct lk_fuse_choice {
     int consumers;
-    bool needs_grad;         /* this layer or one before it has a parameter */
+    bool needs_grad;         /* this layer or one before it has a parameter that is not frozen */
     int value;               /* layer whose block holds y */
     int grad;                /* layer whose block holds dy */
     int forward;             /* layer whose forward runs at this layer's turn; -1: none */
@@ -27,6 +27,8 @@ typedef struct lk_fuse_opts {
     int first, last;
     const bool
         *kept; /* (layers) layers whose values are read after the pass: no other layer changes them; NULL: none */
+    const unsigned *frozen; /* (layers of the graph) bit i: parameter i is frozen; NULL: none is */
+    bool input_grads;       /* the gradient of the graph's input is wanted */
 } lk_fuse_opts;
 
 /* choices has an entry for each layer of the graph, all zero. */

@@ -55,7 +55,7 @@ typedef struct lk_op_call {
     lk_tensor dx[LK_MAX_INPUTS]; /* data NULL if no gradient is wanted */
     float *param[LK_MAX_PARAMS];
     const void *value[LK_MAX_PARAMS]; /* the same in the device's value type */
-    lk_partials grad[LK_MAX_PARAMS];
+    lk_partials grad[LK_MAX_PARAMS];  /* slot0 NULL: not wanted (LK_OP_SKIPS_GRADS) */
     float *buffer[LK_MAX_BUFFERS];
     void *saved; /* kept from the forward pass of a wave to its backward pass */
     /* Entries of op->sum_width floats: this rank's partial sums, kept from the first wave of the step to the
@@ -77,7 +77,8 @@ enum {
     LK_OP_HAS_WEIGHTS = 64,    /* parameter 0 is weights, parameter 1 a bias */
     LK_OP_FUSES_ADD = 128,     /* forward can apply a following addition */
     LK_OP_FUSES_DROPOUT = 256, /* both passes can apply a following dropout */
-    LK_OP_ADDS_DX = 512        /* backward can add to dx[0] */
+    LK_OP_ADDS_DX = 512,       /* backward can add to dx[0] */
+    LK_OP_SKIPS_GRADS = 1024 /* backward can leave out gradients: of all parameters, or of those that are no weights */
 };
 
 struct lk_op {

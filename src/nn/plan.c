@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/trace.h"
 #include "nn/arena.h"
+#include "nn/frozen.h"
 #include "nn/fuse.h"
 
 /* The largest activation, in bytes. */
@@ -27,6 +28,7 @@ struct lk_plan {
     lk_params *params;
     lk_device *dev;
     lk_plan_opts opts;
+    lk_frozen frozen;
     lk_fuse_choice *choices;
     layer_plan *layers;
     lk_op_call *calls;                /* (lanes, layers) templates; n is set for each wave */
@@ -34,6 +36,7 @@ struct lk_plan {
     lk_arena_block *blocks;
     size_t block_count;
     size_t arena_bytes, sum_floats, scratch_bytes;
+    size_t arena_room;    /* bytes allocated for a lane: arena_bytes or more */
     size_t widest;        /* floats of the largest entry of sums */
     char *arena;          /* (lanes, arena_bytes), device */
     float *sums;          /* device */
@@ -209,7 +212,8 @@ static void bind_params(const lk_plan *plan, const lk_layer *layer, lk_op_call *
         size_t offset = params->param_offset[layer->index][slot];
         call->param[slot] = params->params + offset;
         call->value[slot] = (char *)params->values + offset * lk_dtype_size(plan->dev->values);
-        call->grad[slot] = (lk_partials){params->grads + offset, params->count};
+        if (!lk__frozen_skips(&plan->frozen, layer, slot))
+            call->grad[slot] = (lk_partials){params->grads + offset, params->count};
     }
     for (int slot = 0; slot < layer->buffer_count; slot++)
         call->buffer[slot] = params->buffers + params->buffer_offset[layer->index][slot];
@@ -317,6 +321,7 @@ static lk_status alloc_memory(lk_plan *plan)
 {
     const lk_device_type *type = plan->dev->type;
     size_t gathered = gathered_floats(plan);
+    plan->arena_room = plan->arena_bytes;
     LK_TRY(type->alloc(plan->dev, plan->arena_bytes * (size_t)plan->opts.lanes, "activations", (void **)&plan->arena));
     LK_TRY(type->alloc(plan->dev, plan->sum_floats * sizeof(float), "partial sums", (void **)&plan->sums));
     LK_TRY(type->alloc(plan->dev, gathered * sizeof(float), "partial sums", (void **)&plan->gathered));
@@ -331,7 +336,13 @@ static lk_status choose(lk_plan *plan)
     LK_TRY(check_device(plan));
     LK_TRY(LK_ALLOC((size_t)plan->graph->count, "plan", &plan->layers));
     LK_TRY(LK_ALLOC((size_t)plan->graph->count, "plan", &plan->choices));
-    lk_fuse_opts fuse = {plan->graph, plan->dev->type, plan->opts.first, plan->opts.last, plan->opts.kept};
+    lk_fuse_opts fuse = {.graph = plan->graph,
+                         .type = plan->dev->type,
+                         .first = plan->opts.first,
+                         .last = plan->opts.last,
+                         .kept = plan->opts.kept,
+                         .frozen = plan->frozen.slots,
+                         .input_grads = plan->opts.input_grads};
     lk__fuse(&fuse, plan->choices);
     LK_TRY(assign_memory(plan));
     size_scratch(plan);
@@ -382,11 +393,61 @@ lk_status lk__plan_create(const lk_graph *graph, lk_params *params, const lk_pla
     return LK_OK;
 }
 
+/* Compiles `next`, whose frozen parameters are set, to use the memory of `plan`, and a larger arena if it needs one. */
+static lk_status recompile(const lk_plan *plan, lk_plan *next)
+{
+    size_t calls = (size_t)plan->graph->count * (size_t)plan->opts.lanes;
+    LK_TRY(choose(next));
+    LK_TRY(LK_ALLOC(calls, "plan", &next->calls));
+    LK_TRY(LK_ALLOC(calls, "plan", &next->adds));
+    if (next->arena_bytes > plan->arena_room) {
+        next->arena_room = next->arena_bytes;
+        return plan->dev->type->alloc(plan->dev, next->arena_room * (size_t)plan->opts.lanes, "activations",
+                                      (void **)&next->arena);
+    }
+    return LK_OK;
+}
+
+/* Gives the memory of `plan` to `next`; they then change places. */
+static void replace(lk_plan *plan, lk_plan *next)
+{
+    lk_plan old = *plan;
+    if (!next->arena) {
+        next->arena = old.arena;
+        next->arena_room = old.arena_room;
+        old.arena = NULL;
+    }
+    next->sums = old.sums;
+    next->gathered = old.gathered;
+    next->scratch = old.scratch;
+    old.sums = old.gathered = NULL;
+    old.scratch = NULL;
+    *plan = *next;
+    *next = old;
+    bind_calls(plan);
+}
+
+lk_status lk__plan_freeze(lk_plan *plan, const unsigned *frozen)
+{
+    lk_plan *next;
+    lk_status status;
+    LK_TRY(LK_ALLOC(1, "plan", &next));
+    *next = (lk_plan){.graph = plan->graph, .params = plan->params, .dev = plan->dev, .opts = plan->opts};
+    LK_TRY_GOTO(lk__frozen_init(&next->frozen, plan->graph, plan->dev, frozen), destroy_next);
+    LK_TRY_GOTO(recompile(plan, next), destroy_next);
+    replace(plan, next);
+
+destroy_next:
+    lk__plan_destroy(next);
+    return status;
+}
+
 void lk__plan_destroy(lk_plan *plan)
 {
     if (!plan)
         return;
     const lk_device_type *type = plan->dev->type;
+    lk__frozen_fini(&plan->frozen);
     type->free(plan->dev, plan->scratch);
     type->free(plan->dev, plan->class_weights);
     type->free(plan->dev, plan->gathered);
@@ -532,6 +593,7 @@ lk_status lk__plan_backward(lk_plan *plan, const lk_op_wave *wave)
         if (call.layer->op->backward)
             call.layer->op->backward(&call);
         add_inputs(plan, i, &call);
+        lk__frozen_clear(&plan->frozen, &call);
         done = grads_end(plan, call.layer, done);
         LK_TRY(report_done(plan, wave, done));
         lk__trace_end(LK_TRACE_KIND_BACKWARD, name, i, began);

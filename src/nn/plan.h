@@ -31,6 +31,7 @@ typedef struct lk_plan_opts {
     int all_roots;    /* partial sums of all ranks after the last wave */
     int total_slots;  /* of these, in use at once while they are folded */
     const bool *kept; /* (layers of the graph) layers whose values lk__plan_value returns; borrowed. NULL: none */
+    bool input_grads; /* backward computes the gradient of the graph's input */
     lk_plan_hooks hooks;
 } lk_plan_opts;
 
@@ -39,6 +40,12 @@ typedef struct lk_plan lk_plan;
 /* graph and params are borrowed and must outlive the plan. */
 lk_status lk__plan_create(const lk_graph *graph, lk_params *params, const lk_plan_opts *opts, lk_plan **out) LK_CHECKED;
 void lk__plan_destroy(lk_plan *plan);
+
+/* Compiles the plan anew for other frozen parameters, between steps: frozen is (layers of the graph), bit i: parameter
+ * i of the layer is frozen. Nothing is computed for gradients that no trained parameter needs, and the plan does not
+ * write the gradients of frozen parameters; after a step they are zero if they were zero before it. The plan stays as
+ * it was if memory is short. */
+lk_status lk__plan_freeze(lk_plan *plan, const unsigned *frozen) LK_CHECKED;
 
 /* Device memory that such a plan would need, in bytes; allocates nothing. */
 typedef struct lk_plan_size {

@@ -3,25 +3,19 @@
 
 enum { RHO, EPS, WEIGHT_DECAY };
 
-static unsigned states(const double *values)
-{
-    (void)values;
-    return 3;
-}
-
-static lk_rule_scalars scalars(lk_optim *optim)
+static lk_rule_scalars scalars(const lk_optim *optim, double lr, double weight_decay)
 {
     const double *values = optim->values;
-    return (lk_rule_scalars){.adadelta = {.lr = (float)optim->lr,
+    return (lk_rule_scalars){.adadelta = {.lr = (float)lr,
                                           .rho = (float)values[RHO],
                                           .one_minus_rho = (float)(1 - values[RHO]),
                                           .eps = (float)values[EPS],
-                                          .weight_decay = (float)values[WEIGHT_DECAY]}};
+                                          .weight_decay = (float)weight_decay}};
 }
 
 static void range(lk_optim *optim, const lk_optim_range *r)
 {
-    optim->dev->kernels->adadelta_step(optim->dev, &optim->scalars->adadelta, r->flag, r->end - r->begin,
+    optim->dev->kernels->adadelta_step(optim->dev, &optim->scalars[r->group].adadelta, r->flag, r->end - r->begin,
                                        r->grads + r->begin, r->params + r->begin, optim->state[0] + r->begin,
                                        optim->state[1] + r->begin);
 }
@@ -32,7 +26,6 @@ const lk_rule lk__rule_adadelta = {
     .params = {[RHO] = {"rho", 0.9, 0, 1, false},
                [EPS] = {"eps", 1e-6, 0, 1, false},
                [WEIGHT_DECAY] = {"weight_decay", 0, 0, 1e6, false}},
-    .states = states,
     .state_names = {"square_avg", "acc_delta"},
     .scalars = scalars,
     .range = range,

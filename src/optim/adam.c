@@ -6,12 +6,6 @@
 
 enum { BETA1, BETA2, EPS, WEIGHT_DECAY };
 
-static unsigned states(const double *values)
-{
-    (void)values;
-    return 3;
-}
-
 /* Multiplies, because libm's pow differs between machines. */
 static void raise_powers(lk_optim *optim)
 {
@@ -20,38 +14,37 @@ static void raise_powers(lk_optim *optim)
 }
 
 /* The scalars that Adam and AdamW share, without weight decay. */
-static lk_adam settings(const lk_optim *optim)
+static lk_adam settings(const lk_optim *optim, double lr)
 {
     const double *values = optim->values;
     return (lk_adam){.beta2 = (float)values[BETA2],
                      .one_minus_beta1 = (float)(1 - values[BETA1]),
                      .one_minus_beta2 = (float)(1 - values[BETA2]),
-                     .step_size = (float)(optim->lr / (1 - optim->powers[0])),
+                     .step_size = (float)(lr / (1 - optim->powers[0])),
                      .root_correction = (float)sqrt(1 - optim->powers[1]),
                      .eps = (float)values[EPS],
                      .shrink = 1.0f};
 }
 
-static lk_rule_scalars adam_scalars(lk_optim *optim)
+static lk_rule_scalars adam_scalars(const lk_optim *optim, double lr, double weight_decay)
 {
-    raise_powers(optim);
-    lk_rule_scalars scalars = {.adam = settings(optim)};
-    scalars.adam.weight_decay = (float)optim->values[WEIGHT_DECAY];
+    lk_rule_scalars scalars = {.adam = settings(optim, lr)};
+    scalars.adam.weight_decay = (float)weight_decay;
     return scalars;
 }
 
-static lk_rule_scalars adamw_scalars(lk_optim *optim)
+static lk_rule_scalars adamw_scalars(const lk_optim *optim, double lr, double weight_decay)
 {
-    raise_powers(optim);
-    lk_rule_scalars scalars = {.adam = settings(optim)};
-    scalars.adam.shrink = (float)(1 - optim->lr * optim->values[WEIGHT_DECAY]);
+    lk_rule_scalars scalars = {.adam = settings(optim, lr)};
+    scalars.adam.shrink = (float)(1 - lr * weight_decay);
     return scalars;
 }
 
 static void range(lk_optim *optim, const lk_optim_range *r)
 {
-    optim->dev->kernels->adam_step(optim->dev, &optim->scalars->adam, r->flag, r->end - r->begin, r->grads + r->begin,
-                                   r->params + r->begin, optim->state[0] + r->begin, optim->state[1] + r->begin);
+    optim->dev->kernels->adam_step(optim->dev, &optim->scalars[r->group].adam, r->flag, r->end - r->begin,
+                                   r->grads + r->begin, r->params + r->begin, optim->state[0] + r->begin,
+                                   optim->state[1] + r->begin);
 }
 
 #define ADAM_PARAMS(decay)                                                                             \
@@ -64,8 +57,8 @@ const lk_rule lk__rule_adam = {
     .info = {.name = "adam", .summary = "beta1=0.9,beta2=0.999,eps=1e-8,weight_decay=0; learning rate 0.001"},
     .lr = 1e-3,
     .params = ADAM_PARAMS(0),
-    .states = states,
     .state_names = {"exp_avg", "exp_avg_sq"},
+    .begin = raise_powers,
     .scalars = adam_scalars,
     .range = range,
 };
@@ -74,8 +67,8 @@ const lk_rule lk__rule_adamw = {
     .info = {.name = "adamw", .summary = "beta1=0.9,beta2=0.999,eps=1e-8,weight_decay=0.01; learning rate 0.001"},
     .lr = 1e-3,
     .params = ADAM_PARAMS(0.01),
-    .states = states,
     .state_names = {"exp_avg", "exp_avg_sq"},
+    .begin = raise_powers,
     .scalars = adamw_scalars,
     .range = range,
 };

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <lockstep/optim.h>
+
 #include "tensor/device.h"
 
 typedef struct lk_optim lk_optim;
@@ -46,60 +48,39 @@ void lk__optim_set_numbers(lk_optim *optim, const lk_optim_numbers *numbers);
 /* The name in the table: "adam". */
 const char *lk__optim_name(const lk_optim *optim);
 
+/* A group of elements that has its own learning rate and weight decay. */
+typedef struct lk_optim_group {
+    double lr_scale;     /* factor of the optimiser's rate */
+    double weight_decay; /* NaN: the optimiser's */
+} lk_optim_group;
+enum { LK_OPTIM_MAX_GROUPS = 16 };
+/* USAGE if the scale is not positive, or the decay is negative or one that the optimiser does not have. */
+lk_status lk__optim_check_group(const lk_optim *optim, const lk_optim_group *group) LK_CHECKED;
+/* Sets the groups that ranges may have, which were checked; at first there is one, {1, NaN}. count is 1 to
+ * LK_OPTIM_MAX_GROUPS. */
+void lk__optim_set_groups(lk_optim *optim, const lk_optim_group *groups, size_t count);
+
 /* An update is one lk__optim_begin, then lk__optim_range for disjoint ranges that cover all
  * elements. */
 typedef struct lk_optim_range {
     const float *grads; /* the whole flat arrays, on dev */
     float *params;
     size_t begin, end;
+    size_t group;        /* of these elements */
     const lk_flag *flag; /* device memory; a raised flag prevents the update; NULL: none */
 } lk_optim_range;
 lk_status lk__optim_begin(lk_optim *optim) LK_CHECKED;
 /* lk__optim_begin in parts, for a caller that itself copies the scalars of an update to the device. The
  * optimiser then reads the scalars from `scalars` in device memory, LK_SCALARS_BYTES long and borrowed, and frees its
  * own; later calls set other memory. lk__optim_advance begins an update and writes its scalars to host memory. */
-enum { LK_SCALARS_BYTES = 64 };
+enum { LK_SCALARS_BYTES = 32 * LK_OPTIM_MAX_GROUPS };
 void lk__optim_set_scalars(lk_optim *optim, void *scalars);
 void lk__optim_advance(lk_optim *optim, void *scalars);
 void lk__optim_range(lk_optim *optim, const lk_optim_range *range);
 
-/* A row of a table of optimisers or schedules; the lists return NULL after the last. */
-typedef struct lk_optim_info {
-    const char *name;
-    const char *summary; /* parameters and their defaults */
-} lk_optim_info;
-const lk_optim_info *lk__optim_list(size_t index);
 /* Whether the optimiser whose name begins the spec has this parameter; false for an unknown name. */
 bool lk__optim_takes(const char *spec, const char *key);
 
-/* The position of a step in a run. A schedule is a pure function of it, so a resumed run continues
- * with the same rates. */
-typedef struct lk_lr_schedule_at {
-    size_t epoch, epochs;  /* from 0; epochs of the run */
-    size_t batch, batches; /* from 0, in the epoch; batches of an epoch */
-    size_t drops;          /* lk_lr_schedule_watch.drops at this step */
-} lk_lr_schedule_at;
-
-/* spec is the name of a schedule with parameters: "step:size=1,gamma=.7". All schedules take a
- * warm-up of N steps, warmup_steps=N, or of E epochs, warmup=E; then N is E times the batches of an
- * epoch. The warm-up raises the rate at each step: base_lr * (step + 1) / N.
- *
- * After the warm-up the schedule starts at its own step 0, as in PyTorch's
- * SequentialLR([LinearLR(1/N, total_iters=N-1), ...], [N]) that is stepped after each batch. step,
- * multistep and exponential count epochs from the end of the warm-up. cosine and gaussian fall from
- * there to the end of the run, or of its epoch `epochs` and then stay; they change after each epoch
- * or, with by_step, after each step. onecycle rises and falls over the whole run and takes no
- * warm-up: lr is its highest rate. plateau falls after epochs whose results are no better. */
-typedef struct lk_lr_schedule lk_lr_schedule;
-lk_status lk__lr_schedule_create(const char *spec, lk_lr_schedule **out) LK_CHECKED;
-void lk__lr_schedule_destroy(lk_lr_schedule *schedule);
-/* USAGE if the schedule does not fit base_lr and the run, whose epochs and batches are in `at`. A
- * run may end in its warm-up: recipes are tested with fewer epochs. */
-lk_status lk__lr_schedule_check(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at) LK_CHECKED;
-/* Steps of the warm-up; 0 without one. */
-size_t lk__lr_schedule_warmup(const lk_lr_schedule *schedule, size_t batches);
-/* The rate of the step at this position. */
-double lk__lr_schedule_lr(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at);
 /* The rates of steps begin to end - 1 of the run; at least one step. `at` gives the length of the
  * run. */
 typedef struct lk_lr_schedule_rates {
@@ -107,25 +88,5 @@ typedef struct lk_lr_schedule_rates {
 } lk_lr_schedule_rates;
 lk_lr_schedule_rates lk__lr_schedule_rates(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at,
                                            size_t begin, size_t end);
-
-/* What a schedule has seen of the results of epochs, as in PyTorch's ReduceLROnPlateau: a part of the
- * run's state. All fields are 0 before the first result. */
-typedef struct lk_lr_schedule_watch {
-    double best;
-    size_t results;  /* that were counted */
-    size_t bad;      /* the last of them that were no better, since the last drop */
-    size_t cooldown; /* results that are still ignored after a drop */
-    size_t drops;    /* how often the rate was lowered */
-} lk_lr_schedule_watch;
-typedef struct lk_lr_schedule_result {
-    double loss, accuracy; /* accuracy in [0,1] */
-} lk_lr_schedule_result;
-/* Whether rates depend on results. */
-bool lk__lr_schedule_watches(const lk_lr_schedule *schedule);
-/* Counts the result of the epoch whose last step is `at`. Results in the warm-up are not counted. Does
- * nothing if the schedule does not watch. */
-void lk__lr_schedule_observe(const lk_lr_schedule *schedule, lk_lr_schedule_at at, lk_lr_schedule_result result,
-                             lk_lr_schedule_watch *watch);
-const lk_optim_info *lk__lr_schedule_list(size_t index);
 
 #endif

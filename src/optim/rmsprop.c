@@ -10,14 +10,14 @@ static unsigned states(const double *values)
            (values[CENTERED] != 0 ? 1u << GRAD_AVG : 0);
 }
 
-static lk_rule_scalars scalars(lk_optim *optim)
+static lk_rule_scalars scalars(const lk_optim *optim, double lr, double weight_decay)
 {
     const double *values = optim->values;
-    return (lk_rule_scalars){.rmsprop = {.lr = (float)optim->lr,
+    return (lk_rule_scalars){.rmsprop = {.lr = (float)lr,
                                          .alpha = (float)values[ALPHA],
                                          .one_minus_alpha = (float)(1 - values[ALPHA]),
                                          .eps = (float)values[EPS],
-                                         .weight_decay = (float)values[WEIGHT_DECAY],
+                                         .weight_decay = (float)weight_decay,
                                          .momentum = (float)values[MOMENTUM]}};
 }
 
@@ -33,7 +33,8 @@ static void range(lk_optim *optim, const lk_optim_range *r)
                                 .square = optim->state[SQUARE_AVG] + r->begin,
                                 .buffer = from(optim->state[MOMENTUM_BUFFER], r->begin),
                                 .mean = from(optim->state[GRAD_AVG], r->begin)};
-    optim->dev->kernels->rmsprop_step(optim->dev, &optim->scalars->rmsprop, r->flag, r->end - r->begin, &arrays);
+    optim->dev->kernels->rmsprop_step(optim->dev, &optim->scalars[r->group].rmsprop, r->flag, r->end - r->begin,
+                                      &arrays);
 }
 
 const lk_rule lk__rule_rmsprop = {

@@ -46,8 +46,10 @@ struct lk_lr_schedule {
 
 static const char option[] = "`schedule`";
 
-size_t lk__lr_schedule_warmup(const lk_lr_schedule *schedule, size_t batches)
+size_t lk_lr_schedule_warmup(const lk_lr_schedule *schedule, size_t batches)
 {
+    if (!schedule)
+        return 0;
     return (size_t)schedule->values[WARMUP] * batches + (size_t)schedule->values[WARMUP_STEPS];
 }
 
@@ -136,11 +138,11 @@ static lk_status check_fall(const lk_lr_schedule *schedule, double base_lr, lk_l
         return lk__fail(LK_STATUS_USAGE, "%s %s: min=%.10g is above the learning rate %.10g that it falls from (`lr`)",
                         option, name, min, base_lr);
     if (schedule->values[FALL_EPOCHS] != 0 &&
-        fall_end(schedule, at.epochs, at.batches) <= lk__lr_schedule_warmup(schedule, at.batches))
+        fall_end(schedule, at.epochs, at.batches) <= lk_lr_schedule_warmup(schedule, at.batches))
         return lk__fail(LK_STATUS_USAGE,
                         "%s %s: epochs=%.10g leaves nothing after the warm-up of %zu steps; it counts from the run's "
                         "beginning, %zu steps an epoch",
-                        option, name, schedule->values[FALL_EPOCHS], lk__lr_schedule_warmup(schedule, at.batches),
+                        option, name, schedule->values[FALL_EPOCHS], lk_lr_schedule_warmup(schedule, at.batches),
                         at.batches);
     return LK_OK;
 }
@@ -303,7 +305,7 @@ static const row schedules[] = {
 
 enum { SCHEDULES = sizeof schedules / sizeof *schedules };
 
-const lk_optim_info *lk__lr_schedule_list(size_t index)
+const lk_optim_info *lk_lr_schedule_list(size_t index)
 {
     return index < SCHEDULES ? &schedules[index].info : NULL;
 }
@@ -316,9 +318,11 @@ static const char *schedule_name(const void *arg, size_t index)
 
 static const lk_names names = {.what = option, .kind = "schedule", .next = schedule_name};
 
-lk_status lk__lr_schedule_create(const char *spec, lk_lr_schedule **out)
+lk_status lk_lr_schedule_create(const char *spec, lk_lr_schedule **out)
 {
     size_t found = 0;
+    LK_TRY(LK_GIVEN(spec));
+    LK_TRY(LK_GIVEN(out));
     LK_TRY(lk__spec_find(spec, &names, &found));
     lk_lr_schedule read = {.row = &schedules[found], .list = schedules[found].list};
     LK_TRY(lk__spec_values_list(spec, option, read.row->params, MAX_PARAMS, read.values, &read.list));
@@ -335,13 +339,16 @@ lk_status lk__lr_schedule_create(const char *spec, lk_lr_schedule **out)
     return LK_OK;
 }
 
-void lk__lr_schedule_destroy(lk_lr_schedule *schedule)
+void lk_lr_schedule_destroy(lk_lr_schedule *schedule)
 {
     lk__mem_free(schedule);
 }
 
-lk_status lk__lr_schedule_check(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at)
+lk_status lk_lr_schedule_check(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at)
 {
+    LK_TRY(LK_GIVEN(schedule));
+    if (at.batches == 0)
+        return lk__fail(LK_STATUS_USAGE, "an epoch of 0 batches has no rates");
     return schedule->row->check ? schedule->row->check(schedule, base_lr, at) : LK_OK;
 }
 
@@ -356,9 +363,11 @@ static position after_warmup(lk_lr_schedule_at at, size_t warmup)
                       .drops = at.drops};
 }
 
-double lk__lr_schedule_lr(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at)
+double lk_lr_schedule_lr(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at)
 {
-    size_t step = at.epoch * at.batches + at.batch, warmup = lk__lr_schedule_warmup(schedule, at.batches);
+    size_t step = at.epoch * at.batches + at.batch, warmup = lk_lr_schedule_warmup(schedule, at.batches);
+    if (!schedule || at.batches == 0)
+        return 0;
     if (step < warmup)
         return base_lr * ((double)(step + 1) / (double)warmup);
     return schedule->row->lr(schedule, base_lr, after_warmup(at, warmup));
@@ -368,18 +377,20 @@ static double rate_of_step(const lk_lr_schedule *schedule, double base_lr, lk_lr
 {
     at.epoch = step / at.batches;
     at.batch = step % at.batches;
-    return lk__lr_schedule_lr(schedule, base_lr, at);
+    return lk_lr_schedule_lr(schedule, base_lr, at);
 }
 
-bool lk__lr_schedule_watches(const lk_lr_schedule *schedule)
+bool lk_lr_schedule_watches(const lk_lr_schedule *schedule)
 {
-    return schedule->row->observe != NULL;
+    return schedule && schedule->row->observe;
 }
 
-void lk__lr_schedule_observe(const lk_lr_schedule *schedule, lk_lr_schedule_at at, lk_lr_schedule_result result,
-                             lk_lr_schedule_watch *watch)
+void lk_lr_schedule_observe(const lk_lr_schedule *schedule, lk_lr_schedule_at at, lk_lr_schedule_result result,
+                            lk_lr_schedule_watch *watch)
 {
-    bool warm = at.epoch * at.batches + at.batch >= lk__lr_schedule_warmup(schedule, at.batches);
+    if (!schedule || !watch)
+        return;
+    bool warm = at.epoch * at.batches + at.batch >= lk_lr_schedule_warmup(schedule, at.batches);
     if (schedule->row->observe && warm)
         schedule->row->observe(schedule, result, watch);
 }
@@ -389,7 +400,7 @@ void lk__lr_schedule_observe(const lk_lr_schedule *schedule, lk_lr_schedule_at a
 lk_lr_schedule_rates lk__lr_schedule_rates(const lk_lr_schedule *schedule, double base_lr, lk_lr_schedule_at at,
                                            size_t begin, size_t end)
 {
-    size_t warmup = lk__lr_schedule_warmup(schedule, at.batches);
+    size_t warmup = lk_lr_schedule_warmup(schedule, at.batches);
     double top = schedule->row->peak ? schedule->row->peak(schedule, at.epochs * at.batches) : 0;
     size_t peak = top > 0 ? (size_t)top : 0;
     const size_t ends[] = {begin, warmup ? warmup - 1 : 0, warmup, peak, peak + 1, end - 1};

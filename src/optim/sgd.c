@@ -23,23 +23,26 @@ static void count(lk_optim *optim)
         optim->powers[0] = 0;
 }
 
-static lk_rule_scalars scalars(lk_optim *optim)
+static void end(lk_optim *optim)
 {
-    bool first = optim->powers[0] == 0;
     optim->powers[0] = 1;
-    return (lk_rule_scalars){.sgd = {.lr = (float)optim->lr,
+}
+
+static lk_rule_scalars scalars(const lk_optim *optim, double lr, double weight_decay)
+{
+    return (lk_rule_scalars){.sgd = {.lr = (float)lr,
                                      .momentum = (float)optim->values[MOMENTUM],
                                      .dampening = (float)optim->values[DAMPENING],
-                                     .weight_decay = (float)optim->values[WEIGHT_DECAY],
+                                     .weight_decay = (float)weight_decay,
                                      .nesterov = optim->values[NESTEROV] != 0,
-                                     .first = first}};
+                                     .first = optim->powers[0] == 0}};
 }
 
 static void range(lk_optim *optim, const lk_optim_range *r)
 {
     float *buffer = optim->state[0] ? optim->state[0] + r->begin : NULL;
-    optim->dev->kernels->sgd_step(optim->dev, &optim->scalars->sgd, r->flag, r->end - r->begin, r->grads + r->begin,
-                                  r->params + r->begin, buffer);
+    optim->dev->kernels->sgd_step(optim->dev, &optim->scalars[r->group].sgd, r->flag, r->end - r->begin,
+                                  r->grads + r->begin, r->params + r->begin, buffer);
 }
 
 const lk_rule lk__rule_sgd = {
@@ -53,6 +56,7 @@ const lk_rule lk__rule_sgd = {
     .states = states,
     .state_names = {"momentum_buffer"},
     .count = count,
+    .end = end,
     .scalars = scalars,
     .range = range,
 };

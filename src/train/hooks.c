@@ -19,7 +19,7 @@ static lk_lr_schedule_rates rates_left(const lk_train_run *run)
 static size_t unfinished_warmup(const lk_train_run *run)
 {
     const lk_train_opts *opts = run->opts;
-    size_t warmup = lk__lr_schedule_warmup(run->shared->schedule, run->effective.batches);
+    size_t warmup = lk_lr_schedule_warmup(run->shared->schedule, run->effective.batches);
     size_t steps = opts->epochs * run->effective.batches;
     if (opts->max_steps)
         steps = lk__size_min(steps, opts->max_steps);
@@ -49,7 +49,7 @@ static void emit_begin(const lk_train_run *run)
         .earlier = run->earlier,
         .lr = run->effective.lr,
         .rates = rates_left(run),
-        .watches = lk__lr_schedule_watches(shared->schedule),
+        .watches = lk_lr_schedule_watches(shared->schedule),
         .warmup = unfinished_warmup(run),
         .extends =
             lk__train_rates_stay(run->rank, &run->effective, run->opts->epochs + 1, run->opts->epochs, run->at.step),

@@ -47,7 +47,7 @@ static void count_batch(lk_train_run *run, const lk_metrics *metrics)
 static double rate_at(const lk_train_run *run, size_t batch)
 {
     lk_lr_schedule_at at = lk__run_schedule_at(run, run->at.epoch, batch);
-    return lk__lr_schedule_lr(run->shared->schedule, run->effective.lr, at);
+    return lk_lr_schedule_lr(run->shared->schedule, run->effective.lr, at);
 }
 
 static double waits_so_far(const lk_train_run *run)

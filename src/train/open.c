@@ -172,7 +172,7 @@ static lk_status check_watched(const lk_train_opts *opts, const lk_lr_schedule *
     if (opts->early_stop)
         return lk__fail(LK_STATUS_USAGE, "`early_stop` watches the results of epochs, and `no_test` leaves none: add "
                                          "`val_split` PART, or leave one of them out");
-    if (lk__lr_schedule_watches(schedule))
+    if (lk_lr_schedule_watches(schedule))
         return lk__fail(LK_STATUS_USAGE,
                         "`schedule` %s watches the results of epochs, and `no_test` leaves none: add `val_split` PART, "
                         "or leave `no_test` out",
@@ -229,7 +229,7 @@ static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared
 {
     const lk_train_opts *opts = ranks->opts;
     /* Parts that need no data come first, so that mistakes in them are found early. */
-    LK_TRY(lk__lr_schedule_create(opts->schedule, &shared->schedule));
+    LK_TRY(lk_lr_schedule_create(opts->schedule, &shared->schedule));
     LK_TRY(check_watched(opts, shared->schedule));
     LK_TRY(open_weights(opts, shared));
     LK_TRY(lk__data_notes_create(&shared->data_notes));
@@ -268,7 +268,7 @@ void lk__train_shared_close(lk_train_shared *shared)
     lk_graph_destroy(shared->built);
     while (shared->opened_count > 0)
         lk_dataset_destroy(shared->opened[--shared->opened_count]);
-    lk__lr_schedule_destroy(shared->schedule);
+    lk_lr_schedule_destroy(shared->schedule);
     lk_state_destroy(shared->initial);
     lk_checkpoint_destroy(shared->resume);
     *shared = (lk_train_shared){0};

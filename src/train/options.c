@@ -135,9 +135,9 @@ bool lk__train_rates_stay(const lk_train_rank *rank, const lk_train_effective *e
                                 .epochs = epochs,
                                 .batch = step % effective->batches,
                                 .batches = effective->batches};
-        double now = lk__lr_schedule_lr(rank->shared->schedule, effective->lr, at);
+        double now = lk_lr_schedule_lr(rank->shared->schedule, effective->lr, at);
         at.epochs = saved;
-        stay = now == lk__lr_schedule_lr(rank->shared->schedule, effective->lr, at);
+        stay = now == lk_lr_schedule_lr(rank->shared->schedule, effective->lr, at);
     }
     return stay;
 }
@@ -162,7 +162,7 @@ static lk_status check_evaluation(const lk_train_rank *rank)
 {
     static const char *const names[] = {"test-batch-size", "test-augment"};
     const lk_option *row;
-    if (!lk__lr_schedule_watches(rank->shared->schedule) && !rank->opts->early_stop)
+    if (!lk_lr_schedule_watches(rank->shared->schedule) && !rank->opts->early_stop)
         return LK_OK;
     for (size_t i = 0; (row = lk__train_option(i)) != NULL; i++) {
         char name[NAME], what[NAME], number[LK_OPTION_TEXT_BYTES];

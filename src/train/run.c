@@ -177,8 +177,8 @@ static lk_status check_last_rate(const lk_train_run *run)
     if (run->at.step == 0 || run->hooks->before_step)
         return LK_OK;
     double saved = lk_engine_lr(run->engine);
-    double rate = lk__lr_schedule_lr(run->shared->schedule, run->effective.lr,
-                                     lk__run_schedule_at(run, last / batches, last % batches));
+    double rate = lk_lr_schedule_lr(run->shared->schedule, run->effective.lr,
+                                    lk__run_schedule_at(run, last / batches, last % batches));
     if (saved == rate)
         return LK_OK;
     return lk__fail(LK_STATUS_MISMATCH,
@@ -229,7 +229,7 @@ lk_status lk__run_open(lk_train_run *run)
     LK_TRY(load_initial(run));
     LK_TRY(input_result(run, create_loader(run)));
     LK_TRY(lk__run_common_result(
-        run, lk__lr_schedule_check(run->shared->schedule, run->effective.lr, lk__run_schedule_at(run, 0, 0))));
+        run, lk_lr_schedule_check(run->shared->schedule, run->effective.lr, lk__run_schedule_at(run, 0, 0))));
     LK_TRY(resume_run(run));
     LK_TRY(lk__run_own_result(run, lk__train_cache_samples(run->engine, run->loader)));
     count_steps(run);

@@ -21,8 +21,7 @@ static void watch_rate(lk_train_run *run, const lk_metrics *result)
     lk_position *at = &run->at;
     size_t drops = at->watch.drops;
     lk_lr_schedule_result seen = {.loss = result->loss, .accuracy = (double)result->correct / (double)result->count};
-    lk__lr_schedule_observe(run->shared->schedule, lk__run_schedule_at(run, at->epoch, at->batch - 1), seen,
-                            &at->watch);
+    lk_lr_schedule_observe(run->shared->schedule, lk__run_schedule_at(run, at->epoch, at->batch - 1), seen, &at->watch);
     if (at->watch.drops > drops)
         at->dropped = at->step;
 }

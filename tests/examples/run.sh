@@ -1,8 +1,8 @@
 #!/bin/bash
 # run.sh LOCKSTEP PROGRAMS MODELS NAME WAY - runs one example in a temporary folder, alone or as WAY ranks of
-# `lockstep run`: it succeeds, prints nothing on stderr, prints the expected lines, and saves the expected bits.
-# 01_single, 07_own_model, 09_checkpoints, 17_train_loop and 18_k_fold, run alone, copy what they save or print to
-# MODELS for comparison.
+# `lockstep run`, which are stages if WAY is N_stages: it succeeds, prints nothing on stderr, prints the expected
+# lines, and saves the expected bits.
+# Some that run alone copy their models to MODELS for comparison.
 set -u
 lockstep=$(realpath "$1") program=$(realpath "$2")/$4 models=$(realpath "$3") name=$4 way=$5
 [ -x "$lockstep" ] && [ -x "$program" ] || exit 1
@@ -30,7 +30,8 @@ same_bits() { "$lockstep" compare "$models/$1" "$saved" >>out 2>>err || fail "th
 
 saved=$name.safetensors
 launcher=()
-[ "$way" = alone ] || launcher=("$lockstep" run -n "$way")
+[ "$way" = alone ] || launcher=("$lockstep" run -n "${way%_stages}")
+[ "$way" = "${way%_stages}" ] || export STAGES=${way%_stages}
 timeout -s KILL 200 "${launcher[@]}" "$program" >out 2>err </dev/null || fail "exit status $?"
 [ ! -s err ] || fail "it complains"
 
@@ -102,6 +103,18 @@ case $name in
     said '^image [0-4] is a [0-9] \([0-9.]+ %\), feature 0 is [0-9.]+$' 5
     said '^(8[5-9]|9[0-9])[0-9] of 1000 images are classified correctly, in [0-9]+ us each$' 1
     said '' 6
+    ;;
+15_fine_tune)
+    said 'digits.safetensors: [0-9]+ of [0-9]+ test images are right$' 1
+    said '15_fine_tune.safetensors: [0-9]+ of [0-9]+ test images are right$' 1
+    "$lockstep" compare digits.safetensors "$saved" >>out 2>>err && fail "it learns nothing new"
+    said '^conv1' 0
+    said '^conv2.weight' 1
+    [ "$way" = alone ] && leave || same_bits "$saved"
+    ;;
+16_own_loop)
+    said '2[34][0-9] of 250 test images are right$' 1
+    [ "$way" = alone ] && leave || same_bits "$saved"
     ;;
 17_train_loop)
     said '59210 parameters, from step 0 to step 240$' 1

@@ -101,30 +101,30 @@ static void run_schedule(const char *spec, const lk_state_entry *truth)
     const lk_state_entry *results = lk_state_find(rates, "results");
     lk_lr_schedule_at at = {.epochs = truth->dims[0], .batches = truth->dims[1]};
     lk_lr_schedule_watch watch = {0};
-    assert_ok(lk__lr_schedule_create(spec, &schedule));
-    assert_ok(lk__lr_schedule_check(schedule, BASE_LR, at));
+    assert_ok(lk_lr_schedule_create(spec, &schedule));
+    assert_ok(lk_lr_schedule_check(schedule, BASE_LR, at));
     for (at.epoch = 0; at.epoch < at.epochs; at.epoch++) {
         for (at.batch = 0; at.batch < at.batches; at.batch++) {
             double theirs = golden_at(truth, at.epoch * at.batches + at.batch);
-            double ours = lk__lr_schedule_lr(schedule, BASE_LR, at);
+            double ours = lk_lr_schedule_lr(schedule, BASE_LR, at);
             if (!(fabs(ours - theirs) <= 1e-12 * theirs))
                 fail_msg("%s: epoch %zu, batch %zu has rate %.17g, PyTorch %.17g", spec, at.epoch, at.batch, ours,
                          theirs);
         }
         double result = golden_at(results, at.epoch);
         at.batch--;
-        lk__lr_schedule_observe(schedule, at, (lk_lr_schedule_result){.loss = result, .accuracy = 1 - result}, &watch);
+        lk_lr_schedule_observe(schedule, at, (lk_lr_schedule_result){.loss = result, .accuracy = 1 - result}, &watch);
         at.drops = watch.drops;
     }
     assert_true(strncmp(spec, "plateau:", 8) != 0 || watch.drops > 1);
-    lk__lr_schedule_destroy(schedule);
+    lk_lr_schedule_destroy(schedule);
 }
 
 /* The golden file must have every schedule of the table. */
 static void test_schedules(void **state)
 {
     const lk_optim_info *info;
-    for (size_t i = 0; (info = lk__lr_schedule_list(i)); i++)
+    for (size_t i = 0; (info = lk_lr_schedule_list(i)); i++)
         assert_non_null(lk_state_find(rates, info->name));
     for (size_t i = 0; i < lk_state_count(rates); i++)
         if (strcmp(lk_state_at(rates, i)->name, "results") != 0)

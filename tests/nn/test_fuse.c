@@ -15,7 +15,11 @@ static void fuse(fixture *fx, int first, int last)
 {
     memset(fx->choices, 0, sizeof fx->choices);
     assert_true(fx->graph->status == LK_OK && fx->graph->count <= MOST);
-    lk_fuse_opts opts = {fx->graph, &lk__device_cpu, first, last ? last : fx->graph->count, fx->kept};
+    lk_fuse_opts opts = {.graph = fx->graph,
+                         .type = &lk__device_cpu,
+                         .first = first,
+                         .last = last ? last : fx->graph->count,
+                         .kept = fx->kept};
     lk__fuse(&opts, fx->choices);
 }
 

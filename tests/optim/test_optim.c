@@ -302,7 +302,7 @@ static void test_list(void **state)
 {
     size_t count = 0;
     const lk_optim_info *info;
-    for (; (info = lk__optim_list(count)); count++) {
+    for (; (info = lk_optimizer_list(count)); count++) {
         lk_optim *optim;
         assert_true(strlen(info->summary) > 0);
         assert_int_equal(lk__optim_create(info->name, 0, dev, 1, &optim), LK_OK);

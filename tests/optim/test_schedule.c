@@ -11,9 +11,9 @@ static double rate(const char *spec, double base, size_t epoch, size_t batch)
 {
     lk_lr_schedule *schedule;
     lk_lr_schedule_at at = {.epoch = epoch, .epochs = EPOCHS, .batch = batch, .batches = BATCHES};
-    assert_int_equal(lk__lr_schedule_create(spec, &schedule), LK_OK);
-    double lr = lk__lr_schedule_lr(schedule, base, at);
-    lk__lr_schedule_destroy(schedule);
+    assert_int_equal(lk_lr_schedule_create(spec, &schedule), LK_OK);
+    double lr = lk_lr_schedule_lr(schedule, base, at);
+    lk_lr_schedule_destroy(schedule);
     return lr;
 }
 
@@ -86,16 +86,16 @@ static void test_gaussian(void **state)
     /* The reference has a scale of 1500 over 90 epochs, of which 5 are a warm-up. */
     lk_lr_schedule *schedule;
     lk_lr_schedule_at at = {.epoch = 45, .epochs = 90, .batches = 10};
-    assert_int_equal(lk__lr_schedule_create("gaussian:sigma=.32218974,warmup=5", &schedule), LK_OK);
-    assert_true(fabs(lk__lr_schedule_lr(schedule, 0.256, at) / (0.256 * exp(-1600.0 / 1500)) - 1) < 1e-7);
-    lk__lr_schedule_destroy(schedule);
+    assert_int_equal(lk_lr_schedule_create("gaussian:sigma=.32218974,warmup=5", &schedule), LK_OK);
+    assert_true(fabs(lk_lr_schedule_lr(schedule, 0.256, at) / (0.256 * exp(-1600.0 / 1500)) - 1) < 1e-7);
+    lk_lr_schedule_destroy(schedule);
 }
 
 /* The warm-ups of all schedules rise linearly and reach the base rate with the last step of the warm-up. */
 static void test_warmup(void **state)
 {
     const lk_optim_info *info;
-    for (size_t i = 0; (info = lk__lr_schedule_list(i)); i++) {
+    for (size_t i = 0; (info = lk_lr_schedule_list(i)); i++) {
         char epochs[64], steps[64];
         if (strcmp(info->name, "onecycle") == 0)
             continue;
@@ -154,21 +154,21 @@ static void test_plateau(void **state)
     static const size_t drops[] = {0, 0, 0, 1, 1, 1, 2, 2, 3};
     lk_lr_schedule *schedule;
     lk_lr_schedule_watch watch = {0};
-    assert_int_equal(lk__lr_schedule_create("plateau:patience=1,factor=.5,warmup=1", &schedule), LK_OK);
-    assert_true(lk__lr_schedule_watches(schedule));
+    assert_int_equal(lk_lr_schedule_create("plateau:patience=1,factor=.5,warmup=1", &schedule), LK_OK);
+    assert_true(lk_lr_schedule_watches(schedule));
     lk_lr_schedule_at at = {.epoch = 0, .epochs = 20, .batch = BATCHES - 1, .batches = BATCHES};
-    lk__lr_schedule_observe(schedule, at, (lk_lr_schedule_result){.loss = 0.001}, &watch);
+    lk_lr_schedule_observe(schedule, at, (lk_lr_schedule_result){.loss = 0.001}, &watch);
     assert_int_equal(watch.results, 0); /* in the warm-up */
     for (at.epoch = 1; at.epoch <= sizeof losses / sizeof *losses; at.epoch++) {
-        lk__lr_schedule_observe(schedule, at, (lk_lr_schedule_result){.loss = losses[at.epoch - 1]}, &watch);
+        lk_lr_schedule_observe(schedule, at, (lk_lr_schedule_result){.loss = losses[at.epoch - 1]}, &watch);
         assert_int_equal(watch.drops, drops[at.epoch - 1]);
-        assert_true(lk__lr_schedule_lr(schedule, 0.5, (lk_lr_schedule_at){5, 20, 0, BATCHES, watch.drops}) ==
+        assert_true(lk_lr_schedule_lr(schedule, 0.5, (lk_lr_schedule_at){5, 20, 0, BATCHES, watch.drops}) ==
                     0.5 / (double)(1u << watch.drops));
     }
-    lk__lr_schedule_destroy(schedule);
-    assert_int_equal(lk__lr_schedule_create("step", &schedule), LK_OK);
-    assert_false(lk__lr_schedule_watches(schedule));
-    lk__lr_schedule_destroy(schedule);
+    lk_lr_schedule_destroy(schedule);
+    assert_int_equal(lk_lr_schedule_create("step", &schedule), LK_OK);
+    assert_false(lk_lr_schedule_watches(schedule));
+    lk_lr_schedule_destroy(schedule);
 }
 
 /* Compares lk__lr_schedule_rates with a search through all steps. */
@@ -177,18 +177,18 @@ static void assert_rates(const char *spec, size_t epochs, size_t begin, size_t e
     lk_lr_schedule *schedule;
     lk_lr_schedule_at run = {.epochs = epochs, .batches = BATCHES};
     double highest = 0;
-    assert_int_equal(lk__lr_schedule_create(spec, &schedule), LK_OK);
+    assert_int_equal(lk_lr_schedule_create(spec, &schedule), LK_OK);
     lk_lr_schedule_rates rates = lk__lr_schedule_rates(schedule, 0.5, run, begin, end);
     for (size_t step = begin; step < end; step++) {
         lk_lr_schedule_at at = {step / BATCHES, epochs, step % BATCHES, BATCHES, 0};
-        double lr = lk__lr_schedule_lr(schedule, 0.5, at);
+        double lr = lk_lr_schedule_lr(schedule, 0.5, at);
         highest = lr > highest ? lr : highest;
         assert_true(step != begin || rates.first == lr);
         assert_true(step + 1 != end || rates.last == lr);
     }
     if (rates.highest != highest)
         fail_msg("%s, steps %zu to %zu: highest rate %g, found %g", spec, begin, end, highest, rates.highest);
-    lk__lr_schedule_destroy(schedule);
+    lk_lr_schedule_destroy(schedule);
 }
 
 static void test_rates(void **state)
@@ -219,7 +219,7 @@ static void test_rates(void **state)
 static void refuse(const char *spec, const char *hint)
 {
     lk_lr_schedule *schedule = NULL;
-    assert_fails(lk__lr_schedule_create(spec, &schedule), LK_STATUS_USAGE, hint);
+    assert_fails(lk_lr_schedule_create(spec, &schedule), LK_STATUS_USAGE, hint);
     assert_detail("`schedule`");
     assert_null(schedule);
 }
@@ -248,21 +248,21 @@ static void test_refusals(void **state)
     refuse("onecycle:pct_start=2", "from 0 to 1");
     refuse("plateau:factor=1", "factor=1 is out of range");
     refuse("plateau:patience=.5", "whole number");
-    lk__lr_schedule_destroy(NULL);
+    lk_lr_schedule_destroy(NULL);
 }
 
 static void check(const char *spec, const char *hint)
 {
     lk_lr_schedule *schedule;
     lk_lr_schedule_at at = {.epochs = EPOCHS, .batches = BATCHES};
-    assert_int_equal(lk__lr_schedule_create(spec, &schedule), LK_OK);
-    lk_status status = lk__lr_schedule_check(schedule, 0.5, at);
+    assert_int_equal(lk_lr_schedule_create(spec, &schedule), LK_OK);
+    lk_status status = lk_lr_schedule_check(schedule, 0.5, at);
     assert_int_equal(status, hint ? LK_STATUS_USAGE : LK_OK);
     if (hint) {
         assert_detail(hint);
         assert_detail("`schedule`");
     }
-    lk__lr_schedule_destroy(schedule);
+    lk_lr_schedule_destroy(schedule);
 }
 
 static void test_fit(void **state)
@@ -288,7 +288,7 @@ static void test_list(void **state)
 {
     size_t count = 0;
     const lk_optim_info *info;
-    for (; (info = lk__lr_schedule_list(count)); count++) {
+    for (; (info = lk_lr_schedule_list(count)); count++) {
         assert_true(strlen(info->summary) > 0);
         assert_null(strchr(info->summary, '\n'));
         check(info->name, NULL);

@@ -10,6 +10,12 @@
 #include "check.h"
 #include "own_ops.h"
 
+/* A parameter group of a case. */
+typedef struct law_group {
+    const char *pattern; /* NULL after the last */
+    lk_param_group group;
+} law_group;
+
 typedef struct law_case {
     const char *model;
     lk_model_shape shape;
@@ -23,6 +29,7 @@ typedef struct law_case {
     int first;        /* step number of the first batch */
     double clip_norm; /* 0: none */
     double label_smoothing;
+    const law_group *groups; /* set before the first step; NULL: none */
 } law_case;
 
 /* How a case is run; the result must not depend on it. */
@@ -354,6 +361,8 @@ static inline lk_status law_create(const law_case *c, const lk_engine_opts *opts
     LK_TRY(law_build(c->model, c->shape, &graph));
     lk_status status = lk_engine_create(graph, opts, out);
     lk_graph_destroy(graph);
+    for (const law_group *g = c->groups; status == LK_OK && g && g->pattern; g++)
+        status = lk_engine_set_group(*out, g->pattern, &g->group);
     return status == LK_OK && strcmp(c->model, "steep") == 0 ? law_steepen(*out) : status;
 }
 

@@ -23,9 +23,15 @@ enum {
     CLIP_STEEP,
     AUTOENCODER,
     WEIGHTED,
+    GROUPS,
+    FROZEN,
     CASES
 };
 enum { KB = 1024, STEPS = 12 };
+
+static const law_group scaled[] = {
+    {"*.bias", {.lr_scale = 2}}, {"chunk1*.weight", {.lr_scale = .5, .weight_decay = .1}}, {0}};
+static const law_group frozen[] = {{"conv1.*", {.frozen = true}}, {"layer2.*", {.frozen = true}}, {0}};
 
 static const law_case cases[CASES] = {
     [MLP] = {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, STEPS, 37, .shards = 11},
@@ -44,6 +50,9 @@ static const law_case cases[CASES] = {
     [CLIP_STEEP] = {"steep", LAW_SMALL, LK_BN_MODE_BATCH, "sgd", 1e-60, STEPS, 37, .shards = 11, .clip_norm = 1},
     [AUTOENCODER] = {"autoencoder", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, STEPS, 16, .shards = 8},
     [WEIGHTED] = {"weighted", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, STEPS, 16, .shards = 8},
+    [GROUPS] = {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adamw", 1e-3, STEPS, 37, .shards = 11, .groups = scaled},
+    [FROZEN] = {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "sgd:momentum=.9", .05, STEPS, 33, .shards = 16,
+                .clip_norm = 0.1, .groups = frozen},
 };
 
 /* A batch with fewer samples than shards is not recorded, and a size that comes once is not. */
@@ -76,6 +85,10 @@ static const ranks_row rows[] = {
     {"one rank in waves: autoencoder", AUTOENCODER, {.ranks = 1, .threads = 1, .micro_batch = 3}},
     {"3 ranks: autoencoder", AUTOENCODER, {.ranks = 3, .threads = 1, .share = true}},
     {"3 ranks: weighted", WEIGHTED, {.ranks = 3, .threads = 1, .share = true, .unrecorded = true}},
+    {"one rank, groups", GROUPS, {.ranks = 1, .threads = 1}},
+    {"3 ranks, groups", GROUPS, {.ranks = 3, .threads = 1, .bucket_bytes = 16 * KB, .share = true}},
+    {"one rank, frozen", FROZEN, {.ranks = 1, .threads = 1}},
+    {"3 ranks, frozen", FROZEN, {.ranks = 3, .threads = 1, .bucket_bytes = 1 * KB, .share = true}},
     {"2 stages", MLP, {.ranks = 4, .threads = 1, .stages = "2", .unrecorded = true}},
 };
 

@@ -8,12 +8,12 @@ enum { EPOCHS = 4, BATCHES = 3 };
 static void assert_rates(const char *spec, const record *told)
 {
     lk_lr_schedule *schedule;
-    assert_int_equal(lk__lr_schedule_create(spec, &schedule), LK_OK);
+    assert_int_equal(lk_lr_schedule_create(spec, &schedule), LK_OK);
     for (size_t i = 0; i < told->steps; i++) {
         lk_lr_schedule_at at = {.epoch = i / BATCHES, .epochs = EPOCHS, .batch = i % BATCHES, .batches = BATCHES};
-        assert_true(told->step[i].lr == lk__lr_schedule_lr(schedule, 0.125, at));
+        assert_true(told->step[i].lr == lk_lr_schedule_lr(schedule, 0.125, at));
     }
-    lk__lr_schedule_destroy(schedule);
+    lk_lr_schedule_destroy(schedule);
 }
 
 static lk_train_opts scheduled(const char *spec)

@@ -83,17 +83,17 @@ static void rates_follow_the_results(void **state)
     lk_lr_schedule *schedule;
     lk_lr_schedule_watch watch = {0};
     (void)train_well(&opts, &told);
-    assert_ok(lk__lr_schedule_create(opts.schedule, &schedule));
+    assert_ok(lk_lr_schedule_create(opts.schedule, &schedule));
     for (size_t i = 0; i < told.steps; i++) {
         size_t epoch = told.step[i].epoch - 1;
         lk_lr_schedule_at at = {epoch, EPOCHS, told.step[i].batch, told.start.batches, watch.drops};
-        assert_true(told.step[i].lr == lk__lr_schedule_lr(schedule, opts.lr, at));
+        assert_true(told.step[i].lr == lk_lr_schedule_lr(schedule, opts.lr, at));
         const lk_metrics *result = &told.test[2 * epoch].metrics;
         lk_lr_schedule_result seen = {.loss = result->loss, .accuracy = (double)result->correct / VAL};
         if (told.step[i].batch + 1 == told.start.batches)
-            lk__lr_schedule_observe(schedule, at, seen, &watch);
+            lk_lr_schedule_observe(schedule, at, seen, &watch);
     }
-    lk__lr_schedule_destroy(schedule);
+    lk_lr_schedule_destroy(schedule);
     assert_true(watch.drops > 0 && told.step[told.steps - 1].lr < opts.lr);
 }
 

@@ -21,13 +21,13 @@ static const char *data_name(size_t index)
 
 static const char *optimizer_name(size_t index)
 {
-    const lk_optim_info *row = lk__optim_list(index);
+    const lk_optim_info *row = lk_optimizer_list(index);
     return row ? row->name : NULL;
 }
 
 static const char *schedule_name(size_t index)
 {
-    const lk_optim_info *row = lk__lr_schedule_list(index);
+    const lk_optim_info *row = lk_lr_schedule_list(index);
     return row ? row->name : NULL;
 }
 

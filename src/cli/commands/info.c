@@ -256,8 +256,8 @@ static void print_build(void)
     print_inits();
     print_data();
     print_transforms();
-    print_rules("optimisers", lk__optim_list);
-    print_rules("schedules", lk__lr_schedule_list);
+    print_rules("optimisers", lk_optimizer_list);
+    print_rules("schedules", lk_lr_schedule_list);
 }
 
 int lk__cmd_info(lk_args *args)

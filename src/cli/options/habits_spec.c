@@ -298,7 +298,7 @@ lk_status lk__habits_take_lr(const lk_options_set *set, lk_args *args, lk_option
 static const char *find_rule(const char *list)
 {
     const lk_optim_info *rule;
-    for (size_t i = 0; (rule = lk__optim_list(i)); i++) {
+    for (size_t i = 0; (rule = lk_optimizer_list(i)); i++) {
         bool all = true;
         for (const char *at = list; *at && all;) {
             item it;
@@ -316,7 +316,7 @@ static bool is_rule(const char *text)
 {
     const lk_optim_info *rule;
     size_t length = strcspn(text, ":");
-    for (size_t i = 0; (rule = lk__optim_list(i)); i++)
+    for (size_t i = 0; (rule = lk_optimizer_list(i)); i++)
         if (strncmp(rule->name, text, length) == 0 && !rule->name[length])
             return true;
     return false;

@@ -110,8 +110,10 @@ static void forward(const lk_op_call *call)
 static void write_grads(const lk_op_call *call, float *sums, int slot)
 {
     size_t c = call->layer->shape.c, bytes = c * sizeof *sums;
-    call->k->copy_bytes(call->dev, bytes, sums + c, lk__partials_slot(call->grad[0], slot));
-    call->k->copy_bytes(call->dev, bytes, sums, lk__partials_slot(call->grad[1], slot));
+    if (call->grad[0].slot0)
+        call->k->copy_bytes(call->dev, bytes, sums + c, lk__partials_slot(call->grad[0], slot));
+    if (call->grad[1].slot0)
+        call->k->copy_bytes(call->dev, bytes, sums, lk__partials_slot(call->grad[1], slot));
 }
 
 static void backward(const lk_op_call *call)
@@ -144,7 +146,7 @@ static void finish(const lk_op_call *call)
 
 const lk_op lk__op_batchnorm2d = {
     .name = "batchnorm2d",
-    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_FUSES_ADD | LK_OP_ADDS_DX,
+    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_FUSES_ADD | LK_OP_ADDS_DX | LK_OP_SKIPS_GRADS,
     .infer = infer,
     .saved = saved,
     .sum_width = sum_width,

@@ -56,8 +56,9 @@ static void grad_input_rows(const lk_op_call *call, size_t begin, size_t n)
 static void backward(const lk_op_call *call)
 {
     const lk_conv2d_desc *conv = &call->layer->attr.conv;
-    call->k->conv2d_grad_weight(call->dev, conv, &call->x[0], &call->dy, &call->wave->leaves, call->grad[0],
-                                call->grad[1], call->scratch);
+    if (call->grad[0].slot0)
+        call->k->conv2d_grad_weight(call->dev, conv, &call->x[0], &call->dy, &call->wave->leaves, call->grad[0],
+                                    call->grad[1], call->scratch);
     if (call->dx[0].data)
         lk__op_by_shard(call, grad_input_rows);
 }
@@ -70,7 +71,7 @@ static double macs(const lk_layer *layer, lk_shape x)
 
 const lk_op lk__op_conv2d = {
     .name = "conv2d",
-    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_MASKS_DX | LK_OP_HAS_WEIGHTS,
+    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_MASKS_DX | LK_OP_HAS_WEIGHTS | LK_OP_SKIPS_GRADS,
     .infer = infer,
     .scratch = scratch,
     .forward = forward,
@@ -99,7 +100,7 @@ static lk_status infer_sequence(const lk_graph *graph, lk_layer *layer)
 
 const lk_op lk__op_linear_sequence = {
     .name = "linear",
-    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_MASKS_DX | LK_OP_HAS_WEIGHTS,
+    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_MASKS_DX | LK_OP_HAS_WEIGHTS | LK_OP_SKIPS_GRADS,
     .infer = infer_sequence,
     .scratch = scratch,
     .forward = forward,

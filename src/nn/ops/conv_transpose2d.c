@@ -91,9 +91,10 @@ static void backward(const lk_op_call *call)
 {
     size_t c = call->layer->shape.c;
     float *leaves = call->saved;
-    call->k->conv2d_grad_weight(call->dev, &call->layer->attr.conv, &call->dy, &call->x[0], &call->wave->leaves,
-                                call->grad[0], (lk_partials){0}, call->scratch);
-    if (!call->layer->attr.no_bias) {
+    if (call->grad[0].slot0)
+        call->k->conv2d_grad_weight(call->dev, &call->layer->attr.conv, &call->dy, &call->x[0], &call->wave->leaves,
+                                    call->grad[0], (lk_partials){0}, call->scratch);
+    if (call->grad[1].slot0) {
         call->k->bias_sums(call->dev, &call->dy, &call->wave->leaves, leaves);
         lk__op_fold_leaves(call, c, leaves, c, leaves + c * (size_t)call->shards, call->grad[1]);
     }
@@ -109,7 +110,7 @@ static double macs(const lk_layer *layer, lk_shape x)
 
 static const lk_op conv_transpose2d_op = {
     .name = "conv_transpose2d",
-    .flags = LK_OP_READS_X | LK_OP_HAS_WEIGHTS,
+    .flags = LK_OP_READS_X | LK_OP_HAS_WEIGHTS | LK_OP_SKIPS_GRADS,
     .infer = infer,
     .saved = saved,
     .scratch = scratch,

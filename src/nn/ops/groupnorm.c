@@ -70,16 +70,18 @@ static void backward(const lk_op_call *call)
     lk_groupnorm_desc desc = desc_of(call->layer);
     desc.gamma = call->param[0];
     desc.beta = call->param[1];
-    call->k->groupnorm_grad_weight(call->dev, &desc, &call->x[0], &call->dy, moments_of(call), shards, leaves);
-    lk__op_fold_leaves(call, c, leaves, 2 * c, stack_of(call), call->grad[0]);
-    lk__op_fold_leaves(call, c, leaves + c, 2 * c, stack_of(call), call->grad[1]);
+    if (call->grad[0].slot0 || call->grad[1].slot0)
+        call->k->groupnorm_grad_weight(call->dev, &desc, &call->x[0], &call->dy, moments_of(call), shards, leaves);
+    for (int slot = 0; slot < 2; slot++)
+        if (call->grad[slot].slot0)
+            lk__op_fold_leaves(call, c, leaves + c * (size_t)slot, 2 * c, stack_of(call), call->grad[slot]);
     if (dx.data)
         call->k->groupnorm_grad_input(call->dev, &desc, &call->x[0], &call->dy, moments_of(call), &dx);
 }
 
 static const lk_op groupnorm_op = {
     .name = "groupnorm",
-    .flags = LK_OP_READS_X,
+    .flags = LK_OP_READS_X | LK_OP_SKIPS_GRADS,
     .infer = infer_groups,
     .saved = saved,
     .forward = forward,
@@ -88,7 +90,7 @@ static const lk_op groupnorm_op = {
 
 static const lk_op layernorm_op = {
     .name = "layernorm",
-    .flags = LK_OP_READS_X,
+    .flags = LK_OP_READS_X | LK_OP_SKIPS_GRADS,
     .infer = infer,
     .saved = saved,
     .forward = forward,

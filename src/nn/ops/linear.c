@@ -44,8 +44,9 @@ static void grad_input_rows(const lk_op_call *call, size_t begin, size_t n)
 
 static void backward(const lk_op_call *call)
 {
-    call->k->linear_grad_weight(call->dev, &call->x[0], &call->dy, &call->wave->leaves, call->grad[0], call->grad[1],
-                                call->scratch);
+    if (call->grad[0].slot0)
+        call->k->linear_grad_weight(call->dev, &call->x[0], &call->dy, &call->wave->leaves, call->grad[0],
+                                    call->grad[1], call->scratch);
     if (call->dx[0].data)
         lk__op_by_shard(call, grad_input_rows);
 }
@@ -57,7 +58,7 @@ static double macs(const lk_layer *layer, lk_shape x)
 
 const lk_op lk__op_linear = {
     .name = "linear",
-    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_MASKS_DX | LK_OP_HAS_WEIGHTS,
+    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_MASKS_DX | LK_OP_HAS_WEIGHTS | LK_OP_SKIPS_GRADS,
     .infer = infer,
     .scratch = scratch,
     .forward = forward,

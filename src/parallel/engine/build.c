@@ -122,6 +122,7 @@ static const lk_option compared[] = {
     COMPARED(TEXT(outputs, NULL)),
     COMPARED(FLAG(allow_nonfinite)),
     COMPARED(FLAG(eval_only)),
+    COMPARED(FLAG(input_grads)),
 };
 
 static lk_status agree_options(lk_engine *engine)
@@ -335,6 +336,7 @@ static lk_status build_plan(lk_engine *engine)
                          .all_roots = waves->all_roots,
                          .total_slots = waves->total_slots,
                          .kept = lk__engine_outputs_kept(engine->outputs),
+                         .input_grads = engine->opts.input_grads,
                          .hooks = lk__engine_pass_hooks(engine)};
     return lk__plan_create(engine->graph, engine->params, &opts, &engine->plan);
 }
@@ -381,6 +383,16 @@ static lk_status alloc_lanes(lk_engine *engine)
     return LK_OK;
 }
 
+static lk_status alloc_input_grads(lk_engine *engine)
+{
+    lk_device *dev = engine->dev;
+    size_t floats = engine->most * lk__shape_sample(engine->graph->layers[0].shape);
+    if (!engine->opts.input_grads || engine->grid.stage > 0)
+        return LK_OK;
+    return dev->type->alloc(dev, floats * sizeof *engine->input_grads, "input gradients",
+                            (void **)&engine->input_grads);
+}
+
 /* Allocates everything large. If memory is short, the detail says what the rank needs; the group's own
  * detail is kept if the group's memory is short. */
 static lk_status allocate(lk_engine *engine)
@@ -389,6 +401,7 @@ static lk_status allocate(lk_engine *engine)
     LK_TRY_GOTO(build_params(engine), explain);
     LK_TRY_GOTO(build_plan(engine), explain);
     LK_TRY_GOTO(alloc_lanes(engine), explain);
+    LK_TRY_GOTO(alloc_input_grads(engine), explain);
     LK_TRY_GOTO(lk__engine_ensure_room(engine, engine->most), explain);
     LK_TRY_GOTO(alloc_sums_copy(engine), explain);
     LK_TRY_GOTO(lk__recorded_create(engine, &engine->recorded), explain);
@@ -480,6 +493,15 @@ static void destroy_lanes(lk_engine *engine)
     lk__mem_free(engine->lanes);
 }
 
+static void destroy_mean(lk_engine *engine)
+{
+    const lk_device_type *type = engine->dev->type;
+    type->free(engine->dev, engine->mean.params);
+    type->free(engine->dev, engine->mean.buffers);
+    type->free(engine->dev, engine->mean.rule);
+    lk__mem_free(engine->mean.batches);
+}
+
 void lk_engine_destroy(lk_engine *engine)
 {
     /* A forked process cannot join the engine's threads, and leaving the group would end the parent's
@@ -495,6 +517,7 @@ void lk_engine_destroy(lk_engine *engine)
     lk__device_sums_destroy(engine->device_sums);
     lk__plan_destroy(engine->plan);
     lk__engine_outputs_destroy(engine->outputs);
+    lk__param_groups_fini(&engine->groups);
     lk__optim_destroy(engine->optim);
     lk__buckets_destroy(engine->buckets);
     lk__params_destroy(engine->params);
@@ -505,6 +528,8 @@ void lk_engine_destroy(lk_engine *engine)
         lk__residents_destroy(engine);
         lk__engine_free_room(engine);
         engine->dev->type->free(engine->dev, engine->grads);
+        engine->dev->type->free(engine->dev, engine->input_grads);
+        destroy_mean(engine);
     }
     lk__device_close(engine->dev);
     lk_graph_destroy(engine->graph);

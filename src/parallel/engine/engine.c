@@ -210,7 +210,7 @@ lk_status lk_engine_cache_dataset(lk_engine *engine, lk_loader *loader, bool *ca
 /* Takes this rank's part of a training batch; earlier gradients become invalid. */
 static lk_status prepare_step(lk_engine *engine, const lk_batch *batch, lk_engine_part *out)
 {
-    engine->has_grads = engine->ready = engine->agreed = false;
+    engine->has_grads = engine->ready = engine->agreed = engine->has_input_grads = false;
     LK_TRY(check_step(engine, batch));
     return take_part(engine, batch, NULL, out);
 }

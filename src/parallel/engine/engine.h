@@ -19,9 +19,14 @@ lk_status lk__engine_abort_on_failure(const lk_engine *engine, lk_status status)
 /* Whether the last call failed at every rank with the same detail. */
 bool lk__engine_agreed(const lk_engine *engine);
 
+/* Collective over the stages of a replica: gives every stage the tensors of all stages. The bytes of a tensor are zero
+ * at the stages that do not have it. */
+lk_status lk__engine_gather_state(const lk_engine *engine, lk_state *state) LK_CHECKED;
 /* Checks a state as lk_engine_set_state does (MISMATCH), but not collectively: does not communicate
  * and does not abort the job. */
 lk_status lk__engine_check_state(const lk_engine *engine, const lk_state *state) LK_CHECKED;
+/* Enqueues setting elements [begin,end) of the gradients to 0, in all slots. */
+void lk__engine_clear_grads(lk_engine *engine, size_t begin, size_t end);
 /* The number of steps when the replicas were last known to be equal: they were compared, or all got
  * one state. With one replica, the current number of steps. */
 uint64_t lk__engine_equal_at(const lk_engine *engine);

@@ -7,9 +7,9 @@
 #include "parallel/layout/replicas.h"
 #include "parallel/step/engine_impl.h"
 
-/* Gives every stage the tensors of all stages. The bytes of a key are zero at all stages but one, so
+/* The bytes of a key are zero at all stages but one, so
  * their sum as integers has the bytes of that stage. */
-static lk_status gather_stages(const lk_engine *engine, lk_state *state)
+lk_status lk__engine_gather_state(const lk_engine *engine, lk_state *state)
 {
     for (size_t i = 0; engine->grid.pipeline && i < lk_state_count(state); i++) {
         const lk_state_entry *entry = lk_state_at(state, i);
@@ -35,7 +35,7 @@ static lk_status export_whole(const lk_engine *engine, export_fn export, lk_stat
 {
     lk_state *state;
     LK_TRY(export(engine->params, &state));
-    lk_status status = gather_stages(engine, state);
+    lk_status status = lk__engine_gather_state(engine, state);
     return hand_over(status, state, out);
 }
 
@@ -113,7 +113,7 @@ static lk_status export_optim(const lk_engine *engine, lk_state *state)
 {
     for (size_t i = 0; i < lk__optim_states(engine->optim); i++)
         LK_TRY(lk__params_export_array(engine->params, array_at(engine->optim, i), state));
-    LK_TRY(gather_stages(engine, state));
+    LK_TRY(lk__engine_gather_state(engine, state));
     return export_numbers(engine->optim, state);
 }
 

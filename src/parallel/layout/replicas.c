@@ -30,10 +30,15 @@ free_piece:
     return status;
 }
 
+lk_status lk__replicas_start_array(lk_group *group, const lk_params *params, float *array)
+{
+    return start_array(group, params->dev, array, params->count);
+}
+
 lk_status lk__replicas_start(lk_group *group, lk_params *params)
 {
     size_t layers = (size_t)params->graph->count;
-    LK_TRY(start_array(group, params->dev, params->params, params->count));
+    LK_TRY(lk__replicas_start_array(group, params, params->params));
     lk__params_round(params, 0, params->count);
     LK_TRY(start_array(group, params->dev, params->buffers, params->buffer_count));
     return lk_broadcast(group, (lk_buffer){params->batches, layers, LK_DTYPE_I64}, 0, NULL);
@@ -43,7 +48,7 @@ lk_status lk__replicas_start_optim(lk_group *group, const lk_params *params, lk_
 {
     lk_optim_numbers numbers = lk__optim_numbers(optim);
     for (size_t i = 0; i < lk__optim_states(optim); i++)
-        LK_TRY(start_array(group, params->dev, lk__optim_state(optim, i), params->count));
+        LK_TRY(lk__replicas_start_array(group, params, lk__optim_state(optim, i)));
     LK_TRY(lk_broadcast(group, (lk_buffer){&numbers, sizeof numbers, LK_DTYPE_U8}, 0, NULL));
     lk__optim_set_numbers(optim, &numbers);
     return LK_OK;

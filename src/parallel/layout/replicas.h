@@ -12,6 +12,8 @@
 
 /* Collective: broadcasts rank 0's parameters, buffers and batch counters to all ranks of group. */
 lk_status lk__replicas_start(lk_group *group, lk_params *params) LK_CHECKED;
+/* Collective: broadcasts rank 0's values of a flat array with the parameters' offsets. */
+lk_status lk__replicas_start_array(lk_group *group, const lk_params *params, float *array) LK_CHECKED;
 /* Collective: broadcasts rank 0's optimiser state to all ranks of group. */
 lk_status lk__replicas_start_optim(lk_group *group, const lk_params *params, lk_optim *optim) LK_CHECKED;
 

@@ -51,9 +51,13 @@ static lk_status measure_plan(const lk_engine_rank_model *rank, const lk_waves *
                          .all_roots = waves->all_roots,
                          .total_slots = waves->total_slots,
                          .kept = rank->kept,
+                         .input_grads = rank->opts.input_grads,
                          .hooks = rank->hooks};
     LK_TRY(lk__plan_measure(rank->graph, rank->dev, &opts, &plan));
     size->activations = plan.activations;
+    if (rank->opts.input_grads && rank->grid.stage == 0)
+        size->activations += lk__shard_most(rank->opts.batch, waves->shards, waves->last - waves->first) *
+                             lk__shape_sample(rank->graph->layers[0].shape) * sizeof(float);
     size->statistics += plan.sums;
     size->scratch = plan.scratch;
     size->samples = waves->capacity;

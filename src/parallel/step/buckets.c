@@ -198,6 +198,8 @@ static lk_status store(const lk_buckets *buckets, const lk_bucket *bucket)
 
 static lk_status start(lk_buckets *buckets, lk_bucket *bucket)
 {
+    if (bucket->frozen)
+        return LK_OK;
     if (!buckets->recorded)
         LK_TRY(check_own(buckets, bucket));
     if (!buckets->group)
@@ -233,6 +235,8 @@ lk_status lk__buckets_wait(lk_buckets *buckets, int index)
     lk_bucket *bucket = &buckets->list[index];
     lk_request *request = bucket->request;
     bucket->request = NULL;
+    if (bucket->frozen)
+        return LK_OK;
     if (buckets->device_sums)
         return lk__device_sums_lead(buckets->device_sums, index);
     if (bucket->ticket) {

@@ -14,6 +14,7 @@
 
 typedef struct lk_bucket {
     size_t begin, end; /* elements */
+    bool frozen;       /* all of them are zero: nothing is summed */
     lk_request *request;
     uint64_t ticket; /* of a sum in the group's own order; 0: none */
     double started;  /* for traces: when a sum began that is no request; 0: none */

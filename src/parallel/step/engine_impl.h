@@ -10,6 +10,7 @@
 #include "parallel/layout/grid.h"
 #include "parallel/step/buckets.h"
 #include "parallel/step/meter.h"
+#include "parallel/step/param_groups.h"
 #include "parallel/step/waves.h"
 
 /* Numbers in a leaf of the metrics' tree: loss, correct, top5, weight, absolute and squared error. */
@@ -27,6 +28,14 @@ typedef struct lk_engine_lane {
 /* A cached data set (resident.h). */
 typedef struct lk_resident lk_resident;
 enum { LK_MAX_RESIDENTS = 2 };
+
+/* The average of the weights (lk_engine_average); all NULL until the first call. */
+typedef struct lk_engine_mean {
+    float *params;    /* device, with the offsets of the parameters */
+    float *buffers;   /* device, a copy */
+    int64_t *batches; /* (layers) a copy */
+    lk_sgd *rule;     /* device: the scalars of the last call */
+} lk_engine_mean;
 
 /* Numbers of a step or evaluation that its kernels read from device memory. */
 typedef struct lk_engine_step_numbers {
@@ -94,6 +103,8 @@ struct lk_engine {
     lk_plan *plan;
     lk_engine_outputs *outputs;
     lk_optim *optim;
+    lk_param_groups groups;
+    lk_engine_mean mean;
     lk_waves *waves;
     lk_buckets *buckets;
     const lk_channel_type *channel; /* between the devices; NULL: the group sums gradients */
@@ -119,6 +130,9 @@ struct lk_engine {
     bool replicas_differ; /* the last comparison found a difference */
     bool has_grads;       /* the gradients of the last step are valid */
     bool ready;           /* and no update has used them */
+    float *input_grads; /* device, (most, h, w, c) of this rank's samples; NULL if not wanted, and except at stage 0 */
+    size_t input_rows;  /* samples in them */
+    bool has_input_grads; /* they are those of the last lk_engine_gradients */
     bool agreed;          /* every rank has the failure of this call, with the same detail */
     bool may_overflow;    /* some rank has such large gradients that their sum over the ranks may not be finite */
     int (*signal_source)(void *arg); /* or NULL */

@@ -235,6 +235,15 @@ static lk_status await_idle(lk_engine *engine)
     return engine->dev->type->sync(engine->dev);
 }
 
+lk_status lk__recorded_forget(lk_engine *engine)
+{
+    if (!engine->recorded)
+        return LK_OK;
+    LK_TRY(await_idle(engine));
+    forget_all(engine->dev, engine->recorded);
+    return LK_OK;
+}
+
 static known_size *find_size(const lk_recorded *recorded, bool eval, size_t total)
 {
     const known_size *sizes = recorded->sizes[eval];

@@ -221,12 +221,28 @@ static lk_status await_sent(lk_engine *engine)
     return LK_OK;
 }
 
+/* Copies the gradients of the wave's samples, from index `begin` of the part, if they are wanted. */
+static void keep_input_grads(lk_engine *engine, size_t begin, const lk_op_wave *wave)
+{
+    lk_device *dev = engine->dev;
+    lk_tensor from = lk__plan_input_grad(engine->plan, wave->lane);
+    if (!engine->input_grads || wave->n == 0)
+        return;
+    from.shape.n = wave->n;
+    lk_tensor to = {.dtype = LK_DTYPE_F32, .shape = from.shape};
+    to.data = engine->input_grads + begin * lk__shape_sample(from.shape);
+    dev->kernels->copy(dev, &from, &to);
+}
+
 /* In a recorded step every device checks the losses of all ranks, so they are shared after the last forward. */
 static lk_status run_action(lk_engine *engine, const lk_engine_part *part, lk_pipeline_action action)
 {
     lk_op_wave wave = wave_at(engine, part, action.wave);
-    if (!action.forward)
-        return backward(engine, &wave);
+    if (!action.forward) {
+        LK_TRY(backward(engine, &wave));
+        keep_input_grads(engine, lk__waves_begin(engine->waves, action.wave), &wave);
+        return LK_OK;
+    }
     LK_TRY(forward(engine, part, lk__waves_begin(engine->waves, action.wave), &wave));
     bool shares = wave.last && part->flag && engine->device_sums;
     return shares ? lk__device_sums_share(engine->device_sums, part->total, engine->losses) : LK_OK;

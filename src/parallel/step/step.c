@@ -214,7 +214,7 @@ static void update_range(lk_engine *engine, size_t begin, size_t end, const lk_f
     double began = lk__trace_begin_label(LK_TRACE_KIND_UPDATE, "update", -1);
     if (!flag)
         lk__marks_add(engine, (lk_trace_label){0});
-    lk__optim_range(engine->optim, &range);
+    lk__param_groups_update(&engine->groups, engine->optim, &range);
     lk__params_round(engine->params, begin, end);
     if (!flag)
         lk__marks_add(engine, lk__trace_label());
@@ -335,6 +335,8 @@ lk_status lk__step_gradients(lk_engine *engine, const lk_engine_part *part, lk_m
     LK_TRY(begin_part(engine, part));
     LK_TRY(run_gradients(engine, part, true, &metrics));
     engine->has_grads = engine->ready = true;
+    engine->has_input_grads = engine->input_grads != NULL;
+    engine->input_rows = part->count;
     *out = metrics;
     return LK_OK;
 }
