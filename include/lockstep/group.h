@@ -75,6 +75,22 @@ typedef struct lk_group_opts {
  * while they start. MPI ends when the process exits: by MPI_Abort after a failure of a group or with another exit
  * status than 0. */
 lk_status lk_group_join(const lk_group_opts *opts, lk_group **out) LK_CHECKED;
+/* Makes a group of the processes of an MPI communicator: comm is the address of the program's MPI_Comm (Open MPI or
+ * MPICH), rank r of it becomes rank r of the group. Collective: blocks until all its processes have called it or the
+ * timeout has passed. Of opts, which may be NULL, only backend, timeout, notice and progress_thread may be set; address
+ * and key travel over MPI.
+ *
+ * The communicator is duplicated, so the program's own messages and the group's never mix. MPI stays the program's:
+ * destroy the group at all ranks before MPI_Finalize. With backend "auto", ranks of one host share memory, and ranks of
+ * several hosts use MPI if it grants MPI_THREAD_SERIALIZED (with progress_thread MPI_THREAD_MULTIPLE), else TCP; "mpi"
+ * requires that level. If MPI grants less than MPI_THREAD_MULTIPLE, the program must not call MPI in another thread
+ * while a call of the group runs.
+ *
+ * USAGE if MPI is not initialised or already finalised, for MPI_COMM_NULL and inter-communicators, for other options,
+ * and in another thread than that of MPI_Init if MPI grants less than MPI_THREAD_SERIALIZED. NOT_FOUND if the plug-in
+ * for the program's MPI is not installed (the detail names the package). UNSUPPORTED for another MPI library, and for
+ * "mpi" without the thread level. PEER as lk_group_join. */
+lk_status lk_group_from_mpi(const void *comm, const lk_group_opts *opts, lk_group **out) LK_CHECKED;
 /* Creates a group of `count` ranks that are threads of this process: out (count) gets one handle for
  * each rank, and the thread that is rank r uses out[r]. Only timeout, notice and progress_thread of opts are
  * used; opts may be NULL. Does not block. */

@@ -93,6 +93,7 @@ struct lk_group {
     lk_group *sibling;
     lk_progress *progress;              /* of the whole job: its progress thread; NULL: none */
     lk_control *control;                /* of the job; owned by the group of the whole job */
+    lk_mpi_world *world;                /* of the whole job, if it was made over a communicator of the program */
     const lk_transport_type *opened_as; /* the transport that was requested; auto may have opened shm or tcp */
     lk_transport *transport;
     lk_device *device; /* computes the folds, in host memory */
@@ -153,6 +154,10 @@ static inline int lk__group_job_rank(const lk_group *group, int rank)
 }
 /* Sets the error detail to the reason of a failed group, and returns its status. */
 lk_status lk__group_broken(const lk_group *group) LK_CHECKED;
+
+/* Joins a job. world: the communicator of the program that the group is made over, which the function takes over, also
+ * when it fails; NULL: opts say how the ranks meet. */
+lk_status lk__group_join(const lk_group_opts *opts, lk_mpi_world *world, lk_group **out) LK_CHECKED;
 
 /* steps.c. Runs the request as far as possible without waiting. At its end the request is marked done. */
 lk_status lk__steps_run(lk_request *request, bool *moved) LK_CHECKED;
