@@ -139,11 +139,18 @@ lk_status lk_group_poll(lk_group *group) LK_CHECKED;
  * `bytes` bytes, including the final '\0', and returns the bytes that the complete text needs. */
 size_t lk_group_history(const lk_group *group, char *text, size_t bytes);
 
-/* The data of a call, owned by the caller. */
+/* The data of a call, owned by the caller. Fields that are left out are 0 and NULL.
+ *
+ * Device memory: "cuda:N" as numbered by CUDA. Every call takes it, and gives the bits of host memory. Other pointers of
+ * a call (out, in, roots) are on the device of its buffer; the buffers of lk_alltoall and lk_sendrecv may be on different
+ * ones. Work that writes the buffer must be complete before the call: the library copies it to pinned host memory with a
+ * stream of its own. Results are in the buffer when the call, lk_request_wait or lk_request_test says that it is done.
+ * UNSUPPORTED if the build or the machine has no such device. */
 typedef struct lk_buffer {
-    void *at;     /* host memory */
+    void *at;     /* host memory, or memory of `device` */
     size_t count; /* elements */
     lk_dtype dtype;
+    const char *device; /* NULL: host memory; "cuda:N": memory of that GPU */
 } lk_buffer;
 
 typedef enum lk_reduction {

@@ -5,6 +5,7 @@
 #include <lockstep/group.h>
 
 #include "base/trace.h"
+#include "comm/collective/bounce.h"
 #include "comm/collective/program.h"
 #include "comm/control/control.h"
 #include "comm/transport/transport.h"
@@ -73,6 +74,7 @@ struct lk_request {
 
     bool done;
     lk_status status;
+    lk_bounce_block *copies; /* of device buffers; NULL: none */
     int phase;
     bool entered;                /* whether the phase has begun */
     bool given;                  /* whether all sends of the phase are done */
@@ -134,7 +136,8 @@ struct lk_group {
     double checked, noticed;
     int reports;
     double left_seen; /* when a rank that this rank waits for was first seen to have left; 0: none */
-    void **blocks;    /* from lk_group_alloc, if the transport has no memory of its own */
+    lk_bounce bounce;
+    void **blocks; /* from lk_group_alloc, if the transport has no memory of its own */
     size_t block_count;
 };
 
