@@ -1,10 +1,11 @@
 #!/bin/bash
-# from_mpi.sh RANKS PLUGINS - groups of the communicators of an MPI program, with Open MPI and MPICH: the programs are
-# RANKS_openmpi and RANKS_mpich (from_mpi_ranks.c), started by mpirun; PLUGINS is the folder of the plug-ins. Status 77:
-# there is no MPI.
+# from_mpi.sh RANKS PLUGINS EXAMPLE - groups of the communicators of an MPI program, with Open MPI and MPICH: the programs are
+# RANKS_openmpi and RANKS_mpich (from_mpi_ranks.c), started by mpirun; PLUGINS is the folder of the plug-ins,
+# EXAMPLE_openmpi and EXAMPLE_mpich are the example (examples/mpi). Status 77: there is no MPI.
 set -u
 ranks=$(realpath "$(dirname "$1")")/$(basename "$1")
 export LOCKSTEP_PLUGINS=$2
+example=$(realpath "$(dirname "$3")")/$(basename "$3")
 . "$(dirname "$0")/../mpi.sh"
 . "$(dirname "$0")/../port.sh"
 scratch=$(mktemp -d)
@@ -38,6 +39,10 @@ for mpi in "${mpis[@]}"; do
         fine 3 collectives $backend
         fine 3 halves $backend
     done
+    line="$mpi: the example"
+    timeout -s KILL 100 "$(launcher_of "$mpi")" -n 3 "${example}_$mpi" >out 2>&1 </dev/null || complain "exit status $?"
+    [ "$(grep -cE 'rank ([02] is in a group of 2, which MPI counts as 2|1 is in a group of 1, which MPI counts as 1)$' \
+        out)" -eq 3 ] || complain "not the expected lines"
     fine 2 bits
     fine 4 bits mpi
     fine 2 again mpi
