@@ -472,7 +472,7 @@ void lk_group_destroy(lk_group *group)
         lk__request_free(request);
     }
     lk__program_cache_fini(&group->programs);
-    lk__bounce_fini(&group->bounce);
+    lk__device_copies_fini(&group->device_copies);
     for (size_t i = 0; i < group->block_count; i++)
         lk__mem_free(group->blocks[i]);
     free(group->blocks);

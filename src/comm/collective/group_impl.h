@@ -5,7 +5,7 @@
 #include <lockstep/group.h>
 
 #include "base/trace.h"
-#include "comm/collective/bounce.h"
+#include "comm/collective/device_copies.h"
 #include "comm/collective/program.h"
 #include "comm/control/control.h"
 #include "comm/transport/transport.h"
@@ -74,7 +74,7 @@ struct lk_request {
 
     bool done;
     lk_status status;
-    lk_bounce_block *copies; /* of device buffers; NULL: none */
+    lk_device_copies_block *copies; /* of device buffers; NULL: none */
     int phase;
     bool entered;                /* whether the phase has begun */
     bool given;                  /* whether all sends of the phase are done */
@@ -136,7 +136,7 @@ struct lk_group {
     double checked, noticed;
     int reports;
     double left_seen; /* when a rank that this rank waits for was first seen to have left; 0: none */
-    lk_bounce bounce;
+    lk_device_copies device_copies;
     void **blocks; /* from lk_group_alloc, if the transport has no memory of its own */
     size_t block_count;
 };

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "comm/collective/bounce.h"
+#include "comm/collective/device_copies.h"
 #include "comm/collective/progress.h"
 #include "comm/collective/reduction.h"
 #include "tensor/device.h"
@@ -237,16 +237,16 @@ static lk_status begin(lk_group *group, const lk_intent *intent, lk_request **ou
 }
 
 /* An intent on copies of device buffers in host memory. */
-typedef struct bounced_intent {
+typedef struct staged_intent {
     lk_intent intent;
     const void *partials[LK_MAX_ROOTS];
     lk_device *from, *to;
-    lk_bounce_block *copies;
-} bounced_intent;
+    lk_device_copies_block *copies;
+} staged_intent;
 
 /* Replaces a window of device memory by its copy. *own, unless NULL, points into the window. */
-static lk_status bounce_window(lk_group *group, bounced_intent *b, lk_bounce_part part, lk_request_window *window,
-                               const void **own)
+static lk_status stage_window(lk_group *group, staged_intent *b, lk_device_copies_part part, lk_request_window *window,
+                              const void **own)
 {
     size_t element = lk_dtype_size(b->intent.data.dtype);
     char *host = NULL;
@@ -254,7 +254,7 @@ static lk_status bounce_window(lk_group *group, bounced_intent *b, lk_bounce_par
     part.bytes = window->count * element;
     if (!part.dev || part.bytes == 0)
         return LK_OK;
-    LK_TRY(lk__bounce_add(&group->bounce, &part, &b->copies, &host));
+    LK_TRY(lk__device_copies_add(&group->device_copies, &part, &b->copies, &host));
     if (*own)
         *own = host + ((const char *)*own - window->at);
     window->at = host;
@@ -262,7 +262,7 @@ static lk_status bounce_window(lk_group *group, bounced_intent *b, lk_bounce_par
 }
 
 /* The input of a broadcast is in the window of its result. */
-static lk_status bounce_data(lk_group *group, bounced_intent *b)
+static lk_status stage_data(lk_group *group, staged_intent *b)
 {
     lk_intent *it = &b->intent;
     int own = b->from ? count_partials(group, it) : 0;
@@ -271,32 +271,32 @@ static lk_status bounce_data(lk_group *group, bounced_intent *b)
     for (int i = 0; i < own; i++) {
         lk_request_window whole = {(char *)(uintptr_t)it->partials[i], 0, it->data.count};
         const void *none = NULL;
-        LK_TRY(bounce_window(group, b, (lk_bounce_part){.dev = b->from, .in = true}, &whole, &none));
+        LK_TRY(stage_window(group, b, (lk_device_copies_part){.dev = b->from, .in = true}, &whole, &none));
         b->partials[i] = whole.at;
     }
     if (own > 0)
         it->partials = b->partials;
-    LK_TRY(bounce_window(group, b, (lk_bounce_part){.dev = b->from, .in = true}, &it->mine, &it->own_from));
-    LK_TRY(bounce_window(group, b, (lk_bounce_part){.dev = b->to, .in = source, .back = true}, &it->out, &to));
+    LK_TRY(stage_window(group, b, (lk_device_copies_part){.dev = b->from, .in = true}, &it->mine, &it->own_from));
+    LK_TRY(stage_window(group, b, (lk_device_copies_part){.dev = b->to, .in = source, .back = true}, &it->out, &to));
     it->own_to = (void *)(uintptr_t)to;
     return LK_OK;
 }
 
 /* A device that is not there is an error of this rank alone, as other arguments are. A copy that fails is a failure of
  * the group, because the other ranks may be in this call already. */
-static lk_status begin_bounced(lk_group *group, const lk_intent *intent, lk_request **out)
+static lk_status begin_staged(lk_group *group, const lk_intent *intent, lk_request **out)
 {
-    bounced_intent b = {.intent = *intent};
-    LK_TRY(lk__bounce_open(&group->bounce, intent->from, &b.from));
-    LK_TRY(lk__bounce_open(&group->bounce, intent->to, &b.to));
-    lk_status status = bounce_data(group, &b);
+    staged_intent b = {.intent = *intent};
+    LK_TRY(lk__device_copies_open(&group->device_copies, intent->from, &b.from));
+    LK_TRY(lk__device_copies_open(&group->device_copies, intent->to, &b.to));
+    lk_status status = stage_data(group, &b);
     if (status == LK_OK)
         status = begin(group, &b.intent, out);
     if (status == LK_OK && out) {
         (*out)->copies = b.copies;
         return LK_OK;
     }
-    status = lk__bounce_end(b.copies, status);
+    status = lk__device_copies_end(b.copies, status);
     return status == LK_OK ? LK_OK : lk__group_break(group, status);
 }
 
@@ -305,7 +305,7 @@ static lk_status begin_in_turn(lk_group *group, const lk_intent *intent, lk_requ
     lk__progress_take(group);
     lk_status status = check(group, intent);
     if (status == LK_OK)
-        status = (intent->from || intent->to ? begin_bounced : begin)(group, intent, out);
+        status = (intent->from || intent->to ? begin_staged : begin)(group, intent, out);
     lk__progress_give(group);
     return status;
 }

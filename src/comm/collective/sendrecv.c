@@ -4,16 +4,16 @@
 /* A message from a rank to itself. */
 static lk_status copy_self(lk_group *group, lk_buffer out, lk_buffer in)
 {
-    lk_bounce_part from = {.at = out.at, .in = true}, to = {.at = in.at};
+    lk_device_copies_part from = {.at = out.at, .in = true}, to = {.at = in.at};
     if ((unsigned)out.dtype >= LK_DTYPE_COUNT || out.dtype != in.dtype || out.count != in.count)
         return lk__fail(LK_STATUS_USAGE, "sendrecv of a rank with itself: what it sends has another type or size than "
                                          "what it receives");
     if (out.count > 0 && (!out.at || !in.at))
         return lk__fail(LK_STATUS_USAGE, "sendrecv: the memory of %zu elements is NULL", out.count);
-    LK_TRY(lk__bounce_open(&group->bounce, out.device, &from.dev));
-    LK_TRY(lk__bounce_open(&group->bounce, in.device, &to.dev));
+    LK_TRY(lk__device_copies_open(&group->device_copies, out.device, &from.dev));
+    LK_TRY(lk__device_copies_open(&group->device_copies, in.device, &to.dev));
     from.bytes = to.bytes = out.count * lk_dtype_size(out.dtype);
-    return out.count > 0 ? lk__bounce_copy(&group->bounce, &from, &to) : LK_OK;
+    return out.count > 0 ? lk__device_copies_copy(&group->device_copies, &from, &to) : LK_OK;
 }
 
 /* Checks one of the two messages as lk_send and lk_recv do, so that neither fails after the other has started. */

@@ -8,7 +8,7 @@ static lk_status end(lk_request *request, lk_status status)
 {
     lk_group *group = request->group;
     if (request->copies) {
-        lk_status copied = lk__bounce_end(request->copies, status);
+        lk_status copied = lk__device_copies_end(request->copies, status);
         status = copied == status ? status : lk__group_break(group, copied);
     }
     lk__request_retire(request);

@@ -1,28 +1,28 @@
-/* bounce.c - the pool of copies in host memory. */
-#include "comm/collective/bounce.h"
+/* device_copies.c - the pool of copies in host memory. */
+#include "comm/collective/device_copies.h"
 
 #include <string.h>
 
 #include "base/mem.h"
 
-struct lk_bounce_device {
-    lk_bounce_device *next;
+struct lk_device_copies_device {
+    lk_device_copies_device *next;
     lk_device *dev;
     char name[64];
 };
 
-struct lk_bounce_block {
-    lk_bounce_block *next; /* of the pool */
-    lk_bounce_block *more; /* of the same call */
+struct lk_device_copies_block {
+    lk_device_copies_block *next; /* of the pool */
+    lk_device_copies_block *more; /* of the same call */
     bool busy;
     char *host;
     size_t room; /* bytes */
-    lk_bounce_part part;
+    lk_device_copies_part part;
 };
 
-static lk_status open_new(lk_bounce *bounce, const char *name, lk_device **out)
+static lk_status open_new(lk_device_copies *pool, const char *name, lk_device **out)
 {
-    lk_bounce_device *row = NULL;
+    lk_device_copies_device *row = NULL;
     if (!lk__device_find(name) && strncmp(name, "cuda", 4) == 0)
         return lk__fail(LK_STATUS_UNSUPPORTED,
                         "a buffer has `device` %s, but this build is without CUDA: build Lockstep with CUDA, or give "
@@ -37,24 +37,24 @@ static lk_status open_new(lk_bounce *bounce, const char *name, lk_device **out)
         return status;
     }
     memcpy(row->name, name, strlen(name) + 1);
-    row->next = bounce->devices;
-    bounce->devices = row;
+    row->next = pool->devices;
+    pool->devices = row;
     *out = row->dev;
     return LK_OK;
 }
 
-lk_status lk__bounce_open(lk_bounce *bounce, const char *name, lk_device **out)
+lk_status lk__device_copies_open(lk_device_copies *pool, const char *name, lk_device **out)
 {
     const lk_device_type *type = name ? lk__device_find(name) : NULL;
     *out = NULL;
     if (!name || (type && type->host_memory))
         return LK_OK;
-    for (lk_bounce_device *row = bounce->devices; row; row = row->next)
+    for (lk_device_copies_device *row = pool->devices; row; row = row->next)
         if (strcmp(row->name, name) == 0) {
             *out = row->dev;
             return LK_OK;
         }
-    return open_new(bounce, name, out);
+    return open_new(pool, name, out);
 }
 
 static lk_status alloc_host(lk_device *dev, size_t bytes, char **out)
@@ -68,7 +68,7 @@ static lk_status alloc_host(lk_device *dev, size_t bytes, char **out)
     return LK_OK;
 }
 
-static void free_host(lk_bounce_block *block)
+static void free_host(lk_device_copies_block *block)
 {
     lk_device *dev = block->part.dev;
     if (block->host && dev->type->alloc_host)
@@ -81,10 +81,10 @@ static void free_host(lk_bounce_block *block)
 
 /* The smallest free block that is large enough; else the largest free one, which is then enlarged; NULL: none is
  * free. */
-static lk_bounce_block *find_free(const lk_bounce *bounce, const lk_device *dev, size_t bytes)
+static lk_device_copies_block *find_free(const lk_device_copies *pool, const lk_device *dev, size_t bytes)
 {
-    lk_bounce_block *best = NULL;
-    for (lk_bounce_block *b = bounce->blocks; b; b = b->next) {
+    lk_device_copies_block *best = NULL;
+    for (lk_device_copies_block *b = pool->blocks; b; b = b->next) {
         if (b->busy || b->part.dev != dev)
             continue;
         bool fits = b->room >= bytes, better = !best;
@@ -97,14 +97,14 @@ static lk_bounce_block *find_free(const lk_bounce *bounce, const lk_device *dev,
     return best;
 }
 
-static lk_status take_block(lk_bounce *bounce, lk_device *dev, size_t bytes, lk_bounce_block **out)
+static lk_status take_block(lk_device_copies *pool, lk_device *dev, size_t bytes, lk_device_copies_block **out)
 {
-    lk_bounce_block *block = find_free(bounce, dev, bytes);
+    lk_device_copies_block *block = find_free(pool, dev, bytes);
     if (!block) {
         LK_TRY(LK_ALLOC(1, "a copy of a device buffer", &block));
         block->part.dev = dev;
-        block->next = bounce->blocks;
-        bounce->blocks = block;
+        block->next = pool->blocks;
+        pool->blocks = block;
     }
     if (block->room < bytes) {
         free_host(block);
@@ -116,7 +116,7 @@ static lk_status take_block(lk_bounce *bounce, lk_device *dev, size_t bytes, lk_
     return LK_OK;
 }
 
-static lk_bounce_block *find_copy(lk_bounce_block *copies, const lk_bounce_part *part)
+static lk_device_copies_block *find_copy(lk_device_copies_block *copies, const lk_device_copies_part *part)
 {
     while (copies &&
            (copies->part.dev != part->dev || copies->part.at != part->at || copies->part.bytes != part->bytes))
@@ -124,13 +124,14 @@ static lk_bounce_block *find_copy(lk_bounce_block *copies, const lk_bounce_part 
     return copies;
 }
 
-lk_status lk__bounce_add(lk_bounce *bounce, const lk_bounce_part *part, lk_bounce_block **copies, char **host)
+lk_status lk__device_copies_add(lk_device_copies *pool, const lk_device_copies_part *part,
+                                lk_device_copies_block **copies, char **host)
 {
-    lk_bounce_block *block = find_copy(*copies, part);
+    lk_device_copies_block *block = find_copy(*copies, part);
     bool known = block && block->part.in;
     bool back = block && block->part.back;
     if (!block) {
-        LK_TRY(take_block(bounce, part->dev, part->bytes, &block));
+        LK_TRY(take_block(pool, part->dev, part->bytes, &block));
         block->more = *copies;
         *copies = block;
     }
@@ -143,19 +144,19 @@ lk_status lk__bounce_add(lk_bounce *bounce, const lk_bounce_part *part, lk_bounc
     return LK_OK;
 }
 
-static lk_status copy_back(const lk_bounce_block *block)
+static lk_status copy_back(const lk_device_copies_block *block)
 {
-    const lk_bounce_part *part = &block->part;
+    const lk_device_copies_part *part = &block->part;
     if (!part->back)
         return LK_OK;
     LK_TRY(part->dev->type->upload(part->dev, block->host, part->bytes, part->at));
     return part->dev->type->sync(part->dev);
 }
 
-lk_status lk__bounce_end(lk_bounce_block *copies, lk_status status)
+lk_status lk__device_copies_end(lk_device_copies_block *copies, lk_status status)
 {
     bool failed = status != LK_OK;
-    for (lk_bounce_block *block = copies, *more; block; block = more) {
+    for (lk_device_copies_block *block = copies, *more; block; block = more) {
         more = block->more;
         if (status == LK_OK)
             status = copy_back(block);
@@ -165,33 +166,34 @@ lk_status lk__bounce_end(lk_bounce_block *copies, lk_status status)
     return status;
 }
 
-lk_status lk__bounce_copy(lk_bounce *bounce, const lk_bounce_part *from, const lk_bounce_part *to)
+lk_status lk__device_copies_copy(lk_device_copies *pool, const lk_device_copies_part *from,
+                                 const lk_device_copies_part *to)
 {
-    lk_bounce_block *copies = NULL;
+    lk_device_copies_block *copies = NULL;
     char *host = from->at;
     lk_status status = LK_OK;
     if (from->dev)
-        status = lk__bounce_add(bounce, from, &copies, &host);
+        status = lk__device_copies_add(pool, from, &copies, &host);
     if (status == LK_OK && to->dev)
         status = to->dev->type->upload(to->dev, host, to->bytes, to->at);
     if (status == LK_OK && to->dev)
         status = to->dev->type->sync(to->dev);
     if (status == LK_OK && !to->dev)
         memmove(to->at, host, to->bytes);
-    return lk__bounce_end(copies, status);
+    return lk__device_copies_end(copies, status);
 }
 
-void lk__bounce_fini(lk_bounce *bounce)
+void lk__device_copies_fini(lk_device_copies *pool)
 {
-    while (bounce->blocks) {
-        lk_bounce_block *block = bounce->blocks;
-        bounce->blocks = block->next;
+    while (pool->blocks) {
+        lk_device_copies_block *block = pool->blocks;
+        pool->blocks = block->next;
         free_host(block);
         lk__mem_free(block);
     }
-    while (bounce->devices) {
-        lk_bounce_device *row = bounce->devices;
-        bounce->devices = row->next;
+    while (pool->devices) {
+        lk_device_copies_device *row = pool->devices;
+        pool->devices = row->next;
         lk__device_close(row->dev);
         lk__mem_free(row);
     }
