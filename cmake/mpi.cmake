@@ -37,3 +37,17 @@ foreach(name openmpi mpich)
     target_link_libraries(bench_mpi_${name} PRIVATE lockstep ${${found}_LIBRARIES})
   endif()
 endforeach()
+
+# example_from_mpi_NAME: a program of that MPI that makes a group of its ranks.
+foreach(name openmpi mpich)
+  string(TOUPPER ${name} found)
+  if(TARGET plugin_${name})
+    add_executable(example_from_mpi_${name} EXCLUDE_FROM_ALL examples/mpi/from_mpi.c)
+    set_target_properties(example_from_mpi_${name} PROPERTIES OUTPUT_NAME from_mpi_${name}
+      RUNTIME_OUTPUT_DIRECTORY examples)
+    target_include_directories(example_from_mpi_${name} SYSTEM PRIVATE ${${found}_INCLUDE_DIRS})
+    target_link_directories(example_from_mpi_${name} PRIVATE ${${found}_LIBRARY_DIRS})
+    target_link_libraries(example_from_mpi_${name} PRIVATE lockstep ${${found}_LIBRARIES})
+    list(APPEND LK_MPI_EXAMPLES example_from_mpi_${name})
+  endif()
+endforeach()

@@ -67,15 +67,17 @@ static void explain(int code, char *text, size_t bytes)
     snprintf(text, bytes, "SMPI's error %d", code);
 }
 
-static int send(const void *data, size_t bytes, int peer, int tag, lk_mpi_request *out)
+static int send(lk_mpi_comm comm, const void *data, size_t bytes, int peer, int tag, lk_mpi_request *out)
 {
+    (void)comm; /* only MPI_COMM_WORLD is used */
     int at = take_entry();
     *out = (lk_mpi_request)at + 1;
     return MPI_Isend(data, (int)bytes, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &messages[at].request);
 }
 
-static int receive(void *data, size_t bytes, int peer, int tag, lk_mpi_request *out)
+static int receive(lk_mpi_comm comm, void *data, size_t bytes, int peer, int tag, lk_mpi_request *out)
 {
+    (void)comm; /* only MPI_COMM_WORLD is used */
     int at = take_entry();
     *out = (lk_mpi_request)at + 1;
     return MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &messages[at].request);

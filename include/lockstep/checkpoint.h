@@ -9,7 +9,9 @@
  * no thread sets a note or destroys the checkpoint. Several threads and processes may load or verify one
  * folder at the same time. While a folder is being saved, no other call may use that folder:
  * a reader might find files of the old and of the new checkpoint, and fails with FORMAT.
- * Different folders are independent. */
+ * Different folders are independent.
+ *
+ * Lifetimes: a checkpoint owns its states and notes. What is borrowed from it ends with lk_checkpoint_destroy. */
 #ifndef LOCKSTEP_CHECKPOINT_H
 #define LOCKSTEP_CHECKPOINT_H
 
@@ -33,7 +35,7 @@ const lk_state *lk_checkpoint_model(const lk_checkpoint *checkpoint);
 const lk_state *lk_checkpoint_optimizer(const lk_checkpoint *checkpoint);
 
 /* Sets the text of a note; both strings are copied. A note keeps the position at which it was
- * first set. Name and text are UTF-8, and the name is not empty (else USAGE). */
+ * first set. USAGE if name or text is not UTF-8, the name is empty, or the checkpoint has 4096 other notes. */
 lk_status lk_checkpoint_set_note(lk_checkpoint *checkpoint, const char *name, const char *text) LK_CHECKED;
 /* The text of a note, borrowed until the note is set again; NULL when there is no such note. */
 const char *lk_checkpoint_note(const lk_checkpoint *checkpoint, const char *name);
@@ -48,14 +50,17 @@ const char *lk_checkpoint_note_name(const lk_checkpoint *checkpoint, size_t inde
  * two names. Where the file system cannot exchange names and the process is killed between the
  * two renames, the next save or load of `folder` restores the old checkpoint.
  *
- * A failure keeps the old checkpoint and removes the temporary folder, if it can be removed. */
+ * A failure keeps the old checkpoint and removes the temporary folder, if it can be removed. USAGE: the checkpoint has
+ * no states, `folder` exists and is not a checkpoint, its path is too long, or a name cannot be saved (lk_state_save).
+ * NOT_FOUND: the folder in which `folder` is to be does not exist. IO: a file cannot be written, or reads back with
+ * other bytes. */
 lk_status lk_checkpoint_save(const lk_checkpoint *checkpoint, const char *folder) LK_CHECKED;
 
 /* Reads and verifies a checkpoint. NOT_FOUND: folder is not a checkpoint. FORMAT: at least one
  * bit differs from what was saved; the detail names the file and the tensor. UNSUPPORTED: a
- * later version of Lockstep has saved the checkpoint. The caller owns *out. */
+ * later version of Lockstep has saved the checkpoint. IO: a file cannot be read. The caller owns *out. */
 lk_status lk_checkpoint_load(const char *folder, lk_checkpoint **out) LK_CHECKED;
-/* Reads and verifies the notes only; does not read the two large files. */
+/* Reads and verifies the notes only; does not read the two large files. Fails as lk_checkpoint_load. */
 lk_status lk_checkpoint_load_notes(const char *folder, lk_checkpoint **out) LK_CHECKED;
 /* Verifies a checkpoint as lk_checkpoint_load does, and returns only the status. */
 lk_status lk_checkpoint_verify(const char *folder) LK_CHECKED;

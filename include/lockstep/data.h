@@ -7,7 +7,11 @@
  * use a loader, but only one thread at a time: lk_loader_start and lk_loader_next return USAGE
  * while another thread is in one of these two functions. A loader works only in the process
  * that created it: in a process that was forked later (lk_spawn), both functions return USAGE
- * and lk_loader_destroy does nothing. */
+ * and lk_loader_destroy does nothing.
+ *
+ * Errors of reading samples, from lk_dataset_get, lk_augmented_shape and lk_loader_next: IO: a file cannot be read.
+ * FORMAT: a file is damaged, or a label is outside of [0, classes); the detail names the file or the sample.
+ * UNSUPPORTED: the build cannot decode this kind of image. Any status of the program's own lk_dataset_read_fn. */
 #ifndef LOCKSTEP_DATA_H
 #define LOCKSTEP_DATA_H
 
@@ -46,7 +50,9 @@ typedef struct lk_dataset_info {
 /* Opens a split of a data set. `name` is a name of lk_dataset_list or a folder. A name is
  * searched in `dir` only. If dir is NULL or "", it is searched in $LOCKSTEP_DATA, ./data, the
  * user's cache folder and the system's dataset folder, in this order. NOT_FOUND: the detail
- * lists the folders that were searched. The caller owns *out. */
+ * lists the folders that were searched. FORMAT: a file is damaged. MISMATCH: files do not fit together, as images and
+ * labels of different numbers. IO: a file or folder cannot be read. USAGE: the name is empty or a path is too long. The
+ * caller owns *out. */
 lk_status lk_dataset_open(const char *name, const char *dir, lk_split split, lk_dataset **out) LK_CHECKED;
 void lk_dataset_destroy(lk_dataset *data);
 /* The result is borrowed from the data set. */
@@ -118,8 +124,8 @@ typedef struct lk_transform_info {
 const lk_transform_info *lk_transform_list(size_t index);
 
 /* The shape of every sample of a loader that is created with this `augment` (see
- * lk_loader_opts). USAGE if the samples would differ in size. If the images are files and no
- * transform fixes the size, the first call for a data set reads the headers of all files. */
+ * lk_loader_opts). USAGE if the samples would differ in size, or `augment` is no list of transforms. If the images are
+ * files and no transform fixes the size, the first call for a data set reads the headers of all files. */
 typedef struct lk_sample_shape {
     size_t channels, height, width;
 } lk_sample_shape;
@@ -171,14 +177,17 @@ typedef struct lk_loader_opts {
 
 typedef struct lk_loader lk_loader;
 
-/* Creates a loader and its worker threads. `data` is borrowed and must outlive the loader. */
+/* Creates a loader and its worker threads. `data` is borrowed and must outlive the loader. USAGE for impossible
+ * options. UNSUPPORTED if the data set has 2^32 samples or more. Fails as lk_augmented_shape. */
 lk_status lk_loader_create(const lk_dataset *data, const lk_loader_opts *opts, lk_loader **out) LK_CHECKED;
 void lk_loader_destroy(lk_loader *loader);
 /* Starts an epoch at batch `first_batch` (0: the first). Ends an epoch that is under way: blocks
- * until the workers have finished the batches that they prepare. */
+ * until the workers have finished the batches that they prepare. USAGE if epoch is not below 2^32, or first_batch is
+ * above the number of batches. */
 lk_status lk_loader_start(lk_loader *loader, size_t epoch, size_t first_batch) LK_CHECKED;
 /* Blocks until the next batch is ready. *out is NULL after the last batch of the epoch, and is
- * borrowed until the next call for this loader. */
+ * borrowed until the next call for this loader. USAGE before lk_loader_start. If a sample cannot be read, this call
+ * fails, and later ones may fail until lk_loader_start is called. */
 lk_status lk_loader_next(lk_loader *loader, const lk_batch **out) LK_CHECKED;
 /* The number of batches of an epoch. */
 size_t lk_loader_batches(const lk_loader *loader);

@@ -21,9 +21,19 @@
  * (lk_spawn), its calls return USAGE, and lk_group_abort, lk_group_destroy and lk_group_free do
  * nothing.
  *
- * Invalid arguments are USAGE, and the group can still be used. The other ranks may already wait
- * in this call, so the rank must make the call with valid arguments, or abort the job. The pointer
- * to data of 0 elements may be NULL. */
+ * Errors: invalid arguments are USAGE, and a device that is not there is UNSUPPORTED; the group can still be used. The
+ * other ranks may already wait in this call, so the rank must make the call with valid arguments, or abort the job. The
+ * pointer to data of 0 elements may be NULL. Every call that moves data or waits for other ranks, also later for its
+ * request, returns:
+ *   PEER         a rank died, left, aborted the job or exceeded the timeout
+ *   MISMATCH     the ranks made different calls, or gave different sizes, types, reductions or roots
+ *   IO           this host failed: shared memory, a socket or a device; or data arrived with a wrong checksum
+ *   MEMORY       there was none for the call
+ *   UNSUPPORTED  the shards on this many ranks make more partial sums than there is room for
+ * After one of these the group is broken, at all ranks.
+ *
+ * Collective: all functions that take a group and return a status are, except lk_send, lk_recv, lk_sendrecv and
+ * lk_group_poll. */
 #ifndef LOCKSTEP_GROUP_H
 #define LOCKSTEP_GROUP_H
 
@@ -67,17 +77,40 @@ typedef struct lk_group_opts {
 } lk_group_opts;
 
 /* Joins the job and connects to the other ranks; opts may be NULL (all defaults). Blocks until all
- * ranks have joined or the timeout has passed. USAGE if this process has already joined this job as
- * this rank and has not left.
+ * ranks have joined or the timeout has passed. The caller owns *out.
+ *
+ * USAGE: options or variables of the environment are missing or impossible, or this process has already joined this job
+ * as this rank and has not left. PEER: a rank has not joined, rank 0 cannot be reached or has another key, within the
+ * timeout. MISMATCH: two processes have the same rank, or ranks have different world sizes, backends or versions.
+ * NOT_FOUND: the file of the key, the address or the plug-in for MPI does not exist. FORMAT: the file of the key or of
+ * file:// is damaged, or what answers is not Lockstep. IO: rank 0 cannot listen at its port, or shared memory cannot be
+ * had. UNSUPPORTED: MPI grants too low a thread level.
  *
  * With backend "mpi", or "auto" on several hosts under an MPI launcher, the first call starts MPI, unless the
  * program has; call it before other threads do work, because some MPI libraries replace functions of the C library
  * while they start. MPI ends when the process exits: by MPI_Abort after a failure of a group or with another exit
  * status than 0. */
 lk_status lk_group_join(const lk_group_opts *opts, lk_group **out) LK_CHECKED;
+/* Makes a group of the processes of an MPI communicator: comm is the address of the program's MPI_Comm (Open MPI or
+ * MPICH), rank r of it becomes rank r of the group. Collective: blocks until all its processes have called it or the
+ * timeout has passed. Of opts, which may be NULL, only backend, timeout, notice and progress_thread may be set; address
+ * and key travel over MPI.
+ *
+ * The communicator is duplicated, so the program's own messages and the group's never mix. MPI stays the program's:
+ * destroy the group at all ranks before MPI_Finalize. With backend "auto", ranks of one host share memory, and ranks of
+ * several hosts use MPI if it grants MPI_THREAD_SERIALIZED (with progress_thread MPI_THREAD_MULTIPLE), else TCP; "mpi"
+ * requires that level. If MPI grants less than MPI_THREAD_MULTIPLE, the program must not call MPI in another thread
+ * while a call of the group runs.
+ *
+ * USAGE if MPI is not initialised or already finalised, for MPI_COMM_NULL and inter-communicators, for other options,
+ * and in another thread than that of MPI_Init if MPI grants less than MPI_THREAD_SERIALIZED. NOT_FOUND if the plug-in
+ * for the program's MPI is not installed (the detail names the package). UNSUPPORTED for another MPI library, and for
+ * "mpi" without the thread level. PEER, MISMATCH and IO as lk_group_join. The caller owns *out. */
+lk_status lk_group_from_mpi(const void *comm, const lk_group_opts *opts, lk_group **out) LK_CHECKED;
 /* Creates a group of `count` ranks that are threads of this process: out (count) gets one handle for
  * each rank, and the thread that is rank r uses out[r]. Only timeout, notice and progress_thread of opts are
- * used; opts may be NULL. Does not block. */
+ * used; opts may be NULL. Does not block. The caller owns the groups, and destroys each. USAGE if count is not in 1 to
+ * 4096. MEMORY also if a thread cannot be started. */
 lk_status lk_group_create_threads(int count, const lk_group_opts *opts, lk_group **out) LK_CHECKED;
 /* Leaves the group and frees it, with its requests. A rank that still waits for this rank gets an
  * error. Afterwards the process may join again, also as the same rank. Rank 0 runs the server of the
@@ -87,7 +120,7 @@ void lk_group_destroy(lk_group *group);
 /* Splits a group: the ranks that give the same colour form a new group, ordered by key, then by
  * rank. Collective: blocks until all ranks of the parent have called it. With colour < 0 the rank
  * is in no new group and *out is NULL. After the parent is destroyed, a new group can only be
- * destroyed. */
+ * destroyed. The caller owns *out. */
 lk_status lk_group_split(lk_group *parent, int colour, int key, lk_group **out) LK_CHECKED;
 
 /* The rank of the caller in the group, from 0, and the number of ranks of the group. */
@@ -117,17 +150,24 @@ void lk_group_free(lk_group *group, void *block);
 void lk_group_abort(lk_group *group, const char *reason);
 /* Makes progress on the requests under way and checks for failures. Does not block, except that it
  * waits for the reason if the connection to a peer was lost: for 2 seconds, or up to the timeout while
- * rank 0 does not answer. */
+ * rank 0 does not answer. Returns the failure of the group, if it has failed. */
 lk_status lk_group_poll(lk_group *group) LK_CHECKED;
 /* Writes the last 64 calls of the group to text, oldest first, each on a line of its own. Writes at most
  * `bytes` bytes, including the final '\0', and returns the bytes that the complete text needs. */
 size_t lk_group_history(const lk_group *group, char *text, size_t bytes);
 
-/* The data of a call, owned by the caller. */
+/* The data of a call, owned by the caller. Fields that are left out are 0 and NULL.
+ *
+ * Device memory: "cuda:N" as numbered by CUDA. Every call takes it, and gives the bits of host memory. Other pointers
+ * of a call (out, in, roots) are on the device of its buffer; the buffers of lk_alltoall and lk_sendrecv may be on
+ * different ones. Work that writes the buffer must be complete before the call: the library copies it to pinned host
+ * memory with a stream of its own. Results are in the buffer when the call, lk_request_wait or lk_request_test says
+ * that it is done. UNSUPPORTED if the build or the machine has no such device. */
 typedef struct lk_buffer {
-    void *at;     /* host memory */
+    void *at;     /* host memory, or memory of `device` */
     size_t count; /* elements */
     lk_dtype dtype;
+    const char *device; /* NULL: host memory; "cuda:N": memory of that GPU */
 } lk_buffer;
 
 typedef enum lk_reduction {
@@ -146,14 +186,17 @@ typedef enum lk_reduction {
  * makes or awaits the call runs it, or the progress thread; it must not call the library. */
 typedef void (*lk_reduction_fn)(void *arg, lk_dtype dtype, const void *left, const void *right, void *out,
                                 size_t count);
-/* Registers a reduction of the program's own for all groups of this process, for good: *out is its number. All ranks
- * must register the same reductions, by name, in the same order: a call whose reductions have different names is a
- * disagreement of the ranks. Any thread may call it. USAGE if there are too many (LK_REDUCTION_LIMIT). */
+/* Registers a reduction of the program's own for all groups of this process, for good: *out is its number. name is
+ * copied; combine and arg must stay valid. All ranks must register the same reductions, by name, in the same order: a
+ * call whose reductions have different names is a disagreement of the ranks. Any thread may call it. USAGE if there are
+ * too many (LK_REDUCTION_LIMIT). */
 lk_status lk_reduction_register(const char *name, lk_reduction_fn combine, void *arg, lk_reduction *out) LK_CHECKED;
 
 /* Partial sums over shards; size is the number of ranks. There are bounds[size] shards, and rank r has the
- * shards [bounds[r], bounds[r+1]). Each rank gives one vector for each largest subtree of the tree inside its
- * range (see lk_shard_roots). All ranks give the same bounds. The caller owns all memory. */
+ * shards [bounds[r], bounds[r+1]). The tree: a range of one shard is a leaf; a range of n shards is the sum of its
+ * first m shards and of the others, where m is the largest power of two below n. Each rank gives one vector for each
+ * largest subtree of the tree inside its range (see lk_shard_roots). All ranks give the same bounds. The caller owns
+ * all memory. */
 typedef struct lk_shard_sums {
     const int *bounds;        /* (size + 1), in ascending order; bounds[0] is 0, and equal bounds are an empty range */
     const void *const *roots; /* this rank's vectors, in the order of the shards */
@@ -165,9 +208,9 @@ enum { LK_MAX_ROOTS = 26 };
  * Returns -1 if the range is invalid. */
 int lk_shard_roots(int shards, int first, int last, int *begin);
 
-/* A call under way. If the argument `request` is NULL, the call blocks until it is done at this rank.
- * Otherwise the call does not block and sets *request; the caller must not touch the data until
- * lk_request_wait has returned or lk_request_test has set *done. Counts and bounds are copied. */
+/* A call under way, owned by its group. If the argument `request` is NULL, the call blocks until it is done at this
+ * rank. Otherwise the call does not block and sets *request; the caller must not touch the data until lk_request_wait
+ * has returned or lk_request_test has set *done. Counts and bounds are copied. */
 typedef struct lk_request lk_request;
 /* Blocks until the call is done, frees the request and returns the status of the call. */
 lk_status lk_request_wait(lk_request *request) LK_CHECKED;

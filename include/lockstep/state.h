@@ -5,7 +5,9 @@
  *
  * Threads: a state has no lock. Several threads may read, save, hash or compare a state at the
  * same time, as long as no thread changes it (lk_state_add, lk_state_strip, lk_state_set_note, lk_state_destroy, or
- * writing to lk_state_entry.data). Different states are independent. */
+ * writing to lk_state_entry.data). Different states are independent.
+ *
+ * Lifetimes: a state owns its entries and notes. What is borrowed from it ends with lk_state_destroy. */
 #ifndef LOCKSTEP_STATE_H
 #define LOCKSTEP_STATE_H
 
@@ -64,7 +66,8 @@ void lk_state_destroy(lk_state *state);
 
 /* Appends an entry whose data are zero; the caller fills it. dims may be NULL if ndim is 0. *out is borrowed and valid
  * until the next lk_state_add. MISMATCH: the state has an entry of this name. USAGE: the name is longer than
- * LK_MAX_TENSOR_NAME. */
+ * LK_MAX_TENSOR_NAME, the type is unknown, or ndim is not in 0 to LK_MAX_DIMS. MEMORY also if the data would be larger
+ * than memory can be addressed. */
 lk_status lk_state_add(lk_state *state, const char *name, lk_dtype dtype, int ndim, const size_t *dims,
                        lk_state_entry **out) LK_CHECKED;
 
@@ -95,7 +98,8 @@ uint64_t lk_state_hash(const lk_state *state);
 /* Saves a state. The ending of path selects the format: .pth and .pt select the format of torch.save;
  * .safetensors, or no ending, selects safetensors; any other ending is USAGE. Equal states with equal notes give equal
  * files. Writes a temporary file, syncs it and renames it: path has either its old content or the complete new one.
- * Blocks until the file is synced to the disk. */
+ * Blocks until the file is synced to the disk. USAGE also for names of tensors that the format cannot hold (not UTF-8).
+ * NOT_FOUND: the folder does not exist. IO: the file cannot be written. */
 lk_status lk_state_save(const lk_state *state, const char *path) LK_CHECKED;
 
 /* Loads a state; the caller owns *out. The format is recognised by the content: safetensors, the
@@ -106,7 +110,11 @@ lk_status lk_state_save(const lk_state *state, const char *path) LK_CHECKED;
  * "model_state_dict", "model" or "net" (the first of these that exists), else the tensors of the
  * dict itself; the other objects are ignored. Names are those of the file (see lk_state_strip).
  * No code of a file is executed: objects other than tensors and plain data are FORMAT. Time and
- * memory are bounded by the size of the file. A lack of memory is MEMORY, never FORMAT. */
+ * memory are bounded by the size of the file. A lack of memory is MEMORY, never FORMAT.
+ *
+ * NOT_FOUND: there is no such file. IO: it cannot be read. FORMAT: it is damaged, or of no known format; the detail
+ * names the byte or tensor. USAGE: path is a folder of runs or of checkpoints; the detail names one of them.
+ * UNSUPPORTED: a file of torch.save in a build without libzip, or a checkpoint of a later version. */
 lk_status lk_state_load(const char *path, lk_state **out) LK_CHECKED;
 
 /* If every name starts with `prefix`, removes the prefix from all names and returns true. Otherwise,

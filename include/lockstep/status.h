@@ -12,6 +12,11 @@
  * working without being compiled again, because sizes and offsets stay. The words must be zero, else the call is USAGE;
  * designated initialisers and `= {0}` set them. Zero means the default of an option, also of a later one.
  *
+ * Errors: each header and function names the statuses that it returns and when. Two are not repeated: USAGE for NULL
+ * and for reserved words that are not zero, and MEMORY, which every function that allocates may return.
+ *
+ * Threads: any thread may call the functions of this header; a detail belongs to the thread that failed.
+ *
  * A function that returns a status returns USAGE for a pointer that must not be NULL, before it does anything
  * else: in a collective call, other ranks may already wait. Other functions then do nothing and return 0, NULL,
  * false or "". A builder (graph.h) leaves the mistake in its graph. */
@@ -74,11 +79,11 @@ typedef enum lk_status {
 /* The meaning of a status; never NULL. */
 const char *lk_status_string(lk_status status);
 
-/* The detail of the calling thread's last failure; "" if there was none. Fields of option structs
- * are written in backquotes in it: `max_steps`. */
+/* The detail of the calling thread's last failure; "" if there was none. Valid until the thread's next failure or its
+ * end. Fields of option structs are written in backquotes in it: `max_steps`. */
 const char *lk_error_detail(void);
 
-/* Sets the detail of the calling thread and returns status: for functions that a program gives to
+/* Sets the detail of the calling thread, a text as of printf, and returns status: for functions that a program gives to
  * the library, as in return lk_fail(LK_STATUS_IO, "%s: no such table", path). */
 lk_status lk_fail(lk_status status, const char *format, ...) LK_PRINTF;
 

@@ -65,7 +65,7 @@ static inline lk_control *join(plan *job, int rank)
 {
     lk_group_opts opts = options(job, rank);
     lk_control *control = NULL;
-    CHECK(lk__control_join(&opts, &control) == LK_OK);
+    CHECK(lk__control_join(&opts, NULL, &control) == LK_OK);
     return control;
 }
 
@@ -73,7 +73,7 @@ static inline void join_fails(plan *job, int rank, lk_status status, const char 
 {
     lk_group_opts opts = options(job, rank);
     lk_control *control = NULL;
-    CHECK_FAILS(lk__control_join(&opts, &control), status, text);
+    CHECK_FAILS(lk__control_join(&opts, NULL, &control), status, text);
 }
 
 /* Waits at most 20 s until the job has failed; returns its status. */

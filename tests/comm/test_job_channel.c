@@ -313,10 +313,10 @@ static void join_by_env(int rank, void *arg)
     for (int round = 0; round < 2; round++) {
         lk_control *control = NULL;
         if (all->failure) {
-            CHECK_FAILS(lk__control_join(&opts, &control), LK_STATUS_FORMAT, all->failure);
+            CHECK_FAILS(lk__control_join(&opts, NULL, &control), LK_STATUS_FORMAT, all->failure);
             continue;
         }
-        CHECK(lk__control_join(&opts, &control) == LK_OK);
+        CHECK(lk__control_join(&opts, NULL, &control) == LK_OK);
         int mine = rank, ranks[TASKS];
         CHECK(lk__control_exchange(control, &mine, sizeof mine, ranks) == LK_OK);
         for (int r = 0; r < TASKS; r++)

@@ -4,6 +4,7 @@
 #include "check.h"
 #include "comm/mpi/load.h"
 #include "comm/mpi/session.h"
+#include "comm/mpi/share.h"
 #include "processes.h"
 
 /* What the table's functions were called for, in memory that parent and child share. */
@@ -188,15 +189,24 @@ static int never_finish(void)
     return 0;
 }
 
-static int never_share(void *data, size_t bytes)
+static int fake_share(lk_mpi_comm comm, void *data, size_t bytes, lk_mpi_request *out)
 {
-    sleep(60);
+    snprintf(data, bytes, "of rank 0");
+    *out = 1;
     return 0;
 }
 
-static int fake_share(void *data, size_t bytes)
+static int never_test(lk_mpi_request *requests, int count, lk_mpi_done *done, int *done_count)
 {
-    snprintf(data, bytes, "of rank 0");
+    *done_count = 0;
+    return 0;
+}
+
+/* A request of number n is done after n tests. */
+static int fake_test(lk_mpi_request *requests, int count, lk_mpi_done *done, int *done_count)
+{
+    *done_count = --requests[0] == 0;
+    done[0] = (lk_mpi_done){0};
     return 0;
 }
 
@@ -226,10 +236,11 @@ static void share_late(int number, void *arg)
     const lk_mpi *mpi = NULL;
     lk_mpi_place place;
     char text[16] = "mine";
-    stuck.share = never_share;
+    stuck.share = fake_share;
+    stuck.test = never_test;
     lk__mpi_use(&stuck);
     CHECK(lk__mpi_start(30, &mpi, &place) == LK_OK);
-    CHECK(lk__mpi_share(mpi, text, sizeof text, 0.05) == LK_STATUS_PEER && strcmp(text, "mine") == 0);
+    CHECK(lk__mpi_share(mpi, 0, text, sizeof text, 0.05) == LK_STATUS_PEER && strcmp(text, "mine") == 0);
     CHECK(strstr(lk_error_detail(), "has not shared a text within 0.05 s"));
     exit(8);
 }
@@ -241,9 +252,10 @@ static void share_well(int number, void *arg)
     lk_mpi_place place;
     char text[16] = "mine";
     shares.share = fake_share;
+    shares.test = fake_test;
     lk__mpi_use(&shares);
     CHECK(lk__mpi_start(30, &mpi, &place) == LK_OK);
-    CHECK(lk__mpi_share(mpi, text, sizeof text, 30) == LK_OK && strcmp(text, "of rank 0") == 0);
+    CHECK(lk__mpi_share(mpi, 0, text, sizeof text, 30) == LK_OK && strcmp(text, "of rank 0") == 0);
     exit(0);
 }
 
@@ -268,8 +280,8 @@ static void use_tags(int number, void *arg)
 {
     int first = 0, second = 0;
     start_well(number, arg);
-    CHECK(lk__mpi_tags(4, &first) == LK_OK && lk__mpi_tags(3, &second) == LK_OK && second == first + 4);
-    CHECK(lk__mpi_tags(4, &first) == LK_STATUS_UNSUPPORTED && strstr(lk_error_detail(), "10 tags"));
+    CHECK(lk__mpi_tags(NULL, 4, &first) == LK_OK && lk__mpi_tags(NULL, 3, &second) == LK_OK && second == first + 4);
+    CHECK(lk__mpi_tags(NULL, 4, &first) == LK_STATUS_UNSUPPORTED && strstr(lk_error_detail(), "10 tags"));
 }
 
 static void exit_badly(int number, void *arg)
@@ -331,7 +343,7 @@ static void mpi_starts_once_and_ends_with_the_process(void **state)
         {start_low, 4, 1, 0, 1, 4},      {start_refused, 0, 0, 0, 0, 0},   {start_well, 0, 1, 1, 0, 0},
         {use_tags, 0, 1, 1, 0, 0},       {exit_badly, 6, 1, 0, 1, 6},      {exit_after_failure, 0, 1, 0, 1, 1},
         {fork_then_exit, 0, 1, 1, 0, 0}, {start_under_run, 0, 0, 0, 0, 0}, {start_late, 5, 1, 0, 0, 0},
-        {start_in_time, 0, 1, 1, 0, 0},  {finish_late, 1, 1, 1, 0, 77},    {share_late, 8, 1, 0, 0, 0},
+        {start_in_time, 0, 1, 1, 0, 0},  {finish_late, 1, 1, 1, 0, 77},    {share_late, 8, 1, 0, 1, 8},
         {share_well, 0, 1, 1, 0, 0},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {

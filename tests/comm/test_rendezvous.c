@@ -59,7 +59,7 @@ static void meet(int rank, void *arg)
     const plan *job = arg;
     lk_group_opts opts = options(job, rank);
     lk_control *control = NULL;
-    CHECK(lk__control_join(&opts, &control) == LK_OK);
+    CHECK(lk__control_join(&opts, NULL, &control) == LK_OK);
     CHECK(lk__control_rank(control) == rank && lk__control_size(control) == job->size);
     int all[8];
     CHECK(lk__control_exchange(control, &rank, sizeof rank, all) == LK_OK);
@@ -139,7 +139,7 @@ static void test_torchrun(void **state)
 static void assert_join_fails(const lk_group_opts *opts, lk_status status, const char *part)
 {
     lk_control *control = NULL;
-    assert_int_equal(lk__control_join(opts, &control), status);
+    assert_int_equal(lk__control_join(opts, NULL, &control), status);
     assert_null(control);
     assert_detail(part);
 }
@@ -227,7 +227,7 @@ static void join_and_die(int rank, void *arg)
 {
     lk_group_opts opts = options(arg, rank);
     lk_control *control = NULL;
-    CHECK(lk__control_join(&opts, &control) != LK_OK);
+    CHECK(lk__control_join(&opts, NULL, &control) != LK_OK);
 }
 
 /* A rank 0 that is killed while it waits does not remove its file. */

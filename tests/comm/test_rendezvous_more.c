@@ -39,7 +39,7 @@ static void wait_in_vain(int rank, void *arg)
                           .notice = hear,
                           .notice_arg = &self};
     lk_control *control = NULL;
-    CHECK(lk__control_join(&opts, &control) == LK_STATUS_PEER);
+    CHECK(lk__control_join(&opts, NULL, &control) == LK_STATUS_PEER);
     CHECK_TEXT(lk_error_detail(), "rank 2 of 4 has not joined within 7 s");
 }
 

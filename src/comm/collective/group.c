@@ -1,4 +1,4 @@
-/* group.c - creates, splits and destroys groups; their history and their memory. */
+/* group.c - creates, splits and destroys groups; their history. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,6 +98,7 @@ static lk_status open_transport(lk_group *group, const lk_transport_type *type)
     group->boot.token = *lk__control_token(group->control);
     group->boot.timeout = lk__control_timeout(group->control);
     group->boot.check = boot_check;
+    group->boot.world = group->whole->world;
     group->boot.arg = group;
     group->opened_as = type;
     LK_TRY(type->open(&group->boot, &group->transport));
@@ -144,27 +145,39 @@ static lk_status agree_transport(lk_group *group, const lk_transport_type *type)
     return status;
 }
 
-/* Makes the group of all ranks of a job. Takes the control over, also when it fails. */
-static lk_status create_job(lk_control *control, const lk_transport_type *type, bool progress_thread, lk_group **out)
+/* A job that is being made. */
+typedef struct new_job {
+    lk_control *control;
+    lk_mpi_world *world; /* NULL: none */
+    const lk_transport_type *type;
+    bool progress_thread;
+} new_job;
+
+/* Makes the group of all ranks of a job. Takes control and world over, also when it fails. */
+static lk_status create_job(const new_job *job, lk_group **out)
 {
     lk_group *group = NULL;
+    lk_control *control = job->control;
     lk_tcp_checksum unused; /* only tcp uses it, but an unknown word is an error with every transport */
     lk_status status = allocate(control, lk__control_size(control), &group);
     if (status != LK_OK) {
         lk__control_abort(control, status, lk_error_detail());
         lk__control_destroy(control);
+        lk__mpi_world_close(job->world, true);
         return status;
     }
     group->whole = group;
+    group->world = job->world;
+    group->boot.progress = job->progress_thread;
     group->rank = lk__control_rank(control);
     memcpy(group->members, lk__control_members(control), (size_t)group->size * sizeof *group->members);
     group->boot.exchange = job_exchange;
     LK_TRY_GOTO(lk__tcp_checksum(&unused), destroy_group);
-    LK_TRY_GOTO(agree_transport(group, type), destroy_group);
-    LK_TRY_GOTO(open_transport(group, type), destroy_group);
+    LK_TRY_GOTO(agree_transport(group, job->type), destroy_group);
+    LK_TRY_GOTO(open_transport(group, job->type), destroy_group);
     join_family(group);
     lk__control_set_idle(control, move_family, group);
-    if (progress_thread)
+    if (job->progress_thread)
         LK_TRY_GOTO(lk__progress_create(group, &group->progress), destroy_group);
     *out = group;
     return LK_OK;
@@ -184,21 +197,33 @@ static void set_fault_rank(int rank, bool of_process)
     lk__fault_set_site(site);
 }
 
+static lk_status prepare_job(const lk_group_opts *opts, new_job *job)
+{
+    LK_TRY(lk__fault_load());
+    LK_TRY(lk__progress_wanted(opts, &job->progress_thread));
+    LK_TRY(lk__transport_find(lk__task_backend(opts->backend), &job->type));
+    return lk__control_join(opts, job->world, &job->control);
+}
+
+lk_status lk__group_join(const lk_group_opts *opts, lk_mpi_world *world, lk_group **out)
+{
+    new_job job = {.world = world};
+    lk_status status = prepare_job(opts, &job);
+    if (status != LK_OK) {
+        lk__mpi_world_close(world, true);
+        return status;
+    }
+    set_fault_rank(lk__control_rank(job.control), opts->thread == 0);
+    return create_job(&job, out);
+}
+
 lk_status lk_group_join(const lk_group_opts *opts, lk_group **out)
 {
     static const lk_group_opts defaults;
-    const lk_transport_type *type = NULL;
-    lk_control *control = NULL;
     LK_TRY(lk__argument_set(out, "out", "lk_group_join"));
     opts = opts ? opts : &defaults;
     LK_TRY(LK_CLEAR(opts, "lk_group_opts"));
-    bool progress_thread = false;
-    LK_TRY(lk__fault_load());
-    LK_TRY(lk__progress_wanted(opts, &progress_thread));
-    LK_TRY(lk__transport_find(lk__task_backend(opts->backend), &type));
-    LK_TRY(lk__control_join(opts, &control));
-    set_fault_rank(lk__control_rank(control), opts->thread == 0);
-    return create_job(control, type, progress_thread, out);
+    return lk__group_join(opts, NULL, out);
 }
 
 /* All ranks must open the transport at the same time, so each has a thread for it. */
@@ -215,7 +240,9 @@ static void *open_rank(void *arg)
 {
     rank_opening *opening = arg;
     set_fault_rank(lk__control_rank(opening->control), false);
-    opening->status = create_job(opening->control, &lk__transport_inproc, opening->progress_thread, &opening->group);
+    new_job job = {
+        .control = opening->control, .type = &lk__transport_inproc, .progress_thread = opening->progress_thread};
+    opening->status = create_job(&job, &opening->group);
     if (opening->status != LK_OK)
         opening->detail = strdup(lk_error_detail());
     return NULL;
@@ -438,12 +465,14 @@ void lk_group_destroy(lk_group *group)
         group->transport->type->close(group->transport);
     if (!group->parent)
         lk__control_destroy(group->control);
+    lk__mpi_world_close(group->world, group->broken != LK_OK);
     while (group->made) {
         lk_request *request = group->made;
         group->made = request->made_next;
         lk__request_free(request);
     }
     lk__program_cache_fini(&group->programs);
+    lk__device_copies_fini(&group->device_copies);
     for (size_t i = 0; i < group->block_count; i++)
         lk__mem_free(group->blocks[i]);
     free(group->blocks);
@@ -534,55 +563,4 @@ size_t lk_group_history(const lk_group *group, char *text, size_t bytes)
     }
     lk__progress_give(group);
     return used + 1;
-}
-
-static lk_status plain_block(lk_group *group, size_t bytes, void **out)
-{
-    void *block = NULL;
-    void **more = realloc(group->blocks, (group->block_count + 1) * sizeof *more);
-    if (!more)
-        return lk__fail_memory((group->block_count + 1) * sizeof *more, "blocks of a group");
-    group->blocks = more;
-    LK_TRY(lk__mem_alloc(bytes, 1, "memory of a group", &block));
-    group->blocks[group->block_count++] = block;
-    *out = block;
-    return LK_OK;
-}
-
-static lk_status alloc(lk_group *group, size_t bytes, void **out)
-{
-    LK_TRY(lk__group_check(group));
-    if (!group->transport->type->alloc)
-        return plain_block(group, bytes, out);
-    lk_status status = group->transport->type->alloc(group->transport, bytes, out);
-    return status == LK_OK ? LK_OK : lk__group_break(group, status);
-}
-
-lk_status lk_group_alloc(lk_group *group, size_t bytes, void **out)
-{
-    LK_TRY(lk__argument_group(group, "lk_group_alloc"));
-    LK_TRY(lk__argument_set(out, "out", "lk_group_alloc"));
-    lk__progress_take(group);
-    lk_status status = alloc(group, bytes, out);
-    lk__progress_give(group);
-    return status;
-}
-
-void lk_group_free(lk_group *group, void *block)
-{
-    if (!block || !group || group->forks != lk__forks())
-        return;
-    if (group->transport->type->alloc) {
-        lk__progress_take(group);
-        group->transport->type->free(group->transport, block);
-        lk__progress_give(group);
-        return;
-    }
-    for (size_t i = 0; i < group->block_count; i++) {
-        if (group->blocks[i] == block) {
-            group->blocks[i] = group->blocks[--group->block_count];
-            lk__mem_free(block);
-            return;
-        }
-    }
 }

@@ -5,6 +5,7 @@
 #include <lockstep/group.h>
 
 #include "base/trace.h"
+#include "comm/collective/device_copies.h"
 #include "comm/collective/program.h"
 #include "comm/control/control.h"
 #include "comm/transport/transport.h"
@@ -73,6 +74,7 @@ struct lk_request {
 
     bool done;
     lk_status status;
+    lk_device_copies_block *copies; /* of device buffers; NULL: none */
     int phase;
     bool entered;                /* whether the phase has begun */
     bool given;                  /* whether all sends of the phase are done */
@@ -93,6 +95,7 @@ struct lk_group {
     lk_group *sibling;
     lk_progress *progress;              /* of the whole job: its progress thread; NULL: none */
     lk_control *control;                /* of the job; owned by the group of the whole job */
+    lk_mpi_world *world;                /* of the whole job, if it was made over a communicator of the program */
     const lk_transport_type *opened_as; /* the transport that was requested; auto may have opened shm or tcp */
     lk_transport *transport;
     lk_device *device; /* computes the folds, in host memory */
@@ -133,7 +136,8 @@ struct lk_group {
     double checked, noticed;
     int reports;
     double left_seen; /* when a rank that this rank waits for was first seen to have left; 0: none */
-    void **blocks;    /* from lk_group_alloc, if the transport has no memory of its own */
+    lk_device_copies device_copies;
+    void **blocks; /* from lk_group_alloc, if the transport has no memory of its own */
     size_t block_count;
 };
 
@@ -153,6 +157,10 @@ static inline int lk__group_job_rank(const lk_group *group, int rank)
 }
 /* Sets the error detail to the reason of a failed group, and returns its status. */
 lk_status lk__group_broken(const lk_group *group) LK_CHECKED;
+
+/* Joins a job. world: the communicator of the program that the group is made over, which the function takes over, also
+ * when it fails; NULL: opts say how the ranks meet. */
+lk_status lk__group_join(const lk_group_opts *opts, lk_mpi_world *world, lk_group **out) LK_CHECKED;
 
 /* steps.c. Runs the request as far as possible without waiting. At its end the request is marked done. */
 lk_status lk__steps_run(lk_request *request, bool *moved) LK_CHECKED;

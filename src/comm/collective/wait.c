@@ -3,14 +3,25 @@
 #include "comm/collective/group_impl.h"
 #include "comm/collective/progress.h"
 
+/* The caller learns that the request is done: results of device buffers are copied back. */
+static lk_status end(lk_request *request, lk_status status)
+{
+    lk_group *group = request->group;
+    if (request->copies) {
+        lk_status copied = lk__device_copies_end(request->copies, status);
+        status = copied == status ? status : lk__group_break(group, copied);
+    }
+    lk__request_retire(request);
+    return status;
+}
+
 lk_status lk_request_wait(lk_request *request)
 {
     LK_TRY(lk__argument_set(request, "request", "lk_request_wait"));
     lk_group *group = request->group;
     LK_TRY(lk__argument_group(group, "lk_request_wait"));
     lk__progress_take(group);
-    lk_status status = lk__executor_wait(request);
-    lk__request_retire(request);
+    lk_status status = end(request, lk__executor_wait(request));
     lk__progress_give(group);
     return status;
 }
@@ -21,9 +32,7 @@ static lk_status test(lk_request *request, bool *done)
     *done = status != LK_OK || request->done;
     if (!*done)
         return LK_OK;
-    status = request->status == LK_OK ? LK_OK : lk__group_broken(request->group);
-    lk__request_retire(request);
-    return status;
+    return end(request, request->status == LK_OK ? LK_OK : lk__group_broken(request->group));
 }
 
 lk_status lk_request_test(lk_request *request, bool *done)
@@ -82,7 +91,7 @@ lk_status lk_request_wait_any(lk_request **requests, size_t count, size_t *index
     lk_group *group = requests[first]->group;
     lk__progress_take(group);
     lk_status status = lk__executor_wait_any(requests, count, index);
-    lk__request_retire(requests[*index]);
+    status = end(requests[*index], status);
     requests[*index] = NULL;
     lk__progress_give(group);
     return status;

@@ -15,10 +15,10 @@
 
 typedef struct lk_control lk_control;
 
-/* Joins the job with the rendezvous of opts (rendezvous.h). Blocks until all ranks have joined. A notice
- * every five seconds names the missing ranks and the time left; at the timeout it fails with that list
- * (PEER). */
-lk_status lk__control_join(const lk_group_opts *opts, lk_control **out) LK_CHECKED;
+/* Joins the job with the rendezvous of opts (rendezvous.h), or over world unless that is NULL. Blocks until all ranks
+ * have joined. A notice every five seconds names the missing ranks and the time left; at the timeout it fails with that
+ * list (PEER). */
+lk_status lk__control_join(const lk_group_opts *opts, const lk_mpi_world *world, lk_control **out) LK_CHECKED;
 /* Makes `count` connected controls for threads. Each is destroyed separately. */
 lk_status lk__control_threads(int count, const lk_group_opts *opts, lk_control **out) LK_CHECKED;
 /* Leaves the job: sends a goodbye and waits up to a second until the server has received it. At rank 0 it

@@ -451,9 +451,10 @@ static void destroy_keeping_detail(job *self, lk_status status)
     (void)lk__fail(status, "%s", detail);
 }
 
-lk_status lk__control_join(const lk_group_opts *opts, lk_control **out)
+lk_status lk__control_join(const lk_group_opts *opts, const lk_mpi_world *world, lk_control **out)
 {
-    static const lk_meeting_kind ranks = {.noun = "rank", .greeting = "lockstep control 1", .once_per_process = true};
+    lk_meeting_kind ranks = {
+        .noun = "rank", .greeting = "lockstep control 1", .once_per_process = true, .world = world};
     job *self;
     lk_status status;
     LK_TRY(LK_ALLOC(1, "the job's control", &self));

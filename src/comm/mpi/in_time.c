@@ -76,13 +76,12 @@ static void free_work(work *w)
     lk__mem_free(w);
 }
 
-static lk_status fail_late(const lk_mpi_blocking *call)
+lk_status lk__mpi_fail_late(const lk_mpi *mpi, double seconds, const char *what)
 {
-    (void)on_exit(leave, NULL);
     return lk__fail(LK_STATUS_PEER,
                     "MPI (%s) has not %s within %g s: it waits until all processes of the MPI job have done the same. "
                     "One of them is stopped, has ended, or does not use MPI; start all with the same options",
-                    call->mpi->name, call->what, call->seconds);
+                    mpi->name, what, seconds);
 }
 
 lk_status lk__mpi_in_time(const lk_mpi_blocking *call, int *code)
@@ -101,7 +100,8 @@ lk_status lk__mpi_in_time(const lk_mpi_blocking *call, int *code)
     }
     if (!await(w, call->seconds)) {
         pthread_detach(thread);
-        return fail_late(call);
+        (void)on_exit(leave, NULL);
+        return lk__mpi_fail_late(call->mpi, call->seconds, call->what);
     }
     pthread_join(thread, NULL);
     *code = w->code;

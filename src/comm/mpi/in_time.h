@@ -1,5 +1,5 @@
 /* in_time.h - calls of MPI that block until other processes have made them too, with a deadline, which MPI does not
- * have: the start, the end, and the share of a text. */
+ * have: the start, the end, and work that all processes take part in. */
 #ifndef LK_COMM_MPI_IN_TIME_H
 #define LK_COMM_MPI_IN_TIME_H
 
@@ -18,5 +18,8 @@ typedef struct lk_mpi_blocking {
  * MPI, so the process ends without the exit handlers that were registered before, and with another status than 0.
  * *code (MPI's) is written if the call has returned. */
 lk_status lk__mpi_in_time(const lk_mpi_blocking *call, int *code) LK_CHECKED;
+
+/* Fails with PEER: MPI has not `what` within so many seconds. */
+lk_status lk__mpi_fail_late(const lk_mpi *mpi, double seconds, const char *what) LK_CHECKED;
 
 #endif

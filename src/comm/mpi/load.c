@@ -1,8 +1,9 @@
 /* load.c - the table of plug-ins, their folders, and dlopen. */
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE /* RTLD_NOLOAD, dl_iterate_phdr */
 #include "comm/mpi/load.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,6 +190,101 @@ lk_status lk__mpi_load(const lk_mpi **out)
 {
     pthread_mutex_lock(&lock);
     lk_status status = loaded ? LK_OK : load_chosen();
+    if (status == LK_OK)
+        *out = loaded;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+/* Files of MPI libraries that the process has loaded. */
+enum { MOST_FILES = 8 };
+typedef struct loaded_files {
+    int count;
+    char paths[MOST_FILES][LK_MPI_PATH];
+} loaded_files;
+
+static int note_file(struct dl_phdr_info *info, size_t bytes, void *arg)
+{
+    loaded_files *files = arg;
+    const char *slash = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
+    (void)bytes;
+    if (slash && strncmp(slash, "/libmpi", 7) == 0 && files->count < MOST_FILES)
+        snprintf(files->paths[files->count++], LK_MPI_PATH, "%s", info->dlpi_name);
+    return 0;
+}
+
+/* MPI's own functions, found by name: the plug-in is not known yet. MPI_Get_library_version writes at most 8192 bytes
+ * with any library. */
+static bool is_initialised(void *handle, char text[LK_MPI_TEXT])
+{
+    int (*initialised)(int *) = NULL, (*version)(char *, int *) = NULL;
+    void *first = dlsym(handle, "MPI_Initialized"), *second = dlsym(handle, "MPI_Get_library_version");
+    char full[16384] = "";
+    int begun = 0, length = 0;
+    memcpy(&initialised, &first, sizeof first);
+    memcpy(&version, &second, sizeof second);
+    if (!initialised || !version || initialised(&begun) != 0 || !begun || version(full, &length) != 0)
+        return false;
+    full[strcspn(full, "\n")] = 0;
+    snprintf(text, LK_MPI_TEXT, "%.*s", LK_MPI_TEXT - 1, full);
+    return true;
+}
+
+/* Writes the name of the MPI library that is initialised in this process. The program may be linked with it, or may
+ * have loaded it as a part of a module, as Python does. */
+static bool find_running(char text[LK_MPI_TEXT])
+{
+    loaded_files *files = calloc(1, sizeof *files);
+    bool found = is_initialised(RTLD_DEFAULT, text);
+    if (files && !found)
+        dl_iterate_phdr(note_file, files);
+    for (int i = 0; files && i < files->count && !found; i++) {
+        void *handle = dlopen(files->paths[i], RTLD_LAZY | RTLD_NOLOAD);
+        found = handle && is_initialised(handle, text);
+        if (handle)
+            dlclose(handle);
+    }
+    free(files);
+    return found;
+}
+
+static const lk_mpi_module *module_of(const char *text)
+{
+    for (size_t i = 0; i < MODULE_COUNT; i++)
+        if (strncmp(text, modules[i].library, strlen(modules[i].library)) == 0)
+            return &modules[i];
+    return NULL;
+}
+
+static lk_status load_of(const char *text)
+{
+    const lk_mpi_module *module = module_of(text);
+    char path[LK_MPI_PATH];
+    if (!module)
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "the program's MPI is '%s', and Lockstep has plug-ins for Open MPI and MPICH only", text);
+    if (loaded && strcmp(loaded->name, module->name) != 0)
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "the program's MPI is '%s', but this process has loaded Lockstep's plug-in for another one "
+                        "(%s), so the communicator cannot be used: set LOCKSTEP_MPI to %s, or unset it",
+                        text, loaded->name, module->name);
+    if (loaded)
+        return LK_OK;
+    LK_TRY(lk__mpi_module_find(module, path));
+    return open_module(path, &loaded);
+}
+
+/* A table that was given (lk__mpi_use) needs no library that can be found by name. */
+lk_status lk__mpi_load_running(const lk_mpi **out)
+{
+    char text[LK_MPI_TEXT];
+    lk_status status = LK_OK;
+    pthread_mutex_lock(&lock);
+    if (find_running(text))
+        status = load_of(text);
+    else if (!loaded || !loaded->phase)
+        status = lk__fail(LK_STATUS_USAGE, "lk_group_from_mpi: no MPI library is initialised in this process: call "
+                                           "MPI_Init_thread first");
     if (status == LK_OK)
         *out = loaded;
     pthread_mutex_unlock(&lock);

@@ -32,6 +32,9 @@ bool lk__mpi_module_is_chosen(void);
 
 /* The table of the chosen plug-in. Loads the plug-in at the first call; later calls return the same table. */
 lk_status lk__mpi_load(const lk_mpi **out) LK_CHECKED;
+/* The table of the plug-in for the MPI library that the program itself has loaded and initialised. USAGE if there is
+ * none; UNSUPPORTED if Lockstep has no plug-in for it, or has loaded that of another MPI. */
+lk_status lk__mpi_load_running(const lk_mpi **out) LK_CHECKED;
 /* Uses this table instead of a plug-in, before the first lk__mpi_load: for programs that are linked with
  * plugin.c, and for tests. NULL: plug-ins again. */
 void lk__mpi_use(const lk_mpi *table);

@@ -4,6 +4,7 @@
  * MPI library, and can be linked into a program that was compiled with an MPI's own compiler wrapper. */
 #include <mpi.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "comm/mpi/mpi.h"
@@ -24,8 +25,8 @@ enum {
     FEW = 2     /* requests that are tested one by one */
 };
 
-static MPI_Comm comm = MPI_COMM_NULL;
-static bool mine; /* this module has initialised MPI */
+static MPI_Comm world = MPI_COMM_NULL; /* the duplicate of MPI_COMM_WORLD */
+static bool mine;                      /* this module has initialised MPI */
 
 /* A request of MPI is a pointer or a number: its bytes are kept, with one bit set that says that there is
  * one, because 0 may be a valid request. */
@@ -63,6 +64,12 @@ static MPI_Comm unpack_set(uint64_t word)
     return set;
 }
 
+/* A communicator other than `world` is named by the address of its handle, in memory of the module's own. */
+static MPI_Comm *handle_at(lk_mpi_comm word)
+{
+    return word ? (MPI_Comm *)(uintptr_t)word : &world;
+}
+
 static lk_mpi_level level_of(int provided)
 {
     return provided == MPI_THREAD_MULTIPLE     ? LK_MPI_LEVEL_MULTIPLE
@@ -83,29 +90,35 @@ static void library_text(char text[LK_MPI_TEXT])
     snprintf(text, LK_MPI_TEXT, "%.*s", LK_MPI_TEXT - 1, full);
 }
 
-static int init(lk_mpi_level wanted, int *provided)
+static int init(lk_mpi_level wanted)
 {
     static const int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE};
-    int before = 0;
+    int before = 0, provided = MPI_THREAD_SINGLE;
     int code = MPI_Initialized(&before);
     if (code != MPI_SUCCESS || before)
-        return code != MPI_SUCCESS ? code : MPI_Query_thread(provided);
-    code = MPI_Init_thread(NULL, NULL, levels[wanted], provided);
+        return code;
+    code = MPI_Init_thread(NULL, NULL, levels[wanted], &provided);
     mine = code == MPI_SUCCESS;
     return code;
 }
 
-static int describe(int provided, lk_mpi_place *out)
+static int describe(MPI_Comm comm, lk_mpi_place *out)
 {
-    lk_mpi_place place = {.level = level_of(provided), .tag_limit = 32767};
-    int *limit = NULL, found = 0;
-    int code = MPI_Comm_rank(comm, &place.rank);
+    lk_mpi_place place = {.tag_limit = 32767};
+    int *limit = NULL, found = 0, provided = MPI_THREAD_SINGLE, first = 0;
+    int code = MPI_Query_thread(&provided);
+    if (code == MPI_SUCCESS)
+        code = MPI_Is_thread_main(&first);
+    if (code == MPI_SUCCESS)
+        code = MPI_Comm_rank(comm, &place.rank);
     if (code == MPI_SUCCESS)
         code = MPI_Comm_size(comm, &place.size);
     if (code == MPI_SUCCESS)
         code = MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &limit, &found);
     if (code == MPI_SUCCESS && found)
         place.tag_limit = *limit;
+    place.level = level_of(provided);
+    place.main_thread = first != 0;
     library_text(place.library);
     if (code == MPI_SUCCESS)
         *out = place;
@@ -115,15 +128,14 @@ static int describe(int provided, lk_mpi_place *out)
 /* Errors are returned, not fatal: Lockstep's message comes first. */
 static int start(lk_mpi_level wanted, lk_mpi_place *out)
 {
-    int provided = MPI_THREAD_SINGLE;
-    int code = init(wanted, &provided);
+    int code = init(wanted);
     if (code == MPI_SUCCESS)
         code = MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (code == MPI_SUCCESS)
-        code = MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        code = MPI_Comm_dup(MPI_COMM_WORLD, &world);
     if (code == MPI_SUCCESS)
-        code = MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-    return code == MPI_SUCCESS ? describe(provided, out) : code;
+        code = MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
+    return code == MPI_SUCCESS ? describe(world, out) : code;
 }
 
 static int finish(void)
@@ -132,8 +144,8 @@ static int finish(void)
     int code = MPI_Finalized(&ended);
     if (code != MPI_SUCCESS || ended)
         return code;
-    if (comm != MPI_COMM_NULL)
-        code = MPI_Comm_free(&comm);
+    if (world != MPI_COMM_NULL)
+        code = MPI_Comm_free(&world);
     return mine ? MPI_Finalize() : code;
 }
 
@@ -155,11 +167,11 @@ static void explain(int code, char *text, size_t bytes)
 }
 
 /* A small message is often gone when MPI_Isend returns: it then needs no later test. */
-static int send(const void *data, size_t bytes, int peer, int tag, lk_mpi_request *out)
+static int send(lk_mpi_comm comm, const void *data, size_t bytes, int peer, int tag, lk_mpi_request *out)
 {
     MPI_Request request;
     int gone = 0;
-    int code = MPI_Isend(data, (int)bytes, MPI_BYTE, peer, tag, comm, &request);
+    int code = MPI_Isend(data, (int)bytes, MPI_BYTE, peer, tag, *handle_at(comm), &request);
     if (code == MPI_SUCCESS && bytes <= LK_MPI_SMALL)
         code = MPI_Test(&request, &gone, MPI_STATUS_IGNORE);
     if (code == MPI_SUCCESS)
@@ -167,10 +179,10 @@ static int send(const void *data, size_t bytes, int peer, int tag, lk_mpi_reques
     return code;
 }
 
-static int receive(void *data, size_t bytes, int peer, int tag, lk_mpi_request *out)
+static int receive(lk_mpi_comm comm, void *data, size_t bytes, int peer, int tag, lk_mpi_request *out)
 {
     MPI_Request request;
-    int code = MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, tag, comm, &request);
+    int code = MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, tag, *handle_at(comm), &request);
     if (code == MPI_SUCCESS)
         *out = pack_request(request);
     return code;
@@ -272,18 +284,18 @@ static bool cancel(lk_mpi_request *word)
     return false;
 }
 
-static int sum_open(const int *ranks, int count, int tag, lk_mpi_set *out)
+static int sum_open(lk_mpi_comm comm, const int *ranks, int count, int tag, lk_mpi_set *out)
 {
     MPI_Group all, part;
     MPI_Comm made = MPI_COMM_NULL;
-    int code = MPI_Comm_group(comm, &all);
+    int code = MPI_Comm_group(*handle_at(comm), &all);
     if (code != MPI_SUCCESS)
         return code;
     code = MPI_Group_incl(all, count, ranks, &part);
     MPI_Group_free(&all);
     if (code != MPI_SUCCESS)
         return code;
-    code = MPI_Comm_create_group(comm, part, tag, &made);
+    code = MPI_Comm_create_group(*handle_at(comm), part, tag, &made);
     MPI_Group_free(&part);
     if (code == MPI_SUCCESS)
         *out = pack(&made, sizeof made);
@@ -308,9 +320,65 @@ static int sum(lk_mpi_set set, void *values, size_t count, lk_mpi_type type, lk_
     return code;
 }
 
-static int share(void *data, size_t bytes)
+static int share(lk_mpi_comm comm, void *data, size_t bytes, lk_mpi_request *out)
 {
-    return MPI_Bcast(data, (int)bytes, MPI_BYTE, 0, comm);
+    MPI_Request request;
+    int code = MPI_Ibcast(data, (int)bytes, MPI_BYTE, 0, *handle_at(comm), &request);
+    if (code == MPI_SUCCESS)
+        *out = pack_request(request);
+    return code;
+}
+
+static lk_mpi_phase phase(void)
+{
+    int begun = 0, ended = 0;
+    if (MPI_Initialized(&begun) != MPI_SUCCESS || !begun)
+        return LK_MPI_PHASE_BEFORE;
+    return MPI_Finalized(&ended) == MPI_SUCCESS && !ended ? LK_MPI_PHASE_RUNNING : LK_MPI_PHASE_ENDED;
+}
+
+static int inspect(const void *theirs, lk_mpi_handle *handle, lk_mpi_place *place)
+{
+    MPI_Comm comm;
+    int inter = 0, code = MPI_SUCCESS;
+    memcpy(&comm, theirs, sizeof comm);
+    if (comm != MPI_COMM_NULL)
+        code = MPI_Comm_test_inter(comm, &inter);
+    if (code != MPI_SUCCESS)
+        return code;
+    *handle = comm == MPI_COMM_NULL ? LK_MPI_HANDLE_NULL : inter ? LK_MPI_HANDLE_INTER : LK_MPI_HANDLE_INTRA;
+    return *handle == LK_MPI_HANDLE_INTRA ? describe(comm, place) : MPI_SUCCESS;
+}
+
+/* MPI writes the handle when the request is done, so it has memory that stays. */
+static int adopt(const void *theirs, lk_mpi_comm *comm, lk_mpi_request *out)
+{
+    MPI_Comm from, *made = malloc(sizeof *made);
+    MPI_Request request;
+    if (!made)
+        return MPI_ERR_NO_MEM;
+    memcpy(&from, theirs, sizeof from);
+    *made = MPI_COMM_NULL;
+    int code = MPI_Comm_idup(from, made, &request);
+    if (code != MPI_SUCCESS) {
+        free(made);
+        return code;
+    }
+    *comm = (uintptr_t)made;
+    *out = pack_request(request);
+    return MPI_SUCCESS;
+}
+
+static int adopted(lk_mpi_comm comm)
+{
+    return MPI_Comm_set_errhandler(*handle_at(comm), MPI_ERRORS_RETURN);
+}
+
+static void release(lk_mpi_comm comm)
+{
+    if (phase() == LK_MPI_PHASE_RUNNING && *handle_at(comm) != MPI_COMM_NULL)
+        MPI_Comm_free(handle_at(comm));
+    free(handle_at(comm));
 }
 
 const lk_mpi *lk__mpi_plugin(void)
@@ -332,6 +400,11 @@ const lk_mpi *lk__mpi_plugin(void)
         .sum_close = sum_close,
         .sum = sum,
         .share = share,
+        .phase = phase,
+        .inspect = inspect,
+        .adopt = adopt,
+        .adopted = adopted,
+        .release = release,
     };
     return &table;
 }

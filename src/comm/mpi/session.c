@@ -96,37 +96,6 @@ static int run_finish(const lk_mpi *mpi, void *unused)
     return mpi->finish();
 }
 
-/* Text and length of a share, which a late one still uses. */
-typedef struct shared_text {
-    size_t bytes;
-    char text[];
-} shared_text;
-
-static int run_share(const lk_mpi *mpi, void *arg)
-{
-    shared_text *shared = arg;
-    return mpi->share(shared->text, shared->bytes);
-}
-
-lk_status lk__mpi_share(const lk_mpi *mpi, char *text, size_t bytes, double seconds)
-{
-    shared_text *shared = NULL;
-    int code = 0;
-    LK_TRY(lk__mem_alloc(1, sizeof *shared + bytes, "a text to share", (void **)&shared));
-    shared->bytes = bytes;
-    memcpy(shared->text, text, bytes);
-    lk__mpi_lock();
-    lk_status status = lk__mpi_in_time(&(lk_mpi_blocking){mpi, run_share, shared, seconds, "shared a text"}, &code);
-    lk__mpi_unlock();
-    if (status == LK_STATUS_PEER)
-        return status;
-    if (status == LK_OK)
-        memcpy(text, shared->text, bytes);
-    lk__mem_free(shared);
-    LK_TRY(status);
-    return lk__mpi_check(mpi, code, "share a text");
-}
-
 static void abort_session(int status)
 {
     struct timespec pause = {.tv_nsec = LAST_WORDS};
@@ -265,16 +234,18 @@ lk_status lk__mpi_begin(const char *backend, double seconds)
 }
 
 /* Tags are not used again: a message that nobody has received would reach a later group. */
-lk_status lk__mpi_tags(int count, int *first)
+lk_status lk__mpi_tags(lk_mpi_world *world, int count, int *first)
 {
     lk_status status = LK_OK;
     pthread_mutex_lock(&start_lock);
-    if (session.place.tag_limit - session.next_tag < count)
+    int *next = world ? &world->next_tag : &session.next_tag;
+    int limit = world ? world->place.tag_limit : session.place.tag_limit;
+    if (limit - *next < count)
         status = lk__fail(LK_STATUS_UNSUPPORTED, "this process has made so many groups that MPI's %d tags are used up",
-                          session.place.tag_limit);
+                          limit);
     else
-        *first = session.next_tag;
-    session.next_tag += status == LK_OK ? count : 0;
+        *first = *next;
+    *next += status == LK_OK ? count : 0;
     pthread_mutex_unlock(&start_lock);
     return status;
 }

@@ -10,6 +10,7 @@
 #define LK_COMM_MPI_SESSION_H
 
 #include "base/status.h"
+#include "comm/mpi/adopt.h"
 #include "comm/mpi/mpi.h"
 
 /* Loads the plug-in and starts MPI, at the first call. Blocks until all processes of the MPI job have called it: PEER
@@ -18,8 +19,6 @@
  * start. */
 lk_status lk__mpi_start(double seconds, const lk_mpi **mpi, lk_mpi_place *place) LK_CHECKED;
 
-/* Gives the text of process 0 to all processes. Blocks until all have called it: PEER after so many seconds. */
-lk_status lk__mpi_share(const lk_mpi *mpi, char *text, size_t bytes, double seconds) LK_CHECKED;
 /* Sets the function that gets the message if MPI does not end in time because another process is gone: within the
  * seconds of lk__mpi_begin, 300 without. The process is exiting then, and its status becomes another than 0. */
 void lk__mpi_tell_late(void (*tell)(const char *detail));
@@ -37,8 +36,9 @@ lk_status lk__mpi_begin(const char *backend, double seconds) LK_CHECKED;
 void lk__mpi_lock(void);
 void lk__mpi_unlock(void);
 
-/* *first is the first of `count` tags that no other group of this process receives with. */
-lk_status lk__mpi_tags(int count, int *first) LK_CHECKED;
+/* *first is the first of `count` tags that no other group of this process receives with in the communicator: that of
+ * world, or the session's if world is NULL. */
+lk_status lk__mpi_tags(lk_mpi_world *world, int count, int *first) LK_CHECKED;
 /* LK_OK for code 0; else PEER with MPI's text. what: what was tried, as in "send to rank 3". Called with the
  * lock held or not. */
 lk_status lk__mpi_check(const lk_mpi *mpi, int code, const char *what) LK_CHECKED;

@@ -1,4 +1,4 @@
-/* channel_mpi.c - MPI as the job channel: MPI_Bcast from rank 0, for jobs whose transport is MPI anyway, and for the
+/* channel_mpi.c - MPI as the job channel: MPI_Ibcast from rank 0, for jobs whose transport is MPI anyway, and for the
  * launchers of nodes that an MPI launcher has started.
  *
  * MPI starts by the launcher's own channel (PMI, PMIx), which can be used once. So MPI comes before PMI in the
@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "comm/mpi/load.h"
 #include "comm/mpi/session.h"
+#include "comm/mpi/share.h"
 #include "comm/rendezvous/channel.h"
 
 static const double least_seconds = 0.1; /* of a call of MPI that blocks, also after the deadline */
@@ -32,7 +33,7 @@ static lk_status mpi_share(const lk_job_channel_task *task, lk_deadline *deadlin
                         "this process is rank %d of %d, but MPI (%s) says process %d of %d: do mpirun and the plug-in "
                         "belong to the same MPI? LOCKSTEP_MPI=openmpi or mpich chooses the plug-in",
                         task->rank, task->size, place.library, place.rank, place.size);
-    LK_TRY(lk__mpi_share(mpi, text, LK_JOB_CHANNEL_TEXT, seconds_left(deadline)));
+    LK_TRY(lk__mpi_share(mpi, 0, text, LK_JOB_CHANNEL_TEXT, seconds_left(deadline)));
     text[LK_JOB_CHANNEL_TEXT - 1] = 0;
     return LK_OK;
 }

@@ -284,7 +284,10 @@ static lk_status fill_in(lk_meeting *meeting, const lk_group_opts *opts)
     const char *rest = "";
     static const lk_group_opts none = {0};
     LK_TRY(lk__meeting_timeout(opts ? opts->timeout : 0, &timeout));
-    LK_TRY(find_method(text, &meeting->method, &rest));
+    if (meeting->kind.world)
+        meeting->method = &lk__rendezvous_mpi;
+    else
+        LK_TRY(find_method(text, &meeting->method, &rest));
     lk__deadline_init(&meeting->deadline, timeout, opts ? opts->notice : NULL, opts ? opts->notice_arg : NULL);
     return meeting->method->find(meeting, opts ? opts : &none, rest);
 }
@@ -301,12 +304,14 @@ static lk_status claim_rank(lk_meeting *meeting)
 lk_status lk__meeting_open(const lk_group_opts *opts, const lk_meeting_kind *kind, lk_meeting *out)
 {
     lk_meeting meeting = {.kind = *kind, .fd = -1};
-    LK_TRY(fill_in(&meeting, opts));
-    LK_TRY(claim_rank(&meeting));
-    lk_status status = meeting.rank == 0 ? meeting.method->listen(&meeting) : connect_until_deadline(&meeting);
+    lk_status status = fill_in(&meeting, opts);
+    if (status == LK_OK)
+        status = claim_rank(&meeting);
+    if (status == LK_OK)
+        status = meeting.rank == 0 ? meeting.method->listen(&meeting) : connect_until_deadline(&meeting);
     if (status == LK_OK)
         *out = meeting;
-    else
+    else if (meeting.method)
         lk__meeting_close(&meeting);
     return status;
 }

@@ -10,6 +10,7 @@
 #include <signal.h>
 
 #include "comm/detect/task.h"
+#include "comm/mpi/adopt.h"
 #include "comm/rendezvous/channel.h"
 #include "comm/rendezvous/claim.h"
 #include "net/acceptor.h"
@@ -28,6 +29,7 @@ typedef struct lk_meeting_kind {
     bool once_per_process; /* a process may join only once with each rank */
     const char *host;      /* of file://: where rank 0 listens, shorter than LK_MEETING_HOST; NULL: lk__host_address */
     int port;              /* of file://: port of rank 0; 0: any free one */
+    const lk_mpi_world *world;                /* the ranks meet over this communicator; NULL: by opts->init_method */
     const volatile sig_atomic_t *interrupted; /* not 0 ends the wait; may be NULL */
 } lk_meeting_kind;
 
@@ -65,6 +67,8 @@ struct lk_rendezvous_method {
 };
 
 extern const lk_rendezvous_method lk__rendezvous_env, lk__rendezvous_tcp, lk__rendezvous_file;
+/* The method of lk_group_from_mpi, which no init_method names. */
+extern const lk_rendezvous_method lk__rendezvous_mpi;
 /* Rows of the table of methods; NULL after the last. */
 const lk_rendezvous_method *lk__rendezvous_list(size_t index);
 

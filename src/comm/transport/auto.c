@@ -472,10 +472,11 @@ close_transport:
     return status;
 }
 
-/* Collective. Whether MPI is due at all ranks. */
+/* Collective. Whether MPI is due at all ranks. Over the program's communicator, the thread level decides. */
 static lk_status agree_mpi(const lk_boot *boot, bool *out)
 {
-    uint8_t mine = lk__mpi_is_due("auto"), all[LK_MAX_RANKS];
+    uint8_t all[LK_MAX_RANKS];
+    uint8_t mine = boot->world ? lk__mpi_world_level(boot->world, boot->progress) == LK_OK : lk__mpi_is_due("auto");
     LK_TRY(boot->exchange(boot->arg, &mine, 1, all));
     *out = true;
     for (int r = 0; r < boot->size; r++)

@@ -69,7 +69,7 @@ static lk_status post_receive(lk_mpi_transport *t, int rank, void *to, size_t by
     if (t->count == t->room)
         LK_TRY(lk__mpi_transport_room(t, 1));
     lk__mpi_lock();
-    int code = t->mpi->receive(to, bytes, peer->rank, peer->tag_from, &request);
+    int code = t->mpi->receive(t->comm, to, bytes, peer->rank, peer->tag_from, &request);
     lk__mpi_unlock();
     t->error = t->error ? t->error : code;
     if (code != 0)
@@ -279,7 +279,7 @@ static int start_message(lk_mpi_transport *t, int rank, int at, const void *data
 {
     lk_mpi_peer *peer = &t->peers[rank];
     lk_mpi_request request = 0;
-    int code = t->mpi->send(data, bytes, peer->rank, peer->tag_to, &request);
+    int code = t->mpi->send(t->comm, data, bytes, peer->rank, peer->tag_to, &request);
     if (code != 0 || request == 0)
         return code;
     t->slots[at].left++;
@@ -358,6 +358,7 @@ static lk_status send_frame(lk_transport *transport, const int *peers, int count
 
 /* The arguments of sum_open. They stay if the call is late. */
 typedef struct set_call {
+    lk_mpi_comm comm;
     int count, tag;
     lk_mpi_set set;
     int ranks[];
@@ -366,7 +367,7 @@ typedef struct set_call {
 static int run_open(const lk_mpi *mpi, void *arg)
 {
     set_call *call = arg;
-    return mpi->sum_open(call->ranks, call->count, call->tag, &call->set);
+    return mpi->sum_open(call->comm, call->ranks, call->count, call->tag, &call->set);
 }
 
 /* Makes MPI's set of the group's processes, at the first sum. Blocks until all have come. */
@@ -379,7 +380,7 @@ static lk_status open_set(lk_mpi_transport *t)
                                                "ranks: start one process for each rank, or use `reduce` tree");
     LK_TRY(
         lk__mem_alloc(1, sizeof *call + (size_t)t->size * sizeof *call->ranks, "processes of a sum", (void **)&call));
-    *call = (set_call){.count = t->size, .tag = t->sum_tag};
+    *call = (set_call){.comm = t->comm, .count = t->size, .tag = t->sum_tag};
     for (int r = 0; r < t->size; r++)
         call->ranks[r] = t->peers[r].rank;
     lk__mpi_lock();
@@ -480,8 +481,8 @@ static void wait_some(lk_transport *transport, double seconds)
 
 static void fail_mpi(lk_transport *transport)
 {
-    (void)transport;
-    lk__mpi_mark_failed();
+    if (!((const lk_mpi_transport *)transport)->world)
+        lk__mpi_mark_failed();
 }
 
 const lk_transport_type lk__transport_mpi = {

@@ -36,11 +36,22 @@ lk_status lk__mpi_transport_room(lk_mpi_transport *t, int more)
     return LK_OK;
 }
 
+/* MPI has ended too early, and may still refer to the memory. */
+static void leave_memory(lk_mpi_transport *t)
+{
+    for (int r = 0; t->peers && r < t->size; r++)
+        t->peers[r].buffer = t->peers[r].spare = NULL;
+}
+
 /* Gives up what is under way. Only the receives of the next headers are, except after a failure. A buffer that MPI may
  * still write to is left to MPI. */
 static void give_up_lives(lk_mpi_transport *t)
 {
     bool sends = false;
+    if (t->world && !lk__mpi_world_runs(t->world)) {
+        leave_memory(t);
+        return;
+    }
     lk__mpi_lock();
     for (int i = 0; i < t->count; i++) {
         lk_mpi_peer *peer = &t->peers[t->lives[i].peer];
@@ -52,7 +63,7 @@ static void give_up_lives(lk_mpi_transport *t)
     if (t->set && !sends)
         t->mpi->sum_close(&t->set);
     lk__mpi_unlock();
-    if (sends)
+    if (sends && !t->world)
         lk__mpi_mark_failed();
 }
 
@@ -110,7 +121,7 @@ static lk_status agree_tags(lk_mpi_transport *t, const lk_boot *boot, const lk_m
 {
     int32_t mine = 0, *firsts = NULL;
     int most = lk__mpi_offer_most(all, boot->size);
-    lk_status status = lk__mpi_tags(most + 1, &mine);
+    lk_status status = lk__mpi_tags(boot->world, most + 1, &mine);
     if (status == LK_OK)
         status = LK_ALLOC((size_t)boot->size, "tags", &firsts);
     LK_TRY_GOTO(lk__tcp_boot_agree(boot, status, "get tags of MPI"), free_firsts);
@@ -140,6 +151,11 @@ static lk_status exchange_offers(lk_mpi_transport *t, const lk_boot *boot, const
 /* All ranks have loaded their plug-in before one of them starts MPI, which blocks until all do. */
 static lk_status start_mpi(const lk_boot *boot, const lk_mpi **mpi, lk_mpi_place *place)
 {
+    if (boot->world) {
+        *mpi = boot->world->mpi;
+        *place = boot->world->place;
+        return lk__tcp_boot_agree(boot, lk__mpi_world_level(boot->world, boot->progress), "use the program's MPI");
+    }
     LK_TRY(lk__tcp_boot_agree(boot, lk__mpi_load(mpi), "load its plug-in for MPI"));
     return lk__tcp_boot_agree(boot, lk__mpi_start(boot->timeout, mpi, place), "start MPI");
 }
@@ -157,6 +173,8 @@ lk_status lk__mpi_transport_open(const lk_boot *boot, lk_transport **out)
         status = LK_ALLOC((size_t)boot->size, "ranks of MPI", &all);
     LK_TRY_GOTO(lk__tcp_boot_agree(boot, status, "get memory for its MPI transport"), close_transport);
     t->mpi = mpi;
+    t->world = boot->world;
+    t->comm = boot->world ? boot->world->comm : 0;
     LK_TRY_GOTO(exchange_offers(t, boot, &place, all), close_transport);
     lk__mem_free(all);
     *out = &t->base;

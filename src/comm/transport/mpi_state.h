@@ -2,6 +2,7 @@
 #ifndef LK_COMM_TRANSPORT_MPI_STATE_H
 #define LK_COMM_TRANSPORT_MPI_STATE_H
 
+#include "comm/mpi/adopt.h"
 #include "comm/mpi/mpi.h"
 #include "comm/transport/frame.h"
 #include "comm/transport/guess.h"
@@ -63,6 +64,8 @@ typedef struct lk_mpi_live {
 typedef struct lk_mpi_transport {
     lk_transport base;
     const lk_mpi *mpi;
+    lk_mpi_world *world; /* of a group over the program's communicator; else NULL */
+    lk_mpi_comm comm;
     int rank, size;
     lk_member *members; /* (size) */
     lk_mpi_peer *peers; /* (size) */

@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "comm/call.h"
+#include "comm/mpi/adopt.h"
 #include "net/auth.h"
 #include "net/host.h"
 
@@ -26,7 +27,9 @@ typedef struct lk_boot {
     const lk_member *members; /* (size) */
     uint32_t group;
     lk_token token;
-    double timeout; /* seconds for all of open */
+    double timeout;      /* seconds for all of open */
+    bool progress;       /* a thread of the library will use the transport, too */
+    lk_mpi_world *world; /* of a group over a communicator of the program; else NULL */
     /* Every member gives `bytes` bytes and gets those of all in rank order. Fails at every member when one
      * has failed or died. Blocks. */
     lk_status (*exchange)(void *arg, const void *mine, size_t bytes, void *all);
