@@ -74,7 +74,8 @@ typedef struct lk_engine_opts {
     const char *stages;    /* a number, or the layers at which stages 1, 2 ... begin: "fc1,fc2"; NULL: one stage */
     bool pipelined;        /* stages compute at the same time, each on a different wave */
     int check_every;       /* steps (lk_engine_steps) between comparisons of the replicas; default 100, -1: never */
-    uint64_t reserved[16]; /* zero */
+    const char *outputs;   /* nodes whose values lk_engine_forward_outputs can give, separated by commas; NULL: none */
+    uint64_t reserved[15]; /* zero */
 } lk_engine_opts;
 
 /* Creates an engine; it copies graph. Collective: options that change the result must be equal at
@@ -142,6 +143,35 @@ lk_status lk_engine_eval(lk_engine *engine, const lk_batch *batch, lk_metrics *o
  * samples can be sent now. */
 bool lk_engine_can_send_eval(const lk_engine *engine, size_t total);
 lk_status lk_engine_send_eval(lk_engine *engine, const lk_batch *batch) LK_CHECKED;
+/* Outputs: what a model computes for the samples of a batch, in evaluation mode. The scores of a model are the input of
+ * its loss: for lk_cross_entropy the scores of the classes before softmax, for lk_nll_loss log-probabilities. Other
+ * nodes must be named by lk_engine_opts.outputs when the engine is created: by the name of their builder ("fc1"), by
+ * that of lk_name, or as messages write a layer without a name ("relu after fc1"). A name that no node has, or several
+ * have, is USAGE, and the detail lists the nodes. The value of a node is its own: for "conv1", what the convolution
+ * computes, before a ReLU that follows. Naming nodes changes no bit of training; it may take memory and time, since
+ * fewer layers share memory and kernels.
+ *
+ * Values are f32, also where the engine computes in bf16. Those of a sample are in PyTorch's order (C, H, W), unlike
+ * the samples themselves; for a sequence that is (C, T). */
+typedef struct lk_output {
+    const char *node; /* a name of lk_engine_opts.outputs; NULL: the scores */
+    float *values;    /* (samples of the whole batch, lk_engine_output_floats) */
+} lk_output;
+
+/* Collective: forward in evaluation mode; writes the scores (total, lk_engine_output_floats(engine, NULL)) of every
+ * sample of the whole batch, at every rank, whether the ranks give the whole batch or their shares, and in whichever
+ * stage the scores are. labels and targets of the batch are not read and may be NULL, and ids too unless source is set.
+ * The batch may be larger than lk_engine_opts.batch. The first call of a size may allocate memory; later calls do not,
+ * except for messages of a group. Counts as an evaluation for lk_engine_set_signal_source. USAGE if a pointer is NULL,
+ * the batch has no sample, or a step is under way; MISMATCH if the samples have another size than the model's input, or
+ * the ranks have batches of different sizes. */
+lk_status lk_engine_forward(lk_engine *engine, const lk_batch *batch, float *scores) LK_CHECKED;
+/* As lk_engine_forward, for `count` outputs, at least 1, in one pass. All ranks must ask for the same nodes in the same
+ * order. USAGE also if lk_engine_opts.outputs does not have a node. */
+lk_status lk_engine_forward_outputs(lk_engine *engine, const lk_batch *batch, const lk_output *outputs,
+                                    size_t count) LK_CHECKED;
+/* The floats that an output has for each sample; node NULL: the scores. 0 if there is no such output. */
+size_t lk_engine_output_floats(const lk_engine *engine, const char *node);
 /* Collective: the two halves of a step. lk_engine_gradients computes the gradients and BatchNorm's
  * running statistics; lk_engine_update updates the parameters, and needs a successful
  * lk_engine_gradients before it (else USAGE). lk_engine_gradients alone counts as a training step

@@ -150,6 +150,12 @@ lk_node lk_log_softmax(lk_graph *graph, lk_node x);
 lk_node lk_nll_loss(lk_graph *graph, lk_node x);
 lk_node lk_cross_entropy(lk_graph *graph, lk_node x);
 
+/* Gives the layer x a name, by which lk_engine_opts.outputs and lk_engine_opts.stages find it; most useful for layers
+ * without parameters. The keys of a layer's parameters stay as they are, and a layer that has a name from its builder
+ * has two. No other layer may have this name. The name is 1 to 127 printable characters without blanks and commas, and
+ * is copied. Returns x, so that a call can enclose a builder: lk_name(g, lk_relu(g, x), "features"). */
+lk_node lk_name(lk_graph *graph, lk_node x, const char *name);
+
 /* Sets the initial weights of the convolution or linear layer x. (The weights of a BatchNorm are
  * initially 1, its biases 0.) A policy is one of
  *   "default"          PyTorch's: weights and biases uniform in +-1/sqrt(fan in)

@@ -55,7 +55,7 @@ typedef struct lk_keeper_plan {
     const lk_launch_node_opts *opts;
     const char *path; /* of the program; NULL: the ranks run opts->fn */
     lk_environment *environment;
-    const lk_output *output;
+    const lk_output_pump *output;
     const char *affinity; /* (nproc sets of affinity_bytes) NULL: no binding */
     size_t affinity_bytes;
     const struct rlimit *files; /* limit of open files for the ranks */

@@ -55,7 +55,7 @@ struct lk_launch_node {
     lk_launch_node_opts opts;
     char host[64];
     lk_environment *environment;
-    lk_output *output;
+    lk_output_pump *output;
     lk_signals signals;
     lk_processes spared; /* the caller's other descendants, which are not ended */
     struct rlimit files;

@@ -34,7 +34,7 @@ typedef struct rank_output {
     size_t tail_length;
 } rank_output;
 
-struct lk_output {
+struct lk_output_pump {
     const lk_launch_node_opts *opts;
     int count;
     rank_output *ranks; /* (count) */
@@ -88,7 +88,7 @@ static lk_status open_log(const lk_launch_node_opts *opts, int rank, int *fd)
     return LK_OK;
 }
 
-static lk_status open_rank(lk_output *o, int index, const char *host)
+static lk_status open_rank(lk_output_pump *o, int index, const char *host)
 {
     rank_output *r = &o->ranks[index];
     int rank = o->opts->first_rank + index;
@@ -101,7 +101,7 @@ static lk_status open_rank(lk_output *o, int index, const char *host)
     return o->opts->log_dir != NULL ? open_log(o->opts, rank, &r->log) : LK_OK;
 }
 
-static lk_status open_all(lk_output *o, const char *host)
+static lk_status open_all(lk_output_pump *o, const char *host)
 {
     if (o->opts->log_dir != NULL)
         LK_TRY(lk__folder_make(o->opts->log_dir));
@@ -116,9 +116,9 @@ static bool are_one_file(int a, int b)
     return fstat(a, &left) == 0 && fstat(b, &right) == 0 && left.st_dev == right.st_dev && left.st_ino == right.st_ino;
 }
 
-lk_status lk__output_create(const lk_launch_node_opts *opts, const char *host, lk_output **out)
+lk_status lk__output_create(const lk_launch_node_opts *opts, const char *host, lk_output_pump **out)
 {
-    lk_output *o;
+    lk_output_pump *o;
     lk_status status;
     size_t count = (size_t)opts->nproc;
     LK_TRY(LK_ALLOC(1, "the ranks' output", &o));
@@ -141,7 +141,7 @@ destroy_output:
     return status;
 }
 
-void lk__output_destroy(lk_output *o)
+void lk__output_destroy(lk_output_pump *o)
 {
     if (o == NULL)
         return;
@@ -160,18 +160,18 @@ void lk__output_destroy(lk_output *o)
     lk__mem_free(o);
 }
 
-int lk__output_pipe(const lk_output *o, int index, int number)
+int lk__output_pipe(const lk_output_pump *o, int index, int number)
 {
     return o->ranks[index].streams[number - 1].write_end;
 }
 
-void lk__output_started(lk_output *o)
+void lk__output_started(lk_output_pump *o)
 {
     for (int i = 0; i < 2 * o->count; i++)
         lk__fd_close(&o->ranks[i / 2].streams[i % 2].write_end);
 }
 
-size_t lk__output_fds(const lk_output *o, int *fds)
+size_t lk__output_fds(const lk_output_pump *o, int *fds)
 {
     size_t count = 0;
     for (int i = 0; i < o->count; i++) {
@@ -188,14 +188,14 @@ size_t lk__output_fds(const lk_output *o, int *fds)
     return count;
 }
 
-static void notice(const lk_output *o, const char *text)
+static void notice(const lk_output_pump *o, const char *text)
 {
     if (o->opts->notice != NULL)
         o->opts->notice(o->opts->notice_arg, text);
 }
 
 /* After a failed write the log is closed; the job continues. */
-static void write_log(lk_output *o, rank_output *r, const char *text, size_t bytes)
+static void write_log(lk_output_pump *o, rank_output *r, const char *text, size_t bytes)
 {
     while (r->log >= 0 && bytes > 0) {
         ssize_t n = write(r->log, text, bytes);
@@ -226,20 +226,20 @@ static void keep_tail(rank_output *r, const char *text, size_t bytes)
     r->tail_length = keep + bytes;
 }
 
-static bool goes_bare(const lk_output *o, const rank_output *r, int which)
+static bool goes_bare(const lk_output_pump *o, const rank_output *r, int which)
 {
     bool first = o->opts->first_rank + (int)(r - o->ranks) == 0;
     return o->opts->raw || (o->opts->plain && (which == 0 || first));
 }
 
-static void note_line(lk_output *o, const rank_output *r, int which)
+static void note_line(lk_output_pump *o, const rank_output *r, int which)
 {
     if (which == 1 || o->one_file)
         o->last_rank = which == 1 ? (int)(r - o->ranks) : -1;
 }
 
 /* Before other text: removes the progress line. The sinks may be one terminal, so this one is flushed first. */
-static void erase_progress(lk_output *o)
+static void erase_progress(lk_output_pump *o)
 {
     if (!o->drawn)
         return;
@@ -250,7 +250,7 @@ static void erase_progress(lk_output *o)
 
 /* When all other text is written: draws the progress line below it, unless the launcher is in the background of its
  * terminal. */
-static void draw_progress(lk_output *o)
+static void draw_progress(lk_output_pump *o)
 {
     if (o->drawn || !*o->progress || lk__sink_pending(&o->sinks[0]) > 0 || lk__sink_pending(&o->sinks[1]) > 0)
         return;
@@ -262,7 +262,7 @@ static void draw_progress(lk_output *o)
     o->drawn = true;
 }
 
-static bool is_progress(const lk_output *o, const rank_output *r, int which, const char *text, size_t bytes)
+static bool is_progress(const lk_output_pump *o, const rank_output *r, int which, const char *text, size_t bytes)
 {
     size_t mark = sizeof LK_OUTPUT_PROGRESS - 1;
     bool first = o->opts->first_rank + (int)(r - o->ranks) == 0;
@@ -271,7 +271,7 @@ static bool is_progress(const lk_output *o, const rank_output *r, int which, con
 }
 
 /* Text has no NUL: a program's escape sequences are text. */
-static void keep_progress(lk_output *o, const char *text, size_t bytes)
+static void keep_progress(lk_output_pump *o, const char *text, size_t bytes)
 {
     bool empty = bytes <= sizeof LK_OUTPUT_PROGRESS; /* the mark and \r */
     erase_progress(o);
@@ -280,7 +280,7 @@ static void keep_progress(lk_output *o, const char *text, size_t bytes)
 }
 
 /* Forwards a line. text ends with \n, with \r (a progress bar), or is part of a long line. */
-static void pass_line(lk_output *o, rank_output *r, int which, const char *text, size_t bytes)
+static void pass_line(lk_output_pump *o, rank_output *r, int which, const char *text, size_t bytes)
 {
     lk_sink *sink = &o->sinks[which];
     bool newline = text[bytes - 1] == '\n', progress = text[bytes - 1] == '\r';
@@ -311,7 +311,7 @@ static void pass_line(lk_output *o, rank_output *r, int which, const char *text,
 
 /* Returns the end of the line that begins at begin; 0: it has not ended. A \r ends it if a character other
  * than \n follows, and if it is a progress line. */
-static size_t line_end(const lk_output *o, const rank_output *r, int which, size_t begin, size_t from)
+static size_t line_end(const lk_output_pump *o, const rank_output *r, int which, size_t begin, size_t from)
 {
     const stream *s = &r->streams[which];
     for (size_t i = from > begin ? from : begin; i < s->length; i++) {
@@ -324,7 +324,7 @@ static size_t line_end(const lk_output *o, const rank_output *r, int which, size
 }
 
 /* Forwards all complete lines. No line ends before `from`. */
-static void pass_lines(lk_output *o, rank_output *r, int which, size_t from)
+static void pass_lines(lk_output_pump *o, rank_output *r, int which, size_t from)
 {
     stream *s = &r->streams[which];
     size_t begin = 0;
@@ -334,7 +334,7 @@ static void pass_lines(lk_output *o, rank_output *r, int which, size_t from)
     memmove(s->line, s->line + begin, s->length);
 }
 
-static void end_stream(lk_output *o, rank_output *r, int which)
+static void end_stream(lk_output_pump *o, rank_output *r, int which)
 {
     stream *s = &r->streams[which];
     lk__fd_close(&s->fd);
@@ -346,7 +346,7 @@ static void end_stream(lk_output *o, rank_output *r, int which)
 }
 
 /* Reads once; returns false if there is nothing to read now. */
-static bool read_stream(lk_output *o, rank_output *r, int which)
+static bool read_stream(lk_output_pump *o, rank_output *r, int which)
 {
     stream *s = &r->streams[which];
     if (s->fd < 0)
@@ -367,18 +367,18 @@ static bool read_stream(lk_output *o, rank_output *r, int which)
 }
 
 /* If both sinks are one file, a line of one must not be written into an unfinished line of the other. */
-static bool must_wait(const lk_output *o, int which)
+static bool must_wait(const lk_output_pump *o, int which)
 {
     const lk_sink *other = &o->sinks[1 - which];
     return o->one_file && other->mid_line && lk__sink_pending(other) > 0;
 }
 
-static size_t pending(const lk_output *o)
+static size_t pending(const lk_output_pump *o)
 {
     return lk__sink_pending(&o->sinks[0]) + lk__sink_pending(&o->sinks[1]);
 }
 
-static void flush(lk_output *o)
+static void flush(lk_output_pump *o)
 {
     size_t before = pending(o);
     for (int which = 0; which < 2; which++)
@@ -392,7 +392,7 @@ static void flush(lk_output *o)
         o->stuck_since = lk__clock();
 }
 
-size_t lk__output_poll(lk_output *o, struct pollfd *fds)
+size_t lk__output_poll(lk_output_pump *o, struct pollfd *fds)
 {
     size_t count = 0;
     o->polled_count = 0;
@@ -409,7 +409,7 @@ size_t lk__output_poll(lk_output *o, struct pollfd *fds)
     return count;
 }
 
-void lk__output_pump(lk_output *o, const struct pollfd *fds, size_t count)
+void lk__output_pump(lk_output_pump *o, const struct pollfd *fds, size_t count)
 {
     for (size_t i = 0, next = 0; i < (size_t)(2 * o->count) && next < o->polled_count && next < count; i++) {
         rank_output *r = &o->ranks[i / 2];
@@ -421,7 +421,7 @@ void lk__output_pump(lk_output *o, const struct pollfd *fds, size_t count)
     flush(o);
 }
 
-void lk__output_drain(lk_output *o, int index)
+void lk__output_drain(lk_output_pump *o, int index)
 {
     /* At most the content of a pipe, so that it does not wait for a process that continues to write. */
     enum { READS = 32 };
@@ -435,12 +435,12 @@ void lk__output_drain(lk_output *o, int index)
 }
 
 /* lk__clock() time at which finish gives up; it moves while the readers read. */
-static double finish_deadline(const lk_output *o, double seconds)
+static double finish_deadline(const lk_output_pump *o, double seconds)
 {
     return (o->stuck_since > 0 ? o->stuck_since : lk__clock()) + seconds;
 }
 
-void lk__output_finish(lk_output *o, double seconds)
+void lk__output_finish(lk_output_pump *o, double seconds)
 {
     lk__output_drain(o, -1);
     for (int i = 0; i < 2 * o->count; i++)
@@ -453,17 +453,17 @@ void lk__output_finish(lk_output *o, double seconds)
     }
 }
 
-int lk__output_error(const lk_output *o)
+int lk__output_error(const lk_output_pump *o)
 {
     return o->sinks[0].error != 0 ? o->sinks[0].error : o->sinks[1].error;
 }
 
-bool lk__output_shows(const lk_output *o, int index)
+bool lk__output_shows(const lk_output_pump *o, int index)
 {
     return o->last_rank == index;
 }
 
-void lk__output_tail(const lk_output *o, int index, char *text, size_t bytes)
+void lk__output_tail(const lk_output_pump *o, int index, char *text, size_t bytes)
 {
     const rank_output *r = &o->ranks[index];
     size_t begin = r->tail_length, lines = 0;

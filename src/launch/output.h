@@ -22,35 +22,35 @@ enum {
     LK_OUTPUT_TAIL_LINES = 10
 };
 
-typedef struct lk_output lk_output;
+typedef struct lk_output_pump lk_output_pump;
 
 /* Makes pipes and log files. host is used in prefixes if opts say so. */
-lk_status lk__output_create(const lk_launch_node_opts *opts, const char *host, lk_output **out) LK_CHECKED;
-void lk__output_destroy(lk_output *output);
+lk_status lk__output_create(const lk_launch_node_opts *opts, const char *host, lk_output_pump **out) LK_CHECKED;
+void lk__output_destroy(lk_output_pump *output);
 
 /* The write end of a rank's stdout (stream 1) or stderr (2); valid until started. */
-int lk__output_pipe(const lk_output *output, int index, int stream);
+int lk__output_pipe(const lk_output_pump *output, int index, int stream);
 /* Closes the write ends after the ranks have been forked. */
-void lk__output_started(lk_output *output);
+void lk__output_started(lk_output_pump *output);
 /* Writes all descriptors opened here, at most 5 for each rank and two more; returns their count. */
-size_t lk__output_fds(const lk_output *output, int *fds);
+size_t lk__output_fds(const lk_output_pump *output, int *fds);
 
 /* poll writes the events to wait for, at most 2 for each rank and two more, and returns their count. pump
  * handles them. */
-size_t lk__output_poll(lk_output *output, struct pollfd *fds);
-void lk__output_pump(lk_output *output, const struct pollfd *fds, size_t count);
+size_t lk__output_poll(lk_output_pump *output, struct pollfd *fds);
+void lk__output_pump(lk_output_pump *output, const struct pollfd *fds, size_t count);
 /* Reads what a rank (-1: all) has written so far. */
-void lk__output_drain(lk_output *output, int index);
+void lk__output_drain(lk_output_pump *output, int index);
 /* Called when all writers are gone. Reads the rest, ends unfinished lines, and blocks until the queues are
  * empty, or until nothing could be written for `seconds`, counted from before this call. */
-void lk__output_finish(lk_output *output, double seconds);
+void lk__output_finish(lk_output_pump *output, double seconds);
 
 /* errno of a failed write to standard output or error: EPIPE if its reader closed it; 0: none. */
-int lk__output_error(const lk_output *output);
+int lk__output_error(const lk_output_pump *output);
 /* Writes the last lines that a rank wrote to stderr. */
-void lk__output_tail(const lk_output *output, int index, char *text, size_t bytes);
+void lk__output_tail(const lk_output_pump *output, int index, char *text, size_t bytes);
 /* Whether this rank wrote the last line on standard error: then its last lines need no repetition. */
-bool lk__output_shows(const lk_output *output, int index);
+bool lk__output_shows(const lk_output_pump *output, int index);
 
 /* Duplicates fd to a number above the standard ones, which a caller may have closed, and closes the old one;
  * -1 stays. */

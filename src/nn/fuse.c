@@ -6,6 +6,7 @@ typedef struct fusing {
     const lk_graph *graph;
     const lk_device_type *type;
     int first, last;
+    const bool *kept;
     lk_fuse_choice *of;
 } fusing;
 
@@ -27,14 +28,24 @@ static void count_consumers(fusing *f)
     }
 }
 
+/* Whether the block of this layer's value also has the value of a kept layer, itself or one before it. */
+static bool holds_kept(const fusing *f, int index)
+{
+    for (int i = f->first - 1; f->kept && i <= index; i++)
+        if (f->kept[i] && f->of[i].value == f->of[index].value)
+            return true;
+    return false;
+}
+
 /* A layer may overwrite its input if nothing else reads it: it has no other consumer, the backward pass of the
- * layer that made it does not read it, and that layer belongs to the plan. */
+ * layer that made it does not read it, it is not kept, and that layer belongs to the plan. */
 static bool may_overwrite(const fusing *f, const lk_layer *layer)
 {
     if (!layer->in_place)
         return false;
     const lk_layer *maker = layer_at(f, layer->inputs[0]);
-    return maker->index >= f->first && f->of[maker->index].consumers == 1 && !(maker->op->flags & LK_OP_READS_Y);
+    return maker->index >= f->first && f->of[maker->index].consumers == 1 && !(maker->op->flags & LK_OP_READS_Y) &&
+           !holds_kept(f, maker->index);
 }
 
 /* Chooses in the whole graph: a stage may begin after a view. */
@@ -47,10 +58,10 @@ static void choose_views(fusing *f)
     }
 }
 
-/* Whether this layer of the plan has exactly one consumer. */
+/* Whether this layer of the plan has exactly one consumer, and is not kept. */
 static bool only_used_once(const fusing *f, int index)
 {
-    return index >= f->first && f->of[index].consumers == 1;
+    return index >= f->first && f->of[index].consumers == 1 && !holds_kept(f, index);
 }
 
 /* An addition is computed by one of its input layers, if that layer can, at the time of the addition: then the
@@ -185,7 +196,12 @@ static void choose_masks(fusing *f)
 
 void lk__fuse(const lk_fuse_opts *opts, lk_fuse_choice *choices)
 {
-    fusing f = {.graph = opts->graph, .type = opts->type, .first = opts->first, .last = opts->last, .of = choices};
+    fusing f = {.graph = opts->graph,
+                .type = opts->type,
+                .first = opts->first,
+                .last = opts->last,
+                .kept = opts->kept,
+                .of = choices};
     count_consumers(&f);
     choose_views(&f);
     choose_values(&f);

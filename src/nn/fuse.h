@@ -25,6 +25,8 @@ typedef struct lk_fuse_opts {
     const lk_graph *graph;
     const lk_device_type *type;
     int first, last;
+    const bool
+        *kept; /* (layers) layers whose values are read after the pass: no other layer changes them; NULL: none */
 } lk_fuse_opts;
 
 /* choices has an entry for each layer of the graph, all zero. */

@@ -76,6 +76,11 @@ static lk_status grow(lk_graph *graph)
     return LK_OK;
 }
 
+bool lk__layer_is_named(const lk_layer *layer, const char *name)
+{
+    return *name && (strcmp(layer->name, name) == 0 || strcmp(layer->alias, name) == 0);
+}
+
 static lk_status check_name(const lk_graph *graph, const char *name)
 {
     if (!*name || strlen(name) >= LK_MAX_NAME)
@@ -85,7 +90,7 @@ static lk_status check_name(const lk_graph *graph, const char *name)
             return lk__fail(LK_STATUS_USAGE, "layer name '%s': only printable ASCII without blanks makes a key", name);
     }
     for (int i = 0; i < graph->count; i++) {
-        if (strcmp(graph->layers[i].name, name) == 0)
+        if (lk__layer_is_named(&graph->layers[i], name))
             return lk__fail(LK_STATUS_USAGE, "two layers are named '%s'", name);
     }
     return LK_OK;
@@ -170,6 +175,26 @@ lk_node lk__graph_add_layer(lk_graph *graph, lk_layer layer, const char *name, c
     if (status != LK_OK)
         return lk__graph_reject(graph, status);
     return (lk_node){.index = layer.index, .graph = graph->id};
+}
+
+static lk_status check_alias(const lk_graph *graph, lk_node x, const char *name)
+{
+    LK_TRY(lk__graph_check_node(graph, x, "lk_name: x"));
+    LK_TRY(LK_GIVEN(name));
+    if (strchr(name, ','))
+        return lk__fail(LK_STATUS_USAGE, "layer name '%s': commas separate names in `outputs` and `stages`", name);
+    return check_name(graph, name);
+}
+
+lk_node lk_name(lk_graph *graph, lk_node x, const char *name)
+{
+    if (!graph || graph->status != LK_OK)
+        return bad_node;
+    lk_status status = check_alias(graph, x, name);
+    if (status != LK_OK)
+        return lk__graph_reject(graph, status);
+    snprintf(graph->layers[x.index].alias, LK_MAX_NAME, "%s", name);
+    return x;
 }
 
 /* The first node whose result no layer reads; if the graph is correct, this is count - 1, the loss. */

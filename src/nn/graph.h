@@ -37,7 +37,8 @@ typedef struct lk_op_slot {
 typedef struct lk_layer {
     const lk_op *op;
     int index;
-    char name[LK_MAX_NAME]; /* "" for layers without parameters */
+    char name[LK_MAX_NAME];  /* "" for layers without parameters */
+    char alias[LK_MAX_NAME]; /* of lk_name; "" if there is none. No part of the model's hash */
     int inputs[LK_MAX_INPUTS];
     int input_count;
     lk_shape shape; /* of the output, n = 1 */
@@ -72,6 +73,9 @@ struct lk_graph {
 /* For the public builders, which are in the files of their ops: adds a layer, whose op and attributes are set. name may
  * be NULL. */
 lk_node lk__graph_add_layer(lk_graph *graph, lk_layer layer, const char *name, const lk_node *inputs, int input_count);
+
+/* Whether the layer has this name, from its builder or from lk_name. */
+bool lk__layer_is_named(const lk_layer *layer, const char *name);
 
 /* Keeps lk__fail's last detail as the mistake of a graph that had none. Returns an invalid node. */
 lk_node lk__graph_reject(lk_graph *graph, lk_status status);

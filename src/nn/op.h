@@ -19,6 +19,7 @@ typedef struct lk_op_wave {
     size_t n;         /* samples */
     bool train;       /* false: evaluation */
     bool last;        /* the last wave of this rank's step */
+    bool no_loss;     /* the loss is not computed; only in evaluation */
     lk_bn_mode bn;
     uint64_t seed;
     const uint32_t *step;  /* device */

@@ -109,6 +109,8 @@ static void add_value_blocks(lk_plan *plan)
             extend(plan, plan->layers[layer->inputs[j]].value_block, i,
                    layer->op->flags & LK_OP_READS_X ? backward_time(plan, i) : i);
         add_saved_block(plan, i);
+        if (plan->opts.kept && plan->opts.kept[i])
+            extend(plan, this->value_block, i, output);
     }
     /* The output is needed until the next stage has sent its gradient back. */
     if (plan->layers[output].value_block >= 0)
@@ -304,7 +306,7 @@ static lk_status choose(lk_plan *plan)
     LK_TRY(check_sizes(plan));
     LK_TRY(LK_ALLOC((size_t)plan->graph->count, "plan", &plan->layers));
     LK_TRY(LK_ALLOC((size_t)plan->graph->count, "plan", &plan->choices));
-    lk_fuse_opts fuse = {plan->graph, plan->dev->type, plan->opts.first, plan->opts.last};
+    lk_fuse_opts fuse = {plan->graph, plan->dev->type, plan->opts.first, plan->opts.last, plan->opts.kept};
     lk__fuse(&fuse, plan->choices);
     LK_TRY(assign_memory(plan));
     size_scratch(plan);
@@ -398,9 +400,14 @@ lk_tensor lk__plan_output_grad(const lk_plan *plan, int lane)
     return call_at(plan, lane, plan->opts.last - 1)->dy;
 }
 
-lk_tensor lk__plan_scores(const lk_plan *plan, int lane)
+lk_tensor lk__plan_value(const lk_plan *plan, int lane, int layer)
 {
-    return call_at(plan, lane, plan->opts.last - 1)->x[0];
+    lk_tensor value = tensor_in(plan, lane, plan->layers[layer].value_block, layer);
+    if (plan->choices[layer].view) {
+        value.shape = lk__op_input_shape(plan->graph, layer_at(plan, layer), 0);
+        value.pitch = lk__device_pitch(plan->dev, value.shape.c);
+    }
+    return value;
 }
 
 /* The layer's call for this wave. */
@@ -454,7 +461,7 @@ static const char *trace_name(const lk_layer *layer)
 lk_status lk__plan_forward(lk_plan *plan, const lk_op_wave *wave)
 {
     for (int i = plan->opts.first; i < plan->opts.last; i++) {
-        if (plan->choices[i].forward < 0)
+        if (plan->choices[i].forward < 0 || (wave->no_loss && layer_at(plan, i)->op->is_loss))
             continue;
         lk_op_call call = call_for(plan, plan->choices[i].forward, wave);
         const char *name = trace_name(call.layer);

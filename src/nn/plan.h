@@ -24,12 +24,13 @@ typedef struct lk_plan_hooks {
 
 typedef struct lk_plan_opts {
     int first, last;
-    size_t capacity; /* samples in a wave */
-    int lanes;       /* waves that can be between their forward and backward passes */
-    int shards;      /* of this rank */
-    int slots;       /* partial sums of this rank in use at once */
-    int all_roots;   /* partial sums of all ranks after the last wave */
-    int total_slots; /* of these, in use at once while they are folded */
+    size_t capacity;  /* samples in a wave */
+    int lanes;        /* waves that can be between their forward and backward passes */
+    int shards;       /* of this rank */
+    int slots;        /* partial sums of this rank in use at once */
+    int all_roots;    /* partial sums of all ranks after the last wave */
+    int total_slots;  /* of these, in use at once while they are folded */
+    const bool *kept; /* (layers of the graph) layers whose values lk__plan_value returns; borrowed. NULL: none */
     lk_plan_hooks hooks;
 } lk_plan_opts;
 
@@ -58,11 +59,13 @@ lk_tensor lk__plan_input_grad(const lk_plan *plan, int lane);
 lk_tensor lk__plan_output(const lk_plan *plan, int lane);
 lk_tensor lk__plan_output_grad(const lk_plan *plan, int lane);
 
-/* After a forward pass that does not train: the scores or log-probabilities of its samples, (n, classes), which the
- * loss of the last stage has read; described with n = 1. Valid until the next pass in the lane. */
-lk_tensor lk__plan_scores(const lk_plan *plan, int lane);
+/* The value of a kept layer of this plan, or of the input of its loss, after a forward pass that does not train:
+ * described with n = 1, valid until the next pass in the lane. For a layer that is a view (fuse.h) this is its input's
+ * value. */
+lk_tensor lk__plan_value(const lk_plan *plan, int lane, int layer);
 
-/* Forward through all layers; the loss fills wave->loss and wave->label_rank. Fails only if a hook fails. */
+/* Forward through all layers; the loss fills wave->loss and wave->label_rank, or is left out with wave->no_loss.
+ * Fails only if a hook fails. */
 lk_status lk__plan_forward(lk_plan *plan, const lk_op_wave *wave) LK_CHECKED;
 /* Backward through all layers. The last forward in the wave's lane must have been this wave's. */
 lk_status lk__plan_backward(lk_plan *plan, const lk_op_wave *wave) LK_CHECKED;

@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "data/codec/codec.h"
 #include "data/transform/transform.h"
-#include "parallel/engine/engine.h"
 #include "train/parts.h"
 
 #define MAX_FILE_BYTES ((size_t)1 << 28)
@@ -175,15 +174,9 @@ static lk_status softmax(const float *scores, size_t count, const char *path, do
 lk_status lk__predictor_image(lk_predictor *p, const char *path, double *probabilities)
 {
     const lk_model_shape *shape = &p->what.shape;
-    const int32_t label = 0;
-    const uint32_t id = 0;
     LK_TRY(prepare(p, path));
     lk__normalise_apply(&p->normalise, &p->image, p->x);
-    lk_batch batch = {.count = 1,
-                      .sample_floats = shape->channels * shape->height * shape->width,
-                      .x = p->x,
-                      .labels = &label,
-                      .ids = &id};
-    LK_TRY(lk__engine_scores(p->engine, &batch, p->scores));
+    lk_batch batch = {.count = 1, .sample_floats = shape->channels * shape->height * shape->width, .x = p->x};
+    LK_TRY(lk_engine_forward(p->engine, &batch, p->scores));
     return softmax(p->scores, shape->classes, path, probabilities);
 }

@@ -47,7 +47,7 @@ static void test_stalled_reader(void **state)
     dup2(ends[1], STDOUT_FILENO);
     char *argv[] = {"true", NULL};
     lk_launch_node_opts opts = node_opts(1, argv);
-    lk_output *output;
+    lk_output_pump *output;
     struct pollfd fds[4];
     assert_int_equal(lk__output_create(&opts, "host", &output), LK_OK);
     ssize_t written = write(lk__output_pipe(output, 0, 1), "a line\n", 7);

@@ -7,6 +7,7 @@ enum { MOST = 16 };
 typedef struct fixture {
     lk_graph *graph;
     lk_fuse_choice choices[MOST];
+    bool kept[MOST];
 } fixture;
 
 /* Chooses for layers [first,last); last 0: up to the end. */
@@ -14,7 +15,7 @@ static void fuse(fixture *fx, int first, int last)
 {
     memset(fx->choices, 0, sizeof fx->choices);
     assert_true(fx->graph->status == LK_OK && fx->graph->count <= MOST);
-    lk_fuse_opts opts = {fx->graph, &lk__device_cpu, first, last ? last : fx->graph->count};
+    lk_fuse_opts opts = {fx->graph, &lk__device_cpu, first, last ? last : fx->graph->count, fx->kept};
     lk__fuse(&opts, fx->choices);
 }
 
@@ -191,7 +192,29 @@ static void test_dropout_apart(void **state)
     assert_true(fx->choices[2].forward == 2 && !fx->choices[2].backward_elsewhere);
 }
 
+/* A kept layer gets no other layer's ReLU, addition or dropout, and nothing overwrites it; the layers before it are
+ * fused as ever. */
+static void test_kept(void **state)
+{
+    fixture *fx = *state;
+    finish(fx->graph, residual(fx->graph, false));
+    const lk_fuse_choice *bn = &fx->choices[BN], *add = bn + 1, *relu = bn + 2;
+    fx->kept[BN] = true;
+    fuse(fx, 1, 0);
+    assert_true(bn->forward == BN && bn->other == -1 && add->forward == BN + 1 && add->value == BN + 1);
+    assert_true(add->relu && relu->forward == -1 && relu->value == BN + 1);
+    fx->kept[BN] = false;
+    fx->kept[BN + 1] = true;
+    fuse(fx, 1, 0);
+    assert_true(bn->forward == -1 && bn->other == INPUT && add->forward == BN && add->value == BN && !bn->relu);
+    assert_true(relu->forward == BN + 2 && relu->value == BN + 2);
+    fx->kept[BN + 1] = false;
+    fx->kept[BN + 2] = true;
+    fuse(fx, 1, 0);
+    assert_true(bn->relu && add->value == BN && relu->value == BN && relu->forward == -1);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 TEST_MAIN(NULL, NULL, CASE(test_addition), CASE(test_second_input), CASE(test_padded), CASE(test_apart),
           CASE(test_other_stage), CASE(test_shared_gradient), CASE(test_gradient_of_its_own), CASE(test_dropout),
-          CASE(test_dropout_apart))
+          CASE(test_dropout_apart), CASE(test_kept))

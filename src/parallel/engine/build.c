@@ -18,6 +18,7 @@
 #include "parallel/memory/fit.h"
 #include "parallel/step/engine_impl.h"
 #include "parallel/step/marks.h"
+#include "parallel/step/outputs.h"
 #include "parallel/step/recorded.h"
 #include "parallel/step/resident.h"
 #include "parallel/step/room.h"
@@ -101,6 +102,7 @@ static const lk_option compared[] = {
     COMPARED(FLAG(pipelined)),
     COMPARED(CHOICE(reduce, lk__agree_reduce_names)),
     COMPARED(TEXT(gradient_backend, NULL)),
+    COMPARED(TEXT(outputs, NULL)),
     COMPARED(FLAG(allow_nonfinite)),
     COMPARED(FLAG(eval_only)),
 };
@@ -114,6 +116,7 @@ static lk_status agree_options(lk_engine *engine)
         return LK_OK;
     opts.stages = opts.stages ? opts.stages : "1";
     opts.gradient_backend = opts.gradient_backend ? opts.gradient_backend : "auto";
+    opts.outputs = opts.outputs ? opts.outputs : "none";
     lk__agree_add(&lines, "a model of %d layers with %zu parameters (hash %016llx)\n", engine->graph->count,
                   lk_graph_parameters(engine->graph), (unsigned long long)lk__graph_hash(engine->graph));
     for (size_t i = 0; i < sizeof compared / sizeof *compared; i++)
@@ -199,6 +202,7 @@ static lk_engine_rank_model model_of(lk_engine *engine)
                                   .opts = engine->opts,
                                   .grid = engine->grid,
                                   .hooks = lk__engine_pass_hooks(engine),
+                                  .kept = lk__engine_outputs_kept(engine->outputs),
                                   .device_sums = engine->channel};
 }
 
@@ -309,6 +313,7 @@ static lk_status build_plan(lk_engine *engine)
                          .slots = waves->most_roots,
                          .all_roots = waves->all_roots,
                          .total_slots = waves->total_slots,
+                         .kept = lk__engine_outputs_kept(engine->outputs),
                          .hooks = lk__engine_pass_hooks(engine)};
     return lk__plan_create(engine->graph, engine->params, &opts, &engine->plan);
 }
@@ -383,6 +388,8 @@ static lk_status build(lk_engine *engine, const lk_graph *graph)
     LK_TRY(agree_options(engine));
     LK_TRY(check_opts(opts));
     LK_TRY(check_batchnorm(engine));
+    int ranks = opts->group ? lk_group_size(opts->group) : 1;
+    LK_TRY(lk__engine_outputs_create(engine->graph, opts->outputs, opts->stages, ranks, &engine->outputs));
     LK_TRY(lk__grid_init(&engine->grid, engine->graph, &grid));
     LK_TRY(open_device(engine));
     LK_TRY(agree_device(engine));
@@ -465,6 +472,7 @@ void lk_engine_destroy(lk_engine *engine)
     lk__marks_destroy(engine->marks);
     lk__device_sums_destroy(engine->device_sums);
     lk__plan_destroy(engine->plan);
+    lk__engine_outputs_destroy(engine->outputs);
     lk__optim_destroy(engine->optim);
     lk__buckets_destroy(engine->buckets);
     lk__params_destroy(engine->params);

@@ -4,6 +4,7 @@
 
 #include "base/fault.h"
 #include "base/mem.h"
+#include "parallel/step/outputs.h"
 #include "parallel/step/recorded.h"
 #include "parallel/step/resident.h"
 #include "parallel/step/step.h"
@@ -17,12 +18,17 @@ lk_shard_range lk_engine_shard_range(const lk_engine *engine)
         .shards = waves->shards, .first = waves->first, .last = waves->last, .labels_only = engine->grid.stage > 0};
 }
 
-static lk_status check_samples(const lk_engine *engine, const lk_batch *batch, const lk_engine_part *part)
+static lk_status check_samples(const lk_engine *engine, const lk_batch *batch)
 {
     size_t sample = lk__shape_sample(engine->graph->layers[0].shape);
     if (batch->count > 0 && batch->sample_floats != sample)
         return lk__fail(LK_STATUS_MISMATCH, "the batch has %zu values a sample, the model takes %zu",
                         batch->sample_floats, sample);
+    return LK_OK;
+}
+
+static lk_status check_labels(const lk_engine *engine, const lk_batch *batch, const lk_engine_part *part)
+{
     if (batch->target_floats > 0)
         return lk__fail(LK_STATUS_UNSUPPORTED,
                         "the batch has targets of %zu floats, and the losses learn labels: give "
@@ -37,37 +43,53 @@ static lk_status check_samples(const lk_engine *engine, const lk_batch *batch, c
     return LK_OK;
 }
 
-/* Sets the pointers of the part to its samples, from index `begin` of the batch. The pointers of an
- * empty batch may be NULL; the part then gets valid pointers that are never read. */
+/* Sets the pointers of the part to its samples, from index `begin` of the batch. Pointers that are not needed may be
+ * NULL; the part then gets valid pointers that are never read. */
 static void point_at(const lk_batch *batch, size_t begin, bool with_x, lk_engine_part *part)
 {
     static const float no_x[1];
     static const int32_t no_labels[1];
     static const uint32_t no_ids[1];
     bool empty = part->count == 0;
-    part->labels = empty ? no_labels : batch->labels + begin;
-    part->ids = empty ? no_ids : batch->ids + begin;
+    part->labels = empty || !batch->labels ? no_labels : batch->labels + begin;
+    part->ids = empty || !batch->ids ? no_ids : batch->ids + begin;
     if (with_x)
         part->x = empty ? no_x : batch->x + begin * batch->sample_floats;
 }
 
-/* Takes this rank's samples from a batch, which is either the whole batch or just these samples. */
-static lk_status take_part(const lk_engine *engine, const lk_batch *batch, lk_engine_part *out)
+/* NULL pointers where something is needed: a batch for outputs needs no labels, and no ids unless they are its samples.
+ */
+static lk_status check_given(const lk_batch *batch, bool with_x, bool with_labels)
+{
+    bool no_x = with_x && !batch->x, no_ids = (with_labels || batch->source) && !batch->ids;
+    if (batch->count == 0 || (!no_x && !no_ids && !(with_labels && !batch->labels)))
+        return LK_OK;
+    if (with_labels)
+        return lk__fail(LK_STATUS_USAGE, "a batch needs samples, labels and ids; one of them is NULL");
+    return lk__fail(LK_STATUS_USAGE, "a batch needs samples, or ids of a cached data set; its `%s` is NULL",
+                    no_x ? "x" : "ids");
+}
+
+/* Takes this rank's samples from a batch, which is either the whole batch or just these samples. request: the outputs
+ * that are wanted instead of losses, or NULL. */
+static lk_status take_part(const lk_engine *engine, const lk_batch *batch, const lk_engine_request *request,
+                           lk_engine_part *out)
 {
     bool first = engine->grid.stage == 0;
     const lk_resident *resident = NULL;
     LK_TRY(LK_CLEAR(batch, "lk_batch"));
+    LK_TRY(check_given(batch, first && !batch->source, !request));
     if (first && batch->source)
         LK_TRY(lk__resident_find(engine, batch, &resident));
-    if (batch->count > 0 && ((!batch->x && !resident && first) || !batch->labels || !batch->ids))
-        return lk__fail(LK_STATUS_USAGE, "a batch needs samples, labels and ids; one of them is NULL");
     const lk_waves *waves = engine->waves;
     lk_shard_range share = {.shards = waves->shards, .first = waves->first, .last = waves->last};
     size_t total = batch->total ? batch->total : batch->count, begin = 0;
     lk_engine_part part = {.resident = resident,
                            .count = lk_shard_range_count(share, total),
                            .total = total,
-                           .epoch = (uint32_t)batch->epoch};
+                           .epoch = (uint32_t)batch->epoch,
+                           .eval = request != NULL,
+                           .request = request};
     if (batch->count == total)
         begin = lk_shard_range_begin(share, total);
     else if (batch->count != part.count)
@@ -76,7 +98,9 @@ static lk_status take_part(const lk_engine *engine, const lk_batch *batch, lk_en
                         "lk_engine_shard_range",
                         total, part.count, batch->count);
     point_at(batch, begin, first && !resident, &part);
-    LK_TRY(check_samples(engine, batch, &part));
+    LK_TRY(check_samples(engine, batch));
+    if (!request)
+        LK_TRY(check_labels(engine, batch, &part));
     *out = part;
     return LK_OK;
 }
@@ -148,7 +172,7 @@ static lk_status prepare_step(lk_engine *engine, const lk_batch *batch, lk_engin
 {
     engine->has_grads = engine->ready = engine->agreed = false;
     LK_TRY(check_step(engine, batch));
-    return take_part(engine, batch, out);
+    return take_part(engine, batch, NULL, out);
 }
 
 static lk_status gradients(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
@@ -234,7 +258,7 @@ static lk_status send_eval(lk_engine *engine, const lk_batch *batch)
     engine->agreed = false;
     if (batch->count < 1 && !batch->total)
         return lk__fail(LK_STATUS_USAGE, "evaluation needs at least one sample");
-    LK_TRY(take_part(engine, batch, &part));
+    LK_TRY(take_part(engine, batch, NULL, &part));
     part.eval = true;
     return lk__step_send(engine, &part);
 }
@@ -259,20 +283,36 @@ lk_status lk_engine_eval(lk_engine *engine, const lk_batch *batch, lk_metrics *o
     return lk__engine_leave(engine, end_collective(engine, status));
 }
 
-static lk_status get_scores(lk_engine *engine, const lk_batch *batch, float *scores)
+static lk_status run_forward(lk_engine *engine, const lk_batch *batch, const lk_engine_request *request)
 {
     lk_engine_part part;
     engine->agreed = false;
-    if (engine->grid.world)
-        return lk__fail(LK_STATUS_USAGE, "the scores of a batch are those of an engine without a group");
-    LK_TRY(take_part(engine, batch, &part));
-    return lk__step_scores(engine, &part, scores);
+    LK_TRY(lk__engine_outputs_check(engine->outputs, request));
+    if (batch->count < 1 && !batch->total)
+        return lk__fail(LK_STATUS_USAGE, "a forward pass needs at least one sample");
+    LK_TRY(take_part(engine, batch, request, &part));
+    return lk__step_forward(engine, &part);
 }
 
-lk_status lk__engine_scores(lk_engine *engine, const lk_batch *batch, float *scores)
+lk_status lk_engine_forward_outputs(lk_engine *engine, const lk_batch *batch, const lk_output *outputs, size_t count)
 {
+    LK_TRY(LK_GIVEN(engine));
+    LK_TRY(LK_GIVEN(batch));
+    LK_TRY(LK_GIVEN(outputs));
     LK_TRY(lk__engine_enter_idle(engine));
-    return lk__engine_leave(engine, end_collective(engine, get_scores(engine, batch, scores)));
+    lk_engine_request request = {.list = outputs, .count = count};
+    return lk__engine_leave(engine, end_collective(engine, run_forward(engine, batch, &request)));
+}
+
+lk_status lk_engine_forward(lk_engine *engine, const lk_batch *batch, float *scores)
+{
+    LK_TRY(LK_GIVEN(scores));
+    return lk_engine_forward_outputs(engine, batch, &(lk_output){.values = scores}, 1);
+}
+
+size_t lk_engine_output_floats(const lk_engine *engine, const char *node)
+{
+    return engine ? lk__engine_outputs_floats(engine->outputs, node) : 0;
 }
 
 lk_layout lk_engine_layout(const lk_engine *engine)

@@ -22,9 +22,6 @@ bool lk__engine_agreed(const lk_engine *engine);
 /* Checks a state as lk_engine_set_state does (MISMATCH), but not collectively: does not communicate
  * and does not abort the job. */
 lk_status lk__engine_check_state(const lk_engine *engine, const lk_state *state) LK_CHECKED;
-/* The scores, or log-probabilities, of a whole batch in evaluation mode: (N, classes). For an engine of one rank
- * (else USAGE) that computes in f32. */
-lk_status lk__engine_scores(lk_engine *engine, const lk_batch *batch, float *scores) LK_CHECKED;
 /* The number of steps when the replicas were last known to be equal: they were compared, or all got
  * one state. With one replica, the current number of steps. */
 uint64_t lk__engine_equal_at(const lk_engine *engine);

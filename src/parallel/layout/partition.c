@@ -188,16 +188,23 @@ static lk_status cut_evenly(const lk_graph *graph, int stages, int *first)
     return status;
 }
 
+/* The name of a layer: that of its builder, else that of lk_name; "" if it has none. */
+static const char *name_of(const lk_layer *layer)
+{
+    return layer->name[0] ? layer->name : layer->alias;
+}
+
 const char *lk__partition_layer_text(const lk_graph *graph, int index, char text[LK_LAYER_TEXT])
 {
     const lk_layer *layer = &graph->layers[index];
     int named = index;
-    while (named > 0 && graph->layers[named].name[0] == '\0')
+    while (named > 0 && name_of(&graph->layers[named])[0] == '\0')
         named--;
     if (named == index)
-        snprintf(text, TEXT_BYTES, "%s", index > 0 ? layer->name : layer->op->name);
+        snprintf(text, TEXT_BYTES, "%s", index > 0 ? name_of(layer) : layer->op->name);
     else
-        snprintf(text, TEXT_BYTES, "%s after %s", layer->op->name, named > 0 ? graph->layers[named].name : "the input");
+        snprintf(text, TEXT_BYTES, "%s after %s", layer->op->name,
+                 named > 0 ? name_of(&graph->layers[named]) : "the input");
     return text;
 }
 
@@ -211,7 +218,7 @@ static const char *near_text(const lk_graph *graph, int a, char text[2 * TEXT_BY
         while (b > 1 && b < graph->count && !(is_legal(graph, b) && is_clean(graph, b)))
             b += step;
         if (b > 1 && b < graph->count)
-            found[count++] = graph->layers[b].name;
+            found[count++] = name_of(&graph->layers[b]);
     }
     text[0] = '\0';
     if (count > 0)
@@ -255,7 +262,7 @@ static const char *name_at(const void *arg, size_t index)
 
 static void add_name(name_list *list, const lk_graph *graph, int layer, size_t dots)
 {
-    const char *name = graph->layers[layer].name;
+    const char *name = name_of(&graph->layers[layer]);
     size_t length = 0;
     while (name[length] != '\0' && (name[length] != '.' || dots-- > 0))
         length++;
@@ -286,19 +293,66 @@ static lk_status fail_unknown(const lk_graph *graph, const char *word)
     return status;
 }
 
+/* The layer of this name; 0 if there is none. */
+static int find_named(const lk_graph *graph, const char *word)
+{
+    int i = 1;
+    while (i < graph->count && !lk__layer_is_named(&graph->layers[i], word))
+        i++;
+    return i < graph->count ? i : 0;
+}
+
 /* The layer of this name, else the first layer whose name begins with "word.". */
 static lk_status find_layer(const lk_graph *graph, const char *word, int *out)
 {
     size_t length = strlen(word);
-    for (int below = 0; below <= 1; below++)
-        for (int i = 1; i < graph->count; i++) {
-            const char *name = graph->layers[i].name;
-            if (length > 0 && strncmp(name, word, length) == 0 && name[length] == (below ? '.' : '\0')) {
-                *out = i;
-                return LK_OK;
-            }
-        }
-    return fail_unknown(graph, word);
+    int found = find_named(graph, word);
+    for (int i = 1; i < graph->count && length > 0 && !found; i++) {
+        const char *name = name_of(&graph->layers[i]);
+        if (strncmp(name, word, length) == 0 && name[length] == '.')
+            found = i;
+    }
+    if (!found)
+        return fail_unknown(graph, word);
+    *out = found;
+    return LK_OK;
+}
+
+/* The values that a user can name, for a message. */
+typedef struct value_list {
+    const lk_graph *graph;
+    char (*at)[TEXT_BYTES];
+} value_list;
+
+static const char *value_at(const void *arg, size_t index)
+{
+    const value_list *list = arg;
+    int layer = (int)index + 1;
+    if (layer >= list->graph->count || list->graph->layers[layer].op->is_loss)
+        return NULL;
+    return lk__partition_layer_text(list->graph, layer, list->at[index]);
+}
+
+lk_status lk__partition_find_value(const lk_graph *graph, const char *word, const char *what, int *out)
+{
+    value_list list = {.graph = graph};
+    size_t index;
+    int named = find_named(graph, word);
+    if (named > 0 && !graph->layers[named].op->is_loss) {
+        *out = named;
+        return LK_OK;
+    }
+    LK_TRY(LK_ALLOC((size_t)graph->count, "names of layers", &list.at));
+    const lk_names names = {.what = what, .kind = "node", .next = value_at, .arg = &list, .list = "nodes"};
+    lk_status status = lk__names_find(&names, word, &index);
+    for (size_t i = index + 1; status == LK_OK && value_at(&list, i); i++)
+        if (strcmp(list.at[i], word) == 0)
+            status = lk__fail(LK_STATUS_USAGE, "%s: '%s' is layer %zu and also layer %zu; give one a name by lk_name",
+                              what, word, index + 1, i + 1);
+    lk__mem_free(list.at);
+    if (status == LK_OK)
+        *out = (int)index + 1;
+    return status;
 }
 
 static lk_status check_order(const lk_graph *graph, const char *word, int a, int stage, int before)

@@ -21,6 +21,11 @@ lk_status lk__partition(const lk_graph *graph, const char *spec, int *stages, in
  * missing. */
 int lk__partition_count(const char *spec);
 
+/* Finds the layer whose value `word` names: by the name of its builder or of lk_name, or, for a layer without a name,
+ * by its text, as "relu after fc1". The input and the loss have no such value. USAGE if there is no such layer, with a
+ * list of all, or if several have this text; what: where the word was read, as "`outputs`". */
+lk_status lk__partition_find_value(const lk_graph *graph, const char *word, const char *what, int *out) LK_CHECKED;
+
 /* Writes a layer's name for messages: "fc1", or "relu after fc1". Returns text. */
 const char *lk__partition_layer_text(const lk_graph *graph, int index, char text[LK_LAYER_TEXT]);
 

@@ -50,6 +50,7 @@ static lk_status measure_plan(const lk_engine_rank_model *rank, const lk_waves *
                          .slots = waves->most_roots,
                          .all_roots = waves->all_roots,
                          .total_slots = waves->total_slots,
+                         .kept = rank->kept,
                          .hooks = rank->hooks};
     LK_TRY(lk__plan_measure(rank->graph, rank->dev, &opts, &plan));
     size->activations = plan.activations;

@@ -31,6 +31,7 @@ typedef struct lk_engine_rank_model {
     lk_engine_opts opts; /* with all defaults filled in */
     lk_grid grid;        /* measuring uses none of its groups, fit.h uses world and sums */
     lk_plan_hooks hooks; /* of the plan: sums that it gathers need memory */
+    const bool *kept;    /* of the plan: its outputs */
     bool host_only;      /* measure host memory only: the device has its own memory */
     bool device_sums;    /* the devices sum gradients, without staging buffers for them */
 } lk_engine_rank_model;

@@ -43,6 +43,13 @@ typedef struct lk_engine_step_inputs {
     char scalars[LK_SCALARS_BYTES]; /* of the optimiser */
 } lk_engine_step_inputs;
 
+/* The outputs that a forward pass writes. */
+typedef struct lk_engine_request {
+    const lk_output *list;
+    size_t count;
+} lk_engine_request;
+typedef struct lk_engine_outputs lk_engine_outputs; /* outputs.h */
+
 /* This rank's samples of a batch, and how their step or evaluation is done. */
 typedef struct lk_engine_part {
     const float *x; /* (count, h, w, c); NULL except at stage 0, and if resident is set. Host memory; in a recorded
@@ -58,6 +65,8 @@ typedef struct lk_engine_part {
      * recorded: it is only enqueued, its samples and inputs are in device memory, and a step changes nothing if
      * the flag (device memory) is bad. */
     const lk_flag *flag;
+    /* Outputs of an evaluation that computes no losses and reads no labels; NULL: it computes metrics. */
+    const lk_engine_request *request;
 } lk_engine_part;
 
 typedef struct lk_recorded lk_recorded;
@@ -74,6 +83,7 @@ struct lk_engine {
     float *shared;    /* the group's memory: gradients, or a staging buffer for this rank's sums; NULL: no group */
     float *sums_copy; /* staging buffer for sums that are gathered during a pass */
     lk_plan *plan;
+    lk_engine_outputs *outputs;
     lk_optim *optim;
     lk_waves *waves;
     lk_buckets *buckets;

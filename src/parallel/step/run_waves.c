@@ -11,6 +11,7 @@
 #include "base/trace.h"
 #include "comm/collective/request.h"
 #include "parallel/step/marks.h"
+#include "parallel/step/outputs.h"
 #include "parallel/step/pipeline.h"
 #include "parallel/step/resident.h"
 #include "parallel/step/staging.h"
@@ -93,17 +94,19 @@ static void take_samples(lk_engine *engine, const lk_engine_part *part, size_t b
         dev->kernels->copy(dev, &samples, &input);
 }
 
-/* Uploads the numbers of the step, and ids and labels of the part. A recorded part fetches them itself. */
+/* Uploads the numbers of the step, and ids and labels of the part. A recorded part fetches them itself. A pass for
+ * outputs reads no labels, and ids only to gather samples. */
 static lk_status upload_inputs(lk_engine *engine, const lk_engine_part *part)
 {
     lk_device *dev = engine->dev;
     size_t n = part->count;
     uint32_t *ids = (uint32_t *)(engine->inputs + 1);
     lk_engine_step_numbers numbers = {.step = (uint32_t)lk__optim_steps(engine->optim), .epoch = part->epoch};
-    if (part->flag)
+    if (part->flag || (part->request && !part->resident))
         return LK_OK;
     LK_TRY(dev->type->upload(dev, &numbers, sizeof numbers, &engine->inputs->numbers));
-    LK_TRY(dev->type->upload(dev, part->labels, n * sizeof *part->labels, ids + n));
+    if (!part->request)
+        LK_TRY(dev->type->upload(dev, part->labels, n * sizeof *part->labels, ids + n));
     return dev->type->upload(dev, part->ids, n * sizeof *part->ids, ids);
 }
 
@@ -117,13 +120,13 @@ static void point_wave(const lk_engine *engine, const lk_engine_part *part, size
     wave->label_rank = engine->label_ranks + begin;
 }
 
-/* Downloads the results of the part, unless it is recorded. */
+/* Downloads losses and label ranks of the part, unless it is recorded or has none. */
 static lk_status download_results(lk_engine *engine, const lk_engine_part *part)
 {
     lk_device *dev = engine->dev;
     const float *losses = lk__engine_own_losses(engine, part->eval);
     size_t n = part->count;
-    if (part->flag || !lk__engine_has_losses(engine))
+    if (part->flag || part->request || !lk__engine_has_losses(engine))
         return LK_OK;
     if (engine->device_sums)
         LK_TRY(lk__device_sums_wait_gather(engine->device_sums));
@@ -279,19 +282,16 @@ lk_status lk__engine_run_leaf(lk_engine *engine, const lk_engine_part *part, int
     return await_sent(engine);
 }
 
-lk_status lk__engine_begin_eval(lk_engine *engine, const lk_engine_part *part)
-{
-    return upload_inputs(engine, part);
-}
-
-/* The samples are one shard: an evaluation has no sums over samples. */
-lk_status lk__engine_run_piece(lk_engine *engine, const lk_engine_part *part, size_t begin, size_t n)
+/* Runs samples [begin, begin + n) of an evaluation. They are one shard: an evaluation has no sums over samples. */
+static lk_status run_piece(lk_engine *engine, const lk_engine_part *part, size_t begin, size_t n)
 {
     lk_op_wave wave = {.shards = {.count = 1, .begin = (const size_t[]){0, n}, .merges = (const int[]){0}},
                        .n = n,
+                       .no_loss = part->request != NULL,
                        .flag = part->flag};
     point_wave(engine, part, begin, &wave);
-    return forward(engine, part, begin, &wave);
+    LK_TRY(forward(engine, part, begin, &wave));
+    return part->request ? lk__engine_outputs_fetch(engine, part, begin, n) : LK_OK;
 }
 
 /* Runs the part in pieces. Where a device's bits depend on the number of samples (by_shard), the pieces
@@ -306,7 +306,7 @@ static lk_status run_pieces(lk_engine *engine, const lk_engine_part *part)
         size_t end = lk__shard_begin(part->total, waves->shards, s + 1) - first;
         for (size_t n; begin < end; begin += n) {
             n = lk__size_min(most, end - begin);
-            LK_TRY(lk__engine_run_piece(engine, part, begin, n));
+            LK_TRY(run_piece(engine, part, begin, n));
         }
     }
     return LK_OK;
@@ -314,7 +314,7 @@ static lk_status run_pieces(lk_engine *engine, const lk_engine_part *part)
 
 lk_status lk__engine_run_eval(lk_engine *engine, const lk_engine_part *part)
 {
-    LK_TRY(lk__engine_begin_eval(engine, part));
+    LK_TRY(upload_inputs(engine, part));
     LK_TRY(run_pieces(engine, part));
     LK_TRY(await_sent(engine));
     return download_results(engine, part);

@@ -13,11 +13,8 @@ lk_status lk__engine_finish_waves(lk_engine *engine, const lk_engine_part *part)
  * follow lk__engine_run_waves of the same step. */
 lk_status lk__engine_run_leaf(lk_engine *engine, const lk_engine_part *part, int s) LK_CHECKED;
 /* Collective: runs the part forward in evaluation mode. Fills host_losses and host_label_ranks, unless the evaluation
- * is recorded. */
+ * is recorded; with part->request, this rank's rows of the outputs instead. */
 lk_status lk__engine_run_eval(lk_engine *engine, const lk_engine_part *part) LK_CHECKED;
-/* A piece of an evaluation, samples [begin, begin + n) of the part, after lk__engine_begin_eval. */
-lk_status lk__engine_begin_eval(lk_engine *engine, const lk_engine_part *part) LK_CHECKED;
-lk_status lk__engine_run_piece(lk_engine *engine, const lk_engine_part *part, size_t begin, size_t n) LK_CHECKED;
 
 /* The functions that the plan calls during a pass. */
 lk_plan_hooks lk__engine_pass_hooks(lk_engine *engine);

@@ -11,7 +11,6 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "base/mem.h"
 #include "base/trace.h"
 #include "parallel/agree.h"
 #include "parallel/layout/replicas.h"
@@ -19,6 +18,7 @@
 #include "parallel/step/marks.h"
 #include "parallel/step/metrics.h"
 #include "parallel/step/nonfinite.h"
+#include "parallel/step/outputs.h"
 #include "parallel/step/recorded.h"
 #include "parallel/step/room.h"
 #include "parallel/step/run_waves.h"
@@ -401,27 +401,11 @@ lk_status lk__step_receive(lk_engine *engine, lk_metrics *out)
     return status;
 }
 
-static lk_status fetch_scores(lk_engine *engine, size_t n, float *scores)
+lk_status lk__step_forward(lk_engine *engine, const lk_engine_part *part)
 {
-    lk_tensor x = lk__plan_scores(engine->plan, 0);
-    size_t classes = x.shape.c, pitch = lk__tensor_pitch(&x);
-    if (x.dtype != LK_DTYPE_F32)
-        return lk__fail(LK_STATUS_UNSUPPORTED, "scores of an engine in bf16; create it in fp32");
-    for (size_t i = 0; i < n; i++)
-        LK_TRY(engine->dev->type->download(engine->dev, lk__tensor_f32(&x) + i * pitch, classes * sizeof *scores,
-                                           scores + i * classes));
-    return LK_OK;
-}
-
-lk_status lk__step_scores(lk_engine *engine, const lk_engine_part *part, float *scores)
-{
-    size_t classes = lk__plan_scores(engine->plan, 0).shape.c, n;
-    LK_TRY(lk__engine_ensure_room(engine, part->count));
-    LK_TRY(lk__engine_begin_eval(engine, part));
-    for (size_t begin = 0; begin < part->count; begin += n) {
-        n = lk__size_min(engine->waves->capacity, part->count - begin);
-        LK_TRY(lk__engine_run_piece(engine, part, begin, n));
-        LK_TRY(fetch_scores(engine, n, scores + begin * classes));
-    }
-    return LK_OK;
+    LK_TRY(begin_part(engine, part));
+    LK_TRY(lk__nonfinite_check_total(engine, part->total));
+    LK_TRY(lk__engine_outputs_prepare(engine));
+    LK_TRY(lk__engine_run_eval(engine, part));
+    return lk__engine_outputs_share(engine, part);
 }
