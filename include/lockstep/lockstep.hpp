@@ -290,6 +290,14 @@ class Engine : public Owner<lk_engine, lk_engine_destroy>
     }
     lk_metrics step(const lk_batch &batch) { return run(lk_engine_step, batch); }
     lk_metrics eval(const lk_batch &batch) { return run(lk_engine_eval, batch); }
+    /* The scores of every sample of the whole batch, one sample after the other. */
+    std::vector<float> forward(const lk_batch &batch)
+    {
+        std::size_t total = batch.total ? batch.total : batch.count;
+        std::vector<float> scores(total * lk_engine_output_floats(get(), nullptr));
+        check(lk_engine_forward(get(), &batch, scores.data()));
+        return scores;
+    }
     lk_metrics gradients(const lk_batch &batch) { return run(lk_engine_gradients, batch); }
     void update() { check(lk_engine_update(get())); }
 

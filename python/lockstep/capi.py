@@ -177,7 +177,8 @@ class lk_engine_opts(Structure):
         ("stages", c_char_p),
         ("pipelined", c_bool),
         ("check_every", c_int),
-        ("reserved", c_uint64 * 16),
+        ("outputs", c_char_p),
+        ("reserved", c_uint64 * 15),
     ]
 
 
@@ -204,6 +205,13 @@ class lk_layout(Structure):
         ("one_wave", c_bool),
         ("gradient_backend", c_char_p),
         ("reserved", c_uint64 * 8),
+    ]
+
+
+class lk_output(Structure):
+    _fields_ = [
+        ("node", c_char_p),
+        ("values", c_void_p),
     ]
 
 
@@ -408,6 +416,12 @@ FUNCTIONS = {
         'An evaluation in two calls: lk_engine_send_eval starts it as lk_engine_send starts a step, and lk_engine_receive returns its metrics. It evaluates the model as it is after the steps sent before. Steps and evaluations may be under way together. lk_engine_can_send_eval says whether an evaluation of `total` samples can be sent now.'),
     "lk_engine_send_eval": (lk_status, (("engine", c_void_p), ("batch", POINTER(lk_batch))),
         'An evaluation in two calls: lk_engine_send_eval starts it as lk_engine_send starts a step, and lk_engine_receive returns its metrics. It evaluates the model as it is after the steps sent before. Steps and evaluations may be under way together. lk_engine_can_send_eval says whether an evaluation of `total` samples can be sent now.'),
+    "lk_engine_forward": (lk_status, (("engine", c_void_p), ("batch", POINTER(lk_batch)), ("scores", c_void_p)),
+        "Collective: forward in evaluation mode; writes the scores (total, lk_engine_output_floats(engine, NULL)) of every sample of the whole batch, at every rank, whether the ranks give the whole batch or their shares, and in whichever stage the scores are. labels and targets of the batch are not read and may be NULL, and ids too unless source is set. The batch may be larger than lk_engine_opts.batch. The first call of a size may allocate memory; later calls do not, except for messages of a group. Counts as an evaluation for lk_engine_set_signal_source. USAGE if a pointer is NULL, the batch has no sample, or a step is under way; MISMATCH if the samples have another size than the model's input, or the ranks have batches of different sizes."),
+    "lk_engine_forward_outputs": (lk_status, (("engine", c_void_p), ("batch", POINTER(lk_batch)), ("outputs", POINTER(lk_output)), ("count", c_size_t)),
+        'As lk_engine_forward, for `count` outputs, at least 1, in one pass. All ranks must ask for the same nodes in the same order. USAGE also if lk_engine_opts.outputs does not have a node.'),
+    "lk_engine_output_floats": (c_size_t, (("engine", c_void_p), ("node", c_char_p)),
+        'The floats that an output has for each sample; node NULL: the scores. 0 if there is no such output.'),
     "lk_engine_gradients": (lk_status, (("engine", c_void_p), ("batch", POINTER(lk_batch)), ("out", POINTER(lk_metrics))),
         "Collective: the two halves of a step. lk_engine_gradients computes the gradients and BatchNorm's running statistics; lk_engine_update updates the parameters, and needs a successful lk_engine_gradients before it (else USAGE). lk_engine_gradients alone counts as a training step (lk_engine_steps, new dropout masks), so a program may also update the parameters itself (lk_engine_grads, lk_engine_set_state)."),
     "lk_engine_update": (lk_status, (("engine", c_void_p),),
@@ -516,6 +530,8 @@ FUNCTIONS = {
         'Losses: the mean over the batch. The input of nll_loss is log-probabilities, that of cross_entropy is scores.'),
     "lk_cross_entropy": (lk_node, (("graph", c_void_p), ("x", lk_node)),
         'Losses: the mean over the batch. The input of nll_loss is log-probabilities, that of cross_entropy is scores.'),
+    "lk_name": (lk_node, (("graph", c_void_p), ("x", lk_node), ("name", c_char_p)),
+        'Gives the layer x a name, by which lk_engine_opts.outputs and lk_engine_opts.stages find it; most useful for layers without parameters. The keys of a layer\'s parameters stay as they are, and a layer that has a name from its builder has two. No other layer may have this name. The name is 1 to 127 printable characters without blanks and commas, and is copied. Returns x, so that a call can enclose a builder: lk_name(g, lk_relu(g, x), "features").'),
     "lk_init": (lk_node, (("graph", c_void_p), ("x", lk_node), ("policy", c_char_p)),
         'Sets the initial weights of the convolution or linear layer x. (The weights of a BatchNorm are initially 1, its biases 0.) A policy is one of "default" PyTorch\'s: weights and biases uniform in +-1/sqrt(fan in) "kaiming_normal" "kaiming_uniform": variance 2 / fan, for ReLU "xavier_normal" "xavier_uniform": variance 2 / (fan in + fan out) "normal:std=.01" kaiming uses fan in, or with "fan_out" the fan out. All policies but "default" accept "zero_bias"; without it, biases are those of "default". Returns x, so that a call can enclose a builder: lk_init(g, lk_conv2d(...), "kaiming_normal:fan_out").'),
     "lk_init_all": (None, (("graph", c_void_p), ("policy", c_char_p)),

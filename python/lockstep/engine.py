@@ -37,6 +37,27 @@ class Engine(Handle):
         """Collective: forward in evaluation mode. Returns the metrics of the whole batch."""
         return self._run(lib.lk_engine_eval, batch, y)
 
+    def forward(self, batch):
+        """Collective: the scores of every sample of the whole batch, (N, floats), in evaluation mode: what the loss gets.
+        batch: a Batch or an array of samples."""
+        return self.outputs(batch, None)[None]
+
+    def outputs(self, batch, *nodes):
+        """Collective: values of nodes in evaluation mode, by name, each (N, floats) in PyTorch's order. The option
+        `outputs` names the nodes when the engine is created; None stands for the scores."""
+        batch = batch if isinstance(batch, Batch) else Batch(batch)
+        wanted, values = (capi.lk_output * len(nodes))(), {}
+        for output, node in zip(wanted, nodes):
+            output.node = node.encode() if node else None
+            values[node] = np.empty((len(batch), lib.lk_engine_output_floats(self.handle, output.node)), np.float32)
+            output.values = address(values[node])
+        lib.lk_engine_forward_outputs(self.handle, ctypes.byref(batch.struct), wanted, len(nodes))
+        return values
+
+    def predict(self, batch):
+        """Collective: the class with the largest score, for every sample of the whole batch."""
+        return self.forward(batch).argmax(axis=1)
+
     def gradients(self, batch, y=None):
         """Collective: a step without its update."""
         return self._run(lib.lk_engine_gradients, batch, y)

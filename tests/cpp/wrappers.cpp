@@ -94,7 +94,9 @@ static std::uint64_t train(const lk::Dataset &data, const lk::Group &group)
         REQUIRE(engine.step(*batch).count == 6);
     REQUIRE(engine.steps() == 2 && engine.layout().replicas == group.size());
     loader.start(0);
-    REQUIRE(engine.eval(*loader.next()).count == 6);
+    const lk_batch *batch = loader.next();
+    REQUIRE(engine.eval(*batch).count == 6);
+    REQUIRE(engine.forward(*batch).size() == 6 * 3);
     return engine.state().hash();
 }
 

@@ -113,6 +113,30 @@ class Training(unittest.TestCase):
         self.assertEqual(whole.lr, .25)
 
 
+    def test_outputs(self):
+        graph = lk.Graph()
+        x = graph.name(graph.relu(graph.linear(graph.input(4, 1, 1), "fc1", 8)), "features")
+        graph.cross_entropy(graph.linear(x, "fc2", 3))
+        engine = lk.Engine(graph, batch=2, seed=1, outputs="fc1,features")
+        x = rng.standard_normal((5, 4)).astype(np.float32)
+        values = engine.outputs(x, "features", None, "fc1")
+        np.testing.assert_array_equal(values["features"], np.maximum(values["fc1"], 0))
+        np.testing.assert_array_equal(values[None], engine.forward(x))
+        np.testing.assert_array_equal(engine.predict(x), values[None].argmax(1))
+        self.assertEqual(engine.eval(x, engine.predict(x)).correct, 5)
+        np.testing.assert_array_equal(np.concatenate([engine.forward(x[i:i + 1]) for i in range(5)]), values[None])
+        with self.assertRaisesRegex(lk.Error, "fc2"):
+            engine.outputs(x, "fc2")
+
+        def divided(group):
+            engine = lk.Engine(graph, group=group, batch=5, seed=1, threads=1)
+            mine = engine.share(5)
+            return engine.forward(lk.Batch(x[mine], ids=np.arange(5)[mine], total=5))
+
+        for scores in in_threads(lk.Group.threads(2, timeout=30), divided):
+            np.testing.assert_array_equal(scores, values[None])
+
+
 class Data(unittest.TestCase):
     def test_from_arrays(self):
         for dtype in (np.float32, np.uint8, np.int32):

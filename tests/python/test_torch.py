@@ -52,10 +52,13 @@ class Torch(unittest.TestCase):
         np.testing.assert_allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE)
 
     def test_evaluation(self):
-        engine = lk.Engine(graph(), batch=128, threads=2)
+        engine = lk.Engine(graph(), batch=128, threads=2, outputs="conv")
         engine.set_state(self.network.state_dict())
         with torch.no_grad():
             scores = self.network.eval()(torch.from_numpy(self.x))
+            features = self.network.conv(torch.from_numpy(self.x)).flatten(1)
+        self.close(engine.outputs(self.x, "conv")["conv"], features.numpy())
+        self.close(engine.forward(self.x), scores.numpy())
         metrics = engine.eval(self.x, self.y)
         self.close(metrics.loss, nn.functional.cross_entropy(scores, torch.from_numpy(self.y)).item())
         self.assertEqual(metrics.correct, int((scores.argmax(1).numpy() == self.y).sum()))
