@@ -22,7 +22,9 @@ COMMENT = re.compile(r"/\*.*?\*/", re.S)
 ENUM = re.compile(r"typedef enum (lk_\w+) \{([^}]*)\} \1;")
 STRUCT = re.compile(r"typedef struct (lk_\w+) \{([^}]*)\} \1;")
 CALLBACK = re.compile(r"typedef ([\w\s*]+?)\(\*(lk_\w+)\)\(([^;]*)\);")
-NUMBER = re.compile(r"^(?:#define (LK_\w+) (\d+)$|enum \{ (LK_\w+) = (\d+) \};)", re.M)
+# Constants: macros, and enums without a name.
+MACRO = re.compile(r"^#define (LK_\w+) (\d+|\(-?[\d.]+\)|SIZE_MAX)$", re.M)
+NAMELESS = re.compile(r"^enum \{([^}]*)\};", re.M)
 
 
 class Type:
@@ -42,19 +44,43 @@ class Type:
             return f"POINTER({self.name})"
         return "c_void_p"
 
+    def argument(self, known):
+        """As spelled, but arrays of floats that a function reads are known as such: builders take sequences for them."""
+        return "POINTER(c_float)" if self.const and self.stars == 1 and self.name == "float" else self.spelled(known)
+
+
+class Callback:
+    """The type of a function that a program gives. Functions of Python get and return plain numbers and addresses."""
+
+    def __init__(self, result, arguments):
+        self.name, self.stars, self.kinds, self.arguments = "", 0, [result, *arguments], arguments
+
+    def spelled(self, _):
+        kinds = [kind.spelled(()) for kind in self.kinds]
+        return f"CFUNCTYPE({', '.join('c_int' if str(kind).startswith('lk_') else str(kind) for kind in kinds)})"
+
 
 class Api:
     def __init__(self, root):
         self.root = root
         self.headers = [path.read_text() for path in sorted((root / "include/lockstep").glob("*.h"))]
         self.text = "\n".join(COMMENT.sub("", header) for header in self.headers)
-        self.numbers = {a or c: int(b or d) for a, b, c, d in NUMBER.findall(self.text)}
+        self.numbers = self.constants()
         self.enums = {name: self.values(name, body) for name, body in ENUM.findall(self.text)}
         self.enums["lk_status"] = self.statuses()
         self.structs = {name: self.members(body) for name, body in STRUCT.findall(self.text)}
-        self.callbacks = {name: (Type(result), self.types(arguments))
+        self.callbacks = {name: Callback(Type(result), self.types(arguments))
                           for result, name, arguments in CALLBACK.findall(self.text)}
         self.functions = functions(root)
+
+    def constants(self):
+        found = {}
+        for name, value in MACRO.findall(self.text):
+            value = value.strip("()")
+            found[name] = 2 ** 64 - 1 if value == "SIZE_MAX" else float(value) if "." in value else int(value)
+        for body in NAMELESS.findall(self.text):
+            found.update((name, int(value)) for name, value in re.findall(r"(LK_\w+) = (\d+)", body))
+        return found
 
     def statuses(self):
         listed = re.search(r"#define LK_STATUS_LIST\(X\)(.*?[^\\])\n", self.text, re.S).group(1)
@@ -76,9 +102,10 @@ class Api:
         """(name, type, length of an array or None) of each member."""
         found = []
         for line in filter(None, (" ".join(line.split()) for line in body.split(";"))):
-            pointer = re.fullmatch(r"([\w\s*]+?)\(\*(\w+)\)\(.*\)", line)
+            pointer = re.fullmatch(r"([\w\s*]+?)\(\*(\w+)\)\((.*)\)", line)
             if pointer:
-                found.append((pointer.group(2), Type("void *"), None))
+                callback = pointer.group(1), pointer.group(3)
+                found.append((pointer.group(2), Callback(Type(callback[0]), self.types(callback[1])), None))
                 continue
             base = re.match(r"(?:const )?\w+(?: const)?", line).group(0)
             for declarator in line[len(base):].split(","):
@@ -102,7 +129,7 @@ class Api:
             if name in done or name not in {**self.structs, **self.callbacks}:
                 return
             inner = ([kind for _, kind, _ in self.structs[name]] if name in self.structs else
-                     [kind for kind in self.callbacks[name][1] if kind.stars == 0])
+                     [kind for kind in self.callbacks[name].arguments if kind.stars == 0])
             for kind in inner:
                 add(kind.name)
             done.append(name)
@@ -130,11 +157,7 @@ def print_struct(api, name, known):
 
 
 def print_callback(api, name):
-    # Python's functions get and return plain numbers.
-    result, arguments = api.callbacks[name]
-    kinds = ["c_int" if kind.name in api.enums and not kind.stars else kind.spelled(()) for kind in [result, *arguments]]
-    spelled = ", ".join(map(str, kinds))
-    print(f"\n\n{name} = CFUNCTYPE({spelled})")
+    print(f"\n\n{name} = {api.callbacks[name].spelled(())}")
 
 
 def print_function(api, function, known, comments):
@@ -142,7 +165,7 @@ def print_function(api, function, known, comments):
     arguments = []
     for argument in function.arguments:
         kind = Type("void *" if "(" in argument.text else argument.text[: -len(argument.name)])
-        arguments.append(f'("{argument.name}", {kind.spelled(known)})')
+        arguments.append(f'("{argument.name}", {kind.argument(known)})')
     listed = ", ".join(arguments) + ("," if len(arguments) == 1 else "")
     print(f'    "{function.name}": ({result}, ({listed}),\n        {comments.get(function.name, "")!r}),')
 

@@ -6,11 +6,11 @@ from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_double, c_
 from .enums import Enum
 
 VERSION = "0.1.0"
-LK_SAMPLE_DIMS = 3
-LK_MAX_ROOTS = 26
 LK_MAX_DIMS = 8
 LK_MAX_TENSOR_NAME = 1024
 LK_MAX_STATE_NOTES = 64
+LK_SAMPLE_DIMS = 3
+LK_MAX_ROOTS = 26
 
 
 class lk_split(Enum):

@@ -6,7 +6,7 @@ import numpy as np
 from . import capi
 from .arrays import address, channels_last, dtype_number, view
 from .graph import listed
-from .native import Error, Handle, create, lib, options, record
+from .native import Error, Handle, create, fields, lib, options, record
 
 DatasetInfo, _info = record("DatasetInfo", capi.lk_dataset_info)
 ShardRange = capi.lk_shard_range
@@ -151,10 +151,10 @@ def _options(count, shape, dtype, opts):
 class Batch:
     """Samples and their labels or targets: of arrays, or of a loader."""
 
-    def __init__(self, x, y=None, ids=None, total=0):
+    def __init__(self, x, y=None, ids=None, total=0, **more):
         """x: (N, F), (N, T, F) or (N, C, H, W). y: labels (N), or float targets, or None for a forward pass. ids: the
         index of each sample in its data set, of which random numbers are a function; default 0 to N - 1. total: the
-        samples of the whole batch, if x is this rank's share of it."""
+        samples of the whole batch, if x is this rank's share of it. Other fields of lk_batch are arrays (N) of floats."""
         x = channels_last(x)
         count = len(x)
         labels = targets = None
@@ -163,11 +163,17 @@ class Batch:
             labels, targets = (as_labels(y), None) if is_labels(y) else (None, as_targets(y, count))
         ids = np.arange(count, dtype=np.uint32) if ids is None else np.ascontiguousarray(ids, np.uint32)
         _check_count(x, ids)
-        self._kept = x, labels, targets, ids
+        more = {name: np.ascontiguousarray(value, np.float32) for name, value in more.items() if value is not None}
+        for name, array in more.items():
+            if name not in fields(capi.lk_batch):
+                raise TypeError(f"a batch has no {name!r}")
+            _check_count(x, array)
+        self._kept = x, labels, targets, ids, more
         self._loader = None
         self._struct = capi.lk_batch(count=count, sample_floats=int(np.prod(x.shape[1:])), x=address(x),
                                      labels=address(labels), targets=address(targets), ids=address(ids), total=total,
-                                     target_floats=0 if targets is None else targets.shape[1])
+                                     target_floats=0 if targets is None else targets.shape[1],
+                                     **{name: address(array) for name, array in more.items()})
 
     @classmethod
     def _of_loader(cls, loader, struct):

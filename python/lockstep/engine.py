@@ -16,26 +16,26 @@ class Engine(Handle):
     """A compiled graph, its parameters and an optimiser. Options are those of lk_engine_opts:
     Engine(graph, batch=64, optimizer="sgd:momentum=.9", lr=.1). Only one thread at a time may call an engine.
 
-    A batch is a Batch, as loaders give it, or samples and targets: engine.step(batch), engine.step(x, y)."""
+    A batch is a Batch, as loaders give it, or what makes one: engine.step(batch), engine.step(x, y, ids=ids)."""
 
     def __init__(self, graph, group=None, **opts):
         made = options(capi.lk_engine_opts, {**opts, "group": group.handle if group else None})
         super().__init__(create(lib.lk_engine_create, graph.handle, ctypes.byref(made)), lib.lk_engine_destroy,
                          [group] if group else [])
 
-    def _run(self, function, batch, y):
-        batch = batch if isinstance(batch, Batch) else Batch(batch, y)
+    def _run(self, function, batch, y, more):
+        batch = batch if isinstance(batch, Batch) else Batch(batch, y, **more)
         out = capi.lk_metrics()
         function(self.handle, ctypes.byref(batch.struct), ctypes.byref(out))
         return _metrics(out)
 
-    def step(self, batch, y=None):
+    def step(self, batch, y=None, **more):
         """Collective: forward, backward, sum of gradients and update. Returns the metrics of the whole batch."""
-        return self._run(lib.lk_engine_step, batch, y)
+        return self._run(lib.lk_engine_step, batch, y, more)
 
-    def eval(self, batch, y=None):
+    def eval(self, batch, y=None, **more):
         """Collective: forward in evaluation mode. Returns the metrics of the whole batch."""
-        return self._run(lib.lk_engine_eval, batch, y)
+        return self._run(lib.lk_engine_eval, batch, y, more)
 
     def forward(self, batch):
         """Collective: the scores of every sample of the whole batch, (N, floats), in evaluation mode: what the loss gets.
@@ -58,9 +58,9 @@ class Engine(Handle):
         """Collective: the class with the largest score, for every sample of the whole batch."""
         return self.forward(batch).argmax(axis=1)
 
-    def gradients(self, batch, y=None):
+    def gradients(self, batch, y=None, **more):
         """Collective: a step without its update."""
-        return self._run(lib.lk_engine_gradients, batch, y)
+        return self._run(lib.lk_engine_gradients, batch, y, more)
 
     def update(self):
         """Collective: updates the parameters by the gradients of the last call of gradients()."""

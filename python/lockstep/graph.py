@@ -52,10 +52,38 @@ def models():
 
 def _signature(arguments, opts):
     kinds = inspect.Parameter
-    parameters = [kinds(name, kinds.POSITIONAL_OR_KEYWORD) for name, _ in arguments]
+    # Bytes may be left out.
+    defaults = [None if kind is ctypes.c_void_p else inspect.Parameter.empty for _, kind, _ in arguments]
+    parameters = [kinds(name, kinds.POSITIONAL_OR_KEYWORD, default=default)
+                  for (name, _, _), default in zip(arguments, defaults)]
     if opts:
         parameters += [kinds(name, kinds.KEYWORD_ONLY, default=None) for name in fields(opts)]
     return inspect.Signature([kinds("self", kinds.POSITIONAL_ONLY), *parameters])
+
+
+_ARRAYS = (ctypes.POINTER(ctypes.c_float), ctypes.POINTER(capi.lk_node), ctypes.c_void_p)
+
+
+def _pairs(arguments):
+    """(name, type, whether the next argument of C is the length of this one, which Python does not take)."""
+    found, lengths = [], set()
+    for index, (name, kind) in enumerate(arguments):
+        counted = kind in _ARRAYS and index + 1 < len(arguments)
+        lengths.update([index + 1] if counted else [])
+        if index not in lengths:
+            found.append((name, kind, counted))
+    return found
+
+
+def array_and_length(kind, value):
+    """The two arguments of C for an array: of nodes, of floats, or bytes (an object of ctypes, a bytes)."""
+    if value is None:
+        return None, 0
+    if kind is ctypes.c_void_p:
+        value = bytes(value)
+        return ctypes.cast(ctypes.create_string_buffer(value, len(value)), ctypes.c_void_p), len(value)
+    value = list(value)
+    return (kind._type_ * len(value))(*value), len(value)
 
 
 def _builder(name, arguments, comment):
@@ -63,12 +91,14 @@ def _builder(name, arguments, comment):
     function = getattr(lib, name)
     last = arguments[-1][1]
     opts = last if arguments[-1][0] == "opts" and issubclass(last, ctypes.Structure) else None
-    fixed = arguments[1:-1] if opts else arguments[1:]
+    fixed = _pairs(arguments[1:-1] if opts else arguments[1:])
     signature = _signature(fixed, opts)
 
     def build(self, /, *given, **named):
-        bound = signature.bind(self, *given, **named).arguments
-        values = [convert(kind, bound[argument], argument) for argument, kind in fixed]
+        bound, values = signature.bind(self, *given, **named).arguments, []
+        for argument, kind, counted in fixed:
+            value = bound.get(argument)
+            values += array_and_length(kind, value) if counted else [convert(kind, value, argument)]
         if opts:
             values.append(options(opts, {field: bound.get(field) for field in fields(opts)}))
         node = function(self.handle, *values)

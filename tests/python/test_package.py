@@ -1,5 +1,6 @@
 """test_package.py LOCKSTEP - the Python package: the same bits as the program, numpy in and out, lifetimes, errors,
 threads as ranks. Exits with 77 (skipped) where there is no numpy."""
+import ctypes
 import gc
 import os
 import subprocess
@@ -245,6 +246,19 @@ class Errors(unittest.TestCase):
             engine.set_state({"fc1.weight": np.zeros(1, np.complex64)})
         with self.assertRaises(ValueError):
             lk.Dataset.from_arrays(np.zeros((3, 2)), [0, 0, 0], mean=[1])
+        with self.assertRaisesRegex(TypeError, "'weight'"):
+            engine.step(np.zeros((4, 4)), np.zeros(4, int), weight=np.ones(4))
+
+    def test_arrays_of_builders(self):
+        """A pointer and a length in C are one sequence in Python."""
+        floats, length = lk.graph.array_and_length(ctypes.POINTER(ctypes.c_float), np.array([.5, 2]))
+        self.assertEqual((list(floats), length), ([.5, 2], 2))
+        graph = lk.Graph()
+        nodes, length = lk.graph.array_and_length(ctypes.POINTER(lk.capi.lk_node), [graph.input(1, 2, 2)] * 2)
+        self.assertEqual((nodes[1].index, length), (0, 2))
+        attributes, length = lk.graph.array_and_length(ctypes.c_void_p, ctypes.c_int32(7))
+        self.assertEqual((ctypes.c_int32.from_address(attributes.value).value, length), (7, 4))
+        self.assertEqual(lk.graph.array_and_length(ctypes.c_void_p, None), (None, 0))
 
     def test_one_engine_in_two_threads(self):
         engine = lk.Engine(lk.Model("cnn", (1, 28, 28), 10), batch=64, threads=1)
