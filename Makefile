@@ -35,7 +35,7 @@ same_code = ^(docs|project)_|^parallel_law|^cli_train_(requeue|modes)
 # Without address randomisation: older TSan runtimes refuse some kernels' layouts.
 no_aslr = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all demo test test-more gputest gpubench kills campaign bench scale asan tsan fuzz install uninstall lint format clean help
+.PHONY: all demo docs test test-more gputest gpubench kills campaign bench scale asan tsan fuzz install uninstall lint format clean help
 .NOTPARALLEL:
 
 all:
@@ -118,6 +118,11 @@ scale:
 	@$(cmake) --build build --target scale
 	@bench/scale/run $(SCALE_ARGS)
 
+# The reference of the C and C++ headers, in HTML.
+docs:
+	@tools/setup docs
+	@tools/docs build/docs
+
 install: all
 	DESTDIR='$(DESTDIR)' $(cmake) --install build --prefix '$(PREFIX)'
 
@@ -127,6 +132,7 @@ uninstall:
 lint:
 	@tools/setup build test lint
 	@tools/setup abi || echo 'lint: the ABI is not compared without libabigail'
+	@tools/setup docs || echo 'lint: the reference is not built without doxygen'
 	@tools/lint
 
 format:
@@ -150,6 +156,7 @@ help:
 	@echo 'make fuzz       the fuzzers for a quarter of a minute each, where clang is installed'
 	@echo 'make bench      speed, beside PyTorch where it is installed'
 	@echo 'make scale      steps on many hosts, simulated by SimGrid'
+	@echo 'make docs       the reference of the headers in HTML, in build/docs/html'
 	@echo 'make lint       formatting, warnings as errors, headers alone, ABI, include direction'
 	@echo 'make format     format the sources in place'
 	@echo 'make install    to PREFIX (/usr/local), below DESTDIR: program, library, headers, man pages, completion'

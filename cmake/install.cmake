@@ -49,7 +49,7 @@ if(LK_PAGES)
   install(FILES ${LK_PAGES}/completions/lockstep DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
   install(FILES ${LK_PAGES}/completions/_lockstep DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 endif()
-install(DIRECTORY include/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY include/lockstep DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 install(FILES ${generated}/lockstep.pc DESTINATION ${pc_dir})
 
 # find_package(lockstep). Before 1.0.0 a minor version may change names.

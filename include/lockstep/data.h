@@ -109,18 +109,20 @@ lk_status lk_dataset_from_memory(const lk_dataset_opts *opts, const void *sample
 lk_status lk_dataset_subset(const lk_dataset *base, const size_t *indices, size_t count, lk_split split,
                             lk_dataset **out) LK_CHECKED;
 
-/* The known data sets: row `index`, counted from 0; NULL after the last. */
+/* A known data set. */
 typedef struct lk_dataset_row {
     const char *name;
     const char *summary;
 } lk_dataset_row;
+/* Row `index` of the known data sets, counted from 0; NULL after the last. */
 const lk_dataset_row *lk_dataset_list(size_t index);
 
-/* The transforms that `augment` can name: row `index`, counted from 0; NULL after the last. */
+/* A transform that `augment` can name. */
 typedef struct lk_transform_info {
     const char *name;
     const char *summary; /* parameters and their defaults */
 } lk_transform_info;
+/* Row `index` of the transforms, counted from 0; NULL after the last. */
 const lk_transform_info *lk_transform_list(size_t index);
 
 /* The shape of every sample of a loader that is created with this `augment` (see

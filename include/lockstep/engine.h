@@ -114,6 +114,7 @@ typedef struct lk_layout {
     const char *gradient_backend; /* what sums gradients: "nccl", "ipc", "mpi"; NULL: the group */
     uint64_t reserved[8];         /* zero */
 } lk_layout;
+/* The engine's layout, which never changes. */
 lk_layout lk_engine_layout(const lk_engine *engine);
 /* The share of each batch that this rank needs. The caller may give the engine this share of a batch, or
  * the whole batch. */

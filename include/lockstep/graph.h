@@ -137,6 +137,7 @@ lk_node lk_batchnorm2d(lk_graph *graph, lk_node x, const char *name);
  * whose last axis is the channels. Both have a weight and a bias for each channel. */
 lk_node lk_groupnorm(lk_graph *graph, lk_node x, const char *name, size_t groups);
 lk_node lk_layernorm(lk_graph *graph, lk_node x, const char *name);
+/* max(x, 0). */
 lk_node lk_relu(lk_graph *graph, lk_node x);
 /* min(max(x, 0), 6). */
 lk_node lk_relu6(lk_graph *graph, lk_node x);
@@ -149,6 +150,7 @@ lk_node lk_tanh(lk_graph *graph, lk_node x);
 lk_node lk_silu(lk_graph *graph, lk_node x);
 lk_node lk_gelu(lk_graph *graph, lk_node x);
 lk_node lk_gelu_tanh(lk_graph *graph, lk_node x);
+/* The maximum and the mean of the pixels of each window. */
 lk_node lk_maxpool2d(lk_graph *graph, lk_node x, lk_maxpool2d_opts opts);
 lk_node lk_avgpool2d(lk_graph *graph, lk_node x, lk_avgpool2d_opts opts);
 /* Mean and maximum of each channel over all pixels; the result is a vector of channels. */
@@ -159,6 +161,7 @@ lk_node lk_dropout(lk_graph *graph, lk_node x, double p);
 lk_node lk_dropout2d(lk_graph *graph, lk_node x, double p);
 /* Appends channels of zeros to x, so that the result has `channels` channels. */
 lk_node lk_pad_channels(lk_graph *graph, lk_node x, size_t channels);
+/* x as a vector, in PyTorch's order: channels, height, width. */
 lk_node lk_flatten(lk_graph *graph, lk_node x);
 /* The sum and the product, element by element, of two nodes of the same shape. */
 lk_node lk_add(lk_graph *graph, lk_node a, lk_node b);
@@ -278,12 +281,13 @@ typedef struct lk_model_shape {
  * "cnn:dropout=0". The caller owns *out (lk_graph_destroy). */
 lk_status lk_model_build(const char *spec, lk_model_shape shape, lk_graph **out) LK_CHECKED;
 
-/* The named models: row `index`, counted from 0; NULL after the last. */
+/* A named model. */
 typedef struct lk_model_info {
     const char *name;
     const char *summary;
     const char *params; /* "key=default (meaning), ..." or "" */
 } lk_model_info;
+/* Row `index` of the named models, counted from 0; NULL after the last. */
 const lk_model_info *lk_model_list(size_t index);
 
 /* Trainable parameters of a graph, in elements. */

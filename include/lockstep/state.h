@@ -71,6 +71,7 @@ void lk_state_destroy(lk_state *state);
 lk_status lk_state_add(lk_state *state, const char *name, lk_dtype dtype, int ndim, const size_t *dims,
                        lk_state_entry **out) LK_CHECKED;
 
+/* The number of entries. */
 size_t lk_state_count(const lk_state *state);
 /* Entry `index`, counted from 0, borrowed; NULL after the last. */
 const lk_state_entry *lk_state_at(const lk_state *state, size_t index);

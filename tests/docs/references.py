@@ -10,9 +10,9 @@ from pathlib import Path
 LINK = re.compile(r"\]\(([^)#\s]+)")
 QUOTED = re.compile(r"`([\w.-]+(?:/[\w.-]+)+/?|[\w-]+\.(?:c|cu|cuh|h|md))`")
 NAME = re.compile(r"\blk__?[a-z]\w*|\bLK_[A-Z]\w*")
-SOURCES = (".c", ".h", ".cu", ".cuh", ".py", ".txt", ".cmake")
+SOURCES = (".c", ".h", ".hpp", ".cu", ".cuh", ".py", ".txt", ".cmake")
 # First folders of paths of this repository, beside the modules of src/.
-FOLDERS = ("src", "include", "tests", "tools", "examples", "configs", "docs", "bench", "cmake")
+FOLDERS = ("src", "include", "tests", "tools", "examples", "configs", "docs", "bench", "cmake", "python")
 FOREIGN = {"nccl.h"}
 
 

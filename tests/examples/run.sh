@@ -147,6 +147,13 @@ case $name in
     saved=19_k_means.txt
     if [ "$way" = alone ]; then leave; else cmp "$models/$saved" "$saved" || fail "the centres have other bits"; fi
     ;;
+20_cpp)
+    said '^epoch [12]: loss of the last step 0\.[0-9]{4}, 9[5-9][0-9]{2} of 10000 correct$' 2
+    said '^state hash [0-9a-f]{16}$' 1
+    same_bits 01_single.safetensors
+    hash=$(grep -oE '[0-9a-f]{16}$' out)
+    "$lockstep" info "$models/01_single.safetensors" | grep -q "hash $hash" || fail "the hash is not that of 01_single"
+    ;;
 *)
     fail "nothing is known of it"
     ;;

@@ -9,7 +9,7 @@ complain() {
     echo "FAILED: $*"
 }
 
-for file in *.c; do
+for file in *.c *.cpp; do
     lines=$(wc -l <"$file")
     [ "$lines" -lt 100 ] || complain "$file has $lines lines"
     [ "$(head -c $((${#file} + 6)) "$file")" = "/* $file - " ] || complain "$file does not begin with its name"

@@ -1,0 +1,20 @@
+# The C++ examples, where there is a C++ compiler: the library and the program are C and need none. LK_CPP says whether
+# they are built. A cross compiler of C alone must not be joined by the host's compiler of C++; objects of sanitizers are
+# linked by the compiler that made them.
+set(LK_CPP OFF)
+if(CMAKE_CROSSCOMPILING OR LK_FUZZ)
+  return()
+endif()
+include(CheckLanguage)
+check_language(CXX)
+if(NOT CMAKE_CXX_COMPILER)
+  return()
+endif()
+enable_language(CXX)
+if(LK_SANITIZE AND NOT CMAKE_CXX_COMPILER_ID STREQUAL CMAKE_C_COMPILER_ID)
+  return()
+endif()
+set(LK_CPP ON)
+set(CMAKE_CXX_STANDARD 17)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
