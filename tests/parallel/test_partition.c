@@ -144,7 +144,7 @@ static double cost_of(const lk_graph *graph, int index, int first_with_parameter
     double passes = index > first_with_parameters ? 3 : 2, cost = 0;
     lk_shape x = lk__op_input_shape(graph, layer, 0), y = layer->shape;
     if (layer->op == &lk__op_conv2d)
-        return passes * 2 * (double)(layer->attr.conv.kernel * layer->attr.conv.kernel * x.c * y.c * y.h * y.w);
+        return passes * 2 * (double)(layer->attr.conv.h.kernel * layer->attr.conv.w.kernel * x.c * y.c * y.h * y.w);
     if (layer->op == &lk__op_linear)
         return passes * 2 * (double)(x.c * x.h * x.w * y.c);
     for (int i = 0; i < layer->input_count; i++)

@@ -39,6 +39,8 @@ static const struct allowed {
     {"lk_reduce_scatter", "counts"},
     {"lk_scatter", "counts"},
     {"lk_state_add", "dims"},
+    {"lk_train", "events"},
+    {"lk_train", "out"},
 };
 
 /* ---- values -------------------------------------------------------------------------------------------------- */
@@ -66,6 +68,24 @@ static lk_node value_lk_node_0(void)
 {
     value_lk_graph_1();
     return node;
+}
+
+static const lk_train_opts *value_lk_train_opts_1(void)
+{
+    static const lk_train_opts opts = {.alone = true, .model = "none"};
+    return &opts;
+}
+
+static const lk_train_events *value_lk_train_events_1(void)
+{
+    static const lk_train_events events;
+    return &events;
+}
+
+static lk_train_result *value_lk_train_result_1(void)
+{
+    static lk_train_result result;
+    return &result;
 }
 
 static lk_status builder_mistake(void)

@@ -444,7 +444,7 @@ lk_status lk__step_receive(lk_engine *engine, lk_metrics *out)
 lk_status lk__step_forward(lk_engine *engine, const lk_engine_part *part)
 {
     LK_TRY(begin_part(engine, part));
-    LK_TRY(lk__nonfinite_check_total(engine, part->total));
+    LK_TRY(lk__nonfinite_check_total(engine, part));
     LK_TRY(lk__engine_outputs_prepare(engine));
     LK_TRY(lk__engine_run_eval(engine, part));
     return lk__engine_outputs_share(engine, part);
