@@ -20,7 +20,8 @@ lk_shard_range lk_engine_shard_range(const lk_engine *engine)
         .shards = waves->shards, .first = waves->first, .last = waves->last, .labels_only = engine->grid.stage > 0};
 }
 
-/* Checks that the batch has the targets that the loss learns. Only the last stage needs them. */
+/* Checks that the batch has the targets that the loss learns. Every stage checks their number; only the last stage reads
+ * them. */
 static lk_status check_targets(const lk_engine *engine, const lk_batch *batch)
 {
     size_t floats = lk__graph_target_floats(engine->graph);
