@@ -31,7 +31,8 @@ static lk_status check_samples(const lk_engine *engine, const lk_batch *batch, c
                    : LK_OK;
 }
 
-/* Checks that the batch has the targets that the loss learns. Only the last stage needs them. */
+/* Checks that the batch has the targets that the loss learns. Every stage checks their number; only the last stage
+ * reads them. */
 static lk_status check_target_floats(const lk_engine *engine, const lk_batch *batch)
 {
     size_t floats = lk__graph_target_floats(engine->graph);

@@ -272,7 +272,8 @@ static __global__ void cross_entropy(rows r, const T *x, T *dx)
     if (!dx)
         return;
     for (int k = lk__cuda_lane(); k < r.classes; k += LK_WARP)
-        dx[at + k] = (T)(float)((N)scale_of(r, row) * (exp_of((N)(float)x[k] - max) / sum - target<N>(r, r.labels[row], k)));
+        dx[at + k] =
+            (T)(float)((N)scale_of(r, row) * (exp_of((N)(float)x[k] - max) / sum - target<N>(r, r.labels[row], k)));
     clear_pads(r, dx + at);
 }
 
