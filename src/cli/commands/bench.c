@@ -13,11 +13,8 @@ static const struct {
     lk_status (*run)(const lk_args *args);
     bool gpus; /* it can use GPUs */
 } cases[] = {
-    {"allreduce", lk__bench_allreduce, false},
-    {"data", lk__bench_data, false},
-    {"kernels", lk__bench_kernels, false},
-    {"predict", lk__bench_predict, true},
-    {"train", lk__bench_train, true},
+    {"allreduce", lk__bench_allreduce, false}, {"data", lk__bench_data, false},  {"kernels", lk__bench_kernels, false},
+    {"predict", lk__bench_predict, true},      {"train", lk__bench_train, true},
 };
 
 enum { CASES = sizeof cases / sizeof *cases };
