@@ -127,7 +127,7 @@ LK_INLINE void tiles(const lane_job *job, run_at *at, size_t count, int nx, int 
 
 static void run_pixels(const lane_job *job, run_at *at, size_t count)
 {
-    /* In columns of taps; 0: a column of one pixel is none of the next. */
+    /* Neighbouring pixels are `step` taps apart; 0: not a whole number of taps, so they share no columns. */
     size_t whole = count / TILE, step = at->src_step % at->src_x ? 0 : at->src_step / at->src_x;
     if (at->nx == 3 && step == 1)
         tiles(job, at, whole, 3, 1, TILE);
