@@ -105,7 +105,13 @@ static void test_memory(void **arg)
     static const lk_plan_opts opts[] = {
         {.capacity = 1, .lanes = 1, .shards = 1, .slots = 1, .all_roots = 1, .total_slots = 1},
         {.capacity = 48, .lanes = 1, .shards = 16, .slots = 5, .all_roots = 1, .total_slots = 1},
-        {.capacity = 3, .lanes = 3, .shards = 5, .slots = 4, .all_roots = 7, .total_slots = 4, .hooks = {.gather = no_gather}},
+        {.capacity = 3,
+         .lanes = 3,
+         .shards = 5,
+         .slots = 4,
+         .all_roots = 7,
+         .total_slots = 4,
+         .hooks.gather = no_gather},
     };
     lk_device *dev;
     assert_int_equal(lk__device_open("cpu", &(lk_device_opts){.threads = 2}, &dev), LK_OK);

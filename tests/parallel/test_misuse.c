@@ -146,6 +146,12 @@ static void expect_all_refused(lk_engine *engine, const char *words)
     assert_fails(lk_engine_optimizer_state(engine, &unread), LK_STATUS_USAGE, words);
     assert_fails(lk_engine_set_state(engine, state), LK_STATUS_USAGE, words);
     assert_fails(lk_engine_set_optimizer_state(engine, state), LK_STATUS_USAGE, words);
+    assert_fails(lk_engine_set_group(engine, "*", &(lk_param_group){.lr_scale = 1}), LK_STATUS_USAGE, words);
+    assert_fails(lk_engine_set_grads(engine, state), LK_STATUS_USAGE, words);
+    assert_fails(lk_engine_average(engine, .5), LK_STATUS_USAGE, words);
+    assert_fails(lk_engine_averaged_state(engine, &unread), LK_STATUS_USAGE, words);
+    assert_fails(lk_engine_set_averaged_state(engine, state), LK_STATUS_USAGE, words);
+    assert_fails(lk_engine_input_grads(engine, x), LK_STATUS_USAGE, words);
     lk_state_destroy(state);
 }
 
