@@ -15,6 +15,9 @@
  * - Functions must be compiled without -ffast-math and with -ffp-contract=off. Then machines of one kind give the same
  *   bits. exp, log, tanh of libm differ from machine to machine; lk_op_exp and its neighbours do not.
  *
+ * Memory: a layer keeps x and y until its backward pass, the workspace, and in each rank one gradient of its parameters
+ * for each of the rank's shards and for each level of the sum tree (26).
+ *
  * NaN must pass: an input that is NaN gives a result that is NaN, so that the step can report it.
  *
  * Threads: lk_op_register and lk_op_check may be called by any thread at any time. The functions of an op are called
