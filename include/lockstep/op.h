@@ -156,7 +156,7 @@ typedef struct lk_op_check_opts {
  * - outputs: every element of y and of the gradients is written and finite;
  * - state: the same call gives the same bits again, after calls with other samples in between;
  * - samples: a sample alone gives the same y and dx as among others;
- * - waves and threads: one wave or several, 1, 2 or 3 threads, with and without gradients of inputs: the same bits;
+ * - threads: 1, 2 or 3 threads, one wave or several, with and without gradients of inputs: the same bits;
  * - shards: the gradient of a parameter is the same sum, up to rounding, for every cut into shards;
  * - gradients: those of inputs and parameters are finite differences of forward. Elements where forward is not smooth
  *   (the difference depends on the step) are left out; at most half of them may be.
