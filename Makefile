@@ -26,7 +26,7 @@ sanitize = -DLK_CUDA=OFF -DLK_WERROR=ON -DLK_SANITIZE=$(1)
 # process, take seconds: there leaks are left to x86-64.
 leaks = $(if $(filter aarch64 arm64,$(shell uname -m)),0,1)
 # The tests in which threads or ranks work side by side. The others have one thread, which is left to asan.
-threaded = ^(base|comm|net|launch|parallel|tensor|train)_|^cli_(train|run|signals)|^data_(loader|changed|download)|_08_
+threaded = ^(base|comm|net|launch|parallel|tensor|train)_|^nn_own_op$$|^cli_(train|run|signals)|^data_(loader|changed|download)|_08_
 # Of these, tests whose ranks are processes with one computing thread, or that others repeat with fewer runs: races
 # between processes are not seen.
 in_processes = ^parallel_recorded_ranks$$|^cli_train_(ranks|replicas|modes_mlp|requeue|log_dir|log_resume|resume|validation)$$

@@ -110,6 +110,20 @@ static inline void bucket_backward(const lk_op_args *args)
         args->dx[0][i] = 0.0f;
 }
 
+/* With OWN_OPS_CUDA the program has the functions of CUDA (cuda/own_ops.cu). */
+#ifdef OWN_OPS_CUDA
+void own_cuda_swish_forward(const lk_op_args *args);
+void own_cuda_swish_backward(const lk_op_args *args);
+void own_cuda_gate_forward(const lk_op_args *args);
+void own_cuda_gate_backward(const lk_op_args *args);
+void own_cuda_bucket_forward(const lk_op_args *args);
+void own_cuda_bucket_backward(const lk_op_args *args);
+#define OWN_OPS_SET_CUDA(op) \
+    ((op).cuda_forward = own_cuda_##op##_forward, (op).cuda_backward = own_cuda_##op##_backward)
+#else
+#define OWN_OPS_SET_CUDA(op) ((void)0)
+#endif
+
 static inline void own_ops_register_now(void)
 {
     lk_op_def swish = {.name = "swish",
@@ -126,6 +140,9 @@ static inline void own_ops_register_now(void)
                       .backward = gate_backward};
     lk_op_def bucket = {
         .name = "bucket", .inputs = 1, .shape = bucket_shape, .forward = bucket_forward, .backward = bucket_backward};
+    OWN_OPS_SET_CUDA(swish);
+    OWN_OPS_SET_CUDA(gate);
+    OWN_OPS_SET_CUDA(bucket);
     CHECK_OK(lk_op_register(&swish));
     CHECK_OK(lk_op_register(&gate));
     CHECK_OK(lk_op_register(&bucket));

@@ -15,6 +15,9 @@
  * - Functions must be compiled without -ffast-math and with -ffp-contract=off. Then machines of one kind give the same
  *   bits. exp, log, tanh of libm differ from machine to machine; lk_op_exp and its neighbours do not.
  *
+ * Memory: a layer keeps x and y until its backward pass, the workspace, and in each rank one gradient of its parameters
+ * for each of the rank's shards and for each level of the sum tree (26).
+ *
  * NaN must pass: an input that is NaN gives a result that is NaN, so that the step can report it.
  *
  * Threads: lk_op_register and lk_op_check may be called by any thread at any time. The functions of an op are called
@@ -153,7 +156,7 @@ typedef struct lk_op_check_opts {
  * - outputs: every element of y and of the gradients is written and finite;
  * - state: the same call gives the same bits again, after calls with other samples in between;
  * - samples: a sample alone gives the same y and dx as among others;
- * - waves and threads: one wave or several, 1, 2 or 3 threads, with and without gradients of inputs: the same bits;
+ * - threads: 1, 2 or 3 threads, one wave or several, with and without gradients of inputs: the same bits;
  * - shards: the gradient of a parameter is the same sum, up to rounding, for every cut into shards;
  * - gradients: those of inputs and parameters are finite differences of forward. Elements where forward is not smooth
  *   (the difference depends on the step) are left out; at most half of them may be.

@@ -1,5 +1,6 @@
 /* grad_check.c - tests/nn/test_gradcheck.c (gradients against finite differences of the loss) with engines on the
  * device under test. */
+#define OWN_OPS_CUDA
 #include "tensor/kernel_test.h"
 
 #include <lockstep/lockstep.h>
