@@ -64,8 +64,8 @@ class Dataset(Handle):
     def __init__(self, handle, parents=(), keep=()):
         super().__init__(handle, lib.lk_dataset_destroy, parents, keep)
         self.info = _info(lib.lk_dataset_get_info(handle).contents)
-        channels = (self.info.channels,)
-        self.info = self.info._replace(mean=view(self.info.mean, channels).copy(), std=view(self.info.std, channels).copy())
+        mean, std = (view(at, (self.info.channels,)).copy() for at in (self.info.mean, self.info.std))
+        self.info = self.info._replace(mean=mean, std=std)
 
     @classmethod
     def open(cls, name, folder=None, split="train"):
@@ -127,7 +127,8 @@ class Dataset(Handle):
             raise IndexError(index)
         info = self.info
         shape = (info.channels, info.height, info.width)
-        x = np.empty(shape if info.order == "chw" else (*shape[1:], shape[0]), np.uint8 if info.dtype == "u8" else np.float32)
+        shape = shape if info.order == "chw" else (*shape[1:], shape[0])
+        x = np.empty(shape, np.uint8 if info.dtype == "u8" else np.float32)
         y = np.empty(info.targets or 1, np.float32 if info.targets else np.int32)
         lib.lk_dataset_get(self.handle, index, address(x), address(y))
         return (x if info.order == "chw" else x.transpose(2, 0, 1)), (y if info.targets else int(y[0]))
