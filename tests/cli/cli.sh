@@ -423,6 +423,11 @@ run 0 bench train --model mlp --data tiny --batch-size 16 --steps 5 --json
 said out '"img_per_s":' '"ms_per_step":'
 run 0 bench train --model mlp --data tiny --batch-size 16 --steps 5
 said out "img/s"
+run 0 bench predict --model mlp --data tiny --steps 5
+said out "one sample, 1 thread: median" "% of the peak"
+run 0 bench predict --model mlp --data tiny --steps 5 --threads 2 --json
+said out '"case":"predict"' '"threads":2' '"median_us":' '"peak_gflops":'
+refused 2 "--steps 100001" -- bench predict --model mlp --data tiny --steps 100001
 check "$line: one process waits for nobody" test -z "$(grep -E "rank|waiting" out)"
 number='[-+.e0-9]+'
 for how in "" --independent "--backend tcp --check-every 1 --bucket-mb .01" "--stages 2 --pipelined"; do

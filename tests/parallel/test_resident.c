@@ -150,6 +150,7 @@ static void place_all(fixture *f)
 /* The result of a training. */
 typedef struct outcome {
     lk_metrics steps[STEPS], evals[EVALS];
+    float scores[EPOCHS][TEST_BATCH * 10];
     uint64_t hash;
 } outcome;
 
@@ -184,12 +185,25 @@ static lk_metrics evaluate(lk_engine *engine, lk_loader *loader, size_t epoch)
     return metrics;
 }
 
+/* The scores of the first batch, whose samples are found by their ids alone. */
+static void predict(lk_engine *engine, lk_loader *loader, float *scores)
+{
+    law_require(lk_loader_start(loader, 0, 0));
+    lk_batch batch = *next_batch(loader);
+    batch.labels = NULL;
+    law_require(lk_engine_forward(engine, &batch, scores));
+    batch.ids = NULL;
+    if (batch.source)
+        assert_fails(lk_engine_forward(engine, &batch, scores), LK_STATUS_USAGE, "its `ids` is NULL");
+}
+
 /* Training samples of a later epoch are evaluated, too. */
 static void run(fixture *f, outcome *out)
 {
     memset(out, 0, sizeof *out);
     for (size_t epoch = 0; epoch < EPOCHS; epoch++) {
         train_epoch(f, epoch, out->steps + epoch * STEPS / EPOCHS);
+        predict(f->engine, f->tests, out->scores[epoch]);
         out->evals[2 * epoch] = evaluate(f->engine, f->tests, 0);
         out->evals[2 * epoch + 1] = evaluate(f->engine, f->loader, epoch + 5);
     }

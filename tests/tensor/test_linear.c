@@ -16,6 +16,10 @@ static const layer layers[] = {
     {{150, 64, 1, 1}, 65, .shards = 16},
     {{2, 1025, 1, 1}, 300, .shards = 16},
     {{13, 37, 1, 1}, 1030, .shards = 1},
+    /* one row */
+    {{1, 1029, 1, 1}, 130, .shards = 1},
+    {{1, 3, 1, 1}, 33, .shards = 1, .no_bias = true},
+    {{1, 37, 1, 1}, 1030, .shards = 1},
     /* images */
     {{4, 64, 12, 12}, 128, .shards = 2, .effort = NOT_CPU}, /* fc1 of the cnn */
     {{5, 26, 3, 3}, 10, .shards = 3},
@@ -32,6 +36,7 @@ static const layer with_relus[] = {
     {{14, 37, 1, 1}, 5, .shards = 1},
     {{5, 31, 1, 1}, 26, .shards = 1},
     {{3, 1, 1, 1}, 1, .shards = 1},
+    {{1, 31, 1, 1}, 69, .shards = 1},
     {{64, 784, 1, 1}, 64, .shards = 1, .effort = NOT_CPU},
     {{128, 784, 1, 1}, 64, .shards = 1, .effort = NOT_CPU},
     {{64, 9216, 1, 1}, 128, .shards = 1, .effort = NOT_CPU},

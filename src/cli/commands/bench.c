@@ -16,6 +16,7 @@ static const struct {
     {"allreduce", lk__bench_allreduce, false},
     {"data", lk__bench_data, false},
     {"kernels", lk__bench_kernels, false},
+    {"predict", lk__bench_predict, true},
     {"train", lk__bench_train, true},
 };
 

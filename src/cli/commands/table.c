@@ -48,7 +48,7 @@ static const lk_command commands[] = {
      "  lockstep convert model.safetensors model.pth          for torch.load\n"
      "B's ending chooses the format. Of a checkpoint only the model's tensors are kept; nothing in it is executed.",
      LK_CMD_CONVERT, 2, 2, "a model file and a name for the new one", lk__cmd_convert},
-    {"bench", "allreduce|data|kernels|train [options]", "measure speed",
+    {"bench", "allreduce|data|kernels|predict|train [options]", "measure speed",
      "allreduce: sums between ranks of this host, 4 bytes to 100 MB, beside Open MPI where mpirun is installed.\n"
      "data: batches out of the loader, with nothing trained on them.\n"
      "kernels: matrix and convolution kernels beside the core's peak, and OpenBLAS where it is installed.\n"

@@ -86,11 +86,11 @@ static const lk_option table[] = {
     {"how", "threads", 0, EVAL | PREDICT, 0, INTEGER(train.threads, 1, 1024), NULL,
      "without it as many as there are cores"},
     {"how", "threads", 0, BENCH, 0, INTEGER(train.threads, 1, 1024), NULL,
-     "of a rank; without it the cores are shared evenly by the ranks (bench kernels: 1)"},
+     "of a rank; without it the cores are shared evenly by the ranks (bench kernels, predict: 1)"},
     TRAINING("how"),
     {"how", "sync-bn", 0, TRAIN | BENCH, 0, ALIAS, "bn=batch", "the same as --bn batch"},
 
-    {"bench", "steps", 0, BENCH, 0, COUNT(steps, 1, BIG), "50", "bench train: steps to time"},
+    {"bench", "steps", 0, BENCH, 0, COUNT(steps, 1, BIG), "50", "bench train, predict: steps, or calls, to time"},
     {"bench", "repeat", 0, BENCH, 0, COUNT(repeat, 1, 1000), "7", "bench kernels: timings of which the median counts"},
     {"bench", "nproc", 'n', BENCH, 0, INTEGER(nproc, 1, 256), NULL,
      "bench train, allreduce: ranks to start; without it 1 and 2"},

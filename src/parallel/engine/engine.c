@@ -70,15 +70,15 @@ static lk_status check_given(const lk_batch *batch, bool with_x, bool with_label
                     no_x ? "x" : "ids");
 }
 
-/* Takes this rank's samples from a batch, which is either the whole batch or just these samples. request: the outputs
+/* Takes this rank's samples from a batch, which is either the whole batch or just these samples. wanted: the outputs
  * that are wanted instead of losses, or NULL. */
-static lk_status take_part(const lk_engine *engine, const lk_batch *batch, const lk_engine_request *request,
+static lk_status take_part(const lk_engine *engine, const lk_batch *batch, const lk_engine_wanted *wanted,
                            lk_engine_part *out)
 {
     bool first = engine->grid.stage == 0;
     const lk_resident *resident = NULL;
     LK_TRY(LK_CLEAR(batch, "lk_batch"));
-    LK_TRY(check_given(batch, first && !batch->source, !request));
+    LK_TRY(check_given(batch, first && !batch->source, !wanted));
     if (first && batch->source)
         LK_TRY(lk__resident_find(engine, batch, &resident));
     const lk_waves *waves = engine->waves;
@@ -88,8 +88,8 @@ static lk_status take_part(const lk_engine *engine, const lk_batch *batch, const
                            .count = lk_shard_range_count(share, total),
                            .total = total,
                            .epoch = (uint32_t)batch->epoch,
-                           .eval = request != NULL,
-                           .request = request};
+                           .eval = wanted != NULL,
+                           .wanted = wanted};
     if (batch->count == total)
         begin = lk_shard_range_begin(share, total);
     else if (batch->count != part.count)
@@ -99,7 +99,7 @@ static lk_status take_part(const lk_engine *engine, const lk_batch *batch, const
                         total, part.count, batch->count);
     point_at(batch, begin, first && !resident, &part);
     LK_TRY(check_samples(engine, batch));
-    if (!request)
+    if (!wanted)
         LK_TRY(check_labels(engine, batch, &part));
     *out = part;
     return LK_OK;
@@ -283,14 +283,14 @@ lk_status lk_engine_eval(lk_engine *engine, const lk_batch *batch, lk_metrics *o
     return lk__engine_leave(engine, end_collective(engine, status));
 }
 
-static lk_status run_forward(lk_engine *engine, const lk_batch *batch, const lk_engine_request *request)
+static lk_status run_forward(lk_engine *engine, const lk_batch *batch, const lk_engine_wanted *wanted)
 {
     lk_engine_part part;
     engine->agreed = false;
-    LK_TRY(lk__engine_outputs_check(engine->outputs, request));
+    LK_TRY(lk__engine_outputs_check(engine->outputs, wanted));
     if (batch->count < 1 && !batch->total)
         return lk__fail(LK_STATUS_USAGE, "a forward pass needs at least one sample");
-    LK_TRY(take_part(engine, batch, request, &part));
+    LK_TRY(take_part(engine, batch, wanted, &part));
     return lk__step_forward(engine, &part);
 }
 
@@ -300,8 +300,8 @@ lk_status lk_engine_forward_outputs(lk_engine *engine, const lk_batch *batch, co
     LK_TRY(LK_GIVEN(batch));
     LK_TRY(LK_GIVEN(outputs));
     LK_TRY(lk__engine_enter_idle(engine));
-    lk_engine_request request = {.list = outputs, .count = count};
-    return lk__engine_leave(engine, end_collective(engine, run_forward(engine, batch, &request)));
+    lk_engine_wanted wanted = {.list = outputs, .count = count};
+    return lk__engine_leave(engine, end_collective(engine, run_forward(engine, batch, &wanted)));
 }
 
 lk_status lk_engine_forward(lk_engine *engine, const lk_batch *batch, float *scores)

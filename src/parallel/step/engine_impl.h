@@ -44,10 +44,10 @@ typedef struct lk_engine_step_inputs {
 } lk_engine_step_inputs;
 
 /* The outputs that a forward pass writes. */
-typedef struct lk_engine_request {
+typedef struct lk_engine_wanted {
     const lk_output *list;
     size_t count;
-} lk_engine_request;
+} lk_engine_wanted;
 typedef struct lk_engine_outputs lk_engine_outputs; /* outputs.h */
 
 /* This rank's samples of a batch, and how their step or evaluation is done. */
@@ -66,7 +66,7 @@ typedef struct lk_engine_part {
      * the flag (device memory) is bad. */
     const lk_flag *flag;
     /* Outputs of an evaluation that computes no losses and reads no labels; NULL: it computes metrics. */
-    const lk_engine_request *request;
+    const lk_engine_wanted *wanted;
 } lk_engine_part;
 
 typedef struct lk_recorded lk_recorded;

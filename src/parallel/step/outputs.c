@@ -146,17 +146,17 @@ static lk_status fail_unknown(const lk_engine_outputs *outputs, const char *node
                     node);
 }
 
-lk_status lk__engine_outputs_check(const lk_engine_outputs *outputs, const lk_engine_request *request)
+lk_status lk__engine_outputs_check(const lk_engine_outputs *outputs, const lk_engine_wanted *wanted)
 {
-    if (request->count == 0)
+    if (wanted->count == 0)
         return lk__fail(LK_STATUS_USAGE, "a forward pass for 0 outputs; give at least one");
-    for (size_t i = 0; i < request->count; i++) {
-        const lk_output *wanted = &request->list[i];
-        if (!find_output(outputs, wanted->node))
-            return fail_unknown(outputs, wanted->node);
-        if (!wanted->values)
+    for (size_t i = 0; i < wanted->count; i++) {
+        const lk_output *one = &wanted->list[i];
+        if (!find_output(outputs, one->node))
+            return fail_unknown(outputs, one->node);
+        if (!one->values)
             return lk__fail(LK_STATUS_USAGE, "lk_output %zu (%s): `values` is NULL", i,
-                            wanted->node ? wanted->node : "the scores");
+                            one->node ? one->node : "the scores");
     }
     return LK_OK;
 }
@@ -248,12 +248,12 @@ static size_t first_sample(const lk_engine *engine, size_t total)
 
 lk_status lk__engine_outputs_fetch(lk_engine *engine, const lk_engine_part *part, size_t begin, size_t n)
 {
-    for (size_t i = 0; i < part->request->count; i++) {
-        const lk_output *wanted = &part->request->list[i];
-        const output *o = find_output(engine->outputs, wanted->node);
+    for (size_t i = 0; i < part->wanted->count; i++) {
+        const lk_output *one = &part->wanted->list[i];
+        const output *o = find_output(engine->outputs, one->node);
         size_t row = first_sample(engine, part->total) + begin;
         if (has(engine, o))
-            LK_TRY(fetch_output(engine, o, n, wanted->values + row * lk__shape_sample(o->shape)));
+            LK_TRY(fetch_output(engine, o, n, one->values + row * lk__shape_sample(o->shape)));
     }
     return LK_OK;
 }
@@ -278,9 +278,9 @@ lk_status lk__engine_outputs_share(lk_engine *engine, const lk_engine_part *part
     double began = lk__clock();
     if (!engine->grid.world)
         return LK_OK;
-    for (size_t i = 0; i < part->request->count; i++) {
-        const lk_output *wanted = &part->request->list[i];
-        LK_TRY(share_output(engine, find_output(engine->outputs, wanted->node), part->total, wanted->values));
+    for (size_t i = 0; i < part->wanted->count; i++) {
+        const lk_output *one = &part->wanted->list[i];
+        LK_TRY(share_output(engine, find_output(engine->outputs, one->node), part->total, one->values));
     }
     engine->waits.other += lk__clock() - began;
     return LK_OK;

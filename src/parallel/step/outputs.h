@@ -17,13 +17,13 @@ void lk__engine_outputs_destroy(lk_engine_outputs *outputs);
 const bool *lk__engine_outputs_kept(const lk_engine_outputs *outputs);
 /* Floats of a sample; 0 if there is no such output. */
 size_t lk__engine_outputs_floats(const lk_engine_outputs *outputs, const char *node);
-/* USAGE if the request is empty, has a node that is no output, or lacks memory for one. */
-lk_status lk__engine_outputs_check(const lk_engine_outputs *outputs, const lk_engine_request *request) LK_CHECKED;
+/* USAGE if nothing is wanted, a node is no output, or there is no memory for one. */
+lk_status lk__engine_outputs_check(const lk_engine_outputs *outputs, const lk_engine_wanted *wanted) LK_CHECKED;
 
 /* Before a pass: allocates the staging buffer, at the first call. */
 lk_status lk__engine_outputs_prepare(lk_engine *engine) LK_CHECKED;
-/* Copies the values of samples [begin, begin + n) of the part, which have just passed forward, to the rows of the
- * request; only of nodes that this stage has. */
+/* Copies the values of samples [begin, begin + n) of the part, which have just passed forward, to the rows of
+ * part->wanted; only of nodes that this stage has. */
 lk_status lk__engine_outputs_fetch(lk_engine *engine, const lk_engine_part *part, size_t begin, size_t n) LK_CHECKED;
 /* Collective: after all pieces, gathers the rows of all ranks. */
 lk_status lk__engine_outputs_share(lk_engine *engine, const lk_engine_part *part) LK_CHECKED;

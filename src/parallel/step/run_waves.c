@@ -102,10 +102,10 @@ static lk_status upload_inputs(lk_engine *engine, const lk_engine_part *part)
     size_t n = part->count;
     uint32_t *ids = (uint32_t *)(engine->inputs + 1);
     lk_engine_step_numbers numbers = {.step = (uint32_t)lk__optim_steps(engine->optim), .epoch = part->epoch};
-    if (part->flag || (part->request && !part->resident))
+    if (part->flag || (part->wanted && !part->resident))
         return LK_OK;
     LK_TRY(dev->type->upload(dev, &numbers, sizeof numbers, &engine->inputs->numbers));
-    if (!part->request)
+    if (!part->wanted)
         LK_TRY(dev->type->upload(dev, part->labels, n * sizeof *part->labels, ids + n));
     return dev->type->upload(dev, part->ids, n * sizeof *part->ids, ids);
 }
@@ -126,7 +126,7 @@ static lk_status download_results(lk_engine *engine, const lk_engine_part *part)
     lk_device *dev = engine->dev;
     const float *losses = lk__engine_own_losses(engine, part->eval);
     size_t n = part->count;
-    if (part->flag || part->request || !lk__engine_has_losses(engine))
+    if (part->flag || part->wanted || !lk__engine_has_losses(engine))
         return LK_OK;
     if (engine->device_sums)
         LK_TRY(lk__device_sums_wait_gather(engine->device_sums));
@@ -287,11 +287,11 @@ static lk_status run_piece(lk_engine *engine, const lk_engine_part *part, size_t
 {
     lk_op_wave wave = {.shards = {.count = 1, .begin = (const size_t[]){0, n}, .merges = (const int[]){0}},
                        .n = n,
-                       .no_loss = part->request != NULL,
+                       .no_loss = part->wanted != NULL,
                        .flag = part->flag};
     point_wave(engine, part, begin, &wave);
     LK_TRY(forward(engine, part, begin, &wave));
-    return part->request ? lk__engine_outputs_fetch(engine, part, begin, n) : LK_OK;
+    return part->wanted ? lk__engine_outputs_fetch(engine, part, begin, n) : LK_OK;
 }
 
 /* Runs the part in pieces. Where a device's bits depend on the number of samples (by_shard), the pieces

@@ -13,7 +13,7 @@ lk_status lk__engine_finish_waves(lk_engine *engine, const lk_engine_part *part)
  * follow lk__engine_run_waves of the same step. */
 lk_status lk__engine_run_leaf(lk_engine *engine, const lk_engine_part *part, int s) LK_CHECKED;
 /* Collective: runs the part forward in evaluation mode. Fills host_losses and host_label_ranks, unless the evaluation
- * is recorded; with part->request, this rank's rows of the outputs instead. */
+ * is recorded; with part->wanted, this rank's rows of the outputs instead. */
 lk_status lk__engine_run_eval(lk_engine *engine, const lk_engine_part *part) LK_CHECKED;
 
 /* The functions that the plan calls during a pass. */

@@ -17,7 +17,7 @@ lk_status lk__step_receive(lk_engine *engine, lk_metrics *out) LK_CHECKED;
 lk_status lk__step_gradients(lk_engine *engine, const lk_engine_part *part, lk_metrics *out) LK_CHECKED;
 lk_status lk__step_update(lk_engine *engine) LK_CHECKED;
 
-/* Runs an evaluation and writes part->request's outputs, of all ranks' samples. */
+/* Runs an evaluation and writes part->wanted's outputs, of all ranks' samples. */
 lk_status lk__step_forward(lk_engine *engine, const lk_engine_part *part) LK_CHECKED;
 
 /* Compares the replicas: MISMATCH with the same detail at every rank if they differ. */

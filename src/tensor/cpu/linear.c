@@ -119,6 +119,10 @@ size_t LK_KERNEL(linear_scratch)(lk_device *dev, lk_shape x, lk_shape y)
 void LK_KERNEL(linear_forward)(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu,
                                lk_tensor *y, void *scratch)
 {
+    if (lk__linear_row_fits(x->shape.n, y->shape.c)) {
+        lk__linear_row(dev, x, w, b, relu, y);
+        return;
+    }
     product p = {.rows = x->shape.n, .len = x->shape.c, .cols = y->shape.c, .scratch = scratch};
     p.a = lk__tensor_f32(x);
     p.w = w;

@@ -27,7 +27,7 @@ static double peak(size_t rounds)
     for (size_t round = 0; round < rounds; round++) {
 #pragma GCC unroll 16
         for (int i = 0; i < CHAINS; i++)
-            chain[i] = v_fma(chain[i], factor, factor);
+            chain[i] = v_fma(factor, factor, chain[i]); /* on arm64 only the addend is replaced without a copy */
     }
     v_f32 sum = v_zero();
     for (int i = 0; i < CHAINS; i++)
