@@ -307,6 +307,14 @@ class Engine : public Owner<lk_engine, lk_engine_destroy>
     void set_state(const State &state) { check(lk_engine_set_state(get(), state.get())); }
     void set_optimizer_state(const State &state) { check(lk_engine_set_optimizer_state(get(), state.get())); }
 
+    void set_grads(const State &grads) { check(lk_engine_set_grads(get(), grads.get())); }
+    void set_group(const std::string &pattern, const lk_param_group &group)
+    {
+        check(lk_engine_set_group(get(), pattern.c_str(), &group));
+    }
+    void average(double decay) { check(lk_engine_average(get(), decay)); }
+    State averaged_state() const { return State(copy(lk_engine_averaged_state)); }
+
     double lr() const noexcept { return lk_engine_lr(get()); }
     void set_lr(double lr) { check(lk_engine_set_lr(get(), lr)); }
     std::uint64_t steps() const noexcept { return lk_engine_steps(get()); }

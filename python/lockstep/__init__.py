@@ -17,7 +17,9 @@ from .engine import Engine, Layout, Metrics
 from .graph import Graph, Model, models
 from .group import Group, Request
 from .native import Error, lib
+from .training import TrainResult, stop, train
 
 __version__ = capi.VERSION
 __all__ = ["Batch", "Dataset", "DatasetInfo", "Engine", "Error", "Graph", "Group", "Layout", "Loader", "Metrics", "Model",
-           "Request", "ShardRange", "capi", "datasets", "lib", "load", "models", "save", "state_hash"]
+           "Request", "ShardRange", "TrainResult", "capi", "datasets", "lib", "load", "models", "save", "state_hash", "stop",
+           "train"]

@@ -1,16 +1,25 @@
 """The C headers of Lockstep as ctypes. Written by tools/api_ctypes.py; do not edit.
 
 FUNCTIONS has for each function its result, its arguments (name and type) and the comment of its header."""
-from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_double, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint, c_uint64, c_void_p
 
 from .enums import Enum
 
 VERSION = "0.1.0"
+LK_NO_DECAY = -1.0
+LK_ZERO_PAD = 18446744073709551615
+LK_TARGETS_AS_X = 18446744073709551615
 LK_MAX_DIMS = 8
 LK_MAX_TENSOR_NAME = 1024
 LK_MAX_STATE_NOTES = 64
 LK_SAMPLE_DIMS = 3
 LK_MAX_ROOTS = 26
+LK_OP_MAX_INPUTS = 2
+LK_OP_MAX_PARAMS = 4
+LK_OP_MAX_ATTR = 256
+LK_OP_LIMIT = 256
+LK_OPTIMIZER_MAX_PARAMS = 8
+LK_OPTIMIZER_MAX_STATES = 4
 
 
 class lk_split(Enum):
@@ -33,6 +42,10 @@ class lk_reduction(Enum):
     values = {'SUM': 0, 'MEAN': 1, 'MIN': 2, 'MAX': 3, 'PRODUCT': 4}
 
 
+class lk_op_first(Enum):
+    values = {'CONSTANT': 0, 'UNIFORM': 1, 'NORMAL': 2}
+
+
 class lk_dtype(Enum):
     values = {'F32': 0, 'F64': 1, 'BF16': 2, 'F16': 3, 'I64': 4, 'I32': 5, 'U8': 6}
 
@@ -48,6 +61,12 @@ class lk_status(Enum):
 lk_dataset_read_fn = CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_void_p)
 
 
+lk_loss_fn = CFUNCTYPE(c_float, c_void_p, c_void_p, c_size_t, c_int32, c_void_p, c_size_t, c_void_p)
+
+
+lk_loss_cuda_fn = CFUNCTYPE(None, c_void_p, c_void_p)
+
+
 lk_notice_fn = CFUNCTYPE(None, c_void_p, c_char_p)
 
 
@@ -55,6 +74,9 @@ lk_reduction_fn = CFUNCTYPE(None, c_void_p, c_int, c_void_p, c_void_p, c_void_p,
 
 
 lk_spawn_fn = CFUNCTYPE(c_int, c_int, c_void_p)
+
+
+lk_optimizer_fn = CFUNCTYPE(None, c_void_p, c_void_p)
 
 
 lk_difference_fn = CFUNCTYPE(None, c_void_p, c_char_p, c_char_p)
@@ -128,7 +150,8 @@ class lk_batch(Structure):
         ("total", c_size_t),
         ("epoch", c_size_t),
         ("source", c_void_p),
-        ("reserved", c_uint64 * 8),
+        ("weights", c_void_p),
+        ("reserved", c_uint64 * 7),
     ]
 
 
@@ -178,7 +201,8 @@ class lk_engine_opts(Structure):
         ("pipelined", c_bool),
         ("check_every", c_int),
         ("outputs", c_char_p),
-        ("reserved", c_uint64 * 15),
+        ("input_grads", c_bool),
+        ("reserved", c_uint64 * 14),
     ]
 
 
@@ -188,7 +212,10 @@ class lk_metrics(Structure):
         ("correct", c_size_t),
         ("top5", c_size_t),
         ("loss", c_double),
-        ("reserved", c_uint64 * 8),
+        ("absolute_error", c_double),
+        ("squared_error", c_double),
+        ("weight", c_double),
+        ("reserved", c_uint64 * 5),
     ]
 
 
@@ -222,6 +249,15 @@ class lk_waits(Structure):
     ]
 
 
+class lk_param_group(Structure):
+    _fields_ = [
+        ("lr_scale", c_double),
+        ("weight_decay", c_double),
+        ("frozen", c_bool),
+        ("reserved", c_uint64 * 8),
+    ]
+
+
 class lk_node(Structure):
     _fields_ = [
         ("index", c_int),
@@ -237,7 +273,12 @@ class lk_conv2d_opts(Structure):
         ("pad", c_size_t),
         ("no_bias", c_bool),
         ("groups", c_size_t),
-        ("reserved", c_uint64 * 8),
+        ("dilation", c_size_t),
+        ("kernel_w", c_size_t),
+        ("stride_w", c_size_t),
+        ("pad_w", c_size_t),
+        ("dilation_w", c_size_t),
+        ("reserved", c_uint64 * 3),
     ]
 
 
@@ -250,7 +291,13 @@ class lk_conv_transpose2d_opts(Structure):
         ("no_bias", c_bool),
         ("groups", c_size_t),
         ("out_pad", c_size_t),
-        ("reserved", c_uint64 * 8),
+        ("dilation", c_size_t),
+        ("kernel_w", c_size_t),
+        ("stride_w", c_size_t),
+        ("pad_w", c_size_t),
+        ("out_pad_w", c_size_t),
+        ("dilation_w", c_size_t),
+        ("reserved", c_uint64 * 2),
     ]
 
 
@@ -259,7 +306,13 @@ class lk_maxpool2d_opts(Structure):
         ("kernel", c_size_t),
         ("stride", c_size_t),
         ("pad", c_size_t),
-        ("reserved", c_uint64 * 8),
+        ("dilation", c_size_t),
+        ("kernel_w", c_size_t),
+        ("stride_w", c_size_t),
+        ("pad_w", c_size_t),
+        ("dilation_w", c_size_t),
+        ("ceil", c_bool),
+        ("reserved", c_uint64 * 2),
     ]
 
 
@@ -269,6 +322,37 @@ class lk_avgpool2d_opts(Structure):
         ("stride", c_size_t),
         ("pad", c_size_t),
         ("ceil", c_bool),
+        ("kernel_w", c_size_t),
+        ("stride_w", c_size_t),
+        ("pad_w", c_size_t),
+        ("reserved", c_uint64 * 5),
+    ]
+
+
+class lk_loss_cuda_call(Structure):
+    _fields_ = [
+        ("stream", c_void_p),
+        ("count", c_size_t),
+        ("floats", c_size_t),
+        ("x", c_void_p),
+        ("labels", c_void_p),
+        ("target_floats", c_size_t),
+        ("targets", c_void_p),
+        ("weights", c_void_p),
+        ("scale", c_float),
+        ("loss", c_void_p),
+        ("dx", c_void_p),
+        ("reserved", c_uint64 * 8),
+    ]
+
+
+class lk_loss_def(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("target_floats", c_size_t),
+        ("sample", lk_loss_fn),
+        ("cuda", lk_loss_cuda_fn),
+        ("arg", c_void_p),
         ("reserved", c_uint64 * 8),
     ]
 
@@ -312,6 +396,7 @@ class lk_buffer(Structure):
         ("at", c_void_p),
         ("count", c_size_t),
         ("dtype", lk_dtype),
+        ("device", c_char_p),
     ]
 
 
@@ -319,6 +404,171 @@ class lk_shard_sums(Structure):
     _fields_ = [
         ("bounds", c_void_p),
         ("roots", c_void_p),
+    ]
+
+
+class lk_op_size(Structure):
+    _fields_ = [
+        ("height", c_size_t),
+        ("width", c_size_t),
+        ("channels", c_size_t),
+    ]
+
+
+class lk_op_param(Structure):
+    _fields_ = [
+        ("ndim", c_int),
+        ("dims", c_size_t * 4),
+        ("first", lk_op_first),
+        ("number", c_double),
+        ("reserved", c_uint64 * 4),
+    ]
+
+
+class lk_op_shape(Structure):
+    _fields_ = [
+        ("x", lk_op_size * 2),
+        ("attr", c_void_p),
+        ("attr_bytes", c_size_t),
+        ("arg", c_void_p),
+        ("y", lk_op_size),
+        ("param_count", c_int),
+        ("param", lk_op_param * 4),
+        ("workspace", c_size_t),
+        ("reserved", c_uint64 * 8),
+    ]
+
+
+class lk_op_args(Structure):
+    _fields_ = [
+        ("n", c_size_t),
+        ("x_size", lk_op_size * 2),
+        ("y_size", lk_op_size),
+        ("x", c_void_p * 2),
+        ("y", c_void_p),
+        ("dy", c_void_p),
+        ("dx", c_void_p * 2),
+        ("param", c_void_p * 4),
+        ("grad", c_void_p * 4),
+        ("workspace", c_void_p),
+        ("attr", c_void_p),
+        ("attr_bytes", c_size_t),
+        ("arg", c_void_p),
+        ("train", c_bool),
+        ("stream", c_void_p),
+        ("reserved", c_uint64 * 8),
+    ]
+
+
+class lk_op_def(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("inputs", c_int),
+        ("params", c_char_p * 4),
+        ("shape", CFUNCTYPE(c_int, c_void_p)),
+        ("forward", CFUNCTYPE(None, c_void_p)),
+        ("backward", CFUNCTYPE(None, c_void_p)),
+        ("cuda_forward", CFUNCTYPE(None, c_void_p)),
+        ("cuda_backward", CFUNCTYPE(None, c_void_p)),
+        ("arg", c_void_p),
+        ("reserved", c_uint64 * 8),
+    ]
+
+
+class lk_op_check_opts(Structure):
+    _fields_ = [
+        ("x", lk_op_size * 2),
+        ("attr", c_void_p),
+        ("attr_bytes", c_size_t),
+        ("device", c_char_p),
+        ("samples", c_size_t),
+        ("seed", c_uint64),
+        ("low", c_double),
+        ("high", c_double),
+        ("tolerance", c_double),
+        ("report", c_void_p),
+        ("report_bytes", c_size_t),
+        ("reserved", c_uint64 * 8),
+    ]
+
+
+class lk_optim_info(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("summary", c_char_p),
+    ]
+
+
+class lk_optimizer_numbers(Structure):
+    _fields_ = [
+        ("lr", c_double),
+        ("weight_decay", c_double),
+        ("step", c_uint64),
+    ]
+
+
+class lk_optimizer_update(Structure):
+    _fields_ = [
+        ("count", c_size_t),
+        ("grads", c_void_p),
+        ("params", c_void_p),
+        ("states", c_void_p * 4),
+        ("values", c_void_p),
+        ("numbers", POINTER(lk_optimizer_numbers)),
+        ("skip", c_void_p),
+        ("stream", c_void_p),
+        ("reserved", c_uint64 * 8),
+    ]
+
+
+class lk_optimizer_param(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("value", c_double),
+        ("min", c_double),
+        ("max", c_double),
+    ]
+
+
+class lk_optimizer_def(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("lr", c_double),
+        ("params", POINTER(lk_optimizer_param)),
+        ("param_count", c_size_t),
+        ("states", c_void_p),
+        ("state_count", c_size_t),
+        ("cpu", lk_optimizer_fn),
+        ("cuda", lk_optimizer_fn),
+        ("arg", c_void_p),
+        ("reserved", c_uint64 * 8),
+    ]
+
+
+class lk_lr_schedule_at(Structure):
+    _fields_ = [
+        ("epoch", c_size_t),
+        ("epochs", c_size_t),
+        ("batch", c_size_t),
+        ("batches", c_size_t),
+        ("drops", c_size_t),
+    ]
+
+
+class lk_lr_schedule_watch(Structure):
+    _fields_ = [
+        ("best", c_double),
+        ("results", c_size_t),
+        ("bad", c_size_t),
+        ("cooldown", c_size_t),
+        ("drops", c_size_t),
+    ]
+
+
+class lk_lr_schedule_result(Structure):
+    _fields_ = [
+        ("loss", c_double),
+        ("accuracy", c_double),
     ]
 
 
@@ -333,6 +583,185 @@ class lk_state_entry(Structure):
     ]
 
 
+class lk_train_opts(Structure):
+    _fields_ = [
+        ("model", c_char_p),
+        ("graph", c_void_p),
+        ("data", c_char_p),
+        ("data_dir", c_char_p),
+        ("train", c_void_p),
+        ("test", c_void_p),
+        ("augment", c_char_p),
+        ("test_augment", c_char_p),
+        ("batch", c_size_t),
+        ("accumulate", c_size_t),
+        ("test_batch", c_size_t),
+        ("epochs", c_size_t),
+        ("max_steps", c_size_t),
+        ("seed", c_uint64),
+        ("drop_last", c_bool),
+        ("dry_run", c_bool),
+        ("no_test", c_bool),
+        ("val_split", c_double),
+        ("early_stop", c_size_t),
+        ("init", c_char_p),
+        ("init_from", c_char_p),
+        ("init_skip", c_char_p),
+        ("optimizer", c_char_p),
+        ("lr", c_double),
+        ("schedule", c_char_p),
+        ("clip_norm", c_double),
+        ("label_smoothing", c_double),
+        ("bn", lk_bn_mode),
+        ("precision", lk_precision),
+        ("group", c_void_p),
+        ("alone", c_bool),
+        ("device", c_char_p),
+        ("threads", c_int),
+        ("workers", c_int),
+        ("shards", c_int),
+        ("micro_batch", c_size_t),
+        ("bucket_mb", c_double),
+        ("reduce", lk_reduce_order),
+        ("gradient_backend", c_char_p),
+        ("stages", c_char_p),
+        ("pipelined", c_bool),
+        ("check_every", c_int),
+        ("checkpoint", c_char_p),
+        ("save_every", c_size_t),
+        ("keep", c_size_t),
+        ("resume", c_char_p),
+        ("reshard", c_bool),
+        ("save_model", c_char_p),
+        ("trace", c_char_p),
+        ("trace_file", c_char_p),
+        ("reserved", c_uint64 * 32),
+    ]
+
+
+class lk_train_start(Structure):
+    _fields_ = [
+        ("run", c_void_p),
+        ("rank", c_int),
+        ("ranks", c_int),
+        ("train", POINTER(lk_dataset_info)),
+        ("test", POINTER(lk_dataset_info)),
+        ("val", POINTER(lk_dataset_info)),
+        ("parameters", c_size_t),
+        ("batch", c_size_t),
+        ("batches", c_size_t),
+        ("steps", c_size_t),
+        ("done", c_size_t),
+        ("resumed", c_char_p),
+        ("lr", c_double),
+        ("reserved", c_uint64 * 8),
+    ]
+
+
+class lk_train_next(Structure):
+    _fields_ = [
+        ("run", c_void_p),
+        ("epoch", c_size_t),
+        ("batch", c_size_t),
+        ("step", c_size_t),
+        ("lr", c_double),
+        ("reserved", c_uint64 * 4),
+    ]
+
+
+class lk_train_step(Structure):
+    _fields_ = [
+        ("run", c_void_p),
+        ("epoch", c_size_t),
+        ("batch", c_size_t),
+        ("seen", c_size_t),
+        ("step", c_size_t),
+        ("metrics", lk_metrics),
+        ("own", lk_metrics),
+        ("running", lk_metrics),
+        ("lr", c_double),
+        ("grad_norm", c_double),
+        ("samples", c_size_t),
+        ("seconds", c_double),
+        ("train_seconds", c_double),
+        ("batch_seconds", c_double),
+        ("reserved", c_uint64 * 8),
+    ]
+
+
+class lk_train_epoch(Structure):
+    _fields_ = [
+        ("run", c_void_p),
+        ("epoch", c_size_t),
+        ("step", c_size_t),
+        ("train_loss", c_double),
+        ("seconds", c_double),
+        ("reserved", c_uint64 * 4),
+    ]
+
+
+class lk_train_test(Structure):
+    _fields_ = [
+        ("run", c_void_p),
+        ("val", c_bool),
+        ("epoch", c_size_t),
+        ("step", c_size_t),
+        ("metrics", lk_metrics),
+        ("train_loss", c_double),
+        ("seconds", c_double),
+        ("best", c_bool),
+        ("reserved", c_uint64 * 4),
+    ]
+
+
+class lk_train_saved(Structure):
+    _fields_ = [
+        ("run", c_void_p),
+        ("path", c_char_p),
+        ("step", c_size_t),
+        ("best", c_bool),
+        ("again", c_bool),
+        ("seconds", c_double),
+        ("reserved", c_uint64 * 4),
+    ]
+
+
+class lk_train_events(Structure):
+    _fields_ = [
+        ("arg", c_void_p),
+        ("start", CFUNCTYPE(None, c_void_p, c_void_p)),
+        ("before_step", CFUNCTYPE(None, c_void_p, c_void_p)),
+        ("step", CFUNCTYPE(None, c_void_p, c_void_p)),
+        ("epoch", CFUNCTYPE(None, c_void_p, c_void_p)),
+        ("test", CFUNCTYPE(None, c_void_p, c_void_p)),
+        ("saved", CFUNCTYPE(None, c_void_p, c_void_p)),
+        ("notice", lk_notice_fn),
+        ("norm_every", c_size_t),
+        ("reserved", c_uint64 * 8),
+    ]
+
+
+class lk_train_result(Structure):
+    _fields_ = [
+        ("rank", c_int),
+        ("ranks", c_int),
+        ("stopped", c_bool),
+        ("steps", c_size_t),
+        ("samples", c_size_t),
+        ("seconds", c_double),
+        ("train_seconds", c_double),
+        ("test", lk_metrics),
+        ("val", lk_metrics),
+        ("best_step", c_size_t),
+        ("best_correct", c_size_t),
+        ("best_loss", c_double),
+        ("stale", c_size_t),
+        ("hash", c_uint64),
+        ("checkpoint", c_char * 4096),
+        ("reserved", c_uint64 * 16),
+    ]
+
+
 FUNCTIONS = {
     "lk_checkpoint_create": (lk_status, (("model", c_void_p), ("optimizer", c_void_p), ("out", c_void_p)),
         'Creates a checkpoint in memory. Takes ownership of both states, also on failure. A state may be NULL: the checkpoint then has notes, and cannot be saved (USAGE).'),
@@ -343,23 +772,23 @@ FUNCTIONS = {
     "lk_checkpoint_optimizer": (c_void_p, (("checkpoint", c_void_p),),
         'The two states, borrowed from the checkpoint; NULL after lk_checkpoint_load_notes.'),
     "lk_checkpoint_set_note": (lk_status, (("checkpoint", c_void_p), ("name", c_char_p), ("text", c_char_p)),
-        'Sets the text of a note; both strings are copied. A note keeps the position at which it was first set. Name and text are UTF-8, and the name is not empty (else USAGE).'),
+        'Sets the text of a note; both strings are copied. A note keeps the position at which it was first set. USAGE if name or text is not UTF-8, the name is empty, or the checkpoint has 4096 other notes.'),
     "lk_checkpoint_note": (c_char_p, (("checkpoint", c_void_p), ("name", c_char_p)),
         'The text of a note, borrowed until the note is set again; NULL when there is no such note.'),
     "lk_checkpoint_note_name": (c_char_p, (("checkpoint", c_void_p), ("index", c_size_t)),
         'The name of note `index`, counted from 0; NULL after the last note.'),
     "lk_checkpoint_save": (lk_status, (("checkpoint", c_void_p), ("folder", c_char_p)),
-        'Saves the checkpoint as `folder`. Blocks until the files are synced to the disk. The files are written to a temporary folder beside `folder` (its name starts with ".lk-"), synced, read back and verified; a rename then gives that folder its name. So `folder` is either complete or does not exist. An existing checkpoint is replaced by an exchange of the two names. Where the file system cannot exchange names and the process is killed between the two renames, the next save or load of `folder` restores the old checkpoint. A failure keeps the old checkpoint and removes the temporary folder, if it can be removed.'),
+        'Saves the checkpoint as `folder`. Blocks until the files are synced to the disk. The files are written to a temporary folder beside `folder` (its name starts with ".lk-"), synced, read back and verified; a rename then gives that folder its name. So `folder` is either complete or does not exist. An existing checkpoint is replaced by an exchange of the two names. Where the file system cannot exchange names and the process is killed between the two renames, the next save or load of `folder` restores the old checkpoint. A failure keeps the old checkpoint and removes the temporary folder, if it can be removed. USAGE: the checkpoint has no states, `folder` exists and is not a checkpoint, its path is too long, or a name cannot be saved (lk_state_save). NOT_FOUND: the folder in which `folder` is to be does not exist. IO: a file cannot be written, or reads back with other bytes.'),
     "lk_checkpoint_load": (lk_status, (("folder", c_char_p), ("out", c_void_p)),
-        'Reads and verifies a checkpoint. NOT_FOUND: folder is not a checkpoint. FORMAT: at least one bit differs from what was saved; the detail names the file and the tensor. UNSUPPORTED: a later version of Lockstep has saved the checkpoint. The caller owns *out.'),
+        'Reads and verifies a checkpoint. NOT_FOUND: folder is not a checkpoint. FORMAT: at least one bit differs from what was saved; the detail names the file and the tensor. UNSUPPORTED: a later version of Lockstep has saved the checkpoint. IO: a file cannot be read. The caller owns *out.'),
     "lk_checkpoint_load_notes": (lk_status, (("folder", c_char_p), ("out", c_void_p)),
-        'Reads and verifies the notes only; does not read the two large files.'),
+        'Reads and verifies the notes only; does not read the two large files. Fails as lk_checkpoint_load.'),
     "lk_checkpoint_verify": (lk_status, (("folder", c_char_p),),
         'Verifies a checkpoint as lk_checkpoint_load does, and returns only the status.'),
     "lk_dataset_open": (lk_status, (("name", c_char_p), ("dir", c_char_p), ("split", lk_split), ("out", c_void_p)),
-        'Opens a split of a data set. `name` is a name of lk_dataset_list or a folder. A name is searched in `dir` only. If dir is NULL or "", it is searched in $LOCKSTEP_DATA, ./data, the user\'s cache folder and the system\'s dataset folder, in this order. NOT_FOUND: the detail lists the folders that were searched. The caller owns *out.'),
+        'Opens a split of a data set. `name` is a name of lk_dataset_list or a folder. A name is searched in `dir` only. If dir is NULL or "", it is searched in $LOCKSTEP_DATA, ./data, the user\'s cache folder and the system\'s dataset folder, in this order. NOT_FOUND: the detail lists the folders that were searched. FORMAT: a file is damaged. MISMATCH: files do not fit together, as images and labels of different numbers. IO: a file or folder cannot be read. USAGE: the name is empty or a path is too long. The caller owns *out.'),
     "lk_dataset_destroy": (None, (("data", c_void_p),),
-        'Opens a split of a data set. `name` is a name of lk_dataset_list or a folder. A name is searched in `dir` only. If dir is NULL or "", it is searched in $LOCKSTEP_DATA, ./data, the user\'s cache folder and the system\'s dataset folder, in this order. NOT_FOUND: the detail lists the folders that were searched. The caller owns *out.'),
+        'Opens a split of a data set. `name` is a name of lk_dataset_list or a folder. A name is searched in `dir` only. If dir is NULL or "", it is searched in $LOCKSTEP_DATA, ./data, the user\'s cache folder and the system\'s dataset folder, in this order. NOT_FOUND: the detail lists the folders that were searched. FORMAT: a file is damaged. MISMATCH: files do not fit together, as images and labels of different numbers. IO: a file or folder cannot be read. USAGE: the name is empty or a path is too long. The caller owns *out.'),
     "lk_dataset_get_info": (POINTER(lk_dataset_info), (("data", c_void_p),),
         'The result is borrowed from the data set.'),
     "lk_dataset_get": (lk_status, (("data", c_void_p), ("index", c_size_t), ("sample", c_void_p), ("target", c_void_p)),
@@ -375,19 +804,19 @@ FUNCTIONS = {
     "lk_transform_list": (POINTER(lk_transform_info), (("index", c_size_t),),
         'Row `index` of the transforms, counted from 0; NULL after the last.'),
     "lk_augmented_shape": (lk_status, (("data", c_void_p), ("augment", c_char_p), ("out", POINTER(lk_sample_shape))),
-        'The shape of every sample of a loader that is created with this `augment` (see lk_loader_opts). USAGE if the samples would differ in size. If the images are files and no transform fixes the size, the first call for a data set reads the headers of all files.'),
+        'The shape of every sample of a loader that is created with this `augment` (see lk_loader_opts). USAGE if the samples would differ in size, or `augment` is no list of transforms. If the images are files and no transform fixes the size, the first call for a data set reads the headers of all files.'),
     "lk_shard_range_count": (c_size_t, (("share", lk_shard_range), ("total", c_size_t)),
         "For a batch of `total` samples: the number of samples in the share, and the index in the batch of the share's first sample."),
     "lk_shard_range_begin": (c_size_t, (("share", lk_shard_range), ("total", c_size_t)),
         "For a batch of `total` samples: the number of samples in the share, and the index in the batch of the share's first sample."),
     "lk_loader_create": (lk_status, (("data", c_void_p), ("opts", POINTER(lk_loader_opts)), ("out", c_void_p)),
-        'Creates a loader and its worker threads. `data` is borrowed and must outlive the loader.'),
+        'Creates a loader and its worker threads. `data` is borrowed and must outlive the loader. USAGE for impossible options. UNSUPPORTED if the data set has 2^32 samples or more. Fails as lk_augmented_shape.'),
     "lk_loader_destroy": (None, (("loader", c_void_p),),
-        'Creates a loader and its worker threads. `data` is borrowed and must outlive the loader.'),
+        'Creates a loader and its worker threads. `data` is borrowed and must outlive the loader. USAGE for impossible options. UNSUPPORTED if the data set has 2^32 samples or more. Fails as lk_augmented_shape.'),
     "lk_loader_start": (lk_status, (("loader", c_void_p), ("epoch", c_size_t), ("first_batch", c_size_t)),
-        'Starts an epoch at batch `first_batch` (0: the first). Ends an epoch that is under way: blocks until the workers have finished the batches that they prepare.'),
+        'Starts an epoch at batch `first_batch` (0: the first). Ends an epoch that is under way: blocks until the workers have finished the batches that they prepare. USAGE if epoch is not below 2^32, or first_batch is above the number of batches.'),
     "lk_loader_next": (lk_status, (("loader", c_void_p), ("out", c_void_p)),
-        'Blocks until the next batch is ready. *out is NULL after the last batch of the epoch, and is borrowed until the next call for this loader.'),
+        'Blocks until the next batch is ready. *out is NULL after the last batch of the epoch, and is borrowed until the next call for this loader. USAGE before lk_loader_start. If a sample cannot be read, this call fails, and later ones may fail until lk_loader_start is called.'),
     "lk_loader_batches": (c_size_t, (("loader", c_void_p),),
         'The number of batches of an epoch.'),
     "lk_engine_create": (lk_status, (("graph", c_void_p), ("opts", POINTER(lk_engine_opts)), ("out", c_void_p)),
@@ -399,17 +828,17 @@ FUNCTIONS = {
     "lk_engine_shard_range": (lk_shard_range, (("engine", c_void_p),),
         'The share of each batch that this rank needs. The caller may give the engine this share of a batch, or the whole batch.'),
     "lk_engine_cache_dataset": (lk_status, (("engine", c_void_p), ("loader", c_void_p), ("cached", c_void_p)),
-        "Copies all samples of a loader's data set to the engine's device. The bits of steps and evaluations stay the same, and batches need no upload. *cached says whether the samples were copied; LK_OK and false if they cannot be: the device must have its own memory, the samples must be bytes of one size with no other transforms than crop and flip, and they must take at most half of the free memory. An engine can cache two loaders' data sets, one for training and one for testing. From its next lk_loader_start, a cached loader gives batches of labels and ids, which only this engine can use. Reads the whole data set. Not collective: does not communicate, and only stage 0 caches."),
+        "Copies all samples of a loader's data set to the engine's device. The bits of steps and evaluations stay the same, and batches need no upload. *cached says whether the samples were copied; LK_OK and false if they cannot be: the device must have its own memory, the samples must be bytes of one size with no other transforms than crop and flip, their targets must be labels, and they must take at most half of the free memory. An engine can cache two loaders' data sets, one for training and one for testing. From its next lk_loader_start, a cached loader gives batches of labels and ids, which only this engine can use. Reads the whole data set. Not collective: does not communicate, and only stage 0 caches."),
     "lk_engine_step": (lk_status, (("engine", c_void_p), ("batch", POINTER(lk_batch)), ("out", POINTER(lk_metrics))),
-        'Collective: forward, backward, sum of gradients and update. The batch, of all ranks, has 1 to lk_engine_opts.batch samples. Every rank gets the metrics of the whole batch. After NONFINITE the engine is in its state before the step.'),
+        'Collective: forward, backward, sum of gradients and update. The batch, of all ranks, has 1 to lk_engine_opts.batch samples. Every rank gets the metrics of the whole batch. After NONFINITE the engine is in its state before the step. MISMATCH if the batch has not the targets that the loss learns, if a label or a weight is not allowed, or if only some ranks give weights. USAGE if all weights are 0.'),
     "lk_engine_depth": (c_int, (("engine", c_void_p),),
-        'A step in two calls. lk_engine_send starts a step and returns when the memory of the batch may be used again; lk_engine_receive blocks until the oldest step or evaluation under way is done and returns its metrics. A GPU can have up to lk_engine_depth of them under way if there is one rank, or NCCL sums the gradients, or the engine only evaluates. lk_engine_can_send says whether a step of `total` samples can be sent now; true if nothing is under way. All ranks must send and receive in the same order. Functions that read or change the state return USAGE while anything is under way. lk_engine_steps counts the steps sent. After NONFINITE nothing is under way, and the engine is in its state before the step that failed.'),
+        'A step in two calls. lk_engine_send starts a step and returns when the memory of the batch may be used again; lk_engine_receive blocks until the oldest step or evaluation under way is done and returns its metrics. A GPU can have up to lk_engine_depth of them under way if there is one rank, or NCCL sums the gradients, or the engine only evaluates. lk_engine_can_send says whether a step of `total` samples can be sent now; true if nothing is under way. All ranks must send and receive in the same order. Functions that read or change the state return USAGE while anything is under way. lk_engine_steps counts the steps sent. After NONFINITE nothing is under way, and the engine is in its state before the step that failed. A batch with `weights` can be sent only if nothing is under way (else USAGE).'),
     "lk_engine_can_send": (c_bool, (("engine", c_void_p), ("total", c_size_t)),
-        'A step in two calls. lk_engine_send starts a step and returns when the memory of the batch may be used again; lk_engine_receive blocks until the oldest step or evaluation under way is done and returns its metrics. A GPU can have up to lk_engine_depth of them under way if there is one rank, or NCCL sums the gradients, or the engine only evaluates. lk_engine_can_send says whether a step of `total` samples can be sent now; true if nothing is under way. All ranks must send and receive in the same order. Functions that read or change the state return USAGE while anything is under way. lk_engine_steps counts the steps sent. After NONFINITE nothing is under way, and the engine is in its state before the step that failed.'),
+        'A step in two calls. lk_engine_send starts a step and returns when the memory of the batch may be used again; lk_engine_receive blocks until the oldest step or evaluation under way is done and returns its metrics. A GPU can have up to lk_engine_depth of them under way if there is one rank, or NCCL sums the gradients, or the engine only evaluates. lk_engine_can_send says whether a step of `total` samples can be sent now; true if nothing is under way. All ranks must send and receive in the same order. Functions that read or change the state return USAGE while anything is under way. lk_engine_steps counts the steps sent. After NONFINITE nothing is under way, and the engine is in its state before the step that failed. A batch with `weights` can be sent only if nothing is under way (else USAGE).'),
     "lk_engine_send": (lk_status, (("engine", c_void_p), ("batch", POINTER(lk_batch))),
-        'A step in two calls. lk_engine_send starts a step and returns when the memory of the batch may be used again; lk_engine_receive blocks until the oldest step or evaluation under way is done and returns its metrics. A GPU can have up to lk_engine_depth of them under way if there is one rank, or NCCL sums the gradients, or the engine only evaluates. lk_engine_can_send says whether a step of `total` samples can be sent now; true if nothing is under way. All ranks must send and receive in the same order. Functions that read or change the state return USAGE while anything is under way. lk_engine_steps counts the steps sent. After NONFINITE nothing is under way, and the engine is in its state before the step that failed.'),
+        'A step in two calls. lk_engine_send starts a step and returns when the memory of the batch may be used again; lk_engine_receive blocks until the oldest step or evaluation under way is done and returns its metrics. A GPU can have up to lk_engine_depth of them under way if there is one rank, or NCCL sums the gradients, or the engine only evaluates. lk_engine_can_send says whether a step of `total` samples can be sent now; true if nothing is under way. All ranks must send and receive in the same order. Functions that read or change the state return USAGE while anything is under way. lk_engine_steps counts the steps sent. After NONFINITE nothing is under way, and the engine is in its state before the step that failed. A batch with `weights` can be sent only if nothing is under way (else USAGE).'),
     "lk_engine_receive": (lk_status, (("engine", c_void_p), ("out", POINTER(lk_metrics))),
-        'A step in two calls. lk_engine_send starts a step and returns when the memory of the batch may be used again; lk_engine_receive blocks until the oldest step or evaluation under way is done and returns its metrics. A GPU can have up to lk_engine_depth of them under way if there is one rank, or NCCL sums the gradients, or the engine only evaluates. lk_engine_can_send says whether a step of `total` samples can be sent now; true if nothing is under way. All ranks must send and receive in the same order. Functions that read or change the state return USAGE while anything is under way. lk_engine_steps counts the steps sent. After NONFINITE nothing is under way, and the engine is in its state before the step that failed.'),
+        'A step in two calls. lk_engine_send starts a step and returns when the memory of the batch may be used again; lk_engine_receive blocks until the oldest step or evaluation under way is done and returns its metrics. A GPU can have up to lk_engine_depth of them under way if there is one rank, or NCCL sums the gradients, or the engine only evaluates. lk_engine_can_send says whether a step of `total` samples can be sent now; true if nothing is under way. All ranks must send and receive in the same order. Functions that read or change the state return USAGE while anything is under way. lk_engine_steps counts the steps sent. After NONFINITE nothing is under way, and the engine is in its state before the step that failed. A batch with `weights` can be sent only if nothing is under way (else USAGE).'),
     "lk_engine_eval": (lk_status, (("engine", c_void_p), ("batch", POINTER(lk_batch)), ("out", POINTER(lk_metrics))),
         'Collective: forward in evaluation mode. The batch has at least one sample, and may be larger than lk_engine_opts.batch. Every rank gets the metrics of the whole batch.'),
     "lk_engine_can_send_eval": (c_bool, (("engine", c_void_p), ("total", c_size_t)),
@@ -426,6 +855,10 @@ FUNCTIONS = {
         "Collective: the two halves of a step. lk_engine_gradients computes the gradients and BatchNorm's running statistics; lk_engine_update updates the parameters, and needs a successful lk_engine_gradients before it (else USAGE). lk_engine_gradients alone counts as a training step (lk_engine_steps, new dropout masks), so a program may also update the parameters itself (lk_engine_grads, lk_engine_set_state)."),
     "lk_engine_update": (lk_status, (("engine", c_void_p),),
         "Collective: the two halves of a step. lk_engine_gradients computes the gradients and BatchNorm's running statistics; lk_engine_update updates the parameters, and needs a successful lk_engine_gradients before it (else USAGE). lk_engine_gradients alone counts as a training step (lk_engine_steps, new dropout masks), so a program may also update the parameters itself (lk_engine_grads, lk_engine_set_state)."),
+    "lk_engine_set_grads": (lk_status, (("engine", c_void_p), ("grads", c_void_p)),
+        'Collective: between lk_engine_gradients and lk_engine_update, replaces the gradients by those that replica 0 gives: a state with the keys and shapes of lk_engine_grads, of the whole model. The update uses them as they are, without clipping; values of frozen parameters are ignored. USAGE if there are no gradients to update by. MISMATCH if a key is missing, unknown or has another shape, NONFINITE if a value is not finite, unless lk_engine_opts.allow_nonfinite; nothing is replaced then.'),
+    "lk_engine_input_grads": (lk_status, (("engine", c_void_p), ("dx", c_void_p)),
+        "Copies the gradients of this rank's samples in the last lk_engine_gradients, of the mean loss of the whole batch, to dx: (N, H, W, C) for the N samples of lk_engine_shard_range, f32. USAGE without lk_engine_opts.input_grads, before lk_engine_gradients has succeeded, and at stages other than 0, which have no samples."),
     "lk_engine_own_metrics": (lk_metrics, (("engine", c_void_p),),
         "Metrics of this rank's samples in the last step. count is 0 except at the last stage, and after a failure."),
     "lk_engine_set_grad_norm": (lk_status, (("engine", c_void_p), ("on", c_bool)),
@@ -440,6 +873,8 @@ FUNCTIONS = {
         'The learning rate of the next update.'),
     "lk_engine_set_lr": (lk_status, (("engine", c_void_p), ("lr", c_double)),
         "Sets the learning rate of later updates; all ranks must set the same. May be called while steps are under way. USAGE, and the rate is kept, if lr is negative, NaN or too large for a float. With a rate of 0, updates keep the parameters and change only the optimiser's state (in lk_engine_opts, 0 means the default)."),
+    "lk_engine_set_group": (lk_status, (("engine", c_void_p), ("pattern", c_char_p), ("group", POINTER(lk_param_group))),
+        'Gives the parameters whose keys match the pattern these settings, in place of what earlier calls gave them. In a pattern, \'*\' is any text, also with dots, and \'?\' is any one character: "fc.*", "*.bias". Updates use the settings from the next one on, as PyTorch\'s optimisers use parameter groups. Settings are in no state or checkpoint: a program that resumes sets them again. Frozen parameters are as PyTorch\'s with requires_grad=False. The backward pass ends at the lowest layer that has a trained parameter. lk_engine_grads gives zeros for frozen parameters, and norms do not count them. Their optimiser state stays as it is. BatchNorm\'s running statistics change in every step, also in frozen layers. A call that freezes or unfreezes a parameter invalidates the last gradients: lk_engine_grads and lk_engine_update need new ones. Collective: all ranks must set the same. MISMATCH if they do not, and if no key matches; the detail has the keys. USAGE if a value is out of its range, if the optimiser has no weight decay, if the parameters would have over 16 different settings, and while steps are under way. MEMORY if memory is short. Settings are kept on failure.'),
     "lk_engine_steps": (c_uint64, (("engine", c_void_p),),
         'The number of training steps: successful calls of lk_engine_step, lk_engine_send and lk_engine_gradients, and the steps of a restored optimiser state. A failed step and lk_engine_update are not counted. Dropout masks are a function of this number.'),
     "lk_engine_state": (lk_status, (("engine", c_void_p), ("out", c_void_p)),
@@ -448,6 +883,12 @@ FUNCTIONS = {
         "Copies of the parameters and buffers, or of the last step's gradients, of the whole model under PyTorch's names; the caller owns *out. Collective if there are several stages. lk_engine_grads is USAGE if there was no step or the last one failed."),
     "lk_engine_set_state": (lk_status, (("engine", c_void_p), ("state", c_void_p)),
         'Collective: replaces parameters and buffers by the state that replica 0 gives. MISMATCH, and nothing is replaced, if a key is missing, unknown or has another shape; only num_batches_tracked may be missing, as in old files, and is then 0.'),
+    "lk_engine_average": (lk_status, (("engine", c_void_p), ("decay", c_double)),
+        "Updates an exponential moving average of the weights, on the device: average = decay * average + (1 - decay) * weights, as PyTorch's AveragedModel with get_ema_multi_avg_fn. The first call copies the weights. Buffers are copied, not averaged. All ranks must make the same calls; does not communicate. USAGE if decay is not in [0,1), and while steps are under way. MEMORY if the first call finds too little memory."),
+    "lk_engine_averaged_state": (lk_status, (("engine", c_void_p), ("out", c_void_p)),
+        'A copy of the average, as lk_engine_state; the caller owns *out. Collective if there are several stages. USAGE if there is no average.'),
+    "lk_engine_set_averaged_state": (lk_status, (("engine", c_void_p), ("state", c_void_p)),
+        'Collective: replaces the average, or begins one, by the state that replica 0 gives. MISMATCH as for lk_engine_set_state.'),
     "lk_engine_optimizer_state": (lk_status, (("engine", c_void_p), ("out", c_void_p)),
         'A copy of the optimiser\'s state, owned by the caller: arrays with PyTorch\'s names, as "exp_avg.conv1.weight"; "steps" (i64); "lr" and "powers" (f64). Later steps depend only on this state and on parameters and buffers. Collective if there are several stages.'),
     "lk_engine_set_optimizer_state": (lk_status, (("engine", c_void_p), ("state", c_void_p)),
@@ -469,9 +910,11 @@ FUNCTIONS = {
     "lk_conv2d": (lk_node, (("graph", c_void_p), ("x", lk_node), ("name", c_char_p), ("opts", lk_conv2d_opts)),
         'Builders. `name` is the prefix of the layer\'s keys in a state dict: "conv1" gives conv1.weight and conv1.bias. The name is copied.'),
     "lk_conv_transpose2d": (lk_node, (("graph", c_void_p), ("x", lk_node), ("name", c_char_p), ("opts", lk_conv_transpose2d_opts)),
-        'Transposed convolution, which enlarges images. Its weight is (input channels, out / groups, kernel, kernel).'),
+        'Transposed convolution, which enlarges images. Its weight is (input channels, out / groups, kernel, kernel_w).'),
     "lk_linear": (lk_node, (("graph", c_void_p), ("x", lk_node), ("name", c_char_p), ("out", c_size_t)),
         'out: output features. x is a vector, or a sequence, whose vectors are multiplied with the same weights, as nn.Linear does with (N, T, C).'),
+    "lk_embedding": (lk_node, (("graph", c_void_p), ("x", lk_node), ("name", c_char_p), ("rows", c_size_t), ("width", c_size_t)),
+        'As nn.Embedding(rows, width): its weight is (rows, width), first normal with mean 0 and deviation 1. x is a vector of T ids, or a sequence of T ids with one channel; the result is a sequence of T vectors: height 1, width T and `width` channels. An id is a float with a whole number in [0,rows); rows is at most 2^24. If x is the input of the graph, a step or evaluation with another value is MISMATCH, and names sample and value. Behind other layers the vector of such an id is NaN, and a step is NONFINITE. bf16 cannot hold ids: lk_engine_create is UNSUPPORTED.'),
     "lk_batchnorm2d": (lk_node, (("graph", c_void_p), ("x", lk_node), ("name", c_char_p)),
         'As in PyTorch, with eps 1e-5 and momentum 0.1.'),
     "lk_groupnorm": (lk_node, (("graph", c_void_p), ("x", lk_node), ("name", c_char_p), ("groups", c_size_t)),
@@ -527,9 +970,27 @@ FUNCTIONS = {
     "lk_log_softmax": (lk_node, (("graph", c_void_p), ("x", lk_node)),
         'Log-probabilities of a vector.'),
     "lk_nll_loss": (lk_node, (("graph", c_void_p), ("x", lk_node)),
-        'Losses: the mean over the batch. The input of nll_loss is log-probabilities, that of cross_entropy is scores.'),
+        "Losses end a graph. The loss of a batch is the mean over its samples; with weights it is sum(w * loss) / sum(w) (see lk_weigh_classes, and `weights` in lk_batch). Losses of labels: a sample's target is its label. The input of nll_loss is log-probabilities, that of cross_entropy is scores. Both take vectors."),
     "lk_cross_entropy": (lk_node, (("graph", c_void_p), ("x", lk_node)),
-        'Losses: the mean over the batch. The input of nll_loss is log-probabilities, that of cross_entropy is scores.'),
+        "Losses end a graph. The loss of a batch is the mean over its samples; with weights it is sum(w * loss) / sum(w) (see lk_weigh_classes, and `weights` in lk_batch). Losses of labels: a sample's target is its label. The input of nll_loss is log-probabilities, that of cross_entropy is scores. Both take vectors."),
+    "lk_mse_loss": (lk_node, (("graph", c_void_p), ("x", lk_node)),
+        "Losses of float targets: a sample's target (lk_batch.targets) has as many floats as x, in the order (H, W, C). x has any shape, so an image may be the target. The loss of a sample is the mean over its elements, as PyTorch's mean over (N, ...). d is x - target. mse: d^2. l1: |d|. huber: d^2 / 2 where |d| < delta, otherwise delta (|d| - delta / 2); delta is above 0. smooth_l1: d^2 / (2 beta) where |d| < beta, otherwise |d| - beta / 2; beta is not below 0. bce_with_logits: binary cross-entropy of logistic(x), one label in [0,1] for each element."),
+    "lk_l1_loss": (lk_node, (("graph", c_void_p), ("x", lk_node)),
+        "Losses of float targets: a sample's target (lk_batch.targets) has as many floats as x, in the order (H, W, C). x has any shape, so an image may be the target. The loss of a sample is the mean over its elements, as PyTorch's mean over (N, ...). d is x - target. mse: d^2. l1: |d|. huber: d^2 / 2 where |d| < delta, otherwise delta (|d| - delta / 2); delta is above 0. smooth_l1: d^2 / (2 beta) where |d| < beta, otherwise |d| - beta / 2; beta is not below 0. bce_with_logits: binary cross-entropy of logistic(x), one label in [0,1] for each element."),
+    "lk_huber_loss": (lk_node, (("graph", c_void_p), ("x", lk_node), ("delta", c_double)),
+        "Losses of float targets: a sample's target (lk_batch.targets) has as many floats as x, in the order (H, W, C). x has any shape, so an image may be the target. The loss of a sample is the mean over its elements, as PyTorch's mean over (N, ...). d is x - target. mse: d^2. l1: |d|. huber: d^2 / 2 where |d| < delta, otherwise delta (|d| - delta / 2); delta is above 0. smooth_l1: d^2 / (2 beta) where |d| < beta, otherwise |d| - beta / 2; beta is not below 0. bce_with_logits: binary cross-entropy of logistic(x), one label in [0,1] for each element."),
+    "lk_smooth_l1_loss": (lk_node, (("graph", c_void_p), ("x", lk_node), ("beta", c_double)),
+        "Losses of float targets: a sample's target (lk_batch.targets) has as many floats as x, in the order (H, W, C). x has any shape, so an image may be the target. The loss of a sample is the mean over its elements, as PyTorch's mean over (N, ...). d is x - target. mse: d^2. l1: |d|. huber: d^2 / 2 where |d| < delta, otherwise delta (|d| - delta / 2); delta is above 0. smooth_l1: d^2 / (2 beta) where |d| < beta, otherwise |d| - beta / 2; beta is not below 0. bce_with_logits: binary cross-entropy of logistic(x), one label in [0,1] for each element."),
+    "lk_bce_with_logits_loss": (lk_node, (("graph", c_void_p), ("x", lk_node)),
+        "Losses of float targets: a sample's target (lk_batch.targets) has as many floats as x, in the order (H, W, C). x has any shape, so an image may be the target. The loss of a sample is the mean over its elements, as PyTorch's mean over (N, ...). d is x - target. mse: d^2. l1: |d|. huber: d^2 / 2 where |d| < delta, otherwise delta (|d| - delta / 2); delta is above 0. smooth_l1: d^2 / (2 beta) where |d| < beta, otherwise |d| - beta / 2; beta is not below 0. bce_with_logits: binary cross-entropy of logistic(x), one label in [0,1] for each element."),
+    "lk_soft_cross_entropy": (lk_node, (("graph", c_void_p), ("x", lk_node)),
+        'Cross-entropy of a vector of scores with a probability for each class as targets.'),
+    "lk_weigh_classes": (lk_node, (("graph", c_void_p), ("loss", lk_node), ("weights", POINTER(c_float)), ("classes", c_size_t)),
+        "Gives the classes of a loss weights: (classes) numbers not below 0, copied, of which one is above 0. cross_entropy and nll_loss: as PyTorch's `weight`; a sample's weight is that of its label. soft_cross_entropy: as PyTorch's `weight` with probabilities; the weights of samples do not change. bce_with_logits_loss: as PyTorch's `pos_weight`, for each channel of x. Returns loss. USAGE for other losses, another number of classes, and a second call."),
+    "lk_loss_register": (lk_status, (("def", POINTER(lk_loss_def)),),
+        "Registers a loss of the program's own for this process, for good. All ranks must register the same losses. Any thread may call it. USAGE if the name is empty or taken."),
+    "lk_loss": (lk_node, (("graph", c_void_p), ("x", lk_node), ("name", c_char_p)),
+        'A registered loss, or one of the library\'s own without a parameter, by its name: "mse_loss". USAGE if there is no such loss.'),
     "lk_name": (lk_node, (("graph", c_void_p), ("x", lk_node), ("name", c_char_p)),
         'Gives the layer x a name, by which lk_engine_opts.outputs and lk_engine_opts.stages find it; most useful for layers without parameters. The keys of a layer\'s parameters stay as they are, and a layer that has a name from its builder has two. No other layer may have this name. The name is 1 to 127 printable characters without blanks and commas, and is copied. Returns x, so that a call can enclose a builder: lk_name(g, lk_relu(g, x), "features").'),
     "lk_init": (lk_node, (("graph", c_void_p), ("x", lk_node), ("policy", c_char_p)),
@@ -543,13 +1004,15 @@ FUNCTIONS = {
     "lk_graph_parameters": (c_size_t, (("graph", c_void_p),),
         'Trainable parameters of a graph, in elements.'),
     "lk_group_join": (lk_status, (("opts", POINTER(lk_group_opts)), ("out", c_void_p)),
-        'Joins the job and connects to the other ranks; opts may be NULL (all defaults). Blocks until all ranks have joined or the timeout has passed. USAGE if this process has already joined this job as this rank and has not left. With backend "mpi", or "auto" on several hosts under an MPI launcher, the first call starts MPI, unless the program has; call it before other threads do work, because some MPI libraries replace functions of the C library while they start. MPI ends when the process exits: by MPI_Abort after a failure of a group or with another exit status than 0.'),
+        'Joins the job and connects to the other ranks; opts may be NULL (all defaults). Blocks until all ranks have joined or the timeout has passed. The caller owns *out. USAGE: options or variables of the environment are missing or impossible, or this process has already joined this job as this rank and has not left. PEER: a rank has not joined, rank 0 cannot be reached or has another key, within the timeout. MISMATCH: two processes have the same rank, or ranks have different world sizes, backends or versions. NOT_FOUND: the file of the key, the address or the plug-in for MPI does not exist. FORMAT: the file of the key or of file:// is damaged, or what answers is not Lockstep. IO: rank 0 cannot listen at its port, or shared memory cannot be had. UNSUPPORTED: MPI grants too low a thread level. With backend "mpi", or "auto" on several hosts under an MPI launcher, the first call starts MPI, unless the program has; call it before other threads do work, because some MPI libraries replace functions of the C library while they start. MPI ends when the process exits: by MPI_Abort after a failure of a group or with another exit status than 0.'),
+    "lk_group_from_mpi": (lk_status, (("comm", c_void_p), ("opts", POINTER(lk_group_opts)), ("out", c_void_p)),
+        'Makes a group of the processes of an MPI communicator: comm is the address of the program\'s MPI_Comm (Open MPI or MPICH), rank r of it becomes rank r of the group. Collective: blocks until all its processes have called it or the timeout has passed. Of opts, which may be NULL, only backend, timeout, notice and progress_thread may be set; address and key travel over MPI. The communicator is duplicated, so the program\'s own messages and the group\'s never mix. MPI stays the program\'s: destroy the group at all ranks before MPI_Finalize. With backend "auto", ranks of one host share memory, and ranks of several hosts use MPI if it grants MPI_THREAD_SERIALIZED (with progress_thread MPI_THREAD_MULTIPLE), else TCP; "mpi" requires that level. If MPI grants less than MPI_THREAD_MULTIPLE, the program must not call MPI in another thread while a call of the group runs. USAGE if MPI is not initialised or already finalised, for MPI_COMM_NULL and inter-communicators, for other options, and in another thread than that of MPI_Init if MPI grants less than MPI_THREAD_SERIALIZED. NOT_FOUND if the plug-in for the program\'s MPI is not installed (the detail names the package). UNSUPPORTED for another MPI library, and for "mpi" without the thread level. PEER, MISMATCH and IO as lk_group_join. The caller owns *out.'),
     "lk_group_create_threads": (lk_status, (("count", c_int), ("opts", POINTER(lk_group_opts)), ("out", c_void_p)),
-        'Creates a group of `count` ranks that are threads of this process: out (count) gets one handle for each rank, and the thread that is rank r uses out[r]. Only timeout, notice and progress_thread of opts are used; opts may be NULL. Does not block.'),
+        'Creates a group of `count` ranks that are threads of this process: out (count) gets one handle for each rank, and the thread that is rank r uses out[r]. Only timeout, notice and progress_thread of opts are used; opts may be NULL. Does not block. The caller owns the groups, and destroys each. USAGE if count is not in 1 to 4096. MEMORY also if a thread cannot be started.'),
     "lk_group_destroy": (None, (("group", c_void_p),),
         'Leaves the group and frees it, with its requests. A rank that still waits for this rank gets an error. Afterwards the process may join again, also as the same rank. Rank 0 runs the server of the job: its call blocks until all other ranks have left or died, with a notice every five seconds.'),
     "lk_group_split": (lk_status, (("parent", c_void_p), ("colour", c_int), ("key", c_int), ("out", c_void_p)),
-        'Splits a group: the ranks that give the same colour form a new group, ordered by key, then by rank. Collective: blocks until all ranks of the parent have called it. With colour < 0 the rank is in no new group and *out is NULL. After the parent is destroyed, a new group can only be destroyed.'),
+        'Splits a group: the ranks that give the same colour form a new group, ordered by key, then by rank. Collective: blocks until all ranks of the parent have called it. With colour < 0 the rank is in no new group and *out is NULL. After the parent is destroyed, a new group can only be destroyed. The caller owns *out.'),
     "lk_group_rank": (c_int, (("group", c_void_p),),
         'The rank of the caller in the group, from 0, and the number of ranks of the group.'),
     "lk_group_size": (c_int, (("group", c_void_p),),
@@ -573,11 +1036,11 @@ FUNCTIONS = {
     "lk_group_abort": (None, (("group", c_void_p), ("reason", c_char_p)),
         'Aborts the job for all ranks: all calls of all its groups fail with this reason. Does not block.'),
     "lk_group_poll": (lk_status, (("group", c_void_p),),
-        'Makes progress on the requests under way and checks for failures. Does not block, except that it waits for the reason if the connection to a peer was lost: for 2 seconds, or up to the timeout while rank 0 does not answer.'),
+        'Makes progress on the requests under way and checks for failures. Does not block, except that it waits for the reason if the connection to a peer was lost: for 2 seconds, or up to the timeout while rank 0 does not answer. Returns the failure of the group, if it has failed.'),
     "lk_group_history": (c_size_t, (("group", c_void_p), ("text", c_void_p), ("bytes", c_size_t)),
         "Writes the last 64 calls of the group to text, oldest first, each on a line of its own. Writes at most `bytes` bytes, including the final '\\0', and returns the bytes that the complete text needs."),
     "lk_reduction_register": (lk_status, (("name", c_char_p), ("combine", lk_reduction_fn), ("arg", c_void_p), ("out", c_void_p)),
-        "Registers a reduction of the program's own for all groups of this process, for good: *out is its number. All ranks must register the same reductions, by name, in the same order: a call whose reductions have different names is a disagreement of the ranks. Any thread may call it. USAGE if there are too many (LK_REDUCTION_LIMIT)."),
+        "Registers a reduction of the program's own for all groups of this process, for good: *out is its number. name is copied; combine and arg must stay valid. All ranks must register the same reductions, by name, in the same order: a call whose reductions have different names is a disagreement of the ranks. Any thread may call it. USAGE if there are too many (LK_REDUCTION_LIMIT)."),
     "lk_shard_roots": (c_int, (("shards", c_int), ("first", c_int), ("last", c_int), ("begin", c_void_p)),
         'Returns the number of largest subtrees of the tree over [0,shards) that cover [first,last); this number is at most LK_MAX_ROOTS. Writes the first shard of each subtree to begin (LK_MAX_ROOTS); begin may be NULL. Returns -1 if the range is invalid.'),
     "lk_request_wait": (lk_status, (("request", c_void_p),),
@@ -621,7 +1084,41 @@ FUNCTIONS = {
     "lk_sendrecv": (lk_status, (("group", c_void_p), ("out", lk_buffer), ("to", c_int), ("in", lk_buffer), ("from", c_int)),
         "Sends `out` to rank `to` while it receives `in` from rank `from`, so that ranks in a ring do not wait for each other in turn. Blocks until both are done. Both may be the caller's own rank; in and out must then have the same size."),
     "lk_spawn": (lk_status, (("nprocs", c_int), ("fn", lk_spawn_fn), ("arg", c_void_p)),
-        'Runs fn in nprocs (at least 1) forked processes. Blocks until all of them have ended. If a process ends with an exit status other than 0 or by a signal, the other processes are ended within a second, and the call returns PEER; the detail says which process failed first, and how. All processes end even if the caller is killed. The calling process should have no other threads.'),
+        'Runs fn in nprocs (at least 1) forked processes. Blocks until all of them have ended. If a process ends with an exit status other than 0 or by a signal, the other processes are ended within a second, and the call returns PEER; the detail says which process failed first, and how. All processes end even if the caller is killed. The calling process should have no other threads: a forked process has only the thread that called. fn and arg are used until the call returns. PEER also if a signal (SIGINT, SIGTERM, SIGHUP) ended the job; the signal is then raised again in the caller. USAGE: nprocs is below 1, or $LOCKSTEP_TIMEOUT is no number. IO: processes, pipes or a port cannot be had. UNSUPPORTED: the kernel has no subreapers.'),
+    "lk_op_register": (lk_status, (("def", POINTER(lk_op_def)),),
+        'Registers an op for this process, for good. All ranks must register the same ops: lk_engine_create compares the names and attributes of layers, and cannot compare functions. Errors: USAGE if a name is no name, a function is NULL where it must not be, `inputs` is out of range, the name is registered already or LK_OP_LIMIT is reached; MEMORY.'),
+    "lk_op_add": (lk_node, (("graph", c_void_p), ("op", c_char_p), ("name", c_char_p), ("inputs", POINTER(lk_node)), ("count", c_int), ("attr", c_void_p), ("attr_bytes", c_size_t)),
+        "Adds a layer with the op of this name. `name` is the layer's, the prefix of its keys; NULL if it has no parameters. inputs has `count` nodes. attr is copied: at most LK_OP_MAX_ATTR bytes, all of which belong to the hash of the model, so pads of a struct must be zero; NULL with attr_bytes 0: none. Mistakes (lk_graph_check): NOT_FOUND if no such op is registered; USAGE for another number of inputs, too many bytes, a size of 0, and what `shape` returns."),
+    "lk_op_check": (lk_status, (("op", c_char_p), ("opts", POINTER(lk_op_check_opts))),
+        'Runs a registered op on random inputs and checks, in this order: - outputs: every element of y and of the gradients is written and finite; - state: the same call gives the same bits again, after calls with other samples in between; - samples: a sample alone gives the same y and dx as among others; - threads: 1, 2 or 3 threads, one wave or several, with and without gradients of inputs: the same bits; - shards: the gradient of a parameter is the same sum, up to rounding, for every cut into shards; - gradients: those of inputs and parameters are finite differences of forward. Elements where forward is not smooth (the difference depends on the step) are left out; at most half of them may be. Errors: MISMATCH if a check fails: the detail names the check, the place and both numbers; NOT_FOUND if there is no such op; USAGE for impossible options; UNSUPPORTED if the device or a function for it is missing; MEMORY.'),
+    "lk_op_exp": (c_float, (("x", c_float),),
+        'Functions that give the same bits on every machine; the errors are below 4 units in the last place.'),
+    "lk_op_log": (c_float, (("x", c_float),),
+        'Functions that give the same bits on every machine; the errors are below 4 units in the last place.'),
+    "lk_op_tanh": (c_float, (("x", c_float),),
+        'Functions that give the same bits on every machine; the errors are below 4 units in the last place.'),
+    "lk_op_sigmoid": (c_float, (("x", c_float),),
+        'Functions that give the same bits on every machine; the errors are below 4 units in the last place.'),
+    "lk_optimizer_list": (POINTER(lk_optim_info), (("index", c_size_t),),
+        'Row `index` of the optimisers, which lk_engine_opts.optimizer names, with those of lk_optimizer_register; NULL after the last.'),
+    "lk_optimizer_register": (lk_status, (("def", POINTER(lk_optimizer_def)),),
+        'Adds a rule to the table of optimisers, for this process and for good: lk_engine_opts.optimizer may then be its name, with parameters. The definition is copied, but not what arg points to. Its states are in lk_engine_optimizer_state and in checkpoints, by their names. All ranks must register the same. USAGE if a name is missing, malformed or taken, a number is out of its range, or the process has registered 32 rules.'),
+    "lk_lr_schedule_create": (lk_status, (("spec", c_char_p), ("out", c_void_p)),
+        'USAGE if the spec has no known name or a wrong parameter. The caller owns *out.'),
+    "lk_lr_schedule_destroy": (None, (("schedule", c_void_p),),
+        'USAGE if the spec has no known name or a wrong parameter. The caller owns *out.'),
+    "lk_lr_schedule_check": (lk_status, (("schedule", c_void_p), ("base_lr", c_double), ("at", lk_lr_schedule_at)),
+        'USAGE if the schedule does not fit base_lr and the run, whose epochs and batches are in `at`. A run may end in its warm-up: recipes are tested with fewer epochs.'),
+    "lk_lr_schedule_warmup": (c_size_t, (("schedule", c_void_p), ("batches", c_size_t)),
+        'Steps of the warm-up; 0 without one.'),
+    "lk_lr_schedule_lr": (c_double, (("schedule", c_void_p), ("base_lr", c_double), ("at", lk_lr_schedule_at)),
+        'The rate of the step at this position, for lk_engine_set_lr. 0 if at.batches is 0.'),
+    "lk_lr_schedule_watches": (c_bool, (("schedule", c_void_p),),
+        'Whether rates depend on results.'),
+    "lk_lr_schedule_observe": (None, (("schedule", c_void_p), ("at", lk_lr_schedule_at), ("result", lk_lr_schedule_result), ("watch", POINTER(lk_lr_schedule_watch))),
+        'Counts the result of the epoch whose last step is `at`. Results in the warm-up are not counted. Does nothing if the schedule does not watch.'),
+    "lk_lr_schedule_list": (POINTER(lk_optim_info), (("index", c_size_t),),
+        'Row `index` of the schedules; NULL after the last.'),
     "lk_dtype_size": (c_size_t, (("dtype", lk_dtype),),
         'Bytes of one element.'),
     "lk_dtype_name": (c_char_p, (("dtype", lk_dtype),),
@@ -631,7 +1128,7 @@ FUNCTIONS = {
     "lk_state_destroy": (None, (("state", c_void_p),),
         'Creates a state without entries; the caller owns *out.'),
     "lk_state_add": (lk_status, (("state", c_void_p), ("name", c_char_p), ("dtype", lk_dtype), ("ndim", c_int), ("dims", c_void_p), ("out", c_void_p)),
-        'Appends an entry whose data are zero; the caller fills it. dims may be NULL if ndim is 0. *out is borrowed and valid until the next lk_state_add. MISMATCH: the state has an entry of this name. USAGE: the name is longer than LK_MAX_TENSOR_NAME.'),
+        'Appends an entry whose data are zero; the caller fills it. dims may be NULL if ndim is 0. *out is borrowed and valid until the next lk_state_add. MISMATCH: the state has an entry of this name. USAGE: the name is longer than LK_MAX_TENSOR_NAME, the type is unknown, or ndim is not in 0 to LK_MAX_DIMS. MEMORY also if the data would be larger than memory can be addressed.'),
     "lk_state_count": (c_size_t, (("state", c_void_p),),
         'The number of entries.'),
     "lk_state_at": (POINTER(lk_state_entry), (("state", c_void_p), ("index", c_size_t)),
@@ -647,9 +1144,9 @@ FUNCTIONS = {
     "lk_state_hash": (c_uint64, (("state", c_void_p),),
         'A hash of names, types, shapes and bytes. It does not depend on the order of the entries or on the machine: a state that was saved and loaded has the same hash.'),
     "lk_state_save": (lk_status, (("state", c_void_p), ("path", c_char_p)),
-        'Saves a state. The ending of path selects the format: .pth and .pt select the format of torch.save; .safetensors, or no ending, selects safetensors; any other ending is USAGE. Equal states with equal notes give equal files. Writes a temporary file, syncs it and renames it: path has either its old content or the complete new one. Blocks until the file is synced to the disk.'),
+        'Saves a state. The ending of path selects the format: .pth and .pt select the format of torch.save; .safetensors, or no ending, selects safetensors; any other ending is USAGE. Equal states with equal notes give equal files. Writes a temporary file, syncs it and renames it: path has either its old content or the complete new one. Blocks until the file is synced to the disk. USAGE also for names of tensors that the format cannot hold (not UTF-8). NOT_FOUND: the folder does not exist. IO: the file cannot be written.'),
     "lk_state_load": (lk_status, (("path", c_char_p), ("out", c_void_p)),
-        'Loads a state; the caller owns *out. The format is recognised by the content: safetensors, the zip format and the older format of torch.save, or a checkpoint folder (checkpoint.h), whose model is verified and returned. If a torch.save file holds a dict with several objects, the state is its member "state_dict", "model_state_dict", "model" or "net" (the first of these that exists), else the tensors of the dict itself; the other objects are ignored. Names are those of the file (see lk_state_strip). No code of a file is executed: objects other than tensors and plain data are FORMAT. Time and memory are bounded by the size of the file. A lack of memory is MEMORY, never FORMAT.'),
+        'Loads a state; the caller owns *out. The format is recognised by the content: safetensors, the zip format and the older format of torch.save, or a checkpoint folder (checkpoint.h), whose model is verified and returned. If a torch.save file holds a dict with several objects, the state is its member "state_dict", "model_state_dict", "model" or "net" (the first of these that exists), else the tensors of the dict itself; the other objects are ignored. Names are those of the file (see lk_state_strip). No code of a file is executed: objects other than tensors and plain data are FORMAT. Time and memory are bounded by the size of the file. A lack of memory is MEMORY, never FORMAT. NOT_FOUND: there is no such file. IO: it cannot be read. FORMAT: it is damaged, or of no known format; the detail names the byte or tensor. USAGE: path is a folder of runs or of checkpoints; the detail names one of them. UNSUPPORTED: a file of torch.save in a build without libzip, or a checkpoint of a later version.'),
     "lk_state_strip": (c_bool, (("state", c_void_p), ("prefix", c_char_p)),
         'If every name starts with `prefix`, removes the prefix from all names and returns true. Otherwise, and for an empty state, changes nothing and returns false. PyTorch\'s DataParallel and DistributedDataParallel put "module." before every name: the commands that load or compare models remove that prefix, `convert` and `info` keep it.'),
     "lk_state_compare": (c_size_t, (("a", c_void_p), ("b", c_void_p), ("report", lk_difference_fn), ("arg", c_void_p)),
@@ -657,9 +1154,17 @@ FUNCTIONS = {
     "lk_status_string": (c_char_p, (("status", lk_status),),
         'The meaning of a status; never NULL.'),
     "lk_error_detail": (c_char_p, (),
-        'The detail of the calling thread\'s last failure; "" if there was none. Fields of option structs are written in backquotes in it: `max_steps`.'),
+        'The detail of the calling thread\'s last failure; "" if there was none. Valid until the thread\'s next failure or its end. Fields of option structs are written in backquotes in it: `max_steps`.'),
     "lk_fail": (lk_status, (("status", lk_status), ("format", c_char_p)),
-        'Sets the detail of the calling thread and returns status: for functions that a program gives to the library, as in return lk_fail(LK_STATUS_IO, "%s: no such table", path).'),
+        'Sets the detail of the calling thread, a text as of printf, and returns status: for functions that a program gives to the library, as in return lk_fail(LK_STATUS_IO, "%s: no such table", path).'),
+    "lk_train_engine": (c_void_p, (("run", c_void_p),),
+        'The engine of this rank, borrowed, to look at or to change. All ranks must make the same collective calls in the same event function. Between `before_step` and `step` of one step, and while later steps are under way, functions that read or change the state are USAGE (lk_engine_send); no step is under way in `start`, `epoch` and `test`, nor in `before_step` and `step` of a run that has `before_step`. lk_engine_step, lk_engine_destroy and other functions that take or undo steps break the run.'),
+    "lk_train_stop": (None, (("run", c_void_p),),
+        'Asks for an end at all ranks, whichever rank asks. lk_train then saves a checkpoint if it has a folder, saves the model if `save_model` is given, and returns LK_OK with lk_train_result.stopped. In `before_step` the run ends after this step, in `step` and `saved` after the next one or at the end of the epoch (of a GPU that has steps under way: after these), in other functions at once. The result is the same for any number of ranks. A signal handler may set a flag at which `before_step` looks.'),
+    "lk_train_fail": (None, (("run", c_void_p), ("status", lk_status)),
+        "Ends the run with a failure: lk_train returns `status` and this thread's detail (lk_fail) at this rank, and the other ranks get PEER with the detail. Later calls and LK_OK have no effect."),
+    "lk_train": (lk_status, (("opts", POINTER(lk_train_opts)), ("events", POINTER(lk_train_events)), ("out", POINTER(lk_train_result))),
+        'Trains, and blocks until the run ends. Collective if there are several ranks. events and out may be NULL. USAGE: options that are impossible, contradict each other or would have no effect; the detail names the field. NOT_FOUND: no such data, file of weights or checkpoint. FORMAT: a damaged file. MISMATCH: ranks have different options, or the checkpoint belongs to another run. NONFINITE: a loss, a gradient or the final weights; nothing non-finite is saved. PEER: another rank failed. IO, MEMORY, UNSUPPORTED: as in the other headers. A failure keeps the checkpoints that were saved.'),
     "lk_version": (c_char_p, (),
         'The version of the library that the program runs with, in the form of LK_VERSION. Any thread may call it.'),
 }

@@ -86,6 +86,28 @@ class Engine(Handle):
         """Collective: replaces the optimiser's state."""
         self._set(lib.lk_engine_set_optimizer_state, state)
 
+    def set_grads(self, grads):
+        """Collective, between gradients() and update(): replaces the gradients by a dict of arrays as grads() gives it."""
+        self._set(lib.lk_engine_set_grads, grads)
+
+    def set_group(self, pattern, **settings):
+        """Collective: settings of the parameters whose keys match the pattern, "fc*.weight": lr_scale, weight_decay,
+        frozen."""
+        made = options(capi.lk_param_group, settings)
+        lib.lk_engine_set_group(self.handle, pattern.encode(), ctypes.byref(made))
+
+    def average(self, decay):
+        """Updates the exponential moving average of the weights; the first call copies the weights."""
+        lib.lk_engine_average(self.handle, decay)
+
+    def averaged_state(self):
+        """Copies of the averaged parameters, and of the buffers."""
+        return self._arrays(lib.lk_engine_averaged_state)
+
+    def set_averaged_state(self, state):
+        """Collective: replaces the average, or begins one."""
+        self._set(lib.lk_engine_set_averaged_state, state)
+
     def _arrays(self, function):
         with State(create(function, self.handle)) as state:
             return state.arrays()

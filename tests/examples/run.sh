@@ -41,6 +41,13 @@ case $name in
     said '^saved 01_single.safetensors$' 1
     leave
     ;;
+20_cpp)
+    said '^epoch [12]: loss of the last step 0\.[0-9]{4}, 9[5-9][0-9]{2} of 10000 correct$' 2
+    said '^state hash [0-9a-f]{16}$' 1
+    same_bits 01_single.safetensors
+    hash=$(grep -oE '[0-9a-f]{16}$' out)
+    "$lockstep" info "$models/01_single.safetensors" | grep -q "hash $hash" || fail "the hash is not that of 01_single"
+    ;;
 02_ddp)
     said '^\[0\] epoch [12]: loss 0\.[0-9]{4}, accuracy 9[5-9]\.[0-9]{2} %$' 2
     said '^\[0\] saved 02_ddp.safetensors$' 1

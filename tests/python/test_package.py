@@ -138,6 +138,50 @@ class Training(unittest.TestCase):
             np.testing.assert_array_equal(scores, values[None])
 
 
+    def test_updates(self):
+        x, y = rng.standard_normal((6, 4)), rng.integers(0, 3, 6)
+        engine = lk.Engine(small_graph(), batch=6, seed=1, lr=.5)
+        before = engine.state()
+        engine.set_group("fc1.*", frozen=True)
+        engine.set_group("fc2.*", lr_scale=2)
+        engine.gradients(x, y)
+        engine.set_grads({name: np.full_like(grad, .25) for name, grad in engine.grads().items()})
+        engine.update()
+        after = engine.state()
+        np.testing.assert_array_equal(after["fc1.weight"], before["fc1.weight"])
+        np.testing.assert_array_equal(after["fc2.bias"], before["fc2.bias"] - np.float32(.25))
+        engine.average(.5)
+        engine.set_state(before)
+        engine.average(.5)
+        middle = engine.averaged_state()["fc2.bias"]
+        np.testing.assert_allclose(middle, (before["fc2.bias"] + after["fc2.bias"]) / 2, rtol=1e-6)
+        engine.set_averaged_state(before)
+        np.testing.assert_array_equal(engine.averaged_state()["fc2.bias"], before["fc2.bias"])
+
+    def test_train(self):
+        data = lk.Dataset.from_arrays(rng.standard_normal((30, 4)).astype(np.float32), rng.integers(0, 3, 30))
+        losses = []
+        with tempfile.TemporaryDirectory() as folder:
+            whole = lk.train(graph=small_graph(), train=data, batch=10, epochs=3, optimizer="adam", alone=True,
+                             events={"step": lambda event: losses.append(event.metrics.loss)})
+            self.assertEqual((whole.steps, len(losses)), (9, 9))
+            opts = dict(graph=small_graph(), train=data, batch=10, epochs=3, optimizer="adam", alone=True,
+                        checkpoint=os.path.join(folder, "run"), resume="auto")
+            stopped = lk.train(**opts, events={"epoch": lambda event: lk.stop(event) if event.epoch == 1 else None})
+            self.assertTrue(stopped.stopped and stopped.steps < 9)
+            self.assertEqual(lk.train(**opts).hash, whole.hash)
+
+        def fails(event):
+            raise RuntimeError("enough")
+
+        with self.assertRaisesRegex(RuntimeError, "enough"):
+            lk.train(graph=small_graph(), train=data, batch=10, alone=True, events={"step": fails})
+        with self.assertRaisesRegex(TypeError, "before_step"):
+            lk.train(graph=small_graph(), train=data, events={"steps": fails})
+        with self.assertRaises(lk.Error):
+            lk.train(graph=small_graph(), train=data, batch=10, alone=True, optimizer="nonesuch")
+
+
 class Data(unittest.TestCase):
     def test_from_arrays(self):
         for dtype in (np.float32, np.uint8, np.int32):
