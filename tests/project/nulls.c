@@ -35,7 +35,9 @@ static const struct allowed {
     {"lk_dataset_open", "dir"},
     {"lk_gather", "counts"},
     {"lk_group_create_threads", "opts"},
+    {"lk_group_from_mpi", "opts"},
     {"lk_group_join", "opts"},
+    {"lk_op_add", "name"},
     {"lk_reduce_scatter", "counts"},
     {"lk_scatter", "counts"},
     {"lk_state_add", "dims"},
@@ -86,6 +88,13 @@ static lk_train_result *value_lk_train_result_1(void)
 {
     static lk_train_result result;
     return &result;
+}
+
+static lk_lr_schedule *value_lk_lr_schedule_1(void)
+{
+    lk_lr_schedule *schedule;
+    CHECK_OK(lk_lr_schedule_create("constant", &schedule));
+    return schedule;
 }
 
 static lk_status builder_mistake(void)
@@ -258,6 +267,15 @@ VALUE(lk_conv2d_opts_0, lk_conv2d_opts, (lk_conv2d_opts){.out = 1, .kernel = 1})
 VALUE(lk_conv_transpose2d_opts_0, lk_conv_transpose2d_opts, (lk_conv_transpose2d_opts){.out = 1, .kernel = 1})
 VALUE(lk_maxpool2d_opts_0, lk_maxpool2d_opts, (lk_maxpool2d_opts){.kernel = 1})
 VALUE(lk_avgpool2d_opts_0, lk_avgpool2d_opts, (lk_avgpool2d_opts){.kernel = 1})
+VALUE(float_1, float *, floats)
+VALUE(lk_node_1, const lk_node *, (value_lk_graph_1(), &node))
+VALUE(lk_lr_schedule_at_0, lk_lr_schedule_at, (lk_lr_schedule_at){.epochs = 1, .batches = 1})
+VALUE(lk_lr_schedule_result_0, lk_lr_schedule_result, (lk_lr_schedule_result){0})
+OUTPUT(lk_output_1, lk_output)
+OUTPUT(lk_param_group_1, lk_param_group)
+OUTPUT(lk_op_check_opts_1, lk_op_check_opts)
+OUTPUT(lk_lr_schedule_watch_1, lk_lr_schedule_watch)
+OUTPUT(lk_lr_schedule_2, lk_lr_schedule *)
 OUTPUT(bool_1, bool)
 OUTPUT(int_1, int)
 OUTPUT(int32_t_1, int32_t)
