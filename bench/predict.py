@@ -26,7 +26,8 @@ def time_torch(torch, model, calls):
 
 
 def time_lockstep(program, calls):
-    command = [program, "bench", "predict", "--model", "cnn", "--steps", str(calls), "--threads", "1", "--json"]
+    command = [program, "bench", "predict", "--model", "cnn", "--devices", "cpu", "--threads", "1"]
+    command += ["--steps", str(calls), "--json"]
     line = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return line["fastest_us"], line["median_us"]
 

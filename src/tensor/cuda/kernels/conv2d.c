@@ -48,12 +48,16 @@ static bool is_depthwise(const lk_cuda_problem *problem)
 }
 
 /* cuDNN needs the samples of a shard to begin at multiples of 16 bytes. It does not know pads, so it computes
- * them as channels, which is impossible with groups. */
+ * them as channels, which is impossible with groups. With a stride and a dilation along one axis, some of its kernels
+ * for tf32 fail with an illegal instruction (cuDNN 9 on an H200: kernel 2x3, stride 3x4, dilation 3x2), after which
+ * nothing runs any more. */
 static bool suits_cudnn(const lk_cuda_problem *problem)
 {
     size_t sample = (size_t)problem->h * (size_t)problem->w * (size_t)problem->x_pitch;
     bool padded = problem->x_pitch != problem->c || problem->y_pitch != problem->k;
-    return problem->y_pitch % 8 == 0 && sample % 8 == 0 && !(padded && problem->groups > 1);
+    bool sparse = (problem->along_h.stride > 1 && problem->along_h.dilation > 1) ||
+                  (problem->along_w.stride > 1 && problem->along_w.dilation > 1);
+    return !sparse && problem->y_pitch % 8 == 0 && sample % 8 == 0 && !(padded && problem->groups > 1);
 }
 
 static engine engine_of(const lk_cuda_problem *problem)
