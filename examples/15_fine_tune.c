@@ -1,7 +1,8 @@
 /* 15_fine_tune.c - fine-tuning: a trained network learns a new task with frozen layers and two learning rates.
  *
  * The network learns the ten digits and is saved. Then it is loaded and learns even and odd: conv1 is frozen, conv2
- * learns slowly, fc at the full rate. One process, or ranks (lockstep run -n 3 ...): the bits are the same. */
+ * learns slowly, fc at the full rate. One process, ranks (lockstep run -n 3) or stages (and STAGES=3): the same bits.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,7 +18,7 @@ static lk_status make_engine(const lk_dataset_info *data, lk_group *group, lk_en
     x = lk_relu(graph, lk_conv2d(graph, x, "conv1", (lk_conv2d_opts){.out = 8, .kernel = 3, .stride = 2}));
     x = lk_relu(graph, lk_conv2d(graph, x, "conv2", (lk_conv2d_opts){.out = 16, .kernel = 3, .stride = 2}));
     lk_cross_entropy(graph, lk_linear(graph, lk_flatten(graph, x), "fc", data->classes));
-    lk_engine_opts opts = {.batch = BATCH, .optimizer = "adam", .lr = .004, .seed = 1, .group = group};
+    lk_engine_opts opts = {.batch = BATCH, .optimizer = "adam", .lr = .004, .group = group, .stages = getenv("STAGES")};
     LK_TRY(lk_engine_create(graph, &opts, out));
     lk_graph_destroy(graph);
     return LK_OK;
@@ -53,10 +54,10 @@ static lk_status train(lk_engine *engine, lk_dataset *data[2], int32_t classes, 
     LK_TRY(pass(engine, data[0], classes, true, &correct));
     LK_TRY(pass(engine, data[1], classes, false, &correct));
     LK_TRY(lk_engine_state(engine, &state));
-    if (speaker)
+    if (speaker) {
         LK_TRY(lk_state_save(state, file));
-    if (speaker)
         printf("%s: %zu of %zu test images are right\n", file, correct, lk_dataset_get_info(data[1])->count);
+    }
     lk_state_destroy(state);
     return LK_OK;
 }

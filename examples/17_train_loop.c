@@ -4,6 +4,7 @@
  * and they are those of `lockstep train --model mlp --epochs 2 --batch-size 500 --optimizer adam`. If it is killed and
  * started again, it resumes from its last checkpoint. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include <lockstep/lockstep.h>
 
@@ -35,6 +36,7 @@ int main(void)
                           .batch = 500,
                           .optimizer = "adam",
                           .seed = 1,
+                          .stages = getenv("STAGES"), /* NULL: one stage; STAGES=2 lockstep run -n 2 ... */
                           .checkpoint = "17_train_loop.checkpoints",
                           .save_every = 50,
                           .resume = "auto",

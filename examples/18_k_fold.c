@@ -38,6 +38,7 @@ static lk_status run_fold(lk_group *group, const lk_dataset *data, size_t fold, 
                           .lr = .003,
                           .schedule = "constant",
                           .seed = fold,
+                          .stages = getenv("STAGES"), /* NULL: one stage */
                           .group = group,
                           .alone = !group};
     LK_TRY(lk_train(&opts, NULL, result));
