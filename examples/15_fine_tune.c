@@ -73,7 +73,6 @@ static lk_status run(lk_group *group)
     LK_TRY(make_engine(lk_dataset_get_info(data[0]), group, &engine));
     LK_TRY(train(engine, data, DIGITS, "digits.safetensors", speaker));
     lk_engine_destroy(engine);
-
     LK_TRY(make_engine(lk_dataset_get_info(data[0]), group, &engine));
     LK_TRY(lk_state_load("digits.safetensors", &digits)); /* rank 0 has saved it: lk_engine_create waits for all */
     LK_TRY(lk_engine_set_state(engine, digits));
