@@ -287,8 +287,9 @@ static void replace(lk_plan *plan, lk_plan *next)
     }
     next->sums = old.sums;
     next->gathered = old.gathered;
+    next->class_weights = old.class_weights;
     next->scratch = old.scratch;
-    old.sums = old.gathered = NULL;
+    old.sums = old.gathered = old.class_weights = NULL;
     old.scratch = NULL;
     *plan = *next;
     *next = old;
