@@ -199,7 +199,7 @@ lk_status lk_engine_update(lk_engine *engine) LK_CHECKED;
  * nothing is replaced then. */
 lk_status lk_engine_set_grads(lk_engine *engine, const lk_state *grads) LK_CHECKED;
 
-/* Copies the gradients of this rank's samples in the last lk_engine_gradients, of the mean loss of the whole batch, to
+/* Copies the gradients of this rank's samples in the last lk_engine_gradients, of the loss that its metrics have, to
  * dx: (N, H, W, C) for the N samples of lk_engine_shard_range, f32. USAGE without lk_engine_opts.input_grads, before
  * lk_engine_gradients has succeeded, and at stages other than 0, which have no samples. */
 lk_status lk_engine_input_grads(const lk_engine *engine, float *dx) LK_CHECKED;
