@@ -1,5 +1,4 @@
 /* rules.c - the table of optimisers: the library's rules, then those that the program has registered. */
-#include <ctype.h>
 #include <float.h>
 #include <math.h>
 #include <pthread.h>
@@ -8,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "optim/rule.h"
 
 static const lk_rule *const rules[] = {
@@ -80,15 +80,11 @@ static void range(lk_optim *optim, const lk_optim_range *r)
 
 static lk_status check_name(const char *what, const char *name, size_t most)
 {
-    size_t length = name ? strlen(name) : 0;
-    for (size_t i = 0; i < length; i++)
-        if (!isalnum((unsigned char)name[i]) && name[i] != '_')
-            length = 0;
-    if (length == 0 || length > most)
-        return lk__fail(LK_STATUS_USAGE,
-                        "the name of %s of an optimiser is '%s'; give letters, digits and '_', at most %zu", what,
-                        name ? name : "", most);
-    return LK_OK;
+    if (name && lk__text_is_name(name, most, "_"))
+        return LK_OK;
+    return lk__fail(LK_STATUS_USAGE,
+                    "the name of %s of an optimiser is '%s'; give letters, digits and '_', at most %zu", what,
+                    name ? name : "", most);
 }
 
 static lk_status check_param(const lk_optimizer_def *def, size_t index)
