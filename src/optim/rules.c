@@ -18,7 +18,7 @@ enum { RULES = sizeof rules / sizeof *rules, MOST = 32, MAX_STATE_NAME = 31 };
 
 typedef struct own_rule {
     lk_rule rule;
-    lk_optimizer_def def; /* its names are this process's copies */
+    lk_optimizer_def def; /* without its names, which are in `rule` */
 } own_rule;
 
 /* Rows are added, never changed: readers need no lock. */
@@ -149,11 +149,14 @@ static lk_status copy_summary(const lk_optimizer_def *def, const char **out)
     return copy(text, out);
 }
 
-/* The strings of a row whose copying has failed stay allocated, for the next try: there is no memory anyway. */
+/* If a copy fails, the copies made before it are not freed: the process is out of memory anyway. */
 static lk_status fill(const lk_optimizer_def *def, own_rule *row)
 {
     lk_rule *rule = &row->rule;
     row->def = *def;
+    row->def.name = NULL;
+    row->def.params = NULL;
+    row->def.states = NULL;
     *rule = (lk_rule){.lr = def->lr, .scalars = scalars, .range = range, .own = &row->def};
     LK_TRY(copy(def->name, &rule->info.name));
     LK_TRY(copy_summary(def, &rule->info.summary));

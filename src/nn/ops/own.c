@@ -49,7 +49,6 @@ static const own_op *find(const char *name)
     return NULL;
 }
 
-/* ---- shapes --------------------------------------------------------------------------------------------------- */
 static lk_op_size size_of(lk_shape shape)
 {
     return (lk_op_size){.height = shape.h, .width = shape.w, .channels = shape.c};
@@ -146,8 +145,6 @@ static lk_status supports(const lk_device *dev, const lk_layer *layer)
                     layer->index, own->name, dev->type->name);
 }
 
-/* ---- memory --------------------------------------------------------------------------------------------------- */
-
 /* Floats of all parameters, and of the largest. */
 typedef struct param_floats {
     size_t all, largest;
@@ -198,8 +195,6 @@ static size_t scratch(lk_device *dev, const lk_layer *layer, lk_shape x, lk_shap
     }
     return bytes;
 }
-
-/* ---- calls ---------------------------------------------------------------------------------------------------- */
 
 /* One pass over a wave: the arguments for the program's function with all samples of the wave. */
 typedef struct own_pass {
@@ -371,7 +366,6 @@ static void backward(const lk_op_call *call)
     grad_inputs(&pass);
 }
 
-/* ---- the table ------------------------------------------------------------------------------------------------ */
 static lk_status check_def(const lk_op_def *def)
 {
     LK_TRY(LK_CLEAR(def, "lk_op_def"));
@@ -496,7 +490,6 @@ lk_status lk__op_own_inputs(const char *op, int *out)
     return LK_OK;
 }
 
-/* ---- functions for ops ---------------------------------------------------------------------------------------- */
 float lk_op_exp(float x)
 {
     return lk__math_expf(x);

@@ -22,7 +22,7 @@ static lk_status ensure(lk_device *dev, size_t bytes, void **at)
     return *at ? LK_OK : dev->type->alloc(dev, bytes, "averaged weights", at);
 }
 
-/* The parameters last: if they are there, so is everything. */
+/* Allocates mean->params last: if it is set, everything else is there. */
 static lk_status ensure_mean(lk_engine *engine)
 {
     lk_engine_mean *mean = &engine->mean;
