@@ -20,7 +20,18 @@
  * the same group (group.h).
  *
  * Processes: an engine works only in the process that created it. In a process that was forked
- * later (lk_spawn), its calls return USAGE, and lk_engine_destroy does nothing. */
+ * later (lk_spawn), its calls return USAGE, and lk_engine_destroy does nothing.
+ *
+ * Errors: every function that returns a status may return
+ *   USAGE        in a second thread or a forked process (see above), and while steps or evaluations are under way,
+ *                except lk_engine_send, lk_engine_send_eval, lk_engine_receive, lk_engine_set_lr and
+ *                lk_engine_set_grad_norm
+ *   IO           the device failed
+ * and in a collective call also PEER, MISMATCH, IO and UNSUPPORTED as in group.h. The comments of the functions name
+ * what is special to them.
+ * With a group, a failure that one rank finds alone breaks the job at every rank. All ranks find the following failures
+ * together, and the job continues: NONFINITE; MISMATCH of settings, batch sizes, weights and replicas between the
+ * ranks; USAGE if all weights of a batch are 0. Without a group an engine can be used after every failure but IO. */
 #ifndef LOCKSTEP_ENGINE_H
 #define LOCKSTEP_ENGINE_H
 
@@ -41,7 +52,7 @@ typedef struct lk_engine lk_engine;
 /* The order in which the gradients of several ranks are added. */
 typedef enum lk_reduce_order {
     LK_REDUCE_ORDER_TREE,   /* the order of the fixed tree: the law holds */
-    LK_REDUCE_ORDER_BACKEND /* NCCL's own order: the law does not hold, the bits depend on the number of ranks */
+    LK_REDUCE_ORDER_BACKEND /* that of NCCL or MPI: the law does not hold, the bits depend on the number of ranks */
 } lk_reduce_order;
 
 /* Zero means the default. Strings are needed during lk_engine_create only. */
@@ -81,8 +92,12 @@ typedef struct lk_engine_opts {
 } lk_engine_opts;
 
 /* Creates an engine; it copies graph. Collective: options that change the result must be equal at
- * all ranks (else MISMATCH), and all replicas get the parameters of replica 0. USAGE if a BatchNorm
- * would always normalise a single value per channel. */
+ * all ranks (else MISMATCH), and all replicas get the parameters of replica 0. Returns the mistake of lk_graph_check if
+ * the graph has one. USAGE if an option is out of its range or does not fit another one or the model, if a name in
+ * `optimizer`, `stages` or `outputs` is unknown, and if a BatchNorm would always normalise a single value per channel.
+ * UNSUPPORTED without the device or a library that it needs, and if it cannot run the model: in this precision, or
+ * because an own op, loss or optimiser has no function for it. MEMORY: the detail says what is needed, and what would
+ * fit. */
 lk_status lk_engine_create(const lk_graph *graph, const lk_engine_opts *opts, lk_engine **out) LK_CHECKED;
 /* Destroys an engine. Ranks that share a GPU block here until all of them destroy their engines, unless
  * their job is broken. */
@@ -126,13 +141,19 @@ lk_shard_range lk_engine_shard_range(const lk_engine *engine);
  * be bytes of one size with no other transforms than crop and flip, their targets must be labels, and
  * they must take at most half of the free memory. An engine can cache two loaders' data sets, one for training and one
  * for testing. From its next lk_loader_start, a cached loader gives batches of labels and ids, which only this engine
- * can use. Reads the whole data set. Not collective: does not communicate, and only stage 0 caches. */
+ * can use. Reads the whole data set. Not collective: does not communicate, and only stage 0 caches. USAGE if another
+ * engine has cached the loader; the error of the data set if a sample cannot be read. */
 lk_status lk_engine_cache_dataset(lk_engine *engine, lk_loader *loader, bool *cached) LK_CHECKED;
 
 /* Collective: forward, backward, sum of gradients and update. The batch, of all ranks, has 1 to
- * lk_engine_opts.batch samples. Every rank gets the metrics of the whole batch. After NONFINITE the
- * engine is in its state before the step. MISMATCH if the batch has not the targets that the loss learns, if a label or
- * a weight is not allowed, or if only some ranks give weights. USAGE if all weights are 0. */
+ * lk_engine_opts.batch samples. Every rank gets the metrics of the whole batch.
+ * NONFINITE if a loss or a gradient is not finite, unless lk_engine_opts.allow_nonfinite; the detail says where, and
+ * the engine is in its state before the step. MISMATCH if samples have not the size of the model's input, or a value
+ * that an embedding cannot use; if the batch has not the targets that the loss learns, or a label or a weight is not
+ * allowed; if the batch is neither whole nor this rank's share; if the ranks have batches of different sizes, or only
+ * some give weights; and if a comparison of the replicas is due and they differ. USAGE if the batch has no sample or
+ * too many, lacks samples, labels or ids, is of another engine's cached loader, or has only weights of 0; if the engine
+ * was created with eval_only; and after 2^32 - 1 steps. */
 lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
 /* A step in two calls. lk_engine_send starts a step and returns when the memory of the batch may be
  * used again; lk_engine_receive blocks until the oldest step or evaluation under way is done and returns
@@ -141,18 +162,21 @@ lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *o
  * be sent now; true if nothing is under way. All ranks must send and receive in the same order. Functions
  * that read or change the state return USAGE while anything is under way. lk_engine_steps counts the steps
  * sent. After NONFINITE nothing is under way, and the engine is in its state before the step that failed. A batch with
- * `weights` can be sent only if nothing is under way (else USAGE). */
+ * `weights` can be sent only if nothing is under way.
+ * lk_engine_send returns what lk_engine_step returns, and USAGE if the step cannot be sent now. lk_engine_receive
+ * returns NONFINITE and MISMATCH of a step that is done later, and USAGE if nothing is under way. */
 int lk_engine_depth(const lk_engine *engine);
 bool lk_engine_can_send(const lk_engine *engine, size_t total);
 lk_status lk_engine_send(lk_engine *engine, const lk_batch *batch) LK_CHECKED;
 lk_status lk_engine_receive(lk_engine *engine, lk_metrics *out) LK_CHECKED;
 /* Collective: forward in evaluation mode. The batch has at least one sample, and may be larger than
- * lk_engine_opts.batch. Every rank gets the metrics of the whole batch. */
+ * lk_engine_opts.batch. Every rank gets the metrics of the whole batch. MISMATCH and USAGE for batches as in
+ * lk_engine_step. A loss that is not finite is no error, and neither are weights that are all 0. */
 lk_status lk_engine_eval(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
 /* An evaluation in two calls: lk_engine_send_eval starts it as lk_engine_send starts a step, and
  * lk_engine_receive returns its metrics. It evaluates the model as it is after the steps sent before. Steps
  * and evaluations may be under way together. lk_engine_can_send_eval says whether an evaluation of `total`
- * samples can be sent now. */
+ * samples can be sent now; otherwise sending it is USAGE. Errors of batches as in lk_engine_eval. */
 bool lk_engine_can_send_eval(const lk_engine *engine, size_t total);
 lk_status lk_engine_send_eval(lk_engine *engine, const lk_batch *batch) LK_CHECKED;
 /* Outputs: what a model computes for the samples of a batch, in evaluation mode. The scores of a model are the input of
@@ -188,7 +212,8 @@ size_t lk_engine_output_floats(const lk_engine *engine, const char *node);
  * running statistics; lk_engine_update updates the parameters, and needs a successful
  * lk_engine_gradients before it (else USAGE). lk_engine_gradients alone counts as a training step
  * (lk_engine_steps, new dropout masks), so a program may also update the parameters itself
- * (lk_engine_grads, lk_engine_set_state). */
+ * (lk_engine_grads, lk_engine_set_state). lk_engine_gradients returns what lk_engine_step returns, except that
+ * lk_engine_update compares replicas: MISMATCH if they differ. */
 lk_status lk_engine_gradients(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
 lk_status lk_engine_update(lk_engine *engine) LK_CHECKED;
 
@@ -199,7 +224,7 @@ lk_status lk_engine_update(lk_engine *engine) LK_CHECKED;
  * nothing is replaced then. */
 lk_status lk_engine_set_grads(lk_engine *engine, const lk_state *grads) LK_CHECKED;
 
-/* Copies the gradients of this rank's samples in the last lk_engine_gradients, of the mean loss of the whole batch, to
+/* Copies the gradients of this rank's samples in the last lk_engine_gradients, of the loss that its metrics have, to
  * dx: (N, H, W, C) for the N samples of lk_engine_shard_range, f32. USAGE without lk_engine_opts.input_grads, before
  * lk_engine_gradients has succeeded, and at stages other than 0, which have no samples. */
 lk_status lk_engine_input_grads(const lk_engine *engine, float *dx) LK_CHECKED;
@@ -208,7 +233,7 @@ lk_status lk_engine_input_grads(const lk_engine *engine, float *dx) LK_CHECKED;
  * failure. */
 lk_metrics lk_engine_own_metrics(const lk_engine *engine);
 /* Whether later steps (lk_engine_step, lk_engine_send, lk_engine_update) compute the norm of the gradient; off at
- * first. All ranks must set the same. May be called while steps are under way. */
+ * first. All ranks must set the same. May be called while steps are under way. Has no errors of its own. */
 lk_status lk_engine_set_grad_norm(lk_engine *engine, bool on) LK_CHECKED;
 /* The 2-norm of the whole model's gradient in the last step that was received, before clipping; the same bits
  * however the work was divided. NaN if that step did not compute it, and after a failure. With clip_norm every step
@@ -260,7 +285,7 @@ uint64_t lk_engine_steps(const lk_engine *engine);
 
 /* Copies of the parameters and buffers, or of the last step's gradients, of the whole model under
  * PyTorch's names; the caller owns *out. Collective if there are several stages. lk_engine_grads is
- * USAGE if there was no step or the last one failed. */
+ * USAGE if there was no step, the last one failed, or a parameter was frozen or unfrozen since. */
 lk_status lk_engine_state(const lk_engine *engine, lk_state **out) LK_CHECKED;
 lk_status lk_engine_grads(const lk_engine *engine, lk_state **out) LK_CHECKED;
 /* Collective: replaces parameters and buffers by the state that replica 0 gives. MISMATCH, and
@@ -285,8 +310,8 @@ lk_status lk_engine_set_averaged_state(lk_engine *engine, const lk_state *state)
  * state and on parameters and buffers. Collective if there are several stages. */
 lk_status lk_engine_optimizer_state(const lk_engine *engine, lk_state **out) LK_CHECKED;
 /* Collective: replaces the optimiser's state by the state that replica 0 gives. MISMATCH as for
- * lk_engine_set_state; no key may be missing. lk_engine_steps continues from the state's "steps",
- * and lk_engine_update needs new gradients. */
+ * lk_engine_set_state, and if a number is out of its range; no key may be missing. lk_engine_steps continues from the
+ * state's "steps", and lk_engine_update needs new gradients. */
 lk_status lk_engine_set_optimizer_state(lk_engine *engine, const lk_state *state) LK_CHECKED;
 
 /* Sets this rank's signal source, a function that every step and evaluation calls in the calling

@@ -5,6 +5,9 @@
  * input, or a node of another graph), later builders do nothing, and lk_graph_check and
  * lk_engine_create return the mistake.
  *
+ * Errors: a mistake is USAGE, except that lk_op_add (op.h) of an op that is not registered is NOT_FOUND, that the
+ * function `shape` of an own op chooses the status of its mistakes, and that a builder without memory leaves MEMORY.
+ *
  * The number of a layer in the order of building is part of its random numbers: of its first weights and of dropout. C
  * does not define the order in which the arguments of a call are evaluated. So build the nodes for a builder that takes
  * two of them in statements of their own; otherwise compilers differ in the order, and machines in the result.
@@ -29,12 +32,12 @@ typedef struct lk_node {
     unsigned graph; /* identifies the graph; 0: none */
 } lk_node;
 
-/* Creates a graph without layers; the caller owns *out. */
+/* Creates a graph without layers; the caller owns *out. Fails with MEMORY only. */
 lk_status lk_graph_create(lk_graph **out) LK_CHECKED;
 void lk_graph_destroy(lk_graph *graph);
 
 /* Returns the first mistake of the builders. LK_OK if there was none and the graph is complete:
- * it has one input, a loss as its last node, and every other node is an input of a later one. */
+ * it has one input, a loss as its last node, and every other node is an input of a later one; otherwise USAGE. */
 lk_status lk_graph_check(const lk_graph *graph) LK_CHECKED;
 
 /* What BatchNorm layers normalise over in training. */
@@ -247,7 +250,7 @@ typedef struct lk_loss_def {
 } lk_loss_def;
 
 /* Registers a loss of the program's own for this process, for good. All ranks must register the same losses. Any
- * thread may call it. USAGE if the name is empty or taken. */
+ * thread may call it. USAGE if the name is taken or has not 1 to 127 characters, and after 64 losses. */
 lk_status lk_loss_register(const lk_loss_def *def) LK_CHECKED;
 /* A registered loss, or one of the library's own without a parameter, by its name: "mse_loss". USAGE if there is no
  * such loss. */
@@ -278,7 +281,8 @@ typedef struct lk_model_shape {
 } lk_model_shape;
 
 /* Builds a named model. `spec` is a name of lk_model_list, with parameters if wanted:
- * "cnn:dropout=0". The caller owns *out (lk_graph_destroy). */
+ * "cnn:dropout=0". The caller owns *out (lk_graph_destroy). USAGE if there is no such model or parameter, if a
+ * parameter is out of its range, and if the model cannot take samples of this shape. */
 lk_status lk_model_build(const char *spec, lk_model_shape shape, lk_graph **out) LK_CHECKED;
 
 /* A named model. */

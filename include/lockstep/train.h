@@ -171,7 +171,7 @@ typedef struct lk_train_epoch {
     lk_train_run *run;
     size_t epoch;         /* from 1 */
     size_t step;          /* steps done */
-    double train_loss;    /* mean over the epoch's samples */
+    double train_loss;    /* mean over the epoch's samples; with weights as lk_metrics.loss */
     double seconds;       /* since the first step began */
     uint64_t reserved[4]; /* zero */
 } lk_train_epoch;
@@ -183,7 +183,7 @@ typedef struct lk_train_test {
     size_t epoch;
     size_t step; /* steps done */
     lk_metrics metrics;
-    double train_loss;    /* mean over the epoch's samples */
+    double train_loss;    /* mean over the epoch's samples; with weights as lk_metrics.loss */
     double seconds;       /* since the first step began */
     bool best;            /* of the data that are judged: this is the best result so far */
     uint64_t reserved[4]; /* zero */

@@ -1,7 +1,6 @@
 /* text.c - cleans text by a table of unprintable characters; lists numbers. */
 #include "base/text.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,6 +43,18 @@ void lk__text_clean(char *text, lk_text_kind kind)
         from += bytes > 0 ? bytes : 1;
     }
     *to = '\0';
+}
+
+bool lk__text_is_name(const char *text, size_t most, const char *others)
+{
+    size_t length = strlen(text);
+    for (size_t i = 0; i < length; i++) {
+        char c = text[i];
+        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        if (!plain && !strchr(others, c))
+            return false;
+    }
+    return length > 0 && length <= most;
 }
 
 void lk__text_dims(const size_t *dims, int ndim, char *text, size_t bytes)

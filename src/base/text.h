@@ -1,7 +1,8 @@
-/* text.h - text for people: removes unprintable characters from untrusted text; lists numbers. */
+/* text.h - text for people: removes unprintable characters from untrusted text; checks names; lists numbers. */
 #ifndef LK_BASE_TEXT_H
 #define LK_BASE_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,6 +15,9 @@ typedef enum lk_text_kind {
 /* Replaces by '?' what the kind does not allow: control characters and so escape sequences, bytes
  * that are not UTF-8, characters that reorder or hide text. The text never becomes longer. */
 void lk__text_clean(char *text, lk_text_kind kind);
+
+/* Whether text has 1 to `most` characters, each of which is an ASCII letter, a digit or one of `others`. */
+bool lk__text_is_name(const char *text, size_t most, const char *others);
 
 /* Writes "[2, 3]", or "[]" without dims. The macro is the room that ndim dims need. */
 #define LK_TEXT_DIMS_BYTES(ndim) (22 * (ndim) + 4)

@@ -8,7 +8,8 @@
 /* The choices for one layer. Layers are referred to by their index. */
 typedef struct lk_fuse_choice {
     int consumers;
-    bool needs_grad;         /* this layer or one before it has a parameter that is not frozen */
+    bool needs_grad;         /* this layer or one before it has a parameter that is not frozen, or is the graph's
+                              * input whose gradient is wanted */
     int value;               /* layer whose block holds y */
     int grad;                /* layer whose block holds dy */
     int forward;             /* layer whose forward runs at this layer's turn; -1: none */
@@ -25,8 +26,8 @@ typedef struct lk_fuse_opts {
     const lk_graph *graph;
     const lk_device_type *type;
     int first, last;
-    const bool
-        *kept; /* (layers) layers whose values are read after the pass: no other layer changes them; NULL: none */
+    const bool *kept; /* (layers of the graph) their values are read after the pass: no other layer changes them; NULL:
+                       * none */
     const unsigned *frozen; /* (layers of the graph) bit i: parameter i is frozen; NULL: none is */
     bool input_grads;       /* the gradient of the graph's input is wanted */
 } lk_fuse_opts;

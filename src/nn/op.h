@@ -113,9 +113,8 @@ struct lk_op {
     bool is_loss; /* the last layer */
     /* Of a loss: floats of a sample's target, at least 1. NULL: targets are labels. */
     size_t (*targets)(const lk_layer *layer);
-    bool smooths;  /* a loss of classes: takes label smoothing */
-    bool weighs;   /* takes class weights, one for each channel of its input */
-    bool cpu_only; /* cannot run on a GPU */
+    bool smooths; /* a loss of classes: takes label smoothing */
+    bool weighs;  /* takes class weights, one for each channel of its input */
 };
 
 /* The rows that other files look for. */

@@ -1,27 +1,16 @@
-/* plan.c - compiles a graph and runs its calls.
- *
- * Lifetimes are in units of layers: layer i of L runs forward at time i and backward at time 2L-1-i. */
+/* plan.c - compiles a graph and runs its calls. */
 #include "nn/plan.h"
 
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/trace.h"
-#include "nn/arena.h"
 #include "nn/frozen.h"
 #include "nn/fuse.h"
+#include "nn/layer_memory.h"
 
 /* The largest activation, in bytes. */
 static const size_t MAX_BLOCK = (size_t)1 << 46;
-
-/* Compilation's data for one layer. All tables of layers have the same indexes. */
-typedef struct layer_plan {
-    bool add;                 /* the layer adds to dx[0] itself */
-    bool adds[LK_MAX_INPUTS]; /* dx is written to a temporary, which is then added */
-    /* Indexes of blocks, or -1. */
-    int value_block, grad_block, saved_block;
-    int temp_block[LK_MAX_INPUTS];
-} layer_plan;
 
 struct lk_plan {
     const lk_graph *graph;
@@ -30,147 +19,22 @@ struct lk_plan {
     lk_plan_opts opts;
     lk_frozen frozen;
     lk_fuse_choice *choices;
-    layer_plan *layers;
+    lk_layer_memory memory;
     lk_op_call *calls;                /* (lanes, layers) templates; n is set for each wave */
     lk_tensor (*adds)[LK_MAX_INPUTS]; /* (lanes, layers) the gradient to which a temporary dx is added */
-    lk_arena_block *blocks;
-    size_t block_count;
-    size_t arena_bytes, sum_floats, scratch_bytes;
-    size_t arena_room;    /* bytes allocated for a lane: arena_bytes or more */
+    size_t sum_floats, scratch_bytes;
+    size_t arena_room;    /* bytes allocated for a lane: memory.bytes or more */
     size_t widest;        /* floats of the largest entry of sums */
-    char *arena;          /* (lanes, arena_bytes), device */
+    char *arena;          /* (lanes, memory.bytes), device */
     float *sums;          /* device */
     float *gathered;      /* (all_roots, widest), device */
     float *class_weights; /* (classes), device; NULL: none, or the loss is not in the plan */
     void *scratch;        /* device */
 };
 
-static int backward_time(const lk_plan *plan, int layer)
-{
-    return 2 * plan->graph->count - 1 - layer;
-}
-
 static const lk_layer *layer_at(const lk_plan *plan, int index)
 {
     return &plan->graph->layers[index];
-}
-
-static int add_block(lk_plan *plan, size_t bytes, int first, int last)
-{
-    plan->blocks[plan->block_count] = (lk_arena_block){.bytes = bytes, .first = first, .last = last};
-    return (int)plan->block_count++;
-}
-
-static void extend(lk_plan *plan, int block, int first, int last)
-{
-    lk_arena_block *b = &plan->blocks[block];
-    b->first = first < b->first ? first : b->first;
-    b->last = last > b->last ? last : b->last;
-}
-
-/* A layer's value, or its gradient, without memory. */
-static lk_tensor value_of(const lk_plan *plan, int index)
-{
-    const lk_layer *layer = layer_at(plan, index);
-    lk_tensor tensor = {.dtype = plan->dev->values, .shape = layer->shape};
-    tensor.pitch = lk__device_pitch(plan->dev, layer->shape.c);
-    if (plan->choices[index].view) {
-        lk_shape x = lk__op_input_shape(plan->graph, layer, 0);
-        tensor.pitch = x.h * x.w * lk__device_pitch(plan->dev, x.c);
-    }
-    return tensor;
-}
-
-static size_t value_bytes(const lk_plan *plan, int layer)
-{
-    lk_tensor value = value_of(plan, layer);
-    return plan->opts.capacity * lk__tensor_stride(&value);
-}
-
-static void add_saved_block(lk_plan *plan, int i)
-{
-    const lk_layer *layer = layer_at(plan, i);
-    size_t floats = layer->op->saved ? layer->op->saved(plan->dev, layer, plan->opts.capacity, plan->opts.shards) : 0;
-    if (floats)
-        plan->layers[i].saved_block = add_block(plan, floats * sizeof(float), i, backward_time(plan, i));
-}
-
-static void add_value_blocks(lk_plan *plan)
-{
-    int input = plan->opts.first - 1, output = plan->opts.last - 1;
-    plan->layers[input].value_block = add_block(plan, value_bytes(plan, input), input, input);
-    for (int i = plan->opts.first; i < plan->opts.last; i++) {
-        const lk_layer *layer = layer_at(plan, i);
-        const lk_fuse_choice *chosen = &plan->choices[i];
-        layer_plan *this = &plan->layers[i];
-        if (chosen->value != i)
-            this->value_block = plan->layers[chosen->value].value_block;
-        else if (!layer->op->is_loss)
-            this->value_block = add_block(plan, value_bytes(plan, i), i, i);
-        if (layer->op->flags & LK_OP_READS_Y && !chosen->backward_elsewhere)
-            extend(plan, this->value_block, i, backward_time(plan, i));
-        for (int j = 0; j < layer->input_count; j++)
-            extend(plan, plan->layers[layer->inputs[j]].value_block, i,
-                   layer->op->flags & LK_OP_READS_X ? backward_time(plan, i) : i);
-        add_saved_block(plan, i);
-        if (plan->opts.kept && plan->opts.kept[i])
-            extend(plan, this->value_block, i, output);
-    }
-    /* The output is needed until the next stage has sent its gradient back. */
-    if (plan->layers[output].value_block >= 0)
-        extend(plan, plan->layers[output].value_block, output, backward_time(plan, output));
-}
-
-/* Goes backward through the layers. The first layer that writes an input's gradient writes it directly; later
- * ones add to it. */
-static void add_grad_blocks(lk_plan *plan, bool *written)
-{
-    int output = plan->opts.last - 1, end = backward_time(plan, output);
-    if (!layer_at(plan, output)->op->is_loss && plan->choices[output].needs_grad)
-        plan->layers[output].grad_block = add_block(plan, value_bytes(plan, output), end, end);
-    for (int i = output; i >= plan->opts.first; i--) {
-        const lk_layer *layer = layer_at(plan, i);
-        layer_plan *this = &plan->layers[i];
-        int now = layer->op->is_loss ? i : backward_time(plan, i);
-        if (!plan->choices[i].needs_grad)
-            continue;
-        for (int j = 0; j < layer->input_count; j++) {
-            int index = layer->inputs[j];
-            layer_plan *input = &plan->layers[index];
-            if (!plan->choices[index].needs_grad)
-                continue;
-            if (!written[index] && plan->choices[index].grad != index) {
-                input->grad_block = this->grad_block;
-            } else if (!written[index]) {
-                input->grad_block = add_block(plan, value_bytes(plan, index), now, now);
-            } else if (layer->op->flags & LK_OP_ADDS_DX) {
-                this->add = true;
-            } else {
-                this->adds[j] = true;
-                this->temp_block[j] = add_block(plan, value_bytes(plan, index), now, now);
-            }
-            written[index] = true;
-            extend(plan, input->grad_block, now, backward_time(plan, index));
-        }
-    }
-}
-
-static lk_status assign_memory(lk_plan *plan)
-{
-    size_t layers = (size_t)plan->graph->count;
-    bool *written;
-    LK_TRY(LK_ALLOC(layers * (2 * LK_MAX_INPUTS + 2) + 1, "memory plan", &plan->blocks));
-    LK_TRY(LK_ALLOC(layers, "memory plan", &written));
-    for (size_t i = 0; i < layers; i++) {
-        layer_plan *this = &plan->layers[i];
-        this->value_block = this->grad_block = this->saved_block = -1;
-        for (int j = 0; j < LK_MAX_INPUTS; j++)
-            this->temp_block[j] = -1;
-    }
-    add_value_blocks(plan);
-    add_grad_blocks(plan, written);
-    lk__mem_free(written);
-    return lk__arena_pack(plan->blocks, plan->block_count, &plan->arena_bytes);
 }
 
 /* Floats of one layer's partial sums and totals of one kind. */
@@ -199,10 +63,7 @@ static void size_scratch(lk_plan *plan)
 
 static lk_tensor tensor_in(const lk_plan *plan, int lane, int block, int layer)
 {
-    lk_tensor tensor = value_of(plan, layer);
-    if (block >= 0)
-        tensor.data = plan->arena + (size_t)lane * plan->arena_bytes + plan->blocks[block].offset;
-    return tensor;
+    return lk__layer_memory_tensor(&plan->memory, plan->arena + (size_t)lane * plan->memory.bytes, block, layer);
 }
 
 static void bind_params(const lk_plan *plan, const lk_layer *layer, lk_op_call *call)
@@ -235,7 +96,7 @@ static void bind_layer(lk_plan *plan, int lane, int i)
 {
     const lk_layer *layer = layer_at(plan, i);
     const lk_fuse_choice *chosen = &plan->choices[i];
-    const layer_plan *this = &plan->layers[i];
+    const lk_layer_blocks *this = &plan->memory.layers[i];
     size_t at = (size_t)(lane * plan->graph->count + i);
     lk_op_call *call = &plan->calls[at];
     *call = (lk_op_call){
@@ -245,18 +106,18 @@ static void bind_layer(lk_plan *plan, int lane, int i)
     call->scores = layer->op->is_loss && plan->choices[layer->inputs[0]].view;
     call->class_weights = plan->class_weights;
     call->scratch = plan->scratch;
-    call->y = tensor_in(plan, lane, this->value_block, i);
+    call->y = tensor_in(plan, lane, this->value, i);
     if (chosen->dropout >= 0)
         call->dropout = layer_at(plan, chosen->dropout);
     if (chosen->other >= 0)
-        call->other = tensor_in(plan, lane, plan->layers[chosen->other].value_block, chosen->other);
-    call->dy = tensor_in(plan, lane, this->grad_block, i);
-    call->saved = tensor_in(plan, lane, this->saved_block, i).data;
+        call->other = tensor_in(plan, lane, plan->memory.layers[chosen->other].value, chosen->other);
+    call->dy = tensor_in(plan, lane, this->grad, i);
+    call->saved = tensor_in(plan, lane, this->saved, i).data;
     for (int j = 0; j < layer->input_count && i >= plan->opts.first; j++) {
         int index = layer->inputs[j];
-        int grad = plan->layers[index].grad_block;
-        call->x[j] = tensor_in(plan, lane, plan->layers[index].value_block, index);
-        call->dx[j] = tensor_in(plan, lane, this->adds[j] ? this->temp_block[j] : grad, index);
+        int grad = plan->memory.layers[index].grad;
+        call->x[j] = tensor_in(plan, lane, plan->memory.layers[index].value, index);
+        call->dx[j] = tensor_in(plan, lane, this->adds[j] ? this->temp[j] : grad, index);
         plan->adds[at][j] = tensor_in(plan, lane, grad, index);
     }
 }
@@ -321,8 +182,8 @@ static lk_status alloc_memory(lk_plan *plan)
 {
     const lk_device_type *type = plan->dev->type;
     size_t gathered = gathered_floats(plan);
-    plan->arena_room = plan->arena_bytes;
-    LK_TRY(type->alloc(plan->dev, plan->arena_bytes * (size_t)plan->opts.lanes, "activations", (void **)&plan->arena));
+    plan->arena_room = plan->memory.bytes;
+    LK_TRY(type->alloc(plan->dev, plan->memory.bytes * (size_t)plan->opts.lanes, "activations", (void **)&plan->arena));
     LK_TRY(type->alloc(plan->dev, plan->sum_floats * sizeof(float), "partial sums", (void **)&plan->sums));
     LK_TRY(type->alloc(plan->dev, gathered * sizeof(float), "partial sums", (void **)&plan->gathered));
     LK_TRY(place_class_weights(plan));
@@ -334,7 +195,6 @@ static lk_status choose(lk_plan *plan)
 {
     LK_TRY(check_sizes(plan));
     LK_TRY(check_device(plan));
-    LK_TRY(LK_ALLOC((size_t)plan->graph->count, "plan", &plan->layers));
     LK_TRY(LK_ALLOC((size_t)plan->graph->count, "plan", &plan->choices));
     lk_fuse_opts fuse = {.graph = plan->graph,
                          .type = plan->dev->type,
@@ -344,7 +204,15 @@ static lk_status choose(lk_plan *plan)
                          .frozen = plan->frozen.slots,
                          .input_grads = plan->opts.input_grads};
     lk__fuse(&fuse, plan->choices);
-    LK_TRY(assign_memory(plan));
+    lk_layer_memory_opts memory = {.graph = plan->graph,
+                                   .dev = plan->dev,
+                                   .choices = plan->choices,
+                                   .first = plan->opts.first,
+                                   .last = plan->opts.last,
+                                   .capacity = plan->opts.capacity,
+                                   .shards = plan->opts.shards,
+                                   .kept = plan->opts.kept};
+    LK_TRY(lk__layer_memory_init(&plan->memory, &memory));
     size_scratch(plan);
     return LK_OK;
 }
@@ -369,7 +237,7 @@ lk_status lk__plan_measure(const lk_graph *graph, lk_device *dev, const lk_plan_
     plan->opts = *opts;
     lk_status status = choose(plan);
     if (status == LK_OK)
-        *out = (lk_plan_size){.activations = plan->arena_bytes * (size_t)opts->lanes,
+        *out = (lk_plan_size){.activations = plan->memory.bytes * (size_t)opts->lanes,
                               .sums = (plan->sum_floats + gathered_floats(plan)) * sizeof(float),
                               .scratch = plan->scratch_bytes};
     lk__plan_destroy(plan);
@@ -400,8 +268,8 @@ static lk_status recompile(const lk_plan *plan, lk_plan *next)
     LK_TRY(choose(next));
     LK_TRY(LK_ALLOC(calls, "plan", &next->calls));
     LK_TRY(LK_ALLOC(calls, "plan", &next->adds));
-    if (next->arena_bytes > plan->arena_room) {
-        next->arena_room = next->arena_bytes;
+    if (next->memory.bytes > plan->arena_room) {
+        next->arena_room = next->memory.bytes;
         return plan->dev->type->alloc(plan->dev, next->arena_room * (size_t)plan->opts.lanes, "activations",
                                       (void **)&next->arena);
     }
@@ -419,8 +287,9 @@ static void replace(lk_plan *plan, lk_plan *next)
     }
     next->sums = old.sums;
     next->gathered = old.gathered;
+    next->class_weights = old.class_weights;
     next->scratch = old.scratch;
-    old.sums = old.gathered = NULL;
+    old.sums = old.gathered = old.class_weights = NULL;
     old.scratch = NULL;
     *plan = *next;
     *next = old;
@@ -453,10 +322,9 @@ void lk__plan_destroy(lk_plan *plan)
     type->free(plan->dev, plan->gathered);
     type->free(plan->dev, plan->sums);
     type->free(plan->dev, plan->arena);
-    lk__mem_free(plan->blocks);
+    lk__layer_memory_fini(&plan->memory);
     lk__mem_free(plan->adds);
     lk__mem_free(plan->calls);
-    lk__mem_free(plan->layers);
     lk__mem_free(plan->choices);
     lk__mem_free(plan);
 }
@@ -489,7 +357,7 @@ lk_tensor lk__plan_output_grad(const lk_plan *plan, int lane)
 
 lk_tensor lk__plan_value(const lk_plan *plan, int lane, int layer)
 {
-    lk_tensor value = tensor_in(plan, lane, plan->layers[layer].value_block, layer);
+    lk_tensor value = tensor_in(plan, lane, plan->memory.layers[layer].value, layer);
     if (plan->choices[layer].view) {
         value.shape = lk__op_input_shape(plan->graph, layer_at(plan, layer), 0);
         value.pitch = lk__device_pitch(plan->dev, value.shape.c);
@@ -564,7 +432,7 @@ lk_status lk__plan_forward(lk_plan *plan, const lk_op_wave *wave)
 static void add_inputs(const lk_plan *plan, int layer, const lk_op_call *call)
 {
     for (int j = 0; j < call->layer->input_count; j++) {
-        if (!plan->layers[layer].adds[j])
+        if (!plan->memory.layers[layer].adds[j])
             continue;
         lk_tensor sum = plan->adds[call->wave->lane * plan->graph->count + layer][j];
         sum.shape.n = call->wave->n;

@@ -71,7 +71,8 @@ lk_tensor lk__plan_output_grad(const lk_plan *plan, int lane);
  * value. */
 lk_tensor lk__plan_value(const lk_plan *plan, int lane, int layer);
 
-/* Forward through all layers; the loss fills wave->loss and wave->label_rank, or is left out with wave->no_loss.
+/* Forward through all layers; the loss fills the results of the wave (loss, label_rank, error), or is left out with
+ * wave->no_loss.
  * Fails only if a hook fails. */
 lk_status lk__plan_forward(lk_plan *plan, const lk_op_wave *wave) LK_CHECKED;
 /* Backward through all layers. The last forward in the wave's lane must have been this wave's. */

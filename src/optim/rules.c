@@ -1,5 +1,4 @@
 /* rules.c - the table of optimisers: the library's rules, then those that the program has registered. */
-#include <ctype.h>
 #include <float.h>
 #include <math.h>
 #include <pthread.h>
@@ -8,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "optim/rule.h"
 
 static const lk_rule *const rules[] = {
@@ -18,7 +18,7 @@ enum { RULES = sizeof rules / sizeof *rules, MOST = 32, MAX_STATE_NAME = 31 };
 
 typedef struct own_rule {
     lk_rule rule;
-    lk_optimizer_def def; /* its names are this process's copies */
+    lk_optimizer_def def; /* without its names, which are in `rule` */
 } own_rule;
 
 /* Rows are added, never changed: readers need no lock. */
@@ -80,15 +80,11 @@ static void range(lk_optim *optim, const lk_optim_range *r)
 
 static lk_status check_name(const char *what, const char *name, size_t most)
 {
-    size_t length = name ? strlen(name) : 0;
-    for (size_t i = 0; i < length; i++)
-        if (!isalnum((unsigned char)name[i]) && name[i] != '_')
-            length = 0;
-    if (length == 0 || length > most)
-        return lk__fail(LK_STATUS_USAGE,
-                        "the name of %s of an optimiser is '%s'; give letters, digits and '_', at most %zu", what,
-                        name ? name : "", most);
-    return LK_OK;
+    if (name && lk__text_is_name(name, most, "_"))
+        return LK_OK;
+    return lk__fail(LK_STATUS_USAGE,
+                    "the name of %s of an optimiser is '%s'; give letters, digits and '_', at most %zu", what,
+                    name ? name : "", most);
 }
 
 static lk_status check_param(const lk_optimizer_def *def, size_t index)
@@ -153,11 +149,14 @@ static lk_status copy_summary(const lk_optimizer_def *def, const char **out)
     return copy(text, out);
 }
 
-/* The strings of a row whose copying has failed stay allocated, for the next try: there is no memory anyway. */
+/* If a copy fails, the copies made before it are not freed: the process is out of memory anyway. */
 static lk_status fill(const lk_optimizer_def *def, own_rule *row)
 {
     lk_rule *rule = &row->rule;
     row->def = *def;
+    row->def.name = NULL;
+    row->def.params = NULL;
+    row->def.states = NULL;
     *rule = (lk_rule){.lr = def->lr, .scalars = scalars, .range = range, .own = &row->def};
     LK_TRY(copy(def->name, &rule->info.name));
     LK_TRY(copy_summary(def, &rule->info.summary));

@@ -130,6 +130,12 @@ typedef struct lk_loss_desc {
     const lk_loss_def *own;     /* for OWN; host memory */
 } lk_loss_desc;
 
+/* On the CPU: the factor of the gradient of sample n. */
+static inline float lk__loss_desc_scale(const lk_loss_desc *desc, size_t n)
+{
+    return desc->weights ? desc->scale * desc->weights[n] : desc->scale;
+}
+
 /* The results of target_loss for each sample; device memory. */
 typedef struct lk_loss_results {
     float *loss;         /* (n) the mean over the elements, or the sum over the classes, times the weight */

@@ -142,7 +142,7 @@ lk_status lk__run_emit_step(lk_train_run *run, const lk_metrics *metrics, double
 
 static double train_loss(const lk_train_run *run)
 {
-    return run->at.loss / (double)run->at.samples;
+    return run->at.loss / run->at.weight;
 }
 
 lk_status lk__run_emit_epoch(lk_train_run *run)

@@ -31,7 +31,8 @@ static void count_batch(lk_train_run *run, const lk_metrics *metrics)
     run->at.step++;
     run->at.batch++;
     run->at.samples += metrics->count;
-    run->at.loss += metrics->loss * (double)metrics->count;
+    run->at.weight += metrics->weight;
+    run->at.loss += metrics->loss * metrics->weight;
     run->result.steps = run->at.step;
     run->result.samples += metrics->count;
     run->running.count += own.count;
@@ -360,6 +361,7 @@ static void next_epoch(lk_train_run *run)
     run->at.epoch++;
     run->at.batch = 0;
     run->at.samples = 0;
+    run->at.weight = 0;
     run->at.loss = 0;
 }
 

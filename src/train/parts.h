@@ -154,7 +154,8 @@ typedef struct lk_position {
     size_t step;                    /* steps done */
     size_t epoch, batch;            /* the current epoch, from 0, and the number of its batches that are done */
     size_t samples;                 /* samples of these batches */
-    double loss;                    /* the sum of their losses */
+    double weight;                  /* the sum of the weights of these samples; without weights it is `samples` */
+    double loss;                    /* the sum of their losses, each times its weight */
     size_t tested;                  /* the step of the last evaluation; 0: none */
     lk_metrics test;                /* its result */
     size_t best_step, best_correct; /* of the best evaluation, of the validation data if there are any; step 0: none */

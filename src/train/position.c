@@ -11,18 +11,22 @@ enum { TEXT = 64 };
 typedef struct field {
     const char *name;
     size_t offset;
-    bool real;     /* double; false: size_t */
-    bool optional; /* 0 if the note is missing, as in checkpoints of earlier versions; not written if it is 0 */
+    bool real; /* double; false: size_t */
+    /* The note may be missing, as in checkpoints of earlier versions. The number is then 0 or, if `count` is not 0,
+     * that of the size_t at offset `count`, which an earlier row reads. Not written if it is this number. */
+    bool optional;
+    size_t count;
 } field;
 
 #define FIELD(name, member, ...)                         \
     {                                                    \
         name, offsetof(lk_position, member), __VA_ARGS__ \
     }
-#define WHOLE(name, member) FIELD(name, member, false, false)
-#define REAL(name, member) FIELD(name, member, true, false)
-#define LATER(name, member) FIELD(name, member, false, true)
-#define LATER_REAL(name, member) FIELD(name, member, true, true)
+#define WHOLE(name, member) FIELD(name, member, false, false, 0)
+#define REAL(name, member) FIELD(name, member, true, false, 0)
+#define LATER(name, member) FIELD(name, member, false, true, 0)
+#define LATER_REAL(name, member) FIELD(name, member, true, true, 0)
+#define WEIGHT(name, member, count) FIELD(name, member, true, true, offsetof(lk_position, count))
 
 static const field fields[] = {
     WHOLE("step", step),
@@ -57,13 +61,31 @@ static const field fields[] = {
     LATER_REAL("val-squared-error", val.squared_error),
     LATER_REAL("best-loss", best_loss),
     LATER_REAL("judged-loss", judged_loss),
+    WEIGHT("epoch-weight", weight, samples),
+    WEIGHT("test-weight", test.weight, test.count),
+    WEIGHT("val-weight", val.weight, val.count),
 };
 
 enum { FIELDS = sizeof fields / sizeof *fields };
 
-static bool is_zero(const field *f, const void *value)
+/* The number of an optional field without a note. */
+static size_t default_of(const field *f, const lk_position *position)
 {
-    return f->real ? *(const double *)value == 0 : *(const size_t *)value == 0;
+    return f->count ? *(const size_t *)(const void *)((const char *)position + f->count) : 0;
+}
+
+static bool is_default(const field *f, const lk_position *position, const void *value)
+{
+    size_t number = default_of(f, position);
+    return f->real ? *(const double *)value == (double)number : *(const size_t *)value == number;
+}
+
+static void set_default(const field *f, const lk_position *position, void *out)
+{
+    if (f->real)
+        *(double *)out = (double)default_of(f, position);
+    else
+        *(size_t *)out = default_of(f, position);
 }
 
 lk_status lk__position_note(const lk_position *position, lk_checkpoint *checkpoint)
@@ -71,7 +93,7 @@ lk_status lk__position_note(const lk_position *position, lk_checkpoint *checkpoi
     for (size_t i = 0; i < FIELDS; i++) {
         const void *value = (const char *)position + fields[i].offset;
         char text[TEXT];
-        if (fields[i].optional && is_zero(&fields[i], value))
+        if (fields[i].optional && is_default(&fields[i], position, value))
             continue;
         if (fields[i].real)
             snprintf(text, sizeof text, "%a", *(const double *)value);
@@ -98,17 +120,18 @@ lk_status lk__position_read(const lk_checkpoint *checkpoint, const char *path, l
     lk_position position = {0};
     for (size_t i = 0; i < FIELDS; i++) {
         const char *text = lk_checkpoint_note(checkpoint, fields[i].name);
-        if (!text && fields[i].optional)
+        void *at = (char *)&position + fields[i].offset;
+        if (!text && fields[i].optional) {
+            set_default(&fields[i], &position, at);
             continue;
+        }
         if (!text)
             return lk__fail(LK_STATUS_FORMAT, "%s has no note '%s'; it is not a checkpoint of 'lockstep train'", path,
                             fields[i].name);
-        if (!parse(&fields[i], text, (char *)&position + fields[i].offset))
+        if (!parse(&fields[i], text, at))
             return lk__fail(LK_STATUS_FORMAT, "%s: the note '%s' is '%s', which is no such number", path,
                             fields[i].name, text);
     }
-    position.test.weight = (double)position.test.count; /* loaders give no weights of samples */
-    position.val.weight = (double)position.val.count;
     *out = position;
     return LK_OK;
 }

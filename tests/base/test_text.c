@@ -49,5 +49,16 @@ static void lines_keep_printable_characters(void **state)
     expect(LK_TEXT_KIND_LINES, "one\ntwo\t\x1b[1m3\r", "one\ntwo\t?[1m3?");
 }
 
+static void a_name_has_letters_digits_and_what_is_allowed(void **state)
+{
+    assert_true(lk__text_is_name("aZ09_", 5, "_"));
+    assert_true(lk__text_is_name("a-b.c", 5, "-."));
+    assert_false(lk__text_is_name("", 5, "_"));
+    assert_false(lk__text_is_name("abcdef", 5, "_"));
+    assert_false(lk__text_is_name("a-b", 5, "_"));
+    assert_false(lk__text_is_name("\xc3\xa4", 5, "_")); /* a letter, but not of ASCII */
+}
+
 TEST_MAIN(NULL, NULL, TEST(names_stay_as_they_are), TEST(names_have_no_other_characters),
-          TEST(invalid_utf8_is_replaced), TEST(lines_keep_printable_characters))
+          TEST(invalid_utf8_is_replaced), TEST(lines_keep_printable_characters),
+          TEST(a_name_has_letters_digits_and_what_is_allowed))

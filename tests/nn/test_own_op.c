@@ -42,7 +42,6 @@ static void test_correct(void **arg)
     assert_ok(lk_op_check("gate", &opts));
 }
 
-/* ---- planted faults ------------------------------------------------------------------------------------------- */
 static void forward_hole(const lk_op_args *args)
 {
     swish_forward(args);
@@ -195,7 +194,6 @@ static void test_kinks(void **arg)
     }
 }
 
-/* ---- mistakes ------------------------------------------------------------------------------------------------- */
 static void rejects(lk_op_def def, const char *part)
 {
     assert_fails(lk_op_register(&def), LK_STATUS_USAGE, part);
@@ -387,8 +385,6 @@ static void test_check_mistakes(void **arg)
     assert_true(lk_op_check("swish", &opts) != LK_OK);
     assert_contains(lk_error_detail(), "abacus");
 }
-
-/* ---- devices that pad ----------------------------------------------------------------------------------------- */
 
 /* A device whose memory is not the host's and whose pixels are padded: the CPU in disguise. */
 static lk_kernels padded_kernels;

@@ -400,6 +400,19 @@ static inline void law_samples_free(law_samples *samples)
     free(samples->ids);
 }
 
+/* A batch of `count` samples without labels and ids. */
+static inline lk_batch law_samples_only(const law_case *c, size_t count, law_samples *s)
+{
+    law_case wide = *c;
+    lk_batch batch;
+    wide.batch = count;
+    *s = law_samples_make(&wide);
+    law_batch(&wide, 0, s->x, s->labels, s->ids, &batch);
+    batch.labels = NULL;
+    batch.ids = NULL;
+    return batch;
+}
+
 static inline uint64_t law_hash(const lk_engine *engine)
 {
     lk_state *state;

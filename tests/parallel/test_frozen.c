@@ -19,6 +19,8 @@ static const law_case cases[] = {
     {"upsampled", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 2, 7, .shards = 4},
     {"mobilenet_v2:width=.1,cifar", LAW_SMALL, LK_BN_MODE_BATCH, "adamw", 1e-3, 2, 5, .shards = 4},
     {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_MODE_SHARD, "adam", 1e-3, 2, 7, .shards = 3},
+    {"weighted", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 2, 7, .shards = 4},
+    {"robust", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 2, 7, .shards = 4},
 };
 
 /* Which of a model's parameters are frozen: the first `lowest`, and the others with a chance of 1 in `odds`, if that is

@@ -6,12 +6,13 @@
 
 static const law_group frozen[] = {{"*", {.frozen = true}}, {0}};
 
-enum { GATES, RES, FROZEN, MLP, CASES };
+enum { GATES, RES, FROZEN, MLP, WEIGHTED, CASES };
 static const law_case cases[CASES] = {
     [GATES] = {"gates", LAW_ODD, LK_BN_MODE_BATCH, "sgd", .05, 1, 7, .shards = 4},
     [RES] = {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "sgd", .05, 1, 11, .shards = 5},
     [FROZEN] = {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "sgd", .05, 1, 11, .shards = 5, .groups = frozen},
     [MLP] = {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "sgd", .05, 1, 9, .shards = 4},
+    [WEIGHTED] = {"weighted", LAW_ODD, LK_BN_MODE_BATCH, "sgd", .05, 1, 9, .shards = 4},
 };
 
 static const ranks_row rows[] = {
@@ -19,6 +20,8 @@ static const ranks_row rows[] = {
     {"2 ranks", MLP, {.ranks = 2, .transport = "inproc", .threads = 2, .micro_batch = 2}},
     {"2 stages", RES, {.ranks = 2, .transport = "inproc", .threads = 1, .stages = "2"}},
     {"2 x 2 stages", FROZEN, {.ranks = 4, .transport = "inproc", .threads = 1, .stages = "2"}},
+    {"weights, 3 ranks", WEIGHTED, {.ranks = 3, .transport = "inproc", .threads = 1, .share = true}},
+    {"weights, 2 stages", WEIGHTED, {.ranks = 2, .transport = "inproc", .threads = 1, .stages = "2"}},
 };
 
 static size_t sample_floats(const law_case *c)
@@ -113,9 +116,8 @@ static void test_frozen(void **arg)
 
 /* Moves the whole batch along its gradient g: the loss changes by step * |g|^2. The step is a compromise between the
  * curvature, which gives an error of order step^2 between two sides, and float's 24 bits in the loss. */
-static void test_finite_differences(void **arg)
+static void expect_finite_differences(const law_case *c)
 {
-    const law_case *c = &cases[GATES];
     size_t count = c->batch * sample_floats(c);
     law_samples s = law_samples_make(c);
     lk_batch batch;
@@ -136,11 +138,17 @@ static void test_finite_differences(void **arg)
     free(run(c, engine, batch, &low));
     double found = (high.loss - low.loss) / (2 * step);
     if (!(square > 0 && fabs(found - square) <= 1e-3 * square))
-        fail_msg("finite differences give %g, the gradient %g", found, square);
+        fail_msg("%s: finite differences give %g, the gradient %g", c->model, found, square);
     free(x);
     free(dx);
     lk_engine_destroy(engine);
     law_samples_free(&s);
+}
+
+static void test_finite_differences(void **arg)
+{
+    expect_finite_differences(&cases[GATES]);
+    expect_finite_differences(&cases[WEIGHTED]); /* of the weighted mean */
 }
 
 static void test_misuse(void **arg)

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "ranks.h"
+#include "tensor/device.h"
 
 enum { N = 12, FEATURES = 6, OUT = 3, STEPS = 4 };
 static float x[N * FEATURES], targets[N * OUT];
@@ -350,6 +351,34 @@ static void test_wrong_graphs(void **state)
     expect_mistake(graph, "call it once");
 }
 
+/* A device whose memory the host cannot reach. */
+static lk_device_type distant;
+
+static lk_status open_distant(const lk_device_opts *opts, lk_device **out)
+{
+    LK_TRY(lk__device_cpu.open(opts, out));
+    (*out)->type = &distant;
+    return LK_OK;
+}
+
+static void test_losses_without_a_function_of_the_device(void **state)
+{
+    lk_engine *engine;
+    lk_graph *graph;
+    lk_engine_opts opts = usual;
+    distant = lk__device_cpu;
+    distant.name = "distant";
+    distant.host_memory = false;
+    distant.open = open_distant;
+    assert_ok(lk__device_add(&distant));
+    opts.device = "distant";
+    lk_node scores = begin(&graph);
+    lk_loss(graph, scores, "own_square");
+    assert_fails(lk_engine_create(graph, &opts, &engine), LK_STATUS_UNSUPPORTED,
+                 "loss 'own_square' has no function for distant: set `cuda` of its lk_loss_def");
+    lk_graph_destroy(graph);
+}
+
 static void test_wrong_losses(void **state)
 {
     lk_loss_def def = square;
@@ -441,5 +470,5 @@ static void test_loader(void **state)
 }
 
 TEST_MAIN(set_up, NULL, TEST(test_own_losses), TEST(test_metrics), TEST(test_equal_weights), TEST(test_weight_zero),
-          TEST(test_wrong_batches), TEST(test_wrong_graphs), TEST(test_wrong_losses), TEST(test_ranks_disagree),
-          TEST(test_loader))
+          TEST(test_wrong_batches), TEST(test_wrong_graphs), TEST(test_losses_without_a_function_of_the_device),
+          TEST(test_wrong_losses), TEST(test_ranks_disagree), TEST(test_loader))

@@ -1,6 +1,6 @@
 /* test_outputs.c - scores and values of nodes: equal bits however the work is divided, and the node's own values
  * whatever else is kept; no bit of training depends on what is kept; nothing is allocated after the first call of a
- * size; misuse. */
+ * size. */
 #include "heap.h"
 #include "ranks.h"
 
@@ -121,19 +121,6 @@ static void train(const law_case *c, lk_engine *engine, bool share)
     law_samples_free(&s);
 }
 
-/* A batch of `count` samples without labels and ids. */
-static lk_batch samples_only(const law_case *c, size_t count, law_samples *s)
-{
-    law_case wide = *c;
-    lk_batch batch;
-    wide.batch = count;
-    *s = law_samples_make(&wide);
-    law_batch(&wide, 0, s->x, s->labels, s->ids, &batch);
-    batch.labels = NULL;
-    batch.ids = NULL;
-    return batch;
-}
-
 static size_t many(const law_case *c)
 {
     return 2 * c->batch + 3;
@@ -142,7 +129,7 @@ static size_t many(const law_case *c)
 static void forward(const law_case *c, lk_engine *engine, bool share, size_t count, values *v)
 {
     law_samples s;
-    lk_batch batch = samples_only(c, count, &s);
+    lk_batch batch = law_samples_only(c, count, &s);
     lk_shard_range range = lk_engine_shard_range(engine);
     if (share) {
         size_t begin = lk_shard_range_begin(range, count);
@@ -371,7 +358,7 @@ static void test_one_at_a_time(void **arg)
     law_samples s;
     float scores[10];
     train(c, engine, false);
-    lk_batch batch = samples_only(c, many(c), &s);
+    lk_batch batch = law_samples_only(c, many(c), &s);
     batch.count = 1;
     for (size_t i = 0; i < many(c); i++, batch.x += batch.sample_floats) {
         law_require(lk_engine_forward(engine, &batch, scores));
@@ -384,7 +371,7 @@ static void test_one_at_a_time(void **arg)
 static void count_allocations(lk_engine *engine, const law_case *c, size_t count, values *v)
 {
     law_samples s;
-    lk_batch batch = samples_only(c, count, &s);
+    lk_batch batch = law_samples_only(c, count, &s);
     CHECK_OK(lk_engine_forward_outputs(engine, &batch, v->list, v->count));
     heap_watch(0);
     for (int i = 0; i < 3; i++)
@@ -451,105 +438,13 @@ static void test_loss_views(void **arg)
     lk_engine_destroy(engine);
 }
 
-static lk_status create_with(const char *outputs, lk_engine **out)
-{
-    lk_engine_opts opts = law_opts(&cases[CNN], &(law_way){.threads = 1});
-    opts.outputs = outputs;
-    return law_create(&cases[CNN], &opts, out);
-}
-
-static void test_misuse(void **arg)
-{
-    const law_case *c = &cases[CNN];
-    lk_engine *engine;
-    law_samples s;
-    static float room[32 * 26 * 26], scores[MOST_SAMPLES * 10];
-    law_require(create_with("fc1", &engine));
-    lk_batch good = samples_only(c, 2, &s), bad = good;
-    lk_output one = {"fc1", room};
-    assert_fails(lk_engine_forward(NULL, &good, scores), LK_STATUS_USAGE, "engine");
-    assert_fails(lk_engine_forward(engine, NULL, scores), LK_STATUS_USAGE, "batch");
-    assert_fails(lk_engine_forward(engine, &good, NULL), LK_STATUS_USAGE, "scores");
-    assert_fails(lk_engine_forward_outputs(engine, &good, NULL, 1), LK_STATUS_USAGE, "outputs");
-    assert_fails(lk_engine_forward_outputs(engine, &good, &one, 0), LK_STATUS_USAGE, "0 outputs");
-    one.values = NULL;
-    assert_fails(lk_engine_forward_outputs(engine, &good, &one, 1), LK_STATUS_USAGE, "`values` is NULL");
-    one = (lk_output){"fc2", room};
-    assert_fails(lk_engine_forward_outputs(engine, &good, &one, 1), LK_STATUS_USAGE, "no output 'fc2'");
-    assert_contains(lk_error_detail(), "fc1");
-    bad.sample_floats = 5;
-    assert_fails(lk_engine_forward(engine, &bad, scores), LK_STATUS_MISMATCH, "5 values a sample");
-    bad = good;
-    bad.x = NULL;
-    assert_fails(lk_engine_forward(engine, &bad, scores), LK_STATUS_USAGE, "its `x` is NULL");
-    bad = (lk_batch){.sample_floats = good.sample_floats};
-    assert_fails(lk_engine_forward(engine, &bad, scores), LK_STATUS_USAGE, "at least one sample");
-    bad = good;
-    bad.reserved[0] = 1;
-    assert_fails(lk_engine_forward(engine, &bad, scores), LK_STATUS_USAGE, "reserved");
-    law_require(lk_engine_forward(engine, &good, scores)); /* the engine can still be used */
-    good.labels = s.labels;
-    good.ids = s.ids;
-    lk_metrics metrics;
-    law_require(lk_engine_send(engine, &good));
-    assert_fails(lk_engine_forward(engine, &good, scores), LK_STATUS_USAGE, "under way");
-    law_require(lk_engine_receive(engine, &metrics));
-    law_samples_free(&s);
-    lk_engine_destroy(engine);
-    law_require(create_with(NULL, &engine));
-    good = samples_only(c, 2, &s);
-    assert_fails(lk_engine_forward_outputs(engine, &good, &one, 1), LK_STATUS_USAGE, "without `outputs`");
-    law_samples_free(&s);
-    lk_engine_destroy(engine);
-}
-
-/* Ranks that ask for different things get an error, not a mixture. */
-static bool be_different(lk_group *group, const team_spec *team, const void *arg)
-{
-    const law_case *c = &cases[MLP];
-    int what = *(const int *)arg, rank = lk_group_rank(group);
-    lk_engine *engine = NULL;
-    lk_engine_opts opts = law_opts(c, &(law_way){.threads = 1});
-    opts.group = group;
-    opts.outputs = what == 0 && rank == 1 ? "chunk2.0" : "chunk1.1,chunk2.0";
-    lk_status status = law_create(c, &opts, &engine);
-    if (what == 0) {
-        CHECK(status == LK_STATUS_MISMATCH);
-        CHECK_TEXT(lk_error_detail(), "outputs");
-        return false;
-    }
-    CHECK_OK(status);
-    law_samples s;
-    static _Thread_local float out[MOST_SAMPLES * 1024];
-    lk_batch batch = samples_only(c, what == 1 && rank == 1 ? 5 : 6, &s);
-    lk_output wanted = {what == 2 && rank == 1 ? NULL : "chunk1.1", out};
-    CHECK(lk_engine_output_floats(engine, "chunk1.1") <= 1024);
-    CHECK(lk_engine_forward_outputs(engine, &batch, &wanted, 1) != LK_OK);
-    CHECK_TEXT(lk_error_detail(), what == 1 ? "batch of" : "allgather");
-    law_samples_free(&s);
-    lk_engine_destroy(engine);
-    return false;
-}
-
-static void test_different_ranks(void **arg)
-{
-    for (int what = 0; what < 3; what++)
-        if (!team_run((team_spec){.size = 2, .transport = "inproc", .timeout = 20}, be_different, &what))
-            fail_msg("difference %d", what);
-}
-
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_node_alone),
-                                       cmocka_unit_test(test_training_with_each_node),
-                                       cmocka_unit_test(test_values_of_the_cnn),
-                                       cmocka_unit_test(test_scores_give_the_loss),
-                                       cmocka_unit_test(test_one_at_a_time),
-                                       cmocka_unit_test(test_allocations),
-                                       cmocka_unit_test(test_loss_views),
-
-                                       cmocka_unit_test(test_misuse),
-                                       cmocka_unit_test(test_different_ranks)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_node_alone),   cmocka_unit_test(test_training_with_each_node),
+        cmocka_unit_test(test_values_of_the_cnn), cmocka_unit_test(test_scores_give_the_loss),
+        cmocka_unit_test(test_one_at_a_time),     cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_loss_views)};
     int failed = ranks_run_rows(rows, COUNT_OF(rows), argc > 1 ? argv[1] : NULL, test_row);
     return argc > 1 ? failed : failed + cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,7 +45,6 @@ static const struct allowed {
     {"lk_train", "out"},
 };
 
-/* ---- values -------------------------------------------------------------------------------------------------- */
 static char word[] = "word";
 static float floats[16];
 static const void *const roots[] = {floats};
@@ -296,7 +295,6 @@ OUTPUT(lk_state_entry_2, lk_state_entry *)
 
 #include "nulls.inc"
 
-/* ---- the test -------------------------------------------------------------------------------------------------- */
 static bool may_be_null(const null_case *c)
 {
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)

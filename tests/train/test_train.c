@@ -77,6 +77,60 @@ static void train_loss_is_the_mean_over_samples(void **state)
     assert_true(fabs(told.test[0].train_loss - sum / TRAIN_COUNT) < 1e-12 * sum);
 }
 
+/* Sums over the steps of an epoch, and the results of the epochs. */
+typedef struct weighted_sums {
+    double loss, weight;
+    size_t stop_at; /* the step after which the run stops; 0: never */
+    size_t epochs;
+    double train_loss[4];
+} weighted_sums;
+
+static void sum_step(void *arg, const lk_train_step *step)
+{
+    weighted_sums *sums = arg;
+    assert_true(step->metrics.weight != (double)step->metrics.count);
+    sums->loss += step->metrics.loss * step->metrics.weight;
+    sums->weight += step->metrics.weight;
+    if (step->step == sums->stop_at)
+        lk_train_stop(step->run);
+}
+
+static void keep_epoch(void *arg, const lk_train_epoch *epoch)
+{
+    weighted_sums *sums = arg;
+    sums->train_loss[sums->epochs++] = epoch->train_loss;
+    if (sums->epochs == 1 && sums->weight > 0)
+        assert_true(epoch->train_loss == sums->loss / sums->weight);
+}
+
+/* A run that stopped within an epoch and was resumed gives the same mean, to the bit. */
+static void train_loss_is_the_mean_by_weights(void **state)
+{
+    static const float weights[10] = {1, .5f, 3, 0, 2, .25f, 1, 7, .125f, 1};
+    char data[PATH], dir[PATH];
+    lk_graph *graph;
+    assert_ok(lk_graph_create(&graph));
+    lk_node x = lk_flatten(graph, lk_input(graph, 1, SIDE, SIDE));
+    lk_weigh_classes(graph, lk_cross_entropy(graph, lk_linear(graph, x, "fc", 10)), weights, 10);
+    lk_train_opts opts = {.graph = graph, .data = below("tiny", data), .batch = 16, .epochs = 2, .alone = true};
+    weighted_sums whole = {0}, first = {.stop_at = 2}, rest = {.epochs = 0};
+    lk_train_result result, resumed;
+    assert_ok(lk_train(&opts, &(lk_train_events){.arg = &whole, .step = sum_step, .epoch = keep_epoch}, &result));
+    assert_int_equal(whole.epochs, 2);
+    opts.checkpoint = below("weighted", dir);
+    opts.resume = "auto";
+    assert_ok(lk_train(&opts, &(lk_train_events){.arg = &first, .step = sum_step}, &resumed));
+    assert_true(resumed.stopped);
+    assert_ok(lk_train(&opts, &(lk_train_events){.arg = &rest, .epoch = keep_epoch}, &resumed));
+    assert_true(resumed.hash == result.hash);
+    assert_memory_equal(rest.train_loss, whole.train_loss, sizeof whole.train_loss);
+    /* A run that has nothing left to do reads the results of its last evaluation. */
+    assert_ok(lk_train(&opts, NULL, &resumed));
+    assert_true(resumed.test.weight == result.test.weight && resumed.test.loss == result.test.loss);
+    assert_true(result.test.weight != (double)result.test.count);
+    lk_graph_destroy(graph);
+}
+
 static void a_model_learns(void **state)
 {
     lk_train_opts opts = options();
@@ -257,8 +311,8 @@ static void rank_in_a_path(void **state)
 }
 
 TEST_MAIN(make_data, temp_folder_tear_down, TEST(events_tell_the_run), TEST(activities_are_told),
-          TEST(each_test_sample_counts_once), TEST(train_loss_is_the_mean_over_samples), TEST(a_model_learns),
-          TEST(the_division_of_work_leaves_no_trace), TEST(short_runs_end_in_time),
-          TEST(a_batch_larger_than_the_data_is_the_data), TEST(saved_models_come_back),
+          TEST(each_test_sample_counts_once), TEST(train_loss_is_the_mean_over_samples),
+          TEST(train_loss_is_the_mean_by_weights), TEST(a_model_learns), TEST(the_division_of_work_leaves_no_trace),
+          TEST(short_runs_end_in_time), TEST(a_batch_larger_than_the_data_is_the_data), TEST(saved_models_come_back),
           TEST(mistakes_are_found_before_the_first_step), TEST(a_run_that_diverges_saves_nothing),
           TEST(weights_that_are_not_finite_are_not_saved), TEST(rank_in_a_path))

@@ -13,6 +13,7 @@
 
 #include "base/math.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "nn/op.h"
 
 _Static_assert((int)LK_OP_MAX_INPUTS == (int)LK_MAX_INPUTS && (int)LK_OP_MAX_PARAMS == (int)LK_MAX_PARAMS,
@@ -48,7 +49,6 @@ static const own_op *find(const char *name)
     return NULL;
 }
 
-/* ---- shapes --------------------------------------------------------------------------------------------------- */
 static lk_op_size size_of(lk_shape shape)
 {
     return (lk_op_size){.height = shape.h, .width = shape.w, .channels = shape.c};
@@ -145,8 +145,6 @@ static lk_status supports(const lk_device *dev, const lk_layer *layer)
                     layer->index, own->name, dev->type->name);
 }
 
-/* ---- memory --------------------------------------------------------------------------------------------------- */
-
 /* Floats of all parameters, and of the largest. */
 typedef struct param_floats {
     size_t all, largest;
@@ -197,8 +195,6 @@ static size_t scratch(lk_device *dev, const lk_layer *layer, lk_shape x, lk_shap
     }
     return bytes;
 }
-
-/* ---- calls ---------------------------------------------------------------------------------------------------- */
 
 /* One pass over a wave: the arguments for the program's function with all samples of the wave. */
 typedef struct own_pass {
@@ -370,23 +366,10 @@ static void backward(const lk_op_call *call)
     grad_inputs(&pass);
 }
 
-/* ---- the table ------------------------------------------------------------------------------------------------ */
-static bool is_name(const char *text, size_t room, const char *others)
-{
-    size_t length = strlen(text);
-    for (size_t i = 0; i < length; i++) {
-        char c = text[i];
-        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-        if (!plain && !strchr(others, c))
-            return false;
-    }
-    return length > 0 && length < room;
-}
-
 static lk_status check_def(const lk_op_def *def)
 {
     LK_TRY(LK_CLEAR(def, "lk_op_def"));
-    if (!is_name(def->name, MAX_NAME, "_-."))
+    if (!lk__text_is_name(def->name, MAX_NAME - 1, "_-."))
         return lk__fail(LK_STATUS_USAGE, "op '%s': a name has 1 to %d letters, digits, '_', '-' or '.'", def->name,
                         MAX_NAME - 1);
     if (def->inputs < 1 || def->inputs > LK_OP_MAX_INPUTS)
@@ -409,7 +392,7 @@ static lk_status check_def(const lk_op_def *def)
 static lk_status take_params(const lk_op_def *def, own_op *own)
 {
     for (int i = 0; i < LK_OP_MAX_PARAMS && def->params[i]; i++) {
-        if (!is_name(def->params[i], MAX_SUFFIX, "_"))
+        if (!lk__text_is_name(def->params[i], MAX_SUFFIX - 1, "_"))
             return lk__fail(LK_STATUS_USAGE,
                             "op '%s': the name '%s' of parameter %d has not 1 to %d letters, digits or '_'", def->name,
                             def->params[i], i, MAX_SUFFIX - 1);
@@ -507,7 +490,6 @@ lk_status lk__op_own_inputs(const char *op, int *out)
     return LK_OK;
 }
 
-/* ---- functions for ops ---------------------------------------------------------------------------------------- */
 float lk_op_exp(float x)
 {
     return lk__math_expf(x);

@@ -32,7 +32,6 @@ typedef struct trial {
     size_t reported; /* characters of the report */
 } trial;
 
-/* ---- sizes ---------------------------------------------------------------------------------------------------- */
 static size_t x_floats(const trial *t, int i)
 {
     return lk__shape_sample(t->layer->own.x[i]);
@@ -52,8 +51,6 @@ static lk_status run(const trial *t, lk_op_way w, const lk_op_arrays *in, lk_op_
 {
     return lk__op_rig_run(&t->rigs[w.threads - 1], w, in, out);
 }
-
-/* ---- comparing ------------------------------------------------------------------------------------------------ */
 
 /* A tensor of results, by its name in messages. */
 typedef struct result {
@@ -123,7 +120,6 @@ static void report(trial *t, const char *line)
     t->reported = lk__size_min(room - 1, t->reported + (size_t)length);
 }
 
-/* ---- checks --------------------------------------------------------------------------------------------------- */
 static const lk_op_way reference = {.threads = 1, .shards = SHARDS};
 
 /* Also makes the results that the other checks compare with. */
@@ -254,8 +250,6 @@ static lk_status check_cuts(trial *t)
     return LK_OK;
 }
 
-/* ---- finite differences --------------------------------------------------------------------------------------- */
-
 /* A tensor whose gradient is checked. */
 typedef struct probe {
     result r;
@@ -364,7 +358,6 @@ static lk_status check_gradients(trial *t)
     return LK_OK;
 }
 
-/* ---- the trial ------------------------------------------------------------------------------------------------ */
 static lk_status accept(const lk_graph *graph, lk_layer *layer)
 {
     (void)graph;

@@ -49,6 +49,16 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
     return LK_OK;
 }
 
+static lk_status supports(const lk_device *dev, const lk_layer *layer)
+{
+    if (dev->type->host_memory || def_of(layer)->cuda)
+        return LK_OK;
+    return lk__fail(LK_STATUS_UNSUPPORTED,
+                    "layer %d: loss '%s' has no function for %s: set `cuda` of its lk_loss_def, or compute on the CPU "
+                    "(`device` cpu)",
+                    layer->index, layer->op->name, dev->type->name);
+}
+
 static size_t scratch(lk_device *dev, const lk_layer *layer, lk_shape x, lk_shape y)
 {
     (void)layer, (void)y;
@@ -93,11 +103,11 @@ static lk_status add_row(const lk_loss_def *def)
     rows[at].def.name = name;
     rows[at].op = (lk_op){.name = name,
                           .infer = infer,
+                          .supports = supports,
                           .scratch = scratch,
                           .forward = forward,
                           .is_loss = true,
-                          .targets = def->target_floats ? targets : NULL,
-                          .cpu_only = !def->cuda};
+                          .targets = def->target_floats ? targets : NULL};
     atomic_store(&count, at + 1);
     return LK_OK;
 }

@@ -22,7 +22,7 @@ static lk_status ensure(lk_device *dev, size_t bytes, void **at)
     return *at ? LK_OK : dev->type->alloc(dev, bytes, "averaged weights", at);
 }
 
-/* The parameters last: if they are there, so is everything. */
+/* Allocates mean->params last: if it is set, everything else is there. */
 static lk_status ensure_mean(lk_engine *engine)
 {
     lk_engine_mean *mean = &engine->mean;
@@ -66,15 +66,8 @@ lk_status lk_engine_average(lk_engine *engine, double decay)
 
 static lk_status export_mean(const lk_engine *engine, lk_state **out)
 {
-    lk_state *state;
     lk_params view = as_params(engine);
-    LK_TRY(lk__params_export(&view, &state));
-    lk_status status = lk__engine_gather_state(engine, state);
-    if (status == LK_OK)
-        *out = state;
-    else
-        lk_state_destroy(state);
-    return status;
+    return lk__engine_export(engine, &view, out);
 }
 
 lk_status lk_engine_averaged_state(const lk_engine *engine, lk_state **out)

@@ -64,17 +64,13 @@ static lk_status check_opts(const lk_engine_opts *opts)
     return LK_OK;
 }
 
-/* Checks the options and the device against the loss. */
+/* Checks the options against the loss. */
 static lk_status check_loss(const lk_engine *engine)
 {
     const lk_op *op = lk__graph_loss(engine->graph)->op;
     if (engine->opts.label_smoothing > 0 && !op->smooths)
         return lk__fail(LK_STATUS_USAGE, "`label_smoothing` %g is for losses of classes, and %s has none",
                         engine->opts.label_smoothing, op->name);
-    if (op->cpu_only && strcmp(engine->dev->type->name, "cuda") == 0)
-        return lk__fail(LK_STATUS_UNSUPPORTED,
-                        "loss '%s' has no function for GPUs (`cuda` in lk_loss_def), and the device is '%s'", op->name,
-                        engine->opts.device);
     return LK_OK;
 }
 
@@ -421,12 +417,12 @@ static lk_status build(lk_engine *engine, const lk_graph *graph)
     LK_TRY(lk__graph_copy(graph, &engine->graph));
     LK_TRY(agree_options(engine));
     LK_TRY(check_opts(opts));
+    LK_TRY(check_loss(engine));
     LK_TRY(check_batchnorm(engine));
     int ranks = opts->group ? lk_group_size(opts->group) : 1;
     LK_TRY(lk__engine_outputs_create(engine->graph, opts->outputs, opts->stages, ranks, &engine->outputs));
     LK_TRY(lk__grid_init(&engine->grid, engine->graph, &grid));
     LK_TRY(open_device(engine));
-    LK_TRY(check_loss(engine));
     LK_TRY(agree_device(engine));
     LK_TRY(choose_channel(engine));
     LK_TRY(plan_waves(engine));

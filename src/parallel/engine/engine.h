@@ -5,6 +5,7 @@
 #include <lockstep/engine.h>
 
 #include "base/status.h"
+#include "nn/params.h"
 #include "parallel/step/meter.h"
 
 /* lk__engine_enter begins a public call that uses the engine's memory, lk__engine_leave ends it and
@@ -19,9 +20,9 @@ lk_status lk__engine_abort_on_failure(const lk_engine *engine, lk_status status)
 /* Whether the last call failed at every rank with the same detail. */
 bool lk__engine_agreed(const lk_engine *engine);
 
-/* Collective over the stages of a replica: gives every stage the tensors of all stages. The bytes of a tensor are zero
- * at the stages that do not have it. */
-lk_status lk__engine_gather_state(const lk_engine *engine, lk_state *state) LK_CHECKED;
+/* Collective over the stages of a replica: a copy of these parameters and buffers, which have the form of the engine's
+ * own, of all stages. The caller owns *out. */
+lk_status lk__engine_export(const lk_engine *engine, const lk_params *params, lk_state **out) LK_CHECKED;
 /* Checks a state as lk_engine_set_state does (MISMATCH), but not collectively: does not communicate
  * and does not abort the job. */
 lk_status lk__engine_check_state(const lk_engine *engine, const lk_state *state) LK_CHECKED;

@@ -9,7 +9,7 @@
 
 /* The bytes of a key are zero at all stages but one, so
  * their sum as integers has the bytes of that stage. */
-lk_status lk__engine_gather_state(const lk_engine *engine, lk_state *state)
+static lk_status gather(const lk_engine *engine, lk_state *state)
 {
     for (size_t i = 0; engine->grid.pipeline && i < lk_state_count(state); i++) {
         const lk_state_entry *entry = lk_state_at(state, i);
@@ -29,14 +29,24 @@ static lk_status hand_over(lk_status status, lk_state *state, lk_state **out)
     return status;
 }
 
-typedef lk_status (*export_fn)(const lk_params *params, lk_state **out);
+/* Gives every stage the tensors of all stages; destroys the state on failure. */
+static lk_status gather_out(const lk_engine *engine, lk_state *state, lk_state **out)
+{
+    return hand_over(gather(engine, state), state, out);
+}
 
-static lk_status export_whole(const lk_engine *engine, export_fn export, lk_state **out)
+lk_status lk__engine_export(const lk_engine *engine, const lk_params *params, lk_state **out)
 {
     lk_state *state;
-    LK_TRY(export(engine->params, &state));
-    lk_status status = lk__engine_gather_state(engine, state);
-    return hand_over(status, state, out);
+    LK_TRY(lk__params_export(params, &state));
+    return gather_out(engine, state, out);
+}
+
+static lk_status export_grads(const lk_engine *engine, lk_state **out)
+{
+    lk_state *state;
+    LK_TRY(lk__params_export_grads(engine->params, &state));
+    return gather_out(engine, state, out);
 }
 
 lk_status lk_engine_state(const lk_engine *engine, lk_state **out)
@@ -44,7 +54,8 @@ lk_status lk_engine_state(const lk_engine *engine, lk_state **out)
     LK_TRY(LK_GIVEN(engine));
     LK_TRY(LK_GIVEN(out));
     LK_TRY(lk__engine_enter_idle(engine));
-    return lk__engine_leave(engine, lk__engine_abort_on_failure(engine, export_whole(engine, lk__params_export, out)));
+    return lk__engine_leave(engine,
+                            lk__engine_abort_on_failure(engine, lk__engine_export(engine, engine->params, out)));
 }
 
 lk_status lk_engine_grads(const lk_engine *engine, lk_state **out)
@@ -57,8 +68,7 @@ lk_status lk_engine_grads(const lk_engine *engine, lk_state **out)
             engine,
             lk__fail(LK_STATUS_USAGE,
                      "no gradients are there; lk_engine_gradients or lk_engine_step must have succeeded before"));
-    return lk__engine_leave(engine,
-                            lk__engine_abort_on_failure(engine, export_whole(engine, lk__params_export_grads, out)));
+    return lk__engine_leave(engine, lk__engine_abort_on_failure(engine, export_grads(engine, out)));
 }
 
 static lk_status set_state(lk_engine *engine, const lk_state *state)
@@ -113,7 +123,7 @@ static lk_status export_optim(const lk_engine *engine, lk_state *state)
 {
     for (size_t i = 0; i < lk__optim_states(engine->optim); i++)
         LK_TRY(lk__params_export_array(engine->params, array_at(engine->optim, i), state));
-    LK_TRY(lk__engine_gather_state(engine, state));
+    LK_TRY(gather(engine, state));
     return export_numbers(engine->optim, state);
 }
 

@@ -175,6 +175,16 @@ static inline size_t lk__engine_input_bytes(const lk_engine *engine, size_t n)
            n * (sizeof(uint32_t) + sizeof(int32_t) + engine->target_floats * sizeof(float));
 }
 
+static inline size_t lk__engine_sample_bytes(const lk_engine *engine, size_t count)
+{
+    return count * lk__shape_sample(engine->graph->layers[0].shape) * sizeof(float);
+}
+
+static inline size_t lk__engine_target_bytes(const lk_engine *engine, size_t count)
+{
+    return count * engine->target_floats * sizeof(float);
+}
+
 /* The losses of this rank's samples in engine->losses. */
 static inline float *lk__engine_own_losses(const lk_engine *engine, bool eval)
 {

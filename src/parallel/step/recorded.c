@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/trace.h"
 #include "parallel/step/marks.h"
+#include "parallel/step/part_copy.h"
 #include "parallel/step/staging.h"
 
 /* Batch sizes whose recordings are kept, of steps and of evaluations. Only the last batch of an epoch or of a data set
@@ -38,13 +39,9 @@ typedef struct known_size {
     lk_device_recording *recording[SOURCES][2];
 } known_size;
 
-/* A part under way, for a step with copies of everything that repeating it needs. */
+/* A part under way. */
 typedef struct sent_part {
-    lk_engine_part part;     /* its pointers are ids, labels and x; of an evaluation they are NULL */
-    uint32_t *ids;           /* (most) */
-    int32_t *labels;         /* (most) */
-    float *targets;          /* (most, engine->target_floats), or NULL */
-    float *x;                /* samples; NULL until some are kept */
+    lk_engine_part_copy copy;
     lk_optim_numbers before; /* the optimiser's numbers before the step */
     double launched;         /* for traces: when the part was sent; 0: without a trace */
     bool norm;               /* it takes the gradient's norm */
@@ -65,16 +62,6 @@ struct lk_recorded {
     uint32_t *turn; /* device: number of parts whose inputs were fetched */
     uint32_t turns; /* number of parts that were enqueued */
 };
-
-static size_t sample_bytes(const lk_engine *engine, size_t count)
-{
-    return count * lk__shape_sample(engine->graph->layers[0].shape) * sizeof(float);
-}
-
-static size_t target_bytes(const lk_engine *engine, size_t count)
-{
-    return count * engine->target_floats * sizeof(float);
-}
 
 /* Collective: whether all ranks say so. */
 static lk_status agree(const lk_engine *engine, bool mine, bool *out)
@@ -106,13 +93,8 @@ static lk_status clear_flag(lk_engine *engine, lk_recorded *recorded)
 static lk_status alloc_parts(lk_engine *engine, lk_recorded *recorded)
 {
     lk_device *dev = engine->dev;
-    for (int i = 0; i < LK_RECORDED_DEPTH; i++) {
-        LK_TRY(LK_ALLOC(engine->most, "sample ids", &recorded->sent[i].ids));
-        LK_TRY(LK_ALLOC(engine->most, "labels", &recorded->sent[i].labels));
-        if (engine->target_floats)
-            LK_TRY(lk__mem_alloc(engine->most, engine->target_floats * sizeof(float), "targets",
-                                 (void **)&recorded->sent[i].targets));
-    }
+    for (int i = 0; i < LK_RECORDED_DEPTH; i++)
+        LK_TRY(lk__engine_part_copy_init(engine, &recorded->sent[i].copy));
     LK_TRY(dev->type->alloc(dev, sizeof *recorded->flag, "results", (void **)&recorded->flag));
     return clear_flag(engine, recorded);
 }
@@ -204,12 +186,8 @@ void lk__recorded_destroy(lk_engine *engine, lk_recorded *recorded)
     free_rings(dev, recorded);
     dev->type->free(dev, recorded->samples);
     dev->type->free(dev, recorded->flag);
-    for (int i = 0; i < LK_RECORDED_DEPTH; i++) {
-        lk__mem_free(recorded->sent[i].x);
-        lk__mem_free(recorded->sent[i].targets);
-        lk__mem_free(recorded->sent[i].labels);
-        lk__mem_free(recorded->sent[i].ids);
-    }
+    for (int i = 0; i < LK_RECORDED_DEPTH; i++)
+        lk__engine_part_copy_fini(&recorded->sent[i].copy);
     lk__mem_free(recorded);
 }
 
@@ -273,20 +251,20 @@ static bool fits_all(const lk_engine *engine, bool eval, size_t total)
 {
     const lk_grid *grid = &engine->grid;
     size_t most = 0, limit = PROMPT_UPLOADS * engine->dev->type->prompt_upload;
-    if (target_bytes(engine, total) > limit)
+    if (lk__engine_target_bytes(engine, total) > limit)
         return false;
     if (!eval && (engine->opts.micro_batch == 0 || lk__graph_takes_one_wave(engine->graph, engine->opts.bn)))
         return true;
     for (int r = 0; r < grid->replicas; r++)
         most = lk__size_max(most, lk__shard_begin(total, engine->waves->shards, grid->bounds[r + 1]) -
                                       lk__shard_begin(total, engine->waves->shards, grid->bounds[r]));
-    return sample_bytes(engine, most) <= limit;
+    return lk__engine_sample_bytes(engine, most) <= limit;
 }
 
 /* The bytes of recorded->samples that this part needs. */
 static size_t samples_of_waves(const lk_engine *engine, const lk_engine_part *part)
 {
-    return part->x && (part->eval || !engine->waves->single) ? sample_bytes(engine, part->count) : 0;
+    return part->x && (part->eval || !engine->waves->single) ? lk__engine_sample_bytes(engine, part->count) : 0;
 }
 
 static lk_status ensure_samples(lk_engine *engine, size_t bytes)
@@ -401,43 +379,7 @@ static void write_inputs(lk_engine *engine, const lk_engine_part *part)
     if (part->labels)
         memcpy(to.labels, part->labels, part->count * sizeof *to.labels);
     if (part->targets)
-        memcpy(to.targets, part->targets, target_bytes(engine, part->count));
-}
-
-/* Whether the upload of the samples may wait for earlier uploads, and so for other ranks. */
-static bool upload_waits(const lk_engine *engine, const lk_engine_part *part)
-{
-    static_assert(LK_RECORDED_DEPTH <= 4, "the fourth part before is done");
-    return part->x && sample_bytes(engine, part->count) > engine->dev->type->prompt_upload;
-}
-
-/* Copies everything that repeating a step needs. Samples are copied only if they are small enough for an
- * upload that does not wait. */
-static lk_status keep_part(lk_engine *engine, const lk_engine_part *part, sent_part *f)
-{
-    size_t room = lk__size_min(engine->dev->type->prompt_upload, sample_bytes(engine, engine->most));
-    f->part = *part;
-    f->part.ids = NULL;
-    f->part.labels = NULL;
-    f->part.targets = NULL;
-    f->part.x = NULL;
-    if (part->eval)
-        return LK_OK;
-    f->part.ids = f->ids;
-    f->part.labels = part->labels ? f->labels : NULL;
-    f->part.targets = part->targets ? f->targets : NULL;
-    memcpy(f->ids, part->ids, part->count * sizeof *f->ids);
-    if (part->labels)
-        memcpy(f->labels, part->labels, part->count * sizeof *f->labels);
-    if (part->targets)
-        memcpy(f->targets, part->targets, target_bytes(engine, part->count));
-    if (!part->x || upload_waits(engine, part))
-        return LK_OK;
-    if (!f->x)
-        LK_TRY(LK_ALLOC(room / sizeof *f->x, "samples", &f->x));
-    memcpy(f->x, part->x, sample_bytes(engine, part->count));
-    f->part.x = f->x;
-    return LK_OK;
+        memcpy(to.targets, part->targets, lk__engine_target_bytes(engine, part->count));
 }
 
 /* Uploads to the memory that the waves read: a single wave reads its lane. */
@@ -446,17 +388,18 @@ static lk_status upload_samples(lk_engine *engine, const lk_engine_part *part)
     lk_device *dev = engine->dev;
     void *lane = lk__staging_at(engine->lanes[0].samples, lk__plan_input(engine->plan, 0).data);
     void *to = lk__staging_at((void *)(uintptr_t)engine->recorded->sending.x, lane);
-    return part->x ? dev->type->upload(dev, part->x, sample_bytes(engine, part->count), to) : LK_OK;
+    return part->x ? dev->type->upload(dev, part->x, lk__engine_sample_bytes(engine, part->count), to) : LK_OK;
 }
 
 /* Prepares the memory of a part, and the part that the device computes. */
 static lk_status prepare(lk_engine *engine, const lk_engine_part *part)
 {
+    static_assert(LK_RECORDED_DEPTH <= 4, "a prompt upload may wait for the fourth upload before it, which is done");
     lk_recorded *recorded = engine->recorded;
     size_t bytes = samples_of_waves(engine, part);
     LK_TRY(fit_rings(engine));
     LK_TRY(ensure_samples(engine, bytes));
-    if (engine->device_sums && upload_waits(engine, part))
+    if (engine->device_sums && lk__engine_part_upload_waits(engine, part))
         LK_TRY(await_idle(engine));
     recorded->sending = (lk_engine_part){.x = bytes > 0 ? recorded->samples : NULL,
                                          .resident = part->resident,
@@ -470,17 +413,17 @@ static lk_status prepare(lk_engine *engine, const lk_engine_part *part)
 /* For traces: an evaluation has the number of the step before it. */
 static int trace_number(const sent_part *f)
 {
-    return (int)f->before.steps + !f->part.eval;
+    return (int)f->before.steps + !f->copy.part.eval;
 }
 
 static lk_status launch(lk_engine *engine, sent_part *f, int slot, lk_status (*enqueue)(void *engine))
 {
-    known_size *size = find_size(engine->recorded, f->part.eval, f->part.total);
+    known_size *size = find_size(engine->recorded, f->copy.part.eval, f->copy.part.total);
     f->launched = lk__trace_begin();
     lk__marks_begin_step(engine, slot);
     lk_status status = play(engine, size, enqueue);
     lk__marks_end_step(engine, slot);
-    lk__trace_end(LK_TRACE_KIND_DEVICE, f->part.eval ? "launch evaluation" : "launch step", trace_number(f),
+    lk__trace_end(LK_TRACE_KIND_DEVICE, f->copy.part.eval ? "launch evaluation" : "launch step", trace_number(f),
                   f->launched);
     return status;
 }
@@ -491,7 +434,7 @@ lk_status lk__recorded_send(lk_engine *engine, const lk_engine_part *part, lk_st
     LK_TRY(prepare(engine, part));
     int slot = (int)(recorded->turns % LK_RECORDED_DEPTH);
     sent_part *f = &recorded->sent[slot];
-    LK_TRY(keep_part(engine, part, f));
+    LK_TRY(lk__engine_part_copy_set(engine, part, &f->copy));
     f->before = lk__optim_numbers(engine->optim);
     f->norm = takes_norm(engine, part);
     write_inputs(engine, part);
@@ -526,7 +469,7 @@ static lk_status ask_device(lk_engine *engine, uint32_t turn, const lk_results *
     LK_TRY(engine->dev->type->poll(engine->dev, &idle));
     if (idle && !are_there(results, turn))
         return lk__fail(LK_STATUS_IO, "the device finished %s %d without its results",
-                        f->part.eval ? "the evaluation after step" : "step", trace_number(f));
+                        f->copy.part.eval ? "the evaluation after step" : "step", trace_number(f));
     return pause_wait(engine, since);
 }
 
@@ -549,7 +492,7 @@ static lk_status await_results(lk_engine *engine, uint32_t turn, const lk_result
 
 static void trace_received(lk_engine *engine, const sent_part *f, int slot, double began)
 {
-    bool eval = f->part.eval;
+    bool eval = f->copy.part.eval;
     lk__trace_end(LK_TRACE_KIND_DEVICE, "wait for the device", trace_number(f), began);
     lk__trace_end(LK_TRACE_KIND_LAUNCHED, eval ? "evaluation on the device" : "step on the device", trace_number(f),
                   f->launched);
@@ -568,13 +511,13 @@ lk_status lk__recorded_receive(lk_engine *engine, lk_engine_part *part, lk_flag 
     LK_TRY(await_results(engine, turn, &results));
     trace_received(engine, f, slot, began);
     const float *loss = (const float *)(results + 1);
-    memcpy(engine->host_losses, loss, f->part.count * sizeof *loss);
-    memcpy(engine->host_label_ranks, loss + f->part.count, f->part.count * sizeof *engine->host_label_ranks);
+    memcpy(engine->host_losses, loss, f->copy.part.count * sizeof *loss);
+    memcpy(engine->host_label_ranks, loss + f->copy.part.count, f->copy.part.count * sizeof *engine->host_label_ranks);
     if (engine->host_errors)
-        memcpy(engine->host_errors, loss + 2 * f->part.count, 2 * f->part.count * sizeof *loss);
-    *part = f->part;
+        memcpy(engine->host_errors, loss + 2 * f->copy.part.count, 2 * f->copy.part.count * sizeof *loss);
+    *part = f->copy.part;
     *found = results->flag;
-    if (!f->part.eval)
+    if (!f->copy.part.eval)
         engine->grad_norm = f->norm ? sqrt(results->square) : NAN;
     engine->pending--;
     return LK_OK;
@@ -583,7 +526,7 @@ lk_status lk__recorded_receive(lk_engine *engine, lk_engine_part *part, lk_flag 
 void lk__recorded_drop_evals(lk_engine *engine)
 {
     for (int i = 0; i < engine->pending; i++)
-        if (!engine->recorded->sent[turn_of(engine, i) % LK_RECORDED_DEPTH].part.eval)
+        if (!engine->recorded->sent[turn_of(engine, i) % LK_RECORDED_DEPTH].copy.part.eval)
             return;
     if (engine->pending > 0)
         (void)engine->dev->type->sync(engine->dev); /* the failure is reported already */

@@ -43,9 +43,9 @@ lk_status lk__recorded_send(lk_engine *engine, const lk_engine_part *part,
 const lk_engine_part *lk__recorded_fetch(lk_engine *engine);
 void lk__recorded_post(lk_engine *engine);
 
-/* Blocks until the oldest part is done. Fills the engine's host_losses and host_label_ranks. Sets *part to the
- * part, which is valid until LK_RECORDED_DEPTH more are sent, and *found to the result of the device's check, of a step
- * only. An evaluation has no ids and labels in *part. part->x is NULL if the samples were not kept. */
+/* Blocks until the oldest part is done. Fills the engine's host_losses, host_label_ranks and host_errors. Sets *part to
+ * the part, which is valid until LK_RECORDED_DEPTH more are sent, and *found to the result of the device's check, of a
+ * step only. An evaluation has no ids and labels in *part. part->x is NULL if the samples were not kept. */
 lk_status lk__recorded_receive(lk_engine *engine, lk_engine_part *part, lk_flag *found) LK_CHECKED;
 /* After a received step that is bad: waits for everything under way and restores the numbers from before the
  * bad step. (The device has not changed parameters since.) Then nothing is under way. */

@@ -170,18 +170,19 @@ static lk_status await_gradients(lk_engine *engine, const lk_engine_part *part)
     return lk__nonfinite_check_sums(engine, part);
 }
 
-/* Enqueues the product of these elements of the gradient and the factor of the weights. */
-static void weigh(lk_engine *engine, size_t begin, size_t end)
+/* Enqueues the product of these gradients and the factor of the weights. */
+static void weigh(lk_engine *engine, float *grads, size_t count)
 {
-    if (engine->weight_factor != 1)
-        engine->dev->kernels->scale(engine->dev, NULL, end - begin, &engine->inputs->weight_factor,
-                                    engine->params->grads + begin);
+    if (engine->weight_factor != 1 && count > 0)
+        engine->dev->kernels->scale(engine->dev, NULL, count, &engine->inputs->weight_factor, grads);
 }
 
-/* The same for the whole gradient; later calls change nothing. */
-static void weigh_all(lk_engine *engine)
+/* The same for the gradients of all parameters and, if they are wanted, of the samples; later calls change nothing. */
+static void weigh_all(lk_engine *engine, const lk_engine_part *part)
 {
-    weigh(engine, 0, engine->params->count);
+    weigh(engine, engine->params->grads, engine->params->count);
+    if (engine->input_grads)
+        weigh(engine, engine->input_grads, part->count * lk__shape_sample(engine->graph->layers[0].shape));
     engine->weight_factor = 1;
 }
 
@@ -206,7 +207,7 @@ static bool takes_norm(const lk_engine *engine)
 /* Enqueues the optimiser's update of these elements. */
 static void update_range(lk_engine *engine, size_t begin, size_t end, const lk_flag *flag)
 {
-    weigh(engine, begin, end);
+    weigh(engine, engine->params->grads + begin, end - begin);
     if (takes_norm(engine))
         lk__clip_squares(engine->params, begin, end);
     lk_optim_range range = {
@@ -267,7 +268,7 @@ static lk_status run_gradients(lk_engine *engine, const lk_engine_part *part, bo
     /* lk__engine_finish_waves gathers sums again, and computing the norm waits for the device. */
     if (all) {
         LK_TRY(finish_buckets(engine));
-        weigh_all(engine);
+        weigh_all(engine, part);
     }
     LK_TRY(clip(engine, part->flag));
     if (part->flag)

@@ -9,6 +9,7 @@
 #include "base/math64.h"
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
+#include "tensor/cpu/scores.h"
 
 /* Value and derivative of an element's loss, and the error of its prediction. */
 typedef struct element {
@@ -107,15 +108,10 @@ static void put_error(const job *j, size_t n, double absolute, double squared)
     j->out->error[2 * n + 1] = (float)(squared / (double)j->floats);
 }
 
-static float scale_of(const job *j, size_t n)
-{
-    return j->desc->weights ? j->desc->scale * j->desc->weights[n] : j->desc->scale;
-}
-
 static void element_sample(const job *j, size_t n)
 {
     const float *x = j->x + n * j->floats, *target = j->desc->targets + n * j->floats;
-    float *dx = j->dx ? j->dx + n * j->floats : NULL, scale = scale_of(j, n);
+    float *dx = j->dx ? j->dx + n * j->floats : NULL, scale = lk__loss_desc_scale(j->desc, n);
     double sum = 0, absolute = 0, squared = 0, floats = (double)j->floats;
     for (size_t i = 0; i < j->floats; i++) {
         element e = j->element(j, x[i], target[i], i % j->channels);
@@ -130,28 +126,11 @@ static void element_sample(const job *j, size_t n)
     put_error(j, n, absolute, squared);
 }
 
-/* The first index of the largest value. */
-static size_t largest(const float *x, size_t count)
-{
-    size_t best = 0;
-    for (size_t k = 1; k < count; k++)
-        best = x[k] > x[best] ? k : best;
-    return best;
-}
-
-/* Counts the classes that rank before the label, as in softmax.c. */
-static int32_t label_rank_of(const float *x, size_t classes, size_t label)
-{
-    int32_t before = 0;
-    for (size_t k = 0; k < classes; k++)
-        before += !(x[k] <= x[label]) || (k < label && x[k] == x[label]);
-    return before;
-}
-
 /* The label of sample n. */
 static size_t label_of(const job *j, size_t n)
 {
-    return j->desc->labels ? (size_t)j->desc->labels[n] : largest(j->desc->targets + n * j->floats, j->floats);
+    return j->desc->labels ? (size_t)j->desc->labels[n]
+                           : lk__scores_largest(j->desc->targets + n * j->floats, j->floats);
 }
 
 /* The weighted target of class k. */
@@ -170,9 +149,9 @@ static void soft_sample(const job *j, size_t n)
     const float *x = j->x + n * j->floats;
     bool logs = j->desc->kind == LK_LOSS_KIND_SOFT_LOGS;
     size_t label = label_of(j, n);
-    double max = logs ? 0 : (double)x[largest(x, j->floats)], sum = logs ? 1 : 0, loss = 0, all = 0;
+    double max = logs ? 0 : (double)x[lk__scores_largest(x, j->floats)], sum = logs ? 1 : 0, loss = 0, all = 0;
     double absolute = 0, squared = 0;
-    float scale = scale_of(j, n);
+    float scale = lk__loss_desc_scale(j->desc, n);
     for (size_t k = 0; !logs && k < j->floats; k++)
         sum += lk__math_exp64((double)x[k] - max);
     double log_sum = logs ? 0 : lk__math_log64(sum);
@@ -188,7 +167,7 @@ static void soft_sample(const job *j, size_t n)
         double part = logs ? 0 : lk__math_exp64((double)x[k] - max) / sum;
         j->dx[n * j->floats + k] = scale * (float)(part * all - wanted(j, n, label, k));
     }
-    put_loss(j, n, loss, label_rank_of(x, j->floats, label));
+    put_loss(j, n, loss, lk__scores_label_rank(x, j->floats, label));
     if (j->out->error)
         put_error(j, n, absolute, squared);
 }
@@ -197,7 +176,7 @@ static void own_sample(const job *j, size_t n)
 {
     const lk_loss_desc *desc = j->desc;
     const float *x = j->x + n * j->floats, *target = desc->targets ? desc->targets + n * desc->target_floats : NULL;
-    float *dx = j->dx ? j->dx + n * j->floats : NULL, scale = scale_of(j, n);
+    float *dx = j->dx ? j->dx + n * j->floats : NULL, scale = lk__loss_desc_scale(j->desc, n);
     double absolute = 0, squared = 0;
     float loss = desc->own->sample(desc->own->arg, x, j->floats, desc->labels ? desc->labels[n] : 0, target,
                                    desc->target_floats, dx);

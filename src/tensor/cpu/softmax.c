@@ -3,11 +3,12 @@
  * Sums run over the classes in order: in float for up to FEW classes, otherwise in double, from the differences
  * of the scores up to the rounding of the results. In double the result is right to a float's precision even if
  * one class has all but a millionth of the probability, and it does not depend on the label's index. exp and
- * log are our own (base/math.h, base/math64.h). Labels are in [0, classes): the loader checks them. */
+ * log are our own (base/math.h, base/math64.h). Labels are in [0, classes): the engine checks them. */
 #include "base/math.h"
 #include "base/math64.h"
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
+#include "tensor/cpu/scores.h"
 
 enum { FEW = 16, BLOCK = 64 };
 
@@ -38,15 +39,6 @@ static void rows_task(void *arg, size_t index, int thread)
 static void run(lk_device *dev, rows r)
 {
     lk__chunk_run_rows(dev, r.n, r.classes * 10, rows_task, &r);
-}
-
-/* The first index of the largest value. */
-static size_t largest(const float *x, size_t classes)
-{
-    size_t best = 0;
-    for (size_t k = 1; k < classes; k++)
-        best = x[k] > x[best] ? k : best;
-    return best;
 }
 
 /* For at most FEW classes. */
@@ -94,7 +86,7 @@ static void log_softmax_row(const rows *r, size_t n)
 {
     const float *x = r->x + n * r->classes;
     float *y = r->y + n * r->classes;
-    float max = x[largest(x, r->classes)];
+    float max = x[lk__scores_largest(x, r->classes)];
     float log_sum = lk__math_logf(sum_exp(x, r->classes, max));
     for (size_t k = 0; k < r->classes; k++)
         y[k] = (x[k] - max) - log_sum;
@@ -104,7 +96,7 @@ static void log_softmax_many_row(const rows *r, size_t n)
 {
     const float *x = r->x + n * r->classes;
     float *y = r->y + n * r->classes;
-    double max = (double)x[largest(x, r->classes)];
+    double max = (double)x[lk__scores_largest(x, r->classes)];
     double log_sum = lk__math_log64(sum_exp_many(x, r->classes, max, NULL));
     for (size_t k = 0; k < r->classes; k++)
         y[k] = (float)(((double)x[k] - max) - log_sum);
@@ -161,7 +153,7 @@ static void softmax_row(const rows *r, size_t n)
 {
     const float *x = r->x + n * r->classes;
     float *y = r->y + n * r->classes;
-    float max = x[largest(x, r->classes)], sum = sum_exp(x, r->classes, max);
+    float max = x[lk__scores_largest(x, r->classes)], sum = sum_exp(x, r->classes, max);
     for (size_t k = 0; k < r->classes; k++)
         y[k] = lk__math_expf(x[k] - max) / sum;
 }
@@ -170,7 +162,7 @@ static void softmax_many_row(const rows *r, size_t n)
 {
     const float *x = r->x + n * r->classes;
     float *y = r->y + n * r->classes;
-    double part = 1.0 / sum_exp_many(x, r->classes, (double)x[largest(x, r->classes)], y);
+    double part = 1.0 / sum_exp_many(x, r->classes, (double)x[lk__scores_largest(x, r->classes)], y);
     for (size_t k = 0; k < r->classes; k++)
         y[k] = (float)((double)y[k] * part);
 }
@@ -210,16 +202,6 @@ void LK_KERNEL(softmax_grad_input)(lk_device *dev, const lk_tensor *y, const lk_
     run(dev, r);
 }
 
-/* Counts the classes that rank before the label. NaN, as the label's score or another one, ranks before the
- * label, so rank 0 is impossible then. */
-static int32_t label_rank_of(const float *x, size_t classes, size_t label)
-{
-    int32_t before = 0;
-    for (size_t k = 0; k < classes; k++)
-        before += !(x[k] <= x[label]) || (k < label && x[k] == x[label]);
-    return before;
-}
-
 /* Turns the label's own loss into the loss of the smoothed label; `all` is the sum of the losses of all
  * classes, of which there may be thousands. */
 static float smooth(const rows *r, float own, double all)
@@ -241,12 +223,6 @@ static float weighted(const rows *r, size_t n, float loss)
     return r->desc->weights ? r->desc->weights[n] * loss : loss;
 }
 
-/* The factor of the gradient of sample n. */
-static float scale_of(const rows *r, size_t n)
-{
-    return r->desc->weights ? r->desc->scale * r->desc->weights[n] : r->desc->scale;
-}
-
 static void run_loss(lk_device *dev, rows r, const lk_tensor *x, const lk_tensor *dx)
 {
     r.n = x->shape.n;
@@ -260,12 +236,12 @@ static void nll_row(const rows *r, size_t n)
 {
     const float *x = r->x + n * r->classes;
     size_t label = (size_t)r->desc->labels[n];
-    float loss = -x[label], scale = scale_of(r, n);
+    float loss = -x[label], scale = lk__loss_desc_scale(r->desc, n);
     double all = 0;
     for (size_t k = 0; r->desc->smoothing > 0 && k < r->classes; k++)
         all -= (double)x[k];
     r->loss[n] = weighted(r, n, r->desc->smoothing > 0 ? smooth(r, loss, all) : loss);
-    r->label_rank[n] = label_rank_of(x, r->classes, label);
+    r->label_rank[n] = lk__scores_label_rank(x, r->classes, label);
     for (size_t k = 0; r->y && k < r->classes; k++)
         r->y[n * r->classes + k] = 0.0f - scale * target(r, n, k);
 }
@@ -280,13 +256,13 @@ static void cross_entropy_row(const rows *r, size_t n)
 {
     const float *x = r->x + n * r->classes;
     size_t label = (size_t)r->desc->labels[n];
-    float max = x[largest(x, r->classes)], sum = sum_exp(x, r->classes, max), log_sum = lk__math_logf(sum);
-    float loss = log_sum - (x[label] - max), scale = scale_of(r, n);
+    float max = x[lk__scores_largest(x, r->classes)], sum = sum_exp(x, r->classes, max), log_sum = lk__math_logf(sum);
+    float loss = log_sum - (x[label] - max), scale = lk__loss_desc_scale(r->desc, n);
     double all = 0;
     for (size_t k = 0; r->desc->smoothing > 0 && k < r->classes; k++)
         all += (double)(log_sum - (x[k] - max));
     r->loss[n] = weighted(r, n, r->desc->smoothing > 0 ? smooth(r, loss, all) : loss);
-    r->label_rank[n] = label_rank_of(x, r->classes, label);
+    r->label_rank[n] = lk__scores_label_rank(x, r->classes, label);
     for (size_t k = 0; r->y && k < r->classes; k++)
         r->y[n * r->classes + k] = scale * (lk__math_expf(x[k] - max) / sum - target(r, n, k));
 }
@@ -296,7 +272,7 @@ static void cross_entropy_row(const rows *r, size_t n)
 static void cross_entropy_grad_many(const rows *r, size_t n, double sum, float *e)
 {
     size_t label = (size_t)r->desc->labels[n];
-    double scale = (double)scale_of(r, n), even = (double)r->desc->smoothing / (double)r->classes;
+    double scale = (double)lk__loss_desc_scale(r->desc, n), even = (double)r->desc->smoothing / (double)r->classes;
     double own = (double)e[label] / sum - (1.0 - (double)r->desc->smoothing) - even, part = 1.0 / sum;
     for (size_t k = 0; k < r->classes; k++)
         e[k] = (float)(scale * ((double)e[k] * part - even));
@@ -308,7 +284,7 @@ static void cross_entropy_many_row(const rows *r, size_t n)
     const float *x = r->x + n * r->classes;
     float *dx = r->y ? r->y + n * r->classes : NULL;
     size_t label = (size_t)r->desc->labels[n];
-    double max = (double)x[largest(x, r->classes)], sum = sum_exp_many(x, r->classes, max, dx);
+    double max = (double)x[lk__scores_largest(x, r->classes)], sum = sum_exp_many(x, r->classes, max, dx);
     double log_sum = lk__math_log64(sum), loss = log_sum - ((double)x[label] - max), all = 0;
     double smoothing = (double)r->desc->smoothing;
     for (size_t k = 0; smoothing > 0 && k < r->classes; k++)
@@ -316,7 +292,7 @@ static void cross_entropy_many_row(const rows *r, size_t n)
     if (smoothing > 0)
         loss = (1.0 - smoothing) * loss + smoothing * (all / (double)r->classes);
     r->loss[n] = weighted(r, n, (float)loss);
-    r->label_rank[n] = label_rank_of(x, r->classes, label);
+    r->label_rank[n] = lk__scores_label_rank(x, r->classes, label);
     if (dx)
         cross_entropy_grad_many(r, n, sum, dx);
 }
