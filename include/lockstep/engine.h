@@ -136,13 +136,16 @@ lk_layout lk_engine_layout(const lk_engine *engine);
 lk_shard_range lk_engine_shard_range(const lk_engine *engine);
 
 /* Copies all samples of a loader's data set to the engine's device. The bits of steps and
- * evaluations stay the same, and batches need no upload. *cached says whether the samples were
+ * evaluations stay the same, and batches need no upload of samples. *cached says whether the samples were
  * copied; LK_OK and false if they cannot be: the device must have its own memory, the samples must
- * be bytes of one size with no other transforms than crop and flip, their targets must be labels, and
- * they must take at most half of the free memory. An engine can cache two loaders' data sets, one for training and one
- * for testing. From its next lk_loader_start, a cached loader gives batches of labels and ids, which only this engine
- * can use. Reads the whole data set. Not collective: does not communicate, and only stage 0 caches. USAGE if another
- * engine has cached the loader; the error of the data set if a sample cannot be read. */
+ * have the shape of the model's input and one size, with no other transforms than crop and flip, and they must take at
+ * most half of the free memory. Images (U8 with 1 or 3 channels) take one byte a value there; all other samples take
+ * four, as the floats of a batch. An engine can cache two loaders' data sets, one for training and one for testing.
+ * From its next lk_loader_start, a cached loader gives batches of labels, targets and ids, which only this engine can
+ * use; where a function reads the samples (lk_dataset_create), it still reads them for their targets. Reads the whole
+ * data set. MISMATCH if a sample of floats has a value that the model cannot take (lk_embedding). Not collective: does
+ * not communicate, and only stage 0 caches. USAGE if another engine has cached the loader; the error of the data set if
+ * a sample cannot be read. */
 lk_status lk_engine_cache_dataset(lk_engine *engine, lk_loader *loader, bool *cached) LK_CHECKED;
 
 /* Collective: forward, backward, sum of gradients and update. The batch, of all ranks, has 1 to

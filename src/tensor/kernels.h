@@ -231,18 +231,20 @@ typedef struct lk_post {
     size_t stride; /* bytes from one slot to the next */
 } lk_post;
 
-/* A data set of bytes on the device, and the change to each sample that is read from it.
+/* A data set on the device, and the change to each sample that is read from it.
  *
- * The sample with id i is record i of pixels. Its random numbers are those of lk__rng(seed, LK_RNG_PURPOSE_AUGMENT,
- * layer, *epoch, i), where layer is crop_layer or flip_layer:
+ * The sample with id i is record i of values or of pixels. A record of values is the sample as it is, and the
+ * fields after `record` are not used. The random numbers of a record of pixels are those of lk__rng(seed,
+ * LK_RNG_PURPOSE_AUGMENT, layer, *epoch, i), where layer is crop_layer or flip_layer:
  * - crop = p > 0: the image gets p rows and columns of byte 0 on each side; then a window of the image's size
  *   begins at row below(word 0, 2p + 1) and column below(word 1, 2p + 1) of the larger image, with below() =
  *   lk__rng_below.
  * - flip > 0: columns are reversed if lk__rng_unit(word 0) >= 1 - flip.
  * The one with the lower layer is applied first. At last byte v of channel k becomes table[k][v]. */
 typedef struct lk_gather_desc {
-    const uint8_t *pixels; /* (samples, c, h, w); device memory like all pointers here */
-    size_t record;         /* bytes of a sample */
+    const float *values;   /* (samples, h, w, c), or NULL; device memory like all pointers here */
+    const uint8_t *pixels; /* (samples, c, h, w); not used with values */
+    size_t record;         /* elements of a sample */
     const float *table;    /* (c, 256): the value of each byte in each channel */
     const uint32_t *epoch;
     uint64_t seed;

@@ -413,7 +413,9 @@ typedef enum samples_way { BROUGHT, CACHED } samples_way;
 static lk_loader *open_loader(const law_case *c, const lk_dataset *data, lk_engine *engine, samples_way way)
 {
     lk_loader *loader;
-    lk_loader_opts opts = {.batch = c->batch, .shuffle = true, .seed = 11, .augment = "crop=2,flip"};
+    lk_loader_opts opts = {.batch = c->batch, .shuffle = true, .seed = 11};
+    if (lk_dataset_get_info(data)->dtype == LK_DTYPE_U8)
+        opts.augment = "crop=2,flip";
     law_require(lk_loader_create(data, &opts, &loader));
     if (way == CACHED) {
         bool cached;
@@ -460,28 +462,47 @@ static outcome run_loader(const law_case *c, const lk_dataset *data, samples_way
 }
 
 /* A data set that is cached on the device, in whole steps and in waves, against samples of the loader. */
-static void test_cached_dataset(void **state)
+static void check_cached(const law_case *c, const lk_dataset *data)
 {
-    law_case c = {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, .batch = 22, .shards = 4};
-    lk_dataset *data;
-    law_require(lk_dataset_open("digits", NULL, LK_SPLIT_TRAIN, &data));
-    assert_true(lk_dataset_get_info(data)->count % c.batch != 0);
-    outcome brought = run_loader(&c, data, BROUGHT, (law_way){0});
-    outcome cached = run_loader(&c, data, CACHED, (law_way){0});
-    outcome waves = run_loader(&c, data, CACHED, (law_way){.micro_batch = c.batch / 2});
+    assert_true(lk_dataset_get_info(data)->count % c->batch != 0);
+    outcome brought = run_loader(c, data, BROUGHT, (law_way){0});
+    outcome cached = run_loader(c, data, CACHED, (law_way){0});
+    outcome waves = run_loader(c, data, CACHED, (law_way){.micro_batch = c->batch / 2});
     same_outcomes("samples on the device", &brought, &cached);
     same_outcomes("samples on the device, in waves", &brought, &waves);
     outcome_free(&brought);
     outcome_free(&cached);
     outcome_free(&waves);
+}
+
+static void test_cached_dataset(void **state)
+{
+    law_case c = {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, .batch = 22, .shards = 4};
+    lk_dataset *data;
+    law_require(lk_dataset_open("digits", NULL, LK_SPLIT_TRAIN, &data));
+    check_cached(&c, data);
     lk_dataset_destroy(data);
+}
+
+/* Images of floats, which are their own targets. */
+static void test_cached_floats(void **state)
+{
+    enum { COUNT = 95, FLOATS = 3 * 16 * 16 };
+    law_case c = {"autoencoder", LAW_SMALL, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, .batch = 22, .shards = 4};
+    lk_dataset_opts opts = {.count = COUNT, .dims = {16, 16, 3}, .order = LK_SAMPLE_ORDER_HWC, .targets = FLOATS};
+    float *x = random_floats((size_t)COUNT * FLOATS, 3);
+    lk_dataset *data;
+    law_require(lk_dataset_from_memory(&opts, x, x, &data));
+    check_cached(&c, data);
+    lk_dataset_destroy(data);
+    free(x);
 }
 
 int main(void)
 {
     return fx_main(TESTS(TEST(test_models), TEST(test_optimisers), TEST(test_waves), TEST(test_small_batches),
                          TEST(test_steps_sent_ahead), TEST(test_states), TEST(test_nonfinite),
-                         TEST(test_cached_dataset), TEST(test_waves_sent_ahead), TEST(test_clipped_sent_ahead),
-                         TEST(test_evaluations_sent_ahead)),
+                         TEST(test_cached_dataset), TEST(test_cached_floats), TEST(test_waves_sent_ahead),
+                         TEST(test_clipped_sent_ahead), TEST(test_evaluations_sent_ahead)),
                    FX_FP32 | FX_TF32 | FX_BF16);
 }

@@ -79,6 +79,7 @@ static inline void tape_copy(lk_device *dev, const lk_tensor *x, lk_tensor *y)
 static inline void tape_gather(lk_device *dev, const lk_gather_desc *gather, const uint32_t *ids, lk_tensor *x)
 {
     tape_note(gather->pixels, gather->crop);
+    tape_note(gather->values, gather->record);
     tape_note(gather->epoch, 0);
     tape_note(ids, 0);
     tape_note_tensor(x);

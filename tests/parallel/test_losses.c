@@ -443,7 +443,7 @@ static void test_ranks_disagree(void **state)
         assert_true(team_run(ranks_team(&ways[i]), disagree, &ways[i]));
 }
 
-/* A loader of float targets gives batches that the engine learns; they are not cached on the device. */
+/* A loader of float targets gives batches that the engine learns; the CPU caches no data sets. */
 static void test_loader(void **state)
 {
     lk_dataset_opts opts = {.count = N, .dims = {FEATURES}, .targets = OUT};

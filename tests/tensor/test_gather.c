@@ -1,5 +1,5 @@
-/* test_gather.c - samples gathered from a data set of bytes, on the CPU and on GPUs: the loader's values with every
- * transform, rounded once to the value type. */
+/* test_gather.c - samples gathered from a data set of bytes or floats, on the CPU and on GPUs: the loader's values with
+ * every transform, rounded once to the value type. */
 #include "tensor/kernel_test.h"
 
 #include "data/loader/loader.h"
@@ -42,9 +42,13 @@ static void run_gather(lk_device *d, const void *arg, float *out)
     const gathered *g = arg;
     lk_gather_desc desc = g->desc;
     lk_tensor x = fx_tensor(d, g->shape);
-    desc.pixels = fx_put(d, g->desc.pixels, COUNT * desc.record);
-    desc.table = fx_floats(d, g->desc.table, g->shape.c * LEVELS);
-    desc.epoch = fx_put(d, &g->epoch, sizeof g->epoch);
+    if (g->desc.values) {
+        desc.values = fx_floats(d, g->desc.values, COUNT * desc.record);
+    } else {
+        desc.pixels = fx_put(d, g->desc.pixels, COUNT * desc.record);
+        desc.table = fx_floats(d, g->desc.table, g->shape.c * LEVELS);
+        desc.epoch = fx_put(d, &g->epoch, sizeof g->epoch);
+    }
     d->kernels->gather(d, &desc, fx_put(d, g->ids, g->shape.n * sizeof *g->ids), &x);
     fx_read(d, &x, out);
 }
@@ -127,6 +131,55 @@ static void test_three_channels(void **state)
     check_all((lk_shape){.c = 3, .h = 14, .w = 11});
 }
 
+/* The batches of a loader against the samples of its data set, gathered by their ids. */
+static void check_values(const lk_dataset_opts *opts, const void *samples)
+{
+    static const float targets[COUNT];
+    lk_dataset *data;
+    lk_loader *loader;
+    float target;
+    assert_ok(lk_dataset_from_memory(opts, samples, targets, &data));
+    assert_ok(lk_loader_create(data, &(lk_loader_opts){.batch = BATCH, .shuffle = true, .seed = SEED}, &loader));
+    const lk_dataset_info *info = lk_dataset_get_info(data);
+    lk_shape shape = {.c = info->channels, .h = info->height, .w = info->width};
+    size_t record = shape.c * shape.h * shape.w;
+    float *values = malloc(COUNT * record * sizeof *values);
+    assert_non_null(values);
+    for (size_t i = 0; i < COUNT; i++)
+        assert_ok(lk_dataset_get(data, i, values + i * record, &target));
+    gathered g = {.desc = {.values = values, .record = record}, .shape = shape};
+    for (uint32_t epoch = 0; epoch < EPOCHS; epoch++)
+        assert_int_equal(check_epoch(loader, epoch, &g), 0);
+    free(values);
+    lk_loader_destroy(loader);
+    lk_dataset_destroy(data);
+}
+
+static void test_values(void **state)
+{
+    enum { MOST = COUNT * 3 * 7 * 5 };
+    float *floats = random_floats(MOST, 4);
+    int32_t *integers = malloc(MOST * sizeof *integers);
+    assert_non_null(integers);
+    for (size_t i = 0; i < MOST; i++)
+        integers[i] = (int32_t)(i * i % 251);
+    static const lk_dataset_opts cases[] = {
+        {.dims = {13}},
+        {.dims = {7, 9}},
+        {.dims = {3, 7, 5}, .mean = mean, .std = deviation},
+        {.dims = {7, 5, 3}, .order = LK_SAMPLE_ORDER_HWC, .mean = mean, .std = deviation},
+        {.dims = {16}, .dtype = LK_DTYPE_I32},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        lk_dataset_opts opts = cases[i];
+        opts.count = COUNT;
+        opts.targets = 1;
+        check_values(&opts, opts.dtype == LK_DTYPE_I32 ? (const void *)integers : floats);
+    }
+    free(integers);
+    free(floats);
+}
+
 /* No transform, crop, flip, and both in both orders. The window of a crop by 1000 is almost always outside the
  * image. */
 static void check_transforms(gathered g)
@@ -182,8 +235,35 @@ static void test_shapes(void **state)
     }
 }
 
+/* Shapes of floats against their records; with more samples than a GPU's grid has rows. */
+static void test_shapes_of_values(void **state)
+{
+    static const lk_shape shapes[] = {{0, 3, 5, 4},    {1, 1, 1, 1}, {33, 784, 1, 1},
+                                      {5, 17, 15, 13}, {9, 3, 5, 4}, {70000, 2, 1, 1}};
+    for (size_t k = 0; k < COUNT_OF(shapes); k++) {
+        lk_shape shape = shapes[k];
+        size_t record = lk__shape_sample(shape), count = lk__shape_count(shape);
+        if (fx_too_large(count))
+            continue;
+        float *values = random_floats(COUNT * record, 9), *want = malloc(count * sizeof *want + 1);
+        uint32_t *ids = malloc(shape.n * sizeof *ids + 1);
+        assert_true(want && ids);
+        for (size_t i = 0; i < shape.n; i++) {
+            ids[i] = (uint32_t)(COUNT - 1 - i * 7 % COUNT);
+            memcpy(want + i * record, values + ids[i] * record, record * sizeof *want);
+        }
+        fx_check("gather", run_gather,
+                 &(gathered){.desc = {.values = values, .record = record}, .shape = shape, .ids = ids}, want, count);
+        free(ids);
+        free(want);
+        free(values);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    return fx_kernel_main(argc, argv, TESTS(TEST(test_one_channel), TEST(test_three_channels), TEST(test_shapes)),
+    return fx_kernel_main(argc, argv,
+                          TESTS(TEST(test_one_channel), TEST(test_three_channels), TEST(test_shapes), TEST(test_values),
+                                TEST(test_shapes_of_values)),
                           FX_FP32 | FX_BF16);
 }

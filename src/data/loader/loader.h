@@ -10,14 +10,14 @@
 typedef struct lk_loader_source {
     const lk_dataset *data;
     const lk_transforms *transforms;
-    lk_sample_shape shape; /* of each sample after the transforms */
-    const lk_normalise *normalise;
+    lk_sample_shape shape;         /* of each sample after the transforms */
+    const lk_normalise *normalise; /* of bytes; not set for data sets of floats */
     uint64_t seed;
     const void *named; /* the argument of lk__loader_names_only, or NULL */
 } lk_loader_source;
 lk_loader_source lk__loader_source(const lk_loader *loader);
 
-/* From the next lk_loader_start on, batches have only labels, ids and `source`, which has the
+/* From the next lk_loader_start on, batches have only labels, targets, ids and `source`, which has the
  * samples. */
 void lk__loader_names_only(lk_loader *loader, const void *source);
 

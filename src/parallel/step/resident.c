@@ -11,8 +11,9 @@ static const size_t PIECE = (size_t)4 << 20;
 struct lk_resident {
     const void *name;      /* lk_batch.source of its batches */
     size_t count;          /* samples */
-    uint8_t *pixels;       /* device, (count, record) */
-    float *table;          /* device: normalisation */
+    size_t bytes;          /* of a sample */
+    uint8_t *samples;      /* device, (count, bytes) */
+    float *table;          /* device: normalisation of bytes; NULL: samples are floats */
     lk_gather_desc gather; /* without the epoch */
 };
 
@@ -42,74 +43,122 @@ static bool take_transforms(const lk_transforms *list, lk_gather_desc *out)
     return true;
 }
 
-/* Whether samples are bytes in the shape of the model's input, and targets are labels. */
+/* Whether samples have one size, which is the shape of the model's input. */
 static bool fits_model(const lk_engine *engine, const lk_loader_source *source)
 {
     lk_shape input = engine->graph->layers[0].shape;
-    return source->data->ops->get && source->data->info.targets == 0 && source->shape.channels == input.c &&
-           source->shape.height == input.h && source->shape.width == input.w;
+    return !source->data->ops->load && source->shape.channels == input.c && source->shape.height == input.h &&
+           source->shape.width == input.w;
+}
+
+/* Bytes of a value: images are kept as bytes, other samples as the floats of a batch. */
+static size_t value_size(const lk_dataset *data)
+{
+    return data->ops->values ? sizeof(float) : sizeof(uint8_t);
 }
 
 /* Whether the data set takes at most half of the device's free memory, divided by the ranks that may share
  * the device: they all measure at the same time. Each rank has its own device if the channel requires it;
  * otherwise all ranks of the host may share one. */
-static bool has_room(const lk_engine *engine, size_t count, size_t record)
+static bool has_room(const lk_engine *engine, size_t count, size_t sample)
 {
     bool own = engine->channel && !engine->channel->one_device;
     size_t bytes, parts = 2 * (own ? 1 : (size_t)lk__grid_neighbours(&engine->grid));
     lk_device *dev = engine->dev;
-    return !dev->type->host_memory && dev->type->room && !__builtin_mul_overflow(count, record, &bytes) &&
+    return !dev->type->host_memory && dev->type->room && !__builtin_mul_overflow(count, sample, &bytes) &&
            bytes <= dev->type->room(dev) / parts;
 }
 
-/* Uploads all samples, `most` at a time, through the host buffer `piece`. */
-static lk_status upload_pixels(lk_device *dev, const lk_dataset *data, const lk_resident *resident, size_t most,
-                               uint8_t *piece)
+/* Host memory for some samples and for the target of one, which is not kept. */
+typedef struct piece {
+    size_t most;      /* samples */
+    size_t bytes;     /* of a sample */
+    uint8_t *samples; // (most, bytes)
+    float *target;    /* a label or the floats of a target */
+} piece;
+
+/* Reads samples [begin, begin + count). Floats are checked here as the samples of an uploaded batch are. */
+static lk_status read_samples(const lk_engine *engine, const lk_dataset *data, size_t begin, size_t count,
+                              const piece *to)
 {
-    size_t record = resident->gather.record, count = 0;
-    for (size_t begin = 0; begin < resident->count; begin += count) {
-        int32_t label;
-        count = lk__size_min(most, resident->count - begin);
-        for (size_t i = 0; i < count; i++)
-            LK_TRY(lk_dataset_get(data, begin + i, piece + i * record, &label));
-        LK_TRY(dev->type->upload(dev, piece, count * record, resident->pixels + begin * record));
+    for (size_t i = 0; i < count; i++) {
+        void *sample = to->samples + i * to->bytes;
+        uint32_t id = (uint32_t)(begin + i);
+        LK_TRY(lk_dataset_get(data, id, sample, to->target));
+        if (data->ops->values)
+            LK_TRY(lk__graph_check_samples(engine->graph, sample, 1, &id));
     }
     return LK_OK;
 }
 
-static lk_status fill(lk_device *dev, const lk_loader_source *source, lk_resident *resident)
+static lk_status upload_samples(const lk_engine *engine, const lk_dataset *data, const lk_resident *resident,
+                                const piece *through)
 {
-    size_t channels = source->shape.channels, record = resident->gather.record;
-    size_t table = channels * sizeof source->normalise->table[0], most = lk__size_max(PIECE / record, 1);
-    uint8_t *piece;
-    LK_TRY(dev->type->alloc(dev, resident->count * record, "the data set", (void **)&resident->pixels));
-    LK_TRY(dev->type->alloc(dev, table, "the data set", (void **)&resident->table));
-    LK_TRY(LK_ALLOC(lk__size_min(most, resident->count) * record, "samples", &piece));
-    lk_status status = upload_pixels(dev, source->data, resident, most, piece);
-    lk__mem_free(piece);
-    LK_TRY(status);
-    resident->gather.pixels = resident->pixels;
+    lk_device *dev = engine->dev;
+    size_t bytes = resident->bytes, count = 0;
+    for (size_t begin = 0; begin < resident->count; begin += count) {
+        count = lk__size_min(through->most, resident->count - begin);
+        LK_TRY(read_samples(engine, data, begin, count, through));
+        LK_TRY(dev->type->upload(dev, through->samples, count * bytes, resident->samples + begin * bytes));
+    }
+    return LK_OK;
+}
+
+static lk_status fill_samples(const lk_engine *engine, const lk_dataset *data, lk_resident *resident)
+{
+    size_t bytes = resident->bytes, most = lk__size_min(lk__size_max(PIECE / bytes, 1), resident->count);
+    piece p = {.most = most, .bytes = bytes};
+    LK_TRY(engine->dev->type->alloc(engine->dev, resident->count * bytes, "the data set", (void **)&resident->samples));
+    lk_status status = LK_ALLOC(most * bytes, "samples", &p.samples);
+    if (status == LK_OK)
+        status = LK_ALLOC(lk__size_max(data->info.targets, 1), "a target", &p.target);
+    if (status == LK_OK)
+        status = upload_samples(engine, data, resident, &p);
+    lk__mem_free(p.samples);
+    lk__mem_free(p.target);
+    return status;
+}
+
+static lk_status fill_table(lk_device *dev, const lk_loader_source *source, lk_resident *resident)
+{
+    size_t bytes = source->shape.channels * sizeof source->normalise->table[0];
+    LK_TRY(dev->type->alloc(dev, bytes, "the data set", (void **)&resident->table));
+    return dev->type->upload(dev, source->normalise->table, bytes, resident->table);
+}
+
+static lk_status fill(const lk_engine *engine, const lk_loader_source *source, lk_resident *resident)
+{
+    bool floats = source->data->ops->values != NULL;
+    LK_TRY(fill_samples(engine, source->data, resident));
+    if (!floats)
+        LK_TRY(fill_table(engine->dev, source, resident));
     resident->gather.table = resident->table;
-    return dev->type->upload(dev, source->normalise->table, table, resident->table);
+    resident->gather.pixels = floats ? NULL : resident->samples;
+    resident->gather.values = floats ? (const float *)(const void *)resident->samples : NULL;
+    return LK_OK;
 }
 
 static void destroy(lk_device *dev, lk_resident *resident)
 {
     if (!resident)
         return;
-    dev->type->free(dev, resident->pixels);
+    dev->type->free(dev, resident->samples);
     dev->type->free(dev, resident->table);
     lk__mem_free(resident);
 }
 
-static lk_status create(lk_device *dev, const lk_loader_source *source, const lk_gather_desc *gather, lk_resident **out)
+static lk_status create(const lk_engine *engine, const lk_loader_source *source, const lk_gather_desc *gather,
+                        lk_resident **out)
 {
     lk_resident *resident;
     LK_TRY(LK_ALLOC(1, "a data set on the device", &resident));
-    *resident = (lk_resident){.name = new_name(), .count = lk_dataset_get_info(source->data)->count, .gather = *gather};
-    lk_status status = fill(dev, source, resident);
+    *resident = (lk_resident){.name = new_name(),
+                              .count = source->data->info.count,
+                              .bytes = gather->record * value_size(source->data),
+                              .gather = *gather};
+    lk_status status = fill(engine, source, resident);
     if (status != LK_OK) {
-        destroy(dev, resident);
+        destroy(engine->dev, resident);
         return status;
     }
     *out = resident;
@@ -130,7 +179,6 @@ static int find_slot(const lk_engine *engine, const void *name)
 lk_status lk__resident_add(lk_engine *engine, lk_loader *loader, bool *cached)
 {
     lk_loader_source source = lk__loader_source(loader);
-    size_t count = lk_dataset_get_info(source.data)->count;
     lk_gather_desc gather = {.record = source.shape.channels * source.shape.height * source.shape.width,
                              .seed = source.seed};
     int slot = find_slot(engine, source.named);
@@ -139,9 +187,10 @@ lk_status lk__resident_add(lk_engine *engine, lk_loader *loader, bool *cached)
     bool named = source.named != NULL;
     *cached = named;
     if (named || slot < 0 || engine->grid.stage > 0 || !fits_model(engine, &source) ||
-        !take_transforms(source.transforms, &gather) || !has_room(engine, count, gather.record))
+        !take_transforms(source.transforms, &gather) ||
+        !has_room(engine, source.data->info.count, gather.record * value_size(source.data)))
         return LK_OK;
-    lk_status status = create(engine->dev, &source, &gather, &engine->residents[slot]);
+    lk_status status = create(engine, &source, &gather, &engine->residents[slot]);
     if (status != LK_OK)
         return status == LK_STATUS_MEMORY ? LK_OK : status;
     lk__loader_names_only(loader, engine->residents[slot]->name);

@@ -1,6 +1,7 @@
-/* resident.h - cached data sets: the bytes of all samples in device memory.
+/* resident.h - cached data sets: all samples in device memory.
  *
- * A kernel gathers, crops, flips and normalises the samples of a batch, given their ids and the epoch. The
+ * Images are kept as bytes; a kernel gathers, crops, flips and normalises the images of a batch, given their ids and
+ * the epoch. Samples that cannot be transformed are kept as the floats of a batch; the kernel only gathers them. The
  * result has the bits of the loader's batches. */
 #ifndef LK_PARALLEL_STEP_RESIDENT_H
 #define LK_PARALLEL_STEP_RESIDENT_H

@@ -1,4 +1,7 @@
-/* gather.c - samples of a data set of bytes, selected by id, cropped, flipped and converted to floats. */
+/* gather.c - samples of a data set, selected by id: floats as they are, bytes cropped, flipped and converted to
+ * floats. */
+#include <string.h>
+
 #include "base/rng.h"
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
@@ -46,8 +49,14 @@ static ptrdiff_t column_of(const view *v, ptrdiff_t x, ptrdiff_t width)
     return v->flip && !v->flip_last ? width - 1 - x : x;
 }
 
+static void gather_values(const gathering *op, size_t n)
+{
+    size_t record = op->from->record;
+    memcpy(op->x + n * record, op->from->values + op->ids[n] * record, record * sizeof *op->x);
+}
+
 /* Padding is byte 0. */
-static void gather_sample(const gathering *op, size_t n)
+static void gather_pixels(const gathering *op, size_t n)
 {
     const lk_gather_desc *g = op->from;
     size_t c = op->shape.c, h = op->shape.h, w = op->shape.w;
@@ -72,7 +81,7 @@ static void gather_task(void *arg, size_t index, int thread)
     const gathering *op = arg;
     lk_chunk_range rows = lk__chunk(op->shape.n, lk__chunk_rows(lk__shape_sample(op->shape)), index);
     for (size_t n = rows.begin; n < rows.end; n++)
-        gather_sample(op, n);
+        (op->from->values ? gather_values : gather_pixels)(op, n);
 }
 
 void LK_KERNEL(gather)(lk_device *dev, const lk_gather_desc *gather, const uint32_t *ids, lk_tensor *x)

@@ -120,12 +120,6 @@ struct fitting {
     size_t xpitch, ypitch; /* multiples of V */
 };
 
-/* A 64-bit division takes several times as long as a 32-bit one. */
-static __device__ __forceinline__ size_t quotient(size_t a, size_t b)
-{
-    return (a | b) >> 32 ? a / b : (size_t)((uint32_t)a / (uint32_t)b);
-}
-
 /* A thread copies V channels of one pixel of y. */
 template <int V, class TX, class TY>
 static __global__ void fit(fitting f, const TX *x, TY *y)
@@ -133,7 +127,7 @@ static __global__ void fit(fitting f, const TX *x, TY *y)
     size_t at = lk__cuda_thread() * V;
     if (at >= f.count)
         return;
-    size_t pixel = quotient(at, f.ypitch), channel = at - pixel * f.ypitch;
+    size_t pixel = lk__cuda_quotient(at, f.ypitch), channel = at - pixel * f.ypitch;
     const TX *from = x + pixel * f.xpitch + channel;
     float v[V];
     if (channel + V <= f.channels) {
@@ -199,7 +193,7 @@ static __global__ void join(joining j, const T *a, const T *b, T *y)
     size_t at = lk__cuda_thread();
     if (at >= j.count)
         return;
-    size_t pixel = quotient(at, j.ypitch), channel = at - pixel * j.ypitch + j.first;
+    size_t pixel = lk__cuda_quotient(at, j.ypitch), channel = at - pixel * j.ypitch + j.first;
     T value = (T)0.0f;
     if (channel < j.ac)
         value = a[pixel * j.apitch + channel];

@@ -1,5 +1,5 @@
-/* gather.cu - samples of a data set of bytes on the GPU, selected by id, cropped, flipped and converted to
- * values (lk_gather_desc). */
+/* gather.cu - samples of a data set on the GPU, selected by id: floats rounded to the type of values, bytes cropped,
+ * flipped and converted (lk_gather_desc). */
 #include <cmath>
 
 #include "tensor/cuda/kernels/random.cuh"
@@ -95,16 +95,56 @@ static gathering gathering_of(const lk_gather_desc *desc, const uint32_t *ids, c
             .pitch = (int)lk__tensor_pitch(x)};
 }
 
-extern "C" void lk__cuda_gather(lk_device *dev, const lk_gather_desc *desc, const uint32_t *ids, lk_tensor *x)
+template <class T>
+static void launch_pixels(cudaStream_t stream, const lk_gather_desc *desc, const uint32_t *ids, lk_tensor *x)
 {
     dim3 grid(lk__cuda_blocks(x->shape.h * x->shape.w), (unsigned)x->shape.n);
+    gather<<<grid, LK_THREADS, 0, stream>>>(gathering_of(desc, ids, x), (T *)x->data);
+}
+
+/* Samples of floats. */
+struct picking {
+    const float *values;
+    const uint32_t *ids;
+    size_t count;            /* elements of the result, pads included */
+    size_t sample, c, pitch; /* elements of a sample in the result, pads included; channels; elements of a pixel */
+    size_t record;
+};
+
+/* A thread writes one element. */
+template <class T>
+static __global__ void pick(picking p, T *out)
+{
+    size_t at = lk__cuda_thread();
+    if (at >= p.count)
+        return;
+    size_t row = lk__cuda_quotient(at, p.sample), rest = at - row * p.sample;
+    size_t pixel = lk__cuda_quotient(rest, p.pitch), c = rest - pixel * p.pitch;
+    out[at] = c < p.c ? (T)p.values[p.ids[row] * p.record + pixel * p.c + c] : (T)0.0f;
+}
+
+template <class T>
+static void launch_values(cudaStream_t stream, const lk_gather_desc *desc, const uint32_t *ids, lk_tensor *x)
+{
+    size_t pitch = lk__tensor_pitch(x), sample = x->shape.h * x->shape.w * pitch;
+    picking p = {.values = desc->values,
+                 .ids = ids,
+                 .count = x->shape.n * sample,
+                 .sample = sample,
+                 .c = x->shape.c,
+                 .pitch = pitch,
+                 .record = desc->record};
+    pick<<<lk__cuda_blocks(p.count), LK_THREADS, 0, stream>>>(p, (T *)x->data);
+}
+
+extern "C" void lk__cuda_gather(lk_device *dev, const lk_gather_desc *desc, const uint32_t *ids, lk_tensor *x)
+{
+    cudaStream_t stream = lk__cuda_stream(dev);
     if (x->shape.n == 0)
         return;
-    gathering g = gathering_of(desc, ids, x);
-    cudaStream_t stream = lk__cuda_stream(dev);
     lk__cuda_by_dtype(x->dtype, [&](auto kind) {
         using T = typename decltype(kind)::T;
-        gather<T><<<grid, LK_THREADS, 0, stream>>>(g, (T *)x->data);
+        (desc->values ? launch_values<T> : launch_pixels<T>)(stream, desc, ids, x);
     });
     lk__cuda_launched(dev, "samples of the data set");
 }

@@ -137,6 +137,12 @@ static __device__ __forceinline__ size_t lk__cuda_thread()
     return (size_t)blockIdx.x * blockDim.x + threadIdx.x;
 }
 
+/* a / b. A 64-bit division takes several times as long as a 32-bit one. */
+static __device__ __forceinline__ size_t lk__cuda_quotient(size_t a, size_t b)
+{
+    return (a | b) >> 32 ? a / b : (size_t)((uint32_t)a / (uint32_t)b);
+}
+
 static __device__ __forceinline__ int lk__cuda_lane()
 {
     return (int)(threadIdx.x % LK_WARP);
