@@ -74,8 +74,8 @@ typedef struct lk_dataset_opts {
      * becomes byte / 255. */
     lk_dtype dtype;
     /* The shape of a sample, required: {F} for F features; {T, F} for a sequence of T vectors; {C, H, W} for an image,
-     * or {H, W, C} with LK_SAMPLE_ORDER_HWC. The layers of a graph see channels C = F, height H = T or 1, and width W
-     * = 1. */
+     * or {H, W, C} with LK_SAMPLE_ORDER_HWC. For {F} the input of a graph is lk_input(graph, F, 1, 1), for {T, F}
+     * lk_input(graph, F, 1, T). */
     size_t dims[LK_SAMPLE_DIMS];
     lk_sample_order order; /* of three dims */
     /* One of these two, or both: `classes` alone: a target is an int32_t label in [0, classes). `targets` alone: a

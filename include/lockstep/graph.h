@@ -13,7 +13,7 @@
  * two of them in statements of their own; otherwise compilers differ in the order, and machines in the result.
  *
  * Threads: one thread at a time may build a graph. While no thread builds it, several threads
- * may read it at the same time (lk_graph_check, lk_graph_parameters, lk_engine_create).
+ * may read it at the same time (lk_graph_check, lk_graph_shape, lk_graph_parameters, lk_engine_create).
  * Different graphs are independent. */
 #ifndef LOCKSTEP_GRAPH_H
 #define LOCKSTEP_GRAPH_H
@@ -293,6 +293,10 @@ typedef struct lk_model_info {
 } lk_model_info;
 /* Row `index` of the named models, counted from 0; NULL after the last. */
 const lk_model_info *lk_model_list(size_t index);
+
+/* The shape of a sample that the graph takes, and the channels of its scores as `classes`. All 0 if the graph is not
+ * complete (lk_graph_check). */
+lk_model_shape lk_graph_shape(const lk_graph *graph);
 
 /* Trainable parameters of a graph, in elements. */
 size_t lk_graph_parameters(const lk_graph *graph);

@@ -36,6 +36,9 @@ def channels_last(x):
     x = np.asarray(x)
     if not 2 <= x.ndim <= 4:
         raise ValueError(f"samples are (N, F), (N, T, F) or (N, C, H, W); this array has the shape {x.shape}")
+    if x.dtype.kind not in "fiu" or x.dtype == np.uint8:
+        raise TypeError(f"samples of {x.dtype} are not possible here: give floats. A data set of uint8 divides by 255 and "
+                        "uses mean and std; an array must have been prepared in the same way")
     return np.ascontiguousarray(x.transpose(0, 2, 3, 1) if x.ndim == 4 else x, dtype=np.float32)
 
 

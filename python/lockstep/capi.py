@@ -1001,6 +1001,8 @@ FUNCTIONS = {
         'Builds a named model. `spec` is a name of lk_model_list, with parameters if wanted: "cnn:dropout=0". The caller owns *out (lk_graph_destroy). USAGE if there is no such model or parameter, if a parameter is out of its range, and if the model cannot take samples of this shape.'),
     "lk_model_list": (POINTER(lk_model_info), (("index", c_size_t),),
         'Row `index` of the named models, counted from 0; NULL after the last.'),
+    "lk_graph_shape": (lk_model_shape, (("graph", c_void_p),),
+        'The shape of a sample that the graph takes, and the channels of its scores as `classes`. All 0 if the graph is not complete (lk_graph_check).'),
     "lk_graph_parameters": (c_size_t, (("graph", c_void_p),),
         'Trainable parameters of a graph, in elements.'),
     "lk_group_join": (lk_status, (("opts", POINTER(lk_group_opts)), ("out", c_void_p)),

@@ -156,6 +156,7 @@ class Batch:
         """x: (N, F), (N, T, F) or (N, C, H, W). y: labels (N), or float targets, or None for a forward pass. ids: the
         index of each sample in its data set, of which random numbers are a function; default 0 to N - 1. total: the
         samples of the whole batch, if x is this rank's share of it. Other fields of lk_batch are arrays (N) of floats."""
+        self.shape = np.shape(x)[1:]
         x = channels_last(x)
         count = len(x)
         labels = targets = None
@@ -179,6 +180,7 @@ class Batch:
     @classmethod
     def _of_loader(cls, loader, struct):
         batch = cls.__new__(cls)
+        batch.shape = None
         batch._loader, batch._turn, batch._struct = loader, loader._turn, struct
         return batch
 

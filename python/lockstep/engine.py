@@ -22,9 +22,19 @@ class Engine(Handle):
         made = options(capi.lk_engine_opts, {**opts, "group": group.handle if group else None})
         super().__init__(create(lib.lk_engine_create, graph.handle, ctypes.byref(made)), lib.lk_engine_destroy,
                          [group] if group else [])
+        channels, height, width = graph.shape
+        self._shapes = [(channels, height, width)]
+        self._shapes += [(width, channels)] if height == 1 else []
+        self._shapes += [(channels,)] if height == width == 1 else []
+
+    def _batch(self, batch, y=None, **more):
+        batch = batch if isinstance(batch, Batch) else Batch(batch, y, **more)
+        if batch.shape is not None and batch.shape not in self._shapes:
+            raise ValueError(f"samples have the shape {batch.shape}, and the model takes {self._shapes[0]} (C, H, W)")
+        return batch
 
     def _run(self, function, batch, y, more):
-        batch = batch if isinstance(batch, Batch) else Batch(batch, y, **more)
+        batch = self._batch(batch, y, **more)
         out = capi.lk_metrics()
         function(self.handle, ctypes.byref(batch.struct), ctypes.byref(out))
         return _metrics(out)
@@ -45,7 +55,7 @@ class Engine(Handle):
     def outputs(self, batch, *nodes):
         """Collective: values of nodes in evaluation mode, by name, each (N, floats) in PyTorch's order. The option
         `outputs` names the nodes when the engine is created; None stands for the scores."""
-        batch = batch if isinstance(batch, Batch) else Batch(batch)
+        batch = self._batch(batch)
         wanted, values = (capi.lk_output * len(nodes))(), {}
         for output, node in zip(wanted, nodes):
             output.node = node.encode() if node else None

@@ -18,6 +18,12 @@ class Graph(Handle):
         lib.lk_graph_check(self.handle)
 
     @property
+    def shape(self):
+        """(C, H, W) of a sample; None if the graph is not complete."""
+        shape = lib.lk_graph_shape(self.handle)
+        return (shape.channels, shape.height, shape.width) if shape.channels else None
+
+    @property
     def parameters(self):
         """Trainable parameters, in elements."""
         return lib.lk_graph_parameters(self.handle)

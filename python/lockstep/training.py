@@ -1,5 +1,7 @@
 """The training loop of the library: epochs, evaluations, checkpoints and resuming in one call."""
 import ctypes
+import signal
+import threading
 
 from . import capi
 from .native import Handle, lib, options, record
@@ -14,6 +16,9 @@ class _Calls:
 
     def __init__(self, functions):
         self.failure = None
+        self.told = False  # The library knows of the failure.
+        # An event that comes soon after a signal, in which the run can be ended.
+        functions = {"step": lambda _: None, **functions}
         known = [*_EVENTS, "notice"]
         for name in functions:
             if name not in known:
@@ -23,17 +28,21 @@ class _Calls:
 
     def _call(self, name, function):
         def call(_, pointer):
-            if self.failure:
-                return
             try:
-                function(pointer.decode() if name == "notice" else _EVENTS[name].from_address(pointer))
+                if not self.failure:
+                    function(pointer.decode() if name == "notice" else _EVENTS[name].from_address(pointer))
             except BaseException as error:  # It would be lost: C calls this function.
                 self.failure = error
-                if name != "notice":
-                    text = ctypes.c_char_p(f"{name}: {type(error).__name__}: {error}".encode())
-                    run = _EVENTS[name].from_address(pointer).run
-                    lib.lk_train_fail(run, lib.lk_fail(capi.lk_status.of("usage"), b"%s", text))
+            if self.failure and not self.told and name != "notice":
+                self.told = True
+                text = ctypes.c_char_p(f"{name}: {type(self.failure).__name__}: {self.failure}".encode())
+                run = _EVENTS[name].from_address(pointer).run
+                lib.lk_train_fail(run, lib.lk_fail(capi.lk_status.of("usage"), b"%s", text))
         return call
+
+    def interrupt(self, *_):
+        """The handler of SIGINT: the next event ends the run."""
+        self.failure = self.failure or KeyboardInterrupt()
 
 
 def train(events=None, **opts):
@@ -43,12 +52,18 @@ def train(events=None, **opts):
     event, with numbers like event.metrics.loss; lockstep.stop(event) ends the run after this step."""
     given = {name: value.handle if isinstance(value, Handle) else value for name, value in opts.items()}
     made, calls, out = options(capi.lk_train_opts, given), _Calls(events or {}), capi.lk_train_result()
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, calls.interrupt) if main else None
     try:
         lib.lk_train(ctypes.byref(made), ctypes.byref(calls.struct), ctypes.byref(out))
     except Exception:
-        if calls.failure:
-            raise calls.failure from None
-        raise
+        if not calls.failure:
+            raise
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+    if calls.failure:
+        raise calls.failure
     return _result(out)
 
 

@@ -214,11 +214,24 @@ static lk_status open_weights(const lk_train_opts *opts, lk_train_shared *shared
     return lk__train_check_finite(shared->initial, opts->init_from);
 }
 
+/* Equal numbers of values are not enough: an image with its sides exchanged would be learnt in silence. */
+static lk_status check_graph(const lk_graph *graph, lk_sample_shape shape)
+{
+    LK_TRY(lk_graph_check(graph));
+    lk_model_shape input = lk_graph_shape(graph);
+    if (input.channels == shape.channels && input.height == shape.height && input.width == shape.width)
+        return LK_OK;
+    return lk__fail(LK_STATUS_MISMATCH,
+                    "`graph` takes samples of %zu channels, height %zu and width %zu (lk_input), and the data have %zu "
+                    "channels, height %zu and width %zu",
+                    input.channels, input.height, input.width, shape.channels, shape.height, shape.width);
+}
+
 static lk_status open_model(const lk_train_opts *opts, lk_train_shared *shared)
 {
     if (opts->graph) {
         shared->graph = opts->graph;
-        return lk_graph_check(opts->graph);
+        return check_graph(opts->graph, shared->shape);
     }
     LK_TRY(lk__train_build_model(opts, shared->train, shared->shape, &shared->built));
     shared->graph = shared->built;

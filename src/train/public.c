@@ -31,6 +31,8 @@ static lk_status check_model(const lk_train_opts *opts)
         return lk__fail(LK_STATUS_USAGE, "`model` and `graph` are two models: give one");
     if (opts->graph && opts->init)
         return lk__fail(LK_STATUS_USAGE, "`init` is for `model`; for a graph call lk_init_all before lk_train");
+    if (opts->train && !opts->graph && !opts->model)
+        return lk__fail(LK_STATUS_USAGE, "`train` is given without a model for it: add `graph`, or `model`");
     return opts->graph ? lk_graph_check(opts->graph) : LK_OK;
 }
 
@@ -41,6 +43,8 @@ static lk_status check_data(const lk_train_opts *opts)
                         opts->data ? "data" : "data_dir");
     if (opts->test && !opts->train)
         return lk__fail(LK_STATUS_USAGE, "`test` is given and `train` is not: give both data sets, or names");
+    if (opts->graph && !opts->train && !opts->data)
+        return lk__fail(LK_STATUS_USAGE, "`graph` is given without data for it: add `train`, or `data`");
     if (opts->test && opts->no_test)
         return lk__fail(LK_STATUS_USAGE, "`test` has no effect with `no_test`: leave one of them out");
     if (opts->data_dir && !opts->data)

@@ -201,7 +201,7 @@ static void test_types(void **state)
     for (int i = 0; i < 4; i++)
         assert_true(sample[i] == (float)tokens[12 + i]);
     const lk_dataset_info *info = lk_dataset_get_info(data);
-    assert_true(info->channels == 1 && info->height == 4 && info->width == 1);
+    assert_true(info->channels == 1 && info->height == 1 && info->width == 4);
     tokens[12] = (1 << 24) + 1;
     assert_fails(lk_dataset_get(data, 3, sample, &label), LK_STATUS_FORMAT, "16777217");
     lk_dataset_destroy(data);

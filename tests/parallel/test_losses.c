@@ -278,7 +278,7 @@ static void test_wrong_batches(void **state)
     lk_metrics metrics;
     lk_batch batch = the_batch(true);
     refuse(engine, the_batch(false), LK_STATUS_MISMATCH, "mse_loss learns targets of 3 floats");
-    refuse(classes, batch, LK_STATUS_USAGE, "labels");
+    refuse(classes, batch, LK_STATUS_MISMATCH, "cross_entropy learns labels");
     batch.labels = labels;
     refuse(classes, batch, LK_STATUS_MISMATCH, "cross_entropy learns labels");
     batch.target_floats = OUT + 1;

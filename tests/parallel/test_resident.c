@@ -449,7 +449,7 @@ static void test_wrong_uses(void **state)
     batch.ids = ids;
     assert_fails(lk_engine_step(f.engine, &batch, &metrics), LK_STATUS_USAGE, "no sample 70");
     batch.source = NULL;
-    assert_fails(lk_engine_step(f.engine, &batch, &metrics), LK_STATUS_USAGE, "one of them is NULL");
+    assert_fails(lk_engine_step(f.engine, &batch, &metrics), LK_STATUS_USAGE, "is NULL");
     assert_int_equal(lk_engine_steps(f.engine), 0);
     close_fixture(&other);
     close_fixture(&f);

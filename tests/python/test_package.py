@@ -3,6 +3,7 @@ threads as ranks. Exits with 77 (skipped) where there is no numpy."""
 import ctypes
 import gc
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -181,6 +182,35 @@ class Training(unittest.TestCase):
         with self.assertRaises(lk.Error):
             lk.train(graph=small_graph(), train=data, batch=10, alone=True, optimizer="nonesuch")
 
+    def test_train_is_interrupted(self):
+        data = lk.Dataset.from_arrays(rng.standard_normal((30, 4)).astype(np.float32), rng.integers(0, 3, 30))
+        before = signal.getsignal(signal.SIGINT)
+        timer = threading.Timer(.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with self.assertRaises(KeyboardInterrupt):
+            lk.train(graph=small_graph(), train=data, batch=10, alone=True, epochs=10 ** 6)
+        timer.join()
+        self.assertIs(signal.getsignal(signal.SIGINT), before)
+
+    def test_shapes_of_samples(self):
+        graph = lk.Graph()
+        x = graph.flatten(graph.input(3, 8, 6))
+        graph.cross_entropy(graph.linear(x, "fc", 2))
+        self.assertEqual(graph.shape, (3, 8, 6))
+        engine = lk.Engine(graph, batch=4, threads=1)
+        images = rng.standard_normal((4, 3, 8, 6)).astype(np.float32)
+        engine.step(images, np.zeros(4, int))
+        for wrong in (images.transpose(0, 2, 3, 1), images.transpose(0, 1, 3, 2), images.reshape(4, -1)):
+            with self.assertRaisesRegex(ValueError, r"\(3, 8, 6\)"):
+                engine.step(wrong, np.zeros(4, int))
+            with self.assertRaisesRegex(ValueError, r"\(3, 8, 6\)"):
+                engine.forward(wrong)
+        with self.assertRaisesRegex(TypeError, "uint8"):
+            engine.forward(np.zeros((4, 3, 8, 6), np.uint8))
+        data = lk.Dataset.from_arrays(images.transpose(0, 1, 3, 2), np.zeros(4, int))
+        with self.assertRaisesRegex(lk.Error, "height 8 and width 6"):
+            lk.train(graph=graph, train=data, batch=4, alone=True)
+
 
 class Data(unittest.TestCase):
     def test_from_arrays(self):
@@ -275,7 +305,7 @@ class Errors(unittest.TestCase):
     def test_wrong_arrays(self):
         engine = lk.Engine(small_graph(), batch=4)
         for x, y, kind in (
-                (np.zeros((4, 5)), np.zeros(4, int), lk.Error), (np.zeros((4, 4)), np.zeros(3, int), ValueError),
+                (np.zeros((4, 5)), np.zeros(4, int), ValueError), (np.zeros((4, 4)), np.zeros(3, int), ValueError),
                 (np.zeros((5, 4)), np.zeros(5, int), lk.Error), (np.zeros(4), np.zeros(4, int), ValueError),
                 (np.zeros((4, 4)), np.full(4, 9), lk.Error), (np.zeros((4, 4)), np.full(4, 1 << 40), OverflowError)):
             with self.assertRaises(kind):

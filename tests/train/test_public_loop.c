@@ -529,6 +529,8 @@ static void mistakes_name_the_field(void **state)
     REFUSE("`train` and `data`", opts.data = "digits");
     REFUSE("`train` and `data_dir`", opts.data_dir = "/tmp");
     REFUSE("`test` is given and `train` is not", opts.test = data; opts.train = NULL);
+    REFUSE("`graph` is given without data", opts.train = NULL);
+    REFUSE("`train` is given without a model", opts.graph = NULL);
     REFUSE("`test` has no effect with `no_test`", opts.test = data; opts.no_test = true);
     REFUSE("`init` is for `model`", opts.init = "kaiming_normal");
     REFUSE("`resume` auto looks in the folder `checkpoint`", opts.resume = "auto");

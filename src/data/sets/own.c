@@ -218,8 +218,8 @@ static void set_shape(const lk_dataset_opts *opts, lk_dataset_info *info)
     size_t count = count_dims(opts);
     bool last = count == LK_SAMPLE_DIMS && opts->order == LK_SAMPLE_ORDER_HWC;
     info->channels = count == 1 ? dims[0] : count == 2 ? dims[1] : last ? dims[2] : dims[0];
-    info->height = count == 1 ? 1 : count == 2 || last ? dims[0] : dims[1];
-    info->width = count < LK_SAMPLE_DIMS ? 1 : last ? dims[1] : dims[2];
+    info->height = count < LK_SAMPLE_DIMS ? 1 : last ? dims[0] : dims[1];
+    info->width = count == 1 ? 1 : count == 2 ? dims[0] : last ? dims[1] : dims[2];
 }
 
 static lk_status copy_numbers(const float *from, float otherwise, size_t count, float **out)

@@ -100,8 +100,14 @@ static lk_status check_given(const lk_engine *engine, const lk_batch *batch, boo
     bool no_x = with_x && !batch->x, no_ids = (learns || batch->source) && !batch->ids;
     if (batch->count == 0)
         return LK_OK;
+    if (labels && !batch->labels && batch->target_floats > 0)
+        return check_target_floats(engine, batch);
     if (learns && (no_x || no_ids || (labels && !batch->labels)))
-        return lk__fail(LK_STATUS_USAGE, "a batch needs samples, labels and ids; one of them is NULL");
+        return lk__fail(LK_STATUS_USAGE, "a batch needs samples, %s and ids; its `%s` is NULL",
+                        labels ? "labels" : "targets",
+                        no_x     ? "x"
+                        : no_ids ? "ids"
+                                 : "labels");
     if (no_x || no_ids)
         return lk__fail(LK_STATUS_USAGE, "a batch needs samples, or ids of a cached data set; its `%s` is NULL",
                         no_x ? "x" : "ids");
