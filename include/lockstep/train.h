@@ -34,11 +34,11 @@ LK_API_BEGIN
  * All ranks must give the same options (else MISMATCH); `threads`, `workers`, `device` and paths may differ. */
 typedef struct lk_train_opts {
     /* The model: one of these two. */
-    const char *model;     /* as in lk_model_build; default "cnn" */
+    const char *model;     /* as in lk_model_build; default "cnn" where the data are named, too */
     const lk_graph *graph; /* a graph of the program's own */
 
     /* The data: names, or data sets of the program's own. */
-    const char *data, *data_dir;    /* as in lk_dataset_open; default "digits" */
+    const char *data, *data_dir;    /* as in lk_dataset_open; default "digits" where the model is named, too */
     const lk_dataset *train, *test; /* `test` NULL: there are no tests */
     const char *augment;            /* transforms of training samples (lk_loader_opts); default "auto" */
     const char *test_augment;       /* transforms of other samples, none of them random; default "auto" */
