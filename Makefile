@@ -31,7 +31,7 @@ threaded = ^(base|comm|net|launch|parallel|tensor|train)_|^nn_own_op$$|^cli_(tra
 # between processes are not seen.
 in_processes = ^parallel_recorded_ranks$$|^cli_train_(ranks|replicas|modes_mlp|requeue|log_dir|log_resume|resume|validation)$$
 # What asan leaves out: pages, the source tree, and bits that the plain build compares.
-same_code = ^(docs|project)_|^parallel_law|^cli_train_(requeue|modes)
+same_code = ^(docs|project)_|^golden_zoo$$|^parallel_law|^cli_train_(requeue|modes)
 # Without address randomisation: older TSan runtimes refuse some kernels' layouts.
 no_aslr = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
