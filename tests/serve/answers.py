@@ -27,7 +27,7 @@ class Server:
 
     def ask(self, path, method="GET", host=None, headers=None):
         """Status, headers and body."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         connection.putrequest(method, path, skip_host=host is not None)
         for name, value in {**({"Host": host} if host else {}), **(headers or {})}.items():
             connection.putheader(name, value)
@@ -45,7 +45,7 @@ class Server:
 
     def raw(self, data):
         """The first line of the answer to these bytes; '' if the connection is closed without one."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=120) as connection:
             try:
                 connection.sendall(data)
                 connection.shutdown(socket.SHUT_WR)
@@ -214,7 +214,7 @@ def check_crowd(server, root, clients=100, rounds=3):
 
     def client():
         try:
-            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
             barrier.wait(60)
             for _ in range(rounds):
                 for path in ["/", "/api/runs", "/api/series?run=crowd&x=step", "/api/ranks?run=crowd", "/api/log?run=crowd"]:
@@ -263,7 +263,7 @@ def free_port():
 
 def check_mistakes(program, root, server):
     def refused(*options):
-        done = subprocess.run([program, "serve", *options], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([program, "serve", *options], capture_output=True, text=True, timeout=120)
         assert not done.stdout and done.stderr.count("\n") == 1, done
         return done.returncode, done.stderr
     assert refused()[0] == 2

@@ -29,7 +29,7 @@ def address_of(run):
 
 
 def runs_at(address):
-    with urllib.request.urlopen(address + "api/runs", timeout=20) as answer:
+    with urllib.request.urlopen(address + "api/runs", timeout=60) as answer:
         return json.load(answer)["runs"]
 
 
