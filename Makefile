@@ -10,6 +10,8 @@ CTEST_ARGS ?=
 # For tests/faults/kills.sh (make kills KILLS_ARGS='--kills 50 --seed 7'), and campaign.sh.
 KILLS_ARGS ?=
 CAMPAIGN_ARGS ?=
+# For bench/gpu.py (make gpubench GPUBENCH_ARGS='--rows resnet50 --limit 300').
+GPUBENCH_ARGS ?=
 
 # The jobs of this make are not those of the build underneath.
 cmake := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL cmake
@@ -80,7 +82,7 @@ asan:
 
 tsan:
 	@tools/setup build test
-	@$(call configure,build-tsan,-DLK_TESTS=ON $(call sanitize,thread))
+	@$(call configure,build-tsan,-DLK_TESTS=ON -DLK_TEST_ONLY='$(threaded)' $(call sanitize,thread))
 	@$(call build,build-tsan)
 	@TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
 	 $(no_aslr) $(call ctest,build-tsan,-R '$(threaded)' -E '$(in_processes)' -LE 'more|unsanitized')
@@ -94,7 +96,7 @@ gputest:
 	@tools/gputest build
 
 gpubench: all
-	@bench/gpu.py --program build/lockstep
+	@bench/gpu.py --program build/lockstep $(GPUBENCH_ARGS)
 
 kills: all
 	@bash tests/faults/kills.sh build/lockstep --kills 200 --jobs $(JOBS) $(KILLS_ARGS)
@@ -147,8 +149,8 @@ help:
 	@echo 'make demo       train a small network on Fashion-MNIST, about two minutes'
 	@echo 'make test       the tests that need nothing but this machine, under ten minutes'
 	@echo 'make test-more  long tests, real data, other architectures, then asan, tsan and fuzz'
-	@echo 'make gputest    the tests of the CUDA device on a GPU, under five minutes'
-	@echo 'make gpubench   steps on a GPU, beside PyTorch where it is installed'
+	@echo 'make gputest    the tests of the CUDA device on a GPU, under seven minutes'
+	@echo 'make gpubench   steps on a GPU, beside PyTorch where it is installed; up to 25 minutes'
 	@echo 'make kills      200 times a run is killed, and goes on to the same bits; five minutes'
 	@echo 'make campaign   200 times a run has random faults of all kinds, and goes on to the same bits; ten minutes'
 	@echo 'make asan       the tests under AddressSanitizer and UBSan (build-asan)'

@@ -16,7 +16,9 @@ import subprocess
 import sys
 import tempfile
 
-from compare import BATCH, ROOT, Ours, verdict
+from sides import ROOT, Ours, verdict
+
+BATCH = 64
 
 EVERY = 50  # steps between two saves
 BUSY = 10   # of those, the steps during which a save may be written

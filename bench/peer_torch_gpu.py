@@ -2,118 +2,84 @@
 """PyTorch on a GPU for comparison: trains the models of `lockstep bench train` on one batch that is on the GPU.
 
     python bench/peer_torch_gpu.py cnn 64 tf32 --captured --channels-last
+    python bench/peer_torch_gpu.py resnet50 64 bf16 --compiled --captured
 
-A step is the forward pass, the loss, which stays on the GPU, the backward pass and the update. --captured replays it as
-one CUDA graph. Prints one JSON object: ms_per_step and the settings, or error.
+A step is the forward pass, the loss, which stays on the GPU, the backward pass and the update. --compiled compiles
+forward and backward pass (torch.compile) and the update if the optimiser has no fused form; --captured replays the step
+as one CUDA graph. fp32 weights in every precision; bf16 is autocast. cuDNN looks for its fastest algorithms. Prints one
+JSON object: ms_per_step and the settings, or error.
 
 --serve first prints a line with the names of PyTorch and the GPU. Then it reads such words from standard input, one run
 on each line, and answers each with a line. Steps are kept while model, batch and precision stay the same, so that runs
-can alternate with those of other programs.
+can alternate with those of other programs. resnet, mobilenet and vgg are torchvision's.
 """
 import argparse
 import gc
+import hashlib
 import json
+import os
 import sys
 import time
 import warnings
 
-from peer_torch import make_cnn, make_mlp
+import peer_models
+from peer_models import CIFAR, IMAGENET, MNIST
 
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PRECISIONS = ("fp32", "tf32", "bf16")
 WARM_UP = 5  # steps before the first that counts; cuDNN looks for its fastest algorithms in them
-CLASSES = 10
+FREE = 0.5  # of the GPU's memory: below it, steps that are not needed now are freed
 
 
-def pyramid_widths(blocks=17, alpha=270, first=16):
-    """The channels of each block, in three stages."""
-    growth = alpha / (3 * (blocks + 1))
-    return [int(round(first + growth * (i + 1))) for i in range(3 * blocks)]
-
-
-def make_pyramid_block(torch, channels, out, stride):
-    nn = torch.nn
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.bn1 = nn.BatchNorm2d(channels)
-            self.conv1 = nn.Conv2d(channels, out, 3, stride, 1, bias=False)
-            self.bn2 = nn.BatchNorm2d(out)
-            self.relu = nn.ReLU(inplace=True)
-            self.conv2 = nn.Conv2d(out, out, 3, 1, 1, bias=False)
-            self.bn3 = nn.BatchNorm2d(out)
-
-        def forward(self, x):
-            y = self.relu(self.bn2(self.conv1(self.bn1(x))))
-            y = self.bn3(self.conv2(y))
-            if stride > 1:
-                x = nn.functional.avg_pool2d(x, 2, 2, ceil_mode=True)
-            return y + nn.functional.pad(x, (0, 0, 0, 0, 0, out - channels))
-
-    return Block()
-
-
-def make_pyramidnet(torch, blocks=17):
-    nn = torch.nn
-
-    class PyramidNet(nn.Module):
-        def __init__(self):
-            super().__init__()
-            widths = [16] + pyramid_widths(blocks)
-            self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
-            self.bn1 = nn.BatchNorm2d(16)
-            for stage in range(3):
-                steps = range(stage * blocks, (stage + 1) * blocks)
-                layer = [make_pyramid_block(torch, widths[i], widths[i + 1], 2 if stage and i == steps[0] else 1)
-                         for i in steps]
-                setattr(self, f"layer{stage + 1}", nn.Sequential(*layer))
-            self.bn_out = nn.BatchNorm2d(widths[-1])
-            self.fc_out = nn.Linear(widths[-1], CLASSES)
-
-        def forward(self, x):
-            x = self.bn1(self.conv1(x))
-            x = self.layer3(self.layer2(self.layer1(x)))
-            x = nn.functional.avg_pool2d(nn.functional.relu(self.bn_out(x), inplace=True), 8)
-            return self.fc_out(torch.flatten(x, 1))
-
-    net = PyramidNet()
-    for module in net.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-    return net
-
-
-# By name: the function that makes the model, and the shape of a sample.
-MODELS = {"cnn": (make_cnn, (1, 28, 28)), "mlp": (make_mlp, (1, 28, 28)), "pyramidnet": (make_pyramidnet, (3, 32, 32))}
+# The sample's shape and the classes, by the words of `lockstep --model`.
+MODELS = {
+    "cnn": (MNIST, 10),
+    "mlp": (MNIST, 10),
+    "pyramidnet": (CIFAR, 10),
+    "resnet18:cifar": (CIFAR, 10),
+    "resnet50": (IMAGENET, 1000),
+    "mobilenet_v2": (IMAGENET, 1000),
+    "vgg16": (IMAGENET, 1000),
+}
 
 
 def make_optimizer(torch, args, parameters):
     """The optimiser of each model, in its fastest form: the default for Adadelta, fused for the others. A captured step
     must have its step counter on the GPU; SGD has none."""
-    if args.model == "cnn":
-        return torch.optim.Adadelta(parameters, lr=1.0, capturable=args.captured)
-    if args.model == "mlp":
-        return torch.optim.Adam(parameters, lr=0.001, fused=True, capturable=args.captured)
-    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=1e-4, fused=True)
+    form = {} if args.model == "cnn" else {"fused": True}
+    if args.model in ("cnn", "mlp"):
+        form["capturable"] = args.device == "cuda"
+    return peer_models.make_optimizer(torch, args.model, parameters, **form)
 
 
 def make_step(torch, args):
-    make, sample = MODELS[args.model]
+    """A function that trains one step and returns the loss; its `parameters` is their number."""
+    shape, classes = MODELS[args.model]
     memory_format = torch.channels_last if args.channels_last else torch.contiguous_format
     torch.manual_seed(1)
-    model = make(torch).to("cuda", memory_format=memory_format)
+    model, criterion = peer_models.make(args.model, shape, classes)
+    model = model.to(args.device, memory_format=memory_format)
     optimizer = make_optimizer(torch, args, model.parameters())
-    x = torch.randn(args.batch, *sample, device="cuda").contiguous(memory_format=memory_format)
-    y = torch.randint(0, CLASSES, (args.batch,), device="cuda")
+    x = torch.randn(args.batch, *shape, device=args.device).contiguous(memory_format=memory_format)
+    y = torch.randint(0, classes, (args.batch,), device=args.device)
+
+    def compute_loss():
+        return criterion(model(x), y)
+
+    forward, update = compute_loss, optimizer.step
+    if args.compiled:
+        forward = torch.compile(compute_loss, dynamic=False)
+        update = torch.compile(optimizer.step) if args.model == "cnn" else optimizer.step
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", torch.bfloat16, enabled=args.precision == "bf16"):
-            loss = torch.nn.functional.cross_entropy(model(x), y)
+        with torch.autocast(args.device, torch.bfloat16, enabled=args.precision == "bf16"):
+            loss = forward()
         loss.backward()
-        optimizer.step()
+        update()
         return loss
 
+    step.parameters = sum(p.numel() for p in model.parameters())
     return step
 
 
@@ -135,6 +101,7 @@ def capture(torch, step):
         return loss
 
     replay.step = step  # keeps the batch and the weights alive: the graph has only their addresses
+    replay.parameters = step.parameters
     return replay
 
 
@@ -143,38 +110,60 @@ class Bench:
 
     def __init__(self, torch):
         self.torch = torch
-        self.steps = {}
+        self.what, self.steps = None, {}
 
-    def choose_precision(self, precision):
+    def clear(self):
+        self.steps.clear()
+        self.torch._dynamo.reset()
+        gc.collect()
+        if self.torch.cuda.is_available():
+            self.torch.cuda.empty_cache()
+
+    def choose_precision(self, args):
         torch = self.torch
-        torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
-        torch.backends.cudnn.allow_tf32 = precision != "fp32"
-        torch.backends.cudnn.benchmark = True
+        torch.backends.cuda.matmul.allow_tf32 = args.precision != "fp32"
+        torch.backends.cudnn.allow_tf32 = args.precision != "fp32"
+        torch.backends.cudnn.benchmark = not args.prepare
+
+    def is_short_of_memory(self, args):
+        if args.device != "cuda":
+            return False
+        free, total = self.torch.cuda.mem_get_info()
+        return free < FREE * total
 
     def step_of(self, args):
-        what = (args.model, args.batch, args.precision)
-        how = (args.captured, args.channels_last)
-        if any(key[:3] != what for key in self.steps):
-            self.steps.clear()
-            gc.collect()
-            self.torch.cuda.empty_cache()
-        if what + how not in self.steps:
-            self.choose_precision(args.precision)
-            step = make_step(self.torch, args)
-            self.steps[what + how] = capture(self.torch, step) if args.captured else step
-        return self.steps[what + how]
+        what, how = (args.model, args.batch, args.precision), (args.compiled, args.channels_last)
+        if what != self.what:
+            self.clear()
+        self.what = what
+        if (how, args.captured) not in self.steps:
+            if self.is_short_of_memory(args):
+                self.clear()
+            self.choose_precision(args)
+            # A captured step is that of the uncaptured one's weights.
+            if (how, False) not in self.steps:
+                self.steps[how, False] = make_step(self.torch, args)
+            if args.captured:
+                self.steps[how, True] = capture(self.torch, self.steps[how, False])
+                self.torch.cuda.empty_cache()  # the graph has memory of its own
+        return self.steps[how, args.captured]
+
+    def finish(self, args):
+        if args.device == "cuda":
+            self.torch.cuda.synchronize()
 
     def run(self, args):
         step = self.step_of(args)
-        for _ in range(max(WARM_UP, args.steps // 10)):
+        for _ in range(0 if args.prepare else max(WARM_UP, args.steps // 10)):
             step()
-        self.torch.cuda.synchronize()
+        self.finish(args)
         start = time.perf_counter()
         for _ in range(args.steps):
             loss = step()
-        self.torch.cuda.synchronize()
+        self.finish(args)
         seconds = time.perf_counter() - start
-        return {**vars(args), "ms_per_step": 1000 * seconds / args.steps, "loss": loss.item()}
+        return {**vars(args), "ms_per_step": 1000 * seconds / args.steps, "loss": loss.item(),
+                "parameters": step.parameters}
 
 
 def make_parser():
@@ -183,8 +172,11 @@ def make_parser():
     parser.add_argument("batch", type=int)
     parser.add_argument("precision", choices=PRECISIONS)
     parser.add_argument("--captured", action="store_true", help="the step as one CUDA graph")
+    parser.add_argument("--compiled", action="store_true", help="by torch.compile")
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: to try this program out")
+    parser.add_argument("--prepare", action="store_true", help="to fill the compiler's cache: no warm-up, no search")
     return parser
 
 
@@ -192,8 +184,21 @@ def answer(bench, words):
     try:
         return bench.run(make_parser().parse_args(words))
     except Exception as error:  # the next line may succeed
-        bench.steps.clear()
-        return {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+        bench.clear()
+        return {"error": (f"{type(error).__name__}: {error}".strip().splitlines() or ["unknown"])[0]}
+
+
+def describe(torch):
+    """What timings depend on: the GPU, versions, and the source of this program."""
+    digest = hashlib.sha256()
+    for path in (__file__, "bench/peer_models.py", "tools/models.py"):
+        with open(os.path.join(ROOT, path), "rb") as file:
+            digest.update(file.read())
+    there = torch.cuda.is_available()
+    gpu = torch.cuda.get_device_name(0) if there else "no GPU"
+    memory = torch.cuda.get_device_properties(0).total_memory if there else 0
+    return {"gpu": gpu, "gpu_gb": round(memory / 1e9), "peer": f"PyTorch {torch.__version__}",
+            "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(), "source": digest.hexdigest()[:16]}
 
 
 def print_line(line):
@@ -201,13 +206,13 @@ def print_line(line):
 
 
 def main():
-    serve = sys.argv[1:] == ["--serve"]
+    serve = sys.argv[1:2] == ["--serve"]
     if not serve:
         make_parser().parse_args()
     warnings.filterwarnings("ignore")
     import torch
 
-    if not torch.cuda.is_available():
+    if "cpu" not in sys.argv and not torch.cuda.is_available():
         print_line({"error": f"PyTorch {torch.__version__} of {sys.executable} finds no GPU"})
         return 1
     bench = Bench(torch)
@@ -215,8 +220,7 @@ def main():
         result = answer(bench, sys.argv[1:])
         print_line(result)
         return 1 if "error" in result else 0
-    print_line({"peer": f"PyTorch {torch.__version__}", "cudnn": torch.backends.cudnn.version(),
-          "gpu": torch.cuda.get_device_name(0)})
+    print_line(describe(torch))
     for line in sys.stdin:
         print_line(answer(bench, line.split()))
     return 0

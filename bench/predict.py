@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from peer_torch import make_cnn
+import peer_models
 
 
 def time_torch(torch, model, calls):
@@ -43,7 +43,7 @@ def main():
     except ImportError:
         sys.exit("predict.py: PyTorch is not installed")
     torch.set_num_threads(1)
-    model = make_cnn(torch).eval()
+    model = peer_models.make("cnn", peer_models.MNIST, 10)[0].eval()
     ours, theirs = [], []
     for _ in range(args.runs):
         ours.append(time_lockstep(args.lockstep, args.calls))

@@ -54,13 +54,15 @@ function(lk_cuda_find)
 endfunction()
 
 # No contraction, as in C; division and square roots follow IEEE by default. GPUs
-# without an entry in LK_CUDA_ARCHS use the PTX of the oldest one. Legacy launches do not
+# without an entry in LK_CUDA_ARCHS use the PTX of the oldest one. Files named *_hopper.cu
+# use instructions of compute capability 9.0 that no other GPU has (LK_CUDA_HOPPER). Legacy launches do not
 # need the C++ library: newer ones initialise a static variable, with locks.
 function(lk_cuda_flags)
   set(host -D__NV_LEGACY_LAUNCH,-fPIC,-fno-exceptions,-fno-rtti,-Wall,-Wextra)
-  set(flags -std=c++17 -O3 -fmad=false -gencode arch=compute_80,code=compute_80)
+  set(flags -std=c++17 -O3 -fmad=false)
+  set(codes -gencode arch=compute_80,code=compute_80)
   foreach(arch ${LK_CUDA_ARCHS})
-    list(APPEND flags -gencode arch=compute_${arch},code=sm_${arch})
+    list(APPEND codes -gencode arch=compute_${arch},code=sm_${arch})
   endforeach()
   if(LK_WERROR)
     list(APPEND flags -Werror all-warnings)
@@ -73,7 +75,8 @@ function(lk_cuda_flags)
       list(APPEND flags -isystem ${directory})
     endif()
   endforeach()
-  set(LK_CUDA_FLAGS ${flags} PARENT_SCOPE)
+  set(LK_CUDA_FLAGS ${flags} ${codes} PARENT_SCOPE)
+  set(LK_CUDA_HOPPER ${flags} -gencode arch=compute_90a,code=sm_90a PARENT_SCOPE)
 endfunction()
 
 # Checks that this nvcc and its C++ compiler work with these flags, and that the result
@@ -108,8 +111,12 @@ function(lk_cuda_objects)
   foreach(source ${kernels})
     get_filename_component(name ${source} NAME_WE)
     set(object ${CMAKE_CURRENT_BINARY_DIR}/cuda/${name}.o)
+    set(flags ${LK_CUDA_FLAGS})
+    if(name MATCHES "_hopper$")
+      set(flags ${LK_CUDA_HOPPER})
+    endif()
     add_custom_command(OUTPUT ${object} DEPENDS ${source} DEPFILE ${object}.d
-      COMMAND ${LK_NVCC} ${LK_CUDA_FLAGS} -MD -MF ${object}.d -MT ${object} -c ${source} -o ${object}
+      COMMAND ${LK_NVCC} ${flags} -MD -MF ${object}.d -MT ${object} -c ${source} -o ${object}
       COMMENT "Building CUDA object ${name}.o" VERBATIM)
     list(APPEND objects ${object})
   endforeach()

@@ -48,7 +48,7 @@ static lk_status train(lk_group *group, const lk_dataset *data, bool pipelined, 
 
     lk_waits waits = lk_engine_waits(engine);
     double waited = waits.gradients + waits.other, all[RANKS];
-    LK_TRY(lk_allgather(group, (lk_buffer){&waited, 1, LK_DTYPE_F64}, NULL, all, NULL));
+    LK_TRY(lk_allgather(group, (lk_buffer){.at = &waited, .count = 1, .dtype = LK_DTYPE_F64}, NULL, all, NULL));
     if (lk_group_rank(group) == 0)
         printf("%s: stage 0 waited %.2f s, stage 1 %.2f s\n", pipelined ? "pipelined" : "in turn", all[0], all[1]);
 

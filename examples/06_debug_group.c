@@ -17,7 +17,7 @@ static lk_status debug(lk_group *group)
 {
     int rank = lk_group_rank(group), size = lk_group_size(group);
     float sum = (float)rank + 1;
-    LK_TRY(lk_allreduce(group, (lk_buffer){&sum, 1, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL));
+    LK_TRY(lk_allreduce(group, (lk_buffer){.at = &sum, .count = 1, .dtype = LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL));
     printf("host %s: rank %d of %d, local rank %d of %d, over %s: 1 + ... + %d = %g\n", lk_group_host(group, rank),
            rank, size, lk_group_local_rank(group), lk_group_local_size(group), lk_group_transport(group), size, sum);
     return lk_barrier(group, NULL);

@@ -3,7 +3,6 @@
  * A residual network learns to recognise the direction of stripes. Start it as one process, or as several
  * ranks (lockstep run -n 4 build/examples/07_own_model); the bits are the same. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include <lockstep/lockstep.h>
 
@@ -89,7 +88,7 @@ static lk_status run(lk_group *group)
 int main(void)
 {
     lk_group *group = NULL; /* NULL: one process */
-    lk_status status = getenv("RANK") ? lk_group_join(NULL, &group) : LK_OK;
+    lk_status status = lk_group_launched() ? lk_group_join(NULL, &group) : LK_OK;
     if (status == LK_OK)
         status = run(group);
     if (status != LK_OK)

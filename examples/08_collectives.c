@@ -13,7 +13,7 @@ enum { RANKS = 4, COUNT = 1 << 20 };
 static lk_status sum(lk_group *group)
 {
     int32_t value = lk_group_rank(group) + 1;
-    LK_TRY(lk_allreduce(group, (lk_buffer){&value, 1, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL));
+    LK_TRY(lk_allreduce(group, (lk_buffer){.at = &value, .count = 1, .dtype = LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL));
     if (lk_group_rank(group) == 0)
         printf("the sum over %d ranks is %d\n", lk_group_size(group), value);
     return LK_OK;
@@ -29,7 +29,8 @@ static lk_status sum_beside_work(lk_group *group)
     LK_TRY(lk_group_alloc(group, COUNT * sizeof *vector, (void **)&vector));
     for (int i = 0; i < COUNT; i++)
         vector[i] = 1;
-    LK_TRY(lk_allreduce(group, (lk_buffer){vector, COUNT, LK_DTYPE_F32}, LK_REDUCTION_MEAN, &request));
+    LK_TRY(lk_allreduce(group, (lk_buffer){.at = vector, .count = COUNT, .dtype = LK_DTYPE_F32}, LK_REDUCTION_MEAN,
+                        &request));
     for (int i = 1; i < 1000; i++)
         work += 1.0 / i;
     LK_TRY(lk_request_wait(request));
@@ -50,7 +51,7 @@ static lk_status gather(lk_group *group)
     if (counts && mine && all) {
         for (int i = 0; i <= rank; i++)
             mine[i] = (uint8_t)('a' + rank);
-        lk_buffer piece = {mine, (size_t)rank + 1, LK_DTYPE_U8};
+        lk_buffer piece = {.at = mine, .count = (size_t)rank + 1, .dtype = LK_DTYPE_U8};
         status = lk_gather(group, piece, counts, all, 0, NULL);
     }
     if (status == LK_OK && rank == 0)
@@ -87,7 +88,7 @@ static int work(int rank, void *arg)
 
 int main(void)
 {
-    if (getenv("RANK"))
+    if (lk_group_launched())
         return work(0, NULL);
     return lk_spawn(RANKS, work, NULL) != LK_OK;
 }

@@ -83,7 +83,7 @@ int main(void)
     lk_group *group = NULL; /* NULL: one process */
     lk_dataset *data = NULL;
     lk_state *whole = NULL, *broken = NULL, *resumed = NULL;
-    if ((getenv("RANK") && lk_group_join(NULL, &group) != LK_OK) ||
+    if ((lk_group_launched() && lk_group_join(NULL, &group) != LK_OK) ||
         lk_dataset_open("digits", NULL, LK_SPLIT_TRAIN, &data) != LK_OK ||
         train(group, data, false, STEPS, &whole) != LK_OK ||
         train(group, data, true, BREAK, &broken) != LK_OK || /* as if the power failed at step BREAK */

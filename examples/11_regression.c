@@ -6,7 +6,6 @@
  *     lockstep run -n 2 build/examples/11_regression 2
  * The bits are the same each time. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include <lockstep/lockstep.h>
 
@@ -87,7 +86,7 @@ static lk_status run(lk_group *group, const char *stages)
 int main(int argc, char **argv)
 {
     lk_group *group = NULL; /* NULL: one process */
-    lk_status status = getenv("RANK") ? lk_group_join(NULL, &group) : LK_OK;
+    lk_status status = lk_group_launched() ? lk_group_join(NULL, &group) : LK_OK;
     if (status == LK_OK)
         status = run(group, argc > 1 ? argv[1] : NULL);
     if (status != LK_OK)

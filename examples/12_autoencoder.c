@@ -4,7 +4,6 @@
  * as ranks (lockstep run -n 3 build/examples/12_autoencoder), or as two stages (lockstep run -n 2
  * build/examples/12_autoencoder 2). The bits are the same each time. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include <lockstep/lockstep.h>
 
@@ -75,7 +74,7 @@ static lk_status run(lk_group *group, const char *stages)
 int main(int argc, char **argv)
 {
     lk_group *group = NULL; /* NULL: one process */
-    lk_status status = getenv("RANK") ? lk_group_join(NULL, &group) : LK_OK;
+    lk_status status = lk_group_launched() ? lk_group_join(NULL, &group) : LK_OK;
     if (status == LK_OK)
         status = run(group, argc > 1 ? argv[1] : NULL);
     if (status != LK_OK)

@@ -1,8 +1,6 @@
 /* 14_own_op.c - a layer and a loss that the library does not have: Swish with learnt slopes, y = x sigmoid(slope x),
- * and log(cosh(x - target)). Start it alone, as ranks (lockstep run -n 3 build/examples/14_own_op), or as ranks that
- * are stages (lockstep run -n 2 build/examples/14_own_op 2); the bits are the same. */
+ * and log(cosh(x - target)). Alone, as ranks (lockstep run -n 3 ...) or stages (lockstep run -n 2 ... 2): same bits. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include <lockstep/lockstep.h>
 
@@ -17,18 +15,20 @@ static lk_status shape(lk_op_shape *shape)
 
 static void forward(const lk_op_args *args)
 {
-    for (size_t i = 0; i < args->n * args->y_size.channels; i++)
-        args->y[i] = args->x[0][i] * lk_op_sigmoid(args->param[0][i % args->y_size.channels] * args->x[0][i]);
+    lk_op_size size = args->y_size; /* x and y have the order (n, height, width, channels) */
+    for (size_t i = 0; i < args->n * size.height * size.width * size.channels; i++)
+        args->y[i] = args->x[0][i] * lk_op_sigmoid(args->param[0][i % size.channels] * args->x[0][i]);
 }
 
 static void backward(const lk_op_args *args)
 {
-    for (size_t i = 0, channels = args->y_size.channels; i < args->n * channels; i++) {
-        float x = args->x[0][i], slope = args->param[0][i % channels], s = lk_op_sigmoid(slope * x);
+    lk_op_size size = args->y_size;
+    for (size_t i = 0; i < args->n * size.height * size.width * size.channels; i++) {
+        float x = args->x[0][i], slope = args->param[0][i % size.channels], s = lk_op_sigmoid(slope * x);
         if (args->dx[0])
             args->dx[0][i] = args->dy[i] * s * (1 + slope * x * (1 - s));
         if (args->grad[0]) /* the sum over the samples of one shard */
-            args->grad[0][i % channels] += args->dy[i] * x * x * s * (1 - s);
+            args->grad[0][i % size.channels] += args->dy[i] * x * x * s * (1 - s);
     }
 }
 
@@ -48,8 +48,9 @@ static lk_status build_network(lk_graph **out)
     lk_loss_def loss = {.name = "log_cosh", .target_floats = 1, .sample = log_cosh};
     swish.backward = backward;
     LK_TRY(lk_op_register(&swish));
-    LK_TRY(lk_op_check("swish", &(lk_op_check_opts){.x = {{.height = 1, .width = 1, .channels = 4}}}));
+    LK_TRY(lk_op_check("swish", &(lk_op_check_opts){.x = {{.height = 2, .width = 3, .channels = 4}}}));
     LK_TRY(lk_loss_register(&loss));
+    LK_TRY(lk_loss_check("log_cosh", &(lk_loss_check_opts){.x = {.height = 1, .width = 1, .channels = 1}}));
     LK_TRY(lk_graph_create(out));
     lk_node x = lk_linear(*out, lk_input(*out, 2, 1, 1), "fc1", 24);
     x = lk_op_add(*out, "swish", "swish", &x, 1, NULL, 0);
@@ -66,16 +67,15 @@ static lk_status run(const char *stages)
     lk_engine *engine;
     lk_state *state;
     lk_metrics metrics;
-    LK_TRY(getenv("RANK") ? lk_group_join(NULL, &group) : LK_OK);
+    LK_TRY(lk_group_launched() ? lk_group_join(NULL, &group) : LK_OK);
     LK_TRY(build_network(&graph));
     lk_engine_opts opts = {.batch = BATCH, .optimizer = "adam", .lr = .02, .group = group, .stages = stages};
     LK_TRY(lk_engine_create(graph, &opts, &engine));
     lk_batch batch = {.count = BATCH, .sample_floats = 2, .target_floats = 1, .x = x[0], .targets = y, .ids = ids};
     for (uint32_t id = 0; id < STEPS * BATCH; id++, noise = noise * 1664525u + 1013904223u) {
-        float *at = x[id % BATCH];
-        at[0] = (float)(noise >> 24) / 64.f - 2.f;
-        at[1] = (float)(noise >> 16 & 255) / 64.f - 2.f;
-        y[id % BATCH] = at[0] * at[1]; /* what the network learns */
+        x[id % BATCH][0] = (float)(noise >> 24) / 64.f - 2.f;
+        x[id % BATCH][1] = (float)(noise >> 16 & 255) / 64.f - 2.f;
+        y[id % BATCH] = x[id % BATCH][0] * x[id % BATCH][1]; /* what the network learns */
         ids[id % BATCH] = id;
         if (id % BATCH == BATCH - 1)
             LK_TRY(lk_engine_step(engine, &batch, &metrics));

@@ -89,7 +89,7 @@ static lk_status run(lk_group *group)
 int main(void)
 {
     lk_group *group = NULL; /* NULL: one process */
-    lk_status status = getenv("RANK") ? lk_group_join(NULL, &group) : LK_OK;
+    lk_status status = lk_group_launched() ? lk_group_join(NULL, &group) : LK_OK;
     if (status == LK_OK)
         status = run(group);
     if (status != LK_OK)

@@ -68,7 +68,7 @@ int main(void)
 {
     lk_group *group = NULL; /* NULL: one process */
     lk_dataset *data = NULL;
-    if ((getenv("RANK") && lk_group_join(NULL, &group) != LK_OK) ||
+    if ((lk_group_launched() && lk_group_join(NULL, &group) != LK_OK) ||
         lk_dataset_open("digits", NULL, LK_SPLIT_TRAIN, &data) != LK_OK || run_folds(group, data) != LK_OK) {
         fprintf(stderr, "18_k_fold: %s\n", lk_error_detail());
         return 1;

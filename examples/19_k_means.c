@@ -4,7 +4,6 @@
  * Without a launcher it is one rank. The points are cut into shards, and sums over shards follow a fixed tree, so the
  * centres have the same bits with any number of ranks. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include <lockstep/lockstep.h>
 
@@ -71,7 +70,8 @@ static lk_status move(lk_group *group, const int *bounds, float *centres)
         roots[i] = parts[i];
     }
     lk_shard_sums sums = {bounds, roots};
-    LK_TRY(lk_allreduce_shards(group, &sums, (lk_buffer){all, FLOATS, LK_DTYPE_F32}, LK_REDUCTION_SUM, NULL));
+    LK_TRY(lk_allreduce_shards(group, &sums, (lk_buffer){.at = all, .count = FLOATS, .dtype = LK_DTYPE_F32},
+                               LK_REDUCTION_SUM, NULL));
     for (int i = 0; i < FLOATS; i++)
         centres[i] = i % 3 == 2 || all[i / 3 * 3 + 2] == 0 ? all[i] : all[i] / all[i / 3 * 3 + 2];
     return LK_OK;
@@ -82,9 +82,9 @@ int main(void)
     lk_group *group = NULL;
     totals centres = {0, 0, 0, 1, 0, 0, 0, 1, 0, 1, 1, 0};
     int bounds[SHARDS + 1] = {0};
-    lk_status status = getenv("RANK") ? lk_group_join(NULL, &group) : lk_group_create_threads(1, NULL, &group);
+    lk_status status = lk_group_launched() ? lk_group_join(NULL, &group) : lk_group_create_threads(1, NULL, &group);
     int size = lk_group_size(group);
-    for (int r = 0; r <= size && size <= SHARDS; r++)
+    for (int r = 1; r <= size && size <= SHARDS; r++)
         bounds[r] = r * SHARDS / size;
     for (int i = 0; i < ROUNDS && status == LK_OK; i++)
         status = size <= SHARDS ? move(group, bounds, centres) : lk_fail(LK_STATUS_USAGE, "at most %d ranks", SHARDS);

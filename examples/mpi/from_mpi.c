@@ -13,7 +13,8 @@ static lk_status count(MPI_Comm comm, int *by_lockstep, int *by_mpi)
     lk_group *group;
     int32_t one = 1;
     LK_TRY(lk_group_from_mpi(&comm, NULL, &group));
-    lk_status status = lk_allreduce(group, (lk_buffer){&one, 1, LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL);
+    lk_status status =
+        lk_allreduce(group, (lk_buffer){.at = &one, .count = 1, .dtype = LK_DTYPE_I32}, LK_REDUCTION_SUM, NULL);
     MPI_Allreduce(&(int){1}, by_mpi, 1, MPI_INT, MPI_SUM, comm);
     *by_lockstep = one;
     lk_group_destroy(group); /* before MPI_Finalize */

@@ -51,8 +51,8 @@ typedef struct lk_dataset_info {
  * searched in `dir` only. If dir is NULL or "", it is searched in $LOCKSTEP_DATA, ./data, the
  * user's cache folder and the system's dataset folder, in this order. NOT_FOUND: the detail
  * lists the folders that were searched. FORMAT: a file is damaged. MISMATCH: files do not fit together, as images and
- * labels of different numbers. IO: a file or folder cannot be read. USAGE: the name is empty or a path is too long. The
- * caller owns *out. */
+ * labels of different numbers. IO: a file or folder cannot be read. USAGE: the name is empty, a path is too long or
+ * split is no lk_split. The caller owns *out. */
 lk_status lk_dataset_open(const char *name, const char *dir, lk_split split, lk_dataset **out) LK_CHECKED;
 void lk_dataset_destroy(lk_dataset *data);
 /* The result is borrowed from the data set. */
@@ -92,7 +92,9 @@ typedef struct lk_dataset_opts {
 
 /* Writes sample `index` as opts.dtype, opts.dims and opts.order say, and its target. Loaders call it
  * in several threads at once, for any index and as often as they like; the same index must give the
- * same sample. A failure is a status other than LK_OK; the function may set the detail (lk_fail). */
+ * same sample. It may block, and it may call lk_dataset_get of another data set. A failure is a status other than
+ * LK_OK. The function may set the detail (lk_fail); the library puts the sample and the name of the data set before it.
+ */
 typedef lk_status (*lk_dataset_read_fn)(void *arg, size_t index, void *sample, void *target);
 
 /* Creates a data set whose samples `read` gives; arg must outlive it. The caller owns *out. USAGE for impossible
@@ -109,7 +111,7 @@ lk_status lk_dataset_from_memory(const lk_dataset_opts *opts, const void *sample
 lk_status lk_dataset_subset(const lk_dataset *base, const size_t *indices, size_t count, lk_split split,
                             lk_dataset **out) LK_CHECKED;
 
-/* A known data set. */
+/* A known data set. Rows of lists are valid until the process ends. */
 typedef struct lk_dataset_row {
     const char *name;
     const char *summary;
@@ -148,7 +150,10 @@ typedef struct lk_batch {
     size_t epoch;          /* below 2^32; used only with source, to draw the random transforms */
     const void *source;    /* identifies a cached data set (lk_engine_cache_dataset), or NULL */
     const float *weights;  /* (N) weight of each sample in the loss, not below 0; NULL: 1. Loaders give NULL */
-    uint64_t reserved[7];  /* zero */
+    /* (N), index of each sample in the data set of which the loader's is a part (lk_dataset_subset): messages name
+     * it. NULL: ids */
+    const uint32_t *origins;
+    uint64_t reserved[6]; /* zero */
 } lk_batch;
 
 /* The share of each batch that a rank loads: a batch is cut into `shards` shards, and the rank
@@ -184,7 +189,7 @@ typedef struct lk_loader lk_loader;
 lk_status lk_loader_create(const lk_dataset *data, const lk_loader_opts *opts, lk_loader **out) LK_CHECKED;
 void lk_loader_destroy(lk_loader *loader);
 /* Starts an epoch at batch `first_batch` (0: the first). Ends an epoch that is under way: blocks
- * until the workers have finished the batches that they prepare. USAGE if epoch is not below 2^32, or first_batch is
+ * until the workers have finished the samples that they prepare. USAGE if epoch is not below 2^32, or first_batch is
  * above the number of batches. */
 lk_status lk_loader_start(lk_loader *loader, size_t epoch, size_t first_batch) LK_CHECKED;
 /* Blocks until the next batch is ready. *out is NULL after the last batch of the epoch, and is

@@ -60,14 +60,13 @@ typedef struct lk_engine_opts {
     const char *device; /* "cpu" (default) or "cuda:N"; "cuda" is "cuda:0" */
     int threads;        /* default: this rank's part of the cores that its process may use */
     size_t batch;       /* the largest batch of a step, in samples of all ranks; required */
-    int shards;         /* default 16; on GPUs one for each replica. Changes the bits of the result */
+    int shards;         /* default 16, or one for each replica if there are more. Changes the bits of the result */
     size_t micro_batch; /* largest number of samples of a rank in a wave; default: all its samples, but
                          * four waves for each stage where stages are pipelined */
     lk_bn_mode bn;
-    lk_precision precision; /* default fp32; other values are UNSUPPORTED on the CPU */
-    const char
-        *optimizer; /* "sgd" (default), "adam", "adamw", "adadelta", "rmsprop"; with parameters: "sgd:momentum=.9" */
-    double lr;      /* not below 0; 0: the optimiser's default */
+    lk_precision precision; /* zero is fp32; on the CPU others but LK_PRECISION_AUTO are UNSUPPORTED */
+    const char *optimizer;  /* a name of lk_optimizer_list, default "sgd"; with parameters: "sgd:momentum=.9" */
+    double lr;              /* not below 0; 0: the optimiser's default */
     uint64_t seed;
     bool eval_only;         /* the engine only evaluates: steps return USAGE, and checks for steps are left out */
     bool allow_nonfinite;   /* continue when a loss or a gradient is not finite */
@@ -88,6 +87,7 @@ typedef struct lk_engine_opts {
     int check_every;       /* steps (lk_engine_steps) between comparisons of the replicas; default 100, -1: never */
     const char *outputs;   /* nodes whose values lk_engine_forward_outputs can give, separated by commas; NULL: none */
     bool input_grads;      /* lk_engine_gradients also computes the gradients of the samples */
+    lk_conv_mode conv;     /* changes the bits of the result */
     uint64_t reserved[14]; /* zero */
 } lk_engine_opts;
 
@@ -107,12 +107,15 @@ typedef struct lk_metrics {
     size_t count; /* samples */
     /* Samples whose label has the largest score; of equal scores the first class counts. soft_cross_entropy: the label
      * is the first class with the largest target. bce_with_logits_loss: samples of which every element has x > 0
-     * exactly where the target is above 0.5. Other losses of float targets, and own losses: 0. */
+     * exactly where the target is above 0.5. Own losses: samples whose `rank` (lk_loss_def) is 0, or none without it.
+     * Other losses of float targets: 0. */
     size_t correct;
-    size_t top5; /* samples whose label has one of the five largest scores; without such labels as `correct` */
+    /* Samples whose label has one of the five largest scores; own losses: those whose `rank` is below 5. Without such
+     * labels as `correct`. */
+    size_t top5;
     double loss; /* mean over the samples; with weights sum(w * loss) / sum(w), or 0 if the sum of the weights is 0 */
     /* Losses of float targets: the means over all elements of |e| and e^2, without weights. e is x - target;
-     * bce_with_logits_loss: logistic(x) - target; soft_cross_entropy: probability - target. 0 for losses of labels, and
+     * bce_with_logits_loss: sigmoid(x) - target; soft_cross_entropy: probability - target. 0 for losses of labels, and
      * for own losses whose target has not as many floats as x. */
     double absolute_error, squared_error;
     double weight;        /* the sum of the samples' weights; without weights it is count */
@@ -220,11 +223,11 @@ size_t lk_engine_output_floats(const lk_engine *engine, const char *node);
 lk_status lk_engine_gradients(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
 lk_status lk_engine_update(lk_engine *engine) LK_CHECKED;
 
-/* Collective: between lk_engine_gradients and lk_engine_update, replaces the gradients by those that replica 0 gives: a
- * state with the keys and shapes of lk_engine_grads, of the whole model. The update uses them as they are, without
- * clipping; values of frozen parameters are ignored. USAGE if there are no gradients to update by. MISMATCH if a key is
- * missing, unknown or has another shape, NONFINITE if a value is not finite, unless lk_engine_opts.allow_nonfinite;
- * nothing is replaced then. */
+/* Collective: between lk_engine_gradients and lk_engine_update, replaces the gradients. Every rank gives a state with
+ * the keys and shapes of lk_engine_grads, of the whole model; the values of replica 0 count. The update uses them as
+ * they are, without clipping; values of frozen parameters are ignored. USAGE if there are no gradients to update by.
+ * MISMATCH if a key is missing, unknown or has another shape, NONFINITE if a value is not finite, unless
+ * lk_engine_opts.allow_nonfinite; nothing is replaced then. */
 lk_status lk_engine_set_grads(lk_engine *engine, const lk_state *grads) LK_CHECKED;
 
 /* Copies the gradients of this rank's samples in the last lk_engine_gradients, of the loss that its metrics have, to
@@ -291,8 +294,8 @@ uint64_t lk_engine_steps(const lk_engine *engine);
  * USAGE if there was no step, the last one failed, or a parameter was frozen or unfrozen since. */
 lk_status lk_engine_state(const lk_engine *engine, lk_state **out) LK_CHECKED;
 lk_status lk_engine_grads(const lk_engine *engine, lk_state **out) LK_CHECKED;
-/* Collective: replaces parameters and buffers by the state that replica 0 gives. MISMATCH, and
- * nothing is replaced, if a key is missing, unknown or has another shape; only num_batches_tracked
+/* Collective: replaces parameters and buffers. Every rank gives a state of the whole model; the values of replica 0
+ * count. MISMATCH, and nothing is replaced, if a key is missing, unknown or has another shape; only num_batches_tracked
  * may be missing, as in old files, and is then 0. */
 lk_status lk_engine_set_state(lk_engine *engine, const lk_state *state) LK_CHECKED;
 
@@ -304,17 +307,16 @@ lk_status lk_engine_average(lk_engine *engine, double decay) LK_CHECKED;
 /* A copy of the average, as lk_engine_state; the caller owns *out. Collective if there are several stages. USAGE if
  * there is no average. */
 lk_status lk_engine_averaged_state(const lk_engine *engine, lk_state **out) LK_CHECKED;
-/* Collective: replaces the average, or begins one, by the state that replica 0 gives. MISMATCH as for
- * lk_engine_set_state. */
+/* Collective: replaces the average, or begins one. States and MISMATCH as for lk_engine_set_state. */
 lk_status lk_engine_set_averaged_state(lk_engine *engine, const lk_state *state) LK_CHECKED;
 
 /* A copy of the optimiser's state, owned by the caller: arrays with PyTorch's names, as
  * "exp_avg.conv1.weight"; "steps" (i64); "lr" and "powers" (f64). Later steps depend only on this
  * state and on parameters and buffers. Collective if there are several stages. */
 lk_status lk_engine_optimizer_state(const lk_engine *engine, lk_state **out) LK_CHECKED;
-/* Collective: replaces the optimiser's state by the state that replica 0 gives. MISMATCH as for
- * lk_engine_set_state, and if a number is out of its range; no key may be missing. lk_engine_steps continues from the
- * state's "steps", and lk_engine_update needs new gradients. */
+/* Collective: replaces the optimiser's state. Every rank gives a state of the whole model; the values of replica 0
+ * count. MISMATCH as for lk_engine_set_state, and if a number is out of its range; no key may be missing.
+ * lk_engine_steps continues from the state's "steps", and lk_engine_update needs new gradients. */
 lk_status lk_engine_set_optimizer_state(lk_engine *engine, const lk_state *state) LK_CHECKED;
 
 /* Sets this rank's signal source, a function that every step and evaluation calls in the calling

@@ -46,6 +46,14 @@ typedef enum lk_bn_mode {
     LK_BN_MODE_SHARD  /* over each shard separately */
 } lk_bn_mode;
 
+/* How CPUs compute convolutions. Each has results of its own, with the same bits at any number of ranks and threads and
+ * with every instruction set. GPUs ignore it. */
+typedef enum lk_conv_mode {
+    LK_CONV_MODE_DIRECT,  /* as sums of products */
+    LK_CONV_MODE_WINOGRAD /* by Winograd's algorithm where the layer's shape makes it faster (3x3 windows with stride
+                           * 1); with larger errors of rounding */
+} lk_conv_mode;
+
 /* In all option structs, zero means the default. Sizes are in pixels.
  *
  * Windows of convolutions and pools. kernel, stride, pad and dilation are those of the height. An option whose name
@@ -198,7 +206,7 @@ lk_node lk_cross_entropy(lk_graph *graph, lk_node x);
  * (N, ...). d is x - target.
  * mse: d^2. l1: |d|. huber: d^2 / 2 where |d| < delta, otherwise delta (|d| - delta / 2); delta is above 0. smooth_l1:
  * d^2 / (2 beta) where |d| < beta, otherwise |d| - beta / 2; beta is not below 0. bce_with_logits: binary cross-entropy
- * of logistic(x), one label in [0,1] for each element. */
+ * of sigmoid(x), one label in [0,1] for each element. */
 lk_node lk_mse_loss(lk_graph *graph, lk_node x);
 lk_node lk_l1_loss(lk_graph *graph, lk_node x);
 lk_node lk_huber_loss(lk_graph *graph, lk_node x, double delta);
@@ -214,11 +222,23 @@ lk_node lk_soft_cross_entropy(lk_graph *graph, lk_node x);
 lk_node lk_weigh_classes(lk_graph *graph, lk_node loss, const float *weights, size_t classes);
 
 /* A loss of the program's own, of one sample: returns the loss, and writes its gradient to dx (floats) unless dx is
- * NULL. x (floats) is the input in the order (H, W, C). The target is `label` if target_floats is 0, otherwise target
- * (target_floats). Threads of the engine call it at the same time for different samples. It must not call the library,
- * and its result must depend on its arguments only: then the lockstep law holds. */
+ * NULL. It must write every element of dx, which are NaN before the call: an element that it leaves out makes the step
+ * NONFINITE. x (floats) is the input in the order (H, W, C). The target is `label` if target_floats is 0, otherwise
+ * target (target_floats). Threads of the engine call it at the same time for different samples. It must not call the
+ * library, except the functions of op.h that compute (lk_op_exp and its neighbours), and its result must depend on its
+ * arguments only: then the lockstep law holds. lk_loss_check (op.h) tries a loss out: it compares dx with finite
+ * differences of the loss, and finds elements that are not written. */
 typedef float (*lk_loss_fn)(void *arg, const float *x, size_t floats, int32_t label, const float *target,
                             size_t target_floats, float *dx);
+/* How many answers the network prefers to the right one, for one sample: lk_metrics.correct counts samples with 0,
+ * lk_metrics.top5 those below 5. A negative number: the sample counts in neither. The rules of lk_loss_fn hold. */
+typedef int32_t (*lk_loss_rank_fn)(void *arg, const float *x, size_t floats, int32_t label, const float *target,
+                                   size_t target_floats);
+/* The rank of cross_entropy, for losses whose x are scores of classes: the scores above that of the label, and equal
+ * ones of classes before it. With as many targets as x has floats, the label is the first class with the largest
+ * target; with another number of targets the result is -1. NaN ranks before the label. arg is not used. */
+int32_t lk_loss_label_rank(void *arg, const float *x, size_t floats, int32_t label, const float *target,
+                           size_t target_floats);
 
 /* The same for all samples of a wave, on a GPU. All pointers are memory of the device. */
 typedef struct lk_loss_cuda_call {
@@ -233,7 +253,8 @@ typedef struct lk_loss_cuda_call {
     float scale;           /* factor of the gradient */
     float *loss;           /* (N) to write: weight * loss */
     float *dx;             /* (N, floats) to write: scale * weight * gradient; or NULL */
-    uint64_t reserved[8];  /* zero */
+    int32_t *label_rank;   /* (N) the results of `rank`, to write if there are any; before the call: INT32_MAX */
+    uint64_t reserved[7];  /* zero */
 } lk_loss_cuda_call;
 typedef void (*lk_loss_cuda_fn)(void *arg, const lk_loss_cuda_call *call);
 
@@ -245,8 +266,9 @@ typedef struct lk_loss_def {
     size_t target_floats; /* floats of a sample's target; 0: a label in [0, channels of x) */
     lk_loss_fn sample;    /* required */
     lk_loss_cuda_fn cuda; /* NULL: engines on GPUs refuse the loss */
-    void *arg;            /* of both functions; must outlive all engines that use the loss */
-    uint64_t reserved[8]; /* zero */
+    void *arg;            /* of all functions; must outlive all engines that use the loss */
+    lk_loss_rank_fn rank; /* NULL: no sample counts as right; lk_loss_label_rank: as for cross_entropy */
+    uint64_t reserved[7]; /* zero */
 } lk_loss_def;
 
 /* Registers a loss of the program's own for this process, for good. All ranks must register the same losses. Any

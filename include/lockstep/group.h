@@ -76,15 +76,27 @@ typedef struct lk_group_opts {
     uint64_t reserved[8]; /* zero */
 } lk_group_opts;
 
+/* Whether a launcher has started this process as a rank, so that lk_group_join(NULL, &group) is the way to the others.
+ * A program that also runs alone asks first:
+ *   lk_status status = lk_group_launched() ? lk_group_join(NULL, &group) : LK_OK;
+ * True if RANK is set, as by `lockstep run`, torchrun and lk_spawn, also with one rank; and for one of several tasks of
+ * Open MPI's or MPICH's mpirun, srun, PBS's pbsdsh, Flux or jsrun. False in a process without a launcher, for the only
+ * task of such a launcher, and in the script of a batch job. Also true if the variables contradict each other or are
+ * incomplete: lk_group_join then returns USAGE and says what is wrong.
+ *
+ * Reads the environment and, under PBS, the file that PBS_NODEFILE names, at each call; keeps nothing, never fails and
+ * does not wait for other ranks. Any thread may call it, while no thread changes the environment. */
+bool lk_group_launched(void);
 /* Joins the job and connects to the other ranks; opts may be NULL (all defaults). Blocks until all
  * ranks have joined or the timeout has passed. The caller owns *out.
  *
  * USAGE: options or variables of the environment are missing or impossible, or this process has already joined this job
  * as this rank and has not left. PEER: a rank has not joined, rank 0 cannot be reached or has another key, within the
- * timeout. MISMATCH: two processes have the same rank, or ranks have different world sizes, backends or versions.
- * NOT_FOUND: the file of the key, the address or the plug-in for MPI does not exist. FORMAT: the file of the key or of
- * file:// is damaged, or what answers is not Lockstep. IO: rank 0 cannot listen at its port, or shared memory cannot be
- * had. UNSUPPORTED: MPI grants too low a thread level.
+ * timeout; or a rank has exited before it joined (`lockstep run` on one node and lk_spawn tell so at once). MISMATCH:
+ * two processes have the same rank, or ranks have different world sizes, backends or versions. NOT_FOUND: the file of
+ * the key, the address or the plug-in for MPI does not exist. FORMAT: the file of the key or of file:// is damaged, or
+ * what answers is not Lockstep. IO: rank 0 cannot listen at its port, or shared memory cannot be had. UNSUPPORTED: MPI
+ * grants too low a thread level.
  *
  * With backend "mpi", or "auto" on several hosts under an MPI launcher, the first call starts MPI, unless the
  * program has; call it before other threads do work, because some MPI libraries replace functions of the C library
@@ -188,8 +200,8 @@ typedef void (*lk_reduction_fn)(void *arg, lk_dtype dtype, const void *left, con
                                 size_t count);
 /* Registers a reduction of the program's own for all groups of this process, for good: *out is its number. name is
  * copied; combine and arg must stay valid. All ranks must register the same reductions, by name, in the same order: a
- * call whose reductions have different names is a disagreement of the ranks. Any thread may call it. USAGE if there are
- * too many (LK_REDUCTION_LIMIT). */
+ * call whose reductions have different names is a disagreement of the ranks. Any thread may call it. USAGE if the name
+ * is empty or has been registered before, or if there are too many reductions (LK_REDUCTION_LIMIT). */
 lk_status lk_reduction_register(const char *name, lk_reduction_fn combine, void *arg, lk_reduction *out) LK_CHECKED;
 
 /* Partial sums over shards; size is the number of ranks. There are bounds[size] shards, and rank r has the

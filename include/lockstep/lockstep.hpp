@@ -239,6 +239,8 @@ class Group : public Owner<lk_group, lk_group_destroy>
   public:
     Group() = default; /* no group: one rank */
     explicit Group(lk_group *group) noexcept : Owner(group) {}
+    /* Whether a launcher has started this process as a rank: join() then finds the others. */
+    static bool launched() noexcept { return lk_group_launched(); }
     static Group join() { return Group(made(lk_group_join, static_cast<const lk_group_opts *>(nullptr))); }
     static Group join(const lk_group_opts &opts) { return Group(made(lk_group_join, &opts)); }
     /* One group for each of `count` ranks, which are threads of this process. */

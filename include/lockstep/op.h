@@ -2,7 +2,8 @@
  *
  * An op is registered once (lk_op_register) and added to graphs by its name (lk_op_add). Its functions then run inside
  * the library's plans as those of the library's own ops do: in every layout of ranks, stages, waves and threads.
- * lk_op_check tries an op out, and says which of the rules below it breaks.
+ * lk_op_check tries an op out, and says which of the rules below it breaks; lk_loss_check does the same for own losses
+ * (lk_loss_register).
  *
  * What an op must do to keep the law (the same bits, however the work is divided):
  * - forward and the gradients of inputs treat every sample alone: the result of a sample depends on this sample and
@@ -20,9 +21,9 @@
  *
  * NaN must pass: an input that is NaN gives a result that is NaN, so that the step can report it.
  *
- * Threads: lk_op_register and lk_op_check may be called by any thread at any time. The functions of an op are called
- * by threads of the library, several at once, with different samples. They must not call other functions of the
- * library, except those of this header that compute, and lk_fail in `shape`. */
+ * Threads: lk_op_register, lk_op_check and lk_loss_check may be called by any thread at any time. The functions of an
+ * op are called by threads of the library, several at once, with different samples. They must not call other functions
+ * of the library, except those of this header that compute, and lk_fail in `shape`. */
 #ifndef LOCKSTEP_OP_H
 #define LOCKSTEP_OP_H
 
@@ -153,16 +154,52 @@ typedef struct lk_op_check_opts {
 } lk_op_check_opts;
 
 /* Runs a registered op on random inputs and checks, in this order:
+ * - guards: nothing is written outside of y, workspace and the gradients (64 floats before and after each of them are
+ *   watched), and inputs, parameters, dy and, in backward, y and workspace stay as they are;
  * - outputs: every element of y and of the gradients is written and finite;
  * - state: the same call gives the same bits again, after calls with other samples in between;
  * - samples: a sample alone gives the same y and dx as among others;
- * - threads: 1, 2 or 3 threads, one wave or several, with and without gradients of inputs: the same bits;
+ * - threads: 1, 2 or 3 threads, one wave or several, with all, one or no gradients of inputs: the same bits;
  * - shards: the gradient of a parameter is the same sum, up to rounding, for every cut into shards;
  * - gradients: those of inputs and parameters are finite differences of forward. Elements where forward is not smooth
  *   (the difference depends on the step) are left out; at most half of them may be.
  * Errors: MISMATCH if a check fails: the detail names the check, the place and both numbers; NOT_FOUND if there is no
  * such op; USAGE for impossible options; UNSUPPORTED if the device or a function for it is missing; MEMORY. */
 lk_status lk_op_check(const char *op, const lk_op_check_opts *opts) LK_CHECKED;
+
+/* How lk_loss_check tries a loss out. */
+typedef struct lk_loss_check_opts {
+    lk_op_size x;       /* the size of the loss's input, required; small ones are fast */
+    const char *device; /* NULL: "cpu"; "cuda:0" checks the function of CUDA, too */
+    size_t samples;     /* 0: 7 */
+    uint64_t seed;      /* of inputs, targets and weights */
+    double low, high;   /* inputs are uniform in [low, high); both 0: [-1, 1) */
+    /* Float targets are uniform in [target_low, target_high); both 0: [-1, 1). Labels are uniform in [0, channels). */
+    double target_low, target_high;
+    /* The error of a gradient that is accepted, relative to the largest gradient; on CUDA also that of the loss. 0:
+     * 0.01. */
+    double tolerance;
+    /* NULL, or room for report_bytes characters: one line for each check that has passed, also after a failure. */
+    char *report;
+    size_t report_bytes;
+    uint64_t reserved[8]; /* zero */
+} lk_loss_check_opts;
+
+/* Runs a registered loss on random inputs and targets and checks, in this order:
+ * - guards: nothing is written outside of dx (64 floats before and after it are watched), and x and target stay as they
+ *   are;
+ * - outputs: the loss is finite, every element of dx is written and finite;
+ * - state: the same calls in another order, at other addresses and without dx give the same bits;
+ * - threads: 1, 2 or 3 threads that call at the same time get the same bits;
+ * - shards: all samples at once, in parts or one by one, with and without weights, give the same bits; on CUDA they
+ *   are also those of `sample`, up to the tolerance, multiplied by weight and scale;
+ * - gradients: dx is finite differences of the loss. Elements where the loss is not smooth (the difference depends on
+ *   the step) are left out; at most half of them may be.
+ * `rank`, if it is given, takes part in the checks guards, state, threads and shards.
+ * Errors: MISMATCH if a check fails: the detail names the check, the place and both numbers; NOT_FOUND if the program
+ * has registered no such loss; USAGE for impossible options; UNSUPPORTED if the device or a function for it is missing;
+ * MEMORY. */
+lk_status lk_loss_check(const char *loss, const lk_loss_check_opts *opts) LK_CHECKED;
 
 /* Functions that give the same bits on every machine; the errors are below 4 units in the last place. */
 float lk_op_exp(float x);

@@ -5,7 +5,9 @@
  * on every machine.
  *
  * Threads: any thread may call these functions. A schedule is never changed after its creation, so several threads may
- * use it. */
+ * use it.
+ *
+ * Lifetimes: rows of lists are valid until the process ends. */
 #ifndef LOCKSTEP_OPTIM_H
 #define LOCKSTEP_OPTIM_H
 
@@ -40,19 +42,21 @@ typedef struct lk_optimizer_update {
     size_t count;
     const float *grads; /* (count) */
     float *params;      /* (count) */
-    float
-        *states[LK_OPTIMIZER_MAX_STATES]; /* (count) each, in the order of the definition; zero before the first step */
-    const double *values;                 /* the rule's parameters in the order of the definition; always host memory */
-    const lk_optimizer_numbers *numbers;  /* memory of the device: a recorded step reads new numbers in every replay */
-    const uint32_t *skip;                 /* memory of the device, or NULL: if it is not 0, nothing may be changed */
-    void *stream;                         /* the cudaStream_t to enqueue on; NULL on the CPU */
-    uint64_t reserved[8];                 /* zero */
+    /* (count) each, in the order of the definition; zero before the first step */
+    float *states[LK_OPTIMIZER_MAX_STATES];
+    const double *values;                /* the rule's parameters in the order of the definition; always host memory */
+    const lk_optimizer_numbers *numbers; /* memory of the device: a recorded step reads new numbers in every replay */
+    const uint32_t *skip;                /* memory of the device, or NULL: if it is not 0, nothing may be changed */
+    void *stream;                        /* the cudaStream_t to enqueue on; NULL on the CPU */
+    uint64_t reserved[8];                /* zero */
 } lk_optimizer_update;
 
 /* Updates elements. It must not fail, and element i of params and states may depend only on element i of the arrays and
  * on the numbers: then the law holds for the rule. An element that is 0 in all arrays must stay 0: the arrays have gaps
- * between tensors. On the CPU it is called for parts of the parameters, by several
- * threads at the same time. On CUDA it enqueues kernels on the stream and does not wait: the call may be recorded. */
+ * between tensors. It must not call other functions of the library than those of op.h that compute (lk_op_exp and its
+ * neighbours). On the CPU several threads call it at the same time, for different parts of the parameters, and memory
+ * of the device is host memory. On CUDA it enqueues kernels on the stream and does not wait: the call may be recorded.
+ */
 typedef void (*lk_optimizer_fn)(void *arg, const lk_optimizer_update *update);
 
 /* A parameter of a rule, as "momentum" in "sgd:momentum=.9". */
@@ -70,12 +74,12 @@ typedef struct lk_optimizer_def {
      * change it. */
     const lk_optimizer_param *params;
     size_t param_count;
-    const char *const
-        *states; /* (state_count) names of the state arrays: "exp_avg" has keys like "exp_avg.fc.weight" */
+    /* (state_count) Names of the state arrays: "exp_avg" has keys like "exp_avg.fc.weight". */
+    const char *const *states;
     size_t state_count;
     lk_optimizer_fn cpu;
     lk_optimizer_fn cuda; /* NULL: engines on GPUs refuse the rule with UNSUPPORTED */
-    void *arg;            /* of the functions */
+    void *arg;            /* of the functions; must outlive all engines that use the rule */
     uint64_t reserved[8]; /* zero */
 } lk_optimizer_def;
 
@@ -118,8 +122,8 @@ double lk_lr_schedule_lr(const lk_lr_schedule *schedule, double base_lr, lk_lr_s
  * run's state. All fields are 0 before the first result. */
 typedef struct lk_lr_schedule_watch {
     double best;
-    size_t results;  /* that were counted */
-    size_t bad;      /* the last of them that were no better, since the last drop */
+    size_t results;  /* counted results */
+    size_t bad;      /* counted results that were no better, since the best one or the last drop */
     size_t cooldown; /* results that are still ignored after a drop */
     size_t drops;    /* how often the rate was lowered */
 } lk_lr_schedule_watch;

@@ -30,6 +30,12 @@
 
 LK_API_BEGIN
 
+/* Whether ranks that are slower than others get fewer of the shards of a batch, while the run goes on. */
+typedef enum lk_balance_mode {
+    LK_BALANCE_MODE_AUTO, /* yes, between replicas on CPUs without other stages */
+    LK_BALANCE_MODE_EVEN  /* no: all have the same number */
+} lk_balance_mode;
+
 /* Zero and NULL mean the default, which is that of `lockstep train`. Everything is borrowed until lk_train returns.
  * All ranks must give the same options (else MISMATCH); `threads`, `workers`, `device` and paths may differ. */
 typedef struct lk_train_opts {
@@ -66,7 +72,7 @@ typedef struct lk_train_opts {
     double clip_norm;       /* as in lk_engine_opts; default: never */
     double label_smoothing; /* as in lk_engine_opts; default 0 */
     lk_bn_mode bn;
-    lk_precision precision;
+    lk_precision precision; /* zero is fp32; LK_PRECISION_AUTO is what `lockstep train` has without --precision */
 
     /* How the work is divided. Only `shards`, `reduce` and "mpi" change bits. */
     /* The ranks, borrowed. NULL: if a launcher has started this process as a task of several
@@ -77,8 +83,9 @@ typedef struct lk_train_opts {
     bool alone;         /* with `group` NULL: one rank, also where a launcher has started several */
     const char *device; /* of this rank, as in lk_engine_opts; default "cpu" */
     int threads;        /* as in lk_engine_opts */
-    int workers;        /* threads that prepare batches; default 1, -1: none */
-    int shards;         /* parts in which a batch is summed; default 16, on GPUs one for each replica */
+    int workers;        /* threads that prepare batches, -1: none; default 1, and for image files the cores that
+                         * training leaves free, up to 16 */
+    int shards;         /* parts in which a batch is summed; default 16, or one for each replica if there are more */
     size_t micro_batch; /* largest number of samples of a rank in a wave; default: its part of a batch */
     double bucket_mb;   /* size of a bucket of gradients, in units of 2^20 bytes; default 4 */
     lk_reduce_order reduce;
@@ -86,6 +93,7 @@ typedef struct lk_train_opts {
     const char *stages;           /* as in lk_engine_opts */
     bool pipelined;               /* as in lk_engine_opts */
     int check_every; /* steps between comparisons of the replicas; default 100, -1: only before saves and tests */
+    lk_balance_mode balance;
 
     /* What is saved. Rank 0 writes; every rank reads the checkpoint that it resumes from. */
     const char *checkpoint; /* the folder for checkpoints, DIR/step-N and DIR/best; default: none are saved */
@@ -100,7 +108,8 @@ typedef struct lk_train_opts {
     const char *save_model; /* a file for the final model; with "{rank}" in it every rank saves one; default: none */
     const char *trace;      /* the steps to trace for Perfetto, as "10" or "10-14", from 1; default: none */
     const char *trace_file; /* default "trace.json" */
-    uint64_t reserved[32];  /* zero */
+    lk_conv_mode conv;      /* as in lk_engine_opts */
+    uint64_t reserved[31];  /* zero */
 } lk_train_opts;
 
 /* A run under way, as event functions see it. */
@@ -223,15 +232,16 @@ typedef struct lk_train_events {
 
 typedef struct lk_train_result {
     int rank, ranks;
-    bool stopped;          /* lk_train_stop ended the run */
-    size_t steps;          /* of the run, with those before it was resumed */
-    size_t samples;        /* since this process started */
-    double seconds;        /* of training and evaluation */
-    double train_seconds;  /* of training steps alone */
-    lk_metrics test;       /* of the last evaluation of test data; count is 0 if there was none */
-    lk_metrics val;        /* the same of the validation data */
-    size_t best_step;      /* the step with the best evaluation: of the validation data if there are any; the one with
-                            * most correct samples, or the least loss where the loss is none of classes. 0: none */
+    bool stopped;         /* lk_train_stop ended the run */
+    size_t steps;         /* of the run, with those before it was resumed */
+    size_t samples;       /* since this process started */
+    double seconds;       /* of training and evaluation */
+    double train_seconds; /* of training steps alone */
+    lk_metrics test;      /* of the last evaluation of test data; count is 0 if there was none */
+    lk_metrics val;       /* the same of the validation data */
+    /* The step with the best evaluation, of the validation data if there are any; 0: none. cross_entropy, nll_loss and
+     * soft_cross_entropy: the one with most correct samples. Other losses: the one with the least loss. */
+    size_t best_step;
     size_t best_correct;   /* of that evaluation */
     double best_loss;      /* of that evaluation */
     size_t stale;          /* epochs without a better result, after which early_stop ended the run; 0: it did not */

@@ -38,6 +38,10 @@ class lk_bn_mode(Enum):
     values = {'BATCH': 0, 'SHARD': 1}
 
 
+class lk_conv_mode(Enum):
+    values = {'DIRECT': 0, 'WINOGRAD': 1}
+
+
 class lk_reduction(Enum):
     values = {'SUM': 0, 'MEAN': 1, 'MIN': 2, 'MAX': 3, 'PRODUCT': 4}
 
@@ -51,17 +55,24 @@ class lk_dtype(Enum):
 
 
 class lk_precision(Enum):
-    values = {'FP32': 0, 'TF32': 1, 'BF16': 2}
+    values = {'FP32': 0, 'TF32': 1, 'BF16': 2, 'TF32CONV': 3, 'AUTO': 4}
 
 
 class lk_status(Enum):
     values = {'OK': 0, 'USAGE': 1, 'NOT_FOUND': 2, 'IO': 3, 'FORMAT': 4, 'MISMATCH': 5, 'MEMORY': 6, 'NONFINITE': 7, 'PEER': 8, 'UNSUPPORTED': 9}
 
 
+class lk_balance_mode(Enum):
+    values = {'AUTO': 0, 'EVEN': 1}
+
+
 lk_dataset_read_fn = CFUNCTYPE(c_int, c_void_p, c_size_t, c_void_p, c_void_p)
 
 
 lk_loss_fn = CFUNCTYPE(c_float, c_void_p, c_void_p, c_size_t, c_int32, c_void_p, c_size_t, c_void_p)
+
+
+lk_loss_rank_fn = CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t, c_int32, c_void_p, c_size_t)
 
 
 lk_loss_cuda_fn = CFUNCTYPE(None, c_void_p, c_void_p)
@@ -151,7 +162,8 @@ class lk_batch(Structure):
         ("epoch", c_size_t),
         ("source", c_void_p),
         ("weights", c_void_p),
-        ("reserved", c_uint64 * 7),
+        ("origins", c_void_p),
+        ("reserved", c_uint64 * 6),
     ]
 
 
@@ -202,6 +214,7 @@ class lk_engine_opts(Structure):
         ("check_every", c_int),
         ("outputs", c_char_p),
         ("input_grads", c_bool),
+        ("conv", lk_conv_mode),
         ("reserved", c_uint64 * 14),
     ]
 
@@ -342,7 +355,8 @@ class lk_loss_cuda_call(Structure):
         ("scale", c_float),
         ("loss", c_void_p),
         ("dx", c_void_p),
-        ("reserved", c_uint64 * 8),
+        ("label_rank", c_void_p),
+        ("reserved", c_uint64 * 7),
     ]
 
 
@@ -353,7 +367,8 @@ class lk_loss_def(Structure):
         ("sample", lk_loss_fn),
         ("cuda", lk_loss_cuda_fn),
         ("arg", c_void_p),
-        ("reserved", c_uint64 * 8),
+        ("rank", lk_loss_rank_fn),
+        ("reserved", c_uint64 * 7),
     ]
 
 
@@ -485,6 +500,23 @@ class lk_op_check_opts(Structure):
         ("seed", c_uint64),
         ("low", c_double),
         ("high", c_double),
+        ("tolerance", c_double),
+        ("report", c_void_p),
+        ("report_bytes", c_size_t),
+        ("reserved", c_uint64 * 8),
+    ]
+
+
+class lk_loss_check_opts(Structure):
+    _fields_ = [
+        ("x", lk_op_size),
+        ("device", c_char_p),
+        ("samples", c_size_t),
+        ("seed", c_uint64),
+        ("low", c_double),
+        ("high", c_double),
+        ("target_low", c_double),
+        ("target_high", c_double),
         ("tolerance", c_double),
         ("report", c_void_p),
         ("report_bytes", c_size_t),
@@ -627,6 +659,7 @@ class lk_train_opts(Structure):
         ("stages", c_char_p),
         ("pipelined", c_bool),
         ("check_every", c_int),
+        ("balance", lk_balance_mode),
         ("checkpoint", c_char_p),
         ("save_every", c_size_t),
         ("keep", c_size_t),
@@ -635,7 +668,8 @@ class lk_train_opts(Structure):
         ("save_model", c_char_p),
         ("trace", c_char_p),
         ("trace_file", c_char_p),
-        ("reserved", c_uint64 * 32),
+        ("conv", lk_conv_mode),
+        ("reserved", c_uint64 * 31),
     ]
 
 
@@ -786,9 +820,9 @@ FUNCTIONS = {
     "lk_checkpoint_verify": (lk_status, (("folder", c_char_p),),
         'Verifies a checkpoint as lk_checkpoint_load does, and returns only the status.'),
     "lk_dataset_open": (lk_status, (("name", c_char_p), ("dir", c_char_p), ("split", lk_split), ("out", c_void_p)),
-        'Opens a split of a data set. `name` is a name of lk_dataset_list or a folder. A name is searched in `dir` only. If dir is NULL or "", it is searched in $LOCKSTEP_DATA, ./data, the user\'s cache folder and the system\'s dataset folder, in this order. NOT_FOUND: the detail lists the folders that were searched. FORMAT: a file is damaged. MISMATCH: files do not fit together, as images and labels of different numbers. IO: a file or folder cannot be read. USAGE: the name is empty or a path is too long. The caller owns *out.'),
+        'Opens a split of a data set. `name` is a name of lk_dataset_list or a folder. A name is searched in `dir` only. If dir is NULL or "", it is searched in $LOCKSTEP_DATA, ./data, the user\'s cache folder and the system\'s dataset folder, in this order. NOT_FOUND: the detail lists the folders that were searched. FORMAT: a file is damaged. MISMATCH: files do not fit together, as images and labels of different numbers. IO: a file or folder cannot be read. USAGE: the name is empty, a path is too long or split is no lk_split. The caller owns *out.'),
     "lk_dataset_destroy": (None, (("data", c_void_p),),
-        'Opens a split of a data set. `name` is a name of lk_dataset_list or a folder. A name is searched in `dir` only. If dir is NULL or "", it is searched in $LOCKSTEP_DATA, ./data, the user\'s cache folder and the system\'s dataset folder, in this order. NOT_FOUND: the detail lists the folders that were searched. FORMAT: a file is damaged. MISMATCH: files do not fit together, as images and labels of different numbers. IO: a file or folder cannot be read. USAGE: the name is empty or a path is too long. The caller owns *out.'),
+        'Opens a split of a data set. `name` is a name of lk_dataset_list or a folder. A name is searched in `dir` only. If dir is NULL or "", it is searched in $LOCKSTEP_DATA, ./data, the user\'s cache folder and the system\'s dataset folder, in this order. NOT_FOUND: the detail lists the folders that were searched. FORMAT: a file is damaged. MISMATCH: files do not fit together, as images and labels of different numbers. IO: a file or folder cannot be read. USAGE: the name is empty, a path is too long or split is no lk_split. The caller owns *out.'),
     "lk_dataset_get_info": (POINTER(lk_dataset_info), (("data", c_void_p),),
         'The result is borrowed from the data set.'),
     "lk_dataset_get": (lk_status, (("data", c_void_p), ("index", c_size_t), ("sample", c_void_p), ("target", c_void_p)),
@@ -814,7 +848,7 @@ FUNCTIONS = {
     "lk_loader_destroy": (None, (("loader", c_void_p),),
         'Creates a loader and its worker threads. `data` is borrowed and must outlive the loader. USAGE for impossible options. UNSUPPORTED if the data set has 2^32 samples or more. Fails as lk_augmented_shape.'),
     "lk_loader_start": (lk_status, (("loader", c_void_p), ("epoch", c_size_t), ("first_batch", c_size_t)),
-        'Starts an epoch at batch `first_batch` (0: the first). Ends an epoch that is under way: blocks until the workers have finished the batches that they prepare. USAGE if epoch is not below 2^32, or first_batch is above the number of batches.'),
+        'Starts an epoch at batch `first_batch` (0: the first). Ends an epoch that is under way: blocks until the workers have finished the samples that they prepare. USAGE if epoch is not below 2^32, or first_batch is above the number of batches.'),
     "lk_loader_next": (lk_status, (("loader", c_void_p), ("out", c_void_p)),
         'Blocks until the next batch is ready. *out is NULL after the last batch of the epoch, and is borrowed until the next call for this loader. USAGE before lk_loader_start. If a sample cannot be read, this call fails, and later ones may fail until lk_loader_start is called.'),
     "lk_loader_batches": (c_size_t, (("loader", c_void_p),),
@@ -856,7 +890,7 @@ FUNCTIONS = {
     "lk_engine_update": (lk_status, (("engine", c_void_p),),
         "Collective: the two halves of a step. lk_engine_gradients computes the gradients and BatchNorm's running statistics; lk_engine_update updates the parameters, and needs a successful lk_engine_gradients before it (else USAGE). lk_engine_gradients alone counts as a training step (lk_engine_steps, new dropout masks), so a program may also update the parameters itself (lk_engine_grads, lk_engine_set_state). lk_engine_gradients returns what lk_engine_step returns, except that lk_engine_update compares replicas: MISMATCH if they differ."),
     "lk_engine_set_grads": (lk_status, (("engine", c_void_p), ("grads", c_void_p)),
-        'Collective: between lk_engine_gradients and lk_engine_update, replaces the gradients by those that replica 0 gives: a state with the keys and shapes of lk_engine_grads, of the whole model. The update uses them as they are, without clipping; values of frozen parameters are ignored. USAGE if there are no gradients to update by. MISMATCH if a key is missing, unknown or has another shape, NONFINITE if a value is not finite, unless lk_engine_opts.allow_nonfinite; nothing is replaced then.'),
+        'Collective: between lk_engine_gradients and lk_engine_update, replaces the gradients. Every rank gives a state with the keys and shapes of lk_engine_grads, of the whole model; the values of replica 0 count. The update uses them as they are, without clipping; values of frozen parameters are ignored. USAGE if there are no gradients to update by. MISMATCH if a key is missing, unknown or has another shape, NONFINITE if a value is not finite, unless lk_engine_opts.allow_nonfinite; nothing is replaced then.'),
     "lk_engine_input_grads": (lk_status, (("engine", c_void_p), ("dx", c_void_p)),
         "Copies the gradients of this rank's samples in the last lk_engine_gradients, of the loss that its metrics have, to dx: (N, H, W, C) for the N samples of lk_engine_shard_range, f32. USAGE without lk_engine_opts.input_grads, before lk_engine_gradients has succeeded, and at stages other than 0, which have no samples."),
     "lk_engine_own_metrics": (lk_metrics, (("engine", c_void_p),),
@@ -882,17 +916,17 @@ FUNCTIONS = {
     "lk_engine_grads": (lk_status, (("engine", c_void_p), ("out", c_void_p)),
         "Copies of the parameters and buffers, or of the last step's gradients, of the whole model under PyTorch's names; the caller owns *out. Collective if there are several stages. lk_engine_grads is USAGE if there was no step, the last one failed, or a parameter was frozen or unfrozen since."),
     "lk_engine_set_state": (lk_status, (("engine", c_void_p), ("state", c_void_p)),
-        'Collective: replaces parameters and buffers by the state that replica 0 gives. MISMATCH, and nothing is replaced, if a key is missing, unknown or has another shape; only num_batches_tracked may be missing, as in old files, and is then 0.'),
+        'Collective: replaces parameters and buffers. Every rank gives a state of the whole model; the values of replica 0 count. MISMATCH, and nothing is replaced, if a key is missing, unknown or has another shape; only num_batches_tracked may be missing, as in old files, and is then 0.'),
     "lk_engine_average": (lk_status, (("engine", c_void_p), ("decay", c_double)),
         "Updates an exponential moving average of the weights, on the device: average = decay * average + (1 - decay) * weights, as PyTorch's AveragedModel with get_ema_multi_avg_fn. The first call copies the weights. Buffers are copied, not averaged. All ranks must make the same calls; does not communicate. USAGE if decay is not in [0,1), and while steps are under way. MEMORY if the first call finds too little memory."),
     "lk_engine_averaged_state": (lk_status, (("engine", c_void_p), ("out", c_void_p)),
         'A copy of the average, as lk_engine_state; the caller owns *out. Collective if there are several stages. USAGE if there is no average.'),
     "lk_engine_set_averaged_state": (lk_status, (("engine", c_void_p), ("state", c_void_p)),
-        'Collective: replaces the average, or begins one, by the state that replica 0 gives. MISMATCH as for lk_engine_set_state.'),
+        'Collective: replaces the average, or begins one. States and MISMATCH as for lk_engine_set_state.'),
     "lk_engine_optimizer_state": (lk_status, (("engine", c_void_p), ("out", c_void_p)),
         'A copy of the optimiser\'s state, owned by the caller: arrays with PyTorch\'s names, as "exp_avg.conv1.weight"; "steps" (i64); "lr" and "powers" (f64). Later steps depend only on this state and on parameters and buffers. Collective if there are several stages.'),
     "lk_engine_set_optimizer_state": (lk_status, (("engine", c_void_p), ("state", c_void_p)),
-        'Collective: replaces the optimiser\'s state by the state that replica 0 gives. MISMATCH as for lk_engine_set_state, and if a number is out of its range; no key may be missing. lk_engine_steps continues from the state\'s "steps", and lk_engine_update needs new gradients.'),
+        'Collective: replaces the optimiser\'s state. Every rank gives a state of the whole model; the values of replica 0 count. MISMATCH as for lk_engine_set_state, and if a number is out of its range; no key may be missing. lk_engine_steps continues from the state\'s "steps", and lk_engine_update needs new gradients.'),
     "lk_engine_set_signal_source": (None, (("engine", c_void_p), ("level", c_void_p), ("arg", c_void_p)),
         "Sets this rank's signal source, a function that every step and evaluation calls in the calling thread. It returns a signal level, not below 0; without a source the level is 0. After the step every rank knows the largest level of all ranks. So ranks agree on the step after which they save or stop, whichever rank was asked to; this needs no additional message."),
     "lk_engine_agreed_signal": (c_int, (("engine", c_void_p),),
@@ -974,19 +1008,21 @@ FUNCTIONS = {
     "lk_cross_entropy": (lk_node, (("graph", c_void_p), ("x", lk_node)),
         "Losses end a graph. The loss of a batch is the mean over its samples; with weights it is sum(w * loss) / sum(w) (see lk_weigh_classes, and `weights` in lk_batch). Losses of labels: a sample's target is its label. The input of nll_loss is log-probabilities, that of cross_entropy is scores. Both take vectors."),
     "lk_mse_loss": (lk_node, (("graph", c_void_p), ("x", lk_node)),
-        "Losses of float targets: a sample's target (lk_batch.targets) has as many floats as x, in the order (H, W, C). x has any shape, so an image may be the target. The loss of a sample is the mean over its elements, as PyTorch's mean over (N, ...). d is x - target. mse: d^2. l1: |d|. huber: d^2 / 2 where |d| < delta, otherwise delta (|d| - delta / 2); delta is above 0. smooth_l1: d^2 / (2 beta) where |d| < beta, otherwise |d| - beta / 2; beta is not below 0. bce_with_logits: binary cross-entropy of logistic(x), one label in [0,1] for each element."),
+        "Losses of float targets: a sample's target (lk_batch.targets) has as many floats as x, in the order (H, W, C). x has any shape, so an image may be the target. The loss of a sample is the mean over its elements, as PyTorch's mean over (N, ...). d is x - target. mse: d^2. l1: |d|. huber: d^2 / 2 where |d| < delta, otherwise delta (|d| - delta / 2); delta is above 0. smooth_l1: d^2 / (2 beta) where |d| < beta, otherwise |d| - beta / 2; beta is not below 0. bce_with_logits: binary cross-entropy of sigmoid(x), one label in [0,1] for each element."),
     "lk_l1_loss": (lk_node, (("graph", c_void_p), ("x", lk_node)),
-        "Losses of float targets: a sample's target (lk_batch.targets) has as many floats as x, in the order (H, W, C). x has any shape, so an image may be the target. The loss of a sample is the mean over its elements, as PyTorch's mean over (N, ...). d is x - target. mse: d^2. l1: |d|. huber: d^2 / 2 where |d| < delta, otherwise delta (|d| - delta / 2); delta is above 0. smooth_l1: d^2 / (2 beta) where |d| < beta, otherwise |d| - beta / 2; beta is not below 0. bce_with_logits: binary cross-entropy of logistic(x), one label in [0,1] for each element."),
+        "Losses of float targets: a sample's target (lk_batch.targets) has as many floats as x, in the order (H, W, C). x has any shape, so an image may be the target. The loss of a sample is the mean over its elements, as PyTorch's mean over (N, ...). d is x - target. mse: d^2. l1: |d|. huber: d^2 / 2 where |d| < delta, otherwise delta (|d| - delta / 2); delta is above 0. smooth_l1: d^2 / (2 beta) where |d| < beta, otherwise |d| - beta / 2; beta is not below 0. bce_with_logits: binary cross-entropy of sigmoid(x), one label in [0,1] for each element."),
     "lk_huber_loss": (lk_node, (("graph", c_void_p), ("x", lk_node), ("delta", c_double)),
-        "Losses of float targets: a sample's target (lk_batch.targets) has as many floats as x, in the order (H, W, C). x has any shape, so an image may be the target. The loss of a sample is the mean over its elements, as PyTorch's mean over (N, ...). d is x - target. mse: d^2. l1: |d|. huber: d^2 / 2 where |d| < delta, otherwise delta (|d| - delta / 2); delta is above 0. smooth_l1: d^2 / (2 beta) where |d| < beta, otherwise |d| - beta / 2; beta is not below 0. bce_with_logits: binary cross-entropy of logistic(x), one label in [0,1] for each element."),
+        "Losses of float targets: a sample's target (lk_batch.targets) has as many floats as x, in the order (H, W, C). x has any shape, so an image may be the target. The loss of a sample is the mean over its elements, as PyTorch's mean over (N, ...). d is x - target. mse: d^2. l1: |d|. huber: d^2 / 2 where |d| < delta, otherwise delta (|d| - delta / 2); delta is above 0. smooth_l1: d^2 / (2 beta) where |d| < beta, otherwise |d| - beta / 2; beta is not below 0. bce_with_logits: binary cross-entropy of sigmoid(x), one label in [0,1] for each element."),
     "lk_smooth_l1_loss": (lk_node, (("graph", c_void_p), ("x", lk_node), ("beta", c_double)),
-        "Losses of float targets: a sample's target (lk_batch.targets) has as many floats as x, in the order (H, W, C). x has any shape, so an image may be the target. The loss of a sample is the mean over its elements, as PyTorch's mean over (N, ...). d is x - target. mse: d^2. l1: |d|. huber: d^2 / 2 where |d| < delta, otherwise delta (|d| - delta / 2); delta is above 0. smooth_l1: d^2 / (2 beta) where |d| < beta, otherwise |d| - beta / 2; beta is not below 0. bce_with_logits: binary cross-entropy of logistic(x), one label in [0,1] for each element."),
+        "Losses of float targets: a sample's target (lk_batch.targets) has as many floats as x, in the order (H, W, C). x has any shape, so an image may be the target. The loss of a sample is the mean over its elements, as PyTorch's mean over (N, ...). d is x - target. mse: d^2. l1: |d|. huber: d^2 / 2 where |d| < delta, otherwise delta (|d| - delta / 2); delta is above 0. smooth_l1: d^2 / (2 beta) where |d| < beta, otherwise |d| - beta / 2; beta is not below 0. bce_with_logits: binary cross-entropy of sigmoid(x), one label in [0,1] for each element."),
     "lk_bce_with_logits_loss": (lk_node, (("graph", c_void_p), ("x", lk_node)),
-        "Losses of float targets: a sample's target (lk_batch.targets) has as many floats as x, in the order (H, W, C). x has any shape, so an image may be the target. The loss of a sample is the mean over its elements, as PyTorch's mean over (N, ...). d is x - target. mse: d^2. l1: |d|. huber: d^2 / 2 where |d| < delta, otherwise delta (|d| - delta / 2); delta is above 0. smooth_l1: d^2 / (2 beta) where |d| < beta, otherwise |d| - beta / 2; beta is not below 0. bce_with_logits: binary cross-entropy of logistic(x), one label in [0,1] for each element."),
+        "Losses of float targets: a sample's target (lk_batch.targets) has as many floats as x, in the order (H, W, C). x has any shape, so an image may be the target. The loss of a sample is the mean over its elements, as PyTorch's mean over (N, ...). d is x - target. mse: d^2. l1: |d|. huber: d^2 / 2 where |d| < delta, otherwise delta (|d| - delta / 2); delta is above 0. smooth_l1: d^2 / (2 beta) where |d| < beta, otherwise |d| - beta / 2; beta is not below 0. bce_with_logits: binary cross-entropy of sigmoid(x), one label in [0,1] for each element."),
     "lk_soft_cross_entropy": (lk_node, (("graph", c_void_p), ("x", lk_node)),
         'Cross-entropy of a vector of scores with a probability for each class as targets.'),
     "lk_weigh_classes": (lk_node, (("graph", c_void_p), ("loss", lk_node), ("weights", POINTER(c_float)), ("classes", c_size_t)),
         "Gives the classes of a loss weights: (classes) numbers not below 0, copied, of which one is above 0. cross_entropy and nll_loss: as PyTorch's `weight`; a sample's weight is that of its label. soft_cross_entropy: as PyTorch's `weight` with probabilities; the weights of samples do not change. bce_with_logits_loss: as PyTorch's `pos_weight`, for each channel of x. Returns loss. USAGE for other losses, another number of classes, and a second call."),
+    "lk_loss_label_rank": (c_int32, (("arg", c_void_p), ("x", POINTER(c_float)), ("floats", c_size_t), ("label", c_int32), ("target", POINTER(c_float)), ("target_floats", c_size_t)),
+        'The rank of cross_entropy, for losses whose x are scores of classes: the scores above that of the label, and equal ones of classes before it. With as many targets as x has floats, the label is the first class with the largest target; with another number of targets the result is -1. NaN ranks before the label. arg is not used.'),
     "lk_loss_register": (lk_status, (("def", POINTER(lk_loss_def)),),
         "Registers a loss of the program's own for this process, for good. All ranks must register the same losses. Any thread may call it. USAGE if the name is taken or has not 1 to 127 characters, and after 64 losses."),
     "lk_loss": (lk_node, (("graph", c_void_p), ("x", lk_node), ("name", c_char_p)),
@@ -1005,8 +1041,10 @@ FUNCTIONS = {
         'The shape of a sample that the graph takes, and the channels of its scores as `classes`. All 0 if the graph is not complete (lk_graph_check).'),
     "lk_graph_parameters": (c_size_t, (("graph", c_void_p),),
         'Trainable parameters of a graph, in elements.'),
+    "lk_group_launched": (c_bool, (),
+        "Whether a launcher has started this process as a rank, so that lk_group_join(NULL, &group) is the way to the others. A program that also runs alone asks first: lk_status status = lk_group_launched() ? lk_group_join(NULL, &group) : LK_OK; True if RANK is set, as by `lockstep run`, torchrun and lk_spawn, also with one rank; and for one of several tasks of Open MPI's or MPICH's mpirun, srun, PBS's pbsdsh, Flux or jsrun. False in a process without a launcher, for the only task of such a launcher, and in the script of a batch job. Also true if the variables contradict each other or are incomplete: lk_group_join then returns USAGE and says what is wrong. Reads the environment and, under PBS, the file that PBS_NODEFILE names, at each call; keeps nothing, never fails and does not wait for other ranks. Any thread may call it, while no thread changes the environment."),
     "lk_group_join": (lk_status, (("opts", POINTER(lk_group_opts)), ("out", c_void_p)),
-        'Joins the job and connects to the other ranks; opts may be NULL (all defaults). Blocks until all ranks have joined or the timeout has passed. The caller owns *out. USAGE: options or variables of the environment are missing or impossible, or this process has already joined this job as this rank and has not left. PEER: a rank has not joined, rank 0 cannot be reached or has another key, within the timeout. MISMATCH: two processes have the same rank, or ranks have different world sizes, backends or versions. NOT_FOUND: the file of the key, the address or the plug-in for MPI does not exist. FORMAT: the file of the key or of file:// is damaged, or what answers is not Lockstep. IO: rank 0 cannot listen at its port, or shared memory cannot be had. UNSUPPORTED: MPI grants too low a thread level. With backend "mpi", or "auto" on several hosts under an MPI launcher, the first call starts MPI, unless the program has; call it before other threads do work, because some MPI libraries replace functions of the C library while they start. MPI ends when the process exits: by MPI_Abort after a failure of a group or with another exit status than 0.'),
+        'Joins the job and connects to the other ranks; opts may be NULL (all defaults). Blocks until all ranks have joined or the timeout has passed. The caller owns *out. USAGE: options or variables of the environment are missing or impossible, or this process has already joined this job as this rank and has not left. PEER: a rank has not joined, rank 0 cannot be reached or has another key, within the timeout; or a rank has exited before it joined (`lockstep run` on one node and lk_spawn tell so at once). MISMATCH: two processes have the same rank, or ranks have different world sizes, backends or versions. NOT_FOUND: the file of the key, the address or the plug-in for MPI does not exist. FORMAT: the file of the key or of file:// is damaged, or what answers is not Lockstep. IO: rank 0 cannot listen at its port, or shared memory cannot be had. UNSUPPORTED: MPI grants too low a thread level. With backend "mpi", or "auto" on several hosts under an MPI launcher, the first call starts MPI, unless the program has; call it before other threads do work, because some MPI libraries replace functions of the C library while they start. MPI ends when the process exits: by MPI_Abort after a failure of a group or with another exit status than 0.'),
     "lk_group_from_mpi": (lk_status, (("comm", c_void_p), ("opts", POINTER(lk_group_opts)), ("out", c_void_p)),
         'Makes a group of the processes of an MPI communicator: comm is the address of the program\'s MPI_Comm (Open MPI or MPICH), rank r of it becomes rank r of the group. Collective: blocks until all its processes have called it or the timeout has passed. Of opts, which may be NULL, only backend, timeout, notice and progress_thread may be set; address and key travel over MPI. The communicator is duplicated, so the program\'s own messages and the group\'s never mix. MPI stays the program\'s: destroy the group at all ranks before MPI_Finalize. With backend "auto", ranks of one host share memory, and ranks of several hosts use MPI if it grants MPI_THREAD_SERIALIZED (with progress_thread MPI_THREAD_MULTIPLE), else TCP; "mpi" requires that level. If MPI grants less than MPI_THREAD_MULTIPLE, the program must not call MPI in another thread while a call of the group runs. USAGE if MPI is not initialised or already finalised, for MPI_COMM_NULL and inter-communicators, for other options, and in another thread than that of MPI_Init if MPI grants less than MPI_THREAD_SERIALIZED. NOT_FOUND if the plug-in for the program\'s MPI is not installed (the detail names the package). UNSUPPORTED for another MPI library, and for "mpi" without the thread level. PEER, MISMATCH and IO as lk_group_join. The caller owns *out.'),
     "lk_group_create_threads": (lk_status, (("count", c_int), ("opts", POINTER(lk_group_opts)), ("out", c_void_p)),
@@ -1042,7 +1080,7 @@ FUNCTIONS = {
     "lk_group_history": (c_size_t, (("group", c_void_p), ("text", c_void_p), ("bytes", c_size_t)),
         "Writes the last 64 calls of the group to text, oldest first, each on a line of its own. Writes at most `bytes` bytes, including the final '\\0', and returns the bytes that the complete text needs."),
     "lk_reduction_register": (lk_status, (("name", c_char_p), ("combine", lk_reduction_fn), ("arg", c_void_p), ("out", c_void_p)),
-        "Registers a reduction of the program's own for all groups of this process, for good: *out is its number. name is copied; combine and arg must stay valid. All ranks must register the same reductions, by name, in the same order: a call whose reductions have different names is a disagreement of the ranks. Any thread may call it. USAGE if there are too many (LK_REDUCTION_LIMIT)."),
+        "Registers a reduction of the program's own for all groups of this process, for good: *out is its number. name is copied; combine and arg must stay valid. All ranks must register the same reductions, by name, in the same order: a call whose reductions have different names is a disagreement of the ranks. Any thread may call it. USAGE if the name is empty or has been registered before, or if there are too many reductions (LK_REDUCTION_LIMIT)."),
     "lk_shard_roots": (c_int, (("shards", c_int), ("first", c_int), ("last", c_int), ("begin", c_void_p)),
         'Returns the number of largest subtrees of the tree over [0,shards) that cover [first,last); this number is at most LK_MAX_ROOTS. Writes the first shard of each subtree to begin (LK_MAX_ROOTS); begin may be NULL. Returns -1 if the range is invalid.'),
     "lk_request_wait": (lk_status, (("request", c_void_p),),
@@ -1092,7 +1130,9 @@ FUNCTIONS = {
     "lk_op_add": (lk_node, (("graph", c_void_p), ("op", c_char_p), ("name", c_char_p), ("inputs", POINTER(lk_node)), ("count", c_int), ("attr", c_void_p), ("attr_bytes", c_size_t)),
         "Adds a layer with the op of this name. `name` is the layer's, the prefix of its keys; NULL if it has no parameters. inputs has `count` nodes. attr is copied: at most LK_OP_MAX_ATTR bytes, all of which belong to the hash of the model, so pads of a struct must be zero; NULL with attr_bytes 0: none. Mistakes (lk_graph_check): NOT_FOUND if no such op is registered; USAGE for another number of inputs, too many bytes, a size of 0, and what `shape` returns."),
     "lk_op_check": (lk_status, (("op", c_char_p), ("opts", POINTER(lk_op_check_opts))),
-        'Runs a registered op on random inputs and checks, in this order: - outputs: every element of y and of the gradients is written and finite; - state: the same call gives the same bits again, after calls with other samples in between; - samples: a sample alone gives the same y and dx as among others; - threads: 1, 2 or 3 threads, one wave or several, with and without gradients of inputs: the same bits; - shards: the gradient of a parameter is the same sum, up to rounding, for every cut into shards; - gradients: those of inputs and parameters are finite differences of forward. Elements where forward is not smooth (the difference depends on the step) are left out; at most half of them may be. Errors: MISMATCH if a check fails: the detail names the check, the place and both numbers; NOT_FOUND if there is no such op; USAGE for impossible options; UNSUPPORTED if the device or a function for it is missing; MEMORY.'),
+        'Runs a registered op on random inputs and checks, in this order: - guards: nothing is written outside of y, workspace and the gradients (64 floats before and after each of them are watched), and inputs, parameters, dy and, in backward, y and workspace stay as they are; - outputs: every element of y and of the gradients is written and finite; - state: the same call gives the same bits again, after calls with other samples in between; - samples: a sample alone gives the same y and dx as among others; - threads: 1, 2 or 3 threads, one wave or several, with all, one or no gradients of inputs: the same bits; - shards: the gradient of a parameter is the same sum, up to rounding, for every cut into shards; - gradients: those of inputs and parameters are finite differences of forward. Elements where forward is not smooth (the difference depends on the step) are left out; at most half of them may be. Errors: MISMATCH if a check fails: the detail names the check, the place and both numbers; NOT_FOUND if there is no such op; USAGE for impossible options; UNSUPPORTED if the device or a function for it is missing; MEMORY.'),
+    "lk_loss_check": (lk_status, (("loss", c_char_p), ("opts", POINTER(lk_loss_check_opts))),
+        'Runs a registered loss on random inputs and targets and checks, in this order: - guards: nothing is written outside of dx (64 floats before and after it are watched), and x and target stay as they are; - outputs: the loss is finite, every element of dx is written and finite; - state: the same calls in another order, at other addresses and without dx give the same bits; - threads: 1, 2 or 3 threads that call at the same time get the same bits; - shards: all samples at once, in parts or one by one, with and without weights, give the same bits; on CUDA they are also those of `sample`, up to the tolerance, multiplied by weight and scale; - gradients: dx is finite differences of the loss. Elements where the loss is not smooth (the difference depends on the step) are left out; at most half of them may be. `rank`, if it is given, takes part in the checks guards, state, threads and shards. Errors: MISMATCH if a check fails: the detail names the check, the place and both numbers; NOT_FOUND if the program has registered no such loss; USAGE for impossible options; UNSUPPORTED if the device or a function for it is missing; MEMORY.'),
     "lk_op_exp": (c_float, (("x", c_float),),
         'Functions that give the same bits on every machine; the errors are below 4 units in the last place.'),
     "lk_op_log": (c_float, (("x", c_float),),

@@ -1,12 +1,13 @@
 """Data sets, batches and loaders. Arrays of samples are (N, F), (N, T, F) or (N, C, H, W), as in PyTorch."""
 import ctypes
+import operator
 
 import numpy as np
 
 from . import capi
 from .arrays import address, channels_last, dtype_number, view
 from .graph import listed
-from .native import Error, Handle, create, fields, lib, options, record
+from .native import Error, Handle, create, lib, options, record
 
 DatasetInfo, _info = record("DatasetInfo", capi.lk_dataset_info)
 ShardRange = capi.lk_shard_range
@@ -33,6 +34,13 @@ def as_targets(y, count):
     """Float targets as (N, floats) f32. Targets of images are (N, C, H, W), as the samples."""
     y = np.asarray(y)
     return channels_last(y if y.ndim > 1 else y.reshape(-1, 1)).reshape(count, -1)
+
+
+def _of_shape(array, shape, what):
+    """The array, which numpy would repeat if it were smaller than the memory."""
+    if np.shape(array) != shape:
+        raise ValueError(f"{what} has the shape {np.shape(array)}, not {shape}")
+    return array
 
 
 def _whole(array):
@@ -94,17 +102,20 @@ class Dataset(Handle):
     def from_function(cls, read, count, shape, dtype=np.float32, classes=None, targets=None, **opts):
         """Samples that read(index) returns, as a pair: an array of this shape and dtype, and a label or `targets`
         floats. Loaders call read in several threads, for any index, as often as they like."""
-        dtype = np.dtype(dtype)
+        dtype, shape = np.dtype(dtype), tuple(shape)
 
         def fill(_, index, sample, target):
             try:
                 x, y = read(index)
-                view(sample, shape, dtype)[...] = x
-                view(target, (targets or 1,), np.float32 if targets else np.int32)[...] = y
+                view(sample, shape, dtype)[...] = _of_shape(x, shape, "the sample")
+                if targets:
+                    view(target, (targets,))[...] = _of_shape(np.ravel(y), (targets,), "the target")
+                else:
+                    view(target, (), np.int32)[...] = _whole(np.asarray(operator.index(np.asarray(y).item())))
                 return 0
             except Exception as error:  # It would be lost: C calls this function.
                 status = error.status if isinstance(error, Error) else "IO"
-                text = f"sample {index}: {type(error).__name__}: {error}".encode()
+                text = f"{type(error).__name__}: {error}".encode()
                 return lib.lk_fail(capi.lk_status.of(status), b"%s", ctypes.c_char_p(text))
 
         opts.update(classes=classes, targets=targets)
@@ -152,10 +163,10 @@ def _options(count, shape, dtype, opts):
 class Batch:
     """Samples and their labels or targets: of arrays, or of a loader."""
 
-    def __init__(self, x, y=None, ids=None, total=0, **more):
+    def __init__(self, x, y=None, ids=None, total=0, weights=None):
         """x: (N, F), (N, T, F) or (N, C, H, W). y: labels (N), or float targets, or None for a forward pass. ids: the
         index of each sample in its data set, of which random numbers are a function; default 0 to N - 1. total: the
-        samples of the whole batch, if x is this rank's share of it. Other fields of lk_batch are arrays (N) of floats."""
+        samples of the whole batch, if x is this rank's share of it. weights: of each sample in the loss, (N) floats."""
         self.shape = np.shape(x)[1:]
         x = channels_last(x)
         count = len(x)
@@ -165,17 +176,14 @@ class Batch:
             labels, targets = (as_labels(y), None) if is_labels(y) else (None, as_targets(y, count))
         ids = np.arange(count, dtype=np.uint32) if ids is None else np.ascontiguousarray(ids, np.uint32)
         _check_count(x, ids)
-        more = {name: np.ascontiguousarray(value, np.float32) for name, value in more.items() if value is not None}
-        for name, array in more.items():
-            if name not in fields(capi.lk_batch):
-                raise TypeError(f"a batch has no {name!r}")
-            _check_count(x, array)
-        self._kept = x, labels, targets, ids, more
+        if weights is not None:
+            weights = _of_shape(np.ascontiguousarray(weights, np.float32), (count,), "weights")
+        self._kept = x, labels, targets, ids, weights
         self._loader = None
         self._struct = capi.lk_batch(count=count, sample_floats=int(np.prod(x.shape[1:])), x=address(x),
                                      labels=address(labels), targets=address(targets), ids=address(ids), total=total,
                                      target_floats=0 if targets is None else targets.shape[1],
-                                     **{name: address(array) for name, array in more.items()})
+                                     weights=address(weights))
 
     @classmethod
     def _of_loader(cls, loader, struct):

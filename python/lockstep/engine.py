@@ -19,7 +19,7 @@ class Engine(Handle):
     A batch is a Batch, as loaders give it, or what makes one: engine.step(batch), engine.step(x, y, ids=ids)."""
 
     def __init__(self, graph, group=None, **opts):
-        made = options(capi.lk_engine_opts, {**opts, "group": group.handle if group else None})
+        made = options(capi.lk_engine_opts, {"precision": "auto", **opts, "group": group.handle if group else None})
         super().__init__(create(lib.lk_engine_create, graph.handle, ctypes.byref(made)), lib.lk_engine_destroy,
                          [group] if group else [])
         channels, height, width = graph.shape
@@ -77,7 +77,8 @@ class Engine(Handle):
         lib.lk_engine_update(self.handle)
 
     def state(self):
-        """Copies of parameters and buffers under PyTorch's names."""
+        """Copies of parameters and buffers under PyTorch's names. Collective if there are several stages, as are grads,
+        optimizer_state, averaged_state, save and hash."""
         return self._arrays(lib.lk_engine_state)
 
     def grads(self):
@@ -102,7 +103,7 @@ class Engine(Handle):
 
     def set_group(self, pattern, **settings):
         """Collective: settings of the parameters whose keys match the pattern, "fc*.weight": lr_scale, weight_decay,
-        frozen."""
+        frozen. weight_decay=lockstep.capi.LK_NO_DECAY: none."""
         made = options(capi.lk_param_group, settings)
         lib.lk_engine_set_group(self.handle, pattern.encode(), ctypes.byref(made))
 

@@ -34,9 +34,12 @@ class Graph(Handle):
 
 
 class Model(Graph):
-    """A model of lockstep.models() for samples of this shape: Model("cnn:dropout=0", (1, 28, 28), classes=10)."""
+    """A model of lockstep.models() for samples of this shape, (C, H, W) or (F,): Model("cnn:dropout=0", (1, 28, 28),
+    classes=10)."""
 
     def __init__(self, spec, shape, classes):
+        if len(shape) not in (1, 3):
+            raise ValueError(f"a model takes samples (C, H, W) or (F,); this shape is {tuple(shape)}")
         channels, height, width = shape if len(shape) == 3 else (shape[0], 1, 1)
         shape = capi.lk_model_shape(channels, height, width, classes)
         Handle.__init__(self, create(lib.lk_model_build, spec.encode(), shape), lib.lk_graph_destroy)

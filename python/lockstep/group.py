@@ -75,6 +75,12 @@ class Group(Handle):
         self.local_rank, self.local_size = lib.lk_group_local_rank(handle), lib.lk_group_local_size(handle)
         self.transport, self.timeout = lib.lk_group_transport(handle).decode(), lib.lk_group_timeout(handle)
 
+    @staticmethod
+    def launched():
+        """Whether a launcher has started this process as a rank, as `lockstep run`, torchrun, mpirun and srun do: join()
+        then finds the others."""
+        return lib.lk_group_launched()
+
     @classmethod
     def join(cls, **opts):
         """Joins the job: that of `lockstep run`, torchrun, mpirun or srun, or the one that the options of lk_group_opts

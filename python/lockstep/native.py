@@ -66,8 +66,8 @@ _declare(lib, _path)
 
 def convert(kind, value, name):
     """A Python value as one of the C type `kind`. ctypes itself would cut numbers that are too large."""
-    if isinstance(value, str) and kind is ctypes.c_char_p:
-        return value.encode()
+    if isinstance(value, (str, os.PathLike)) and kind is ctypes.c_char_p:
+        return str(value).encode()
     if issubclass(kind, Enum):
         return kind.of(value)
     if hasattr(value, "__index__") and issubclass(kind, ctypes._SimpleCData):
@@ -90,8 +90,11 @@ def options(struct, values):
     for name, value in values.items():
         if name not in known:
             raise TypeError(f"there is no option {name!r}; there are {', '.join(known)}")
-        if value is not None:
-            setattr(filled, name, convert(known[name], value, name))
+        try:
+            if value is not None:
+                setattr(filled, name, convert(known[name], value, name))
+        except TypeError as error:
+            raise TypeError(f"option {name!r} is of type {type(value).__name__}: {error}") from None
     return filled
 
 

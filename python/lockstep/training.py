@@ -51,6 +51,7 @@ def train(events=None, **opts):
     package. events: functions by name (start, before_step, step, epoch, test, saved, notice) that get the struct of their
     event, with numbers like event.metrics.loss; lockstep.stop(event) ends the run after this step."""
     given = {name: value.handle if isinstance(value, Handle) else value for name, value in opts.items()}
+    given.setdefault("precision", "auto")
     made, calls, out = options(capi.lk_train_opts, given), _Calls(events or {}), capi.lk_train_result()
     main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGINT, calls.interrupt) if main else None

@@ -1,4 +1,4 @@
-/* clock.c - reads the clocks and the age of the process. */
+/* clock.c - reads the clocks and the age of the process, and sleeps. */
 #include "base/clock.h"
 
 #include <stdio.h>
@@ -26,6 +26,20 @@ double lk__clock_unix(void)
 double lk__clock_cpu(void)
 {
     return seconds(CLOCK_PROCESS_CPUTIME_ID);
+}
+
+double lk__clock_thread(void)
+{
+    return seconds(CLOCK_THREAD_CPUTIME_ID);
+}
+
+void lk__clock_sleep(double duration)
+{
+    if (duration <= 0)
+        return;
+    time_t whole = (time_t)duration;
+    struct timespec pause = {.tv_sec = whole, .tv_nsec = (long)((duration - (double)whole) * 1e9)};
+    nanosleep(&pause, NULL);
 }
 
 double lk__clock_since_exec(void)

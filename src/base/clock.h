@@ -14,4 +14,10 @@ double lk__clock_since_exec(void);
 /* CPU time of this process, all threads together. */
 double lk__clock_cpu(void);
 
+/* CPU time of the calling thread. */
+double lk__clock_thread(void);
+
+/* Sleeps for at most `duration` seconds; 0 or less: not at all. A signal ends the sleep early. */
+void lk__clock_sleep(double duration);
+
 #endif

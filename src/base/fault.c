@@ -24,8 +24,8 @@ enum { MAX_FAULTS = 16, MAX_TEXT = 1024, MAX_WORD = 64, MAX_INSIDE = 8 };
 /* Operations in which a fault can strike. The calls of a group are listed in comm/call.h, which is
  * above this module. */
 static const char *const operations[] = {
-    "step",      "eval",   "save",    "load",     "allreduce", "reduce",  "reduce_scatter", "broadcast",
-    "allgather", "gather", "scatter", "alltoall", "barrier",   "message", "record",         NULL,
+    "step",   "eval",    "save",     "load",    "allreduce", "reduce", "reduce_scatter", "broadcast", "allgather",
+    "gather", "scatter", "alltoall", "barrier", "message",   "record", "read",           NULL,
 };
 /* Operations in which bits are inverted. */
 static const char *const flip_operations[] = {"step", "save", NULL};

@@ -13,8 +13,8 @@
  *   rank=R         this rank
  *   step=N         this step of the run, from 1
  *   op=NAME        the start of this operation, or a write or an allocation inside it: step, eval,
- *                  save, load, record (a write to a run folder), or a call of the group (allreduce,
- *                  broadcast ...)
+ *                  save, load, record (a write to a run folder), read (of a data file), or a call of the
+ *                  group (allreduce, broadcast ...)
  *   restart=K      a job that was restarted K times (--max-restarts)
  *   nth=K          the Kth time that the other keys hold; default 1. A fault strikes once; slow strikes
  *                  from the Kth time on.

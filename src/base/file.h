@@ -45,6 +45,9 @@ lk_status lk__file_outline(const char *path, lk_file_outline *out) LK_CHECKED;
  * starts with the gzip magic. max_bytes bounds the content after gunzip; 0: no bound. FORMAT for
  * longer content and for damaged gzip. A wrong size in the file costs address space, no memory. */
 lk_status lk__file_read(const char *path, size_t max_bytes, uint8_t **out, size_t *bytes) LK_CHECKED;
+/* As lk__file_read, but into the caller's block, which has room for max_bytes + 1 bytes. The block's content is
+ * undefined after a failure. */
+lk_status lk__file_read_into(const char *path, size_t max_bytes, uint8_t *block, size_t *bytes) LK_CHECKED;
 
 /* Writes a temporary name beside path: it starts with ".lk-", differs at each call, and is short
  * because path's own name may have the maximal length. If the name is taken, call again. */

@@ -37,6 +37,11 @@
 #else
 #define CRYPTO false
 #endif
+#ifdef LK_HAVE_LIBDEFLATE
+#define LIBDEFLATE true
+#else
+#define LIBDEFLATE false
+#endif
 #ifdef LK_HAVE_MICROHTTPD
 #define MICROHTTPD true
 #else
@@ -57,6 +62,7 @@ static const lk_library libraries[] = {
     {"libcurl", "lockstep data get; loaded when needed", CURL},
     {"protobuf-c", "TensorBoard's event files of `log_dir`", PROTOBUFC},
     {"libcrypto", "sums of lockstep data get and verify", CRYPTO},
+    {"libdeflate", "faster unpacking of gzipped data files", LIBDEFLATE},
     {"libmicrohttpd", "the live page; loaded when needed", MICROHTTPD},
 };
 

@@ -40,6 +40,8 @@ const char *lk__option_value(const lk_option *row, const void *values, char text
     case LK_OPTION_KIND_COUNT:
         return whole_text(row, *(const size_t *)field, text);
     case LK_OPTION_KIND_INT:
+        if (row->choices && *(const int *)field == LK_OPTION_WORD)
+            return row->choices[0];
         snprintf(text, LK_OPTION_TEXT_BYTES, "%d", *(const int *)field);
         return *(const int *)field || row->initial ? text : NULL;
     case LK_OPTION_KIND_SEED:

@@ -18,13 +18,16 @@ typedef enum lk_option_kind {
     LK_OPTION_KIND_TERMS,    /* "term,term=value"; const char * */
     LK_OPTION_KIND_OPTIONAL, /* text or nothing; const char *, "" for nothing */
     LK_OPTION_KIND_COUNT,    /* whole number in [min,max], or the first of choices for 0; size_t */
-    LK_OPTION_KIND_INT,      /* whole number in [min,max]; int */
+    LK_OPTION_KIND_INT,      /* whole number in [min,max], or the first of choices for LK_OPTION_WORD; int */
     LK_OPTION_KIND_SEED,     /* whole number below 2^63; uint64_t */
     LK_OPTION_KIND_REAL,     /* number in [min,max]; double */
     LK_OPTION_KIND_CHOICE,   /* one of choices; int or an enum: the index in choices */
     LK_OPTION_KIND_LIST,     /* "0,1" or the words "0 1"; char[LK_LIST_BYTES], always "0,1", "" when not given */
     LK_OPTION_KIND_ALIAS     /* nothing; stands for the option in initial, "bn=batch" */
 } lk_option_kind;
+
+/* The value of an LK_OPTION_KIND_INT for its word. */
+enum { LK_OPTION_WORD = -1 };
 
 /* Properties of an option in a run. */
 enum {

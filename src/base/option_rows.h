@@ -16,6 +16,7 @@
 #define COUNT(f, min, max) LK_OPTION_KIND_COUNT, FIELD(f), "N", min, max, NULL
 #define COUNT_OR(f, arg, word, max) LK_OPTION_KIND_COUNT, FIELD(f), arg, 1, max, word
 #define INTEGER(f, min, max) LK_OPTION_KIND_INT, FIELD(f), "N", min, max, NULL
+#define INTEGER_OR(f, arg, word, min, max) LK_OPTION_KIND_INT, FIELD(f), arg, min, max, word
 #define SEED(f) LK_OPTION_KIND_SEED, FIELD(f), "N", 0, 0, NULL
 #define REAL(f, arg, min, max) LK_OPTION_KIND_REAL, FIELD(f), arg, min, max, NULL
 #define CHOICE(f, words) LK_OPTION_KIND_CHOICE, FIELD(f), NULL, 0, 0, words

@@ -1,49 +1,67 @@
 /* pool.c - the thread pool.
  *
- * A run publishes its task and increments `generation`. Workers that see the new generation take
- * indices from `next` until none is left, then decrement `busy`. The caller works too, then waits
- * until busy is 0. A waiting thread spins for some microseconds, the usual gap between two kernels,
- * then sleeps on a condition variable, so that more threads than cores do not starve each other. */
+ * A run stores its task, then the number of tasks in `left`. A thread takes a task by decrementing `left`, and reads
+ * the run's other fields only after that: the run cannot end before the tasks that were taken are done. A run ends when
+ * `unfinished` is 0. So the caller waits for threads that have taken a task, never for one that the system has not
+ * scheduled yet; such a thread finds no task, or one of a later run.
+ *
+ * A waiting thread spins for the usual gap between two kernels, then sleeps on a condition variable: waking it costs
+ * its waker about ten microseconds. A thread whose core others want does not spin: the system counts spinning as use of
+ * the core, and takes the core away later, in the middle of a task. Where waking threads and waiting for them costs
+ * more than they save, the caller does the runs of that kind alone for a while (payoff.h). */
 #include "base/pool.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
+#include "base/clock.h"
 #include "base/cores.h"
 #include "base/mem.h"
+#include "base/payoff.h"
 #include "base/thread.h"
 #include "base/trace.h"
 
-enum { SPINS = 4000 };
+/* LOOKS: between two readings of the clock. SLACK: a loss of less than this part of a run is noise. */
+enum { LOOKS = 64, KIND_BITS = 8, SLACK = 64 };
 
-typedef struct worker {
+static const double spin_seconds = 50e-6, long_yield_seconds = 20e-6, no_spin_seconds = 20e-3;
+
+/* A thread of the pool; the caller is the first. */
+typedef struct member {
     lk_pool *pool;
     pthread_t thread;
     int index;
-} worker;
+    double no_spin_before; /* a time of lk__clock */
+} member;
 
 struct lk_pool {
     int threads;
-    int spins; /* 0 if there are more threads than cores */
-    worker *workers;
+    bool spins;      /* false if there are more threads than cores */
+    member *members; // (threads)
+    lk_payoff payoff[1 << KIND_BITS];
 
-    /* The current run; written before generation is incremented. */
+    /* The current run; written before left. */
     lk_pool_fn task;
     void *arg;
-    size_t tasks;
+    long tasks;
     lk_trace_label label; /* what the run is for; set while a rank traces */
     int rank;             /* for which the pool works (trace.h) */
 
-    _Alignas(LK_ALIGN) atomic_size_t next;
-    _Alignas(LK_ALIGN) atomic_uint generation;
-    _Alignas(LK_ALIGN) atomic_int busy; /* workers that have not finished this generation */
+    _Alignas(LK_ALIGN) atomic_long left;       /* tasks that no thread has taken; 0 or less: none */
+    _Alignas(LK_ALIGN) atomic_long unfinished; /* tasks that are not done */
+    atomic_llong helped;                       /* nanoseconds of CPU time that workers have spent on the run */
+    _Alignas(LK_ALIGN) atomic_int asleep;      /* workers that sleep or are about to */
+    atomic_bool caller_asleep;
     atomic_bool stop;
 
     pthread_mutex_t lock;
-    pthread_cond_t wake; /* a new generation */
-    pthread_cond_t done; /* busy reached zero */
+    pthread_cond_t wake; /* there are tasks, or stop is set */
+    pthread_cond_t done; /* unfinished reached zero */
 };
 
 static void relax(void)
@@ -55,106 +73,188 @@ static void relax(void)
 #endif
 }
 
-/* Returns the number of tasks that this thread has done. */
-static size_t work(lk_pool *pool, int thread)
+static bool has_tasks(lk_pool *pool)
 {
-    for (size_t done = 0;; done++) {
-        size_t index = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
-        if (index >= pool->tasks)
-            return done;
-        pool->task(pool->arg, index, thread);
-    }
+    return atomic_load(&pool->left) > 0;
 }
 
-static void work_traced(lk_pool *pool, int thread)
+static bool is_done(lk_pool *pool)
 {
-    double began = lk__trace_begin();
-    if (work(pool, thread) > 0 && began > 0 && pool->label.name)
-        lk__trace_end(pool->label.kind, pool->label.name, pool->label.number, began);
+    return atomic_load(&pool->unfinished) == 0;
 }
 
-/* Waits for a generation other than `seen`. */
-static unsigned await_generation(lk_pool *pool, unsigned seen)
+static bool look(lk_pool *pool, bool (*met)(lk_pool *pool))
 {
-    for (int spin = 0; spin < pool->spins; spin++) {
-        unsigned now = atomic_load_explicit(&pool->generation, memory_order_acquire);
-        if (now != seen)
-            return now;
+    for (int i = 0; i < LOOKS; i++) {
+        if (met(pool))
+            return true;
         relax();
     }
+    return false;
+}
+
+/* Gives the core to other threads that want it. Returns false if there was one: then spinning would delay it, which may
+ * be the thread that this one waits for. */
+static bool keeps_core(member *self, double *now)
+{
+    double before = *now;
+    sched_yield();
+    *now = lk__clock();
+    if (*now - before < long_yield_seconds)
+        return true;
+    self->no_spin_before = *now + no_spin_seconds;
+    return false;
+}
+
+/* Returns whether the condition was met before the thread should sleep. */
+static bool spin(member *self, bool (*met)(lk_pool *pool))
+{
+    if (look(self->pool, met))
+        return true;
+    double now = lk__clock(), end = now + spin_seconds;
+    if (!self->pool->spins || now < self->no_spin_before)
+        return false;
+    while (now < end && keeps_core(self, &now))
+        if (look(self->pool, met))
+            return true;
+    return false;
+}
+
+/* Returns the number of tasks that this thread has done. Until they are subtracted from `unfinished` the run lasts. */
+static long work(lk_pool *pool, int thread)
+{
+    for (long done = 0;; done++) {
+        if (atomic_load_explicit(&pool->left, memory_order_relaxed) <= 0)
+            return done;
+        long left = atomic_fetch_sub_explicit(&pool->left, 1, memory_order_acquire);
+        if (left <= 0)
+            return done;
+        pool->task(pool->arg, (size_t)(pool->tasks - left), thread);
+    }
+}
+
+static long work_traced(lk_pool *pool, int thread)
+{
+    double began = lk__trace_begin();
+    long done = work(pool, thread);
+    if (done > 0 && began > 0 && pool->label.name)
+        lk__trace_end(pool->label.kind, pool->label.name, pool->label.number, began);
+    return done;
+}
+
+static void sleep_until_tasks(lk_pool *pool)
+{
     pthread_mutex_lock(&pool->lock);
-    unsigned now;
-    while ((now = atomic_load_explicit(&pool->generation, memory_order_acquire)) == seen)
+    atomic_fetch_add(&pool->asleep, 1);
+    while (!has_tasks(pool) && !atomic_load(&pool->stop))
         pthread_cond_wait(&pool->wake, &pool->lock);
+    atomic_fetch_sub(&pool->asleep, 1);
     pthread_mutex_unlock(&pool->lock);
-    return now;
+}
+
+/* Ends a worker's part in a run; the run's fields may change at once. */
+static void count_off(lk_pool *pool, long done, double cpu_seconds)
+{
+    atomic_fetch_add_explicit(&pool->helped, (long long)(1e9 * cpu_seconds), memory_order_relaxed);
+    if (atomic_fetch_sub(&pool->unfinished, done) == done && atomic_load(&pool->caller_asleep)) {
+        pthread_mutex_lock(&pool->lock);
+        pthread_cond_signal(&pool->done);
+        pthread_mutex_unlock(&pool->lock);
+    }
 }
 
 static void *worker_main(void *arg)
 {
-    worker *self = arg;
+    member *self = arg;
     lk_pool *pool = self->pool;
-    unsigned seen = 0;
     lk__trace_thread(pool->rank, "worker", self->index);
-    for (;;) {
-        seen = await_generation(pool, seen);
-        if (atomic_load_explicit(&pool->stop, memory_order_relaxed))
-            return NULL;
-        work_traced(pool, self->index);
-        if (atomic_fetch_sub_explicit(&pool->busy, 1, memory_order_acq_rel) == 1) {
-            pthread_mutex_lock(&pool->lock);
-            pthread_cond_signal(&pool->done);
-            pthread_mutex_unlock(&pool->lock);
-        }
+    while (!atomic_load_explicit(&pool->stop, memory_order_relaxed)) {
+        if (!spin(self, has_tasks))
+            sleep_until_tasks(pool);
+        double began = lk__clock_thread();
+        long done = work_traced(pool, self->index);
+        if (done > 0)
+            count_off(pool, done, lk__clock_thread() - began);
     }
+    return NULL;
 }
 
-static void publish(lk_pool *pool)
+/* Wakes sleeping workers, `most` of them at most. A worker that falls asleep now sees the tasks before. */
+static void wake_workers(lk_pool *pool, long most)
 {
+    int asleep = atomic_load(&pool->asleep);
+    if (asleep == 0)
+        return;
     pthread_mutex_lock(&pool->lock);
-    atomic_fetch_add_explicit(&pool->generation, 1, memory_order_release);
-    pthread_cond_broadcast(&pool->wake);
+    if (asleep <= most)
+        pthread_cond_broadcast(&pool->wake);
+    for (; asleep > most && most > 0; most--)
+        pthread_cond_signal(&pool->wake);
     pthread_mutex_unlock(&pool->lock);
 }
 
 static void await_workers(lk_pool *pool)
 {
-    for (int spin = 0; spin < pool->spins; spin++) {
-        if (atomic_load_explicit(&pool->busy, memory_order_acquire) == 0)
-            return;
-        relax();
-    }
+    if (spin(&pool->members[0], is_done))
+        return;
     pthread_mutex_lock(&pool->lock);
-    while (atomic_load_explicit(&pool->busy, memory_order_acquire) != 0)
+    atomic_store(&pool->caller_asleep, true);
+    while (!is_done(pool))
         pthread_cond_wait(&pool->done, &pool->lock);
+    atomic_store(&pool->caller_asleep, false);
     pthread_mutex_unlock(&pool->lock);
+}
+
+/* Runs of one function with equally many tasks are of one kind. Kinds that share an account do no harm. */
+static lk_payoff *find_payoff(lk_pool *pool, size_t tasks, lk_pool_fn task)
+{
+    uint64_t key = ((uint64_t)(uintptr_t)task + tasks) * 0x9e3779b97f4a7c15u;
+    return &pool->payoff[key >> (64 - KIND_BITS)];
+}
+
+/* Without help, the run would take longer by the workers' CPU time, and would be spared waking them and waiting. */
+static void run_together(lk_pool *pool, lk_payoff *payoff)
+{
+    double begin = lk__clock();
+    atomic_store_explicit(&pool->helped, 0, memory_order_relaxed);
+    atomic_store_explicit(&pool->unfinished, pool->tasks, memory_order_relaxed);
+    atomic_store(&pool->left, pool->tasks);
+    wake_workers(pool, pool->tasks - 1);
+    double awake = lk__clock();
+    long mine = work(pool, 0);
+    double worked = lk__clock();
+    if (atomic_fetch_sub(&pool->unfinished, mine) != mine)
+        await_workers(pool);
+    double lost = awake - begin + lk__clock() - worked;
+    double saved = 1e-9 * (double)atomic_load_explicit(&pool->helped, memory_order_relaxed);
+    lk__payoff_note(payoff, saved, lost - (worked - awake) / SLACK);
 }
 
 void lk__pool_run(lk_pool *pool, size_t tasks, lk_pool_fn task, void *arg)
 {
-    if (tasks <= 1 || pool->threads == 1) {
+    lk_payoff *payoff = find_payoff(pool, tasks, task);
+    if (tasks <= 1 || pool->threads == 1 || !lk__payoff_ask(payoff)) {
         for (size_t index = 0; index < tasks; index++)
             task(arg, index, 0);
         return;
     }
+    assert(tasks <= LONG_MAX);
     pool->task = task;
     pool->arg = arg;
-    pool->tasks = tasks;
+    pool->tasks = (long)tasks;
     if (lk__trace_is_on())
         pool->label = lk__trace_label();
-    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&pool->busy, pool->threads - 1, memory_order_relaxed);
-    publish(pool);
-    (void)work(pool, 0);
-    await_workers(pool);
+    run_together(pool, payoff);
 }
 
 static void stop_workers(lk_pool *pool, int started)
 {
     atomic_store(&pool->stop, true);
-    publish(pool);
-    for (int i = 0; i < started; i++)
-        pthread_join(pool->workers[i].thread, NULL);
+    pthread_mutex_lock(&pool->lock);
+    pthread_cond_broadcast(&pool->wake);
+    pthread_mutex_unlock(&pool->lock);
+    for (int i = 1; i <= started; i++)
+        pthread_join(pool->members[i].thread, NULL);
 }
 
 lk_status lk__pool_create(int threads, bool crowded, lk_pool **out)
@@ -164,16 +264,17 @@ lk_status lk__pool_create(int threads, bool crowded, lk_pool **out)
     LK_TRY(LK_ALLOC(1, "thread pool", &pool));
     pool->threads = threads;
     pool->rank = lk__trace_rank();
-    pool->spins = !crowded && threads <= lk__cores() ? SPINS : 0;
+    pool->spins = !crowded && threads <= lk__cores();
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
     pthread_cond_init(&pool->done, NULL);
     int started = 0;
     lk_status status;
-    LK_TRY_GOTO(LK_ALLOC((size_t)threads, "threads", &pool->workers), stop_started);
+    LK_TRY_GOTO(LK_ALLOC((size_t)threads, "threads", &pool->members), stop_started);
+    pool->members[0].pool = pool;
     for (; started < threads - 1; started++) {
-        worker *self = &pool->workers[started];
-        *self = (worker){.pool = pool, .index = started + 1};
+        member *self = &pool->members[started + 1];
+        *self = (member){.pool = pool, .index = started + 1};
         if (lk__thread_create(&self->thread, worker_main, self) != 0) {
             status = lk__fail(LK_STATUS_MEMORY,
                               "cannot start thread %d of %d; try a smaller `threads`, or raise the limit on memory",
@@ -198,7 +299,7 @@ void lk__pool_destroy(lk_pool *pool)
     pthread_cond_destroy(&pool->done);
     pthread_cond_destroy(&pool->wake);
     pthread_mutex_destroy(&pool->lock);
-    lk__mem_free(pool->workers);
+    lk__mem_free(pool->members);
     lk__mem_free(pool);
 }
 
@@ -209,5 +310,5 @@ int lk__pool_threads(const lk_pool *pool)
 
 bool lk__pool_spins(const lk_pool *pool)
 {
-    return pool->spins > 0;
+    return pool->spins;
 }

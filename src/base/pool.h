@@ -20,9 +20,10 @@ int lk__pool_threads(const lk_pool *pool);
 /* Whether waiting threads spin before they sleep: only if every thread has a core. */
 bool lk__pool_spins(const lk_pool *pool);
 
-/* Runs task(arg, index, thread) once for every index in [0,tasks), on all threads and the caller,
- * and returns when all are done. thread is in [0,threads); no two running tasks share it, so it may
- * index scratch memory. Tasks must not call lk__pool_run of the same pool. */
+/* Runs task(arg, index, thread) once for every index in [0,tasks), on the caller and on the threads
+ * that are free, and returns when all are done. thread is in [0,threads); no two running tasks share
+ * it, so it may index scratch memory. Tasks must not call lk__pool_run of the same pool, and must not
+ * wait for each other: where help has not paid (payoff.h), the caller does all of them. */
 typedef void (*lk_pool_fn)(void *arg, size_t index, int thread);
 void lk__pool_run(lk_pool *pool, size_t tasks, lk_pool_fn task, void *arg);
 

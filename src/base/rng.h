@@ -65,6 +65,38 @@ static inline void lk__rng_block(const lk_rng *rng, uint32_t block, uint32_t out
     out[3] = c3;
 }
 
+/* The elements of LK_RNG_BLOCKS blocks from `first` on. Loops over blocks, which compilers vectorise. */
+enum { LK_RNG_BLOCKS = 64 };
+static inline void lk__rng_blocks(const lk_rng *rng, uint32_t first, uint32_t out[4 * LK_RNG_BLOCKS])
+{
+    uint32_t c0[LK_RNG_BLOCKS], c1[LK_RNG_BLOCKS], c2[LK_RNG_BLOCKS], c3[LK_RNG_BLOCKS];
+    uint32_t k0 = rng->key[0], k1 = rng->key[1];
+    for (uint32_t b = 0; b < LK_RNG_BLOCKS; b++) {
+        c0[b] = first + b;
+        c1[b] = rng->counter[1];
+        c2[b] = rng->counter[2];
+        c3[b] = rng->counter[3];
+    }
+    for (int round = 0; round < LK_PHILOX_ROUNDS; round++) {
+        for (uint32_t b = 0; b < LK_RNG_BLOCKS; b++) {
+            uint64_t p0 = (uint64_t)LK_PHILOX_M0 * c0[b];
+            uint64_t p1 = (uint64_t)LK_PHILOX_M1 * c2[b];
+            c0[b] = (uint32_t)(p1 >> 32) ^ c1[b] ^ k0;
+            c1[b] = (uint32_t)p1;
+            c2[b] = (uint32_t)(p0 >> 32) ^ c3[b] ^ k1;
+            c3[b] = (uint32_t)p0;
+        }
+        k0 += LK_PHILOX_W0;
+        k1 += LK_PHILOX_W1;
+    }
+    for (uint32_t b = 0; b < LK_RNG_BLOCKS; b++) {
+        out[4 * b] = c0[b];
+        out[4 * b + 1] = c1[b];
+        out[4 * b + 2] = c2[b];
+        out[4 * b + 3] = c3[b];
+    }
+}
+
 static inline uint32_t lk__rng_u32(const lk_rng *rng, uint64_t element)
 {
     uint32_t out[4];

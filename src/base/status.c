@@ -65,6 +65,19 @@ void lk__fail_clear(void)
     *detail = '\0';
 }
 
+lk_status lk__fail_callback(lk_status status, const char *where, ...)
+{
+    char place[256];
+    va_list args;
+    va_start(args, where);
+    vsnprintf(place, sizeof place, where, args);
+    va_end(args);
+    if ((unsigned)status >= LK_STATUS_COUNT)
+        return lk__fail(LK_STATUS_USAGE, "%s: the program's function returned %d, which is no lk_status", place,
+                        (int)status);
+    return lk__fail(status, "%s: %s", place, *detail ? detail : lk_status_string(status));
+}
+
 lk_status lk__status_of(int error)
 {
     return error == ENOENT || error == ENOTDIR ? LK_STATUS_NOT_FOUND

@@ -14,6 +14,10 @@ lk_status lk__fail(lk_status status, const char *format, ...) __attribute__((for
 
 /* Makes the detail "", before a function of the program is called that may set one. */
 void lk__fail_clear(void);
+/* After such a function has failed: the detail becomes the formatted text, which says where, and the detail that the
+ * function has set, or the meaning of the status if it has set none. Returns status, or USAGE if that is no lk_status.
+ */
+lk_status lk__fail_callback(lk_status status, const char *where, ...) __attribute__((format(printf, 2, 3)));
 
 /* The status for an errno: NOT_FOUND, MEMORY or IO. */
 lk_status lk__status_of(int error);

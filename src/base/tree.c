@@ -84,3 +84,9 @@ size_t lk__shard_most(size_t batch, int shards, int width)
     size_t count = (size_t)shards, part = (size_t)width;
     return batch / count * part + (batch % count * part + count - 1) / count;
 }
+
+size_t lk__shard_largest(size_t batch, int shards)
+{
+    size_t most = lk__shard_most(batch, shards, 1);
+    return most > 0 ? most : 1;
+}

@@ -36,6 +36,8 @@ int lk__tree_roots(int shards, int first, int last, int *begin);
 
 /* First sample of shard s when a batch is cut into near-even shards; s = shards gives batch. */
 size_t lk__shard_begin(size_t batch, int shards, int s);
+/* Samples of the largest shard of the batch; at least 1. */
+size_t lk__shard_largest(size_t batch, int shards);
 /* The most samples of `width` neighbouring shards, in this or any smaller batch: a smaller batch
  * can give a range of shards more samples than a larger one. */
 size_t lk__shard_most(size_t batch, int shards, int width);

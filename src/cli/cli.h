@@ -58,6 +58,7 @@ int lk__cmd_help(lk_args *args);
 lk_status lk__bench_allreduce(const lk_args *args) LK_CHECKED;
 lk_status lk__bench_data(const lk_args *args) LK_CHECKED;
 lk_status lk__bench_kernels(const lk_args *args) LK_CHECKED;
+lk_status lk__bench_layers(const lk_args *args) LK_CHECKED;
 lk_status lk__bench_predict(const lk_args *args) LK_CHECKED;
 lk_status lk__bench_train(const lk_args *args) LK_CHECKED;
 

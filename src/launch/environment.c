@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "net/exits.h"
 
 extern char **environ;
 
@@ -55,9 +56,10 @@ enum { VARIABLES = sizeof variables / sizeof *variables, VARIABLE_BYTES = 320, N
 
 struct lk_environment {
     const lk_launch_node_opts *opts;
+    lk_exits exits;
     char **list;      /* inherited variables, then ours, then NULL */
     size_t inherited; /* number of inherited variables in list */
-    char ours[VARIABLES][VARIABLE_BYTES];
+    char ours[VARIABLES + 1][VARIABLE_BYTES];
 };
 
 /* Returns the value of a variable, or NULL if opts do not set it: then the inherited variable stays. */
@@ -97,7 +99,7 @@ static const char *value_text(const lk_launch_node_opts *opts, quantity what, in
 static bool stays(const lk_launch_node_opts *opts, const char *entry)
 {
     char number[NUMBER_BYTES];
-    if (strncmp(entry, "TORCHELASTIC_", 13) == 0)
+    if (strncmp(entry, "TORCHELASTIC_", 13) == 0 || strncmp(entry, LK_EXITS_VARIABLE "=", 15) == 0)
         return false;
     for (int i = 0; i < VARIABLES; i++) {
         size_t length = strlen(variables[i].name);
@@ -128,8 +130,12 @@ lk_status lk__environment_create(const lk_launch_node_opts *opts, lk_environment
     lk_environment *e;
     lk_status status;
     LK_TRY(LK_ALLOC(1, "the ranks' environment", &e));
-    LK_TRY_GOTO(LK_ALLOC(count + VARIABLES + 1, "the ranks' environment", &e->list), free_environment);
+    LK_TRY_GOTO(LK_ALLOC(count + VARIABLES + 2, "the ranks' environment", &e->list), free_environment);
     e->opts = opts;
+    e->exits.fd = -1;
+    /* Only the launcher of all ranks knows about each of them. */
+    if (opts->nproc == opts->world_size && opts->master_addr)
+        lk__exits_init(opts->master_port, opts->world_size, &e->exits);
     for (size_t i = 0; i < count; i++)
         if (stays(opts, environ[i]))
             e->list[e->inherited++] = environ[i];
@@ -144,6 +150,7 @@ void lk__environment_destroy(lk_environment *environment)
 {
     if (environment == NULL)
         return;
+    lk__exits_fini(&environment->exits);
     lk__mem_free(environment->list);
     lk__mem_free(environment);
 }
@@ -159,6 +166,15 @@ char **lk__environment_rank(lk_environment *e, int index)
         snprintf(e->ours[i], VARIABLE_BYTES, "%s=%s", variables[i].name, text);
         e->list[count++] = e->ours[i];
     }
+    if (*e->exits.text) {
+        snprintf(e->ours[VARIABLES], VARIABLE_BYTES, LK_EXITS_VARIABLE "=%s", e->exits.text);
+        e->list[count++] = e->ours[VARIABLES];
+    }
     e->list[count] = NULL;
     return e->list;
+}
+
+void lk__environment_exited(const lk_environment *e, int index)
+{
+    lk__exits_note(&e->exits, e->opts->first_rank + index);
 }

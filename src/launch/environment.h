@@ -14,5 +14,7 @@ void lk__environment_destroy(lk_environment *environment);
 /* Returns the variables of the index-th rank of this node, terminated by NULL. Allocates nothing; valid until
  * the next call. */
 char **lk__environment_rank(lk_environment *environment, int index);
+/* The rank has exited with status 0: ranks that wait for it in lk_group_join learn so (net/exits.h). */
+void lk__environment_exited(const lk_environment *environment, int index);
 
 #endif

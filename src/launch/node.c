@@ -121,6 +121,8 @@ static void rank_ended(lk_launch_node *node, const lk_keeper_news *news)
     r->running = false;
     r->stopped_at = 0;
     node->running--;
+    if (news->status == 0)
+        lk__environment_exited(node->environment, news->index);
     if (news->status != 0 && !node->stopping && node->state == LK_LAUNCH_NODE_STATE_RUNNING)
         blame(node, news->index, news->status);
 }

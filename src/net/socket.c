@@ -398,10 +398,22 @@ lk_status lk__net_send_all(int fd, const void *data, size_t bytes, double deadli
         if (n >= 0)
             done += (size_t)n;
         else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-            if (lk__net_wait(fd, POLLOUT, deadline) == 0)
-                return fail_late(fd, done, bytes);
-        } else if (errno != EINTR)
-            return fail_send(fd, errno);
+            if (lk__net_wait(fd, POLLOUT, deadline) == 0) {
+                lk_status status = fail_late(fd, done, bytes);
+                errno = 0;
+                return status;
+            }
+        } else if (errno != EINTR) {
+            int error = errno;
+            lk_status status = fail_send(fd, error);
+            errno = error;
+            return status;
+        }
     }
     return LK_OK;
+}
+
+bool lk__net_is_vanished(int error)
+{
+    return error != 0 && error != ECONNRESET && error != EPIPE;
 }

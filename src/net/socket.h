@@ -44,7 +44,10 @@ bool lk__net_is_loopback(const char *host);
 
 /* Blocks until one of the poll(2) events or the deadline. Returns the events; 0: the deadline. */
 short lk__net_wait(int fd, short events, double deadline);
-/* Sends all bytes. Blocks until the deadline (PEER). A closed or lost connection is PEER. */
+/* Sends all bytes. Blocks until the deadline (PEER; errno is 0). A closed or lost connection is PEER; errno says
+ * why. The kernel gives the reason for a lost connection once: later calls see a closed one. */
 lk_status lk__net_send_all(int fd, const void *data, size_t bytes, double deadline) LK_CHECKED;
+/* Whether a connection that ended with this errno was not ended by the peer: its host cannot be reached. */
+bool lk__net_is_vanished(int error);
 
 #endif

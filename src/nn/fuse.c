@@ -91,14 +91,23 @@ static void choose_addition(fusing *f, const lk_layer *add)
     f->of[add->index].value = by;
 }
 
+/* A ReLU that `maker`, the layer before it, can apply. If maker is an addition, another layer may compute both. */
+static void choose_relu(fusing *f, const lk_layer *layer, int maker)
+{
+    unsigned can = layer_at(f, maker)->op->flags;
+    bool six = layer->op->flags & LK_OP_IS_RELU6 && can & LK_OP_FUSES_RELU6;
+    if (!six && !(layer->op->flags & LK_OP_IS_RELU && can & LK_OP_FUSES_RELU))
+        return;
+    f->of[f->of[maker].forward].relu = true;
+    f->of[f->of[maker].forward].six = six;
+    f->of[layer->index].forward = -1;
+}
+
 static void choose_overwriting(fusing *f, const lk_layer *layer)
 {
     int maker = layer->inputs[0];
     f->of[layer->index].value = f->of[maker].value;
-    if (layer->op->flags & LK_OP_IS_RELU && layer_at(f, maker)->op->flags & LK_OP_FUSES_RELU) {
-        f->of[f->of[maker].forward].relu = true;
-        f->of[layer->index].forward = -1;
-    }
+    choose_relu(f, layer, maker);
     bool drops = layer->op == &lk__op_dropout || layer->op == &lk__op_dropout2d;
     if (drops && layer_at(f, maker)->op->flags & LK_OP_FUSES_DROPOUT) {
         f->of[maker].dropout = layer->index;
@@ -183,18 +192,50 @@ static void choose_grads(fusing *f)
     }
 }
 
-/* The gradient of an in-place ReLU is computed by its only consumer, if that layer can set dx to zero where its
- * x is <= 0. */
-static void choose_masks(fusing *f)
+/* The consumer of a layer whose backward runs last; -1 if it is not in the plan. */
+static int last_in_backward(const fusing *f, int index)
+{
+    for (int i = index + 1; i < f->last; i++) {
+        for (int j = 0; j < layer_at(f, i)->input_count; j++) {
+            if (layer_at(f, i)->inputs[j] == index)
+                return i;
+        }
+    }
+    return -1;
+}
+
+/* Whether the layer applies the gradient of the ReLU or ReLU6 that it has applied. It needs no value but its own
+ * input, so it does not do that if it adds another layer's value. */
+static bool takes_relu_grad(const fusing *f, const lk_layer *layer)
+{
+    const lk_fuse_choice *this = &f->of[layer->index];
+    return layer->op->flags & LK_OP_FUSES_RELU_GRAD && this->relu && this->other < 0;
+}
+
+/* The gradient of an in-place ReLU is computed by the layer before it, if that layer can. Otherwise the last consumer
+ * of a ReLU computes it, if it can set dx to zero where its x is <= 0: in dx if it is the only consumer, otherwise in
+ * the sum of the gradients of all consumers. */
+static void choose_relu_grad(fusing *f, const lk_layer *relu)
+{
+    lk_fuse_choice *this = &f->of[relu->index];
+    int maker = relu->inputs[0], consumer = last_in_backward(f, relu->index);
+    unsigned can = consumer >= 0 && relu->op->flags & LK_OP_IS_RELU ? layer_at(f, consumer)->op->flags : 0;
+    bool only = this->consumers == 1;
+    if (!this->needs_grad || f->of[maker].grad != this->grad)
+        return;
+    if (takes_relu_grad(f, layer_at(f, maker)))
+        this->backward_elsewhere = f->of[maker].relu_grad = true;
+    else if (can & LK_OP_MASKS_DX && only)
+        this->backward_elsewhere = f->of[consumer].mask = true;
+    else if (can & LK_OP_MASKS_DX && can & LK_OP_READS_X)
+        this->backward_elsewhere = f->of[consumer].mask_sum = true;
+}
+
+static void choose_relu_grads(fusing *f)
 {
     for (int i = f->first; i < f->last; i++) {
-        const lk_layer *layer = layer_at(f, i), *before = layer_at(f, layer->inputs[0]);
-        lk_fuse_choice *relu = &f->of[before->index];
-        if (before->index < f->first || !(layer->op->flags & LK_OP_MASKS_DX) || !(before->op->flags & LK_OP_IS_RELU) ||
-            relu->consumers != 1)
-            continue;
-        if (relu->needs_grad && f->of[before->inputs[0]].grad == relu->grad)
-            relu->backward_elsewhere = f->of[i].mask = true;
+        if (layer_at(f, i)->op->flags & (LK_OP_IS_RELU | LK_OP_IS_RELU6))
+            choose_relu_grad(f, layer_at(f, i));
     }
 }
 
@@ -212,5 +253,5 @@ void lk__fuse(const lk_fuse_opts *opts, lk_fuse_choice *choices)
     choose_views(&f);
     choose_values(&f);
     choose_grads(&f);
-    choose_masks(&f);
+    choose_relu_grads(&f);
 }

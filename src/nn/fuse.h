@@ -15,9 +15,13 @@ typedef struct lk_fuse_choice {
     int forward;             /* layer whose forward runs at this layer's turn; -1: none */
     int other;               /* layer whose value it adds to y, in place of the addition that follows; -1: none */
     int dropout;             /* dropout layer that follows and whose passes this layer computes; -1: none */
-    bool relu;               /* applies the ReLU that follows */
+    bool relu;               /* applies the ReLU or ReLU6 that follows */
+    bool six;                /* the ReLU that follows is a ReLU6 */
+    bool relu_grad;          /* computes the gradient of the ReLU that follows */
     bool mask;               /* computes the gradient of the ReLU before it */
-    bool backward_elsewhere; /* a neighbour computes it: for a ReLU the next layer, for a dropout the previous one */
+    bool mask_sum;           /* the same, in the addition of its dx to the gradients of the ReLU's other consumers */
+    bool backward_elsewhere; /* a neighbour computes it: for a ReLU the layer before it or a consumer, for a dropout the
+                              * layer before it */
     bool view;               /* its value and gradient are its input's: both passes do nothing */
 } lk_fuse_choice;
 

@@ -42,6 +42,12 @@ static lk_status copy_class_weights(const lk_graph *graph, lk_graph *copy)
     return LK_OK;
 }
 
+void lk__graph_use_winograd(lk_graph *graph)
+{
+    for (int i = 0; i < graph->count; i++)
+        graph->layers[i].attr.conv.tile = LK_CONV2D_DESC_BY_SHAPE;
+}
+
 lk_status lk__graph_copy(const lk_graph *graph, lk_graph **out)
 {
     lk_graph *copy;

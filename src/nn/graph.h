@@ -137,6 +137,9 @@ lk_status lk__graph_check_samples(const lk_graph *graph, const float *x, size_t 
  * models. */
 uint64_t lk__graph_hash(const lk_graph *graph);
 
+/* Has CPUs compute convolutions as LK_CONV_MODE_WINOGRAD says. */
+void lk__graph_use_winograd(lk_graph *graph);
+
 /* A deep copy. */
 lk_status lk__graph_copy(const lk_graph *graph, lk_graph **out) LK_CHECKED;
 

@@ -44,7 +44,9 @@ typedef struct lk_op_call {
     const lk_kernels *k;
     const lk_layer *layer;
     const lk_op_wave *wave;
-    bool relu;               /* this layer computes the ReLU that follows */
+    bool relu;               /* this layer computes the ReLU or ReLU6 that follows */
+    bool six;                /* the ReLU that follows is a ReLU6 */
+    bool relu_grad;          /* backward computes the gradient of that ReLU, too: dy is the gradient of its result */
     bool mask;               /* x[0] is the result of a ReLU: dx[0] is 0 where x[0] <= 0 */
     bool add;                /* dx[0] contains a part of the gradient; this layer adds to it */
     const lk_layer *dropout; /* NULL, or the dropout layer that follows, which this layer computes */
@@ -59,7 +61,8 @@ typedef struct lk_op_call {
     float *buffer[LK_MAX_BUFFERS];
     void *saved; /* kept from the forward pass of a wave to its backward pass */
     /* Entries of op->sum_width floats: this rank's partial sums, kept from the first wave of the step to the
-     * last, and in slot 0 of total the sum over all ranks. */
+     * last, and in slot 0 of total the sum over all ranks. Both have the same memory if there is one rank: its partial
+     * sum is the total. */
     lk_partials partial[LK_OP_SUM_COUNT], total[LK_OP_SUM_COUNT];
     int shards;                 /* of this rank: the size of per-shard arrays */
     const float *class_weights; /* of a loss, (channels of x[0]); NULL: none */
@@ -78,7 +81,11 @@ enum {
     LK_OP_FUSES_ADD = 128,     /* forward can apply a following addition */
     LK_OP_FUSES_DROPOUT = 256, /* both passes can apply a following dropout */
     LK_OP_ADDS_DX = 512,       /* backward can add to dx[0] */
-    LK_OP_SKIPS_GRADS = 1024 /* backward can leave out gradients: of all parameters, or of those that are no weights */
+    /* backward can leave out gradients: of all parameters, or of those that are no weights */
+    LK_OP_SKIPS_GRADS = 1024,
+    LK_OP_IS_RELU6 = 2048,        /* is a ReLU6 that a layer before it may apply */
+    LK_OP_FUSES_RELU6 = 4096,     /* forward can apply a following ReLU6 */
+    LK_OP_FUSES_RELU_GRAD = 8192, /* backward can apply the gradient of a ReLU or ReLU6 that forward has applied */
 };
 
 struct lk_op {
@@ -97,9 +104,9 @@ struct lk_op {
     size_t (*scratch)(lk_device *dev, const lk_layer *layer, lk_shape x, lk_shape y);
     /* Sums over samples that forward (backward) needs before it can start. sum_width: floats of an entry.
      * add_sums adds the wave's shards to call->partial. fold_sums folds the partial sums of all ranks,
-     * (wave->roots.count, width), into call->total. NULL: the op needs none. With LK_BN_MODE_BATCH such a layer is a
-     * synchronisation point: all samples of the step must have arrived. With LK_BN_MODE_SHARD the total of the
-     * forward sums is available in `finish`, the total of the backward sums never. */
+     * (wave->roots.count, width), into call->total, unless the partial sums are the total. NULL: the op needs none.
+     * With LK_BN_MODE_BATCH such a layer is a synchronisation point: all samples of the step must have arrived. With
+     * LK_BN_MODE_SHARD the total of the forward sums is available in `finish`, the total of the backward sums never. */
     size_t (*sum_width)(const lk_layer *layer);
     void (*add_sums)(const lk_op_call *call, lk_op_sum which);
     void (*fold_sums)(const lk_op_call *call, lk_op_sum which, const float *entries);
@@ -125,19 +132,6 @@ extern const lk_op lk__op_conv2d, lk__op_linear, lk__op_linear_sequence, lk__op_
 /* Forward of a loss by the kernel target_loss. own is NULL except for LK_LOSS_KIND_OWN. */
 void lk__op_run_target_loss(const lk_op_call *call, lk_loss_kind kind, const lk_loss_def *own);
 
-/* Runs `rows` over the wave's samples: all together, or shard by shard if the device's bits depend on the
- * number of samples. */
-static inline void lk__op_by_shard(const lk_op_call *call, void (*rows)(const lk_op_call *call, size_t begin, size_t n))
-{
-    const lk_shards *shards = &call->wave->shards;
-    if (!call->dev->type->by_shard) {
-        rows(call, 0, call->wave->n);
-        return;
-    }
-    for (int i = 0; i < shards->count; i++)
-        rows(call, shards->begin[i], shards->begin[i + 1] - shards->begin[i]);
-}
-
 /* Adds (count, width) rows, one for each shard of wave->leaves and `row` floats apart, to a parameter's gradient of
  * width floats. A gradient has slots only for the partial sums between waves: `stack`, (LK_TREE_MAX_DEPTH, width)
  * floats of the device, holds those of this wave. */
@@ -158,8 +152,15 @@ static inline void lk__op_fold_leaves(const lk_op_call *call, size_t width, cons
                             lk__partials_slot(grad, slot));
 }
 
-/* The number of inputs of an op of the program's own; NOT_FOUND if no op of this name is registered. */
-lk_status lk__op_own_inputs(const char *op, int *out) LK_CHECKED;
+/* The definition of an op, or of a loss, of the program's own; NOT_FOUND if none of this name is registered. */
+lk_status lk__op_own_def(const char *op, const lk_op_def **out) LK_CHECKED;
+lk_status lk__op_own_loss(const char *loss, const lk_loss_def **out) LK_CHECKED;
+
+/* The size of a sample, as functions of the program see it. */
+static inline lk_op_size lk__op_size(lk_shape shape)
+{
+    return (lk_op_size){.height = shape.h, .width = shape.w, .channels = shape.c};
+}
 
 /* The draws of a dropout layer in this wave, in *desc; NULL if it drops nothing. */
 const lk_dropout_desc *lk__op_dropout_draws(const lk_op_call *call, const lk_layer *dropout, lk_dropout_desc *desc);

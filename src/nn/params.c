@@ -1,16 +1,19 @@
 /* params.c - layout, initialisation, export and import of parameters. */
 #include "nn/params.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/math.h"
 #include "base/mem.h"
+#include "base/pool.h"
 #include "base/rng.h"
+#include "nn/init.h"
 #include "nn/op.h"
 
 enum { ALIGN_ELEMENTS = LK_ALIGN / sizeof(float) };
+
+/* Fewer parameters are drawn sooner than threads start. */
+enum { DRAWN_ALONE = 1 << 17 };
 
 static const char batches_suffix[] = "num_batches_tracked";
 static const lk_device_weight no_weight = {0};
@@ -155,61 +158,6 @@ void lk__params_destroy(lk_params *params)
     lk__mem_free(params);
 }
 
-static void fill_constant(size_t count, float value, float *values)
-{
-    for (size_t i = 0; i < count; i++)
-        values[i] = value;
-}
-
-static void fill_uniform(size_t count, float bound, const lk_rng *rng, float *values)
-{
-    for (size_t i = 0; i < count; i += 4) {
-        uint32_t words[4];
-        lk__rng_block(rng, (uint32_t)(i / 4), words);
-        for (size_t j = i; j < i + 4 && j < count; j++)
-            values[j] = (2.0f * lk__rng_unit(words[j % 4]) - 1.0f) * bound;
-    }
-}
-
-static void fill_normal(size_t count, float deviation, const lk_rng *rng, float *values)
-{
-    for (size_t i = 0; i < count; i += 4) {
-        uint32_t words[4];
-        float normal[4];
-        lk__rng_block(rng, (uint32_t)(i / 4), words);
-        lk__math_normal_pair(words[0], words[1], normal);
-        lk__math_normal_pair(words[2], words[3], normal + 2);
-        for (size_t j = i; j < i + 4 && j < count; j++)
-            values[j] = normal[j % 4] * deviation;
-    }
-}
-
-/* Element i depends only on the slot's address and i. */
-static void fill(const lk_op_slot *def, const lk_rng *rng, float *values)
-{
-    size_t count = lk__op_slot_count(def);
-    switch (def->fill) {
-    case LK_OP_FILL_FAN:
-        fill_uniform(count, 1.0f / sqrtf((float)def->fan_in), rng, values);
-        break;
-    case LK_OP_FILL_UNIFORM:
-        fill_uniform(count, (float)def->spread, rng, values);
-        break;
-    case LK_OP_FILL_NORMAL:
-        fill_normal(count, (float)def->spread, rng, values);
-        break;
-    case LK_OP_FILL_ZERO:
-        fill_constant(count, 0.0f, values);
-        break;
-    case LK_OP_FILL_ONE:
-        fill_constant(count, 1.0f, values);
-        break;
-    case LK_OP_FILL_CONSTANT:
-        fill_constant(count, (float)def->spread, values);
-        break;
-    }
-}
-
 /* Uploads from PyTorch's order to the device's. */
 static lk_status put(lk_device *dev, const lk_device_weight *weight, size_t count, const float *values, float *dst)
 {
@@ -239,36 +187,56 @@ static lk_status take(lk_device *dev, const lk_device_weight *weight, const floa
     return status;
 }
 
+/* Whether the device stores the parameter in host memory and in PyTorch's order. */
+static bool is_plain(const lk_device *dev, const lk_device_weight *weight)
+{
+    return dev->type->host_memory && (weight->out == 0 || !dev->type->pack);
+}
+
 static lk_status init_slot(lk_params *params, const lk_op_slot *def, const lk_device_weight *weight, const lk_rng *rng,
-                           float *dst)
+                           lk_pool *pool, float *dst)
 {
     size_t count = lk__op_slot_count(def);
     if (count > LK_RNG_MAX_ELEMENT)
         return lk__fail(LK_STATUS_USAGE, "a parameter of %zu elements cannot be initialised; %llu is the limit", count,
                         (unsigned long long)LK_RNG_MAX_ELEMENT);
+    if (is_plain(params->dev, weight)) {
+        lk__init_draw(def, rng, pool, dst);
+        return LK_OK;
+    }
     float *values;
     LK_TRY(LK_ALLOC(count, "initial values", &values));
-    fill(def, rng, values);
+    lk__init_draw(def, rng, pool, values);
     lk_status status = put(params->dev, weight, count, values, dst);
     lk__mem_free(values);
     return status;
 }
 
-lk_status lk__params_init(lk_params *params, uint64_t seed)
+static lk_status init_layer(lk_params *params, int i, uint64_t seed, lk_pool *pool)
 {
-    for (int i = params->first; i < params->last; i++) {
-        const lk_layer *layer = &params->graph->layers[i];
-        for (int slot = 0; slot < layer->param_count; slot++) {
-            lk_rng rng = lk__rng(seed, LK_RNG_PURPOSE_INIT, (uint32_t)i, 0, (uint32_t)slot);
-            lk_device_weight weight = weight_of(params->graph, params->dev, layer, slot);
-            LK_TRY(
-                init_slot(params, &layer->params[slot], &weight, &rng, params->params + params->param_offset[i][slot]));
-        }
-        for (int slot = 0; slot < layer->buffer_count; slot++)
-            LK_TRY(init_slot(params, &layer->buffers[slot], &no_weight, NULL,
-                             params->buffers + params->buffer_offset[i][slot]));
-        params->batches[i] = 0;
+    const lk_layer *layer = &params->graph->layers[i];
+    for (int slot = 0; slot < layer->param_count; slot++) {
+        lk_rng rng = lk__rng(seed, LK_RNG_PURPOSE_INIT, (uint32_t)i, 0, (uint32_t)slot);
+        lk_device_weight weight = weight_of(params->graph, params->dev, layer, slot);
+        LK_TRY(init_slot(params, &layer->params[slot], &weight, &rng, pool,
+                         params->params + params->param_offset[i][slot]));
     }
+    for (int slot = 0; slot < layer->buffer_count; slot++)
+        LK_TRY(init_slot(params, &layer->buffers[slot], &no_weight, NULL, pool,
+                         params->buffers + params->buffer_offset[i][slot]));
+    params->batches[i] = 0;
+    return LK_OK;
+}
+
+lk_status lk__params_init(lk_params *params, uint64_t seed, int threads)
+{
+    lk_pool *pool;
+    LK_TRY(lk__pool_create(params->count < DRAWN_ALONE ? 1 : threads, true, &pool));
+    lk_status status = LK_OK;
+    for (int i = params->first; i < params->last && status == LK_OK; i++)
+        status = init_layer(params, i, seed, pool);
+    lk__pool_destroy(pool);
+    LK_TRY(status);
     lk__params_round(params, 0, params->count);
     return LK_OK;
 }
@@ -412,8 +380,9 @@ lk_status lk__params_key_check(const lk_params_key *key, const lk_state *state, 
 {
     const lk_state_entry *entry = lk_state_find(state, key->name);
     if (!entry)
-        return lk__fail(LK_STATUS_MISMATCH, "the state has no key '%s', which %s needs; is it the state of another?",
-                        key->name, owner);
+        return lk__fail(LK_STATUS_MISMATCH,
+                        "the state has no key '%s', which %s needs: it is incomplete, or of another model", key->name,
+                        owner);
     if (entry->dtype != key->dtype || entry->ndim != key->ndim ||
         (key->ndim && memcmp(entry->dims, key->dims, sizeof *key->dims * (size_t)key->ndim) != 0)) {
         char have[128], want[128];

@@ -54,8 +54,8 @@ size_t lk__params_end(const lk_params *params, const lk_layer *layer, int slot);
  * call it. */
 void lk__params_round(const lk_params *params, size_t begin, size_t end);
 
-/* Fills each parameter and buffer as its slot says. */
-lk_status lk__params_init(lk_params *params, uint64_t seed) LK_CHECKED;
+/* Fills each parameter and buffer as its slot says. The values do not depend on the number of threads. */
+lk_status lk__params_init(lk_params *params, uint64_t seed, int threads) LK_CHECKED;
 
 /* Copies in PyTorch's key order. Gradients are slot 0. Keys of layers of other stages are included; all their
  * bytes are zero. */

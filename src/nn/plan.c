@@ -80,13 +80,15 @@ static void bind_params(const lk_plan *plan, const lk_layer *layer, lk_op_call *
         call->buffer[slot] = params->buffers + params->buffer_offset[layer->index][slot];
 }
 
-/* The sums of a layer are consecutive in memory; returns the end of them. */
+/* The sums of a layer are consecutive in memory; returns the end of them. The partial sum of a rank alone is the
+ * total. */
 static float *bind_sums(const lk_plan *plan, const lk_layer *layer, float *at, lk_op_call *call)
 {
     size_t width = layer->op->sum_width(layer);
     for (int which = 0; which < LK_OP_SUM_COUNT; which++) {
-        call->partial[which] = (lk_partials){at, width};
-        call->total[which] = (lk_partials){at + width * (size_t)plan->opts.slots, width};
+        call->partial[which] = call->total[which] = (lk_partials){at, width};
+        if (plan->opts.hooks.gather)
+            call->total[which].slot0 += width * (size_t)plan->opts.slots;
         at += sum_floats(plan, layer);
     }
     return at;
@@ -99,8 +101,13 @@ static void bind_layer(lk_plan *plan, int lane, int i)
     const lk_layer_blocks *this = &plan->memory.layers[i];
     size_t at = (size_t)(lane * plan->graph->count + i);
     lk_op_call *call = &plan->calls[at];
-    *call = (lk_op_call){
-        .dev = plan->dev, .k = plan->dev->kernels, .layer = layer, .relu = chosen->relu, .mask = chosen->mask};
+    *call = (lk_op_call){.dev = plan->dev,
+                         .k = plan->dev->kernels,
+                         .layer = layer,
+                         .relu = chosen->relu,
+                         .six = chosen->six,
+                         .relu_grad = chosen->relu_grad,
+                         .mask = chosen->mask};
     call->shards = plan->opts.shards;
     call->add = this->add;
     call->scores = layer->op->is_loss && plan->choices[layer->inputs[0]].view;
@@ -380,6 +387,8 @@ static lk_op_call call_for(const lk_plan *plan, int layer, const lk_op_wave *wav
 static lk_status total_sums(lk_plan *plan, const lk_op_call *call, lk_op_sum which)
 {
     const lk_op *op = call->layer->op;
+    if (call->total[which].slot0 == call->partial[which].slot0)
+        return LK_OK;
     const lk_plan_hooks *hooks = &plan->opts.hooks;
     const float *entries = call->partial[which].slot0;
     if (hooks->gather) {
@@ -436,7 +445,10 @@ static void add_inputs(const lk_plan *plan, int layer, const lk_op_call *call)
             continue;
         lk_tensor sum = plan->adds[call->wave->lane * plan->graph->count + layer][j];
         sum.shape.n = call->wave->n;
-        call->k->add(call->dev, &sum, &call->dx[j], false, &sum);
+        if (plan->choices[layer].mask_sum)
+            call->k->add_masked(call->dev, &sum, &call->dx[j], &call->x[j], &sum);
+        else
+            call->k->add(call->dev, &sum, &call->dx[j], false, &sum);
     }
 }
 

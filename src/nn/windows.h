@@ -11,6 +11,14 @@ typedef struct lk_op_windows {
         dilation_w; /* 0: as the options without _w; stride_w as kernel_w without a stride */
 } lk_op_windows;
 
+/* The windows of the options `from` of a builder; a stride of 0 is `otherwise`. */
+#define LK_OP_WINDOWS(from, otherwise)                                                                                \
+    {                                                                                                                 \
+        .kernel = (from).kernel, .stride = (from).stride ? (from).stride : (size_t)(otherwise), .pad = (from).pad,    \
+        .dilation = (from).dilation, .kernel_w = (from).kernel_w, .stride_w = (from).stride_w, .pad_w = (from).pad_w, \
+        .dilation_w = (from).dilation_w,                                                                              \
+    }
+
 void lk__op_set_windows(const lk_op_windows *opts, lk_window *h, lk_window *w);
 
 /* The padding of the width: pad_w, or `pad` if that is 0; LK_ZERO_PAD is 0. */

@@ -122,7 +122,8 @@ static lk_status check(const lk_optimizer_def *def)
         return lk__fail(LK_STATUS_USAGE, "optimiser '%s' has %zu parameters and %zu state arrays; at most %d and %d",
                         def->name, def->param_count, def->state_count, LK_RULE_MAX_PARAMS, LK_RULE_MAX_STATES);
     if ((def->param_count && !def->params) || (def->state_count && !def->states))
-        return lk__fail(LK_STATUS_USAGE, "optimiser '%s': `params` or `states` is NULL", def->name);
+        return lk__fail(LK_STATUS_USAGE, "optimiser '%s': `params` or `states` is NULL, and its count is not 0",
+                        def->name);
     for (size_t i = 0; i < def->param_count; i++)
         LK_TRY(check_param(def, i));
     for (size_t i = 0; i < def->state_count; i++)
@@ -178,7 +179,7 @@ static lk_status add_row(const lk_optimizer_def *def)
     const lk_optim_info *info;
     for (size_t i = 0; (info = lk_optimizer_list(i)); i++)
         if (strcmp(info->name, def->name) == 0)
-            return lk__fail(LK_STATUS_USAGE, "there is an optimiser '%s' already", def->name);
+            return lk__fail(LK_STATUS_USAGE, "there is an optimiser '%s' already; give another `name`", def->name);
     if (at == MOST)
         return lk__fail(LK_STATUS_USAGE, "optimiser '%s': this process has registered %d rules; register each once",
                         def->name, MOST);

@@ -18,8 +18,8 @@ lk_status lk__agree_failure(lk_group *group, int precedence, const char *text, l
 /* A value in a length that fits a line: value itself, or text with the value's beginning and hash. */
 const char *lk__agree_value(const char *value, char text[LK_AGREED_VALUE]);
 
-/* The names of option values, in the order of lk_bn_mode and lk_reduce_order; NULL after the last. */
-extern const char *const lk__agree_bn_names[], *const lk__agree_reduce_names[];
+/* The names of option values, in the order of lk_bn_mode, lk_conv_mode and lk_reduce_order; NULL after the last. */
+extern const char *const lk__agree_bn_names[], *const lk__agree_conv_names[], *const lk__agree_reduce_names[];
 
 /* Lines for lk__agree_lines. Adding more than fits is a bug of the caller (assert). */
 typedef struct lk_agree_text {

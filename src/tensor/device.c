@@ -40,7 +40,16 @@ static const char *next_name(const void *arg, size_t index)
 }
 
 const char *const lk__device_precision_names[] = {
-    [LK_PRECISION_FP32] = "fp32", [LK_PRECISION_TF32] = "tf32", [LK_PRECISION_BF16] = "bf16", NULL};
+    [LK_PRECISION_FP32] = "fp32",         [LK_PRECISION_TF32] = "tf32", [LK_PRECISION_BF16] = "bf16",
+    [LK_PRECISION_TF32CONV] = "tf32conv", [LK_PRECISION_AUTO] = "auto", NULL};
+
+lk_precision lk__device_precision(const char *name, lk_precision wanted)
+{
+    const lk_device_type *type = lk__device_find(name);
+    if (wanted != LK_PRECISION_AUTO)
+        return wanted;
+    return type ? type->precision : LK_PRECISION_FP32;
+}
 
 static lk_status fail_name(const char *name)
 {
@@ -93,6 +102,13 @@ bool lk__device_address(const char *name, char out[LK_DEVICE_ADDRESS])
     const lk_device_type *type;
     int index = 0;
     return read_name(name, &type, &index) == LK_OK && type->address && type->address(index, out);
+}
+
+size_t lk__device_facts(const char *name, lk_device_fact out[LK_DEVICE_FACTS])
+{
+    const lk_device_type *type;
+    int index = 0;
+    return read_name(name, &type, &index) == LK_OK && type->facts ? type->facts(index, out) : 0;
 }
 
 void lk__device_close(lk_device *dev)

@@ -33,14 +33,19 @@ typedef struct lk_device_weight {
                       the features are in that tensor's memory order. Otherwise 1. */
 } lk_device_weight;
 
-enum { LK_DEVICE_MARKS = 4096, LK_DEVICE_ADDRESS = 32 };
+enum { LK_DEVICE_MARKS = 4096, LK_DEVICE_ADDRESS = 32, LK_DEVICE_FACTS = 4, LK_DEVICE_FACT_VALUE = 256 };
+
+/* Something on which the bits of a device's results depend, besides this program: "GPU" and "NVIDIA H200", or "cuDNN"
+ * and "9.13.0". */
+typedef struct lk_device_fact {
+    const char *name;
+    char value[LK_DEVICE_FACT_VALUE];
+} lk_device_fact;
 
 typedef struct lk_device_type {
     const char *name;
-    bool host_memory; /* the host can read and write the device's memory, so groups use it directly */
-    /* The bits of convolutions and linear layers depend on the n of the call: layers call these kernels once
-     * for each shard. */
-    bool by_shard;
+    bool host_memory;       /* the host can read and write the device's memory, so groups use it directly */
+    lk_precision precision; /* what LK_PRECISION_AUTO means; FP32 where the device has no other */
     /* flatten does nothing if only a linear layer reads its result: that layer reads the unflattened tensor. */
     bool flat_views;
     /* log_softmax does nothing if only an nll_loss reads its result: the loss is computed from the scores, and
@@ -102,9 +107,16 @@ typedef struct lk_device_type {
     /* Writes the PCI bus id of a device that is open in this process, as "0000:3b:00.0"; false if it is unknown.
      * Optional: the device has none. */
     bool (*address)(int index, char out[LK_DEVICE_ADDRESS]);
+    /* Writes the facts of a device that is open in this process and returns their number; devices with equal facts give
+     * equal bits. May load libraries. Optional: there are none, all devices of this type give equal bits. */
+    size_t (*facts)(int index, lk_device_fact out[LK_DEVICE_FACTS]);
     /* Lines for `lockstep info`, separated by '\n': the devices that could be opened; "" if there are none. The
      * process must not fork after it. */
     void (*describe)(char *text, size_t bytes);
+    /* Says how the device has computed convolutions and linear layers: one line for each pass of each shape, in the
+     * order of their first runs. A line exists during the call of `each` only. Optional: all layers are computed by own
+     * kernels, whole waves at once. */
+    void (*explain)(lk_device *dev, void (*each)(void *arg, const char *line), void *arg);
 } lk_device_type;
 
 /* Every implementation of a device starts with this struct. */
@@ -114,8 +126,10 @@ struct lk_device {
     lk_dtype values; /* of activations and their gradients: f32 or bf16 */
 };
 
-/* "fp32", "tf32", "bf16" by lk_precision, NULL after the last. */
+/* "fp32", "tf32" and so on by lk_precision, NULL after the last. */
 extern const char *const lk__device_precision_names[];
+/* The wanted precision; AUTO becomes that of the named device, which need not exist. */
+lk_precision lk__device_precision(const char *name, lk_precision wanted);
 
 /* Elements from one pixel of an activation with this many channels to the next. */
 static inline size_t lk__device_pitch(const lk_device *dev, size_t channels)
@@ -130,6 +144,9 @@ void lk__device_close(lk_device *dev);
 lk_status lk__device_probe(const char *name, size_t need) LK_CHECKED;
 /* Calls the address slot of the named device, which is open; false without one. */
 bool lk__device_address(const char *name, char out[LK_DEVICE_ADDRESS]);
+
+/* Calls the facts slot of the named device, which is open; 0 without one. */
+size_t lk__device_facts(const char *name, lk_device_fact out[LK_DEVICE_FACTS]);
 
 /* The row for a name with or without ":N"; NULL if there is none. */
 const lk_device_type *lk__device_find(const char *name);

@@ -45,7 +45,13 @@ static inline size_t lk__window_extent(const lk_window *window)
 typedef struct lk_conv2d_desc {
     lk_window h, w;
     size_t groups; /* divides the input channels and the output channels */
+    /* Pixels of the side of Winograd's tiles on CPUs; 0: the direct convolution, as always where the kernel is not 3x3,
+     * the stride not 1, or there are groups. GPUs ignore it. */
+    size_t tile;
 } lk_conv2d_desc;
+
+/* A value of tile that leaves the choice to the layer's shape; other tiles have 2 or 4 pixels. */
+enum { LK_CONV2D_DESC_BY_SHAPE = 1 };
 
 static inline size_t lk__conv2d_desc_taps(const lk_conv2d_desc *conv)
 {
@@ -140,7 +146,7 @@ static inline float lk__loss_desc_scale(const lk_loss_desc *desc, size_t n)
 typedef struct lk_loss_results {
     float *loss;         /* (n) the mean over the elements, or the sum over the classes, times the weight */
     int32_t *label_rank; /* (n) of classes, as from cross_entropy: the label is the first largest target. BCE: 0 if x >
-                          * 0 exactly where the target is above 0.5. Otherwise INT32_MAX */
+                          * 0 exactly where the target is above 0.5. OWN: its `rank`. Otherwise INT32_MAX */
     float *error; /* (n, 2) the means over the elements of |e| and e^2, where e is x - target; BCE: s(x) - target;
                    * SOFT: probability - target. 0 if there are fewer or more targets than elements, or none */
 } lk_loss_results;
@@ -152,17 +158,36 @@ typedef struct lk_moments {
     float *scale; /* (groups, c) */
 } lk_moments;
 
-/* What follows the normalisation: y = xhat * gamma + beta, rounded to the value type, then y + other, then
- * max(y, 0). */
+/* The normalisation and what follows it: y = xhat * gamma + beta, rounded to the value type, then y + other, then
+ * max(y, 0), then min(y, 6). */
 typedef struct lk_batchnorm_desc {
     const float *gamma, *beta; // (c)
     const lk_tensor *other;    /* has y's channels, or fewer: then the missing channels are 0; NULL: nothing is added */
-    bool relu;
+    bool relu;                 /* max(y, 0), as by relu_forward */
+    bool six;                  /* with relu: the minimum too, as by relu6_forward */
 } lk_batchnorm_desc;
+
+/* What batchnorm_stats writes. */
+typedef struct lk_batchnorm_stats {
+    float *stats;         // (count, 2, c): mean and M2, the sum of squared deviations, of each shard
+    lk_partials partials; /* slot0 NULL, or entries to which batchnorm_fold adds the shards */
+    lk_moments *moments;  /* NULL, or the result of batchnorm_moments with rows and eps */
+    bool by_shard;        /* moments are those of each shard; false: those of slot 0 of partials */
+    const size_t *rows;   // (groups) samples
+    float eps;
+} lk_batchnorm_stats;
+
+/* What batchnorm_sums writes. */
+typedef struct lk_batchnorm_sums {
+    float *sums;          // (count, 2, c): the sums of dy and of dy * xhat of each shard
+    lk_partials partials; /* slot0 NULL, or entries of (2, c) to which rows_fold adds the shards */
+    /* slot0 NULL, or gradients of gamma and beta, with partials: a copy of every entry that is on the stack after the
+     * wave, its sums of dy * xhat to dgamma and its sums of dy to dbeta. */
+    lk_partials dgamma, dbeta;
+} lk_batchnorm_sums;
 
 /* Inputs of the normalisation's gradient, for each group. */
 typedef struct lk_batchnorm_grad {
-    const float *gamma; // (c)
     const float *sums;  // (groups, 2, c): sums of dy and of dy * xhat
     const size_t *rows; // (groups) samples
     bool add;           /* adds the gradient to dx, in the value type, instead of overwriting dx */
@@ -326,9 +351,9 @@ typedef struct lk_kernels {
     void (*linear_grad_weight)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
                                lk_partials dw, lk_partials db, void *scratch);
 
-    /* batchnorm2d. stats is (count, 2, c): for each shard the mean and M2 (sum of squared deviations) of each
-     * channel over its samples and pixels. An empty shard gives zeros. */
-    void (*batchnorm_stats)(lk_device *dev, const lk_tensor *x, const lk_shards *shards, float *stats);
+    /* batchnorm2d. Statistics of each channel over the samples and pixels of each shard; those of an empty shard are
+     * zeros. */
+    void (*batchnorm_stats)(lk_device *dev, const lk_tensor *x, const lk_shards *shards, const lk_batchnorm_stats *out);
     /* Folds the stats of shards into partial (mean, M2) entries of 2*c floats: left child, then right child,
      * weighted by rows * pixels (Chan's formula). */
     void (*batchnorm_fold)(lk_device *dev, size_t c, size_t pixels, const lk_shards *shards, const float *stats,
@@ -348,11 +373,14 @@ typedef struct lk_kernels {
                                      const lk_flag *flag, float *mean, float *variance);
     void (*batchnorm_forward)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_tensor *x,
                               const lk_shards *shards, const lk_moments *moments, lk_tensor *y);
-    /* sums is (count, 2, c): for each shard the sums of dy and of dy * xhat, with xhat = (x - mean) * scale. */
-    void (*batchnorm_sums)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
-                           const lk_moments *moments, float *sums);
-    void (*batchnorm_grad_input)(lk_device *dev, const lk_batchnorm_grad *grad, const lk_tensor *x, const lk_tensor *dy,
-                                 const lk_shards *shards, const lk_moments *moments, lk_tensor *dx);
+    /* The gradient, with xhat = (x - mean) * scale. If desc->relu, dy is the gradient of the ReLU's result: it is 0
+     * where relu_grad_input or relu6_grad_input sets it to 0. y is computed from x again, so desc->other is NULL
+     * then. */
+    void (*batchnorm_sums)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_tensor *x, const lk_tensor *dy,
+                           const lk_shards *shards, const lk_moments *moments, const lk_batchnorm_sums *out);
+    void (*batchnorm_grad_input)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_batchnorm_grad *grad,
+                                 const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
+                                 const lk_moments *moments, lk_tensor *dx);
     /* Adds (count, width) rows, one for each shard and `row` floats apart, to partial sums of width floats. */
     void (*rows_fold)(lk_device *dev, size_t width, const float *leaves, size_t row, const lk_shards *shards,
                       lk_partials sums);
@@ -394,6 +422,8 @@ typedef struct lk_kernels {
     void (*mul)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, lk_tensor *y);
     /* y = a + b, then max(y, 0) if relu; y may be a or b. */
     void (*add)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, bool relu, lk_tensor *y);
+    /* y = mask <= 0 ? 0 : a + b; y may be a or b. */
+    void (*add_masked)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, const lk_tensor *mask, lk_tensor *y);
     /* y = x; both have the same shape. Their types (f32, bf16) and pitches may differ. */
     void (*copy)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     /* x = samples ids[0..n) of a data set, rounded to x's type; x has the samples' shape. ids is device memory. */
@@ -409,7 +439,7 @@ typedef struct lk_kernels {
     /* y gets the elements of each sample of x in their order (h, w, c); both have as many. */
     void (*reshape)(lk_device *dev, const lk_tensor *x, lk_tensor *y);
     /* y = a b for each sample and height: matrices of w rows and c columns. The first (second) factor is transposed if
-     * transpose_a (transpose_b). Each element is one chain of fused multiply-adds on the CPU. */
+     * transpose_a (transpose_b). On the CPU each element is a sum in the order of cpu/sums.h. */
     void (*matmul)(lk_device *dev, const lk_matmul_desc *desc, const lk_tensor *a, const lk_tensor *b, lk_tensor *y);
     /* y = x / (1 - p), or x - x for dropped elements: 0, or NaN if x is non-finite. Draws are addressed by each
      * sample's logical (c, h, w) element index, or by its channel. The gradient is the same function. In place
@@ -515,7 +545,7 @@ typedef struct lk_kernels {
     X(leaky_relu_forward) X(leaky_relu_grad_input) X(unary_forward) X(unary_grad_input) X(mul)                         \
     X(groupnorm_forward) X(groupnorm_grad_input) X(groupnorm_grad_weight) X(concat_forward) X(concat_grad_input)       \
     X(swap_axes) X(reshape) X(matmul) X(embedding_scratch) X(embedding_forward) X(embedding_grad_weight)               \
-    X(add) X(copy) X(gather) X(fit_channels) X(dropout) X(flatten_forward) X(flatten_grad_input)                       \
+    X(add) X(add_masked) X(copy) X(gather) X(fit_channels) X(dropout) X(flatten_forward) X(flatten_grad_input)         \
     X(maxpool_forward) X(maxpool_grad_input) X(avgpool_forward) X(avgpool_grad_input)                                  \
     X(global_avgpool_forward) X(global_avgpool_grad_input) X(global_maxpool_forward) X(global_maxpool_grad_input)      \
     X(softmax_forward) X(softmax_grad_input)                                                                           \

@@ -16,9 +16,12 @@
 typedef struct lk_shards {
     int count;           /* shards in this wave */
     const size_t *begin; /* (count + 1) shard i is samples [begin[i], begin[i+1]) of the wave; may be empty */
-    const int *merges;   /* (count) number of merges after leaf i */
-    int depth;           /* partial sums on the stack when the wave starts */
-    const size_t *rows;  /* (depth) samples in each of them */
+    /* Samples of a shard of the step at most, in all waves of all ranks; at least 1. Every rank has the same value, so
+     * kernels may choose by it how they compute a leaf. */
+    size_t most;
+    const int *merges;  /* (count) number of merges after leaf i */
+    int depth;          /* partial sums on the stack when the wave starts */
+    const size_t *rows; /* (depth) samples in each of them */
 } lk_shards;
 
 /* After leaf i of the wave the stack has depth + i + 1 entries, less all merges so far. */

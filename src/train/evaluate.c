@@ -6,21 +6,30 @@
 
 #include "base/mem.h"
 #include "base/thread.h"
+#include "data/loader/loader.h"
+#include "parallel/engine/engine.h"
 #include "train/parts.h"
 
 /* The largest number of samples in a wave, and of their floats. Large images need smaller waves, because the
  * plan reserves memory for a backward pass, which an evaluation does not use. */
 enum { WAVE = 64, WAVE_FLOATS = 1 << 20 };
 
+int lk__train_workers(const lk_train_opts *settings, const lk_dataset *data, const lk_engine *engine)
+{
+    if (settings->workers != LK_OPTION_WORD)
+        return settings->workers;
+    return lk_engine_shard_range(engine).labels_only ? 1 : lk__loader_auto_workers(data, lk__engine_free_cores(engine));
+}
+
 lk_status lk__train_test_loader(const lk_train_opts *opts, const lk_dataset *data, const char *augment,
-                                lk_shard_range share, lk_loader **out)
+                                const lk_engine *engine, lk_loader **out)
 {
     lk_loader_opts loader = {
         .batch = lk__size_min(opts->test_batch, lk_dataset_get_info(data)->count),
         .seed = opts->seed,
-        .workers = opts->workers,
+        .workers = lk__train_workers(opts, data, engine),
         .augment = augment,
-        .share = share,
+        .share = lk_engine_shard_range(engine),
     };
     return lk_loader_create(data, &loader, out);
 }
@@ -160,6 +169,7 @@ lk_status lk__train_load_engine(const lk_train_opts *opts, const lk_graph *graph
         .threads = opts->threads,
         .batch = on->wave,
         .shards = opts->shards,
+        .conv = opts->conv,
         .precision = opts->precision,
         .optimizer = "sgd", /* has no state */
         .seed = opts->seed,
@@ -239,8 +249,7 @@ static lk_status evaluate_share(const evaluation *e, evaluating_rank *rank)
     bool own;
     lk_status status;
     LK_TRY(lk__train_load_engine(e->opts, e->graph, &on, e->state, &engine));
-    LK_TRY_GOTO(lk__train_test_loader(e->opts, e->data, e->augment, lk_engine_shard_range(engine), &loader),
-                destroy_engine);
+    LK_TRY_GOTO(lk__train_test_loader(e->opts, e->data, e->augment, engine, &loader), destroy_engine);
     LK_TRY_GOTO(lk__train_cache_samples(engine, loader), destroy_loader);
     status = lk__train_evaluate_batches(engine, loader, e->opts->dry_run ? 1 : 0, &watch, &rank->metrics, &own);
 destroy_loader:

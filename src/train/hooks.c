@@ -26,7 +26,7 @@ static size_t unfinished_warmup(const lk_train_run *run)
     return warmup > steps ? warmup : 0;
 }
 
-/* The event of the program. */
+/* The event that the command line gets; programs get `start`. */
 static void emit_begin(const lk_train_run *run)
 {
     const lk_train_shared *shared = run->shared;
@@ -54,6 +54,8 @@ static void emit_begin(const lk_train_run *run)
         .extends =
             lk__train_rates_stay(run->rank, &run->effective, run->opts->epochs + 1, run->opts->epochs, run->at.step),
         .saved_shards = run->saved_shards,
+        .other_device = run->other_device,
+        .mixed_devices = run->mixed_devices,
         .agreed = run->at.agreed,
         .traced = run->opts->trace && run->trace.first == 0,
         .touched = run->touched,
@@ -66,10 +68,25 @@ static const lk_dataset_info *info_of(const lk_dataset *data)
     return data ? lk_dataset_get_info(data) : NULL;
 }
 
+static void emit_notices(const lk_train_run *run)
+{
+    char text[LK_DETAIL_BYTES + LK_DEVICE_NOTES_TEXT];
+    if (!run->hooks->notice || run->self.rank > 0)
+        return;
+    if (*run->other_device) {
+        snprintf(text, sizeof text, "unlike the run of %.1024s: %s; from here on bits may differ", run->opts->resume,
+                 run->other_device);
+        run->hooks->notice(run->hooks->arg, text);
+    }
+    if (run->mixed_devices)
+        run->hooks->notice(run->hooks->arg, lk__train_mixed_text);
+}
+
 lk_status lk__run_emit_start(lk_train_run *run)
 {
     const lk_train_shared *shared = run->shared;
     emit_begin(run);
+    emit_notices(run);
     if (!run->hooks->start)
         return LK_OK;
     lk_train_start start = {

@@ -42,6 +42,7 @@ static lk_status make_checkpoint(const lk_train_run *run, lk_state *model, lk_st
     LK_TRY_GOTO(lk__train_describe(run->opts, run->shared, model), destroy_checkpoint);
     LK_TRY_GOTO(lk__position_note(&run->at, checkpoint), destroy_checkpoint);
     LK_TRY_GOTO(lk__train_options_note(run->rank, &run->effective, checkpoint), destroy_checkpoint);
+    LK_TRY_GOTO(lk__device_notes_add(run->rank->device, checkpoint), destroy_checkpoint);
     LK_TRY_GOTO(note_run(run, checkpoint), destroy_checkpoint);
     *out = checkpoint;
     return LK_OK;

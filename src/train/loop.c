@@ -115,7 +115,8 @@ static lk_status train_batch(lk_train_run *run)
     double lr = run->hooks->before_step ? lk_engine_lr(run->engine) : rate_at(run, run->at.batch);
     count_batch(run, &metrics);
     LK_TRY(lk__run_emit_step(run, &metrics, lr));
-    return lk__run_uses_step(run, metrics.count);
+    LK_TRY(lk__run_uses_step(run, metrics.count));
+    return lk__run_moves_step(run, metrics.count);
 }
 
 static bool save_is_due(const lk_train_run *run)
@@ -187,7 +188,7 @@ static lk_status evaluate(lk_train_run *run, const lk_dataset *data, const char 
 {
     bool own = true;
     if (!*loader) {
-        LK_TRY(lk__run_own_result(run, lk__train_test_loader(run->opts, data, augment, run->self.share, loader)));
+        LK_TRY(lk__run_own_result(run, lk__train_test_loader(run->opts, data, augment, run->engine, loader)));
         LK_TRY(lk__run_own_result(run, lk__train_cache_samples(run->engine, *loader)));
     }
     lk_status status = lk__train_evaluate_batches(run->engine, *loader, run->opts->dry_run ? 1 : 0,
@@ -429,6 +430,7 @@ static lk_status run_to_end(lk_train_run *run)
     lk__engine_set_meter(run->engine, run->hooks->meter);
     LK_TRY(lk__run_uses_open(run));
     LK_TRY(lk__run_states_open(run));
+    LK_TRY(lk__run_own_result(run, lk__run_moves_open(run)));
     run->earlier = lk__run_earlier(run);
     lk__run_end_early(run); /* a run that ended early before it was resumed has no steps left */
     LK_TRY(lk__run_emit_start(run));
@@ -449,6 +451,7 @@ lk_status lk__train_rank(const lk_train_rank *rank, lk_train_outcome *out, lk_tr
     lk__trace_thread(rank->group ? lk_group_rank(rank->group) : 0, "steps", -1);
     lk_status status = run_to_end(&run);
     lk__run_uses_close(&run);
+    lk__run_moves_close(&run);
     if (status == LK_OK)
         *out = run.result;
     else

@@ -21,24 +21,28 @@ static lk_status check_splits(const lk_dataset *train, const lk_dataset *test)
 }
 
 /* The data set of the program, or the named one. */
-static lk_status open_split(const lk_train_opts *opts, lk_split split, lk_train_shared *shared, const lk_dataset **out)
+static lk_status open_split(const lk_train_ranks *ranks, lk_split split, lk_train_shared *shared,
+                            const lk_dataset **out)
 {
+    const lk_train_opts *opts = ranks->opts;
     if (opts->train) {
         *out = split == LK_SPLIT_TRAIN ? opts->train : opts->test;
         return LK_OK;
     }
     lk_dataset **opened = &shared->opened[shared->opened_count];
-    LK_TRY(lk_dataset_open(opts->data, opts->data_dir, split, opened));
+    LK_TRY(lk__train_may_share(ranks) ? lk__dataset_open_idle(opts->data, opts->data_dir, split, opened)
+                                      : lk_dataset_open(opts->data, opts->data_dir, split, opened));
     shared->opened_count++;
     *out = *opened;
     return LK_OK;
 }
 
-static lk_status open_training(const lk_train_opts *opts, lk_train_shared *shared)
+static lk_status open_training(const lk_train_ranks *ranks, lk_train_shared *shared)
 {
+    const lk_train_opts *opts = ranks->opts;
     if (opts->val_split == 0)
-        return open_split(opts, LK_SPLIT_TRAIN, shared, &shared->train);
-    LK_TRY(open_split(opts, LK_SPLIT_TRAIN, shared, &shared->whole));
+        return open_split(ranks, LK_SPLIT_TRAIN, shared, &shared->train);
+    LK_TRY(open_split(ranks, LK_SPLIT_TRAIN, shared, &shared->whole));
     lk_dataset **parts = &shared->opened[shared->opened_count];
     shared->opened_count += 2;
     LK_TRY(lk__train_split(opts, shared->whole, &parts[0], &parts[1]));
@@ -47,12 +51,12 @@ static lk_status open_training(const lk_train_opts *opts, lk_train_shared *share
     return LK_OK;
 }
 
-static lk_status open_splits(const lk_train_opts *opts, lk_train_shared *shared)
+static lk_status open_splits(const lk_train_ranks *ranks, lk_train_shared *shared)
 {
-    LK_TRY(open_training(opts, shared));
-    if (opts->no_test)
+    LK_TRY(open_training(ranks, shared));
+    if (ranks->opts->no_test)
         return LK_OK;
-    lk_status status = open_split(opts, LK_SPLIT_TEST, shared, &shared->test);
+    lk_status status = open_split(ranks, LK_SPLIT_TEST, shared, &shared->test);
     if (status == LK_STATUS_NOT_FOUND)
         return lk__fail(status, "%s; `no_test` trains without a test split", lk_error_detail());
     LK_TRY(status);
@@ -167,17 +171,19 @@ static lk_status check_initial(const lk_train_opts *opts)
 /* Refuses options that depend on results where there are none. */
 static lk_status check_watched(const lk_train_opts *opts, const lk_lr_schedule *schedule)
 {
-    if (!opts->no_test || opts->val_split != 0)
+    bool stops = opts->early_stop > 0;
+    const char *watcher = stops ? "`early_stop`" : "`schedule` ", *name = stops ? "" : opts->schedule;
+    if (!opts->no_test || opts->val_split != 0 || (!stops && !lk_lr_schedule_watches(schedule)))
         return LK_OK;
-    if (opts->early_stop)
-        return lk__fail(LK_STATUS_USAGE, "`early_stop` watches the results of epochs, and `no_test` leaves none: add "
-                                         "`val_split` PART, or leave one of them out");
-    if (lk_lr_schedule_watches(schedule))
+    if (opts->train && !opts->test)
         return lk__fail(LK_STATUS_USAGE,
-                        "`schedule` %s watches the results of epochs, and `no_test` leaves none: add `val_split` PART, "
-                        "or leave `no_test` out",
-                        opts->schedule);
-    return LK_OK;
+                        "%s%s watches the results of epochs, and there are none: give the data set `test`, or "
+                        "`val_split` PART",
+                        watcher, name);
+    return lk__fail(LK_STATUS_USAGE,
+                    "%s%s watches the results of epochs, and `no_test` leaves none: add `val_split` PART, or leave "
+                    "`no_test` out",
+                    watcher, name);
 }
 
 /* Opens the saver if this process has rank 0 and checkpoints are saved. */
@@ -249,7 +255,7 @@ static lk_status open_parts(const lk_train_ranks *ranks, lk_train_shared *shared
     LK_TRY(open_saver(ranks, shared));
     for (int i = 0; i < ranks->count; i++)
         LK_TRY(check_saving(opts, ranks->first + i));
-    LK_TRY(open_splits(opts, shared));
+    LK_TRY(open_splits(ranks, shared));
     lk__data_notes_set(shared->data_notes, lk__train_whole(shared));
     LK_TRY(lk__train_shape(shared->train, opts->augment, &shared->shape));
     lk_sample_shape shape = shared->shape;
@@ -281,6 +287,7 @@ void lk__train_shared_close(lk_train_shared *shared)
     lk_graph_destroy(shared->built);
     while (shared->opened_count > 0)
         lk_dataset_destroy(shared->opened[--shared->opened_count]);
+    lk__store_destroy(shared->store);
     lk_lr_schedule_destroy(shared->schedule);
     lk_state_destroy(shared->initial);
     lk_checkpoint_destroy(shared->resume);
@@ -293,7 +300,7 @@ lk_status lk__train_check_readable(const lk_dataset *data)
     int32_t label;
     if (data->ops->values)
         return LK_OK; /* the program's own samples have no files */
-    lk_status status = lk__dataset_load(data, 0, &image, &label);
+    lk_status status = lk__dataset_load(data, 0, NULL, &image, &label);
     lk__image_fini(&image);
     return status;
 }
@@ -328,6 +335,7 @@ lk_engine_opts lk__train_engine_opts(const lk_train_opts *opts)
         .shards = opts->shards,
         .micro_batch = opts->micro_batch,
         .bn = opts->bn,
+        .conv = opts->conv,
         .precision = opts->precision,
         .optimizer = opts->optimizer,
         .lr = opts->lr,

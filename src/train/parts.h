@@ -5,6 +5,7 @@
 #include "data/sets/dataset.h"
 #include "data/transform/transforms.h"
 #include "optim/optim.h"
+#include "tensor/device.h"
 #include "train/saver.h"
 #include "train/train.h"
 
@@ -24,6 +25,16 @@ lk_status lk__data_notes_add(void *notes, lk_checkpoint *checkpoint) LK_CHECKED;
 lk_status lk__data_notes_check(lk_data_notes *notes, const lk_train_opts *opts, const lk_checkpoint *resume,
                                bool *touched) LK_CHECKED;
 
+/* device_notes.c: adds the notes of a device that is open: its kind and its facts. */
+lk_status lk__device_notes_add(const char *device, lk_checkpoint *checkpoint) LK_CHECKED;
+/* Collective: whether ranks have devices with different facts. The devices are open. */
+lk_status lk__device_notes_mixed(lk_group *group, const char *device, bool *out) LK_CHECKED;
+/* What differs from the device and the precision of the checkpoint: "cuDNN 9.13.0 instead of 9.9.0, precision bf16
+ * instead of tf32". "": nothing, as far as the checkpoint has notes. The device is open. */
+enum { LK_DEVICE_NOTES_TEXT = 4 * 2 * LK_DEVICE_FACT_VALUE };
+void lk__device_notes_compare(const char *device, lk_precision precision, const lk_checkpoint *resume,
+                              char text[LK_DEVICE_NOTES_TEXT]);
+
 /* What the ranks of a process share; they only read it. */
 typedef struct lk_train_shared {
     lk_state *initial;     /* the weights of init_from, or NULL */
@@ -34,6 +45,7 @@ typedef struct lk_train_shared {
     const lk_dataset *whole, *val;  /* with val_split all training data, and the part that train has not; or NULL */
     lk_dataset *opened[4];          /* those that are not the program's own; later ones may borrow earlier ones */
     int opened_count;
+    lk_store *store;                    /* the memory of their files that other processes share; or NULL */
     char test_augment[LK_AUGMENT_TEXT]; /* transforms that give test samples the model's shape */
     char val_augment[LK_AUGMENT_TEXT];  /* the same of val */
     lk_data_notes *data_notes;          /* of all training data */
@@ -44,10 +56,20 @@ typedef struct lk_train_shared {
     char (*cuts)[LK_LAYER_TEXT]; /* as in lk_train_begin, or NULL */
 } lk_train_shared;
 
-/* Opens and checks everything that needs no other rank. Data files may still be being unpacked in the
- * background when it returns. On failure nothing is left open. */
+/* Opens and checks everything that needs no other rank. Large data files are read by lk__train_begin_data if the job
+ * has other processes; otherwise they may still be being unpacked in the background when it returns. On failure nothing
+ * is left open. */
 lk_status lk__train_shared_open(const lk_train_ranks *ranks, lk_train_shared *out) LK_CHECKED;
 void lk__train_shared_close(lk_train_shared *shared);
+
+/* Whether other processes may share the data: then lk__train_begin_data must be called. */
+static inline bool lk__train_may_share(const lk_train_ranks *ranks)
+{
+    return ranks->joins || !ranks->one_process;
+}
+/* share.c. Collective if there is a group: starts reading the data files, which the processes of a host share. reads:
+ * of the `threads` ranks of this process, this one does it for all. A failure aborts the job. */
+lk_status lk__train_begin_data(lk_group *group, bool reads, int threads, lk_train_shared *shared) LK_CHECKED;
 
 /* All training data, those for validation included. */
 static inline const lk_dataset *lk__train_whole(const lk_train_shared *shared)
@@ -127,9 +149,9 @@ typedef struct lk_train_evaluator {
 lk_status lk__train_load_engine(const lk_train_opts *opts, const lk_graph *graph, const lk_train_evaluator *on,
                                 const lk_state *state, lk_engine **out) LK_CHECKED;
 
-/* A loader that gives each sample once, in the order of the data set; share is this rank's share of a batch. */
+/* A loader of the engine's share that gives each sample once, in the order of the data set. */
 lk_status lk__train_test_loader(const lk_train_opts *opts, const lk_dataset *data, const char *augment,
-                                lk_shard_range share, lk_loader **out) LK_CHECKED;
+                                const lk_engine *engine, lk_loader **out) LK_CHECKED;
 
 /* Caches the loader's data set on the engine's device, if possible. */
 lk_status lk__train_cache_samples(lk_engine *engine, lk_loader *loader) LK_CHECKED;

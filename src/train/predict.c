@@ -125,7 +125,7 @@ static lk_status decode(lk_predictor *p, const char *path)
     uint8_t *bytes;
     LK_TRY(lk__file_read(path, MAX_FILE_BYTES, &bytes, &file.count));
     file.bytes = bytes;
-    lk_status status = lk__image_decode(&file, &p->image);
+    lk_status status = lk__image_decode(&file, NULL, &p->image);
     lk__mem_free(bytes);
     return status;
 }

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "comm/detect/task.h"
+#include "parallel/layout/defaults.h"
 #include "tensor/device.h"
 #include "train/parts.h"
 
@@ -86,18 +87,13 @@ static void name_parts(call *c)
     settings->no_test = settings->no_test || (settings->train && !settings->test);
 }
 
-/* Shards that are not given depend on device and ranks. */
+/* Shards that are not given depend on the number of ranks. */
 static lk_status fill_shards(call *c)
 {
     lk_train_opts *settings = &c->settings;
-    const lk_device_type *type = lk__device_find(settings->device);
-    bool few = !settings->shards && type && type->by_shard;
     if (!settings->shards)
-        settings->shards = few ? 1 : 16;
-    LK_TRY(lk__train_accumulate(settings, few));
-    if (few)
-        settings->shards = lk__train_few_shards(settings, c->job.size);
-    return LK_OK;
+        settings->shards = lk__engine_default_shards(c->job.size, settings->stages);
+    return lk__train_accumulate(settings);
 }
 
 /* The tasks of a launcher, as lk_group_join finds them. */
@@ -144,6 +140,7 @@ static lk_status fill_settings(const lk_train_opts *opts, call *c)
         c->settings.schedule = "step:size=1,gamma=0.7";
     if (!c->settings.device)
         c->settings.device = "cpu";
+    c->settings.precision = lk__device_precision(c->settings.device, c->settings.precision);
     name_parts(c);
     LK_TRY(find_job(opts, &c->job));
     return fill_shards(c);
@@ -185,6 +182,7 @@ static void take_events(const lk_train_events *events, call *c)
                                 .epoch = events->epoch,
                                 .test = events->test,
                                 .saved = events->saved,
+                                .notice = events->notice,
                                 .norm_every = events->norm_every};
 }
 

@@ -113,6 +113,8 @@ static lk_status enter_job(member *m, lk_train_rank_failure *failure)
     if (!m->crew->ranks->one_process && !m->crew->ranks->joins)
         lk__train_activity(&m->crew->ranks->hooks[m->index], LK_TRAIN_ACTIVITY_JOIN, 0, 0);
     lk_status status = join(m);
+    if (status == LK_OK && lk__train_may_share(m->crew->ranks))
+        status = lk__train_begin_data(m->group, m->index == 0, m->crew->ranks->count, &m->crew->shared);
     if (status == LK_OK)
         status = check_devices(m, failure);
     if (status == LK_STATUS_PEER)

@@ -150,7 +150,7 @@ static lk_status create_loader(lk_train_run *run)
         .drop_last = opts->drop_last,
         .shuffle = true,
         .seed = opts->seed,
-        .workers = opts->workers,
+        .workers = lk__train_workers(opts, run->shared->train, run->engine),
         .augment = opts->augment,
         .share = lk_engine_shard_range(run->engine),
     };
@@ -207,6 +207,7 @@ static lk_status resume_run(lk_train_run *run)
                           (unsigned long long)lk_engine_steps(run->engine), run->at.step));
     run->saved = run->at;
     run->saved_shards = shards != run->opts->shards ? shards : 0;
+    lk__device_notes_compare(run->rank->device, run->opts->precision, resume, run->other_device);
     run->result.steps = run->at.step;
     run->result.test = run->at.test;
     run->result.val = run->at.val;
@@ -226,6 +227,9 @@ lk_status lk__run_open(lk_train_run *run)
             run, lk__train_save_path(opts->save_model, run->self.rank, run->result.saved, sizeof run->result.saved)));
     LK_TRY(compare_options(run));
     LK_TRY(lk__run_collective_result(run, create_engine(run)));
+    if (run->rank->group)
+        LK_TRY(lk__run_collective_result(
+            run, lk__device_notes_mixed(run->rank->group, run->rank->device, &run->mixed_devices)));
     LK_TRY(load_initial(run));
     LK_TRY(input_result(run, create_loader(run)));
     LK_TRY(lk__run_common_result(

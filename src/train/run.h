@@ -3,6 +3,7 @@
 #define LK_TRAIN_RUN_H
 
 #include "tensor/gauge.h"
+#include "train/balance.h"
 #include "train/parts.h"
 
 enum { LK_DETAIL_BYTES = 2048 };
@@ -15,6 +16,18 @@ typedef struct lk_run_trace {
     double offset;      /* what this rank adds to its clock to get that of rank 0 */
 } lk_run_trace;
 
+/* Moves of shards between ranks (moves.c). */
+typedef struct lk_run_moves {
+    bool on;
+    int count;                     /* steps of the window so far */
+    double own[LK_BALANCE_WINDOW]; /* their times, as in lk_balance_times */
+    double whole[LK_BALANCE_WINDOW];
+    double own_at, at; /* this rank's own time, and the clock, after the last step; at 0: none */
+    lk_balance balance;
+    lk_balance_times *all; /* (replicas) */
+    int *next;             /* (replicas + 1) */
+} lk_run_moves;
+
 /* Everything that a rank owns, and its progress. */
 struct lk_train_run {
     const lk_train_rank *rank;
@@ -24,18 +37,22 @@ struct lk_train_run {
     lk_train_fault fault;
     lk_train_outcome result;
     lk_train_rank_info self;
+    lk_shard_range share; /* that this rank trains; self.share is the even one, of evaluations */
+    lk_run_moves moves;
     lk_engine *engine;
     lk_loader *loader, *test_loader, *val_loader;
     lk_train_effective effective;
     size_t total_steps;
     lk_position at;
-    lk_position saved;   /* the position of the newest checkpoint */
-    int saved_shards;    /* shards of the checkpoint that the run resumed from, if they differ; else 0 */
-    bool touched;        /* data files have other times than when that checkpoint was saved */
-    int signal_level;    /* what all ranks agreed to do: an LK_SIGNAL_LEVEL_ value */
-    int signal_rank;     /* the rank that received the signal */
-    size_t signal_saved; /* the step after which the last LK_SIGNAL_LEVEL_SAVE was carried out */
-    size_t under_way;    /* steps that were sent and not yet received */
+    lk_position saved; /* the position of the newest checkpoint */
+    int saved_shards;  /* shards of the checkpoint that the run resumed from, if they differ; else 0 */
+    char other_device[LK_DEVICE_NOTES_TEXT]; /* what lk__device_notes_compare says of that checkpoint */
+    bool mixed_devices;                      /* the facts of the ranks' devices differ */
+    bool touched;                            /* data files have other times than when that checkpoint was saved */
+    int signal_level;                        /* what all ranks agreed to do: an LK_SIGNAL_LEVEL_ value */
+    int signal_rank;                         /* the rank that received the signal */
+    size_t signal_saved;                     /* the step after which the last LK_SIGNAL_LEVEL_SAVE was carried out */
+    size_t under_way;                        /* steps that were sent and not yet received */
     double began, epoch_began, step_began;
     double earlier;        /* seconds of the same run folder's run before this process, as the checkpoint has them */
     double earlier_epochs; /* seconds of training steps in earlier epochs */
@@ -132,6 +149,12 @@ lk_status lk__run_save_without_peers(lk_train_run *run) LK_CHECKED;
 lk_status lk__run_states_open(lk_train_run *run) LK_CHECKED;
 /* Collective: emits the event of the state at this moment, if rank 0 wants it; no step may be under way. */
 lk_status lk__run_emit_state(lk_train_run *run, lk_train_moment moment) LK_CHECKED;
+
+/* moves.c. After the engine and run->self are there. */
+lk_status lk__run_moves_open(lk_train_run *run) LK_CHECKED;
+void lk__run_moves_close(lk_train_run *run);
+/* A step of `total` samples was received. Collective after every window of steps: may move shards. */
+lk_status lk__run_moves_step(lk_train_run *run, size_t total) LK_CHECKED;
 
 /* use.c. Collective: all ranks learn from rank 0 how often uses are gathered. */
 lk_status lk__run_uses_open(lk_train_run *run) LK_CHECKED;

@@ -8,6 +8,7 @@
 #include "base/spec.h"
 #include "base/tree.h"
 #include "nn/graph.h"
+#include "parallel/layout/defaults.h"
 #include "train/parts.h"
 
 enum { NUMBER = 40 };
@@ -51,7 +52,7 @@ static lk_status fill_int(const lk_option *row, int *field)
     char text[NUMBER];
     snprintf(text, sizeof text, "%d", *field);
     if (*field == 0)
-        *field = (int)default_of(row);
+        *field = row->choices ? LK_OPTION_WORD : (int)default_of(row);
     else if (*field == -1 && has_none(row))
         *field = 0;
     else if (*field < row->min || *field > row->max)
@@ -117,37 +118,32 @@ lk_status lk__train_settings(const lk_train_opts *given, lk_train_opts *out)
     for (size_t i = 0; (row = lk__train_option(i)) != NULL; i++)
         LK_TRY(fill(row, &settings));
     if (!given->shards)
-        settings.shards = 0; /* depends on the device */
+        settings.shards = 0; /* depends on the number of replicas */
     if (settings.seed > INT64_MAX)
         return lk__fail(LK_STATUS_USAGE, "`seed` is %" PRIu64 " and must be below 2^63", settings.seed);
     *out = settings;
     return LK_OK;
 }
 
-lk_status lk__train_accumulate(lk_train_opts *settings, bool few)
+lk_status lk__train_accumulate(lk_train_opts *settings)
 {
     size_t waves = settings->accumulate ? settings->accumulate : 1;
-    int most = LK_MAX_SHARDS / (int)waves;
-    if (settings->shards > most && !few)
+    if (settings->shards > LK_MAX_SHARDS / (int)waves)
         return lk__fail(LK_STATUS_USAGE,
                         "`accumulate` %zu makes %zu shards of `shards` %d, and at most %d are possible; give fewer of "
                         "one",
                         waves, waves * (size_t)settings->shards, settings->shards, LK_MAX_SHARDS);
     settings->accumulate = waves;
     settings->batch *= waves;
-    settings->shards = (settings->shards < most ? settings->shards : most) * (int)waves;
+    settings->shards *= (int)waves;
     return LK_OK;
 }
 
-/* A wave has whole shards, so micro_batch and accumulate need more. */
-int lk__train_few_shards(const lk_train_opts *settings, int ranks)
+int lk__train_default_shards(const lk_train_opts *settings, int ranks)
 {
-    int stages = lk__partition_count(settings->stages), replicas = stages > 0 ? ranks / stages : 1;
-    replicas = replicas > 0 ? replicas : 1;
-    size_t own = (settings->batch + (size_t)replicas - 1) / (size_t)replicas, waves = settings->accumulate;
-    if (settings->micro_batch)
-        waves = lk__size_max(waves, (own + settings->micro_batch - 1) / settings->micro_batch);
-    return waves < (size_t)(LK_MAX_SHARDS / replicas) ? replicas * (int)waves : LK_MAX_SHARDS;
+    int waves = settings->accumulate ? (int)settings->accumulate : 1;
+    int usual = lk__engine_default_shards(1, NULL), shards = lk__engine_default_shards(ranks, settings->stages);
+    return (shards <= LK_MAX_SHARDS / waves ? shards : usual) * waves;
 }
 
 void lk__train_graph_text(const lk_graph *graph, char text[LK_TRAIN_GRAPH_TEXT])

@@ -14,7 +14,8 @@ enum { KEPT = LK_OPTION_KEPT, RESULT = LK_OPTION_KEPT | LK_OPTION_BOUND, AGREED 
 
 #define BIG 1e9
 
-static const char *const epoch_word[] = {"epoch", NULL};
+static const char *const balance_words[] = {"auto", "even", NULL};
+static const char *const epoch_word[] = {"epoch", NULL}, *const auto_word[] = {"auto", NULL};
 
 /* group, name, letter, commands, properties, value, default, help */
 static const lk_option table[] = {
@@ -68,10 +69,12 @@ static const lk_option table[] = {
      "stages work at the same time, each on another wave"},
     {"how", "threads", 0, TRAIN, 0, INTEGER(threads, 1, 1024), NULL,
      "of a rank; without it the cores are shared evenly by the ranks of this host"},
-    {"how", "num-workers", 0, TRAIN | EVAL | BENCH, 0, INTEGER(workers, 0, 256), "1",
-     "threads that prepare batches; 0 for none"},
+    {"how", "num-workers", 0, TRAIN | EVAL | BENCH, 0, INTEGER_OR(workers, "N|auto", auto_word, 0, 256), "auto",
+     "threads of a rank that prepare batches; 0 for none. auto: 1, and for image files the cores that training leaves "
+     "free, up to 16"},
     {"how", "shards", 0, MODELS | INFO, KEPT, INTEGER(shards, 1, LK_MAX_SHARDS), "16",
-     "parts that a batch is summed in; belongs to the result. On GPUs, if not given, one a replica"},
+     "parts that a batch is summed in; belongs to the result. If not given, one a replica where there are more than "
+     "16"},
     {"how", "micro-batch", 0, TRAIN | BENCH | INFO, 0, COUNT(micro_batch, 1, BIG), NULL,
      "samples in memory at once, the same result; BatchNorm under `bn` batch needs all"},
     {"how", "accumulate", 0, TRAIN, KEPT | AGREED, COUNT(accumulate, 1, LK_MAX_SHARDS), "1",
@@ -80,9 +83,14 @@ static const lk_option table[] = {
      "gradients are summed over the ranks in pieces of this size; the same result"},
     {"how", "check-every", 0, TRAIN | BENCH, 0, INTEGER(check_every, 0, BIG), "100",
      "steps between two comparisons of all ranks' weights; 0: only before saves and tests"},
+    {"how", "balance", 0, TRAIN, AGREED, CHOICE(balance, balance_words), "auto",
+     "auto: replicas on CPUs that are slower than others get fewer of the shards; the same result"},
     {"how", "bn", 0, TRAIN | BENCH, RESULT, CHOICE(bn, lk__agree_bn_names), "batch", "what BatchNorm normalises over"},
-    {"how", "precision", 0, MODELS, KEPT, CHOICE(precision, lk__device_precision_names), "fp32",
-     "of values on a GPU; weights, gradients and sums over samples are fp32 in each"},
+    {"how", "conv", 0, MODELS, RESULT, CHOICE(conv, lk__agree_conv_names), "direct",
+     "of CPUs. winograd: 3x3 convolutions with stride 1 take fewer products, with larger errors of rounding"},
+    {"how", "precision", 0, MODELS, KEPT, CHOICE(precision, lk__device_precision_names), "auto",
+     "of values on a GPU; weights, gradients and sums over samples are fp32 in each. tf32conv: tf32 in convolutions "
+     "only. auto: tf32conv on GPUs, fp32 on the CPU"},
     {"how", "reduce", 0, TRAIN | BENCH, 0, CHOICE(reduce, lk__agree_reduce_names), "tree",
      "the order of sums over ranks; engine: NCCL's or MPI's own, whose bits depend on the number of ranks"},
 

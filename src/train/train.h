@@ -32,16 +32,19 @@ const lk_option *lk__train_option(size_t index);
 /* settings.c: the options of a public call become settings, in which a zero is a zero: fills in the defaults of the
  * rows, and checks the ranges (USAGE). Does not set batch and shards of a whole step. */
 lk_status lk__train_settings(const lk_train_opts *given, lk_train_opts *out) LK_CHECKED;
-/* Makes batch and shards, of one of `accumulate` batches, those of a whole step; shards 0 stays 0. USAGE if there are
- * too many shards; with `few` they are cut to what is possible. */
-lk_status lk__train_accumulate(lk_train_opts *settings, bool few) LK_CHECKED;
-/* The number of shards of a step on GPUs if none was given: one for each replica, which is fastest. */
-int lk__train_few_shards(const lk_train_opts *settings, int ranks);
+/* Makes batch and shards, of one of `accumulate` batches, those of a whole step. USAGE if there are too many shards. */
+lk_status lk__train_accumulate(lk_train_opts *settings) LK_CHECKED;
+/* The shards of a step if none were given, after lk__train_accumulate: more than the usual 16 for each batch if there
+ * are more replicas. Where that would be too many, the engine refuses the replicas. */
+int lk__train_default_shards(const lk_train_opts *settings, int ranks);
 /* The note of `model` for a graph of the program's own. */
 enum { LK_TRAIN_GRAPH_TEXT = 96 };
 void lk__train_graph_text(const lk_graph *graph, char text[LK_TRAIN_GRAPH_TEXT]);
 /* Whether a note of `model` is of that kind. */
 bool lk__train_is_graph(const char *model);
+
+/* The workers of a loader for this engine: those of the settings, or the automatic number. */
+int lk__train_workers(const lk_train_opts *settings, const lk_dataset *data, const lk_engine *engine);
 
 /* What a user asks a run under way to do, as a signal level (lk_engine_set_signal_source). The level for a stop
  * is LK_SIGNAL_LEVEL_STOP plus the number of the signal that the process received. */
@@ -73,6 +76,8 @@ typedef struct lk_train_begin {
     size_t warmup;              /* steps of the warm-up, if the run is too short for it; else 0 */
     bool extends;               /* a larger --epochs does not change the rates of the `done` steps */
     int saved_shards;           /* shards of the checkpoint, if they differ; else 0 */
+    const char *other_device;   /* what differs from the device and the precision of the checkpoint; or "" */
+    bool mixed_devices;         /* ranks have different GPUs, or other versions of libraries */
     size_t agreed; /* the last step, up to `done`, after which the replicas were known to be equal; 0: unknown */
     bool traced;   /* all steps of `trace` were done before the run resumed: there will be no trace */
     bool touched;  /* data files have other times than when the checkpoint was saved, and only some contents are
@@ -92,8 +97,12 @@ typedef struct lk_train_phases {
 typedef struct lk_train_use {
     int64_t rank;
     uint64_t steps, samples; /* samples of this rank's share; with stages, those that pass through its stage */
+    int64_t shards;          /* of each batch that the rank trains at this moment */
     double seconds;          /* of training steps, without evaluations */
     lk_train_phases phases;
+    uint64_t loaded;           /* training samples that the loader's threads have made; 0: others hold the samples */
+    double loader_seconds;     /* of these threads together */
+    int64_t loader_threads;    /* the workers, or 1 */
     double cpu_seconds;        /* CPU time of the rank's process, evaluations included */
     double memory_mb, peak_mb; /* of the rank's process in host memory, in units of 2^20 bytes: now, and at most */
     char host[64];             /* "" in a run of one rank */
@@ -164,6 +173,7 @@ typedef struct lk_train_outcome {
     double seconds;           /* of training and evaluation */
     double train_seconds;     /* of training steps alone */
     lk_waits waits;           /* of this rank */
+    size_t moves;             /* how often shards were moved between ranks since this process started */
     const lk_train_use *uses; /* (ranks) in the events of rank 0; NULL elsewhere, and after the run */
     lk_metrics test;          /* of the last evaluation; count is 0 if there was none */
     lk_metrics val;           /* the same of the validation data */
@@ -219,6 +229,7 @@ typedef struct lk_train_hooks {
     /* Called instead of end if the run was stopped. Every rank waits until it has returned at all ranks. */
     void (*stopped)(void *arg, const lk_train_outcome *result);
     void (*saved)(void *arg, const lk_train_saved *saved);
+    lk_notice_fn notice; /* a sentence for the user before the first step, at rank 0, for callers without `begin` */
     void (*trace)(void *arg, const lk_train_trace *trace);
     /* Called at rank 0 after the step event of every batch whose number is a multiple of uses_every (0: never). The
      * uses of all ranks are gathered for it by one small collective call. Rank 0's uses_every counts for all ranks. */
@@ -229,6 +240,9 @@ typedef struct lk_train_hooks {
     /* The steps of batches whose number is a multiple of it compute the gradient's norm; 0: none. Rank 0's value counts
      * for all ranks. */
     size_t norm_every;
+    /* For tests: the seconds that the rank needs for a step with these shards, apart from waits, instead of the time
+     * that was measured (moves.c). */
+    double (*step_time)(void *arg, lk_shard_range share);
 } lk_train_hooks;
 
 /* Who has failed; the most informative failure first. */
@@ -289,6 +303,9 @@ typedef struct lk_train_ranks {
  * unless the test loss is not finite. Non-finite weights are NONFINITE and are never saved. */
 lk_status lk__train(const lk_train_ranks *ranks, lk_train_outcome *out, lk_train_failure *failure) LK_CHECKED;
 void lk__train_failure_fini(lk_train_failure *failure);
+
+/* The sentence about mixed_devices. */
+extern const char lk__train_mixed_text[];
 
 /* The note of a checkpoint that has lk_train_ranks.run_name. */
 extern const char lk__train_run_note[];

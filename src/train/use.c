@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "data/loader/loader.h"
 #include "tensor/device.h"
 #include "train/run.h"
 
@@ -45,10 +46,15 @@ static lk_train_use use_now(const lk_train_run *run)
     lk_train_use use = run->use;
     lk_train_phases *phases = &use.phases;
     use.rank = run->self.rank;
+    use.shards = run->share.shards > 0 ? run->share.last - run->share.first : run->opts->shards;
     use.seconds = run->result.train_seconds;
     phases->other = use.seconds - phases->data - phases->compute - phases->wait;
     if (phases->other < 0)
         phases->other = 0;
+    lk_loader_work work = lk__loader_work(run->loader);
+    use.loaded = work.samples;
+    use.loader_seconds = work.seconds;
+    use.loader_threads = (int64_t)work.threads;
     use.cpu_seconds = lk__clock_cpu() - run->cpu_began;
     use.memory_mb = lk__mem_now_mb();
     use.peak_mb = fmax(lk__mem_peak_mb(), use.memory_mb); /* the kernel updates its maximum late */
@@ -73,6 +79,8 @@ static lk_train_use use_between(const lk_train_use *now, const lk_train_use *bef
     use.phases.compute -= before->phases.compute;
     use.phases.wait -= before->phases.wait;
     use.phases.other -= before->phases.other;
+    use.loaded -= before->loaded;
+    use.loader_seconds -= before->loader_seconds;
     use.cpu_seconds -= before->cpu_seconds;
     return use;
 }
@@ -90,7 +98,7 @@ static lk_status gather_uses(lk_train_run *run, lk_train_use *mine)
 
 lk_status lk__run_uses_step(lk_train_run *run, size_t total)
 {
-    lk_shard_range share = run->self.share;
+    lk_shard_range share = run->share;
     run->use.steps++;
     run->use.samples += share.shards > 0 ? lk_shard_range_count(share, total) : total;
     if (run->uses_every == 0 || (run->at.batch - 1) % run->uses_every != 0)

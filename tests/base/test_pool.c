@@ -1,7 +1,14 @@
-/* test_pool.c - the thread pool runs every task once; no two running tasks have the same thread index. */
+/* test_pool.c - the thread pool runs every task once; no two running tasks have the same thread index; a thread that
+ * the system does not schedule delays nobody. */
+#define _GNU_SOURCE /* gettid */
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 
+#include "base/clock.h"
 #include "base/cores.h"
+#include "base/payoff.h"
 #include "base/pool.h"
 #include "check.h"
 
@@ -73,13 +80,183 @@ static void test_runs_follow_each_other(void **state)
     lk__pool_destroy(pool);
 }
 
+typedef struct short_run {
+    size_t tasks;
+    unsigned char done[8];
+} short_run;
+
+static void mark(void *arg, size_t index, int thread)
+{
+    ((short_run *)arg)->done[index]++;
+}
+
+static void mark_late(void *arg, size_t index, int thread)
+{
+    if (thread > 0 && index % 4 == 3)
+        sched_yield();
+    ((short_run *)arg)->done[index]++;
+}
+
+/* A thread that is late for one run takes tasks of a later run, with that run's function, argument and index. */
+static void test_many_short_runs(void **state)
+{
+    enum { RUNS = 5000, THREADS = 4 };
+    lk_pool *pool;
+    assert_ok(lk__pool_create(THREADS, false, &pool));
+    for (size_t i = 0; i < RUNS; i++) {
+        short_run *run = calloc(1, sizeof *run);
+        run->tasks = i % (sizeof run->done + 1);
+        lk__pool_run(pool, run->tasks, i % 3 ? mark : mark_late, run);
+        for (size_t k = 0; k < sizeof run->done; k++)
+            assert_int_equal(run->done[k], k < run->tasks);
+        free(run);
+        if (i % 1000 == 0)
+            lk__clock_sleep(1e-3); /* the threads fall asleep */
+    }
+    lk__pool_destroy(pool);
+}
+
+enum { SLOW_TASKS = 20 };
+
+static void wait_for_rest(void *arg, size_t index, int thread)
+{
+    atomic_int *done = arg;
+    while (index == 0 && atomic_load(done) < SLOW_TASKS - 1)
+        sched_yield();
+    atomic_fetch_add(done, 1);
+}
+
+/* The tasks that a slow thread would have done are done by others. The first run of a kind is never done alone. */
+static void test_slow_thread(void **state)
+{
+    atomic_int done = 0;
+    lk_pool *pool;
+    assert_ok(lk__pool_create(2, false, &pool));
+    lk__pool_run(pool, SLOW_TASKS, wait_for_rest, &done);
+    assert_int_equal(atomic_load(&done), SLOW_TASKS);
+    lk__pool_destroy(pool);
+}
+
+static struct {
+    pthread_barrier_t barrier;
+    pthread_t thread;
+    pid_t id;
+    atomic_bool held;
+    int release[2]; /* a pipe */
+} worker;
+
+static void meet_worker(void *arg, size_t index, int thread)
+{
+    if (thread == 1) {
+        worker.thread = pthread_self();
+        worker.id = gettid();
+    }
+    pthread_barrier_wait(&worker.barrier); /* each thread has one task */
+}
+
+static void hold(int signal)
+{
+    char byte;
+    atomic_store(&worker.held, true);
+    while (read(worker.release[0], &byte, 1) != 1)
+        continue;
+}
+
+static bool worker_sleeps(void)
+{
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)worker.id);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof text, file));
+    fclose(file);
+    const char *name_end = strrchr(text, ')');
+    return name_end && strncmp(name_end, ") S", 3) == 0;
+}
+
+/* A worker that sleeps is held by a signal, as if the system did not schedule it. Runs end without it. */
+static void test_absent_thread(void **state)
+{
+    enum { RUNS = 50, TASKS = 7 };
+    size_t sums[TASKS] = {0};
+    lk_pool *pool;
+    assert_int_equal(pipe(worker.release), 0);
+    pthread_barrier_init(&worker.barrier, NULL, 2);
+    struct sigaction action = {.sa_handler = hold}, before;
+    sigaction(SIGUSR1, &action, &before);
+    assert_ok(lk__pool_create(2, false, &pool));
+    lk__pool_run(pool, 2, meet_worker, NULL);
+    while (!worker_sleeps())
+        lk__clock_sleep(1e-3);
+    assert_int_equal(pthread_kill(worker.thread, SIGUSR1), 0);
+    while (!atomic_load(&worker.held))
+        lk__clock_sleep(1e-3);
+    for (int i = 0; i < RUNS; i++)
+        lk__pool_run(pool, TASKS, add, sums);
+    for (size_t i = 0; i < TASKS; i++)
+        assert_int_equal(sums[i], i * RUNS);
+    assert_int_equal(write(worker.release[1], "", 1), 1);
+    check_run(pool, 64); /* the worker is back */
+    lk__pool_destroy(pool);
+    sigaction(SIGUSR1, &before, NULL);
+    pthread_barrier_destroy(&worker.barrier);
+    close(worker.release[0]);
+    close(worker.release[1]);
+}
+
 static void test_idle_pool_ends(void **state)
 {
     lk_pool *pool;
     assert_int_equal(lk__pool_create(5, false, &pool), LK_OK);
     lk__pool_destroy(pool);
+    assert_int_equal(lk__pool_create(5, false, &pool), LK_OK);
+    check_run(pool, 10);
+    lk__clock_sleep(2e-3); /* the threads fall asleep */
+    lk__pool_destroy(pool);
     lk__pool_destroy(NULL);
     assert_true(lk__cores() >= 1);
+}
+
+/* Returns how many of the next runs are done without help, until one is done with help. */
+static int count_alone(lk_payoff *payoff)
+{
+    int alone = 0;
+    while (!lk__payoff_ask(payoff))
+        alone++;
+    return alone;
+}
+
+static void note_many(lk_payoff *payoff, int runs, double saved, double lost)
+{
+    for (int i = 0; i < runs; i++) {
+        assert_int_equal(count_alone(payoff), 0);
+        lk__payoff_note(payoff, saved, lost);
+    }
+}
+
+static void test_help_that_pays(void **state)
+{
+    lk_payoff payoff = {0};
+    note_many(&payoff, 1000, 2e-6, 1e-6);
+    note_many(&payoff, 1, 0, 5e-6); /* one loss does not outweigh recent gains */
+    note_many(&payoff, 1000, 2e-6, 1e-6);
+}
+
+/* Pauses become longer while help does not pay, and begin short again after it has paid for long. */
+static void test_help_that_costs(void **state)
+{
+    lk_payoff payoff = {0};
+    for (int pause = LK_PAYOFF_FIRST_PAUSE; pause < LK_PAYOFF_LONGEST_PAUSE; pause *= 2) {
+        note_many(&payoff, LK_PAYOFF_TRIES, 1e-6, 2e-6);
+        assert_int_equal(count_alone(&payoff), pause);
+    }
+    for (int i = 0; i < 3; i++) {
+        note_many(&payoff, LK_PAYOFF_TRIES, 1e-6, 2e-6);
+        assert_int_equal(count_alone(&payoff), LK_PAYOFF_LONGEST_PAUSE);
+    }
+    note_many(&payoff, 100, 2e-6, 1e-6);
+    note_many(&payoff, 1, 0, 1e-3);
+    assert_int_equal(count_alone(&payoff), LK_PAYOFF_FIRST_PAUSE);
 }
 
 /* Threads spin only where each has a core of its own. */
@@ -98,5 +275,6 @@ static void test_spins_where_there_is_room(void **state)
     }
 }
 
-TEST_MAIN(NULL, NULL, TEST(test_each_task_once), TEST(test_runs_follow_each_other), TEST(test_idle_pool_ends),
-          TEST(test_spins_where_there_is_room))
+TEST_MAIN(NULL, NULL, TEST(test_each_task_once), TEST(test_runs_follow_each_other), TEST(test_many_short_runs),
+          TEST(test_slow_thread), TEST(test_absent_thread), TEST(test_idle_pool_ends), TEST(test_help_that_pays),
+          TEST(test_help_that_costs), TEST(test_spins_where_there_is_room))

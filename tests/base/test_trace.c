@@ -109,7 +109,7 @@ static void pools_are_labelled(void **state)
 {
     enum { THREADS = 3 };
     lk_pool *pool;
-    pthread_barrier_t barrier; /* each thread has one task: none can take two */
+    pthread_barrier_t barrier; /* each thread has one task: none can take two; first runs are never done alone */
     pthread_barrier_init(&barrier, NULL, THREADS);
     lk__trace_thread(5, "steps", -1);
     assert_ok(lk__pool_create(THREADS, false, &pool));

@@ -137,7 +137,8 @@ static void test_shard_begin(void **state)
     }
 }
 
-/* lk__shard_most is the largest number of samples that any `width` neighbouring shards can have. */
+/* lk__shard_most is the largest number of samples that any `width` neighbouring shards can have, lk__shard_largest that
+ * of a shard in this batch. */
 static void test_shards_most(void **state)
 {
     for (int shards = 1; shards <= 9; shards++) {
@@ -150,6 +151,14 @@ static void test_shards_most(void **state)
                 }
             }
             assert_int_equal(most, bound);
+        }
+        for (size_t batch = 0; batch <= 40; batch++) {
+            size_t largest = 1;
+            for (int s = 0; s < shards; s++) {
+                size_t size = lk__shard_begin(batch, shards, s + 1) - lk__shard_begin(batch, shards, s);
+                largest = size > largest ? size : largest;
+            }
+            assert_int_equal(lk__shard_largest(batch, shards), largest);
         }
     }
 }

@@ -133,7 +133,7 @@ check "nothing on stderr" test ! -s err
 check "the model was saved" test -s model.safetensors
 check "nothing was left beside the model" test "$(find . -name '*model.saf*' -o -name '.lk-*' | wc -l)" -eq 1
 said out "options: batch-size 32, epochs 2, optimizer adadelta, lr 1, schedule step:size=1,gamma=0.7"
-said out "  accuracy " "  time " "  speed " "  steps        data " " compute " " waiting 0.0 %" "  peak memory "
+said out "  accuracy " "  time " "  speed " "  steps        data " " compute " " waiting 0.0 %" "  loader       could give " "  peak memory "
 last=$(grep '^Test set: ' out | tail -1)
 hash=$(sed -n 's/^State hash //p' out)
 # --quiet: the last results only, unless other options ask for lines.
@@ -444,6 +444,23 @@ run 0 bench train -n 2 --model mlp --data tiny --batch-size 16 --steps 3
 said out "2 ranks" "waiting for gradients"
 run 0 bench train -n 2 --independent --model mlp --data tiny --batch-size 16 --steps 3
 said out "2 independent ranks"
+# Random images of any shape; with two ranks, all ranks draw the same.
+run 0 bench train --model mlp --input 3x20x30 --classes 7 --batch-size 16 --steps 5 --json
+said out '"data":"3x20x30"' '"batch_size":16,'
+run 0 bench train -n 2 --model mlp --input 1x9x9 --batch-size 16 --steps 3 --check-every 1
+said out "mlp on 1x9x9"
+refused 2 "--input" "3x32x32" -- bench train --model mlp --input 3x20
+refused 2 "--input" "1 or 3 channels" -- bench train --model mlp --input 2x20x20
+refused 2 "--data and --input" -- bench train --model mlp --input 3x20x20 --data tiny
+refused 2 "--classes" "--input" -- bench train --model mlp --classes 7
+refused 2 "--input" "bench data" -- bench data --input 3x20x20
+# Each layer of a step, beside limits.
+run 0 bench layers --model mlp --data tiny --batch-size 16 --steps 3
+said out "limits: " " GF/s, and " "linear " "forward" "backward" "% limit" "update" "rest" "step"
+run 0 bench layers --model cnn --input 1x16x16 --batch-size 8 --steps 1 --threads 2 --json
+said out '"case":"layers","layer":1,"name":"conv1","op":"conv2d","pass":"forward","ms":' '"limit_ms":' '"name":"step"'
+refused 2 "--steps 10001" -- bench layers --model mlp --data tiny --steps 10001
+refused 2 "--classes" "--input" -- bench layers --model mlp --classes 7
 # A failure of all ranks is reported once.
 refused 2 "no model 'nope'" -- bench train -n 2 --model nope
 refused 2 "--shards 2" -- bench train -n 2 --model mlp --data tiny --shards 1

@@ -27,7 +27,8 @@ said out "9 training and 5 test samples, 2 classes"
 lines out >wanted
 check "two batches and a test an epoch" test "$(wc -l <wanted)" -eq 9
 check "epochs differ" test "$(grep '^Train Epoch' wanted | sed 's/.*Loss/Loss/' | sort -u | wc -l)" -eq 6
-for way in "--num-workers 2" "-n 2 --num-workers 0" "-n 2 --num-workers 2" "-n 3" "-n 2 --stages 2"; do
+said out "  loader       could give " " img/s with 1 thread; steps waited "
+for way in "--num-workers 2" "--num-workers auto --threads 1" "-n 2 --num-workers 0" "-n 2 --num-workers 2" "-n 3" "-n 2 --stages 2"; do
     run 0 "${task[@]}" $way --save-model other.safetensors
     check "$line: compare is silent" test -z "$("$program" compare single.safetensors other.safetensors 2>&1)"
     check "$line: other tests" cmp -s <(grep '^Test set' out) <(grep '^Test set' wanted)

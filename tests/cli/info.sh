@@ -28,6 +28,14 @@ said out "64 samples a step, 4 at once"
 run 0 --model resnet20 --micro-batch 4
 check "$line: 4 at once" test "$(grep -c 'at once' out)" -eq 0
 
+# A step on the device says what computes the layers.
+run 0 --model cnn --devices cpu --batch-size 2
+said out "on cpu, fp32, 2 samples in 16 shards:" "own kernels compute all layers"
+run 0 --model cnn --devices cpu --batch-size 2 --shards 2 --json
+said out '"device":"cpu","device_layers":[]'
+fails 2 "takes one device, as in --devices cpu" -- --model cnn --devices cpu,cpu
+fails 2 "add --devices cuda:0" -- --model cnn --precision bf16
+
 # The same as one JSON object.
 
 run 0 --model cnn --json --batch-size 32 --optimizer sgd:momentum=.9

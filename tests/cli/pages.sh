@@ -95,7 +95,7 @@ offers "run -n 2 bas" bash
 offers "train --arch _" cnn resnet18 mlp
 offers "train -a _" cnn mlp
 only "train --opt = ada" adam adamw adadelta
-only "eval --workers _"
+only "eval --workers _" auto
 only "train --output-dir f" folder
 only "train --arc"
 # A sweep has lists of train's options before train, and is train after it.

@@ -132,6 +132,16 @@ else
 fi
 run 0 -n 1 --timeout 2.5 sh -c 'echo "for $LOCKSTEP_TIMEOUT s"'
 said out "for 2.5 s"
+export LOCKSTEP_TIMEOUT=7.5
+run 0 -n 1 sh -c 'echo "for $LOCKSTEP_TIMEOUT s"'
+said out "for 7.5 s"
+run 0 -n 1 --timeout 2.5 sh -c 'echo "for $LOCKSTEP_TIMEOUT s"'
+said out "for 2.5 s"
+LOCKSTEP_TIMEOUT=soon
+refused "LOCKSTEP_TIMEOUT is 'soon'" -- -n 1 true
+unset LOCKSTEP_TIMEOUT
+run 0 -n 1 sh -c 'echo "for $LOCKSTEP_TIMEOUT s"'
+said out "for 300 s"
 
 # Mistakes on the command line.
 refused "wants a program" -- -n 2

@@ -294,6 +294,8 @@ static void devices_that_cannot_be_opened(void **state)
     assert_fails(lk__device_open("cpu", &opts, &device), LK_STATUS_UNSUPPORTED, "`precision` bf16");
     opts.precision = LK_PRECISION_TF32;
     assert_fails(lk__device_open("cpu:1", &opts, &device), LK_STATUS_UNSUPPORTED, "`precision` tf32");
+    opts.precision = LK_PRECISION_TF32CONV;
+    assert_fails(lk__device_open("cpu", &opts, &device), LK_STATUS_UNSUPPORTED, "`precision` tf32conv");
     assert_null(device);
 }
 

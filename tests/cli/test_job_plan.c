@@ -13,7 +13,7 @@ static int count_gpus(void)
 }
 
 /* A device type that plans treat like a GPU. */
-static const lk_device_type fake_gpu = {.name = "fake", .by_shard = true, .count = count_gpus};
+static const lk_device_type fake_gpu = {.name = "fake", .precision = LK_PRECISION_TF32CONV, .count = count_gpus};
 
 static int add_gpus(void **state)
 {
@@ -63,42 +63,48 @@ static lk_status inherit(lk_join join)
 }
 
 /* Checks the shards of the plan, with `each` GPUs for each process, and of the second plan. */
-static void shards_are(const char *line, int each, int processes, int expected, int on_cpu)
+static void shards_are(const char *line, int each, int processes, int expected)
 {
     read_line(line, each * processes);
     assert_int_equal(make(launcher(processes)), LK_OK);
     assert_int_equal(plan.train.shards, expected);
     lk__job_plan_on_cpu(&args, &plan, &second);
-    assert_int_equal(second.train.shards, on_cpu);
+    assert_int_equal(second.train.shards, expected);
     assert_int_equal(plan.train.shards, expected);
     assert_int_equal(second.devices.count, each);
     assert_string_equal(second.train.device, "cpu");
     assert_string_equal(plan.train.device, "fake:0");
 }
 
-static void shards_are_one_a_replica_on_gpus(void **state)
+/* Devices, modes and waves do not matter; replicas only where there are more than 16. */
+static void shards_are_those_of_every_device(void **state)
 {
-    shards_are("", 1, 1, 1, 16);
-    shards_are("", 2, 1, 2, 16);
-    shards_are("", 1, 3, 3, 16);
-    shards_are("--stages 2", 1, 4, 2, 16);
-    shards_are("--parallel pp", 1, 4, 1, 16);
-    shards_are("--batch-size 64 --micro-batch 16", 1, 1, 4, 16);
-    shards_are("--batch-size 64 --micro-batch 15", 1, 2, 6, 16);
-    shards_are("--accumulate 3", 1, 2, 6, 48);
-    shards_are("--accumulate 3 --batch-size 64 --micro-batch 24", 1, 2, 8, 48);
-    shards_are("--batch-size 1000000 --micro-batch 1", 1, 2, 4096, 16);
-    shards_are("--accumulate 1000", 1, 1, 1000, 4000); /* 16 for each batch would exceed the maximum of 4096 */
-    shards_are("--shards 8", 1, 2, 8, 8);
-    shards_are("--shards 8 --accumulate 2", 1, 2, 16, 16);
+    shards_are("", 1, 1, 16);
+    shards_are("", 2, 1, 16);
+    shards_are("", 1, 3, 16);
+    shards_are("", 1, 16, 16);
+    shards_are("", 1, 17, 17);
+    shards_are("", 4, 8, 32);
+    shards_are("--stages 2", 1, 4, 16);
+    shards_are("--stages 2", 1, 40, 20);
+    shards_are("--parallel pp", 1, 4, 16);
+    shards_are("--batch-size 64 --micro-batch 15", 1, 2, 16);
+    shards_are("--batch-size 5", 1, 2, 16);
+    shards_are("--accumulate 3", 1, 2, 48);
+    shards_are("--accumulate 3", 1, 20, 60);
+    shards_are("--accumulate 250", 1, 20, 4000); /* 20 for each batch would exceed the maximum of 4096 */
+    shards_are("--shards 8", 1, 2, 8);
+    shards_are("--shards 8 --accumulate 2", 1, 2, 16);
+    shards_are("--shards 8", 1, 9, 8); /* the engine refuses so many replicas */
 }
 
 static void too_many_shards(void **state)
 {
     lk_options_set set = lk__args_options("train", LK_CMD_TRAIN, 0);
     char *line[] = {"--accumulate", "1000", "--shards", "16"};
-    for (gpus = 0; gpus < 2; gpus++) {
-        assert_int_equal(lk__args_parse(&set, gpus ? 4 : 2, line, &args), LK_OK);
+    for (int i = 0; i < 4; i++) {
+        gpus = i % 2;
+        assert_int_equal(lk__args_parse(&set, i / 2 ? 4 : 2, line, &args), LK_OK);
         assert_int_equal(lk__args_complete(&args), LK_STATUS_USAGE);
         assert_non_null(strstr(lk_error_detail(), "16000 shards"));
     }
@@ -113,6 +119,21 @@ static lk_precision precision_on(const char *line, int machine, bool from_checkp
     return plan.train.precision;
 }
 
+/* Without --precision, or with auto, the device decides. */
+static void precision_is_that_of_the_device(void **state)
+{
+    assert_int_equal(precision_on("", 1, false), LK_PRECISION_TF32CONV);
+    lk__job_plan_on_cpu(&args, &plan, &second);
+    assert_int_equal(second.train.precision, LK_PRECISION_FP32);
+    assert_int_equal(precision_on("", 0, false), LK_PRECISION_FP32);
+    assert_int_equal(precision_on("--precision auto", 1, false), LK_PRECISION_TF32CONV);
+    lk__job_plan_on_cpu(&args, &plan, &second);
+    assert_int_equal(second.train.precision, LK_PRECISION_FP32);
+    assert_int_equal(precision_on("--precision auto", 0, false), LK_PRECISION_FP32);
+    assert_int_equal(precision_on("--precision fp32", 1, false), LK_PRECISION_FP32);
+    assert_int_equal(precision_on("--precision tf32conv", 0, false), LK_PRECISION_TF32CONV);
+}
+
 /* The precision of a checkpoint applies to GPUs only: the CPU resumes in fp32. A precision that the user
  * asks for is kept. */
 static void precision_of_a_checkpoint_is_for_gpus(void **state)
@@ -120,7 +141,7 @@ static void precision_of_a_checkpoint_is_for_gpus(void **state)
     assert_int_equal(precision_on("--precision bf16", 1, true), LK_PRECISION_BF16);
     assert_int_equal(precision_on("--precision bf16", 0, true), LK_PRECISION_FP32);
     assert_int_equal(precision_on("--precision bf16", 0, false), LK_PRECISION_BF16);
-    assert_int_equal(precision_on("", 1, false), LK_PRECISION_FP32);
+    assert_int_equal(precision_on("--precision fp32", 1, true), LK_PRECISION_FP32);
 }
 
 /* A rank inherits all but its devices from the launcher's plan; its own options change nothing. */
@@ -188,7 +209,7 @@ static void commands_of_one_device(void **state)
     read_line("", 4);
     assert_int_equal(lk__job_plan_one_device(&args, "bench", 3, &plan), LK_OK);
     assert_int_equal(plan.devices.count, 1);
-    assert_int_equal(plan.train.shards, 3);
+    assert_int_equal(plan.train.shards, 16);
     assert_string_equal(plan.train.device, "fake:0");
     lk__job_plan_on_cpu(&args, &plan, &second);
     assert_int_equal(second.train.shards, 16);
@@ -197,9 +218,10 @@ static void commands_of_one_device(void **state)
     assert_non_null(strstr(lk_error_detail(), "`devices` fake:0"));
     read_line("--stages 0", 1);
     assert_int_equal(lk__job_plan_one_device(&args, "bench", 2, &plan), LK_OK);
-    assert_int_equal(plan.train.shards, 1); /* the engine refuses such stages */
+    assert_int_equal(plan.train.shards, 16); /* the engine refuses such stages */
 }
 
-TEST_MAIN(add_gpus, NULL, TEST(shards_are_one_a_replica_on_gpus), TEST(too_many_shards),
-          TEST(precision_of_a_checkpoint_is_for_gpus), TEST(ranks_inherit_the_launchers_plan),
-          TEST(ranks_of_several_nodes_choose_the_mode), TEST(threads_need_no_backend), TEST(commands_of_one_device))
+TEST_MAIN(add_gpus, NULL, TEST(shards_are_those_of_every_device), TEST(too_many_shards),
+          TEST(precision_is_that_of_the_device), TEST(precision_of_a_checkpoint_is_for_gpus),
+          TEST(ranks_inherit_the_launchers_plan), TEST(ranks_of_several_nodes_choose_the_mode),
+          TEST(threads_need_no_backend), TEST(commands_of_one_device))

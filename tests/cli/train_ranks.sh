@@ -261,7 +261,7 @@ at_odds --schedule constant cosine --augment "$long"
 at_odds --augment "${long}1" "${long}2"
 
 # Mistakes that the ranks find: reported once, then the launcher names the rank.
-run 2 "${task[@]}" -n 20
+run 2 "${task[@]}" --shards 16 -n 20
 said err "--shards"
 check "$line: told once" test "$(grep -c -- --shards err)" -eq 1
 cause_last err '^lockstep train: rank 0 .* exited with status 2$' 0

@@ -6,32 +6,13 @@ set -u
 ranks=$(realpath "$(dirname "$1")")/$(basename "$1")
 export LOCKSTEP_PLUGINS=$2
 example=$(realpath "$(dirname "$3")")/$(basename "$3")
-. "$(dirname "$0")/../mpi.sh"
-. "$(dirname "$0")/../port.sh"
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch" || exit 1
-read -r -a mpis <<<"$(mpis_here "$LOCKSTEP_PLUGINS" | tr '\n' ' ')"
-[ ${#mpis[@]} -gt 0 ] || exit 77
+. "$(dirname "$0")/under_mpi.sh"
+begin_mpi "$LOCKSTEP_PLUGINS"
 
-failures=0
-complain() {
-    failures=$((failures + 1))
-    echo "FAILED: $line: $*"
-    tail -n 20 out
-}
-through=()
-# start COUNT CASE [BACKEND] - runs the case under mpirun, by the command in $through; sets $status.
+# start COUNT CASE [BACKEND] - runs the case under mpirun; sets $status.
 start() {
-    line="$mpi, $1 processes: ${*:2}"
-    head -c 65536 /dev/zero >page
-    PORT=$(free_port) BACKEND=${3:-auto} timeout -s KILL 100 "$(launcher_of "$mpi")" -n "$1" "${through[@]}" \
-        "${ranks}_$mpi" "$2" page >out 2>&1 </dev/null
-    status=$?
-}
-fine() { # COUNT CASE [BACKEND]
-    start "$@"
-    [ $status -eq 0 ] || complain "exit status $status"
+    BACKEND=${3:-auto} start_ranks "$1" "${ranks}_$mpi" "$2"
+    line+=" ${3:-}"
 }
 
 for mpi in "${mpis[@]}"; do
@@ -57,18 +38,9 @@ for mpi in "${mpis[@]}"; do
     # Each rank is a host of its own: auto uses MPI between hosts.
     through=(bash -c 'LOCKSTEP_HOSTID=host$$ exec "$@"' shell)
     fine 3 halves
-    # mpirun ends the job when one process dies. A shell around each rank hides the death for some seconds, so that the
-    # control finds it first.
     for backend in shm mpi; do
-        SECONDS=0
-        rm -f said.*
-        through=(bash -c '"$@" 2>"said.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"; code=$?; [ $code -ne 137 ] || sleep 5; exit $code' shell)
-        start 3 killed $backend
+        start_killed 3 killed $backend
         [ $status -ne 0 ] || complain "exit status $status"
-        grep -q "rank [02]: rank 1 .* died" said.* || complain "the survivors do not say who died"
-        [ $SECONDS -le 20 ] || complain "the survivors took $SECONDS s"
     done
-    through=()
 done
-echo "MPI: ${mpis[*]}; $failures failures"
-[ $failures -eq 0 ]
+end_mpi

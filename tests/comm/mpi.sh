@@ -4,33 +4,11 @@
 set -u
 ranks=$(realpath "$1")
 export LOCKSTEP_PLUGINS=$2 LOCKSTEP_TOKEN="the token of a test"
-. "$(dirname "$0")/../mpi.sh"
-. "$(dirname "$0")/../port.sh"
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-cd "$scratch" || exit 1
-read -r -a mpis <<<"$(mpis_here "$LOCKSTEP_PLUGINS" | tr '\n' ' ')"
-[ ${#mpis[@]} -gt 0 ] || exit 77
+. "$(dirname "$0")/under_mpi.sh"
+begin_mpi "$LOCKSTEP_PLUGINS"
 
-failures=0
-complain() {
-    failures=$((failures + 1))
-    echo "FAILED: $line: $*"
-    tail -n 20 out
-}
-# start COUNT CASE [HOSTS] - runs the case under mpirun, by the command in $through; sets $status.
-through=()
-start() {
-    line="$mpi, $1 processes: ${*:2}"
-    head -c 65536 /dev/zero >page
-    PORT=$(free_port) timeout -s KILL 100 "$(launcher_of "$mpi")" -n "$1" "${through[@]}" "$ranks" "$2" page "${@:3}" \
-        >out 2>&1 </dev/null
-    status=$?
-}
-fine() { # COUNT CASE [HOSTS]
-    start "$@"
-    [ $status -eq 0 ] || complain "exit status $status"
-}
+# start COUNT CASE [HOSTS] - runs the case under mpirun; sets $status.
+start() { start_ranks "$1" "$ranks" "${@:2}"; }
 # fails TEXT COUNT CASE - ends with another status than 0, in time, and says the text.
 fails() {
     start "${@:2}"
@@ -52,18 +30,9 @@ for mpi in "${mpis[@]}"; do
     fine 2 threads_split
     fine 3 again
     fine 2 forked
-    # mpirun ends the job when one process dies. A shell around each rank hides the death for some seconds, so that the
-    # control finds it first.
-    SECONDS=0
-    rm -f said.*
-    through=(bash -c '"$@" 2>"said.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"; code=$?; [ $code -ne 137 ] || sleep 5; exit $code' shell)
-    start 3 killed
-    through=()
-    grep -q "rank [02]: rank 1 .* died" said.* || complain "the survivors do not say who died"
-    [ $SECONDS -le 20 ] || complain "the survivors took $SECONDS s"
+    start_killed 3 killed
     start 3 killed
     [ $status -ne 0 ] || complain "exit status $status"
     fails "rank 1 gave up: of a test" 3 give_up
 done
-echo "MPI: ${mpis[*]}; $failures failures"
-[ $failures -eq 0 ]
+end_mpi

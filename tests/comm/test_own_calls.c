@@ -111,7 +111,7 @@ static bool strangers(lk_group *group, const team_spec *team, const void *arg)
     static int answer = 42;
     double x = 1;
     lk_reduction op = LK_REDUCTION_SUM;
-    CHECK_OK(lk_reduction_register(lk_group_rank(group) == 1 ? "other" : "difference", subtract, &answer, &op));
+    CHECK_OK(lk_reduction_register(lk_group_rank(group) == 1 ? "one" : "another", subtract, &answer, &op));
     CHECK_FAILS(lk_allreduce(group, (lk_buffer){&x, 1, LK_DTYPE_F64}, op, NULL), LK_STATUS_MISMATCH, "own reduction");
     return false;
 }
@@ -139,6 +139,10 @@ static void own_reductions_follow_the_tree(void **state)
     lk_reduction op = LK_REDUCTION_SUM;
     assert_ok(lk_reduction_register("difference", subtract, &answer, &op));
     assert_true(op >= LK_REDUCTION_COUNT);
+    lk_reduction again = LK_REDUCTION_MAX;
+    assert_fails(lk_reduction_register("difference", subtract, NULL, &again), LK_STATUS_USAGE,
+                 "already a reduction 'difference'");
+    assert_int_equal(again, LK_REDUCTION_MAX);
     team_run_each(teams, COUNT_OF(teams), own, &op);
 }
 

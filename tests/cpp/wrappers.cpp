@@ -194,6 +194,7 @@ static void collectives(const lk::Group &group)
 
 static void test_groups()
 {
+    REQUIRE(!lk::Group::launched());
     std::vector<lk::Group> groups = lk::Group::threads(3);
     std::vector<std::thread> threads;
     for (const lk::Group &group : groups)

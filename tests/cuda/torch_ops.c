@@ -68,6 +68,7 @@ static const ops_case cases[] = {
     {"flatten linear:out=31", {.c = 26, .h = 3, .w = 5}, 0},
     {"batchnorm2d", {.c = 21, .h = 9, .w = 7}, 0},
     {"batchnorm2d relu", {.c = 31, .h = 5, .w = 7}, 0},
+    {"batchnorm2d relu6", {.c = 26, .h = 5, .w = 7}, 0},
     {"eval batchnorm2d", {.c = 26, .h = 5, .w = 7}, 0},
     {"groupnorm:groups=7", {.c = 21, .h = 9, .w = 7}, 0},
     {"groupnorm:groups=1", {.c = 31, .h = 9, .w = 11}, 0},

@@ -42,11 +42,11 @@ static void expect_changed(lk_status status, const char *path, size_t before, si
 /* Reads a file whose size and header were read before. */
 static lk_status fetch(const char *path, size_t size, const uint8_t *header, uint8_t *out)
 {
-    lk_fetch_opts opts = {.path = path, .size = size, .bytes = BYTES};
+    lk_fetch_opts opts = {.path = path, .size = size, .bytes = BYTES, .header_bytes = sizeof opts.header};
     lk_fetch *fetching;
     const uint8_t *content;
     memcpy(opts.header, header, sizeof opts.header);
-    assert_ok(lk__fetch_start(&opts, &fetching));
+    assert_ok(lk__fetch_create(&opts, &fetching));
     lk_status status = lk__fetch_wait(fetching, &content);
     if (status == LK_OK)
         memcpy(out, content, BYTES);

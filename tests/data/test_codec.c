@@ -26,7 +26,7 @@ static content read_image(const char *name)
 
 static lk_status decode(const content *c, lk_image *image)
 {
-    return lk__image_decode(&(lk_image_file){c->path, c->bytes, c->count}, image);
+    return lk__image_decode(&(lk_image_file){c->path, c->bytes, c->count}, NULL, image);
 }
 
 static bool can_read(const content *c)

@@ -450,6 +450,7 @@ static void not_found(void **state)
     refuse("/no/such/folder", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, "'/no/such/folder'", "fashion-mnist");
     refuse(here.path, LK_SPLIT_TEST, LK_STATUS_NOT_FOUND, "no test split", "test_batch.bin");
     refuse("", LK_SPLIT_TRAIN, LK_STATUS_USAGE, "empty", "");
+    refuse("digits", (lk_split)2, LK_STATUS_USAGE, "`split` 2", "");
 }
 
 /* Both MNIST data sets use the same file names; a folder named after one is not used for the other. */

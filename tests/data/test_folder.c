@@ -52,7 +52,7 @@ static void test_order(void **state)
     lk_image image = {0};
     for (size_t i = 0; i < 4; i++) {
         int32_t label;
-        assert_ok(lk__dataset_load(data, i, &image, &label));
+        assert_ok(lk__dataset_load(data, i, NULL, &image, &label));
         assert_int_equal(label, labels[i]);
         assert_int_equal(data->ops->label(data, i), labels[i]);
         assert_int_equal(image.height, heights[i]);
@@ -179,7 +179,7 @@ static void test_damaged(void **state)
     lk_dataset *data = open_split(&f, LK_SPLIT_TRAIN);
     lk_image image = {0};
     int32_t label = -7;
-    assert_int_equal(lk__dataset_load(data, 3, &image, &label), LK_STATUS_FORMAT);
+    assert_int_equal(lk__dataset_load(data, 3, NULL, &image, &label), LK_STATUS_FORMAT);
     assert_int_equal(label, -7);
     lk__image_fini(&image);
     lk_loader_opts opts = {.batch = 4, .workers = 1, .augment = "resize=8/8"};

@@ -79,7 +79,7 @@ static void make_png(bytes *png, uint32_t side, size_t rows, int texts)
 
 static lk_status decode(const char *name, const bytes *content, lk_image *image)
 {
-    return lk__image_decode(&(lk_image_file){name, content->at, content->count}, image);
+    return lk__image_decode(&(lk_image_file){name, content->at, content->count}, NULL, image);
 }
 
 /* The peak memory of the process, in bytes. */

@@ -17,13 +17,14 @@ static uint8_t pixel(size_t sample, size_t i)
     return (uint8_t)(1 + (sample * 37 + i * 11) % 255);
 }
 
-/* A computed data set; reading sample COUNT - 1 fails while `broken` is set. */
-static bool broken;
+/* A computed data set; reading sample COUNT - 1 fails while `broken` is set, and every fifth sample while `holes` is.
+ */
+static bool broken, holes;
 
 static lk_status get(const lk_dataset *data, size_t index, void *sample, void *label)
 {
     uint8_t *pixels = sample;
-    if (broken && index == COUNT - 1)
+    if ((broken && index == COUNT - 1) || (holes && index % 5 == 0))
         return lk__fail(LK_STATUS_FORMAT, "sample %zu is torn", index);
     for (size_t i = 0; i < SIZE; i++)
         pixels[i] = pixel(index, i);
@@ -381,6 +382,46 @@ static void shares_make_up_the_batch(void **state)
             }
 }
 
+/* The share changes between batches, also where later batches were made ahead; `source` stays without samples. */
+static void check_new_shares(const lk_dataset *data, int workers, const void *source)
+{
+    static const int ranges[][2] = {{3, 5}, {3, 5}, {0, 16}, {15, 16}, {2, 13}, {4, 5}};
+    lk_loader *whole = share_loader(data, 24, 0, (lk_shard_range){0});
+    lk_loader *part = share_loader(data, 24, workers, (lk_shard_range){SHARDS, 3, 5, false});
+    lk__loader_names_only(part, source);
+    assert_ok(lk_loader_start(part, 0, 0));
+    assert_ok(lk_loader_start(whole, 0, 0));
+    for (size_t b = 0; b < lk_loader_batches(whole); b++) {
+        const lk_batch *all = NULL, *got = NULL;
+        lk_shard_range share = {SHARDS, ranges[b % COUNT_OF(ranges)][0], ranges[b % COUNT_OF(ranges)][1], false};
+        assert_ok(lk__loader_set_share(part, share));
+        assert_ok(lk_loader_next(whole, &all));
+        assert_ok(lk_loader_next(part, &got));
+        assert_int_equal(got->count, lk_shard_range_count(share, all->count));
+        assert_ptr_equal(got->source, source);
+        same_part(all, got, lk_shard_range_begin(share, all->count), source != NULL);
+    }
+    const lk_batch *end = NULL;
+    assert_ok(lk__loader_set_share(part, (lk_shard_range){SHARDS, 0, 1, false}));
+    assert_ok(lk_loader_next(part, &end));
+    assert_null(end);
+    assert_fails(lk__loader_set_share(part, (lk_shard_range){SHARDS, 1, 1, false}), LK_STATUS_USAGE, "one shard");
+    lk_loader_destroy(whole);
+    lk_loader_destroy(part);
+}
+
+static void shares_change(void **state)
+{
+    lk_dataset data = made(LK_SPLIT_TRAIN);
+    for (int workers = 0; workers <= 4; workers += 2) {
+        check_new_shares(&data, workers, NULL);
+        check_new_shares(&data, workers, &data);
+    }
+    lk_loader *loader = loader_of(&data, 10, 1, "none"); /* before it is started */
+    assert_ok(lk__loader_set_share(loader, (lk_shard_range){SHARDS, 0, 1, false}));
+    lk_loader_destroy(loader);
+}
+
 /* The loader does not read pixels of a data set that can return labels alone. */
 static lk_status never(const lk_dataset *data, size_t index, void *sample, void *label)
 {
@@ -511,7 +552,57 @@ static void bad_options(void **state)
     lk_loader_destroy(loader);
 }
 
+/* Several workers fail in one batch: the first sample of the batch that fails is reported. */
+static void reports_the_first_failure(void **state)
+{
+    static const int workers[] = {0, 1, 2, 5, 9};
+    const lk_dataset data = made(LK_SPLIT_TRAIN);
+    char expected[256] = "";
+    holes = true;
+    for (size_t i = 0; i < 30; i++) {
+        lk_loader *loader = loader_of(&data, COUNT, workers[i % 5], "none");
+        const lk_batch *got;
+        assert_ok(lk_loader_start(loader, 0, 0));
+        assert_int_equal(lk_loader_next(loader, &got), LK_STATUS_FORMAT);
+        if (i == 0)
+            snprintf(expected, sizeof expected, "%s", lk_error_detail());
+        assert_string_equal(lk_error_detail(), expected);
+        lk_loader_destroy(loader);
+    }
+    holes = false;
+}
+
+static lk_status load_nothing(const lk_dataset *data, size_t index, const lk_image_want *want, lk_image *image,
+                              int32_t *label)
+{
+    return lk__fail(LK_STATUS_IO, "no image");
+}
+
+/* Counts the samples that threads have made, but no labels alone. Only image files get more than one worker. */
+static void tells_its_work(void **state)
+{
+    const lk_dataset data = made(LK_SPLIT_TRAIN);
+    lk_dataset files = data;
+    const lk_dataset_ops decoded = {.load = load_nothing};
+    for (int workers = 0; workers < 4; workers++) {
+        lk_loader *loader = loader_of(&data, 10, workers, "none");
+        assert_int_equal(lk__loader_work(loader).samples, 0);
+        collect(loader, 0, 0, 10, &one);
+        lk_loader_work work = lk__loader_work(loader);
+        assert_int_equal(work.samples, COUNT);
+        assert_true(work.seconds > 0);
+        assert_int_equal(work.threads, workers > 0 ? workers : 1);
+        lk_loader_destroy(loader);
+    }
+    files.ops = &decoded;
+    assert_int_equal(lk__loader_auto_workers(&data, 8), 1);
+    assert_int_equal(lk__loader_auto_workers(&files, 0), 1);
+    assert_int_equal(lk__loader_auto_workers(&files, 8), 8);
+    assert_int_equal(lk__loader_auto_workers(&files, 64), 16);
+}
+
 TEST_MAIN(NULL, NULL, TEST(workers_leave_no_trace), TEST(each_sample_once), TEST(in_order), TEST(starts_anywhere),
           TEST(drops_a_smaller_last_batch), TEST(abandons), TEST(augments), TEST(wide_crop), TEST(fair_shuffle),
-          TEST(errors_reach_the_caller), TEST(shares_make_up_the_batch), TEST(labels_alone), TEST(names_only),
+          TEST(errors_reach_the_caller), TEST(reports_the_first_failure), TEST(tells_its_work),
+          TEST(shares_make_up_the_batch), TEST(shares_change), TEST(labels_alone), TEST(names_only),
           TEST(labels_of_formats), TEST(bad_options))

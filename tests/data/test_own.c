@@ -244,9 +244,21 @@ static void test_subset(void **state)
         assert_memory_equal(batch->targets + i * TARGETS, t->y + indices[i] * TARGETS, TARGETS * sizeof(float));
     }
     lk_loader_destroy(loader);
+    /* A part of a part: the samples' origins are in the whole data set. */
+    lk_dataset *inner = NULL;
+    assert_ok(lk_dataset_subset(part, (const size_t[]){2, 0}, 2, LK_SPLIT_TEST, &inner));
+    loader = load(inner, (lk_loader_opts){0});
+    batch = next(loader);
+    assert_int_equal(batch->ids[0], 0);
+    assert_int_equal(batch->origins[0], 5);
+    assert_int_equal(batch->origins[1], 22);
+    assert_memory_equal(batch->x + FEATURES, t->x + 22 * FEATURES, FEATURES * sizeof(float));
+    lk_loader_destroy(loader);
+    lk_dataset_destroy(inner);
     lk_dataset_destroy(part);
     assert_fails(lk_dataset_subset(data, wrong, 2, LK_SPLIT_TEST, &part), LK_STATUS_USAGE, "23 samples");
     assert_fails(lk_dataset_subset(data, wrong, 0, LK_SPLIT_TEST, &part), LK_STATUS_USAGE, "at least one");
+    assert_fails(lk_dataset_subset(data, wrong, 1, (lk_split)-1, &part), LK_STATUS_USAGE, "`split` -1");
     lk_dataset_destroy(data);
 }
 
@@ -275,6 +287,11 @@ static lk_status read_nothing(void *arg, size_t index, void *sample, void *targe
     return arg ? lk_fail(LK_STATUS_IO, "row %zu is locked", index) : LK_STATUS_IO;
 }
 
+static lk_status read_no_status(void *arg, size_t index, void *sample, void *target)
+{
+    return (lk_status)99;
+}
+
 static lk_status read_wild(void *arg, size_t index, void *sample, void *target)
 {
     memset(sample, 0, FEATURES * sizeof(float));
@@ -294,6 +311,9 @@ static void test_failures(void **state)
                      own ? "sample 7 of sales: row 7 is locked" : "sample 7 of sales: the operating system");
         lk_dataset_destroy(data);
     }
+    assert_ok(lk_dataset_create(&opts, read_no_status, NULL, &data));
+    assert_fails(lk_dataset_get(data, 7, sample, &label), LK_STATUS_USAGE, "sample 7 of sales: the program's function");
+    lk_dataset_destroy(data);
     for (int i = 0; i < 2; i++) {
         assert_ok(lk_dataset_create(&opts, read_wild, &wild[i], &data));
         assert_fails(lk_dataset_get(data, 7, sample, &label), LK_STATUS_FORMAT, "[0, 3)");
@@ -318,6 +338,8 @@ static void test_refused(void **state)
         {{.count = 1, .dims = {1}}, "`classes` and `targets`"},
         {{.count = 1, .dims = {1}, .classes = 2, .targets = 3}, "differ"},
         {{.count = 1, .dims = {1}, .classes = 2, .dtype = LK_DTYPE_F64}, "`dtype`"},
+        {{.count = 1, .dims = {1}, .classes = 2, .order = (lk_sample_order)2}, "`order` 2"},
+        {{.count = 1, .dims = {1}, .classes = 2, .split = (lk_split)2}, "`split` 2"},
         {{.count = 1, .dims = {1}, .classes = 2, .std = zero}, "`std`"},
         {{.count = (size_t)1 << 62, .dims = {1 << 20}, .classes = 2}, "more than can be addressed"},
     };

@@ -23,7 +23,7 @@ static lk_status get(const lk_dataset *data, size_t index, void *sample, void *l
 }
 
 /* Every image has another size. */
-static lk_status load(const lk_dataset *data, size_t index, lk_image *image, int32_t *label)
+static lk_status load(const lk_dataset *data, size_t index, const lk_image_want *want, lk_image *image, int32_t *label)
 {
     LK_TRY(lk__image_resize(image, data->info.channels, 15 + index * 7 % 22, 19 + index * 5 % 13));
     fill(index, image->channels * image->height * image->width, image->pixels);
@@ -95,7 +95,7 @@ static void apply_alone(const lk_dataset *data, const char *augment, epoch *out)
         lk_image image = {0}, scratch = {0};
         int32_t label;
         lk_transforms_address address = {.seed = 42, .epoch = 2, .sample = (uint32_t)id};
-        assert_ok(lk__dataset_load(data, id, &image, &label));
+        assert_ok(lk__dataset_load(data, id, NULL, &image, &label));
         assert_ok(lk__transforms_apply(&list, address, &image, &scratch));
         assert_int_equal(image.channels, shape.channels);
         assert_int_equal(image.height, shape.height);
@@ -187,7 +187,7 @@ static void draws_differ(void **state)
     lk_image image = {0}, scratch = {0};
     for (size_t i = 0; i < 3; i++) {
         int32_t label;
-        assert_ok(lk__dataset_load(&data, 5, &image, &label));
+        assert_ok(lk__dataset_load(&data, 5, NULL, &image, &label));
         assert_ok(lk__transforms_apply(&list, addresses[i], &image, &scratch));
         memcpy(seen[i], image.pixels, sizeof seen[i]);
         for (size_t j = 0; j < i; j++)
@@ -208,7 +208,7 @@ static void memory_stays(void **state)
     for (uint32_t epoch_number = 0; epoch_number < 6; epoch_number++) {
         for (uint32_t id = 0; id < COUNT; id++) {
             int32_t label;
-            assert_ok(lk__dataset_load(&data, id, &image, &label));
+            assert_ok(lk__dataset_load(&data, id, NULL, &image, &label));
             assert_ok(lk__transforms_apply(&list, (lk_transforms_address){1, epoch_number, id}, &image, &scratch));
         }
         if (epoch_number == 3)

@@ -48,7 +48,7 @@ TABLE = [
     ("README.md", r"srun ", SKIP("needs Slurm")),
     ("README.md", r"mpirun ", SKIP("needs MPI; tests/cli/mpi.sh has it")),
     ("README.md", r"lockstep train --model resnet18 --data DIR",
-     "lockstep train --model resnet18 --data pets --augment resized_crop=64,flip --num-workers 2"),
+     "lockstep train --model resnet18 --data pets --augment resized_crop=64,flip"),
     ("README.md", r"lockstep train --nnodes 2", two_nodes(NODES)),
     ("README.md", r"lockstep train --init-method tcp://IP:PORT", two_nodes(TCP)),
     ("README.md", r"make install", "cmake --install $BUILD --prefix $HOME/.local"),

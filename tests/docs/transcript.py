@@ -15,9 +15,10 @@ VOLATILE = [
     (r"\s+", " "),
 ]
 RANK = re.compile(r"\[(\d+)\] ")
-PROGRESS = re.compile(r"(\[\d+\] )?epoch \d+, step \d+/\d+, loss .* ETA ")
+# Lines that are printed or not, depending on how busy the host is.
+PROGRESS = re.compile(r"(\[\d+\] )?(epoch \d+, step \d+/\d+, loss .* ETA |Steps waited for the loader for )")
 # A row of the table at the end of a run: its name is compared, if the page shows it, and not its numbers.
-ROW = re.compile(r"(\[\d+\] )?  (accuracy|time|speed|steps|peak memory|slowest rank) .*")
+ROW = re.compile(r"(\[\d+\] )?  (accuracy|time|speed|steps|loader|peak memory|slowest rank|shards) .*")
 FLOATING = re.compile(r"(\[\d+\] )?Checkpoint saved to ")
 
 

@@ -110,6 +110,14 @@ absent() {
     fi
 }
 
+# gone BACKEND RANK: RANK exits with status 0 and has not joined; the others learn it long before the timeout.
+gone() {
+    start -n 3 "$victim" ${backend[$1]} --when gone --in "$2"
+    finish
+    status_is 1
+    said err "rank $2 of 3 exited with status 0 before it joined"
+}
+
 # ---- launcher and keeper -----------------------------------------------------------
 
 keeper_of() {
@@ -410,6 +418,8 @@ done
 for rank in 0 1 2; do
     with "absent-$rank" absent $rank 3 300 3
     with "absent-$rank-by-launcher" absent $rank 2 2 0
+    with "gone-$rank" gone tcp $rank
+    with "gone-$rank-auto" gone auto $rank
 done
 leftovers "ranks that are awaited"
 if [ "$FAULTS_APART" = yes ]; then

@@ -55,7 +55,7 @@ static const struct {
     {"--token", &it.token, NULL, NULL},     /* the job's secret */
     {"--call", &it.call, NULL, NULL},       /* a row of calls[] */
     {"--fault", &it.fault, NULL, NULL},     /* a row of faults[], or none */
-    {"--when", &it.when, NULL, NULL},       /* before, during, joining, absent, after, inside */
+    {"--when", &it.when, NULL, NULL},       /* before, during, joining, absent, gone, after, inside */
     {"--delay", NULL, &it.delay, NULL},     /* microseconds to the fault, of during and joining */
     {"--rank", NULL, &it.rank, NULL},       /* default $RANK */
     {"--world", NULL, &it.world, NULL},     /* default $WORLD_SIZE */
@@ -380,6 +380,8 @@ static void stay_away(void)
     if (strcmp(it.when, "absent") == 0 && it.rank == it.in)
         for (;;)
             pause();
+    if (strcmp(it.when, "gone") == 0 && it.rank == it.in)
+        exit(0);
     snprintf(path, sizeof path, "%s/fault.%ld", folder ? folder : ".", it.in);
     while (late && (strcmp(it.fault, "stop") != 0 || access(path, F_OK) != 0))
         pause_for(0.01);

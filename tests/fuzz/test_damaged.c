@@ -163,7 +163,7 @@ static void try_image(const char *name)
     lk_image image = {0};
     int32_t label = -1;
     assert_int_equal(lk_dataset_open(temp_folder, NULL, LK_SPLIT_TRAIN, &data), LK_OK);
-    lk_status status = lk__dataset_load(data, 0, &image, &label);
+    lk_status status = lk__dataset_load(data, 0, NULL, &image, &label);
     if (status != LK_OK)
         check_offset(status, name);
     lk__image_fini(&image);

@@ -62,7 +62,7 @@ static void test_batchnorm_train(void **state)
     fx_wave_init(&wave, t.x.shape.n, SHARDS, 0, SHARDS);
 
     lk_partials entry = partials(fx, 2 * c);
-    fx->kernels->batchnorm_stats(fx->dev, &t.x, shards, leaves);
+    fx->kernels->batchnorm_stats(fx->dev, &t.x, shards, &(lk_batchnorm_stats){.stats = leaves});
     fx->kernels->batchnorm_fold(fx->dev, c, pixels, shards, leaves, entry);
     fx->kernels->batchnorm_moments(fx->dev, c, pixels, entry.slot0, rows, BN_EPS, &moments);
     for (int relu = 0; relu < 2; relu++) {
@@ -76,12 +76,13 @@ static void test_batchnorm_train(void **state)
     check_vector(fx, variance, op, "new_var");
 
     lk_partials sums = partials(fx, 2 * c);
-    fx->kernels->batchnorm_sums(fx->dev, &t.x, &t.dy, shards, &moments, leaves);
+    lk_batchnorm_desc desc = {.gamma = gamma, .beta = beta};
+    fx->kernels->batchnorm_sums(fx->dev, &desc, &t.x, &t.dy, shards, &moments, &(lk_batchnorm_sums){.sums = leaves});
     fx->kernels->rows_fold(fx->dev, 2 * c, leaves, 2 * c, shards, sums);
     check_vector(fx, sums.slot0, op, "db");
     check_vector(fx, sums.slot0 + c, op, "dw");
-    lk_batchnorm_grad grad = {.gamma = gamma, .sums = sums.slot0, .rows = rows};
-    fx->kernels->batchnorm_grad_input(fx->dev, &grad, &t.x, &t.dy, shards, &moments, &t.dx);
+    lk_batchnorm_grad grad = {.sums = sums.slot0, .rows = rows};
+    fx->kernels->batchnorm_grad_input(fx->dev, &desc, &grad, &t.x, &t.dy, shards, &moments, &t.dx);
     check(fx, &t.dx, op, "dx");
 }
 

@@ -1,7 +1,10 @@
 /* test_spawn.c - lk_spawn: functions as ranks, their environment, and how they end. */
 #include "node_test.h"
 
+#include <pthread.h>
 #include <sys/stat.h>
+
+#include <lockstep/group.h>
 
 static int good(int rank, void *arg)
 {
@@ -123,6 +126,63 @@ static void test_nested(void **state)
     assert_int_equal(lk_spawn(2, nested, NULL), LK_OK);
 }
 
+/* Joins a job in which `missing` does not join, and ends the process: status 3 if the reason was told, else 4. Only
+ * rank 0 is sure to get it, unless it is missing itself: others may come after rank 0 has gone, too. They wait for the
+ * launcher. */
+static _Noreturn void join_without(int rank, int missing, const lk_group_opts *opts, const char *text)
+{
+    lk_group *group;
+    lk_status status = lk_group_join(opts, &group);
+    bool right = status == LK_STATUS_PEER && strcmp(lk_error_detail(), text) == 0;
+    while (status == LK_STATUS_PEER && rank > 0 && missing > 0)
+        pause();
+    if (!right)
+        fprintf(stderr, "rank %d without rank %d: %s\n", rank, missing, lk_error_detail());
+    _exit(right ? 3 : 4);
+}
+
+/* Rank *arg ends at once, with status 0. */
+static int joins_without(int rank, void *arg)
+{
+    int missing = *(const int *)arg;
+    char text[64];
+    if (rank == missing)
+        return 0;
+    snprintf(text, sizeof text, "rank %d of 3 exited with status 0 before it joined", missing);
+    join_without(rank, missing, &(lk_group_opts){.timeout = 100 * WAIT_SECONDS}, text);
+}
+
+static void test_gone_before_joining(void **state)
+{
+    for (int missing = 0; missing < 3; missing++)
+        assert_fails(lk_spawn(3, joins_without, &missing), LK_STATUS_PEER, "exited with status 3");
+}
+
+/* Each of three processes has two ranks. */
+static void *join_as_thread(void *arg)
+{
+    int rank = *(const int *)arg;
+    lk_group_opts opts = {.threads = 2, .thread = rank % 2, .timeout = 100 * WAIT_SECONDS};
+    join_without(rank, 2, &opts, "rank 2 of 6 exited with status 0 before it joined");
+}
+
+static int threads_join_without(int rank, void *arg)
+{
+    int ranks[] = {2 * rank, 2 * rank + 1};
+    pthread_t thread;
+    if (rank == 1)
+        return 0;
+    if (pthread_create(&thread, NULL, join_as_thread, &ranks[1]) == 0)
+        join_as_thread(&ranks[0]);
+    return 5;
+}
+
+static void test_process_of_threads_gone(void **state)
+{
+    assert_fails(lk_spawn(3, threads_join_without, NULL), LK_STATUS_PEER, "exited with status 3");
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, temp_folder_tear_down)
 TEST_MAIN(NULL, NULL, CASE(test_good), CASE(test_crash), CASE(test_exit_status), CASE(test_bad_arguments),
-          CASE(test_caller_ended), CASE(test_nested))
+          CASE(test_caller_ended), CASE(test_nested), CASE(test_gone_before_joining),
+          CASE(test_process_of_threads_gone))

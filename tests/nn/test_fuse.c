@@ -218,7 +218,69 @@ static void test_kept(void **state)
     assert_true(bn->relu && add->value == BN && relu->value == BN && relu->forward == -1);
 }
 
+/* 0 input, 1 conv, 2 bn, 3 ReLU, 4 conv, 5 bn, 6 ReLU6. The gradients of both ReLUs are computed by the layers before
+ * them, although the convolution could do it for the first. */
+static void test_relu_gradient(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_conv2d_opts opts = {.out = 4, .kernel = 3, .pad = 1};
+    lk_node x = lk_relu(g, lk_batchnorm2d(g, lk_conv2d(g, lk_input(g, 4, 6, 6), "conv1", opts), "bn1"));
+    finish(g, lk_relu6(g, lk_batchnorm2d(g, lk_conv2d(g, x, "conv2", opts), "bn2")));
+    fuse(fx, 1, 0);
+    const lk_fuse_choice *of = fx->choices;
+    assert_true(of[2].relu && !of[2].six && of[2].relu_grad && of[3].backward_elsewhere && !of[4].mask);
+    assert_true(of[5].relu && of[5].six && of[5].relu_grad && of[6].backward_elsewhere && of[6].forward == -1);
+    assert_true(of[2].grad == of[3].grad && of[5].grad == of[6].grad);
+    fuse(fx, 3, 0);
+    assert_true(of[3].forward == 3 && of[3].backward_elsewhere && of[4].mask);
+    fuse(fx, 1, 3);
+    assert_false(of[2].relu || of[2].relu_grad);
+}
+
+/* 0 input, 1 conv, 2 ReLU6, 3 conv. A convolution does not apply a ReLU6 or its gradient. */
+static void test_relu6_apart(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_conv2d_opts opts = {.out = 4, .kernel = 3, .pad = 1};
+    finish(g, lk_conv2d(g, lk_relu6(g, lk_conv2d(g, lk_input(g, 4, 6, 6), "conv1", opts)), "conv2", opts));
+    fuse(fx, 1, 0);
+    const lk_fuse_choice *of = fx->choices;
+    assert_true(!of[1].relu && of[2].forward == 2 && !of[2].backward_elsewhere && !of[3].mask);
+}
+
+/* 0 input, 1 conv, 2 bn, 3 add, 4 ReLU, 5 conv, 6 bn, 7 add. The ReLU has two consumers: its gradient is computed
+ * where 5, whose backward runs last, adds its dx. */
+static void test_relu_of_two(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_conv2d_opts opts = {.out = 4, .kernel = 3, .pad = 1};
+    lk_node x = residual(g, false);
+    finish(g, lk_add(g, lk_batchnorm2d(g, lk_conv2d(g, x, "conv2", opts), "bn2"), x));
+    fuse(fx, 1, 0);
+    const lk_fuse_choice *of = fx->choices;
+    assert_true(of[2].relu && !of[2].relu_grad);
+    assert_true(of[4].backward_elsewhere && of[5].mask_sum && !of[5].mask);
+    fuse(fx, 1, 5);
+    assert_false(of[4].backward_elsewhere);
+}
+
+/* 0 input, 1 conv, 2 ReLU, 3 bn, 4 add. The last layer that adds to the gradient of the ReLU cannot mask the sum. */
+static void test_relu_of_two_apart(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_conv2d_opts opts = {.out = 4, .kernel = 3, .pad = 1};
+    lk_node x = lk_relu(g, lk_conv2d(g, lk_input(g, 4, 6, 6), "conv", opts));
+    finish(g, lk_add(g, lk_batchnorm2d(g, x, "bn"), x));
+    fuse(fx, 1, 0);
+    assert_false(fx->choices[2].backward_elsewhere || fx->choices[3].mask_sum);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 TEST_MAIN(NULL, NULL, CASE(test_addition), CASE(test_second_input), CASE(test_padded), CASE(test_apart),
           CASE(test_other_stage), CASE(test_shared_gradient), CASE(test_gradient_of_its_own), CASE(test_dropout),
-          CASE(test_dropout_apart), CASE(test_kept))
+          CASE(test_dropout_apart), CASE(test_kept), CASE(test_relu_gradient), CASE(test_relu6_apart),
+          CASE(test_relu_of_two), CASE(test_relu_of_two_apart))

@@ -337,73 +337,75 @@ static void no_loss(lk_graph *graph)
     lk_relu(graph, lk_input(graph, 1, 4, 4));
 }
 
+static const struct {
+    mistake_fn make;
+    const char *words;
+} mistakes[] = {
+    {kernel_too_large, "kernel 5x5 (height x width), which spans 5x5 pixels, is larger than its padded input 4x4"},
+    {no_flatten, "lk_flatten"},
+    {same_name, "named 'fc'"},
+    {unequal_add, "shapes must be equal"},
+    {unequal_mul, "layer 2 multiplies 1x4x4 and 1x2x2; the shapes must be equal"},
+    {unequal_concat, "layer 2 concatenates 1x4x4 and 1x2x2; heights and widths must be equal"},
+    {no_rows, "embedding 'words' needs at least one row"},
+    {no_width, "embedding 'words' needs at least one row and one element"},
+    {many_rows, "embedding 'words' has 16777217 rows; a float holds ids below 16777216"},
+    {ids_of_image, "embedding 'words' got 1x4x4; ids are a vector"},
+    {ids_of_vectors, "embedding 'words' got 3x1x4; ids are a vector"},
+    {no_groups, "groupnorm 'norm': 0 groups do not divide its 6 channels"},
+    {uneven_groups, "groupnorm 'norm': 4 groups do not divide its 6 channels"},
+    {unnamed_layernorm, "layer 1 (layernorm) has parameters and needs a name"},
+    {endless_maximum, "at most 2^24"},
+    {unequal_matrices, "layer 1 multiplies 2 matrices of 4x3 and 2 of 4x3"},
+    {unequal_heads, "layer 2 multiplies 2 matrices of 4x4 and 1 of 4x8"},
+    {same_axis, "layer 1 exchanges axes 2 and 2; give two of 1 (height), 2 (width) and 3 (channels)"},
+    {sample_axis, "layer 1 exchanges axes 0 and 1"},
+    {other_count, "4 x 4 x 3 elements (height, width, channels) cannot be reshaped to 1 x 7 x 7"},
+    {wrapped_count, "the products must be equal"},
+    {no_features, "linear layer 'fc' needs at least one output"},
+    {no_kernel, "transposed convolution 'up' needs output channels and a kernel size"},
+    {wide_out_pad, "'up': output padding 2x2 (height x width) must be below its stride 2x2"},
+    {wide_pad, "'up': padding 3x3 (height x width) must be below the 3x3 pixels that its kernel spans"},
+    {uneven_transpose, "'up': 2 groups must divide both its 6 input and its 3 output channels"},
+    {padded_away, "'up': padding 1x1 (height x width) leaves nothing of its output"},
+    {bad_dropout, "[0,1)"},
+    {bad_slope, "layer 1: slope 1 of leaky ReLU is not in [0,1)"},
+    {after_loss, "follows the loss"},
+    {invented_node, "layer 1 (relu): input 0 is not a node of this graph, but one that no builder has returned"},
+    {zero_node, "one that no builder has returned"},
+    {foreign_node, "layer 2 (flatten): input 0 is not a node of this graph, but of another"},
+    {foreign_addend, "layer 2 (add): input 1 is not a node of this graph, but of another"},
+    {failed_node, "lk_graph_check of its graph says why"},
+    {foreign_init, "lk_init 'kaiming_normal': x is not a node of this graph"},
+    {two_inputs, "input"},
+    {empty_input, "input"},
+    {no_number, "[0,1)"},
+    {no_loss, "no loss"},
+    {unused_node, "layer 2 (linear) is not used"},
+    {too_large, "2^34"},
+    {no_name, "needs a name"},
+    {bad_name, "printable ASCII"},
+    {nearly_one, "[0,1)"},
+    {bad_dropout2d, "[0,1)"},
+    {fewer_channels, "6 channels cannot be padded to 5"},
+    {far_too_many_channels, "2^34"},
+    {no_window, "layer 1: a pooling window needs a kernel size"},
+    {wide_window, "window 5x5 (height x width), which spans 5x5 pixels, is larger than its input 4x7"},
+    {wide_ceil_window, "window 6x6 (height x width), which spans 6x6 pixels, is larger than its input 4x7"},
+    {wide_padding, "padding 2x2 (height x width) is more than half of pooling window 3x3"},
+    {endless_padding, "more than half of pooling window 2x2"},
+};
+
 static void test_mistakes(void **arg)
 {
-    static const struct {
-        mistake_fn make;
-        const char *words;
-    } rows[] = {
-        {kernel_too_large, "kernel 5x5 (height x width), which spans 5x5 pixels, is larger than its padded input 4x4"},
-        {no_flatten, "lk_flatten"},
-        {same_name, "named 'fc'"},
-        {unequal_add, "shapes must be equal"},
-        {unequal_mul, "layer 2 multiplies 1x4x4 and 1x2x2; the shapes must be equal"},
-        {unequal_concat, "layer 2 concatenates 1x4x4 and 1x2x2; heights and widths must be equal"},
-        {no_rows, "embedding 'words' needs at least one row"},
-        {no_width, "embedding 'words' needs at least one row and one element"},
-        {many_rows, "embedding 'words' has 16777217 rows; a float holds ids below 16777216"},
-        {ids_of_image, "embedding 'words' got 1x4x4; ids are a vector"},
-        {ids_of_vectors, "embedding 'words' got 3x1x4; ids are a vector"},
-        {no_groups, "groupnorm 'norm': 0 groups do not divide its 6 channels"},
-        {uneven_groups, "groupnorm 'norm': 4 groups do not divide its 6 channels"},
-        {unnamed_layernorm, "layer 1 (layernorm) has parameters and needs a name"},
-        {endless_maximum, "at most 2^24"},
-        {unequal_matrices, "layer 1 multiplies 2 matrices of 4x3 and 2 of 4x3"},
-        {unequal_heads, "layer 2 multiplies 2 matrices of 4x4 and 1 of 4x8"},
-        {same_axis, "layer 1 exchanges axes 2 and 2; give two of 1 (height), 2 (width) and 3 (channels)"},
-        {sample_axis, "layer 1 exchanges axes 0 and 1"},
-        {other_count, "4 x 4 x 3 elements (height, width, channels) cannot be reshaped to 1 x 7 x 7"},
-        {wrapped_count, "the products must be equal"},
-        {no_features, "linear layer 'fc' needs at least one output"},
-        {no_kernel, "transposed convolution 'up' needs output channels and a kernel size"},
-        {wide_out_pad, "'up': output padding 2x2 (height x width) must be below its stride 2x2"},
-        {wide_pad, "'up': padding 3x3 (height x width) must be below the 3x3 pixels that its kernel spans"},
-        {uneven_transpose, "'up': 2 groups must divide both its 6 input and its 3 output channels"},
-        {padded_away, "'up': padding 1x1 (height x width) leaves nothing of its output"},
-        {bad_dropout, "[0,1)"},
-        {bad_slope, "layer 1: slope 1 of leaky ReLU is not in [0,1)"},
-        {after_loss, "follows the loss"},
-        {invented_node, "layer 1 (relu): input 0 is not a node of this graph, but one that no builder has returned"},
-        {zero_node, "one that no builder has returned"},
-        {foreign_node, "layer 2 (flatten): input 0 is not a node of this graph, but of another"},
-        {foreign_addend, "layer 2 (add): input 1 is not a node of this graph, but of another"},
-        {failed_node, "lk_graph_check of its graph says why"},
-        {foreign_init, "lk_init 'kaiming_normal': x is not a node of this graph"},
-        {two_inputs, "input"},
-        {empty_input, "input"},
-        {no_number, "[0,1)"},
-        {no_loss, "no loss"},
-        {unused_node, "layer 2 (linear) is not used"},
-        {too_large, "2^34"},
-        {no_name, "needs a name"},
-        {bad_name, "printable ASCII"},
-        {nearly_one, "[0,1)"},
-        {bad_dropout2d, "[0,1)"},
-        {fewer_channels, "6 channels cannot be padded to 5"},
-        {far_too_many_channels, "2^34"},
-        {no_window, "layer 1: a pooling window needs a kernel size"},
-        {wide_window, "window 5x5 (height x width), which spans 5x5 pixels, is larger than its input 4x7"},
-        {wide_ceil_window, "window 6x6 (height x width), which spans 6x6 pixels, is larger than its input 4x7"},
-        {wide_padding, "padding 2x2 (height x width) is more than half of pooling window 3x3"},
-        {endless_padding, "more than half of pooling window 2x2"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
         lk_graph *graph;
         lk_engine *engine;
         assert_int_equal(lk_graph_create(&graph), LK_OK);
-        rows[i].make(graph);
-        assert_fails(lk_graph_check(graph), LK_STATUS_USAGE, rows[i].words);
-        assert_fails(lk_engine_create(graph, &(lk_engine_opts){.batch = 1}, &engine), LK_STATUS_USAGE, rows[i].words);
+        mistakes[i].make(graph);
+        assert_fails(lk_graph_check(graph), LK_STATUS_USAGE, mistakes[i].words);
+        assert_fails(lk_engine_create(graph, &(lk_engine_opts){.batch = 1}, &engine), LK_STATUS_USAGE,
+                     mistakes[i].words);
         lk_graph_destroy(graph);
     }
 }

@@ -4,8 +4,10 @@
 #include <lockstep/lockstep.h>
 
 #include "base/hash.h"
+#include "base/math.h"
 #include "check.h"
 #include "nn/graph.h"
+#include "nn/init.h"
 #include "nn/params.h"
 
 /* A 3x3 convolution from 64 to 128 channels in two groups, and a linear layer from 128 to 300. */
@@ -35,11 +37,37 @@ static lk_state *draw(const lk_graph *graph, uint64_t seed)
     lk_state *state;
     assert_int_equal(lk__device_open("cpu", &(lk_device_opts){.threads = 1}, &dev), LK_OK);
     assert_int_equal(lk__params_create(graph, dev, 0, graph->count, &params), LK_OK);
-    assert_int_equal(lk__params_init(params, seed), LK_OK);
+    assert_int_equal(lk__params_init(params, seed, 1), LK_OK);
     assert_int_equal(lk__params_export(params, &state), LK_OK);
     lk__params_destroy(params);
     lk__device_close(dev);
     return state;
+}
+
+/* Every element has the bits of its own address, whatever the number of threads; sizes around those of the pieces. */
+static void test_threads(void **state)
+{
+    static const size_t counts[] = {1, 3, 255, 257, 16384, 16385, 50001};
+    static float values[50001];
+    lk_rng rng = lk__rng(7, LK_RNG_PURPOSE_INIT, 3, 0, 1);
+    for (int threads = 1; threads <= 3; threads++) {
+        lk_pool *pool;
+        assert_int_equal(lk__pool_create(threads, true, &pool), LK_OK);
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+            lk_op_slot uniform = {.ndim = 1, .dims = {counts[i]}, .fill = LK_OP_FILL_UNIFORM, .spread = .25};
+            lk_op_slot normal = {.ndim = 1, .dims = {counts[i]}, .fill = LK_OP_FILL_NORMAL, .spread = .5};
+            lk__init_draw(&uniform, &rng, pool, values);
+            for (size_t e = 0; e < counts[i]; e++)
+                assert_true(values[e] == (2.0f * lk__rng_unit(lk__rng_u32(&rng, e)) - 1.0f) * .25f);
+            lk__init_draw(&normal, &rng, pool, values);
+            for (size_t e = 0; e < counts[i]; e++) {
+                float pair[2];
+                lk__math_normal_pair(lk__rng_u32(&rng, e / 2 * 2), lk__rng_u32(&rng, e / 2 * 2 + 1), pair);
+                assert_true(values[e] == pair[e % 2] * .5f);
+            }
+        }
+        lk__pool_destroy(pool);
+    }
 }
 
 typedef struct sample {
@@ -286,5 +314,5 @@ static void test_mistakes(void **arg)
     }
 }
 
-TEST_MAIN(NULL, NULL, TEST(test_policies), TEST(test_one_layer), TEST(test_default_is_default),
+TEST_MAIN(NULL, NULL, TEST(test_threads), TEST(test_policies), TEST(test_one_layer), TEST(test_default_is_default),
           TEST(test_hash_tells_policies), TEST(test_seeds), TEST(test_address), TEST(test_bits), TEST(test_mistakes))

@@ -27,6 +27,7 @@ static void test_correct(void **arg)
     opts.report = report;
     opts.report_bytes = sizeof report;
     assert_ok(lk_op_check("swish", &opts));
+    assert_contains(report, "guards: ");
     assert_contains(report, "outputs: ");
     assert_contains(report, "state: ");
     assert_contains(report, "samples: ");
@@ -164,6 +165,30 @@ static void test_faults(void **arg)
     }
 }
 
+/* Gives the gradient of the second input only together with that of the first. */
+static void backward_pair(const lk_op_args *args)
+{
+    lk_op_args changed = *args;
+    if (!args->dx[0])
+        changed.dx[1] = NULL;
+    gate_backward(&changed);
+}
+
+/* In a graph, one input of an op may be the samples, which want no gradient. */
+static void test_one_gradient(void **arg)
+{
+    lk_op_def def = {.name = "pair",
+                     .inputs = 2,
+                     .params = {"weight", "bias"},
+                     .shape = gate_shape,
+                     .forward = gate_forward,
+                     .backward = backward_pair};
+    lk_op_check_opts opts = {.x = {{2, 3, 4}, {2, 3, 4}}};
+    assert_ok(lk_op_register(&def));
+    assert_fails(lk_op_check("pair", &opts), LK_STATUS_MISMATCH, "check `threads`: dx[1] of sample 0, element 0, is");
+    assert_contains(lk_error_detail(), "nan with 1 thread, one wave and no dx[0]");
+}
+
 /* An op with kinks, which random inputs hit now and then. */
 static lk_status abs_shape(lk_op_shape *shape)
 {
@@ -267,6 +292,10 @@ static lk_status shape_bad(lk_op_shape *shape)
     case 8:
         shape->workspace = SIZE_MAX;
         break;
+    case 9:
+        return LK_STATUS_UNSUPPORTED;
+    case 10:
+        return (lk_status)-1;
     default:
         break;
     }
@@ -275,21 +304,33 @@ static lk_status shape_bad(lk_op_shape *shape)
 
 static void test_shape_mistakes(void **arg)
 {
-    static const char *const parts[] = {
-        "width 0",   "`param_count` is 2", "5 dimensions", "`dims[0]` of parameter 'slope' is 0",
-        "`first`",   "a fan in",           "lk_op_shape",  "op 'misshaped': no such table",
-        "workspace",
+    static const struct {
+        const char *part;
+        lk_status status; /* LK_OK: USAGE */
+    } mistakes[] = {
+        {"width 0"},
+        {"`param_count` is 2"},
+        {"5 dimensions"},
+        {"`dims[0]` of parameter 'slope' is 0"},
+        {"`first`"},
+        {"a fan in"},
+        {"lk_op_shape"},
+        {"op 'misshaped': no such table", LK_STATUS_FORMAT},
+        {"workspace"},
+        {"op 'misshaped': not available", LK_STATUS_UNSUPPORTED}, /* not the detail of the mistake before it */
+        {"op 'misshaped': the program's function returned -1"},
     };
     lk_op_def def = swish_as("misshaped");
     def.shape = shape_bad;
     assert_ok(lk_op_register(&def));
-    for (int32_t i = 0; i < (int32_t)COUNT_OF(parts); i++) {
+    for (int32_t i = 0; i < (int32_t)COUNT_OF(mistakes); i++) {
         lk_graph *graph;
         assert_ok(lk_graph_create(&graph));
         lk_node x = lk_input(graph, 3, 2, 2);
         x = lk_op_add(graph, "misshaped", "own", &x, 1, &i, sizeof i);
         assert_true(x.index < 0);
-        assert_fails(lk_graph_check(graph), i == 7 ? LK_STATUS_FORMAT : LK_STATUS_USAGE, parts[i]);
+        assert_fails(lk_graph_check(graph), mistakes[i].status ? mistakes[i].status : LK_STATUS_USAGE,
+                     mistakes[i].part);
         lk_graph_destroy(graph);
     }
 }
@@ -542,6 +583,6 @@ static int set_up(void **arg)
     return 0;
 }
 
-TEST_MAIN(set_up, NULL, TEST(test_correct), TEST(test_faults), TEST(test_kinks), TEST(test_register_mistakes),
-          TEST(test_shape_mistakes), TEST(test_add_mistakes), TEST(test_check_mistakes), TEST(test_hash),
-          TEST(test_padded), TEST(test_unsupported), TEST(test_threads), TEST(test_limit))
+TEST_MAIN(set_up, NULL, TEST(test_correct), TEST(test_faults), TEST(test_one_gradient), TEST(test_kinks),
+          TEST(test_register_mistakes), TEST(test_shape_mistakes), TEST(test_add_mistakes), TEST(test_check_mistakes),
+          TEST(test_hash), TEST(test_padded), TEST(test_unsupported), TEST(test_threads), TEST(test_limit))

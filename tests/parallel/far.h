@@ -127,7 +127,6 @@ static inline lk_status far_add(void)
     far_type = lk__device_cpu;
     far_type.name = "far";
     far_type.host_memory = false;
-    far_type.by_shard = true;
     far_type.open = far_open;
     far_type.alloc = far_alloc;
     far_type.free = far_free;

@@ -29,6 +29,7 @@ typedef struct law_case {
     int first;        /* step number of the first batch */
     double clip_norm; /* 0: none */
     double label_smoothing;
+    lk_conv_mode conv;
     const law_group *groups; /* set before the first step; NULL: none */
 } law_case;
 
@@ -119,6 +120,7 @@ static inline lk_engine_opts law_opts(const law_case *c, const law_way *way)
                             .seed = 3,
                             .clip_norm = c->clip_norm,
                             .label_smoothing = c->label_smoothing,
+                            .conv = c->conv,
                             .bucket_bytes = way->bucket_bytes,
                             .stages = way->stages,
                             .pipelined = way->pipelined,
@@ -463,6 +465,7 @@ static inline void law_expect(const law_case *c, law_way way, uint64_t want)
 #define LAW_CIFAR {3, 32, 32, 10}
 #define LAW_ODD {3, 15, 13, 10}
 #define LAW_SMALL {3, 16, 16, 10}
+#define LAW_TINY {3, 8, 8, 10}
 /* clang-format on */
 
 #endif

@@ -3,6 +3,8 @@
 #include <math.h>
 
 #include "law.h"
+#include "parallel/layout/defaults.h"
+#include "parallel/step/engine_impl.h"
 
 static const law_case cnn = {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "sgd", 0.05, 3, 8, .shards = 4};
 static const law_case resnet = {"resnet20:width=4", LAW_CIFAR, LK_BN_MODE_BATCH, "sgd", 0.05, 3, 8, .shards = 4};
@@ -283,7 +285,40 @@ static void test_bad_options(void **arg)
     lk_graph_destroy(graph);
 }
 
-TEST_MAIN(NULL, NULL, TEST(test_state_moves_between_engines), TEST(test_states_without_counters),
-          TEST(test_foreign_states_are_refused), TEST(test_eval_counts_each_sample), TEST(test_bad_batches),
-          TEST(test_an_engine_for_evaluation_takes_no_step), TEST(test_nonfinite_names_tensor_sample_and_shard),
-          TEST(test_nonfinite_step_changes_nothing), TEST(test_batchnorm_of_one_value), TEST(test_bad_options))
+/* AUTO is what the device has: fp32 on the CPU, which has no other. */
+static void test_default_precision(void **arg)
+{
+    lk_engine_opts opts = law_opts(&cnn, &(law_way){.threads = 1});
+    lk_engine *engine;
+    opts.precision = LK_PRECISION_AUTO;
+    law_require(law_create(&cnn, &opts, &engine));
+    assert_int_equal(engine->opts.precision, LK_PRECISION_FP32);
+    lk_engine_destroy(engine);
+    opts.precision = LK_PRECISION_TF32CONV;
+    assert_fails(law_create(&cnn, &opts, &engine), LK_STATUS_UNSUPPORTED,
+                 "`precision` tf32conv: the CPU computes in fp32");
+}
+
+/* 16 shards on every device; as many as replicas if these are more. */
+static void test_default_shards(void **arg)
+{
+    assert_int_equal(lk__engine_default_shards(1, NULL), 16);
+    assert_int_equal(lk__engine_default_shards(16, NULL), 16);
+    assert_int_equal(lk__engine_default_shards(17, NULL), 17);
+    assert_int_equal(lk__engine_default_shards(40, "2"), 20);
+    assert_int_equal(lk__engine_default_shards(40, "fc1,fc2"), 16);
+    assert_int_equal(lk__engine_default_shards(1, "2"), 16);
+    assert_int_equal(lk__engine_default_shards(40, "0"), 16); /* the engine refuses such stages */
+    lk_engine_opts opts = law_opts(&cnn, &(law_way){.threads = 1});
+    lk_engine *engine;
+    opts.shards = 0;
+    law_require(law_create(&cnn, &opts, &engine));
+    assert_int_equal(engine->opts.shards, 16);
+    lk_engine_destroy(engine);
+}
+
+TEST_MAIN(NULL, NULL, TEST(test_default_precision), TEST(test_default_shards), TEST(test_state_moves_between_engines),
+          TEST(test_states_without_counters), TEST(test_foreign_states_are_refused), TEST(test_eval_counts_each_sample),
+          TEST(test_bad_batches), TEST(test_an_engine_for_evaluation_takes_no_step),
+          TEST(test_nonfinite_names_tensor_sample_and_shard), TEST(test_nonfinite_step_changes_nothing),
+          TEST(test_batchnorm_of_one_value), TEST(test_bad_options))

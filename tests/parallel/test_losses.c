@@ -109,14 +109,23 @@ static float own_hinge(void *arg, const float *v, size_t floats, int32_t label, 
     return loss;
 }
 
+/* Does not write the last element of dx. */
+static float own_careless(void *arg, const float *v, size_t floats, int32_t label, const float *target,
+                          size_t target_floats, float *dx)
+{
+    return own_square(arg, v, floats - 1, label, target, target_floats - 1, dx);
+}
+
 static float margin = 0.5f;
 static const lk_loss_def square = {.name = "own_square", .target_floats = LK_TARGETS_AS_X, .sample = own_square};
+static const lk_loss_def careless = {.name = "own_careless", .target_floats = LK_TARGETS_AS_X, .sample = own_careless};
 static const lk_loss_def hinge = {.name = "own_hinge", .sample = own_hinge, .arg = &margin};
 
 static int set_up(void **state)
 {
     assert_ok(lk_loss_register(&square));
     assert_ok(lk_loss_register(&hinge));
+    assert_ok(lk_loss_register(&careless));
     return fill(state);
 }
 
@@ -147,6 +156,17 @@ static void test_own_losses(void **state)
     assert_true(same_metrics(&one, &three) && one.loss > 0 && one.absolute_error == 0);
 }
 
+/* Memory that an own loss leaves unwritten never reaches the weights; evaluations have no gradient. */
+static void test_unwritten_gradient(void **state)
+{
+    lk_engine *engine = named_engine("own_careless", 2);
+    lk_batch batch = the_batch(true);
+    lk_metrics metrics;
+    assert_ok(lk_engine_eval(engine, &batch, &metrics));
+    assert_fails(lk_engine_step(engine, &batch, &metrics), LK_STATUS_NONFINITE, "gradient");
+    lk_engine_destroy(engine);
+}
+
 /* Sets all parameters to 0, so that all scores are 0. */
 static void silence(lk_engine *engine)
 {
@@ -166,6 +186,51 @@ static lk_metrics evaluate(const char *loss, lk_batch batch)
     assert_ok(lk_engine_eval(engine, &batch, &metrics));
     lk_engine_destroy(engine);
     return metrics;
+}
+
+/* Label 0 is right, label 1 among the best five, label 2 counts in neither. */
+static int32_t rank_of_two(void *arg, const float *v, size_t floats, int32_t label, const float *target,
+                           size_t target_floats)
+{
+    CHECK(arg == &margin && floats == OUT && !target && target_floats == 0);
+    (void)v;
+    return label == 2 ? -1 : 4 * label;
+}
+
+static const lk_loss_def counted = {.name = "counted", .sample = own_hinge, .arg = &margin, .rank = lk_loss_label_rank};
+static const lk_loss_def odd = {.name = "odd", .sample = own_hinge, .arg = &margin, .rank = rank_of_two};
+static const lk_loss_def probable = {
+    .name = "probable", .target_floats = LK_TARGETS_AS_X, .sample = own_square, .rank = lk_loss_label_rank};
+
+/* Trains some steps, then evaluates. */
+static void train_and_evaluate(const char *loss, int threads, lk_batch batch, lk_metrics *step, lk_metrics *eval)
+{
+    lk_engine *engine = named_engine(loss, threads);
+    for (int i = 0; i < STEPS; i++)
+        assert_ok(lk_engine_step(engine, &batch, step));
+    assert_ok(lk_engine_eval(engine, &batch, eval));
+    lk_engine_destroy(engine);
+}
+
+/* An own loss with `rank` counts right labels as cross_entropy does; without it nothing else changes. */
+static void test_own_ranks(void **state)
+{
+    lk_metrics step, eval, plain, plain_eval;
+    assert_ok(lk_loss_register(&counted));
+    assert_ok(lk_loss_register(&odd));
+    assert_ok(lk_loss_register(&probable));
+    train_and_evaluate("own_hinge", 1, the_batch(false), &plain, &plain_eval);
+    assert_true(plain.correct == 0 && plain.top5 == 0 && plain_eval.correct == 0 && plain_eval.top5 == 0);
+    for (int threads = 1; threads < 4; threads++) {
+        train_and_evaluate("counted", threads, the_batch(false), &step, &eval);
+        assert_true(step.correct > 0 && step.correct < N && step.top5 == N && eval.top5 == N);
+        assert_true(step.loss == plain.loss && eval.loss == plain_eval.loss);
+    }
+    assert_true(evaluate("counted", the_batch(false)).correct == evaluate("cross_entropy", the_batch(false)).correct);
+    assert_true(evaluate("probable", the_batch(true)).correct ==
+                evaluate("soft_cross_entropy", the_batch(true)).correct);
+    train_and_evaluate("odd", 2, the_batch(false), &step, &eval);
+    assert_true(step.correct == N / 3 && step.top5 == 2 * N / 3 && eval.correct == N / 3 && eval.top5 == 2 * N / 3);
 }
 
 static void assert_near(double got, double want)
@@ -339,8 +404,8 @@ static void test_wrong_graphs(void **state)
     assert_ok(lk_graph_create(&graph));
     lk_soft_cross_entropy(graph, lk_input(graph, 3, 2, 2));
     expect_mistake(graph, "soft_cross_entropy works on vectors");
-    expect_weights("mse_loss", fine, OUT, "mse_loss has no classes");
-    expect_weights("own_hinge", fine, OUT, "own_hinge has no classes");
+    expect_weights("mse_loss", fine, OUT, "(mse_loss) is no loss with classes");
+    expect_weights("own_hinge", fine, OUT, "(own_hinge) is no loss with classes");
     expect_weights("cross_entropy", fine, OUT - 1, "2 weights for the 3 classes");
     expect_weights("cross_entropy", negative, OUT, "the weight of class 1 is -1");
     expect_weights("nll_loss", nothing, OUT, "all 3 weights are 0");
@@ -469,6 +534,7 @@ static void test_loader(void **state)
     lk_engine_destroy(engine);
 }
 
-TEST_MAIN(set_up, NULL, TEST(test_own_losses), TEST(test_metrics), TEST(test_equal_weights), TEST(test_weight_zero),
-          TEST(test_wrong_batches), TEST(test_wrong_graphs), TEST(test_losses_without_a_function_of_the_device),
-          TEST(test_wrong_losses), TEST(test_ranks_disagree), TEST(test_loader))
+TEST_MAIN(set_up, NULL, TEST(test_own_losses), TEST(test_own_ranks), TEST(test_unwritten_gradient), TEST(test_metrics),
+          TEST(test_equal_weights), TEST(test_weight_zero), TEST(test_wrong_batches), TEST(test_wrong_graphs),
+          TEST(test_losses_without_a_function_of_the_device), TEST(test_wrong_losses), TEST(test_ranks_disagree),
+          TEST(test_loader))

@@ -86,6 +86,8 @@ static void test_values_of_no_enum(void **arg)
     opts = usual;
     opts.precision = (lk_precision)9;
     expect_option(opts, "`precision` 9 is not");
+    opts.precision = (lk_precision)-1;
+    expect_option(opts, "`precision` -1 is not");
     opts = usual;
     opts.bn = (lk_bn_mode)9;
     expect_option(opts, "`bn` 9 is not");

@@ -23,9 +23,9 @@ static void test_names(void **arg)
     assert_contains(lk_error_detail(), "log_softmax after fc2");
     assert_fails(create_with("input", &engine), LK_STATUS_USAGE, "no node 'input'");
     assert_fails(create_with("nll_loss after fc2", &engine), LK_STATUS_USAGE, "no node");
-    assert_fails(create_with("fc1,,fc2", &engine), LK_STATUS_USAGE, "`outputs` ',fc2' begins with no name");
-    assert_fails(create_with("", &engine), LK_STATUS_USAGE, "begins with no name");
-    assert_fails(create_with("fc1,", &engine), LK_STATUS_USAGE, "begins with no name");
+    assert_fails(create_with("fc1,,fc2", &engine), LK_STATUS_USAGE, "`outputs` 'fc1,,fc2': name 2 is empty");
+    assert_fails(create_with("", &engine), LK_STATUS_USAGE, "name 1 is empty");
+    assert_fails(create_with("fc1,", &engine), LK_STATUS_USAGE, "name 2 is empty");
     law_require(create_with("relu after conv1,fc1", &engine));
     assert_int_equal(lk_engine_output_floats(engine, "relu after conv1"), 32 * 26 * 26);
     assert_int_equal(lk_engine_output_floats(engine, "fc1"), 128);

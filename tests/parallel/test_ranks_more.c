@@ -1,26 +1,27 @@
-/* test_ranks_more.c - the law across ranks for all combinations of models, worlds and ways to run;
+/* test_ranks_more.c - the law across ranks for many combinations of models, worlds and ways to run;
  * many ranks reach the hashes of law_table.h. */
 #include "law_table.h"
 #include "ranks.h"
 
+/* The steps 4 to 6 have half a batch, a batch and one sample. */
 static const law_case cases[] = {
-    {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.05, 4, 19, .shards = 16, .first = 4},
-    {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, 4, 16, .shards = 20, .first = 4, .clip_norm = 0.5},
-    {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, 8, 64, .shards = 16},
-    {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "sgd:momentum=.9,nesterov=1", 0.1, 8, 5, .shards = 17},
-    {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adadelta", 1.0, 8, 50, .shards = 21},
-    {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "adam", 1e-3, 4, 23, .shards = 16, .first = 4},
-    {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_SHARD, "sgd:momentum=.9", 0.05, 4, 23, .shards = 16, .first = 4},
-    {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "adadelta", 1.0, 4, 37, .shards = 19, .first = 4,
+    {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.05, 3, 19, .shards = 16, .first = 4},
+    {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, 3, 16, .shards = 20, .first = 4, .clip_norm = 0.5},
+    {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, 3, 64, .shards = 16, .first = 4},
+    {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "sgd:momentum=.9,nesterov=1", 0.1, 3, 5, .shards = 17, .first = 4},
+    {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adadelta", 1.0, 3, 50, .shards = 21, .first = 4},
+    {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "adam", 1e-3, 3, 23, .shards = 16, .first = 4},
+    {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_SHARD, "sgd:momentum=.9", 0.05, 3, 23, .shards = 16, .first = 4},
+    {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "adadelta", 1.0, 3, 37, .shards = 19, .first = 4,
      .clip_norm = 0.1},
-    {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_SHARD, "adam", 1e-3, 4, 37, .shards = 19, .first = 4},
-    {"ops", LAW_ODD, LK_BN_MODE_BATCH, "adamw", 1e-3, 4, 23, .shards = 16, .first = 4, .label_smoothing = 0.1},
-    {"ops", LAW_ODD, LK_BN_MODE_SHARD, "sgd:momentum=.9", 0.05, 4, 19, .shards = 17, .first = 4, .clip_norm = 0.5},
-    {"gates", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 4, 23, .shards = 16, .first = 4},
-    {"norms", LAW_ODD, LK_BN_MODE_BATCH, "adamw", 1e-3, 4, 19, .shards = 17, .first = 4},
-    {"attention", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 4, 23, .shards = 16, .first = 4},
-    {"upsampled", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 4, 19, .shards = 17, .first = 4},
-    {"windows", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 4, 23, .shards = 16, .first = 4},
+    {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_SHARD, "adam", 1e-3, 3, 37, .shards = 19, .first = 4},
+    {"ops", LAW_ODD, LK_BN_MODE_BATCH, "adamw", 1e-3, 3, 23, .shards = 16, .first = 4, .label_smoothing = 0.1},
+    {"ops", LAW_ODD, LK_BN_MODE_SHARD, "sgd:momentum=.9", 0.05, 3, 19, .shards = 17, .first = 4, .clip_norm = 0.5},
+    {"gates", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 3, 23, .shards = 16, .first = 4},
+    {"norms", LAW_ODD, LK_BN_MODE_BATCH, "adamw", 1e-3, 3, 19, .shards = 17, .first = 4},
+    {"attention", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 3, 23, .shards = 16, .first = 4},
+    {"upsampled", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 3, 19, .shards = 17, .first = 4},
+    {"windows", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 3, 23, .shards = 16, .first = 4},
     {"cnn:dropout2d", LAW_MNIST, LK_BN_MODE_BATCH, "adadelta", 1.0, 3, 19, .shards = 16, .first = 4,
      .label_smoothing = 0.2},
     {"mobilenet_v2:width=.1,cifar", LAW_SMALL, LK_BN_MODE_BATCH, "adamw", 1e-3, 3, 19, .shards = 16, .first = 4},
@@ -51,11 +52,12 @@ static law_way varied(law_way way, size_t turn)
     return way;
 }
 
+/* Every way with every second case, in turn: each case meets half of the ways of every kind. */
 static void run_all(const law_way *ways, size_t count)
 {
     size_t turn = 0;
     for (size_t w = 0; w < count; w++) {
-        for (size_t i = 0; i < CASES; i++)
+        for (size_t i = w % 2; i < CASES; i += 2)
             ranks_expect(&cases[i], varied(ways[w], turn++), &truths[i]);
     }
 }

@@ -171,7 +171,7 @@ static lk_status prepare(rank *self)
     if (self->plan->far && self->index % 2)
         self->dev->type = &far_type;
     LK_TRY(lk__params_create(self->graph, self->dev, 0, self->graph->count, &self->params));
-    LK_TRY(lk__params_init(self->params, self->plan->seeds_differ ? (uint64_t)self->index : 7));
+    LK_TRY(lk__params_init(self->params, self->plan->seeds_differ ? (uint64_t)self->index : 7, 1));
     LK_TRY(lk__optim_create("adam", 0.01, self->dev, self->params->count, &self->optim));
     for (int i = 0; i < self->graph->count; i++)
         self->params->batches[i] += self->plan->seeds_differ ? self->index + 1 : 1;
@@ -329,7 +329,7 @@ static void check_start(const rank *ranks)
 {
     lk_params *own;
     law_require(lk__params_create(ranks->graph, ranks->dev, 0, ranks->graph->count, &own));
-    law_require(lk__params_init(own, 0));
+    law_require(lk__params_init(own, 0, 1));
     lk_optim *optim;
     law_require(lk__optim_create("adam", 0.01, ranks->dev, own->count, &optim));
     law_require(step_by_itself(own, optim));

@@ -1,22 +1,12 @@
 /* test_resident.c - training and evaluation on a cached data set give the same bits as samples from
  * the loader. */
-#include "far.h"
-#include "ranks.h"
-#include "tape.h"
+#include "resident.h"
 
 #include "data/sets/dataset.h"
 
 enum { COUNT = 70, TESTS = 45, BATCH = 24, TEST_BATCH = 40, EPOCHS = 2, STEPS = EPOCHS * 3, EVALS = EPOCHS * 2 };
 
-/* Device "far" with memory for data sets; it can record steps. */
-static size_t free_bytes;
 static atomic_size_t largest_upload;
-static lk_device_type plain_far;
-
-static size_t room(lk_device *dev)
-{
-    return free_bytes;
-}
 
 static lk_status upload(lk_device *dev, const void *host, size_t bytes, void *dst)
 {
@@ -25,31 +15,12 @@ static lk_status upload(lk_device *dev, const void *host, size_t bytes, void *ds
     return far_upload(dev, host, bytes, dst);
 }
 
-static void set_recording(bool on)
-{
-    far_type = plain_far;
-    if (on)
-        tape_extend(&far_type);
-    far_type.prompt_upload = 1 << 20;
-    tape_recorded = 0;
-}
-
 static int add_device(void **state)
 {
-    if (far_add() != LK_OK)
+    if (resident_add() != 0)
         return -1;
-    far_type.room = room;
     far_type.upload = upload;
-    tape_watch(&far_kernels);
-    plain_far = far_type;
-    return 0;
-}
-
-static int reset_device(void **state)
-{
-    free_bytes = (size_t)1 << 30;
-    set_recording(false);
-    return 0;
+    return resident_keep();
 }
 
 static lk_status get(const lk_dataset *data, size_t index, void *sample, void *label)
@@ -133,17 +104,10 @@ static void close_fixture(fixture *f)
     lk_engine_destroy(f->engine);
 }
 
-static bool place(lk_engine *engine, lk_loader *loader)
-{
-    bool cached;
-    law_require(lk_engine_cache_dataset(engine, loader, &cached));
-    return cached;
-}
-
 static void place_all(fixture *f)
 {
-    assert_true(place(f->engine, f->loader));
-    assert_true(place(f->engine, f->tests));
+    assert_true(resident_place(f->engine, f->loader));
+    assert_true(resident_place(f->engine, f->tests));
     largest_upload = 0;
 }
 
@@ -230,20 +194,20 @@ static void test_same_bits(void **state)
         fixture f;
         outcome want;
         open_fixture(&f, t, "cpu", 0);
-        assert_false(place(f.engine, f.loader));
+        assert_false(resident_place(f.engine, f.loader));
         run(&f, &want);
         close_fixture(&f);
         expect(t, 0, &want);
         if (t->c.bn == LK_BN_MODE_SHARD)
             expect(t, 7, &want);
-        set_recording(true);
+        resident_record(true);
         expect(t, 0, &want);
         if (t->c.bn == LK_BN_MODE_SHARD)
             expect(t, 7, &want);
         /* Recorded: whole batches, twice, because the memory of inputs grows for the larger batches of the test; the
          * last batch of an epoch; evaluations of both data sets; all of them again in waves. */
         assert_int_equal(tape_recorded, t->c.bn == LK_BN_MODE_SHARD ? 10 : 5);
-        set_recording(false);
+        resident_record(false);
     }
 }
 
@@ -272,7 +236,7 @@ static void test_mixed_batches(void **state)
     run_mixed(&f, false, &want);
     close_fixture(&f);
     for (int recording = 0; recording < 2; recording++) {
-        set_recording(recording);
+        resident_record(recording);
         open_fixture(&f, &trainings[2], "far", 0);
         place_all(&f);
         run_mixed(&f, true, &got);
@@ -301,14 +265,14 @@ static void test_nonfinite(void **state)
     fixture f;
     lk_metrics metrics;
     (void)state;
-    set_recording(true);
+    resident_record(true);
     open_fixture(&f, &t, "far", 0);
     lk_loader_destroy(f.loader);
     f.train.ops = &steep_ops;
     f.train.info.mean = none;
     f.train.info.std = steep;
     f.loader = open_loader(&f.train, NULL, false);
-    assert_true(place(f.engine, f.loader));
+    assert_true(resident_place(f.engine, f.loader));
     law_require(lk_loader_start(f.loader, 0, 0));
     law_require(lk_engine_step(f.engine, next_batch(f.loader), &metrics));
     assert_int_equal(lk_engine_step(f.engine, next_batch(f.loader), &metrics), LK_STATUS_NONFINITE);
@@ -330,26 +294,11 @@ static bool be_rank(lk_group *group, const team_spec *team, const void *arg)
     lk_engine_opts opts = law_opts(&c->t->c, &(law_way){.threads = 1, .stages = c->stages});
     lk_dataset data = made(c->t->c.shape, LK_SPLIT_TRAIN);
     lk_engine *engine;
-    lk_loader *loader;
-    const lk_batch *batch;
-    lk_metrics metrics;
-    bool cached;
     opts.device = "far";
     opts.group = group;
     CHECK_OK(law_create(&c->t->c, &opts, &engine));
-    lk_loader_opts loading = {
-        .batch = BATCH, .shuffle = true, .seed = 11, .augment = c->t->augment, .share = lk_engine_shard_range(engine)};
-    CHECK_OK(lk_loader_create(&data, &loading, &loader));
-    CHECK_OK(lk_engine_cache_dataset(engine, loader, &cached));
-    CHECK(cached == (lk_engine_layout(engine).stage == 0));
-    CHECK_OK(lk_loader_start(loader, 1, 0));
-    for (size_t i = 0; i < lk_loader_batches(loader); i++) {
-        CHECK_OK(lk_loader_next(loader, &batch));
-        CHECK(!batch->x && (batch->source != NULL) == cached);
-        CHECK_OK(lk_engine_step(engine, batch, &metrics));
-    }
-    CHECK(law_hash(engine) == c->hash);
-    lk_loader_destroy(loader);
+    lk_loader_opts loading = {.batch = BATCH, .shuffle = true, .seed = 11, .augment = c->t->augment};
+    CHECK(!resident_train_rank(engine, &data, loading, 1, c->hash));
     lk_engine_destroy(engine);
     return false;
 }
@@ -372,7 +321,7 @@ static void test_ranks(void **state)
 static void expect_left(fixture *f, const lk_dataset *data, const char *augment)
 {
     lk_loader *loader = open_loader(data, augment, true);
-    assert_false(place(f->engine, loader));
+    assert_false(resident_place(f->engine, loader));
     law_require(lk_loader_start(loader, 0, 0));
     assert_non_null(next_batch(loader)->x);
     lk_loader_destroy(loader);
@@ -387,15 +336,15 @@ static void test_what_is_not_cached(void **state)
     expect_left(&f, &f.train, "crop=2,resize=16/16");
     lk_dataset other = made((lk_model_shape){3, 32, 8, 10}, LK_SPLIT_TRAIN);
     expect_left(&f, &other, "none");
-    free_bytes = 2 * bytes - 1;
+    resident_free = 2 * bytes - 1;
     expect_left(&f, &f.train, "none");
     far_type.room = NULL;
     expect_left(&f, &f.train, "none");
-    far_type.room = room;
-    free_bytes = 2 * bytes;
-    assert_true(place(f.engine, f.loader));
-    assert_true(place(f.engine, f.loader));
-    assert_true(place(f.engine, f.tests));
+    far_type.room = resident_room;
+    resident_free = 2 * bytes;
+    assert_true(resident_place(f.engine, f.loader));
+    assert_true(resident_place(f.engine, f.loader));
+    assert_true(resident_place(f.engine, f.tests));
     expect_left(&f, &f.train, "none");
     close_fixture(&f);
 }
@@ -422,7 +371,7 @@ static void test_failures(void **state)
     close_fixture(&f);
     open_fixture(&f, &trainings[2], "far", 0);
     far_type.alloc = alloc_nothing;
-    assert_false(place(f.engine, f.loader));
+    assert_false(resident_place(f.engine, f.loader));
     far_type.alloc = far_alloc;
     f.train.ops = &broken;
     assert_int_equal(lk_engine_cache_dataset(f.engine, f.loader, &cached), LK_STATUS_FORMAT);
@@ -466,7 +415,7 @@ static void test_loader_of_a_destroyed_engine(void **state)
         fixture f;
         lk_metrics metrics;
         open_fixture(&f, &trainings[2], "far", 0);
-        assert_true(place(f.engine, f.loader));
+        assert_true(resident_place(f.engine, f.loader));
         for (int j = 0; j < i; j++) {
             lk_batch old = {
                 .count = BATCH, .sample_floats = 3 * 16 * 16, .labels = labels, .ids = ids, .source = sources[j]};
@@ -518,7 +467,7 @@ static void test_cached_under_way(void **state)
     open_fixture(&f, &trainings[2], "far", 0);
     law_require(lk_loader_start(f.loader, 0, 0));
     assert_non_null(next_batch(f.loader)->x);
-    assert_true(place(f.engine, f.loader));
+    assert_true(resident_place(f.engine, f.loader));
     const lk_batch *batch = next_batch(f.loader);
     assert_non_null(batch->x);
     assert_null(batch->source);
@@ -533,7 +482,7 @@ static void test_cached_under_way(void **state)
     close_fixture(&f);
 }
 
-#define CASE(test) cmocka_unit_test_setup(test, reset_device)
+#define CASE(test) cmocka_unit_test_setup(test, resident_reset)
 TEST_MAIN(add_device, NULL, CASE(test_same_bits), CASE(test_mixed_batches), CASE(test_nonfinite), CASE(test_ranks),
           CASE(test_what_is_not_cached), CASE(test_failures), CASE(test_wrong_uses),
           CASE(test_loader_of_a_destroyed_engine), CASE(test_the_epoch_of_a_batch), CASE(test_cached_under_way))

@@ -2,35 +2,16 @@
  * bits as samples from the loader. */
 #include <math.h>
 
-#include "far.h"
-#include "ranks.h"
-#include "tape.h"
+#include "resident.h"
 
 enum { COUNT = 30, PART = 18, BATCH = 12, SHARDS = 4, EPOCHS = 3, STEPS = 9, EVALS = 6, MOST = 12 * 12 * 3, OUT = 3 };
 
-/* Device "far" with memory for data sets; it can record steps. */
-static size_t free_bytes;
 static atomic_size_t gathered; /* samples */
-static lk_device_type plain_far;
-
-static size_t room(lk_device *dev)
-{
-    return free_bytes;
-}
 
 static void count_gather(lk_device *dev, const lk_gather_desc *gather, const uint32_t *ids, lk_tensor *x)
 {
     gathered += x->shape.n;
     far_cpu.gather(dev, gather, ids, x);
-}
-
-static void set_recording(bool on)
-{
-    far_type = plain_far;
-    if (on)
-        tape_extend(&far_type);
-    far_type.prompt_upload = 1 << 20;
-    tape_recorded = 0;
 }
 
 /* The memory of all data sets. */
@@ -61,20 +42,10 @@ static void fill_memory(void)
 static int set_up(void **state)
 {
     fill_memory();
-    if (far_add() != LK_OK)
+    if (resident_add() != 0)
         return -1;
-    far_type.room = room;
     far_kernels.gather = count_gather;
-    tape_watch(&far_kernels);
-    plain_far = far_type;
-    return 0;
-}
-
-static int reset_device(void **state)
-{
-    free_bytes = (size_t)1 << 30;
-    set_recording(false);
-    return 0;
+    return resident_keep();
 }
 
 static void build_table(lk_graph *g)
@@ -212,13 +183,6 @@ static void close_fixture(fixture *f)
     lk_dataset_destroy(f->data);
 }
 
-static bool place(lk_engine *engine, lk_loader *loader)
-{
-    bool cached;
-    law_require(lk_engine_cache_dataset(engine, loader, &cached));
-    return cached;
-}
-
 static lk_batch next_batch(const fixture *f, lk_loader *loader)
 {
     const lk_batch *batch;
@@ -266,7 +230,7 @@ static void expect(const own_case *c, size_t micro_batch, const outcome *want)
     fixture f;
     outcome got;
     open_fixture(&f, c, "far", micro_batch);
-    assert_true(place(f.engine, f.loader) && place(f.engine, f.tests));
+    assert_true(resident_place(f.engine, f.loader) && resident_place(f.engine, f.tests));
     f.cached = true;
     gathered = 0;
     run(&f, &got);
@@ -281,11 +245,11 @@ static void test_same_bits(void **state)
         fixture f;
         outcome want;
         open_fixture(&f, &cases[i], "cpu", 0);
-        assert_false(place(f.engine, f.loader));
+        assert_false(resident_place(f.engine, f.loader));
         run(&f, &want);
         close_fixture(&f);
         for (int recording = 0; recording < 2; recording++) {
-            set_recording(recording);
+            resident_record(recording);
             expect(&cases[i], 0, &want);
             expect(&cases[i], 5, &want);
             assert_int_equal(tape_recorded > 0, recording);
@@ -299,10 +263,10 @@ static void test_room(void **state)
     fixture f;
     size_t need = COUNT * 13 * sizeof(float);
     open_fixture(&f, &cases[0], "far", 0);
-    free_bytes = 2 * need - 1;
-    assert_false(place(f.engine, f.loader));
-    free_bytes = 2 * need;
-    assert_true(place(f.engine, f.loader));
+    resident_free = 2 * need - 1;
+    assert_false(resident_place(f.engine, f.loader));
+    resident_free = 2 * need;
+    assert_true(resident_place(f.engine, f.loader));
     close_fixture(&f);
 }
 
@@ -320,6 +284,7 @@ static void test_wrong_ids(void **state)
     open_fixture(&f, c, "far", 0);
     *wrong = ROWS;
     assert_fails(lk_engine_cache_dataset(f.engine, f.loader, &cached), LK_STATUS_MISMATCH, "sample 15: its value 4");
+    assert_fails(lk_engine_cache_dataset(f.engine, f.tests, &cached), LK_STATUS_MISMATCH, "sample 15: its value 4");
     *wrong = ROWS << 24;
     assert_fails(lk_engine_cache_dataset(f.engine, f.loader, &cached), LK_STATUS_FORMAT, "integers up to");
     *wrong = right;
@@ -350,9 +315,9 @@ static void test_nonfinite(void **state)
     for (int way = 0; way < 4; way++) {
         fixture f;
         lk_status status;
-        set_recording(way & 1);
+        resident_record(way & 1);
         open_fixture(&f, &cases[0], "far", 0);
-        f.cached = way & 2 && place(f.engine, f.loader);
+        f.cached = way & 2 && resident_place(f.engine, f.loader);
         assert_int_equal(f.cached, way / 2);
         int step = fail_step(&f, &status);
         assert_int_equal(status, LK_STATUS_NONFINITE);
@@ -362,6 +327,32 @@ static void test_nonfinite(void **state)
         }
         assert_int_equal(step, failed);
         assert_string_equal(lk_error_detail(), want);
+        close_fixture(&f);
+    }
+    fill_memory();
+}
+
+/* Sample 10 of the part is sample 20 of the data set: messages name it so, of a recorded step too. */
+static void test_names_of_a_part(void **state)
+{
+    for (int recording = 0; recording < 2; recording++) {
+        fixture f;
+        lk_status status = LK_OK;
+        lk_metrics metrics;
+        resident_record(recording);
+        open_fixture(&f, &cases[0], "far", 0);
+        for (int step = 0; step < 3; step++) {
+            law_require(lk_loader_start(f.tests, 0, 0));
+            lk_batch batch = next_batch(&f, f.tests);
+            assert_int_equal(batch.ids[10], 10);
+            assert_int_equal(batch.origins[10], 20);
+            assert_int_equal(status, LK_OK);
+            status = lk_engine_step(f.engine, &batch, &metrics);
+            values[20 * 13] = step == 1 ? NAN : 1;
+        }
+        assert_int_equal(status, LK_STATUS_NONFINITE);
+        assert_non_null(strstr(lk_error_detail(), "the loss of sample 20 ("));
+        assert_int_equal(tape_recorded > 0, recording);
         close_fixture(&f);
     }
     fill_memory();
@@ -382,22 +373,8 @@ static bool be_rank(lk_group *group, const team_spec *team, const void *arg)
     opts.stages = c->stages;
     lk_dataset *data = open_data(c->c);
     lk_engine *engine = open_engine(c->c, &opts);
-    lk_loader *loader;
-    const lk_batch *batch;
-    lk_metrics metrics;
-    bool cached;
-    lk_loader_opts loading = {.batch = BATCH, .shuffle = true, .seed = 11, .share = lk_engine_shard_range(engine)};
-    CHECK_OK(lk_loader_create(data, &loading, &loader));
-    CHECK_OK(lk_engine_cache_dataset(engine, loader, &cached));
-    CHECK(cached == (lk_engine_layout(engine).stage == 0));
-    CHECK_OK(lk_loader_start(loader, 0, 0));
-    for (size_t i = 0; i < lk_loader_batches(loader); i++) {
-        CHECK_OK(lk_loader_next(loader, &batch));
-        CHECK(!batch->x && batch->targets && (batch->source != NULL) == cached);
-        CHECK_OK(lk_engine_step(engine, batch, &metrics));
-    }
-    CHECK(law_hash(engine) == c->hash);
-    lk_loader_destroy(loader);
+    lk_loader_opts loading = {.batch = BATCH, .shuffle = true, .seed = 11};
+    CHECK(!resident_train_rank(engine, data, loading, 0, c->hash));
     lk_engine_destroy(engine);
     lk_dataset_destroy(data);
     return false;
@@ -423,6 +400,6 @@ static void test_ranks(void **state)
     }
 }
 
-#define CASE(test) cmocka_unit_test_setup(test, reset_device)
+#define CASE(test) cmocka_unit_test_setup(test, resident_reset)
 TEST_MAIN(set_up, NULL, CASE(test_same_bits), CASE(test_room), CASE(test_wrong_ids), CASE(test_nonfinite),
-          CASE(test_ranks))
+          CASE(test_names_of_a_part), CASE(test_ranks))

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import unittest
+from pathlib import Path
 
 try:
     import numpy as np
@@ -167,7 +168,7 @@ class Training(unittest.TestCase):
                              events={"step": lambda event: losses.append(event.metrics.loss)})
             self.assertEqual((whole.steps, len(losses)), (9, 9))
             opts = dict(graph=small_graph(), train=data, batch=10, epochs=3, optimizer="adam", alone=True,
-                        checkpoint=os.path.join(folder, "run"), resume="auto")
+                        checkpoint=Path(folder, "run"), resume="auto")
             stopped = lk.train(**opts, events={"epoch": lambda event: lk.stop(event) if event.epoch == 1 else None})
             self.assertTrue(stopped.stopped and stopped.steps < 9)
             self.assertEqual(lk.train(**opts).hash, whole.hash)
@@ -252,8 +253,21 @@ class Data(unittest.TestCase):
             raise RuntimeError("the table is gone")
 
         broken = lk.Dataset.from_function(fails, 20, (4,), classes=3)
-        with self.assertRaisesRegex(lk.Error, "RuntimeError: the table is gone"):
+        with self.assertRaisesRegex(lk.Error, "^sample 0 of own: RuntimeError: the table is gone$"):
             next(lk.Loader(broken, batch=8).epoch())
+
+    def test_wrong_samples(self):
+        """numpy would repeat a sample that is too small, and cut a label that is no whole number."""
+        for sample, why in (((x := np.zeros(4), 1.5), "float"), ((x, [1, 2]), "size 1"), ((x[:1], 1), r"\(1,\), not \(4,\)"),
+                            ((1., 1), r"\(\), not \(4,\)"), ((x, 1 << 32), "32 bits"), ((x, 3), r"\[0, 3\)")):
+            data = lk.Dataset.from_function(lambda _, sample=sample: sample, 2, [4], classes=3)
+            with self.assertRaisesRegex(lk.Error, why):
+                data[0]
+        for target, why in (([1, 2, 3], r"\(3,\), not \(2,\)"), (1, r"\(1,\), not \(2,\)")):
+            data = lk.Dataset.from_function(lambda _, target=target: (np.zeros(4), target), 2, [4], targets=2)
+            with self.assertRaisesRegex(lk.Error, why):
+                data[0]
+        self.assertEqual(lk.Dataset.from_function(lambda i: (np.zeros(4), np.array([i])), 2, [4], classes=2)[1][1], 1)
 
     def test_subset(self):
         data = lk.Dataset.from_arrays(np.arange(10.).reshape(10, 1), np.arange(10))
@@ -322,6 +336,24 @@ class Errors(unittest.TestCase):
             lk.Dataset.from_arrays(np.zeros((3, 2)), [0, 0, 0], mean=[1])
         with self.assertRaisesRegex(TypeError, "'weight'"):
             engine.step(np.zeros((4, 4)), np.zeros(4, int), weight=np.ones(4))
+        with self.assertRaisesRegex(TypeError, "'origins'"):
+            engine.step(np.zeros((4, 4)), np.zeros(4, int), origins=np.ones(4))
+        with self.assertRaisesRegex(ValueError, r"\(4, 1\), not \(4,\)"):
+            engine.step(np.zeros((4, 4)), np.zeros(4, int), weights=np.ones((4, 1)))
+        with self.assertRaisesRegex(TypeError, "option 'train' is of type ndarray"):
+            lk.train(graph=small_graph(), train=np.zeros((8, 4)), alone=True)
+        with self.assertRaisesRegex(ValueError, r"\(8, 3\)"):
+            lk.Model("mlp", (8, 3), classes=2)
+
+    def test_weights_of_samples(self):
+        x, y = rng.standard_normal((4, 4)), np.array([0, 1, 2, 0])
+        hashes = set()
+        for weights in ([1, 1, 1, 1], None, [1, 2, 0, 1]):
+            engine = lk.Engine(small_graph(), batch=4, seed=1)
+            metrics = engine.step(x, y, weights=weights)
+            self.assertEqual(metrics.weight, 4)
+            hashes.add(engine.hash)
+        self.assertEqual(len(hashes), 2)
 
     def test_arrays_of_builders(self):
         """A pointer and a length in C are one sequence in Python."""
@@ -430,7 +462,9 @@ class Groups(unittest.TestCase):
         self.assertEqual(in_threads(lk.Group.threads(3, timeout=30), self.collectives), [True] * 3)
 
     def test_processes(self):
+        self.assertFalse(lk.Group.launched())
         text = ("import numpy as np, lockstep as lk\n"
+                "assert lk.Group.launched()\n"
                 "with lk.Group.join(timeout=30) as group:\n"
                 "    print(group.rank, group.size, group.allreduce(np.array([group.rank + 1]))[0], group.host(0) != '')\n")
         run = subprocess.run([LOCKSTEP, "run", "-n", "3", sys.executable, "-c", text], check=True, timeout=120,

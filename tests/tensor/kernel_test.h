@@ -468,8 +468,12 @@ static inline void fx_wave_init(fx_wave *v, size_t batch, int shards, int lo, in
         v->stack_rows[d] = end - lk__shard_begin(batch, shards, starts[d]);
     }
     v->n = v->begin[hi - lo];
-    v->shards =
-        (lk_shards){.count = hi - lo, .begin = v->begin, .merges = v->merges, .depth = depth, .rows = v->stack_rows};
+    v->shards = (lk_shards){.count = hi - lo,
+                            .begin = v->begin,
+                            .most = lk__shard_largest(batch, shards),
+                            .merges = v->merges,
+                            .depth = depth,
+                            .rows = v->stack_rows};
 }
 
 /* The largest number of partial sums that exist at the same time. */

@@ -42,6 +42,8 @@ CALL(call_leaky, leaky_relu_forward(d, a, 0.3f, y))
 CALL(call_leaky_grad, leaky_relu_grad_input(d, a, b, 0.3f, y))
 CALL(call_add, add(d, a, b, false, y))
 CALL(call_add_relu, add(d, a, b, true, y))
+CALL(call_add_masked, add_masked(d, a, b, a, y))
+CALL(call_add_masked_b, add_masked(d, a, b, b, y))
 CALL(call_mul, mul(d, a, b, y))
 CALL(call_copy, copy(d, a, y))
 
@@ -53,6 +55,8 @@ static float leaky_grad(float a, float b) { return a <= 0 ? 0.3f * b : b; }
 static float leaky(float a, float b) { (void)b; return leaky_grad(a, a); }
 static float add(float a, float b) { return a + b; }
 static float add_relu(float a, float b) { return relu(a + b, 0); }
+static float add_masked(float a, float b) { return relu_grad(a, a + b); }
+static float add_masked_b(float a, float b) { return relu_grad(b, a + b); }
 static float mul(float a, float b) { return a * b; }
 static float copy(float a, float b) { (void)b; return a; }
 /* clang-format on */
@@ -66,6 +70,8 @@ static const op ops[] = {
     {"leaky_relu_grad", call_leaky_grad, leaky_grad, {true, false, true}},
     {"add", call_add, add, {true, true, true}},
     {"add with ReLU", call_add_relu, add_relu, {true, true, true}},
+    {"add with a mask", call_add_masked, add_masked, {true, false, true}},
+    {"add with a mask", call_add_masked_b, add_masked_b, {true, true, false}},
     {"mul", call_mul, mul, {true, true, true}},
     {"copy", call_copy, copy, {true, false, false}},
 };

@@ -16,6 +16,7 @@ static const layer layers[] = {
     {{150, 64, 1, 1}, 65, .shards = 16},
     {{2, 1025, 1, 1}, 300, .shards = 16},
     {{13, 37, 1, 1}, 1030, .shards = 1},
+    {{150, 1030, 1, 1}, 70, .shards = 16}, /* with many threads, tasks become wider */
     /* one row */
     {{1, 1029, 1, 1}, 130, .shards = 1},
     {{1, 3, 1, 1}, 33, .shards = 1, .no_bias = true},

@@ -1,5 +1,6 @@
 /* test_matmul.c - products of matrices against double; exchange of axes and reshaping, which are exact; on the CPU and
  * on GPUs. */
+#include "tensor/cpu/sums.h"
 #include "tensor/kernel_test.h"
 
 typedef struct product_case {
@@ -34,28 +35,33 @@ static float right(const product_case *p, size_t m, size_t k, size_t col)
     return p->b[m * p->len * p->cols + (p->desc.transpose_b ? col * p->len + k : k * p->cols + col)];
 }
 
-/* On the CPU each element is one chain of fused multiply-adds, with equal bits. On GPUs factors are exact in f32. */
+/* On the CPU each element is a sum in the order of sums.h, with equal bits. On GPUs factors are exact in f32. */
 static void check_product(product_case p)
 {
     size_t count = p.n * p.h * p.rows * p.cols;
     float *a = random_values(p.n * p.h * p.rows * p.len, 1), *b = random_values(p.n * p.h * p.len * p.cols, 2);
-    float *chain = new_floats(count);
+    float *sums = new_floats(count);
     double *want = new_doubles(count);
     p.a = a;
     p.b = b;
     for (size_t i = 0; i < count; i++) {
         size_t m = i / p.cols / p.rows, row = i / p.cols % p.rows, col = i % p.cols;
+        float block = 0;
         for (size_t k = 0; k < p.len; k++) {
             want[i] += (double)left(&p, m, row, k) * (double)right(&p, m, k, col);
-            chain[i] = fmaf(left(&p, m, row, k), right(&p, m, k, col), chain[i]);
+            block = fmaf(left(&p, m, row, k), right(&p, m, k, col), block);
+            if (k % LK_SUM_BLOCK == LK_SUM_BLOCK - 1 || k == p.len - 1) {
+                sums[i] = k < LK_SUM_BLOCK ? block : sums[i] + block;
+                block = 0;
+            }
         }
     }
     float *got = fx_bits("matmul", run_product, &p, count);
     fx_near_values("matmul", got, want, FX_NEAR, count);
     if (fx_builds)
-        fx_same("matmul in the kernels' order", got, chain, count);
+        fx_same("matmul in the kernels' order", got, sums, count);
     free(got);
-    free(chain);
+    free(sums);
     free(want);
     free(a);
     free(b);

@@ -538,7 +538,9 @@ static void mistakes_name_the_field(void **state)
     REFUSE("`save_every` has no effect without `checkpoint`", opts.save_every = 2);
     REFUSE("`reshard`", opts.reshard = true);
     REFUSE("`trace_file`", opts.trace_file = "x.json");
-    REFUSE("`early_stop`", opts.early_stop = 2);
+    REFUSE("`early_stop` watches the results of epochs, and there are none: give the data set `test`, or `val_split`",
+           opts.early_stop = 2);
+    REFUSE("`schedule` plateau watches the results of epochs, and there are none", opts.schedule = "plateau");
     REFUSE("`val_split` is 2 and must be", opts.val_split = 2);
     REFUSE("`lr` is -1 and must be", opts.lr = -1);
     REFUSE("`lr` is nan", opts.lr = NAN);

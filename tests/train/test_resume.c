@@ -3,6 +3,7 @@
  * are refused. */
 #include "base/mem.h"
 #include "io/checkpoint/checkpoint.h"
+#include "tensor/device.h"
 #include "tiny.h"
 
 enum { STEPS = 6, BATCHES = 3 };
@@ -518,12 +519,120 @@ static void when_replicas_were_equal_is_noted_and_told(void **state)
     }
 }
 
-TEST_MAIN(make_data, clean_up, TEST(any_step_and_any_layout_go_on_to_the_same_bits),
-          TEST(a_run_without_the_last_batches_goes_on), TEST(an_epoch_without_a_batch_is_refused),
-          TEST(every_optimiser_goes_on), TEST(what_is_told_goes_on), TEST(a_signal_saves_and_the_run_goes_on),
-          TEST(the_newest_and_the_best_stay), TEST(contradictions_name_both_values),
-          TEST(the_same_data_may_lie_elsewhere), TEST(other_shards_only_when_asked_for),
-          TEST(a_run_may_become_longer_where_its_past_stays), TEST(a_warm_up_goes_on),
-          TEST(another_last_rate_is_refused), TEST(a_finished_run_has_nothing_left_to_do),
+/* The CPU as devices "gpu:0", "gpu:1" and so on, with facts that a case sets. */
+static lk_device_type gpu;
+static const char *kinds[MAX_RANKS], *version;
+
+static size_t gpu_facts(int index, lk_device_fact out[LK_DEVICE_FACTS])
+{
+    out[0] = (lk_device_fact){.name = "GPU"};
+    snprintf(out[0].value, sizeof out[0].value, "%s", kinds[index]);
+    out[1] = (lk_device_fact){.name = "cuDNN"};
+    snprintf(out[1].value, sizeof out[1].value, "%s", version);
+    return 2;
+}
+
+static int make_all(void **state)
+{
+    gpu = lk__device_cpu;
+    gpu.name = "gpu";
+    gpu.facts = gpu_facts;
+    return make_data(state) == 0 && lk__device_add(&gpu) == LK_OK ? 0 : -1;
+}
+
+/* What a run says at its start. */
+typedef struct heard {
+    char other[1024];
+    bool mixed;
+    char notices[2048];
+} heard;
+
+static void hear_notice(void *arg, const char *text)
+{
+    heard *h = arg;
+    size_t used = strlen(h->notices);
+    snprintf(h->notices + used, sizeof h->notices - used, "%s\n", text);
+}
+
+static void hear(void *arg, const lk_train_begin *begin)
+{
+    heard *h = arg;
+    snprintf(h->other, sizeof h->other, "%s", begin->other_device);
+    h->mixed = begin->mixed_devices;
+}
+
+static heard run_on(lk_train_opts *opts, const char *const *devices, int count)
+{
+    heard all[MAX_RANKS] = {0};
+    lk_train_hooks hooks[MAX_RANKS];
+    lk_train_outcome result;
+    lk_train_failure failure;
+    for (int i = 0; i < count; i++)
+        hooks[i] = (lk_train_hooks){.arg = &all[i], .begin = hear, .notice = hear_notice};
+    lk_train_ranks ranks = {.opts = opts,
+                            .count = count,
+                            .devices = devices,
+                            .group = &(lk_group_opts){.timeout = 60},
+                            .one_process = true,
+                            .hooks = hooks};
+    assert_ok(lk__train(&ranks, &result, &failure));
+    for (int i = 1; i < count; i++) {
+        assert_int_equal(all[i].mixed, all[0].mixed);
+        assert_string_equal(all[i].notices, "");
+    }
+    assert_int_equal(strstr(all[0].notices, "from here on bits may differ") != NULL, *all[0].other != '\0');
+    assert_true(strstr(all[0].notices, all[0].other) != NULL);
+    assert_int_equal(strstr(all[0].notices, "which rank has which") != NULL, all[0].mixed);
+    return all[0];
+}
+
+static void another_device_is_told(void **state)
+{
+    static const char *const on_gpu[] = {"gpu:0"}, *const on_cpu[] = {"cpu"};
+    char dir[PATH];
+    lk_train_opts opts = options_in("devices", dir);
+    kinds[0] = "Model A";
+    version = "9.1.0";
+    opts.max_steps = 2;
+    assert_string_equal(run_on(&opts, on_gpu, 1).other, "");
+    resume_newest(&opts);
+    assert_string_equal(lk_checkpoint_note(found.notes, "device"), "gpu");
+    assert_string_equal(lk_checkpoint_note(found.notes, "device.GPU"), "Model A");
+    assert_string_equal(lk_checkpoint_note(found.notes, "device.cuDNN"), "9.1.0");
+    assert_string_equal(lk_checkpoint_note(found.notes, "--precision"), "fp32");
+    assert_string_equal(run_on(&opts, on_gpu, 1).other, "");
+    version = "9.2.0";
+    assert_string_equal(run_on(&opts, on_gpu, 1).other, "cuDNN 9.2.0 instead of 9.1.0");
+    kinds[0] = "Model B";
+    assert_string_equal(run_on(&opts, on_gpu, 1).other, "GPU Model B instead of Model A, cuDNN 9.2.0 instead of 9.1.0");
+    opts.max_steps = 3;
+    assert_string_equal(run_on(&opts, on_cpu, 1).other, "device cpu instead of gpu");
+    resume_newest(&opts);
+    assert_null(lk_checkpoint_note(found.notes, "device.GPU"));
+    assert_string_equal(run_on(&opts, on_cpu, 1).other, "");
+    assert_string_equal(run_on(&opts, on_gpu, 1).other, "device gpu instead of cpu");
+}
+
+static void different_devices_of_ranks_are_told(void **state)
+{
+    static const char *const devices[] = {"gpu:0", "gpu:1", "gpu:2"}, *const cpus[] = {"cpu", "cpu"};
+    lk_train_opts opts = options();
+    opts.max_steps = 1;
+    version = "9.1.0";
+    kinds[0] = kinds[1] = kinds[2] = "Model A";
+    assert_false(run_on(&opts, devices, 3).mixed);
+    kinds[2] = "Model B";
+    assert_false(run_on(&opts, devices, 2).mixed);
+    assert_true(run_on(&opts, devices, 3).mixed);
+    assert_false(run_on(&opts, cpus, 2).mixed);
+}
+
+TEST_MAIN(make_all, clean_up, TEST(another_device_is_told), TEST(different_devices_of_ranks_are_told),
+          TEST(any_step_and_any_layout_go_on_to_the_same_bits), TEST(a_run_without_the_last_batches_goes_on),
+          TEST(an_epoch_without_a_batch_is_refused), TEST(every_optimiser_goes_on), TEST(what_is_told_goes_on),
+          TEST(a_signal_saves_and_the_run_goes_on), TEST(the_newest_and_the_best_stay),
+          TEST(contradictions_name_both_values), TEST(the_same_data_may_lie_elsewhere),
+          TEST(other_shards_only_when_asked_for), TEST(a_run_may_become_longer_where_its_past_stays),
+          TEST(a_warm_up_goes_on), TEST(another_last_rate_is_refused), TEST(a_finished_run_has_nothing_left_to_do),
           TEST(a_stopped_evaluation_is_repeated), TEST(checkpoints_are_the_same_bytes_in_any_layout),
           TEST(damaged_ones_are_passed_over), TEST(when_replicas_were_equal_is_noted_and_told))

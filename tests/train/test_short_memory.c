@@ -83,7 +83,7 @@ static lk_status read_image(const char *path)
     lk_image image = {0};
     LK_TRY(lk__file_read(path, 0, &bytes, &count));
     const lk_image_file file = {path, bytes, count};
-    lk_status status = lk__image_decode(&file, &image);
+    lk_status status = lk__image_decode(&file, NULL, &image);
     lk__image_fini(&image);
     lk__mem_free(bytes);
     return status;

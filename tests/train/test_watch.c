@@ -222,7 +222,7 @@ static void results_are_needed(void **state)
     opts.no_test = true;
     refuse(&opts, "`schedule` plateau");
     opts.early_stop = 1;
-    refuse(&opts, "`early_stop` watches");
+    refuse(&opts, "`early_stop` watches the results of epochs, and `no_test` leaves none: add `val_split`");
 }
 
 TEST_MAIN(make_data, temp_folder_tear_down, TEST(the_validation_data_are_held_back), TEST(the_seed_draws_them),

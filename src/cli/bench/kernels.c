@@ -30,7 +30,12 @@ static const kernel_case cases[] = {
     {"resnet20 16-32 /2", 64, 16, 32, 32, {LK_WINDOW_SQUARE(3, 2, 1), 1}},
     {"resnet20 32x16x16", 64, 32, 16, 32, {LK_WINDOW_SQUARE(3, 1, 1), 1}},
     {"resnet20 64x8x8", 64, 64, 8, 64, {LK_WINDOW_SQUARE(3, 1, 1), 1}},
+    {"conv 64x32x32", 8, 64, 32, 64, {LK_WINDOW_SQUARE(3, 1, 1), 1}},
     {"conv 256x14x14", 16, 256, 14, 256, {LK_WINDOW_SQUARE(3, 1, 1), 1}},
+    {"conv 512x4x4", 32, 512, 4, 512, {LK_WINDOW_SQUARE(3, 1, 1), 1}},
+    {"winograd 64x32x32", 8, 64, 32, 64, {LK_WINDOW_SQUARE(3, 1, 1), 1, LK_CONV2D_DESC_BY_SHAPE}},
+    {"winograd 256x14x14", 16, 256, 14, 256, {LK_WINDOW_SQUARE(3, 1, 1), 1, LK_CONV2D_DESC_BY_SHAPE}},
+    {"winograd 512x4x4", 32, 512, 4, 512, {LK_WINDOW_SQUARE(3, 1, 1), 1, LK_CONV2D_DESC_BY_SHAPE}},
 };
 
 enum { CASES = sizeof cases / sizeof *cases, MAX_REPEAT = 1000, PEAK_ROUNDS = 1 << 19 };
@@ -123,7 +128,8 @@ static void cut_shards(problem *p, int shards)
         p->begin[s] = lk__shard_begin(p->row->n, shards, s);
     for (int s = 0; s < shards; s++)
         p->merges[s] = lk__tree_merges(shards, s);
-    p->shards = (lk_shards){.count = shards, .begin = p->begin, .merges = p->merges};
+    p->shards = (lk_shards){
+        .count = shards, .begin = p->begin, .most = lk__shard_largest(p->row->n, shards), .merges = p->merges};
 }
 
 static lk_status make_weights(problem *p)

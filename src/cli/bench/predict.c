@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "cli/bench/limits.h"
 #include "cli/bench/median.h"
 #include "cli/cli.h"
 #include "cli/report/json.h"
@@ -63,12 +64,6 @@ static void close_bench(bench *b)
     lk_dataset_destroy(b->data);
 }
 
-static double measure_peak(const lk_cpu_build *build)
-{
-    double began = lk__clock(), work = build->peak(PEAK_ROUNDS);
-    return 1e-9 * work / (lk__clock() - began);
-}
-
 /* build: of the CPU's kernels, or NULL. */
 static lk_status time_calls(bench *b, const lk_cpu_build *build)
 {
@@ -78,7 +73,7 @@ static lk_status time_calls(bench *b, const lk_cpu_build *build)
         double began = lk__clock();
         LK_TRY(lk_engine_forward(b->engine, &batch, b->scores));
         b->calls[i] = lk__clock() - began;
-        double peak = build ? b->threads * measure_peak(build) : 0;
+        double peak = build ? b->threads * lk__bench_peak(build, PEAK_ROUNDS) : 0;
         b->peak = peak > b->peak ? peak : b->peak;
     }
     return LK_OK;

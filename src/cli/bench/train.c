@@ -16,11 +16,12 @@
 #include "base/cores.h"
 #include "base/mem.h"
 #include "cli/bench/median.h"
+#include "cli/bench/steps.h"
 #include "cli/cli.h"
 #include "cli/report/json.h"
 #include "comm/transport/transport.h"
 
-enum { WARM_UP = 3, MAX_BATCHES = 32, MAX_RUNS = 99 };
+enum { MAX_RUNS = 99 };
 
 /* A rank's measurements in one run. */
 typedef struct timing {
@@ -44,94 +45,11 @@ typedef struct bench {
     outcome *outcomes; /* (ranks), memory shared with them */
 } bench;
 
-/* Batches copied from a loader. */
-typedef struct batch_store {
-    lk_batch batches[MAX_BATCHES];
-    size_t count;
-} batch_store;
-
 typedef struct bench_rank {
     const bench *bench;
     lk_group *group; /* NULL: the only rank */
-    size_t batch;    /* samples of a step of its engine, and their shards */
-    int shards;
-    lk_dataset *data;
-    lk_loader *loader;
-    lk_graph *graph;
-    lk_engine *engine;
-    batch_store store;
+    lk_bench_steps steps;
 } bench_rank;
-
-static lk_status copy_array(const void *from, size_t bytes, const char *what, void **out)
-{
-    LK_TRY(lk__mem_alloc(1, bytes, what, out));
-    memcpy(*out, from, bytes);
-    return LK_OK;
-}
-
-static lk_status keep_batch(const lk_batch *from, lk_batch *out)
-{
-    lk_batch copy = *from;
-    void *block = NULL;
-    lk_status status;
-    if (from->x)
-        LK_TRY(copy_array(from->x, from->count * from->sample_floats * sizeof *from->x, "a batch", &block));
-    copy.x = block; /* NULL if samples are on the device */
-    LK_TRY_GOTO(copy_array(from->labels, from->count * sizeof *from->labels, "labels", &block), free_x);
-    copy.labels = block;
-    LK_TRY_GOTO(copy_array(from->ids, from->count * sizeof *from->ids, "sample ids", &block), free_labels);
-    copy.ids = block;
-    *out = copy;
-    return LK_OK;
-
-free_labels:
-    lk__mem_free((void *)copy.labels);
-free_x:
-    lk__mem_free((void *)copy.x);
-    return status;
-}
-
-/* Whole batches only: a smaller last batch would distort the time of a step. */
-static lk_status fill_store(bench_rank *r)
-{
-    const lk_args *args = r->bench->args;
-    lk_loader_opts loader = {.batch = r->batch,
-                             .shuffle = true,
-                             .seed = args->train.seed,
-                             .workers = args->train.workers,
-                             .augment = args->train.augment,
-                             .share = lk_engine_shard_range(r->engine)};
-    size_t whole = lk_dataset_get_info(r->data)->count / r->batch;
-    size_t wanted = lk__size_min(lk__size_min(args->steps, MAX_BATCHES), whole);
-    bool cached;
-    LK_TRY(lk_loader_create(r->data, &loader, &r->loader));
-    LK_TRY(lk_engine_cache_dataset(r->engine, r->loader, &cached));
-    LK_TRY(lk_loader_start(r->loader, 0, 0));
-    while (r->store.count < wanted) {
-        const lk_batch *batch;
-        LK_TRY(lk_loader_next(r->loader, &batch));
-        LK_TRY(keep_batch(batch, &r->store.batches[r->store.count]));
-        r->store.count++;
-    }
-    return LK_OK;
-}
-
-/* An independent rank does the same work as in a group. */
-static lk_status choose_batch(bench_rank *r)
-{
-    const lk_args *args = r->bench->args;
-    int ranks = r->bench->ranks;
-    r->batch = lk__size_min(args->train.batch, lk_dataset_get_info(r->data)->count);
-    r->shards = args->train.shards;
-    if (!args->independent)
-        return LK_OK;
-    if (r->batch < (size_t)ranks)
-        return lk__fail(LK_STATUS_USAGE, "`batch` %zu has no sample for some of %d `independent` ranks; give -n %zu",
-                        r->batch, ranks, r->batch);
-    r->batch /= (size_t)ranks;
-    r->shards = r->shards > ranks ? r->shards / ranks : 1;
-    return LK_OK;
-}
 
 static int threads_of(const bench *b)
 {
@@ -139,74 +57,35 @@ static int threads_of(const bench *b)
     return b->args->train.threads > 0 ? b->args->train.threads : part > 0 ? part : 1;
 }
 
-static lk_status create_engine(bench_rank *r)
+static lk_status wait_for_others(void *arg)
 {
-    const lk_train_opts *opts = &r->bench->args->train;
-    lk_sample_shape shape;
-    lk_engine_opts engine = lk__train_engine_opts(opts);
-    engine.threads = threads_of(r->bench);
-    engine.batch = r->batch;
-    engine.shards = r->shards;
-    engine.group = r->bench->args->independent ? NULL : r->group;
-    LK_TRY(lk__train_shape(r->data, opts->augment, &shape));
-    LK_TRY(lk__train_build_model(opts, r->data, shape, &r->graph));
-    return lk_engine_create(r->graph, &engine, &r->engine);
+    return lk_barrier(((bench_rank *)arg)->group, NULL);
 }
 
-static lk_status open_rank(bench_rank *r)
+static lk_status run_steps(bench_rank *r, size_t count)
 {
-    const lk_train_opts *opts = &r->bench->args->train;
-    LK_TRY(lk_dataset_open(opts->data, opts->data_dir, LK_SPLIT_TRAIN, &r->data));
-    LK_TRY(choose_batch(r));
-    LK_TRY(create_engine(r));
-    return fill_store(r);
-}
-
-static void close_rank(bench_rank *r)
-{
-    for (size_t i = 0; i < r->store.count; i++) {
-        lk__mem_free((void *)r->store.batches[i].x);
-        lk__mem_free((void *)r->store.batches[i].labels);
-        lk__mem_free((void *)r->store.batches[i].ids);
-    }
-    lk_loader_destroy(r->loader);
-    lk_engine_destroy(r->engine);
-    lk_graph_destroy(r->graph);
-    lk_dataset_destroy(r->data);
-}
-
-/* Keeps as many steps under way as the engine allows. */
-static lk_status run_steps(bench_rank *r, size_t steps)
-{
-    lk_metrics metrics;
-    for (size_t received = 0, sent = 0; received < steps; received++) {
-        while (sent == received || (sent < steps && lk_engine_can_send(r->engine, r->batch)))
-            LK_TRY(lk_engine_send(r->engine, &r->store.batches[sent++ % r->store.count]));
-        LK_TRY(lk_engine_receive(r->engine, &metrics));
-        if (r->bench->args->in_step && r->group)
-            LK_TRY(lk_barrier(r->group, NULL));
-    }
-    return LK_OK;
+    bool waits = r->bench->args->in_step && r->group;
+    return lk__bench_steps_run(&r->steps, count, waits ? wait_for_others : NULL, r);
 }
 
 static lk_status time_run(bench_rank *r, timing *out)
 {
     if (r->group)
         LK_TRY(lk_barrier(r->group, NULL));
-    lk_waits before = lk_engine_waits(r->engine);
+    lk_waits before = lk_engine_waits(r->steps.engine);
     double began = lk__clock();
     LK_TRY(run_steps(r, r->bench->args->steps));
     double seconds = lk__clock() - began;
-    lk_waits after = lk_engine_waits(r->engine);
+    lk_waits after = lk_engine_waits(r->steps.engine);
     *out = (timing){seconds, {after.gradients - before.gradients, after.other - before.other}};
     return LK_OK;
 }
 
 static lk_status time_runs(bench_rank *r, outcome *out)
 {
-    LK_TRY(open_rank(r));
-    out->samples = r->batch;
-    LK_TRY(run_steps(r, WARM_UP));
+    LK_TRY(lk__bench_steps_open(&r->steps));
+    out->samples = r->steps.batch;
+    LK_TRY(run_steps(r, LK_BENCH_STEPS_WARM_UP));
     for (size_t i = 0; i < r->bench->runs; i++)
         LK_TRY(time_run(r, &out->runs[i]));
     out->peak_rss_mb = lk__mem_peak_mb();
@@ -215,9 +94,15 @@ static lk_status time_runs(bench_rank *r, outcome *out)
 
 static lk_status run_rank(const bench *b, lk_group *group, outcome *out)
 {
-    bench_rank r = {.bench = b, .group = group};
+    bool alone = b->args->independent;
+    bench_rank r = {.bench = b,
+                    .group = group,
+                    .steps = {.args = b->args,
+                              .group = alone ? NULL : group,
+                              .parts = alone ? (size_t)b->ranks : 1,
+                              .threads = threads_of(b)}};
     lk_status status = time_runs(&r, out);
-    close_rank(&r);
+    lk__bench_steps_close(&r.steps);
     return status;
 }
 
@@ -299,7 +184,7 @@ static void print_text(const bench *b, const figures *f)
 {
     const lk_train_opts *opts = &b->args->train;
     int threads = threads_of(b);
-    printf("%s on %s, batch %zu, ", opts->model, opts->data, batch_of(b));
+    printf("%s on %s, batch %zu, ", opts->model, lk__bench_steps_data(b->args), batch_of(b));
     if (b->ranks > 1)
         printf("%d %sranks of ", b->ranks, b->args->independent ? "independent " : "");
     printf("%d thread%s, %d shards: %.1f img/s, %.3f ms a step, %.0f MB%s at most", threads, threads == 1 ? "" : "s",
@@ -316,7 +201,7 @@ static void print_json(const bench *b, const figures *f)
     cJSON *line = cJSON_CreateObject();
     cJSON_AddStringToObject(line, "case", "train");
     cJSON_AddStringToObject(line, "model", opts->model);
-    cJSON_AddStringToObject(line, "data", opts->data);
+    cJSON_AddStringToObject(line, "data", lk__bench_steps_data(b->args));
     cJSON_AddStringToObject(line, "optimizer", opts->optimizer);
     cJSON_AddNumberToObject(line, "batch_size", (double)batch_of(b));
     cJSON_AddNumberToObject(line, "ranks", b->ranks);

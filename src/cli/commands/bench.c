@@ -13,7 +13,8 @@ static const struct {
     lk_status (*run)(const lk_args *args);
     bool gpus; /* it can use GPUs */
 } cases[] = {
-    {"allreduce", lk__bench_allreduce, false}, {"data", lk__bench_data, false},  {"kernels", lk__bench_kernels, false},
+    {"allreduce", lk__bench_allreduce, false}, {"data", lk__bench_data, false},
+    {"kernels", lk__bench_kernels, false},     {"layers", lk__bench_layers, false},
     {"predict", lk__bench_predict, true},      {"train", lk__bench_train, true},
 };
 
@@ -74,6 +75,11 @@ static lk_status run_case(lk_args *args)
     LK_TRY(lk__args_complete(args));
     LK_TRY(lk__job_plan_one_device(args, "bench", args->nproc > 0 ? args->nproc : 1, &plan));
     LK_TRY(lk__names_find(&names, args->words[0], &found));
+    bool trains = cases[found].run == lk__bench_train || cases[found].run == lk__bench_layers;
+    if ((args->input || args->classes) && !trains)
+        return lk__fail(LK_STATUS_USAGE,
+                        "`input` and `classes` are of bench train and bench layers; bench %s has no random images",
+                        cases[found].name);
     LK_TRY(check_device(&plan, found, &usable));
     lk__job_plan_on_cpu(args, &plan, &cpu);
     args->train = usable ? plan.train : cpu.train;

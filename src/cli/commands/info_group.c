@@ -19,7 +19,8 @@ static const char *const keys[] = {[LK_TOKEN_ORIGIN_GIVEN] = "the token of the j
 /* Writes where a rank of this task connects to the others, and what the key of the job is. */
 static lk_status describe_meeting(const lk_args *args, const lk_task *task, const lk_join *join, char text[DEED_BYTES])
 {
-    const lk_job_channel_task process = {.rank = join->rank, .size = join->processes, .backend = args->backend};
+    const lk_job_channel_task process = {
+        .rank = join->rank, .size = join->processes, .threads = join->group.threads, .backend = args->backend};
     lk_meeting_plan plan;
     char ports[48] = "";
     bool given = false;

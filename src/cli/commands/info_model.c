@@ -1,11 +1,12 @@
 /* info_model.c - `lockstep info --model`: a model's layers, its size, and the cost of a training step. Creates
- * no weights. */
+ * weights only to take a step on the device of --devices. */
 #include "cli/commands/info_model.h"
 
 #include <stdio.h>
 
 #include "base/mem.h"
 #include "base/spec.h"
+#include "cli/commands/info_device.h"
 #include "cli/report/json.h"
 #include "nn/models/zoo.h"
 #include "nn/summary.h"
@@ -25,6 +26,8 @@ typedef struct report {
     lk_graph_summary summary;
     lk_engine_opts engine;
     lk_engine_size memory;
+    lk_devices devices; /* count is 0 without --devices */
+    cJSON *lines;       /* of info_device.h: an array of strings */
 } report;
 
 static const struct part {
@@ -44,24 +47,6 @@ static size_t part_bytes(const report *r, int i)
     return *(const size_t *)((const char *)&r->memory + parts[i].offset);
 }
 
-static lk_status parse_input(const char *text, lk_model_shape *shape)
-{
-    size_t *sides[] = {&shape->channels, &shape->height, &shape->width};
-    char part[NUMBER];
-    for (int i = 0; i < 3; i++) {
-        size_t length = 0;
-        while (text[length] && text[length] != 'x' && length < sizeof part - 1)
-            length++;
-        snprintf(part, sizeof part, "%.*s", (int)length, text);
-        long long value;
-        if (!lk__number_parse_int(part, 1, 1 << 24, &value) || text[length] != (i < 2 ? 'x' : '\0'))
-            return lk__fail(LK_STATUS_USAGE, "--input wants channels, height and width, as in --input 3x32x32");
-        *sides[i] = (size_t)value;
-        text += length + 1;
-    }
-    return LK_OK;
-}
-
 static lk_status shape_of_data(const lk_args *args, lk_model_shape *shape)
 {
     lk_dataset *data;
@@ -77,15 +62,9 @@ static lk_status shape_of_data(const lk_args *args, lk_model_shape *shape)
 static lk_status choose_shape(const lk_args *args, lk_model_shape *shape)
 {
     LK_TRY(lk__model_usual_shape(args->train.model, shape));
-    if (args->train.data && args->input)
-        return lk__fail(LK_STATUS_USAGE, "--data and --input both say what a sample is; give one of them");
     if (args->train.data)
         LK_TRY(shape_of_data(args, shape));
-    if (args->input)
-        LK_TRY(parse_input(args->input, shape));
-    if (args->classes)
-        shape->classes = args->classes;
-    return LK_OK;
+    return lk__args_change_shape(args, shape);
 }
 
 /* 1234567 as "1,234,567". */
@@ -144,6 +123,23 @@ static void print_memory(const report *r)
     printf("  %-24s %10sB\n", "together", scaled((double)total, bytes));
 }
 
+static void add_line(void *arg, const char *line)
+{
+    cJSON_AddItemToArray(arg, cJSON_CreateString(line));
+}
+
+static void print_device(const report *r)
+{
+    if (!r->devices.count)
+        return;
+    printf("on %s, %s, %zu samples in %d shards:\n", r->devices.name[0],
+           lk__device_precision_names[r->engine.precision], r->engine.batch, r->engine.shards);
+    const cJSON *line;
+    cJSON_ArrayForEach(line, r->lines) printf("  %s\n", line->valuestring);
+    if (!cJSON_GetArraySize(r->lines))
+        printf("  own kernels compute all layers, whole waves at once\n");
+}
+
 static void print_report(const report *r)
 {
     char a[NUMBER], b[NUMBER], c[NUMBER];
@@ -157,6 +153,7 @@ static void print_report(const report *r)
            "that)\n",
            scaled(s->macs, a), scaled(flops_a_mac * s->macs, b), scaled(passes_a_step * flops_a_mac * s->macs, c));
     print_memory(r);
+    print_device(r);
 }
 
 static void add_count(cJSON *object, const char *key, size_t value)
@@ -203,7 +200,37 @@ static void print_json(const report *r)
     cJSON *layers = cJSON_AddArrayToObject(object, "layers");
     for (size_t i = 0; i < r->summary.layers; i++)
         cJSON_AddItemToArray(layers, layer_object(r, i));
+    if (r->devices.count) {
+        cJSON_AddStringToObject(object, "device", r->devices.name[0]);
+        cJSON_AddItemReferenceToObject(object, "device_layers", r->lines);
+    }
     lk__cli_json_line(object);
+}
+
+/* The device of --devices, with the precision of a run there. */
+static lk_status choose_device(const lk_args *args, report *r)
+{
+    lk_devices_choice choice = {.devices = args->device_names};
+    if (!*args->device_names && args->precision_given)
+        return lk__fail(LK_STATUS_USAGE, "--precision is of the step that --devices asks for: add --devices cuda:0");
+    if (!*args->device_names)
+        return LK_OK;
+    LK_TRY(lk__devices_choose(&choice, lk__device_list, &r->devices));
+    if (r->devices.count > 1)
+        return lk__fail(LK_STATUS_USAGE, "info --model takes one device, as in --devices %s", r->devices.name[0]);
+    r->engine.device = r->devices.name[0];
+    r->engine.precision = args->train.precision;
+    return LK_OK;
+}
+
+static lk_status make_report(report *r)
+{
+    r->summary = lk__graph_summary(r->graph);
+    LK_TRY(lk__engine_measure(r->graph, &r->engine, &r->memory));
+    if (!r->devices.count)
+        return LK_OK;
+    r->lines = cJSON_CreateArray();
+    return lk__cmd_info_device(r->graph, &r->engine, add_line, r->lines);
 }
 
 lk_status lk__cmd_info_model(const lk_args *args)
@@ -215,13 +242,14 @@ lk_status lk__cmd_info_model(const lk_args *args)
                                 .shards = train->shards,
                                 .optimizer = train->optimizer};
     LK_TRY(choose_shape(args, &r.shape));
+    LK_TRY(choose_device(args, &r));
     LK_TRY(lk_model_build(r.model, r.shape, &r.graph));
-    r.summary = lk__graph_summary(r.graph);
-    lk_status status = lk__engine_measure(r.graph, &r.engine, &r.memory);
+    lk_status status = make_report(&r);
     if (status == LK_OK && args->json)
         print_json(&r);
     else if (status == LK_OK)
         print_report(&r);
+    cJSON_Delete(r.lines);
     lk_graph_destroy(r.graph);
     return status;
 }

@@ -48,12 +48,14 @@ static const lk_command commands[] = {
      "  lockstep convert model.safetensors model.pth          for torch.load\n"
      "B's ending chooses the format. Of a checkpoint only the model's tensors are kept; nothing in it is executed.",
      LK_CMD_CONVERT, 2, 2, "a model file and a name for the new one", lk__cmd_convert},
-    {"bench", "allreduce|data|kernels|predict|train [options]", "measure speed",
+    {"bench", "allreduce|data|kernels|layers|predict|train [options]", "measure speed",
      "allreduce: sums between ranks of this host, 4 bytes to 100 MB, beside Open MPI where mpirun is installed.\n"
      "data: batches out of the loader, with nothing trained on them.\n"
      "kernels: matrix and convolution kernels beside the core's peak, and OpenBLAS where it is installed.\n"
+     "layers: each layer of a training step on the CPU, beside the limits of arithmetic and of memory.\n"
+     "predict: one sample's forward pass.\n"
      "train: steps of training with the data in memory.",
-     LK_CMD_BENCH, 1, 1, "what to measure: allreduce, data, kernels or train", lk__cmd_bench},
+     LK_CMD_BENCH, 1, 1, "what to measure: allreduce, data, kernels, layers, predict or train", lk__cmd_bench},
     {"data", "list | get NAME | verify NAME", "find, download and check data sets",
      "  lockstep data list                    which there are, and where they are\n"
      "  lockstep data get mnist               download; run again after an interruption, it goes on\n"

@@ -27,20 +27,24 @@ static int task_threads(const lk_join *join, int ranks)
     return mine > 0 ? mine : 1;
 }
 
-/* Sets the options that depend on the plan's devices; lk__args_complete has set those of the CPU. */
+/* A checkpoint's precision is meant for devices that have several; others go on in the one that they have. */
+static lk_precision choose_precision(const lk_args *args, const char *device)
+{
+    bool free = !args->precision_given && lk__device_precision(device, LK_PRECISION_AUTO) == LK_PRECISION_FP32;
+    return lk__device_precision(device, free ? LK_PRECISION_AUTO : args->train.precision);
+}
+
+/* Sets the options that depend on the plan's ranks and devices. */
 static void fill_options(const lk_args *args, lk_job_plan *plan)
 {
     lk_train_opts *opts = &plan->train;
-    bool few = lk__devices_few_shards(plan->devices.name[0]);
     *opts = args->train;
     bind_texts(plan);
     if (!opts->threads)
         opts->threads = task_threads(&plan->join, plan->devices.count);
-    if (few && !args->shards_given)
-        opts->shards = lk__train_few_shards(opts, plan->join.processes * plan->devices.count);
-    /* A checkpoint's precision is meant for GPUs; on the CPU the run continues in fp32. */
-    if (!few && !args->precision_given)
-        opts->precision = LK_PRECISION_FP32;
+    if (!args->shards_given)
+        opts->shards = lk__train_default_shards(opts, plan->join.processes * plan->devices.count);
+    opts->precision = choose_precision(args, plan->devices.name[0]);
 }
 
 static lk_status choose_mode(const lk_args *args, const lk_join *join, int devices, lk_mode *out)

@@ -37,7 +37,7 @@ lk_status lk__job_plan_one_device(const lk_args *args, const char *command, int 
 void lk__job_plan_ranks(const lk_args *args, int ranks, lk_job_plan *out);
 
 /* The second plan, if a GPU that was not named cannot be used: the same number of ranks on the CPU, with the
- * shards and the precision of a machine without GPUs. */
+ * precision of a machine without GPUs. */
 void lk__job_plan_on_cpu(const lk_args *args, const lk_job_plan *gpus, lk_job_plan *out);
 /* Prints the line about it on stderr; why is the GPU's reason. */
 void lk__job_plan_print_cpu(const char *command, const char *why);

@@ -43,6 +43,9 @@ static const lk_option table[] = {
      "the network for this data set; without it for what it was made for"},
     {"what", "input", 0, INFO, 0, TEXT(input, "CxHxW"), NULL, "or for such images, as in 3x32x32"},
     {"what", "classes", 0, INFO, 0, COUNT(classes, 1, BIG), NULL, "and for so many classes"},
+    {"what", "devices", 0, INFO, 0, LIST(device_names, "cuda:0"), NULL,
+     "what computes its convolutions and linear layers on this GPU, found by a step of training there"},
+    {"what", "precision", 0, INFO, 0, CHOICE(train.precision, lk__device_precision_names), "fp32", "of that step"},
     {"what", "group", 0, INFO, 0, FLAG(group), NULL,
      "this process as a task of Slurm, MPI, PBS or torchrun: rank, size, hosts, and which variables say so"},
     {"what", "model", 0, PREDICT, 0, SPEC(train.model, "NAME[:key=val,...]"), NULL,
@@ -56,6 +59,10 @@ static const lk_option table[] = {
      "data get: where to put it, without it ~/.cache/lockstep; list, verify: look here, and nowhere else"},
     {"what", "url", 0, DATA, 0, TEXT(data_url, "URL"), NULL,
      "data get: fetch the files from this folder; without it $LOCKSTEP_DATA_URL, or where they are published"},
+    {"what", "input", 0, BENCH, 0, TEXT(input, "CxHxW"), NULL,
+     "bench train, layers: random images of this shape instead of a data set, as in 3x224x224"},
+    {"what", "classes", 0, BENCH, 0, COUNT(classes, 1, BIG), NULL,
+     "bench train, layers: classes of the random images; without it those of the data that the model was made for"},
     {"what", "config", 0, MODELS, 0, ONCE(config, "FILE.yaml"), NULL,
      "options from a file, as in configs/mnist-cnn.yaml: its keys are their names; those of this line win"},
 
@@ -86,11 +93,12 @@ static const lk_option table[] = {
     {"how", "threads", 0, EVAL | PREDICT, 0, INTEGER(train.threads, 1, 1024), NULL,
      "without it as many as there are cores"},
     {"how", "threads", 0, BENCH, 0, INTEGER(train.threads, 1, 1024), NULL,
-     "of a rank; without it the cores are shared evenly by the ranks (bench kernels, predict: 1)"},
+     "of a rank; without it the cores are shared evenly by the ranks (bench kernels, layers, predict: 1)"},
     TRAINING("how"),
     {"how", "sync-bn", 0, TRAIN | BENCH, 0, ALIAS, "bn=batch", "the same as --bn batch"},
 
-    {"bench", "steps", 0, BENCH, 0, COUNT(steps, 1, BIG), "50", "bench train, predict: steps, or calls, to time"},
+    {"bench", "steps", 0, BENCH, 0, COUNT(steps, 1, BIG), "50",
+     "bench train, layers, predict: steps, or calls, to time"},
     {"bench", "repeat", 0, BENCH, 0, COUNT(repeat, 1, 1000), "7", "bench kernels: timings of which the median counts"},
     {"bench", "nproc", 'n', BENCH, 0, INTEGER(nproc, 1, 256), NULL,
      "bench train, allreduce: ranks to start; without it 1 and 2"},
@@ -123,12 +131,11 @@ static const lk_option table[] = {
     {"ranks", "bind", 0, RUN | TRAIN, 0, CHOICE(run.bind, bind_choices), "none",
      "core: a share of the cores for each rank"},
     {"ranks", "log-dir", 0, RUN, 0, TEXT(run.log_dir, "DIR"), NULL, "also write each rank's output to DIR/rank_R.log"},
-    {"ranks", "timeout", 0, RUN, 0, REAL(run.timeout, "SECONDS", .1, 1e7), "300",
-     "how long nodes that are missing and ranks that are stopped are waited for"},
+    {"ranks", "timeout", 0, RUN | TRAIN, 0, REAL(run.timeout, "SECONDS", .1, 1e7), NULL,
+     "how long nodes and ranks that are missing, and ranks that are stopped, are waited for; without it "
+     "$LOCKSTEP_TIMEOUT, or 300"},
     {"ranks", "grace", 0, RUN, 0, REAL(run.grace, "SECONDS", .1, 86400), NULL,
      "how long interrupted ranks get to save and end before they are killed; without it 5"},
-    {"ranks", "timeout", 0, TRAIN, 0, REAL(run.timeout, "SECONDS", .1, 1e7), NULL,
-     "how long ranks that are missing or stopped are waited for; without it $LOCKSTEP_TIMEOUT, or 300"},
 
     {"nodes", "nnodes", 0, RUN | TRAIN, 0, INTEGER(run.nnodes, 1, 1024), "1",
      "nodes of the job; run the same line on each"},
@@ -358,14 +365,6 @@ static void complete_save_path(lk_args *args)
     args->train.save_model = args->save_path;
 }
 
-/* A step of K batches is one batch with K times the samples in K times the shards. This is the number of shards
- * on the CPU; a plan on GPUs chooses its own if none was given. */
-static lk_status complete_batch(lk_args *args)
-{
-    bool own = !args->shards_given && lk__devices_few_shards(args->devices.name[0]);
-    return lk__train_accumulate(&args->train, own);
-}
-
 /* Refuses options that would have no effect. */
 static lk_status complete_checkpoints(lk_args *args)
 {
@@ -442,8 +441,39 @@ static lk_status complete_backend(lk_args *args)
     return LK_OK;
 }
 
+/* A number of --input and the character after it. */
+static bool parse_side(const char **text, char after, size_t *out)
+{
+    char digits[16];
+    size_t length = strcspn(*text, "x");
+    long long value;
+    if (length >= sizeof digits || (*text)[length] != after)
+        return false;
+    snprintf(digits, sizeof digits, "%.*s", (int)length, *text);
+    if (!lk__number_parse_int(digits, 1, 1 << 24, &value))
+        return false;
+    *text += length + 1;
+    *out = (size_t)value;
+    return true;
+}
+
+lk_status lk__args_change_shape(const lk_args *args, lk_model_shape *shape)
+{
+    const char *text = args->input;
+    lk_model_shape given = *shape;
+    if (text && !(parse_side(&text, 'x', &given.channels) && parse_side(&text, 'x', &given.height) &&
+                  parse_side(&text, '\0', &given.width)))
+        return lk__fail(LK_STATUS_USAGE, "`input` wants channels, height and width, as in `input` 3x32x32");
+    if (args->classes)
+        given.classes = args->classes;
+    *shape = given;
+    return LK_OK;
+}
+
 lk_status lk__args_check_data(const lk_args *args)
 {
+    if (args->train.data && args->input)
+        return lk__fail(LK_STATUS_USAGE, "`data` and `input` both say what a sample is; give one of them");
     if (!args->train.data_dir || args->train.data)
         return LK_OK;
     return lk__fail(LK_STATUS_USAGE,
@@ -462,14 +492,14 @@ lk_status lk__args_complete(lk_args *args)
 {
     LK_TRY(complete_schedule(args));
     LK_TRY(lk__args_complete_devices(args));
-    LK_TRY(complete_batch(args));
+    LK_TRY(lk__train_accumulate(&args->train));
     LK_TRY(complete_checkpoints(args));
     LK_TRY(complete_serve(args));
     LK_TRY(check_trace(&args->train));
     complete_save_path(args);
     LK_TRY(complete_backend(args));
     LK_TRY(lk__args_check_data(args));
-    if (!args->train.data)
+    if (!args->train.data && !args->input)
         args->train.data = LK_ARGS_DATA;
     return LK_OK;
 }

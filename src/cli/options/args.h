@@ -2,6 +2,8 @@
 #ifndef LK_CLI_OPTIONS_ARGS_H
 #define LK_CLI_OPTIONS_ARGS_H
 
+#include <lockstep/graph.h>
+
 #include "cli/options/devices.h"
 #include "cli/options/options.h"
 #include "train/train.h"
@@ -90,8 +92,8 @@ typedef struct lk_args {
     const char *resume;                   /* value of --resume; NULL: not given, "": without a value */
     bool resume_exact;                    /* it names a checkpoint, not a folder of them */
     bool requeue;                         /* Slurm starts the job again after the signal before its time limit */
-    const char *input;                    /* of info: "3x32x32"; NULL: not given */
-    size_t classes;                       /* of info; 0: not given */
+    const char *input;                    /* of info and bench: "3x32x32"; NULL: not given */
+    size_t classes;                       /* of info and bench; 0: not given */
     bool group;                           /* of info */
     const char *output;                   /* file of plot and report, folder of sweep */
     lk_options_swept swept[LK_SWEPT_MAX]; /* of sweep: options of train with their values */
@@ -129,8 +131,10 @@ const char *lk__args_spell(const char *text);
 
 /* USAGE if there is no such backend. NULL: $LOCKSTEP_BACKEND, if it is set. */
 lk_status lk__args_check_backend(const char *name) LK_CHECKED;
-/* USAGE for --data-dir without --data, which would have no effect. */
+/* USAGE for --data-dir without --data, which would have no effect, and for --data beside --input. */
 lk_status lk__args_check_data(const lk_args *args) LK_CHECKED;
+/* Replaces the fields of shape that --input and --classes give. USAGE if --input is not of the form CxHxW. */
+lk_status lk__args_change_shape(const lk_args *args, lk_model_shape *shape) LK_CHECKED;
 /* Sets args->devices; a part of lk__args_complete. */
 lk_status lk__args_complete_devices(lk_args *args) LK_CHECKED;
 /* Sets the fields of args->train that depend on several options; args must not be moved afterwards. A plan

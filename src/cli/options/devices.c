@@ -204,12 +204,6 @@ lk_status lk__devices_choose(const lk_devices_choice *choice, lk_devices_table t
     return LK_OK;
 }
 
-bool lk__devices_few_shards(const char *name)
-{
-    const lk_device_type *type = lk__device_find(name);
-    return type && type->by_shard;
-}
-
 void lk__devices_use_cpu(lk_devices *list)
 {
     for (int i = 0; i < list->count; i++)

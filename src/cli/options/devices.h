@@ -33,9 +33,6 @@ typedef const lk_device_type *(*lk_devices_table)(size_t index);
  * LK_DEVICES_MAX; UNSUPPORTED for devices that this build or this machine does not have. */
 lk_status lk__devices_choose(const lk_devices_choice *choice, lk_devices_table table, lk_devices *out) LK_CHECKED;
 
-/* Whether such devices are fastest with few shards, as GPUs are. */
-bool lk__devices_few_shards(const char *name);
-
 /* Replaces the devices by the CPU, with the same number of ranks. */
 void lk__devices_use_cpu(lk_devices *list);
 

@@ -78,7 +78,7 @@ static lk_status parse_whole(const lk_options_set *set, const lk_option *row, co
     const char *word = row->choices ? row->choices[0] : NULL;
     long long min = row->kind == LK_OPTION_KIND_SEED ? 0 : (long long)row->min;
     long long max = row->kind == LK_OPTION_KIND_SEED ? INT64_MAX : (long long)row->max;
-    *out = 0;
+    *out = row->kind == LK_OPTION_KIND_INT ? LK_OPTION_WORD : 0;
     if ((word && strcmp(value, word) == 0) || lk__number_parse_int(value, min, max, out))
         return LK_OK;
     return lk__fail(LK_STATUS_USAGE, "%s: --%s '%s' must be %s%sa whole number from %lld to %lld", set->command,

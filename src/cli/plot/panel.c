@@ -62,10 +62,11 @@ void lk__plot_find_range(const lk_plot_panel *panel, lk_plot_style style, lk_plo
         }
 }
 
+/* gnuplot takes ends that are almost equal for an empty range. */
 static lk_plot_range widen(lk_plot_range r, double part)
 {
     double by = (r.max - r.min) * part;
-    if (!(by > 0))
+    if (!(by > 1e-6 * fabs(r.max)))
         by = r.max != 0 ? fabs(r.max) * .05 : 1;
     return (lk_plot_range){r.min - by, r.max + by};
 }

@@ -314,9 +314,9 @@ static void on_activity(void *arg, lk_train_activity activity, size_t done, size
         recording->next.activity(recording->next.arg, activity, done, total);
 }
 
-/* Every hook that the program uses must be passed on, with the argument of its owner; start, before_step and epoch are
- * not used. */
-_Static_assert(sizeof(lk_train_hooks) == 17 * sizeof(void *), "lk__recording_listen has all event functions");
+/* Every hook that the program uses must be passed on, with the argument of its owner; start, before_step, epoch, notice
+ * and step_time are not used. */
+_Static_assert(sizeof(lk_train_hooks) == 19 * sizeof(void *), "lk__recording_listen has all event functions");
 
 void lk__recording_listen(lk_recording *recording, const lk_job_plan *plan, lk_screen *screen, lk_train_hooks *hooks)
 {

@@ -61,6 +61,7 @@ static void on_start(void *arg, const lk_train_begin *start)
     report->rank = start->self.rank;
     report->ranks = start->self.ranks;
     report->stage = start->self.layout.stage;
+    report->stages = start->self.layout.stages;
     report->share = start->self.share;
     report->bar = (lk_bar){.epochs = report->plan->train.epochs,
                            .step = start->done,

@@ -31,7 +31,7 @@ typedef struct lk_report {
     size_t train_count, classes;
     size_t batches, steps, done; /* done: before this process started */
     /* Set when the run starts. */
-    int rank, ranks, stage;
+    int rank, ranks, stage, stages;
     lk_shard_range share;
 } lk_report;
 

@@ -3,11 +3,18 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/cores.h"
 #include "base/mem.h"
 #include "cli/report/bar.h"
 #include "cli/report/json.h"
 #include "cli/report/report.h"
 #include "io/checkpoint/checkpoint.h"
+
+/* Images in a second that the loader's threads could give if nobody held them up. */
+static double loader_rate(const lk_train_use *use)
+{
+    return use->loader_seconds > 0 ? (double)(use->loaded * (uint64_t)use->loader_threads) / use->loader_seconds : 0;
+}
 
 static cJSON *use_item(const lk_train_use *use)
 {
@@ -22,8 +29,11 @@ static cJSON *use_item(const lk_train_use *use)
     if (!use->joint)
         cJSON_AddNumberToObject(item, "wait_s", use->phases.wait);
     cJSON_AddNumberToObject(item, "other_s", use->phases.other);
+    if (use->loaded)
+        cJSON_AddNumberToObject(item, "loader_img_per_s", loader_rate(use));
     cJSON_AddNumberToObject(item, "cpu_s", use->cpu_seconds);
     cJSON_AddNumberToObject(item, "peak_rss_mb", use->peak_mb);
+    cJSON_AddNumberToObject(item, "shards", (double)use->shards);
     return item;
 }
 
@@ -99,6 +109,7 @@ void lk__report_end_json(const lk_report *report, const lk_train_outcome *result
     cJSON_AddNumberToObject(line, "wait_gradients_s", result->waits.gradients);
     cJSON_AddNumberToObject(line, "wait_other_s", result->waits.other);
     lk__report_uses_json(line, "rank_times", result);
+    cJSON_AddNumberToObject(line, "shard_moves", (double)result->moves);
     cJSON_AddStringToObject(line, "state_hash", hash);
     cJSON_AddStringToObject(line, "saved", result->saved);
     cJSON_AddStringToObject(line, "checkpoint", result->checkpoint);
@@ -161,6 +172,32 @@ static void phase_row(const lk_train_outcome *result)
             part(sum.compute, seconds), part(sum.wait, seconds), part(sum.other, seconds));
 }
 
+/* The rank that has waited longest for its loader; NULL if no rank has loaded samples. */
+static const lk_train_use *longest_wait(const lk_train_outcome *result)
+{
+    const lk_train_use *longest = NULL;
+    for (int i = 0; i < result->ranks; i++) {
+        const lk_train_use *use = &result->uses[i];
+        if (use->loaded && (!longest || use->phases.data > longest->phases.data))
+            longest = use;
+    }
+    return longest;
+}
+
+/* With several ranks: the rate of all loaders. */
+static void loader_row(const lk_train_outcome *result)
+{
+    const lk_train_use *longest = longest_wait(result);
+    double rate = 0;
+    char waited[LK_BAR_TIME];
+    for (int i = 0; i < result->ranks; i++)
+        rate += loader_rate(&result->uses[i]);
+    if (longest)
+        row("loader", "could give %.0f img/s with %d thread%s%s; steps waited %s for it", rate,
+            (int)longest->loader_threads, longest->loader_threads == 1 ? "" : "s", result->ranks > 1 ? " a rank" : "",
+            time_text(longest->phases.data, waited));
+}
+
 /* Seconds that a rank did not wait for others. */
 static double own_time(const lk_train_use *use)
 {
@@ -193,6 +230,23 @@ static void slowest_row(const lk_train_outcome *result)
         slowest->device, time_text(own_time(slowest), own), time_text(rest, others));
 }
 
+/* The ranks that end with less than an even number of the shards, because they are slower. */
+static void shards_row(const lk_report *report, const lk_train_outcome *result)
+{
+    enum { NAMED = 4, NAME = 48 };
+    char text[NAMED * NAME] = "";
+    int shards = report->plan->train.shards, slow = 0;
+    size_t used = 0;
+    for (int i = 0; i < result->ranks; i++) {
+        if (result->uses[i].shards >= shards / result->ranks || slow++ >= NAMED)
+            continue;
+        used += (size_t)snprintf(text + used, NAME, "; rank %d has %d of %d", (int)result->uses[i].rank,
+                                 (int)result->uses[i].shards, shards);
+    }
+    row("shards", "moved %zu time%s%s%s", result->moves, result->moves == 1 ? "" : "s", text,
+        slow > NAMED ? " ..." : "");
+}
+
 static void accuracy_row(const lk_report *report, const char *name, const lk_metrics *metrics)
 {
     double top1 = lk__report_percent(metrics->correct, metrics->count);
@@ -203,6 +257,28 @@ static void accuracy_row(const lk_report *report, const char *name, const lk_met
         row(name, "%.2f %%", top1);
 }
 
+/* Advises more workers where steps have waited for the loader for a twentieth of their time, and a second at least, and
+ * where its threads could not give what the steps take when they do not wait: otherwise the host was busy. */
+static void advise_workers(const lk_report *report, const lk_train_outcome *result)
+{
+    const lk_train_use *use = longest_wait(result);
+    double steps = use ? use->seconds - use->phases.data : 0;
+    if (steps <= 0 || use->phases.data < 1 || use->phases.data < .05 * use->seconds)
+        return;
+    double needed = (double)use->samples / steps, one = loader_rate(use) / (double)use->loader_threads;
+    if (one <= 0 || needed <= loader_rate(use))
+        return;
+    size_t ranks = lk__size_max((size_t)report->plan->join.local_size, 1) * (size_t)report->plan->devices.count;
+    size_t cores = lk__size_max((size_t)lk__cores() / ranks, 1);
+    size_t advised = needed / one + 1 < (double)cores ? (size_t)(needed / one) + 1 : cores;
+    printf("Steps waited for the loader for %.0f %% of their time: ", part(use->phases.data, use->seconds));
+    if (advised > (size_t)use->loader_threads)
+        printf("--num-workers %zu could give up to %.0f img/s%s\n", advised, (double)advised * one,
+               result->ranks > 1 ? " a rank" : "");
+    else
+        printf("a worker gives %.0f img/s, and there are no more cores; smaller image files are decoded faster\n", one);
+}
+
 void lk__report_table(const lk_report *report, const lk_train_outcome *result)
 {
     accuracy_row(report, "validation", &result->val);
@@ -211,7 +287,11 @@ void lk__report_table(const lk_report *report, const lk_train_outcome *result)
     if (!result->uses || result->samples == 0)
         return;
     phase_row(result);
+    loader_row(result);
     memory_row(result);
     if (result->ranks > 1 && !result->uses[0].joint)
         slowest_row(result);
+    if (result->moves > 0)
+        shards_row(report, result);
+    advise_workers(report, result);
 }

@@ -62,6 +62,8 @@ void lk__report_resumed(const lk_report *report, const lk_train_begin *start)
     if (start->saved_shards)
         printf("%d shards instead of the checkpoint's %d (--reshard): from here on the result is another one\n",
                report->plan->train.shards, start->saved_shards);
+    if (*start->other_device)
+        printf("unlike the run of %s: %s; from here on bits may differ\n", found->path, start->other_device);
 }
 
 void lk__report_resumed_json(cJSON *line, const lk_train_begin *start)
@@ -74,6 +76,7 @@ void lk__report_resumed_json(cJSON *line, const lk_train_begin *start)
     cJSON_AddNumberToObject(line, "done", (double)start->done);
     cJSON_AddNumberToObject(line, "agreed", (double)start->agreed);
     cJSON_AddBoolToObject(line, "data_touched", start->touched);
+    cJSON_AddStringToObject(line, "other_device", start->other_device);
     cJSON *list = cJSON_AddArrayToObject(line, "passed_over");
     while ((text = next_line(&why, &length)) != NULL) {
         snprintf(passed, sizeof passed, "%.*s", length, text);

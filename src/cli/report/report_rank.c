@@ -42,6 +42,12 @@ static size_t share_of(lk_shard_range share, size_t batch)
     return share.shards > 0 ? lk_shard_range_count(share, batch) : batch;
 }
 
+/* Samples of a step that this rank computed. Only ranks without other stages exchange shards. */
+static size_t samples_of(const lk_report *report, const lk_train_step *step)
+{
+    return report->stages == 1 ? step->own.count : share_of(report->share, step->metrics.count);
+}
+
 void lk__report_rank_start(const lk_report *report, const lk_train_begin *start)
 {
     const lk_train_rank_info *self = &start->self;
@@ -81,7 +87,7 @@ static void json_step(const lk_report *report, const lk_train_step *step)
         cJSON_AddNumberToObject(line, "running_accuracy",
                                 lk__report_percent(step->running.correct, step->running.count));
     }
-    cJSON_AddNumberToObject(line, "samples", (double)share_of(report->share, step->metrics.count));
+    cJSON_AddNumberToObject(line, "samples", (double)samples_of(report, step));
     cJSON_AddNumberToObject(line, "batch_samples", (double)step->metrics.count);
     cJSON_AddNumberToObject(line, "batch_seconds", step->batch_seconds);
     lk__cli_json_line(line);
@@ -94,7 +100,7 @@ void lk__report_rank_step(const lk_report *report, const lk_train_step *step)
         json_step(report, step);
         return;
     }
-    size_t count = share_of(report->share, step->metrics.count);
+    size_t count = samples_of(report, step);
     if (step->own.count > 0)
         snprintf(own, sizeof own, "Loss: %.6f\tAccuracy: %.2f%% (epoch so far %.4f, %.2f%%)", step->own.loss,
                  lk__report_percent(step->own.correct, step->own.count), step->running.loss,

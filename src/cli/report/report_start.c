@@ -23,6 +23,16 @@ static void json_layout(cJSON *line, const lk_report *report, const lk_train_beg
     cJSON_AddNumberToObject(line, "better_shards", start->better_shards);
 }
 
+static void json_facts(cJSON *line, const lk_report *report, const lk_train_begin *start)
+{
+    lk_device_fact facts[LK_DEVICE_FACTS];
+    size_t count = lk__device_facts(start->self.device, facts);
+    cJSON *object = cJSON_AddObjectToObject(line, "device_facts");
+    for (size_t i = 0; i < count; i++)
+        cJSON_AddStringToObject(object, facts[i].name, facts[i].value);
+    cJSON_AddStringToObject(line, "precision", lk__device_precision_names[report->plan->train.precision]);
+}
+
 void lk__report_start_json(const lk_report *report, const lk_train_begin *start)
 {
     const lk_train_opts *opts = &report->plan->train;
@@ -46,6 +56,7 @@ void lk__report_start_json(const lk_report *report, const lk_train_begin *start)
     cJSON_AddStringToObject(line, "model", opts->model);
     cJSON_AddNumberToObject(line, "parameters", (double)start->parameters);
     cJSON_AddStringToObject(line, "device", start->self.device);
+    json_facts(line, report, start);
     cJSON_AddNumberToObject(line, "threads", start->self.layout.threads);
     cJSON_AddNumberToObject(line, "shards", opts->shards);
     cJSON_AddRawToObject(line, "seed", seed);
@@ -92,6 +103,18 @@ static void print_ranks(const lk_report *report, const lk_train_begin *start)
         printf(" on %.*s", (int)strcspn(self->device, ":"), self->device);
 }
 
+/* "GPU NVIDIA H200, CUDA 12.8, cuDNN 9.13.0, cuBLASLt 12.8.4, precision tf32conv": what the bits of a GPU depend on.
+ * Nothing for the CPU, whose bits are the same everywhere. */
+static void print_facts(const lk_report *report, const lk_train_begin *start)
+{
+    lk_device_fact facts[LK_DEVICE_FACTS];
+    size_t count = lk__device_facts(start->self.device, facts);
+    for (size_t i = 0; i < count; i++)
+        printf("%s %s, ", facts[i].name, facts[i].value);
+    if (count > 0)
+        printf("precision %s\n", lk__device_precision_names[report->plan->train.precision]);
+}
+
 /* Effects of combined options that a user may not expect. */
 static void print_hints(const lk_report *report, const lk_train_begin *start)
 {
@@ -112,9 +135,13 @@ static void print_hints(const lk_report *report, const lk_train_begin *start)
     if (layout->one_wave && (opts->micro_batch || opts->accumulate > 1))
         printf("%s here: BatchNorm under --bn batch needs the whole batch at once\n",
                opts->micro_batch ? "--micro-batch has no effect" : "--accumulate saves no memory");
-    if (!report->args->shards_given && layout->replicas > 1 && lk__devices_few_shards(start->self.device))
-        printf("a shard a replica: the result is that of %d replicas; --shards 16 has one for any number of them\n",
-               layout->replicas);
+    if (start->mixed_devices)
+        printf("%s\n", lk__train_mixed_text);
+    int usual = lk__train_default_shards(opts, 1);
+    if (!report->args->shards_given && opts->shards > usual)
+        printf("%d shards instead of the usual %d, because there are %d replicas: --shards %d has this result for any "
+               "number of them up to it\n",
+               opts->shards, usual, layout->replicas, opts->shards / (int)opts->accumulate);
     bool tree = opts->reduce == LK_REDUCE_ORDER_TREE;
     if (tree && start->better_shards % (int)opts->accumulate == 0 && start->better_shards)
         printf("%d shards are not %d replicas times a power of two, so that replicas exchange several partial sums: "
@@ -143,9 +170,8 @@ static bool is_one_of(const char *const *names, const char *name)
 static const char *shown_value(const lk_option *row, const lk_train_opts *opts, char text[LK_OPTION_TEXT_BYTES])
 {
     static const char *const always[] = {"batch-size", "epochs", "optimizer", "lr", "schedule", NULL};
-    static const char *const never[] = {"model",        "data",       "data-dir", "augment",
-                                        "test-augment", "seed",       "shards",   "keep",
-                                        "save-every",   "save-model", NULL};
+    static const char *const never[] = {"model",  "data",      "data-dir", "augment",    "test-augment", "seed",
+                                        "shards", "precision", "keep",     "save-every", "save-model",   NULL};
     bool counts = row->properties & (LK_OPTION_KEPT | LK_OPTION_AGREED) || strcmp(row->name, "init-from") == 0;
     const char *value = lk__option_value(row, opts, text);
     if (!counts || !value || is_one_of(never, row->name))
@@ -212,6 +238,7 @@ void lk__report_start_text(const lk_report *report, const lk_train_begin *start)
     if (report->args->config)
         printf(", config %s", report->args->config);
     printf("\n");
+    print_facts(report, start);
     print_options(opts, start);
     print_transforms(start);
     print_rates(start);

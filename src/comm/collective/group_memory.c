@@ -1,4 +1,7 @@
 /* group_memory.c - memory of a group that the other ranks of the host can read. */
+#include "comm/collective/group_memory.h"
+
+#include <stdint.h>
 #include <stdlib.h>
 
 #include "base/forks.h"
@@ -56,4 +59,22 @@ void lk_group_free(lk_group *group, void *block)
             return;
         }
     }
+}
+
+lk_status lk__group_exchange(lk_group *group, const void *mine, size_t bytes, void *all)
+{
+    lk__progress_take(group);
+    lk_status status = lk__group_check(group);
+    if (status == LK_OK)
+        status = group->boot.exchange(group->boot.arg, mine, bytes, all);
+    if (status != LK_OK)
+        status = lk__group_break(group, status);
+    lk__progress_give(group);
+    return status;
+}
+
+size_t lk__group_room(const lk_group *group)
+{
+    const lk_transport_type *type = group->transport->type;
+    return type->room ? type->room(group->transport) : SIZE_MAX;
 }

@@ -21,13 +21,28 @@ static own_reduction rows[MOST];
 static atomic_int count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+static lk_status check_name(const char *name)
+{
+    if (!*name)
+        return lk__fail(LK_STATUS_USAGE, "the name of a reduction is empty");
+    for (int i = 0; i < atomic_load(&count); i++)
+        if (strcmp(rows[i].name, name) == 0)
+            return lk__fail(LK_STATUS_USAGE,
+                            "there is already a reduction '%s': register it once and keep its number, or give this one "
+                            "another name",
+                            name);
+    return LK_OK;
+}
+
+/* The caller has the lock. */
 static lk_status add_row(const char *name, lk_reduction_fn combine, void *arg, lk_reduction *out)
 {
     int at = atomic_load(&count);
+    LK_TRY(check_name(name));
     if (at == MOST)
         return lk__fail(LK_STATUS_USAGE,
                         "reduction '%s': this process has registered %d reductions, and more are not "
-                        "possible; register each once",
+                        "possible",
                         name, MOST);
     LK_TRY(lk__mem_copy_text(name, "a name", &rows[at].name));
     rows[at].combine = combine;
@@ -42,8 +57,6 @@ lk_status lk_reduction_register(const char *name, lk_reduction_fn combine, void 
     LK_TRY(LK_GIVEN(name));
     LK_TRY(LK_GIVEN(combine));
     LK_TRY(LK_GIVEN(out));
-    if (!*name)
-        return lk__fail(LK_STATUS_USAGE, "the name of a reduction is empty");
     pthread_mutex_lock(&lock);
     lk_status status = add_row(name, combine, arg, out);
     pthread_mutex_unlock(&lock);

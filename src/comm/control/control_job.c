@@ -45,6 +45,7 @@ typedef struct job {
     uint8_t *absent;             /* (size) from the server's last ABSENT */
     double asked_at;             /* lk__clock() time of the first unanswered report; 0: none */
     double unacknowledged_since; /* lk__clock() time; 0: the server's host has acknowledged everything */
+    bool vanished;               /* the connection was lost, not closed by the server */
     bool welcome;
     uint32_t number; /* of the next exchange */
     bool exchanged;  /* its parts have arrived */
@@ -129,15 +130,15 @@ static void handle(job *self, const lk_wire *message)
 }
 
 /* Sets the verdict after the server has ended without one, and with it rank 0. */
-static void lose_server(job *self, bool vanished)
+static void lose_server(job *self)
 {
     char who[LK_MEMBER_TEXT] = "rank 0", text[LK_MEMBER_TEXT + 96];
     if (self->welcome)
         lk__member_text(0, &self->base.members[0], who);
     snprintf(text, sizeof text, "%s %s%s", who,
-             self->left[0] ? "left, and its wait for the others has ended"
-             : vanished    ? "cannot be reached"
-                           : "died",
+             self->left[0]    ? "left, and its wait for the others has ended"
+             : self->vanished ? "cannot be reached"
+                              : "died",
              self->welcome ? "" : " before all ranks had joined");
     set_verdict(self, LK_STATUS_PEER, text);
 }
@@ -167,11 +168,12 @@ static void receive_now(job *self)
             self->in_bytes += (size_t)got;
             handle_all(self);
         } else if (got == 0) {
-            lose_server(self, false);
+            lose_server(self);
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
             return;
         } else if (errno != EINTR) {
-            lose_server(self, errno != ECONNRESET && errno != EPIPE);
+            self->vanished |= lk__net_is_vanished(errno);
+            lose_server(self);
         }
     }
 }
@@ -190,8 +192,10 @@ static void watch_server(job *self)
         self->unacknowledged_since = 0;
     else if (self->unacknowledged_since == 0)
         self->unacknowledged_since = lk__clock();
-    else if (lk__clock() - self->unacknowledged_since > lk__net_vanish(self->base.timeout) + late_seconds)
-        lose_server(self, true);
+    else if (lk__clock() - self->unacknowledged_since > lk__net_vanish(self->base.timeout) + late_seconds) {
+        self->vanished = true;
+        lose_server(self);
+    }
 }
 
 static lk_status job_check(lk_control *control)
@@ -204,15 +208,17 @@ static lk_status job_check(lk_control *control)
     return self->verdict == LK_OK ? LK_OK : lk__fail(self->verdict, "%s", self->text);
 }
 
-/* A failed send is no failure of its own: the reason is read from the connection. */
+/* A failed send is no failure of its own: messages that arrived before it may say more. */
 static void send_message(job *self, lk_wire message)
 {
     uint8_t bytes[LK_WIRE_TO_SERVER];
     message.size = self->base.size;
     message.rank = self->base.rank;
     size_t length = lk__wire_encode(&message, bytes);
-    if (lk__net_send_all(self->fd, bytes, length, lk__clock() + send_seconds) != LK_OK)
+    if (lk__net_send_all(self->fd, bytes, length, lk__clock() + send_seconds) != LK_OK) {
+        self->vanished |= lk__net_is_vanished(errno);
         receive_now(self);
+    }
 }
 
 static void job_abort(lk_control *control, lk_status status, const char *text)
@@ -393,7 +399,11 @@ static lk_status start_server(job *self, lk_member *member)
         member->address[0] = '\0';
     self->fd = pair[0];
     send_hello(self, member);
-    lk_server_opts opts = {.size = self->base.size, .own = pair[1], .timeout = self->base.timeout};
+    lk_server_opts opts = {.size = self->base.size,
+                           .own = pair[1],
+                           .timeout = self->base.timeout,
+                           .exits = self->meeting.exits,
+                           .threads = self->meeting.threads};
     lk_status status;
     LK_TRY_GOTO(lk__meeting_acceptor(&self->meeting, LK_SERVER_HELLO, &opts.acceptor), close_own);
     LK_TRY_GOTO(lk__server_start(&opts, &self->server), destroy_acceptor);

@@ -19,6 +19,7 @@
 #include "base/thread.h"
 #include "comm/control/roster.h"
 #include "net/deadline.h"
+#include "net/exits.h"
 #include "net/socket.h"
 
 enum { TICK_MS = LK_ACCEPTOR_TICK };       /* poll timeout while something has a deadline */
@@ -26,7 +27,8 @@ static const double moment = 1;            /* seconds for the ranks of a failed 
 static const double waiting_seconds = 0.2; /* seconds between two WAITING messages */
 
 typedef struct line {
-    int fd; /* -1: none */
+    int fd;        /* -1: none */
+    bool vanished; /* a send has found the connection lost, not closed */
     size_t in_bytes;
     uint8_t in[LK_WIRE_TO_SERVER];
     uint8_t *out; /* [out_first, out_last) waits to be sent */
@@ -62,9 +64,11 @@ static void line_flush(line *at)
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0) {
-            /* A broken connection is noticed when reading. */
-            if (errno != EAGAIN && errno != EWOULDBLOCK)
+            /* A broken connection is noticed when reading, but its reason is told only once. */
+            if (errno != EAGAIN && errno != EWOULDBLOCK) {
                 at->out_first = at->out_last;
+                at->vanished = lk__net_is_vanished(errno);
+            }
             return;
         }
         at->out_first += (size_t)sent;
@@ -123,11 +127,11 @@ static intake line_read(line *at)
         if (got > 0)
             at->in_bytes += (size_t)got;
         else if (got == 0)
-            return INTAKE_CLOSED;
+            return at->vanished ? INTAKE_VANISHED : INTAKE_CLOSED;
         else if (errno == EAGAIN || errno == EWOULDBLOCK)
             return INTAKE_OPEN;
         else if (errno != EINTR)
-            return errno == ECONNRESET || errno == EPIPE ? INTAKE_CLOSED : INTAKE_VANISHED;
+            return lk__net_is_vanished(errno) || at->vanished ? INTAKE_VANISHED : INTAKE_CLOSED;
     }
     return INTAKE_OPEN;
 }
@@ -335,6 +339,22 @@ static void welcome(lk_server *server)
     server->welcomed = true;
 }
 
+/* A rank that exits cannot join any more. Its HELLO may have come before, so newcomers are admitted first. */
+static void look_for_exits(lk_server *server)
+{
+    char text[96];
+    const lk_server_opts *opts = &server->opts;
+    if (server->welcomed || !*opts->exits || !lk__exits_read(opts->exits, opts->size / opts->threads, server->data))
+        return;
+    for (int r = 0; r < opts->size; r++) {
+        if (!server->data[r / opts->threads] || lk__roster_presence(server->roster, r) != LK_ROSTER_PRESENCE_MISSING)
+            continue;
+        snprintf(text, sizeof text, "rank %d of %d exited with status 0 before it joined", r, opts->size);
+        lk__roster_abort(server->roster, LK_STATUS_PEER, text);
+        return;
+    }
+}
+
 /* Sends the list of awaited ranks after some time of waiting and when it changes, but not faster than the
  * ranks read. */
 static void announce_awaited(lk_server *server)
@@ -423,6 +443,7 @@ static void *serve(void *arg)
                 serve_line(server, r);
         }
         admit_newcomers(server);
+        look_for_exits(server);
         announce(server);
     }
     return NULL;

@@ -18,6 +18,8 @@ typedef struct lk_server_opts {
     lk_acceptor *acceptor; /* for all ranks except rank 0; made with LK_SERVER_HELLO */
     int own;               /* socket to rank 0, which needs no authentication and has sent its HELLO */
     double timeout;        /* seconds within which a vanished host is noticed */
+    const char *exits;     /* of the meeting, which must outlive the server; "": none */
+    int threads;           /* ranks of each process */
 } lk_server_opts;
 
 /* Starts the thread, which then owns acceptor and socket. */

@@ -16,6 +16,7 @@
 /* The process as the rendezvous knows it. */
 typedef struct lk_job_channel_task {
     int rank, size;                           /* of processes */
+    int threads;                              /* ranks of each process; 0: one */
     const char *backend;                      /* of the group; NULL or "": the default */
     const volatile sig_atomic_t *interrupted; /* not 0 ends the wait; may be NULL */
 } lk_job_channel_task;

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -67,6 +66,7 @@ lk_status lk__meeting_rank(lk_meeting *meeting, const lk_group_opts *opts, long 
                         size, threads, LK_MAX_RANKS);
     meeting->rank = (int)rank * threads + opts->thread;
     meeting->size = (int)size * threads;
+    meeting->threads = threads;
     return LK_OK;
 }
 
@@ -231,12 +231,6 @@ lk_status lk__meeting_connect_ports(lk_meeting *meeting)
     return connect_several(meeting);
 }
 
-static void pause_for(double seconds)
-{
-    struct timespec pause = {.tv_nsec = (long)(seconds * 1e9)};
-    nanosleep(&pause, NULL);
-}
-
 /* An answer says more than the lack of one. At several ports, other jobs may have answered: both are told. */
 static lk_status give_up(const lk_meeting *meeting, const char *reason)
 {
@@ -244,6 +238,13 @@ static lk_status give_up(const lk_meeting *meeting, const char *reason)
     return lk__fail(LK_STATUS_PEER, "%s%s%s; %s %d gave up after %g s", answered && !several ? "" : reason,
                     answered && several ? "; what answers there: " : "", answered ? meeting->last_answer : "",
                     meeting->kind.noun, meeting->rank, meeting->deadline.timeout);
+}
+
+/* Whether the launcher knows that nobody will listen. */
+static bool first_is_gone(const lk_meeting *meeting)
+{
+    uint8_t gone[LK_MAX_RANKS];
+    return *meeting->exits && lk__exits_read(meeting->exits, meeting->size / meeting->threads, gone) && gone[0];
 }
 
 static lk_status connect_until_deadline(lk_meeting *meeting)
@@ -255,10 +256,12 @@ static lk_status connect_until_deadline(lk_meeting *meeting)
             return LK_OK;
         if (interrupted(meeting))
             return lk__fail(LK_STATUS_PEER, "interrupted while waiting for %s 0", meeting->kind.noun);
+        if (first_is_gone(meeting))
+            return lk__fail(LK_STATUS_PEER, "rank 0 of %d exited with status 0 before it joined", meeting->size);
         snprintf(reason, sizeof reason, "%s", lk_error_detail());
         lk__deadline_notice(&meeting->deadline, reason);
         double left = meeting->deadline.end - lk__clock();
-        pause_for(left < 0 ? 0 : left < pause ? left : pause);
+        lk__clock_sleep(left < pause ? left : pause);
         if (lk__deadline_over(&meeting->deadline))
             return give_up(meeting, reason);
     }

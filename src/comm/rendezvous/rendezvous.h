@@ -16,6 +16,7 @@
 #include "net/acceptor.h"
 #include "net/auth.h"
 #include "net/deadline.h"
+#include "net/exits.h"
 #include "net/host.h"
 
 enum { LK_MEETING_HOST = 256, LK_NONCE_TEXT = 65 };
@@ -46,6 +47,8 @@ typedef struct lk_meeting {
     bool twin;     /* rank 0: another rank 0 has the port; fd is the connection to it, on which it will say who it is */
     char host[LK_MEETING_HOST]; /* of file://: known to rank 0 only, also port */
     int port, ports;            /* the first port, and the number of ports to try */
+    char exits[LK_EXITS_TEXT];  /* of env://: the launcher's notes about this job (net/exits.h); "": none */
+    int threads;                /* ranks of each process */
     char path[PATH_MAX];        /* of file:// */
     char nonce[LK_NONCE_TEXT];  /* in the file that this rank wrote; "": none */
     char unreached[512];        /* why the last attempt found no host, or no way to it; "": the host answered */

@@ -130,7 +130,13 @@ lk_status lk__meeting_env_plan(const lk_task *task, const lk_job_channel_task *p
     lk_meeting_plan plan = {.ports = task->ports ? LK_TASK_PORTS : 1};
     bool channel = process->size > 1 && lk__job_channel_there(process);
     lk_status status = lk__task_host(task, plan.host);
-    if (status == LK_OK)
+    /* A job of one rank meets nobody. */
+    bool alone = process->size == 1 && process->threads <= 1;
+    if (status != LK_OK && alone) {
+        snprintf(plan.host, sizeof plan.host, "127.0.0.1");
+        status = LK_OK;
+    }
+    if (status == LK_OK && !alone)
         status = lk__task_port(task, &plan.port);
     plan.channel = channel && (status != LK_OK || !token);
     if (status != LK_OK && !plan.channel)
@@ -155,12 +161,14 @@ static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char
     LK_TRY(lk__token_find(opts->token, &meeting->token, &meeting->given));
     const lk_job_channel_task process = {.rank = task.values[LK_TASK_QUANTITY_RANK].number,
                                          .size = task.values[LK_TASK_QUANTITY_SIZE].number,
+                                         .threads = meeting->threads,
                                          .backend = opts->backend,
                                          .interrupted = meeting->kind.interrupted};
     LK_TRY(lk__meeting_env_plan(&task, &process, meeting->given, &plan));
     _Static_assert(sizeof meeting->host >= sizeof plan.host, "a host fits");
     memcpy(meeting->host, plan.host, sizeof plan.host);
     meeting->port = plan.first;
+    lk__exits_find(plan.first, meeting->exits);
     meeting->ports = plan.ports;
     if (plan.channel)
         return ask_launcher(meeting, &task, &process);
@@ -168,6 +176,13 @@ static lk_status find(lk_meeting *meeting, const lk_group_opts *opts, const char
     const lk_task_value *name = &task.values[LK_TASK_QUANTITY_JOB];
     snprintf(job, sizeof job, "lockstep env %d %s", plan.port, name->known ? name->text : "");
     return lk__meeting_token(meeting, opts->token, job);
+}
+
+bool lk_group_launched(void)
+{
+    lk_task task;
+    lk__task_find(NULL, NULL, &task);
+    return lk__task_joins(&task);
 }
 
 const lk_rendezvous_method lk__rendezvous_env = {

@@ -355,6 +355,12 @@ static void free_block(lk_transport *transport, void *block)
         free_plain(m, block);
 }
 
+static size_t block_room(const lk_transport *transport)
+{
+    const mixed *m = (const mixed *)transport;
+    return m->shm ? m->shm->type->room(m->shm) : SIZE_MAX;
+}
+
 static lk_status alloc_block(lk_transport *transport, size_t bytes, void **out)
 {
     mixed *m = (mixed *)transport;
@@ -507,6 +513,7 @@ const lk_transport_type lk__transport_auto = {
     .close = close_mixed,
     .alloc = alloc_block,
     .free = free_block,
+    .room = block_room,
     .max_frame = max_frame,
     .send = send_frame,
     .sent = sent,

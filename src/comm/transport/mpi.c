@@ -17,7 +17,6 @@
 #include <assert.h>
 #include <sched.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -450,12 +449,6 @@ static lk_status progress(lk_transport *transport)
                     t->garbage, t->members[t->garbage].host);
 }
 
-static void nap(double seconds)
-{
-    struct timespec time = {.tv_nsec = (long)(seconds * 1e9)};
-    nanosleep(&time, NULL);
-}
-
 static void wait_some(lk_transport *transport, double seconds)
 {
     lk_mpi_transport *t = (lk_mpi_transport *)transport;
@@ -472,7 +465,7 @@ static void wait_some(lk_transport *transport, double seconds)
             break;
         double most = waited / NAP_PART < nap_most ? waited / NAP_PART : nap_most;
         if (waited >= spin)
-            nap(most < left ? most : left);
+            lk__clock_sleep(most < left ? most : left);
         else if (t->crowded)
             sched_yield();
     }

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,12 +80,15 @@ static lk_status fail_full(size_t bytes)
                     (bytes + mb - 1) / mb, SHM_FOLDER, left / mb);
 }
 
-/* Checked before reserving, because a reservation that fails would use all free memory for a moment. f_blocks
- * is 0 on a tmpfs without a limit. */
-static bool fits(size_t bytes)
+/* Bytes that the folder has left; SIZE_MAX: unknown, or no limit. f_blocks is 0 on a tmpfs without a limit. */
+static size_t folder_room(void)
 {
     struct statvfs info;
-    return statvfs(SHM_FOLDER, &info) != 0 || info.f_blocks == 0 || bytes / info.f_frsize <= info.f_bavail;
+    size_t bytes;
+    if (statvfs(SHM_FOLDER, &info) != 0 || info.f_blocks == 0 ||
+        __builtin_mul_overflow((size_t)info.f_bavail, (size_t)info.f_frsize, &bytes))
+        return SIZE_MAX;
+    return bytes;
 }
 
 static lk_status reserve(int fd, size_t bytes)
@@ -95,7 +99,8 @@ static lk_status reserve(int fd, size_t bytes)
                         "shared memory needs %zu bytes, more than the limit on file sizes (%llu); "
                         "raise it (ulimit -f) or use `backend` tcp",
                         bytes, (unsigned long long)limit.rlim_cur);
-    if (!fits(bytes))
+    /* Checked before reserving: a reservation that fails would use all free memory for a moment. */
+    if (bytes > folder_room())
         return fail_full(bytes);
     int error;
     do {
@@ -433,6 +438,16 @@ static void shm_free(lk_transport *transport, void *block)
     }
 }
 
+static size_t shm_room(const lk_transport *transport)
+{
+    struct rlimit limit;
+    size_t room = folder_room();
+    (void)transport;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < room)
+        return (size_t)limit.rlim_cur;
+    return room;
+}
+
 const lk_transport_type lk__transport_shm = {
     .name = "shm",
     .summary = "processes of one host, over shared memory",
@@ -440,6 +455,7 @@ const lk_transport_type lk__transport_shm = {
     .close = shm_close,
     .alloc = shm_alloc,
     .free = shm_free,
+    .room = shm_room,
     .max_frame = lk__shared_max_frame,
     .send = lk__shared_send,
     .sent = lk__shared_sent,

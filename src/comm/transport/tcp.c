@@ -25,6 +25,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "net/socket.h"
 
 enum {
     /* Most bytes in one system call, and of a frame with a checksum, so that sending, receiving and computing
@@ -92,6 +93,13 @@ static bool wants_write(const lk_tcp_peer *peer)
     return peer->pending > 0 && !peer->write_ended;
 }
 
+/* The kernel tells once why a connection was lost; the later end of the other direction must not hide it. */
+static void note_error(lk_tcp_peer *peer, int error)
+{
+    if (!lk__net_is_vanished(peer->error))
+        peer->error = error;
+}
+
 static bool write_some(lk_tcp *tcp, lk_tcp_peer *peer)
 {
     struct iovec iov[GATHER];
@@ -101,7 +109,7 @@ static bool write_some(lk_tcp *tcp, lk_tcp_peer *peer)
         return false;
     if (bytes < 0) {
         peer->write_ended = true;
-        peer->error = errno == EPIPE ? 0 : errno;
+        note_error(peer, errno);
     } else {
         retire(tcp, peer, (size_t)bytes);
     }
@@ -149,7 +157,7 @@ static bool read_some(lk_tcp_peer *peer)
         return false;
     if (bytes <= 0) {
         peer->read_ended = true;
-        peer->error = bytes < 0 ? errno : 0;
+        note_error(peer, bytes < 0 ? errno : 0);
         return true;
     }
     size_t payload_bytes = peer->has_frame ? lk__size_min((size_t)bytes, iov[0].iov_len) : 0;
@@ -195,7 +203,7 @@ static lk_status lost(const lk_tcp *tcp, int rank)
         return lk__fail(LK_STATUS_PEER,
                         "rank %d on host %s sent something that is not a frame: do all ranks run the same version?",
                         rank, host);
-    if (peer->error == 0 || peer->error == ECONNRESET)
+    if (!lk__net_is_vanished(peer->error))
         return lk__fail(LK_STATUS_PEER, "rank %d on host %s closed its connection to rank %d", rank, host, tcp->rank);
     return lk__fail(LK_STATUS_PEER, "rank %d lost its connection to rank %d on host %s: %s", tcp->rank, rank, host,
                     strerror(peer->error));

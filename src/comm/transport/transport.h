@@ -58,6 +58,9 @@ typedef struct lk_transport_type {
      * plain memory. */
     lk_status (*alloc)(lk_transport *transport, size_t bytes, void **out);
     void (*free)(lk_transport *transport, void *block);
+    /* Optional: bytes that the ranks of this host together can still get by alloc; without it there is no limit but the
+     * host's memory. */
+    size_t (*room)(const lk_transport *transport);
 
     /* Most bytes at `data` that one frame may carry; SIZE_MAX: no limit, also for memory that is read in
      * place. */

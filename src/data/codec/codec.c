@@ -86,14 +86,14 @@ lk_status lk__image_size(const char *path, size_t *height, size_t *width)
     return status;
 }
 
-lk_status lk__image_decode(const lk_image_file *file, lk_image *out)
+lk_status lk__image_decode(const lk_image_file *file, const lk_image_want *want, lk_image *out)
 {
     const lk_codec *codec;
     LK_TRY(choose_codec(file, &codec));
     if (!codec->decode)
         return lk__fail(LK_STATUS_UNSUPPORTED, "%s: this build cannot read %s images; install %s and build it again",
                         file->path, codec->name, codec->package);
-    return codec->decode(file, out);
+    return codec->decode(file, want, out);
 }
 
 lk_status lk__image_expect(const lk_image_file *file, size_t height, size_t width, size_t least, lk_image *out)
@@ -108,11 +108,12 @@ lk_status lk__image_expect(const lk_image_file *file, size_t height, size_t widt
     return lk__image_resize(out, 3, height, width);
 }
 
-void lk__image_set_row(lk_image *image, size_t y, const uint8_t *rgb)
+void lk__image_set_pixels(lk_image *image, size_t y, size_t left, size_t count, const uint8_t *rgb)
 {
-    size_t width = image->width, area = image->height * width;
-    uint8_t *red = image->pixels + y * width, *green = red + area, *blue = green + area;
-    for (size_t x = 0; x < width; x++) {
+    size_t area = image->height * image->width;
+    uint8_t *restrict red = image->pixels + y * image->width + left;
+    uint8_t *restrict green = red + area, *restrict blue = green + area;
+    for (size_t x = 0; x < count; x++) {
         red[x] = rgb[3 * x];
         green[x] = rgb[3 * x + 1];
         blue[x] = rgb[3 * x + 2];

@@ -25,9 +25,10 @@ typedef struct lk_codec {
     const char *name, *package; /* "JPEG"; the package to install if this build lacks it */
     const char *endings;        /* of file names: " .jpg .jpeg " */
     bool (*probe)(const lk_image_file *file);
-    /* Decodes to three channels. FORMAT, with the library's reason, for damaged or truncated files;
-     * the image is then undefined. NULL: this build lacks the library. */
-    lk_status (*decode)(const lk_image_file *file, lk_image *out);
+    /* Decodes to three channels: all pixels, or at least those that are wanted. FORMAT, with the library's reason, for
+     * damaged or truncated files, also where the damage is outside of the wanted part; the image is then undefined.
+     * NULL: this build lacks the library. */
+    lk_status (*decode)(const lk_image_file *file, const lk_image_want *want, lk_image *out);
     /* Reads height and width from the file's header, without a library. FORMAT if there is none. */
     lk_status (*size)(const lk_image_source *source, size_t *height, size_t *width);
 } lk_codec;
@@ -39,8 +40,9 @@ const lk_codec *lk__codec_find(const lk_image_file *file);
 
 /* Whether a file with this name counts as an image. */
 bool lk__image_named(const char *name);
-/* Chooses the codec by the content, not by the name. */
-lk_status lk__image_decode(const lk_image_file *file, lk_image *out) LK_CHECKED;
+/* Chooses the codec by the content, not by the name. The wanted pixels are those of the whole image, bit by bit; out
+ * has the size of the whole image. want may be NULL. */
+lk_status lk__image_decode(const lk_image_file *file, const lk_image_want *want, lk_image *out) LK_CHECKED;
 
 /* Height and width of the image in a file, by its content; reads only a few bytes. */
 lk_status lk__image_size(const char *path, size_t *height, size_t *width) LK_CHECKED;
@@ -52,7 +54,7 @@ lk_status lk__image_read_at(const lk_image_source *source, size_t at, uint8_t *i
  * file's real size, not on what its header claims. */
 lk_status lk__image_expect(const lk_image_file *file, size_t height, size_t width, size_t least,
                            lk_image *out) LK_CHECKED;
-/* Splits a row of interleaved colours into the planes. */
-void lk__image_set_row(lk_image *image, size_t y, const uint8_t *rgb);
+/* Splits `count` pixels of interleaved colours into the planes: those of row y from column `left` on. */
+void lk__image_set_pixels(lk_image *image, size_t y, size_t left, size_t count, const uint8_t *rgb);
 
 #endif

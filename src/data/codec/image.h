@@ -24,6 +24,18 @@ typedef struct lk_image {
 lk_status lk__image_resize(lk_image *image, size_t channels, size_t height, size_t width) LK_CHECKED;
 void lk__image_fini(lk_image *image);
 
+/* A part of an image. */
+typedef struct lk_image_region {
+    size_t top, left, height, width;
+} lk_image_region;
+
+/* The part of an image of this size that its user reads: not empty and inside of the image. A decoder may leave all
+ * other pixels undefined. A NULL pointer to an lk_image_want stands for the whole image. */
+typedef struct lk_image_want {
+    lk_image_region (*part)(const void *arg, size_t height, size_t width);
+    const void *arg;
+} lk_image_want;
+
 /* The float for each byte of each channel. */
 typedef struct lk_normalise {
     float table[LK_DATASET_MAX_CHANNELS][256];

@@ -54,6 +54,7 @@ static lk_status size(const lk_image_source *source, size_t *height, size_t *wid
 
 #ifdef LIBJPEG_TURBO_VERSION
 
+#include <assert.h>
 #include <setjmp.h>
 
 #include <jerror.h>
@@ -130,24 +131,54 @@ static void from_cmyk(uint8_t *row, size_t width)
     }
 }
 
-static void read_rows(decoder *d, lk_image *out)
+/* Leaves out columns of later rows, and returns the first column that is left in them. Fancy upsampling computes a
+ * column from the chroma sample beside its own, too, and the outermost columns as at the edge of an image: so the
+ * columns next to the part are kept as well. Upsampling has another way for a very narrow image. */
+static size_t crop_columns(struct jpeg_decompress_struct *jpeg, const lk_image_region *part)
+{
+    enum { MARGIN = 2, LEAST = 32 };
+    size_t all = jpeg->output_width, begin = part->left > MARGIN ? part->left - MARGIN : 0;
+    size_t end = lk__size_min(all, lk__size_max(part->left + part->width + MARGIN, begin + LEAST));
+    begin = lk__size_min(begin, end > LEAST ? end - LEAST : 0);
+    JDIMENSION first = (JDIMENSION)begin, width = (JDIMENSION)(end - begin);
+    jpeg_crop_scanline(jpeg, &first, &width);
+    return first;
+}
+
+/* Reads the part's rows. Of the rows before and after the part only the entropy decoding is done, so that damage is
+ * found; the library would not look at rows that are skipped up to the last one. */
+static void read_rows(decoder *d, const lk_image_region *part, lk_image *out)
 {
     struct jpeg_decompress_struct *jpeg = &d->jpeg;
     bool cmyk = jpeg->out_color_space == JCS_CMYK;
+    size_t first = crop_columns(jpeg, part), end = part->top + part->height;
     JSAMPARRAY rows = jpeg->mem->alloc_sarray((j_common_ptr)jpeg, JPOOL_IMAGE,
                                               jpeg->output_width * (JDIMENSION)jpeg->output_components, ROWS);
-    while (jpeg->output_scanline < jpeg->output_height) {
+    if (part->top > 0)
+        (void)jpeg_skip_scanlines(jpeg, (JDIMENSION)part->top);
+    while (jpeg->output_scanline < end) {
         size_t y = jpeg->output_scanline;
-        JDIMENSION got = jpeg_read_scanlines(jpeg, rows, ROWS);
+        JDIMENSION got = jpeg_read_scanlines(jpeg, rows, (JDIMENSION)lk__size_min(ROWS, end - y));
         for (size_t i = 0; i < got; i++) {
             if (cmyk)
-                from_cmyk(rows[i], out->width);
-            lk__image_set_row(out, y + i, rows[i]);
+                from_cmyk(rows[i], jpeg->output_width);
+            lk__image_set_pixels(out, y + i, part->left, part->width, rows[i] + 3 * (part->left - first));
         }
     }
+    if (end + 1 < jpeg->output_height)
+        (void)jpeg_skip_scanlines(jpeg, (JDIMENSION)(jpeg->output_height - 1 - end));
+    if (end < jpeg->output_height)
+        (void)jpeg_read_scanlines(jpeg, rows, 1);
 }
 
-static lk_status read_image(decoder *d, lk_image *out)
+/* Older libraries computed some of the pixels at the edge of a part differently. */
+static lk_image_region part_of(const lk_image_want *want, size_t height, size_t width)
+{
+    bool whole = want == NULL || LIBJPEG_TURBO_VERSION_NUMBER < 2001000;
+    return whole ? (lk_image_region){.height = height, .width = width} : want->part(want->arg, height, width);
+}
+
+static lk_status read_image(decoder *d, const lk_image_want *want, lk_image *out)
 {
     struct jpeg_decompress_struct *jpeg = &d->jpeg;
     if (setjmp(d->give_up))
@@ -163,20 +194,22 @@ static lk_status read_image(decoder *d, lk_image *out)
     jpeg->dct_method = JDCT_ISLOW;
     jpeg->do_fancy_upsampling = TRUE;
     jpeg->do_block_smoothing = FALSE;
+    lk_image_region part = part_of(want, height, width);
+    assert(part.height > 0 && part.top + part.height <= height && part.width > 0 && part.left + part.width <= width);
     (void)jpeg_start_decompress(jpeg);
-    read_rows(d, out);
+    read_rows(d, &part, out);
     (void)jpeg_finish_decompress(jpeg);
     return LK_OK;
 }
 
-static lk_status decode(const lk_image_file *file, lk_image *out)
+static lk_status decode(const lk_image_file *file, const lk_image_want *want, lk_image *out)
 {
     decoder d = {.file = file, .progress = {.progress_monitor = on_progress}};
     d.jpeg.err = jpeg_std_error(&d.errors);
     d.errors.error_exit = on_error;
     d.errors.emit_message = on_message;
     d.jpeg.client_data = &d;
-    lk_status status = read_image(&d, out);
+    lk_status status = read_image(&d, want, out);
     jpeg_destroy_decompress(&d.jpeg);
     return status;
 }

@@ -114,7 +114,7 @@ static lk_status read_rows(decoder *d, png_structp png, lk_image *out)
     for (size_t y = 0; y < out->height; y++) {
         uint8_t *at = d->rgb + (passes > 1 ? y * row : 0);
         png_read_row(png, at, NULL);
-        lk__image_set_row(out, y, at);
+        lk__image_set_pixels(out, y, 0, out->width, at);
     }
     return LK_OK;
 }
@@ -143,8 +143,10 @@ static lk_status read_image(decoder *d, png_structp png, png_infop info, lk_imag
     return LK_OK;
 }
 
-static lk_status decode(const lk_image_file *file, lk_image *out)
+/* Decodes all pixels, whatever is wanted. */
+static lk_status decode(const lk_image_file *file, const lk_image_want *want, lk_image *out)
 {
+    (void)want;
     decoder d = {.file = file};
     png_structp png =
         png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &d, on_error, on_warning, &d, take_memory, give_memory);

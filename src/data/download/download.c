@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -267,9 +266,7 @@ static lk_status pause_for(const job *j, double seconds)
 {
     double end = lk__clock() + seconds, left;
     while ((left = end - lk__clock()) > 0) {
-        double slice = left < .1 ? left : .1;
-        struct timespec time = {.tv_nsec = (long)(slice * 1e9)};
-        nanosleep(&time, NULL);
+        lk__clock_sleep(left < .1 ? left : .1);
         if (!lk__download_watch_progress(&j->what->watch, j->name, j->have, j->what->published.bytes))
             return stopped(j);
     }

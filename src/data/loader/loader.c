@@ -1,13 +1,15 @@
 /* loader.c - batches, prepared ahead by worker threads.
  *
- * Batch b of an epoch is made in slot b % depth of a ring, by any worker; its content depends only
- * on b, the epoch and the seed. One lock guards all counters. Slots are filled without the lock: a
- * slot belongs to the worker that took its batch until it is ready, then to the consumer until the
- * next batch is requested. */
+ * Batch b of an epoch is made in slot b % depth of a ring; its content depends only on b, the epoch and the seed.
+ * Workers take the samples of a batch in pieces, in their order, and those of the next batch when none are left: all
+ * workers make the batch that is needed first. One lock guards all counters. Samples are made without the lock: the
+ * memory of a piece belongs to the worker that took it until the batch is ready, then to the consumer until the next
+ * batch is requested. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/gate.h"
 #include "base/mem.h"
@@ -15,179 +17,148 @@
 #include "base/trace.h"
 #include "data/loader/loader.h"
 
-enum { MAX_WORKERS = 256, SPARE_SLOTS = 2, DETAIL = 2048 };
+/* While one batch is used and one is ready, workers make at least two more, if there are two workers. Shares of a batch
+ * that are small need more: each worker shall find PIECES samples. */
+enum { MAX_WORKERS = 256, MAX_AUTO_WORKERS = 16, SPARE_SLOTS = 2, PIECES = 4 };
 
 typedef struct slot {
     lk_batch batch;
-    float *x;                // (N, H, W, C); NULL if only labels and ids are loaded
-    int32_t *labels;         // (N)
-    float *targets;          // (N, targets of the data set); NULL if targets are labels
-    uint32_t *ids;           // (N)
-    lk_image image, scratch; /* the current sample, and scratch memory for its transforms */
+    lk_loader_room room;
+    const uint32_t *order; // (batch.count) ids of the samples
+    size_t made;           /* samples */
     bool ready;
     lk_status status;
-    char detail[DETAIL]; /* of a status that is not LK_OK */
+    size_t failed;                 /* the sample of a status that is not LK_OK */
+    char detail[LK_LOADER_DETAIL]; /* of such a status */
 } slot;
 
 struct lk_loader {
     lk_gate gate;
-    const lk_dataset *data;
     size_t batch, batches;
     lk_shard_range share;
     bool shuffle;
-    uint64_t seed;
     lk_transforms transforms;
-    lk_sample_shape shape; /* of each sample after the transforms */
     lk_normalise normalise;
-    const void *named; /* the argument of lk__loader_names_only */
 
-    /* Changed only while no worker is busy. */
+    /* Changed only while no worker is busy; named also by lk__loader_names_only. */
     bool started;
-    uint32_t epoch;
-    uint32_t *order;    // (count)
-    const void *source; /* `named` at the last start; not NULL: batches have no samples */
+    lk_loader_source source;
+    uint32_t *order;     // (count)
+    const void *held_by; /* `named` at the last start; not NULL: batches have no samples */
 
     pthread_mutex_t lock;
     pthread_cond_t work, done;
-    size_t taken;    /* batches before it were taken by workers */
-    size_t consumed; /* batches before it were given to the consumer */
-    size_t held;     /* batches before it are no longer used by the consumer */
-    size_t busy;     /* workers that fill a slot */
+    size_t taken;       /* all samples of the batches before it were taken by workers */
+    size_t next_sample; /* of batch `taken`: samples before it were taken */
+    size_t consumed;    /* batches before it were given to the consumer */
+    size_t held;        /* batches before it are no longer used by the consumer */
+    size_t busy;        /* workers that make a piece */
     bool paused, stop;
+    lk_loader_work work_done; /* without threads */
 
     size_t depth;
+    size_t room; /* samples of a slot */
     slot *slots;
-    size_t workers;       /* running threads */
-    size_t named_threads; /* threads that have their name in traces */
+    size_t piece;              /* samples that a worker takes at once */
+    lk_loader_scratch scratch; /* of a loader without workers */
+    size_t workers;            /* running threads */
+    size_t named_threads;      /* threads that have their name in traces */
     pthread_t *threads;
     int rank; /* for which the loader works (trace.h) */
 };
 
 static size_t sample_size(const lk_loader *l)
 {
-    return l->shape.channels * l->shape.height * l->shape.width;
+    const lk_sample_shape *shape = &l->source.shape;
+    return shape->channels * shape->height * shape->width;
 }
 
-/* Adds the sample to the error detail of a transform. */
-static lk_status blame_sample(const lk_loader *l, uint32_t id, lk_status status)
-{
-    char sample[LK_MAX_PATH], why[DETAIL];
-    if (status == LK_OK)
-        return LK_OK;
-    snprintf(why, sizeof why, "%s", lk_error_detail());
-    if (l->data->ops->path != NULL)
-        l->data->ops->path(l->data, id, sample, sizeof sample);
-    else
-        snprintf(sample, sizeof sample, "sample %u of %s", id, l->data->info.name);
-    return lk__fail(status, "%s: %s", sample, why);
-}
+/* A part of the samples of a batch, which one thread makes. */
+typedef struct piece {
+    size_t batch;
+    slot *slot;
+    size_t begin, end; /* samples of this loader's share of the batch */
+} piece;
 
-/* Without a transform that fixes the size, a file may have changed since all sizes were compared. */
-static lk_status check_shape(const lk_loader *l, const lk_image *image)
+/* Empties the slot of batch `index` for new samples. */
+static void open_slot(const lk_loader *l, size_t index, slot *s)
 {
-    const lk_sample_shape *want = &l->shape;
-    if (image->channels == want->channels && image->height == want->height && image->width == want->width)
-        return LK_OK;
-    return lk__fail(LK_STATUS_FORMAT, "the image comes out with %zu by %zu pixels, the others with %zu by %zu",
-                    image->width, image->height, want->width, want->height);
-}
-
-/* The memory for the target of sample i. */
-static void *target_at(const lk_loader *l, slot *s, size_t i)
-{
-    return s->targets ? (void *)(s->targets + i * l->data->info.targets) : (void *)&s->labels[i];
-}
-
-/* Sets the label of sample i where targets are probabilities; it is 0 where they are other values. */
-static void set_label(const lk_loader *l, slot *s, size_t i)
-{
-    const lk_dataset_info *info = &l->data->info;
-    if (s->targets)
-        s->labels[i] = info->classes ? lk__dataset_likeliest(s->targets + i * info->targets, info->classes) : 0;
-}
-
-/* Writes the target of a sample that is not loaded. False if the sample must be read for it. */
-static bool fill_target(const lk_loader *l, uint32_t id, slot *s, size_t i)
-{
-    const lk_dataset_ops *ops = l->data->ops;
-    if (ops->label)
-        s->labels[i] = ops->label(l->data, id);
-    else if (ops->targets)
-        memcpy(target_at(l, s, i), ops->targets(l->data, id), l->data->info.targets * sizeof *s->targets);
-    return ops->label || ops->targets;
-}
-
-/* Reads a sample of floats: into the batch, or into the slot's scratch memory for its target only. */
-static lk_status fill_values(const lk_loader *l, uint32_t id, slot *s, size_t i)
-{
-    float *x = s->x ? s->x + i * sample_size(l) : NULL;
-    if (!x) {
-        LK_TRY(lk__image_resize(&s->scratch, sizeof *x, 1, sample_size(l)));
-        x = (float *)(void *)s->scratch.pixels;
-    }
-    return l->data->ops->values(l->data, id, x, target_at(l, s, i));
-}
-
-static lk_status fill_image(const lk_loader *l, uint32_t id, slot *s, size_t i)
-{
-    LK_TRY(lk__dataset_load(l->data, id, &s->image, target_at(l, s, i)));
-    if (s->x == NULL)
-        return LK_OK;
-    lk_transforms_address address = {.seed = l->seed, .epoch = l->epoch, .sample = id};
-    LK_TRY(blame_sample(l, id, lk__transforms_apply(&l->transforms, address, &s->image, &s->scratch)));
-    LK_TRY(blame_sample(l, id, check_shape(l, &s->image)));
-    lk__normalise_apply(&l->normalise, &s->image, s->x + i * sample_size(l));
-    return LK_OK;
-}
-
-/* Loads sample `id` of the data set as sample i of the slot. */
-static lk_status fill_sample(const lk_loader *l, uint32_t id, slot *s, size_t i)
-{
-    s->ids[i] = id;
-    if (s->x != NULL || !fill_target(l, id, s, i))
-        LK_TRY(l->data->ops->values ? fill_values(l, id, s, i) : fill_image(l, id, s, i));
-    set_label(l, s, i);
-    return LK_OK;
-}
-
-static lk_status fill_slot(const lk_loader *l, size_t index, slot *s)
-{
-    size_t first = index * l->batch, total = lk__size_min(l->batch, l->data->info.count - first);
-    size_t begin = first + lk_shard_range_begin(l->share, total), count = lk_shard_range_count(l->share, total);
-    for (size_t i = 0; i < count; i++)
-        LK_TRY(fill_sample(l, l->order[begin + i], s, i));
+    size_t first = index * l->batch, total = lk__size_min(l->batch, l->source.data->info.count - first);
+    size_t count = lk_shard_range_count(l->share, total);
+    const lk_loader_room *room = &s->room;
+    s->order = l->order + first + lk_shard_range_begin(l->share, total);
+    s->made = 0;
+    s->ready = false;
+    s->status = LK_OK;
     s->batch = (lk_batch){.count = count,
                           .sample_floats = sample_size(l),
-                          .x = s->x,
-                          .labels = s->labels,
-                          .target_floats = l->data->info.targets,
-                          .targets = s->targets,
-                          .ids = s->ids,
+                          .x = room->x,
+                          .labels = room->labels,
+                          .target_floats = l->source.data->info.targets,
+                          .targets = room->targets,
+                          .ids = room->ids,
+                          .origins = room->origins,
                           .total = l->share.shards > 0 ? total : 0,
-                          .epoch = l->epoch,
-                          .source = l->source};
-    return LK_OK;
+                          .epoch = l->source.epoch,
+                          .source = l->held_by};
+}
+
+/* Takes the next samples of the first batch that has any left; an empty batch is one piece. */
+static piece take_piece(lk_loader *l)
+{
+    piece p = {.batch = l->taken, .slot = &l->slots[l->taken % l->depth], .begin = l->next_sample};
+    if (p.begin == 0)
+        open_slot(l, p.batch, p.slot);
+    p.end = lk__size_min(p.slot->batch.count, p.begin + l->piece);
+    l->next_sample = p.end;
+    if (p.end == p.slot->batch.count) {
+        l->taken++;
+        l->next_sample = 0;
+    }
+    return p;
 }
 
 /* A fault's step is the step that trains with the batch. */
 static void inject_fault(const lk_loader *l, size_t index)
 {
     lk_fault_site before = lk__fault_site();
-    lk__fault_set_site((lk_fault_site){.rank = l->rank, .step = (uint64_t)l->epoch * l->batches + index + 1});
+    lk__fault_set_site((lk_fault_site){.rank = l->rank, .step = (uint64_t)l->source.epoch * l->batches + index + 1});
     lk__fault_work("data");
     lk__fault_set_site(before);
 }
 
-/* Errors are stored with the batch, for the thread that requests it. */
-static void prepare(const lk_loader *l, size_t index, slot *s)
+/* Makes the samples of a piece. *failed is the one that could not be made if the status is not LK_OK. */
+static lk_status make_piece(const lk_loader *l, const piece *p, lk_loader_scratch *scratch, size_t *failed)
 {
     double began = lk__trace_begin();
-    if (lk__fault_is_on())
-        inject_fault(l, index);
-    s->status = fill_slot(l, index, s);
-    if (s->status != LK_OK)
+    lk_status status = LK_OK;
+    if (p->begin == 0 && lk__fault_is_on())
+        inject_fault(l, p->batch);
+    for (*failed = p->begin; *failed < p->end; ++*failed) {
+        status = lk__loader_make_sample(&l->source, p->slot->order[*failed], &p->slot->room, *failed, scratch);
+        if (status != LK_OK)
+            break;
+    }
+    lk__trace_end(LK_TRACE_KIND_DATA, "make batch", (int)p->batch, began);
+    return status;
+}
+
+/* Counts a piece, which was begun at this time, as made. The error of a batch is that of its first sample that failed,
+ * and is stored for the thread that requests the batch. */
+static void finish_piece(lk_loader *l, const piece *p, double began, lk_status status, size_t failed)
+{
+    slot *s = p->slot;
+    if (status != LK_OK && (s->status == LK_OK || failed < s->failed)) {
+        s->status = status;
+        s->failed = failed;
         snprintf(s->detail, sizeof s->detail, "%s", lk_error_detail());
-    lk__trace_end(LK_TRACE_KIND_DATA, "make batch", (int)index, began);
+    }
+    if (s->batch.x) {
+        l->work_done.samples += p->end - p->begin;
+        l->work_done.seconds += lk__clock() - began;
+    }
+    s->made += p->end - p->begin;
+    s->ready = s->made == s->batch.count;
 }
 
 static bool may_take(const lk_loader *l)
@@ -198,6 +169,7 @@ static bool may_take(const lk_loader *l)
 static void *worker_main(void *arg)
 {
     lk_loader *l = arg;
+    lk_loader_scratch scratch = {0};
     pthread_mutex_lock(&l->lock);
     lk__trace_thread(l->rank, "loader", (int)l->named_threads++);
     while (!l->stop) {
@@ -205,22 +177,25 @@ static void *worker_main(void *arg)
             pthread_cond_wait(&l->work, &l->lock);
             continue;
         }
-        size_t index = l->taken++;
-        slot *s = &l->slots[index % l->depth];
-        s->ready = false;
+        piece p = take_piece(l);
+        size_t failed;
         l->busy++;
         pthread_mutex_unlock(&l->lock);
-        prepare(l, index, s);
+        double began = lk__clock();
+        lk_status status = make_piece(l, &p, &scratch, &failed);
         pthread_mutex_lock(&l->lock);
-        s->ready = true;
+        finish_piece(l, &p, began, status, failed);
         l->busy--;
-        pthread_cond_signal(&l->done);
+        if (p.slot->ready || l->busy == 0)
+            pthread_cond_signal(&l->done);
     }
     pthread_mutex_unlock(&l->lock);
+    lk__image_fini(&scratch.image);
+    lk__image_fini(&scratch.other);
     return NULL;
 }
 
-/* Returns with the lock held and no worker in a slot. No worker takes a batch until paused is
+/* Returns with the lock held and no worker in a slot. No worker takes samples until paused is
  * cleared. */
 static void pause_workers(lk_loader *l)
 {
@@ -230,6 +205,21 @@ static void pause_workers(lk_loader *l)
         pthread_cond_wait(&l->done, &l->lock);
 }
 
+/* Chooses the size of a piece; returns the samples of the share at most. */
+static size_t set_piece(lk_loader *l, size_t workers)
+{
+    size_t most = lk__size_max(lk__shard_range_most(l->share, l->batch), 1);
+    l->piece = workers > 1 ? lk__size_max(most / (PIECES * workers), 1) : most;
+    return most;
+}
+
+/* Chooses the number of slots and the size of a piece. */
+static void set_depth(lk_loader *l, size_t workers)
+{
+    size_t most = set_piece(l, workers), needed = lk__size_max((PIECES * workers + most - 1) / most, 2);
+    l->depth = workers > 0 ? lk__size_min(needed, workers) + SPARE_SLOTS : 1;
+}
+
 static lk_status create_slots(lk_loader *l)
 {
     size_t most = lk__shard_range_most(l->share, l->batch), values;
@@ -237,15 +227,18 @@ static lk_status create_slots(lk_loader *l)
         return lk__fail(LK_STATUS_MEMORY, "`batch`: %zu samples are more than can be addressed", l->batch);
     LK_TRY(LK_ALLOC(l->depth, "the loader's slots", &l->slots));
     for (size_t i = 0; i < l->depth; i++) {
-        slot *s = &l->slots[i];
+        lk_loader_room *s = &l->slots[i].room;
         if (!l->share.labels_only)
-            LK_TRY(LK_ALLOC(values, "a batch (smaller with `batch`, one less with fewer `workers`)", &s->x));
+            LK_TRY(LK_ALLOC(values, "a batch (smaller with `batch`)", &s->x));
         LK_TRY(LK_ALLOC(most, "a batch's labels", &s->labels));
         LK_TRY(LK_ALLOC(most, "a batch's sample ids", &s->ids));
-        if (l->data->info.targets > 0)
-            LK_TRY(lk__mem_alloc(most, l->data->info.targets * sizeof *s->targets, "a batch's targets",
+        if (l->source.data->origins)
+            LK_TRY(LK_ALLOC(most, "a batch's sample ids", &s->origins));
+        if (l->source.data->info.targets > 0)
+            LK_TRY(lk__mem_alloc(most, l->source.data->info.targets * sizeof *s->targets, "a batch's targets",
                                  (void **)&s->targets));
     }
+    l->room = most;
     return LK_OK;
 }
 
@@ -303,19 +296,18 @@ lk_status lk_loader_create(const lk_dataset *data, const lk_loader_opts *opts, l
     lk_status status;
     LK_TRY(LK_ALLOC(1, "a loader", &l));
     lk__gate_init(&l->gate, "loader");
-    l->data = data;
+    l->source = (lk_loader_source){
+        .data = data, .transforms = &l->transforms, .shape = shape, .normalise = &l->normalise, .seed = opts->seed};
     l->rank = lk__trace_rank();
     l->batch = lk__size_min(opts->batch, data->info.count);
     l->batches = count_batches(data->info.count, opts);
     l->share = opts->share;
     l->shuffle = opts->shuffle;
-    l->seed = opts->seed;
     l->transforms = transforms;
-    l->shape = shape;
     if (!data->ops->values)
         lk__normalise_init(&l->normalise, data->info.mean, data->info.std, data->info.channels);
     l->paused = true;
-    l->depth = opts->workers > 0 ? (size_t)opts->workers + SPARE_SLOTS : 1;
+    set_depth(l, (size_t)opts->workers);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->done, NULL);
@@ -332,14 +324,14 @@ destroy_loader:
 static void destroy_slots(lk_loader *l)
 {
     for (size_t i = 0; l->slots != NULL && i < l->depth; i++) {
-        lk__mem_free(l->slots[i].x);
-        lk__mem_free(l->slots[i].labels);
-        lk__mem_free(l->slots[i].targets);
-        lk__mem_free(l->slots[i].ids);
-        lk__image_fini(&l->slots[i].image);
-        lk__image_fini(&l->slots[i].scratch);
+        lk__mem_free(l->slots[i].room.x);
+        lk__mem_free(l->slots[i].room.labels);
+        lk__mem_free(l->slots[i].room.targets);
+        lk__mem_free(l->slots[i].room.ids);
+        lk__mem_free(l->slots[i].room.origins);
     }
     lk__mem_free(l->slots);
+    l->slots = NULL;
 }
 
 void lk_loader_destroy(lk_loader *loader)
@@ -357,6 +349,8 @@ void lk_loader_destroy(lk_loader *loader)
     pthread_cond_destroy(&loader->work);
     pthread_mutex_destroy(&loader->lock);
     destroy_slots(loader);
+    lk__image_fini(&loader->scratch.image);
+    lk__image_fini(&loader->scratch.other);
     lk__mem_free(loader->threads);
     lk__mem_free(loader->order);
     lk__mem_free(loader);
@@ -369,9 +363,9 @@ size_t lk_loader_batches(const lk_loader *loader)
 
 static void set_order(lk_loader *l)
 {
-    uint32_t count = (uint32_t)l->data->info.count;
+    uint32_t count = (uint32_t)l->source.data->info.count;
     if (l->shuffle) {
-        lk__sampler_permute(l->seed, l->epoch, count, l->order);
+        lk__sampler_permute(l->source.seed, l->source.epoch, count, l->order);
         return;
     }
     for (uint32_t i = 0; i < count; i++)
@@ -380,25 +374,36 @@ static void set_order(lk_loader *l)
 
 lk_loader_source lk__loader_source(const lk_loader *loader)
 {
-    return (lk_loader_source){.data = loader->data,
-                              .transforms = &loader->transforms,
-                              .shape = loader->shape,
-                              .normalise = &loader->normalise,
-                              .seed = loader->seed,
-                              .named = loader->named};
+    return loader->source;
+}
+
+lk_loader_work lk__loader_work(lk_loader *loader)
+{
+    pthread_mutex_lock(&loader->lock);
+    lk_loader_work work = loader->work_done;
+    pthread_mutex_unlock(&loader->lock);
+    work.threads = lk__size_max(loader->workers, 1);
+    return work;
+}
+
+int lk__loader_auto_workers(const lk_dataset *data, int cores)
+{
+    if (!data->ops->load || cores < 1)
+        return 1;
+    return cores < MAX_AUTO_WORKERS ? cores : MAX_AUTO_WORKERS;
 }
 
 void lk__loader_names_only(lk_loader *loader, const void *source)
 {
-    loader->named = source;
+    loader->source.named = source;
 }
 
 /* Frees the memory for samples, which are no longer loaded. */
 static void drop_samples(lk_loader *l)
 {
     for (size_t i = 0; i < l->depth; i++) {
-        lk__mem_free(l->slots[i].x);
-        l->slots[i].x = NULL;
+        lk__mem_free(l->slots[i].room.x);
+        l->slots[i].room.x = NULL;
     }
 }
 
@@ -410,12 +415,13 @@ static lk_status start(lk_loader *loader, size_t epoch, size_t first_batch)
         return lk__fail(LK_STATUS_USAGE, "an epoch has %zu batches, it cannot start at batch %zu", loader->batches,
                         first_batch);
     pause_workers(loader);
-    loader->epoch = (uint32_t)epoch;
+    loader->source.epoch = (uint32_t)epoch;
     set_order(loader);
-    loader->source = loader->named;
-    if (loader->source != NULL)
+    loader->held_by = loader->source.named;
+    if (loader->held_by != NULL)
         drop_samples(loader);
     loader->taken = loader->consumed = loader->held = first_batch;
+    loader->next_sample = 0;
     loader->started = true;
     loader->paused = false;
     pthread_cond_broadcast(&loader->work);
@@ -432,6 +438,41 @@ lk_status lk_loader_start(lk_loader *loader, size_t epoch, size_t first_batch)
     return status;
 }
 
+/* Larger slots for the share, if it needs them; no worker is in a slot. */
+static lk_status grow_slots(lk_loader *l)
+{
+    if (set_piece(l, l->workers) <= l->room)
+        return LK_OK;
+    destroy_slots(l);
+    LK_TRY(create_slots(l));
+    if (l->held_by != NULL)
+        drop_samples(l);
+    return LK_OK;
+}
+
+/* Batches that were made ahead have the samples of the old share: they are made again. */
+static lk_status set_share(lk_loader *l, lk_shard_range share)
+{
+    LK_TRY(lk__shard_range_check(share));
+    pause_workers(l);
+    l->share = share;
+    l->taken = l->held = l->consumed;
+    l->next_sample = 0;
+    lk_status status = grow_slots(l);
+    l->paused = !l->started || status != LK_OK;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+    return status;
+}
+
+lk_status lk__loader_set_share(lk_loader *loader, lk_shard_range share)
+{
+    LK_TRY(lk__gate_enter(&loader->gate));
+    lk_status status = set_share(loader, share);
+    lk__gate_leave(&loader->gate);
+    return status;
+}
+
 /* Waits for the slot of batch `consumed`, or fills it here without workers. Releases the batch that
  * was given out before. */
 static slot *await_slot(lk_loader *l)
@@ -439,7 +480,12 @@ static slot *await_slot(lk_loader *l)
     size_t index = l->consumed;
     slot *s = &l->slots[index % l->depth];
     if (l->workers == 0) {
-        prepare(l, index, s);
+        l->taken = index;
+        piece p = take_piece(l);
+        size_t failed;
+        double began = lk__clock();
+        lk_status status = make_piece(l, &p, &l->scratch, &failed);
+        finish_piece(l, &p, began, status, failed);
         return s;
     }
     pthread_mutex_lock(&l->lock);

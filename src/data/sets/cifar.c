@@ -68,7 +68,7 @@ static const uint8_t *pixels_of(const lk_dataset *data, size_t index)
     size_t file = 0;
     while (index >= data->first[file + 1])
         file++;
-    return data->files[file] + (index - data->first[file]) * record_bytes(l) + l->label_bytes;
+    return data->contents[file] + (index - data->first[file]) * record_bytes(l) + l->label_bytes;
 }
 
 static int32_t label_of(const lk_dataset *data, size_t index)
@@ -84,20 +84,51 @@ static lk_status get(const lk_dataset *data, size_t index, void *pixels, void *l
     return LK_OK;
 }
 
+static lk_status check_fetched(const lk_fetch_opts *opts, const uint8_t *content)
+{
+    return check_records(opts->format, opts->path, content, opts->bytes, opts->classes);
+}
+
+/* The size of a gzipped file's content is known after it is read, so it is read here; a plain file is read later. */
+static lk_status open_file(lk_dataset *data, const layout *l, const char *path, size_t index, size_t *bytes)
+{
+    lk_file_outline file = {0};
+    LK_TRY(lk__file_outline(path, &file));
+    if (!file.gzip && file.bytes > 0 && file.bytes % record_bytes(l) == 0 &&
+        file.bytes <= MAX_RECORDS * record_bytes(l)) {
+        lk_fetch_opts fetch = {.path = path,
+                               .size = file.bytes,
+                               .bytes = file.bytes,
+                               .check = check_fetched,
+                               .format = l,
+                               .classes = data->info.classes};
+        *bytes = file.bytes;
+        return lk__fetch_create(&fetch, &data->fetches[index]);
+    }
+    LK_TRY(lk__dataset_read_steady(path, file.bytes, MAX_RECORDS * record_bytes(l), &data->files[index], bytes));
+    data->contents[index] = data->files[index];
+    return check_records(l, path, data->files[index], *bytes, data->info.classes);
+}
+
+static lk_status ready(lk_dataset *data)
+{
+    for (size_t i = 0; i < LK_DATASET_MAX_FILES; i++)
+        if (data->fetches[i] != NULL)
+            LK_TRY(lk__fetch_wait(data->fetches[i], &data->contents[i]));
+    return LK_OK;
+}
+
 static lk_status open_layout(lk_dataset *data, const layout *l, const char *folder)
 {
-    static const lk_dataset_ops ops = {.get = get, .label = label_of};
+    static const lk_dataset_ops ops = {.get = get, .label = label_of, .ready = ready};
     size_t files = 0;
     data->info.classes = lk__size_max(data->info.classes, l->least_classes);
     for (; l->files[data->split][files]; files++) {
         char path[LK_MAX_PATH];
         size_t bytes = 0;
-        lk_file_outline file = {0};
         if (!lk__dataset_find_file(folder, l->files[data->split][files], path))
             return lk__fail(LK_STATUS_NOT_FOUND, "the CIFAR files of %s have gone", folder);
-        LK_TRY(lk__file_outline(path, &file));
-        LK_TRY(lk__dataset_read_steady(path, file.bytes, MAX_RECORDS * record_bytes(l), &data->files[files], &bytes));
-        LK_TRY(check_records(l, path, data->files[files], bytes, data->info.classes));
+        LK_TRY(open_file(data, l, path, files, &bytes));
         data->first[files + 1] = data->first[files] + bytes / record_bytes(l);
     }
     data->info.count = data->first[files];

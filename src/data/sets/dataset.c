@@ -396,14 +396,21 @@ lk_status lk__dataset_find(const char *name, const char *dir, lk_split split, ch
     return row->format == NULL ? LK_OK : search(row, dir, split, folder);
 }
 
-lk_status lk_dataset_open(const char *name, const char *dir, lk_split split, lk_dataset **out)
+lk_status lk__dataset_check_split(lk_split split)
+{
+    if (split == LK_SPLIT_TRAIN || split == LK_SPLIT_TEST)
+        return LK_OK;
+    return lk__fail(LK_STATUS_USAGE, "`split` %d is not a value of lk_split", (int)split);
+}
+
+lk_status lk__dataset_open_idle(const char *name, const char *dir, lk_split split, lk_dataset **out)
 {
     LK_TRY(LK_GIVEN(name));
-    LK_TRY(LK_GIVEN(out));
     if (*name == '\0')
         return lk__fail(LK_STATUS_USAGE, "the name of the data set is empty");
     lk_dataset *data = NULL;
     lk_status status;
+    LK_TRY(lk__dataset_check_split(split));
     LK_TRY(LK_ALLOC(1, "a data set", &data));
     data->split = split;
     data->info.classes = LEAST_CLASSES;
@@ -422,15 +429,29 @@ destroy_data:
     return status;
 }
 
+lk_status lk_dataset_open(const char *name, const char *dir, lk_split split, lk_dataset **out)
+{
+    lk_dataset *data;
+    LK_TRY(LK_GIVEN(out));
+    LK_TRY(lk__dataset_open_idle(name, dir, split, &data));
+    lk_status status = lk__dataset_begin(data, NULL, 0, 1);
+    if (status == LK_OK)
+        *out = data;
+    else
+        lk_dataset_destroy(data);
+    return status;
+}
+
 void lk_dataset_destroy(lk_dataset *data)
 {
     if (data == NULL)
         return;
     if (data->ops && data->ops->close)
         data->ops->close(data);
-    lk__fetch_destroy(data->images);
-    for (size_t i = 0; i < LK_DATASET_MAX_FILES; i++)
+    for (size_t i = 0; i < LK_DATASET_MAX_FILES; i++) {
+        lk__fetch_destroy(data->fetches[i]);
         lk__mem_free(data->files[i]);
+    }
     lk__mem_free(data->path);
     lk__mem_free(data->name);
     lk__mem_free(data->own_augment);
@@ -457,10 +478,11 @@ lk_status lk_dataset_get(const lk_dataset *data, size_t index, void *sample, voi
                                      : data->ops->get(data, index, sample, target);
 }
 
-lk_status lk__dataset_load(const lk_dataset *data, size_t index, lk_image *image, void *target)
+lk_status lk__dataset_load(const lk_dataset *data, size_t index, const lk_image_want *want, lk_image *image,
+                           void *target)
 {
     if (data->ops->load != NULL)
-        return data->ops->load(data, index, image, target);
+        return data->ops->load(data, index, want, image, target);
     LK_TRY(lk__image_resize(image, data->info.channels, data->info.height, data->info.width));
     return data->ops->get(data, index, image->pixels, target);
 }
@@ -483,7 +505,7 @@ static uint64_t hash_first_image(const lk_dataset *data, uint64_t seed)
 {
     lk_image image = {0};
     int32_t label;
-    if (data->info.count > 0 && data->ops->load(data, 0, &image, &label) == LK_OK) {
+    if (data->info.count > 0 && data->ops->load(data, 0, NULL, &image, &label) == LK_OK) {
         const uint64_t shape[] = {image.channels, image.height, image.width};
         seed = lk__hash(shape, sizeof shape, seed);
         seed = lk__hash(image.pixels, image.channels * image.height * image.width, seed);

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "data/codec/image.h"
+#include "data/sets/store.h"
 
 enum { LK_DATASET_MAX_FILES = 5 };
 
@@ -27,8 +28,9 @@ typedef struct lk_dataset_ops {
     /* A data set has one of the next three; the others are NULL. Each reads one sample, index < count, and its
      * target: an int32_t label, or info.targets floats. Called by many threads at once; may block until the data are
      * loaded. */
-    lk_status (*get)(const lk_dataset *data, size_t index, void *pixels, void *target);       /* bytes (C, H, W) */
-    lk_status (*load)(const lk_dataset *data, size_t index, lk_image *image, int32_t *label); /* of different sizes */
+    lk_status (*get)(const lk_dataset *data, size_t index, void *pixels, void *target); /* bytes (C, H, W) */
+    /* Images of different sizes; want may be NULL (lk_image_want). */
+    lk_status (*load)(const lk_dataset *data, size_t index, const lk_image_want *want, lk_image *image, int32_t *label);
     lk_status (*values)(const lk_dataset *data, size_t index, float *x, void *target); /* (H, W, C), normalised */
     /* Reads the images' headers until one differs, once for a data set. Called by many threads.
      * Optional: without it sizes count as different. */
@@ -44,6 +46,8 @@ typedef struct lk_dataset_ops {
     const char *(*class_name)(const lk_dataset *data, size_t index);
     /* Hashes the samples' names relative to the data set's folder. Optional. */
     uint64_t (*hash_names)(const lk_dataset *data, uint64_t seed);
+    /* All fetches have begun: blocks until label and get may be called. Optional: they may be called at once. */
+    lk_status (*ready)(lk_dataset *data);
     /* Frees data->own if it was allocated. Optional. */
     void (*close)(lk_dataset *data);
 } lk_dataset_ops;
@@ -53,15 +57,17 @@ struct lk_dataset {
     lk_dataset_info info; /* name and path are borrowed from the fields below */
     char *name, *path;
     lk_split split;
-    const char *augment, *test_augment;     /* the meaning of "auto" for each split */
-    char *own_augment;                      /* memory of augment, or NULL */
-    bool drawn;                             /* the program draws the samples: they need not be compared */
-    const char *const *class_names;         /* (classes), or NULL */
-    bool known;                             /* in the table: labels must be below info.classes */
-    lk_fetch *images;                       /* IDX: header and pixels, read by a thread */
-    uint8_t *files[LK_DATASET_MAX_FILES];   /* IDX: labels in [0]; CIFAR: whole files */
-    size_t first[LK_DATASET_MAX_FILES + 1]; /* CIFAR: first sample of each file, then count */
-    const void *own;                        /* the format's own; ops->close frees it if needed */
+    const char *augment, *test_augment;      /* the meaning of "auto" for each split */
+    char *own_augment;                       /* memory of augment, or NULL */
+    bool drawn;                              /* the program draws the samples: they need not be compared */
+    const char *const *class_names;          /* (classes), or NULL */
+    bool known;                              /* in the table: labels must be below info.classes */
+    lk_fetch *fetches[LK_DATASET_MAX_FILES]; /* read by threads. IDX: header and pixels in [0]; CIFAR: plain files */
+    uint8_t *files[LK_DATASET_MAX_FILES];    /* read at once. IDX: labels in [0]; CIFAR: gzipped files */
+    const uint8_t *contents[LK_DATASET_MAX_FILES]; /* CIFAR: of all files, when they are loaded */
+    size_t first[LK_DATASET_MAX_FILES + 1];        /* CIFAR: first sample of each file, then count */
+    const uint32_t *origins; /* (count) index of each sample in the base of a part; NULL: no part */
+    const void *own;         /* the format's own; ops->close frees it if needed */
 };
 
 /* The name of a class, index < classes; its number where it has no name that is UTF-8. */
@@ -70,8 +76,17 @@ const char *lk__dataset_class_name(const lk_dataset *data, size_t index, char nu
 extern const char *const lk__dataset_fashion_names[10], *const lk__dataset_cifar10_names[10],
                                                             *const lk__dataset_cifar100_names[100];
 
-/* Loads an image with get or load, index < count. target as in lk_dataset_ops. */
-lk_status lk__dataset_load(const lk_dataset *data, size_t index, lk_image *image, void *target) LK_CHECKED;
+/* Like lk_dataset_open, but large files are not read before lk__dataset_begin. Until then only the info is valid. */
+lk_status lk__dataset_open_idle(const char *name, const char *dir, lk_split split, lk_dataset **out) LK_CHECKED;
+/* Adds the keys of the files that are not read yet to keys (LK_STORE_MAX_FILES), of which *count are used. */
+void lk__dataset_keys(const lk_dataset *data, lk_store_key *keys, size_t *count);
+/* Starts reading, into the store if it is not NULL; it must outlive the data set. Of `readers` processes this one is
+ * number `reader`: they begin with different files. */
+lk_status lk__dataset_begin(lk_dataset *data, lk_store *store, int reader, int readers) LK_CHECKED;
+
+/* Loads an image with get or load, index < count. target as in lk_dataset_ops, want as in lk__image_decode. */
+lk_status lk__dataset_load(const lk_dataset *data, size_t index, const lk_image_want *want, lk_image *image,
+                           void *target) LK_CHECKED;
 /* Elements of a sample; 0 if images differ in size. */
 size_t lk__dataset_elements(const lk_dataset *data);
 /* The first class with the largest probability. */
@@ -134,6 +149,8 @@ extern const lk_dataset_info lk__digits_info[2]; /* for each split */
 /* The folder that opening the split would read from, "" for built-in data; opens no file. NOT_FOUND
  * as lk_dataset_open. */
 lk_status lk__dataset_find(const char *name, const char *dir, lk_split split, char folder[LK_MAX_PATH]) LK_CHECKED;
+/* USAGE if split is no value of lk_split. */
+lk_status lk__dataset_check_split(lk_split split) LK_CHECKED;
 
 /* The user's cache, where data sets are searched for and downloaded to; false if the environment
  * names none. */
@@ -160,9 +177,19 @@ typedef struct lk_fetch_opts {
     size_t size;                     /* bytes of the file */
     size_t bytes;                    /* of its content, at least as many as the header has */
     uint8_t header[LK_FETCH_HEADER]; /* the start of the content */
+    size_t header_bytes;             /* of it, how many are known */
+    /* Checks the content, (bytes), once it is read. Optional. */
+    lk_status (*check)(const struct lk_fetch_opts *opts, const uint8_t *content);
+    const void *format; /* for check; borrowed */
+    size_t classes;     /* the same */
 } lk_fetch_opts;
-lk_status lk__fetch_start(const lk_fetch_opts *opts, lk_fetch **out) LK_CHECKED;
-/* Blocks until the content is read; it is borrowed. Every call fails in the same way. */
+/* Examines the file; nothing is read before begin or wait. */
+lk_status lk__fetch_create(const lk_fetch_opts *opts, lk_fetch **out) LK_CHECKED;
+/* Starts reading, into the store if it has a block for the file; NULL: into memory of this process. The store must
+ * outlive the fetch. Without effect if the fetch has begun. */
+void lk__fetch_begin(lk_fetch *fetch, lk_store *store);
+/* Blocks until the content is read; it is borrowed. Every call fails in the same way. Begins a fetch that has not
+ * begun. */
 lk_status lk__fetch_wait(lk_fetch *fetch, const uint8_t **out) LK_CHECKED;
 void lk__fetch_destroy(lk_fetch *fetch);
 

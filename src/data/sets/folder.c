@@ -267,7 +267,7 @@ static lk_status check_seen(const folder *f, size_t index, const char *path, siz
     return lk__dataset_fail_changed(path, before, count);
 }
 
-static lk_status load(const lk_dataset *data, size_t index, lk_image *image, int32_t *label)
+static lk_status load(const lk_dataset *data, size_t index, const lk_image_want *want, lk_image *image, int32_t *label)
 {
     const folder *f = data->own;
     char path[LK_MAX_PATH];
@@ -281,7 +281,7 @@ static lk_status load(const lk_dataset *data, size_t index, lk_image *image, int
     LK_TRY(found);
     lk_status status = check_seen(f, index, path, count);
     if (status == LK_OK)
-        status = lk__image_decode(&(lk_image_file){path, bytes, count}, image);
+        status = lk__image_decode(&(lk_image_file){path, bytes, count}, want, image);
     lk__mem_free(bytes);
     if (status == LK_OK)
         *label = f->label[index];

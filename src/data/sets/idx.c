@@ -118,14 +118,14 @@ static lk_status open_images(lk_dataset *data, const char *path)
     data->info.channels = 1;
     data->info.height = height;
     data->info.width = width;
-    lk_fetch_opts fetch = {.path = path, .size = file.bytes, .bytes = bytes};
+    lk_fetch_opts fetch = {.path = path, .size = file.bytes, .bytes = bytes, .header_bytes = sizeof header};
     static_assert(sizeof fetch.header == sizeof header, "what is read is compared with the header");
     memcpy(fetch.header, header, sizeof header);
-    LK_TRY(lk__fetch_start(&fetch, &data->images));
+    LK_TRY(lk__fetch_create(&fetch, &data->fetches[0]));
     /* The gzip trailer differs: the file is truncated, wrong, or has several members. The content
      * decides, and this call returns its error. */
     const uint8_t *content;
-    return file.gzip && file.tail != (uint32_t)bytes ? lk__fetch_wait(data->images, &content) : LK_OK;
+    return file.gzip && file.tail != (uint32_t)bytes ? lk__fetch_wait(data->fetches[0], &content) : LK_OK;
 }
 
 static lk_status check_labels(const char *path, const uint8_t *content, size_t bytes)
@@ -208,7 +208,7 @@ static int32_t label_of(const lk_dataset *data, size_t index)
 static lk_status get(const lk_dataset *data, size_t index, void *pixels, void *label)
 {
     const uint8_t *images = NULL;
-    LK_TRY(lk__fetch_wait(data->images, &images));
+    LK_TRY(lk__fetch_wait(data->fetches[0], &images));
     size_t bytes = data->info.height * data->info.width;
     memcpy(pixels, images + IMAGES_HEADER + index * bytes, bytes);
     *(int32_t *)label = label_of(data, index);

@@ -35,16 +35,6 @@ static lk_status check_label(const lk_dataset *data, size_t index, int32_t label
                     data->info.classes);
 }
 
-/* The function of the program may have set a detail, or not. */
-static lk_status explain_read(const lk_dataset *data, size_t index, lk_status status)
-{
-    const char *detail = lk_error_detail();
-    if (status == LK_OK)
-        return LK_OK;
-    return lk__fail(status, "sample %zu of %s: %s", index, data->info.name,
-                    *detail ? detail : lk_status_string(status));
-}
-
 /* Reads the sample as the program has it. */
 static lk_status read_sample(const lk_dataset *data, size_t index, void *sample, void *target)
 {
@@ -56,7 +46,9 @@ static lk_status read_sample(const lk_dataset *data, size_t index, void *sample,
         return LK_OK;
     }
     lk__fail_clear();
-    LK_TRY(explain_read(data, index, o->read(o->arg, index, sample, target)));
+    lk_status status = o->read(o->arg, index, sample, target);
+    if (status != LK_OK)
+        return lk__fail_callback(status, "sample %zu of %s", index, data->info.name);
     return data->info.targets ? LK_OK : check_label(data, index, *(const int32_t *)target);
 }
 
@@ -200,6 +192,9 @@ static lk_status check_opts(const lk_dataset_opts *opts)
         return lk__fail(LK_STATUS_USAGE, "`count` is 0; a data set has at least one sample");
     if (opts->dtype != LK_DTYPE_F32 && opts->dtype != LK_DTYPE_U8 && opts->dtype != LK_DTYPE_I32)
         return lk__fail(LK_STATUS_USAGE, "`dtype`: samples are f32, u8 or i32");
+    if (opts->order != LK_SAMPLE_ORDER_CHW && opts->order != LK_SAMPLE_ORDER_HWC)
+        return lk__fail(LK_STATUS_USAGE, "`order` %d is not a value of lk_sample_order", (int)opts->order);
+    LK_TRY(lk__dataset_check_split(opts->split));
     if (opts->classes == 0 && opts->targets == 0)
         return lk__fail(LK_STATUS_USAGE, "`classes` and `targets` are both 0: say how many classes the labels have, or "
                                          "how many floats a target has");

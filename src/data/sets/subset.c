@@ -4,9 +4,9 @@
 #include "base/mem.h"
 
 typedef struct subset {
-    const lk_dataset *base;
-    lk_dataset_ops ops; /* those that the base has */
-    uint32_t index[];   /* (count) of each sample in the base */
+    const lk_dataset *base; /* no part itself */
+    lk_dataset_ops ops;     /* those that the base has */
+    uint32_t index[];       /* (count) of each sample in the base */
 } subset;
 
 static const subset *subset_of(const lk_dataset *data)
@@ -26,10 +26,10 @@ static lk_status values(const lk_dataset *data, size_t index, float *x, void *ta
     return s->base->ops->values(s->base, s->index[index], x, target);
 }
 
-static lk_status load(const lk_dataset *data, size_t index, lk_image *image, int32_t *label)
+static lk_status load(const lk_dataset *data, size_t index, const lk_image_want *want, lk_image *image, int32_t *label)
 {
     const subset *s = subset_of(data);
-    return s->base->ops->load(s->base, s->index[index], image, label);
+    return s->base->ops->load(s->base, s->index[index], want, image, label);
 }
 
 /* Of all samples of the base, so that both parts of a data set have one answer. */
@@ -88,9 +88,10 @@ static lk_status make_subset(const lk_dataset *base, const size_t *indices, size
     if (__builtin_mul_overflow(count, sizeof *s->index, &bytes))
         return lk__fail(LK_STATUS_USAGE, "%zu samples are more than can be addressed", count);
     LK_TRY(lk__mem_alloc(1, sizeof *s + bytes, "a part of a data set", (void **)&s));
-    *s = (subset){.base = base, .ops = ops_of(base->ops)};
+    *s = (subset){.base = base->origins ? subset_of(base)->base : base};
+    s->ops = ops_of(s->base->ops);
     for (size_t i = 0; i < count; i++)
-        s->index[i] = (uint32_t)indices[i];
+        s->index[i] = base->origins ? base->origins[indices[i]] : (uint32_t)indices[i];
     *out = s;
     return LK_OK;
 }
@@ -115,6 +116,7 @@ lk_status lk_dataset_subset(const lk_dataset *base, const size_t *indices, size_
     LK_TRY(LK_GIVEN(base));
     LK_TRY(LK_GIVEN(indices));
     LK_TRY(LK_GIVEN(out));
+    LK_TRY(lk__dataset_check_split(split));
     LK_TRY(check_subset(base, indices, count));
     LK_TRY(LK_ALLOC(1, "a data set", &data));
     *data = (lk_dataset){.info = base->info,
@@ -126,6 +128,7 @@ lk_status lk_dataset_subset(const lk_dataset *base, const size_t *indices, size_
                          .drawn = base->drawn};
     LK_TRY_GOTO(make_subset(base, indices, count, &s), destroy_data);
     data->own = s;
+    data->origins = s->index;
     data->ops = &s->ops;
     data->info.count = count;
     LK_TRY_GOTO(lk__mem_copy_text(base->info.name, "a name", &data->name), destroy_data);

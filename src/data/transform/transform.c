@@ -270,12 +270,27 @@ lk_status lk_augmented_shape(const lk_dataset *data, const char *augment, lk_sam
     return lk__transforms_one_shape(&list, data, out);
 }
 
+static lk_rng rng_of(lk_transforms_address address, size_t step)
+{
+    return lk__rng(address.seed, LK_RNG_PURPOSE_AUGMENT, (uint32_t)step, address.epoch, address.sample);
+}
+
+lk_image_region lk__transforms_part(const lk_transforms *list, lk_transforms_address address, size_t height,
+                                    size_t width)
+{
+    const lk_transform_row *first = list->count > 0 ? rows[list->steps[0].row] : NULL;
+    if (!first || !first->part)
+        return (lk_image_region){.height = height, .width = width};
+    lk_rng rng = rng_of(address, 0);
+    return first->part(list->steps[0].values, &rng, height, width);
+}
+
 lk_status lk__transforms_apply(const lk_transforms *list, lk_transforms_address address, lk_image *image,
                                lk_image *scratch)
 {
     for (size_t i = 0; i < list->count; i++) {
         const lk_transform_step *step = &list->steps[i];
-        lk_rng rng = lk__rng(address.seed, LK_RNG_PURPOSE_AUGMENT, (uint32_t)i, address.epoch, address.sample);
+        lk_rng rng = rng_of(address, i);
         LK_TRY(rows[step->row]->apply(step->values, &rng, image, scratch));
     }
     return LK_OK;

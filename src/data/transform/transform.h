@@ -24,6 +24,8 @@ typedef struct lk_transform_row {
     lk_sample_shape (*shape)(const double *values, lk_sample_shape shape);
     /* Changes image; may swap it with scratch, whose pixels are undefined. */
     lk_status (*apply)(const double *values, const lk_rng *rng, lk_image *image, lk_image *scratch);
+    /* The part of an image of this size that apply reads with the same rng. NULL: all of it. */
+    lk_image_region (*part)(const double *values, const lk_rng *rng, size_t height, size_t width);
 } lk_transform_row;
 
 extern const lk_transform_row lk__transform_crop, lk__transform_flip, lk__transform_vflip, lk__transform_resize,
@@ -32,11 +34,6 @@ extern const lk_transform_row lk__transform_crop, lk__transform_flip, lk__transf
 
 /* The largest side that an image can be resized to. */
 enum { LK_MAX_SIDE = 8192 };
-
-/* A part of an image. */
-typedef struct lk_image_region {
-    size_t top, left, height, width;
-} lk_image_region;
 
 /* Resizes the box, which is inside the image and not empty, to the given size, and makes it the
  * whole image. */

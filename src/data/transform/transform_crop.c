@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "data/transform/transform.h"
 
 /* The part that a crop keeps. It may be partly or wholly outside of the image; pixels there are 0. */
@@ -75,6 +76,16 @@ static lk_status center_crop(const double *values, const lk_rng *rng, lk_image *
     return cut(&w, image, scratch);
 }
 
+static lk_image_region center_part(const double *values, const lk_rng *rng, size_t height, size_t width)
+{
+    (void)rng;
+    lk_sample_shape to = cropped(values, (lk_sample_shape){0});
+    return (lk_image_region){.top = height > to.height ? (size_t)middle(height, to.height) : 0,
+                             .left = width > to.width ? (size_t)middle(width, to.width) : 0,
+                             .height = lk__size_min(height, to.height),
+                             .width = lk__size_min(width, to.width)};
+}
+
 const lk_transform_row lk__transform_center_crop = {
     .info = {"center_crop", "=N or =H/W: the middle, with zeros around what is smaller"},
     .values = {{.name = "N", .min = 1, .max = LK_MAX_SIDE, .whole = true},
@@ -82,6 +93,7 @@ const lk_transform_row lk__transform_center_crop = {
     .needed = 1,
     .shape = cropped,
     .apply = center_crop,
+    .part = center_part,
 };
 
 /* Element: 0 decides whether. */
@@ -91,9 +103,12 @@ static lk_status flip(const double *values, const lk_rng *rng, lk_image *image, 
     if (!lk__draw_chance(rng, 0, values[0]))
         return LK_OK;
     LK_TRY(lk__image_resize(scratch, image->channels, image->height, w));
-    for (size_t r = 0; r < rows; r++)
+    for (size_t r = 0; r < rows; r++) {
+        const uint8_t *restrict from = image->pixels + r * w;
+        uint8_t *restrict to = scratch->pixels + r * w;
         for (size_t x = 0; x < w; x++)
-            scratch->pixels[r * w + x] = image->pixels[r * w + w - 1 - x];
+            to[x] = from[w - 1 - x];
+    }
     lk__image_swap(image, scratch);
     return LK_OK;
 }

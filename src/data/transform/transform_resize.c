@@ -77,58 +77,148 @@ static inline uint8_t to_byte(int32_t sum)
     return (uint8_t)(sum > 255 ? 255 : sum);
 }
 
-/* Resizes rows to x->out pixels; four rows at a time share the weights. */
-static void pass_along_rows(const axis *x, const uint8_t *in, size_t stride, size_t rows, uint8_t *out)
-{
-    const int32_t half = 1 << (FRACTION - 1);
-    size_t r = 0, taps = x->taps;
-    for (; r + 4 <= rows; r += 4, in += 4 * stride, out += 4 * x->out) {
-        const int32_t *w = x->weights;
-        for (size_t i = 0; i < x->out; i++, w += taps) {
-            const uint8_t *p = in + x->first[i];
-            int32_t a = half, b = half, c = half, d = half;
-            for (size_t k = 0; k < taps; k++) {
-                a += p[k] * w[k];
-                b += p[stride + k] * w[k];
-                c += p[2 * stride + k] * w[k];
-                d += p[3 * stride + k] * w[k];
-            }
-            out[i] = to_byte(a);
-            out[x->out + i] = to_byte(b);
-            out[2 * x->out + i] = to_byte(c);
-            out[3 * x->out + i] = to_byte(d);
-        }
-    }
-    for (; r < rows; r++, in += stride, out += x->out)
-        for (size_t i = 0; i < x->out; i++) {
-            int32_t sum = half;
-            for (size_t k = 0; k < taps; k++)
-                sum += in[x->first[i] + k] * x->weights[i * taps + k];
-            out[i] = to_byte(sum);
-        }
-}
-
-/* Rows of width pixels, which are stride apart. */
+/* Rows of pixels, which are stride apart. */
 typedef struct pixel_rows {
     const uint8_t *at;
-    size_t stride, width;
+    size_t stride;
 } pixel_rows;
 
-/* Computes output row i from the input rows under its weights. */
-static void sum_rows(const axis *y, size_t i, pixel_rows in, int32_t *restrict sums, uint8_t *restrict out)
+/* Computes `count` neighbouring pixels of a row from those of the rows under the weights. */
+static inline void sum_taps(pixel_rows rows, const int32_t *restrict w, size_t taps, size_t count,
+                            uint8_t *restrict out)
 {
-    const int32_t *w = y->weights + i * y->taps;
-    const uint8_t *at = in.at + y->first[i] * in.stride;
-    for (size_t x = 0; x < in.width; x++)
-        sums[x] = 1 << (FRACTION - 1);
-    for (size_t k = 0; k < y->taps; k++, at += in.stride) {
-        const uint8_t *restrict row = at;
-        int32_t weight = w[k];
-        for (size_t x = 0; x < in.width; x++)
-            sums[x] += row[x] * weight;
+    const uint8_t *restrict in = rows.at;
+    for (size_t i = 0; i < count; i++) {
+        int32_t sum = 1 << (FRACTION - 1);
+        for (size_t k = 0; k < taps; k++)
+            sum += in[k * rows.stride + i] * w[k];
+        out[i] = to_byte(sum);
     }
-    for (size_t x = 0; x < in.width; x++)
-        out[x] = to_byte(sums[x]);
+}
+
+/* The same for many weights: four at a time are added to sums. */
+static void sum_many(pixel_rows rows, const int32_t *restrict w, size_t taps, size_t count, uint8_t *restrict out)
+{
+    enum { LANES = 32 };
+    size_t stride = rows.stride;
+    for (size_t first = 0; first < count; first += LANES) {
+        size_t lanes = lk__size_min(LANES, count - first), k = 0;
+        int32_t sums[LANES];
+        const uint8_t *restrict in = rows.at + first;
+        for (size_t i = 0; i < lanes; i++)
+            sums[i] = 1 << (FRACTION - 1);
+        for (; k + 4 <= taps; k += 4, in += 4 * stride)
+            for (size_t i = 0; i < lanes; i++)
+                sums[i] += in[i] * w[k] + in[stride + i] * w[k + 1] + in[2 * stride + i] * w[k + 2] +
+                           in[3 * stride + i] * w[k + 3];
+        for (; k < taps; k++, in += stride)
+            for (size_t i = 0; i < lanes; i++)
+                sums[i] += in[i] * w[k];
+        for (size_t i = 0; i < lanes; i++)
+            out[first + i] = to_byte(sums[i]);
+    }
+}
+
+/* The same. Compilers turn the loop over pixels into vectors where the number of weights is a constant. */
+static void sum_pixels(pixel_rows rows, const int32_t *w, size_t taps, size_t count, uint8_t *out)
+{
+    if (taps == 1)
+        sum_taps(rows, w, 1, count, out);
+    else if (taps == 2)
+        sum_taps(rows, w, 2, count, out);
+    else if (taps == 3)
+        sum_taps(rows, w, 3, count, out);
+    else if (taps == 4)
+        sum_taps(rows, w, 4, count, out);
+    else if (taps == 5)
+        sum_taps(rows, w, 5, count, out);
+    else
+        sum_many(rows, w, taps, count, out);
+}
+
+/* Rows that the pass along rows computes at once, as vectors. */
+enum { ROWS = 16, QUARTER = ROWS / 4 };
+
+/* out[4 * i + j] is in[j][i]. */
+static void join4(const uint8_t *const in[4], size_t count, uint8_t *restrict out)
+{
+    const uint8_t *restrict a = in[0], *restrict b = in[1], *restrict c = in[2], *restrict d = in[3];
+    for (size_t i = 0; i < count; i++) {
+        out[4 * i] = a[i];
+        out[4 * i + 1] = b[i];
+        out[4 * i + 2] = c[i];
+        out[4 * i + 3] = d[i];
+    }
+}
+
+/* The opposite. */
+static void split4(const uint8_t *restrict in, size_t count, uint8_t *const out[4])
+{
+    uint8_t *restrict a = out[0], *restrict b = out[1], *restrict c = out[2], *restrict d = out[3];
+    for (size_t i = 0; i < count; i++) {
+        a[i] = in[4 * i];
+        b[i] = in[4 * i + 1];
+        c[i] = in[4 * i + 2];
+        d[i] = in[4 * i + 3];
+    }
+}
+
+/* Brings ROWS rows to columns (width, ROWS), by way of quarters (4, width, QUARTER). */
+static void to_columns(const uint8_t *const rows[ROWS], size_t width, uint8_t *quarters, uint8_t *columns)
+{
+    const uint8_t *quarter[4];
+    for (size_t j = 0; j < 4; j++) {
+        quarter[j] = quarters + j * width * QUARTER;
+        join4((const uint8_t *const[]){rows[j], rows[j + 4], rows[j + 8], rows[j + 12]}, width,
+              quarters + j * width * QUARTER);
+    }
+    join4(quarter, width * QUARTER, columns);
+}
+
+/* The opposite. */
+static void to_rows(const uint8_t *columns, size_t width, uint8_t *quarters, uint8_t *const rows[ROWS])
+{
+    uint8_t *quarter[4];
+    for (size_t j = 0; j < 4; j++)
+        quarter[j] = quarters + j * width * QUARTER;
+    split4(columns, width * QUARTER, quarter);
+    for (size_t j = 0; j < 4; j++)
+        split4(quarter[j], width, (uint8_t *const[]){rows[j], rows[j + 4], rows[j + 8], rows[j + 12]});
+}
+
+/* The memory of the pass along rows. */
+typedef struct row_block {
+    uint8_t *columns;  // (x.in, ROWS)
+    uint8_t *results;  // (x.out, ROWS)
+    uint8_t *quarters; // (max(x.in, x.out), ROWS)
+    uint8_t *spare;    // (x.out)
+} row_block;
+
+/* Resizes `count` rows to x->out pixels each. A last block of fewer rows repeats its last one, and drops the results.
+ */
+static void pass_along_rows(const axis *x, pixel_rows in, size_t count, const row_block *b, uint8_t *out)
+{
+    for (size_t first = 0; first < count; first += ROWS) {
+        const uint8_t *from[ROWS];
+        uint8_t *to[ROWS];
+        for (size_t r = 0; r < ROWS; r++) {
+            from[r] = in.at + lk__size_min(first + r, count - 1) * in.stride;
+            to[r] = first + r < count ? out + (first + r) * x->out : b->spare;
+        }
+        to_columns(from, x->in, b->quarters, b->columns);
+        for (size_t i = 0; i < x->out; i++)
+            sum_pixels((pixel_rows){b->columns + x->first[i] * ROWS, ROWS}, x->weights + i * x->taps, x->taps, ROWS,
+                       b->results + i * ROWS);
+        to_rows(b->results, x->out, b->quarters, to);
+    }
+}
+
+/* Computes all output rows, of `width` pixels, each from the input rows under its weights. */
+static void pass_along_columns(const axis *y, pixel_rows in, size_t width, uint8_t *out)
+{
+    for (size_t i = 0; i < y->out; i++)
+        sum_pixels((pixel_rows){in.at + y->first[i] * in.stride, in.stride}, y->weights + i * y->taps, y->taps, width,
+                   out + i * width);
 }
 
 /* The memory of a resize, in blocks of scratch. */
@@ -136,7 +226,7 @@ typedef struct workspace {
     uint8_t *out; // (C, y.out, x.out)
     axis x, y;
     bool columns_first;
-    int32_t *sums;  // (max(x.in, x.out))
+    row_block block;
     uint8_t *plane; // after the first pass: (y.in, x.out), or (y.out, x.in)
 } workspace;
 
@@ -158,7 +248,10 @@ static size_t lay_out(workspace *ws, size_t channels, uint8_t *base)
         both[i]->first = carve(base, &used, both[i]->out * sizeof *both[i]->first);
         both[i]->weights = carve(base, &used, both[i]->out * both[i]->taps * sizeof *both[i]->weights);
     }
-    ws->sums = carve(base, &used, lk__size_max(ws->x.in, ws->x.out) * sizeof *ws->sums);
+    ws->block.columns = carve(base, &used, ws->x.in * ROWS);
+    ws->block.results = carve(base, &used, ws->x.out * ROWS);
+    ws->block.quarters = carve(base, &used, lk__size_max(ws->x.in, ws->x.out) * ROWS);
+    ws->block.spare = carve(base, &used, ws->x.out);
     ws->plane = carve(base, &used, ws->columns_first ? ws->y.out * ws->x.in : ws->y.in * ws->x.out);
     return used;
 }
@@ -168,14 +261,12 @@ static void resample_plane(const workspace *ws, const uint8_t *in, size_t stride
 {
     const axis *x = &ws->x, *y = &ws->y;
     if (ws->columns_first) {
-        for (size_t i = 0; i < y->out; i++)
-            sum_rows(y, i, (pixel_rows){in, stride, x->in}, ws->sums, ws->plane + i * x->in);
-        pass_along_rows(x, ws->plane, x->in, y->out, out);
-        return;
+        pass_along_columns(y, (pixel_rows){in, stride}, x->in, ws->plane);
+        pass_along_rows(x, (pixel_rows){ws->plane, x->in}, y->out, &ws->block, out);
+    } else {
+        pass_along_rows(x, (pixel_rows){in, stride}, y->in, &ws->block, ws->plane);
+        pass_along_columns(y, (pixel_rows){ws->plane, x->out}, x->out, out);
     }
-    pass_along_rows(x, in, stride, y->in, ws->plane);
-    for (size_t i = 0; i < y->out; i++)
-        sum_rows(y, i, (pixel_rows){ws->plane, x->out, x->out}, ws->sums, out + i * x->out);
 }
 
 lk_status lk__image_resample(lk_image *image, const lk_image_region *box, size_t height, size_t width,
@@ -280,6 +371,11 @@ lk_image_region lk__draw_resized_crop(const double *values, const lk_rng *rng, c
     return middle_box(values, image);
 }
 
+static lk_image_region resized_part(const double *values, const lk_rng *rng, size_t height, size_t width)
+{
+    return lk__draw_resized_crop(values, rng, &(lk_image){.height = height, .width = width});
+}
+
 /* Elements of try t: 4t area, 4t+1 ratio, 4t+2 row, 4t+3 column. */
 static lk_status resized_crop(const double *values, const lk_rng *rng, lk_image *image, lk_image *scratch)
 {
@@ -310,4 +406,5 @@ const lk_transform_row lk__transform_resized_crop = {
     .check = check_ranges,
     .shape = square,
     .apply = resized_crop,
+    .part = resized_part,
 };

@@ -35,6 +35,9 @@ typedef struct lk_transforms_address {
     uint64_t seed;
     uint32_t epoch, sample;
 } lk_transforms_address;
+/* The part of an image of this size that lk__transforms_apply reads: what the first transform of the list needs. */
+lk_image_region lk__transforms_part(const lk_transforms *list, lk_transforms_address address, size_t height,
+                                    size_t width);
 /* Changes image. scratch is another image's memory; the two may be swapped. Fails for a lack of
  * memory, or if an image is too small for a step. */
 lk_status lk__transforms_apply(const lk_transforms *list, lk_transforms_address address, lk_image *image,

@@ -64,18 +64,51 @@ static void make_view(const lk_op_call *call, view *v)
         v->rows[i] = shards->begin[i + 1] - shards->begin[i];
 }
 
+/* The normalisation of both passes; the backward passes apply the gradient of a ReLU only with call->relu_grad. */
+static lk_batchnorm_desc desc_of(const lk_op_call *call, bool relu)
+{
+    return (lk_batchnorm_desc){.gamma = call->param[0], .beta = call->param[1], .relu = relu, .six = relu && call->six};
+}
+
+/* Whether this rank's partial sums are the total. */
+static bool is_alone(const lk_op_call *call, lk_op_sum which)
+{
+    return call->total[which].slot0 == call->partial[which].slot0;
+}
+
+/* Moments are computed here unless they need the partial sums of other ranks. */
+static void add_stats(const lk_op_call *call, view *v)
+{
+    bool by_shard = per_shard(call);
+    lk_batchnorm_stats out = {.stats = v->stats,
+                              .partials = call->partial[LK_OP_SUM_FORWARD],
+                              .moments = by_shard || is_alone(call, LK_OP_SUM_FORWARD) ? &v->moments : NULL,
+                              .by_shard = by_shard,
+                              .rows = v->rows,
+                              .eps = epsilon};
+    call->k->batchnorm_stats(call->dev, &call->x[0], &call->wave->shards, &out);
+}
+
+/* The last wave completes the gradients of weight and bias. A search takes those of one shard. */
+static void add_grad_sums(const lk_op_call *call, view *v)
+{
+    bool complete = call->wave->last && call->wave->search < 0;
+    lk_batchnorm_desc desc = desc_of(call, call->relu_grad);
+    lk_batchnorm_sums out = {.sums = v->sums,
+                             .partials = call->partial[LK_OP_SUM_BACKWARD],
+                             .dgamma = complete ? call->grad[0] : (lk_partials){0},
+                             .dbeta = complete ? call->grad[1] : (lk_partials){0}};
+    call->k->batchnorm_sums(call->dev, &desc, &call->x[0], &call->dy, &call->wave->shards, &v->moments, &out);
+}
+
 static void add_sums(const lk_op_call *call, lk_op_sum which)
 {
     view v;
     make_view(call, &v);
-    const lk_shards *shards = &call->wave->shards;
-    if (which == LK_OP_SUM_FORWARD) {
-        call->k->batchnorm_stats(call->dev, &call->x[0], shards, v.stats);
-        call->k->batchnorm_fold(call->dev, v.c, v.pixels, shards, v.stats, call->partial[which]);
-    } else {
-        call->k->batchnorm_sums(call->dev, &call->x[0], &call->dy, shards, &v.moments, v.sums);
-        call->k->rows_fold(call->dev, 2 * v.c, v.sums, 2 * v.c, shards, call->partial[which]);
-    }
+    if (which == LK_OP_SUM_FORWARD)
+        add_stats(call, &v);
+    else
+        add_grad_sums(call, &v);
 }
 
 static void fold_sums(const lk_op_call *call, lk_op_sum which, const float *entries)
@@ -94,46 +127,40 @@ static void forward(const lk_op_call *call)
     make_view(call, &v);
     if (!call->wave->train)
         call->k->batchnorm_running_moments(call->dev, v.c, call->buffer[0], call->buffer[1], epsilon, &v.moments);
-    else
-        call->k->batchnorm_moments(call->dev, v.c, v.pixels,
-                                   per_shard(call) ? v.stats : call->total[LK_OP_SUM_FORWARD].slot0, v.rows, epsilon,
+    else if (!per_shard(call) && !is_alone(call, LK_OP_SUM_FORWARD))
+        call->k->batchnorm_moments(call->dev, v.c, v.pixels, call->total[LK_OP_SUM_FORWARD].slot0, v.rows, epsilon,
                                    &v.moments);
     lk_tensor y = call->y;
-    lk_batchnorm_desc desc = {.gamma = call->param[0],
-                              .beta = call->param[1],
-                              .other = call->other.data ? &call->other : NULL,
-                              .relu = call->relu};
+    lk_batchnorm_desc desc = desc_of(call, call->relu);
+    desc.other = call->other.data ? &call->other : NULL;
     call->k->batchnorm_forward(call->dev, &desc, &call->x[0], &call->wave->shards, &v.moments, &y);
 }
 
-/* Writes the sums to slot `slot` of the gradients. */
-static void write_grads(const lk_op_call *call, float *sums, int slot)
+/* The gradients of weight and bias for a search: the sums of one shard. */
+static void copy_leaf(const lk_op_call *call, const view *v)
 {
-    size_t c = call->layer->shape.c, bytes = c * sizeof *sums;
+    size_t bytes = v->c * sizeof *v->sums;
+    const float *leaf = v->sums + 2 * v->c * (size_t)call->wave->search;
     if (call->grad[0].slot0)
-        call->k->copy_bytes(call->dev, bytes, sums + c, lk__partials_slot(call->grad[0], slot));
+        call->k->copy_bytes(call->dev, bytes, leaf + v->c, call->grad[0].slot0);
     if (call->grad[1].slot0)
-        call->k->copy_bytes(call->dev, bytes, sums, lk__partials_slot(call->grad[1], slot));
+        call->k->copy_bytes(call->dev, bytes, leaf, call->grad[1].slot0);
 }
 
 static void backward(const lk_op_call *call)
 {
     view v;
     make_view(call, &v);
-    const lk_op_wave *wave = call->wave;
-    if (wave->search >= 0)
-        write_grads(call, v.sums + 2 * v.c * (size_t)wave->search, 0);
-    else
-        for (int root = 0; wave->last && root < wave->own_roots; root++)
-            write_grads(call, lk__partials_slot(call->partial[LK_OP_SUM_BACKWARD], root), root);
+    if (call->wave->search >= 0)
+        copy_leaf(call, &v);
     if (!call->dx[0].data)
         return;
     lk_tensor dx = call->dx[0];
-    lk_batchnorm_grad grad = {.gamma = call->param[0],
-                              .sums = per_shard(call) ? v.sums : call->total[LK_OP_SUM_BACKWARD].slot0,
-                              .rows = v.rows,
-                              .add = call->add};
-    call->k->batchnorm_grad_input(call->dev, &grad, &call->x[0], &call->dy, &wave->shards, &v.moments, &dx);
+    lk_batchnorm_desc desc = desc_of(call, call->relu_grad);
+    lk_batchnorm_grad grad = {
+        .sums = per_shard(call) ? v.sums : call->total[LK_OP_SUM_BACKWARD].slot0, .rows = v.rows, .add = call->add};
+    call->k->batchnorm_grad_input(call->dev, &desc, &grad, &call->x[0], &call->dy, &call->wave->shards, &v.moments,
+                                  &dx);
 }
 
 static void finish(const lk_op_call *call)
@@ -146,7 +173,8 @@ static void finish(const lk_op_call *call)
 
 const lk_op lk__op_batchnorm2d = {
     .name = "batchnorm2d",
-    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_FUSES_ADD | LK_OP_ADDS_DX | LK_OP_SKIPS_GRADS,
+    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_FUSES_RELU6 | LK_OP_FUSES_RELU_GRAD | LK_OP_FUSES_ADD |
+             LK_OP_ADDS_DX | LK_OP_SKIPS_GRADS,
     .infer = infer,
     .saved = saved,
     .sum_width = sum_width,

@@ -67,24 +67,20 @@ static size_t scratch(lk_device *dev, const lk_layer *layer, lk_shape x, lk_shap
     return dev->kernels->conv2d_scratch(dev, &layer->attr.conv, y, x);
 }
 
-static void forward_rows(const lk_op_call *call, size_t begin, size_t n)
-{
-    lk_tensor x = lk__tensor_rows(&call->x[0], begin, n), y = lk__tensor_rows(&call->y, begin, n);
-    call->k->conv2d_grad_input(call->dev, &call->layer->attr.conv, &x, call->value[0], NULL, &y, call->scratch);
-}
-
 static void forward(const lk_op_call *call)
 {
     lk_tensor y = call->y;
-    lk__op_by_shard(call, forward_rows);
+    call->k->conv2d_grad_input(call->dev, &call->layer->attr.conv, &call->x[0], call->value[0], NULL, &y,
+                               call->scratch);
     if (!call->layer->attr.no_bias)
         call->k->bias_add(call->dev, call->param[1], &y);
 }
 
-static void grad_input_rows(const lk_op_call *call, size_t begin, size_t n)
+static void grad_input(const lk_op_call *call)
 {
-    lk_tensor dy = lk__tensor_rows(&call->dy, begin, n), dx = lk__tensor_rows(&call->dx[0], begin, n);
-    call->k->conv2d_forward(call->dev, &call->layer->attr.conv, &dy, call->value[0], NULL, false, &dx, call->scratch);
+    lk_tensor dx = call->dx[0];
+    call->k->conv2d_forward(call->dev, &call->layer->attr.conv, &call->dy, call->value[0], NULL, false, &dx,
+                            call->scratch);
 }
 
 static void backward(const lk_op_call *call)
@@ -99,7 +95,7 @@ static void backward(const lk_op_call *call)
         lk__op_fold_leaves(call, c, leaves, c, leaves + c * (size_t)call->shards, call->grad[1]);
     }
     if (call->dx[0].data)
-        lk__op_by_shard(call, grad_input_rows);
+        grad_input(call);
 }
 
 static double macs(const lk_layer *layer, lk_shape x)
@@ -127,14 +123,7 @@ lk_node lk_conv_transpose2d(lk_graph *graph, lk_node x, const char *name, lk_con
     layer.attr.out_pad[0] = lk__op_pad_of(opts.out_pad, 0);
     layer.attr.out_pad[1] = lk__op_pad_of(opts.out_pad, opts.out_pad_w);
     layer.attr.conv.groups = opts.groups ? opts.groups : 1;
-    lk_op_windows windows = {.kernel = opts.kernel,
-                             .stride = opts.stride ? opts.stride : 1,
-                             .pad = opts.pad,
-                             .dilation = opts.dilation,
-                             .kernel_w = opts.kernel_w,
-                             .stride_w = opts.stride_w,
-                             .pad_w = opts.pad_w,
-                             .dilation_w = opts.dilation_w};
+    lk_op_windows windows = LK_OP_WINDOWS(opts, 1);
     lk__op_set_windows(&windows, &layer.attr.conv.h, &layer.attr.conv.w);
     lk__graph_check_clear(graph, LK_CLEAR(&opts, "lk_conv_transpose2d_opts"));
     return lk__graph_add_layer(graph, layer, name, &x, 1);

@@ -31,7 +31,7 @@ static lk_status supports(const lk_device *dev, const lk_layer *layer)
         return LK_OK;
     return lk__fail(LK_STATUS_UNSUPPORTED,
                     "embedding '%s': bf16 holds whole numbers up to 256 only, so it cannot hold ids; choose "
-                    "`precision` fp32 or tf32",
+                    "`precision` fp32, tf32 or tf32conv",
                     layer->name);
 }
 

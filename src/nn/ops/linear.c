@@ -24,22 +24,17 @@ static size_t scratch(lk_device *dev, const lk_layer *layer, lk_shape x, lk_shap
     return dev->kernels->linear_scratch(dev, x, y);
 }
 
-static void forward_rows(const lk_op_call *call, size_t begin, size_t n)
-{
-    lk_tensor x = lk__tensor_rows(&call->x[0], begin, n), y = lk__tensor_rows(&call->y, begin, n);
-    call->k->linear_forward(call->dev, &x, call->value[0], call->value[1], call->relu, &y, call->scratch);
-}
-
 static void forward(const lk_op_call *call)
 {
-    lk__op_by_shard(call, forward_rows);
+    lk_tensor y = call->y;
+    call->k->linear_forward(call->dev, &call->x[0], call->value[0], call->value[1], call->relu, &y, call->scratch);
 }
 
-static void grad_input_rows(const lk_op_call *call, size_t begin, size_t n)
+static void grad_input(const lk_op_call *call)
 {
-    lk_tensor dy = lk__tensor_rows(&call->dy, begin, n), dx = lk__tensor_rows(&call->dx[0], begin, n);
-    lk_tensor x = lk__tensor_rows(&call->x[0], begin, n);
-    call->k->linear_grad_input(call->dev, &dy, call->value[0], call->mask ? &x : NULL, &dx, call->scratch);
+    lk_tensor dx = call->dx[0];
+    call->k->linear_grad_input(call->dev, &call->dy, call->value[0], call->mask ? &call->x[0] : NULL, &dx,
+                               call->scratch);
 }
 
 static void backward(const lk_op_call *call)
@@ -48,7 +43,7 @@ static void backward(const lk_op_call *call)
         call->k->linear_grad_weight(call->dev, &call->x[0], &call->dy, &call->wave->leaves, call->grad[0],
                                     call->grad[1], call->scratch);
     if (call->dx[0].data)
-        lk__op_by_shard(call, grad_input_rows);
+        grad_input(call);
 }
 
 static double macs(const lk_layer *layer, lk_shape x)

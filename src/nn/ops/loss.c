@@ -6,7 +6,8 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
 {
     lk_shape x = lk__op_input_shape(graph, layer, 0);
     if (x.h != 1 || x.w != 1)
-        return lk__fail(LK_STATUS_USAGE, "layer %d: a loss works on vectors; put lk_flatten before it", layer->index);
+        return lk__fail(LK_STATUS_USAGE, "layer %d: %s works on vectors; put lk_flatten before it", layer->index,
+                        layer->op->name);
     layer->shape = x;
     return LK_OK;
 }

@@ -49,11 +49,6 @@ static const own_op *find(const char *name)
     return NULL;
 }
 
-static lk_op_size size_of(lk_shape shape)
-{
-    return (lk_op_size){.height = shape.h, .width = shape.w, .channels = shape.c};
-}
-
 static lk_status check_param(const own_op *own, int slot, const lk_op_param *param)
 {
     const char *op = own->name, *name = own->params[slot];
@@ -93,12 +88,9 @@ static lk_op_slot slot_of(const own_op *own, int slot, const lk_op_param *param)
 /* Calls the program's function; its detail gets the name of the op. */
 static lk_status ask_shape(const own_op *own, lk_op_shape *shape)
 {
+    lk__fail_clear();
     lk_status status = own->def.shape(shape);
-    if (status == LK_OK)
-        return LK_CLEAR(shape, "lk_op_shape");
-    char detail[400];
-    snprintf(detail, sizeof detail, "%s", lk_error_detail());
-    return lk__fail(status, "op '%s': %s", own->name, detail);
+    return status == LK_OK ? LK_CLEAR(shape, "lk_op_shape") : lk__fail_callback(status, "op '%s'", own->name);
 }
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
@@ -110,7 +102,7 @@ static lk_status infer(const lk_graph *graph, lk_layer *layer)
                          .param_count = own->param_count};
     for (int i = 0; i < layer->input_count; i++) {
         layer->own.x[i] = lk__op_input_shape(graph, layer, i);
-        shape.x[i] = size_of(layer->own.x[i]);
+        shape.x[i] = lk__op_size(layer->own.x[i]);
     }
     shape.y = shape.x[0];
     LK_TRY(ask_shape(own, &shape));
@@ -210,7 +202,7 @@ static own_pass pass_of(const lk_op_call *call, void (*run)(const lk_op_args *ar
     float *kept = call->saved;
     own_pass pass = {.call = call, .run = run, .room = call->scratch};
     pass.args = (lk_op_args){.n = call->wave->n,
-                             .y_size = size_of(layer->shape),
+                             .y_size = lk__op_size(layer->shape),
                              .attr = layer->own.attr_bytes ? layer->own.attr : NULL,
                              .attr_bytes = layer->own.attr_bytes,
                              .arg = row_of(layer)->def.arg,
@@ -218,7 +210,7 @@ static own_pass pass_of(const lk_op_call *call, void (*run)(const lk_op_args *ar
     if (layer->own.workspace)
         pass.args.workspace = kept + leaf_floats(layer, call->shards);
     for (int i = 0; i < layer->input_count; i++)
-        pass.args.x_size[i] = size_of(layer->own.x[i]);
+        pass.args.x_size[i] = lk__op_size(layer->own.x[i]);
     for (int i = 0; i < layer->param_count; i++)
         pass.args.param[i] = call->param[i];
     return pass;
@@ -481,12 +473,12 @@ lk_node lk_op_add(lk_graph *graph, const char *op, const char *name, const lk_no
     return lk__graph_add_layer(graph, layer, name, inputs, input_count);
 }
 
-lk_status lk__op_own_inputs(const char *op, int *out)
+lk_status lk__op_own_def(const char *op, const lk_op_def **out)
 {
     const own_op *own = find(op);
     if (!own)
         return unknown(op);
-    *out = own->def.inputs;
+    *out = &own->def;
     return LK_OK;
 }
 

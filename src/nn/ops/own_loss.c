@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "nn/op.h"
+#include "tensor/scores.h"
 
 /* The first field of a row is its op, so a layer's op leads to the row. */
 typedef struct own_loss {
@@ -141,4 +142,26 @@ lk_node lk_loss(lk_graph *graph, lk_node x, const char *name)
                                                 "losses with a parameter have builders of their own",
                                                 name));
     return lk__graph_add_layer(graph, (lk_layer){.op = op}, NULL, &x, 1);
+}
+
+lk_status lk__op_own_loss(const char *loss, const lk_loss_def **out)
+{
+    for (int i = 0; i < atomic_load(&count); i++) {
+        if (strcmp(rows[i].op.name, loss) != 0)
+            continue;
+        *out = &rows[i].def;
+        return LK_OK;
+    }
+    return lk__fail(LK_STATUS_NOT_FOUND, "no loss '%s' is registered in this process; call lk_loss_register first",
+                    loss);
+}
+
+int32_t lk_loss_label_rank(void *arg, const float *x, size_t floats, int32_t label, const float *target,
+                           size_t target_floats)
+{
+    (void)arg;
+    if (!x || floats == 0 || (target_floats > 0 && (!target || target_floats != floats)))
+        return -1;
+    size_t right = target_floats ? lk__scores_largest(target, floats) : (size_t)label;
+    return right < floats ? lk__scores_label_rank(x, floats, right) : -1;
 }

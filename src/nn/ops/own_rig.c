@@ -167,7 +167,7 @@ static lk_status put_all(const lk_op_rig *r, const lk_op_arrays *a)
 }
 
 /* The call of the wave with the samples [first, first + n). */
-static lk_op_call call_of(const lk_op_rig *r, const lk_op_wave *wave, size_t first, bool no_dx)
+static lk_op_call call_of(const lk_op_rig *r, const lk_op_wave *wave, size_t first, unsigned no_dx)
 {
     lk_op_call call = {.dev = r->dev, .k = r->dev->kernels, .layer = r->layer, .wave = wave, .shards = (int)r->n};
     call.saved = r->saved + (size_t)wave->lane * r->saved_bytes;
@@ -176,7 +176,7 @@ static lk_op_call call_of(const lk_op_rig *r, const lk_op_wave *wave, size_t fir
     call.dy = lk__tensor_rows(&r->dy, first, wave->n);
     for (int i = 0; i < r->layer->input_count; i++) {
         call.x[i] = lk__tensor_rows(&r->x[i], first, wave->n);
-        if (!no_dx)
+        if (!(no_dx >> i & 1))
             call.dx[i] = lk__tensor_rows(&r->dx[i], first, wave->n);
     }
     for (int i = 0; i < r->layer->param_count; i++) {
@@ -190,8 +190,8 @@ static lk_op_call call_of(const lk_op_rig *r, const lk_op_wave *wave, size_t fir
 /* One pass over one wave, number `index`, of the shards [a,b). */
 static void run_wave(const lk_op_rig *r, lk_op_way w, int index, bool back)
 {
-    size_t begin[LK_OP_RIG_SAMPLES + 1];
-    int merges[LK_OP_RIG_SAMPLES], size = w.wave ? w.wave : w.shards, a = index * size;
+    size_t begin[LK_OP_TRIAL_SAMPLES + 1];
+    int merges[LK_OP_TRIAL_SAMPLES], size = w.wave ? w.wave : w.shards, a = index * size;
     int b = a + size < w.shards ? a + size : w.shards;
     size_t first = lk__shard_begin(r->n, w.shards, a);
     for (int s = a; s < b; s++) {
@@ -199,7 +199,11 @@ static void run_wave(const lk_op_rig *r, lk_op_way w, int index, bool back)
         merges[s - a] = lk__tree_merges(w.shards, s);
     }
     begin[b - a] = lk__shard_begin(r->n, w.shards, b) - first;
-    lk_shards shards = {.count = b - a, .begin = begin, .merges = merges, .depth = lk__tree_depth(w.shards, a - 1)};
+    lk_shards shards = {.count = b - a,
+                        .begin = begin,
+                        .most = lk__shard_largest(r->n, w.shards),
+                        .merges = merges,
+                        .depth = lk__tree_depth(w.shards, a - 1)};
     lk_op_wave wave = {
         .shards = shards, .leaves = shards, .search = -1, .lane = index, .n = begin[b - a], .train = true};
     lk_op_call call = call_of(r, &wave, first, w.no_dx);
@@ -215,8 +219,9 @@ lk_status lk__op_rig_run(const lk_op_rig *r, lk_op_way w, const lk_op_arrays *in
     for (int i = 0; i < waves; i++)
         run_wave(r, w, i, true);
     LK_TRY(take(r, &r->y, out->y));
-    for (int i = 0; i < r->layer->input_count && !w.no_dx; i++)
-        LK_TRY(take(r, &r->dx[i], out->dx[i]));
+    for (int i = 0; i < r->layer->input_count; i++)
+        if (!(w.no_dx >> i & 1))
+            LK_TRY(take(r, &r->dx[i], out->dx[i]));
     for (int i = 0; i < r->layer->param_count; i++)
         LK_TRY(
             r->dev->type->download(r->dev, r->grad[i].slot0, param_floats(r->layer, i) * sizeof(float), out->grad[i]));

@@ -3,10 +3,7 @@
 #ifndef LK_NN_OPS_OWN_RIG_H
 #define LK_NN_OPS_OWN_RIG_H
 
-#include "nn/op.h"
-
-/* The most samples of a rig. */
-enum { LK_OP_RIG_SAMPLES = 64 };
+#include "nn/ops/own_trial.h"
 
 /* Host memory: all arrays of a run. Samples are (n, h, w, c). */
 typedef struct lk_op_arrays {
@@ -34,10 +31,10 @@ typedef struct lk_op_rig {
 
 /* How a run is divided. */
 typedef struct lk_op_way {
-    int threads; /* of the rig */
-    int shards;  /* at most n */
-    int wave;    /* shards of a wave; 0: all */
-    bool no_dx;  /* gradients of inputs are not wanted */
+    int threads;    /* of the rig */
+    int shards;     /* at most n */
+    int wave;       /* shards of a wave; 0: all */
+    unsigned no_dx; /* bit i: the gradient of input i is not wanted */
 } lk_op_way;
 
 /* Allocates all arrays; lk__op_arrays_fini also frees what a failure has left. */
@@ -53,5 +50,9 @@ void lk__op_rig_fini(lk_op_rig *rig);
 lk_status lk__op_rig_run(const lk_op_rig *rig, lk_op_way way, const lk_op_arrays *in, lk_op_arrays *out) LK_CHECKED;
 /* Only forward, in one wave. */
 lk_status lk__op_rig_forward(const lk_op_rig *rig, const lk_op_arrays *in, float *y) LK_CHECKED;
+
+/* Calls the program's functions by themselves, with one sample and with all of `in`, in memory with guards. MISMATCH if
+ * they write outside of their results; `op` is the op's name. */
+lk_status lk__op_rig_check_guards(const lk_op_rig *rig, const char *op, const lk_op_arrays *in) LK_CHECKED;
 
 #endif

@@ -196,14 +196,7 @@ static const lk_op global_maxpool_op = {
 lk_node lk_maxpool2d(lk_graph *graph, lk_node x, lk_maxpool2d_opts opts)
 {
     lk_layer layer = {.op = &maxpool2d_op};
-    lk_op_windows windows = {.kernel = opts.kernel,
-                             .stride = opts.stride,
-                             .pad = opts.pad,
-                             .dilation = opts.dilation,
-                             .kernel_w = opts.kernel_w,
-                             .stride_w = opts.stride_w,
-                             .pad_w = opts.pad_w,
-                             .dilation_w = opts.dilation_w};
+    lk_op_windows windows = LK_OP_WINDOWS(opts, 0);
     lk__op_set_windows(&windows, &layer.attr.pool.h, &layer.attr.pool.w);
     layer.attr.ceil = opts.ceil;
     lk__graph_check_clear(graph, LK_CLEAR(&opts, "lk_maxpool2d_opts"));

@@ -1,7 +1,6 @@
 /* relu.c - ReLU, max(x, 0); ReLU6, min(max(x, 0), 6); and leaky ReLU, x or slope * x.
  *
- * The forward pass of a ReLU is computed by the layer before it, if that layer can. ReLU6 and leaky ReLU are never
- * fused with other layers. */
+ * Both passes of a ReLU or ReLU6 are computed by other layers, if those can (fuse.h). A leaky ReLU is never fused. */
 #include "nn/op.h"
 
 static lk_status infer(const lk_graph *graph, lk_layer *layer)
@@ -68,7 +67,7 @@ static const lk_op relu_op = {
 
 static const lk_op relu6_op = {
     .name = "relu6",
-    .flags = LK_OP_READS_Y,
+    .flags = LK_OP_READS_Y | LK_OP_IS_RELU6,
     .infer = infer,
     .forward = forward6,
     .backward = backward6,

@@ -141,10 +141,11 @@ static lk_status weigh(lk_graph *graph, lk_node loss, const float *weights, size
     LK_TRY(lk__graph_check_node(graph, loss, "lk_weigh_classes: loss"));
     const lk_layer *layer = &graph->layers[loss.index];
     if (!layer->op->weighs)
-        return lk__fail(LK_STATUS_USAGE,
-                        "lk_weigh_classes: %s has no classes; cross_entropy, nll_loss, soft_cross_entropy and "
-                        "bce_with_logits_loss have",
-                        layer->op->name);
+        return lk__fail(
+            LK_STATUS_USAGE,
+            "lk_weigh_classes: layer %d (%s) is no loss with classes; give the node of cross_entropy, nll_loss, "
+            "soft_cross_entropy or bce_with_logits_loss",
+            layer->index, layer->op->name);
     if (graph->class_weights)
         return lk__fail(LK_STATUS_USAGE, "lk_weigh_classes: the classes of this loss have weights; call it once");
     if (classes != layer->shape.c)

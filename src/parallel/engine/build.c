@@ -13,16 +13,15 @@
 #include "comm/mpi/load.h"
 #include "parallel/agree.h"
 #include "parallel/engine/engine.h"
+#include "parallel/engine/ranged.h"
 #include "parallel/layout/defaults.h"
 #include "parallel/layout/replicas.h"
 #include "parallel/memory/fit.h"
-#include "parallel/step/engine_impl.h"
 #include "parallel/step/marks.h"
 #include "parallel/step/outputs.h"
 #include "parallel/step/recorded.h"
 #include "parallel/step/resident.h"
 #include "parallel/step/room.h"
-#include "parallel/step/run_waves.h"
 #include "parallel/step/staging.h"
 
 enum { MAX_THREADS = 1024 };
@@ -31,6 +30,7 @@ enum { MAX_THREADS = 1024 };
 static const size_t LARGEST_TARGETS = (size_t)1 << 46;
 
 const char *const lk__agree_bn_names[] = {"batch", "shard", NULL};
+const char *const lk__agree_conv_names[] = {"direct", "winograd", NULL};
 const char *const lk__agree_reduce_names[] = {"tree", "engine", NULL};
 
 static lk_status check_opts(const lk_engine_opts *opts)
@@ -39,10 +39,12 @@ static lk_status check_opts(const lk_engine_opts *opts)
         return lk__fail(LK_STATUS_USAGE, "`batch` %zu is not in 1 to %u", opts->batch, UINT32_MAX);
     if (opts->shards < 1 || opts->shards > LK_MAX_SHARDS)
         return lk__fail(LK_STATUS_USAGE, "`shards` %d is not in 1 to %d", opts->shards, LK_MAX_SHARDS);
-    if ((int)opts->precision < LK_PRECISION_FP32 || opts->precision > LK_PRECISION_BF16)
+    if ((int)opts->precision < LK_PRECISION_FP32 || opts->precision > LK_PRECISION_TF32CONV)
         return lk__fail(LK_STATUS_USAGE, "`precision` %d is not a value of lk_precision", (int)opts->precision);
     if (opts->bn != LK_BN_MODE_BATCH && opts->bn != LK_BN_MODE_SHARD)
         return lk__fail(LK_STATUS_USAGE, "`bn` %d is not a value of lk_bn_mode", (int)opts->bn);
+    if ((unsigned)opts->conv > LK_CONV_MODE_WINOGRAD)
+        return lk__fail(LK_STATUS_USAGE, "`conv` %d is not a value of lk_conv_mode", (int)opts->conv);
     if (!(opts->label_smoothing >= 0 && (float)opts->label_smoothing < 1)) /* kernels use a float */
         return lk__fail(LK_STATUS_USAGE, "`label_smoothing` %.10g must be a part, from 0 to below 1",
                         opts->label_smoothing);
@@ -108,6 +110,7 @@ static const lk_option compared[] = {
     COMPARED(SPEC(optimizer, NULL)),
     COMPARED(REAL(lr, NULL, 0, 0)),
     COMPARED(CHOICE(bn, lk__agree_bn_names)),
+    COMPARED(CHOICE(conv, lk__agree_conv_names)),
     COMPARED(REAL(clip_norm, NULL, 0, 0)),
     COMPARED(REAL(label_smoothing, NULL, 0, 0)),
     COMPARED(COUNT(micro_batch, 0, 0)),
@@ -208,21 +211,9 @@ static lk_status choose_channel(lk_engine *engine)
                     name ? "`gradient_backend` " : "`reduce` engine", name ? name : "", choice.obstacle);
 }
 
-/* This rank in the form that memory.h measures. */
-static lk_engine_rank_model model_of(lk_engine *engine)
-{
-    return (lk_engine_rank_model){.graph = engine->graph,
-                                  .dev = engine->dev,
-                                  .opts = engine->opts,
-                                  .grid = engine->grid,
-                                  .hooks = lk__engine_pass_hooks(engine),
-                                  .kept = lk__engine_outputs_kept(engine->outputs),
-                                  .device_sums = engine->channel};
-}
-
 static lk_status plan_waves(lk_engine *engine)
 {
-    lk_engine_rank_model model = model_of(engine);
+    lk_engine_rank_model model = lk__engine_model(engine);
     size_t most = engine->dev->type->most_samples;
     LK_TRY(lk__engine_rank_waves(&model, &engine->waves, &engine->lane_count));
     if (most && engine->waves->capacity > most)
@@ -236,7 +227,9 @@ static lk_status plan_waves(lk_engine *engine)
     if (engine->target_floats > LARGEST_TARGETS / sizeof(float) / lk__size_max(engine->most, 1))
         return lk__fail(LK_STATUS_MEMORY, "targets of %zu samples with %zu floats each would need over %zu bytes",
                         engine->most, engine->target_floats, LARGEST_TARGETS);
-    return LK_ALLOC((size_t)own, "results", &engine->leaves);
+    engine->even = engine->waves;
+    engine->extent = lk__engine_extent(engine->waves);
+    return lk__engine_alloc_leaves(engine);
 }
 
 /* Checks the host's memory. A device with its own memory fails by itself when that is short. */
@@ -244,27 +237,10 @@ static lk_status check_memory(lk_engine *engine)
 {
     if (engine->opts.eval_only)
         return LK_OK;
-    lk_engine_rank_model model = model_of(engine);
+    lk_engine_rank_model model = lk__engine_model(engine);
     model.host_only = !engine->dev->type->host_memory;
     lk_available available = lk__available();
     return lk__fit_check(&model, &available);
-}
-
-/* Allocates the gradients. The partial sums that the group adds are in the group's memory, which the ranks
- * of a host read directly: the gradients themselves, or their staging buffer. */
-static lk_status alloc_grads(lk_engine *engine)
-{
-    const lk_waves *waves = engine->waves;
-    bool far = !engine->dev->type->host_memory, grouped = engine->grid.sums && !engine->channel;
-    size_t slot = lk__size_max(engine->params->count, 1) * sizeof(float);
-    size_t bytes = slot * (size_t)lk__waves_slots(waves, engine->dev->type->by_shard);
-    if (grouped)
-        LK_TRY(
-            lk_group_alloc(engine->grid.sums, far ? slot * (size_t)waves->own_roots : bytes, (void **)&engine->shared));
-    if (far || !engine->shared)
-        LK_TRY(engine->dev->type->alloc(engine->dev, bytes, "gradients", (void **)&engine->grads));
-    engine->params->grads = engine->grads ? engine->grads : engine->shared;
-    return LK_OK;
 }
 
 /* The largest width, in floats, of the sums that a layer of this rank gathers during a pass. */
@@ -304,8 +280,8 @@ static lk_status build_params(lk_engine *engine)
 {
     const lk_grid *grid = &engine->grid;
     LK_TRY(lk__params_create(engine->graph, engine->dev, grid->first_layer, grid->last_layer, &engine->params));
-    LK_TRY(lk__params_init(engine->params, engine->opts.seed));
-    LK_TRY(alloc_grads(engine));
+    LK_TRY(lk__params_init(engine->params, engine->opts.seed, engine->opts.threads));
+    LK_TRY(lk__engine_alloc_grads(engine));
     lk_buckets_opts buckets = {.group = grid->sums,
                                .bounds = grid->bounds,
                                .params = engine->params,
@@ -320,63 +296,12 @@ static lk_status build_params(lk_engine *engine)
                             &engine->optim);
 }
 
-static lk_status build_plan(lk_engine *engine)
-{
-    const lk_waves *waves = engine->waves;
-    lk_plan_opts opts = {.first = engine->grid.first_layer,
-                         .last = engine->grid.last_layer,
-                         .capacity = waves->capacity,
-                         .lanes = engine->lane_count,
-                         .shards = waves->last - waves->first,
-                         .slots = waves->most_roots,
-                         .all_roots = waves->all_roots,
-                         .total_slots = waves->total_slots,
-                         .kept = lk__engine_outputs_kept(engine->outputs),
-                         .input_grads = engine->opts.input_grads,
-                         .hooks = lk__engine_pass_hooks(engine)};
-    return lk__plan_create(engine->graph, engine->params, &opts, &engine->plan);
-}
-
-static lk_status alloc_samples(lk_engine *engine, lk_tensor input, lk_engine_lane *lane)
-{
-    lk_device *dev = engine->dev;
-    size_t sample = lk__shape_sample(input.shape) * sizeof *lane->samples;
-    if (engine->grid.stage > 0 || (input.dtype == LK_DTYPE_F32 && lk__tensor_stride(&input) == sample))
-        return LK_OK;
-    return dev->type->alloc(dev, engine->waves->capacity * sample, "samples", (void **)&lane->samples);
-}
-
-/* Staging buffers for the tensors that a lane exchanges with the previous and the next stage. */
-static lk_status alloc_copies(lk_engine *engine, int index)
-{
-    lk_engine_lane *lane = &engine->lanes[index];
-    lk_tensor input = lk__plan_input(engine->plan, index), output = lk__plan_output(engine->plan, index);
-    size_t capacity = engine->waves->capacity;
-    if (engine->grid.stage > 0)
-        LK_TRY(lk__staging_alloc(engine->dev, capacity * lk__tensor_stride(&input), "a copy of activations",
-                                 &lane->previous_copy));
-    if (lk__engine_has_losses(engine))
-        return LK_OK;
-    return lk__staging_alloc(engine->dev, capacity * lk__tensor_stride(&output), "a copy of activations",
-                             &lane->next_copy);
-}
-
 /* Staging buffer for sums that are gathered during a pass. */
 static lk_status alloc_sums_copy(lk_engine *engine)
 {
     size_t widest = engine->grid.moments && !engine->channel ? widest_sums(engine) : 0;
     size_t bytes = (size_t)engine->waves->all_roots * widest * sizeof(float);
     return widest ? lk__staging_alloc(engine->dev, bytes, "a copy of sums", (void **)&engine->sums_copy) : LK_OK;
-}
-
-static lk_status alloc_lanes(lk_engine *engine)
-{
-    LK_TRY(LK_ALLOC((size_t)engine->lane_count, "waves", &engine->lanes));
-    for (int i = 0; i < engine->lane_count; i++) {
-        LK_TRY(alloc_samples(engine, lk__plan_input(engine->plan, i), &engine->lanes[i]));
-        LK_TRY(alloc_copies(engine, i));
-    }
-    return LK_OK;
 }
 
 static lk_status alloc_input_grads(lk_engine *engine)
@@ -395,8 +320,7 @@ static lk_status allocate(lk_engine *engine)
 {
     lk_status status;
     LK_TRY_GOTO(build_params(engine), explain);
-    LK_TRY_GOTO(build_plan(engine), explain);
-    LK_TRY_GOTO(alloc_lanes(engine), explain);
+    LK_TRY_GOTO(lk__engine_alloc_plan(engine), explain);
     LK_TRY_GOTO(alloc_input_grads(engine), explain);
     LK_TRY_GOTO(lk__engine_ensure_room(engine, engine->most), explain);
     LK_TRY_GOTO(alloc_sums_copy(engine), explain);
@@ -406,7 +330,7 @@ static lk_status allocate(lk_engine *engine)
 explain:
     if (status != LK_STATUS_MEMORY || (engine->params && !engine->shared && engine->grid.sums))
         return status;
-    lk_engine_rank_model model = model_of(engine);
+    lk_engine_rank_model model = lk__engine_model(engine);
     return lk__fit_explain(&model);
 }
 
@@ -417,6 +341,8 @@ static lk_status build(lk_engine *engine, const lk_graph *graph)
     LK_TRY(lk__graph_copy(graph, &engine->graph));
     LK_TRY(agree_options(engine));
     LK_TRY(check_opts(opts));
+    if (opts->conv == LK_CONV_MODE_WINOGRAD)
+        lk__graph_use_winograd(engine->graph);
     LK_TRY(check_loss(engine));
     LK_TRY(check_batchnorm(engine));
     int ranks = opts->group ? lk_group_size(opts->group) : 1;
@@ -478,17 +404,6 @@ lk_status lk_engine_create(const lk_graph *graph, const lk_engine_opts *opts, lk
     return LK_OK;
 }
 
-static void destroy_lanes(lk_engine *engine)
-{
-    const lk_device_type *type = engine->dev->type;
-    for (int i = 0; engine->lanes && i < engine->lane_count; i++) {
-        lk__mem_free(engine->lanes[i].next_copy);
-        lk__mem_free(engine->lanes[i].previous_copy);
-        type->free(engine->dev, engine->lanes[i].samples);
-    }
-    lk__mem_free(engine->lanes);
-}
-
 static void destroy_mean(lk_engine *engine)
 {
     const lk_device_type *type = engine->dev->type;
@@ -511,15 +426,17 @@ void lk_engine_destroy(lk_engine *engine)
     lk__recorded_destroy(engine, engine->recorded);
     lk__marks_destroy(engine->marks);
     lk__device_sums_destroy(engine->device_sums);
-    lk__plan_destroy(engine->plan);
+    lk__engine_free_plan(engine);
     lk__engine_outputs_destroy(engine->outputs);
     lk__param_groups_fini(&engine->groups);
     lk__optim_destroy(engine->optim);
     lk__buckets_destroy(engine->buckets);
     lk__params_destroy(engine->params);
+    if (engine->even != engine->waves)
+        lk__waves_destroy(engine->even);
     lk__waves_destroy(engine->waves);
+    lk__mem_free(engine->bounds);
     if (engine->dev) {
-        destroy_lanes(engine);
         lk__mem_free(engine->sums_copy);
         lk__residents_destroy(engine);
         lk__engine_free_room(engine);

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "base/cores.h"
 #include "base/fault.h"
 #include "base/mem.h"
 #include "nn/op.h"
@@ -12,13 +13,17 @@
 #include "parallel/step/resident.h"
 #include "parallel/step/step.h"
 
+static lk_shard_range range_of(const lk_engine *engine, const lk_waves *waves)
+{
+    return (lk_shard_range){
+        .shards = waves->shards, .first = waves->first, .last = waves->last, .labels_only = engine->grid.stage > 0};
+}
+
 lk_shard_range lk_engine_shard_range(const lk_engine *engine)
 {
     if (!engine || !engine->grid.world)
         return (lk_shard_range){0};
-    const lk_waves *waves = engine->waves;
-    return (lk_shard_range){
-        .shards = waves->shards, .first = waves->first, .last = waves->last, .labels_only = engine->grid.stage > 0};
+    return range_of(engine, engine->even);
 }
 
 static lk_status check_samples(const lk_engine *engine, const lk_batch *batch, const lk_engine_part *part)
@@ -27,7 +32,7 @@ static lk_status check_samples(const lk_engine *engine, const lk_batch *batch, c
     if (batch->count > 0 && batch->sample_floats != sample)
         return lk__fail(LK_STATUS_MISMATCH, "the batch has %zu values a sample, the model takes %zu",
                         batch->sample_floats, sample);
-    return part->x ? lk__graph_check_samples(engine->graph, part->x, part->count, batch->ids ? part->ids : NULL)
+    return part->x ? lk__graph_check_samples(engine->graph, part->x, part->count, batch->ids ? part->names : NULL)
                    : LK_OK;
 }
 
@@ -55,7 +60,7 @@ static lk_status check_weights(const lk_engine_part *part)
     for (size_t i = 0; part->weights && i < part->count; i++) {
         if (!(part->weights[i] >= 0 && isfinite(part->weights[i])))
             return lk__fail(LK_STATUS_MISMATCH, "sample %u has weight %g; `weights` are numbers not below 0",
-                            part->ids[i], (double)part->weights[i]);
+                            part->names[i], (double)part->weights[i]);
     }
     return LK_OK;
 }
@@ -68,7 +73,7 @@ static lk_status check_targets(const lk_engine *engine, const lk_batch *batch, c
     LK_TRY(check_weights(part));
     for (size_t i = 0; !loss->op->targets && i < part->count; i++) {
         if (part->labels[i] < 0 || (size_t)part->labels[i] >= loss->shape.c)
-            return lk__fail(LK_STATUS_MISMATCH, "sample %u has label %d, but the model has %zu classes", part->ids[i],
+            return lk__fail(LK_STATUS_MISMATCH, "sample %u has label %d, but the model has %zu classes", part->names[i],
                             part->labels[i], loss->shape.c);
     }
     return LK_OK;
@@ -84,6 +89,7 @@ static void point_at(const lk_engine *engine, const lk_batch *batch, size_t begi
     bool empty = part->count == 0;
     part->labels = empty ? no_labels : batch->labels ? batch->labels + begin : NULL;
     part->ids = empty || !batch->ids ? no_ids : batch->ids + begin;
+    part->names = empty || !batch->ids || !batch->origins ? part->ids : batch->origins + begin;
     if (engine->target_floats && !part->wanted)
         part->targets = empty ? no_x : batch->targets + begin * batch->target_floats;
     if (!empty && batch->weights && !part->wanted)
@@ -117,10 +123,10 @@ static lk_status check_given(const lk_engine *engine, const lk_batch *batch, boo
     return LK_OK;
 }
 
-/* Takes this rank's samples from a batch, which is either the whole batch or just these samples. wanted: the outputs
- * that are wanted instead of losses, or NULL. */
-static lk_status take_part(const lk_engine *engine, const lk_batch *batch, const lk_engine_wanted *wanted,
-                           lk_engine_part *out)
+/* Takes the samples of a rank's shards, those of training or those of evaluations, from a batch, which is either the
+ * whole batch or just these samples. wanted: the outputs that are wanted instead of losses, or NULL. */
+static lk_status take_part(const lk_engine *engine, const lk_waves *waves, const lk_batch *batch,
+                           const lk_engine_wanted *wanted, lk_engine_part *out)
 {
     bool first = engine->grid.stage == 0;
     const lk_resident *resident = NULL;
@@ -128,8 +134,7 @@ static lk_status take_part(const lk_engine *engine, const lk_batch *batch, const
     LK_TRY(check_given(engine, batch, first && !batch->source, !wanted));
     if (first && batch->source)
         LK_TRY(lk__resident_find(engine, batch, &resident));
-    const lk_waves *waves = engine->waves;
-    lk_shard_range share = {.shards = waves->shards, .first = waves->first, .last = waves->last};
+    lk_shard_range share = range_of(engine, waves);
     size_t total = batch->total ? batch->total : batch->count, begin = 0;
     lk_engine_part part = {.resident = resident,
                            .count = lk_shard_range_count(share, total),
@@ -219,7 +224,7 @@ static lk_status prepare_step(lk_engine *engine, const lk_batch *batch, lk_engin
 {
     engine->has_grads = engine->ready = engine->agreed = engine->has_input_grads = false;
     LK_TRY(check_step(engine, batch));
-    return take_part(engine, batch, NULL, out);
+    return take_part(engine, engine->waves, batch, NULL, out);
 }
 
 static lk_status gradients(lk_engine *engine, const lk_batch *batch, lk_metrics *out)
@@ -305,7 +310,7 @@ static lk_status send_eval(lk_engine *engine, const lk_batch *batch)
     engine->agreed = false;
     if (batch->count < 1 && !batch->total)
         return lk__fail(LK_STATUS_USAGE, "evaluation needs at least one sample");
-    LK_TRY(take_part(engine, batch, NULL, &part));
+    LK_TRY(take_part(engine, engine->even, batch, NULL, &part));
     part.eval = true;
     return lk__step_send(engine, &part);
 }
@@ -337,7 +342,7 @@ static lk_status run_forward(lk_engine *engine, const lk_batch *batch, const lk_
     LK_TRY(lk__engine_outputs_check(engine->outputs, wanted));
     if (batch->count < 1 && !batch->total)
         return lk__fail(LK_STATUS_USAGE, "a forward pass needs at least one sample");
-    LK_TRY(take_part(engine, batch, wanted, &part));
+    LK_TRY(take_part(engine, engine->even, batch, wanted, &part));
     return lk__step_forward(engine, &part);
 }
 
@@ -362,6 +367,19 @@ size_t lk_engine_output_floats(const lk_engine *engine, const char *node)
     return engine ? lk__engine_outputs_floats(engine->outputs, node) : 0;
 }
 
+int lk__engine_free_cores(const lk_engine *engine)
+{
+    int part = lk__cores_part(engine->grid.sharers, lk__grid_neighbours(&engine->grid));
+    int used = engine->dev->type == &lk__device_cpu ? engine->opts.threads : 1;
+    return part > used ? part - used : 0;
+}
+
+void lk__engine_explain(const lk_engine *engine, void (*each)(void *arg, const char *line), void *arg)
+{
+    if (engine->dev->type->explain)
+        engine->dev->type->explain(engine->dev, each, arg);
+}
+
 lk_layout lk_engine_layout(const lk_engine *engine)
 {
     if (!engine)
@@ -375,7 +393,7 @@ lk_layout lk_engine_layout(const lk_engine *engine)
         .first_layer = grid->first_layer,
         .last_layer = grid->last_layer,
         .threads = engine->opts.threads,
-        .capacity = engine->waves->capacity,
+        .capacity = engine->even->capacity,
         .one_wave = lk__graph_takes_one_wave(engine->graph, engine->opts.bn),
         .gradient_backend = engine->channel    ? engine->channel->name
                             : engine->own_sums ? "mpi"

@@ -33,7 +33,11 @@ void lk__engine_clear_grads(lk_engine *engine, size_t begin, size_t end);
 uint64_t lk__engine_equal_at(const lk_engine *engine);
 /* Whether the last comparison of the replicas found a difference. */
 bool lk__engine_replicas_differ(const lk_engine *engine);
+/* The cores of this rank's part that its threads leave free. The host of another device needs one core. */
+int lk__engine_free_cores(const lk_engine *engine);
 /* Sets the meter of the engine's steps, borrowed until the engine is destroyed; NULL: none. */
 void lk__engine_set_meter(lk_engine *engine, lk_engine_meter *meter);
+/* Calls the slot `explain` of the engine's device, if it has one (tensor/device.h). */
+void lk__engine_explain(const lk_engine *engine, void (*each)(void *arg, const char *line), void *arg);
 
 #endif

@@ -24,8 +24,11 @@ static lk_status check_finite(const lk_state *grads)
         const float *values = entry->data;
         for (size_t k = 0; k < entry->bytes / sizeof *values; k++)
             if (!isfinite(values[k]))
-                return lk__fail(LK_STATUS_NONFINITE, "element %zu of the gradient of %s is %g", k, entry->name,
-                                (double)values[k]);
+                return lk__fail(
+                    LK_STATUS_NONFINITE,
+                    "element %zu of the gradient of %s is %g; lk_engine_set_grads needs finite values, or an engine "
+                    "with `allow_nonfinite`",
+                    k, entry->name, (double)values[k]);
     }
     return LK_OK;
 }

@@ -23,8 +23,7 @@ static lk_status agree_group(lk_engine *engine, const char *pattern, const lk_pa
 void lk__engine_clear_grads(lk_engine *engine, size_t begin, size_t end)
 {
     lk_device *dev = engine->dev;
-    int slots = lk__waves_slots(engine->waves, dev->type->by_shard);
-    for (int slot = 0; slot < slots; slot++)
+    for (int slot = 0; slot < engine->extent.grad_slots; slot++)
         dev->kernels->zero_bytes(dev, (end - begin) * sizeof(float),
                                  engine->params->grads + (size_t)slot * engine->params->count + begin);
 }

@@ -7,14 +7,10 @@
 enum { DEFAULT_SHARDS = 16, DEFAULT_CHECK_EVERY = 100 };
 static const size_t DEFAULT_BUCKET = (size_t)4 << 20;
 
-/* A device that computes shard by shard (by_shard) is faster with few shards. */
-static int default_shards(const lk_engine_opts *opts)
+int lk__engine_default_shards(int ranks, const char *stages)
 {
-    const lk_device_type *type = lk__device_find(opts->device);
-    int replicas = (opts->group ? lk_group_size(opts->group) : 1) / lk__partition_count(opts->stages);
-    if (!type || !type->by_shard)
-        return DEFAULT_SHARDS;
-    return replicas > 0 ? replicas : 1;
+    int count = lk__partition_count(stages), replicas = count > 0 ? ranks / count : 1;
+    return replicas > DEFAULT_SHARDS ? replicas : DEFAULT_SHARDS;
 }
 
 lk_engine_opts lk__engine_defaults(const lk_engine_opts *opts)
@@ -23,7 +19,8 @@ lk_engine_opts lk__engine_defaults(const lk_engine_opts *opts)
     if (!full.device)
         full.device = "cpu";
     if (!full.shards)
-        full.shards = default_shards(&full);
+        full.shards = lk__engine_default_shards(full.group ? lk_group_size(full.group) : 1, full.stages);
+    full.precision = lk__device_precision(full.device, full.precision);
     if (!full.optimizer)
         full.optimizer = "sgd";
     if (!full.bucket_bytes)

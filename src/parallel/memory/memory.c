@@ -113,7 +113,7 @@ lk_status lk__engine_measure_rank(const lk_engine_rank_model *rank, lk_engine_si
     int lanes;
     LK_TRY(measure_optimizer(rank->opts.optimizer, rank->dev, size.parameters, &size));
     LK_TRY(lk__engine_rank_waves(rank, &waves, &lanes));
-    size.gradients = size.parameters * (size_t)lk__waves_slots(waves, rank->dev->type->by_shard);
+    size.gradients = size.parameters * (size_t)lk__waves_slots(waves);
     lk_status status = measure_plan(rank, waves, lanes, &size);
     if (status == LK_OK && rank->grid.stage == rank->grid.stages - 1)
         size.activations += target_bytes(rank, waves);

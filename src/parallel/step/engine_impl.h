@@ -75,8 +75,9 @@ typedef struct lk_engine_part {
     const float *targets;        /* (count, engine->target_floats), or NULL */
     const float *weights;        /* (count), or NULL */
     const uint32_t *ids;
-    size_t count; /* samples of this rank */
-    size_t total; /* samples of all ranks */
+    const uint32_t *names; /* (count) what messages call the samples */
+    size_t count;          /* samples of this rank */
+    size_t total;          /* samples of all ranks */
     uint32_t epoch;
     bool eval; /* an evaluation */
     /* NULL: the part is done at once, and the host checks the results of a step during the step. Otherwise the part is
@@ -86,6 +87,14 @@ typedef struct lk_engine_part {
     /* Outputs of an evaluation that computes no losses and reads no labels; NULL: it computes metrics. */
     const lk_engine_wanted *wanted;
 } lk_engine_part;
+
+/* The sizes of memory that depend on the range of shards that a rank trains. */
+typedef struct lk_engine_extent {
+    size_t capacity;                   /* samples in a wave */
+    int shards;                        /* of the rank */
+    int grad_slots;                    /* partial sums of gradients at once */
+    int slots, all_roots, total_slots; /* as in lk_plan_opts */
+} lk_engine_extent;
 
 typedef struct lk_recorded lk_recorded;
 typedef struct lk_marks lk_marks; /* marks.h */
@@ -105,7 +114,10 @@ struct lk_engine {
     lk_optim *optim;
     lk_param_groups groups;
     lk_engine_mean mean;
-    lk_waves *waves;
+    lk_waves *waves; /* of training steps */
+    lk_waves *even;  /* of evaluations, and of lk_engine_shard_range; `waves` itself until shards are moved */
+    int *bounds;     /* (replicas + 1) replica r trains shards [bounds[r], bounds[r+1]); NULL: those of the grid */
+    lk_engine_extent extent; /* that there is memory for; it only grows */
     lk_buckets *buckets;
     const lk_channel_type *channel; /* between the devices; NULL: the group sums gradients */
     bool own_sums;                  /* the group sums gradients in an order of its own (MPI) */
@@ -145,7 +157,7 @@ struct lk_engine {
     int32_t *host_label_ranks;        /* (room) */
     float *host_errors;               /* (room, 2), or NULL */
     float weight_factor;              /* by which the gradient of the step must still be multiplied; see take_weights */
-    double (*leaves)[LK_METRIC_SUMS]; /* (shards of this rank) */
+    double (*leaves)[LK_METRIC_SUMS]; /* (extent.shards) */
     lk_metrics own;                   /* of this rank's samples in the last step */
     bool norm_wanted;                 /* steps that are sent now compute the gradient's norm */
     double grad_norm;                 /* of the last step that was done at once or received; NaN: not computed */
@@ -183,6 +195,12 @@ static inline size_t lk__engine_sample_bytes(const lk_engine *engine, size_t cou
 static inline size_t lk__engine_target_bytes(const lk_engine *engine, size_t count)
 {
     return count * engine->target_floats * sizeof(float);
+}
+
+/* The shards that the replicas train: (replicas + 1). */
+static inline const int *lk__engine_bounds(const lk_engine *engine)
+{
+    return engine->bounds ? engine->bounds : engine->grid.bounds;
 }
 
 /* The losses of this rank's samples in engine->losses. */

@@ -39,9 +39,14 @@ static lk_metrics as_metrics(size_t count, const double *sum)
                         .weight = sum[WEIGHT]};
 }
 
+static const lk_waves *waves_of(const lk_engine *engine, const lk_engine_part *part)
+{
+    return part->eval ? engine->even : engine->waves;
+}
+
 lk_metrics lk__metrics_leaves(lk_engine *engine, const lk_engine_part *part)
 {
-    const lk_waves *waves = engine->waves;
+    const lk_waves *waves = waves_of(engine, part);
     size_t start = lk__shard_begin(part->total, waves->shards, waves->first), count = 0;
     double own[LK_METRIC_SUMS] = {0};
     for (int s = waves->first; lk__engine_has_losses(engine) && s < waves->last; s++) {
@@ -59,9 +64,8 @@ lk_metrics lk__metrics_leaves(lk_engine *engine, const lk_engine_part *part)
 }
 
 /* Folds the leaves to the partial sums of this rank's range; returns their number. */
-static int fold_leaves(const lk_engine *engine, double (*roots)[LK_METRIC_SUMS])
+static int fold_leaves(const lk_engine *engine, const lk_waves *waves, double (*roots)[LK_METRIC_SUMS])
 {
-    const lk_waves *waves = engine->waves;
     int depth = 0;
     for (int s = 0; s < waves->last - waves->first; s++, depth++) {
         memcpy(roots[depth], engine->leaves[s], sizeof *roots);
@@ -73,20 +77,26 @@ static int fold_leaves(const lk_engine *engine, double (*roots)[LK_METRIC_SUMS])
     return depth;
 }
 
-lk_status lk__metrics_total(lk_engine *engine, size_t total, lk_metrics *out)
+/* The shards whose losses each rank has. Only ranks without other stages move shards. */
+static const int *bounds_of(const lk_engine *engine, const lk_engine_part *part)
+{
+    return engine->bounds && !part->eval ? engine->bounds : engine->grid.metric_bounds;
+}
+
+lk_status lk__metrics_total(lk_engine *engine, const lk_engine_part *part, lk_metrics *out)
 {
     double roots[LK_TREE_MAX_DEPTH + 1][LK_METRIC_SUMS], sum[LK_METRIC_SUMS] = {0};
     const void *vectors[LK_MAX_ROOTS] = {NULL};
-    int count = lk__engine_has_losses(engine) ? fold_leaves(engine, roots) : 0;
+    int count = lk__engine_has_losses(engine) ? fold_leaves(engine, waves_of(engine, part), roots) : 0;
     if (engine->grid.world) {
         for (int i = 0; i < count; i++)
             vectors[i] = roots[i];
-        lk_shard_sums sums = {.bounds = engine->grid.metric_bounds, .roots = vectors};
+        lk_shard_sums sums = {.bounds = bounds_of(engine, part), .roots = vectors};
         LK_TRY(lk_allreduce_shards(engine->grid.world, &sums, (lk_buffer){sum, LK_METRIC_SUMS, LK_DTYPE_F64},
                                    LK_REDUCTION_SUM, NULL));
     } else {
         memcpy(sum, roots[0], sizeof sum);
     }
-    *out = as_metrics(total, sum);
+    *out = as_metrics(part->total, sum);
     return LK_OK;
 }

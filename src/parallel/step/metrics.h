@@ -8,6 +8,6 @@
  * metrics of these samples; zeros if this rank computes no losses. */
 lk_metrics lk__metrics_leaves(lk_engine *engine, const lk_engine_part *part);
 /* Collective: the metrics of all `total` samples. */
-lk_status lk__metrics_total(lk_engine *engine, size_t total, lk_metrics *out) LK_CHECKED;
+lk_status lk__metrics_total(lk_engine *engine, const lk_engine_part *part, lk_metrics *out) LK_CHECKED;
 
 #endif

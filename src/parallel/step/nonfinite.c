@@ -34,7 +34,7 @@ static int find_loss(const lk_engine *engine, const lk_engine_part *part, char *
             if (isfinite(engine->host_losses[i]))
                 continue;
             snprintf(text, bytes, "step %llu: the loss of sample %u (shard %d) is %g; %s", step_number(engine),
-                     part->ids[i], s, (double)engine->host_losses[i], advice);
+                     part->names[i], s, (double)engine->host_losses[i], advice);
             return s;
         }
     }

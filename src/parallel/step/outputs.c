@@ -33,12 +33,9 @@ static size_t count_names(const char *names)
     return count;
 }
 
-/* Finds the node of the name that is `length` bytes long. */
+/* Finds the node of the name that is `length` bytes long, above 0 and below the size of out->name. */
 static lk_status find_node(const lk_graph *graph, const char *name, size_t length, output *out)
 {
-    if (length == 0 || length >= sizeof out->name)
-        return lk__fail(LK_STATUS_USAGE,
-                        "`outputs` '%.200s' begins with no name of a node, and then a comma or the end", name);
     memcpy(out->name, name, length);
     out->name[length] = '\0';
     return lk__partition_find_value(graph, out->name, "`outputs`", &out->layer);
@@ -49,7 +46,12 @@ static lk_status find_nodes(const lk_graph *graph, const char *names, lk_engine_
     for (const char *at = names; at != NULL; outputs->count++) {
         const char *comma = strchr(at, ',');
         output *next = &outputs->list[outputs->count];
-        LK_TRY(find_node(graph, at, comma ? (size_t)(comma - at) : strlen(at), next));
+        size_t length = comma ? (size_t)(comma - at) : strlen(at);
+        if (length == 0 || length >= sizeof next->name)
+            return lk__fail(LK_STATUS_USAGE,
+                            "`outputs` '%.200s': name %zu is %s; give names with one comma between two", names,
+                            outputs->count, length ? "too long" : "empty");
+        LK_TRY(find_node(graph, at, length, next));
         outputs->kept[next->layer] = true;
         at = comma ? comma + 1 : NULL;
     }
@@ -176,7 +178,7 @@ lk_status lk__engine_outputs_prepare(lk_engine *engine)
     for (size_t i = 0; i < outputs->count; i++) {
         lk_tensor value =
             has(engine, &outputs->list[i]) ? lk__plan_value(engine->plan, 0, outputs->list[i].layer) : (lk_tensor){0};
-        bytes = lk__size_max(bytes, engine->waves->capacity * lk__tensor_stride(&value));
+        bytes = lk__size_max(bytes, engine->even->capacity * lk__tensor_stride(&value));
     }
     return bytes ? lk__staging_alloc(engine->dev, bytes, "a copy of outputs", &outputs->copy) : LK_OK;
 }
@@ -243,7 +245,7 @@ static lk_status fetch_output(lk_engine *engine, const output *o, size_t n, floa
 /* The index of this rank's first sample in the whole batch. */
 static size_t first_sample(const lk_engine *engine, size_t total)
 {
-    return lk__shard_begin(total, engine->waves->shards, engine->waves->first);
+    return lk__shard_begin(total, engine->even->shards, engine->even->first);
 }
 
 lk_status lk__engine_outputs_fetch(lk_engine *engine, const lk_engine_part *part, size_t begin, size_t n)
@@ -265,8 +267,8 @@ static lk_status share_output(lk_engine *engine, const output *o, size_t total, 
     size_t floats = lk__shape_sample(o->shape), *counts = engine->outputs->counts;
     for (int r = 0; r < grid->replicas * grid->stages; r++) {
         const int *bounds = grid->bounds + r / grid->stages;
-        size_t begin = lk__shard_begin(total, engine->waves->shards, bounds[0]);
-        size_t end = lk__shard_begin(total, engine->waves->shards, bounds[1]);
+        size_t begin = lk__shard_begin(total, engine->even->shards, bounds[0]);
+        size_t end = lk__shard_begin(total, engine->even->shards, bounds[1]);
         counts[r] = r % grid->stages == o->stage ? (end - begin) * floats : 0;
     }
     lk_buffer mine = {values + first_sample(engine, total) * floats, counts[lk_group_rank(grid->world)], LK_DTYPE_F32};

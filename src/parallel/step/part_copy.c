@@ -8,6 +8,7 @@
 lk_status lk__engine_part_copy_init(const lk_engine *engine, lk_engine_part_copy *copy)
 {
     LK_TRY(LK_ALLOC(engine->most, "sample ids", &copy->ids));
+    LK_TRY(LK_ALLOC(engine->most, "sample ids", &copy->names));
     LK_TRY(LK_ALLOC(engine->most, "labels", &copy->labels));
     if (!engine->target_floats)
         return LK_OK;
@@ -19,6 +20,7 @@ void lk__engine_part_copy_fini(lk_engine_part_copy *copy)
     lk__mem_free(copy->x);
     lk__mem_free(copy->targets);
     lk__mem_free(copy->labels);
+    lk__mem_free(copy->names);
     lk__mem_free(copy->ids);
 }
 
@@ -43,15 +45,18 @@ lk_status lk__engine_part_copy_set(const lk_engine *engine, const lk_engine_part
 {
     copy->part = *part;
     copy->part.ids = NULL;
+    copy->part.names = NULL;
     copy->part.labels = NULL;
     copy->part.targets = NULL;
     copy->part.x = NULL;
     if (part->eval)
         return LK_OK;
     copy->part.ids = copy->ids;
+    copy->part.names = copy->names;
     copy->part.labels = part->labels ? copy->labels : NULL;
     copy->part.targets = part->targets ? copy->targets : NULL;
     memcpy(copy->ids, part->ids, part->count * sizeof *copy->ids);
+    memcpy(copy->names, part->names, part->count * sizeof *copy->names);
     if (part->labels)
         memcpy(copy->labels, part->labels, part->count * sizeof *copy->labels);
     if (part->targets)

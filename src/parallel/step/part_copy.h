@@ -7,6 +7,7 @@
 typedef struct lk_engine_part_copy {
     lk_engine_part part; /* its pointers are the arrays below; of an evaluation they are NULL */
     uint32_t *ids;       /* (engine->most) */
+    uint32_t *names;     /* (engine->most) */
     int32_t *labels;     /* (engine->most) */
     float *targets;      /* (engine->most, engine->target_floats), or NULL */
     float *x;            /* samples; NULL until some are copied */

@@ -86,7 +86,7 @@ static lk_status read_samples(const lk_engine *engine, const lk_dataset *data, s
         uint32_t id = (uint32_t)(begin + i);
         LK_TRY(lk_dataset_get(data, id, sample, to->target));
         if (data->ops->values)
-            LK_TRY(lk__graph_check_samples(engine->graph, sample, 1, &id));
+            LK_TRY(lk__graph_check_samples(engine->graph, sample, 1, data->origins ? &data->origins[id] : &id));
     }
     return LK_OK;
 }

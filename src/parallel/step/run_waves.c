@@ -313,7 +313,10 @@ lk_status lk__engine_run_leaf(lk_engine *engine, const lk_engine_part *part, int
 /* Runs samples [begin, begin + n) of an evaluation. They are one shard: an evaluation has no sums over samples. */
 static lk_status run_piece(lk_engine *engine, const lk_engine_part *part, size_t begin, size_t n)
 {
-    lk_op_wave wave = {.shards = {.count = 1, .begin = (const size_t[]){0, n}, .merges = (const int[]){0}},
+    lk_op_wave wave = {.shards = {.count = 1,
+                                  .begin = (const size_t[]){0, n},
+                                  .most = lk__shard_largest(n, 1),
+                                  .merges = (const int[]){0}},
                        .n = n,
                        .no_loss = part->wanted != NULL,
                        .flag = part->flag};
@@ -322,20 +325,12 @@ static lk_status run_piece(lk_engine *engine, const lk_engine_part *part, size_t
     return part->wanted ? lk__engine_outputs_fetch(engine, part, begin, n) : LK_OK;
 }
 
-/* Runs the part in pieces. Where a device's bits depend on the number of samples (by_shard), the pieces
- * are shards, whatever the number of ranks; elsewhere the size of the pieces makes no difference. */
+/* Runs the part in pieces that the plan has room for; their size makes no difference to the bits. */
 static lk_status run_pieces(lk_engine *engine, const lk_engine_part *part)
 {
-    const lk_waves *waves = engine->waves;
-    bool by_shard = engine->dev->type->by_shard;
-    size_t most = by_shard ? lk__shard_most(engine->opts.batch, waves->shards, 1) : waves->capacity;
-    size_t first = lk__shard_begin(part->total, waves->shards, waves->first), begin = 0;
-    for (int s = by_shard ? waves->first : waves->last - 1; s < waves->last; s++) {
-        size_t end = lk__shard_begin(part->total, waves->shards, s + 1) - first;
-        for (size_t n; begin < end; begin += n) {
-            n = lk__size_min(most, end - begin);
-            LK_TRY(run_piece(engine, part, begin, n));
-        }
+    for (size_t begin = 0, n; begin < part->count; begin += n) {
+        n = lk__size_min(engine->even->capacity, part->count - begin);
+        LK_TRY(run_piece(engine, part, begin, n));
     }
     return LK_OK;
 }
@@ -355,9 +350,10 @@ static lk_status gather(void *arg, const float *mine, size_t width, float *all)
     const lk_grid *grid = &engine->grid;
     if (engine->device_sums)
         return lk__device_sums_gather(engine->device_sums, mine, width, all);
+    const int *bounds = lk__engine_bounds(engine);
     size_t counts[LK_MAX_SHARDS], total = 0, offset = 0;
     for (int r = 0; r < grid->replicas; r++) {
-        int roots = lk_shard_roots(engine->opts.shards, grid->bounds[r], grid->bounds[r + 1], NULL);
+        int roots = lk_shard_roots(engine->opts.shards, bounds[r], bounds[r + 1], NULL);
         counts[r] = (size_t)roots * width;
         offset = r == grid->replica ? total : offset;
         total += counts[r];

@@ -154,7 +154,7 @@ static lk_status check_results(lk_engine *engine, const lk_engine_part *part, co
     if (bad)
         return lk__nonfinite_explain(engine, part, found);
     engine->own = lk__metrics_leaves(engine, part);
-    LK_TRY(lk__metrics_total(engine, part->total, out));
+    LK_TRY(lk__metrics_total(engine, part, out));
     LK_TRY(take_weights(engine, part, out));
     lk__trace_end(LK_TRACE_KIND_CHECK, "check results", -1, traced);
     count_wait(engine, began);
@@ -290,7 +290,7 @@ static lk_status run_step(lk_engine *engine, const lk_engine_part *part, lk_metr
 static lk_status total_evaluation(lk_engine *engine, const lk_engine_part *part, lk_metrics *out)
 {
     (void)lk__metrics_leaves(engine, part);
-    return lk__metrics_total(engine, part->total, out);
+    return lk__metrics_total(engine, part, out);
 }
 
 /* A whole evaluation, done at once or enqueued to be recorded. */

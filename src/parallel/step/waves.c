@@ -100,9 +100,9 @@ void lk__waves_destroy(lk_waves *waves)
     lk__mem_free(waves);
 }
 
-int lk__waves_slots(const lk_waves *waves, bool by_shard)
+int lk__waves_slots(const lk_waves *waves)
 {
-    return waves->single && !by_shard ? waves->own_roots : waves->most_roots;
+    return waves->single ? waves->own_roots : waves->most_roots;
 }
 
 size_t lk__waves_sample(const lk_waves *waves, int s)
@@ -170,6 +170,7 @@ lk_op_wave lk__waves_at(const lk_waves *waves, int index)
     int first = waves->wave_shard[index], last = waves->wave_shard[index + 1];
     lk_shards shards = {.count = last - first,
                         .begin = wave_begin(waves, index),
+                        .most = lk__shard_largest(waves->batch, waves->shards),
                         .merges = waves->merges + (first - waves->first),
                         .depth = lk__tree_roots(waves->shards, waves->first, first, NULL),
                         .rows = waves->rows + (size_t)index * LK_TREE_MAX_DEPTH};
@@ -177,7 +178,10 @@ lk_op_wave lk__waves_at(const lk_waves *waves, int index)
                         .leaves = shards,
                         .search = -1,
                         .own_roots = waves->own_roots,
-                        .roots = {.count = waves->all_roots, .begin = waves->root_begin, .merges = waves->root_merges},
+                        .roots = {.count = waves->all_roots,
+                                  .begin = waves->root_begin,
+                                  .most = lk__size_max(waves->batch, 1),
+                                  .merges = waves->root_merges},
                         .n = shards.begin[shards.count],
                         .last = last == waves->last};
 }
@@ -195,7 +199,8 @@ lk_op_wave lk__waves_leaf(const lk_waves *waves, int index, int s)
     static const int no_merge = 0;
     lk_op_wave wave = lk__waves_at(waves, index);
     int leaf = s - waves->wave_shard[index];
-    wave.leaves = (lk_shards){.count = 1, .begin = wave.shards.begin + leaf, .merges = &no_merge};
+    wave.leaves =
+        (lk_shards){.count = 1, .begin = wave.shards.begin + leaf, .most = wave.shards.most, .merges = &no_merge};
     wave.search = leaf;
     return wave;
 }

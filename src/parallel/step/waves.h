@@ -37,9 +37,8 @@ typedef struct lk_waves {
 lk_status lk__waves_create(const lk_waves_opts *opts, lk_waves **out) LK_CHECKED;
 void lk__waves_destroy(lk_waves *waves);
 
-/* The number of slots that gradients need. Within a wave, kernels keep partial sums in registers and cache,
- * except on devices that compute shard by shard: there each leaf needs a slot. */
-int lk__waves_slots(const lk_waves *waves, bool by_shard);
+/* The number of slots that gradients need. Within a wave, kernels keep partial sums in memory of their own. */
+int lk__waves_slots(const lk_waves *waves);
 
 /* Divides a step of `batch` samples into waves. */
 void lk__waves_cut(lk_waves *waves, size_t batch);

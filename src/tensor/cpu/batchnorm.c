@@ -12,10 +12,16 @@
 enum {
     LANES = 8,  /* chains of a sum */
     BLOCK = 16, /* channels of a task, a multiple of every V */
-    TILE = 64   /* pixels that stay in cache while all vectors of a block are processed; a multiple of LANES */
+    TILE = 128  /* pixels that stay in cache while all vectors of a block are processed; a multiple of LANES */
 };
 
 typedef float chains[LANES][BLOCK];
+
+/* The gradient of the ReLU after the normalisation, from the ReLU's argument. */
+static inline v_f32 relu_grad(const lk_batchnorm_desc *desc, v_f32 y, v_f32 dy)
+{
+    return desc->six ? v_relu6_grad(y, dy) : v_relu_grad(y, dy);
+}
 
 /* Runs body with l = 0 .. LANES-1 for pixels p + l of a tile. l is a constant in each copy, so the chains stay
  * in registers. */
@@ -28,15 +34,21 @@ typedef float chains[LANES][BLOCK];
         _Pragma("GCC unroll 8") for (size_t l = 0; l < LANES; l++) if (p + l < (pixels)) body \
     } while (0)
 
+/* Adds the sum of a tile, which is a block (sums.h) of chain l. */
+LK_INLINE void add_chain(chains sums, size_t l, size_t at, v_f32 sum)
+{
+    v_store(sums[l] + at, v_add(v_load(sums[l] + at), sum));
+}
+
 /* Adds n channels (at most V) of a tile. */
 static inline void add_values(const float *x, size_t c, size_t pixels, size_t n, size_t at, chains sums)
 {
     v_f32 sum[LANES];
     for (size_t l = 0; l < LANES; l++)
-        sum[l] = v_load(sums[l] + at);
+        sum[l] = v_zero();
     FOR_PIXELS(p, pixels, { sum[l] = v_add(sum[l], v_load_some(x + (p + l) * c, n)); });
     for (size_t l = 0; l < LANES; l++)
-        v_store(sums[l] + at, sum[l]);
+        add_chain(sums, l, at, sum[l]);
 }
 
 static inline void add_squares(const float *x, size_t c, size_t pixels, size_t n, size_t at, const float *means,
@@ -44,13 +56,13 @@ static inline void add_squares(const float *x, size_t c, size_t pixels, size_t n
 {
     v_f32 sum[LANES], mean = v_load(means + at);
     for (size_t l = 0; l < LANES; l++)
-        sum[l] = v_load(sums[l] + at);
+        sum[l] = v_zero();
     FOR_PIXELS(p, pixels, {
         v_f32 d = v_sub(v_load_some(x + (p + l) * c, n), mean);
         sum[l] = v_fma(d, d, sum[l]);
     });
     for (size_t l = 0; l < LANES; l++)
-        v_store(sums[l] + at, sum[l]);
+        add_chain(sums, l, at, sum[l]);
 }
 
 static void fold_chains(chains sums, float out[BLOCK])
@@ -104,11 +116,12 @@ static void block_squares(const block *b, const float means[BLOCK], float out[BL
     fold_chains(sums, out);
 }
 
-/* One sum for each shard and channel, over x alone or over x and dy. */
+/* One sum for each shard and channel, over x alone or over x and dy. desc and moments are for the latter. */
 typedef struct reduction {
     lk_shape shape;
     const float *x, *dy; // (n, h, w, c)
     const lk_shards *shards;
+    const lk_batchnorm_desc *desc;
     const lk_moments *moments;
     size_t blocks; /* blocks of channels */
     float *out;    // (count, 2, c)
@@ -144,37 +157,33 @@ static void stats_task(void *arg, size_t index, int thread)
     memcpy(out + b.c, squares, b.width * sizeof *out);
 }
 
-void LK_KERNEL(batchnorm_stats)(lk_device *dev, const lk_tensor *x, const lk_shards *shards, float *stats)
-{
-    reduction r = {.shape = x->shape,
-                   .x = lk__tensor_f32(x),
-                   .shards = shards,
-                   .blocks = (x->shape.c + BLOCK - 1) / BLOCK,
-                   .out = stats};
-    lk__pool_run(lk__cpu_pool(dev), (size_t)shards->count * r.blocks, stats_task, &r);
-}
+/* The values of a block's channels that its gradient needs. */
+typedef struct channel_rows {
+    float mean[BLOCK], scale[BLOCK], gamma[BLOCK], beta[BLOCK];
+} channel_rows;
 
 static inline void add_products(const float *x, const float *dy, size_t c, size_t pixels, size_t n, size_t at,
-                                const float *means, const float *scales, chains sums, chains products)
+                                const lk_batchnorm_desc *desc, const channel_rows *rows, chains sums, chains products)
 {
-    v_f32 sum[LANES], product[LANES], mean = v_load(means + at), scale = v_load(scales + at);
+    v_f32 sum[LANES], product[LANES], mean = v_load(rows->mean + at), scale = v_load(rows->scale + at);
+    v_f32 gamma = v_load(rows->gamma + at), beta = v_load(rows->beta + at);
     for (size_t l = 0; l < LANES; l++) {
-        sum[l] = v_load(sums[l] + at);
-        product[l] = v_load(products[l] + at);
+        sum[l] = product[l] = v_zero();
     }
     FOR_PIXELS(p, pixels, {
         v_f32 d = v_load_some(dy + (p + l) * c, n);
         v_f32 xhat = v_mul(v_sub(v_load_some(x + (p + l) * c, n), mean), scale);
+        d = desc->relu ? relu_grad(desc, v_fma(xhat, gamma, beta), d) : d;
         sum[l] = v_add(sum[l], d);
         product[l] = v_fma(d, xhat, product[l]);
     });
     for (size_t l = 0; l < LANES; l++) {
-        v_store(sums[l] + at, sum[l]);
-        v_store(products[l] + at, product[l]);
+        add_chain(sums, l, at, sum[l]);
+        add_chain(products, l, at, product[l]);
     }
 }
 
-static void block_products(const block *b, const float means[BLOCK], const float scales[BLOCK], float sum[BLOCK],
+static void block_products(const block *b, const lk_batchnorm_desc *desc, const channel_rows *rows, float sum[BLOCK],
                            float product[BLOCK])
 {
     chains sums = {{0}}, products = {{0}};
@@ -183,9 +192,9 @@ static void block_products(const block *b, const float means[BLOCK], const float
         for (size_t at = 0; at < b->width; at += V) {
             const float *x = b->x + p * b->c + at, *dy = b->dy + p * b->c + at;
             if (b->width - at >= V)
-                add_products(x, dy, b->c, pixels, V, at, means, scales, sums, products);
+                add_products(x, dy, b->c, pixels, V, at, desc, rows, sums, products);
             else
-                add_products(x, dy, b->c, pixels, b->width - at, at, means, scales, sums, products);
+                add_products(x, dy, b->c, pixels, b->width - at, at, desc, rows, sums, products);
         }
     }
     fold_chains(sums, sum);
@@ -203,27 +212,51 @@ static void sums_task(void *arg, size_t index, int thread)
     const reduction *r = arg;
     size_t shard = index / r->blocks, channel = index % r->blocks * BLOCK;
     block b = reduction_block(r, shard, channel);
-    size_t row = group_row(r->moments, shard) * b.c + channel;
-    float mean[BLOCK] = {0}, scale[BLOCK] = {0}, sum[BLOCK], product[BLOCK];
-    memcpy(mean, r->moments->mean + row, b.width * sizeof *mean);
-    memcpy(scale, r->moments->scale + row, b.width * sizeof *scale);
-    block_products(&b, mean, scale, sum, product);
+    size_t row = group_row(r->moments, shard) * b.c + channel, bytes = b.width * sizeof(float);
+    channel_rows rows = {{0}};
+    float sum[BLOCK], product[BLOCK];
+    memcpy(rows.mean, r->moments->mean + row, bytes);
+    memcpy(rows.scale, r->moments->scale + row, bytes);
+    memcpy(rows.gamma, r->desc->gamma + channel, bytes);
+    memcpy(rows.beta, r->desc->beta + channel, bytes);
+    block_products(&b, r->desc, &rows, sum, product);
     float *out = r->out + shard * 2 * b.c + channel;
-    memcpy(out, sum, b.width * sizeof *out);
-    memcpy(out + b.c, product, b.width * sizeof *out);
+    memcpy(out, sum, bytes);
+    memcpy(out + b.c, product, bytes);
 }
 
-void LK_KERNEL(batchnorm_sums)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
-                               const lk_moments *moments, float *sums)
+/* Copies the entries that are on the stack after the wave. */
+static void copy_entries(size_t c, const lk_shards *shards, const lk_batchnorm_sums *out)
 {
+    int end = shards->depth;
+    for (int i = 0; i < shards->count; i++)
+        end += 1 - shards->merges[i];
+    for (int slot = 0; slot < end; slot++) {
+        const float *entry = lk__partials_slot(out->partials, slot);
+        if (out->dgamma.slot0)
+            memcpy(lk__partials_slot(out->dgamma, slot), entry + c, c * sizeof *entry);
+        if (out->dbeta.slot0)
+            memcpy(lk__partials_slot(out->dbeta, slot), entry, c * sizeof *entry);
+    }
+}
+
+void LK_KERNEL(batchnorm_sums)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_tensor *x, const lk_tensor *dy,
+                               const lk_shards *shards, const lk_moments *moments, const lk_batchnorm_sums *out)
+{
+    size_t c = x->shape.c;
     reduction r = {.shape = x->shape,
                    .x = lk__tensor_f32(x),
                    .dy = lk__tensor_f32(dy),
                    .shards = shards,
+                   .desc = desc,
                    .moments = moments,
-                   .blocks = (x->shape.c + BLOCK - 1) / BLOCK,
-                   .out = sums};
+                   .blocks = (c + BLOCK - 1) / BLOCK,
+                   .out = out->sums};
     lk__pool_run(lk__cpu_pool(dev), (size_t)shards->count * r.blocks, sums_task, &r);
+    if (!out->partials.slot0)
+        return;
+    LK_KERNEL(rows_fold)(dev, 2 * c, out->sums, 2 * c, shards, out->partials);
+    copy_entries(c, shards, out);
 }
 
 /* Merges two (mean, M2) entries over so many elements each into left. */
@@ -290,6 +323,23 @@ void LK_KERNEL(batchnorm_moments)(lk_device *dev, size_t c, size_t pixels, const
     }
 }
 
+void LK_KERNEL(batchnorm_stats)(lk_device *dev, const lk_tensor *x, const lk_shards *shards,
+                                const lk_batchnorm_stats *out)
+{
+    size_t c = x->shape.c, pixels = x->shape.h * x->shape.w;
+    reduction r = {.shape = x->shape,
+                   .x = lk__tensor_f32(x),
+                   .shards = shards,
+                   .blocks = (c + BLOCK - 1) / BLOCK,
+                   .out = out->stats};
+    lk__pool_run(lk__cpu_pool(dev), (size_t)shards->count * r.blocks, stats_task, &r);
+    if (out->partials.slot0)
+        LK_KERNEL(batchnorm_fold)(dev, c, pixels, shards, out->stats, out->partials);
+    if (out->moments)
+        LK_KERNEL(batchnorm_moments)
+    (dev, c, pixels, out->by_shard ? out->stats : out->partials.slot0, out->rows, out->eps, out->moments);
+}
+
 void LK_KERNEL(batchnorm_running_moments)(lk_device *dev, size_t c, const float *mean, const float *variance, float eps,
                                           lk_moments *moments)
 {
@@ -323,15 +373,20 @@ typedef struct pass {
     float *y;            // (n, h, w, c), or dx
     const lk_shards *shards;
     const lk_moments *moments;
-    const float *gamma, *beta; // (c)
-    const float *other;        // (n, h, w, others), or NULL
+    const lk_batchnorm_desc *desc;
+    const float *other; // (n, h, w, others), or NULL
     size_t others;
     const float *sums;  // (groups, 2, c)
     const size_t *rows; // (groups)
-    bool relu, add;
+    bool add;
     /* Processes pixels [p, p + pixels) of one group, from channel i on. */
     void (*tile)(const struct pass *s, size_t group, size_t p, size_t pixels, size_t i);
 } pass;
+
+static inline v_f32 relu(const lk_batchnorm_desc *desc, v_f32 value)
+{
+    return desc->six ? v_relu6(value) : v_relu(value);
+}
 
 /* The first m of the n lanes exist in `other` too. */
 static inline void forward_lanes(const pass *s, size_t group, size_t p, size_t pixels, size_t i, size_t n, size_t m)
@@ -339,13 +394,13 @@ static inline void forward_lanes(const pass *s, size_t group, size_t p, size_t p
     size_t c = s->shape.c, others = s->others;
     v_f32 mean = v_load_some(s->moments->mean + group * c + i, n),
           scale = v_load_some(s->moments->scale + group * c + i, n);
-    v_f32 gamma = v_load_some(s->gamma + i, n), beta = v_load_some(s->beta + i, n);
+    v_f32 gamma = v_load_some(s->desc->gamma + i, n), beta = v_load_some(s->desc->beta + i, n);
     const float *x = s->x + p * c + i, *other = s->other ? s->other + p * others + lk__size_min(i, others) : NULL;
     float *y = s->y + p * c + i;
     for (size_t k = 0; k < pixels; k++) {
         v_f32 value = v_fma(v_mul(v_sub(v_load_some(x + k * c, n), mean), scale), gamma, beta);
         value = other ? v_add(value, v_load_some(other + k * others, m)) : value;
-        v_store_some(y + k * c, s->relu ? v_relu(value) : value, n);
+        v_store_some(y + k * c, s->desc->relu ? relu(s->desc, value) : value, n);
     }
 }
 
@@ -368,12 +423,15 @@ static inline void grad_lanes(const pass *s, size_t group, size_t p, size_t pixe
     const float *sums = s->sums + group * 2 * c + i;
     v_f32 shift = v_div(v_load_some(sums, n), count);
     v_f32 slope = v_sub(v_zero(), v_div(v_load_some(sums + c, n), count));
-    v_f32 factor = v_mul(v_load_some(s->gamma + i, n), scale);
+    v_f32 gamma = v_load_some(s->desc->gamma + i, n), beta = v_load_some(s->desc->beta + i, n);
+    v_f32 factor = v_mul(gamma, scale);
     const float *x = s->x + p * c + i, *dy = s->dy + p * c + i;
     float *dx = s->y + p * c + i;
     for (size_t k = 0; k < pixels; k++) {
         v_f32 xhat = v_mul(v_sub(v_load_some(x + k * c, n), mean), scale);
-        v_f32 value = v_fma(xhat, slope, v_sub(v_load_some(dy + k * c, n), shift));
+        v_f32 d = v_load_some(dy + k * c, n);
+        d = s->desc->relu ? relu_grad(s->desc, v_fma(xhat, gamma, beta), d) : d;
+        v_f32 value = v_fma(xhat, slope, v_sub(d, shift));
         value = v_mul(factor, value);
         v_store_some(dx + k * c, s->add ? v_add(v_load_some(dx + k * c, n), value) : value, n);
     }
@@ -414,18 +472,16 @@ void LK_KERNEL(batchnorm_forward)(lk_device *dev, const lk_batchnorm_desc *desc,
               .y = lk__tensor_f32(y),
               .shards = shards,
               .moments = moments,
-              .gamma = desc->gamma,
-              .beta = desc->beta,
+              .desc = desc,
               .other = desc->other ? lk__tensor_f32(desc->other) : NULL,
               .others = desc->other ? desc->other->shape.c : 0,
-              .relu = desc->relu,
               .tile = forward_tile};
     lk__chunk_run_rows(dev, s.shape.n * s.shape.h * s.shape.w, s.shape.c, pass_task, &s);
 }
 
-void LK_KERNEL(batchnorm_grad_input)(lk_device *dev, const lk_batchnorm_grad *grad, const lk_tensor *x,
-                                     const lk_tensor *dy, const lk_shards *shards, const lk_moments *moments,
-                                     lk_tensor *dx)
+void LK_KERNEL(batchnorm_grad_input)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_batchnorm_grad *grad,
+                                     const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
+                                     const lk_moments *moments, lk_tensor *dx)
 {
     pass s = {.shape = x->shape,
               .x = lk__tensor_f32(x),
@@ -433,7 +489,7 @@ void LK_KERNEL(batchnorm_grad_input)(lk_device *dev, const lk_batchnorm_grad *gr
               .y = lk__tensor_f32(dx),
               .shards = shards,
               .moments = moments,
-              .gamma = grad->gamma,
+              .desc = desc,
               .sums = grad->sums,
               .rows = grad->rows,
               .add = grad->add,

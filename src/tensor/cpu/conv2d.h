@@ -8,6 +8,7 @@
 #define LK_TENSOR_CPU_CONV2D_H
 
 #include "base/mem.h"
+#include "tensor/cpu/sums.h"
 #include "tensor/cpu/vec.h"
 #include "tensor/kernels.h"
 
@@ -57,6 +58,16 @@ static inline lk_box lk__box_group(lk_box box, size_t group, size_t channels)
     box.first = group * channels;
     box.channels = channels;
     return box;
+}
+
+/* What a block of a weight gradient's sums reads has about this number of floats at most, so that it stays in cache. */
+enum { LK_CONV_BLOCK_FLOATS = 64 * 1024 };
+
+/* The blocks of a weight gradient's sums if a group has `in` and `out` channels. */
+static inline lk_sum_rows lk__conv_sum_rows(const lk_conv2d_desc *conv, lk_shape y, size_t in, size_t out)
+{
+    size_t row = lk__conv_box(conv, y, 0, 1).w * in * conv->h.stride + y.w * out;
+    return lk__sum_rows(y.h, y.w, LK_CONV_BLOCK_FLOATS / row);
 }
 
 /* Whether boxes of lk__conv_box can extend beyond the image. */

@@ -1,8 +1,9 @@
 /* conv2d_depthwise_grad.c - dw and db where each channel has its own kernel.
  *
  * Lanes are channels. The sums of a block of taps stay in registers while the pixels of a band are added in
- * rising order. A task computes the leaf of one shard for a part of the channels. Leaves are small, so they are
- * folded after all of them are complete. */
+ * rising order. A band is a part of a block of the sum (sums.h), so that a group of one channel has the bits that
+ * conv2d_grad_weight.c gives it. A task computes the leaf of one shard for a part of the channels. Leaves are small,
+ * so they are folded after all of them are complete. */
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/fold.h"
@@ -16,7 +17,8 @@ typedef struct leaf_job {
     const float *dy;     // (n, h, w, c)
     const size_t *begin; /* first samples of the leaves */
     size_t parts, part;  /* number of parts of the channels; channels of a part, a multiple of V */
-    size_t band;         /* output rows of a band */
+    lk_sum_rows sum;     /* blocks of the sum */
+    size_t band;         /* output rows of a band at most */
     size_t box_floats, thread_floats;
     size_t row; /* floats of a leaf */
     bool bias;
@@ -42,9 +44,10 @@ static size_t lay_out(leaf_job *job, size_t leaves, size_t threads)
     job->part = (blocks + job->parts - 1) / job->parts * V;
     job->parts = (blocks * V + job->part - 1) / job->part;
     size_t width = lk__conv_box(conv, job->y, 0, 1).w * lk__size_round_up(job->part, V);
-    job->band = lk__box_band_rows(job->y.h, width * conv->h.stride, BAND_FLOATS, 1);
+    job->sum = lk__conv_sum_rows(conv, job->y, 1, 1);
+    job->band = lk__box_band_rows(job->sum.rows, width * conv->h.stride, BAND_FLOATS, 1);
     job->box_floats = lk__size_round_up(lk__conv_box(conv, job->y, 0, job->band).h * width, LK_ALIGN);
-    job->thread_floats = job->box_floats + lk__size_round_up((taps + 1) * job->part, LK_ALIGN);
+    job->thread_floats = job->box_floats + lk__size_round_up(2 * (taps + 1) * job->part, LK_ALIGN);
     job->row = lk__size_round_up((taps + 1) * job->x.c, LK_ALIGN);
     return threads * job->thread_floats;
 }
@@ -114,31 +117,61 @@ static void add_bias(const lane_band *band, size_t n, float *sums)
     v_store(sums, sum);
 }
 
-/* Adds output rows [y0, y1) of a sample to the sums of a part of the channels. */
-static void add_band(const leaf_job *job, size_t sample, size_t y0, size_t y1, size_t first, float *buffer)
+/* Output pixels of a sample. */
+typedef struct pixels {
+    size_t sample, y0, y1, x0, x1;
+} pixels;
+
+/* Adds a band to the sums of a part of the channels. */
+static void add_band(const leaf_job *job, pixels p, size_t first, float *buffer)
 {
     const lk_conv2d_desc *conv = job->conv;
     size_t c = job->x.c, channels = lk__size_min(job->part, c - first), lanes = lk__size_round_up(channels, V);
-    lk_box box = lk__conv_box(conv, job->y, y0, y1);
+    lk_box box = lk__conv_box(conv, job->y, p.y0, p.y1);
     box.first = first;
     box.channels = channels;
-    lk_box_window view = lk__box_view(job->input + sample * lk__shape_sample(job->x), job->x, box, V, buffer);
+    lk_box_window view = lk__box_view(job->input + p.sample * lk__shape_sample(job->x), job->x, box, V, buffer);
     lane_band band = {.x_y = conv->h.stride * view.row, .x_x = conv->w.stride * lanes};
     band.row = conv->h.dilation * view.row;
     band.column = conv->w.dilation * lanes;
     band.dy_y = job->y.w * c;
     band.dy_x = c;
-    band.ny = y1 - y0;
-    band.nx = job->y.w;
-    const float *dy = job->dy + sample * lk__shape_sample(job->y) + y0 * band.dy_y + first;
+    band.ny = p.y1 - p.y0;
+    band.nx = p.x1 - p.x0;
+    const float *dy = job->dy + p.sample * lk__shape_sample(job->y) + p.y0 * band.dy_y + p.x0 * band.dy_x + first;
     float *sums = buffer + job->box_floats, *bias = sums + lk__conv2d_desc_taps(conv) * job->part;
     for (size_t lane = 0; lane < channels; lane += V) {
         size_t n = lk__size_min(V, channels - lane);
-        band.x = view.data + lane;
+        band.x = view.data + p.x0 * band.x_x + lane;
         band.dy = dy + lane;
         add_lanes(job, band, n, sums + lane);
         if (job->bias)
             add_bias(&band, n, bias + lane);
+    }
+}
+
+/* Ends a block: adds its sums to those of the blocks before it. The next block begins at 0. */
+static void end_block(const leaf_job *job, float *block)
+{
+    size_t floats = (lk__conv2d_desc_taps(job->conv) + 1) * job->part;
+    for (size_t i = 0; i < floats; i += V) {
+        v_store(block + floats + i, v_add(v_load(block + floats + i), v_load(block + i)));
+        v_store(block + i, v_zero());
+    }
+}
+
+/* Adds a sample; last: the last one of its block. */
+static void add_sample(const leaf_job *job, size_t sample, bool last, size_t first, float *buffer)
+{
+    size_t h = job->y.h, w = job->y.w;
+    for (size_t y0 = 0, y1; y0 < h; y0 = y1) {
+        size_t end = lk__size_min(y0 - y0 % job->sum.rows + job->sum.rows, h);
+        y1 = lk__size_min(y0 + job->band, end);
+        for (size_t x = 0; x < w; x += LK_SUM_BLOCK) {
+            add_band(job, (pixels){sample, y0, y1, x, lk__size_min(x + LK_SUM_BLOCK, w)}, first, buffer);
+            if (y1 == end && (last || y1 < h || x + LK_SUM_BLOCK < w))
+                end_block(job, buffer + job->box_floats);
+        }
     }
 }
 
@@ -147,11 +180,12 @@ static void leaf_task(void *arg, size_t index, int thread)
     const leaf_job *job = arg;
     size_t leaf = index / job->parts, first = index % job->parts * job->part;
     size_t taps = lk__conv2d_desc_taps(job->conv), channels = lk__size_min(job->part, job->x.c - first);
-    float *buffer = job->scratch + (size_t)thread * job->thread_floats, *sums = buffer + job->box_floats;
-    memset(sums, 0, (taps + 1) * job->part * sizeof *sums);
+    float *buffer = job->scratch + (size_t)thread * job->thread_floats, *block = buffer + job->box_floats;
+    float *sums = block + (taps + 1) * job->part;
+    memset(block, 0, 2 * (taps + 1) * job->part * sizeof *sums);
     for (size_t sample = job->begin[leaf]; sample < job->begin[leaf + 1]; sample++) {
-        for (size_t y = 0; y < job->y.h; y += job->band)
-            add_band(job, sample, y, lk__size_min(y + job->band, job->y.h), first, buffer);
+        bool last = (sample + 1 - job->begin[leaf]) % job->sum.samples == 0 || sample + 1 == job->begin[leaf + 1];
+        add_sample(job, sample, last, first, buffer);
     }
     float *dw = job->leaves + leaf * job->row + first * taps, *db = job->leaves + leaf * job->row + job->x.c * taps;
     for (size_t tap = 0; tap < taps; tap++) {

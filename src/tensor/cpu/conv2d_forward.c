@@ -5,6 +5,7 @@
  * task computes a band of output rows of one sample and one group of channels; if there are several groups, the group's
  * channels are copied first. */
 #include "tensor/cpu/conv2d.h"
+#include "tensor/cpu/conv2d_winograd.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/pack.h"
 
@@ -49,6 +50,9 @@ static size_t lay_out(forward_job *job, size_t wanted, size_t threads)
 
 size_t lk__conv_forward_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
 {
+    size_t tile = lk__winograd_forward_tile(conv, x, y);
+    if (tile > 1)
+        return lk__winograd_floats(tile, x, y, threads);
     forward_job job = {.conv = conv, .x = x, .y = y};
     return lay_out(&job, 1, threads);
 }
@@ -98,6 +102,10 @@ void LK_KERNEL(conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const
 {
     if (lk__depthwise_fits(conv, x->shape, y->shape)) {
         lk__depthwise_forward(dev, conv, x, w, b, relu, y, scratch);
+        return;
+    }
+    if (lk__winograd_forward_tile(conv, x->shape, y->shape) > 1) {
+        lk__winograd_forward(dev, conv, x, w, b, relu, y, scratch);
         return;
     }
     lk_pool *pool = lk__cpu_pool(dev);

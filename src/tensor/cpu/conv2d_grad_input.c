@@ -5,6 +5,7 @@
  * is a matrix product as in the forward pass; its sums run over dy's rows, columns and channels in rising order. Groups
  * of channels are treated as in conv2d_forward.c. */
 #include "tensor/cpu/conv2d.h"
+#include "tensor/cpu/conv2d_winograd.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/pack.h"
 
@@ -65,6 +66,9 @@ static size_t lay_out(input_job *job, size_t wanted, size_t threads)
 
 size_t lk__conv_input_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
 {
+    size_t tile = lk__winograd_input_tile(conv, x, y);
+    if (tile > 1)
+        return lk__winograd_floats(tile, y, x, threads);
     input_job job = {.conv = conv, .x = x, .y = y};
     return lay_out(&job, 1, threads);
 }
@@ -173,6 +177,10 @@ void LK_KERNEL(conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, co
 {
     if (lk__depthwise_fits(conv, dx->shape, dy->shape)) {
         lk__depthwise_grad_input(dev, conv, dy, w, mask, dx, scratch);
+        return;
+    }
+    if (lk__winograd_input_tile(conv, dx->shape, dy->shape) > 1) {
+        lk__winograd_grad_input(dev, conv, dy, w, mask, dx, scratch);
         return;
     }
     lk_pool *pool = lk__cpu_pool(dev);

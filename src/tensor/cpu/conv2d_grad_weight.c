@@ -3,14 +3,16 @@
  * For each group of channels dw is a matrix of (kh, kw, in) rows by out columns. Each pixel of dy adds the
  * outer product of its window of x and its channels. The matrix is divided into units of LK_MR rows by LK_NR
  * columns; db is one more row, whose windows are all 1. A task owns a chunk of units, small enough that its
- * partial sums stay in cache. It processes the samples band by band and keeps the chains in memory in between.
+ * partial sums stay in cache. It processes the samples band by band and keeps the sums in memory in between; a band is
+ * whole blocks of the sum (sums.h).
  * Slots are in PyTorch's order: units are transposed when they are copied. */
 #include "tensor/cpu/conv2d.h"
+#include "tensor/cpu/conv2d_winograd.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/fold.h"
 #include "tensor/cpu/gemm.h"
 
-enum { UNIT = LK_MR * LK_NR, CHUNK_UNITS = 48 * 1024 / UNIT, BAND_FLOATS = 64 * 1024 };
+enum { UNIT = LK_MR * LK_NR, CHUNK_UNITS = 48 * 1024 / UNIT, BAND_FLOATS = LK_CONV_BLOCK_FLOATS };
 
 typedef struct weight_job {
     const lk_conv2d_desc *conv;
@@ -22,12 +24,13 @@ typedef struct weight_job {
     lk_partials dw; // (groups, out, in, kh, kw)
     lk_partials db; // (groups, out)
     lk_lanes fold;
-    size_t rows;  /* rows of the matrix, without db */
+    size_t rows;  /* rows of the matrix, without db; 0 if Winograd's algorithm computes dw */
     size_t units; /* units of one panel of columns */
     size_t total; /* units of a group */
     size_t chunk, chunks;
-    size_t band;  /* output rows of a band */
-    size_t block; /* samples processed together; 1 unless the band is all rows */
+    lk_sum_rows sum; /* blocks of the sum */
+    size_t band;     /* output rows of a band */
+    size_t together; /* samples processed together; 1 unless the band is all rows */
     size_t box_floats, dy_floats, thread_floats;
     float *scratch;
 } weight_job;
@@ -48,20 +51,23 @@ static size_t lay_out(weight_job *job, bool bias, size_t threads)
     job->out = job->y.c / conv->groups;
     size_t width = lk__conv_box(conv, job->y, 0, 1).w * job->in;
     size_t dy_row = job->y.w * lk__size_round_up(job->out, V);
-    job->rows = lk__conv2d_desc_taps(conv) * job->in;
+    job->rows = lk__winograd_weight_tile(conv, job->x, job->y) > 1 ? 0 : lk__conv2d_desc_taps(conv) * job->in;
     job->units = (job->rows + LK_MR - 1) / LK_MR + bias;
     job->total = job->units * lk__panel_count(job->out);
     job->chunk = lk__size_min((job->total * conv->groups + threads - 1) / threads, CHUNK_UNITS);
     job->chunk = lk__size_min(job->chunk, job->total);
     job->chunks = (job->total + job->chunk - 1) / job->chunk;
+    job->sum = lk__conv_sum_rows(conv, job->y, job->in, job->out);
     job->band = lk__box_band_rows(job->y.h, width * conv->h.stride + dy_row, BAND_FLOATS, 1);
+    job->band = job->band < job->y.h ? lk__size_max(job->band / job->sum.rows, 1) * job->sum.rows : job->y.h;
     lk_box box = lk__conv_box(conv, job->y, 0, job->band);
     size_t box_floats = lk__size_round_up(box.h * width, LK_ALIGN),
            dy_floats = lk__size_round_up(job->band * dy_row, LK_ALIGN);
-    job->block = job->band < job->y.h ? 1 : lk__size_max(BAND_FLOATS / (box_floats + dy_floats), 1);
+    size_t fit = lk__size_max(BAND_FLOATS / (box_floats + dy_floats), 1), samples = job->sum.samples;
+    job->together = job->band < job->y.h ? 1 : lk__size_max(fit / samples, 1) * samples;
     job->box_floats = lk__conv_pads(conv) || conv->groups > 1 ? box_floats : 0;
     job->dy_floats = job->out % V || conv->groups > 1 ? dy_floats : 0;
-    job->thread_floats = job->block * (job->box_floats + job->dy_floats);
+    job->thread_floats = job->together * (job->box_floats + job->dy_floats);
     job->thread_floats += (size_t)LK_TREE_MAX_DEPTH * job->chunk * UNIT;
     return threads * job->thread_floats;
 }
@@ -69,7 +75,8 @@ static size_t lay_out(weight_job *job, bool bias, size_t threads)
 size_t lk__conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
 {
     weight_job job = {.conv = conv, .x = x, .y = y};
-    return lay_out(&job, true, threads);
+    size_t tile = lk__winograd_weight_tile(conv, x, y), floats = lay_out(&job, true, threads);
+    return tile > 1 ? lk__size_max(floats, lk__winograd_weight_floats(tile, x, y, threads)) : floats;
 }
 
 /* Copies a unit between an entry of the chunk and its slot. */
@@ -149,6 +156,7 @@ static void sum_band(const weight_job *job, const unit_range *chunk, size_t firs
     outer.a_x = job->conv->w.stride * job->in;
     outer.b_y = dy.row;
     outer.b_x = lk__size_round_up(job->out, V);
+    outer.block = job->sum;
     outer.entry = chunk->entry;
     outer.fresh = fresh;
     for (size_t unit = chunk->begin; unit < chunk->end; unit++) {
@@ -162,8 +170,8 @@ static void sum_shard(const weight_job *job, const unit_range *chunk, size_t fir
 {
     if (first == last)
         sum_band(job, chunk, first, last, 0, 0, true, merges);
-    for (size_t sample = first; sample < last; sample += job->block) {
-        size_t end = lk__size_min(sample + job->block, last);
+    for (size_t sample = first; sample < last; sample += job->together) {
+        size_t end = lk__size_min(sample + job->together, last);
         for (size_t y = 0; y < job->y.h; y += job->band) {
             size_t y1 = lk__size_min(y + job->band, job->y.h);
             bool done = end == last && y1 == job->y.h;
@@ -188,7 +196,7 @@ static void weight_task(void *arg, size_t index, int thread)
     part.begin = index % job->chunks * job->chunk;
     part.end = lk__size_min(part.begin + job->chunk, job->total);
     part.buffer = job->scratch + (size_t)thread * job->thread_floats;
-    float *base = part.buffer + job->block * (job->box_floats + job->dy_floats);
+    float *base = part.buffer + job->together * (job->box_floats + job->dy_floats);
     for (int e = job->fold.low; e < shards->depth; e++)
         move_chunk(job, &part, e, false, base);
     part.top = base + (size_t)(shards->depth - job->fold.low) * part.entry;
@@ -207,6 +215,11 @@ void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, c
     if (lk__depthwise_fits(conv, x->shape, dy->shape)) {
         lk__depthwise_grad_weight(dev, conv, x, dy, shards, dw, db, scratch);
         return;
+    }
+    if (lk__winograd_weight_tile(conv, x->shape, dy->shape) > 1) {
+        lk__winograd_grad_weight(dev, conv, x, dy, shards, dw, db, scratch);
+        if (!db.slot0)
+            return;
     }
     lk_pool *pool = lk__cpu_pool(dev);
     weight_job job = {.conv = conv, .x = x->shape, .y = dy->shape, .shards = shards, .dw = dw, .db = db};

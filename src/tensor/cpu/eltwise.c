@@ -11,6 +11,7 @@
 typedef struct operands {
     size_t count;
     const float *a, *b;
+    const float *mask; /* of add_masked */
     float *y;
     float slope; /* of leaky ReLU */
 } operands;
@@ -54,12 +55,6 @@ void LK_KERNEL(relu_grad_input)(lk_device *dev, const lk_tensor *y, const lk_ten
     lk__chunk_run(dev, op.count, relu_grad_task, &op);
 }
 
-static inline v_f32 relu6(v_f32 x)
-{
-    v_f32 six = v_set1(6.0f);
-    return v_select(v_le(six, x), six, v_relu(x));
-}
-
 static void relu6_forward_task(void *arg, size_t index, int thread)
 {
     (void)thread;
@@ -67,20 +62,15 @@ static void relu6_forward_task(void *arg, size_t index, int thread)
     lk_chunk_range range = lk__chunk(op->count, LK_CHUNK, index);
     size_t i = range.begin;
     for (; i + V <= range.end; i += V)
-        v_store(op->y + i, relu6(v_load(op->a + i)));
+        v_store(op->y + i, v_relu6(v_load(op->a + i)));
     if (i < range.end)
-        v_store_n(op->y + i, relu6(v_load_n(op->a + i, range.end - i)), range.end - i);
+        v_store_n(op->y + i, v_relu6(v_load_n(op->a + i, range.end - i)), range.end - i);
 }
 
 void LK_KERNEL(relu6_forward)(lk_device *dev, const lk_tensor *x, lk_tensor *y)
 {
     operands op = {.count = lk__shape_count(x->shape), .a = lk__tensor_f32(x), .y = lk__tensor_f32(y)};
     lk__chunk_run(dev, op.count, relu6_forward_task, &op);
-}
-
-static inline v_f32 relu6_grad(v_f32 y, v_f32 dy)
-{
-    return v_select(v_le(v_set1(6.0f), y), v_zero(), v_relu_grad(y, dy));
 }
 
 static void relu6_grad_task(void *arg, size_t index, int thread)
@@ -90,10 +80,10 @@ static void relu6_grad_task(void *arg, size_t index, int thread)
     lk_chunk_range range = lk__chunk(op->count, LK_CHUNK, index);
     size_t i = range.begin;
     for (; i + V <= range.end; i += V)
-        v_store(op->y + i, relu6_grad(v_load(op->a + i), v_load(op->b + i)));
+        v_store(op->y + i, v_relu6_grad(v_load(op->a + i), v_load(op->b + i)));
     if (i < range.end) {
         size_t n = range.end - i;
-        v_store_n(op->y + i, relu6_grad(v_load_n(op->a + i, n), v_load_n(op->b + i, n)), n);
+        v_store_n(op->y + i, v_relu6_grad(v_load_n(op->a + i, n), v_load_n(op->b + i, n)), n);
     }
 }
 
@@ -195,6 +185,31 @@ void LK_KERNEL(add)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, bool
     operands op = {
         .count = lk__shape_count(a->shape), .a = lk__tensor_f32(a), .b = lk__tensor_f32(b), .y = lk__tensor_f32(y)};
     lk__chunk_run(dev, op.count, relu ? add_relu_task : add_task, &op);
+}
+
+static void add_masked_task(void *arg, size_t index, int thread)
+{
+    (void)thread;
+    const operands *op = arg;
+    lk_chunk_range range = lk__chunk(op->count, LK_CHUNK, index);
+    size_t i = range.begin;
+    for (; i + V <= range.end; i += V)
+        v_store(op->y + i, v_relu_grad(v_load(op->mask + i), v_add(v_load(op->a + i), v_load(op->b + i))));
+    if (i < range.end) {
+        size_t n = range.end - i;
+        v_f32 sum = v_add(v_load_n(op->a + i, n), v_load_n(op->b + i, n));
+        v_store_n(op->y + i, v_relu_grad(v_load_n(op->mask + i, n), sum), n);
+    }
+}
+
+void LK_KERNEL(add_masked)(lk_device *dev, const lk_tensor *a, const lk_tensor *b, const lk_tensor *mask, lk_tensor *y)
+{
+    operands op = {.count = lk__shape_count(a->shape),
+                   .a = lk__tensor_f32(a),
+                   .b = lk__tensor_f32(b),
+                   .mask = lk__tensor_f32(mask),
+                   .y = lk__tensor_f32(y)};
+    lk__chunk_run(dev, op.count, add_masked_task, &op);
 }
 
 static void copy_task(void *arg, size_t index, int thread)

@@ -1,6 +1,6 @@
 /* gemm.h - the two matrix kernels of convolutions and linear layers.
  *
- * Every output is one chain of fused multiply-adds in the order of its sum; a vector holds several outputs.
+ * Every output is a sum in the order of sums.h; a vector holds several outputs.
  * lk__gemm multiplies rows, read directly from memory, by packed panels (forward, input gradients).
  * lk__gemm_outer sums outer products over positions (weight gradients) and adds the leaf of a shard to the
  * partial sums while the leaf is in registers. */
@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "base/mem.h"
+#include "tensor/cpu/sums.h"
 #include "tensor/cpu/vec.h"
 
 /* A register tile is LK_MR rows by LK_NR columns (two vectors). */
@@ -31,7 +32,7 @@ typedef struct lk_gemm {
     size_t a_y, a_x;
     size_t runs_y, runs_x, run_y, run_x, len;
     const float *panels; /* see lk__panel_width */
-    const float *start;  /* (cols rounded up to LK_NR) first term of each sum; NULL: the value in C */
+    const float *start;  /* (cols rounded up to LK_NR) first term of each sum; NULL: C has the sum of earlier blocks */
     float *c;
     size_t c_y, c_x;
     size_t cols;
@@ -75,6 +76,8 @@ static inline size_t lk__panel_count(size_t cols)
  * divided into leaves, which are folded as shards.h says. */
 typedef struct lk_gemm_outer {
     size_t nz, ny;
+    lk_sum_rows block; /* z are samples, y rows; all but the last of a sample or a leaf are in whole blocks */
+    bool single;       /* every leaf is one block; only if `fresh` */
     size_t a_z, a_y, a_x;
     const float *b;
     size_t b_z, b_y, b_x; /* b_x is at least the width */

@@ -1,17 +1,19 @@
 /* linear.c - y = x w^T + b and its input gradient: one blocked product.
  *
  * A task owns a block of rows and a group of panels. It processes the sum in blocks whose packed panels fit
- * into the second-level cache; the chain of each output continues from y. */
+ * into the second-level cache; the sum of each output continues from y. */
 #include "tensor/cpu/linear.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/pack.h"
+#include "tensor/cpu/sums.h"
 
 enum {
-    BLOCK_K = 1024,         /* terms of the sum packed at once */
+    BLOCK_K = 1024,         /* terms of the sum packed at once; whole blocks of the sum */
     BLOCK_ROWS = 5 * LK_MR, /* rows copied at once */
     GROUP_PANELS = 128 / V, /* panels packed at once */
     LONG_ROW = 1024         /* from this many floats between rows on, copying rows pays */
 };
+_Static_assert(BLOCK_K % LK_SUM_BLOCK == 0, "the terms packed at once are whole blocks of the sum");
 
 typedef struct product {
     size_t rows, len, cols;
@@ -92,19 +94,35 @@ static void product_task(void *arg, size_t index, int thread)
     }
 }
 
+static size_t row_splits(size_t threads, size_t group, size_t panels)
+{
+    size_t groups = (panels + group - 1) / group;
+    return groups < threads ? (threads + groups - 1) / groups : 1;
+}
+
+/* Gives each thread equally many tasks. A task packs the panels of its columns and copies long rows, so where rows are
+ * long a task of few columns and many rows becomes wider and shorter. */
+static void split_product(product *p, size_t threads)
+{
+    size_t panels = lk__panel_count(p->cols), most = threads * GROUP_PANELS, rounds = (panels + most - 1) / most;
+    size_t group = (panels + threads * rounds - 1) / (threads * rounds);
+    while (p->len >= LONG_ROW && 2 * group <= lk__size_min(panels, GROUP_PANELS) &&
+           2 * group * LK_NR < p->rows / row_splits(threads, 2 * group, panels))
+        group *= 2;
+    size_t splits = row_splits(threads, group, panels);
+    p->group = group;
+    p->groups = (panels + group - 1) / group;
+    p->block_rows = lk__size_round_up((p->rows + splits - 1) / splits, LK_MR);
+}
+
 static void run_product(lk_device *dev, product *p)
 {
     lk_pool *pool = lk__cpu_pool(dev);
-    size_t threads = (size_t)lk__pool_threads(pool);
-    size_t panels = lk__panel_count(p->cols);
     if (p->rows == 0)
         return;
     size_t blocks = (p->len + BLOCK_K - 1) / BLOCK_K;
-    p->block_k = (p->len + blocks - 1) / blocks;
-    p->group = lk__size_min((panels + threads - 1) / threads, GROUP_PANELS);
-    p->groups = (panels + p->group - 1) / p->group;
-    size_t splits = p->groups < threads ? (threads + p->groups - 1) / p->groups : 1;
-    p->block_rows = lk__size_round_up((p->rows + splits - 1) / splits, LK_MR);
+    p->block_k = lk__size_round_up((p->len + blocks - 1) / blocks, LK_SUM_BLOCK);
+    split_product(p, (size_t)lk__pool_threads(pool));
     p->thread_floats = thread_floats(p->group);
     lk__pool_run(pool, p->groups * ((p->rows + p->block_rows - 1) / p->block_rows), product_task, p);
 }

@@ -102,6 +102,8 @@ static void weight_task(void *arg, size_t index, int thread)
     lk_gemm_outer outer = {
         .nz = 1,
         .ny = 1,
+        .block = {1, 1},
+        .single = job->shards->most <= LK_SUM_BLOCK,
         .a_x = sum->left_step,
         .leaves = job->shards->count,
         .begin = job->shards->begin,

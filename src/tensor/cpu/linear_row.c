@@ -1,10 +1,11 @@
 /* linear_row.c - y = x w^T + b of a single row, as in the prediction of one sample.
  *
  * Each weight is used once, so nothing is packed: squares of V outputs and V terms are transposed in registers. An
- * output is the chain of fused multiply-adds that lk__gemm computes, with the same bits. */
+ * output is the sum that lk__gemm computes, in the order of sums.h, with the same bits. */
 #include "base/mem.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/linear.h"
+#include "tensor/cpu/sums.h"
 
 enum {
     VECTORS = 2,        /* chains at once; more of them would read more rows of weights at once than caches like */
@@ -45,20 +46,30 @@ LK_INLINE void prefetch_rows(const row_job *job, const float *w, size_t k)
         __builtin_prefetch(w + i * job->len + k + AHEAD, 0, 3);
 }
 
-/* Outputs [col, col + UNIT). */
-static void compute_unit(const row_job *job, size_t col, float *out)
+/* Continues the chains of UNIT outputs with terms [k, end). */
+LK_INLINE void add_block(const row_job *job, const float *w, size_t k, size_t end, v_f32 *sums)
 {
-    const float *w = job->w + col * job->len;
-    size_t k = 0;
-    v_f32 sums[VECTORS];
-    LK_UNROLL for (int v = 0; v < VECTORS; v++) sums[v] = job->bias ? v_load(job->bias + col + v * V) : v_zero();
-    for (; k + V <= job->len; k += V) {
+    for (; k + V <= end; k += V) {
         prefetch_rows(job, w, k);
         LK_UNROLL for (int v = 0; v < VECTORS; v++) sums[v] =
             add_square(job, w + (size_t)(v * V) * job->len, k, sums[v]);
     }
-    for (; k < job->len; k++)
+    for (; k < end; k++)
         LK_UNROLL for (int v = 0; v < VECTORS; v++) sums[v] = add_term(job, w + (size_t)(v * V) * job->len, k, sums[v]);
+}
+
+/* Outputs [col, col + UNIT). */
+static void compute_unit(const row_job *job, size_t col, float *out)
+{
+    const float *w = job->w + col * job->len;
+    v_f32 sums[VECTORS], block[VECTORS];
+    LK_UNROLL for (int v = 0; v < VECTORS; v++) sums[v] = job->bias ? v_load(job->bias + col + v * V) : v_zero();
+    add_block(job, w, 0, lk__size_min(LK_SUM_BLOCK, job->len), sums);
+    for (size_t k = LK_SUM_BLOCK; k < job->len; k += LK_SUM_BLOCK) {
+        LK_UNROLL for (int v = 0; v < VECTORS; v++) block[v] = v_zero();
+        add_block(job, w, k, lk__size_min(k + LK_SUM_BLOCK, job->len), block);
+        LK_UNROLL for (int v = 0; v < VECTORS; v++) sums[v] = v_add(sums[v], block[v]);
+    }
     LK_UNROLL for (int v = 0; v < VECTORS; v++) v_store(out + v * V, job->relu ? v_relu(sums[v]) : sums[v]);
 }
 

@@ -9,7 +9,7 @@
 #include "base/math64.h"
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
-#include "tensor/cpu/scores.h"
+#include "tensor/scores.h"
 
 /* Value and derivative of an element's loss, and the error of its prediction. */
 typedef struct element {
@@ -172,14 +172,24 @@ static void soft_sample(const job *j, size_t n)
         put_error(j, n, absolute, squared);
 }
 
+/* INT32_MAX: no rank, so the sample counts as wrong. */
+static int32_t own_rank(const lk_loss_desc *desc, const float *x, size_t floats, int32_t label, const float *target)
+{
+    int32_t rank =
+        desc->own->rank ? desc->own->rank(desc->own->arg, x, floats, label, target, desc->target_floats) : -1;
+    return rank < 0 ? INT32_MAX : rank;
+}
+
 static void own_sample(const job *j, size_t n)
 {
     const lk_loss_desc *desc = j->desc;
     const float *x = j->x + n * j->floats, *target = desc->targets ? desc->targets + n * desc->target_floats : NULL;
     float *dx = j->dx ? j->dx + n * j->floats : NULL, scale = lk__loss_desc_scale(j->desc, n);
+    int32_t label = desc->labels ? desc->labels[n] : 0;
     double absolute = 0, squared = 0;
-    float loss = desc->own->sample(desc->own->arg, x, j->floats, desc->labels ? desc->labels[n] : 0, target,
-                                   desc->target_floats, dx);
+    for (size_t i = 0; dx && i < j->floats; i++)
+        dx[i] = NAN; /* an element that the function does not write makes the step NONFINITE */
+    float loss = desc->own->sample(desc->own->arg, x, j->floats, label, target, desc->target_floats, dx);
     for (size_t i = 0; dx && i < j->floats; i++)
         dx[i] = scale * dx[i];
     for (size_t i = 0; desc->target_floats == j->floats && i < j->floats; i++) {
@@ -187,7 +197,7 @@ static void own_sample(const job *j, size_t n)
         absolute += fabs(d);
         squared += d * d;
     }
-    put_loss(j, n, (double)loss, INT32_MAX);
+    put_loss(j, n, (double)loss, own_rank(desc, x, j->floats, label, target));
     if (j->out->error)
         put_error(j, n, absolute, squared);
 }

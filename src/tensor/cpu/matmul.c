@@ -1,13 +1,14 @@
 /* matmul.c - products of matrices, one for each sample and height; exchange of axes, and reshaping.
  *
- * A task computes a block of rows and columns. It packs COLS columns of the second factor and LENGTH terms of the sum
- * at a time; the chain of each element continues from y. */
+ * A task computes some rows and columns. It packs COLS columns of the second factor and one block of the sum (sums.h)
+ * at a time; y has the sum of the blocks so far. */
 #include <string.h>
 
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
+#include "tensor/cpu/sums.h"
 
-enum { COLS = 16, LENGTH = 256, ROWS = 64, TILE = 4, VECTORS = COLS / V };
+enum { COLS = 16, LENGTH = LK_SUM_BLOCK, ROWS = 64, TILE = 4, VECTORS = COLS / V };
 
 typedef struct product {
     size_t rows, cols, len; /* of y; terms of a sum */
@@ -33,14 +34,14 @@ static size_t lanes_of(size_t cols, size_t v)
     return cols > v * V ? lk__size_min(V, cols - v * V) : 0;
 }
 
-/* Adds len terms to `rows` <= TILE rows of y; `first`: the chains begin. */
+/* Adds a block of len terms to `rows` <= TILE rows of y; `first`: the sums begin. */
 LK_INLINE void tile(const product *p, const float *a, const float *panel, size_t rows, size_t cols, size_t len,
                     bool first, float *y)
 {
     v_f32 sum[TILE][VECTORS];
     for (size_t r = 0; r < rows; r++)
         for (size_t v = 0; v < VECTORS; v++)
-            sum[r][v] = first ? v_zero() : v_load_n(y + r * p->cols + v * V, lanes_of(cols, v));
+            sum[r][v] = v_zero();
     for (size_t k = 0; k < len; k++)
         for (size_t r = 0; r < rows; r++) {
             v_f32 factor = v_set1(a[r * p->a_row + k * p->a_k]);
@@ -48,8 +49,11 @@ LK_INLINE void tile(const product *p, const float *a, const float *panel, size_t
                 sum[r][v] = v_fma(factor, v_load(panel + k * COLS + v * V), sum[r][v]);
         }
     for (size_t r = 0; r < rows; r++)
-        for (size_t v = 0; v < VECTORS; v++)
-            v_store_n(y + r * p->cols + v * V, sum[r][v], lanes_of(cols, v));
+        for (size_t v = 0; v < VECTORS; v++) {
+            size_t lanes = lanes_of(cols, v);
+            float *at = y + r * p->cols + v * V;
+            v_store_n(at, first ? sum[r][v] : v_add(v_load_n(at, lanes), sum[r][v]), lanes);
+        }
 }
 
 static void product_task(void *arg, size_t index, int thread)

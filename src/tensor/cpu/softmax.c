@@ -8,7 +8,7 @@
 #include "base/math64.h"
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
-#include "tensor/cpu/scores.h"
+#include "tensor/scores.h"
 
 enum { FEW = 16, BLOCK = 64 };
 

@@ -63,4 +63,17 @@ static inline v_f32 v_relu_grad(v_f32 y, v_f32 dy)
     return v_select(v_le(y, v_zero()), v_zero(), dy);
 }
 
+/* min(max(x, 0), 6); NaN stays NaN. */
+static inline v_f32 v_relu6(v_f32 x)
+{
+    v_f32 six = v_set1(6.0f);
+    return v_select(v_le(six, x), six, v_relu(x));
+}
+
+/* The gradient dy of a ReLU6 whose result was y; dy passes if y is NaN. */
+static inline v_f32 v_relu6_grad(v_f32 y, v_f32 dy)
+{
+    return v_select(v_le(v_set1(6.0f), y), v_zero(), v_relu_grad(y, dy));
+}
+
 #endif

@@ -110,7 +110,7 @@ static bool cuda_address(int index, char out[LK_DEVICE_ADDRESS])
 
 const lk_device_type lk__device_cuda = {
     .name = "cuda",
-    .by_shard = true,
+    .precision = LK_PRECISION_TF32CONV,
     .flat_views = true,
     .loss_views = true,
     .most_samples = 65535,
@@ -139,5 +139,7 @@ const lk_device_type lk__device_cuda = {
     .mark_time = lk__cuda_mark_time,
     .channels = lk__cuda_channels,
     .address = cuda_address,
+    .facts = lk__cuda_facts,
     .describe = lk__cuda_describe,
+    .explain = lk__cuda_explain,
 };

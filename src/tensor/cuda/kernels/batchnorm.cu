@@ -1,14 +1,14 @@
 /* batchnorm.cu - batch normalisation: the statistics of each shard, their merging over the sum tree, and the
- * moments. batchnorm_pass.cu has the passes over pixels.
+ * moments. batchnorm_sums.cu has the sums of the backward pass, batchnorm_pass.cu the passes over pixels.
  *
- * A thread sums squared deviations from its own first value. Over m values their error is at most about m
- * roundings, whatever the mean is. */
+ * A block sums squared deviations from its first pixel. Over m values their error is at most about m roundings,
+ * whatever the mean is. */
 #include "tensor/cuda/kernels/batchnorm.cuh"
 
-/* A thread's result for its pixels: sums of deviations from its first value. */
+/* A thread's result for its pixels: sums of deviations, then of their squares. */
 template <int V>
 struct deviations {
-    float from[V], sum[V], squares[V];
+    float from[V], sums[2 * V];
 };
 
 template <class T, int V>
@@ -19,73 +19,55 @@ static __device__ void add_deviation(const lk_packed<T, V> &x, deviations<V> &d)
 #pragma unroll
     for (int i = 0; i < V; i++) {
         float away = v[i] - d.from[i];
-        d.sum[i] += away;
-        d.squares[i] = fmaf(away, away, d.squares[i]);
+        d.sums[i] += away;
+        d.sums[V + i] = fmaf(away, away, d.sums[V + i]);
     }
 }
 
-/* AT_ONCE loads are issued together. A pixel beyond the end repeats the first one, whose deviation is 0. */
+/* AT_ONCE loads are issued together. A pixel beyond the end repeats the block's first one, whose deviation is 0. */
 template <class T, int V>
-static __device__ void add_deviations(const lk_bn_tiling &t, const lk_bn_spot &s, const T *x, deviations<V> &d)
+static __device__ void add_deviations(const lk_bn_tiling &t, const lk_bn_spot &s, uint32_t begin, const T *x,
+                                      deviations<V> &d)
 {
-    constexpr int AT_ONCE = 8;
+    constexpr int AT_ONCE = LK_BN_LEAST;
+    lk_packed<T, V> first;
+    first.load(x + lk__bn_offset(t, s, begin, begin));
     for (uint32_t p = s.pixel; p < s.end; p += (uint32_t)(AT_ONCE * t.rows)) {
         lk_packed<T, V> v[AT_ONCE];
 #pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
-            uint32_t at = p + (uint32_t)(k * t.rows);
-            v[k].load(x + (size_t)(at < s.end ? at : s.pixel) * t.pitch + s.channel);
-        }
-        if (p == s.pixel)
-            v[0].get_all(d.from);
+        for (int k = 0; k < AT_ONCE; k++)
+            v[k].load(x + lk__bn_offset(t, s, begin, p + (uint32_t)(k * t.rows)));
+        first.get_all(d.from);
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++)
             add_deviation(v[k], d);
     }
 }
 
-/* Combines the threads' sums into the block's mean and, in d.squares, its M2. */
-template <int V>
-static __device__ void merge_rows(const lk_bn_tiling &t, const lk_bn_spot &s, uint32_t pixels, float *shared,
-                                  deviations<V> &d, float (&mean)[V])
-{
-    float own = s.pixel < s.end ? (float)((s.end - s.pixel + t.rows - 1) / t.rows) : 0.0f, local[V];
-#pragma unroll
-    for (int i = 0; i < V; i++) {
-        float shift = own > 0 ? d.sum[i] / own : 0.0f;
-        local[i] = d.from[i] + shift;
-        d.squares[i] = fmaxf(fmaf(-d.sum[i], shift, d.squares[i]), 0.0f);
-        mean[i] = own * local[i];
-    }
-    lk__bn_sum_rows(t, s, shared, mean);
-#pragma unroll
-    for (int i = 0; i < V; i++) {
-        mean[i] /= (float)pixels;
-        float away = local[i] - mean[i];
-        d.squares[i] = own > 0 ? fmaf(own * away, away, d.squares[i]) : 0.0f;
-    }
-    lk__bn_sum_rows(t, s, shared, d.squares);
-}
-
 template <class T, int V>
 static __global__ void __launch_bounds__(LK_THREADS, LK_BN_RESIDENT)
     stats_blocks(lk_bn_tiling t, lk_bn_runs r, const T *x, uint32_t spans, float *parts)
 {
-    extern __shared__ float shared[];
-    uint32_t run = blockIdx.z, first = r.begin[run], last = r.begin[run + 1], span = lk__bn_span(t, last - first);
-    uint32_t begin = first + blockIdx.x * span, end = last - begin < span ? last : begin + span;
-    if (begin >= last)
+    extern __shared__ __align__(16) float shared[];
+    lk_bn_range range = lk__bn_range(t, r);
+    if (range.begin == range.end)
         return;
-    lk_bn_spot s = lk__bn_spot<V>(t, begin, end);
+    lk_bn_spot s = lk__bn_spot<V>(t, range.begin, range.end);
     deviations<V> d = {};
-    float mean[V];
-    add_deviations(t, s, x, d);
-    merge_rows(t, s, end - begin, shared, d, mean);
+    add_deviations(t, s, range.begin, x, d);
+    lk__bn_sum_rows(t, s, shared, d.sums);
     if (s.row > 0 || s.channel < 0)
         return;
-    float *part = lk__bn_part(parts, t, run, spans, blockIdx.x) + s.channel;
+    float mean[V], squares[V], count = (float)(range.end - range.begin);
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        float shift = d.sums[i] / count;
+        mean[i] = d.from[i] + shift;
+        squares[i] = fmaxf(fmaf(-d.sums[i], shift, d.sums[V + i]), 0.0f);
+    }
+    float *part = lk__bn_part(parts, t, blockIdx.z, spans, lk__bn_block(t)) + s.channel;
     lk__cuda_store(part, mean);
-    lk__cuda_store(part + t.pitch, d.squares);
+    lk__cuda_store(part + t.pitch, squares);
 }
 
 /* The blocks of a shard, for one thread's channel. */
@@ -129,54 +111,6 @@ static __device__ double sum_squares(const lk_bn_tiling &t, const shard_parts &p
     return sum;
 }
 
-/* Combines the blocks of a shard into its mean and M2: first the mean, then the squares around it. */
-static __global__ void __launch_bounds__(LK_BN_FOLD_THREADS, 1)
-    stats_fold(lk_bn_tiling t, lk_bn_runs r, uint32_t spans, float *parts, float *stats)
-{
-    uint32_t run = blockIdx.y, pixels = r.begin[run + 1] - r.begin[run];
-    int channel = (int)(blockIdx.x * LK_BN_FOLD_CHANNELS + threadIdx.x);
-    bool used = channel < t.c;
-    shard_parts p = {pixels, lk__bn_span(t, pixels), used ? lk__bn_spans(t, pixels) : 0,
-                     lk__bn_part(parts, t, run, spans, 0) + channel};
-    double mean = lk__bn_sum_fold_rows(sum_means(t, p)) / (double)(pixels ? pixels : 1);
-    double squares = lk__bn_sum_fold_rows(sum_squares(t, p, mean));
-    if (threadIdx.y > 0 || !used)
-        return;
-    stats[(size_t)run * 2 * t.c + channel] = (float)mean;
-    stats[((size_t)run * 2 + 1) * t.c + channel] = (float)squares;
-}
-
-template <class T, int V>
-static void run_stats(lk_device *dev, const lk_tensor *x, const lk_shards *shards, float *stats)
-{
-    size_t pixels = x->shape.h * x->shape.w;
-    lk_bn_tiling t = lk__bn_tiling(x, V);
-    cudaStream_t stream = lk__cuda_stream(dev);
-    float *parts = (float *)lk__cuda_scratch(dev, lk__bn_parts_bytes(t, shards, pixels));
-    if (!parts)
-        return;
-    unsigned threads = lk__bn_threads(t);
-    size_t shared = threads * V * sizeof(float);
-    for (int first = 0; first < shards->count; first += LK_BN_RUNS) {
-        lk_bn_runs r = lk__bn_runs(shards, first, pixels);
-        uint32_t spans = lk__bn_most_spans(t, r);
-        dim3 grid(spans, lk__bn_column_tiles(t), (unsigned)r.count);
-        if (spans > 0)
-            stats_blocks<T, V><<<grid, threads, shared, stream>>>(t, r, (const T *)x->data, spans, parts);
-        stats_fold<<<lk__bn_fold_grid(t, r), lk__bn_fold_threads(), 0, stream>>>(t, r, spans, parts,
-                                                                                 stats + (size_t)first * 2 * t.c);
-    }
-}
-
-void lk__cuda_batchnorm_stats(lk_device *dev, const lk_tensor *x, const lk_shards *shards, float *stats)
-{
-    lk__cuda_by_kind(x, [&](auto kind) {
-        using K = decltype(kind);
-        run_stats<typename K::T, K::V>(dev, x, shards, stats);
-    });
-    lk__cuda_launched(dev, "batchnorm_stats");
-}
-
 enum { MERGES = (int)LK_BN_RUNS + LK_TREE_MAX_DEPTH };
 
 /* The merges of some shards: entry d-1 with entry d, in the order of execution. */
@@ -187,27 +121,99 @@ struct merges {
     bool empty[MERGES];
 };
 
-/* A thread processes one channel; the slots are its stack. */
+/* Folds one channel; the slots are its stack. leaf(shard) is the shard's mean (x) and M2 (y). */
+template <class F>
+static __device__ void fold_channel(const merges &m, size_t c, size_t i, const lk_partials &partials, F leaf)
+{
+    int depth = m.depth, merge = 0;
+    for (int shard = 0; shard < m.count; shard++, depth++) {
+        float *slot = partials.slot0 + partials.stride * (size_t)depth + i;
+        float2 entry = leaf(shard);
+        for (int k = 0; k < m.after[shard]; k++, depth--, merge++) {
+            slot -= partials.stride;
+            float delta = entry.x - slot[0];
+            entry.y = fmaf(delta * delta, m.square_weight[merge], slot[c] + entry.y);
+            entry.x = fmaf(delta, m.mean_weight[merge], slot[0]);
+            if (m.empty[merge])
+                entry.x = entry.y = 0.0f;
+        }
+        slot[0] = entry.x;
+        slot[c] = entry.y;
+    }
+}
+
 static __global__ void fold_stats(merges m, size_t c, const float *stats, lk_partials partials)
 {
     size_t i = lk__cuda_thread();
     if (i >= c)
         return;
-    int depth = m.depth, merge = 0;
-    for (int shard = 0; shard < m.count; shard++, depth++) {
-        float *slot = partials.slot0 + partials.stride * (size_t)depth + i;
-        float mean = stats[(size_t)shard * 2 * c + i], squares = stats[((size_t)shard * 2 + 1) * c + i];
-        for (int k = 0; k < m.after[shard]; k++, depth--, merge++) {
-            slot -= partials.stride;
-            float delta = mean - slot[0];
-            squares = fmaf(delta * delta, m.square_weight[merge], slot[c] + squares);
-            mean = fmaf(delta, m.mean_weight[merge], slot[0]);
-            if (m.empty[merge])
-                mean = squares = 0.0f;
-        }
-        slot[0] = mean;
-        slot[c] = squares;
+    fold_channel(m, c, i, partials, [&](int shard) {
+        const float *entry = stats + (size_t)shard * 2 * c + i;
+        return make_float2(entry[0], entry[c]);
+    });
+}
+
+static __device__ float inverse_root(float squares, float count, float eps)
+{
+    return 1.0f / sqrtf(squares / count + eps);
+}
+
+/* The moments of one channel of a group with this many elements. */
+static __device__ void write_moments(float2 entry, float count, float eps, float *mean, float *scale)
+{
+    *mean = count > 0 ? entry.x : 0.0f;
+    *scale = count > 0 ? inverse_root(entry.y, count, eps) : 0.0f;
+}
+
+/* Results of a launch; as lk_batchnorm_stats, from the launch's first run on. */
+struct stats_results {
+    float *stats;
+    lk_partials partials;
+    float *mean, *scale; /* NULL: not wanted */
+    bool by_shard;
+    float eps;
+    lk_bn_counts counts; /* elements of the groups */
+};
+
+/* Combines the blocks of a shard into its mean and M2: first the mean, then the squares around it. */
+static __device__ float2 shard_stats(const lk_bn_tiling &t, const lk_bn_runs &r, uint32_t spans, float *parts,
+                                     uint32_t run, bool used)
+{
+    uint32_t pixels = used ? r.begin[run + 1] - r.begin[run] : 0;
+    shard_parts p = {pixels, lk__bn_span(t, pixels), lk__bn_spans(t, pixels),
+                     lk__bn_part(parts, t, run, spans, 0) + lk__bn_fold_channel()};
+    double mean = lk__bn_sum_fold_rows(sum_means(t, p)) / (double)(pixels ? pixels : 1);
+    double squares = lk__bn_sum_fold_rows(sum_squares(t, p, mean));
+    return make_float2((float)mean, (float)squares);
+}
+
+/* All that follows after the blocks: stats, partials and moments. */
+static __global__ void __launch_bounds__(LK_BN_FOLD_THREADS, 1)
+    finish_stats(lk_bn_tiling t, lk_bn_runs r, uint32_t spans, float *parts, merges m, stats_results out)
+{
+    __shared__ lk_bn_entries entries;
+    int channel = lk__bn_fold_channel(), lane = threadIdx.x;
+    for (uint32_t first = 0; first < (uint32_t)r.count; first += blockDim.z) {
+        uint32_t run = first + threadIdx.z;
+        bool used = channel < t.c && run < (uint32_t)r.count;
+        float2 entry = shard_stats(t, r, spans, parts, run, used);
+        if (threadIdx.y > 0 || !used)
+            continue;
+        size_t at = (size_t)run * t.c + channel;
+        entries.first[run][lane] = out.stats[at + (size_t)run * t.c] = entry.x;
+        entries.second[run][lane] = out.stats[at + (size_t)(run + 1) * t.c] = entry.y;
+        if (out.mean && out.by_shard)
+            write_moments(entry, out.counts.of[run], out.eps, out.mean + at, out.scale + at);
     }
+    __syncthreads();
+    if (threadIdx.y + threadIdx.z > 0 || channel >= t.c || !out.partials.slot0)
+        return;
+    fold_channel(m, t.c, channel, out.partials,
+                 [&](int shard) { return make_float2(entries.first[shard][lane], entries.second[shard][lane]); });
+    const float *slot = out.partials.slot0 + channel;
+    if (out.mean && !out.by_shard)
+        write_moments(make_float2(slot[0], slot[t.c]), out.counts.of[0], out.eps, out.mean + channel,
+                      out.scale + channel);
 }
 
 static void weigh(merges *m, int merge, size_t left, size_t right)
@@ -239,13 +245,70 @@ static merges merges_of(const lk_shards *shards, int first, size_t pixels, int *
     return m;
 }
 
+/* The stack of sample counts before the shards; returns its depth. */
+static int rows_before(const lk_shards *shards, size_t rows[LK_TREE_MAX_DEPTH + 1])
+{
+    for (int d = 0; d < shards->depth; d++)
+        rows[d] = shards->rows[d];
+    return shards->depth;
+}
+
+/* The results of shards [first, first + count). Moments of all shards together follow after the last one. */
+static stats_results results_of(const lk_batchnorm_stats *out, const lk_tensor *x, int first, int count, bool last)
+{
+    size_t c = x->shape.c, pixels = x->shape.h * x->shape.w;
+    stats_results results = {};
+    results.stats = out->stats + (size_t)first * 2 * c;
+    results.partials = out->partials;
+    results.by_shard = out->by_shard;
+    results.eps = out->eps;
+    if (!out->moments || !(out->by_shard || last))
+        return results;
+    size_t group = out->by_shard ? (size_t)first : 0;
+    results.mean = out->moments->mean + group * c;
+    results.scale = out->moments->scale + group * c;
+    results.counts = lk__bn_counts(out->rows, (int)group, out->by_shard ? first + count : 1, pixels);
+    return results;
+}
+
+template <class T, int V>
+static void run_stats(lk_device *dev, const lk_tensor *x, const lk_shards *shards, const lk_batchnorm_stats *out)
+{
+    size_t pixels = x->shape.h * x->shape.w, rows[LK_TREE_MAX_DEPTH + 1];
+    lk_bn_tiling t = lk__bn_tiling(x, V);
+    cudaStream_t stream = lk__cuda_stream(dev);
+    float *parts = (float *)lk__cuda_scratch(dev, lk__bn_parts_bytes(t, shards, pixels));
+    if (!parts)
+        return;
+    unsigned threads = lk__bn_threads(t);
+    int depth = rows_before(shards, rows);
+    for (int first = 0; first < shards->count; first += LK_BN_RUNS) {
+        lk_bn_runs r = lk__bn_runs(shards, first, pixels);
+        uint32_t spans = lk__bn_most_spans(t, r);
+        merges m = merges_of(shards, first, pixels, &depth, rows);
+        stats_results results = results_of(out, x, first, r.count, first + r.count == shards->count);
+        if (spans > 0)
+            stats_blocks<T, V><<<lk__bn_grid(t, spans, r.count), threads, threads * 2 * V * sizeof(float), stream>>>(
+                t, r, (const T *)x->data, spans, parts);
+        finish_stats<<<lk__bn_fold_blocks(t), lk__bn_fold_threads(r), 0, stream>>>(t, r, spans, parts, m, results);
+    }
+}
+
+void lk__cuda_batchnorm_stats(lk_device *dev, const lk_tensor *x, const lk_shards *shards,
+                              const lk_batchnorm_stats *out)
+{
+    lk__cuda_by_kind(x, [&](auto kind) {
+        using K = decltype(kind);
+        run_stats<typename K::T, K::V>(dev, x, shards, out);
+    });
+    lk__cuda_launched(dev, "batchnorm_stats");
+}
+
 void lk__cuda_batchnorm_fold(lk_device *dev, size_t c, size_t pixels, const lk_shards *shards, const float *stats,
                              lk_partials moments)
 {
     size_t rows[LK_TREE_MAX_DEPTH + 1];
-    int depth = shards->depth;
-    for (int d = 0; d < depth; d++)
-        rows[d] = shards->rows[d];
+    int depth = rows_before(shards, rows);
     cudaStream_t stream = lk__cuda_stream(dev);
     for (int first = 0; first < shards->count; first += LK_BN_RUNS) {
         merges m = merges_of(shards, first, pixels, &depth, rows);
@@ -254,19 +317,11 @@ void lk__cuda_batchnorm_fold(lk_device *dev, size_t c, size_t pixels, const lk_s
     lk__cuda_launched(dev, "batchnorm_fold");
 }
 
-static __device__ float inverse_root(float squares, float count, float eps)
-{
-    return 1.0f / sqrtf(squares / count + eps);
-}
-
 static __global__ void make_moments(lk_bn_counts k, size_t c, const float *stats, float eps, float *mean, float *scale)
 {
-    size_t i = lk__cuda_thread(), g = blockIdx.y;
-    if (i >= c)
-        return;
-    bool any = k.of[g] > 0;
-    mean[g * c + i] = any ? stats[g * 2 * c + i] : 0.0f;
-    scale[g * c + i] = any ? inverse_root(stats[(g * 2 + 1) * c + i], k.of[g], eps) : 0.0f;
+    size_t i = lk__cuda_thread(), g = blockIdx.y, at = g * c + i;
+    if (i < c)
+        write_moments(make_float2(stats[at + g * c], stats[at + (g + 1) * c]), k.of[g], eps, mean + at, scale + at);
 }
 
 void lk__cuda_batchnorm_moments(lk_device *dev, size_t c, size_t pixels, const float *stats, const size_t *rows,

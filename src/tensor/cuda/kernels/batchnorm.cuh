@@ -1,4 +1,4 @@
-/* batchnorm.cuh - how the kernels of batch normalisation divide a tensor. For nvcc only.
+/* batchnorm.cuh - how the kernels of batch normalisation, and of a bias' gradient, divide a tensor. For nvcc only.
  *
  * A sum over a shard's pixels has three levels: a chain in each thread, a tree over the threads of a block that
  * have the same channels, and a sum of the blocks in double. How many pixels each level has depends only on the
@@ -9,17 +9,23 @@
 #include "tensor/cuda/kernels/vec.cuh"
 
 enum {
-    LK_BN_RUNS = 64,    /* shards of a launch */
-    LK_BN_COLUMNS = 64, /* most vectors of channels of a block */
+    LK_BN_RUNS = 64, /* shards of a launch */
+    /* Most vectors of channels of a block: 256 bytes of a pixel. With more, a block would have fewer pixels: more
+     * results of blocks, and more loads of the values of channels. */
+    LK_BN_COLUMNS = 16,
     LK_BN_BLOCKS = 264, /* blocks of a shard to aim at: two for each multiprocessor */
-    LK_BN_LEAST = 4,    /* least pixels of a thread that sums */
+    LK_BN_LEAST = 8,    /* pixels of a thread that sums: a multiple of this, at most LK_BN_MOST */
     LK_BN_MOST = 64,
     LK_BN_RESIDENT = 3, /* summing blocks on a multiprocessor: with more, loads would wait for registers */
-    LK_BN_FOLD_CHANNELS = 32,
+    LK_BN_FOLD_CHANNELS = 8,
     LK_BN_FOLD_ROWS = 16,
-    LK_BN_FOLD_THREADS = LK_BN_FOLD_CHANNELS * LK_BN_FOLD_ROWS,
+    LK_BN_FOLD_RUNS = 8, /* runs that a folding block computes at once, at most */
+    LK_BN_FOLD_THREADS = LK_BN_FOLD_CHANNELS * LK_BN_FOLD_ROWS * LK_BN_FOLD_RUNS,
     LK_BN_FOLD_AT_ONCE = 8
 };
+
+/* The ReLU after a normalisation. */
+enum lk_bn_relu { LK_BN_RELU_NONE, LK_BN_RELU_PLAIN, LK_BN_RELU_SIX };
 
 /* V values as they are in memory, so that many loads can be issued before the first value is needed: until then
  * a bf16 takes half a register. N values are read or written at a time. */
@@ -109,10 +115,12 @@ struct lk_bn_runs {
     uint32_t begin[LK_BN_RUNS + 1];
 };
 
-/* How blocks cover (pixels, vectors of channels). */
+/* How blocks cover (pixels, vectors of channels). The tiles of columns of the same pixels are neighbours in the grid.
+ */
 struct lk_bn_tiling {
     int columns, rows; /* of a block */
     int all;           /* columns of the tensor */
+    int tiles;         /* blocks that cover them */
     int pitch, c;
 };
 
@@ -122,9 +130,27 @@ static inline lk_bn_tiling lk__bn_tiling(const lk_tensor *x, int width)
     t.pitch = (int)lk__tensor_pitch(x);
     t.c = (int)x->shape.c;
     t.all = t.pitch / width;
-    t.columns = t.all < LK_BN_COLUMNS ? t.all : (int)LK_BN_COLUMNS;
+    t.tiles = (t.all + LK_BN_COLUMNS - 1) / LK_BN_COLUMNS;
+    t.columns = (t.all + t.tiles - 1) / t.tiles;
     t.rows = LK_THREADS / t.columns;
     return t;
+}
+
+/* `blocks` blocks of pixels for each run. */
+static inline dim3 lk__bn_grid(const lk_bn_tiling &t, uint32_t blocks, int runs)
+{
+    return dim3(blocks * (uint32_t)t.tiles, 1, (unsigned)runs);
+}
+
+/* The number of this block among those of its columns, and its first column. */
+static inline __device__ uint32_t lk__bn_block(const lk_bn_tiling &t)
+{
+    return blockIdx.x / (uint32_t)t.tiles;
+}
+
+static inline __device__ int lk__bn_column(const lk_bn_tiling &t)
+{
+    return (int)(blockIdx.x % (uint32_t)t.tiles) * t.columns;
 }
 
 static inline unsigned lk__bn_threads(const lk_bn_tiling &t)
@@ -132,15 +158,10 @@ static inline unsigned lk__bn_threads(const lk_bn_tiling &t)
     return (unsigned)(t.columns * t.rows);
 }
 
-static inline unsigned lk__bn_column_tiles(const lk_bn_tiling &t)
-{
-    return (unsigned)((t.all + t.columns - 1) / t.columns);
-}
-
 /* Pixels of a summing block. */
 static inline __host__ __device__ uint32_t lk__bn_span(const lk_bn_tiling &t, uint32_t pixels)
 {
-    uint32_t each = pixels / (uint32_t)(t.rows * LK_BN_BLOCKS);
+    uint32_t each = pixels / (uint32_t)(t.rows * LK_BN_BLOCKS) / LK_BN_LEAST * LK_BN_LEAST;
     each = each < LK_BN_LEAST ? (uint32_t)LK_BN_LEAST : each > LK_BN_MOST ? (uint32_t)LK_BN_MOST : each;
     return each * (uint32_t)t.rows;
 }
@@ -202,34 +223,126 @@ template <int V>
 static __device__ lk_bn_spot lk__bn_spot(const lk_bn_tiling &t, uint32_t begin, uint32_t end)
 {
     int row = (int)threadIdx.x / t.columns, column = (int)threadIdx.x % t.columns;
-    int at = (int)blockIdx.y * t.columns + column;
+    int at = lk__bn_column(t) + column;
     return {row, column, at < t.all ? at * V : -1, at < t.all ? begin + row : end, end};
 }
 
-/* Gives every thread the sum of all rows of its column. */
-template <int V>
-static __device__ void lk__bn_sum_rows(const lk_bn_tiling &t, const lk_bn_spot &s, float *shared, float (&v)[V])
+/* The pixels [begin, end) of a summing block. */
+struct lk_bn_range {
+    uint32_t begin, end;
+};
+
+static inline __device__ lk_bn_range lk__bn_range(const lk_bn_tiling &t, const lk_bn_runs &r)
 {
-    float *own = shared + (s.row * t.columns + s.column) * V;
-    int half = 1;
+    uint32_t first = r.begin[blockIdx.z], last = r.begin[blockIdx.z + 1], span = lk__bn_span(t, last - first);
+    uint32_t begin = first + lk__bn_block(t) * span;
+    if (begin >= last)
+        return {last, last};
+    return {begin, last - begin < span ? last : begin + span};
+}
+
+/* The offset of a thread's pixel in the tensor; that of the block's first pixel if the thread does not have it. */
+static inline __device__ size_t lk__bn_offset(const lk_bn_tiling &t, const lk_bn_spot &s, uint32_t begin,
+                                              uint32_t pixel)
+{
+    return (size_t)(pixel < s.end ? pixel : begin) * t.pitch + (s.channel < 0 ? 0 : s.channel);
+}
+
+/* Gives row 0 of the block the sums of all rows of its columns. shared has N floats for each thread. */
+template <int N>
+static __device__ void lk__bn_sum_rows(const lk_bn_tiling &t, const lk_bn_spot &s, float *shared, float (&v)[N])
+{
+    int threads = t.columns * t.rows, half = 1;
+    float *own = shared + threadIdx.x;
     while (half < t.rows)
         half *= 2;
 #pragma unroll
-    for (int i = 0; i < V; i++)
-        own[i] = v[i];
+    for (int i = 0; i < N; i++)
+        own[i * threads] = v[i];
     __syncthreads();
     for (half /= 2; half > 0; half /= 2) {
         if (s.row < half && s.row + half < t.rows) {
 #pragma unroll
-            for (int i = 0; i < V; i++)
-                own[i] += own[half * t.columns * V + i];
+            for (int i = 0; i < N; i++)
+                own[i * threads] = v[i] = v[i] + own[i * threads + half * t.columns];
         }
         __syncthreads();
     }
-#pragma unroll
-    for (int i = 0; i < V; i++)
-        v[i] = shared[s.column * V + i];
+}
+
+/* Values of channels that a pass reads. */
+struct lk_bn_sources {
+    const float *mean, *scale; // (groups, c)
+    const float *gamma, *beta; // (c)
+    const float *sums;         // (groups, 2, c)
+    bool shared;               /* one group for all runs */
+};
+
+static inline lk_bn_sources lk__bn_sources(const lk_batchnorm_desc *desc, const lk_moments *moments, int group,
+                                           size_t c)
+{
+    size_t at = (size_t)group * c;
+    return {moments->mean + at, moments->scale + at, desc->gamma, desc->beta, nullptr, moments->groups == 1};
+}
+
+/* Calls f with the index of each channel in its block and in the tensor, then synchronises the block. */
+template <int V, class F>
+static __device__ void lk__bn_for_channels(const lk_bn_tiling &t, F f)
+{
+    int width = t.columns * V;
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < width; i += (int)blockDim.x)
+        f(i, lk__bn_column(t) * V + i);
     __syncthreads();
+}
+
+/* x as it is when it has been stored. */
+template <class T>
+static __device__ __forceinline__ float lk__bn_stored(float x)
+{
+    if constexpr (sizeof(T) == 2)
+        return __bfloat162float(__float2bfloat16_rn(x));
+    else
+        return x;
+}
+
+template <int RELU>
+static __device__ __forceinline__ float lk__bn_relu(float x)
+{
+    if constexpr (RELU == LK_BN_RELU_SIX)
+        return x >= 6.0f ? 6.0f : lk__cuda_relu1(x);
+    else
+        return RELU == LK_BN_RELU_NONE ? x : lk__cuda_relu1(x);
+}
+
+/* The gradient dy of the ReLU after a normalisation whose result is y before it is stored. The ReLU's result is above
+ * 0 (below 6) where the stored y is. */
+template <class T, int RELU>
+static __device__ __forceinline__ float lk__bn_relu_grad(float y, float dy)
+{
+    if constexpr (RELU == LK_BN_RELU_NONE)
+        return dy;
+    else if constexpr (RELU == LK_BN_RELU_PLAIN)
+        return lk__cuda_relu_grad1(lk__bn_stored<T>(y), dy);
+    else
+        return lk__bn_stored<T>(y) >= 6.0f ? 0.0f : lk__cuda_relu_grad1(lk__bn_stored<T>(y), dy);
+}
+
+template <int RELU_>
+struct lk_bn_relu_kind {
+    static constexpr int RELU = RELU_;
+};
+
+/* Calls f with the lk_bn_relu_kind of desc. */
+template <class F>
+static void lk__bn_by_relu(const lk_batchnorm_desc *desc, F f)
+{
+    if (!desc->relu)
+        f(lk_bn_relu_kind<LK_BN_RELU_NONE>());
+    else if (!desc->six)
+        f(lk_bn_relu_kind<LK_BN_RELU_PLAIN>());
+    else
+        f(lk_bn_relu_kind<LK_BN_RELU_SIX>());
 }
 
 /* A thread reads blocks b, b + LK_BN_FOLD_ROWS and so on of a run; LK_BN_FOLD_AT_ONCE loads are issued
@@ -244,31 +357,82 @@ static inline __device__ void lk__bn_load_parts(const lk_bn_tiling &t, const flo
     }
 }
 
-/* Gives every thread the sum over the rows of a block of LK_BN_FOLD_CHANNELS x LK_BN_FOLD_ROWS threads. */
+/* A thread's sum over the blocks of a run. */
+static inline __device__ double lk__bn_sum_parts(const lk_bn_tiling &t, const float *row, uint32_t blocks)
+{
+    double sum = 0;
+    for (uint32_t b = threadIdx.y; b < blocks; b += LK_BN_FOLD_AT_ONCE * LK_BN_FOLD_ROWS) {
+        float v[LK_BN_FOLD_AT_ONCE];
+        lk__bn_load_parts(t, row, b, blocks, v);
+#pragma unroll
+        for (int k = 0; k < LK_BN_FOLD_AT_ONCE; k++)
+            sum += b + (uint32_t)(k * LK_BN_FOLD_ROWS) < blocks ? (double)v[k] : 0.0;
+    }
+    return sum;
+}
+
+/* Gives every thread the sum over the rows of its channel and run, in a block of lk__bn_fold_threads. */
 static inline __device__ double lk__bn_sum_fold_rows(double v)
 {
-    __shared__ double rows[LK_BN_FOLD_ROWS][LK_BN_FOLD_CHANNELS];
-    int row = threadIdx.y, lane = threadIdx.x;
-    rows[row][lane] = v;
+    __shared__ double rows[LK_BN_FOLD_RUNS][LK_BN_FOLD_ROWS][LK_BN_FOLD_CHANNELS];
+    int run = threadIdx.z, row = threadIdx.y, lane = threadIdx.x;
+    rows[run][row][lane] = v;
     __syncthreads();
     for (int half = LK_BN_FOLD_ROWS / 2; half > 0; half /= 2) {
         if (row < half)
-            rows[row][lane] += rows[row + half][lane];
+            rows[run][row][lane] += rows[run][row + half][lane];
         __syncthreads();
     }
-    v = rows[0][lane];
+    v = rows[run][0][lane];
     __syncthreads();
     return v;
 }
 
-static inline dim3 lk__bn_fold_threads()
+/* A folding block has all runs of its channels. */
+static inline dim3 lk__bn_fold_threads(const lk_bn_runs &r)
 {
-    return dim3(LK_BN_FOLD_CHANNELS, LK_BN_FOLD_ROWS);
+    return dim3(LK_BN_FOLD_CHANNELS, LK_BN_FOLD_ROWS,
+                (unsigned)(r.count < LK_BN_FOLD_RUNS ? r.count : LK_BN_FOLD_RUNS));
 }
 
-static inline dim3 lk__bn_fold_grid(const lk_bn_tiling &t, const lk_bn_runs &r)
+static inline unsigned lk__bn_fold_blocks(const lk_bn_tiling &t)
 {
-    return dim3((unsigned)((t.c + LK_BN_FOLD_CHANNELS - 1) / LK_BN_FOLD_CHANNELS), (unsigned)r.count);
+    return (unsigned)((t.c + LK_BN_FOLD_CHANNELS - 1) / LK_BN_FOLD_CHANNELS);
+}
+
+static inline __device__ int lk__bn_fold_channel()
+{
+    return (int)(blockIdx.x * LK_BN_FOLD_CHANNELS + threadIdx.x);
+}
+
+/* The two results of each run for the channels of a folding block. */
+struct lk_bn_entries {
+    float first[LK_BN_RUNS][LK_BN_FOLD_CHANNELS], second[LK_BN_RUNS][LK_BN_FOLD_CHANNELS];
+};
+
+/* The merges of shards [first, first + LK_BN_RUNS); `depth` entries are on the stack before them. */
+struct lk_bn_merges {
+    int depth, count;
+    uint8_t after[LK_BN_RUNS]; /* shard i */
+};
+
+static inline lk_bn_merges lk__bn_merges(const lk_shards *shards, int first, int depth)
+{
+    lk_bn_merges m = {};
+    m.depth = depth;
+    m.count = shards->count - first < LK_BN_RUNS ? shards->count - first : (int)LK_BN_RUNS;
+    for (int i = 0; i < m.count; i++)
+        m.after[i] = (uint8_t)shards->merges[first + i];
+    return m;
+}
+
+/* Entries on the stack after the shards. */
+static inline int lk__bn_depth_after(const lk_bn_merges &m)
+{
+    int depth = m.depth;
+    for (int i = 0; i < m.count; i++)
+        depth += 1 - m.after[i];
+    return depth;
 }
 
 /* Elements of each group; 0 for an empty group. */

@@ -1,11 +1,12 @@
-/* bias.cu - bias, ReLU, widening, sums of columns and merges of partial sums.
- *
- * Sums of columns have two levels: each block sums its rows into one row of parts, and fold adds the parts.
- * Their number depends on the shape only. */
+/* bias.cu - bias, ReLU, and the gradient of a bias: sums of the columns of dy. */
 #include "tensor/cuda/kernels/bias.h"
+#include "tensor/cuda/kernels/leaf_part.cuh"
 #include "tensor/cuda/kernels/vec4.cuh"
+#include "tensor/cuda/kernels/weights.h"
 
-enum { FOLD_COLUMNS = 32, FOLD_LANES = 16, MOST_BLOCKS = 264, ROWS_A_LANE = 8 };
+enum { ROWS_A_LANE = 8, FULL = 264 };
+/* For leaves of at most FEW_ROWS rows. */
+enum { FEW_ROWS = 64, FEW_COLUMNS = 32, FEW_LANES = 16, FEW_LEVELS = 7 };
 
 template <class T, int V>
 static __global__ void bias_relu(size_t count, int pitch, const T *b, bool relu, T *y)
@@ -40,28 +41,20 @@ static __global__ void relu_mask(size_t count, const T *mask, T *dx)
     lk__cuda_store(dx + i, d);
 }
 
-static __global__ void widen(size_t count, const lk_bf16 *in, float *out)
-{
-    size_t i = 4 * lk__cuda_thread();
-    if (i + 4 <= count)
-        lk__cuda_put4(out + i, lk__cuda_get4(in + i));
-    else
-        for (; i < count; i++)
-            out[i] = lk__cuda_get1(in + i);
-}
-
-/* A block has `wide` threads across channels, with V channels each, and as many lanes of rows as fit. */
+/* A block sums a part of a leaf (leaves.h). It has `wide` threads across channels, with V channels each, and as many
+ * lanes of rows as fit. */
 template <class T, int V>
-static __global__ void column_sums(size_t rows, size_t rows_a_block, int pitch, int wide, const T *dy, float *out)
+static __global__ void column_sums(const __grid_constant__ lk_cuda_leaves leaves, int pitch, int wide, const T *dy,
+                                   float *out)
 {
     __shared__ __align__(16) float sums[LK_THREADS][V];
     int t = (int)threadIdx.x % wide, lane = (int)threadIdx.x / wide, lanes = LK_THREADS / wide;
     int channel = V * ((int)blockIdx.y * wide + t);
-    size_t begin = blockIdx.x * rows_a_block, end = min(begin + rows_a_block, rows);
+    leaf_part part = part_of(leaves, blockIdx.x, (uint32_t)lanes);
     float sum[V] = {0};
     if (lane < lanes && channel < pitch) {
 #pragma unroll 8
-        for (size_t row = begin + (size_t)lane; row < end; row += (size_t)lanes) {
+        for (size_t row = part.begin + (size_t)lane; row < part.end; row += (size_t)lanes) {
             float v[V];
             lk__cuda_load(dy + row * (size_t)pitch + channel, v);
 #pragma unroll
@@ -83,91 +76,104 @@ static __global__ void column_sums(size_t rows, size_t rows_a_block, int pitch, 
     lk__cuda_store(out + (size_t)blockIdx.x * (size_t)pitch + channel, sum);
 }
 
-static __global__ void fold(const float *parts, int rows, int width, float *out, int split, float *rest)
+/* Computes a group of leaves. A lane sums every FEW_LANES-th leaf; the threads of lane 0 fold. */
+template <class T>
+static __global__ void __launch_bounds__(FEW_COLUMNS *FEW_LANES)
+    few_column_sums(const __grid_constant__ lk_cuda_leaves leaves, int pitch, const T *dy, float *out)
 {
-    __shared__ float sums[FOLD_LANES][FOLD_COLUMNS + 1];
-    int column = (int)blockIdx.x * FOLD_COLUMNS + (int)threadIdx.x;
-    float sum = 0.0f;
-    if (column < width) {
-#pragma unroll 8
-        for (int row = (int)threadIdx.y; row < rows; row += FOLD_LANES)
-            sum += parts[(size_t)row * (size_t)width + column];
+    __shared__ float sums[FEW_LANES][FEW_COLUMNS];
+    int at = (int)threadIdx.x % FEW_COLUMNS, lane = (int)threadIdx.x / FEW_COLUMNS;
+    int column = (int)blockIdx.y * FEW_COLUMNS + at, last = leaves.group[blockIdx.x + 1], count = 0;
+    float stack[FEW_LEVELS + 1];
+    for (int first = leaves.group[blockIdx.x]; first < last; first += FEW_LANES) {
+        int leaf = first + lane;
+        float sum = 0.0f;
+        if (leaf < last && column < pitch) {
+#pragma unroll 4
+            for (size_t row = leaves.begin[leaf]; row < leaves.begin[leaf + 1]; row++)
+                sum += lk__cuda_get1(dy + row * (size_t)pitch + column);
+        }
+        sums[lane][at] = sum;
+        __syncthreads();
+        for (int i = 0; lane == 0 && i < FEW_LANES && first + i < last; i++) {
+            sum = sums[i][at];
+            for (int m = leaves.inner[first + i]; m > 0; m--)
+                sum = stack[--count] + sum;
+            stack[count++] = sum;
+        }
+        __syncthreads();
     }
-    sums[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y > 0 || column >= width)
-        return;
-    for (int i = 1; i < FOLD_LANES; i++)
-        sum += sums[i][threadIdx.x];
-    if (column < split)
-        out[column] = sum;
-    else if (rest)
-        rest[column - split] = sum;
+    if (lane == 0 && column < pitch)
+        out[(size_t)blockIdx.x * (size_t)pitch + column] = stack[0];
 }
 
-/* The sum stays in a register from slot to slot: the slots in between are not used afterwards. */
-static __global__ void merge_slots(size_t weights, size_t count, lk_partials dw, lk_partials db, int merges)
+/* Vectors of a row of dy, and threads of a block across them. */
+static int vectors_of(const lk_cuda_problem *problem)
 {
-    size_t i = lk__cuda_thread();
-    if (i >= count)
-        return;
-    size_t stride = i < weights ? dw.stride : db.stride;
-    float *slot = i < weights ? dw.slot0 + i : db.slot0 + (i - weights);
-    float sum = *slot;
-    for (int m = 0; m < merges; m++) {
-        slot -= stride;
-        sum = *slot + sum;
-    }
-    *slot = sum;
+    return problem->y_pitch % 8 == 0 ? problem->y_pitch / 4 : problem->y_pitch;
 }
 
-typedef struct column_split {
-    int wide;
-    size_t rows_a_block;
-    unsigned blocks, parts; /* blocks of rows; parts of the channels */
-} column_split;
-
-static column_split split_columns(size_t rows, int vectors)
+static int wide_of(const lk_cuda_problem *problem)
 {
-    column_split s;
-    s.wide = vectors < 64 ? vectors : 64;
-    s.parts = lk__cuda_parts((size_t)vectors, (size_t)s.wide);
-    size_t lanes = (size_t)(LK_THREADS / s.wide);
-    size_t most = MOST_BLOCKS / s.parts > 0 ? MOST_BLOCKS / s.parts : 1;
-    size_t blocks = lk__cuda_parts(rows, lanes * ROWS_A_LANE);
-    /* More rows in one block cost less than a second kernel that folds. */
-    if (blocks <= 4)
-        blocks = 1;
-    if (blocks > most)
-        blocks = most;
-    s.rows_a_block = (rows + blocks - 1) / blocks;
-    s.blocks = lk__cuda_parts(rows, s.rows_a_block);
-    return s;
+    return vectors_of(problem) < 64 ? vectors_of(problem) : 64;
+}
+
+static bool has_few_rows(const lk_cuda_problem *problem, size_t most)
+{
+    return most * (size_t)problem->p * (size_t)problem->q <= FEW_ROWS;
+}
+
+static lk_cuda_cut cut_of(const lk_cuda_problem *problem, size_t most)
+{
+    lk_cuda_cut cut = {};
+    cut.rows = (size_t)problem->p * (size_t)problem->q;
+    cut.full = FULL;
+    cut.weights = (size_t)problem->y_pitch;
+    if (has_few_rows(problem, most)) {
+        cut.chunk = FEW_ROWS;
+        cut.least = 1;
+        cut.tiles = lk__cuda_parts(cut.weights, FEW_COLUMNS);
+        cut.levels = FEW_LEVELS;
+        cut.small = FEW_ROWS * FEW_LANES;
+        return cut;
+    }
+    cut.chunk = (size_t)(LK_THREADS / wide_of(problem));
+    cut.least = ROWS_A_LANE;
+    cut.tiles = lk__cuda_parts((size_t)vectors_of(problem), (size_t)wide_of(problem));
+    return cut;
 }
 
 template <class T, int V>
-static lk_status sum_columns(const lk_cuda_problem *problem, const lk_cuda_io *io)
+static void sum_columns(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *out)
 {
-    size_t rows = lk__cuda_rows(problem), pitch = (size_t)problem->y_pitch;
-    column_split s = split_columns(rows, problem->y_pitch / V);
-    void *parts = io->db;
-    if (s.blocks > 1)
-        LK_TRY(lk__cuda_workspace(io, s.blocks * pitch * sizeof(float), &parts));
-    column_sums<T, V><<<dim3(s.blocks, s.parts), LK_THREADS, 0, io->stream>>>(
-        rows, s.rows_a_block, problem->y_pitch, s.wide, (const T *)io->dy, (float *)parts);
+    int wide = wide_of(problem);
+    dim3 blocks((unsigned)(leaves->groups * leaves->parts), lk__cuda_parts((size_t)vectors_of(problem), (size_t)wide));
+    column_sums<T, V><<<blocks, LK_THREADS, 0, io->stream>>>(*leaves, problem->y_pitch, wide, (const T *)io->dy, out);
     lk__cuda_launched(io->dev, "gradient of a bias");
-    if (s.blocks > 1)
-        lk__cuda_fold_parts(io, (const float *)parts, (int)s.blocks, problem->y_pitch, io->db, problem->y_pitch, NULL);
-    return LK_OK;
 }
 
-lk_status lk__cuda_bias_grad(const lk_cuda_problem *problem, const lk_cuda_io *io)
+template <class T>
+static void sum_few_rows(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *out)
 {
-    bool whole = problem->y_pitch % 8 == 0;
-    if (problem->values == LK_DTYPE_F32)
-        return whole ? sum_columns<float, 4>(problem, io) : sum_columns<float, 1>(problem, io);
-    return whole ? sum_columns<lk_bf16, 4>(problem, io) : sum_columns<lk_bf16, 1>(problem, io);
+    dim3 blocks((unsigned)leaves->groups, lk__cuda_parts((size_t)problem->y_pitch, FEW_COLUMNS));
+    few_column_sums<T>
+        <<<blocks, FEW_COLUMNS * FEW_LANES, 0, io->stream>>>(*leaves, problem->y_pitch, (const T *)io->dy, out);
+    lk__cuda_launched(io->dev, "gradient of a bias");
 }
+
+static void launch_leaves(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
+                          size_t most, float *out)
+{
+    bool whole = problem->y_pitch % 8 == 0, few = has_few_rows(problem, most);
+    if (problem->values == LK_DTYPE_F32)
+        (few ? sum_few_rows<float> : whole ? sum_columns<float, 4> : sum_columns<float, 1>)(problem, io, leaves, out);
+    else
+        (few     ? sum_few_rows<lk_bf16>
+         : whole ? sum_columns<lk_bf16, 4>
+                 : sum_columns<lk_bf16, 1>)(problem, io, leaves, out);
+}
+
+const lk_cuda_leaf_kernel lk__cuda_weights_columns = {"bias", NULL, cut_of, launch_leaves};
 
 template <class T, int V>
 static void add_bias(const lk_cuda_problem *problem, const lk_cuda_io *io)
@@ -202,29 +208,4 @@ void lk__cuda_relu_mask(const lk_cuda_problem *problem, const lk_cuda_io *io)
         whole ? mask_dx<float, 4>(problem, io) : mask_dx<float, 1>(problem, io);
     else
         whole ? mask_dx<lk_bf16, 4>(problem, io) : mask_dx<lk_bf16, 1>(problem, io);
-}
-
-void lk__cuda_widen(const lk_cuda_problem *problem, const lk_cuda_io *io, const void *narrow)
-{
-    size_t count = lk__cuda_weights(problem);
-    widen<<<lk__cuda_parts(count, 4 * LK_THREADS), LK_THREADS, 0, io->stream>>>(count, (const lk_bf16 *)narrow, io->dw);
-    lk__cuda_launched(io->dev, "widening");
-}
-
-void lk__cuda_fold_parts(const lk_cuda_io *io, const float *parts, int rows, int width, float *out, int split,
-                         float *rest)
-{
-    fold<<<lk__cuda_parts((size_t)width, FOLD_COLUMNS), dim3(FOLD_COLUMNS, FOLD_LANES), 0, io->stream>>>(
-        parts, rows, width, out, split, rest);
-    lk__cuda_launched(io->dev, "fold");
-}
-
-void lk__cuda_merge_slots(const lk_cuda_problem *problem, const lk_cuda_io *io, lk_partials dw, lk_partials db, int top,
-                          int merges)
-{
-    size_t weights = lk__cuda_weights(problem), count = weights + (db.slot0 ? (size_t)problem->y_pitch : 0);
-    dw.slot0 = lk__partials_slot(dw, top);
-    db.slot0 = db.slot0 ? lk__partials_slot(db, top) : NULL;
-    merge_slots<<<lk__cuda_blocks(count), LK_THREADS, 0, io->stream>>>(weights, count, dw, db, merges);
-    lk__cuda_launched(io->dev, "merge of partial sums");
 }

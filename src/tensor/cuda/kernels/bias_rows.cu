@@ -1,8 +1,6 @@
-/* bias_rows.cu - a bias for each channel, for layers whose products do not add it, and its gradient: a chain in each
- * thread over every ROWS-th pixel of a shard, then a chain over ROWS threads. */
-#include "tensor/cuda/kernels/vec.cuh"
-
-enum { COLUMNS = 32, ROWS = 32, SHARDS = 64 /* of a launch */ };
+/* bias_rows.cu - a bias for each channel, for layers whose products do not add it; and the sums of dy for all shards at
+ * once, summed as the sums of batch normalisation. */
+#include "tensor/cuda/kernels/batchnorm.cuh"
 
 template <class T>
 static __global__ void add(size_t count, size_t c, size_t pitch, const float *b, T *y)
@@ -25,44 +23,78 @@ extern "C" void lk__cuda_bias_add(lk_device *dev, const float *b, lk_tensor *y)
     lk__cuda_launched(dev, "bias_add");
 }
 
-/* Pixels of some shards, counted over all samples. */
-struct shard_pixels {
-    uint32_t begin[SHARDS + 1];
-};
-
-/* A block computes COLUMNS channels of one shard. */
-template <class T>
-static __global__ void sums(unsigned c, unsigned pitch, shard_pixels shards, const T *dy, float *leaves)
+template <class T, int V>
+static __global__ void __launch_bounds__(LK_THREADS, LK_BN_RESIDENT)
+    sum_blocks(lk_bn_tiling t, lk_bn_runs r, const T *dy, uint32_t spans, float *parts)
 {
-    __shared__ float chains[ROWS][COLUMNS];
-    unsigned column = threadIdx.x, row = threadIdx.y, channel = blockIdx.x * COLUMNS + column;
-    float sum = 0;
-    for (uint32_t p = shards.begin[blockIdx.y] + row; channel < c && p < shards.begin[blockIdx.y + 1]; p += ROWS)
-        sum += (float)dy[(size_t)p * pitch + channel];
-    chains[row][column] = sum;
-    __syncthreads();
-    if (row > 0 || channel >= c)
+    constexpr int AT_ONCE = LK_BN_LEAST;
+    extern __shared__ __align__(16) float shared[];
+    lk_bn_range range = lk__bn_range(t, r);
+    if (range.begin == range.end)
         return;
-    for (int i = 1; i < ROWS; i++)
-        sum += chains[i][column];
-    leaves[(size_t)blockIdx.y * c + channel] = sum;
+    lk_bn_spot s = lk__bn_spot<V>(t, range.begin, range.end);
+    float sums[V] = {};
+    for (uint32_t p = s.pixel; p < s.end; p += (uint32_t)(AT_ONCE * t.rows)) {
+        lk_packed<T, V> v[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            v[k].load(dy + lk__bn_offset(t, s, range.begin, p + (uint32_t)(k * t.rows)));
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            float values[V];
+            v[k].get_all(values);
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                sums[i] += p + (uint32_t)(k * t.rows) < s.end ? values[i] : 0.0f;
+        }
+    }
+    lk__bn_sum_rows(t, s, shared, sums);
+    if (s.row == 0 && s.channel >= 0)
+        lk__cuda_store(lk__bn_part(parts, t, blockIdx.z, spans, lk__bn_block(t)) + s.channel, sums);
+}
+
+/* leaves: (runs, c). */
+static __global__ void __launch_bounds__(LK_BN_FOLD_THREADS, 1)
+    finish_sums(lk_bn_tiling t, lk_bn_runs r, uint32_t spans, const float *parts, float *leaves)
+{
+    int channel = lk__bn_fold_channel();
+    for (uint32_t first = 0; first < (uint32_t)r.count; first += blockDim.z) {
+        uint32_t run = first + threadIdx.z;
+        bool used = channel < t.c && run < (uint32_t)r.count;
+        uint32_t blocks = used ? lk__bn_spans(t, r.begin[run + 1] - r.begin[run]) : 0;
+        const float *row = parts + (size_t)run * spans * 2 * t.pitch + channel;
+        double sum = lk__bn_sum_fold_rows(lk__bn_sum_parts(t, row, blocks));
+        if (threadIdx.y == 0 && used)
+            leaves[(size_t)run * t.c + channel] = (float)sum;
+    }
+}
+
+template <class T, int V>
+static void run_sums(lk_device *dev, const lk_tensor *dy, const lk_shards *shards, float *leaves)
+{
+    cudaStream_t stream = lk__cuda_stream(dev);
+    size_t pixels = dy->shape.h * dy->shape.w;
+    lk_bn_tiling t = lk__bn_tiling(dy, V);
+    float *parts = (float *)lk__cuda_scratch(dev, lk__bn_parts_bytes(t, shards, pixels));
+    if (!parts)
+        return;
+    unsigned threads = lk__bn_threads(t), blocks = (unsigned)(t.c + LK_BN_FOLD_CHANNELS - 1) / LK_BN_FOLD_CHANNELS;
+    for (int first = 0; first < shards->count; first += LK_BN_RUNS) {
+        lk_bn_runs r = lk__bn_runs(shards, first, pixels);
+        uint32_t spans = lk__bn_most_spans(t, r);
+        if (spans > 0)
+            sum_blocks<T, V><<<lk__bn_grid(t, spans, r.count), threads, threads * V * sizeof(float), stream>>>(
+                t, r, (const T *)dy->data, spans, parts);
+        finish_sums<<<blocks, lk__bn_fold_threads(r), 0, stream>>>(t, r, spans, parts,
+                                                                   leaves + (size_t)first * (size_t)t.c);
+    }
 }
 
 extern "C" void lk__cuda_bias_sums(lk_device *dev, const lk_tensor *dy, const lk_shards *shards, float *leaves)
 {
-    size_t pixels = dy->shape.h * dy->shape.w;
-    unsigned c = (unsigned)dy->shape.c, pitch = (unsigned)lk__tensor_pitch(dy);
-    cudaStream_t stream = lk__cuda_stream(dev);
-    for (int first = 0; first < shards->count; first += SHARDS) {
-        int count = shards->count - first < SHARDS ? shards->count - first : (int)SHARDS;
-        shard_pixels part = {};
-        for (int i = 0; i <= count; i++)
-            part.begin[i] = (uint32_t)(shards->begin[first + i] * pixels);
-        dim3 grid((c + COLUMNS - 1) / COLUMNS, (unsigned)count), block(COLUMNS, ROWS);
-        lk__cuda_by_dtype(dy->dtype, [&](auto kind) {
-            using T = typename decltype(kind)::T;
-            sums<<<grid, block, 0, stream>>>(c, pitch, part, (const T *)dy->data, leaves + (size_t)first * c);
-        });
-    }
+    lk__cuda_by_kind(dy, [&](auto kind) {
+        using K = decltype(kind);
+        run_sums<typename K::T, K::V>(dev, dy, shards, leaves);
+    });
     lk__cuda_launched(dev, "bias_sums");
 }

@@ -1,24 +1,24 @@
-/* conv2d.c - convolutions of the CUDA device: chooses the engine of each pass. */
+/* conv2d.c - convolutions of the CUDA device: chooses the engine of forward passes and input gradients. */
 #include "tensor/cuda/kernels/conv2d.h"
 
 #include <assert.h>
+#include <stdio.h>
 
 #include "base/mem.h"
-#include "tensor/cuda/kernels/bias.h"
+#include "tensor/cuda/kernels/weights.h"
 
 typedef enum engine { ENGINE_FIRST, ENGINE_DEPTHWISE, ENGINE_DIRECT, ENGINE_CUDNN } engine;
 
 /* An engine of own kernels. */
 typedef struct own_engine {
-    size_t (*bytes)(const lk_cuda_problem *problem);
-    void (*run)(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace);
-    bool sums_bias; /* computes db together with dw */
+    const char *name;
+    void (*run)(const lk_cuda_problem *problem, const lk_cuda_io *io);
 } own_engine;
 
 static const own_engine own_engines[] = {
-    [ENGINE_FIRST] = {lk__cuda_first_bytes, lk__cuda_first, true},
-    [ENGINE_DEPTHWISE] = {lk__cuda_depthwise_bytes, lk__cuda_depthwise, true},
-    [ENGINE_DIRECT] = {lk__cuda_direct_bytes, lk__cuda_direct, false},
+    [ENGINE_FIRST] = {"own kernel for few channels", lk__cuda_first},
+    [ENGINE_DEPTHWISE] = {"own depthwise kernel", lk__cuda_depthwise},
+    [ENGINE_DIRECT] = {"own direct kernel", lk__cuda_direct},
 };
 
 typedef struct conv2d_plan {
@@ -26,26 +26,6 @@ typedef struct conv2d_plan {
     engine engine;
     lk_cuda_cudnn *cudnn; /* NULL for other engines */
 } conv2d_plan;
-
-/* 3x3 without dilation; both strides are equal and at most `stride`; at most one pixel of padding on each side. */
-static bool is_3x3(const lk_cuda_problem *problem, int stride)
-{
-    const lk_cuda_window *h = &problem->along_h, *w = &problem->along_w;
-    return h->kernel == 3 && w->kernel == 3 && h->dilation == 1 && w->dilation == 1 && h->stride == w->stride &&
-           h->stride <= stride && h->pad <= 1 && w->pad <= 1;
-}
-
-static bool is_first(const lk_cuda_problem *problem)
-{
-    return problem->pass != LK_CUDA_PASS_GRAD_INPUT && problem->c <= 4 && is_3x3(problem, 1) && problem->groups == 1 &&
-           problem->y_pitch <= 256 && problem->y_pitch % 8 == 0;
-}
-
-static bool is_depthwise(const lk_cuda_problem *problem)
-{
-    return problem->groups > 1 && problem->groups == problem->c && problem->c == problem->k &&
-           problem->x_pitch % 8 == 0 && is_3x3(problem, 2);
-}
 
 /* cuDNN needs the samples of a shard to begin at multiples of 16 bytes. It does not know pads, so it computes
  * them as channels, which is impossible with groups. With a stride and a dilation along one axis, some of its kernels
@@ -62,29 +42,32 @@ static bool suits_cudnn(const lk_cuda_problem *problem)
 
 static engine engine_of(const lk_cuda_problem *problem)
 {
-    return is_first(problem)       ? ENGINE_FIRST
-           : is_depthwise(problem) ? ENGINE_DEPTHWISE
-           : suits_cudnn(problem)  ? ENGINE_CUDNN
-                                   : ENGINE_DIRECT;
+    return lk__cuda_weights_first.suits(problem, 0)       ? ENGINE_FIRST
+           : lk__cuda_weights_depthwise.suits(problem, 0) ? ENGINE_DEPTHWISE
+           : suits_cudnn(problem)                         ? ENGINE_CUDNN
+                                                          : ENGINE_DIRECT;
 }
 
-static lk_status run(lk_cuda_plan *base, const lk_cuda_io *io)
+static lk_status run(lk_cuda_plan *base, const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
     conv2d_plan *plan = (conv2d_plan *)base;
-    const lk_cuda_problem *problem = &base->problem;
-    bool bias = problem->pass == LK_CUDA_PASS_GRAD_WEIGHT && io->db, refused = false;
+    bool refused = false;
     if (plan->engine == ENGINE_CUDNN) {
-        LK_TRY(lk__cuda_cudnn_run(plan->cudnn, io, &refused));
+        LK_TRY(lk__cuda_cudnn_run(plan->cudnn, problem, io, &refused));
         plan->engine = refused ? ENGINE_DIRECT : ENGINE_CUDNN;
     }
-    if (plan->engine != ENGINE_CUDNN) {
-        const own_engine *own = &own_engines[plan->engine];
-        void *workspace;
-        LK_TRY(lk__cuda_workspace(io, own->bytes(problem), &workspace));
-        own->run(problem, io, workspace);
-        bias = bias && !own->sums_bias;
-    }
-    return bias ? lk__cuda_bias_grad(problem, io) : LK_OK;
+    if (plan->engine != ENGINE_CUDNN)
+        own_engines[plan->engine].run(problem, io);
+    return LK_OK;
+}
+
+static void describe(const lk_cuda_plan *base, char *text, size_t bytes)
+{
+    const conv2d_plan *plan = (const conv2d_plan *)base;
+    if (plan->engine == ENGINE_CUDNN)
+        lk__cuda_cudnn_describe(plan->cudnn, base->n, text, bytes);
+    else
+        snprintf(text, bytes, "%s, whole", own_engines[plan->engine].name);
 }
 
 static void destroy(lk_cuda_plan *base)
@@ -96,19 +79,18 @@ static void destroy(lk_cuda_plan *base)
 static lk_status make_plan(lk_cuda_device *dev, const lk_cuda_problem *problem, lk_cuda_plan **out)
 {
     conv2d_plan *plan;
-    lk_status status;
     LK_TRY(LK_ALLOC(1, "the plan of a convolution", &plan));
     plan->base.run = run;
     plan->base.destroy = destroy;
+    plan->base.describe = describe;
     plan->engine = engine_of(problem);
-    if (plan->engine == ENGINE_CUDNN) {
-        LK_TRY_GOTO(lk__cuda_cudnn_create(&dev->libraries, problem, &plan->cudnn), free_plan);
-        plan->engine = plan->cudnn ? ENGINE_CUDNN : ENGINE_DIRECT;
-    }
-    *out = &plan->base;
-    return LK_OK;
-free_plan:
-    lk__mem_free(plan);
+    lk_status status = LK_OK;
+    if (plan->engine == ENGINE_CUDNN)
+        status = lk__cuda_cudnn_create(&dev->libraries, problem, &plan->cudnn);
+    if (status != LK_OK)
+        lk__mem_free(plan);
+    else
+        *out = &plan->base;
     return status;
 }
 
@@ -120,7 +102,7 @@ static lk_cuda_problem problem_of(lk_device *dev, lk_cuda_pass pass, const lk_co
     return (lk_cuda_problem){
         .pass = (int)pass,
         .values = (int)dev->values,
-        .precision = (int)((lk_cuda_device *)dev)->precision,
+        .precision = (int)lk__cuda_precision(dev, true),
         .n = lk__cuda_int(x->shape.n),
         .h = lk__cuda_int(x->shape.h),
         .w = lk__cuda_int(x->shape.w),
@@ -180,6 +162,5 @@ void lk__cuda_conv2d_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, con
 {
     (void)scratch;
     lk_cuda_problem problem = problem_of(dev, LK_CUDA_PASS_GRAD_WEIGHT, conv, x, dy);
-    problem.bias = db.slot0 != NULL;
-    lk__cuda_run_leaves(dev, problem, make_plan, x, dy, shards, dw, db);
+    lk__cuda_weight_grads(dev, &problem, x, dy, shards, dw, db);
 }

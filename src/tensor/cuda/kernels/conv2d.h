@@ -9,32 +9,38 @@
 extern "C" {
 #endif
 
-/* Own kernels enqueue a pass and keep faults with the device. Sums over samples have two levels: each block
- * sums its part in a fixed order into a row of the workspace, then the rows are folded; their number depends on
- * the shape only. The *_bytes functions return the workspace of one pass. */
+/* Own kernels enqueue a forward pass or an input gradient and keep faults with the device. weights.h declares their
+ * weight gradients. */
+
+/* 3x3 without dilation; both strides are equal and at most `stride`; at most one pixel of padding on each side. */
+static inline bool lk__cuda_is_3x3(const lk_cuda_problem *problem, int stride)
+{
+    const lk_cuda_window *h = &problem->along_h, *w = &problem->along_w;
+    return h->kernel == 3 && w->kernel == 3 && h->dilation == 1 && w->dilation == 1 && h->stride == w->stride &&
+           h->stride <= stride && h->pad <= 1 && w->pad <= 1;
+}
 
 /* For c <= 4, 3x3 without dilation, stride 1, pad 0 or 1 along each axis, one group, and a pitch of y that is a
  * multiple of 4 up to 256. Does not compute gradients of inputs. */
-size_t lk__cuda_first_bytes(const lk_cuda_problem *problem);
-void lk__cuda_first(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace);
+void lk__cuda_first(const lk_cuda_problem *problem, const lk_cuda_io *io);
 
 /* For one channel of x and y in each group, 3x3 without dilation, stride 1 or 2, pad 0 or 1 along each axis, and a
  * pitch that is a multiple of 4. */
-size_t lk__cuda_depthwise_bytes(const lk_cuda_problem *problem);
-void lk__cuda_depthwise(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace);
+void lk__cuda_depthwise(const lk_cuda_problem *problem, const lk_cuda_io *io);
 
-/* For any convolution or linear layer; slower. Does not compute db. */
-size_t lk__cuda_direct_bytes(const lk_cuda_problem *problem);
-void lk__cuda_direct(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace);
+/* For any convolution or linear layer; slower. */
+void lk__cuda_direct(const lk_cuda_problem *problem, const lk_cuda_io *io);
 
-/* cuDNN's algorithms for a problem. They do not compute db. */
+/* cuDNN's engine for a forward pass or an input gradient, of any n. */
 typedef struct lk_cuda_cudnn lk_cuda_cudnn;
-/* *out is NULL if cuDNN has no deterministic algorithm. */
 lk_status lk__cuda_cudnn_create(lk_cuda_libraries *libs, const lk_cuda_problem *problem,
                                 lk_cuda_cudnn **out) LK_CHECKED;
 void lk__cuda_cudnn_destroy(lk_cuda_cudnn *cudnn);
-/* The first run tries one algorithm after the other until one runs; sets *refused if none does. */
-lk_status lk__cuda_cudnn_run(lk_cuda_cudnn *cudnn, const lk_cuda_io *io, bool *refused) LK_CHECKED;
+/* The first run chooses the engine; sets *refused if there is none. problem has the n of this run. */
+lk_status lk__cuda_cudnn_run(lk_cuda_cudnn *cudnn, const lk_cuda_problem *problem, const lk_cuda_io *io,
+                             bool *refused) LK_CHECKED;
+/* The engine, and how n samples are divided among calls; after the first run that was not refused. */
+void lk__cuda_cudnn_describe(const lk_cuda_cudnn *cudnn, int n, char *text, size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -1,12 +1,21 @@
 /* conv2d_depthwise.cu - 3x3 convolutions where each channel has its own kernel, stride 1 or 2. A thread
  * computes four channels of a strip of four pixels in a row of the output. Weights are (k, 3, 3), so the 36 of
  * a thread are neighbours. At stride 1 the gradient of the input is the forward pass with reversed taps. */
-#include "tensor/cuda/kernels/bias.h"
 #include "tensor/cuda/kernels/conv2d.h"
+#include "tensor/cuda/kernels/leaf_part.cuh"
 #include "tensor/cuda/kernels/strips.cuh"
 #include "tensor/cuda/kernels/vec4.cuh"
+#include "tensor/cuda/kernels/weights.h"
 
-enum { WEIGHT_THREADS = 128, STRIP = 4, TAPS = 9, SUMS = 4 * (TAPS + 1), ROW = SUMS + 1, MOST_BLOCKS = 528 };
+enum {
+    WEIGHT_THREADS = 128,
+    STRIP = 4,
+    TAPS = 9,
+    SUMS = 4 * (TAPS + 1),
+    ROW = SUMS + 1,
+    STRIPS_A_LANE = 8,
+    FULL = 528
+};
 
 /* x is (n, h, w, pitch), y (n, p, q, pitch). */
 typedef struct depthwise_shape {
@@ -152,7 +161,7 @@ static __device__ __forceinline__ void write_sums(const depthwise_shape &s, cons
 {
     int lanes = WEIGHT_THREADS / wide;
     for (int i = (int)threadIdx.x; i < wide * SUMS; i += WEIGHT_THREADS) {
-        int local = i / (TAPS + 1), tap = i - local * (TAPS + 1), k = (int)blockIdx.y * wide * 4 + local;
+        int local = i / (TAPS + 1), tap = i - local * (TAPS + 1), k = (int)blockIdx.x * wide * 4 + local;
         if (k >= s.pitch)
             continue;
         float sum = 0.0f;
@@ -164,22 +173,20 @@ static __device__ __forceinline__ void write_sums(const depthwise_shape &s, cons
 
 template <class T, int STRIDE>
 static __global__ void __launch_bounds__(WEIGHT_THREADS)
-    depthwise_grad_weight(depthwise_shape s, int wide, unsigned strips_a_lane, const T *x, const T *dy, float *parts)
+    depthwise_grad_weight(depthwise_shape s, int wide, const __grid_constant__ lk_cuda_leaves leaves, const T *x,
+                          const T *dy, float *parts)
 {
     __shared__ float sums[WEIGHT_THREADS * ROW];
     int lanes = WEIGHT_THREADS / wide, t = (int)threadIdx.x % wide, lane = (int)threadIdx.x / wide;
-    int channel = ((int)blockIdx.y * wide + t) * 4;
+    int channel = ((int)blockIdx.x * wide + t) * 4;
     float4 acc[TAPS + 1];
 #pragma unroll
     for (int i = 0; i <= TAPS; i++)
         acc[i] = lk__cuda_zero4();
-    unsigned first = blockIdx.x * strips_a_lane * (unsigned)lanes + (unsigned)lane;
-    for (unsigned i = 0; i < strips_a_lane && lane < lanes && channel < s.pitch; i++) {
-        unsigned strip = first + i * (unsigned)lanes;
-        if (strip >= s.strips)
-            break;
-        add_strip<T, STRIDE>(s, x, dy, strip_at<STRIP>(s, strip), channel, acc);
-    }
+    leaf_part part = part_of(leaves, blockIdx.y, (uint32_t)lanes);
+    if (lane < lanes && channel < s.pitch)
+        for (unsigned strip = part.begin + (unsigned)lane; strip < part.end; strip += (unsigned)lanes)
+            add_strip<T, STRIDE>(s, x, dy, strip_at<STRIP>(s, strip), channel, acc);
     float *mine = sums + (int)threadIdx.x * ROW; // (4 channels, 10)
 #pragma unroll
     for (int i = 0; i <= TAPS; i++) {
@@ -189,26 +196,36 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS)
         mine[3 * (TAPS + 1) + i] = acc[i].w;
     }
     __syncthreads();
-    write_sums(s, sums, wide, parts + (size_t)blockIdx.x * (size_t)(s.pitch * (TAPS + 1)));
+    write_sums(s, sums, wide, parts + (size_t)blockIdx.y * (size_t)(s.pitch * (TAPS + 1)));
 }
 
-typedef struct depthwise_split {
-    int wide;
-    unsigned strips_a_lane, blocks, parts;
-} depthwise_split;
+/* Threads of a block across channels. */
+static int wide_of(const lk_cuda_problem *problem)
+{
+    return problem->x_pitch / 4 < 32 ? problem->x_pitch / 4 : 32;
+}
 
-static depthwise_split split_of(const lk_cuda_problem *problem)
+static bool suits(const lk_cuda_problem *problem, size_t most)
+{
+    (void)most;
+    return problem->groups > 1 && problem->groups == problem->c && problem->c == problem->k &&
+           problem->x_pitch % 8 == 0 && lk__cuda_is_3x3(problem, 2);
+}
+
+static lk_cuda_cut cut_of(const lk_cuda_problem *problem, size_t most)
 {
     depthwise_shape s = shape_of(problem, false);
-    depthwise_split split;
-    split.wide = s.pitch / 4 < 32 ? s.pitch / 4 : 32;
-    split.parts = lk__cuda_parts((size_t)s.pitch / 4, (size_t)split.wide);
-    size_t lanes = (size_t)(WEIGHT_THREADS / split.wide), most = MOST_BLOCKS / split.parts;
-    if (most < 16)
-        most = 16;
-    split.strips_a_lane = lk__cuda_parts(s.strips, lanes * most);
-    split.blocks = lk__cuda_parts(s.strips, lanes * split.strips_a_lane);
-    return split;
+    lk_cuda_cut cut = {};
+    int wide = wide_of(problem);
+    (void)most;
+    cut.rows = (size_t)s.p * (size_t)s.strips_a_row;
+    cut.chunk = (size_t)(WEIGHT_THREADS / wide);
+    cut.least = STRIPS_A_LANE;
+    cut.tiles = lk__cuda_parts((size_t)s.pitch / 4, (size_t)wide);
+    cut.full = FULL;
+    cut.weights = (size_t)s.pitch * TAPS;
+    cut.bias = (size_t)s.pitch;
+    return cut;
 }
 
 template <class T, int STRIDE>
@@ -237,40 +254,43 @@ static void grad_input(const lk_cuda_problem *problem, const lk_cuda_io *io)
 }
 
 template <class T, int STRIDE>
-static void grad_weight(const lk_cuda_problem *problem, const lk_cuda_io *io, float *parts)
+static void grad_weight(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *out)
 {
     depthwise_shape s = shape_of(problem, false);
-    depthwise_split split = split_of(problem);
-    depthwise_grad_weight<T, STRIDE><<<dim3(split.blocks, split.parts), WEIGHT_THREADS, 0, io->stream>>>(
-        s, split.wide, split.strips_a_lane, (const T *)io->x, (const T *)io->dy, parts);
+    int wide = wide_of(problem);
+    dim3 blocks(lk__cuda_parts((size_t)s.pitch / 4, (size_t)wide), (unsigned)(leaves->groups * leaves->parts));
+    depthwise_grad_weight<T, STRIDE>
+        <<<blocks, WEIGHT_THREADS, 0, io->stream>>>(s, wide, *leaves, (const T *)io->x, (const T *)io->dy, out);
     lk__cuda_launched(io->dev, "gradient of depthwise weights");
-    lk__cuda_fold_parts(io, parts, (int)split.blocks, s.pitch * (TAPS + 1), io->dw, s.pitch * TAPS, io->db);
 }
 
 template <class T, int STRIDE>
-static void run(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace)
+static void run(const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
     if (problem->pass == LK_CUDA_PASS_FORWARD)
         forward<T, STRIDE>(problem, io);
-    else if (problem->pass == LK_CUDA_PASS_GRAD_INPUT)
-        grad_input<T, STRIDE>(problem, io);
     else
-        grad_weight<T, STRIDE>(problem, io, (float *)workspace);
+        grad_input<T, STRIDE>(problem, io);
     lk__cuda_launched(io->dev, "depthwise convolution");
 }
 
-size_t lk__cuda_depthwise_bytes(const lk_cuda_problem *problem)
-{
-    if (problem->pass != LK_CUDA_PASS_GRAD_WEIGHT)
-        return 0;
-    return (size_t)split_of(problem).blocks * (size_t)(problem->x_pitch * (TAPS + 1)) * sizeof(float);
-}
-
-void lk__cuda_depthwise(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace)
+void lk__cuda_depthwise(const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
     if (problem->values == LK_DTYPE_F32)
-        problem->along_h.stride == 1 ? run<float, 1>(problem, io, workspace) : run<float, 2>(problem, io, workspace);
+        problem->along_h.stride == 1 ? run<float, 1>(problem, io) : run<float, 2>(problem, io);
     else
-        problem->along_h.stride == 1 ? run<lk_bf16, 1>(problem, io, workspace)
-                                     : run<lk_bf16, 2>(problem, io, workspace);
+        problem->along_h.stride == 1 ? run<lk_bf16, 1>(problem, io) : run<lk_bf16, 2>(problem, io);
 }
+
+static void launch_leaves(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
+                          size_t most, float *out)
+{
+    bool one = problem->along_h.stride == 1;
+    (void)most;
+    if (problem->values == LK_DTYPE_F32)
+        (one ? grad_weight<float, 1> : grad_weight<float, 2>)(problem, io, leaves, out);
+    else
+        (one ? grad_weight<lk_bf16, 1> : grad_weight<lk_bf16, 2>)(problem, io, leaves, out);
+}
+
+const lk_cuda_leaf_kernel lk__cuda_weights_depthwise = {"depthwise convolutions", suits, cut_of, launch_leaves};

@@ -1,11 +1,12 @@
 /* conv2d_direct.cu - any convolution, by plain loops. Used if the libraries have no deterministic algorithm
  * (fp32 weight gradients of few channels) or do not support the layout (groups with padded channels, fewer than
  * 4 channels). */
-#include "tensor/cuda/kernels/bias.h"
 #include "tensor/cuda/kernels/conv2d.h"
+#include "tensor/cuda/kernels/leaf_part.cuh"
 #include "tensor/cuda/kernels/vec4.cuh"
+#include "tensor/cuda/kernels/weights.h"
 
-enum { TILE = 32, PIXELS = 32, MOST_CHUNKS = 64, PIXELS_A_CHUNK = 2048, PARTS_FLOATS = 4 << 20 };
+enum { TILE = 32, PIXELS = 32, CHUNKS_A_PART = 32, FULL = 528 };
 
 typedef struct direct_shape {
     int n, h, w, c, k, p, q, x_pitch, y_pitch;
@@ -126,14 +127,14 @@ static __global__ void __launch_bounds__(LK_THREADS) direct_grad_input(direct_sh
     lk__cuda_put1(dx + id, c < s.c ? sum_users(s, dy, w, pixel, c) : 0.0f);
 }
 
-/* A block of direct_grad_weight: a chunk of pixels, one tap, 32 channels of y by 32 of x. */
+/* A block of direct_grad_weight: a part of a leaf (leaves.h), one tap, 32 channels of y by 32 of x. */
 typedef struct weight_tile {
     int group, k0, c0; /* k0 and c0 within the group */
     int r, t;          /* the tap */
-    size_t begin, end; /* pixels of y */
+    leaf_part pixels;  /* of y */
 } weight_tile;
 
-static __device__ __forceinline__ weight_tile tile_of(const direct_shape &s, size_t pixels_a_chunk)
+static __device__ __forceinline__ weight_tile tile_of(const direct_shape &s, const lk_cuda_leaves &leaves)
 {
     int tiles_k = (s.group_k + TILE - 1) / TILE, tiles_c = (s.group_c + TILE - 1) / TILE, i = (int)blockIdx.x;
     weight_tile tile;
@@ -142,8 +143,7 @@ static __device__ __forceinline__ weight_tile tile_of(const direct_shape &s, siz
     tile.c0 = i % tiles_c * TILE;
     tile.r = (int)blockIdx.y / s.along_w.kernel;
     tile.t = (int)blockIdx.y % s.along_w.kernel;
-    tile.begin = blockIdx.z * pixels_a_chunk;
-    tile.end = min(tile.begin + pixels_a_chunk, (size_t)s.n * s.p * s.q);
+    tile.pixels = part_of(leaves, blockIdx.z, PIXELS);
     return tile;
 }
 
@@ -157,7 +157,7 @@ static __device__ __forceinline__ void load_pixels(const direct_shape &s, const 
     for (int j = row; j < PIXELS; j += LK_THREADS / TILE) {
         size_t pixel = first + (size_t)j;
         float u = 0.0f, v = 0.0f;
-        if (pixel < tile.end) {
+        if (pixel < tile.pixels.end) {
             int image = (int)(pixel / ((size_t)s.p * s.q)), p = (int)(pixel / s.q % s.p), q = (int)(pixel % s.q);
             int h = input_of(s.along_h, p, tile.r), col = input_of(s.along_w, q, tile.t);
             int k = tile.k0 + lane, c = tile.c0 + lane;
@@ -175,13 +175,14 @@ static __device__ __forceinline__ void load_pixels(const direct_shape &s, const 
 /* A thread computes two channels of y by two channels of x. */
 template <class T>
 static __global__ void __launch_bounds__(LK_THREADS)
-    direct_grad_weight(direct_shape s, size_t pixels_a_chunk, const T *x, const T *dy, float *parts)
+    direct_grad_weight(direct_shape s, const __grid_constant__ lk_cuda_leaves leaves, const T *x, const T *dy,
+                       float *parts)
 {
     __shared__ __align__(16) float ys[PIXELS][TILE], xs[PIXELS][TILE];
-    weight_tile tile = tile_of(s, pixels_a_chunk);
+    weight_tile tile = tile_of(s, leaves);
     int mine_k = 2 * ((int)threadIdx.x / (TILE / 2)), mine_c = 2 * ((int)threadIdx.x % (TILE / 2));
     float sums[2][2] = {{0, 0}, {0, 0}};
-    for (size_t first = tile.begin; first < tile.end; first += PIXELS) {
+    for (size_t first = tile.pixels.begin; first < tile.pixels.end; first += PIXELS) {
         load_pixels(s, tile, first, x, dy, ys, xs);
         __syncthreads();
 #pragma unroll
@@ -206,25 +207,29 @@ static __global__ void __launch_bounds__(LK_THREADS)
         }
 }
 
-typedef struct chunk_split {
-    size_t width, pixels_a_chunk;
-    unsigned chunks;
-} chunk_split;
+static unsigned tiles_of(const direct_shape &s)
+{
+    return (unsigned)s.groups * lk__cuda_parts((size_t)s.group_k, TILE) * lk__cuda_parts((size_t)s.group_c, TILE);
+}
 
-static chunk_split split_of(const lk_cuda_problem *problem)
+static bool suits(const lk_cuda_problem *problem, size_t most)
+{
+    (void)problem, (void)most;
+    return true;
+}
+
+static lk_cuda_cut cut_of(const lk_cuda_problem *problem, size_t most)
 {
     direct_shape s = shape_of(problem);
-    chunk_split split;
-    size_t pixels = lk__cuda_rows(problem), most = MOST_CHUNKS;
-    split.width = (size_t)s.k * (size_t)taps_of(s) * (size_t)s.group_c;
-    if (most * split.width > PARTS_FLOATS)
-        most = PARTS_FLOATS / split.width + 1;
-    size_t chunks = (pixels + PIXELS_A_CHUNK - 1) / PIXELS_A_CHUNK;
-    if (chunks > most)
-        chunks = most;
-    split.pixels_a_chunk = (pixels + chunks - 1) / chunks;
-    split.chunks = lk__cuda_parts(pixels, split.pixels_a_chunk);
-    return split;
+    lk_cuda_cut cut = {};
+    (void)most;
+    cut.rows = (size_t)s.p * (size_t)s.q;
+    cut.chunk = PIXELS;
+    cut.least = CHUNKS_A_PART;
+    cut.full = FULL;
+    cut.tiles = (size_t)tiles_of(s) * (size_t)taps_of(s);
+    cut.weights = (size_t)s.k * (size_t)taps_of(s) * (size_t)s.group_c;
+    return cut;
 }
 
 template <class T>
@@ -245,46 +250,40 @@ static void grad_input(const lk_cuda_problem *problem, const lk_cuda_io *io)
 }
 
 template <class T>
-static void grad_weight(const lk_cuda_problem *problem, const lk_cuda_io *io, float *parts)
+static void grad_weight(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *out)
 {
     direct_shape s = shape_of(problem);
-    chunk_split split = split_of(problem);
-    unsigned tiles = lk__cuda_parts((size_t)s.group_k, TILE) * lk__cuda_parts((size_t)s.group_c, TILE);
-    dim3 blocks((unsigned)s.groups * tiles, (unsigned)taps_of(s), split.chunks);
-    direct_grad_weight<T>
-        <<<blocks, LK_THREADS, 0, io->stream>>>(s, split.pixels_a_chunk, (const T *)io->x, (const T *)io->dy, parts);
+    dim3 blocks(tiles_of(s), (unsigned)taps_of(s), (unsigned)(leaves->groups * leaves->parts));
+    direct_grad_weight<T><<<blocks, LK_THREADS, 0, io->stream>>>(s, *leaves, (const T *)io->x, (const T *)io->dy, out);
     lk__cuda_launched(io->dev, "gradient of the weights of a convolution");
-    int width = (int)split.width;
-    lk__cuda_fold_parts(io, parts, (int)split.chunks, width, io->dw, width, NULL);
-    size_t pads = (lk__cuda_weights(problem) - split.width) * sizeof(float);
-    if (pads)
-        (void)lk__cuda_keep(io->dev, cudaMemsetAsync(io->dw + split.width, 0, pads, io->stream), "zero gradients");
 }
 
 template <class T>
-static void run(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace)
+static void run(const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
     if (problem->pass == LK_CUDA_PASS_FORWARD)
         forward<T>(problem, io);
-    else if (problem->pass == LK_CUDA_PASS_GRAD_INPUT)
-        grad_input<T>(problem, io);
     else
-        grad_weight<T>(problem, io, (float *)workspace);
+        grad_input<T>(problem, io);
     lk__cuda_launched(io->dev, "convolution");
 }
 
-size_t lk__cuda_direct_bytes(const lk_cuda_problem *problem)
-{
-    if (problem->pass != LK_CUDA_PASS_GRAD_WEIGHT)
-        return 0;
-    chunk_split split = split_of(problem);
-    return (size_t)split.chunks * split.width * sizeof(float);
-}
-
-void lk__cuda_direct(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace)
+void lk__cuda_direct(const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
     if (problem->values == LK_DTYPE_F32)
-        run<float>(problem, io, workspace);
+        run<float>(problem, io);
     else
-        run<lk_bf16>(problem, io, workspace);
+        run<lk_bf16>(problem, io);
 }
+
+static void launch_leaves(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
+                          size_t most, float *out)
+{
+    (void)most;
+    if (problem->values == LK_DTYPE_F32)
+        grad_weight<float>(problem, io, leaves, out);
+    else
+        grad_weight<lk_bf16>(problem, io, leaves, out);
+}
+
+const lk_cuda_leaf_kernel lk__cuda_weights_direct = {"all other layers", suits, cut_of, launch_leaves};

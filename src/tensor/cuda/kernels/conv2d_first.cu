@@ -3,14 +3,15 @@
  *
  * A strip is four neighbouring pixels of a row of y. Forward: a thread computes one strip of four channels,
  * with the weights in shared memory as (tap, c, k). Weight gradient: a thread processes strips of V channels
- * with V * (9 C + 1) sums in registers; the sums of a block's lanes are added in order, then fold adds the
- * blocks. */
-#include "tensor/cuda/kernels/bias.h"
+ * with V * (9 C + 1) sums in registers; the sums of a block's lanes are added in order. A block computes a part of a
+ * leaf (leaves.h). */
 #include "tensor/cuda/kernels/conv2d.h"
+#include "tensor/cuda/kernels/leaf_part.cuh"
 #include "tensor/cuda/kernels/strips.cuh"
 #include "tensor/cuda/kernels/vec4.cuh"
+#include "tensor/cuda/kernels/weights.h"
 
-enum { FORWARD_THREADS = 256, WEIGHT_THREADS = 128, STRIP = 4, TAPS = 9, MOST_BLOCKS = 528 };
+enum { FORWARD_THREADS = 256, WEIGHT_THREADS = 128, STRIP = 4, TAPS = 9, STRIPS_A_LANE = 4, FULL = 528 };
 
 typedef struct first_shape {
     int h, w, p, q, pad_h, pad_w, x_pitch, y_pitch, strips_a_row;
@@ -170,7 +171,8 @@ static __device__ __forceinline__ void write_sums(const first_shape &s, const fl
 
 template <class T, int C, int V>
 static __global__ void __launch_bounds__(WEIGHT_THREADS)
-    first_grad_weight(first_shape s, unsigned strips_a_lane, const T *x, const T *dy, float *parts)
+    first_grad_weight(first_shape s, const __grid_constant__ lk_cuda_leaves leaves, const T *x, const T *dy,
+                      float *parts)
 {
     enum { SUMS = TAPS * C + 1, ROW = V * SUMS | 1 };
     __shared__ float sums[WEIGHT_THREADS * ROW];
@@ -182,13 +184,9 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS)
 #pragma unroll
         for (int i = 0; i < SUMS; i++)
             acc[v][i] = 0.0f;
-    unsigned first = blockIdx.x * strips_a_lane * (unsigned)lanes + (unsigned)lane;
-    for (unsigned i = 0; i < strips_a_lane && lane < lanes; i++) {
-        unsigned strip = first + i * (unsigned)lanes;
-        if (strip >= s.strips)
-            break;
+    leaf_part part = part_of(leaves, blockIdx.x, (uint32_t)lanes);
+    for (unsigned strip = part.begin + (unsigned)lane; lane < lanes && strip < part.end; strip += (unsigned)lanes)
         add_strip<T, C, V>(s, x, dy, strip_at<STRIP>(s, strip), V * t, acc);
-    }
 #pragma unroll
     for (int v = 0; v < V; v++)
 #pragma unroll
@@ -205,18 +203,31 @@ static constexpr int channels_a_thread(int c)
     return c == 1 ? 4 : 2;
 }
 
-typedef struct strip_split {
-    unsigned strips_a_lane, blocks;
-} strip_split;
+static int lanes_of(const lk_cuda_problem *problem)
+{
+    return WEIGHT_THREADS / (problem->y_pitch / channels_a_thread(problem->c));
+}
 
-static strip_split split_of(const lk_cuda_problem *problem)
+static bool suits(const lk_cuda_problem *problem, size_t most)
+{
+    (void)most;
+    return problem->pass != LK_CUDA_PASS_GRAD_INPUT && problem->c <= 4 && lk__cuda_is_3x3(problem, 1) &&
+           problem->groups == 1 && problem->y_pitch <= 256 && problem->y_pitch % 8 == 0;
+}
+
+static lk_cuda_cut cut_of(const lk_cuda_problem *problem, size_t most)
 {
     first_shape s = shape_of(problem);
-    size_t lanes = (size_t)(WEIGHT_THREADS / (s.y_pitch / channels_a_thread(problem->c)));
-    strip_split split;
-    split.strips_a_lane = lk__cuda_parts(s.strips, lanes * MOST_BLOCKS);
-    split.blocks = lk__cuda_parts(s.strips, lanes * split.strips_a_lane);
-    return split;
+    lk_cuda_cut cut = {};
+    (void)most;
+    cut.rows = (size_t)s.p * (size_t)s.strips_a_row;
+    cut.chunk = (size_t)lanes_of(problem);
+    cut.least = STRIPS_A_LANE;
+    cut.tiles = 1;
+    cut.full = FULL;
+    cut.weights = (size_t)s.y_pitch * TAPS * (size_t)s.x_pitch;
+    cut.bias = (size_t)s.y_pitch;
+    return cut;
 }
 
 template <class T, int C>
@@ -231,53 +242,52 @@ static void forward(const lk_cuda_problem *problem, const lk_cuda_io *io)
 }
 
 template <class T, int C>
-static void grad_weight(const lk_cuda_problem *problem, const lk_cuda_io *io, float *parts)
+static void grad_weight(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *out)
 {
-    first_shape s = shape_of(problem);
-    strip_split split = split_of(problem);
-    first_grad_weight<T, C, channels_a_thread(C)><<<split.blocks, WEIGHT_THREADS, 0, io->stream>>>(
-        s, split.strips_a_lane, (const T *)io->x, (const T *)io->dy, parts);
+    unsigned blocks = (unsigned)(leaves->groups * leaves->parts);
+    first_grad_weight<T, C, channels_a_thread(C)><<<blocks, WEIGHT_THREADS, 0, io->stream>>>(
+        shape_of(problem), *leaves, (const T *)io->x, (const T *)io->dy, out);
     lk__cuda_launched(io->dev, "gradient of the weights of few channels");
-    int weights = s.y_pitch * TAPS * s.x_pitch;
-    lk__cuda_fold_parts(io, parts, (int)split.blocks, weights + s.y_pitch, io->dw, weights, io->db);
 }
 
+/* leaves is NULL for a forward pass. */
 template <class T, int C>
-static void run(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace)
+static void run(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *out)
 {
-    if (problem->pass == LK_CUDA_PASS_FORWARD)
-        forward<T, C>(problem, io);
+    if (leaves)
+        grad_weight<T, C>(problem, io, leaves, out);
     else
-        grad_weight<T, C>(problem, io, (float *)workspace);
+        forward<T, C>(problem, io);
 }
 
 template <class T>
-static void by_channels(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace)
+static void by_channels(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *out)
 {
     switch (problem->c) {
     case 1:
-        return run<T, 1>(problem, io, workspace);
+        return run<T, 1>(problem, io, leaves, out);
     case 2:
-        return run<T, 2>(problem, io, workspace);
+        return run<T, 2>(problem, io, leaves, out);
     case 3:
-        return run<T, 3>(problem, io, workspace);
+        return run<T, 3>(problem, io, leaves, out);
     default:
-        return run<T, 4>(problem, io, workspace);
+        return run<T, 4>(problem, io, leaves, out);
     }
 }
 
-size_t lk__cuda_first_bytes(const lk_cuda_problem *problem)
+static void launch_leaves(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
+                          size_t most, float *out)
 {
-    if (problem->pass == LK_CUDA_PASS_FORWARD)
-        return 0;
-    size_t width = (size_t)problem->y_pitch * (size_t)(TAPS * problem->x_pitch + 1);
-    return (size_t)split_of(problem).blocks * width * sizeof(float);
+    (void)most;
+    if (problem->values == LK_DTYPE_F32)
+        by_channels<float>(problem, io, leaves, out);
+    else
+        by_channels<lk_bf16>(problem, io, leaves, out);
 }
 
-void lk__cuda_first(const lk_cuda_problem *problem, const lk_cuda_io *io, void *workspace)
+const lk_cuda_leaf_kernel lk__cuda_weights_first = {"few input channels", suits, cut_of, launch_leaves};
+
+void lk__cuda_first(const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
-    if (problem->values == LK_DTYPE_F32)
-        by_channels<float>(problem, io, workspace);
-    else
-        by_channels<lk_bf16>(problem, io, workspace);
+    launch_leaves(problem, io, NULL, 0, NULL);
 }

@@ -56,6 +56,13 @@ struct add_relu_op {
     }
 };
 
+struct add_masked_op {
+    __device__ float operator()(float mask, float a, float b) const
+    {
+        return lk__cuda_relu_grad1(mask, a + b);
+    }
+};
+
 struct mul_op {
     __device__ float operator()(float a, float b) const
     {
@@ -107,6 +114,12 @@ extern "C" void lk__cuda_add(lk_device *dev, const lk_tensor *a, const lk_tensor
         run_map2(dev, "add", a, b, y, add_relu_op());
     else
         run_map2(dev, "add", a, b, y, add_op());
+}
+
+extern "C" void lk__cuda_add_masked(lk_device *dev, const lk_tensor *a, const lk_tensor *b, const lk_tensor *mask,
+                                    lk_tensor *y)
+{
+    run_map3(dev, "add_masked", mask, a, b, y, add_masked_op());
 }
 
 extern "C" void lk__cuda_mul(lk_device *dev, const lk_tensor *a, const lk_tensor *b, lk_tensor *y)

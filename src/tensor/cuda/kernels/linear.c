@@ -1,12 +1,18 @@
-/* linear.c - linear layers of the CUDA device: three products by cuBLASLt.
+/* linear.c - linear layers of the CUDA device: forward passes and input gradients are products by cuBLASLt, weight
+ * gradients are those of weights.h.
  *
  * cuBLASLt is column-major: a row-major (n, i) with its pitch is a column-major (i, n). Pads take part in the
- * products; they are zero and stay zero. The algorithm is the first of the heuristics' list without an in-place
- * reduction (which adds in the order of arrival) and without a reduction in bf16; split-K through the workspace
- * adds its parts in order. Rows that are not whole vectors use the direct engine. */
+ * products; they are zero and stay zero. Algorithms are tried in the order of the heuristics' list, without those with
+ * an in-place reduction (which adds in the order of arrival) or a reduction in bf16; split-K through the workspace
+ * adds its parts in order. Each pass pins one algorithm for the layer (pinned.h). Rows that are not whole vectors use
+ * the direct engine. */
+#include <stdio.h>
+
 #include "base/mem.h"
 #include "tensor/cuda/kernels/bias.h"
 #include "tensor/cuda/kernels/conv2d.h"
+#include "tensor/cuda/kernels/pinned.h"
+#include "tensor/cuda/kernels/weights.h"
 
 enum { ALIGNMENT = 16, MOST_ATTEMPTS = 8 };
 
@@ -15,18 +21,21 @@ static const size_t most_workspace = (size_t)32 << 20;
 
 static const float one = 1.0f, zero = 0.0f;
 
+/* The matrices of a product, for a number of samples, and the workspace that it needs. */
+typedef struct matrices {
+    cublasLtMatrixLayout_t a, b, d;
+    size_t workspace;
+} matrices;
+
 typedef struct linear_plan {
     lk_cuda_plan base;
     lk_cuda_libraries *libs;
     bool direct; /* own kernels are used, and the fields below are not */
     cublasLtMatmulDesc_t op;
-    cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algo;
-    size_t workspace;
-    int attempt;    /* position of algo in the heuristics' list */
-    bool proven;    /* algo has run */
-    bool bias_grad; /* the product of the weight gradient computes the bias gradient too */
-    bool own_relu;  /* the epilogue's ReLU drops NaN, or cannot be tested without a bias */
+    const cublasLtMatmulHeuristicResult_t *offered; /* the candidates, while one of them is chosen */
+    lk_cuda_pinned pinned;
+    bool own_relu; /* the epilogue's ReLU drops NaN, or cannot be tested without a bias */
 } linear_plan;
 
 /* d = op(a) op(b): m rows, n columns, a sum over k; ld of each matrix as stored. */
@@ -40,9 +49,8 @@ typedef struct product {
 
 static lk_status failure(const linear_plan *plan, const lk_cuda_problem *problem, cublasStatus_t failed)
 {
-    static const char *const passes[] = {[LK_CUDA_PASS_FORWARD] = "linear layer",
-                                         [LK_CUDA_PASS_GRAD_INPUT] = "gradient of the input of a linear layer",
-                                         [LK_CUDA_PASS_GRAD_WEIGHT] = "gradient of the weights of a linear layer"};
+    static const char *const passes[] = {
+        [LK_CUDA_PASS_FORWARD] = "linear layer", [LK_CUDA_PASS_GRAD_INPUT] = "gradient of the input of a linear layer"};
     return lk__fail(LK_STATUS_UNSUPPORTED, "cuBLASLt %zu: %s: status %d (n %d, in %d, out %d)",
                     plan->libs->cublasLtGetVersion(), passes[problem->pass], (int)failed, problem->n, problem->x_pitch,
                     problem->y_pitch);
@@ -63,23 +71,14 @@ static product product_of(const linear_plan *plan, const lk_cuda_problem *proble
     p.epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     p.ld_a = p.ld_d = problem->x_pitch;
     p.ld_b = problem->y_pitch;
-    switch (problem->pass) {
-    case LK_CUDA_PASS_FORWARD: /* y = w^T x */
+    if (problem->pass == LK_CUDA_PASS_FORWARD) { /* y = w^T x */
         p.op_a = CUBLAS_OP_T;
         p.m = o, p.n = n, p.k = i;
         p.ld_b = problem->x_pitch;
         p.ld_d = problem->y_pitch;
         p.epilogue = forward_epilogue(plan, problem);
-        break;
-    case LK_CUDA_PASS_GRAD_INPUT: /* dx = w dy */
+    } else { /* dx = w dy */
         p.m = i, p.n = n, p.k = o;
-        break;
-    default: /* dw = x dy^T */
-        p.op_b = CUBLAS_OP_T;
-        p.m = i, p.n = o, p.k = n;
-        p.out = CUDA_R_32F;
-        if (plan->bias_grad)
-            p.epilogue = CUBLASLT_EPILOGUE_BGRADB;
     }
     return p;
 }
@@ -112,19 +111,37 @@ static cublasStatus_t describe_op(linear_plan *plan, const lk_cuda_problem *prob
     return s;
 }
 
-static cublasStatus_t describe(linear_plan *plan, const lk_cuda_problem *problem)
+static void free_matrices(const linear_plan *plan, matrices *m)
+{
+    if (!m)
+        return;
+    if (m->a)
+        (void)plan->libs->cublasLtMatrixLayoutDestroy(m->a);
+    if (m->b)
+        (void)plan->libs->cublasLtMatrixLayoutDestroy(m->b);
+    if (m->d)
+        (void)plan->libs->cublasLtMatrixLayoutDestroy(m->d);
+    lk__mem_free(m);
+}
+
+static lk_status make_matrices(const linear_plan *plan, const lk_cuda_problem *problem, matrices **out)
 {
     lk_cuda_libraries *libs = plan->libs;
     product p = product_of(plan, problem);
     bool a_n = p.op_a == CUBLAS_OP_N, b_n = p.op_b == CUBLAS_OP_N;
-    cublasStatus_t s = describe_op(plan, problem, &p);
+    matrices *m;
+    LK_TRY(LK_ALLOC(1, "the plan of a linear layer", &m));
+    cublasStatus_t s = libs->cublasLtMatrixLayoutCreate(&m->a, p.in, a_n ? p.m : p.k, a_n ? p.k : p.m, p.ld_a);
     if (s == CUBLAS_STATUS_SUCCESS)
-        s = libs->cublasLtMatrixLayoutCreate(&plan->a, p.in, a_n ? p.m : p.k, a_n ? p.k : p.m, p.ld_a);
+        s = libs->cublasLtMatrixLayoutCreate(&m->b, p.in, b_n ? p.k : p.n, b_n ? p.n : p.k, p.ld_b);
     if (s == CUBLAS_STATUS_SUCCESS)
-        s = libs->cublasLtMatrixLayoutCreate(&plan->b, p.in, b_n ? p.k : p.n, b_n ? p.n : p.k, p.ld_b);
-    if (s == CUBLAS_STATUS_SUCCESS)
-        s = libs->cublasLtMatrixLayoutCreate(&plan->d, p.out, p.m, p.n, p.ld_d);
-    return s;
+        s = libs->cublasLtMatrixLayoutCreate(&m->d, p.out, p.m, p.n, p.ld_d);
+    if (s != CUBLAS_STATUS_SUCCESS) {
+        free_matrices(plan, m);
+        return failure(plan, problem, s);
+    }
+    *out = m;
+    return LK_OK;
 }
 
 static cublasStatus_t prefer(const linear_plan *plan, uint32_t reductions, cublasLtMatmulPreference_t pref)
@@ -144,158 +161,192 @@ static cublasStatus_t prefer(const linear_plan *plan, uint32_t reductions, cubla
     return s;
 }
 
-/* The heuristics' algorithm number `attempt`; `reductions` allows split-K through the workspace or not. */
-static cublasStatus_t find_algorithm(linear_plan *plan, uint32_t reductions)
+/* The heuristics' list for these matrices; `reductions` allows split-K through the workspace or not. */
+static int list_algorithms(const linear_plan *plan, const matrices *m, uint32_t reductions,
+                           cublasLtMatmulHeuristicResult_t found[MOST_ATTEMPTS])
 {
     lk_cuda_libraries *libs = plan->libs;
     cublasLtMatmulPreference_t pref = NULL;
-    cublasLtMatmulHeuristicResult_t found[MOST_ATTEMPTS];
-    int count = 0, at = plan->attempt;
-    cublasStatus_t s = libs->cublasLtMatmulPreferenceCreate(&pref);
-    if (s != CUBLAS_STATUS_SUCCESS)
-        return s;
-    s = prefer(plan, reductions, pref);
-    if (s == CUBLAS_STATUS_SUCCESS)
-        s = libs->cublasLtMatmulAlgoGetHeuristic(libs->lt, plan->op, plan->a, plan->b, plan->d, plan->d, pref, at + 1,
-                                                 found, &count);
+    int count = 0;
+    if (libs->cublasLtMatmulPreferenceCreate(&pref) != CUBLAS_STATUS_SUCCESS)
+        return 0;
+    if (prefer(plan, reductions, pref) != CUBLAS_STATUS_SUCCESS ||
+        libs->cublasLtMatmulAlgoGetHeuristic(libs->lt, plan->op, m->a, m->b, m->d, m->d, pref, MOST_ATTEMPTS, found,
+                                             &count) != CUBLAS_STATUS_SUCCESS)
+        count = 0;
     (void)libs->cublasLtMatmulPreferenceDestroy(pref);
-    if (s == CUBLAS_STATUS_SUCCESS && (count <= at || found[at].state != CUBLAS_STATUS_SUCCESS))
-        s = CUBLAS_STATUS_NOT_SUPPORTED;
-    if (s == CUBLAS_STATUS_SUCCESS) {
-        plan->algo = found[at].algo;
-        plan->workspace = found[at].workspaceSize;
-    }
-    return s;
+    return count;
 }
 
-static cublasStatus_t choose(linear_plan *plan)
+/* The algorithms to try for the problem. */
+static lk_status list_all(const linear_plan *plan, const lk_cuda_problem *problem,
+                          cublasLtMatmulHeuristicResult_t found[MOST_ATTEMPTS], int *count)
 {
-    cublasStatus_t s = find_algorithm(plan, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
-    return s == CUBLAS_STATUS_NOT_SUPPORTED ? find_algorithm(plan, CUBLASLT_REDUCTION_SCHEME_NONE) : s;
+    matrices *m;
+    LK_TRY(make_matrices(plan, problem, &m));
+    *count = list_algorithms(plan, m, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, found);
+    if (*count == 0)
+        *count = list_algorithms(plan, m, CUBLASLT_REDUCTION_SCHEME_NONE, found);
+    free_matrices(plan, m);
+    return LK_OK;
 }
 
-static void forget(linear_plan *plan)
+/* The product of the pass; the epilogue may add the bias. */
+static lk_status multiply(const linear_plan *plan, const matrices *m, const lk_cuda_problem *problem,
+                          const lk_cuda_io *io, void *workspace)
 {
-    lk_cuda_libraries *libs = plan->libs;
-    if (plan->op)
-        (void)libs->cublasLtMatmulDescDestroy(plan->op);
-    if (plan->a)
-        (void)libs->cublasLtMatrixLayoutDestroy(plan->a);
-    if (plan->b)
-        (void)libs->cublasLtMatrixLayoutDestroy(plan->b);
-    if (plan->d)
-        (void)libs->cublasLtMatrixLayoutDestroy(plan->d);
-    plan->op = NULL;
-    plan->a = plan->b = plan->d = NULL;
-}
-
-/* Chooses an algorithm with the bias gradient if one is wanted and exists, otherwise one without. */
-static lk_status prepare(linear_plan *plan, const lk_cuda_problem *problem)
-{
-    LK_TRY(lk__cuda_libraries_lt(plan->libs));
-    /* In f32 it takes 1.5 us, as long as an own kernel; in bf16 up to 38 us. */
-    plan->bias_grad = problem->pass == LK_CUDA_PASS_GRAD_WEIGHT && problem->bias && problem->values == LK_DTYPE_F32;
-    cublasStatus_t s = describe(plan, problem);
-    if (s == CUBLAS_STATUS_SUCCESS)
-        s = choose(plan);
-    if (s != CUBLAS_STATUS_SUCCESS && plan->bias_grad) {
-        forget(plan);
-        plan->bias_grad = false;
-        s = describe(plan, problem);
-        if (s == CUBLAS_STATUS_SUCCESS)
-            s = choose(plan);
-    }
-    plan->direct = s == CUBLAS_STATUS_NOT_SUPPORTED;
-    return s == CUBLAS_STATUS_SUCCESS || plan->direct ? LK_OK : failure(plan, problem, s);
-}
-
-/* The product of the pass; the epilogue may add the bias or compute its gradient. */
-static cublasStatus_t multiply(const linear_plan *plan, const lk_cuda_io *io, void *workspace)
-{
-    const lk_cuda_problem *problem = &plan->base.problem;
     const void *a = io->w, *b = io->x, *bias = problem->bias ? io->b : NULL;
     void *d = io->y;
     if (problem->pass == LK_CUDA_PASS_GRAD_INPUT) {
         b = io->dy;
         d = io->dx;
-    } else if (problem->pass == LK_CUDA_PASS_GRAD_WEIGHT) {
-        a = io->x;
-        b = io->dy;
-        d = io->dw;
-        bias = plan->bias_grad ? io->db : NULL;
     }
     cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
     if (bias)
         s = set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-    if (s != CUBLAS_STATUS_SUCCESS)
-        return s;
-    return plan->libs->cublasLtMatmul(plan->libs->lt, plan->op, &one, a, plan->a, b, plan->b, &zero, d, plan->d, d,
-                                      plan->d, &plan->algo, workspace, plan->workspace, io->stream);
+    if (s == CUBLAS_STATUS_SUCCESS)
+        s = plan->libs->cublasLtMatmul(plan->libs->lt, plan->op, &one, a, m->a, b, m->b, &zero, d, m->d, d, m->d,
+                                       &plan->algo, workspace, m->workspace, io->stream);
+    return s == CUBLAS_STATUS_SUCCESS ? LK_OK : failure(plan, problem, s);
 }
 
-/* Replaces an algorithm whose ReLU drops NaN by one without ReLU. */
-static lk_status ask_relu(linear_plan *plan, const lk_cuda_problem *problem, const lk_cuda_io *io)
+/* The matrices for the problem's samples; *call is NULL if the algorithm does not support them within the limit of
+ * workspace. */
+static lk_status prepare_call(void *layer, const lk_cuda_problem *problem, void **call)
 {
-    lk_cuda_io nan;
-    void *workspace;
-    bool passes = true;
-    LK_TRY(lk__cuda_nan_bias(problem, io, plan->workspace, &nan, &workspace));
-    if (multiply(plan, &nan, workspace) == CUBLAS_STATUS_SUCCESS)
-        LK_TRY(lk__cuda_passed_nan(problem, io, &passes));
-    else
-        (void)cudaGetLastError(); /* clears the error of the attempt */
-    if (passes)
+    linear_plan *plan = layer;
+    cublasLtMatmulHeuristicResult_t checked = {0};
+    matrices *m;
+    LK_TRY(make_matrices(plan, problem, &m));
+    cublasStatus_t s =
+        plan->libs->cublasLtMatmulAlgoCheck(plan->libs->lt, plan->op, m->a, m->b, m->d, m->d, &plan->algo, &checked);
+    if (s != CUBLAS_STATUS_SUCCESS || checked.workspaceSize > most_workspace) {
+        free_matrices(plan, m);
+        m = NULL;
+    }
+    if (m)
+        m->workspace = checked.workspaceSize;
+    *call = m;
+    return LK_OK;
+}
+
+static size_t call_workspace(const void *call)
+{
+    return ((const matrices *)call)->workspace;
+}
+
+static lk_status run_call(void *layer, void *call, const lk_cuda_problem *problem, const lk_cuda_io *io,
+                          void *workspace)
+{
+    return multiply(layer, call, problem, io, workspace);
+}
+
+static void destroy_call(void *layer, void *call)
+{
+    free_matrices(layer, call);
+}
+
+static lk_status passes_nan(void *layer, const lk_cuda_problem *problem, const lk_cuda_io *io, bool *out)
+{
+    const linear_plan *plan = layer;
+    return !problem->relu || plan->own_relu ? LK_OK : lk__cuda_pinned_passes_nan(&plan->pinned, problem, io, out);
+}
+
+static void take(void *layer, int candidate)
+{
+    linear_plan *plan = layer;
+    plan->algo = plan->offered[candidate].algo;
+}
+
+static const lk_cuda_pinned_type calls = {
+    .take = take,
+    .suits = passes_nan,
+    .prepare = prepare_call,
+    .workspace = call_workspace,
+    .run = run_call,
+    .destroy = destroy_call,
+};
+
+/* Describes the product anew, because the epilogue may have changed. */
+static lk_status describe(linear_plan *plan, const lk_cuda_problem *problem)
+{
+    product p = product_of(plan, problem);
+    LK_TRY(lk__cuda_libraries_lt(plan->libs));
+    if (plan->op)
+        (void)plan->libs->cublasLtMatmulDescDestroy(plan->op);
+    plan->op = NULL;
+    cublasStatus_t s = describe_op(plan, problem, &p);
+    return s == CUBLAS_STATUS_SUCCESS ? LK_OK : failure(plan, problem, s);
+}
+
+/* Chooses among the algorithms of the heuristics' list. */
+static lk_status pin(linear_plan *plan, const lk_cuda_problem *problem, const lk_cuda_io *io)
+{
+    cublasLtMatmulHeuristicResult_t found[MOST_ATTEMPTS];
+    lk_cuda_problem asked = *problem;
+    int count;
+    asked.n = LK_CUDA_ASKED_SAMPLES;
+    LK_TRY(describe(plan, problem));
+    LK_TRY(list_all(plan, &asked, found, &count));
+    plan->offered = found;
+    lk_status status = lk__cuda_pinned_choose(&plan->pinned, count, problem, io);
+    plan->offered = NULL;
+    return status;
+}
+
+/* If no algorithm with a ReLU will do, one without. */
+static lk_status choose_pinned(linear_plan *plan, const lk_cuda_problem *problem, const lk_cuda_io *io)
+{
+    LK_TRY(pin(plan, problem, io));
+    if (!plan->pinned.chosen && problem->relu && !plan->own_relu) {
+        plan->own_relu = true;
+        LK_TRY(pin(plan, problem, io));
+    }
+    plan->direct = !plan->pinned.chosen;
+    return LK_OK;
+}
+
+static lk_status run(lk_cuda_plan *base, const lk_cuda_problem *problem, const lk_cuda_io *io)
+{
+    linear_plan *plan = (linear_plan *)base;
+    if (!plan->direct && !plan->pinned.chosen)
+        LK_TRY(choose_pinned(plan, problem, io));
+    if (plan->direct) {
+        lk__cuda_direct(problem, io);
         return LK_OK;
-    forget(plan);
-    plan->own_relu = true;
-    return prepare(plan, problem);
-}
-
-/* Tries one algorithm after the other until one runs; the direct engine is the last. */
-static lk_status run_library(linear_plan *plan, const lk_cuda_io *io)
-{
-    const lk_cuda_problem *problem = &plan->base.problem;
-    while (!plan->direct) {
-        void *workspace;
-        if (problem->relu && !plan->own_relu && !plan->proven)
-            LK_TRY(ask_relu(plan, problem, io));
-        if (plan->direct)
-            break;
-        LK_TRY(lk__cuda_workspace(io, plan->workspace, &workspace));
-        cublasStatus_t s = multiply(plan, io, workspace);
-        if (s == CUBLAS_STATUS_SUCCESS) {
-            plan->proven = true;
-            return LK_OK;
-        }
-        if (plan->proven || s == CUBLAS_STATUS_ALLOC_FAILED)
-            return failure(plan, problem, s);
-        (void)cudaGetLastError(); /* clears the error of the attempt */
-        plan->direct = ++plan->attempt == MOST_ATTEMPTS || choose(plan) != CUBLAS_STATUS_SUCCESS;
+    }
+    LK_TRY(lk__cuda_pinned_run(&plan->pinned, problem, io));
+    if (plan->own_relu) {
+        lk_cuda_io biased = *io;
+        biased.b = NULL;
+        lk__cuda_bias_relu(problem, &biased);
     }
     return LK_OK;
 }
 
-static lk_status run(lk_cuda_plan *base, const lk_cuda_io *io)
+static void describe_plan(const lk_cuda_plan *base, char *text, size_t bytes)
 {
-    linear_plan *plan = (linear_plan *)base;
-    LK_TRY(run_library(plan, io));
+    const linear_plan *plan = (const linear_plan *)base;
+    char parts[LK_CUDA_PINNED_TEXT];
+    int32_t id = -1;
+    size_t written;
     if (plan->direct) {
-        void *workspace;
-        LK_TRY(lk__cuda_workspace(io, lk__cuda_direct_bytes(&base->problem), &workspace));
-        lk__cuda_direct(&base->problem, io, workspace);
-    } else if (plan->own_relu) {
-        lk_cuda_io biased = *io;
-        biased.b = NULL;
-        lk__cuda_bias_relu(&base->problem, &biased);
+        snprintf(text, bytes, "own direct kernel, whole");
+        return;
     }
-    bool bias = base->problem.pass == LK_CUDA_PASS_GRAD_WEIGHT && io->db && (plan->direct || !plan->bias_grad);
-    return bias ? lk__cuda_bias_grad(&base->problem, io) : LK_OK;
+    lk__cuda_pinned_describe(&plan->pinned, &base->problem, base->n, parts);
+    (void)plan->libs->cublasLtMatmulAlgoConfigGetAttribute(&plan->algo, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id,
+                                                           &written);
+    snprintf(text, bytes, "cuBLASLt algorithm %d, %s", (int)id, parts);
 }
 
 static void destroy(lk_cuda_plan *base)
 {
-    forget((linear_plan *)base);
-    lk__mem_free(base);
+    linear_plan *plan = (linear_plan *)base;
+    lk__cuda_pinned_clear(&plan->pinned);
+    if (plan->op)
+        (void)plan->libs->cublasLtMatmulDescDestroy(plan->op);
+    lk__mem_free(plan);
 }
 
 static lk_status make_plan(lk_cuda_device *dev, const lk_cuda_problem *problem, lk_cuda_plan **out)
@@ -304,14 +355,11 @@ static lk_status make_plan(lk_cuda_device *dev, const lk_cuda_problem *problem, 
     LK_TRY(LK_ALLOC(1, "the plan of a linear layer", &plan));
     plan->base.run = run;
     plan->base.destroy = destroy;
+    plan->base.describe = describe_plan;
     plan->libs = &dev->libraries;
+    plan->pinned = (lk_cuda_pinned){.type = &calls, .trial = &lk__cuda_trial, .layer = plan};
     plan->direct = problem->x_pitch % 8 || problem->y_pitch % 8;
     plan->own_relu = problem->relu && !problem->bias;
-    lk_status status = plan->direct ? LK_OK : prepare(plan, problem);
-    if (status != LK_OK) {
-        destroy(&plan->base);
-        return status;
-    }
     *out = &plan->base;
     return LK_OK;
 }
@@ -325,7 +373,7 @@ static lk_cuda_problem problem_of(lk_device *dev, lk_cuda_pass pass, const lk_te
         .linear = 1,
         .pass = (int)pass,
         .values = (int)dev->values,
-        .precision = (int)((lk_cuda_device *)dev)->precision,
+        .precision = (int)lk__cuda_precision(dev, false),
         .n = lk__cuda_int(x->shape.n),
         .h = 1,
         .w = 1,
@@ -385,6 +433,5 @@ void lk__cuda_linear_grad_weight(lk_device *dev, const lk_tensor *x, const lk_te
 {
     (void)scratch;
     lk_cuda_problem problem = problem_of(dev, LK_CUDA_PASS_GRAD_WEIGHT, x, dy);
-    problem.bias = db.slot0 != NULL;
-    lk__cuda_run_leaves(dev, problem, make_plan, x, dy, shards, dw, db);
+    lk__cuda_weight_grads(dev, &problem, x, dy, shards, dw, db);
 }

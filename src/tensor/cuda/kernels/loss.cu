@@ -203,7 +203,15 @@ static __global__ void soft(losses l, const T *x, T *dx)
     put_error(l, n, absolute, squared);
 }
 
-/* What an own loss does not write: label ranks and errors. */
+/* The label ranks before an own loss writes its own, if it has any. */
+static __global__ void no_ranks(size_t count, int32_t *label_rank)
+{
+    size_t n = blockIdx.x * (size_t)LK_THREADS + threadIdx.x;
+    if (n < count)
+        label_rank[n] = INT_MAX;
+}
+
+/* What an own loss does not write: errors, and the label ranks of samples that count as wrong. */
 template <class T>
 static __global__ void own_errors(losses l, const T *x)
 {
@@ -217,7 +225,7 @@ static __global__ void own_errors(losses l, const T *x)
     }
     absolute = block_sum(absolute);
     squared = block_sum(squared);
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0 && l.out.label_rank[n] < 0)
         l.out.label_rank[n] = INT_MAX;
     put_error(l, n, absolute, squared);
 }
@@ -262,6 +270,9 @@ static void run_own(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x
     call.scale = desc->scale;
     call.loss = results->loss;
     call.dx = dx ? (float *)grad.data : nullptr;
+    call.label_rank = results->label_rank;
+    no_ranks<<<(unsigned)((call.count + LK_THREADS - 1) / LK_THREADS), LK_THREADS, 0, lk__cuda_stream(dev)>>>(
+        call.count, call.label_rank);
     desc->own->cuda(desc->own->arg, &call);
     lk__cuda_launched(dev, "an own loss");
     if (dx)

@@ -1,4 +1,4 @@
-/* map.cuh - applies a function to each element of one or two tensors. For nvcc only. */
+/* map.cuh - applies a function to each element of one, two or three tensors. For nvcc only. */
 #ifndef LK_TENSOR_CUDA_KERNELS_MAP_CUH
 #define LK_TENSOR_CUDA_KERNELS_MAP_CUH
 
@@ -50,6 +50,31 @@ static __global__ void map2(size_t count, const T *a, const T *b, T *y, F f)
             map2_at<1>(a + i, b + i, y + i, f);
 }
 
+/* y = f(m, a, b). */
+template <int V, class T, class F>
+static __device__ void map3_at(const T *m, const T *a, const T *b, T *y, F f)
+{
+    float w[V], u[V], v[V];
+    lk__cuda_load(m, w);
+    lk__cuda_load(a, u);
+    lk__cuda_load(b, v);
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        v[i] = f(w[i], u[i], v[i]);
+    lk__cuda_store(y, v);
+}
+
+template <int V, class T, class F>
+static __global__ void map3(size_t count, const T *m, const T *a, const T *b, T *y, F f)
+{
+    size_t i = lk__cuda_thread() * V;
+    if (i + V <= count)
+        map3_at<V>(m + i, a + i, b + i, y + i, f);
+    else
+        for (; i < count; i++)
+            map3_at<1>(m + i, a + i, b + i, y + i, f);
+}
+
 /* Samples of images, whose pitch is their number of channels, may begin at any address. */
 template <int V, class TX, class TY, class F>
 static void launch_map(cudaStream_t stream, size_t count, const TX *x, TY *y, F f)
@@ -91,6 +116,26 @@ static void run_map2(lk_device *dev, const char *what, const lk_tensor *a, const
     lk__cuda_by_dtype(a->dtype, [&](auto kind) {
         using T = typename decltype(kind)::T;
         launch_map2<lk__width<T>>(lk__cuda_stream(dev), count, (const T *)a->data, (const T *)b->data, (T *)y->data, f);
+    });
+    lk__cuda_launched(dev, what);
+}
+
+template <class F>
+static void run_map3(lk_device *dev, const char *what, const lk_tensor *m, const lk_tensor *a, const lk_tensor *b,
+                     lk_tensor *y, F f)
+{
+    size_t count = lk__cuda_elements(a);
+    bool aligned = lk__cuda_aligned(m->data) && lk__cuda_aligned(a->data) && lk__cuda_aligned(b->data) &&
+                   lk__cuda_aligned(y->data);
+    if (count == 0)
+        return;
+    lk__cuda_by_dtype(a->dtype, [&](auto kind) {
+        using T = typename decltype(kind)::T;
+        constexpr int V = lk__width<T>;
+        auto kernel = aligned ? map3<V, T, F> : map3<1, T, F>;
+        size_t vectors = aligned ? (count + V - 1) / V : count;
+        kernel<<<lk__cuda_blocks(vectors), LK_THREADS, 0, lk__cuda_stream(dev)>>>(
+            count, (const T *)m->data, (const T *)a->data, (const T *)b->data, (T *)y->data, f);
     });
     lk__cuda_launched(dev, what);
 }

@@ -1,7 +1,8 @@
-/* plans.c - the device's table of plans, and running them: once, or leaf by leaf. */
+/* plans.c - the device's table of plans, and running them. */
 #include "tensor/cuda/kernels/plans.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -9,10 +10,11 @@
 #include "tensor/cuda/runtime/memory.h"
 
 /* A run has some hundreds of problems: layers times passes times shard sizes. */
-enum { BIAS_ALIGN = 256, BUCKETS = 1024, WORDS = sizeof(lk_cuda_problem) / sizeof(int) };
+enum { LINE = 256, HOW = 96, BIAS_ALIGN = 256, BUCKETS = 1024, WORDS = sizeof(lk_cuda_problem) / sizeof(int) };
 
 struct lk_cuda_plans {
     lk_cuda_plan *buckets[BUCKETS];
+    lk_cuda_plan *first; /* list of all, in the order in which they were made */
 };
 
 lk_status lk__cuda_plans_create(lk_cuda_plans **out)
@@ -57,21 +59,69 @@ static lk_status check_sizes(const lk_cuda_problem *problem)
     return LK_OK;
 }
 
+static void link_last(lk_cuda_plans *plans, lk_cuda_plan *plan)
+{
+    lk_cuda_plan **at = &plans->first;
+    while (*at)
+        at = &(*at)->later;
+    *at = plan;
+}
+
 static lk_status plan_of(lk_cuda_device *dev, const lk_cuda_problem *problem, lk_cuda_planner planner,
                          lk_cuda_plan **out)
 {
-    lk_cuda_plan **bucket = bucket_of(dev->plans, problem), *plan = *bucket;
-    while (plan && memcmp(&plan->problem, problem, sizeof *problem) != 0)
+    lk_cuda_problem key = *problem;
+    key.n = 0;
+    lk_cuda_plan **bucket = bucket_of(dev->plans, &key), *plan = *bucket;
+    while (plan && memcmp(&plan->problem, &key, sizeof key) != 0)
         plan = plan->next;
     if (!plan) {
         LK_TRY(check_sizes(problem));
-        LK_TRY(planner(dev, problem, &plan));
-        plan->problem = *problem;
+        LK_TRY(planner(dev, &key, &plan));
+        plan->problem = key;
         plan->next = *bucket;
         *bucket = plan;
+        link_last(dev->plans, plan);
     }
     *out = plan;
     return LK_OK;
+}
+
+/* The layer of a plan, as in "conv2d 3x3, 64x56x56 to 128x28x28". */
+static int describe_layer(const lk_cuda_problem *p, char text[LINE])
+{
+    const lk_cuda_window *h = &p->along_h, *w = &p->along_w;
+    if (p->linear)
+        return snprintf(text, LINE, "linear %d to %d", p->c, p->k);
+    int used = snprintf(text, LINE, "conv2d %dx%d, %dx%dx%d to %dx%dx%d", h->kernel, w->kernel, p->c, p->h, p->w, p->k,
+                        p->p, p->q);
+    if (p->groups > 1)
+        used += snprintf(text + used, (size_t)(LINE - used), ", %d groups", p->groups);
+    if (h->dilation > 1 || w->dilation > 1)
+        used += snprintf(text + used, (size_t)(LINE - used), ", dilation %dx%d", h->dilation, w->dilation);
+    return used;
+}
+
+static void describe_plan(const lk_cuda_plan *plan, char text[LINE])
+{
+    static const char *const passes[] = {[LK_CUDA_PASS_FORWARD] = "forward",
+                                         [LK_CUDA_PASS_GRAD_INPUT] = "input gradient",
+                                         [LK_CUDA_PASS_GRAD_WEIGHT] = "weight gradient"};
+    char how[HOW];
+    int used = describe_layer(&plan->problem, text);
+    plan->describe(plan, how, sizeof how);
+    snprintf(text + used, (size_t)(LINE - used), ", %s%s of %d samples: %s", passes[plan->problem.pass],
+             plan->problem.relu ? " with ReLU" : "", plan->n, how);
+}
+
+void lk__cuda_explain(lk_device *dev, void (*each)(void *arg, const char *line), void *arg)
+{
+    char text[LINE];
+    for (const lk_cuda_plan *plan = ((lk_cuda_device *)dev)->plans->first; plan; plan = plan->later)
+        if (plan->n) {
+            describe_plan(plan, text);
+            each(arg, text);
+        }
 }
 
 lk_status lk__cuda_nan_bias(const lk_cuda_problem *problem, const lk_cuda_io *io, size_t bytes, lk_cuda_io *out,
@@ -118,7 +168,8 @@ static lk_status run(const lk_cuda_problem *problem, lk_cuda_planner planner, co
 {
     lk_cuda_plan *plan;
     LK_TRY(plan_of((lk_cuda_device *)io->dev, problem, planner, &plan));
-    LK_TRY(plan->run(plan, io));
+    LK_TRY(plan->run(plan, problem, io));
+    plan->n = problem->n;
     if (io->mask)
         lk__cuda_relu_mask(problem, io);
     return LK_OK;
@@ -129,35 +180,4 @@ void lk__cuda_run(const lk_cuda_problem *problem, lk_cuda_planner planner, const
     /* A failure would repeat in every layer, after a long search. */
     if (((lk_cuda_device *)io->dev)->failed == LK_OK)
         (void)lk__cuda_keep_status(io->dev, run(problem, planner, io));
-}
-
-/* The leaf of an empty shard. */
-static void zero_leaf(const lk_cuda_problem *problem, const lk_cuda_io *io)
-{
-    size_t bytes = lk__cuda_weights(problem) * sizeof(float), bias = (size_t)problem->y_pitch * sizeof(float);
-    (void)lk__cuda_keep(io->dev, cudaMemsetAsync(io->dw, 0, bytes, io->stream), "zero gradients");
-    if (io->db)
-        (void)lk__cuda_keep(io->dev, cudaMemsetAsync(io->db, 0, bias, io->stream), "zero gradients");
-}
-
-void lk__cuda_run_leaves(lk_device *dev, lk_cuda_problem problem, lk_cuda_planner planner, const lk_tensor *x,
-                         const lk_tensor *dy, const lk_shards *shards, lk_partials dw, lk_partials db)
-{
-    lk_cuda_io io = {.dev = dev, .stream = lk__cuda_fork(dev), .scratch = lk__cuda_side_scratch};
-    int top = shards->depth;
-    for (int i = 0; i < shards->count; i++) {
-        size_t begin = shards->begin[i], rows = shards->begin[i + 1] - begin;
-        io.x = lk__tensor_rows(x, begin, rows).data;
-        io.dy = lk__tensor_rows(dy, begin, rows).data;
-        io.dw = lk__partials_slot(dw, top);
-        io.db = db.slot0 ? lk__partials_slot(db, top) : NULL;
-        problem.n = lk__cuda_int(rows);
-        if (rows)
-            lk__cuda_run(&problem, planner, &io);
-        else
-            zero_leaf(&problem, &io);
-        if (shards->merges[i])
-            lk__cuda_merge_slots(&problem, &io, dw, db, top, shards->merges[i]);
-        top += 1 - shards->merges[i];
-    }
 }

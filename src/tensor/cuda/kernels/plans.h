@@ -1,9 +1,11 @@
 /* plans.h - how each convolution and linear layer is computed; decided once for each problem.
  *
- * A problem is one pass of a layer over the rows of one call. Its plan, which is an algorithm of a library or
+ * A problem is one pass of a layer over the samples of one call. Its plan, which is an algorithm of a library or
  * own kernels, depends on the problem only, so the same problem gives the same bits in every run on the same
- * kind of GPU with the same versions of the libraries. The first run of a plan loads kernels and may find that
- * an offered algorithm is refused, so it must be outside of a capture.
+ * kind of GPU with the same versions of the libraries. Plans of forward passes and input gradients do not depend on
+ * the number of samples either: each sample has the same bits in every batch (pinned.h). Weight gradients are computed
+ * by own kernels (weights.h). The first run of a plan loads kernels and may find that an offered algorithm is refused,
+ * so it must be outside of a capture.
  *
  * Memory is as in cuda.h. All tensors but those with fewer than 4 channels are aligned to 16 bytes. Gradients
  * of weights and biases are f32; their pads are written as zero. */
@@ -27,13 +29,13 @@ typedef struct lk_cuda_window {
 typedef struct lk_cuda_problem {
     int linear;            /* 1: a linear layer; its rows are pixels; h, w, p, q, groups and its window are 1 */
     int pass;              /* lk_cuda_pass */
-    int values, precision; /* lk_dtype and lk_precision of the device */
+    int values, precision; /* lk_dtype of the device, and lk__cuda_precision */
     int n;
     int h, w, c, x_pitch; /* of x and dx */
     int p, q, k, y_pitch; /* of y and dy: height, width and channels */
     lk_cuda_window along_h, along_w;
     int groups;
-    int bias; /* forward: b is given; weight gradient: db is wanted */
+    int bias; /* forward: b is given */
     int relu; /* of the forward pass */
 } lk_cuda_problem;
 
@@ -47,17 +49,23 @@ typedef struct lk_cuda_io {
     const void *dy;
     const void *mask; /* NULL, or x if x is the result of a ReLU: then dx is 0 where x <= 0 */
     void *dx;
-    float *dw, *db;
+    const lk_shards *shards; /* of a weight gradient */
+    lk_partials dw, db;      /* slot0 of db is NULL if it is not wanted */
 } lk_cuda_io;
 
 /* The first member of every kind of plan. */
 typedef struct lk_cuda_plan lk_cuda_plan;
 struct lk_cuda_plan {
-    lk_cuda_problem problem;
-    /* The whole pass but the mask. Own kernels keep their faults with the device. */
-    lk_status (*run)(lk_cuda_plan *plan, const lk_cuda_io *io);
+    lk_cuda_problem problem; /* n is 0 */
+    /* The whole pass but the mask. problem is the plan's, with the n of this run. Own kernels keep their faults with
+     * the device. */
+    lk_status (*run)(lk_cuda_plan *plan, const lk_cuda_problem *problem, const lk_cuda_io *io);
     void (*destroy)(lk_cuda_plan *plan);
-    lk_cuda_plan *next; /* in the table's bucket */
+    /* Writes what computes the plan, and how its samples are divided among calls, as the last run did it. */
+    void (*describe)(const lk_cuda_plan *plan, char *text, size_t bytes);
+    int n;               /* of the last run; 0: there was none */
+    lk_cuda_plan *next;  /* in the table's bucket */
+    lk_cuda_plan *later; /* the plan that was made after this one */
 };
 
 /* Creates the plan of a new problem. */
@@ -66,6 +74,9 @@ typedef lk_status (*lk_cuda_planner)(lk_cuda_device *dev, const lk_cuda_problem 
 lk_status lk__cuda_plans_create(lk_cuda_plans **out) LK_CHECKED;
 /* Call before lk__cuda_libraries_fini, because plans hold objects of the libraries. */
 void lk__cuda_plans_destroy(lk_cuda_plans *plans);
+
+/* The slot `explain` of lk_device_type. */
+void lk__cuda_explain(lk_device *dev, void (*each)(void *arg, const char *line), void *arg);
 
 int lk__cuda_int(size_t value);
 
@@ -110,10 +121,6 @@ lk_status lk__cuda_passed_nan(const lk_cuda_problem *problem, const lk_cuda_io *
 
 /* Runs the problem for n rows. Failures are kept with the device. */
 void lk__cuda_run(const lk_cuda_problem *problem, lk_cuda_planner planner, const lk_cuda_io *io);
-/* The gradients of the weights: one leaf for each shard on the side stream, and their merges. Sets the
- * problem's n. */
-void lk__cuda_run_leaves(lk_device *dev, lk_cuda_problem problem, lk_cuda_planner planner, const lk_tensor *x,
-                         const lk_tensor *dy, const lk_shards *shards, lk_partials dw, lk_partials db);
 
 #ifdef __cplusplus
 }

@@ -55,6 +55,15 @@ typedef struct lk_cuda_device {
     char reason[512];
 } lk_cuda_device;
 
+/* The precision of convolutions or, otherwise, of linear layers: FP32, TF32 or BF16. */
+static inline lk_precision lk__cuda_precision(const lk_device *dev, bool convolution)
+{
+    lk_precision precision = ((const lk_cuda_device *)dev)->precision;
+    if (precision != LK_PRECISION_TF32CONV)
+        return precision;
+    return convolution ? LK_PRECISION_TF32 : LK_PRECISION_FP32;
+}
+
 /* The stream for a slot's work; the work runs after everything enqueued before. */
 cudaStream_t lk__cuda_stream(lk_device *dev);
 /* The side stream, for a weight gradient; the work runs after everything enqueued before on either stream. Work

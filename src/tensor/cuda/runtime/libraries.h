@@ -16,36 +16,18 @@
 extern "C" {
 #endif
 
-#define LK_CUDNN_LIST(X)                              \
-    X(cudnnGetVersion)                                \
-    X(cudnnGetErrorString)                            \
-    X(cudnnCreate)                                    \
-    X(cudnnDestroy)                                   \
-    X(cudnnSetStream)                                 \
-    X(cudnnCreateTensorDescriptor)                    \
-    X(cudnnDestroyTensorDescriptor)                   \
-    X(cudnnSetTensor4dDescriptor)                     \
-    X(cudnnCreateFilterDescriptor)                    \
-    X(cudnnDestroyFilterDescriptor)                   \
-    X(cudnnSetFilter4dDescriptor)                     \
-    X(cudnnCreateActivationDescriptor)                \
-    X(cudnnDestroyActivationDescriptor)               \
-    X(cudnnSetActivationDescriptor)                   \
-    X(cudnnCreateConvolutionDescriptor)               \
-    X(cudnnDestroyConvolutionDescriptor)              \
-    X(cudnnSetConvolution2dDescriptor)                \
-    X(cudnnSetConvolutionMathType)                    \
-    X(cudnnSetConvolutionGroupCount)                  \
-    X(cudnnGetConvolutionForwardAlgorithm_v7)         \
-    X(cudnnGetConvolutionBackwardDataAlgorithm_v7)    \
-    X(cudnnGetConvolutionBackwardFilterAlgorithm_v7)  \
-    X(cudnnGetConvolutionForwardWorkspaceSize)        \
-    X(cudnnGetConvolutionBackwardDataWorkspaceSize)   \
-    X(cudnnGetConvolutionBackwardFilterWorkspaceSize) \
-    X(cudnnConvolutionForward)                        \
-    X(cudnnConvolutionBiasActivationForward)          \
-    X(cudnnConvolutionBackwardData)                   \
-    X(cudnnConvolutionBackwardFilter)
+#define LK_CUDNN_LIST(X)             \
+    X(cudnnGetVersion)               \
+    X(cudnnGetErrorString)           \
+    X(cudnnCreate)                   \
+    X(cudnnDestroy)                  \
+    X(cudnnSetStream)                \
+    X(cudnnBackendCreateDescriptor)  \
+    X(cudnnBackendDestroyDescriptor) \
+    X(cudnnBackendSetAttribute)      \
+    X(cudnnBackendGetAttribute)      \
+    X(cudnnBackendFinalize)          \
+    X(cudnnBackendExecute)
 
 #define LK_CUBLASLT_LIST(X)                 \
     X(cublasLtGetVersion)                   \
@@ -60,6 +42,8 @@ extern "C" {
     X(cublasLtMatmulPreferenceDestroy)      \
     X(cublasLtMatmulPreferenceSetAttribute) \
     X(cublasLtMatmulAlgoGetHeuristic)       \
+    X(cublasLtMatmulAlgoCheck)              \
+    X(cublasLtMatmulAlgoConfigGetAttribute) \
     X(cublasLtMatmul)
 
 /* A library, described for messages. */

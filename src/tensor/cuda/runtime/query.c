@@ -197,11 +197,12 @@ static void add_gpu(int index, char *text, size_t bytes)
 static const struct library {
     const char *name, *file, *function;
     bool takes_pointer;
+    bool computes; /* results depend on its version */
 } libraries[] = {
-    {"cuDNN", "libcudnn.so." MAJOR(CUDNN_MAJOR), "cudnnGetVersion", false},
-    {"cuBLASLt", "libcublasLt.so." MAJOR(CUBLAS_VER_MAJOR), "cublasLtGetVersion", false},
+    {"cuDNN", "libcudnn.so." MAJOR(CUDNN_MAJOR), "cudnnGetVersion", false, true},
+    {"cuBLASLt", "libcublasLt.so." MAJOR(CUBLAS_VER_MAJOR), "cublasLtGetVersion", false, true},
 #ifdef LK_HAVE_NCCL
-    {"NCCL", "libnccl.so.2", "ncclGetVersion", true},
+    {"NCCL", "libnccl.so.2", "ncclGetVersion", true, false},
 #endif
 };
 
@@ -218,17 +219,38 @@ static int version_of(const struct library *library, void *symbol)
     return fill(&version) == 0 ? version : 0;
 }
 
+/* Adds "9.13.0", or "not found (libcudnn.so.9)". */
 static void add_library(const struct library *library, char *text, size_t bytes)
 {
     char why[PATH_BYTES];
     void *handle = lk__cuda_open_library(library->file, why, sizeof why);
     void *symbol = handle ? dlsym(handle, library->function) : NULL;
     int version = symbol ? version_of(library, symbol) : 0;
-    add(text, bytes, "\n%s: ", library->name);
     if (version)
         add(text, bytes, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
     else
         add(text, bytes, "not found (%s)", library->file);
+}
+
+size_t lk__cuda_facts(int index, lk_device_fact out[LK_DEVICE_FACTS])
+{
+    struct cudaDeviceProp gpu;
+    int runtime = 0;
+    size_t count = 0;
+    bool known = cudaGetDeviceProperties(&gpu, index) == cudaSuccess;
+    (void)cudaRuntimeGetVersion(&runtime);
+    (void)cudaGetLastError();
+    out[count] = (lk_device_fact){.name = "GPU"};
+    add(out[count++].value, LK_DEVICE_FACT_VALUE, "%s", known ? gpu.name : "unknown");
+    out[count] = (lk_device_fact){.name = "CUDA"};
+    add(out[count++].value, LK_DEVICE_FACT_VALUE, "%d.%d", major_of(runtime), minor_of(runtime));
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
+        if (!libraries[i].computes)
+            continue;
+        out[count] = (lk_device_fact){.name = libraries[i].name};
+        add_library(&libraries[i], out[count++].value, LK_DEVICE_FACT_VALUE);
+    }
+    return count;
 }
 
 void lk__cuda_describe(char *text, size_t bytes)
@@ -243,6 +265,8 @@ void lk__cuda_describe(char *text, size_t bytes)
     add_versions(driver, text, bytes);
     for (int i = 0; i < count; i++)
         add_gpu(i, text, bytes);
-    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
+    for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
+        add(text, bytes, "\n%s: ", libraries[i].name);
         add_library(&libraries[i], text, bytes);
+    }
 }

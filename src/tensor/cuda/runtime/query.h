@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "base/status.h"
+#include "tensor/device.h"
 
 /* Number of GPUs that CUDA would find, without starting CUDA: device nodes that this process may open and that
  * $CUDA_VISIBLE_DEVICES makes visible. */
@@ -30,6 +31,8 @@ const char *lk__cuda_title(int index, char text[LK_CUDA_TITLE]);
 /* Describes the memory of this thread's GPU for messages, "120.5 of 150000.0 MB are free"; returns text. */
 enum { LK_CUDA_FREE = 96 };
 const char *lk__cuda_free_text(char text[LK_CUDA_FREE]);
+/* The slot `facts`: the GPU, the CUDA runtime, cuDNN and cuBLASLt. */
+size_t lk__cuda_facts(int index, lk_device_fact out[LK_DEVICE_FACTS]);
 /* Lines for `lockstep info`; "no GPU: <why>" if there is none. */
 void lk__cuda_describe(char *text, size_t bytes);
 

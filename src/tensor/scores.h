@@ -1,6 +1,6 @@
 /* scores.h - the order of the classes by their scores. */
-#ifndef LK_TENSOR_CPU_SCORES_H
-#define LK_TENSOR_CPU_SCORES_H
+#ifndef LK_TENSOR_SCORES_H
+#define LK_TENSOR_SCORES_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,0 +1,214 @@
+/* conv2d_winograd.h - Winograd's convolution for 3x3 windows with stride 1: the transforms along one axis, and the
+ * calls of its passes.
+ *
+ * A tile of m by m outputs reads a patch of m + 2 by m + 2 pixels. With polynomial interpolation at m + 2 points the
+ * tile takes (m + 2)^2 products for each pair of channels instead of 9 m^2: 16 instead of 36 with m = 2, 36 instead of
+ * 144 with m = 4. The points are 0, 1, -1 and infinity with m = 2, and 0, 5/8, -5/8, 3/2, -3/2 and infinity with m = 4:
+ * of the points whose powers are exact, these had the smallest errors in measurements (docs/performance.md).
+ *
+ * Each transform is a fixed sequence of operations, so the bits depend on the layer's shape alone. */
+#ifndef LK_TENSOR_CPU_CONV2D_WINOGRAD_H
+#define LK_TENSOR_CPU_CONV2D_WINOGRAD_H
+
+#include "tensor/cpu/conv2d.h"
+#include "tensor/cpu/gemm.h"
+
+/* The side of the largest patch, and the floats between planes of a point each: planes whose distance is a power of two
+ * would share few lines of the cache. */
+enum { LK_WINOGRAD_SIDE = 6, LK_WINOGRAD_SKEW = LK_ALIGN / sizeof(float) };
+
+/* The least channels of tiles of 4 pixels. Their error, compared with that of the direct convolution, falls from 2.4
+ * times with 16 channels to 1.7 times with 512. An error of the forward pass can change which inputs of a ReLU are
+ * above 0, so that pass takes large tiles where the ratio is low; with fewer channels it takes tiles of 2 pixels, which
+ * have no larger errors than the direct convolution. */
+enum { LK_WINOGRAD_FORWARD = 96, LK_WINOGRAD_BACKWARD = 16 };
+
+/* Pixels of the side of a tile: 2 or 4; 1 if the direct convolution is faster. `in` is what the pass reads and `out`
+ * what it computes: x and y, for the gradient of the input dy and dx. `least` is a value of the enum above. The tile
+ * depends on the layer's shape alone, not on samples, threads or the instruction set. Larger tiles save more products,
+ * but compute more pixels outside of small images; with few channels the transforms take longer than the products. */
+static inline size_t lk__winograd_tile(const lk_conv2d_desc *conv, lk_shape in, lk_shape out, size_t least)
+{
+    const lk_window *h = &conv->h, *w = &conv->w;
+    size_t channels = lk__size_min(in.c, out.c), side = lk__size_min(out.h, out.w);
+    bool fits = h->kernel == 3 && w->kernel == 3 && h->stride == 1 && w->stride == 1 && h->dilation == 1 &&
+                w->dilation == 1 && conv->groups == 1;
+    if (!fits || conv->tile != LK_CONV2D_DESC_BY_SHAPE)
+        return fits && conv->tile ? conv->tile : 1;
+    if (side < 2)
+        return 1;
+    size_t small = lk__size_round_up(out.h, 2) * lk__size_round_up(out.w, 2);
+    size_t large = lk__size_round_up(out.h, 4) * lk__size_round_up(out.w, 4);
+    if (channels >= least &&
+        40 * small > 27 * large) /* 16 products a small tile, 36 a large one, which must gain a fifth */
+        return 4;
+    return channels < 32 ? 1 : 2;
+}
+
+static inline size_t lk__winograd_forward_tile(const lk_conv2d_desc *conv, lk_shape x, lk_shape y)
+{
+    return lk__winograd_tile(conv, x, y, LK_WINOGRAD_FORWARD);
+}
+
+static inline size_t lk__winograd_input_tile(const lk_conv2d_desc *conv, lk_shape x, lk_shape y)
+{
+    return lk__winograd_tile(conv, y, x, LK_WINOGRAD_BACKWARD);
+}
+
+/* Of the weights' gradient. Its last transform is done once a shard, so small images are better with small tiles or
+ * none. */
+static inline size_t lk__winograd_weight_tile(const lk_conv2d_desc *conv, lk_shape x, lk_shape y)
+{
+    size_t tile = lk__winograd_tile(conv, x, y, LK_WINOGRAD_BACKWARD);
+    if (conv->tile != LK_CONV2D_DESC_BY_SHAPE || tile == 1)
+        return tile;
+    if (y.h * y.w < 16)
+        return 1;
+    return y.h * y.w < 36 ? 2 : tile;
+}
+
+/* The points of the larger tile, and what the transforms multiply by. */
+#define LK_WINOGRAD_A 0.625f
+#define LK_WINOGRAD_B 1.5f
+#define LK_WINOGRAD_A2 (LK_WINOGRAD_A * LK_WINOGRAD_A)
+#define LK_WINOGRAD_B2 (LK_WINOGRAD_B * LK_WINOGRAD_B)
+#define LK_WINOGRAD_A3 (LK_WINOGRAD_A2 * LK_WINOGRAD_A)
+#define LK_WINOGRAD_B3 (LK_WINOGRAD_B2 * LK_WINOGRAD_B)
+
+/* m + 2 pixels of a patch. */
+LK_INLINE void lk__winograd_patch_line(int m, const v_f32 *d, v_f32 *out)
+{
+    if (m == 2) {
+        out[0] = v_sub(d[0], d[2]);
+        out[1] = v_add(d[1], d[2]);
+        out[2] = v_sub(d[2], d[1]);
+        out[3] = v_sub(d[3], d[1]);
+        return;
+    }
+    v_f32 sum = v_set1(-(LK_WINOGRAD_A2 + LK_WINOGRAD_B2)), product = v_set1(LK_WINOGRAD_A2 * LK_WINOGRAD_B2);
+    v_f32 a2 = v_set1(-LK_WINOGRAD_A2), b2 = v_set1(-LK_WINOGRAD_B2);
+    v_f32 even_a = v_fma(b2, d[2], d[4]), odd_a = v_fma(b2, d[1], d[3]);
+    v_f32 even_b = v_fma(a2, d[2], d[4]), odd_b = v_fma(a2, d[1], d[3]);
+    out[0] = v_fma(product, d[0], v_fma(sum, d[2], d[4]));
+    out[1] = v_fma(v_set1(LK_WINOGRAD_A), odd_a, even_a);
+    out[2] = v_fma(v_set1(-LK_WINOGRAD_A), odd_a, even_a);
+    out[3] = v_fma(v_set1(LK_WINOGRAD_B), odd_b, even_b);
+    out[4] = v_fma(v_set1(-LK_WINOGRAD_B), odd_b, even_b);
+    out[5] = v_fma(product, d[1], v_fma(sum, d[3], d[5]));
+}
+
+/* 1 / N of a point p, where N is the product of the differences from p to the other finite points. */
+#define LK_WINOGRAD_SCALE_0 (1 / (LK_WINOGRAD_A2 * LK_WINOGRAD_B2))
+#define LK_WINOGRAD_SCALE_A (1 / (2 * LK_WINOGRAD_A2 * (LK_WINOGRAD_A2 - LK_WINOGRAD_B2)))
+#define LK_WINOGRAD_SCALE_B (1 / (2 * LK_WINOGRAD_B2 * (LK_WINOGRAD_B2 - LK_WINOGRAD_A2)))
+
+/* 3 weights. */
+LK_INLINE void lk__winograd_weight_line(int m, const v_f32 *g, v_f32 *out)
+{
+    if (m == 2) {
+        v_f32 half = v_set1(0.5f), even = v_mul(half, v_add(g[0], g[2])), odd = v_mul(half, g[1]);
+        out[0] = g[0];
+        out[1] = v_add(even, odd);
+        out[2] = v_sub(even, odd);
+        out[3] = g[2];
+        return;
+    }
+    v_f32 even_a = v_mul(v_set1(LK_WINOGRAD_SCALE_A), v_fma(v_set1(LK_WINOGRAD_A2), g[2], g[0]));
+    v_f32 even_b = v_mul(v_set1(LK_WINOGRAD_SCALE_B), v_fma(v_set1(LK_WINOGRAD_B2), g[2], g[0]));
+    const float odd_a = LK_WINOGRAD_A * LK_WINOGRAD_SCALE_A, odd_b = LK_WINOGRAD_B * LK_WINOGRAD_SCALE_B;
+    out[0] = v_mul(v_set1(LK_WINOGRAD_SCALE_0), g[0]);
+    out[1] = v_fma(v_set1(odd_a), g[1], even_a);
+    out[2] = v_fma(v_set1(-odd_a), g[1], even_a);
+    out[3] = v_fma(v_set1(odd_b), g[1], even_b);
+    out[4] = v_fma(v_set1(-odd_b), g[1], even_b);
+    out[5] = g[2];
+}
+
+/* m + 2 products; gives m outputs. */
+LK_INLINE void lk__winograd_output_line(int m, const v_f32 *p, v_f32 *out)
+{
+    v_f32 even = v_add(p[1], p[2]), odd = v_sub(p[1], p[2]);
+    if (m == 2) {
+        out[0] = v_add(p[0], even);
+        out[1] = v_add(odd, p[3]);
+        return;
+    }
+    v_f32 even_b = v_add(p[3], p[4]), odd_b = v_sub(p[3], p[4]);
+    out[0] = v_add(v_add(p[0], even), even_b);
+    out[1] = v_fma(v_set1(LK_WINOGRAD_B), odd_b, v_mul(v_set1(LK_WINOGRAD_A), odd));
+    out[2] = v_fma(v_set1(LK_WINOGRAD_B2), even_b, v_mul(v_set1(LK_WINOGRAD_A2), even));
+    out[3] = v_fma(v_set1(LK_WINOGRAD_B3), odd_b, v_fma(v_set1(LK_WINOGRAD_A3), odd, p[5]));
+}
+
+/* m elements of a tile of dy: the transpose of lk__winograd_output_line. */
+LK_INLINE void lk__winograd_gradient_line(int m, const v_f32 *dy, v_f32 *out)
+{
+    if (m == 2) {
+        out[0] = dy[0];
+        out[1] = v_add(dy[0], dy[1]);
+        out[2] = v_sub(dy[0], dy[1]);
+        out[3] = dy[1];
+        return;
+    }
+    v_f32 even_a = v_fma(v_set1(LK_WINOGRAD_A2), dy[2], dy[0]), odd_a = v_fma(v_set1(LK_WINOGRAD_A2), dy[3], dy[1]);
+    v_f32 even_b = v_fma(v_set1(LK_WINOGRAD_B2), dy[2], dy[0]), odd_b = v_fma(v_set1(LK_WINOGRAD_B2), dy[3], dy[1]);
+    out[0] = dy[0];
+    out[1] = v_fma(v_set1(LK_WINOGRAD_A), odd_a, even_a);
+    out[2] = v_fma(v_set1(-LK_WINOGRAD_A), odd_a, even_a);
+    out[3] = v_fma(v_set1(LK_WINOGRAD_B), odd_b, even_b);
+    out[4] = v_fma(v_set1(-LK_WINOGRAD_B), odd_b, even_b);
+    out[5] = dy[3];
+}
+
+/* m + 2 sums of products; gives the gradients of 3 weights: the transpose of lk__winograd_weight_line. */
+LK_INLINE void lk__winograd_sum_line(int m, const v_f32 *p, v_f32 *out)
+{
+    v_f32 even = v_add(p[1], p[2]), odd = v_sub(p[1], p[2]);
+    if (m == 2) {
+        v_f32 half = v_set1(0.5f);
+        out[0] = v_fma(half, even, p[0]);
+        out[1] = v_mul(half, odd);
+        out[2] = v_fma(half, even, p[3]);
+        return;
+    }
+    v_f32 even_a = v_mul(v_set1(LK_WINOGRAD_SCALE_A), even), odd_a = v_mul(v_set1(LK_WINOGRAD_SCALE_A), odd);
+    v_f32 even_b = v_mul(v_set1(LK_WINOGRAD_SCALE_B), v_add(p[3], p[4]));
+    v_f32 odd_b = v_mul(v_set1(LK_WINOGRAD_SCALE_B), v_sub(p[3], p[4]));
+    out[0] = v_fma(v_set1(LK_WINOGRAD_SCALE_0), p[0], v_add(even_a, even_b));
+    out[1] = v_fma(v_set1(LK_WINOGRAD_B), odd_b, v_mul(v_set1(LK_WINOGRAD_A), odd_a));
+    out[2] = v_fma(v_set1(LK_WINOGRAD_B2), even_b, v_fma(v_set1(LK_WINOGRAD_A2), even_a, p[5]));
+}
+
+/* Transforms V channels of a patch, whose pixels are `pixel` floats apart. */
+LK_INLINE void lk__winograd_patch(int m, const float *patch, size_t row, size_t pixel, float *v, size_t plane)
+{
+    v_f32 rows[LK_WINOGRAD_SIDE][LK_WINOGRAD_SIDE], line[LK_WINOGRAD_SIDE], out[LK_WINOGRAD_SIDE];
+    const int side = m + 2;
+    LK_UNROLL for (int x = 0; x < side; x++)
+    {
+        LK_UNROLL for (int y = 0; y < side; y++) line[y] = v_load(patch + (size_t)y * row + (size_t)x * pixel);
+        lk__winograd_patch_line(m, line, out);
+        LK_UNROLL for (int y = 0; y < side; y++) rows[y][x] = out[y];
+    }
+    LK_UNROLL for (int y = 0; y < side; y++)
+    {
+        lk__winograd_patch_line(m, rows[y], out);
+        LK_UNROLL for (int x = 0; x < side; x++) v_store(v + (size_t)(y * side + x) * plane, out[x]);
+    }
+}
+
+/* Floats of scratch for as many samples as `out` has, or fewer: of the forward pass, and of the input's gradient, where
+ * in and out change places. */
+#define lk__winograd_floats LK_KERNEL(winograd_floats)
+size_t lk__winograd_floats(size_t tile, lk_shape in, lk_shape out, size_t threads);
+#define lk__winograd_forward LK_KERNEL(winograd_forward)
+__typeof__(*((const lk_kernels *)0)->conv2d_forward) lk__winograd_forward;
+#define lk__winograd_grad_input LK_KERNEL(winograd_grad_input)
+__typeof__(*((const lk_kernels *)0)->conv2d_grad_input) lk__winograd_grad_input;
+#define lk__winograd_weight_floats LK_KERNEL(winograd_weight_floats)
+size_t lk__winograd_weight_floats(size_t tile, lk_shape x, lk_shape y, size_t threads);
+/* Writes dw; db is not used. */
+#define lk__winograd_grad_weight LK_KERNEL(winograd_grad_weight)
+__typeof__(*((const lk_kernels *)0)->conv2d_grad_weight) lk__winograd_grad_weight;
+
+#endif

@@ -1,0 +1,221 @@
+/* batchnorm_sums.cu - batch normalisation: the sums of dy and of dy * xhat of the backward pass, for each shard and
+ * folded over the sum tree. The values of each channel are in shared memory. */
+#include "tensor/cuda/kernels/batchnorm.cuh"
+
+enum { AT_ONCE = 4 }; /* pixels whose loads a thread issues together, of x and of dy */
+
+/* Rows of a block's channels in shared memory; the last two only with a ReLU. */
+enum { ROW_MEAN, ROW_SCALE, ROW_GAMMA, ROW_BETA, ROWS };
+
+template <int V, int RELU>
+static __device__ void fill_rows(const lk_bn_tiling &t, const lk_bn_sources &from, float *rows)
+{
+    int width = t.columns * V;
+    size_t group = from.shared ? 0 : (size_t)blockIdx.z * t.c;
+    lk__bn_for_channels<V>(t, [&](int i, int channel) {
+        bool used = channel < t.c;
+        rows[ROW_MEAN * width + i] = used ? from.mean[group + channel] : 0.0f;
+        rows[ROW_SCALE * width + i] = used ? from.scale[group + channel] : 0.0f;
+        if (RELU != LK_BN_RELU_NONE) {
+            rows[ROW_GAMMA * width + i] = used ? from.gamma[channel] : 0.0f;
+            rows[ROW_BETA * width + i] = used ? from.beta[channel] : 0.0f;
+        }
+    });
+}
+
+/* A thread's pixels p, p + rows and so on. */
+template <class T, int V>
+struct loaded {
+    lk_packed<T, V> x[AT_ONCE], dy[AT_ONCE];
+
+    __device__ void load(const lk_bn_tiling &t, const lk_bn_spot &s, uint32_t begin, uint32_t p, const T *from_x,
+                         const T *from_dy)
+    {
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            size_t at = lk__bn_offset(t, s, begin, p + (uint32_t)(k * t.rows));
+            x[k].load(from_x + at);
+            dy[k].load(from_dy + at);
+        }
+    }
+};
+
+/* Adds N channels from `at` on to sums: those of dy, then those of dy * xhat. own is where the thread's channels begin
+ * in the rows. `count` of the pixels exist. */
+template <class T, int V, int RELU>
+static __device__ void add_products(const float *own, int width, int at, int count, const loaded<T, V> &p,
+                                    float (&sums)[2 * V])
+{
+    constexpr int N = lk_packed<T, V>::N;
+    float mean[N], scale[N], gamma[N] = {}, beta[N] = {};
+    lk__cuda_load(own + ROW_MEAN * width + at, mean);
+    lk__cuda_load(own + ROW_SCALE * width + at, scale);
+    if (RELU != LK_BN_RELU_NONE) {
+        lk__cuda_load(own + ROW_GAMMA * width + at, gamma);
+        lk__cuda_load(own + ROW_BETA * width + at, beta);
+    }
+#pragma unroll
+    for (int k = 0; k < AT_ONCE; k++) {
+        float v[N], d[N];
+        p.x[k].get(at, v);
+        p.dy[k].get(at, d);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            float xhat = (v[i] - mean[i]) * scale[i];
+            float dy = lk__bn_relu_grad<T, RELU>(fmaf(xhat, gamma[i], beta[i]), d[i]);
+            dy = k < count ? dy : 0.0f;
+            sums[at + i] += dy;
+            sums[V + at + i] = fmaf(dy, xhat, sums[V + at + i]);
+        }
+    }
+}
+
+/* Blocks on a multiprocessor: eight channels and a ReLU take more than 85 registers. */
+template <int V, int RELU>
+constexpr int resident = V == 8 && RELU != LK_BN_RELU_NONE ? LK_BN_RESIDENT - 1 : LK_BN_RESIDENT;
+
+/* The first loads are issued before the values of the channels are needed. */
+template <class T, int V, int RELU>
+static __global__ void __launch_bounds__(LK_THREADS, (resident<V, RELU>))
+    sums_blocks(lk_bn_tiling t, lk_bn_runs r, lk_bn_sources from, const T *x, const T *dy, uint32_t spans, float *parts)
+{
+    extern __shared__ __align__(16) float shared[];
+    lk_bn_range range = lk__bn_range(t, r);
+    if (range.begin == range.end)
+        return;
+    lk_bn_spot s = lk__bn_spot<V>(t, range.begin, range.end);
+    float sums[2 * V] = {};
+    loaded<T, V> p;
+    p.load(t, s, range.begin, s.pixel, x, dy);
+    fill_rows<V, RELU>(t, from, shared);
+    for (uint32_t pixel = s.pixel; pixel < s.end;) {
+        int count = (int)((s.end - pixel + t.rows - 1) / t.rows);
+#pragma unroll
+        for (int at = 0; at < V; at += lk_packed<T, V>::N)
+            add_products<T, V, RELU>(shared + s.column * V, t.columns * V, at, count, p, sums);
+        pixel += (uint32_t)(AT_ONCE * t.rows);
+        if (pixel < s.end)
+            p.load(t, s, range.begin, pixel, x, dy);
+    }
+    lk__bn_sum_rows(t, s, shared + ROWS * t.columns * V, sums);
+    if (s.row > 0 || s.channel < 0)
+        return;
+    float *part = lk__bn_part(parts, t, blockIdx.z, spans, lk__bn_block(t)) + s.channel, first[V], second[V];
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        first[i] = sums[i];
+        second[i] = sums[V + i];
+    }
+    lk__cuda_store(part, first);
+    lk__cuda_store(part + t.pitch, second);
+}
+
+/* Folds one channel of the block; the slots are its stack. */
+static __device__ void fold_channel(const lk_bn_merges &m, const lk_bn_entries &entries, int c, int channel,
+                                    const lk_partials &partials)
+{
+    int depth = m.depth, lane = threadIdx.x;
+    for (int shard = 0; shard < m.count; shard++, depth++) {
+        float *slot = partials.slot0 + partials.stride * (size_t)depth + channel;
+        float sum = entries.first[shard][lane], product = entries.second[shard][lane];
+        for (int k = 0; k < m.after[shard]; k++, depth--) {
+            slot -= partials.stride;
+            sum = slot[0] + sum;
+            product = slot[c] + product;
+        }
+        slot[0] = sum;
+        slot[c] = product;
+    }
+}
+
+/* Copies the first `depth` entries of a channel. */
+static __device__ void copy_entries(int depth, int c, int channel, const lk_batchnorm_sums &out)
+{
+    for (int slot = 0; slot < depth; slot++) {
+        const float *entry = out.partials.slot0 + out.partials.stride * (size_t)slot + channel;
+        if (out.dgamma.slot0)
+            out.dgamma.slot0[out.dgamma.stride * (size_t)slot + channel] = entry[c];
+        if (out.dbeta.slot0)
+            out.dbeta.slot0[out.dbeta.stride * (size_t)slot + channel] = entry[0];
+    }
+}
+
+/* All that follows after the blocks. out.sums begins at the launch's first run; `copied` entries are copied. */
+static __global__ void __launch_bounds__(LK_BN_FOLD_THREADS, 1)
+    finish_sums(lk_bn_tiling t, lk_bn_runs r, uint32_t spans, float *parts, lk_bn_merges m, lk_batchnorm_sums out,
+                int copied)
+{
+    __shared__ lk_bn_entries entries;
+    int channel = lk__bn_fold_channel(), lane = threadIdx.x;
+    for (uint32_t first = 0; first < (uint32_t)r.count; first += blockDim.z) {
+        uint32_t run = first + threadIdx.z;
+        bool used = channel < t.c && run < (uint32_t)r.count;
+        uint32_t blocks = used ? lk__bn_spans(t, r.begin[run + 1] - r.begin[run]) : 0;
+        const float *row = lk__bn_part(parts, t, run, spans, 0) + channel;
+        double sum = lk__bn_sum_parts(t, row, blocks), product = lk__bn_sum_parts(t, row + t.pitch, blocks);
+        sum = lk__bn_sum_fold_rows(sum);
+        product = lk__bn_sum_fold_rows(product);
+        if (threadIdx.y > 0 || !used)
+            continue;
+        float *sums = out.sums + (size_t)run * 2 * t.c + channel;
+        entries.first[run][lane] = sums[0] = (float)sum;
+        entries.second[run][lane] = sums[t.c] = (float)product;
+    }
+    __syncthreads();
+    if (threadIdx.y + threadIdx.z > 0 || channel >= t.c || !out.partials.slot0)
+        return;
+    fold_channel(m, entries, t.c, channel, out.partials);
+    copy_entries(copied, t.c, channel, out);
+}
+
+/* The arguments of the slot. */
+struct sums_call {
+    const lk_batchnorm_desc *desc;
+    const lk_tensor *x, *dy;
+    const lk_shards *shards;
+    const lk_moments *moments;
+    const lk_batchnorm_sums *out;
+};
+
+template <class T, int V, int RELU>
+static void run_sums(lk_device *dev, const sums_call &call)
+{
+    const lk_shards *shards = call.shards;
+    size_t pixels = call.x->shape.h * call.x->shape.w;
+    lk_bn_tiling t = lk__bn_tiling(call.x, V);
+    cudaStream_t stream = lk__cuda_stream(dev);
+    float *parts = (float *)lk__cuda_scratch(dev, lk__bn_parts_bytes(t, shards, pixels));
+    if (!parts)
+        return;
+    unsigned threads = lk__bn_threads(t);
+    size_t shared = (ROWS * (size_t)t.columns + 2 * threads) * V * sizeof(float);
+    int depth = shards->depth;
+    for (int first = 0; first < shards->count; first += LK_BN_RUNS) {
+        lk_bn_runs r = lk__bn_runs(shards, first, pixels);
+        uint32_t spans = lk__bn_most_spans(t, r);
+        lk_bn_merges m = lk__bn_merges(shards, first, depth);
+        lk_batchnorm_sums out = *call.out;
+        int group = call.moments->groups == 1 ? 0 : first;
+        out.sums += (size_t)first * 2 * t.c;
+        depth = lk__bn_depth_after(m);
+        if (spans > 0)
+            sums_blocks<T, V, RELU><<<lk__bn_grid(t, spans, r.count), threads, shared, stream>>>(
+                t, r, lk__bn_sources(call.desc, call.moments, group, (size_t)t.c), (const T *)call.x->data,
+                (const T *)call.dy->data, spans, parts);
+        finish_sums<<<lk__bn_fold_blocks(t), lk__bn_fold_threads(r), 0, stream>>>(
+            t, r, spans, parts, m, out, first + r.count == shards->count ? depth : 0);
+    }
+}
+
+void lk__cuda_batchnorm_sums(lk_device *dev, const lk_batchnorm_desc *desc, const lk_tensor *x, const lk_tensor *dy,
+                             const lk_shards *shards, const lk_moments *moments, const lk_batchnorm_sums *out)
+{
+    sums_call call = {desc, x, dy, shards, moments, out};
+    lk__cuda_by_kind(x, [&](auto kind) {
+        lk__bn_by_relu(desc, [&](auto relu) {
+            using K = decltype(kind);
+            run_sums<typename K::T, K::V, decltype(relu)::RELU>(dev, call);
+        });
+    });
+    lk__cuda_launched(dev, "batchnorm_sums");
+}

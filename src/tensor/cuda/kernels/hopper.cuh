@@ -1,0 +1,168 @@
+/* hopper.cuh - instructions of compute capability 9.0: bulk copies of tensors, barriers that count their bytes, and
+ * products of bf16 tiles in shared memory by a warpgroup. For nvcc only, and for sm_90a only. */
+#ifndef LK_TENSOR_CUDA_KERNELS_HOPPER_CUH
+#define LK_TENSOR_CUDA_KERNELS_HOPPER_CUH
+
+#include <cuda.h>
+#include <stdint.h>
+
+/* Barriers in shared memory. A phase is complete when all arrivals and all announced bytes have come. */
+static __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
+
+/* Makes initialised barriers visible to bulk copies. */
+static __device__ __forceinline__ void barriers_publish()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;");
+}
+
+static __device__ __forceinline__ void barrier_arrive(uint32_t barrier)
+{
+    asm volatile("{.reg .b64 state; mbarrier.arrive.shared.b64 state, [%0];}" ::"r"(barrier) : "memory");
+}
+
+/* Arrives, and announces bytes of bulk copies. */
+static __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
+{
+    asm volatile("{.reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;}" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+}
+
+/* Blocks until the phase of this parity is complete. */
+static __device__ __forceinline__ void barrier_wait(uint32_t barrier, int parity)
+{
+    asm volatile("{.reg .pred done;\n"
+                 "again: mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
+                 "@done bra.uni complete;\n"
+                 "bra.uni again;\n"
+                 "complete:}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* A position in a ring of stages. */
+struct ring_position {
+    int stage, phase;
+
+    template <int STAGES>
+    __device__ __forceinline__ void advance()
+    {
+        if (++stage == STAGES) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+};
+
+/* Copies a box of a matrix, from column c and row r on; elements outside of the matrix are zero. */
+static __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, uint32_t barrier, int c, int r)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4}], [%2];" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(c), "r"(r)
+                 : "memory");
+}
+
+/* Copies a column of pixels of images, from channel c on: those that windows read whose first is at (n, h, w), in the
+ * order of the windows, at an offset (down, right) in each window. Pixels outside of the image are zero. */
+static __device__ __forceinline__ void copy_pixels(uint32_t to, const CUtensorMap *map, uint32_t barrier, int c, int w,
+                                                   int h, int n, uint16_t right, uint16_t down)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(n), "h"(right), "h"(down)
+                 : "memory");
+}
+
+/* Makes a thread's own writes to shared memory visible to warpgroup products. */
+static __device__ __forceinline__ void shared_publish()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Changes the registers of each thread of a warpgroup. */
+template <int REGISTERS>
+static __device__ __forceinline__ void registers_shrink()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+template <int REGISTERS>
+static __device__ __forceinline__ void registers_grow()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+/* A matrix of bf16 in shared memory as an operand whose rows are k: rows of 128 bytes (64 channels) in units of 16
+ * bytes that are exchanged by the row's last three bits; ROWS rows to the next 64 channels. */
+template <int ROWS>
+static __device__ __forceinline__ uint64_t operand_at(uint32_t at)
+{
+    uint64_t next_channels = (uint64_t)(ROWS * 128 >> 4) << 16, next_rows = (uint64_t)(8 * 128 >> 4) << 32;
+    return (uint64_t)((at & 0x3ffff) >> 4) | next_channels | next_rows | (uint64_t)1 << 62;
+}
+
+static __device__ __forceinline__ void wgmma_begin()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+static __device__ __forceinline__ void wgmma_commit()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* Blocks until at most COUNT committed groups of products are incomplete. */
+template <int COUNT>
+static __device__ __forceinline__ void wgmma_wait()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(COUNT) : "memory");
+}
+
+/* d (64, N) = (add ? d : 0) + a^T b with 16 rows of k. The sums of a thread: column 8 * (i / 4) + 2 * (lane % 4) + i %
+ * 2 of row 16 * warp + lane / 4 + 8 * (i / 2 % 2). */
+template <int N>
+__device__ __forceinline__ void wgmma_add(float (&d)[N / 2], uint64_t a, uint64_t b, bool add);
+
+#define SUMS_4(i) "+f"(d[(i)]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
+#define SUMS_16(i) SUMS_4(i), SUMS_4((i) + 4), SUMS_4((i) + 8), SUMS_4((i) + 12)
+
+template <>
+__device__ __forceinline__ void wgmma_add<128>(float (&d)[64], uint64_t a, uint64_t b, bool add)
+{
+    asm volatile("{.reg .pred add; setp.ne.b32 add, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+                 "%64, %65, add, 1, 1, 1, 1;}"
+                 : SUMS_16(0), SUMS_16(16), SUMS_16(32), SUMS_16(48)
+                 : "l"(a), "l"(b), "r"((int)add));
+}
+
+template <>
+__device__ __forceinline__ void wgmma_add<256>(float (&d)[128], uint64_t a, uint64_t b, bool add)
+{
+    asm volatile("{.reg .pred add; setp.ne.b32 add, %130, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+                 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+                 "%128, %129, add, 1, 1, 1, 1;}"
+                 : SUMS_16(0), SUMS_16(16), SUMS_16(32), SUMS_16(48), SUMS_16(64), SUMS_16(80), SUMS_16(96),
+                   SUMS_16(112)
+                 : "l"(a), "l"(b), "r"((int)add));
+}
+
+#undef SUMS_16
+#undef SUMS_4
+
+#endif

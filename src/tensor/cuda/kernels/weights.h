@@ -1,0 +1,58 @@
+/* weights.h - gradients of the weights and biases of convolutions and linear layers: all shards of a wave in one or two
+ * launches.
+ *
+ * leaves.h describes the work. A kernel of the table below computes leaves, parts of leaves or roots of groups. If this
+ * is not the sum itself, it writes rows to scratch memory, and the fold adds them: the parts of a leaf in runs of
+ * LK_CUDA_RUN parts, each run in order, then the runs in order; then the leaves or groups over the tree, from and to
+ * the slots of the partial sums. Everything runs on the side stream. Faults are kept with the device. */
+#ifndef LK_TENSOR_CUDA_KERNELS_WEIGHTS_H
+#define LK_TENSOR_CUDA_KERNELS_WEIGHTS_H
+
+#include "tensor/cuda/kernels/leaves.h"
+#include "tensor/cuda/kernels/plans.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Parts of a leaf that are added in one chain. */
+enum { LK_CUDA_RUN = 16 };
+
+/* Computes the gradients of dw, and of db unless its slot0 is NULL. problem is the layer's, for the pass
+ * LK_CUDA_PASS_GRAD_WEIGHT, with all samples of the wave. */
+void lk__cuda_weight_grads(lk_device *dev, const lk_cuda_problem *problem, const lk_tensor *x, const lk_tensor *dy,
+                           const lk_shards *shards, lk_partials dw, lk_partials db);
+
+/* A kernel that computes leaves. `most` is lk_shards.most. */
+typedef struct lk_cuda_leaf_kernel {
+    const char *name;
+    bool (*suits)(const lk_cuda_problem *problem, size_t most);
+    lk_cuda_cut (*cut)(const lk_cuda_problem *problem, size_t most);
+    /* Enqueues the launch on io->stream. out has a row of cut.weights + cut.bias floats for each block row of leaves.h;
+     * rows of parts that a leaf does not have are not read. An empty leaf is 0. */
+    void (*launch)(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, size_t most,
+                   float *out);
+} lk_cuda_leaf_kernel;
+
+/* The rows: tensor cores or fp32 multiplication for dense products (weights_mma.cu), the same with the copy unit of
+ * newer GPUs (weights_hopper.cu), linear layers with few samples a shard (weights_few.cu), the engines of conv2d.h.
+ * Sums of columns of dy (bias.cu) are chosen by nobody: they have no `suits`. */
+extern const lk_cuda_leaf_kernel lk__cuda_weights_first, lk__cuda_weights_depthwise, lk__cuda_weights_few,
+    lk__cuda_weights_hopper, lk__cuda_weights_mma, lk__cuda_weights_direct, lk__cuda_weights_columns;
+
+/* What the fold adds and where. A row of `in` has `given` floats for weights, then those of the bias. A slot has
+ * `weights` floats, of which those from `given` on are pads, which become zero, and `bias` floats in db. Entries of the
+ * stack from `limit` on are not in slots but in carry, (entries, weights + bias). */
+typedef struct lk_cuda_fold {
+    size_t row, given, weights, bias;
+    const float *in; // (groups, parts, row)
+    lk_partials dw, db;
+    int depth, limit;
+    float *carry;
+} lk_cuda_fold;
+void lk__cuda_weights_fold(lk_device *dev, cudaStream_t stream, const lk_cuda_leaves *leaves, const lk_cuda_fold *fold);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,219 @@
+/* weights_hopper.cu - weight gradients as products of dense matrices on GPUs of compute capability 9.0: the products of
+ * weights_mma.cu with copies by the bulk copy unit, which gathers windows of x itself. */
+#include "tensor/cuda/kernels/weights.h"
+#include "tensor/cuda/kernels/weights_hopper.cuh"
+
+static const char what[] = "gradient of weights";
+
+typedef CUresult (*encode_tiled)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                                 const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
+                                 CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+typedef CUresult (*encode_im2col)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                                  const cuuint64_t *, const int *, const int *, cuuint32_t, cuuint32_t,
+                                  const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                                  CUtensorMapFloatOOBfill);
+
+static cudaError_t driver_function(const char *name, void **out)
+{
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    cudaError_t error = cudaGetDriverEntryPointByVersion(name, out, 12000, cudaEnableDefault, &found);
+#else
+    cudaError_t error = cudaGetDriverEntryPoint(name, out, cudaEnableDefault, &found);
+#endif
+    return error == cudaSuccess && found != cudaDriverEntryPointSuccess ? cudaErrorSymbolNotFound : error;
+}
+
+static CUtensorMapDataType type_of(const lk_cuda_problem *problem)
+{
+    return problem->values == LK_DTYPE_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+}
+
+static cuuint64_t size_of(const lk_cuda_problem *problem)
+{
+    return problem->values == LK_DTYPE_BF16 ? 2 : 4;
+}
+
+/* dy as a matrix of pixels by channels. */
+static CUresult map_y(encode_tiled encode, const lk_cuda_problem *problem, const void *dy, cuuint32_t rows,
+                      CUtensorMap *out)
+{
+    cuuint64_t size = size_of(problem), sizes[] = {(cuuint64_t)problem->y_pitch, (cuuint64_t)lk__cuda_rows(problem)};
+    cuuint64_t strides[] = {sizes[0] * size};
+    cuuint32_t box[] = {(cuuint32_t)(LINE / size), rows}, steps[] = {1, 1};
+    return encode(out, type_of(problem), 2, (void *)dy, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
+/* x as images whose windows are read pixel by pixel: the first pixel of a window goes from the lower corner to the
+ * upper one, which is relative to the last pixel of the image. */
+static CUresult map_x(encode_im2col encode, const lk_cuda_problem *problem, const void *x, cuuint32_t rows,
+                      CUtensorMap *out)
+{
+    const lk_cuda_window *h = &problem->along_h, *w = &problem->along_w;
+    cuuint64_t size = size_of(problem), c = (cuuint64_t)problem->x_pitch;
+    cuuint64_t sizes[] = {c, (cuuint64_t)problem->w, (cuuint64_t)problem->h, (cuuint64_t)problem->n};
+    cuuint64_t strides[] = {c * size, c * size * sizes[1], c * size * sizes[1] * sizes[2]};
+    int lower[] = {-w->pad, -h->pad};
+    int upper[] = {w->pad - (w->kernel - 1) * w->dilation, h->pad - (h->kernel - 1) * h->dilation};
+    cuuint32_t steps[] = {1, (cuuint32_t)w->stride, (cuuint32_t)h->stride, 1};
+    return encode(out, type_of(problem), 4, (void *)x, sizes, strides, lower, upper, (cuuint32_t)(LINE / size), rows,
+                  steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
+static cudaError_t make_maps(const lk_cuda_problem *problem, const lk_cuda_io *io, cuuint32_t chunk, hopper_maps *out)
+{
+    void *tiled, *im2col;
+    cudaError_t error = driver_function("cuTensorMapEncodeTiled", &tiled);
+    if (error == cudaSuccess)
+        error = driver_function("cuTensorMapEncodeIm2col", &im2col);
+    if (error != cudaSuccess)
+        return error;
+    bool made = map_y((encode_tiled)tiled, problem, io->dy, chunk, &out->y) == CUDA_SUCCESS &&
+                map_y((encode_tiled)tiled, problem, io->dy, PIECE, &out->y_piece) == CUDA_SUCCESS &&
+                map_x((encode_im2col)im2col, problem, io->x, chunk, &out->x) == CUDA_SUCCESS &&
+                map_x((encode_im2col)im2col, problem, io->x, PIECE, &out->x_piece) == CUDA_SUCCESS;
+    return made ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+static hopper_shape shape_of(const lk_cuda_problem *problem, int m, int n)
+{
+    int box = LINE / (int)size_of(problem);
+    hopper_shape s = {};
+    s.c = problem->x_pitch;
+    s.k = problem->y_pitch;
+    s.kernel_w = problem->along_w.kernel;
+    s.taps = problem->along_h.kernel * s.kernel_w;
+    s.width = s.taps * s.c;
+    s.boxes = (s.c + box - 1) / box;
+    s.along_h = problem->along_h;
+    s.along_w = problem->along_w;
+    s.tiles_n = (s.taps * s.boxes * box + n - 1) / n;
+    s.tiles = (s.k + m - 1) / m * s.tiles_n;
+    s.q = divisor_of((unsigned)problem->q);
+    s.pixels = divisor_of((unsigned)problem->p * (unsigned)problem->q);
+    return s;
+}
+
+/* Attributes of the device and of the kernel; false if one fails, which is kept. */
+template <class P>
+static bool prepare(lk_device *dev, int *processors)
+{
+    int device = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(processors, cudaDevAttrMultiProcessorCount, device);
+    if (error == cudaSuccess)
+        error = cudaFuncSetAttribute(hopper_product<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::BYTES);
+    return lk__cuda_keep(dev, error, what);
+}
+
+template <class P>
+static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *out)
+{
+    hopper_shape s = shape_of(problem, P::M, P::N);
+    size_t rows = (size_t)leaves->groups * (size_t)leaves->parts;
+    hopper_maps maps;
+    int processors = 0;
+    s.jobs = s.tiles * (int)rows;
+    if (problem->n == 0) { /* no images can be mapped; all leaves are empty */
+        size_t bytes = rows * (size_t)s.k * (size_t)s.width * sizeof *out;
+        (void)lk__cuda_keep(io->dev, cudaMemsetAsync(out, 0, bytes, io->stream), what);
+        return;
+    }
+    if (!prepare<P>(io->dev, &processors) || !lk__cuda_keep(io->dev, make_maps(problem, io, P::K, &maps), what))
+        return;
+    int blocks = s.jobs < processors ? s.jobs : processors;
+    hopper_product<P><<<blocks, GROUP + MULTIPLIERS, P::BYTES, io->stream>>>(s, *leaves, maps, out);
+    lk__cuda_launched(io->dev, what);
+}
+
+/* A size of tiles. */
+typedef struct tile_row {
+    int m, n, chunk, levels;
+    void (*launch)(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *out);
+} tile_row;
+
+typedef enum tile_size { TILE_NARROW, TILE_FOLDED, TILE_LARGE, TILE_SIZES } tile_size;
+
+static const tile_row tiles[][TILE_SIZES] = {
+    /* bf16 */
+    {{64, 256, 64, 2, launch<hopper_tile<lk_bf16, 64, 256, 5, 2>>},
+     {128, 128, 64, 2, launch<hopper_tile<lk_bf16, 128, 128, 6, 2>>},
+     {128, 256, 64, 0, launch<hopper_tile<lk_bf16, 128, 256, 4, 0>>}},
+    /* tf32 */
+    {{64, 256, 32, 2, launch<hopper_tile<float, 64, 256, 4, 2>>},
+     {128, 128, 32, 2, launch<hopper_tile<float, 128, 128, 6, 2>>},
+     {128, 256, 32, 0, launch<hopper_tile<float, 128, 256, 4, 0>>}},
+};
+
+/* Large tiles read less from memory for each product, but their leaves cannot be folded in registers: small leaves
+ * would take longer to fold than to multiply. */
+enum { SMALL_LEAF = 1536, SMALL_GROUP = 128, FULL = 264 };
+
+static const tile_row *tile_of(const lk_cuda_problem *problem, size_t most)
+{
+    const tile_row *rows = tiles[problem->values == LK_DTYPE_BF16 ? 0 : 1];
+    size_t leaf = most * (size_t)problem->p * (size_t)problem->q;
+    return &rows[problem->y_pitch <= 64 ? TILE_NARROW : leaf <= SMALL_LEAF ? TILE_FOLDED : TILE_LARGE];
+}
+
+static bool is_hopper(void)
+{
+    int device = 0, major = 0, minor = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 &&
+           minor == 0;
+}
+
+/* The limits of maps for windows. */
+static bool is_mapped(const lk_cuda_window *window)
+{
+    int reach = (window->kernel - 1) * window->dilation;
+    return window->stride <= 8 && window->pad <= 127 && reach - window->pad <= 127 && reach <= 255;
+}
+
+/* At most half of the columns may be empty. */
+static bool suits(const lk_cuda_problem *problem, size_t most)
+{
+    int box = LINE / (int)size_of(problem);
+    (void)most;
+    return problem->groups == 1 && problem->x_pitch % 8 == 0 && problem->y_pitch % 8 == 0 &&
+           2 * problem->x_pitch >= box &&
+           (problem->values == LK_DTYPE_BF16 || problem->precision == LK_PRECISION_TF32) &&
+           is_mapped(&problem->along_h) && is_mapped(&problem->along_w) && is_hopper();
+}
+
+/* Rows of a part, at least: fewer where the default number of shards would leave many processors idle. */
+static size_t part_rows(size_t leaf, size_t tiles)
+{
+    enum { ROWS = 2048, FEW_ROWS = 1024, SHARDS = 16, FEW_JOBS = 100 };
+    size_t jobs = tiles * SHARDS * ((leaf + ROWS - 1) / ROWS);
+    return jobs < FEW_JOBS ? FEW_ROWS : ROWS;
+}
+
+static lk_cuda_cut cut_of(const lk_cuda_problem *problem, size_t most)
+{
+    const tile_row *tile = tile_of(problem, most);
+    hopper_shape s = shape_of(problem, tile->m, tile->n);
+    lk_cuda_cut cut = {};
+    cut.rows = s.pixels.by;
+    cut.chunk = (size_t)tile->chunk;
+    cut.tiles = (size_t)s.tiles;
+    cut.least = part_rows(most * cut.rows, cut.tiles) / cut.chunk;
+    cut.full = FULL;
+    cut.small = SMALL_GROUP;
+    cut.levels = tile->levels;
+    cut.weights = (size_t)s.k * (size_t)s.width;
+    return cut;
+}
+
+static void launch_leaves(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
+                          size_t most, float *out)
+{
+    tile_of(problem, most)->launch(problem, io, leaves, out);
+}
+
+const lk_cuda_leaf_kernel lk__cuda_weights_hopper = {"dense products with bulk copies", suits, cut_of, launch_leaves};
