@@ -19,6 +19,7 @@ typedef struct lk_shards {
     /* Samples of a shard of the step at most, in all waves of all ranks; at least 1. Every rank has the same value, so
      * kernels may choose by it how they compute a leaf. */
     size_t most;
+    int all;            /* shards of the step, in all waves of all ranks; at least 1, the same for every rank */
     const int *merges;  /* (count) number of merges after leaf i */
     int depth;          /* partial sums on the stack when the wave starts */
     const size_t *rows; /* (depth) samples in each of them */

@@ -180,6 +180,23 @@ static void test_gathered(void **state)
         check_sums(gathered[i], gathered[i].shards / 2);
 }
 
+/* First convolutions: rows of windows are runs of values. */
+static const layer rows[] = {
+    {{4, 3, 32, 32}, 64, CONV(7, 2, 3, 1), 4, .no_bias = true},
+    {{6, 3, 16, 24}, 40, CONV(3, 2, 1, 1), 5},
+    {{3, 2, 40, 72}, 72, CONV(5, 1, 2, 1), 3},
+    {{2, 3, 24, 160}, 16, CONV(3, 1, 1, 1), 2, .no_bias = true},
+    {{3, 3, 30, 40}, 96, CONV(11, 4, 2, 1), 2},
+    {{2, 1, 30, 48}, 24, {{4, 3, 1, 1}, {6, 5, 3, 1}, 1}, 1},
+    {{4, 3, 112, 112}, 8, CONV(3, 1, 0, 1), 2, .no_bias = true},
+};
+
+static void test_rows(void **state)
+{
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        check_sums(rows[i], rows[i].shards / 2);
+}
+
 /* The engines of few channels, of depthwise convolutions, and of all else. */
 static const layer others[] = {
     {{16, 1, 28, 28}, 32, CONV(3, 1, 0, 1), 16}, {{5, 3, 33, 31}, 16, CONV(3, 1, 1, 1), 3, .no_bias = true},
@@ -226,6 +243,7 @@ static const layer large[] = {
     {{64, 64, 28, 28}, 64, CONV(3, 1, 1, 1), 16, .no_bias = true},
     {{64, 256, 14, 14}, 256, CONV(3, 1, 1, 1), 16, .no_bias = true},
     {{64, 3, 64, 64}, 64, CONV(7, 2, 3, 1), 16, .no_bias = true},
+    {{32, 3, 64, 64}, 64, CONV(3, 1, 1, 1), 16, .no_bias = true},
     {{64, 96, 14, 14}, 576, CONV(1, 1, 0, 1), 16, .no_bias = true},
     {{64, 64, 12, 12}, 128, .shards = 16},
     {{512, 64, 12, 12}, 128, .shards = 16},
@@ -252,7 +270,7 @@ static void test_large(void **state)
 
 int main(void)
 {
-    return fx_main(TESTS(TEST(test_dense), TEST(test_gathered), TEST(test_others), TEST(test_linear),
+    return fx_main(TESTS(TEST(test_dense), TEST(test_gathered), TEST(test_rows), TEST(test_others), TEST(test_linear),
                          TEST(test_many_shards), TEST(test_large)),
                    FX_FP32 | FX_TF32 | FX_BF16);
 }

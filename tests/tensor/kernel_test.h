@@ -471,6 +471,7 @@ static inline void fx_wave_init(fx_wave *v, size_t batch, int shards, int lo, in
     v->shards = (lk_shards){.count = hi - lo,
                             .begin = v->begin,
                             .most = lk__shard_largest(batch, shards),
+                            .all = shards,
                             .merges = v->merges,
                             .depth = depth,
                             .rows = v->stack_rows};

@@ -26,6 +26,7 @@ static void cut_wave(wave *w, size_t batch, int shards, int lo, int hi)
     w->shards = (lk_shards){.count = hi - lo,
                             .begin = w->begin,
                             .most = lk__shard_largest(batch, shards),
+                            .all = shards,
                             .merges = w->merges,
                             .depth = lk__tree_depth(shards, lo - 1)};
 }
@@ -69,7 +70,11 @@ static interval fold_group(const lk_cuda_leaves *leaves, int lo, int g, int leve
 static void check_leaf(const lk_cuda_cut *cut, const wave *w, const lk_cuda_leaves *leaves, int g)
 {
     int leaf = leaves->first + leaves->group[g];
-    lk_shards one = {.count = 1, .begin = w->begin + leaf, .most = w->shards.most, .merges = (const int[]){0}};
+    lk_shards one = {.count = 1,
+                     .begin = w->begin + leaf,
+                     .most = w->shards.most,
+                     .all = w->shards.all,
+                     .merges = (const int[]){0}};
     lk_cuda_leaves alone;
     assert_int_equal(lk__cuda_leaves_take(cut, &one, 0, &alone), LK_OK);
     size_t rows = (w->begin[leaf + 1] - w->begin[leaf]) * cut->rows;
@@ -224,18 +229,20 @@ static void test_one_group(void **state)
     assert_false(lk__cuda_leaves_is_sum(&leaves, &w.shards));
 }
 
-/* A single leaf of many rows and few tiles fills the GPU, and has no more parts than that. */
+/* All leaves of a step together fill the GPU twice, if they have many rows, and have no more parts than that. */
 static void test_parts(void **state)
 {
-    for (size_t tiles = 1; tiles < 600; tiles += 7) {
-        lk_cuda_cut cut = {.rows = 3136, .chunk = 64, .least = 16, .tiles = tiles, .full = FULL, .weights = 100};
-        wave w;
-        lk_cuda_leaves leaves;
-        cut_wave(&w, 256, 1, 0, 1);
-        assert_int_equal(lk__cuda_leaves_take(&cut, &w.shards, 0, &leaves), LK_OK);
-        assert_true((size_t)leaves.parts * tiles <= FULL + tiles);
-        assert_true((size_t)leaves.parts * tiles >= FULL / 2 || leaves.chunks == 16 || tiles >= FULL);
-    }
+    for (int shards = 1; shards <= 16; shards *= 2)
+        for (size_t tiles = 1; tiles < 600; tiles += 7) {
+            lk_cuda_cut cut = {.rows = 3136, .chunk = 64, .least = 16, .tiles = tiles, .full = FULL, .weights = 100};
+            wave w;
+            lk_cuda_leaves leaves;
+            cut_wave(&w, 256, shards, 0, shards);
+            assert_int_equal(lk__cuda_leaves_take(&cut, &w.shards, 0, &leaves), LK_OK);
+            size_t blocks = (size_t)leaves.parts * tiles * (size_t)shards;
+            assert_true(leaves.parts == 1 || blocks <= 2 * FULL + tiles * (size_t)shards);
+            assert_true(blocks >= FULL || leaves.chunks == 16 || leaves.parts == 1);
+        }
 }
 
 static void test_too_many_rows(void **state)

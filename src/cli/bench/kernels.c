@@ -128,8 +128,11 @@ static void cut_shards(problem *p, int shards)
         p->begin[s] = lk__shard_begin(p->row->n, shards, s);
     for (int s = 0; s < shards; s++)
         p->merges[s] = lk__tree_merges(shards, s);
-    p->shards = (lk_shards){
-        .count = shards, .begin = p->begin, .most = lk__shard_largest(p->row->n, shards), .merges = p->merges};
+    p->shards = (lk_shards){.count = shards,
+                            .begin = p->begin,
+                            .most = lk__shard_largest(p->row->n, shards),
+                            .all = shards,
+                            .merges = p->merges};
 }
 
 static lk_status make_weights(problem *p)

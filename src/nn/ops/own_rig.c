@@ -202,6 +202,7 @@ static void run_wave(const lk_op_rig *r, lk_op_way w, int index, bool back)
     lk_shards shards = {.count = b - a,
                         .begin = begin,
                         .most = lk__shard_largest(r->n, w.shards),
+                        .all = w.shards,
                         .merges = merges,
                         .depth = lk__tree_depth(w.shards, a - 1)};
     lk_op_wave wave = {

@@ -316,6 +316,7 @@ static lk_status run_piece(lk_engine *engine, const lk_engine_part *part, size_t
     lk_op_wave wave = {.shards = {.count = 1,
                                   .begin = (const size_t[]){0, n},
                                   .most = lk__shard_largest(n, 1),
+                                  .all = 1,
                                   .merges = (const int[]){0}},
                        .n = n,
                        .no_loss = part->wanted != NULL,

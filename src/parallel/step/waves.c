@@ -171,6 +171,7 @@ lk_op_wave lk__waves_at(const lk_waves *waves, int index)
     lk_shards shards = {.count = last - first,
                         .begin = wave_begin(waves, index),
                         .most = lk__shard_largest(waves->batch, waves->shards),
+                        .all = waves->shards,
                         .merges = waves->merges + (first - waves->first),
                         .depth = lk__tree_roots(waves->shards, waves->first, first, NULL),
                         .rows = waves->rows + (size_t)index * LK_TREE_MAX_DEPTH};
@@ -181,6 +182,7 @@ lk_op_wave lk__waves_at(const lk_waves *waves, int index)
                         .roots = {.count = waves->all_roots,
                                   .begin = waves->root_begin,
                                   .most = lk__size_max(waves->batch, 1),
+                                  .all = waves->shards,
                                   .merges = waves->root_merges},
                         .n = shards.begin[shards.count],
                         .last = last == waves->last};
@@ -199,8 +201,11 @@ lk_op_wave lk__waves_leaf(const lk_waves *waves, int index, int s)
     static const int no_merge = 0;
     lk_op_wave wave = lk__waves_at(waves, index);
     int leaf = s - waves->wave_shard[index];
-    wave.leaves =
-        (lk_shards){.count = 1, .begin = wave.shards.begin + leaf, .most = wave.shards.most, .merges = &no_merge};
+    wave.leaves = (lk_shards){.count = 1,
+                              .begin = wave.shards.begin + leaf,
+                              .most = wave.shards.most,
+                              .all = wave.shards.all,
+                              .merges = &no_merge};
     wave.search = leaf;
     return wave;
 }

@@ -4,6 +4,7 @@
  * A block sums squared deviations from its first pixel. Over m values their error is at most about m roundings,
  * whatever the mean is. */
 #include "tensor/cuda/kernels/batchnorm.cuh"
+#include "tensor/cuda/kernels/vec4.cuh"
 
 /* A thread's result for its pixels: sums of deviations, then of their squares. */
 template <int V>
@@ -121,36 +122,41 @@ struct merges {
     bool empty[MERGES];
 };
 
-/* Folds one channel; the slots are its stack. leaf(shard) is the shard's mean (x) and M2 (y). */
-template <class F>
-static __device__ void fold_channel(const merges &m, size_t c, size_t i, const lk_partials &partials, F leaf)
+/* Folds one channel, whose entries are mean (x) and M2 (y). Returns the first entry of the stack. */
+static __device__ float2 fold_channel(const merges &m, lk_bn_entries &entries, size_t c, size_t channel,
+                                      const lk_partials &partials)
 {
-    int depth = m.depth, merge = 0;
-    for (int shard = 0; shard < m.count; shard++, depth++) {
-        float *slot = partials.slot0 + partials.stride * (size_t)depth + i;
-        float2 entry = leaf(shard);
-        for (int k = 0; k < m.after[shard]; k++, depth--, merge++) {
-            slot -= partials.stride;
-            float delta = entry.x - slot[0];
-            entry.y = fmaf(delta * delta, m.square_weight[merge], slot[c] + entry.y);
-            entry.x = fmaf(delta, m.mean_weight[merge], slot[0]);
+    lk_bn_stack stack(m.depth, entries, c, channel, partials);
+    int merge = 0;
+    for (int shard = 0; shard < m.count; shard++) {
+        float2 entry = stack.leaf(shard);
+        for (int k = 0; k < m.after[shard]; k++, merge++) {
+            float2 left = stack.pop();
+            float delta = entry.x - left.x;
+            entry.y = fmaf(delta * delta, m.square_weight[merge], left.y + entry.y);
+            entry.x = fmaf(delta, m.mean_weight[merge], left.x);
             if (m.empty[merge])
                 entry.x = entry.y = 0.0f;
         }
-        slot[0] = entry.x;
-        slot[c] = entry.y;
+        stack.push(entry);
     }
+    stack.store();
+    return stack.bottom();
 }
 
-static __global__ void fold_stats(merges m, size_t c, const float *stats, lk_partials partials)
+static __global__ void __launch_bounds__(LK_BN_FOLD_CHANNELS)
+    fold_stats(merges m, size_t c, const float *stats, lk_partials partials)
 {
-    size_t i = lk__cuda_thread();
-    if (i >= c)
+    __shared__ lk_bn_entries entries;
+    size_t channel = lk__cuda_thread();
+    if (channel >= c)
         return;
-    fold_channel(m, c, i, partials, [&](int shard) {
-        const float *entry = stats + (size_t)shard * 2 * c + i;
-        return make_float2(entry[0], entry[c]);
-    });
+    for (int shard = 0; shard < m.count; shard++) {
+        const float *entry = stats + (size_t)shard * 2 * c + channel;
+        entries.first[shard][threadIdx.x] = entry[0];
+        entries.second[shard][threadIdx.x] = entry[c];
+    }
+    fold_channel(m, entries, c, channel, partials);
 }
 
 static __device__ float inverse_root(float squares, float count, float eps)
@@ -208,12 +214,9 @@ static __global__ void __launch_bounds__(LK_BN_FOLD_THREADS, 1)
     __syncthreads();
     if (threadIdx.y + threadIdx.z > 0 || channel >= t.c || !out.partials.slot0)
         return;
-    fold_channel(m, t.c, channel, out.partials,
-                 [&](int shard) { return make_float2(entries.first[shard][lane], entries.second[shard][lane]); });
-    const float *slot = out.partials.slot0 + channel;
+    float2 all = fold_channel(m, entries, (size_t)t.c, (size_t)channel, out.partials);
     if (out.mean && !out.by_shard)
-        write_moments(make_float2(slot[0], slot[t.c]), out.counts.of[0], out.eps, out.mean + channel,
-                      out.scale + channel);
+        write_moments(all, out.counts.of[0], out.eps, out.mean + channel, out.scale + channel);
 }
 
 static void weigh(merges *m, int merge, size_t left, size_t right)
@@ -312,7 +315,8 @@ void lk__cuda_batchnorm_fold(lk_device *dev, size_t c, size_t pixels, const lk_s
     cudaStream_t stream = lk__cuda_stream(dev);
     for (int first = 0; first < shards->count; first += LK_BN_RUNS) {
         merges m = merges_of(shards, first, pixels, &depth, rows);
-        fold_stats<<<lk__cuda_blocks(c), LK_THREADS, 0, stream>>>(m, c, stats + (size_t)first * 2 * c, moments);
+        fold_stats<<<lk__cuda_parts(c, LK_BN_FOLD_CHANNELS), LK_BN_FOLD_CHANNELS, 0, stream>>>(
+            m, c, stats + (size_t)first * 2 * c, moments);
     }
     lk__cuda_launched(dev, "batchnorm_fold");
 }

@@ -410,6 +410,63 @@ struct lk_bn_entries {
     float first[LK_BN_RUNS][LK_BN_FOLD_CHANNELS], second[LK_BN_RUNS][LK_BN_FOLD_CHANNELS];
 };
 
+/* The stack of partial sums of a channel, for the thread that folds it. Entries of this launch take the place of its
+ * leaves in shared memory, because every merge would wait for memory otherwise; those below them are in slots. */
+struct lk_bn_stack {
+    lk_bn_entries &entries;
+    size_t c, channel;
+    const lk_partials &partials;
+    int below, count; /* entries in slots, and of this launch */
+
+    __device__ lk_bn_stack(int depth, lk_bn_entries &e, size_t c_, size_t channel_, const lk_partials &p)
+        : entries(e), c(c_), channel(channel_), partials(p), below(depth), count(0)
+    {
+    }
+
+    __device__ float *slot(int depth) const
+    {
+        return partials.slot0 + partials.stride * (size_t)depth + channel;
+    }
+
+    /* The leaf of a shard, before any later one is pushed. */
+    __device__ float2 leaf(int shard) const
+    {
+        return make_float2(entries.first[shard][threadIdx.x], entries.second[shard][threadIdx.x]);
+    }
+
+    __device__ float2 stored(int depth) const
+    {
+        const float *entry = slot(depth);
+        return make_float2(entry[0], entry[c]);
+    }
+
+    __device__ float2 pop()
+    {
+        return count > 0 ? leaf(--count) : stored(--below);
+    }
+
+    __device__ float2 bottom() const
+    {
+        return below > 0 ? stored(0) : leaf(0);
+    }
+
+    __device__ void push(float2 entry)
+    {
+        entries.first[count][threadIdx.x] = entry.x;
+        entries.second[count++][threadIdx.x] = entry.y;
+    }
+
+    __device__ void store() const
+    {
+        for (int i = 0; i < count; i++) {
+            float2 entry = leaf(i);
+            float *to = slot(below + i);
+            to[0] = entry.x;
+            to[c] = entry.y;
+        }
+    }
+};
+
 /* The merges of shards [first, first + LK_BN_RUNS); `depth` entries are on the stack before them. */
 struct lk_bn_merges {
     int depth, count;

@@ -110,22 +110,20 @@ static __global__ void __launch_bounds__(LK_THREADS, (resident<V, RELU>))
     lk__cuda_store(part + t.pitch, second);
 }
 
-/* Folds one channel of the block; the slots are its stack. */
-static __device__ void fold_channel(const lk_bn_merges &m, const lk_bn_entries &entries, int c, int channel,
+/* Folds one channel of the block. */
+static __device__ void fold_channel(const lk_bn_merges &m, lk_bn_entries &entries, int c, int channel,
                                     const lk_partials &partials)
 {
-    int depth = m.depth, lane = threadIdx.x;
-    for (int shard = 0; shard < m.count; shard++, depth++) {
-        float *slot = partials.slot0 + partials.stride * (size_t)depth + channel;
-        float sum = entries.first[shard][lane], product = entries.second[shard][lane];
-        for (int k = 0; k < m.after[shard]; k++, depth--) {
-            slot -= partials.stride;
-            sum = slot[0] + sum;
-            product = slot[c] + product;
+    lk_bn_stack stack(m.depth, entries, (size_t)c, (size_t)channel, partials);
+    for (int shard = 0; shard < m.count; shard++) {
+        float2 entry = stack.leaf(shard);
+        for (int k = 0; k < m.after[shard]; k++) {
+            float2 left = stack.pop();
+            entry = make_float2(left.x + entry.x, left.y + entry.y);
         }
-        slot[0] = sum;
-        slot[c] = product;
+        stack.push(entry);
     }
+    stack.store();
 }
 
 /* Copies the first `depth` entries of a channel. */

@@ -21,10 +21,12 @@ static size_t chunks_of(const lk_cuda_cut *cut, size_t samples)
     return divide_up(samples * cut->rows, cut->chunk);
 }
 
-/* Chunks of a part: so many that a single leaf of the largest size fills the GPU, but not fewer than `least`. */
-static size_t part_chunks(const lk_cuda_cut *cut, size_t most)
+/* Chunks of a part: so many that all leaves of a step fill the GPU twice if they have the largest size, but not fewer
+ * than `least`. */
+static size_t part_chunks(const lk_cuda_cut *cut, const lk_shards *shards)
 {
-    size_t parts = divide_up(cut->full, cut->tiles), chunks = divide_up(chunks_of(cut, most), parts);
+    size_t parts = divide_up(2 * cut->full, cut->tiles * (size_t)shards->all);
+    size_t chunks = divide_up(chunks_of(cut, shards->most), parts);
     return chunks > cut->least ? chunks : cut->least;
 }
 
@@ -113,8 +115,8 @@ static void count_parts(const lk_cuda_cut *cut, const lk_shards *shards, lk_cuda
 
 lk_status lk__cuda_leaves_take(const lk_cuda_cut *cut, const lk_shards *shards, int first, lk_cuda_leaves *out)
 {
-    assert(shards->most > 0);
-    size_t chunks = part_chunks(cut, shards->most), parts = divide_up(chunks_of(cut, shards->most), chunks);
+    assert(shards->most > 0 && shards->all > 0);
+    size_t chunks = part_chunks(cut, shards), parts = divide_up(chunks_of(cut, shards->most), chunks);
     size_t room = most_floats / (parts * (cut->weights + cut->bias)) + 1;
     room = room * parts > most_rows ? most_rows / parts : room;
     int end = shards->count - first > LK_CUDA_LEAVES ? first + LK_CUDA_LEAVES : shards->count;

@@ -6,7 +6,8 @@
  * subtree and folds them in registers. One kernel, the fold (weights.h), then adds the parts of each leaf and folds
  * leaves or groups over the tree.
  *
- * The bits of a leaf depend on its samples, the layer, and lk_shards.most: these choose kernel and parts. Groups and
+ * The bits of a leaf depend on its samples, the layer, lk_shards.most and lk_shards.all: these choose kernel and
+ * parts. Groups and
  * launches depend on the wave as well, but they only decide which block makes an addition of the tree. */
 #ifndef LK_TENSOR_CUDA_KERNELS_LEAVES_H
 #define LK_TENSOR_CUDA_KERNELS_LEAVES_H

@@ -78,6 +78,13 @@ static __device__ __forceinline__ uint32_t round_tf32(float x)
     return r;
 }
 
+/* The bits of x with half of the last place of tf32 added, away from zero: tensor cores ignore the bits behind that
+ * place, so they read round_tf32(x) if x is finite. NaN may become a number. */
+static __device__ __forceinline__ uint32_t nudge_tf32(float x)
+{
+    return __float_as_uint(x) + 0x1000;
+}
+
 /* The sums of a block's leaves that are not merged yet. */
 template <int COUNT, int LEVELS>
 struct sum_levels {

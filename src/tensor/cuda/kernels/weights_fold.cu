@@ -5,6 +5,7 @@
 #include "tensor/cuda/kernels/weights.h"
 
 enum { COLUMNS = 16, LANES = 16, WIDE_THREADS = 64, WIDE_COLUMNS = 1 << 16, AHEAD = 4 };
+enum { LOADS = 5 }; /* of parts that are issued together: a run has three times as many after its first part */
 
 template <int V>
 struct fold_value {
@@ -65,11 +66,16 @@ static __device__ __forceinline__ fold_value<V> sum_run(const lk_cuda_leaves &le
 {
     int first = run * LK_CUDA_RUN, last = min(first + LK_CUDA_RUN, (int)leaves.parts_of[group]);
     const float *p = f.in + ((size_t)group * (size_t)leaves.parts + (size_t)first) * f.row + column;
-    fold_value<V> sum = load_value<V>(p);
-#pragma unroll 4
-    for (int part = first + 1; part < last; part++) {
-        p += f.row;
-        sum = add_values(sum, load_value<V>(p));
+    fold_value<V> sum = load_value<V>(p), parts[LOADS];
+    for (int part = first + 1; part < last; part += LOADS) {
+#pragma unroll
+        for (int i = 0; i < LOADS; i++)
+            if (part + i < last)
+                parts[i] = load_value<V>(p += f.row);
+#pragma unroll
+        for (int i = 0; i < LOADS; i++)
+            if (part + i < last)
+                sum = add_values(sum, parts[i]);
     }
     return sum;
 }

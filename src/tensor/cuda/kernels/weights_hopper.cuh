@@ -287,11 +287,16 @@ struct wgmma_product {
 };
 
 /* tf32: a thread has 8 neighbouring channels of y and THREAD_N neighbouring columns. Its rows of eight are 0, 1, 4, 5
- * and two more, which keeps reads free of bank conflicts; the order of rows in a product is that of mma. */
+ * and two more, which keeps reads free of bank conflicts; the order of rows in a product is that of mma.
+ *
+ * Factors are rounded by an addition to their bits (nudge_tf32), which lets the compiler put them where mma wants them;
+ * round_tf32 would need a comparison and several moves more for each. Sums that had a factor that is not finite become
+ * NaN. */
 template <class P>
 struct mma_product {
     uint32_t y_offset, x_offset;
     int unit_y, unit_x, row;
+    float check; /* 0, or NaN if one of the leaf's factors is not finite */
 
     __device__ __forceinline__ mma_product()
     {
@@ -302,23 +307,31 @@ struct mma_product {
         unit_y = channel % P::BOX / 4;
         unit_x = column % P::BOX / 4;
         row = k % 2 + k / 2 * 4;
+        check = 0.0f;
+    }
+
+    __device__ __forceinline__ uint32_t factor(float v, bool valid)
+    {
+        v = valid ? v : 0.0f;
+        check = __fmaf_rn(v, 0.0f, check);
+        return nudge_tf32(v);
     }
 
     template <int COUNT>
-    static __device__ __forceinline__ void read(uint32_t box, int row, int unit, bool valid, uint32_t (&out)[COUNT])
+    __device__ __forceinline__ void read(uint32_t box, int row, int unit, bool valid, uint32_t (&out)[COUNT])
     {
 #pragma unroll
         for (int i = 0; i < COUNT; i += 4) {
             float4 v = load_shared4(box + row * LINE + ((unit + i / 4) ^ (row & 7)) * 16);
-            out[i] = valid ? round_tf32(v.x) : 0;
-            out[i + 1] = valid ? round_tf32(v.y) : 0;
-            out[i + 2] = valid ? round_tf32(v.z) : 0;
-            out[i + 3] = valid ? round_tf32(v.w) : 0;
+            out[i] = factor(v.x, valid);
+            out[i + 1] = factor(v.y, valid);
+            out[i + 2] = factor(v.z, valid);
+            out[i + 3] = factor(v.w, valid);
         }
     }
 
     template <bool ALL>
-    __device__ __forceinline__ void eight(float (&acc)[P::SUMS], uint32_t stage, int begin, int valid) const
+    __device__ __forceinline__ void eight(float (&acc)[P::SUMS], uint32_t stage, int begin, int valid)
     {
         uint32_t y[2][8], x[2][P::THREAD_N];
 #pragma unroll
@@ -356,7 +369,13 @@ struct mma_product {
 
     __device__ __forceinline__ void finish(float (&acc)[P::SUMS], const stage_memory<P> &memory)
     {
-        (void)acc, (void)memory;
+        (void)memory;
+        if (check == 0.0f)
+            return;
+#pragma unroll
+        for (int i = 0; i < P::SUMS; i++)
+            acc[i] = check;
+        check = 0.0f;
     }
 };
 
