@@ -73,13 +73,13 @@ static __global__ void __launch_bounds__(LK_THREADS, LK_BN_RESIDENT)
 
 /* The blocks of a shard, for one thread's channel. */
 struct shard_parts {
-    uint32_t pixels, span, blocks;
-    const float *row; /* row of block 0, from the channel on */
+    uint32_t blocks;
+    double span, rest; /* elements of a block, and of the last one */
+    const float *row;  /* row of block 0, from the channel on */
 
-    /* Elements of a block; 0 beyond the last one. */
     __device__ double count(uint32_t b) const
     {
-        return b >= blocks ? 0.0 : (double)(pixels - b * span < span ? pixels - b * span : span);
+        return b + 1 < blocks ? span : rest;
     }
 };
 
@@ -90,8 +90,11 @@ static __device__ double sum_means(const lk_bn_tiling &t, const shard_parts &p)
         float mean[LK_BN_FOLD_AT_ONCE];
         lk__bn_load_parts(t, p.row, b, p.blocks, mean);
 #pragma unroll
-        for (int k = 0; k < LK_BN_FOLD_AT_ONCE; k++)
-            sum += p.count(b + (uint32_t)(k * LK_BN_FOLD_ROWS)) * (double)mean[k];
+        for (int k = 0; k < LK_BN_FOLD_AT_ONCE; k++) {
+            uint32_t block = b + (uint32_t)(k * LK_BN_FOLD_ROWS);
+            if (block < p.blocks)
+                sum += p.count(block) * (double)mean[k];
+        }
     }
     return sum;
 }
@@ -105,8 +108,11 @@ static __device__ double sum_squares(const lk_bn_tiling &t, const shard_parts &p
         lk__bn_load_parts(t, p.row + t.pitch, b, p.blocks, squares);
 #pragma unroll
         for (int k = 0; k < LK_BN_FOLD_AT_ONCE; k++) {
-            double count = p.count(b + (uint32_t)(k * LK_BN_FOLD_ROWS)), away = (double)mean[k] - around;
-            sum += count > 0 ? (double)squares[k] + count * (away * away) : 0.0;
+            uint32_t block = b + (uint32_t)(k * LK_BN_FOLD_ROWS);
+            if (block >= p.blocks)
+                break;
+            double away = (double)mean[k] - around;
+            sum += (double)squares[k] + p.count(block) * (away * away);
         }
     }
     return sum;
@@ -186,7 +192,8 @@ static __device__ float2 shard_stats(const lk_bn_tiling &t, const lk_bn_runs &r,
                                      uint32_t run, bool used)
 {
     uint32_t pixels = used ? r.begin[run + 1] - r.begin[run] : 0;
-    shard_parts p = {pixels, lk__bn_span(t, pixels), lk__bn_spans(t, pixels),
+    uint32_t span = lk__bn_span(t, pixels), blocks = lk__bn_spans(t, pixels);
+    shard_parts p = {blocks, (double)span, (double)(pixels - (blocks ? blocks - 1 : 0) * span),
                      lk__bn_part(parts, t, run, spans, 0) + lk__bn_fold_channel()};
     double mean = lk__bn_sum_fold_rows(sum_means(t, p)) / (double)(pixels ? pixels : 1);
     double squares = lk__bn_sum_fold_rows(sum_squares(t, p, mean));

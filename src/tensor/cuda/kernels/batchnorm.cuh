@@ -18,10 +18,10 @@ enum {
     LK_BN_MOST = 64,
     LK_BN_RESIDENT = 3, /* summing blocks on a multiprocessor: with more, loads would wait for registers */
     LK_BN_FOLD_CHANNELS = 8,
-    LK_BN_FOLD_ROWS = 16,
-    LK_BN_FOLD_RUNS = 8, /* runs that a folding block computes at once, at most */
+    LK_BN_FOLD_ROWS = 8,
+    LK_BN_FOLD_RUNS = 16, /* runs that a folding block computes at once, at most */
     LK_BN_FOLD_THREADS = LK_BN_FOLD_CHANNELS * LK_BN_FOLD_ROWS * LK_BN_FOLD_RUNS,
-    LK_BN_FOLD_AT_ONCE = 8
+    LK_BN_FOLD_AT_ONCE = 16
 };
 
 /* The ReLU after a normalisation. */
@@ -365,8 +365,9 @@ static inline __device__ double lk__bn_sum_parts(const lk_bn_tiling &t, const fl
         float v[LK_BN_FOLD_AT_ONCE];
         lk__bn_load_parts(t, row, b, blocks, v);
 #pragma unroll
-        for (int k = 0; k < LK_BN_FOLD_AT_ONCE; k++)
-            sum += b + (uint32_t)(k * LK_BN_FOLD_ROWS) < blocks ? (double)v[k] : 0.0;
+        for (int k = 0; k < LK_BN_FOLD_AT_ONCE; k++) // conversions are slow: those that are not needed are left out
+            if (b + (uint32_t)(k * LK_BN_FOLD_ROWS) < blocks)
+                sum += (double)v[k];
     }
     return sum;
 }
@@ -374,16 +375,16 @@ static inline __device__ double lk__bn_sum_parts(const lk_bn_tiling &t, const fl
 /* Gives every thread the sum over the rows of its channel and run, in a block of lk__bn_fold_threads. */
 static inline __device__ double lk__bn_sum_fold_rows(double v)
 {
-    __shared__ double rows[LK_BN_FOLD_RUNS][LK_BN_FOLD_ROWS][LK_BN_FOLD_CHANNELS];
+    enum { WARP_ROWS = LK_WARP / LK_BN_FOLD_CHANNELS, WARPS = LK_BN_FOLD_ROWS / WARP_ROWS };
+    static_assert(WARPS == 2, "a channel and run has two warps");
+    __shared__ double rows[LK_BN_FOLD_RUNS][WARPS][LK_BN_FOLD_CHANNELS];
     int run = threadIdx.z, row = threadIdx.y, lane = threadIdx.x;
-    rows[run][row][lane] = v;
+    for (int step = LK_BN_FOLD_CHANNELS; step < LK_WARP; step *= 2)
+        v += __shfl_xor_sync(0xffffffffu, v, step);
+    if (row % WARP_ROWS == 0)
+        rows[run][row / WARP_ROWS][lane] = v;
     __syncthreads();
-    for (int half = LK_BN_FOLD_ROWS / 2; half > 0; half /= 2) {
-        if (row < half)
-            rows[run][row][lane] += rows[run][row + half][lane];
-        __syncthreads();
-    }
-    v = rows[run][0][lane];
+    v = rows[run][0][lane] + rows[run][1][lane];
     __syncthreads();
     return v;
 }

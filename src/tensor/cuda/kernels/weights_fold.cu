@@ -4,7 +4,7 @@
 #include "tensor/cuda/kernels/vec4.cuh"
 #include "tensor/cuda/kernels/weights.h"
 
-enum { COLUMNS = 16, LANES = 16, WIDE_THREADS = 64, WIDE_COLUMNS = 1 << 16, AHEAD = 4 };
+enum { COLUMNS = 16, LANES = 16, WIDE_THREADS = 64, WIDE_COLUMNS = 1 << 18, AHEAD = 4 };
 enum { LOADS = 5 }; /* of parts that are issued together: a run has three times as many after its first part */
 
 template <int V>
