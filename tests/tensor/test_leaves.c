@@ -209,7 +209,7 @@ static void test_launches(void **state)
     }
     assert_int_equal(launches_of(&cuts[COUNT_OF(cuts) - 1], 1024, 16), 4);
     /* A grid has at most 65535 rows of blocks. */
-    lk_cuda_cut many = {.rows = 100000, .chunk = 1, .least = 1, .tiles = 1, .full = 1000, .weights = 8};
+    lk_cuda_cut many = {.rows = 100000, .chunk = 1, .least = 1, .tiles = 1, .full = 64000, .weights = 8};
     assert_int_equal(launches_of(&many, 128, 128), 2);
 }
 
