@@ -161,8 +161,9 @@ typedef struct lk_op_check_opts {
  * - samples: a sample alone gives the same y and dx as among others;
  * - threads: 1, 2 or 3 threads, one wave or several, with all, one or no gradients of inputs: the same bits;
  * - shards: the gradient of a parameter is the same sum, up to rounding, for every cut into shards;
- * - gradients: those of inputs and parameters are finite differences of forward. Elements where forward is not smooth
- *   (the difference depends on the step) are left out; at most half of them may be.
+ * - gradients: those of inputs and parameters are finite differences of forward. Of each tensor at most 48 elements are
+ *   compared, chosen by `seed`. Elements where forward is not smooth (the difference depends on the step) are left out;
+ *   at most half of them may be.
  * Errors: MISMATCH if a check fails: the detail names the check, the place and both numbers; NOT_FOUND if there is no
  * such op; USAGE for impossible options; UNSUPPORTED if the device or a function for it is missing; MEMORY. */
 lk_status lk_op_check(const char *op, const lk_op_check_opts *opts) LK_CHECKED;
@@ -193,8 +194,10 @@ typedef struct lk_loss_check_opts {
  * - threads: 1, 2 or 3 threads that call at the same time get the same bits;
  * - shards: all samples at once, in parts or one by one, with and without weights, give the same bits; on CUDA they
  *   are also those of `sample`, up to the tolerance, multiplied by weight and scale;
- * - gradients: dx is finite differences of the loss. Elements where the loss is not smooth (the difference depends on
- *   the step) are left out; at most half of them may be.
+ * - gradients: dx is finite differences of the loss. All elements are compared, or 4,194,304 / (elements of a sample)
+ *   of them, at least 64, where that is fewer; they are spread evenly over samples and elements, and chosen by `seed`.
+ *   Elements where the loss is not smooth (the difference depends on the step) are left out; at most half of them may
+ *   be.
  * `rank`, if it is given, takes part in the checks guards, state, threads and shards.
  * Errors: MISMATCH if a check fails: the detail names the check, the place and both numbers; NOT_FOUND if the program
  * has registered no such loss; USAGE for impossible options; UNSUPPORTED if the device or a function for it is missing;

@@ -90,6 +90,17 @@ static void add_initial(lk_agree_text *lines, const char *path, const lk_state *
     lk__agree_add(lines, ", a file of state hash %016" PRIx64 "\n", lk_state_hash(initial));
 }
 
+lk_status lk__train_agree_files(const lk_train_rank *rank, const char *split, const lk_dataset *data, bool *agreed)
+{
+    const lk_dataset_info *info = lk_dataset_get_info(data);
+    lk_agree_text lines = {.at = ""};
+    uint64_t hash = 0;
+    LK_TRY(lk__dataset_hash_files(data, &hash));
+    add_shown(&lines, "`data`", *info->path ? info->path : info->name);
+    lk__agree_add(&lines, ", whose %s images and labels have the hash %016" PRIx64 "\n", split, hash);
+    return lk__agree_lines(rank->group, lines.at, agreed);
+}
+
 static const char *who_saves(const lk_train_opts *opts)
 {
     if (!opts->save_model)

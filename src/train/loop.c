@@ -155,9 +155,19 @@ static bool epoch_is_over(const lk_train_run *run)
     return run->at.batch == run->effective.batches || run->at.step >= run->total_steps;
 }
 
-static lk_status train_epoch(lk_train_run *run)
+/* Checks that the test files can be read, and that they are equal at all ranks; once. */
+static lk_status check_test_files(lk_train_run *run)
 {
     const lk_dataset *test = run->shared->test;
+    if (!test || run->test_checked)
+        return LK_OK;
+    run->test_checked = true;
+    LK_TRY(lk__run_own_result(run, lk__train_check_readable(test)));
+    return lk__run_compare_files(run, "test", test);
+}
+
+static lk_status train_epoch(lk_train_run *run)
+{
     bool first = run->result.samples == 0;
     run->epoch_began = lk__clock();
     run->running = (lk_metrics){0};
@@ -168,8 +178,8 @@ static lk_status train_epoch(lk_train_run *run)
         LK_TRY(run_step(run));
         /* The test files are checked after the first step: they do not delay it, and damage is found before
          * the end of the epoch. If training ends here, the evaluation checks them. */
-        if (first && test && run->at.step < run->total_steps)
-            LK_TRY(lk__run_own_result(run, lk__train_check_readable(test)));
+        if (first && run->at.step < run->total_steps)
+            LK_TRY(check_test_files(run));
         first = false;
     }
     run->earlier_epochs = run->result.train_seconds;
@@ -202,6 +212,8 @@ static lk_status evaluate_splits(lk_train_run *run, lk_metrics *val, lk_metrics 
     const lk_train_shared *shared = run->shared;
     if (shared->val)
         LK_TRY(evaluate(run, shared->val, shared->val_augment, &run->val_loader, val));
+    if (shared->test && !is_stopped(run))
+        LK_TRY(check_test_files(run));
     if (shared->test && !is_stopped(run))
         LK_TRY(evaluate(run, shared->test, shared->test_augment, &run->test_loader, test));
     return LK_OK;

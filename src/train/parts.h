@@ -91,6 +91,7 @@ typedef struct lk_train_rank {
     atomic_int *signal_level; /* or NULL */
     const char *run_name;     /* as in lk_train_ranks */
     bool asks;                /* as in lk_train_ranks */
+    bool one_process;         /* all ranks have the same `shared` */
 } lk_train_rank;
 
 /* Emits an activity, if somebody listens. hooks may be NULL. */
@@ -114,6 +115,10 @@ lk_status lk__train_rank(const lk_train_rank *rank, lk_train_outcome *out, lk_tr
 /* Collective: MISMATCH at every rank, with rank and option, unless the options and the data are equal at all
  * ranks. *agreed as in lk__agree_lines. */
 lk_status lk__train_agree(const lk_train_rank *rank, bool *agreed) LK_CHECKED;
+/* The same for the contents of data files that are kept in memory; blocks until they are loaded. lk__train_agree does
+ * not wait for them: it compares some labels only. split: "training" or "test". */
+lk_status lk__train_agree_files(const lk_train_rank *rank, const char *split, const lk_dataset *data,
+                                bool *agreed) LK_CHECKED;
 
 /* Checks whether all ranks can use their devices; collective if the rank has a group. A device that the user
  * has named is not tried. If some ranks use GPUs and one rank cannot, every rank whose device was not named

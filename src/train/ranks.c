@@ -90,7 +90,8 @@ static lk_train_rank rank_of(const member *m)
                            .hooks = &ranks->hooks[m->index],
                            .signal_level = ranks->signal_level,
                            .run_name = ranks->run_name,
-                           .asks = ranks->asks};
+                           .asks = ranks->asks,
+                           .one_process = ranks->one_process && !ranks->joins};
 }
 
 /* Among ranks whose devices were not named, either all use GPUs or none does. */

@@ -66,6 +66,15 @@ lk_status lk__run_vote(lk_train_run *run, lk_status status)
     return failed == run->self.ranks ? lk__run_common_result(run, status) : lk__run_own_result(run, status);
 }
 
+/* The result of a comparison between ranks. */
+static lk_status compared_result(lk_train_run *run, lk_status status, bool agreed)
+{
+    if (status != LK_OK && status != LK_STATUS_PEER && !agreed)
+        return lk__run_own_result(run, status);
+    run->fault = agreed ? LK_TRAIN_FAULT_COMMON : LK_TRAIN_FAULT_PEER;
+    return status;
+}
+
 /* Compares the options and data that the engine does not compare. */
 static lk_status compare_options(lk_train_run *run)
 {
@@ -73,10 +82,16 @@ static lk_status compare_options(lk_train_run *run)
     if (run->self.ranks == 1)
         return LK_OK;
     lk_status status = lk__train_agree(run->rank, &agreed);
-    if (status != LK_OK && status != LK_STATUS_PEER && !agreed)
-        return lk__run_own_result(run, status);
-    run->fault = agreed ? LK_TRAIN_FAULT_COMMON : LK_TRAIN_FAULT_PEER;
-    return status;
+    return compared_result(run, status, agreed);
+}
+
+lk_status lk__run_compare_files(lk_train_run *run, const char *split, const lk_dataset *data)
+{
+    bool agreed = false;
+    if (run->self.ranks == 1 || run->rank->one_process)
+        return LK_OK;
+    lk_status status = lk__train_agree_files(run->rank, split, data, &agreed);
+    return compared_result(run, status, agreed);
 }
 
 static size_t divide_up(size_t count, size_t parts)
@@ -235,6 +250,7 @@ lk_status lk__run_open(lk_train_run *run)
     LK_TRY(lk__run_common_result(
         run, lk_lr_schedule_check(run->shared->schedule, run->effective.lr, lk__run_schedule_at(run, 0, 0))));
     LK_TRY(resume_run(run));
+    LK_TRY(lk__run_compare_files(run, "training", lk__train_whole(run->shared)));
     LK_TRY(lk__run_own_result(run, lk__train_cache_samples(run->engine, run->loader)));
     count_steps(run);
     run->self.layout = lk_engine_layout(run->engine);

@@ -48,6 +48,7 @@ struct lk_train_run {
     int saved_shards;  /* shards of the checkpoint that the run resumed from, if they differ; else 0 */
     char other_device[LK_DEVICE_NOTES_TEXT]; /* what lk__device_notes_compare says of that checkpoint */
     bool mixed_devices;                      /* the facts of the ranks' devices differ */
+    bool test_checked;                       /* the test files were read and compared */
     bool touched;                            /* data files have other times than when that checkpoint was saved */
     int signal_level;                        /* what all ranks agreed to do: an LK_SIGNAL_LEVEL_ value */
     int signal_rank;                         /* the rank that received the signal */
@@ -75,6 +76,9 @@ struct lk_train_run {
 /* run.c: creates the engine and the loader, and loads the initial weights or the checkpoint. */
 lk_status lk__run_open(lk_train_run *run) LK_CHECKED;
 void lk__run_close(lk_train_run *run);
+/* Collective: MISMATCH at every rank if the contents of data files in memory differ between ranks. split as in
+ * lk__train_agree_files. */
+lk_status lk__run_compare_files(lk_train_run *run, const char *split, const lk_dataset *data) LK_CHECKED;
 /* Samples of a step. */
 size_t lk__run_batch(const lk_train_run *run);
 

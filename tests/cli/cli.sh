@@ -453,7 +453,22 @@ refused 2 "--input" "3x32x32" -- bench train --model mlp --input 3x20
 refused 2 "--input" "1 or 3 channels" -- bench train --model mlp --input 2x20x20
 refused 2 "--data and --input" -- bench train --model mlp --input 3x20x20 --data tiny
 refused 2 "--classes" "--input" -- bench train --model mlp --classes 7
-refused 2 "--input" "bench data" -- bench data --input 3x20x20
+# An option of another case, also in the words of other programs and beside its own options.
+for line in "data --input 3x20x20" "data --classes 7" "predict --stages 2" "predict --shards 4" "layers -n 2" \
+    "layers --check-every 1" "train --repeat 3" "train --max-bytes 64" "kernels --model mlp" "kernels --num-workers 1" \
+    "kernels --opt sgd --momentum .9" "allreduce --sync-bn" "allreduce --threads 2" "data --runs 1 --steps 3"; do
+    words=($line)
+    refused 2 "is an option of bench " "; bench ${words[0]} does not use it" -- bench "${words[@]}"
+done
+refused 2 "--stages is an option of bench train; bench predict" -- bench predict --stages 2
+refused 2 "--input is an option of bench layers, train; bench data" -- bench data --input 3x20x20
+refused 2 "-n is an option of bench allreduce, train; bench layers" -- bench layers -n 2
+printf 'optimizer: sgd\n' >sgd.yaml
+refused 2 "--optimizer is an option of bench layers, train; bench kernels" -- bench kernels --config sgd.yaml --momentum .9
+refused 2 "--precision is an option of bench layers, predict, train" "from --amp" -- bench data --amp
+# A file of options is made for training.
+printf 'data: tiny\nmodel: mlp\nepochs: 1\n' >other.yaml
+run 0 bench data --config other.yaml --runs 1
 # Each layer of a step, beside limits.
 run 0 bench layers --model mlp --data tiny --batch-size 16 --steps 3
 said out "limits: " " GF/s, and " "linear " "forward" "backward" "% limit" "update" "rest" "step"

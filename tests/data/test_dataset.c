@@ -340,6 +340,47 @@ static void cifar_round_trip(void **state)
     check_cifar("cifar10/", NULL, LK_SPLIT_TEST, 2);
 }
 
+static uint64_t hash_files(const char *dir)
+{
+    lk_dataset *data = NULL;
+    uint64_t hash = 0;
+    assert_ok(lk_dataset_open(dir, NULL, LK_SPLIT_TRAIN, &data));
+    assert_ok(lk__dataset_hash_files(data, &hash));
+    lk_dataset_destroy(data);
+    return hash;
+}
+
+/* Replaces the last byte of a file. */
+static void change_end(const char *name)
+{
+    FILE *file = fopen(name, "r+b");
+    assert_non_null(file);
+    fseek(file, -1, SEEK_END);
+    int last = fgetc(file);
+    fseek(file, -1, SEEK_END);
+    fputc(last ^ 1, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Packed files have the hash of plain ones; each byte of pixels and labels counts. */
+static void hashes_of_files(void **state)
+{
+    put_split("plain/", LK_SPLIT_TRAIN, '-', "");
+    put_split("packed/", LK_SPLIT_TRAIN, '.', ".gz");
+    put_cifar("colour/", "");
+    put_cifar("packed-colour/", ".gz");
+    uint64_t grey = hash_files("plain"), colour = hash_files("colour");
+    assert_true(grey != 0 && colour != 0 && grey != colour);
+    assert_true(hash_files("packed") == grey && hash_files("packed-colour") == colour);
+    change_end("plain/" IMAGES);
+    uint64_t other = hash_files("plain");
+    assert_true(other != grey);
+    change_end("plain/" LABELS);
+    assert_true(hash_files("plain") != other && hash_files("plain") != grey);
+    change_end("colour/data_batch_5.bin");
+    assert_true(hash_files("colour") != colour);
+}
+
 /* A record has two label bytes: the coarse class, which is ignored, and the fine class. */
 static void cifar100_round_trip(void **state)
 {
@@ -531,6 +572,7 @@ int main(void)
     snprintf(real_data, sizeof real_data, "%s", variable ? variable : "");
     return RUN_TESTS(NULL, NULL, CASE(idx_round_trip), CASE(idx_bad_images), CASE(idx_bad_labels), CASE(idx_bad_gzip),
                      CASE(idx_bad_checksum), CASE(idx_classes), CASE(idx_other_labels), CASE(cifar_round_trip),
-                     CASE(cifar_malformed), CASE(cifar100_round_trip), CASE(search_order), CASE(given_folder),
-                     CASE(not_found), CASE(not_the_other), CASE(table), CASE(fingerprint), CASE(real_mnist));
+                     CASE(hashes_of_files), CASE(cifar_malformed), CASE(cifar100_round_trip), CASE(search_order),
+                     CASE(given_folder), CASE(not_found), CASE(not_the_other), CASE(table), CASE(fingerprint),
+                     CASE(real_mnist));
 }

@@ -266,6 +266,10 @@ static void expect_equal(const lk_dataset *a, const lk_dataset *b)
         CHECK(p == q && memcmp(x, y, info->channels * info->height * info->width) == 0);
     }
     CHECK(lk__dataset_fingerprint(a) == lk__dataset_fingerprint(b));
+    uint64_t p = 1, q = 2;
+    CHECK_OK(lk__dataset_hash_files(a, &p));
+    CHECK_OK(lk__dataset_hash_files(b, &q));
+    CHECK(p == q && p != 0);
 }
 
 static const char *const names[] = {"mnist", "cifar10"};

@@ -60,9 +60,17 @@ static float hinge(ARGUMENTS)
     return loss;
 }
 
+static int seven = 7;
+
+/* The same, without its argument. */
+static float classes_here(ARGUMENTS)
+{
+    (void)arg;
+    return classes(&seven, x, floats, label, target, target_floats, dx);
+}
+
 static const lk_loss_check_opts small = {.x = {2, 3, 4}};
 static const lk_loss_check_opts vector = {.x = {1, 1, 9}};
-static int seven = 7;
 
 static void add(const char *name, lk_loss_fn sample)
 {
@@ -221,7 +229,6 @@ static void test_faults(void **state)
 {
     for (size_t i = 0; i < COUNT_OF(faults); i++) {
         lk_loss_check_opts opts = small;
-        opts.samples = strcmp(faults[i].name, "wrong") == 0 ? 2 : 0; /* so few that every element is checked */
         opts.x.height = strcmp(faults[i].name, "rough") == 0 ? 1 : 2;
         opts.x.channels = strcmp(faults[i].name, "rough") == 0 ? 1 : 4;
         add(faults[i].name, faults[i].sample);
@@ -229,6 +236,39 @@ static void test_faults(void **state)
         assert_contains(lk_error_detail(), faults[i].place);
         assert_contains(lk_error_detail(), faults[i].name);
     }
+}
+
+/* Wrong in one element of one sample. */
+static float loss_wrong_once(ARGUMENTS)
+{
+    float loss = classes_here(PASSED);
+    if (dx && label == 3)
+        dx[floats - 1] += 0.5f;
+    return loss;
+}
+
+/* Wrong in a fortieth of the elements of one sample. */
+static float loss_wrong_in_part(ARGUMENTS)
+{
+    float loss = classes_here(PASSED);
+    for (size_t k = 0; dx && label == 6 && k < floats / 40; k++)
+        dx[2 * floats / 3 + k] += 0.5f;
+    return loss;
+}
+
+/* Every seed finds the mistake, not only those that draw its element. */
+static void test_rare_faults(void **state)
+{
+    lk_loss_def once = {.name = "once", .sample = loss_wrong_once};
+    lk_loss_def in_part = {.name = "in_part", .sample = loss_wrong_in_part};
+    lk_loss_check_opts opts = {.x = {1, 1, 40}};
+    assert_ok(lk_loss_register(&once));
+    assert_ok(lk_loss_register(&in_part));
+    for (opts.seed = 0; opts.seed < 8; opts.seed++)
+        assert_fails(lk_loss_check("once", &opts), LK_STATUS_MISMATCH, "element 39 of dx of sample 3 is");
+    opts.x.channels = 4000;
+    for (opts.seed = 0; opts.seed < 4; opts.seed++)
+        assert_fails(lk_loss_check("in_part", &opts), LK_STATUS_MISMATCH, "of dx of sample 6 is");
 }
 
 static int32_t rank_counts(void *arg, const float *x, size_t floats, int32_t label, const float *target,
@@ -318,13 +358,6 @@ static void classes_on_device(void *arg, const lk_loss_cuda_call *call)
         ((float *)(uintptr_t)call->weights)[0] = 3;
 }
 
-/* `sample` of the losses below. */
-static float classes_here(ARGUMENTS)
-{
-    (void)arg;
-    return classes(&seven, x, floats, label, target, target_floats, dx);
-}
-
 static void test_device(void **state)
 {
     static const struct {
@@ -406,5 +439,5 @@ static void test_label_rank(void **state)
     assert_int_equal(lk_loss_label_rank(NULL, x, 0, 0, NULL, 0), -1);
 }
 
-TEST_MAIN(NULL, NULL, TEST(test_correct), TEST(test_faults), TEST(test_rank_that_counts), TEST(test_device),
-          TEST(test_mistakes), TEST(test_label_rank))
+TEST_MAIN(NULL, NULL, TEST(test_correct), TEST(test_faults), TEST(test_rare_faults), TEST(test_rank_that_counts),
+          TEST(test_device), TEST(test_mistakes), TEST(test_label_rank))

@@ -279,6 +279,17 @@ static void ranks_must_be_told_alike(void **state)
     expect_odd(opts, "relabelled, 90 training samples");
 }
 
+/* One pixel of one image differs. */
+static void ranks_must_have_the_same_pixels(void **state)
+{
+    char path[PATH];
+    lk_train_opts opts = options();
+    opts.data = below("repainted", path);
+    expect_odd(opts, "repainted, whose training images and labels have the hash ");
+    opts.data = below("retested", path);
+    expect_odd(opts, "retested, whose test images and labels have the hash ");
+}
+
 /* The path of the data and the numbers of workers and threads may differ between ranks. */
 static void hosts_may_differ(void **state)
 {
@@ -325,5 +336,5 @@ static void shards_that_suit_the_ranks(void **state)
 
 TEST_MAIN(make_data, temp_folder_tear_down, TEST(ranks_leave_no_trace), TEST(uses_are_gathered),
           TEST(accumulation_is_a_larger_batch), TEST(stages_are_told), TEST(each_rank_may_save_its_own),
-          TEST(the_first_reason_is_told_once), TEST(ranks_must_be_told_alike), TEST(hosts_may_differ),
-          TEST(failures_have_an_owner), TEST(shards_that_suit_the_ranks))
+          TEST(the_first_reason_is_told_once), TEST(ranks_must_be_told_alike), TEST(ranks_must_have_the_same_pixels),
+          TEST(hosts_may_differ), TEST(failures_have_an_owner), TEST(shards_that_suit_the_ranks))

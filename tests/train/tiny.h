@@ -82,15 +82,28 @@ static void relabel(const char *name)
     assert_int_equal(fclose(file), 0);
 }
 
+/* Changes a pixel of the last image. */
+static void repaint(const char *name)
+{
+    char path[PATH];
+    FILE *file = fopen(below(name, path), "r+b");
+    assert_non_null(file);
+    fseek(file, -1, SEEK_END);
+    fputc(0xA5, file); /* no pixel has this value */
+    assert_int_equal(fclose(file), 0);
+}
+
 static int make_data(void **state)
 {
     static const struct {
         const char *name;
         unsigned char side, tests, test_side; /* tests 0: no test samples */
     } sets[] = {
-        {"tiny", SIDE, TEST_COUNT, SIDE},      {"bad", BAD_SIDE, BAD_COUNT, BAD_SIDE}, {"copy", SIDE, TEST_COUNT, SIDE},
-        {"fewer", SIDE, TEST_COUNT - 1, SIDE}, {"relabelled", SIDE, TEST_COUNT, SIDE}, {"half", SIDE, 0, SIDE},
-        {"odd", SIDE, TEST_COUNT, SIDE + 1},
+        {"tiny", SIDE, TEST_COUNT, SIDE},       {"bad", BAD_SIDE, BAD_COUNT, BAD_SIDE},
+        {"copy", SIDE, TEST_COUNT, SIDE},       {"fewer", SIDE, TEST_COUNT - 1, SIDE},
+        {"relabelled", SIDE, TEST_COUNT, SIDE}, {"half", SIDE, 0, SIDE},
+        {"odd", SIDE, TEST_COUNT, SIDE + 1},    {"repainted", SIDE, TEST_COUNT, SIDE},
+        {"retested", SIDE, TEST_COUNT, SIDE},
     };
     temp_folder_create(temp_folder);
     for (size_t i = 0; i < COUNT_OF(sets); i++) {
@@ -101,6 +114,8 @@ static int make_data(void **state)
     }
     damage("bad/t10k-images-idx3-ubyte");
     relabel("relabelled/train-labels-idx1-ubyte");
+    repaint("repainted/train-images-idx3-ubyte");
+    repaint("retested/t10k-images-idx3-ubyte");
     return 0;
 }
 

@@ -8,6 +8,9 @@
 #include "cli/cli.h"
 #include "cli/job/plan.h"
 
+/* A bit for each case, in the order of the table. */
+enum { ALLREDUCE = 1 << 0, DATA = 1 << 1, KERNELS = 1 << 2, LAYERS = 1 << 3, PREDICT = 1 << 4, TRAIN = 1 << 5 };
+
 static const struct {
     const char *name;
     lk_status (*run)(const lk_args *args);
@@ -20,10 +23,75 @@ static const struct {
 
 enum { CASES = sizeof cases / sizeof *cases };
 
+/* The cases that use an option. Options that are not in the table are of all cases. */
+static const struct {
+    const char *option; /* with underscores */
+    unsigned cases;
+} uses[] = {
+    {"model", LAYERS | PREDICT | TRAIN},
+    {"data", DATA | LAYERS | PREDICT | TRAIN},
+    {"data_dir", DATA | LAYERS | PREDICT | TRAIN},
+    {"augment", DATA | LAYERS | TRAIN},
+    {"input", LAYERS | TRAIN},
+    {"classes", LAYERS | TRAIN},
+    {"batch_size", DATA | LAYERS | TRAIN},
+    {"seed", DATA | LAYERS | PREDICT | TRAIN},
+    {"optimizer", LAYERS | TRAIN},
+    {"lr", LAYERS | TRAIN},
+    {"clip_norm", LAYERS | TRAIN},
+    {"label_smoothing", LAYERS | TRAIN},
+    {"init", LAYERS | PREDICT | TRAIN},
+    {"stages", TRAIN},
+    {"pipelined", TRAIN},
+    {"threads", KERNELS | LAYERS | PREDICT | TRAIN},
+    {"num_workers", DATA | LAYERS | TRAIN},
+    {"shards", KERNELS | LAYERS | TRAIN},
+    {"micro_batch", LAYERS | TRAIN},
+    {"bucket_mb", TRAIN},
+    {"check_every", TRAIN},
+    {"bn", LAYERS | TRAIN},
+    {"conv", LAYERS | PREDICT | TRAIN},
+    {"precision", LAYERS | PREDICT | TRAIN},
+    {"reduce", TRAIN},
+    {"steps", LAYERS | PREDICT | TRAIN},
+    {"repeat", KERNELS},
+    {"nproc", ALLREDUCE | TRAIN},
+    {"independent", TRAIN},
+    {"in_step", TRAIN},
+    {"backend", ALLREDUCE | TRAIN},
+    {"max_bytes", ALLREDUCE},
+    {"runs", ALLREDUCE | DATA | TRAIN},
+};
+
 static const char *next_case(const void *arg, size_t index)
 {
     (void)arg;
     return index < CASES ? cases[index].name : NULL;
+}
+
+/* "layers, train" */
+static void join_cases(unsigned bits, char *text, size_t bytes)
+{
+    size_t used = 0;
+    *text = '\0';
+    for (size_t i = 0; i < CASES; i++)
+        if (bits >> i & 1 && used < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used > 0 ? ", " : "", cases[i].name);
+}
+
+/* Refuses options of the command line that would have no effect. Those of a file are left alone: it is made for
+ * training. */
+static lk_status check_options(size_t bench)
+{
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++) {
+        char users[64];
+        if (uses[i].cases >> bench & 1 || !lk__args_typed(uses[i].option))
+            continue;
+        join_cases(uses[i].cases, users, sizeof users);
+        return lk__fail(LK_STATUS_USAGE, "`%s` is an option of bench %s; bench %s does not use it", uses[i].option,
+                        users, cases[bench].name);
+    }
+    return LK_OK;
 }
 
 /* Checks in a process of its own, because ranks are forked later and the driver must not be started before. */
@@ -72,14 +140,10 @@ static lk_status run_case(lk_args *args)
     lk_job_plan plan, cpu;
     size_t found = 0;
     bool usable = true;
+    LK_TRY(lk__names_find(&names, args->words[0], &found));
+    LK_TRY(check_options(found));
     LK_TRY(lk__args_complete(args));
     LK_TRY(lk__job_plan_one_device(args, "bench", args->nproc > 0 ? args->nproc : 1, &plan));
-    LK_TRY(lk__names_find(&names, args->words[0], &found));
-    bool trains = cases[found].run == lk__bench_train || cases[found].run == lk__bench_layers;
-    if ((args->input || args->classes) && !trains)
-        return lk__fail(LK_STATUS_USAGE,
-                        "`input` and `classes` are of bench train and bench layers; bench %s has no random images",
-                        cases[found].name);
     LK_TRY(check_device(&plan, found, &usable));
     lk__job_plan_on_cpu(args, &plan, &cpu);
     args->train = usable ? plan.train : cpu.train;

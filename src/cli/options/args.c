@@ -258,6 +258,7 @@ lk_options_set lk__args_options(const char *command, unsigned bit, size_t max_wo
 static struct {
     lk_options_set set;
     lk_options_parsed parsed;
+    bool typed[LK_OPTIONS_MAX]; /* by row: on the command line */
 } learned;
 
 const char *lk__args_spell(const char *text)
@@ -274,11 +275,28 @@ static void learn(const lk_options_set *set, const lk_options_parsed *parsed)
     const lk_option *schedule = lk__options_find(set, "schedule");
     learned.set = *set;
     learned.parsed = *parsed;
+    for (size_t i = 0; i < set->count; i++)
+        learned.typed[i] = parsed->given[i] && !parsed->from[i];
     if (schedule && lk__options_given(set, parsed, "gamma") && !lk__options_given(set, parsed, "schedule"))
         learned.parsed.from[schedule - set->rows] = "--gamma";
     for (size_t i = 0; i < set->count; i++)
         if (parsed->said[i] && parsed->given[i] && !parsed->from[i])
             learned.parsed.from[i] = parsed->said[i];
+}
+
+bool lk__args_typed(const char *name)
+{
+    const lk_option *row = lk__options_find(&learned.set, name);
+    for (size_t i = 0; row && i < learned.set.count; i++)
+        if (learned.typed[i] && lk__options_same(&learned.set.rows[i], row))
+            return true;
+    for (size_t i = 0; row && i < learned.parsed.foreign_count; i++) {
+        const char *means = learned.parsed.foreign[i].row->means;
+        size_t length = strcspn(means, ":");
+        if (!row->name[length] && strncmp(means, row->name, length) == 0)
+            return true;
+    }
+    return false;
 }
 
 lk_status lk__args_parse(const lk_options_set *set, int argc, char *const *argv, lk_args *out)

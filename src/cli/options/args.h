@@ -129,6 +129,10 @@ void lk__args_release(void);
  * were parsed last. Every such text is printed through it. The result is valid until the thread's next call. */
 const char *lk__args_spell(const char *text);
 
+/* Whether the command line that was parsed last has the option, in any spelling, or a word that is a parameter of its
+ * text (--momentum of --optimizer). */
+bool lk__args_typed(const char *name);
+
 /* USAGE if there is no such backend. NULL: $LOCKSTEP_BACKEND, if it is set. */
 lk_status lk__args_check_backend(const char *name) LK_CHECKED;
 /* USAGE for --data-dir without --data, which would have no effect, and for --data beside --input. */

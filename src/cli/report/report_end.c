@@ -5,6 +5,7 @@
 
 #include "base/cores.h"
 #include "base/mem.h"
+#include "base/tree.h"
 #include "cli/report/bar.h"
 #include "cli/report/json.h"
 #include "cli/report/report.h"
@@ -230,7 +231,13 @@ static void slowest_row(const lk_train_outcome *result)
         slowest->device, time_text(own_time(slowest), own), time_text(rest, others));
 }
 
-/* The ranks that end with less than an even number of the shards, because they are slower. */
+/* The shards of a rank while none has moved. Only ranks without other stages exchange shards. */
+static int even_shards(int shards, int ranks, int rank)
+{
+    return (int)(lk__shard_begin((size_t)shards, ranks, rank + 1) - lk__shard_begin((size_t)shards, ranks, rank));
+}
+
+/* The ranks that end with fewer shards than they began with, because they are slower. */
 static void shards_row(const lk_report *report, const lk_train_outcome *result)
 {
     enum { NAMED = 4, NAME = 48 };
@@ -238,13 +245,13 @@ static void shards_row(const lk_report *report, const lk_train_outcome *result)
     int shards = report->plan->train.shards, slow = 0;
     size_t used = 0;
     for (int i = 0; i < result->ranks; i++) {
-        if (result->uses[i].shards >= shards / result->ranks || slow++ >= NAMED)
+        if (result->uses[i].shards >= even_shards(shards, result->ranks, i) || slow++ >= NAMED)
             continue;
         used += (size_t)snprintf(text + used, NAME, "; rank %d has %d of %d", (int)result->uses[i].rank,
                                  (int)result->uses[i].shards, shards);
     }
-    row("shards", "moved %zu time%s%s%s", result->moves, result->moves == 1 ? "" : "s", text,
-        slow > NAMED ? " ..." : "");
+    row("shards", "moved %zu time%s%s%s", result->moves, result->moves == 1 ? "" : "s",
+        slow ? text : "; every rank has as many as at the start", slow > NAMED ? " ..." : "");
 }
 
 static void accuracy_row(const lk_report *report, const char *name, const lk_metrics *metrics)

@@ -179,6 +179,21 @@ static void handle_abort(lk_server *server, int rank, const lk_wire *message)
     lk__roster_abort(server->roster, message->status, text);
 }
 
+/* Sends the reason why the job has failed, once. */
+static void announce_verdict(lk_server *server)
+{
+    const char *text;
+    lk_status verdict = lk__roster_verdict(server->roster, &text);
+    if (verdict == LK_OK || server->verdict_sent)
+        return;
+    send_to_all(server, (lk_wire){.kind = LK_WIRE_KIND_BROKEN,
+                                  .rank = -1,
+                                  .status = verdict,
+                                  .data = (const uint8_t *)text,
+                                  .bytes = lk__size_min(strlen(text), LK_WIRE_TEXT)});
+    server->verdict_sent = true;
+}
+
 static void handle_leave(lk_server *server, int rank, const lk_wire *message)
 {
     (void)message;
@@ -189,6 +204,9 @@ static void handle_leave(lk_server *server, int rank, const lk_wire *message)
     lk__acceptor_destroy(server->opts.acceptor);
     server->opts.acceptor = NULL;
     line_close(&server->lines[rank]);
+    /* The rank may have aborted the job just before. The others must learn that first: without a reason, a rank that
+     * has left is itself the failure of those that wait for it. */
+    announce_verdict(server);
     send_to_all(server, (lk_wire){.kind = LK_WIRE_KIND_LEFT, .rank = rank});
 }
 
@@ -380,16 +398,8 @@ static void announce_awaited(lk_server *server)
 static void announce(lk_server *server)
 {
     const char *text;
-    lk_status verdict = lk__roster_verdict(server->roster, &text);
-    if (verdict != LK_OK && !server->verdict_sent) {
-        send_to_all(server, (lk_wire){.kind = LK_WIRE_KIND_BROKEN,
-                                      .rank = -1,
-                                      .status = verdict,
-                                      .data = (const uint8_t *)text,
-                                      .bytes = lk__size_min(strlen(text), LK_WIRE_TEXT)});
-        server->verdict_sent = true;
-    }
-    if (verdict != LK_OK)
+    announce_verdict(server);
+    if (lk__roster_verdict(server->roster, &text) != LK_OK)
         return;
     if (!server->welcomed && lk__roster_complete(server->roster))
         welcome(server);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "data/sets/dataset.h"
 
@@ -118,9 +119,23 @@ static lk_status ready(lk_dataset *data)
     return LK_OK;
 }
 
+static lk_status hash_files(const lk_dataset *data, uint64_t *hash)
+{
+    for (size_t i = 0; i < LK_DATASET_MAX_FILES && data->first[i] < data->info.count; i++) {
+        size_t bytes = (data->first[i + 1] - data->first[i]) * record_bytes(data->own);
+        uint64_t content = 0;
+        if (data->fetches[i] != NULL)
+            LK_TRY(lk__fetch_hash(data->fetches[i], &content));
+        else
+            content = lk__hash(data->files[i], bytes, 0);
+        *hash = lk__hash(&content, sizeof content, *hash);
+    }
+    return LK_OK;
+}
+
 static lk_status open_layout(lk_dataset *data, const layout *l, const char *folder)
 {
-    static const lk_dataset_ops ops = {.get = get, .label = label_of, .ready = ready};
+    static const lk_dataset_ops ops = {.get = get, .label = label_of, .hash_files = hash_files, .ready = ready};
     size_t files = 0;
     data->info.classes = lk__size_max(data->info.classes, l->least_classes);
     for (; l->files[data->split][files]; files++) {

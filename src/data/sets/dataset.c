@@ -536,6 +536,15 @@ lk_status lk__dataset_hash_samples(const lk_dataset *data, size_t most, uint64_t
     return status;
 }
 
+lk_status lk__dataset_hash_files(const lk_dataset *data, uint64_t *out)
+{
+    uint64_t hash = 0;
+    if (data->ops->hash_files != NULL)
+        LK_TRY(data->ops->hash_files(data, &hash));
+    *out = hash;
+    return LK_OK;
+}
+
 lk_status lk__dataset_content(const lk_dataset *data, uint64_t *out)
 {
     uint64_t hash = lk__dataset_fingerprint(data);

@@ -46,6 +46,8 @@ typedef struct lk_dataset_ops {
     const char *(*class_name)(const lk_dataset *data, size_t index);
     /* Hashes the samples' names relative to the data set's folder. Optional. */
     uint64_t (*hash_names)(const lk_dataset *data, uint64_t seed);
+    /* Adds the contents of all files, which are in memory, to *hash; blocks until they are loaded. Optional. */
+    lk_status (*hash_files)(const lk_dataset *data, uint64_t *hash);
     /* All fetches have begun: blocks until label and get may be called. Optional: they may be called at once. */
     lk_status (*ready)(lk_dataset *data);
     /* Frees data->own if it was allocated. Optional. */
@@ -110,6 +112,10 @@ typedef struct lk_inventory {
  * loaded. With one file for each image, the pixels of the first one; one that cannot be decoded is skipped: the loader
  * reports it. */
 lk_status lk__dataset_content(const lk_dataset *data, uint64_t *out) LK_CHECKED;
+
+/* A hash of all labels and pixels of files that are kept in memory, at the speed of memory; blocks until they are
+ * loaded. 0 for other data sets. Processes that share the files' memory compute it once. */
+lk_status lk__dataset_hash_files(const lk_dataset *data, uint64_t *out) LK_CHECKED;
 
 /* Adds samples and their targets to a hash: all, or `most` of them, evenly spread. The samples have one size. */
 lk_status lk__dataset_hash_samples(const lk_dataset *data, size_t most, uint64_t *hash) LK_CHECKED;
@@ -191,6 +197,8 @@ void lk__fetch_begin(lk_fetch *fetch, lk_store *store);
 /* Blocks until the content is read; it is borrowed. Every call fails in the same way. Begins a fetch that has not
  * begun. */
 lk_status lk__fetch_wait(lk_fetch *fetch, const uint8_t **out) LK_CHECKED;
+/* The hash of the content, computed once for all processes that share it. Otherwise as lk__fetch_wait. */
+lk_status lk__fetch_hash(lk_fetch *fetch, uint64_t *out) LK_CHECKED;
 void lk__fetch_destroy(lk_fetch *fetch);
 
 #endif

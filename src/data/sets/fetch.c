@@ -14,6 +14,7 @@
 
 #include "base/fault.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "base/thread.h"
 
@@ -36,7 +37,9 @@ struct lk_fetch {
     lk_store_key key;
     lk_store *store; /* borrowed, or NULL */
     const uint8_t *content;
-    uint8_t *own; /* the content, if it is not in the store */
+    uint8_t *own;  /* the content, if it is not in the store */
+    bool hashed;   /* hash is valid; both are protected by the lock */
+    uint64_t hash; /* of the content */
     char path[];
 };
 
@@ -214,6 +217,19 @@ lk_status lk__fetch_wait(lk_fetch *fetch, const uint8_t **out)
     if (fetch->status != LK_OK)
         return lk__fail(fetch->status, "%s", fetch->detail);
     *out = fetch->content;
+    return LK_OK;
+}
+
+lk_status lk__fetch_hash(lk_fetch *fetch, uint64_t *out)
+{
+    const uint8_t *content = NULL;
+    LK_TRY(lk__fetch_wait(fetch, &content));
+    pthread_mutex_lock(&fetch->lock);
+    if (!fetch->hashed)
+        fetch->hash = fetch->own ? lk__hash(content, fetch->opts.bytes, 0) : lk__store_hash(fetch->store, &fetch->key);
+    fetch->hashed = true;
+    *out = fetch->hash;
+    pthread_mutex_unlock(&fetch->lock);
     return LK_OK;
 }
 

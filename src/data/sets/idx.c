@@ -9,6 +9,7 @@
 #include <zlib.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "data/sets/dataset.h"
 
@@ -215,9 +216,18 @@ static lk_status get(const lk_dataset *data, size_t index, void *pixels, void *l
     return LK_OK;
 }
 
+static lk_status hash_files(const lk_dataset *data, uint64_t *hash)
+{
+    uint64_t images = 0;
+    LK_TRY(lk__fetch_hash(data->fetches[0], &images));
+    *hash = lk__hash(&images, sizeof images, *hash);
+    *hash = lk__hash(data->files[0] + LABELS_HEADER, data->info.count, *hash);
+    return LK_OK;
+}
+
 static lk_status open_idx(lk_dataset *data, const char *folder)
 {
-    static const lk_dataset_ops ops = {.get = get, .label = label_of};
+    static const lk_dataset_ops ops = {.get = get, .label = label_of, .hash_files = hash_files};
     char images[LK_MAX_PATH], labels[LK_MAX_PATH];
     if (!find(folder, data->split, "images", 3, images) || !find(folder, data->split, "labels", 1, labels))
         return lk__fail(LK_STATUS_NOT_FOUND, "the IDX files of %s have gone", folder);

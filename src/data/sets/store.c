@@ -14,18 +14,21 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 
 /* A process that was stopped while it reads a file delays the others by this time at most. */
 enum { PATIENCE_SECONDS = 10 };
 
-static const uint64_t MAGIC = 0x6c6b73746f726531; /* "lkstore1": of this layout */
+static const uint64_t MAGIC = 0x6c6b73746f726532; /* "lkstore2": of this layout */
 
 typedef struct entry {
     lk_store_key key;
     uint64_t at, room; /* of the block in the store; whole pages */
     pthread_mutex_t lock;
     atomic_bool full;
+    bool hashed; /* the next field is valid; both are protected by the lock */
+    uint64_t hash;
 } entry;
 
 /* The first bytes of the store. */
@@ -252,4 +255,20 @@ lk_status lk__store_get(lk_store *store, const lk_store_key *key, lk_store_read_
     LK_TRY(status);
     *out = full ? store->base + e->at : NULL;
     return LK_OK;
+}
+
+/* A process that was stopped while it hashes delays the others only for a time, as one that reads does. */
+uint64_t lk__store_hash(lk_store *store, const lk_store_key *key)
+{
+    entry *e = find(store, key);
+    const uint8_t *content = store->base + e->at;
+    if (!take(e))
+        return lk__hash(content, (size_t)e->key.bytes, 0);
+    if (!e->hashed) {
+        e->hash = lk__hash(content, (size_t)e->key.bytes, 0);
+        e->hashed = true;
+    }
+    uint64_t hash = e->hash;
+    pthread_mutex_unlock(&e->lock);
+    return hash;
 }

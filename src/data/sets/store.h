@@ -43,5 +43,7 @@ typedef lk_status (*lk_store_read_fn)(void *arg, uint8_t *block);
  * Blocks. Any thread may call. */
 lk_status lk__store_get(lk_store *store, const lk_store_key *key, lk_store_read_fn read, void *arg,
                         const uint8_t **out) LK_CHECKED;
+/* The hash of a content that lk__store_get has given; one process computes it for all. Blocks. Any thread may call. */
+uint64_t lk__store_hash(lk_store *store, const lk_store_key *key);
 
 #endif

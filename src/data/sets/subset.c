@@ -57,6 +57,13 @@ static void path(const lk_dataset *data, size_t index, char *text, size_t bytes)
     s->base->ops->path(s->base, s->index[index], text, bytes);
 }
 
+/* Of all samples of the base. */
+static lk_status hash_files(const lk_dataset *data, uint64_t *hash)
+{
+    const lk_dataset *base = subset_of(data)->base;
+    return base->ops->hash_files(base, hash);
+}
+
 static const char *class_name(const lk_dataset *data, size_t index)
 {
     const lk_dataset *base = subset_of(data)->base;
@@ -77,6 +84,7 @@ static lk_dataset_ops ops_of(const lk_dataset_ops *base)
                             .label = base->label ? label : NULL,
                             .targets = base->targets ? targets : NULL,
                             .path = base->path ? path : NULL,
+                            .hash_files = base->hash_files ? hash_files : NULL,
                             .class_name = base->class_name ? class_name : NULL,
                             .close = close};
 }

@@ -9,10 +9,14 @@
 
 #include "base/mem.h"
 #include "base/pool.h"
+#include "base/rng.h"
+#include "base/tree.h"
 #include "nn/ops/own_loss_rig.h"
 
 /* Calls of each sample by the threads of a trial. */
 enum { THREADS = 3, ROUNDS = 8 };
+/* Limits the finite differences: for each element the loss is computed five times, from all floats of its sample. */
+enum { PROBED_FLOATS = 1 << 22 };
 /* Streams of random numbers. */
 enum { DRAW_X, DRAW_TARGET, DRAW_WEIGHT, DRAW_PROBE };
 /* The factor of gradients, which the device multiplies without rounding. */
@@ -277,9 +281,22 @@ static lk_status loss_at(void *arg, double delta, double *taken, double *out)
     return LK_OK;
 }
 
+/* The number of elements of dx that are checked: all, unless that takes too long. */
+static size_t probe_count(const trial *t)
+{
+    return lk__size_min(t->n * t->floats, lk__size_max(LK_OP_TRIAL_SAMPLES, PROBED_FLOATS / t->floats));
+}
+
+/* The elements are spread over the samples, and over the elements of a sample: sample k % n, and there one element of
+ * each of equal parts, by chance. */
 static size_t probe_at(const trial *t, size_t k)
 {
-    return lk__op_trial_probe(t->opts->seed, DRAW_PROBE, 0, t->n * t->floats, k);
+    size_t count = probe_count(t), sample = k % t->n, turn = k / t->n;
+    size_t turns = (count - sample - 1) / t->n + 1; /* of this sample */
+    size_t first = lk__shard_begin(t->floats, (int)turns, (int)turn);
+    size_t room = lk__shard_begin(t->floats, (int)turns, (int)turn + 1) - first;
+    lk_rng rng = lk__rng(t->opts->seed, LK_RNG_PURPOSE_AUGMENT, DRAW_PROBE, 0, 0);
+    return sample * t->floats + first + lk__rng_u32(&rng, k) % room;
 }
 
 static lk_status compare(const trial *t, const lk_op_slope *slopes, size_t count)
@@ -310,14 +327,19 @@ static lk_status compare(const trial *t, const lk_op_slope *slopes, size_t count
 
 static lk_status check_gradients(trial *t)
 {
-    lk_op_slope slopes[LK_OP_TRIAL_PROBES];
-    size_t count = lk__size_min(t->n * t->floats, LK_OP_TRIAL_PROBES);
+    lk_op_slope *slopes;
+    size_t count = probe_count(t);
+    lk_status status = LK_OK;
+    LK_TRY(LK_ALLOC(count, "finite differences", &slopes));
     memcpy(t->got.x, t->wanted.x, t->n * t->floats * sizeof *t->got.x);
-    for (size_t k = 0; k < count; k++) {
+    for (size_t k = 0; k < count && status == LK_OK; k++) {
         varied v = {.t = t, .i = probe_at(t, k)};
-        LK_TRY(lk__op_slope_find(loss_at, &v, (double)t->got.x[v.i], &slopes[k]));
+        status = lk__op_slope_find(loss_at, &v, (double)t->got.x[v.i], &slopes[k]);
     }
-    LK_TRY(compare(t, slopes, count));
+    if (status == LK_OK)
+        status = compare(t, slopes, count);
+    lk__mem_free(slopes);
+    LK_TRY(status);
     lk__op_report_add(&t->report, "gradients: dx is finite differences of the loss");
     return LK_OK;
 }
