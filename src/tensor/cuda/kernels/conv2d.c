@@ -86,6 +86,7 @@ static lk_status make_plan(lk_cuda_device *dev, const lk_cuda_problem *problem, 
     plan->base.destroy = destroy;
     plan->base.describe = describe;
     plan->engine = engine_of(problem);
+    plan->base.masks = plan->engine == ENGINE_FP32;
     lk_status status = LK_OK;
     if (plan->engine == ENGINE_CUDNN)
         status = lk__cuda_cudnn_create(&dev->libraries, problem, &plan->cudnn);

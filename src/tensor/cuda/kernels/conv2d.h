@@ -29,7 +29,7 @@ void lk__cuda_first(const lk_cuda_problem *problem, const lk_cuda_io *io);
 void lk__cuda_depthwise(const lk_cuda_problem *problem, const lk_cuda_io *io);
 
 /* For one group in fp32, and sides, pads and windows of at most 16384 pixels, which lk__cuda_fp32_suits tests. Calls
- * with other numbers of samples have the same bits. */
+ * with other numbers of samples have the same bits. Input gradients are masked, too (lk_cuda_io.mask). */
 bool lk__cuda_fp32_suits(const lk_cuda_problem *problem);
 void lk__cuda_fp32(const lk_cuda_problem *problem, const lk_cuda_io *io);
 

@@ -264,28 +264,46 @@ static __device__ __forceinline__ void add_chunk(float (&acc)[P::TM][P::TN], con
         }
 }
 
+static __device__ __forceinline__ float4 masked(float4 v, float4 mask)
+{
+    return make_float4(lk__cuda_relu_grad1(mask.x, v.x), lk__cuda_relu_grad1(mask.y, v.y),
+                       lk__cuda_relu_grad1(mask.z, v.z), lk__cuda_relu_grad1(mask.w, v.w));
+}
+
+/* What happens to a sum before it is written; pointers may be NULL. */
+typedef struct conv_end {
+    const float *b;    // (columns)
+    const float *mask; // as the result, which becomes 0 where the mask is not above 0
+    bool relu;
+} conv_end;
+
+/* Writes the sums of columns of a pixel; `pixel` is its first element. */
 template <class P>
-static __device__ __forceinline__ void write_four(const conv_class &s, float4 v, const float *b, bool relu, int column,
-                                                  float *out)
+static __device__ __forceinline__ void write_four(const conv_class &s, float4 v, const conv_end &end, size_t pixel,
+                                                  int column, float *out)
 {
     if constexpr (P::WHOLE) {
-        if (b)
-            v = lk__cuda_add4(v, lk__cuda_get4(b + column));
-        lk__cuda_put4(out + column, relu ? lk__cuda_relu4(v) : v);
+        if (end.b)
+            v = lk__cuda_add4(v, lk__cuda_get4(end.b + column));
+        if (end.mask)
+            v = masked(v, lk__cuda_get4(end.mask + pixel + column));
+        lk__cuda_put4(out + pixel + column, end.relu ? lk__cuda_relu4(v) : v);
     } else {
         const float values[QUAD] = {v.x, v.y, v.z, v.w};
 #pragma unroll
         for (int e = 0; e < QUAD; e++)
             if (column + e < s.columns) {
-                float sum = b ? values[e] + lk__cuda_get1(b + column + e) : values[e];
-                out[column + e] = relu ? lk__cuda_relu1(sum) : sum;
+                float sum = end.b ? values[e] + lk__cuda_get1(end.b + column + e) : values[e];
+                if (end.mask)
+                    sum = lk__cuda_relu_grad1(lk__cuda_get1(end.mask + pixel + column + e), sum);
+                out[pixel + column + e] = end.relu ? lk__cuda_relu1(sum) : sum;
             }
     }
 }
 
 template <class P>
 static __device__ __forceinline__ void write_tile(const conv_class &s, const float (&acc)[P::TM][P::TN], unsigned m0,
-                                                  int n0, const float *b, bool relu, float *out)
+                                                  int n0, const conv_end &end, float *out)
 {
 #pragma unroll
     for (int i = 0; i < P::TM; i++) {
@@ -294,23 +312,23 @@ static __device__ __forceinline__ void write_tile(const conv_class &s, const flo
             break;
         class_pixel pixel(s, row);
         size_t line = (size_t)pixel.n * s.height + s.h.first + pixel.i * s.h.step;
-        float *to = out + (line * s.width + s.w.first + pixel.j * s.w.step) * (size_t)s.columns;
+        size_t to = (line * s.width + s.w.first + pixel.j * s.w.step) * (size_t)s.columns;
 #pragma unroll
         for (int j = 0; j < P::TN; j += QUAD) {
             int column = n0 + P::first_column() + j * P::LANES;
             if (column < s.columns)
-                write_four<P>(s, make_float4(acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3]), b, relu, column,
-                              to);
+                write_four<P>(s, make_float4(acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3]), end, to, column,
+                              out);
         }
     }
 }
 
-/* in: (n, ins of h, ins of w, channels), weights: (k, taps, c), b: (columns) or NULL, out: (n, height, width, columns).
+/* in: (n, ins of h, ins of w, channels), weights: (k, taps, c), out: (n, height, width, columns).
  */
 template <class P>
 static __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
-    convolve(const __grid_constant__ conv_class s, const float *in, const float *weights, const float *b, bool relu,
-             float *out)
+    convolve(const __grid_constant__ conv_class s, const __grid_constant__ conv_end end, const float *in,
+             const float *weights, float *out)
 {
     extern __shared__ __align__(1024) char memory[];
     source_row *rows = (source_row *)(memory + STAGES * P::STAGE);
@@ -337,7 +355,7 @@ static __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
         add_chunk<P>(acc, memory + stage, min(CHUNK, s.depth - first));
         stage = P::STAGE - stage;
     }
-    write_tile<P>(s, acc, m0, n0, b, relu, out);
+    write_tile<P>(s, acc, m0, n0, end, out);
 }
 
 static conv_axis forward_axis(const lk_cuda_window *window, int ins, int outs)
@@ -410,8 +428,8 @@ static conv_class class_of(const lk_cuda_problem *problem, conv_axis h, conv_axi
 typedef struct conv_call {
     lk_device *dev;
     cudaStream_t stream;
-    const float *in, *weights, *b;
-    bool relu;
+    const float *in, *weights;
+    conv_end end;
     float *out;
 } conv_call;
 
@@ -422,8 +440,7 @@ static void launch(const conv_class *s, const conv_call *call)
     (void)lk__cuda_keep(call->dev,
                         cudaFuncSetAttribute(convolve<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::BYTES),
                         "convolution in fp32");
-    convolve<P>
-        <<<blocks, P::THREADS, P::BYTES, call->stream>>>(*s, call->in, call->weights, call->b, call->relu, call->out);
+    convolve<P><<<blocks, P::THREADS, P::BYTES, call->stream>>>(*s, call->end, call->in, call->weights, call->out);
     lk__cuda_launched(call->dev, "convolution in fp32");
 }
 
@@ -519,11 +536,12 @@ void lk__cuda_fp32(const lk_cuda_problem *problem, const lk_cuda_io *io)
     call.dev = io->dev;
     call.stream = io->stream;
     call.weights = (const float *)io->w;
-    call.b = (const float *)io->b;
-    call.relu = problem->relu;
+    call.end.b = (const float *)io->b;
+    call.end.relu = problem->relu;
     for (int first = 0; first < problem->n; first += most) {
         call.in = (const float *)(forward ? io->x : io->dy) + (size_t)first * in;
         call.out = (float *)(forward ? io->y : io->dx) + (size_t)first * out;
+        call.end.mask = io->mask ? (const float *)io->mask + (size_t)first * out : NULL;
         run_samples(problem, problem->n - first < most ? problem->n - first : most, &call);
     }
 }

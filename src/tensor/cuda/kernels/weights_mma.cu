@@ -324,9 +324,9 @@ typedef enum tile_size { TILE_LARGE, TILE_SMALL, TILE_GATHER, TILE_SIZES } tile_
 
 static const tile_row tiles[][TILE_SIZES] = {
     /* LK_PRECISION_FP32 */
-    {{128, 128, 32, 32, 264, 1, launch<variant<fma_tile<128, 128>, 3, 1, true>>},
-     {64, 64, 32, 32, 528, 2, launch<variant<fma_tile<64, 64>, 3, 2, true>>},
-     {64, 64, 32, 32, 528, 2, launch<variant<fma_tile<64, 64>, 3, 2, false>>}},
+    {{128, 128, 32, 32, 264, 1, launch<variant<fma_tile<128, 128, 8>, 3, 1, true>>},
+     {64, 64, 32, 32, 528, 2, launch<variant<fma_tile<64, 64, 8>, 3, 2, true>>},
+     {64, 64, 32, 32, 528, 2, launch<variant<fma_tile<64, 64, 4>, 3, 2, false>>}},
     /* LK_PRECISION_TF32 */
     {{128, 128, 32, 32, 264, 1, launch<variant<mma_tile<float, 128, 128, 64, 32>, 3, 1, true>>},
      {64, 64, 32, 32, 528, 2, launch<variant<mma_tile<float, 64, 64, 32, 32>, 3, 2, true>>},
