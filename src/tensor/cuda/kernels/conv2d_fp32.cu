@@ -43,11 +43,28 @@ typedef struct conv_class {
 } conv_class;
 
 /* The first tap of a pixel reads pixel (h, w) of the source, or a place outside of it, and `at` is that pixel's number
- * in all samples. Eight bytes, so that three blocks fit into a multiprocessor. */
-typedef struct source_row {
+ * in all samples. Eight bytes, which are read at once; three blocks fit into a multiprocessor. */
+struct __align__(8) source_row
+{
     int at;
-    short h, w;
-} source_row;
+    unsigned place; /* h and w, 16 bits each */
+
+    __device__ __forceinline__ void set(int number, int h, int w)
+    {
+        at = number;
+        place = (unsigned)h << 16 | ((unsigned)w & 0xffffu);
+    }
+
+    __device__ __forceinline__ int h() const
+    {
+        return (int)place >> 16;
+    }
+
+    __device__ __forceinline__ int w() const
+    {
+        return (short)place;
+    }
+};
 
 /* A block of THREADS computes M rows by N columns. A warp has LANES lanes along columns; a thread computes TM rows,
  * which are neighbours of those of other lanes, by TN columns in fours. WHOLE: pitches are multiples of 4. */
@@ -125,7 +142,7 @@ static __device__ __forceinline__ void share_rows(const conv_class &s, unsigned 
             w = pixel.j * s.w.in_stride + s.w.in_first;
             at = ((int)pixel.n * s.h.ins + h) * s.w.ins + w;
         }
-        rows[i] = {at, (short)h, (short)w};
+        rows[i].set(at, h, w);
     }
 }
 
@@ -160,16 +177,17 @@ static __device__ __forceinline__ void copy_source(const conv_class &s, const fl
     enum { UNITS = CHUNK / P::VEC, STEP = P::THREADS / UNITS };
     int mine = (int)threadIdx.x / UNITS, step = (int)threadIdx.x % UNITS * P::VEC;
     sum_step at(s, first + step);
-    int h = at.r * s.h.in_step, w = at.t * s.w.in_step;
     bool used = first + step < s.depth;
-    int moved = h * s.w.ins + w;
+    int h = used ? at.r * s.h.in_step : OUTSIDE, w = at.t * s.w.in_step, moved = h * s.w.ins + w;
+    const float *channel = used ? in + at.channel : in;
 #pragma unroll(P::WHOLE ? P::M / STEP : 4)
     for (int i = 0; i < P::M / STEP; i++) {
         int to = mine + i * STEP;
-        source_row row = rows[to];
-        bool inside = used && (unsigned)(row.h + h) < (unsigned)s.h.ins && (unsigned)(row.w + w) < (unsigned)s.w.ins;
-        const float *from = inside ? in + (size_t)(row.at + moved) * s.channels.by + at.channel : in;
-        copy_floats<P::VEC>(stage + P::in_at(to, step), from, inside);
+        int2 bits = *(const int2 *)(rows + to);
+        source_row row = {bits.x, (unsigned)bits.y};
+        bool inside = ((unsigned)(row.h() + h) < (unsigned)s.h.ins) & ((unsigned)(row.w() + w) < (unsigned)s.w.ins);
+        unsigned pixel = inside ? (unsigned)(row.at + moved) : 0;
+        copy_floats<P::VEC>(stage + P::in_at(to, step), channel + (size_t)pixel * s.channels.by, inside);
     }
 }
 
@@ -182,12 +200,13 @@ static __device__ __forceinline__ void copy_columns(const conv_class &s, const f
     enum { UNITS = CHUNK / P::VEC, STEP = P::THREADS / UNITS, NEAR = P::N / STEP < QUAD ? P::N / STEP : QUAD };
     int mine = (int)threadIdx.x / UNITS, step = (int)threadIdx.x % UNITS * P::VEC;
     bool used = first + step < s.depth;
+    const float *from = used ? weights + first + step : weights;
 #pragma unroll(P::WHOLE ? P::N / STEP : 4)
     for (int i = 0; i < P::N / STEP; i++) {
         int column = mine * NEAR + i / NEAR * NEAR * STEP + i % NEAR;
-        bool inside = used && n0 + column < s.columns;
-        const float *from = inside ? weights + (size_t)(n0 + column) * (size_t)s.depth + first + step : weights;
-        copy_floats<P::VEC>(stage + P::weight_at(column, step), from, inside);
+        bool inside = used & (n0 + column < s.columns);
+        unsigned from_column = inside ? (unsigned)(n0 + column) : 0;
+        copy_floats<P::VEC>(stage + P::weight_at(column, step), from + (size_t)from_column * (unsigned)s.depth, inside);
     }
 }
 
@@ -200,14 +219,15 @@ static __device__ __forceinline__ void copy_steps(const conv_class &s, const flo
     static_assert(P::THREADS % UNITS == 0 && CHUNK % STEP == 0, "a thread copies the same columns of all steps");
     int mine = (int)threadIdx.x / UNITS, column = (int)threadIdx.x % UNITS * P::VEC;
     bool used = n0 + column < s.columns;
+    const float *from = used ? weights + n0 + column : weights;
 #pragma unroll(P::WHOLE ? CHUNK / STEP : 4)
     for (int i = 0; i < CHUNK / STEP; i++) {
         int step = mine + i * STEP;
         sum_step at(s, first + step);
         int tap = (s.h.tap + at.r * s.h.tap_step) * s.kernel_w + s.w.tap + at.t * s.w.tap_step;
-        bool inside = used && first + step < s.depth;
-        size_t from = ((size_t)at.channel * (size_t)s.taps + (size_t)tap) * (size_t)s.columns + (size_t)(n0 + column);
-        copy_floats<P::VEC>(stage + P::weight_at(column, step), weights + (inside ? from : 0), inside);
+        bool inside = used & (first + step < s.depth);
+        unsigned line = inside ? (unsigned)(at.channel * s.taps + tap) : 0;
+        copy_floats<P::VEC>(stage + P::weight_at(column, step), from + (size_t)line * (unsigned)s.columns, inside);
     }
 }
 
