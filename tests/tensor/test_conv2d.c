@@ -36,6 +36,10 @@ static const layer layers[] = {
     {{2, 32, 26, 26}, 64, CONV(3, 1, 0, 1), .shards = 2, .effort = NOT_CPU},
     {{1, 101, 16, 16}, 106, CONV(3, 1, 1, 1), .shards = 1, .no_bias = true, .effort = NOT_CPU},
     {{2, 191, 8, 8}, 196, CONV(3, 2, 1, 1), .shards = 1, .no_bias = true, .effort = NOT_CPU},
+    /* all sizes of tiles of a GPU's fp32 kernel, with incomplete ones */
+    {{40, 32, 26, 26}, 70, CONV(3, 1, 0, 1), .shards = 1, .effort = NOT_CPU},
+    {{60, 24, 25, 27}, 28, CONV(3, 1, 1, 1), .shards = 1, .effort = NOT_CPU},
+    {{9, 40, 20, 20}, 130, CONV(3, 2, 1, 1), .shards = 1, .effort = NOT_CPU},
 };
 
 static const layer groups[] = {

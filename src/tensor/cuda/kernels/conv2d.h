@@ -1,4 +1,4 @@
-/* conv2d.h - the engines of convolutions: cuDNN, and own kernels for what cuDNN does not do, or does more
+/* conv2d.h - the engines of convolutions: cuDNN, and own kernels for fp32 and for what cuDNN does not do, or does more
  * slowly. */
 #ifndef LK_TENSOR_CUDA_KERNELS_CONV2D_H
 #define LK_TENSOR_CUDA_KERNELS_CONV2D_H
@@ -27,6 +27,11 @@ void lk__cuda_first(const lk_cuda_problem *problem, const lk_cuda_io *io);
 /* For one channel of x and y in each group, 3x3 without dilation, stride 1 or 2, pad 0 or 1 along each axis, and a
  * pitch that is a multiple of 4. */
 void lk__cuda_depthwise(const lk_cuda_problem *problem, const lk_cuda_io *io);
+
+/* For one group in fp32, and sides, pads and windows of at most 16384 pixels, which lk__cuda_fp32_suits tests. Calls
+ * with other numbers of samples have the same bits. Input gradients are masked, too (lk_cuda_io.mask). */
+bool lk__cuda_fp32_suits(const lk_cuda_problem *problem);
+void lk__cuda_fp32(const lk_cuda_problem *problem, const lk_cuda_io *io);
 
 /* For any convolution or linear layer; slower. */
 void lk__cuda_direct(const lk_cuda_problem *problem, const lk_cuda_io *io);

@@ -1,5 +1,5 @@
 /* mma.cuh - products of tiles in shared memory, and the asynchronous copies that fill them, for kernels of weight
- * gradients. For nvcc only.
+ * gradients and of convolutions in fp32. For nvcc only.
  *
  * A tile type has T, M, N, K (rows of a chunk), THREADS, SUMS (of a thread), and
  * - add(acc, ys, xs, rows): adds the product of a chunk's (K, M) and (K, N), whose rows from `rows` on are zero;
@@ -245,11 +245,23 @@ struct mma_tile {
     }
 };
 
-/* fp32; a thread computes squares of 4 x 4 that are 64 apart. */
-template <int M_, int N_>
+/* fp32; a thread computes TM x N / 16 sums, in squares of 4 x 4. The larger TM is, the fewer values are read for a sum.
+ */
+template <int M_, int N_, int TM_>
 struct fma_tile {
     typedef float T;
-    enum { M = M_, N = N_, K = 32, THREADS = 256, TM = M / 16, TN = N / 16, SUMS = TM * TN };
+    enum {
+        M = M_,
+        N = N_,
+        K = 32,
+        TM = TM_,
+        TN = N / 16,
+        SUMS = TM * TN,
+        DOWN = M / TM,
+        THREADS = DOWN * 16,
+        ROWS = 8,   /* whose units are exchanged differently */
+        FLOATS = 32 /* of a line */
+    };
 
     static __device__ __forceinline__ void load(const float *tile, int row, int column, float *v)
     {
@@ -257,32 +269,37 @@ struct fma_tile {
         v[0] = f.x, v[1] = f.y, v[2] = f.z, v[3] = f.w;
     }
 
-    static __device__ __forceinline__ void add(float (&acc)[SUMS], const float *ys, const float *xs, int rows)
+    static __device__ __forceinline__ void add_row(float (&acc)[SUMS], const float *ys, const float *xs, int k)
     {
         int tm = (int)threadIdx.x / 16 * 4, tn = (int)threadIdx.x % 16 * 4;
-#pragma unroll 4
-        for (int k = 0; k < K; k++) {
-            if (k >= rows)
-                break;
-            float a[TM], b[TN];
+        float a[TM], b[TN];
 #pragma unroll
-            for (int i = 0; i < TM; i += 4)
-                load(ys, k, i * 16 + tm, a + i);
+        for (int i = 0; i < TM; i += 4)
+            load(ys, k, i * DOWN + tm, a + i);
 #pragma unroll
-            for (int j = 0; j < TN; j += 4)
-                load(xs, k, j * 16 + tn, b + j);
+        for (int j = 0; j < TN; j += 4)
+            load(xs, k, j * 16 + tn, b + j);
 #pragma unroll
-            for (int i = 0; i < TM; i++)
+        for (int i = 0; i < TM; i++)
 #pragma unroll
-                for (int j = 0; j < TN; j++)
-                    acc[i * TN + j] = __fmaf_rn(a[i], b[j], acc[i * TN + j]);
-        }
+            for (int j = 0; j < TN; j++)
+                acc[i * TN + j] = __fmaf_rn(a[i], b[j], acc[i * TN + j]);
+    }
+
+    /* Adds eight rows at a time, whose offsets are known to the compiler. */
+    static __device__ __forceinline__ void add(float (&acc)[SUMS], const float *ys, const float *xs, int rows)
+    {
+#pragma unroll 1
+        for (int first = 0; first < K && first < rows; first += ROWS)
+#pragma unroll
+            for (int k = 0; k < ROWS; k++)
+                add_row(acc, ys + first * FLOATS, xs + first * FLOATS, k);
     }
 
     static __device__ __forceinline__ void place(int i, int *m, int *n)
     {
         int row = i / TN, column = i % TN;
-        *m = row / 4 * 64 + (int)threadIdx.x / 16 * 4 + row % 4;
+        *m = row / 4 * 4 * DOWN + (int)threadIdx.x / 16 * 4 + row % 4;
         *n = column / 4 * 64 + (int)threadIdx.x % 16 * 4 + column % 4;
     }
 };

@@ -170,7 +170,7 @@ static lk_status run(const lk_cuda_problem *problem, lk_cuda_planner planner, co
     LK_TRY(plan_of((lk_cuda_device *)io->dev, problem, planner, &plan));
     LK_TRY(plan->run(plan, problem, io));
     plan->n = problem->n;
-    if (io->mask)
+    if (io->mask && !plan->masks)
         lk__cuda_relu_mask(problem, io);
     return LK_OK;
 }

@@ -57,12 +57,13 @@ typedef struct lk_cuda_io {
 typedef struct lk_cuda_plan lk_cuda_plan;
 struct lk_cuda_plan {
     lk_cuda_problem problem; /* n is 0 */
-    /* The whole pass but the mask. problem is the plan's, with the n of this run. Own kernels keep their faults with
-     * the device. */
+    /* The whole pass; without the mask, unless `masks` is set. problem is the plan's, with the n of this run. Own
+     * kernels keep their faults with the device. */
     lk_status (*run)(lk_cuda_plan *plan, const lk_cuda_problem *problem, const lk_cuda_io *io);
     void (*destroy)(lk_cuda_plan *plan);
     /* Writes what computes the plan, and how its samples are divided among calls, as the last run did it. */
     void (*describe)(const lk_cuda_plan *plan, char *text, size_t bytes);
+    bool masks;
     int n;               /* of the last run; 0: there was none */
     lk_cuda_plan *next;  /* in the table's bucket */
     lk_cuda_plan *later; /* the plan that was made after this one */

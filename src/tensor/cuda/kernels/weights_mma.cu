@@ -82,15 +82,22 @@ struct y_pixel {
     }
 };
 
-/* The element of x that a tap reads; NULL outside of the image. */
-template <class T>
-static __device__ __forceinline__ const T *element_of(const product_shape &s, const T *x, const y_pixel &at,
-                                                      const x_column &column)
-{
-    int row = (int)at.p * s.along_h.stride + column.y_offset, col = (int)at.q * s.along_w.stride + column.x_offset;
-    bool inside = column.inside && (unsigned)row < (unsigned)s.h && (unsigned)col < (unsigned)s.w;
-    return inside ? x + (((size_t)at.n * s.h + row) * s.w + col) * (size_t)s.x_pitch + column.channel : NULL;
-}
+/* The element of x that a tap reads. Without branches: threads whose taps are outside of the image do not delay
+ * others. */
+struct x_element {
+    bool inside;
+    size_t at; /* 0 outside of the image */
+
+    __device__ __forceinline__ x_element(const product_shape &s, const y_pixel &pixel, const x_column &column,
+                                         bool used)
+    {
+        int row = (int)pixel.p * s.along_h.stride + column.y_offset;
+        int col = (int)pixel.q * s.along_w.stride + column.x_offset;
+        inside = used & column.inside & ((unsigned)row < (unsigned)s.h) & ((unsigned)col < (unsigned)s.w);
+        unsigned line = inside ? pixel.n * (unsigned)s.h + (unsigned)row : 0, place = inside ? (unsigned)col : 0;
+        at = ((size_t)line * (unsigned)s.w + place) * (unsigned)s.x_pitch + (inside ? (unsigned)column.channel : 0);
+    }
+};
 
 /* Copies the chunks of a block to shared memory, one after the other, over all its leaves. */
 template <class P>
@@ -148,8 +155,8 @@ struct chunk_loader {
 #pragma unroll
         for (int i = 0; i < P::K / STEP_Y; i++) {
             uint32_t pixel = begin + row_y + i * STEP_Y;
-            bool inside = has_y && pixel < last;
-            copy_unit(to + i * STEP_Y * LINE, inside ? dy + (size_t)pixel * s.y_pitch : dy, inside);
+            bool inside = has_y & (pixel < last);
+            copy_unit(to + i * STEP_Y * LINE, dy + (size_t)(inside ? pixel : 0) * (unsigned)s.y_pitch, inside);
         }
     }
 
@@ -167,9 +174,8 @@ struct chunk_loader {
 #pragma unroll
         for (int i = 0; i < P::K / STEP_X; i++) {
             uint32_t pixel = begin + row_x + i * STEP_X;
-            y_pixel at(s, pixel);
-            const T *from = pixel < last ? element_of(s, x, at, columns[0]) : NULL;
-            copy_unit(to + i * STEP_X * LINE, from ? from : x, from != NULL);
+            x_element from(s, y_pixel(s, pixel), columns[0], pixel < last);
+            copy_unit(to + i * STEP_X * LINE, x + from.at, from.inside);
         }
     }
 
@@ -188,9 +194,9 @@ struct chunk_loader {
             units[i].bits = make_uint4(0, 0, 0, 0);
 #pragma unroll
             for (int j = 0; j < COLUMNS; j++) {
-                const T *from = pixel < last ? element_of(s, x, at, columns[j]) : NULL;
-                if (from)
-                    units[i].value[j] = *from;
+                x_element from(s, at, columns[j], pixel < last);
+                if (from.inside)
+                    units[i].value[j] = x[from.at];
             }
         }
 #pragma unroll
@@ -324,9 +330,9 @@ typedef enum tile_size { TILE_LARGE, TILE_SMALL, TILE_GATHER, TILE_SIZES } tile_
 
 static const tile_row tiles[][TILE_SIZES] = {
     /* LK_PRECISION_FP32 */
-    {{128, 128, 32, 32, 264, 1, launch<variant<fma_tile<128, 128>, 3, 1, true>>},
-     {64, 64, 32, 32, 528, 2, launch<variant<fma_tile<64, 64>, 3, 2, true>>},
-     {64, 64, 32, 32, 528, 2, launch<variant<fma_tile<64, 64>, 3, 2, false>>}},
+    {{128, 128, 32, 32, 264, 1, launch<variant<fma_tile<128, 128, 8>, 3, 1, true>>},
+     {64, 64, 32, 32, 528, 2, launch<variant<fma_tile<64, 64, 8>, 3, 2, true>>},
+     {64, 64, 32, 32, 528, 2, launch<variant<fma_tile<64, 64, 4>, 3, 2, false>>}},
     /* LK_PRECISION_TF32 */
     {{128, 128, 32, 32, 264, 1, launch<variant<mma_tile<float, 128, 128, 64, 32>, 3, 1, true>>},
      {64, 64, 32, 32, 528, 2, launch<variant<mma_tile<float, 64, 64, 32, 32>, 3, 2, true>>},
