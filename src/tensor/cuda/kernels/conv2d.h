@@ -24,6 +24,10 @@ static inline bool lk__cuda_is_3x3(const lk_cuda_problem *problem, int stride)
  * multiple of 4 up to 256. Does not compute gradients of inputs. */
 void lk__cuda_first(const lk_cuda_problem *problem, const lk_cuda_io *io);
 
+/* For c <= 4 and one group, without dilation, in bf16 and tf32: forward passes only. */
+bool lk__cuda_stem_suits(const lk_cuda_problem *problem);
+void lk__cuda_stem(const lk_cuda_problem *problem, const lk_cuda_io *io);
+
 /* For one channel of x and y in each group, 3x3 without dilation, stride 1 or 2, pad 0 or 1 along each axis, and a
  * pitch that is a multiple of 4. */
 void lk__cuda_depthwise(const lk_cuda_problem *problem, const lk_cuda_io *io);
