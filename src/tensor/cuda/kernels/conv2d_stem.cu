@@ -13,6 +13,7 @@
 enum {
     THREADS = 256,
     BLOCKS_AT_ONCE = 2, /* on a multiprocessor */
+    WARP_PIXELS = 32,   /* of a warp's product */
     STEP = 8,           /* words that one instruction adds */
     TILE_COLUMNS = 64,
     TILE_PIXELS = 1024,
@@ -30,7 +31,7 @@ typedef struct stem_shape {
     int copies;                    /* of x in shared memory */
     int tap_words, words, steps;   /* of a row of taps, of all rows, and the same in whole steps */
     int columns;                   /* channels of a tile: 32 or 64 */
-    divisor by_values, by_tile_q, by_tap_words;
+    divisor by_tile_q, by_tap_words;
 } stem_shape;
 
 static int divide_up(int a, int b)
@@ -38,10 +39,18 @@ static int divide_up(int a, int b)
     return (a + b - 1) / b;
 }
 
+/* Pixels of a tile, rounded up to those of a warp's product. */
+static __host__ __device__ __forceinline__ int pixels_of(const stem_shape &s)
+{
+    return (s.tile_p * s.tile_q + WARP_PIXELS - 1) / WARP_PIXELS * WARP_PIXELS;
+}
+
+/* Of stem_memory. */
 static size_t bytes_of(const stem_shape &s)
 {
     size_t weights = (size_t)s.steps * STEP * (size_t)s.columns, table = (size_t)s.steps * STEP * 2;
-    return sizeof(uint32_t) * (weights + table + (size_t)s.columns + (size_t)s.copies * s.x_rows * s.x_words);
+    size_t pixels = (size_t)pixels_of(s) * 2, x = (size_t)s.copies * (size_t)s.x_rows * (size_t)s.x_words;
+    return sizeof(uint32_t) * (weights + table + pixels + (size_t)s.columns + x);
 }
 
 /* Sets the rows of a tile. */
@@ -74,7 +83,6 @@ static stem_shape shape_of(const lk_cuda_problem *problem)
     s.words = s.along_h.kernel * s.tap_words;
     s.steps = divide_up(s.words, STEP);
     s.columns = s.y_pitch <= 32 ? 32 : 64;
-    s.by_values = divisor_of((unsigned)s.x_values);
     s.by_tile_q = divisor_of((unsigned)s.tile_q);
     s.by_tap_words = divisor_of((unsigned)s.tap_words);
     set_rows(&s, 1);
@@ -93,12 +101,14 @@ static void choose_rows(stem_shape *s, int n)
     set_rows(s, divide_up(s->p, s->tiles_p));
 }
 
-/* The block's part of shared memory. */
+/* The shared memory of a block. */
 struct stem_memory {
     uint4 *weights; // (steps, columns / 16, lanes): the words of two matrices of 8 columns
-    uint2 *table;   // (steps, STEP): the offset of a word from that of a pixel, and its mask
-    float *bias;    // (columns)
-    uint32_t *x;    // (copies, x_rows, x_words)
+    uint2 *table;   // (steps, STEP): the bytes from a pixel's first word to a word, and its mask
+    int2
+        *pixels; // (pixels_of): the byte of x where a pixel begins, and the pixels of y from the tile's first one to it
+    float *bias; // (columns)
+    uint32_t *x; // (copies, x_rows, x_words)
 };
 
 static __device__ __forceinline__ stem_memory memory_of(const stem_shape &s, uint4 *shared)
@@ -106,7 +116,8 @@ static __device__ __forceinline__ stem_memory memory_of(const stem_shape &s, uin
     stem_memory memory;
     memory.weights = shared;
     memory.table = (uint2 *)(shared + s.steps * STEP * s.columns / 4);
-    memory.bias = (float *)(memory.table + s.steps * STEP);
+    memory.pixels = (int2 *)(memory.table + s.steps * STEP);
+    memory.bias = (float *)(memory.pixels + pixels_of(s));
     memory.x = (uint32_t *)(memory.bias + s.columns);
     return memory;
 }
@@ -161,7 +172,7 @@ static __device__ __forceinline__ void share_weights(const stem_shape &s, const 
         int r = (int)quotient((unsigned)word, s.by_tap_words), at = word - r * s.tap_words;
         bool half = sizeof(T) == 2 && at == s.tap_words - 1 && s.along_w.kernel * s.x_pitch % 2;
         memory.table[word] =
-            word < s.words ? make_uint2((unsigned)(r * s.x_words + at), half ? 0xffffu : ~0u) : make_uint2(0, 0);
+            word < s.words ? make_uint2(4u * (unsigned)(r * s.x_words + at), half ? 0xffffu : ~0u) : make_uint2(0, 0);
     }
     for (int column = (int)threadIdx.x; column < COLUMNS; column += THREADS) {
         int channel = first + channel_of<T>(column);
@@ -184,61 +195,60 @@ static __device__ __forceinline__ stem_tile tile_of(const stem_shape &s)
     return tile;
 }
 
-static __device__ __forceinline__ void put_value(const stem_shape &s, const float *from, bool inside, int row, int i,
-                                                 uint32_t *x)
+/* Writes value i of a row of the tile. */
+static __device__ __forceinline__ void put_value(const stem_shape &, const float *from, bool inside, int i,
+                                                 uint32_t *row)
 {
-    x[row * s.x_words + i] = inside ? round_tf32(__ldg(from)) : 0u;
+    row[i] = inside ? round_tf32(__ldg(from)) : 0u;
 }
 
-static __device__ __forceinline__ void put_value(const stem_shape &s, const lk_bf16 *from, bool inside, int row, int i,
-                                                 uint32_t *x)
+static __device__ __forceinline__ void put_value(const stem_shape &s, const lk_bf16 *from, bool inside, int i,
+                                                 uint32_t *row)
 {
-    uint16_t v = inside ? __ldg((const uint16_t *)from) : (uint16_t)0, *to = (uint16_t *)(x + row * s.x_words);
+    uint16_t v = inside ? __ldg((const uint16_t *)from) : (uint16_t)0, *to = (uint16_t *)row;
     to[i] = v;
     if (s.copies == 2 && i > 0)
         to[2 * s.x_rows * s.x_words + i - 1] = v;
 }
 
-/* Copies the values that the tile reads; they are 0 outside of the image. */
+/* Copies the values that the tile reads; they are 0 outside of the image. A warp copies a row. */
 template <class T>
 static __device__ __forceinline__ void share_values(const stem_shape &s, const stem_tile &tile, const T *x,
                                                     uint32_t *to)
 {
     int h0 = tile.p * s.along_h.stride - s.along_h.pad;
     int first = (tile.q * s.along_w.stride - s.along_w.pad) * s.x_pitch;
-    const T *image = x + (size_t)tile.n * s.h * s.row;
+    for (int row = (int)threadIdx.x / LK_WARP; row < s.x_rows; row += THREADS / LK_WARP) {
+        int h = h0 + row;
+        unsigned end = h >= 0 && h < s.h ? (unsigned)s.row : 0;
+        const T *from = x + (((ptrdiff_t)tile.n * s.h + h) * s.row + first);
 #pragma unroll 4
-    for (int i = (int)threadIdx.x; i < s.x_rows * s.x_values; i += THREADS) {
-        int row = (int)quotient((unsigned)i, s.by_values), value = i - row * s.x_values;
-        int h = h0 + row, at = first + value;
-        bool inside = h >= 0 && h < s.h && at >= 0 && at < s.row;
-        put_value(s, image + (inside ? (size_t)h * s.row + at : 0), inside, row, value, to);
+        for (int i = lk__cuda_lane(); i < s.x_values; i += LK_WARP)
+            put_value(s, from + i, (unsigned)(first + i) < end, i, to + row * s.x_words);
     }
 }
 
-/* The row and the column of pixel i of the tile. */
-static __device__ __forceinline__ int2 pixel_of(const stem_shape &s, int i)
-{
-    int row = (int)quotient((unsigned)i, s.by_tile_q);
-    return make_int2(row, i - row * s.tile_q);
-}
-
-/* The word of shared memory where the values of pixel i begin; those of pixel 0 for pixels behind the tile. */
+/* Fills the list of pixels. Those outside of the tile or of y have place -1. */
 template <class T>
-static __device__ __forceinline__ int first_word(const stem_shape &s, int i)
+static __device__ __forceinline__ void share_pixels(const stem_shape &s, const stem_tile &tile, int2 *pixels)
 {
     const int each = 4 / (int)sizeof(T);
-    int2 at = pixel_of(s, i < s.tile_p * s.tile_q ? i : 0);
-    int value = at.y * s.along_w.stride * s.x_pitch, word = at.x * s.along_h.stride * s.x_words + value / each;
-    return value % each ? word + s.x_rows * s.x_words : word;
+    for (int i = (int)threadIdx.x; i < pixels_of(s); i += THREADS) {
+        int row = (int)quotient((unsigned)i, s.by_tile_q), column = i - row * s.tile_q;
+        int value = column * s.along_w.stride * s.x_pitch, word = row * s.along_h.stride * s.x_words + value / each;
+        bool inside = row < s.tile_p && tile.p + row < s.p && tile.q + column < s.q;
+        word += value % each ? s.x_rows * s.x_words : 0;
+        pixels[i] = inside ? make_int2(4 * word, row * s.q + column) : make_int2(0, -1);
+    }
 }
 
-/* A warp's product of 32 pixels: word[m][i] is that of row i * 8 + lane / 4 of matrix m, which has 16 rows. */
+/* A warp's product of 32 pixels: begin[m][i] is that of row i * 8 + lane / 4 of matrix m, which has 16 rows. */
 template <class T, int COLUMNS>
-static __device__ __forceinline__ void multiply(const stem_shape &s, const stem_memory &memory, const int (&word)[2][2],
-                                                float (&acc)[2][COLUMNS / 8][4])
+static __device__ __forceinline__ void multiply(const stem_shape &s, const stem_memory &memory,
+                                                const int (&begin)[2][2], float (&acc)[2][COLUMNS / 8][4])
 {
     int lane = lk__cuda_lane();
+    const char *x = (const char *)memory.x;
 #pragma unroll 1
     for (int step = 0; step < s.steps; step++) {
         const uint2 low = memory.table[step * STEP + lane % 4], high = memory.table[step * STEP + 4 + lane % 4];
@@ -247,8 +257,8 @@ static __device__ __forceinline__ void multiply(const stem_shape &s, const stem_
         for (int m = 0; m < 2; m++)
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                a[m][i] = memory.x[word[m][i] + (int)low.x] & low.y;
-                a[m][2 + i] = memory.x[word[m][i] + (int)high.x] & high.y;
+                a[m][i] = *(const uint32_t *)(x + begin[m][i] + low.x) & low.y;
+                a[m][2 + i] = *(const uint32_t *)(x + begin[m][i] + high.x) & high.y;
             }
 #pragma unroll
         for (int pair = 0; pair < COLUMNS / 16; pair++) {
@@ -263,16 +273,12 @@ static __device__ __forceinline__ void multiply(const stem_shape &s, const stem_
     }
 }
 
-/* Writes the thread's channels of pixel i of the tile, which are in half `half` of the sums. */
+/* Writes the thread's channels of a pixel, which are in half `half` of the sums. first is the tile's first channel. */
 template <class T, int COLUMNS>
-static __device__ __forceinline__ void write_pixel(const stem_shape &s, const stem_tile &tile, int i, int first,
-                                                   const float (&acc)[COLUMNS / 8][4], int half, bool relu, T *y)
+static __device__ __forceinline__ void write_pixel(const stem_shape &s, const float (&acc)[COLUMNS / 8][4], int half,
+                                                   int first, bool relu, T *out)
 {
     enum { WIDE = lk__width<T> };
-    int2 at = pixel_of(s, i);
-    if (at.x >= s.tile_p || tile.p + at.x >= s.p || tile.q + at.y >= s.q)
-        return;
-    T *out = y + (((size_t)tile.n * s.p + (tile.p + at.x)) * s.q + (tile.q + at.y)) * (size_t)s.y_pitch;
 #pragma unroll
     for (int group = 0; group < COLUMNS / (4 * WIDE); group++) {
         int channel = first + (group * 4 + lk__cuda_lane() % 4) * WIDE;
@@ -297,13 +303,18 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE)
     int first = (int)blockIdx.y * COLUMNS, lane = lk__cuda_lane();
     share_weights<T, COLUMNS>(s, memory, w, b, first);
     share_values(s, tile, x, memory.x);
+    share_pixels<T>(s, tile, memory.pixels);
     __syncthreads();
-    for (int i = (int)threadIdx.x - lane; i < s.tile_p * s.tile_q; i += THREADS) {
-        int word[2][2];
+    y += (((size_t)tile.n * s.p + tile.p) * s.q + tile.q) * (size_t)s.y_pitch;
+    for (int i = (int)threadIdx.x - lane; i < pixels_of(s); i += THREADS) {
+        int begin[2][2], place[2][2];
         float acc[2][COLUMNS / 8][4];
 #pragma unroll
-        for (int m = 0; m < 4; m++)
-            word[m / 2][m % 2] = first_word<T>(s, i + m * 8 + lane / 4);
+        for (int m = 0; m < 4; m++) {
+            int2 pixel = memory.pixels[i + m * 8 + lane / 4];
+            begin[m / 2][m % 2] = pixel.x;
+            place[m / 2][m % 2] = pixel.y;
+        }
 #pragma unroll
         for (int j = 0; j < COLUMNS / 8; j++) {
             float2 bias = *(const float2 *)(memory.bias + j * 8 + lane % 4 * 2);
@@ -311,10 +322,12 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE)
             for (int k = 0; k < 8; k++)
                 acc[k / 4][j][k % 4] = k % 2 ? bias.y : bias.x;
         }
-        multiply<T, COLUMNS>(s, memory, word, acc);
+        multiply<T, COLUMNS>(s, memory, begin, acc);
 #pragma unroll
         for (int m = 0; m < 4; m++)
-            write_pixel<T, COLUMNS>(s, tile, i + m * 8 + lane / 4, first, acc[m / 2], m % 2, relu, y);
+            if (place[m / 2][m % 2] >= 0)
+                write_pixel<T, COLUMNS>(s, acc[m / 2], m % 2, first, relu,
+                                        y + (size_t)place[m / 2][m % 2] * (size_t)s.y_pitch);
     }
 }
 
