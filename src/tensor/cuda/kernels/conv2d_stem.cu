@@ -105,10 +105,9 @@ static void choose_rows(stem_shape *s, int n)
 struct stem_memory {
     uint4 *weights; // (steps, columns / 16, lanes): the words of two matrices of 8 columns
     uint2 *table;   // (steps, STEP): the bytes from a pixel's first word to a word, and its mask
-    int2
-        *pixels; // (pixels_of): the byte of x where a pixel begins, and the pixels of y from the tile's first one to it
-    float *bias; // (columns)
-    uint32_t *x; // (copies, x_rows, x_words)
+    int2 *pixels;   // (pixels_of): the byte of x where a pixel begins, and its distance from the tile's first in y
+    float *bias;    // (columns)
+    uint32_t *x;    // (copies, x_rows, x_words)
 };
 
 static __device__ __forceinline__ stem_memory memory_of(const stem_shape &s, uint4 *shared)
@@ -228,7 +227,7 @@ static __device__ __forceinline__ void share_values(const stem_shape &s, const s
     }
 }
 
-/* Fills the list of pixels. Those outside of the tile or of y have place -1. */
+/* Fills the list of pixels. Those outside of the tile or of y have distance -1. */
 template <class T>
 static __device__ __forceinline__ void share_pixels(const stem_shape &s, const stem_tile &tile, int2 *pixels)
 {
@@ -242,7 +241,8 @@ static __device__ __forceinline__ void share_pixels(const stem_shape &s, const s
     }
 }
 
-/* A warp's product of 32 pixels: begin[m][i] is that of row i * 8 + lane / 4 of matrix m, which has 16 rows. */
+/* A warp's product of 32 pixels, in two matrices of 16 rows: begin[m][i] is the byte of x where row i * 8 + lane / 4 of
+ * matrix m begins. */
 template <class T, int COLUMNS>
 static __device__ __forceinline__ void multiply(const stem_shape &s, const stem_memory &memory,
                                                 const int (&begin)[2][2], float (&acc)[2][COLUMNS / 8][4])
