@@ -29,6 +29,7 @@ typedef struct layer {
     lk_conv2d_desc conv; /* all zero: a linear layer */
     int shards, wave;    /* shards 0: one; wave 0: all shards */
     bool no_bias;
+    bool each_sample; /* compare each sample with a run of it alone */
     effort effort;
     const float *values, *dy, *w, *b; // (n, h, w, c), of y, (o, c / groups, kh, kw), (o)
     const float *mask;                // as values
@@ -350,18 +351,22 @@ static inline void layer_compare(const layer *l, const float *got)
 
 /* Properties. */
 
-static inline void layer_check_sample(layer l, const float *want)
+static inline void layer_check_sample(layer l, size_t sample, const float *want)
 {
     char what[256];
     layer_layout all = layer_layout_of(&l);
     l.x.n = l.x.n ? 1 : 0;
     l.shards = 1;
     l.wave = 0;
+    l.values += sample * lk__shape_count(l.x);
+    l.dy += sample * lk__shape_count(layer_y(&l));
     layer_layout one = layer_layout_of(&l);
     layer_name(&l, "a sample alone", what);
     float *got = fx_bits_brief(what, run_layer, &l, one.at[PARTS]);
-    for (size_t i = Y; i <= DX_MASKED; i++)
-        fx_same(what, got + one.at[i], want + all.at[i], one.at[i + 1] - one.at[i]);
+    for (size_t i = Y; i <= DX_MASKED; i++) {
+        size_t count = one.at[i + 1] - one.at[i];
+        fx_same(what, got + one.at[i], want + all.at[i] + sample * count, count);
+    }
     free(got);
 }
 
@@ -450,11 +455,13 @@ static inline void check_layer(layer l)
     layer_compare(&l, got);
     if (thorough) {
         layer_check_relus(&l, got);
-        layer_check_sample(l, got);
+        layer_check_sample(l, 0, got);
         bool small = l.x.h * l.x.w < 1000; /* more pixels test nothing more and take long */
         for (size_t g = 0; l.conv.groups > 1 && small && g < l.conv.groups; g++)
             layer_check_group(&l, g, got);
     }
+    for (size_t i = 0; l.each_sample && i < l.x.n; i++)
+        layer_check_sample(l, i, got);
     free(got);
     free(x);
     free(dy);

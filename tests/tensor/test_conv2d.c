@@ -129,6 +129,26 @@ static const layer windows[] = {
     {{8, 64, 32, 33}, 64, {{3, 2, 1, 1}, {5, 1, 2, 1}, 64}, .shards = 2, .effort = NOT_CPU},
 };
 
+/* Own kernels of GPUs: few channels of x, and one channel in each group. Odd sizes, several tiles or marches in a row
+ * and in a column, channels that are not whole vectors. */
+static const layer own_kernels[] = {
+    {{1, 3, 29, 71}, 64, CONV(3, 1, 1, 1), .shards = 1},
+    {{3, 3, 31, 33}, 72, CONV(3, 2, 1, 1), .shards = 2},
+    {{2, 3, 75, 130}, 40, CONV(3, 2, 0, 1), .shards = 2, .no_bias = true},
+    {{2, 3, 41, 140}, 64, CONV(7, 2, 3, 1), .shards = 2, .no_bias = true},
+    {{3, 1, 40, 27}, 130, CONV(3, 1, 0, 1), .shards = 3},
+    {{2, 4, 17, 70}, 32, CONV(3, 1, 1, 1), .shards = 1},
+    {{2, 2, 23, 9}, 21, CONV(5, 1, 2, 1), .shards = 2},
+    {{2, 1, 19, 18}, 8, CONV(4, 3, 1, 1), .shards = 2},
+    {{3, 3, 15, 66}, 16, {{2, 1, 0, 1}, {5, 2, 3, 1}, 1}, .shards = 2},
+    {{1, 40, 33, 31}, 40, CONV(3, 1, 1, 40), .shards = 1},
+    {{3, 21, 34, 29}, 21, CONV(3, 2, 1, 21), .shards = 2},
+    {{2, 144, 17, 15}, 144, CONV(3, 1, 0, 144), .shards = 2, .no_bias = true},
+    {{2, 132, 18, 16}, 132, CONV(3, 2, 0, 132), .shards = 2},
+    {{5, 8, 3, 3}, 8, CONV(3, 2, 1, 8), .shards = 5},
+    {{2, 16, 62, 5}, 16, {{3, 2, 0, 1}, {3, 2, 1, 1}, 16}, .shards = 1},
+};
+
 /* Cases with NaNs: each implementation of a GPU, several algorithms of cuDNN, and every lane and tail of the
  * CPU's vectors. */
 static const layer with_relus[] = {
@@ -140,6 +160,7 @@ static const layer with_relus[] = {
     {{2, 5, 6, 7}, 19, {{3, 1, 2, 2}, {2, 2, 1, 3}, 1}, .shards = 1},
     {{2, 19, 6, 7}, 19, {{3, 1, 2, 2}, {2, 2, 1, 3}, 19}, .shards = 1},
     {{5, 1, 28, 28}, 32, CONV(3, 1, 0, 1), .effort = NOT_CPU},
+    {{2, 3, 9, 70}, 64, CONV(3, 2, 1, 1), .effort = NOT_CPU},
     {{3, 32, 8, 8}, 32, CONV(3, 1, 1, 32), .effort = NOT_CPU},
     {{2, 21, 7, 7}, 21, CONV(5, 1, 2, 21), .effort = NOT_CPU},
     {{2, 10, 6, 6}, 6, CONV(1, 1, 0, 2), .effort = NOT_CPU},
@@ -163,6 +184,16 @@ static void test_groups(void **state)
 static void test_windows(void **state)
 {
     check_layers(windows, COUNT_OF(windows));
+}
+
+static void test_own_kernels(void **state)
+{
+    for (size_t i = 0; i < COUNT_OF(own_kernels); i++) {
+        layer l = own_kernels[i];
+        l.effort = NOT_CPU;
+        l.each_sample = true;
+        check_layer(l);
+    }
 }
 
 static void test_odd_channels(void **state)
@@ -216,7 +247,7 @@ static void test_nans(void **state)
 int main(int argc, char **argv)
 {
     return fx_kernel_main(argc, argv,
-                          TESTS(TEST(test_layers), TEST(test_groups), TEST(test_windows), TEST(test_odd_channels),
-                                TEST(test_kernels), TEST(test_shards), TEST(test_nans)),
+                          TESTS(TEST(test_layers), TEST(test_groups), TEST(test_windows), TEST(test_own_kernels),
+                                TEST(test_odd_channels), TEST(test_kernels), TEST(test_shards), TEST(test_nans)),
                           FX_FP32 | FX_TF32 | FX_BF16);
 }

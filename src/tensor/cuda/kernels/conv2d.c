@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "tensor/cuda/kernels/weights.h"
 
-typedef enum engine { ENGINE_FIRST, ENGINE_DEPTHWISE, ENGINE_FP32, ENGINE_DIRECT, ENGINE_CUDNN } engine;
+typedef enum engine { ENGINE_STEM, ENGINE_FIRST, ENGINE_DEPTHWISE, ENGINE_FP32, ENGINE_DIRECT, ENGINE_CUDNN } engine;
 
 /* An engine of own kernels. */
 typedef struct own_engine {
@@ -16,6 +16,7 @@ typedef struct own_engine {
 } own_engine;
 
 static const own_engine own_engines[] = {
+    [ENGINE_STEM] = {"own kernel for few channels by tensor cores", lk__cuda_stem},
     [ENGINE_FIRST] = {"own kernel for few channels", lk__cuda_first},
     [ENGINE_DEPTHWISE] = {"own depthwise kernel", lk__cuda_depthwise},
     [ENGINE_FP32] = {"own kernel for fp32", lk__cuda_fp32},
@@ -43,7 +44,8 @@ static bool suits_cudnn(const lk_cuda_problem *problem)
 
 static engine engine_of(const lk_cuda_problem *problem)
 {
-    return lk__cuda_weights_first.suits(problem, 0)       ? ENGINE_FIRST
+    return lk__cuda_stem_suits(problem)                   ? ENGINE_STEM
+           : lk__cuda_weights_first.suits(problem, 0)     ? ENGINE_FIRST
            : lk__cuda_weights_depthwise.suits(problem, 0) ? ENGINE_DEPTHWISE
            : lk__cuda_fp32_suits(problem)                 ? ENGINE_FP32
            : suits_cudnn(problem)                         ? ENGINE_CUDNN

@@ -20,8 +20,14 @@ static inline bool lk__cuda_is_3x3(const lk_cuda_problem *problem, int stride)
            h->stride <= stride && h->pad <= 1 && w->pad <= 1;
 }
 
-/* For c <= 4, 3x3 without dilation, stride 1, pad 0 or 1 along each axis, one group, and a pitch of y that is a
- * multiple of 4 up to 256. Does not compute gradients of inputs. */
+/* Forward passes in bf16 and tf32 by tensor cores, for c <= 4, one group, no dilation, and a pitch of y that is a
+ * multiple of 8. lk__cuda_stem_suits says whether the kernel has enough shared memory for the window, too; it has for
+ * 3x3. */
+bool lk__cuda_stem_suits(const lk_cuda_problem *problem);
+void lk__cuda_stem(const lk_cuda_problem *problem, const lk_cuda_io *io);
+
+/* Forward passes in fp32, for c <= 4, 3x3 without dilation, stride 1, pad 0 or 1 along each axis, one group, and a
+ * pitch of y that is a multiple of 4 up to 256. */
 void lk__cuda_first(const lk_cuda_problem *problem, const lk_cuda_io *io);
 
 /* For one channel of x and y in each group, 3x3 without dilation, stride 1 or 2, pad 0 or 1 along each axis, and a

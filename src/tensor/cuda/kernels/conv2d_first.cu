@@ -1,5 +1,6 @@
-/* conv2d_first.cu - the first convolution of a model for small images: few input channels, 3x3, stride 1. It is
- * bound by memory (y, dy); cuDNN takes several times as long.
+/* conv2d_first.cu - the first convolution of a model for small images: few input channels, 3x3, stride 1; forward
+ * passes in fp32 only (conv2d_stem.cu has the others). It is bound by memory (y, dy); cuDNN takes several times as
+ * long.
  *
  * A strip is four neighbouring pixels of a row of y. Forward: a thread computes one strip of four channels,
  * with the weights in shared memory as (tap, c, k). Weight gradient: a thread processes strips of V channels
@@ -50,8 +51,8 @@ static __device__ __forceinline__ void load_row(const first_shape &s, const T *x
 }
 
 /* Copies the weights from (k, tap, c) to (tap, c, k). */
-template <class T, int C>
-static __device__ __forceinline__ void share_weights(const first_shape &s, const T *w, float *shared)
+template <int C>
+static __device__ __forceinline__ void share_weights(const first_shape &s, const float *w, float *shared)
 {
     for (int i = (int)threadIdx.x; i < TAPS * C * s.y_pitch; i += FORWARD_THREADS) {
         int k = i % s.y_pitch, tap_c = i / s.y_pitch;
@@ -60,12 +61,12 @@ static __device__ __forceinline__ void share_weights(const first_shape &s, const
     __syncthreads();
 }
 
-template <class T, int C>
+template <int C>
 static __global__ void __launch_bounds__(FORWARD_THREADS)
-    first_forward(first_shape s, const T *x, const T *w, const T *b, bool relu, T *y)
+    first_forward(first_shape s, const float *x, const float *w, const float *b, bool relu, float *y)
 {
     extern __shared__ float4 weights[]; // (tap, c, k / 4)
-    share_weights<T, C>(s, w, (float *)weights);
+    share_weights<C>(s, w, (float *)weights);
     unsigned quads = (unsigned)s.y_pitch / 4, id = blockIdx.x * FORWARD_THREADS + threadIdx.x;
     unsigned strip = id / quads, quad = id - strip * quads;
     if (strip >= s.strips)
@@ -90,7 +91,7 @@ static __global__ void __launch_bounds__(FORWARD_THREADS)
             }
         }
     float4 bias = b ? lk__cuda_get4(b + 4 * quad) : lk__cuda_zero4();
-    T *out = y + (((size_t)at.n * s.p + at.p) * s.q + at.q) * (size_t)s.y_pitch + 4 * quad;
+    float *out = y + (((size_t)at.n * s.p + at.p) * s.q + at.q) * (size_t)s.y_pitch + 4 * quad;
 #pragma unroll
     for (int j = 0; j < STRIP; j++)
         if (at.q + j < s.q) {
@@ -230,14 +231,14 @@ static lk_cuda_cut cut_of(const lk_cuda_problem *problem, size_t most)
     return cut;
 }
 
-template <class T, int C>
+template <int C>
 static void forward(const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
     first_shape s = shape_of(problem);
     size_t bytes = sizeof(float) * TAPS * C * (size_t)s.y_pitch;
     unsigned blocks = lk__cuda_parts((size_t)s.strips * (size_t)(s.y_pitch / 4), FORWARD_THREADS);
-    first_forward<T, C><<<blocks, FORWARD_THREADS, bytes, io->stream>>>(s, (const T *)io->x, (const T *)io->w,
-                                                                        (const T *)io->b, problem->relu, (T *)io->y);
+    first_forward<C><<<blocks, FORWARD_THREADS, bytes, io->stream>>>(
+        s, (const float *)io->x, (const float *)io->w, (const float *)io->b, problem->relu, (float *)io->y);
     lk__cuda_launched(io->dev, "convolution of few channels");
 }
 
@@ -250,28 +251,18 @@ static void grad_weight(const lk_cuda_problem *problem, const lk_cuda_io *io, co
     lk__cuda_launched(io->dev, "gradient of the weights of few channels");
 }
 
-/* leaves is NULL for a forward pass. */
-template <class T, int C>
-static void run(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *out)
-{
-    if (leaves)
-        grad_weight<T, C>(problem, io, leaves, out);
-    else
-        forward<T, C>(problem, io);
-}
-
 template <class T>
 static void by_channels(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *out)
 {
     switch (problem->c) {
     case 1:
-        return run<T, 1>(problem, io, leaves, out);
+        return grad_weight<T, 1>(problem, io, leaves, out);
     case 2:
-        return run<T, 2>(problem, io, leaves, out);
+        return grad_weight<T, 2>(problem, io, leaves, out);
     case 3:
-        return run<T, 3>(problem, io, leaves, out);
+        return grad_weight<T, 3>(problem, io, leaves, out);
     default:
-        return run<T, 4>(problem, io, leaves, out);
+        return grad_weight<T, 4>(problem, io, leaves, out);
     }
 }
 
@@ -289,5 +280,7 @@ const lk_cuda_leaf_kernel lk__cuda_weights_first = {"few input channels", suits,
 
 void lk__cuda_first(const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
-    launch_leaves(problem, io, NULL, 0, NULL);
+    static void (*const by_c[])(const lk_cuda_problem *, const lk_cuda_io *) = {forward<1>, forward<2>, forward<3>,
+                                                                                forward<4>};
+    by_c[problem->c - 1](problem, io);
 }
