@@ -484,10 +484,8 @@ typedef struct conv_size {
         }                                                                         \
     }
 static const conv_size sizes[] = {
-    SIZE(128, 64, 8, 8, 8, 1.0),
-    SIZE(256, 32, 8, 8, 4, 0.9),
-    SIZE(64, 64, 8, 8, 8, 0.9),
-    SIZE(32, 32, 4, 4, 8, 0.6),
+    SIZE(128, 64, 8, 8, 8, 1.0), SIZE(256, 32, 8, 8, 4, 0.9), SIZE(128, 32, 8, 8, 4, 0.85),
+    SIZE(64, 64, 8, 8, 8, 0.9),  SIZE(32, 32, 4, 4, 8, 0.6),
 };
 #undef SIZE
 #undef LAUNCH
