@@ -19,7 +19,7 @@ enum {
     ROW = SUMS + 1,
     FILL = 1 << 17,    /* threads that fill a large GPU twice */
     LEAST_ROWS = 4,    /* of a march, because it reads one or two more */
-    WEIGHT_ROWS = 14,  /* of a march of a weight gradient, at most */
+    WEIGHT_ROWS = 14,  /* of a march of a weight gradient; half as many in small images, which have few marches */
     WEIGHT_BLOCKS = 64 /* of a leaf, about: the leaves of a few shards fill a large GPU */
 };
 
@@ -376,7 +376,7 @@ static int wide_of(const lk_cuda_problem *problem)
 static depthwise_shape weight_shape(const lk_cuda_problem *problem)
 {
     depthwise_shape s = shape_of(problem, false);
-    set_marches(&s, problem->n, s.p, s.q, WEIGHT_ROWS);
+    set_marches(&s, problem->n, s.p, s.q, s.p > 2 * WEIGHT_ROWS ? WEIGHT_ROWS : WEIGHT_ROWS / 2);
     return s;
 }
 
