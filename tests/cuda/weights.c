@@ -214,7 +214,8 @@ static void test_others(void **state)
         check_sums(others[i], others[i].shards / 2);
 }
 
-/* Linear layers; up to 16 samples a shard use another kernel than more. */
+/* Linear layers. Up to 16 samples a shard use other kernels than more, which differ for small and large layers, and for
+ * large layers for up to 8 samples and more. */
 static const layer linear[] = {
     {{64, 1024, 1, 1}, 128, .shards = 16}, {{64, 136, 1, 1}, 40, .shards = 16, .no_bias = true},
     {{64, 64, 3, 3}, 128, .shards = 4},    {{100, 128, 1, 1}, 10, .shards = 16},
@@ -222,13 +223,54 @@ static const layer linear[] = {
     {{40, 24, 1, 1}, 32, .shards = 33},    {{16, 200, 1, 1}, 72, .shards = 1},
     {{17, 200, 1, 1}, 72, .shards = 1},    {{300, 72, 1, 1}, 136, .shards = 5},
     {{30, 3, 1, 1}, 16, .shards = 4},      {{30, 17, 1, 1}, 3, .shards = 4},
-    {{0, 64, 1, 1}, 16, .shards = 4},
+    {{0, 64, 1, 1}, 16, .shards = 4},      {{128, 784, 1, 1}, 64, .shards = 16},
+    {{128, 64, 1, 1}, 64, .shards = 16},   {{128, 64, 1, 1}, 10, .shards = 16},
+    {{37, 88, 1, 1}, 24, .shards = 16},    {{37, 1032, 1, 1}, 72, .shards = 16},
+    {{150, 1000, 1, 1}, 72, .shards = 16}, {{256, 1032, 1, 1}, 100, .shards = 16, .no_bias = true},
+    {{3, 1032, 1, 1}, 72, .shards = 16},   {{7, 1032, 1, 1}, 72, .shards = 1},
+    {{13, 1032, 1, 1}, 72, .shards = 1},   {{66, 1032, 1, 1}, 72, .shards = 33},
+    {{0, 1032, 1, 1}, 72, .shards = 4},
 };
 
 static void test_linear(void **state)
 {
     for (size_t i = 0; i < COUNT_OF(linear); i++)
         check_sums(linear[i], linear[i].shards / 2);
+}
+
+/* A NaN of dy, or of x, in the last feature of a sample reaches all gradients that it is a factor of. */
+static void check_nan(layer l, bool of_x, uint32_t bits)
+{
+    size_t sample = l.x.n / 2, in = l.x.c;
+    float *x = random_values(lk__shape_count(l.x), 1), *dy = random_values(lk__shape_count(layer_y(&l)), 2);
+    memcpy(of_x ? &x[sample * in + in - 1] : &dy[sample * l.out + l.out - 1], &bits, sizeof bits);
+    l.values = x, l.dy = dy;
+    sums_case c = {.l = l, .leaf = -1};
+    float *got = fx_once(dev, run_sums, &c, sums_count(&l));
+    for (size_t o = 0; o < l.out && of_x; o++)
+        assert_true(isnan(got[o * in + in - 1]));
+    for (size_t i = 0; i < in && !of_x; i++)
+        assert_true(isnan(got[(l.out - 1) * in + i]));
+    assert_true(of_x || isnan(got[layer_weights(&l) + l.out - 1]));
+    free(got);
+    free(x);
+    free(dy);
+}
+
+/* Small and large layers with few samples a shard, and a layer with more. A NaN that computations make has all bits but
+ * the sign set. */
+static void test_nan(void **state)
+{
+    static const layer layers[] = {{{37, 64, 1, 1}, 16, .shards = 16},
+                                   {{37, 1032, 1, 1}, 72, .shards = 16},
+                                   {{150, 1032, 1, 1}, 72, .shards = 16},
+                                   {{300, 72, 1, 1}, 136, .shards = 5}};
+    static const uint32_t nans[] = {0x7fc00000, 0x7fffffff, 0xffffffff};
+    for (size_t i = 0; i < COUNT_OF(layers); i++)
+        for (size_t k = 0; k < COUNT_OF(nans); k++) {
+            check_nan(layers[i], true, nans[k]);
+            check_nan(layers[i], false, nans[k]);
+        }
 }
 
 /* More shards than a launch has. The second wave begins inside of a subtree: between its launches more partial sums
@@ -273,6 +315,6 @@ static void test_large(void **state)
 int main(void)
 {
     return fx_main(TESTS(TEST(test_dense), TEST(test_gathered), TEST(test_rows), TEST(test_others), TEST(test_linear),
-                         TEST(test_many_shards), TEST(test_large)),
+                         TEST(test_nan), TEST(test_many_shards), TEST(test_large)),
                    FX_FP32 | FX_TF32 | FX_BF16);
 }

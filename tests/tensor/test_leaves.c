@@ -54,12 +54,14 @@ static void push(stack *s, interval sum, int merges)
     s->at[s->count++] = sum;
 }
 
-/* The root of group g, with at most `levels` saved sums. */
+/* The root of group g, with at most `levels` saved sums. Its merges follow from its number of leaves. */
 static interval fold_group(const lk_cuda_leaves *leaves, int lo, int g, int levels)
 {
+    int first = leaves->group[g], count = leaves->group[g + 1] - first;
     stack s = {.count = 0};
-    for (int i = leaves->group[g]; i < leaves->group[g + 1]; i++) {
+    for (int i = first; i < first + count; i++) {
         assert_true(s.count <= levels);
+        assert_int_equal(leaves->inner[i], lk__tree_merges(count, i - first));
         push(&s, (interval){lo + leaves->first + i, lo + leaves->first + i + 1}, leaves->inner[i]);
     }
     assert_int_equal(s.count, 1);
@@ -127,6 +129,7 @@ static int check_wave(const lk_cuda_cut *cut, const wave *w, stack *s)
 static const lk_cuda_cut cuts[] = {
     {.rows = 1, .chunk = 16, .least = 16, .tiles = 288, .full = 264, .levels = 5, .small = 128, .weights = 1000},
     {.rows = 1, .chunk = 16, .least = 16, .tiles = 1, .full = 264, .levels = 5, .small = 128, .weights = 1000},
+    {.rows = 1, .chunk = 16, .least = 1, .tiles = 3, .full = 1, .levels = 4, .small = 256, .weights = 100, .bias = 8},
     {.rows = 9, .chunk = 64, .least = 16, .tiles = 500, .full = 264, .levels = 2, .small = 128, .weights = 1000},
     {.rows = 1000, .chunk = 64, .least = 16, .tiles = 500, .full = 264, .levels = 1, .small = 128, .weights = 1000},
     {.rows = 1000,

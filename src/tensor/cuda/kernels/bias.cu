@@ -6,7 +6,7 @@
 
 enum { ROWS_A_LANE = 8, FULL = 1056 };
 /* For leaves of at most FEW_ROWS rows. */
-enum { FEW_ROWS = 64, FEW_COLUMNS = 32, FEW_LANES = 16, FEW_LEVELS = 7 };
+enum { FEW_ROWS = 64, FEW_COLUMNS = 32, FEW_LANES = 16, FEW_LEVELS = 7, FEW_AT_ONCE = 16 };
 
 template <class T, int V>
 static __global__ void bias_relu(size_t count, int pitch, const T *b, bool relu, T *y)
@@ -76,6 +76,23 @@ static __global__ void column_sums(const __grid_constant__ lk_cuda_leaves leaves
     lk__cuda_store(out + (size_t)blockIdx.x * (size_t)pitch + channel, sum);
 }
 
+/* The sum of a column in order. Loads of FEW_AT_ONCE rows are under way at once. */
+template <class T>
+static __device__ __forceinline__ float sum_rows(const T *column, int pitch, uint32_t row, uint32_t end)
+{
+    float sum = 0.0f;
+    for (; row < end; row += FEW_AT_ONCE) {
+        float v[FEW_AT_ONCE];
+#pragma unroll
+        for (uint32_t i = 0; i < FEW_AT_ONCE; i++)
+            v[i] = row + i < end ? lk__cuda_get1(column + (size_t)(row + i) * (size_t)pitch) : 0.0f;
+#pragma unroll
+        for (int i = 0; i < FEW_AT_ONCE; i++)
+            sum += v[i];
+    }
+    return sum;
+}
+
 /* Computes a group of leaves. A lane sums every FEW_LANES-th leaf; the threads of lane 0 fold. */
 template <class T>
 static __global__ void __launch_bounds__(FEW_COLUMNS *FEW_LANES)
@@ -87,12 +104,8 @@ static __global__ void __launch_bounds__(FEW_COLUMNS *FEW_LANES)
     float stack[FEW_LEVELS + 1];
     for (int first = leaves.group[blockIdx.x]; first < last; first += FEW_LANES) {
         int leaf = first + lane;
-        float sum = 0.0f;
-        if (leaf < last && column < pitch) {
-#pragma unroll 4
-            for (size_t row = leaves.begin[leaf]; row < leaves.begin[leaf + 1]; row++)
-                sum += lk__cuda_get1(dy + row * (size_t)pitch + column);
-        }
+        bool used = leaf < last && column < pitch;
+        float sum = used ? sum_rows(dy + column, pitch, leaves.begin[leaf], leaves.begin[leaf + 1]) : 0.0f;
         sums[lane][at] = sum;
         __syncthreads();
         for (int i = 0; lane == 0 && i < FEW_LANES && first + i < last; i++) {
@@ -173,7 +186,7 @@ static void launch_leaves(const lk_cuda_problem *problem, const lk_cuda_io *io, 
                  : sum_columns<lk_bf16, 1>)(problem, io, leaves, out);
 }
 
-const lk_cuda_leaf_kernel lk__cuda_weights_columns = {"bias", NULL, cut_of, launch_leaves};
+const lk_cuda_leaf_kernel lk__cuda_weights_columns = {"bias", NULL, cut_of, launch_leaves, NULL};
 
 template <class T, int V>
 static void add_bias(const lk_cuda_problem *problem, const lk_cuda_io *io)

@@ -464,4 +464,4 @@ static void launch_leaves(const lk_cuda_problem *problem, const lk_cuda_io *io, 
         (one ? grad_weight<lk_bf16, 1> : grad_weight<lk_bf16, 2>)(problem, io, leaves, out);
 }
 
-const lk_cuda_leaf_kernel lk__cuda_weights_depthwise = {"depthwise convolutions", suits, cut_of, launch_leaves};
+const lk_cuda_leaf_kernel lk__cuda_weights_depthwise = {"depthwise convolutions", suits, cut_of, launch_leaves, NULL};

@@ -286,4 +286,4 @@ static void launch_leaves(const lk_cuda_problem *problem, const lk_cuda_io *io, 
         grad_weight<lk_bf16>(problem, io, leaves, out);
 }
 
-const lk_cuda_leaf_kernel lk__cuda_weights_direct = {"all other layers", suits, cut_of, launch_leaves};
+const lk_cuda_leaf_kernel lk__cuda_weights_direct = {"all other layers", suits, cut_of, launch_leaves, NULL};

@@ -276,7 +276,7 @@ static void launch_leaves(const lk_cuda_problem *problem, const lk_cuda_io *io, 
         by_channels<lk_bf16>(problem, io, leaves, out);
 }
 
-const lk_cuda_leaf_kernel lk__cuda_weights_first = {"few input channels", suits, cut_of, launch_leaves};
+const lk_cuda_leaf_kernel lk__cuda_weights_first = {"few input channels", suits, cut_of, launch_leaves, NULL};
 
 void lk__cuda_first(const lk_cuda_problem *problem, const lk_cuda_io *io)
 {

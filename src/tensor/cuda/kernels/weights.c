@@ -84,11 +84,12 @@ static lk_status run_launches(wave_sums *w)
     return LK_OK;
 }
 
-/* Whether the kernel can write the wave's sum to its slot; then *out is its launch. */
+/* Whether the kernel can write the wave's sum to its slots; then *out is its launch. */
 static lk_status is_one_launch(const wave_sums *w, lk_cuda_leaves *out, bool *one)
 {
     LK_TRY(lk__cuda_leaves_take(&w->cut, w->shards, 0, out));
-    *one = w->cut.bias == 0 && w->fold.given == w->fold.weights && lk__cuda_leaves_is_sum(out, w->shards);
+    *one = (w->cut.bias == 0 || w->kernel->launch_sum) && w->fold.given == w->fold.weights &&
+           lk__cuda_leaves_is_sum(out, w->shards);
     return LK_OK;
 }
 
@@ -102,7 +103,12 @@ static lk_status run(wave_sums *w)
     LK_TRY(is_one_launch(w, &leaves, &one));
     if (!one)
         return run_launches(w);
-    w->kernel->launch(w->problem, w->io, &leaves, w->shards->most, lk__partials_slot(w->fold.dw, w->shards->depth));
+    float *dw = lk__partials_slot(w->fold.dw, w->shards->depth);
+    if (w->kernel->launch_sum)
+        w->kernel->launch_sum(w->problem, w->io, &leaves, dw,
+                              w->fold.bias ? lk__partials_slot(w->fold.db, w->shards->depth) : NULL);
+    else
+        w->kernel->launch(w->problem, w->io, &leaves, w->shards->most, dw);
     return LK_OK;
 }
 

@@ -32,12 +32,16 @@ typedef struct lk_cuda_leaf_kernel {
      * rows of parts that a leaf does not have are not read. An empty leaf is 0. */
     void (*launch)(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, size_t most,
                    float *out);
+    /* Optional. As launch, for a launch whose only root is the sum (lk__cuda_leaves_is_sum): writes the slots dw and
+     * db; db is NULL if it is not wanted. Without it, `launch` writes dw, if cut.bias is 0; otherwise the fold does. */
+    void (*launch_sum)(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *dw,
+                       float *db);
 } lk_cuda_leaf_kernel;
 
 /* The rows: tensor cores or fp32 multiplication for dense products (weights_mma.cu), the same with the copy unit of
  * newer GPUs (weights_hopper.cu), first convolutions (weights_rows.cu), linear layers with few samples a shard
- * (weights_few.cu), the engines of conv2d.h.
- * Sums of columns of dy (bias.cu) are chosen by nobody: they have no `suits`. */
+ * (weights_few.cu, weights_few_large.cu), the engines of conv2d.h. Sums of columns of dy (bias.cu) are chosen by
+ * nobody: they have no `suits`. */
 extern const lk_cuda_leaf_kernel lk__cuda_weights_first, lk__cuda_weights_depthwise, lk__cuda_weights_few,
     lk__cuda_weights_hopper, lk__cuda_weights_mma, lk__cuda_weights_rows, lk__cuda_weights_direct,
     lk__cuda_weights_columns;

@@ -390,4 +390,4 @@ static void launch_leaves(const lk_cuda_problem *problem, const lk_cuda_io *io, 
     tile_of(problem, most)->launch(problem, io, leaves, out);
 }
 
-const lk_cuda_leaf_kernel lk__cuda_weights_mma = {"dense products", suits, cut_of, launch_leaves};
+const lk_cuda_leaf_kernel lk__cuda_weights_mma = {"dense products", suits, cut_of, launch_leaves, NULL};

@@ -272,4 +272,4 @@ static void launch_leaves(const lk_cuda_problem *problem, const lk_cuda_io *io, 
     by_tile(problem, [&](auto *tile) { launch<std::remove_pointer_t<decltype(tile)>>(problem, io, leaves, out); });
 }
 
-const lk_cuda_leaf_kernel lk__cuda_weights_rows = {"windows of few channels", suits, cut_of, launch_leaves};
+const lk_cuda_leaf_kernel lk__cuda_weights_rows = {"windows of few channels", suits, cut_of, launch_leaves, NULL};
