@@ -54,14 +54,14 @@ def torch_gradients(model, criterion, x, y, dtype):
     return {key: p.grad.double().numpy().copy() for key, p in model.named_parameters()}
 
 
-def ratios(spec, seed):
+def ratios(spec, seed, conv):
     """By parameter: median errors of ours and of PyTorch's float32, relative to each other."""
     shape, classes, batch = CASES[spec]
     torch.manual_seed(seed)
     model, graph, criterion = both(spec, shape, classes)
     x, y = torch.randn(batch, *shape), torch.randint(classes, (batch,))
     state = {key: value.numpy().copy() for key, value in model.state_dict().items()}
-    with lockstep.Engine(graph, batch=batch, optimizer="sgd", lr=0.1, threads=1) as engine:
+    with lockstep.Engine(graph, batch=batch, optimizer="sgd", lr=0.1, threads=1, conv=conv) as engine:
         engine.set_state(state)
         engine.gradients(x.numpy(), y.numpy().astype(np.int32))
         ours = {key: value.astype(np.float64) for key, value in engine.grads().items()}
@@ -79,12 +79,13 @@ def ratios(spec, seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--conv", choices=("winograd", "direct"), default="winograd")
     parser.add_argument("--all", action="store_true", help="print every parameter")
     parser.add_argument("models", nargs="*", default=list(CASES))
     args = parser.parse_args()
     torch.set_num_threads(1)
     for spec in args.models:
-        runs = [ratios(spec, seed) for seed in range(args.seeds)]
+        runs = [ratios(spec, seed, args.conv) for seed in range(args.seeds)]
         by_key = {key: float(np.median([run[key] for run in runs if key in run])) for run in runs for key in run}
         worst = max(by_key, key=by_key.get)
         middle = np.median(list(by_key.values()))

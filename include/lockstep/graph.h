@@ -49,9 +49,9 @@ typedef enum lk_bn_mode {
 /* How CPUs compute convolutions. Each has results of its own, with the same bits at any number of ranks and threads and
  * with every instruction set. GPUs ignore it. */
 typedef enum lk_conv_mode {
-    LK_CONV_MODE_DIRECT,  /* as sums of products */
-    LK_CONV_MODE_WINOGRAD /* by Winograd's algorithm where the layer's shape makes it faster (3x3 windows with stride
-                           * 1); with larger errors of rounding */
+    LK_CONV_MODE_WINOGRAD, /* by Winograd's algorithm where the layer's shape makes it faster: 3x3 windows with stride 1
+                            * and at least 32 channels; with larger errors of rounding */
+    LK_CONV_MODE_DIRECT    /* as sums of products */
 } lk_conv_mode;
 
 /* In all option structs, zero means the default. Sizes are in pixels.

@@ -39,7 +39,7 @@ class lk_bn_mode(Enum):
 
 
 class lk_conv_mode(Enum):
-    values = {'DIRECT': 0, 'WINOGRAD': 1}
+    values = {'WINOGRAD': 0, 'DIRECT': 1}
 
 
 class lk_reduction(Enum):

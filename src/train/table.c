@@ -86,7 +86,7 @@ static const lk_option table[] = {
     {"how", "balance", 0, TRAIN, AGREED, CHOICE(balance, balance_words), "auto",
      "auto: replicas on CPUs that are slower than others get fewer of the shards; the same result"},
     {"how", "bn", 0, TRAIN | BENCH, RESULT, CHOICE(bn, lk__agree_bn_names), "batch", "what BatchNorm normalises over"},
-    {"how", "conv", 0, MODELS, RESULT, CHOICE(conv, lk__agree_conv_names), "direct",
+    {"how", "conv", 0, MODELS, RESULT, CHOICE(conv, lk__agree_conv_names), "winograd",
      "of CPUs. winograd: 3x3 convolutions with stride 1 take fewer products, with larger errors of rounding"},
     {"how", "precision", 0, MODELS, KEPT, CHOICE(precision, lk__device_precision_names), "auto",
      "of values on a GPU; weights, gradients and sums over samples are fp32 in each. tf32conv: tf32 in convolutions "

@@ -72,11 +72,8 @@ static interval fold_group(const lk_cuda_leaves *leaves, int lo, int g, int leve
 static void check_leaf(const lk_cuda_cut *cut, const wave *w, const lk_cuda_leaves *leaves, int g)
 {
     int leaf = leaves->first + leaves->group[g];
-    lk_shards one = {.count = 1,
-                     .begin = w->begin + leaf,
-                     .most = w->shards.most,
-                     .all = w->shards.all,
-                     .merges = (const int[]){0}};
+    lk_shards one = {
+        .count = 1, .begin = w->begin + leaf, .most = w->shards.most, .all = w->shards.all, .merges = (const int[]){0}};
     lk_cuda_leaves alone;
     assert_int_equal(lk__cuda_leaves_take(cut, &one, 0, &alone), LK_OK);
     size_t rows = (w->begin[leaf + 1] - w->begin[leaf]) * cut->rows;
@@ -101,7 +98,9 @@ static void check_launch(const lk_cuda_cut *cut, const wave *w, const lk_cuda_le
     assert_int_equal(leaves->group[leaves->groups], leaves->count);
     for (int i = 0; i <= leaves->count; i++)
         assert_int_equal(leaves->begin[i], w->begin[leaves->first + i] * cut->rows);
-    for (int g = 0; g < leaves->groups; g++) {
+    for (int g = 0, own = 0; g < leaves->groups; g++) {
+        own = (own > leaves->outer[g] ? own - leaves->outer[g] : 0) + 1;
+        assert_in_range(own, 1, LK_CUDA_FOLD_DEPTH);
         assert_in_range(leaves->group[g + 1] - leaves->group[g], 1, 1 << cut->levels);
         check_leaf(cut, w, leaves, g);
         push(s, fold_group(leaves, w->lo, g, cut->levels), leaves->outer[g]);

@@ -30,7 +30,7 @@ enum { MAX_THREADS = 1024 };
 static const size_t LARGEST_TARGETS = (size_t)1 << 46;
 
 const char *const lk__agree_bn_names[] = {"batch", "shard", NULL};
-const char *const lk__agree_conv_names[] = {"direct", "winograd", NULL};
+const char *const lk__agree_conv_names[] = {"winograd", "direct", NULL};
 const char *const lk__agree_reduce_names[] = {"tree", "engine", NULL};
 
 static lk_status check_opts(const lk_engine_opts *opts)
@@ -43,7 +43,7 @@ static lk_status check_opts(const lk_engine_opts *opts)
         return lk__fail(LK_STATUS_USAGE, "`precision` %d is not a value of lk_precision", (int)opts->precision);
     if (opts->bn != LK_BN_MODE_BATCH && opts->bn != LK_BN_MODE_SHARD)
         return lk__fail(LK_STATUS_USAGE, "`bn` %d is not a value of lk_bn_mode", (int)opts->bn);
-    if ((unsigned)opts->conv > LK_CONV_MODE_WINOGRAD)
+    if (opts->conv != LK_CONV_MODE_WINOGRAD && opts->conv != LK_CONV_MODE_DIRECT)
         return lk__fail(LK_STATUS_USAGE, "`conv` %d is not a value of lk_conv_mode", (int)opts->conv);
     if (!(opts->label_smoothing >= 0 && (float)opts->label_smoothing < 1)) /* kernels use a float */
         return lk__fail(LK_STATUS_USAGE, "`label_smoothing` %.10g must be a part, from 0 to below 1",

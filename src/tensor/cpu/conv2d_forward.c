@@ -50,7 +50,7 @@ static size_t lay_out(forward_job *job, size_t wanted, size_t threads)
 
 size_t lk__conv_forward_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
 {
-    size_t tile = lk__winograd_forward_tile(conv, x, y);
+    size_t tile = lk__winograd_tile(conv, x, y);
     if (tile > 1)
         return lk__winograd_floats(tile, x, y, threads);
     forward_job job = {.conv = conv, .x = x, .y = y};
@@ -104,7 +104,7 @@ void LK_KERNEL(conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const
         lk__depthwise_forward(dev, conv, x, w, b, relu, y, scratch);
         return;
     }
-    if (lk__winograd_forward_tile(conv, x->shape, y->shape) > 1) {
+    if (lk__winograd_tile(conv, x->shape, y->shape) > 1) {
         lk__winograd_forward(dev, conv, x, w, b, relu, y, scratch);
         return;
     }

@@ -66,7 +66,7 @@ static size_t lay_out(input_job *job, size_t wanted, size_t threads)
 
 size_t lk__conv_input_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
 {
-    size_t tile = lk__winograd_input_tile(conv, x, y);
+    size_t tile = lk__winograd_tile(conv, y, x);
     if (tile > 1)
         return lk__winograd_floats(tile, y, x, threads);
     input_job job = {.conv = conv, .x = x, .y = y};
@@ -179,7 +179,7 @@ void LK_KERNEL(conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, co
         lk__depthwise_grad_input(dev, conv, dy, w, mask, dx, scratch);
         return;
     }
-    if (lk__winograd_input_tile(conv, dx->shape, dy->shape) > 1) {
+    if (lk__winograd_tile(conv, dy->shape, dx->shape) > 1) {
         lk__winograd_grad_input(dev, conv, dy, w, mask, dx, scratch);
         return;
     }

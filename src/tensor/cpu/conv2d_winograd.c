@@ -1,8 +1,9 @@
 /* conv2d_winograd.c - forward pass and input gradients by Winograd's algorithm.
  *
  * Patches are transformed into V (points, tiles, in), weights into U (points, in, out). For each point one matrix
- * product gives M (points, tiles, out), which the last transform turns into tiles of the output. Each product is a
- * chain over the input channels in rising order. How tiles and panels are divided among tasks does not change a bit.
+ * product gives M (points, tiles, out), which the last transform turns into tiles of the output. Each product is a sum
+ * over the input channels in rising order, in short blocks (LK_WINOGRAD_SUM_BLOCK). How tiles and panels are divided
+ * among tasks does not change a bit.
  *
  * By chunks: all of U is made first; a task takes a chunk of tiles, whose V and M fit into its core's cache, through
  * all steps. By panels: U is large and tiles are few; all V is made first, then a task makes one panel of U and
@@ -212,6 +213,7 @@ static void multiply(const tile_job *job, size_t tiles, size_t begin, size_t end
 {
     size_t depth = job->conv.in.c;
     lk_gemm gemm = {.ny = 1, .nx = tiles, .a_x = job->in_row, .runs_y = 1, .runs_x = 1, .len = depth};
+    gemm.block = LK_WINOGRAD_SUM_BLOCK;
     gemm.start = job->zeros;
     gemm.c_x = job->out_row;
     for (size_t point = 0; point < job->points; point++) {
@@ -321,7 +323,7 @@ static void correlate(lk_pool *pool, const correlation *conv, float *scratch)
 void lk__winograd_forward(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const void *w, const void *b,
                           bool relu, lk_tensor *y, void *scratch)
 {
-    correlation job = {.tile = lk__winograd_forward_tile(conv, x->shape, y->shape), .in = x->shape, .out = y->shape};
+    correlation job = {.tile = lk__winograd_tile(conv, x->shape, y->shape), .in = x->shape, .out = y->shape};
     job.pad_h = conv->h.pad;
     job.pad_w = conv->w.pad;
     job.input = lk__tensor_f32(x);
@@ -335,7 +337,7 @@ void lk__winograd_forward(lk_device *dev, const lk_conv2d_desc *conv, const lk_t
 void lk__winograd_grad_input(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *dy, const void *w,
                              const lk_tensor *mask, lk_tensor *dx, void *scratch)
 {
-    correlation job = {.tile = lk__winograd_input_tile(conv, dx->shape, dy->shape), .in = dy->shape, .out = dx->shape};
+    correlation job = {.tile = lk__winograd_tile(conv, dy->shape, dx->shape), .in = dy->shape, .out = dx->shape};
     job.pad_h = conv->h.pad;
     job.pad_w = conv->w.pad;
     job.input = lk__tensor_f32(dy);

@@ -17,17 +17,21 @@
  * would share few lines of the cache. */
 enum { LK_WINOGRAD_SIDE = 6, LK_WINOGRAD_SKEW = LK_ALIGN / sizeof(float) };
 
-/* The least channels of tiles of 4 pixels. Their error, compared with that of the direct convolution, falls from 2.4
- * times with 16 channels to 1.7 times with 512. An error of the forward pass can change which inputs of a ReLU are
- * above 0, so that pass takes large tiles where the ratio is low; with fewer channels it takes tiles of 2 pixels, which
- * have no larger errors than the direct convolution. */
-enum { LK_WINOGRAD_FORWARD = 96, LK_WINOGRAD_BACKWARD = 16 };
+/* Terms of a block of the sums over input channels (sums.h). With 32 instead of LK_SUM_BLOCK, errors of tiles of 4
+ * pixels are up to half as large and take at most 2 % more time (docs/performance.md). */
+enum { LK_WINOGRAD_SUM_BLOCK = 32 };
+
+/* What makes a tile faster than the direct convolution, with every instruction set: the least channels of tiles of 4
+ * and of 2 pixels, since with fewer the transforms take longer than the products; and for gradients of the weights the
+ * least pixels of an image, since their last transform is done once a shard. */
+enum { LK_WINOGRAD_CHANNELS_4 = 32, LK_WINOGRAD_CHANNELS_2 = 64 };
+enum { LK_WINOGRAD_PIXELS_4 = 14 * 14, LK_WINOGRAD_PIXELS_2 = 8 * 8 };
 
 /* Pixels of the side of a tile: 2 or 4; 1 if the direct convolution is faster. `in` is what the pass reads and `out`
- * what it computes: x and y, for the gradient of the input dy and dx. `least` is a value of the enum above. The tile
- * depends on the layer's shape alone, not on samples, threads or the instruction set. Larger tiles save more products,
- * but compute more pixels outside of small images; with few channels the transforms take longer than the products. */
-static inline size_t lk__winograd_tile(const lk_conv2d_desc *conv, lk_shape in, lk_shape out, size_t least)
+ * what it computes: x and y, for the gradient of the input dy and dx. The tile depends on the layer's shape alone, not
+ * on samples, threads or the instruction set. Larger tiles save more products, but compute more pixels outside of small
+ * images. */
+static inline size_t lk__winograd_tile(const lk_conv2d_desc *conv, lk_shape in, lk_shape out)
 {
     const lk_window *h = &conv->h, *w = &conv->w;
     size_t channels = lk__size_min(in.c, out.c), side = lk__size_min(out.h, out.w);
@@ -39,32 +43,19 @@ static inline size_t lk__winograd_tile(const lk_conv2d_desc *conv, lk_shape in, 
         return 1;
     size_t small = lk__size_round_up(out.h, 2) * lk__size_round_up(out.w, 2);
     size_t large = lk__size_round_up(out.h, 4) * lk__size_round_up(out.w, 4);
-    if (channels >= least &&
-        40 * small > 27 * large) /* 16 products a small tile, 36 a large one, which must gain a fifth */
+    /* A small tile has 16 products, a large one 36; large ones must gain a fifth. */
+    if (channels >= LK_WINOGRAD_CHANNELS_4 && 40 * small > 27 * large)
         return 4;
-    return channels < 32 ? 1 : 2;
+    return channels < LK_WINOGRAD_CHANNELS_2 ? 1 : 2;
 }
 
-static inline size_t lk__winograd_forward_tile(const lk_conv2d_desc *conv, lk_shape x, lk_shape y)
-{
-    return lk__winograd_tile(conv, x, y, LK_WINOGRAD_FORWARD);
-}
-
-static inline size_t lk__winograd_input_tile(const lk_conv2d_desc *conv, lk_shape x, lk_shape y)
-{
-    return lk__winograd_tile(conv, y, x, LK_WINOGRAD_BACKWARD);
-}
-
-/* Of the weights' gradient. Its last transform is done once a shard, so small images are better with small tiles or
- * none. */
+/* As lk__winograd_tile, for the gradient of the weights. */
 static inline size_t lk__winograd_weight_tile(const lk_conv2d_desc *conv, lk_shape x, lk_shape y)
 {
-    size_t tile = lk__winograd_tile(conv, x, y, LK_WINOGRAD_BACKWARD);
-    if (conv->tile != LK_CONV2D_DESC_BY_SHAPE || tile == 1)
+    size_t tile = lk__winograd_tile(conv, x, y), pixels = y.h * y.w;
+    if (conv->tile != LK_CONV2D_DESC_BY_SHAPE || tile == 1 || pixels >= LK_WINOGRAD_PIXELS_4)
         return tile;
-    if (y.h * y.w < 16)
-        return 1;
-    return y.h * y.w < 36 ? 2 : tile;
+    return pixels < LK_WINOGRAD_PIXELS_2 || lk__size_min(x.c, y.c) < LK_WINOGRAD_CHANNELS_2 ? 1 : 2;
 }
 
 /* The points of the larger tile, and what the transforms multiply by. */

@@ -13,6 +13,7 @@ typedef struct row_tile {
     const float *panel;
     const float *start;
     size_t last;  /* columns of the last vector */
+    size_t terms; /* of a block at most */
     size_t block; /* runs of a block */
     float *sums;  // (LK_MR, LK_NR): the blocks before the current one; not a local array, which would take registers
 } row_tile;
@@ -180,7 +181,7 @@ LK_INLINE void rows_blocks(const lk_gemm *gemm, const row_tile *tile, v_f32 (*ac
     /* One loop over rows of runs, runs and blocks: several loops take several percent more time. */
     size_t runs = gemm->runs_y * gemm->runs_x, left = gemm->len, at = 0, x = 0, block = tile->block;
     for (;;) {
-        size_t count = lk__size_min(left, LK_SUM_BLOCK);
+        size_t count = lk__size_min(left, tile->terms);
         b = add_terms(tile, at, count, b, acc, mr, nv);
         at += count;
         left -= count;
@@ -254,15 +255,17 @@ static void gemm_panel(const lk_gemm *gemm, size_t panel)
 {
     size_t col = panel * LK_NR;
     size_t width = lk__panel_width(gemm->cols, panel);
+    size_t terms = gemm->block ? gemm->block : LK_SUM_BLOCK;
     float sums[LK_MR * LK_NR];
     row_tile tile = {
-        .block = lk__size_max(LK_SUM_BLOCK / lk__size_max(gemm->len, 1), 1),
+        .terms = terms,
+        .block = lk__size_max(terms / lk__size_max(gemm->len, 1), 1),
         .sums = sums,
         .panel = gemm->panels + lk__gemm_depth(gemm) * col,
         .start = gemm->start ? gemm->start + col : NULL,
         .last = lk__size_min(gemm->cols - col, width) - (width - V),
     };
-    bool blocks = !gemm->start || tile.block < gemm->runs_y * gemm->runs_x || gemm->len > LK_SUM_BLOCK;
+    bool blocks = !gemm->start || tile.block < gemm->runs_y * gemm->runs_x || gemm->len > terms;
     size_t total = gemm->ny * gemm->nx, left = total, y = 0, x = 0;
     for (size_t size = 0; left > 0;) {
         size_t rows = rows_table[size].rows;

@@ -4,7 +4,7 @@
 #include "tensor/cuda/kernels/vec4.cuh"
 #include "tensor/cuda/kernels/weights.h"
 
-enum { ROWS_A_LANE = 8, FULL = 1056 };
+enum { ROWS_A_LANE = 8, AT_ONCE = 8, FULL = 1056 };
 /* For leaves of at most FEW_ROWS rows. */
 enum { FEW_ROWS = 64, FEW_COLUMNS = 32, FEW_LANES = 16, FEW_LEVELS = 7, FEW_AT_ONCE = 16 };
 
@@ -52,16 +52,20 @@ static __global__ void column_sums(const __grid_constant__ lk_cuda_leaves leaves
     int channel = V * ((int)blockIdx.y * wide + t);
     leaf_part part = part_of(leaves, blockIdx.x, (uint32_t)lanes);
     float sum[V] = {0};
-    if (lane < lanes && channel < pitch) {
-#pragma unroll 8
-        for (size_t row = part.begin + (size_t)lane; row < part.end; row += (size_t)lanes) {
-            float v[V];
-            lk__cuda_load(dy + row * (size_t)pitch + channel, v);
+    if (lane < lanes && channel < pitch)
+        for (uint32_t row = part.begin + (uint32_t)lane; row < part.end; row += (uint32_t)(AT_ONCE * lanes)) {
+            float v[AT_ONCE][V]; // all loads before the first addition
 #pragma unroll
-            for (int j = 0; j < V; j++)
-                sum[j] += v[j];
+            for (int i = 0; i < AT_ONCE; i++) {
+                uint32_t at = row + (uint32_t)(i * lanes);
+                lk__cuda_load(dy + (size_t)(at < part.end ? at : row) * (size_t)pitch + channel, v[i]);
+            }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+#pragma unroll
+                for (int j = 0; j < V; j++)
+                    sum[j] += row + (uint32_t)(i * lanes) < part.end ? v[i][j] : 0.0f;
         }
-    }
     lk__cuda_store(sums[threadIdx.x], sum);
     __syncthreads();
     if (lane > 0 || channel >= pitch)
