@@ -11,62 +11,64 @@ enum { ROWS = 4 };
 #endif
 _Static_assert(LK_BF16_SIDE % ROWS == 0 && LK_BF16_SIDE % V == 0, "tiles are whole vectors and whole rows");
 
-/* The factors of even and of odd terms of pairs. */
-static inline v_f32 even_of(v_u32 pairs)
-{
-    return v_from_bits(vu_shl16(pairs));
-}
+/* Blocks of A that are floats at once, and stay in the first-level cache. */
+enum { BLOCKS = 16, TERMS = BLOCKS * LK_BF16_BLOCK };
 
-static inline v_f32 odd_of(v_u32 pairs)
+/* to (ROWS, TERMS) = the factors of the first `count` terms of ROWS rows. */
+static void expand(const uint16_t *a, size_t a_row, size_t count, float *to)
 {
-    return v_from_bits(vu_and(pairs, vu_set1(0xffff0000u)));
+    for (size_t i = 0; i < ROWS; i++, a += a_row, to += TERMS) {
+        for (size_t k = 0; k < count; k += V)
+            v_store(to + k, v_from_bits(vu_shl16(vu_load16(a + k))));
+    }
 }
 
 /* Adds one block to ROWS rows and V columns of C, or replaces them if `first`. */
-LK_INLINE void add_block(const lk_bf16_product *p, const uint16_t *a, const uint32_t *b, bool first, float *c)
+LK_INLINE void add_block(const float *a, const uint32_t *b, bool first, float *c, size_t c_row)
 {
     v_f32 even[ROWS], odd[ROWS];
     LK_UNROLL for (int i = 0; i < ROWS; i++) even[i] = odd[i] = v_zero();
     for (size_t pair = 0; pair < LK_BF16_PAIRS; pair++, b += LK_BF16_SIDE, a += 2) {
         v_u32 factors = vu_load(b);
-        v_f32 b_even = even_of(factors), b_odd = odd_of(factors);
+        v_f32 b_even = v_from_bits(vu_shl16(factors)), b_odd = v_from_bits(vu_and(factors, vu_set1(0xffff0000u)));
         LK_UNROLL for (int i = 0; i < ROWS; i++)
         {
-            uint32_t both;
-            memcpy(&both, a + (size_t)i * p->a_row, sizeof both);
-            v_u32 row = vu_set1(both);
-            even[i] = v_fma(even_of(row), b_even, even[i]);
-            odd[i] = v_fma(odd_of(row), b_odd, odd[i]);
+            even[i] = v_fma(v_set1(a[i * TERMS]), b_even, even[i]);
+            odd[i] = v_fma(v_set1(a[i * TERMS + 1]), b_odd, odd[i]);
         }
     }
     LK_UNROLL for (int i = 0; i < ROWS; i++)
     {
         v_f32 sum = v_add(even[i], odd[i]);
-        float *to = c + (size_t)i * p->c_row;
+        float *to = c + (size_t)i * c_row;
         v_store(to, first ? sum : v_add(v_load(to), sum));
     }
 }
 
-/* Rows [row, row + ROWS) and columns [col, col + V). */
-static void multiply_tile(const lk_bf16_product *p, size_t row, size_t col)
+/* Adds `blocks` blocks, which a has as floats, to ROWS rows and all columns; `first`: the sums begin. */
+static void add_blocks(const lk_bf16_product *p, const float *a, size_t block, size_t blocks, bool first, float *c)
 {
-    const uint16_t *a = p->a + row * p->a_row;
-    const uint32_t *b = p->b + col / LK_BF16_SIDE * p->b_panel + col % LK_BF16_SIDE;
-    float *c = p->c + row * p->c_row + col;
-    for (size_t i = 0; p->blocks == 0 && !p->add && i < ROWS; i++)
-        v_store(c + i * p->c_row, v_zero());
-    for (size_t block = 0; block < p->blocks; block++) {
-        add_block(p, a, b, block == 0 && !p->add, c);
-        a += LK_BF16_BLOCK;
-        b += LK_BF16_PAIRS * LK_BF16_SIDE;
+    for (size_t col = 0; col < p->cols; col += V) {
+        const uint32_t *b = p->b + col / LK_BF16_SIDE * p->b_panel + col % LK_BF16_SIDE;
+        b += block * LK_BF16_PAIRS * LK_BF16_SIDE;
+        for (size_t i = 0; i < blocks; i++, b += LK_BF16_PAIRS * LK_BF16_SIDE)
+            add_block(a + i * LK_BF16_BLOCK, b, first && i == 0, c + col, p->c_row);
     }
 }
 
 void LK_KERNEL(bf16_multiply)(const lk_bf16_product *product)
 {
-    for (size_t col = 0; col < product->cols; col += V) {
-        for (size_t row = 0; row < product->rows; row += ROWS)
-            multiply_tile(product, row, col);
+    float a[ROWS * TERMS];
+    for (size_t row = 0; row < product->rows; row += ROWS) {
+        float *c = product->c + row * product->c_row;
+        for (size_t i = 0; product->blocks == 0 && !product->add && i < ROWS; i++)
+            memset(c + i * product->c_row, 0, product->cols * sizeof *c);
+        for (size_t block = 0; block < product->blocks; block += BLOCKS) {
+            size_t blocks = lk__size_min(product->blocks - block, BLOCKS);
+            expand(product->a + row * product->a_row + block * LK_BF16_BLOCK, product->a_row, blocks * LK_BF16_BLOCK,
+                   a);
+            add_blocks(product, a, block, blocks, block == 0 && !product->add, c);
+        }
     }
 }
 
