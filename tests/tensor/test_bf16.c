@@ -29,6 +29,7 @@ static float reference_sum(const float *a, const float *b, size_t blocks, float 
 /* Two matrices of rounded factors, and the same packed. */
 typedef struct factors {
     size_t rows, cols, blocks;
+    size_t last;  /* pairs of the last block that are not 0 */
     float *a, *b; // (rows, terms), (cols, terms)
     uint16_t *packed_a;
     uint32_t *packed_b;
@@ -57,12 +58,17 @@ static void make_factors(factors *f, value_fn value, uint32_t stream)
     f->packed_a = calloc(f->rows * a_row(f) + 1, sizeof *f->packed_a);
     f->packed_b = calloc(f->cols * terms / 2 + 1, sizeof *f->packed_b);
     assert_true(f->packed_a && f->packed_b);
+    size_t whole = terms - (f->blocks ? LK_BF16_BLOCK - 2 * f->last : 0); /* the others stay 0 */
     for (size_t i = 0; i < f->rows * terms; i++) {
+        if (i % terms >= whole)
+            continue;
         f->a[i] = rounded(value(lk__rng_u32(&rng, count++)));
         f->packed_a[i / terms * a_row(f) + i % terms] = float_to_bf16(f->a[i]);
     }
     for (size_t i = 0; i < f->cols * terms; i++) {
         size_t col = i / terms, k = i % terms, panel = col / LK_BF16_SIDE * terms / 2 * LK_BF16_SIDE;
+        if (k >= whole)
+            continue;
         f->b[i] = rounded(value(lk__rng_u32(&rng, count++)));
         f->packed_b[panel + k / 2 * LK_BF16_SIDE + col % LK_BF16_SIDE] |= (uint32_t)float_to_bf16(f->b[i])
                                                                           << (k % 2 ? 16 : 0);
@@ -90,6 +96,7 @@ static void check_build(const lk_cpu_build *build, const factors *f, bool add)
     for (size_t i = 0; i < f->rows * c_row; i++)
         c[i] = (float)(i % 7) - 3.0f;
     lk_bf16_product product = {.rows = f->rows, .cols = f->cols, .blocks = f->blocks, .add = add};
+    product.last = f->last;
     product.a = f->packed_a;
     product.a_row = a_row(f);
     product.b = f->packed_b;
@@ -115,6 +122,7 @@ static void check_values(value_fn value)
                                       {48, 80, 7}, {64, 48, 20}, {32, 32, 0}, {16, 16, 9}};
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         factors f = {.rows = sizes[i][0], .cols = sizes[i][1], .blocks = sizes[i][2]};
+        f.last = i % 2 ? 1 + i : LK_BF16_PAIRS;
         const lk_cpu_build *build;
         make_factors(&f, value, (uint32_t)i);
         for (size_t b = 0; (build = lk__cpu_build_list(b)); b++) {

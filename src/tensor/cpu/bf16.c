@@ -23,12 +23,12 @@ static void expand(const uint16_t *a, size_t a_row, size_t count, float *to)
     }
 }
 
-/* Adds one block to ROWS rows and V columns of C, or replaces them if `first`. */
-LK_INLINE void add_block(const float *a, const uint32_t *b, bool first, float *c, size_t c_row)
+/* Adds the first `pairs` pairs of a block to ROWS rows and V columns of C, or replaces them if `first`. */
+LK_INLINE void add_block(const float *a, const uint32_t *b, size_t pairs, bool first, float *c, size_t c_row)
 {
     v_f32 even[ROWS], odd[ROWS];
     LK_UNROLL for (int i = 0; i < ROWS; i++) even[i] = odd[i] = v_zero();
-    for (size_t pair = 0; pair < LK_BF16_PAIRS; pair++, b += LK_BF16_SIDE, a += 2) {
+    for (; pairs > 0; pairs--, b += LK_BF16_SIDE, a += 2) {
         v_u32 factors = vu_load(b);
         v_f32 b_even = v_from_bits(vu_shl16(factors)), b_odd = v_from_bits(vu_and(factors, vu_set1(0xffff0000u)));
         LK_UNROLL for (int i = 0; i < ROWS; i++)
@@ -45,14 +45,17 @@ LK_INLINE void add_block(const float *a, const uint32_t *b, bool first, float *c
     }
 }
 
-/* Adds `blocks` blocks, which a has as floats, to ROWS rows and all columns; `first`: the sums begin. */
-static void add_blocks(const lk_bf16_product *p, const float *a, size_t block, size_t blocks, bool first, float *c)
+/* Adds blocks [block, end), which a has as floats, to ROWS rows and all columns of C. */
+static void add_blocks(const lk_bf16_product *p, const float *a, size_t block, size_t end, float *c)
 {
+    bool first = block == 0 && !p->add;
     for (size_t col = 0; col < p->cols; col += V) {
         const uint32_t *b = p->b + col / LK_BF16_SIDE * p->b_panel + col % LK_BF16_SIDE;
-        b += block * LK_BF16_PAIRS * LK_BF16_SIDE;
-        for (size_t i = 0; i < blocks; i++, b += LK_BF16_PAIRS * LK_BF16_SIDE)
-            add_block(a + i * LK_BF16_BLOCK, b, first && i == 0, c + col, p->c_row);
+        for (size_t i = block; i < end; i++) {
+            size_t pairs = i + 1 < p->blocks ? LK_BF16_PAIRS : p->last;
+            add_block(a + (i - block) * LK_BF16_BLOCK, b + i * LK_BF16_PAIRS * LK_BF16_SIDE, pairs, first && i == block,
+                      c + col, p->c_row);
+        }
     }
 }
 
@@ -64,10 +67,9 @@ void LK_KERNEL(bf16_multiply)(const lk_bf16_product *product)
         for (size_t i = 0; product->blocks == 0 && !product->add && i < ROWS; i++)
             memset(c + i * product->c_row, 0, product->cols * sizeof *c);
         for (size_t block = 0; block < product->blocks; block += BLOCKS) {
-            size_t blocks = lk__size_min(product->blocks - block, BLOCKS);
-            expand(product->a + row * product->a_row + block * LK_BF16_BLOCK, product->a_row, blocks * LK_BF16_BLOCK,
-                   a);
-            add_blocks(product, a, block, blocks, block == 0 && !product->add, c);
+            size_t end = lk__size_min(product->blocks, block + BLOCKS), count = (end - block) * LK_BF16_BLOCK;
+            expand(product->a + row * product->a_row + block * LK_BF16_BLOCK, product->a_row, count, a);
+            add_blocks(product, a, block, end, c);
         }
     }
 }

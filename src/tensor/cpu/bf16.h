@@ -25,6 +25,12 @@ enum {
     LK_BF16_SIDE = 16   /* rows and columns of a tile */
 };
 
+/* lk_bf16_product.last of a sum of so many terms, which are filled up to whole blocks; terms is at least 1. */
+static inline size_t lk__bf16_last(size_t terms)
+{
+    return ((terms - 1) % LK_BF16_BLOCK) / 2 + 1;
+}
+
 /* The largest bf16 number that counts as 0. */
 #define LK_BF16_GONE 0x1.fep-57f
 
@@ -33,6 +39,7 @@ enum {
 typedef struct lk_bf16_product {
     size_t rows, cols; /* of C; multiples of LK_BF16_SIDE */
     size_t blocks;     /* of each sum; with 0 C becomes 0, or stays as it is */
+    size_t last;       /* the last block's factors of pairs from this number on are 0 and may be left out; at least 1 */
     const uint16_t *a; // (rows, blocks * LK_BF16_BLOCK)
     size_t a_row;      /* elements from row to row, at least those of a row; an even number */
     const uint32_t *b; // (cols / LK_BF16_SIDE, blocks * LK_BF16_PAIRS, LK_BF16_SIDE)

@@ -154,6 +154,7 @@ static void sum_leaf(const gradient_job *job, const part *p, size_t begin, size_
         copy_dy(job, p, begin, begin + count);
         copy_windows(job, p, begin, begin + count);
         product.blocks = (count + LK_BF16_BLOCK - 1) / LK_BF16_BLOCK;
+        product.last = lk__bf16_last(lk__size_max(count, 1));
         job->multiply(&product);
         product.add = true;
         begin += count;

@@ -163,6 +163,7 @@ static void layer_task(void *arg, size_t index, int thread)
     size_t k = 0;
     do {
         product.blocks = lk__size_min(TERMS / LK_BF16_BLOCK, job->blocks - k / LK_BF16_BLOCK);
+        product.last = k + TERMS < job->depth ? LK_BF16_PAIRS : lk__bf16_last(lk__size_max(job->depth, 1));
         copy_terms(job, &windows, row, rows, k, (uint16_t *)a);
         job->multiply(&product);
         product.add = true;
