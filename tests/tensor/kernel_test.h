@@ -3,8 +3,8 @@
  *
  * A test program of kernels runs on the CPU: every case in every build of the kernels and with several thread
  * counts, which must all give the same bits. With the argument "bf16" the CPU computes in bf16; its inputs are then
- * bf16 numbers, so that their products are exact and the bounds are those of fp32. With the argument "gpu" it runs the same cases on
- * $LOCKSTEP_TEST_DEVICE (default cuda:0), twice with the same bits, in each precision of the program.
+ * bf16 numbers, so that their products are exact and the bounds are those of fp32. With the argument "gpu" it runs the
+ * same cases on $LOCKSTEP_TEST_DEVICE (default cuda:0), twice with the same bits, in each precision of the program.
  *
  * Host arrays are dense floats (n, h, w, c) that the device's value type can hold. In device memory they are
  * padded tensors of that type. Every run checks the memory around the values: pads must be zero, bytes behind a
