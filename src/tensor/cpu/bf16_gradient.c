@@ -83,10 +83,10 @@ LK_INLINE v_u32 pair_of_dy(const gradient_job *job, const part *p, size_t positi
     v_u32 pair = vu_set1(0);
     size_t lanes = lk__size_min(p->rows > row ? p->rows - row : 0, V), pitch = job->gradient->groups * job->cols;
     for (size_t i = 2; i-- > 0;) {
-        uint16_t rest[V] = {0};
-        const uint16_t *from = job->dy + (position + i) * pitch + p->group * job->cols + p->row + row;
         if (position + i >= end)
             continue;
+        uint16_t rest[V] = {0};
+        const uint16_t *from = job->dy + (position + i) * pitch + p->group * job->cols + p->row + row;
         if (lanes < V) {
             memcpy(rest, from, lanes * sizeof *rest);
             from = rest;

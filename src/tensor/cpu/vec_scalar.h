@@ -62,7 +62,12 @@ static inline v_u32 vu_and(v_u32 a, v_u32 b) { return a & b; }
 static inline v_u32 vu_or(v_u32 a, v_u32 b) { return a | b; }
 static inline v_u32 vu_shl16(v_u32 x) { return x << 16; }
 static inline v_u32 vu_shr16(v_u32 x) { return x >> 16; }
-static inline v_u32 vu_load16(const uint16_t *p) { return *p; }
+static inline v_u32 vu_load16(const uint16_t *p)
+{
+    uint16_t x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
 static inline void vu_store16(uint16_t *p, v_u32 x) { *p = (uint16_t)x; }
 
 enum { V_REP = 1 };
