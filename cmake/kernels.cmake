@@ -1,28 +1,39 @@
 # The CPU kernels: each source in src/tensor/cpu, except the device itself, is
-# compiled once for each instruction set. Sets LK_KERNEL_SOURCES and
-# LK_KERNEL_OBJECTS.
+# compiled once for each instruction set; bf16_amx.c is compiled for AMX alone.
+# Sets LK_KERNEL_SOURCES, LK_AMX_SOURCE and LK_KERNEL_OBJECTS.
 file(GLOB LK_KERNEL_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/tensor/cpu/*.c)
+set(LK_AMX_SOURCE ${CMAKE_CURRENT_SOURCE_DIR}/src/tensor/cpu/bf16_amx.c)
 list(REMOVE_ITEM LK_KERNEL_SOURCES
+  ${LK_AMX_SOURCE}
   ${CMAKE_CURRENT_SOURCE_DIR}/src/tensor/cpu/builds.c
   ${CMAKE_CURRENT_SOURCE_DIR}/src/tensor/cpu/device.c)
 
 include(CheckCCompilerFlag)
 set(LK_KERNEL_OBJECTS)
-function(lk_kernel_build isa)
-  add_library(kernels_${isa} OBJECT ${LK_KERNEL_SOURCES})
+function(lk_kernel_objects isa sources)
+  add_library(kernels_${isa} OBJECT ${sources})
   set_target_properties(kernels_${isa} PROPERTIES C_VISIBILITY_PRESET hidden)
   target_include_directories(kernels_${isa} PRIVATE
     ${CMAKE_CURRENT_SOURCE_DIR}/include ${CMAKE_CURRENT_SOURCE_DIR}/src)
-  string(TOUPPER ${isa} upper)
-  target_compile_definitions(kernels_${isa} PRIVATE LK_ISA=${isa} LK_VEC_${upper})
   target_compile_options(kernels_${isa} PRIVATE ${ARGN})
   set(LK_KERNEL_OBJECTS ${LK_KERNEL_OBJECTS} $<TARGET_OBJECTS:kernels_${isa}> PARENT_SCOPE)
 endfunction()
+macro(lk_kernel_build isa)
+  lk_kernel_objects(${isa} "${LK_KERNEL_SOURCES}" ${ARGN})
+  string(TOUPPER ${isa} upper)
+  target_compile_definitions(kernels_${isa} PRIVATE LK_ISA=${isa} LK_VEC_${upper})
+endmacro()
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   lk_kernel_build(avx512 -mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
   lk_kernel_build(avx2 -mavx2 -mfma)
   lk_kernel_build(scalar -mfma)
+  # Linux alone grants AMX's registers by arch_prctl.
+  check_c_compiler_flag("-mamx-tile -mamx-bf16" LK_HAS_AMX)
+  if(LK_HAS_AMX AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
+    lk_kernel_objects(amx ${LK_AMX_SOURCE} -mamx-tile -mamx-bf16)
+    set_source_files_properties(src/tensor/cpu/builds.c src/tensor/cpu/table.c PROPERTIES COMPILE_DEFINITIONS LK_HAVE_AMX)
+  endif()
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   # gcc's first scheduling pass moves values between registers in the matrix kernels, which takes an eighth of their time.
   check_c_compiler_flag(-fno-schedule-insns LK_HAS_NO_SCHEDULE_INSNS)

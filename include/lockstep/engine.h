@@ -64,7 +64,7 @@ typedef struct lk_engine_opts {
     size_t micro_batch; /* largest number of samples of a rank in a wave; default: all its samples, but
                          * four waves for each stage where stages are pipelined */
     lk_bn_mode bn;
-    lk_precision precision; /* zero is fp32; on the CPU others but LK_PRECISION_AUTO are UNSUPPORTED */
+    lk_precision precision; /* zero is fp32; on the CPU the ones with tf32 are UNSUPPORTED */
     const char *optimizer;  /* a name of lk_optimizer_list, default "sgd"; with parameters: "sgd:momentum=.9" */
     double lr;              /* not below 0; 0: the optimiser's default */
     uint64_t seed;

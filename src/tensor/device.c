@@ -51,6 +51,12 @@ lk_precision lk__device_precision(const char *name, lk_precision wanted)
     return type ? type->precision : LK_PRECISION_FP32;
 }
 
+bool lk__device_has_precision(const char *name, lk_precision wanted)
+{
+    const lk_device_type *type = lk__device_find(name);
+    return !type || type->precisions == 0 || (type->precisions & 1u << wanted) != 0;
+}
+
 static lk_status fail_name(const char *name)
 {
     char known[128];

@@ -45,7 +45,8 @@ typedef struct lk_device_fact {
 typedef struct lk_device_type {
     const char *name;
     bool host_memory;       /* the host can read and write the device's memory, so groups use it directly */
-    lk_precision precision; /* what LK_PRECISION_AUTO means; FP32 where the device has no other */
+    lk_precision precision; /* what LK_PRECISION_AUTO means */
+    unsigned precisions;    /* 1 << p for every lk_precision p that the device has; 0: all of them */
     /* flatten does nothing if only a linear layer reads its result: that layer reads the unflattened tensor. */
     bool flat_views;
     /* log_softmax does nothing if only an nll_loss reads its result: the loss is computed from the scores, and
@@ -130,6 +131,8 @@ struct lk_device {
 extern const char *const lk__device_precision_names[];
 /* The wanted precision; AUTO becomes that of the named device, which need not exist. */
 lk_precision lk__device_precision(const char *name, lk_precision wanted);
+/* Whether the named device has the precision, which is not AUTO; true if there is no such device. */
+bool lk__device_has_precision(const char *name, lk_precision wanted);
 
 /* Elements from one pixel of an activation with this many channels to the next. */
 static inline size_t lk__device_pitch(const lk_device *dev, size_t channels)

@@ -87,10 +87,10 @@ static const lk_option table[] = {
      "auto: replicas on CPUs that are slower than others get fewer of the shards; the same result"},
     {"how", "bn", 0, TRAIN | BENCH, RESULT, CHOICE(bn, lk__agree_bn_names), "batch", "what BatchNorm normalises over"},
     {"how", "conv", 0, MODELS, RESULT, CHOICE(conv, lk__agree_conv_names), "winograd",
-     "of CPUs. winograd: 3x3 convolutions with stride 1 take fewer products, with larger errors of rounding"},
+     "of CPUs in fp32. winograd: 3x3 convolutions with stride 1 take fewer products, with larger errors of rounding"},
     {"how", "precision", 0, MODELS, KEPT, CHOICE(precision, lk__device_precision_names), "auto",
-     "of values on a GPU; weights, gradients and sums over samples are fp32 in each. tf32conv: tf32 in convolutions "
-     "only. auto: tf32conv on GPUs, fp32 on the CPU"},
+     "of products of convolutions and linear layers; weights, gradients and sums over samples are fp32 in each. CPUs "
+     "have fp32 and bf16. tf32conv: tf32 in convolutions only. auto: tf32conv on GPUs, fp32 on the CPU"},
     {"how", "reduce", 0, TRAIN | BENCH, 0, CHOICE(reduce, lk__agree_reduce_names), "tree",
      "the order of sums over ranks; engine: NCCL's or MPI's own, whose bits depend on the number of ranks"},
 

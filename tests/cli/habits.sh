@@ -55,7 +55,7 @@ same "--dist-backend gloo" ""
 means "eval --arch xyzzy model.pth" "model.pth"
 means "bench train --arch xyzzy" "--model: no model 'xyzzy'"
 means "info --arch xyzzy" "--model: no model 'xyzzy'"
-means "train --amp --devices cpu" "--precision bf16: the CPU computes in fp32: leave it out" "--precision is from --amp"
+same "--amp --devices cpu" "--precision bf16 --devices cpu"
 line="train --cuda"
 timeout -s KILL 60 "$program" train "${task[@]}" --cuda >out 2>err </dev/null
 check "$line: means a GPU" grep -q cuda out err
@@ -156,7 +156,9 @@ fails 2 "'momentum' is given twice" -- train --config recipe.yaml
 printf '%s\n' "opt: sgd" "momentum: [1]" >recipe.yaml
 fails 2 "recipe.yaml:2: momentum wants a number" -- train --config recipe.yaml
 echo "amp: true" >recipe.yaml
-fails 2 "--precision bf16: the CPU computes in fp32" "--precision is from recipe.yaml:1" -- \
+same "--config recipe.yaml --devices cpu" "--precision bf16 --devices cpu"
+echo "precision: tf32" >recipe.yaml
+fails 2 "--precision tf32: the CPU computes in fp32 or bf16" "--precision is from recipe.yaml:1" -- \
     train --config recipe.yaml --devices cpu
 echo "amp: 1" >recipe.yaml
 fails 2 "recipe.yaml:1: amp must be true or false" -- train --config recipe.yaml

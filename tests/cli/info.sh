@@ -33,6 +33,8 @@ run 0 --model cnn --devices cpu --batch-size 2
 said out "on cpu, fp32, 2 samples in 16 shards:" "own kernels compute all layers"
 run 0 --model cnn --devices cpu --batch-size 2 --shards 2 --json
 said out '"device":"cpu","device_layers":[]'
+run 0 --model cnn --devices cpu --batch-size 2 --precision bf16
+said out "on cpu, bf16, 2 samples in 16 shards:"
 fails 2 "takes one device, as in --devices cpu" -- --model cnn --devices cpu,cpu
 fails 2 "add --devices cuda:0" -- --model cnn --precision bf16
 

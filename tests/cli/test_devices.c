@@ -290,8 +290,6 @@ static void devices_that_cannot_be_opened(void **state)
     const lk_device_type *type;
     for (size_t i = 0; (type = lk__device_list(i)); i++)
         assert_detail(type->name);
-    opts.precision = LK_PRECISION_BF16;
-    assert_fails(lk__device_open("cpu", &opts, &device), LK_STATUS_UNSUPPORTED, "`precision` bf16");
     opts.precision = LK_PRECISION_TF32;
     assert_fails(lk__device_open("cpu:1", &opts, &device), LK_STATUS_UNSUPPORTED, "`precision` tf32");
     opts.precision = LK_PRECISION_TF32CONV;

@@ -134,13 +134,15 @@ static void precision_is_that_of_the_device(void **state)
     assert_int_equal(precision_on("--precision tf32conv", 0, false), LK_PRECISION_TF32CONV);
 }
 
-/* The precision of a checkpoint applies to GPUs only: the CPU resumes in fp32. A precision that the user
- * asks for is kept. */
-static void precision_of_a_checkpoint_is_for_gpus(void **state)
+/* A device that does not have the precision of a checkpoint resumes in its own. A precision that the user asks for is
+ * kept. */
+static void precision_of_a_checkpoint(void **state)
 {
     assert_int_equal(precision_on("--precision bf16", 1, true), LK_PRECISION_BF16);
-    assert_int_equal(precision_on("--precision bf16", 0, true), LK_PRECISION_FP32);
+    assert_int_equal(precision_on("--precision bf16", 0, true), LK_PRECISION_BF16);
     assert_int_equal(precision_on("--precision bf16", 0, false), LK_PRECISION_BF16);
+    assert_int_equal(precision_on("--precision tf32", 0, true), LK_PRECISION_FP32);
+    assert_int_equal(precision_on("--precision tf32", 0, false), LK_PRECISION_TF32);
     assert_int_equal(precision_on("--precision fp32", 1, true), LK_PRECISION_FP32);
 }
 
@@ -222,6 +224,6 @@ static void commands_of_one_device(void **state)
 }
 
 TEST_MAIN(add_gpus, NULL, TEST(shards_are_those_of_every_device), TEST(too_many_shards),
-          TEST(precision_is_that_of_the_device), TEST(precision_of_a_checkpoint_is_for_gpus),
+          TEST(precision_is_that_of_the_device), TEST(precision_of_a_checkpoint),
           TEST(ranks_inherit_the_launchers_plan), TEST(ranks_of_several_nodes_choose_the_mode),
           TEST(threads_need_no_backend), TEST(commands_of_one_device))

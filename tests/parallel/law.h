@@ -30,6 +30,7 @@ typedef struct law_case {
     double clip_norm; /* 0: none */
     double label_smoothing;
     lk_conv_mode conv;
+    lk_precision precision;
     const law_group *groups; /* set before the first step; NULL: none */
 } law_case;
 
@@ -114,6 +115,7 @@ static inline lk_engine_opts law_opts(const law_case *c, const law_way *way)
                             .batch = c->batch,
                             .shards = c->shards,
                             .micro_batch = way->micro_batch,
+                            .precision = c->precision,
                             .bn = c->bn,
                             .optimizer = c->optimizer,
                             .lr = c->lr,

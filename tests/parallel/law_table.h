@@ -37,6 +37,16 @@ static const law_case law_table[] = {
     {"resnet20:width=96", LAW_TINY, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.01, 2, 4, 4, .hash = 0xb513b56fab65e0dd},
     {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "adadelta", 1.0, 30, 16, 16, .hash = 0xc35f1a8e32d59b7f,
      .conv = LK_CONV_MODE_DIRECT},
+    {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "adadelta", 1.0, 10, 16, 16, .hash = 0x4aa7ff3735764615,
+     .precision = LK_PRECISION_BF16},
+    {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, 30, 16, 16, .hash = 0x7c5b551fd19214b5,
+     .precision = LK_PRECISION_BF16},
+    {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_SHARD, "adam", 1e-3, 30, 16, 5, .hash = 0x9462d15418004ff0,
+     .precision = LK_PRECISION_BF16},
+    {"windows", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.01, 30, 16, 16, .hash = 0x01584100e113a48a,
+     .precision = LK_PRECISION_BF16},
+    {"mobilenet_v2:width=.1,cifar", LAW_SMALL, LK_BN_MODE_SHARD, "sgd:momentum=.9", 0.05, 30, 16, 8,
+     .hash = 0x1918940456e3ac99, .precision = LK_PRECISION_BF16},
 };
 
 enum { LAW_TABLE = COUNT_OF(law_table) };

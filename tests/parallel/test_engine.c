@@ -285,7 +285,7 @@ static void test_bad_options(void **arg)
     lk_graph_destroy(graph);
 }
 
-/* AUTO is what the device has: fp32 on the CPU, which has no other. */
+/* AUTO is what the device has: fp32 on the CPU, which has bf16 beside it. */
 static void test_default_precision(void **arg)
 {
     lk_engine_opts opts = law_opts(&cnn, &(law_way){.threads = 1});
@@ -296,7 +296,7 @@ static void test_default_precision(void **arg)
     lk_engine_destroy(engine);
     opts.precision = LK_PRECISION_TF32CONV;
     assert_fails(law_create(&cnn, &opts, &engine), LK_STATUS_UNSUPPORTED,
-                 "`precision` tf32conv: the CPU computes in fp32");
+                 "`precision` tf32conv: the CPU computes in fp32 or bf16");
 }
 
 /* 16 shards on every device; as many as replicas if these are more. */

@@ -34,6 +34,11 @@ static const law_case cases[] = {
     {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9,weight_decay=1e-4", 0.1, 4, 13,
      .shards = 16},
     {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_MODE_SHARD, "adam", 1e-3, 4, 13, .shards = 7},
+    {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "adadelta", 1.0, 3, 19, .shards = 16, .precision = LK_PRECISION_BF16},
+    {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, 8, 50, .shards = 7, .precision = LK_PRECISION_BF16},
+    {"resnet20:width=5", LAW_CIFAR, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.05, 3, 9, .shards = 16,
+     .precision = LK_PRECISION_BF16},
+    {"windows", LAW_ODD, LK_BN_MODE_BATCH, "adam", 1e-3, 8, 21, .shards = 16, .precision = LK_PRECISION_BF16},
 };
 
 static void check(const law_case *c, bool all)

@@ -31,6 +31,8 @@ enum {
     MOBILE,
     MOBILE_SHARD,
     PYRAMID,
+    CNN_BF16,
+    RES_BF16,
     CASES
 };
 enum { KB = 1024, WHOLE = 1 << 30 };
@@ -67,6 +69,10 @@ static const law_case cases[CASES] = {
     [MOBILE_SHARD] = {"mobilenet_v2:width=.1,cifar", LAW_SMALL, LK_BN_MODE_SHARD, "adamw", 1e-3, 2, 11, 16, .first = 4},
     [PYRAMID] = {"pyramidnet:blocks=1,alpha=8", LAW_ODD, LK_BN_MODE_SHARD, "sgd:momentum=.9", 0.1, 3, 11, 16,
                  .first = 4},
+    [CNN_BF16] = {"cnn", LAW_MNIST, LK_BN_MODE_BATCH, "adadelta", 1.0, 3, 13, 16, .first = 4,
+                  .precision = LK_PRECISION_BF16},
+    [RES_BF16] = {"resnet20:width=4", LAW_SMALL, LK_BN_MODE_BATCH, "adam", 1e-3, 3, 19, 7, .first = 4,
+                  .precision = LK_PRECISION_BF16},
 };
 
 static const ranks_row rows[] = {
@@ -89,6 +95,12 @@ static const ranks_row rows[] = {
     {"7 ranks, 7 shards", RES_7, {.ranks = 7, .transport = "inproc", .threads = 1, .share = true}},
     {"3 ranks, 7 shards", RES_7, {.ranks = 3, .transport = "inproc", .threads = 1, .bucket_bytes = 64 * KB}},
     {"steps in halves", RES_7, {.ranks = 2, .transport = "inproc", .threads = 1, .share = true, .halves = true}},
+    {"bf16, 3 ranks", CNN_BF16, {.ranks = 3, .transport = "inproc", .threads = 1, .share = true}},
+    {"bf16, 5 ranks", RES_BF16, {.ranks = 5, .transport = "shm", .threads = 1, .bucket_bytes = 64 * KB, .share = true}},
+    {"bf16, 2 stages", RES_BF16, {.ranks = 2, .transport = "inproc", .threads = 2, .stages = "2", .share = true}},
+    {"bf16, 2 stages of 2 replicas",
+     CNN_BF16,
+     {.ranks = 4, .transport = "inproc", .threads = 1, .stages = "2", .pipelined = true, .micro_batch = 3}},
     {"a group of one", RES_BATCH, {.ranks = 1, .transport = "inproc", .threads = 2, .share = true}},
     /* Processes. */
     {"shm, 2 ranks", CNN, {.ranks = 2, .transport = "shm", .threads = 1, .share = true}},

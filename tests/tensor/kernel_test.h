@@ -2,8 +2,9 @@
  * in double.
  *
  * A test program of kernels runs on the CPU: every case in every build of the kernels and with several thread
- * counts, which must all give the same bits. With the argument "gpu" it runs the same cases on
- * $LOCKSTEP_TEST_DEVICE (default cuda:0), twice with the same bits, in each precision of the program.
+ * counts, which must all give the same bits. With the argument "bf16" the CPU computes in bf16; its inputs are then
+ * bf16 numbers, so that their products are exact and the bounds are those of fp32. With the argument "gpu" it runs the
+ * same cases on $LOCKSTEP_TEST_DEVICE (default cuda:0), twice with the same bits, in each precision of the program.
  *
  * Host arrays are dense floats (n, h, w, c) that the device's value type can hold. In device memory they are
  * padded tensors of that type. Every run checks the memory around the values: pads must be zero, bytes behind a
@@ -106,10 +107,10 @@ static inline uint16_t float_to_bf16(float x)
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
 }
 
-/* x rounded to the value type of the device under test. */
+/* x rounded to the type of the factors of products of the device under test. */
 static inline float fx_round(float x)
 {
-    return dev->values == LK_DTYPE_BF16 ? bf16_to_float(float_to_bf16(x)) : x;
+    return precision == LK_PRECISION_BF16 ? bf16_to_float(float_to_bf16(x)) : x;
 }
 
 /* Random numbers, uniform in [-1,1), rounded to the value type. They depend on the stream only. */
@@ -434,7 +435,7 @@ static inline double fx_bound(double sum, double squares)
 {
     static const double units[] = {
         [LK_PRECISION_FP32] = 0x1p-20, [LK_PRECISION_TF32] = 0x1p-9, [LK_PRECISION_BF16] = 0x1p-8};
-    return units[precision] * (fabs(sum) + 4 * sqrt(squares));
+    return units[fx_builds ? LK_PRECISION_FP32 : precision] * (fabs(sum) + 4 * sqrt(squares));
 }
 
 /* Waves of shards. */
@@ -542,7 +543,7 @@ static inline int fx_main_builds(const struct CMUnitTest *tests, size_t count)
     fx_builds = true;
     for (size_t b = 0; (build = lk__cpu_build_list(b)); b++) {
         for (size_t t = 0; t < COUNT_OF(threads); t++) {
-            lk_device_opts opts = {.threads = threads[t], .isa = build->name};
+            lk_device_opts opts = {.threads = threads[t], .isa = build->name, .precision = precision};
             lk_device *d;
             if (lk__device_cpu.open(&opts, &d) != LK_OK)
                 return 1;
@@ -561,9 +562,13 @@ static inline int fx_kernel_main(int argc, char **argv, const struct CMUnitTest 
 {
     if (argc == 1)
         return fx_main_builds(tests, count);
+    if (argc == 2 && strcmp(argv[1], "bf16") == 0) {
+        precision = LK_PRECISION_BF16;
+        return fx_main_builds(tests, count);
+    }
     if (argc == 2 && strcmp(argv[1], "gpu") == 0)
         return fx_main(tests, count, precisions);
-    fprintf(stderr, "usage: %s [gpu]\n", argv[0]);
+    fprintf(stderr, "usage: %s [bf16|gpu]\n", argv[0]);
     return 2;
 }
 

@@ -27,11 +27,12 @@ static int task_threads(const lk_join *join, int ranks)
     return mine > 0 ? mine : 1;
 }
 
-/* A checkpoint's precision is meant for devices that have several; others go on in the one that they have. */
+/* A device that does not have the precision of a checkpoint goes on in its own. */
 static lk_precision choose_precision(const lk_args *args, const char *device)
 {
-    bool free = !args->precision_given && lk__device_precision(device, LK_PRECISION_AUTO) == LK_PRECISION_FP32;
-    return lk__device_precision(device, free ? LK_PRECISION_AUTO : args->train.precision);
+    lk_precision wanted = lk__device_precision(device, args->train.precision);
+    bool keep = args->precision_given || lk__device_has_precision(device, wanted);
+    return keep ? wanted : lk__device_precision(device, LK_PRECISION_AUTO);
 }
 
 /* Sets the options that depend on the plan's ranks and devices. */

@@ -104,15 +104,16 @@ static void print_ranks(const lk_report *report, const lk_train_begin *start)
 }
 
 /* "GPU NVIDIA H200, CUDA 12.8, cuDNN 9.13.0, cuBLASLt 12.8.4, precision tf32conv": what the bits of a GPU depend on.
- * Nothing for the CPU, whose bits are the same everywhere. */
+ * Those of the CPU are the same everywhere: "precision bf16", and nothing in its own precision. */
 static void print_facts(const lk_report *report, const lk_train_begin *start)
 {
     lk_device_fact facts[LK_DEVICE_FACTS];
     size_t count = lk__device_facts(start->self.device, facts);
     for (size_t i = 0; i < count; i++)
         printf("%s %s, ", facts[i].name, facts[i].value);
-    if (count > 0)
-        printf("precision %s\n", lk__device_precision_names[report->plan->train.precision]);
+    lk_precision precision = report->plan->train.precision;
+    if (count > 0 || precision != lk__device_precision(start->self.device, LK_PRECISION_AUTO))
+        printf("precision %s\n", lk__device_precision_names[precision]);
 }
 
 /* Effects of combined options that a user may not expect. */

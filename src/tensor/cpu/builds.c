@@ -30,7 +30,19 @@ static bool has_avx512(void)
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
+#if defined(LK_HAVE_AMX)
+extern const lk_cpu_build lk__build_amx;
+
+static bool has_amx(void)
+{
+    return has_avx512() && lk__bf16_amx_allowed();
+}
+#endif
+
 static const row rows[] = {
+#if defined(LK_HAVE_AMX)
+    {&lk__build_amx, has_amx},
+#endif
     {&lk__build_avx512, has_avx512},
     {&lk__build_avx2, has_avx2},
     {&lk__build_scalar, has_fma},

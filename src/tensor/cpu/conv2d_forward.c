@@ -4,6 +4,7 @@
  * windows directly. If the taps of a row are dilated, each tap is a run of c floats. A sum runs over ky, kx, channel. A
  * task computes a band of output rows of one sample and one group of channels; if there are several groups, the group's
  * channels are copied first. */
+#include "tensor/cpu/bf16_layer.h"
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/conv2d_winograd.h"
 #include "tensor/cpu/decls.h"
@@ -102,6 +103,10 @@ void LK_KERNEL(conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const
 {
     if (lk__depthwise_fits(conv, x->shape, y->shape)) {
         lk__depthwise_forward(dev, conv, x, w, b, relu, y, scratch);
+        return;
+    }
+    if (lk__bf16_of(dev)) {
+        lk__bf16_conv_forward(dev, conv, x, w, b, relu, y, scratch);
         return;
     }
     if (lk__winograd_tile(conv, x->shape, y->shape) > 1) {

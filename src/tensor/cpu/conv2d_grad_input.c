@@ -4,6 +4,7 @@
  * and the elements of dy under these taps are at fixed distances; without dilation they are neighbours. So each phase
  * is a matrix product as in the forward pass; its sums run over dy's rows, columns and channels in rising order. Groups
  * of channels are treated as in conv2d_forward.c. */
+#include "tensor/cpu/bf16_layer.h"
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/conv2d_winograd.h"
 #include "tensor/cpu/decls.h"
@@ -177,6 +178,10 @@ void LK_KERNEL(conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, co
 {
     if (lk__depthwise_fits(conv, dx->shape, dy->shape)) {
         lk__depthwise_grad_input(dev, conv, dy, w, mask, dx, scratch);
+        return;
+    }
+    if (lk__bf16_of(dev)) {
+        lk__bf16_conv_grad_input(dev, conv, dy, w, mask, dx, scratch);
         return;
     }
     if (lk__winograd_tile(conv, dy->shape, dx->shape) > 1) {

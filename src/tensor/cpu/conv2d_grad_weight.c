@@ -6,6 +6,7 @@
  * partial sums stay in cache. It processes the samples band by band and keeps the sums in memory in between; a band is
  * whole blocks of the sum (sums.h).
  * Slots are in PyTorch's order: units are transposed when they are copied. */
+#include "tensor/cpu/bf16_layer.h"
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/conv2d_winograd.h"
 #include "tensor/cpu/decls.h"
@@ -24,9 +25,10 @@ typedef struct weight_job {
     lk_partials dw; // (groups, out, in, kh, kw)
     lk_partials db; // (groups, out)
     lk_lanes fold;
-    size_t rows;  /* rows of the matrix, without db; 0 if Winograd's algorithm computes dw */
-    size_t units; /* units of one panel of columns */
-    size_t total; /* units of a group */
+    bool bias_only; /* other kernels compute dw */
+    size_t rows;    /* rows of the matrix, without db; 0 if other kernels compute dw */
+    size_t units;   /* units of one panel of columns */
+    size_t total;   /* units of a group */
     size_t chunk, chunks;
     lk_sum_rows sum; /* blocks of the sum */
     size_t band;     /* output rows of a band */
@@ -51,7 +53,8 @@ static size_t lay_out(weight_job *job, bool bias, size_t threads)
     job->out = job->y.c / conv->groups;
     size_t width = lk__conv_box(conv, job->y, 0, 1).w * job->in;
     size_t dy_row = job->y.w * lk__size_round_up(job->out, V);
-    job->rows = lk__winograd_weight_tile(conv, job->x, job->y) > 1 ? 0 : lk__conv2d_desc_taps(conv) * job->in;
+    bool bias_only = job->bias_only || lk__winograd_weight_tile(conv, job->x, job->y) > 1;
+    job->rows = bias_only ? 0 : lk__conv2d_desc_taps(conv) * job->in;
     job->units = (job->rows + LK_MR - 1) / LK_MR + bias;
     job->total = job->units * lk__panel_count(job->out);
     job->chunk = lk__size_min((job->total * conv->groups + threads - 1) / threads, CHUNK_UNITS);
@@ -216,17 +219,20 @@ void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, c
         lk__depthwise_grad_weight(dev, conv, x, dy, shards, dw, db, scratch);
         return;
     }
-    if (lk__winograd_weight_tile(conv, x->shape, dy->shape) > 1) {
+    bool bf16 = lk__bf16_of(dev) != NULL, winograd = !bf16 && lk__winograd_weight_tile(conv, x->shape, dy->shape) > 1;
+    if (bf16)
+        lk__bf16_conv_grad_weight(dev, conv, x, dy, shards, dw, scratch);
+    if (winograd)
         lk__winograd_grad_weight(dev, conv, x, dy, shards, dw, db, scratch);
-        if (!db.slot0)
-            return;
-    }
+    if ((bf16 || winograd) && !db.slot0)
+        return;
     lk_pool *pool = lk__cpu_pool(dev);
     weight_job job = {.conv = conv, .x = x->shape, .y = dy->shape, .shards = shards, .dw = dw, .db = db};
     job.input = lk__tensor_f32(x);
     job.dy = lk__tensor_f32(dy);
     job.fold = lk__lanes_fold(shards);
     job.scratch = scratch;
+    job.bias_only = bf16;
     lay_out(&job, db.slot0 != NULL, (size_t)lk__pool_threads(pool));
     lk__pool_run(pool, job.chunks * conv->groups, weight_task, &job);
 }

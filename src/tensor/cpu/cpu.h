@@ -3,6 +3,7 @@
 #define LK_TENSOR_CPU_CPU_H
 
 #include "base/pool.h"
+#include "tensor/cpu/bf16.h"
 #include "tensor/device.h"
 
 /* One build of the kernel sources, for one instruction set. */
@@ -12,12 +13,14 @@ typedef struct lk_cpu_build {
     const lk_kernels *kernels;
     /* Runs `rounds` of independent fused multiply-adds; returns the number of FLOPs. */
     double (*peak)(size_t rounds);
+    lk_bf16_multiply *bf16;
 } lk_cpu_build;
 
 typedef struct lk_cpu_device {
     lk_device base;
     lk_pool *pool;
     const lk_cpu_build *build;
+    lk_bf16_multiply *bf16; /* of the build; NULL: the precision is fp32 */
 } lk_cpu_device;
 
 static inline lk_pool *lk__cpu_pool(lk_device *dev)

@@ -9,4 +9,6 @@
 LK_KERNEL_LIST(LK_DECLARE)
 #undef LK_DECLARE
 
+lk_bf16_multiply LK_KERNEL(bf16_multiply);
+
 #endif

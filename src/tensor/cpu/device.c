@@ -10,9 +10,10 @@ static lk_status cpu_open(const lk_device_opts *opts, lk_device **out)
 {
     lk_cpu_device *cpu;
     const lk_cpu_build *build;
-    if (opts->precision != LK_PRECISION_FP32)
+    if (!(lk__device_cpu.precisions & 1u << opts->precision))
         return lk__fail(LK_STATUS_UNSUPPORTED,
-                        "`precision` %s: the CPU computes in fp32: leave it out, or compute on a GPU, `device` cuda",
+                        "`precision` %s: the CPU computes in fp32 or bf16: choose one of them, or compute on a GPU, "
+                        "`device` cuda",
                         lk__device_precision_names[opts->precision]);
     LK_TRY(lk__cpu_build_select(opts->isa, &build));
     LK_TRY(LK_ALLOC(1, "device", &cpu));
@@ -20,6 +21,7 @@ static lk_status cpu_open(const lk_device_opts *opts, lk_device **out)
     LK_TRY_GOTO(lk__pool_create(opts->threads, opts->crowded, &cpu->pool), free_device);
     cpu->base = (lk_device){.type = &lk__device_cpu, .kernels = build->kernels};
     cpu->build = build;
+    cpu->bf16 = opts->precision == LK_PRECISION_BF16 ? build->bf16 : NULL;
     *out = &cpu->base;
     return LK_OK;
 
@@ -74,6 +76,8 @@ static void cpu_describe(char *text, size_t bytes)
 const lk_device_type lk__device_cpu = {
     .name = "cpu",
     .host_memory = true,
+    .precision = LK_PRECISION_FP32,
+    .precisions = 1u << LK_PRECISION_FP32 | 1u << LK_PRECISION_BF16,
     .open = cpu_open,
     .close = cpu_close,
     .alloc = cpu_alloc,

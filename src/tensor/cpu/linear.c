@@ -3,6 +3,7 @@
  * A task owns a block of rows and a group of panels. It processes the sum in blocks whose packed panels fit
  * into the second-level cache; the sum of each output continues from y. */
 #include "tensor/cpu/linear.h"
+#include "tensor/cpu/bf16_layer.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/pack.h"
 #include "tensor/cpu/sums.h"
@@ -115,11 +116,32 @@ static void split_product(product *p, size_t threads)
     p->block_rows = lk__size_round_up((p->rows + splits - 1) / splits, LK_MR);
 }
 
+static void run_bf16(lk_device *dev, const product *p)
+{
+    lk_bf16_layer layer = {
+        .groups = 1,
+        .windows = lk__bf16_windows_linear(p->rows, p->len),
+        .input = p->a,
+        .weights = {p->w, 0, 0, p->transposed ? 1 : p->cols, p->transposed ? p->len : 1, 0},
+        .cols = p->cols,
+        .bias = p->bias,
+        .relu = p->relu,
+        .mask = p->mask,
+        .output = p->c,
+        .out_n = p->cols,
+    };
+    lk__bf16_layer_run(dev, &layer, false, p->scratch);
+}
+
 static void run_product(lk_device *dev, product *p)
 {
     lk_pool *pool = lk__cpu_pool(dev);
     if (p->rows == 0)
         return;
+    if (lk__bf16_of(dev)) {
+        run_bf16(dev, p);
+        return;
+    }
     size_t blocks = (p->len + BLOCK_K - 1) / BLOCK_K;
     p->block_k = lk__size_round_up((p->len + blocks - 1) / blocks, LK_SUM_BLOCK);
     split_product(p, (size_t)lk__pool_threads(pool));
@@ -132,13 +154,19 @@ size_t LK_KERNEL(linear_scratch)(lk_device *dev, lk_shape x, lk_shape y)
     size_t threads = (size_t)lk__pool_threads(lk__cpu_pool(dev));
     size_t panels = lk__size_max(lk__panel_count(x.c), lk__panel_count(y.c));
     size_t floats = threads * thread_floats(lk__size_min(panels, GROUP_PANELS));
+    if (lk__bf16_of(dev)) {
+        lk_bf16_windows in = lk__bf16_windows_linear(x.n, x.c), out = lk__bf16_windows_linear(x.n, y.c);
+        floats =
+            lk__size_max(lk__bf16_layer_floats(&in, y.c, 1, threads), lk__bf16_layer_floats(&out, x.c, 1, threads));
+        floats = lk__size_max(floats, lk__bf16_gradient_floats(&in, y.c, 1, threads));
+    }
     return lk__size_max(floats, lk__linear_weight_floats(x.n, y.c, threads)) * sizeof(float);
 }
 
 void LK_KERNEL(linear_forward)(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu,
                                lk_tensor *y, void *scratch)
 {
-    if (lk__linear_row_fits(x->shape.n, y->shape.c)) {
+    if (!lk__bf16_of(dev) && lk__linear_row_fits(x->shape.n, y->shape.c)) {
         lk__linear_row(dev, x, w, b, relu, y);
         return;
     }

@@ -2,6 +2,7 @@
  *
  * A shard often has few samples, so a tile of dw is summed over all shards before the next tile starts: its
  * partial sums stay in the first-level cache. The bias gradient is computed as ones^T dy, by the same code. */
+#include "tensor/cpu/bf16_layer.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/fold.h"
 #include "tensor/cpu/gemm.h"
@@ -141,6 +142,12 @@ void LK_KERNEL(linear_grad_weight)(lk_device *dev, const lk_tensor *x, const lk_
         .scratch = strips + strip_floats(x->shape.n, out),
         .thread_floats = thread_floats(x->shape.n),
     };
-    lk__pool_run(pool, (out + LK_MR - 1) / LK_MR, strip_task, &job);
+    if (lk__bf16_of(dev)) {
+        lk_bf16_gradient gradient = {1, lk__bf16_windows_linear(job.n, in), lk__tensor_f32(x), job.dy, out, shards, dw};
+        lk__bf16_gradient_run(dev, &gradient, scratch);
+        job.split = 0; /* db alone is left */
+    } else {
+        lk__pool_run(pool, (out + LK_MR - 1) / LK_MR, strip_task, &job);
+    }
     lk__pool_run(pool, job.split + (db.slot0 ? (out + wide - 1) / wide : 0), weight_task, &job);
 }

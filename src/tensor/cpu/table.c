@@ -45,4 +45,17 @@ const lk_cpu_build LK_KERNEL(build) = {
     .width = V,
     .kernels = &kernels,
     .peak = peak,
+    .bf16 = LK_KERNEL(bf16_multiply),
 };
+
+#if defined(LK_VEC_AVX512) && defined(LK_HAVE_AMX)
+/* The same kernels, with AMX for products in bf16. */
+extern const lk_cpu_build lk__build_amx;
+const lk_cpu_build lk__build_amx = {
+    .name = "amx",
+    .width = V,
+    .kernels = &kernels,
+    .peak = peak,
+    .bf16 = lk__bf16_multiply_amx,
+};
+#endif

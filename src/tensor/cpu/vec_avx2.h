@@ -54,6 +54,20 @@ static inline v_mask vu_lt(v_u32 a, v_u32 b)
     return _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_xor_si256(b, bias), _mm256_xor_si256(a, bias)));
 }
 
+static inline v_u32 v_bits(v_f32 x) { return _mm256_castps_si256(x); }
+static inline v_f32 v_from_bits(v_u32 x) { return _mm256_castsi256_ps(x); }
+static inline v_u32 vu_and(v_u32 a, v_u32 b) { return _mm256_and_si256(a, b); }
+static inline v_u32 vu_or(v_u32 a, v_u32 b) { return _mm256_or_si256(a, b); }
+static inline v_u32 vu_shl16(v_u32 x) { return _mm256_slli_epi32(x, 16); }
+static inline v_u32 vu_shr16(v_u32 x) { return _mm256_srli_epi32(x, 16); }
+static inline v_u32 vu_load16(const uint16_t *p) { return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)); }
+static inline void vu_store16(uint16_t *p, v_u32 x)
+{
+    __m128i low = _mm256_castsi256_si128(x), high = _mm256_extracti128_si256(x, 1);
+    __m128i mask = _mm_set1_epi32(0xffff);
+    _mm_storeu_si128((__m128i *)p, _mm_packus_epi32(_mm_and_si128(low, mask), _mm_and_si128(high, mask)));
+}
+
 enum { V_REP = 1 };
 typedef __m256 v_rep;
 static inline v_rep v_rep_load(const float *p) { return _mm256_broadcast_ss(p); }

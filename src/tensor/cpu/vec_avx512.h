@@ -51,6 +51,16 @@ static inline v_u32 vu_mulhi(v_u32 a, v_u32 b)
 /* Lanes where a < b, unsigned. */
 static inline v_mask vu_lt(v_u32 a, v_u32 b) { return _mm512_cmplt_epu32_mask(a, b); }
 
+static inline v_u32 v_bits(v_f32 x) { return _mm512_castps_si512(x); }
+static inline v_f32 v_from_bits(v_u32 x) { return _mm512_castsi512_ps(x); }
+static inline v_u32 vu_and(v_u32 a, v_u32 b) { return _mm512_and_si512(a, b); }
+static inline v_u32 vu_or(v_u32 a, v_u32 b) { return _mm512_or_si512(a, b); }
+static inline v_u32 vu_shl16(v_u32 x) { return _mm512_slli_epi32(x, 16); }
+static inline v_u32 vu_shr16(v_u32 x) { return _mm512_srli_epi32(x, 16); }
+/* V numbers of 16 bits; store: the lower halves. */
+static inline v_u32 vu_load16(const uint16_t *p) { return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)); }
+static inline void vu_store16(uint16_t *p, v_u32 x) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(x)); }
+
 /* v_rep: V_REP consecutive scalars loaded at p; v_fma_rep multiplies a whole vector by scalar number `lane`. */
 enum { V_REP = 1 };
 typedef __m512 v_rep;

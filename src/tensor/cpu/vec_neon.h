@@ -55,6 +55,15 @@ static inline v_u32 vu_mulhi(v_u32 a, v_u32 b)
 }
 static inline v_mask vu_lt(v_u32 a, v_u32 b) { return vcltq_u32(a, b); }
 
+static inline v_u32 v_bits(v_f32 x) { return vreinterpretq_u32_f32(x); }
+static inline v_f32 v_from_bits(v_u32 x) { return vreinterpretq_f32_u32(x); }
+static inline v_u32 vu_and(v_u32 a, v_u32 b) { return vandq_u32(a, b); }
+static inline v_u32 vu_or(v_u32 a, v_u32 b) { return vorrq_u32(a, b); }
+static inline v_u32 vu_shl16(v_u32 x) { return vshlq_n_u32(x, 16); }
+static inline v_u32 vu_shr16(v_u32 x) { return vshrq_n_u32(x, 16); }
+static inline v_u32 vu_load16(const uint16_t *p) { return vmovl_u16(vld1_u16(p)); }
+static inline void vu_store16(uint16_t *p, v_u32 x) { vst1_u16(p, vmovn_u32(x)); }
+
 /* One load reads four scalars, and fmla multiplies by one lane of a vector. */
 enum { V_REP = 4 };
 typedef float32x4_t v_rep;

@@ -46,6 +46,30 @@ static inline v_u32 vu_mullo(v_u32 a, v_u32 b) { return a * b; }
 static inline v_u32 vu_mulhi(v_u32 a, v_u32 b) { return (uint32_t)(((uint64_t)a * b) >> 32); }
 static inline v_mask vu_lt(v_u32 a, v_u32 b) { return a < b; }
 
+static inline v_u32 v_bits(v_f32 x)
+{
+    v_u32 bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+static inline v_f32 v_from_bits(v_u32 x)
+{
+    v_f32 value;
+    memcpy(&value, &x, sizeof value);
+    return value;
+}
+static inline v_u32 vu_and(v_u32 a, v_u32 b) { return a & b; }
+static inline v_u32 vu_or(v_u32 a, v_u32 b) { return a | b; }
+static inline v_u32 vu_shl16(v_u32 x) { return x << 16; }
+static inline v_u32 vu_shr16(v_u32 x) { return x >> 16; }
+static inline v_u32 vu_load16(const uint16_t *p)
+{
+    uint16_t x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+static inline void vu_store16(uint16_t *p, v_u32 x) { *p = (uint16_t)x; }
+
 enum { V_REP = 1 };
 typedef float v_rep;
 static inline v_rep v_rep_load(const float *p) { return *p; }
