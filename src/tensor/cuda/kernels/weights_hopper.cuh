@@ -290,8 +290,8 @@ struct wgmma_product {
  * and two more, which keeps reads free of bank conflicts; the order of rows in a product is that of mma.
  *
  * Factors are rounded by an addition to their bits (nudge_tf32), which lets the compiler put them where mma wants them;
- * round_tf32 would need a comparison and several moves more for each. Sums that had a factor that is not finite become
- * NaN. */
+ * round_tf32 would need a comparison and several moves more for each. All sums of a warp become NaN if one of
+ * its factors is not finite. */
 template <class P>
 struct mma_product {
     uint32_t y_offset, x_offset;
@@ -370,11 +370,11 @@ struct mma_product {
     __device__ __forceinline__ void finish(float (&acc)[P::SUMS], const stage_memory<P> &memory)
     {
         (void)memory;
-        if (check == 0.0f)
+        if (!__any_sync(~0u, check != 0.0f))
             return;
 #pragma unroll
         for (int i = 0; i < P::SUMS; i++)
-            acc[i] = check;
+            acc[i] = __int_as_float(0x7fffffff);
         check = 0.0f;
     }
 };
