@@ -98,9 +98,7 @@ static void check_launch(const lk_cuda_cut *cut, const wave *w, const lk_cuda_le
     assert_int_equal(leaves->group[leaves->groups], leaves->count);
     for (int i = 0; i <= leaves->count; i++)
         assert_int_equal(leaves->begin[i], w->begin[leaves->first + i] * cut->rows);
-    for (int g = 0, own = 0; g < leaves->groups; g++) {
-        own = (own > leaves->outer[g] ? own - leaves->outer[g] : 0) + 1;
-        assert_in_range(own, 1, LK_CUDA_FOLD_DEPTH);
+    for (int g = 0; g < leaves->groups; g++) {
         assert_in_range(leaves->group[g + 1] - leaves->group[g], 1, 1 << cut->levels);
         check_leaf(cut, w, leaves, g);
         push(s, fold_group(leaves, w->lo, g, cut->levels), leaves->outer[g]);

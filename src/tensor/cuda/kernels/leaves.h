@@ -24,8 +24,6 @@ extern "C" {
 
 /* Leaves of a launch, at most: their description is an argument of the kernel. */
 enum { LK_CUDA_LEAVES = 128 };
-/* Partial sums that a launch adds to the stack, at most: subtrees of its leaves, each smaller than the one before. */
-enum { LK_CUDA_FOLD_DEPTH = 8 };
 
 /* How a kernel computes a layer. */
 typedef struct lk_cuda_cut {

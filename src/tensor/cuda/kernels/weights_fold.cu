@@ -39,15 +39,6 @@ static __device__ __forceinline__ fold_value<V> add_values(fold_value<V> a, fold
     return a;
 }
 
-template <int V>
-static __device__ __forceinline__ fold_value<V> choose(bool first, fold_value<V> a, fold_value<V> b)
-{
-#pragma unroll
-    for (int i = 0; i < V; i++)
-        a.at[i] = first ? a.at[i] : b.at[i];
-    return a;
-}
-
 /* Column c of an entry of the stack. */
 static __device__ __forceinline__ float *entry_at(const lk_cuda_fold &f, int entry, size_t c)
 {
@@ -107,41 +98,24 @@ static __device__ __forceinline__ fold_value<V> sum_runs(const lk_cuda_leaves &l
     return sum;
 }
 
-/* The stack of partial sums of a thread's columns. Entries of this launch are in registers, those before it in slots.
- * An index that the compiler knows keeps them in registers. */
+/* The stack of partial sums of a thread's columns. Entries of this launch are in local memory, those before it in
+ * slots. */
 template <int V>
 struct fold_stack {
-    fold_value<V> own[LK_CUDA_FOLD_DEPTH];
+    fold_value<V> own[LK_TREE_MAX_DEPTH];
     int below, count; /* entries in slots, and in `own` */
-
-    __device__ __forceinline__ fold_value<V> pop(const lk_cuda_fold &f, size_t c)
-    {
-        if (count == 0)
-            return load_value<V>(entry_at(f, --below, c));
-        fold_value<V> top = own[0];
-        count--;
-#pragma unroll
-        for (int i = 1; i < LK_CUDA_FOLD_DEPTH; i++)
-            top = choose(i == count, own[i], top);
-        return top;
-    }
 
     __device__ __forceinline__ void push(const lk_cuda_fold &f, size_t c, fold_value<V> sum, int merges)
     {
         for (int i = 0; i < merges; i++)
-            sum = add_values(pop(f, c), sum);
-#pragma unroll
-        for (int i = 0; i < LK_CUDA_FOLD_DEPTH; i++)
-            own[i] = choose(i == count, sum, own[i]);
-        count++;
+            sum = add_values(count > 0 ? own[--count] : load_value<V>(entry_at(f, --below, c)), sum);
+        own[count++] = sum;
     }
 
     __device__ __forceinline__ void store(const lk_cuda_fold &f, size_t c)
     {
-#pragma unroll
-        for (int i = 0; i < LK_CUDA_FOLD_DEPTH; i++)
-            if (i < count)
-                lk__cuda_store(entry_at(f, below + i, c), own[i].at);
+        for (int i = 0; i < count; i++)
+            lk__cuda_store(entry_at(f, below + i, c), own[i].at);
     }
 };
 
