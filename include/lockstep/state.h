@@ -39,8 +39,8 @@ typedef enum lk_dtype {
 typedef enum lk_precision {
     LK_PRECISION_FP32,
     LK_PRECISION_TF32,     /* matrix products round their inputs to 11 significant bits; GPUs only */
-    LK_PRECISION_BF16,     /* factors of products are rounded to bf16: those of convolutions, but not of depthwise ones
-                            * on CPUs, and of linear layers. On GPUs activations and their gradients are bf16, too */
+    LK_PRECISION_BF16,     /* factors of the products of convolutions and linear layers are rounded to bf16; on CPUs not
+                            * those of depthwise convolutions. On GPUs activations and their gradients are bf16, too */
     LK_PRECISION_TF32CONV, /* tf32 in convolutions, fp32 in all other products, as in PyTorch by default; GPUs only */
     LK_PRECISION_AUTO      /* the default of `lockstep train`: tf32conv on GPUs, fp32 on the CPU */
 } lk_precision;

@@ -293,7 +293,7 @@ bool lk__args_typed(const char *name)
     for (size_t i = 0; row && i < learned.parsed.foreign_count; i++) {
         const char *means = learned.parsed.foreign[i].row->means;
         size_t length = strcspn(means, ":");
-        if (!row->name[length] && strncmp(means, row->name, length) == 0)
+        if (strncmp(means, row->name, length) == 0 && !row->name[length])
             return true;
     }
     return false;

@@ -3,7 +3,7 @@
 #include "tensor/cpu/bf16_layer.h"
 #include "tensor/cpu/decls.h"
 
-/* Rows of the input gradient's phase of pixel (y, x); taps: dy's under that phase, of `channels` channels. */
+/* The windows of dy for pixels at, at + stride, ... of x along one axis, which has `size` pixels. */
 static lk_bf16_axis phase_axis(const lk_window *window, size_t size, size_t at)
 {
     lk_taps taps = lk__taps_at(window, at);

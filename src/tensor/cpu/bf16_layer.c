@@ -60,7 +60,7 @@ static size_t lay_out(layer_job *job, size_t cols, size_t groups, size_t threads
         if (job->block_rows > LEAST_ROWS)
             job->block_rows /= 2;
         else if (job->block_cols > LEAST_COLS)
-            job->block_cols = lk__size_round_up(job->block_cols / 2, LK_BF16_BLOCK);
+            job->block_cols = lk__size_round_up(job->block_cols / 2, 2 * LK_BF16_SIDE);
         else
             break;
     }

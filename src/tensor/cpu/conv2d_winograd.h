@@ -17,13 +17,14 @@
  * would share few lines of the cache. */
 enum { LK_WINOGRAD_SIDE = 6, LK_WINOGRAD_SKEW = LK_ALIGN / sizeof(float) };
 
-/* Terms of a block of the sums over input channels (sums.h). With 32 instead of LK_SUM_BLOCK, errors of tiles of 4
- * pixels are up to half as large and take at most 2 % more time (docs/performance.md). */
+/* Terms of a block of the sums over input channels (sums.h). With 32 instead of LK_SUM_BLOCK the errors of 4x4 tiles
+ * fall to as little as a half, and a step takes at most 2 % more time (docs/performance.md). */
 enum { LK_WINOGRAD_SUM_BLOCK = 32 };
 
-/* What makes a tile faster than the direct convolution, with every instruction set: the least channels of tiles of 4
- * and of 2 pixels, since with fewer the transforms take longer than the products; and for gradients of the weights the
- * least pixels of an image, since their last transform is done once a shard. */
+/* Where a tile is faster than the direct convolution: the least channels of tiles of 4 and of 2 pixels, since with
+ * fewer the transforms take longer than the products; and for gradients of the weights the least pixels of an image,
+ * since their last transform is done once a shard. With few samples a shard these gradients can be up to 10 % slower
+ * (docs/performance.md). */
 enum { LK_WINOGRAD_CHANNELS_4 = 32, LK_WINOGRAD_CHANNELS_2 = 64 };
 enum { LK_WINOGRAD_PIXELS_4 = 14 * 14, LK_WINOGRAD_PIXELS_2 = 8 * 8 };
 

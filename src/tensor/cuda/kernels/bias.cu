@@ -4,7 +4,7 @@
 #include "tensor/cuda/kernels/vec4.cuh"
 #include "tensor/cuda/kernels/weights.h"
 
-enum { ROWS_A_LANE = 8, AT_ONCE = 8, FULL = 1056 };
+enum { ROWS_A_LANE = 8, AT_ONCE = 8, FULL = 1056 }; /* FULL: eight blocks for each multiprocessor of a large GPU */
 /* For leaves of at most FEW_ROWS rows. */
 enum { FEW_ROWS = 64, FEW_COLUMNS = 32, FEW_LANES = 16, FEW_LEVELS = 7, FEW_AT_ONCE = 16 };
 

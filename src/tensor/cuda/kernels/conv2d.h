@@ -27,15 +27,16 @@ bool lk__cuda_stem_suits(const lk_cuda_problem *problem);
 void lk__cuda_stem(const lk_cuda_problem *problem, const lk_cuda_io *io);
 
 /* Forward passes in fp32, for c <= 4, 3x3 without dilation, stride 1, pad 0 or 1 along each axis, one group, and a
- * pitch of y that is a multiple of 4 up to 256. */
+ * pitch of y that is a multiple of 8 up to 256. */
 void lk__cuda_first(const lk_cuda_problem *problem, const lk_cuda_io *io);
 
 /* For one channel of x and y in each group, 3x3 without dilation, stride 1 or 2, pad 0 or 1 along each axis, and a
- * pitch that is a multiple of 4. */
+ * pitch that is a multiple of 8. */
 void lk__cuda_depthwise(const lk_cuda_problem *problem, const lk_cuda_io *io);
 
-/* For one group in fp32, and sides, pads and windows of at most 16384 pixels, which lk__cuda_fp32_suits tests. Calls
- * with other numbers of samples have the same bits. Input gradients are masked, too (lk_cuda_io.mask). */
+/* For one group in fp32, and sides, pads and windows of at most 16384 pixels, which lk__cuda_fp32_suits tests. The
+ * bits of a sample do not depend on the number of samples of the call. Input gradients are masked, too
+ * (lk_cuda_io.mask). */
 bool lk__cuda_fp32_suits(const lk_cuda_problem *problem);
 void lk__cuda_fp32(const lk_cuda_problem *problem, const lk_cuda_io *io);
 

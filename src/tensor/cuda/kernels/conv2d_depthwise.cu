@@ -17,10 +17,10 @@ enum {
     TAPS = 9,
     SUMS = 4 * (TAPS + 1),
     ROW = SUMS + 1,
-    FILL = 1 << 17,    /* threads that fill a large GPU twice */
-    LEAST_ROWS = 4,    /* of a march, because it reads one or two more */
-    WEIGHT_ROWS = 14,  /* of a march of a weight gradient; half as many in small images, which have few marches */
-    WEIGHT_BLOCKS = 64 /* of a leaf, about: the leaves of a few shards fill a large GPU */
+    FILL = 1 << 17,     /* threads that fill a large GPU twice */
+    LEAST_ROWS = 4,     /* of a march, because it reads one or two more */
+    WEIGHT_ROWS = 14,   /* of a march of a weight gradient; half as many in small images, which have few marches */
+    WEIGHT_BLOCKS = 528 /* that fill a large GPU: four for each multiprocessor */
 };
 
 /* x is (n, h, w, pitch), y (n, p, q, pitch). Marches are numbered by (sample, piece of the rows, strip). */

@@ -82,7 +82,7 @@ struct conv_tile {
         WM = TM * DOWN,         /* rows and columns of a warp */
         WN = TN * LANES,
         THREADS = M / WM * (N / WN) * LK_WARP,
-        BLOCKS = 384 / THREADS, /* of a multiprocessor: registers and shared memory are enough for them */
+        BLOCKS = 384 / THREADS, /* of a multiprocessor, as far as registers go; of 128 x 32, shared memory holds five */
         VEC = WHOLE ? QUAD : 1, /* floats of a copy */
         IN_BYTES = M * LINE,
         STAGE = (M + N) * LINE,
@@ -343,8 +343,7 @@ static __device__ __forceinline__ void write_tile(const conv_class &s, const flo
     }
 }
 
-/* in: (n, ins of h, ins of w, channels), weights: (k, taps, c), out: (n, height, width, columns).
- */
+/* in: (n, ins of h, ins of w, channels), weights: (k, taps, c), out: (n, height, width, columns). */
 template <class P>
 static __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
     convolve(const __grid_constant__ conv_class s, const __grid_constant__ conv_end end, const float *in,

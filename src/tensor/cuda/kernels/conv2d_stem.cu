@@ -17,9 +17,9 @@ enum {
     STEP = 8,           /* words that one instruction adds */
     TILE_COLUMNS = 64,
     TILE_PIXELS = 1024,
-    LEAST_PIXELS = 256, /* of a tile, if larger ones do not fill the GPU */
-    FILL = 512,         /* blocks that fill a large GPU */
-    MOST_BYTES = 48 << 10
+    LEAST_PIXELS = 256,   /* of a tile, if larger ones do not fill the GPU */
+    FILL = 512,           /* blocks that fill a large GPU */
+    MOST_BYTES = 48 << 10 /* of shared memory, which every launch may have */
 };
 
 /* x is (n, h, row / x_pitch, x_pitch), y (n, p, q, y_pitch). Values of x include the pads of channels. */

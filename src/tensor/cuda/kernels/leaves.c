@@ -21,7 +21,7 @@ static size_t chunks_of(const lk_cuda_cut *cut, size_t samples)
     return divide_up(samples * cut->rows, cut->chunk);
 }
 
-/* Chunks of a part: so many that all leaves of a step fill the GPU twice if they have the largest size, but not fewer
+/* Chunks of a part: so many that all leaves of a step have 2 * full blocks if they have the largest size, but not fewer
  * than `least`. */
 static size_t part_chunks(const lk_cuda_cut *cut, const lk_shards *shards)
 {
@@ -120,7 +120,7 @@ lk_status lk__cuda_leaves_take(const lk_cuda_cut *cut, const lk_shards *shards, 
     size_t room = most_floats / (parts * (cut->weights + cut->bias)) + 1;
     room = room * parts > most_rows ? most_rows / parts : room;
     int end = shards->count - first > LK_CUDA_LEAVES ? first + LK_CUDA_LEAVES : shards->count;
-    if (shards->begin[shards->count] > UINT32_MAX / cut->rows || chunks > INT_MAX)
+    if (shards->begin[shards->count] > UINT32_MAX / 2 / cut->rows || chunks > INT_MAX)
         return lk__fail(LK_STATUS_UNSUPPORTED,
                         "the gradients of a layer's weights: %zu samples of %zu pixels are too many for a GPU; "
                         "smaller micro-batches have fewer",

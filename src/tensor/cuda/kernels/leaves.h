@@ -3,12 +3,11 @@
  * A leaf is the gradient of one shard (shards.h), a sum over the shard's rows: pixels of y, or strips of them. A kernel
  * adds rows in chunks. The chunks of a leaf are divided into parts of a fixed number of chunks; each part is computed
  * by its own blocks. Where a leaf is one part, a block computes a group of neighbouring leaves that form a complete
- * subtree and folds them in registers. One kernel, the fold (weights.h), then adds the parts of each leaf and folds
- * leaves or groups over the tree.
+ * subtree and folds them in registers or shared memory. One kernel, the fold (weights.h), then adds the parts of each
+ * leaf and folds leaves or groups over the tree.
  *
- * The bits of a leaf depend on its samples, the layer, lk_shards.most and lk_shards.all: these choose kernel and
- * parts. Groups and
- * launches depend on the wave as well, but they only decide which block makes an addition of the tree. */
+ * The bits of a leaf depend on its samples, the layer, lk_shards.most and lk_shards.all: these choose kernel and parts.
+ * Groups and launches depend on the wave as well, but they only decide which block makes an addition of the tree. */
 #ifndef LK_TENSOR_CUDA_KERNELS_LEAVES_H
 #define LK_TENSOR_CUDA_KERNELS_LEAVES_H
 
@@ -31,7 +30,8 @@ typedef struct lk_cuda_cut {
     size_t chunk;   /* rows that a block adds at once */
     size_t least;   /* chunks of a part, at least */
     size_t tiles;   /* blocks that compute one part */
-    size_t full;    /* blocks that fill a large GPU; a constant of the kernel, because parts depend on it */
+    size_t full;    /* blocks that fill a large GPU twice: half of them run at once. A constant of the kernel, because
+                     * parts depend on it */
     int levels;     /* a block can fold 1 << levels leaves; 0: one leaf */
     size_t small;   /* rows of a group that a block computes so fast that dividing the group saves nothing */
     size_t weights; /* floats of a part: gradients of weights, */

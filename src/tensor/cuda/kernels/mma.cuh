@@ -1,5 +1,5 @@
-/* mma.cuh - products of tiles in shared memory, and the asynchronous copies that fill them, for kernels of weight
- * gradients and of convolutions in fp32. For nvcc only.
+/* mma.cuh - products of tiles in shared memory, the asynchronous copies that fill them, and division by constants, for
+ * kernels of convolutions and of weight gradients. For nvcc only.
  *
  * A tile type has T, M, N, K (rows of a chunk), THREADS, SUMS (of a thread), and
  * - add(acc, ys, xs, rows): adds the product of a chunk's (K, M) and (K, N), whose rows from `rows` on are zero;
@@ -245,8 +245,7 @@ struct mma_tile {
     }
 };
 
-/* fp32; a thread computes TM x N / 16 sums, in squares of 4 x 4. The larger TM is, the fewer values are read for a sum.
- */
+/* fp32; a thread computes TM x N / 16 sums, in squares of 4 x 4. A larger TM reads fewer values for a sum. */
 template <int M_, int N_, int TM_>
 struct fma_tile {
     typedef float T;

@@ -63,7 +63,7 @@ struct lk_cuda_plan {
     void (*destroy)(lk_cuda_plan *plan);
     /* Writes what computes the plan, and how its samples are divided among calls, as the last run did it. */
     void (*describe)(const lk_cuda_plan *plan, char *text, size_t bytes);
-    bool masks;
+    bool masks;          /* run applies io->mask */
     int n;               /* of the last run; 0: there was none */
     lk_cuda_plan *next;  /* in the table's bucket */
     lk_cuda_plan *later; /* the plan that was made after this one */

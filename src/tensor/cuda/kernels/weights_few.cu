@@ -2,12 +2,13 @@
  * computes a tile of the weights for all leaves of a group and folds them.
  *
  * This file chooses the kernel and has that for small layers, which are bound by latency: each leaf has a warp, which
- * reads its samples in one trip to memory and multiplies by fused multiply-adds, under tf32 with rounded factors; then
- * each thread folds one weight over the leaves. Large layers are in weights_few_large.cu. */
+ * reads BATCH samples in one trip to memory and multiplies by fused multiply-adds, under tf32 with rounded factors;
+ * then each thread folds one weight over the leaves. Large layers are in weights_few_large.cu. */
 #include "tensor/cuda/kernels/mma.cuh"
 #include "tensor/cuda/kernels/weights_few.cuh"
 
-/* A thread has SIDE x SIDE weights of its leaf's M x N. Layers of at most SMALL_TILES tiles are small. */
+/* A thread has SIDE x SIDE weights of its leaf's M x N. Layers of at most SMALL_TILES tiles, one for
+ * each multiprocessor of a large GPU, are small. */
 enum { M = 16, N = 32, SIDE = 4, ACROSS = N / SIDE, THREADS = GROUP_LEAVES * LK_WARP, SMALL_TILES = 132 };
 static_assert(M * N == THREADS, "a thread folds one weight");
 

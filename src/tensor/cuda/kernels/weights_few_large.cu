@@ -87,7 +87,7 @@ static __device__ __forceinline__ void round_words(uint32_t (&v)[WORDS], float &
 #pragma unroll
     for (int i = 0; i < WORDS; i++) {
         bad = __fmaf_rn(__uint_as_float(v[i]), 0.0f, bad);
-        v[i] += 0x1000;
+        v[i] = nudge_tf32(__uint_as_float(v[i]));
     }
 }
 

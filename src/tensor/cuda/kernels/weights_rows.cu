@@ -223,7 +223,7 @@ static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io, const l
 template <class F>
 static auto by_tile(const lk_cuda_problem *problem, F f)
 {
-    enum { NARROW = 1, WIDE = 5 };
+    enum { NARROW = 1, WIDE = 5 }; /* in columns of 32: 3x3 windows of 3 channels (27), 7x7 of 3 channels (147) */
     bool narrow = problem->along_h.kernel * problem->along_w.kernel * problem->c <= 32 * NARROW;
     if (problem->values == LK_DTYPE_BF16)
         return narrow ? f((rows_tile<lk_bf16, NARROW> *)nullptr) : f((rows_tile<lk_bf16, WIDE> *)nullptr);
