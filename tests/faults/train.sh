@@ -227,6 +227,14 @@ no_memory() {
     last_is err "^lockstep run: rank [0-2] on host"
     reason_is G "lockstep: .*memory"
 }
+# The kilobytes of address space in which the program and its libraries can be loaded.
+room_to_load() {
+    local room
+    for ((room = 16000; room < 200000; room += 1000)); do
+        (ulimit -v $room && exec "$program" --version) >/dev/null 2>&1 && break
+    done
+    echo $room
+}
 # The disk is full when the model is saved.
 full_disk() { # RANK PATH OPTIONS...
     mkdir disk0 disk1 disk2
@@ -308,11 +316,12 @@ with ctrl-c-nested ctrl_c 4 "${train[@]}" -n 2 "${nested[@]}"
 with launcher-killed launcher_killed 3 "${train[@]}" -n 3
 with launcher-killed-tcp launcher_killed 3 "${train[@]}" -n 3 --backend tcp --stages 3
 leftovers "interruptions"
+room=$(room_to_load)
 for rank in 0 2; do
     with "bad-data-$rank" bad_data $rank
     with "torn-data-$rank" torn_data $rank
-    for memory in 20000 30000 40000 60000; do
-        with "no-memory-$rank-$memory" no_memory $rank $memory
+    for memory in 0 10000 20000 40000; do
+        with "no-memory-$rank-$memory" no_memory $rank $((room + memory))
     done
 done
 with disagreed-seed disagreed "rank 1 has --seed 2, rank 0 has --seed 1" '--seed $((1 + (RANK == 1)))'
