@@ -291,6 +291,9 @@ static void compare_data(int number, void *arg)
     lk__store_destroy(store);
 }
 
+/* Processes that are started have it, too, and a search for leaks must find it there. */
+static lk_store *volatile made;
+
 static lk_store *make_store(const char *dir, common *c)
 {
     lk_store_key keys[LK_STORE_MAX_FILES];
@@ -306,6 +309,7 @@ static lk_store *make_store(const char *dir, common *c)
     assert_ok(lk__store_create(keys, count, &store));
     c->offer = lk__store_offer(store);
     c->folder = dir;
+    made = store;
     return store;
 }
 
