@@ -115,7 +115,8 @@ static void run_shard(lk_device *d, const void *arg, float *out)
     float *slots = fx_no_floats(d, floats);
     void *scratch = fx_blank(d, d->kernels->embedding_scratch(d, &c->desc, c->x, y_of(c)));
     fx_wave_init(&v, c->x.n, c->shards, 0, c->shards);
-    lk_shards one = {.count = 1, .begin = v.begin + c->wave, .most = v.shards.most, .all = c->shards, .merges = (const int[]){0}};
+    lk_shards one = {
+        .count = 1, .begin = v.begin + c->wave, .most = v.shards.most, .all = c->shards, .merges = (const int[]){0}};
     d->kernels->embedding_grad_weight(d, &c->desc, &x, &dy, &one, (lk_partials){slots, floats}, scratch);
     fx_get_floats(d, slots, floats, out);
 }
