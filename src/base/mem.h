@@ -26,9 +26,14 @@ double lk__mem_now_mb(void);
 /* Typed form: LK_ALLOC(n, "labels", &labels) for an n-element array. */
 #define LK_ALLOC(count, what, out) lk__mem_alloc((count), sizeof **(out), (what), (void **)(out))
 
+static inline size_t lk__size_divide_up(size_t value, size_t by)
+{
+    return (value + by - 1) / by;
+}
+
 static inline size_t lk__size_round_up(size_t value, size_t multiple)
 {
-    return (value + multiple - 1) / multiple * multiple;
+    return lk__size_divide_up(value, multiple) * multiple;
 }
 
 static inline size_t lk__size_min(size_t a, size_t b)

@@ -94,11 +94,6 @@ lk_status lk__run_compare_files(lk_train_run *run, const char *split, const lk_d
     return compared_result(run, status, agreed);
 }
 
-static size_t divide_up(size_t count, size_t parts)
-{
-    return (count + parts - 1) / parts;
-}
-
 /* Samples of this rank in a wave. With --accumulate K, a step needs only the memory of a batch that is K times
  * smaller. */
 static size_t wave_samples(const lk_train_run *run)
@@ -107,7 +102,7 @@ static size_t wave_samples(const lk_train_run *run)
     if (opts->micro_batch || opts->accumulate < 2)
         return opts->micro_batch;
     int replicas = run->self.ranks / lk__partition_count(opts->stages);
-    return divide_up(divide_up(opts->batch, opts->accumulate), replicas > 0 ? (size_t)replicas : 1);
+    return lk__size_divide_up(lk__size_divide_up(opts->batch, opts->accumulate), replicas > 0 ? (size_t)replicas : 1);
 }
 
 size_t lk__run_batch(const lk_train_run *run)

@@ -7,6 +7,8 @@
 #include <math.h>
 #include <stdbool.h>
 
+#include "base/math.h"
+
 enum { V = 1 };
 
 typedef float v_f32;
@@ -46,18 +48,8 @@ static inline v_u32 vu_mullo(v_u32 a, v_u32 b) { return a * b; }
 static inline v_u32 vu_mulhi(v_u32 a, v_u32 b) { return (uint32_t)(((uint64_t)a * b) >> 32); }
 static inline v_mask vu_lt(v_u32 a, v_u32 b) { return a < b; }
 
-static inline v_u32 v_bits(v_f32 x)
-{
-    v_u32 bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-static inline v_f32 v_from_bits(v_u32 x)
-{
-    v_f32 value;
-    memcpy(&value, &x, sizeof value);
-    return value;
-}
+static inline v_u32 v_bits(v_f32 x) { return lk__math_float_to_bits(x); }
+static inline v_f32 v_from_bits(v_u32 x) { return lk__math_bits_to_float(x); }
 static inline v_u32 vu_and(v_u32 a, v_u32 b) { return a & b; }
 static inline v_u32 vu_or(v_u32 a, v_u32 b) { return a | b; }
 static inline v_u32 vu_shl16(v_u32 x) { return x << 16; }

@@ -31,11 +31,6 @@ typedef struct depthwise_shape {
     unsigned strips, pieces, marches;
 } depthwise_shape;
 
-static unsigned divide_up(size_t a, size_t b)
-{
-    return (unsigned)((a + b - 1) / b);
-}
-
 /* turned: the shape of the forward pass from dy to dx. The marches are not set. */
 static depthwise_shape shape_of(const lk_cuda_problem *problem, bool turned)
 {
@@ -53,25 +48,25 @@ static depthwise_shape shape_of(const lk_cuda_problem *problem, bool turned)
 /* Divides each of n samples, height by width, into marches of at most `rows` rows. */
 static void set_marches(depthwise_shape *s, int n, int height, int width, int rows)
 {
-    unsigned pieces = divide_up((size_t)height, (size_t)rows);
+    unsigned pieces = lk__cuda_parts((size_t)height, (size_t)rows);
     s->height = height;
-    s->rows = (int)divide_up((size_t)height, pieces);
-    s->strips = divide_up((size_t)width, STRIP);
-    s->pieces = divide_up((size_t)height, (size_t)s->rows);
+    s->rows = (int)lk__cuda_parts((size_t)height, pieces);
+    s->strips = lk__cuda_parts((size_t)width, STRIP);
+    s->pieces = lk__cuda_parts((size_t)height, (size_t)s->rows);
     s->marches = (unsigned)n * s->pieces * s->strips;
 }
 
 /* As set_marches; marches are as long as possible while their threads fill the GPU. */
 static void fill_marches(depthwise_shape *s, int n, int height, int width)
 {
-    size_t threads = (size_t)n * divide_up((size_t)width, STRIP) * (size_t)(s->pitch / 4);
-    int rows = (int)((size_t)height / divide_up(FILL, threads));
+    size_t threads = (size_t)n * lk__cuda_parts((size_t)width, STRIP) * (size_t)(s->pitch / 4);
+    int rows = (int)((size_t)height / lk__cuda_parts(FILL, threads));
     set_marches(s, n, height, width, rows > LEAST_ROWS ? rows : LEAST_ROWS);
 }
 
 static unsigned blocks_of(const depthwise_shape &s)
 {
-    return divide_up((size_t)s.marches * (size_t)(s.pitch / 4), THREADS);
+    return lk__cuda_parts((size_t)s.marches * (size_t)(s.pitch / 4), THREADS);
 }
 
 /* The march of a thread. p and q are its first row and its first column. */
@@ -365,12 +360,12 @@ static __global__ void __launch_bounds__(THREADS)
 /* Blocks that compute one part of a weight gradient, and the threads of each across channels. */
 static unsigned tiles_of(const lk_cuda_problem *problem)
 {
-    return divide_up((size_t)problem->x_pitch / 4, LK_WARP);
+    return lk__cuda_parts((size_t)problem->x_pitch / 4, LK_WARP);
 }
 
 static int wide_of(const lk_cuda_problem *problem)
 {
-    return (int)divide_up((size_t)problem->x_pitch / 4, tiles_of(problem));
+    return (int)lk__cuda_parts((size_t)problem->x_pitch / 4, tiles_of(problem));
 }
 
 static depthwise_shape weight_shape(const lk_cuda_problem *problem)

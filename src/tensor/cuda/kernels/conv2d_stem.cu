@@ -34,11 +34,6 @@ typedef struct stem_shape {
     divisor by_tile_q, by_tap_words;
 } stem_shape;
 
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
 /* Pixels of a tile, rounded up to those of a warp's product. */
 static __host__ __device__ __forceinline__ int pixels_of(const stem_shape &s)
 {

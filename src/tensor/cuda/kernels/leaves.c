@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <limits.h>
 
+#include "base/mem.h"
+
 /* Floats of the parts and roots of a launch, at most, if it has more than one: 256 MiB. Larger layers have several
  * launches for a wave; one of them fills the GPU. */
 static const size_t most_floats = (size_t)64 << 20;
@@ -11,22 +13,17 @@ static const size_t most_floats = (size_t)64 << 20;
 /* Block rows of a launch, at most: a limit of grids. */
 static const size_t most_rows = 65535;
 
-static size_t divide_up(size_t a, size_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static size_t chunks_of(const lk_cuda_cut *cut, size_t samples)
 {
-    return divide_up(samples * cut->rows, cut->chunk);
+    return lk__size_divide_up(samples * cut->rows, cut->chunk);
 }
 
 /* Chunks of a part: so many that all leaves of a step have 2 * full blocks if they have the largest size, but not fewer
  * than `least`. */
 static size_t part_chunks(const lk_cuda_cut *cut, const lk_shards *shards)
 {
-    size_t parts = divide_up(2 * cut->full, cut->tiles * (size_t)shards->all);
-    size_t chunks = divide_up(chunks_of(cut, shards->most), parts);
+    size_t parts = lk__size_divide_up(2 * cut->full, cut->tiles * (size_t)shards->all);
+    size_t chunks = lk__size_divide_up(chunks_of(cut, shards->most), parts);
     return chunks > cut->least ? chunks : cut->least;
 }
 
@@ -62,7 +59,7 @@ static void make_groups(const lk_shards *shards, int end, int most, size_t room,
 /* The time of a launch, in leaves of one block: half of cut->full blocks run at once. */
 static size_t time_of(const lk_cuda_cut *cut, const lk_cuda_leaves *leaves, int most)
 {
-    return divide_up(cut->tiles * (size_t)leaves->groups, divide_up(cut->full, 2)) * (size_t)most;
+    return lk__size_divide_up(cut->tiles * (size_t)leaves->groups, lk__size_divide_up(cut->full, 2)) * (size_t)most;
 }
 
 /* Whether groups of half as many leaves take at least a fifth less time, which pays for more groups in the fold. */
@@ -107,7 +104,8 @@ static void count_parts(const lk_cuda_cut *cut, const lk_shards *shards, lk_cuda
 {
     for (int g = 0; g < out->groups; g++) {
         const size_t *begin = shards->begin + out->first + out->group[g];
-        size_t parts = out->parts > 1 ? divide_up(chunks_of(cut, begin[1] - begin[0]), (size_t)out->chunks) : 1;
+        size_t parts =
+            out->parts > 1 ? lk__size_divide_up(chunks_of(cut, begin[1] - begin[0]), (size_t)out->chunks) : 1;
         assert(parts <= (size_t)out->parts);
         out->parts_of[g] = (uint16_t)(parts > 0 ? parts : 1);
     }
@@ -116,7 +114,7 @@ static void count_parts(const lk_cuda_cut *cut, const lk_shards *shards, lk_cuda
 lk_status lk__cuda_leaves_take(const lk_cuda_cut *cut, const lk_shards *shards, int first, lk_cuda_leaves *out)
 {
     assert(shards->most > 0 && shards->all > 0);
-    size_t chunks = part_chunks(cut, shards), parts = divide_up(chunks_of(cut, shards->most), chunks);
+    size_t chunks = part_chunks(cut, shards), parts = lk__size_divide_up(chunks_of(cut, shards->most), chunks);
     size_t room = most_floats / (parts * (cut->weights + cut->bias)) + 1;
     room = room * parts > most_rows ? most_rows / parts : room;
     int end = shards->count - first > LK_CUDA_LEAVES ? first + LK_CUDA_LEAVES : shards->count;

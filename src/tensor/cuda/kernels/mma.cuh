@@ -17,6 +17,11 @@ typedef struct divisor {
     unsigned by, factor, shift;
 } divisor;
 
+static inline int divide_up(int value, int by)
+{
+    return (value + by - 1) / by;
+}
+
 static inline divisor divisor_of(unsigned by)
 {
     divisor d = {by, 0, 0};

@@ -24,11 +24,6 @@ typedef struct rows_shape {
     divisor segments, sample; /* of a row of y, and of a sample */
 } rows_shape;
 
-static int divide_up(int a, int b)
-{
-    return (a + b - 1) / b;
-}
-
 /* For segments of `pixels` pixels, units of `unit` values and tiles of n columns. */
 static rows_shape shape_of(const lk_cuda_problem *problem, int pixels, int unit, int n)
 {
