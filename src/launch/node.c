@@ -498,19 +498,23 @@ static lk_status fork_guard(lk_launch_node *node, const char *path)
 }
 
 /* Waits until all ranks have executed their program, which closes the pipe, or a signal comes. Reads the
- * keeper's news meanwhile, because the keeper blocks when the socket is full. Returns whether a failure was
- * read. */
+ * keeper's news meanwhile, because the keeper blocks when the socket is full. SIGUSR1 does not end the wait: the
+ * ranks get it afterwards, because some of them may already run. Returns whether a failure was read. */
 static bool read_failure(lk_launch_node *node, lk_keeper_failure *failure)
 {
     struct pollfd fds[3];
+    bool user = false;
     do {
         fds[0] = (struct pollfd){.fd = node->failures[0], .events = POLLIN};
         fds[1] = (struct pollfd){.fd = node->signals.fd, .events = POLLIN};
         fds[2] = (struct pollfd){.fd = node->control, .events = POLLIN};
         if (poll(fds, 3, -1) > 0)
             read_keeper(node);
-        /* SIGUSR1 is dropped: ranks that do not run yet have nothing to save. */
-    } while (fds[0].revents == 0 && (fds[1].revents == 0 || lk__signals_forget(&node->signals, SIGUSR1)));
+        if (fds[1].revents != 0 && lk__signals_forget(&node->signals, SIGUSR1))
+            user = true, fds[1].revents = 0;
+    } while (fds[0].revents == 0 && fds[1].revents == 0);
+    if (user)
+        pass_user(node);
     return fds[0].revents != 0 && read(node->failures[0], failure, sizeof *failure) == (ssize_t)sizeof *failure;
 }
 
