@@ -3,6 +3,9 @@
 
 #include "tensor/cpu/conv2d.h"
 
+/* Pixels that are prefetched: their channels are often pages apart, and hardware does not follow. */
+enum { AHEAD = 8 };
+
 bool lk__box_inside(lk_shape image, lk_box box)
 {
     return box.y >= 0 && box.x >= 0 && (size_t)box.y + box.h <= image.h && (size_t)box.x + box.w <= image.w;
@@ -16,6 +19,20 @@ static void clip(ptrdiff_t begin, size_t count, size_t size, size_t *first, size
     high = high < end ? high : end;
     *first = (size_t)low;
     *last = (size_t)(high > low ? high : low);
+}
+
+/* Copies the first c channels of pixels that have `pixel` channels; the others of `padded` channels are zero. */
+static void copy_pixels(const float *src, size_t pixel, size_t c, size_t count, float *dst, size_t padded)
+{
+    for (size_t x = 0; x < count; x++, src += pixel, dst += padded) {
+        size_t i = 0;
+        for (; i + V <= c; i += V) {
+            __builtin_prefetch(src + AHEAD * pixel + i);
+            v_store(dst + i, v_load(src + i));
+        }
+        for (; i < padded; i += V)
+            v_store_some(dst + i, i < c ? v_load_n(src + i, c - i) : v_zero(), lk__size_min(padded - i, V));
+    }
 }
 
 lk_box_window lk__box_view(const float *image, lk_shape shape, lk_box box, size_t lanes, float *buffer)
@@ -36,10 +53,7 @@ lk_box_window lk__box_view(const float *image, lk_shape shape, lk_box box, size_
         if (whole) {
             memcpy(dst + x0 * c, src, (x1 - x0) * c * sizeof *dst);
         } else {
-            for (size_t x = x0; x < x1; x++, src += pixel) {
-                memcpy(dst + x * padded, src, c * sizeof *dst);
-                memset(dst + x * padded + c, 0, (padded - c) * sizeof *dst);
-            }
+            copy_pixels(src, pixel, c, x1 - x0, dst + x0 * padded, padded);
         }
         memset(dst + x1 * padded, 0, (box.w - x1) * padded * sizeof *dst);
     }

@@ -12,6 +12,7 @@
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/fold.h"
 #include "tensor/cpu/gemm.h"
+#include "tensor/cpu/outer.h"
 
 enum { UNIT = LK_MR * LK_NR, CHUNK_UNITS = 48 * 1024 / UNIT, BAND_FLOATS = LK_CONV_BLOCK_FLOATS };
 
@@ -53,7 +54,8 @@ static size_t lay_out(weight_job *job, bool bias, size_t threads)
     job->out = job->y.c / conv->groups;
     size_t width = lk__conv_box(conv, job->y, 0, 1).w * job->in;
     size_t dy_row = job->y.w * lk__size_round_up(job->out, V);
-    bool bias_only = job->bias_only || lk__winograd_weight_tile(conv, job->x, job->y) > 1;
+    bool bias_only =
+        job->bias_only || lk__winograd_weight_tile(conv, job->x, job->y) > 1 || lk__outer_fits(conv, job->x);
     job->rows = bias_only ? 0 : lk__conv2d_desc_taps(conv) * job->in;
     job->units = (job->rows + LK_MR - 1) / LK_MR + bias;
     job->total = job->units * lk__panel_count(job->out);
@@ -79,7 +81,9 @@ size_t lk__conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y
 {
     weight_job job = {.conv = conv, .x = x, .y = y};
     size_t tile = lk__winograd_weight_tile(conv, x, y), floats = lay_out(&job, true, threads);
-    return tile > 1 ? lk__size_max(floats, lk__winograd_weight_floats(tile, x, y, threads)) : floats;
+    if (tile > 1)
+        return lk__size_max(floats, lk__winograd_weight_floats(tile, x, y, threads));
+    return lk__outer_fits(conv, x) ? lk__size_max(floats, lk__outer_floats(conv, x, y, job.sum, threads)) : floats;
 }
 
 /* Copies a unit between an entry of the chunk and its slot. */
@@ -220,11 +224,24 @@ void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, c
         return;
     }
     bool bf16 = lk__bf16_of(dev) != NULL, winograd = !bf16 && lk__winograd_weight_tile(conv, x->shape, dy->shape) > 1;
+    bool wide = !bf16 && !winograd && lk__outer_fits(conv, x->shape);
     if (bf16)
         lk__bf16_conv_grad_weight(dev, conv, x, dy, shards, dw, scratch);
     if (winograd)
         lk__winograd_grad_weight(dev, conv, x, dy, shards, dw, db, scratch);
-    if ((bf16 || winograd) && !db.slot0)
+    if (wide) {
+        lk_outer outer = {.conv = conv,
+                          .x = x->shape,
+                          .y = dy->shape,
+                          .input = lk__tensor_f32(x),
+                          .dy = lk__tensor_f32(dy),
+                          .sum =
+                              lk__conv_sum_rows(conv, dy->shape, x->shape.c / conv->groups, dy->shape.c / conv->groups),
+                          .shards = shards,
+                          .dw = dw};
+        lk__outer_run(dev, &outer, scratch);
+    }
+    if ((bf16 || winograd || wide) && !db.slot0)
         return;
     lk_pool *pool = lk__cpu_pool(dev);
     weight_job job = {.conv = conv, .x = x->shape, .y = dy->shape, .shards = shards, .dw = dw, .db = db};

@@ -1,5 +1,4 @@
-/* gemm.c - register tiles of the two matrix kernels: one instance for each number of rows and vectors, so that
- * all accumulators stay in registers. Rows that do not fill a tile use the next smaller one. */
+/* gemm.c - register tiles of the two matrix kernels. */
 #include "tensor/cpu/gemm.h"
 
 #include "tensor/cpu/decls.h"
@@ -20,17 +19,6 @@ typedef struct row_tile {
 
 typedef void (*rows_fn)(const lk_gemm *gemm, const row_tile *tile);
 typedef void (*outer_fn)(const lk_gemm_outer *outer, const float *const *a);
-
-/* clang-format off */
-/* Instances, by number of rows, in falling order. */
-#if defined(LK_VEC_AVX512)
-#define SIZES(X, nv) X(12, nv) X(8, nv) X(4, nv) X(2, nv) X(1, nv)
-#elif defined(LK_VEC_NEON)
-#define SIZES(X, nv) X(8, nv) X(4, nv) X(2, nv) X(1, nv)
-#else
-#define SIZES(X, nv) X(6, nv) X(4, nv) X(2, nv) X(1, nv)
-#endif
-/* clang-format on */
 
 LK_INLINE void rows_begin(const row_tile *tile, v_f32 (*acc)[2], int mr, int nv)
 {
@@ -64,31 +52,6 @@ LK_INLINE void rows_end(const lk_gemm *gemm, const row_tile *tile, v_f32 (*acc)[
         if (nv > 1)
             v_store(tile->c[i], acc[i][0]);
         v_store_some(tile->c[i] + (nv - 1) * V, acc[i][nv - 1], last);
-    }
-}
-
-LK_INLINE void zero_tile(v_f32 (*acc)[2], int mr, int nv)
-{
-    LK_UNROLL for (int i = 0; i < mr; i++) acc[i][0] = acc[i][nv - 1] = v_zero();
-}
-
-LK_INLINE void add_tile(const float *left, v_f32 (*acc)[2], int mr, int nv)
-{
-    LK_UNROLL for (int i = 0; i < mr; i++)
-    {
-        acc[i][0] = v_add(v_load(left + i * LK_NR), acc[i][0]);
-        if (nv > 1)
-            acc[i][1] = v_add(v_load(left + i * LK_NR + V), acc[i][1]);
-    }
-}
-
-LK_INLINE void store_tile(float *to, v_f32 (*acc)[2], int mr, int nv)
-{
-    LK_UNROLL for (int i = 0; i < mr; i++)
-    {
-        v_store(to + i * LK_NR, acc[i][0]);
-        if (nv > 1)
-            v_store(to + i * LK_NR + V, acc[i][1]);
     }
 }
 
@@ -137,9 +100,9 @@ LK_INLINE const float *add_terms(const row_tile *tile, size_t at, size_t count, 
 LK_INLINE void end_block(float *sums, bool first, v_f32 (*acc)[2], int mr, int nv)
 {
     if (!first)
-        add_tile(sums, acc, mr, nv);
-    store_tile(sums, acc, mr, nv);
-    zero_tile(acc, mr, nv);
+        lk__tile_add(sums, acc, mr, nv);
+    lk__tile_store(sums, acc, mr, nv);
+    lk__tile_zero(acc, mr, nv);
 }
 
 /* Adds the sums that a tile of C has from earlier calls. */
@@ -177,7 +140,7 @@ LK_INLINE void rows_blocks(const lk_gemm *gemm, const row_tile *tile, v_f32 (*ac
     if (tile->start)
         rows_begin(tile, acc, mr, nv);
     else
-        zero_tile(acc, mr, nv);
+        lk__tile_zero(acc, mr, nv);
     /* One loop over rows of runs, runs and blocks: several loops take several percent more time. */
     size_t runs = gemm->runs_y * gemm->runs_x, left = gemm->len, at = 0, x = 0, block = tile->block;
     for (;;) {
@@ -204,7 +167,7 @@ LK_INLINE void rows_blocks(const lk_gemm *gemm, const row_tile *tile, v_f32 (*ac
         block = tile->block;
     }
     if (!first)
-        add_tile(tile->sums, acc, mr, nv);
+        lk__tile_add(tile->sums, acc, mr, nv);
     else if (!tile->start)
         add_c(tile, acc, mr, nv);
 }
@@ -224,8 +187,8 @@ LK_INLINE void rows_blocks(const lk_gemm *gemm, const row_tile *tile, v_f32 (*ac
         rows_blocks(gemm, tile, acc, mr, nv);                                \
         rows_end(gemm, tile, acc, mr, nv);                                   \
     }
-SIZES(ROWS, 1)
-SIZES(ROWS, 2)
+LK_TILE_SIZES(ROWS, 1)
+LK_TILE_SIZES(ROWS, 2)
 #undef ROWS
 
 static const struct {
@@ -233,7 +196,7 @@ static const struct {
     rows_fn fn[2][2]; /* by whether there are several blocks, and by vectors */
 } rows_table[] = {
 #define ENTRY(mr, nv) {mr, {{block_##mr##x1, block_##mr##x2}, {rows_##mr##x1, rows_##mr##x2}}},
-    SIZES(ENTRY, )
+    LK_TILE_SIZES(ENTRY, )
 #undef ENTRY
 };
 
@@ -347,7 +310,7 @@ LK_INLINE void outer_blocks(const lk_gemm_outer *outer, const float *const *rows
         }
     }
     if (!first)
-        add_tile(top, acc, mr, nv);
+        lk__tile_add(top, acc, mr, nv);
 }
 
 LK_INLINE void outer_tile(const lk_gemm_outer *outer, const float *const *rows, bool packed, int mr, int nv)
@@ -356,16 +319,16 @@ LK_INLINE void outer_tile(const lk_gemm_outer *outer, const float *const *rows, 
     float *top = outer->top;
     for (int leaf = 0; leaf < outer->leaves; leaf++) {
         size_t x = outer->begin[leaf], x1 = outer->begin[leaf + 1];
-        zero_tile(acc, mr, nv);
+        lk__tile_zero(acc, mr, nv);
         if (outer->single)
             outer_block(outer, rows, 0, outer->nz, 0, outer->ny, x, x1 - x, acc, packed, mr, nv);
         else
             outer_blocks(outer, rows, x, x1, outer->fresh || leaf > 0, top, acc, packed, mr, nv);
         for (int merge = outer->merges[leaf]; merge > 0; merge--) {
             top -= outer->entry;
-            add_tile(top, acc, mr, nv);
+            lk__tile_add(top, acc, mr, nv);
         }
-        store_tile(top, acc, mr, nv);
+        lk__tile_store(top, acc, mr, nv);
         top += outer->entry;
     }
 }
@@ -381,8 +344,8 @@ LK_INLINE void outer_tile(const lk_gemm_outer *outer, const float *const *rows, 
         else                                                                         \
             outer_tile(outer, a, false, mr, nv);                                     \
     }
-SIZES(OUTER, 1)
-SIZES(OUTER, 2)
+LK_TILE_SIZES(OUTER, 1)
+LK_TILE_SIZES(OUTER, 2)
 #undef OUTER
 
 static const struct {
@@ -390,7 +353,7 @@ static const struct {
     outer_fn fn[2];
 } outer_table[] = {
 #define ENTRY(mr, nv) {mr, {outer_##mr##x1, outer_##mr##x2}},
-    SIZES(ENTRY, )
+    LK_TILE_SIZES(ENTRY, )
 #undef ENTRY
 };
 

@@ -11,17 +11,7 @@
 
 #include "base/mem.h"
 #include "tensor/cpu/sums.h"
-#include "tensor/cpu/vec.h"
-
-/* A register tile is LK_MR rows by LK_NR columns (two vectors). */
-#if defined(LK_VEC_AVX512)
-enum { LK_MR = 12 };
-#elif defined(LK_VEC_NEON)
-enum { LK_MR = 8 };
-#else
-enum { LK_MR = 6 };
-#endif
-enum { LK_NR = 2 * V };
+#include "tensor/cpu/tile.h"
 
 /* C = start + A B for a grid of ny by nx rows. Row (y, x) of A starts at
  * a + y*a_y + x*a_x and is runs_y by runs_x runs of `len` floats; run (i, j) begins

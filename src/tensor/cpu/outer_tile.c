@@ -1,0 +1,76 @@
+/* outer_tile.c - tiles of weight gradients; see outer_tile.h. */
+#include "tensor/cpu/outer_tile.h"
+
+typedef void (*tile_fn)(const lk_outer_tile *tile);
+
+LK_INLINE void add_pixels(const float *a, const float *b, size_t b_x, size_t count, v_f32 (*acc)[2], int mr, int nv)
+{
+    for (const float *b_end = b + count * b_x; b != b_end; a += LK_MR, b += b_x) {
+        v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;
+        LK_UNROLL for (int i = 0; i < mr; i++)
+        {
+            v_f32 value = v_set1(a[i]);
+            acc[i][0] = v_fma(value, b0, acc[i][0]);
+            if (nv > 1)
+                acc[i][1] = v_fma(value, b1, acc[i][1]);
+        }
+    }
+}
+
+LK_INLINE void sum_tile(const lk_outer_tile *tile, int mr, int nv)
+{
+    v_f32 acc[LK_MR][2];
+    float *top = tile->top;
+    lk__tile_zero(acc, mr, nv);
+    for (const lk_outer_run *run = tile->runs; run != tile->runs + tile->run_count; run++) {
+        const float *a = tile->a + run->a * LK_MR, *b = run->b + tile->tap_y * run->row + tile->tap_x;
+        for (size_t y = run->rows; y > 0; y--, a += run->count * LK_MR, b += tile->b_y * run->row)
+            add_pixels(a, b, tile->b_x, run->count, acc, mr, nv);
+        if (run->end == LK_OUTER_END_NONE)
+            continue;
+        if (!run->fresh)
+            lk__tile_add(top, acc, mr, nv);
+        for (int merge = run->merges; merge > 0; merge--) {
+            top -= tile->entry;
+            lk__tile_add(top, acc, mr, nv);
+        }
+        lk__tile_store(top, acc, mr, nv);
+        lk__tile_zero(acc, mr, nv);
+        if (run->end == LK_OUTER_END_LEAF)
+            top += tile->entry;
+    }
+}
+
+#define TILE(mr, nv)                                       \
+    static void sum_##mr##x##nv(const lk_outer_tile *tile) \
+    {                                                      \
+        sum_tile(tile, mr, nv);                            \
+    }
+LK_TILE_SIZES(TILE, 1)
+LK_TILE_SIZES(TILE, 2)
+#undef TILE
+
+static const struct {
+    size_t rows;
+    tile_fn fn[2]; /* by vectors */
+} table[] = {
+#define ENTRY(mr, nv) {mr, {sum_##mr##x1, sum_##mr##x2}},
+    LK_TILE_SIZES(ENTRY, )
+#undef ENTRY
+};
+
+void lk__outer_tile_sum(const lk_outer_tile *tile)
+{
+    lk_outer_tile part = *tile;
+    for (size_t size = 0; part.rows > 0;) {
+        size_t rows = table[size].rows;
+        if (rows > part.rows) {
+            size++;
+            continue;
+        }
+        table[size].fn[tile->width > V](&part);
+        part.top += rows * LK_NR;
+        part.a += rows;
+        part.rows -= rows;
+    }
+}

@@ -1,0 +1,46 @@
+/* outer_tile.h - tiles of weight gradients: sums of outer products over runs of pixels.
+ *
+ * Row i of a tile and a panel of columns get the sum over pixels of a[i] * b[column]. A block of the sum (sums.h) is
+ * one run or several; at the end of a block the tile is added to the leaf's sum so far, and at the end of a leaf it is
+ * folded as shards.h says, all while it is in registers. */
+#ifndef LK_TENSOR_CPU_OUTER_TILE_H
+#define LK_TENSOR_CPU_OUTER_TILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "tensor/cpu/tile.h"
+
+typedef enum lk_outer_end {
+    LK_OUTER_END_NONE, /* the block continues with the next run */
+    LK_OUTER_END_BLOCK,
+    LK_OUTER_END_LEAF
+} lk_outer_end;
+
+/* `rows` rows of `count` neighbouring pixels. */
+typedef struct lk_outer_run {
+    size_t rows, count;
+    size_t a;       /* the first pixel's number in A, whose pixels are one after the other */
+    const float *b; /* the first pixel's place in B */
+    size_t row;     /* floats from a row of B's image to the next */
+    lk_outer_end end;
+    bool fresh; /* at an end: the block is its leaf's first */
+    int merges; /* at the end of a leaf */
+} lk_outer_run;
+
+typedef struct lk_outer_tile {
+    const lk_outer_run *runs;
+    size_t run_count;
+    const float *a; // (pixels, LK_MR) of which the first `rows` are the tile's
+    size_t rows;
+    size_t b_x, b_y;     /* floats and rows of B's image from one pixel, and row of pixels, to the next */
+    size_t tap_x, tap_y; /* floats and rows that a tap is after a pixel's place */
+    size_t width;        /* V or LK_NR */
+    float *top;          /* (rows, LK_NR) where the first leaf is summed; has its sum so far unless fresh */
+    size_t entry;        /* floats from one partial sum to the next above it */
+} lk_outer_tile;
+
+#define lk__outer_tile_sum LK_KERNEL(outer_tile_sum)
+void lk__outer_tile_sum(const lk_outer_tile *tile);
+
+#endif

@@ -1,0 +1,55 @@
+/* tile.h - register tiles of the matrix kernels: one instance of a kernel for each number of rows and vectors, so that
+ * all accumulators stay in registers. Rows that do not fill a tile use the next smaller one. */
+#ifndef LK_TENSOR_CPU_TILE_H
+#define LK_TENSOR_CPU_TILE_H
+
+#include "tensor/cpu/vec.h"
+
+/* A register tile is LK_MR rows by LK_NR columns (two vectors). */
+#if defined(LK_VEC_AVX512)
+enum { LK_MR = 12 };
+#elif defined(LK_VEC_NEON)
+enum { LK_MR = 8 };
+#else
+enum { LK_MR = 6 };
+#endif
+enum { LK_NR = 2 * V };
+
+/* clang-format off */
+/* Instances, by number of rows, in falling order. */
+#if defined(LK_VEC_AVX512)
+#define LK_TILE_SIZES(X, nv) X(12, nv) X(8, nv) X(4, nv) X(2, nv) X(1, nv)
+#elif defined(LK_VEC_NEON)
+#define LK_TILE_SIZES(X, nv) X(8, nv) X(4, nv) X(2, nv) X(1, nv)
+#else
+#define LK_TILE_SIZES(X, nv) X(6, nv) X(4, nv) X(2, nv) X(1, nv)
+#endif
+/* clang-format on */
+
+LK_INLINE void lk__tile_zero(v_f32 (*acc)[2], int mr, int nv)
+{
+    LK_UNROLL for (int i = 0; i < mr; i++) acc[i][0] = acc[i][nv - 1] = v_zero();
+}
+
+/* Adds a tile in memory, whose rows are LK_NR floats: acc = left + acc. */
+LK_INLINE void lk__tile_add(const float *left, v_f32 (*acc)[2], int mr, int nv)
+{
+    LK_UNROLL for (int i = 0; i < mr; i++)
+    {
+        acc[i][0] = v_add(v_load(left + i * LK_NR), acc[i][0]);
+        if (nv > 1)
+            acc[i][1] = v_add(v_load(left + i * LK_NR + V), acc[i][1]);
+    }
+}
+
+LK_INLINE void lk__tile_store(float *to, v_f32 (*acc)[2], int mr, int nv)
+{
+    LK_UNROLL for (int i = 0; i < mr; i++)
+    {
+        v_store(to + i * LK_NR, acc[i][0]);
+        if (nv > 1)
+            v_store(to + i * LK_NR + V, acc[i][1]);
+    }
+}
+
+#endif
