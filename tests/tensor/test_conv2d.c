@@ -171,6 +171,27 @@ static const layer with_relus[] = {
     {{2, 26, 12, 12}, 16, CONV(5, 2, 2, 1), .effort = NOT_CPU},
 };
 
+/* Weight gradients of many channels: incomplete units of rows and blocks of channels, blocks of the sum that are rows
+ * of a sample, parts of a row, or several samples. */
+static const layer wide[] = {
+    {{3, 37, 9, 8}, 19, CONV(1, 1, 0, 1), .shards = 2},
+    {{5, 90, 7, 7}, 29, CONV(1, 1, 0, 1), .shards = 4, .no_bias = true},
+    {{2, 580, 7, 7}, 1400, CONV(1, 1, 0, 1), .shards = 4, .no_bias = true, .effort = BRIEF},
+    {{2, 700, 5, 7}, 300, CONV(3, 2, 1, 1), .shards = 4, .no_bias = true, .effort = BRIEF},
+    {{2, 34, 3, 300}, 14, CONV(1, 1, 0, 1), .shards = 3},
+    {{2, 34, 3, 600}, 14, CONV(3, 2, 1, 1), .shards = 3},
+    {{300, 33, 1, 1}, 13, CONV(3, 1, 1, 1), .shards = 2},
+    {{70, 40, 2, 3}, 25, {{2, 1, 0, 1}, {3, 2, 2, 1}, 1}, .shards = 3},
+    {{3, 65, 9, 10}, 70, {{3, 1, 2, 2}, {2, 3, 1, 2}, 1}, .shards = 2},
+    {{3, 120, 9, 10}, 75, {{3, 2, 1, 1}, {1, 1, 0, 1}, 3}, .shards = 16},
+    {{4, 32, 12, 12}, 40, CONV(5, 1, 0, 1), .shards = 4},
+};
+
+static void test_wide(void **state)
+{
+    check_layers(wide, COUNT_OF(wide));
+}
+
 static void test_layers(void **state)
 {
     check_layers(layers, COUNT_OF(layers));
@@ -235,6 +256,10 @@ static void test_shards(void **state)
         check_layer(l);
         l.out = l.conv.groups = 26;
         check_layer(l);
+        check_layer(
+            (layer){{cuts[i].batch, 70, 6, 6}, 21, CONV(1, 1, 0, 1), cuts[i].shards, cuts[i].wave, .effort = BRIEF});
+        check_layer(
+            (layer){{cuts[i].batch, 35, 6, 6}, 21, CONV(3, 2, 1, 1), cuts[i].shards, cuts[i].wave, .effort = BRIEF});
     }
 }
 
@@ -247,7 +272,8 @@ static void test_nans(void **state)
 int main(int argc, char **argv)
 {
     return fx_kernel_main(argc, argv,
-                          TESTS(TEST(test_layers), TEST(test_groups), TEST(test_windows), TEST(test_own_kernels),
-                                TEST(test_odd_channels), TEST(test_kernels), TEST(test_shards), TEST(test_nans)),
+                          TESTS(TEST(test_layers), TEST(test_wide), TEST(test_groups), TEST(test_windows),
+                                TEST(test_own_kernels), TEST(test_odd_channels), TEST(test_kernels), TEST(test_shards),
+                                TEST(test_nans)),
                           FX_FP32 | FX_TF32 | FX_BF16);
 }
