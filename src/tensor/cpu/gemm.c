@@ -1,4 +1,8 @@
-/* gemm.c - register tiles of the two matrix kernels. */
+/* gemm.c - register tiles of the two matrix kernels: one instance for each number of rows and vectors, so that
+ * all accumulators stay in registers. Rows that do not fill a tile use a smaller one.
+ *
+ * Rows times panels: a tile of rows is multiplied by a group of panels, then the next tile. So the rows stay in the
+ * first-level cache and the panels in the second-level one, from where they are prefetched. */
 #include "tensor/cpu/gemm.h"
 
 #include "tensor/cpu/decls.h"
@@ -6,73 +10,72 @@
 /* Floats in a cache line. */
 enum { LINE = LK_ALIGN / sizeof(float) };
 
+/* Rows that are LONG_ROW floats or more apart are copied, since they evict each other from the first-level cache;
+ * copied rows are ROW floats apart. The panels of a group, with the terms of one pass, stay in the second-level cache
+ * while all rows pass. AHEAD: terms between the prefetch of a panel's row and its load. */
+enum { LONG_ROW = 512, ROW = LK_SUM_BLOCK + LINE, GROUP_PANELS = 512 / LK_NR, AHEAD = 8 };
+
+/* The terms of all sums that the kernel adds at once, LK_SUM_BLOCK at most: one block of whole runs, or several blocks
+ * of one run. */
+typedef struct row_pass {
+    size_t at;    /* terms of all passes before it */
+    size_t block; /* terms of a block at most */
+    size_t runs, len;
+    size_t offsets[LK_SUM_BLOCK]; /* of the runs, in floats from the beginning of a row */
+    bool first, last;
+} row_pass;
+
 typedef struct row_tile {
-    const float *a[LK_MR];
+    const float *a;        /* its first row; the others follow, `stride` floats apart */
+    const size_t *offsets; /* of the runs in a row */
+    size_t stride, runs, len;
     float *c[LK_MR];
-    const float *panel;
-    const float *start;
-    size_t last;  /* columns of the last vector */
-    size_t terms; /* of a block at most */
-    size_t block; /* runs of a block */
     float *sums;  // (LK_MR, LK_NR): the blocks before the current one; not a local array, which would take registers
+    size_t col;   /* of the panel */
+    size_t lanes; /* columns of its last vector */
+    const float *panel;
 } row_tile;
 
-typedef void (*rows_fn)(const lk_gemm *gemm, const row_tile *tile);
+typedef void (*rows_fn)(const lk_gemm *gemm, const row_pass *pass, const row_tile *tile);
 typedef void (*outer_fn)(const lk_gemm_outer *outer, const float *const *a);
 
-LK_INLINE void rows_begin(const row_tile *tile, v_f32 (*acc)[2], int mr, int nv)
+/* The sums that a tile begins with. Brings the cache lines of C. */
+LK_INLINE void rows_begin(const row_tile *tile, const float *start, v_f32 (*acc)[2], int mr, int nv)
 {
     LK_UNROLL for (int i = 0; i < mr; i++)
     {
-        acc[i][0] = v_load(tile->start);
-        acc[i][nv - 1] = v_load(tile->start + (nv - 1) * V);
-        /* Brings the cache lines of the stores at the end. */
-        __builtin_prefetch(tile->c[i], 1);
-        if (nv * V > LINE)
-            __builtin_prefetch(tile->c[i] + V, 1);
+        for (int j = 0; j < nv * V; j += LINE)
+            __builtin_prefetch(tile->c[i] + tile->col + j, 1);
     }
-}
-
-LK_INLINE void rows_end(const lk_gemm *gemm, const row_tile *tile, v_f32 (*acc)[2], int mr, int nv)
-{
-    size_t last = tile->last;
+    if (!start) {
+        lk__tile_zero(acc, mr, nv);
+        return;
+    }
     LK_UNROLL for (int i = 0; i < mr; i++)
     {
-        if (gemm->relu) {
-            acc[i][0] = v_relu(acc[i][0]);
-            if (nv > 1)
-                acc[i][1] = v_relu(acc[i][1]);
-        }
-        if (gemm->mask) {
-            const float *mask = gemm->mask + (tile->c[i] - gemm->c);
-            if (nv > 1)
-                acc[i][0] = v_relu_grad(v_load(mask), acc[i][0]);
-            acc[i][nv - 1] = v_relu_grad(v_load_some(mask + (nv - 1) * V, last), acc[i][nv - 1]);
-        }
-        if (nv > 1)
-            v_store(tile->c[i], acc[i][0]);
-        v_store_some(tile->c[i] + (nv - 1) * V, acc[i][nv - 1], last);
+        acc[i][0] = v_load(start + tile->col);
+        acc[i][nv - 1] = v_load(start + tile->col + (nv - 1) * V);
     }
 }
 
-/* Adds `count` terms of the rows, which begin `at` floats after them; returns where the panel's next terms begin. */
-LK_INLINE const float *add_terms(const row_tile *tile, size_t at, size_t count, const float *b, v_f32 (*acc)[2], int mr,
-                                 int nv)
+/* Adds `count` terms of rows that are `stride` floats apart. Four rows share a pointer: with one for each row, or with
+ * an index, the pointers would not fit into registers. */
+LK_INLINE void add_terms(const float *a, size_t stride, const float *b, size_t count, v_f32 (*acc)[2], int mr, int nv)
 {
-    const float *a[LK_MR];
-    LK_UNROLL for (int i = 0; i < mr; i++) a[i] = tile->a[i] + at;
-    /* One index for all rows; the loop ends at the end of the panel. */
-    size_t k = 0;
-    const float *b_end = b + count / V_REP * (size_t)(V_REP * nv * V);
-    for (; b != b_end; k += V_REP) {
+    const float *four[(LK_MR + 3) / 4], *b_end = b + count / V_REP * (size_t)(V_REP * nv * V);
+    const size_t steps[4] = {0, stride, 2 * stride, 3 * stride};
+    LK_UNROLL for (int i = 0; i < mr; i += 4) four[i / 4] = a + (size_t)i * stride;
+    while (b != b_end) {
         v_rep rep[LK_MR];
+        for (int j = 0; j < V_REP * nv * V; j += LINE)
+            __builtin_prefetch(b + AHEAD * nv * V + j);
 #define STEP(lane)                                                  \
     {                                                               \
         v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;     \
         LK_UNROLL for (int i = 0; i < mr; i++)                      \
         {                                                           \
             if (lane == 0)                                          \
-                rep[i] = v_rep_load(a[i] + k);                      \
+                rep[i] = v_rep_load(four[i / 4] + steps[i % 4]);    \
             acc[i][0] = v_fma_rep(rep[i], lane, b0, acc[i][0]);     \
             if (nv > 1)                                             \
                 acc[i][1] = v_fma_rep(rep[i], lane, b1, acc[i][1]); \
@@ -81,19 +84,19 @@ LK_INLINE const float *add_terms(const row_tile *tile, size_t at, size_t count, 
     }
         V_REP_EACH(STEP)
 #undef STEP
+        LK_UNROLL for (int i = 0; i < mr; i += 4) four[i / 4] += V_REP;
     }
-    for (; V_REP > 1 && k < count; k++) {
+    for (size_t k = 0; V_REP > 1 && k < count % V_REP; k++) {
         v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;
         LK_UNROLL for (int i = 0; i < mr; i++)
         {
-            v_f32 x = v_set1(a[i][k]);
+            v_f32 x = v_set1(four[i / 4][steps[i % 4] + k]);
             acc[i][0] = v_fma(x, b0, acc[i][0]);
             if (nv > 1)
                 acc[i][1] = v_fma(x, b1, acc[i][1]);
         }
         b += nv * V;
     }
-    return b;
 }
 
 /* Ends a block: its sums are added to those of the blocks before it, and the next block begins at 0. */
@@ -105,158 +108,207 @@ LK_INLINE void end_block(float *sums, bool first, v_f32 (*acc)[2], int mr, int n
     lk__tile_zero(acc, mr, nv);
 }
 
-/* Adds the sums that a tile of C has from earlier calls. */
+/* Adds the sums that a tile of C has from earlier passes or calls. */
 LK_INLINE void add_c(const row_tile *tile, v_f32 (*acc)[2], int mr, int nv)
 {
     LK_UNROLL for (int i = 0; i < mr; i++)
     {
+        const float *c = tile->c[i] + tile->col;
         if (nv > 1)
-            acc[i][0] = v_add(v_load(tile->c[i]), acc[i][0]);
-        acc[i][nv - 1] = v_add(v_load_some(tile->c[i] + (nv - 1) * V, tile->last), acc[i][nv - 1]);
+            acc[i][0] = v_add(v_load(c), acc[i][0]);
+        acc[i][nv - 1] = v_add(v_load_some(c + (nv - 1) * V, tile->lanes), acc[i][nv - 1]);
     }
 }
 
-/* Continues the sums of a tile with one block. */
-LK_INLINE void rows_block(const lk_gemm *gemm, const row_tile *tile, v_f32 (*acc)[2], int mr, int nv)
+LK_INLINE void rows_end(const lk_gemm *gemm, const row_tile *tile, bool last, v_f32 (*acc)[2], int mr, int nv)
 {
-    const float *b = tile->panel;
-    /* One loop over both dimensions: it takes a percent less time than two. */
-    size_t runs = gemm->runs_y * gemm->runs_x, at = 0, x = 0;
-    for (; runs > 0; runs--) {
-        b = add_terms(tile, at, gemm->len, b, acc, mr, nv);
-        at += gemm->run_x;
-        if (++x == gemm->runs_x) {
-            at += gemm->run_y - gemm->runs_x * gemm->run_x;
-            x = 0;
+    bool relu = gemm->relu && last;
+    const float *mask = last ? gemm->mask : NULL;
+    LK_UNROLL for (int i = 0; i < mr; i++)
+    {
+        float *c = tile->c[i] + tile->col;
+        if (relu) {
+            acc[i][0] = v_relu(acc[i][0]);
+            if (nv > 1)
+                acc[i][1] = v_relu(acc[i][1]);
         }
+        if (mask) {
+            const float *m = mask + (c - gemm->c);
+            if (nv > 1)
+                acc[i][0] = v_relu_grad(v_load(m), acc[i][0]);
+            acc[i][nv - 1] = v_relu_grad(v_load_some(m + (nv - 1) * V, tile->lanes), acc[i][nv - 1]);
+        }
+        if (nv > 1)
+            v_store(c, acc[i][0]);
+        v_store_some(c + (nv - 1) * V, acc[i][nv - 1], tile->lanes);
     }
 }
 
-/* The sums of a tile, of any number of blocks. */
-LK_INLINE void rows_blocks(const lk_gemm *gemm, const row_tile *tile, v_f32 (*acc)[2], int mr, int nv)
+/* One pass of a tile. Several rows of C may be the same: all are read before the first is written. */
+LK_INLINE void rows_tile(const lk_gemm *gemm, const row_pass *pass, const row_tile *tile, int mr, int nv)
 {
-    const float *b = tile->panel;
-    bool first = true;
-    if (tile->start)
-        rows_begin(tile, acc, mr, nv);
-    else
-        lk__tile_zero(acc, mr, nv);
-    /* One loop over rows of runs, runs and blocks: several loops take several percent more time. */
-    size_t runs = gemm->runs_y * gemm->runs_x, left = gemm->len, at = 0, x = 0, block = tile->block;
-    for (;;) {
-        size_t count = lk__size_min(left, tile->terms);
-        b = add_terms(tile, at, count, b, acc, mr, nv);
-        at += count;
-        left -= count;
-        if (left == 0) {
-            if (--runs == 0)
-                break;
-            left = gemm->len;
-            at += gemm->run_x - left;
-            if (++x == gemm->runs_x) {
-                at += gemm->run_y - gemm->runs_x * gemm->run_x;
-                x = 0;
-            }
-            if (--block > 0)
-                continue;
-        }
-        if (first && !tile->start)
+    v_f32 acc[LK_MR][2];
+    const float *b = tile->panel, *start = pass->first ? gemm->start : NULL;
+    rows_begin(tile, start, acc, mr, nv);
+    for (size_t done = 0;;) {
+        size_t count = lk__size_min(tile->len - done, pass->block);
+        for (size_t run = 0; run < tile->runs; run++, b += count * (size_t)(nv * V))
+            add_terms(tile->a + tile->offsets[run] + done, tile->stride, b, count, acc, mr, nv);
+        if (done > 0)
+            lk__tile_add(tile->sums, acc, mr, nv);
+        else if (!start)
             add_c(tile, acc, mr, nv);
-        end_block(tile->sums, first, acc, mr, nv);
-        first = false;
-        block = tile->block;
+        done += count;
+        if (done == tile->len)
+            break;
+        lk__tile_store(tile->sums, acc, mr, nv);
+        lk__tile_zero(acc, mr, nv);
     }
-    if (!first)
-        lk__tile_add(tile->sums, acc, mr, nv);
-    else if (!tile->start)
-        add_c(tile, acc, mr, nv);
+    rows_end(gemm, tile, pass->last, acc, mr, nv);
 }
 
-/* A function for sums of one block that begin with `start`, and one for all sums, which would be slower. */
-#define ROWS(mr, nv)                                                         \
-    static void block_##mr##x##nv(const lk_gemm *gemm, const row_tile *tile) \
-    {                                                                        \
-        v_f32 acc[LK_MR][2];                                                 \
-        rows_begin(tile, acc, mr, nv);                                       \
-        rows_block(gemm, tile, acc, mr, nv);                                 \
-        rows_end(gemm, tile, acc, mr, nv);                                   \
-    }                                                                        \
-    static void rows_##mr##x##nv(const lk_gemm *gemm, const row_tile *tile)  \
-    {                                                                        \
-        v_f32 acc[LK_MR][2];                                                 \
-        rows_blocks(gemm, tile, acc, mr, nv);                                \
-        rows_end(gemm, tile, acc, mr, nv);                                   \
+/* Instances, by number of rows, in rising order. A tile of fewer rows takes as long as the smallest: the additions of a
+ * chain wait for each other. */
+#if defined(LK_VEC_AVX512)
+#define ROW_SIZES(X) X(4) X(8) X(12)
+#elif defined(LK_VEC_NEON)
+#define ROW_SIZES(X) X(4) X(8)
+#else
+#define ROW_SIZES(X) X(4) X(6)
+#endif
+
+#define ROWS(mr)                                                                               \
+    static void rows_##mr##x1(const lk_gemm *gemm, const row_pass *pass, const row_tile *tile) \
+    {                                                                                          \
+        rows_tile(gemm, pass, tile, mr, 1);                                                    \
+    }                                                                                          \
+    static void rows_##mr##x2(const lk_gemm *gemm, const row_pass *pass, const row_tile *tile) \
+    {                                                                                          \
+        rows_tile(gemm, pass, tile, mr, 2);                                                    \
     }
-LK_TILE_SIZES(ROWS, 1)
-LK_TILE_SIZES(ROWS, 2)
+ROW_SIZES(ROWS)
 #undef ROWS
 
 static const struct {
     size_t rows;
-    rows_fn fn[2][2]; /* by whether there are several blocks, and by vectors */
+    rows_fn fn[2]; /* by vectors */
 } rows_table[] = {
-#define ENTRY(mr, nv) {mr, {{block_##mr##x1, block_##mr##x2}, {rows_##mr##x1, rows_##mr##x2}}},
-    LK_TILE_SIZES(ENTRY, )
+#define ENTRY(mr) {mr, {rows_##mr##x1, rows_##mr##x2}},
+    ROW_SIZES(ENTRY)
 #undef ENTRY
 };
 
-/* Prefetches a part of the next panel during this one: tiles read a panel faster than it can come from memory. */
-static void prefetch_panel(const lk_gemm *gemm, size_t panel, size_t done, size_t rows)
+/* Copies count floats; up to V - 1 floats behind them are written too. */
+LK_INLINE void copy_floats(const float *src, size_t count, float *dst)
 {
-    if ((panel + 1) * LK_NR >= gemm->cols)
-        return;
-    size_t depth = lk__gemm_depth(gemm), floats = depth * lk__panel_width(gemm->cols, panel + 1);
-    size_t total = gemm->ny * gemm->nx;
-    const float *next = gemm->panels + depth * (panel + 1) * LK_NR;
-    size_t end = lk__size_min(floats * (done + rows) / total, floats);
-    for (size_t i = floats * done / total; i < end; i += LINE)
-        __builtin_prefetch(next + i, 0, 2);
+    size_t k = 0;
+    for (; k + V <= count; k += V)
+        v_store(dst + k, v_load(src + k));
+    if (k < count)
+        v_store(dst + k, v_load_n(src + k, count - k));
 }
 
-/* One panel of columns for the whole grid of rows. */
-static void gemm_panel(const lk_gemm *gemm, size_t panel)
+/* Copies what a pass reads of a row. */
+static void copy_row(const row_pass *pass, const float *row, float *dst)
 {
-    size_t col = panel * LK_NR;
-    size_t width = lk__panel_width(gemm->cols, panel);
-    size_t terms = gemm->block ? gemm->block : LK_SUM_BLOCK;
-    float sums[LK_MR * LK_NR];
-    row_tile tile = {
-        .terms = terms,
-        .block = lk__size_max(terms / lk__size_max(gemm->len, 1), 1),
-        .sums = sums,
-        .panel = gemm->panels + lk__gemm_depth(gemm) * col,
-        .start = gemm->start ? gemm->start + col : NULL,
-        .last = lk__size_min(gemm->cols - col, width) - (width - V),
-    };
-    bool blocks = !gemm->start || tile.block < gemm->runs_y * gemm->runs_x || gemm->len > terms;
-    size_t total = gemm->ny * gemm->nx, left = total, y = 0, x = 0;
-    for (size_t size = 0; left > 0;) {
-        size_t rows = rows_table[size].rows;
-        if (rows > left) {
-            size++;
-            continue;
-        }
-        for (size_t i = 0; i < rows; i++) {
-            tile.a[i] = gemm->a + y * gemm->a_y + x * gemm->a_x;
-            tile.c[i] = gemm->c + y * gemm->c_y + x * gemm->c_x + col;
-            if (!gemm->start && x + rows < gemm->nx) {
-                /* The sums of the next tile continue from C. */
-                __builtin_prefetch(tile.c[i] + rows * gemm->c_x, 1);
-                __builtin_prefetch(tile.c[i] + rows * gemm->c_x + width - 1, 1);
-            }
-            if (++x == gemm->nx)
-                x = 0, y++;
-        }
-        prefetch_panel(gemm, panel, total - left, rows);
-        rows_table[size].fn[blocks][width > V](gemm, &tile);
-        left -= rows;
+    for (size_t i = 0; i < pass->runs; i++)
+        copy_floats(row + pass->offsets[i], pass->len, dst + i * pass->len);
+}
+
+/* Rows of the next tile if `left` rows are left, `rest` of them in its row of the grid. The tiles of a row of the grid
+ * are about equally large if that needs no copies. */
+static size_t tile_rows(const lk_gemm *gemm, size_t left, size_t rest)
+{
+    if (gemm->nx % 4 > 0 || rest % 4 > 0 || rest >= 2 * LK_MR)
+        return lk__size_min(left, LK_MR);
+    return rest <= LK_MR ? rest : lk__size_round_up(rest / 2, 4);
+}
+
+/* Sets the rows of a tile that begins at row (y, x) and is computed by an instance for `size` rows, of which `count`
+ * exist; the last one is repeated. Rows that are equally far apart stay in their place, others are copied. */
+static void set_rows(const lk_gemm *gemm, const row_pass *pass, size_t y, size_t x, size_t count, size_t size,
+                     float *copy, row_tile *tile)
+{
+    static const size_t no_offset;
+    bool in_place = count == size && x + count <= gemm->nx && gemm->a_x < LONG_ROW;
+    tile->a = in_place ? gemm->a + y * gemm->a_y + x * gemm->a_x : copy;
+    tile->stride = in_place ? gemm->a_x : ROW;
+    tile->offsets = in_place ? pass->offsets : &no_offset;
+    tile->runs = in_place ? pass->runs : 1;
+    tile->len = in_place ? pass->len : pass->runs * pass->len;
+    for (size_t i = 0; i < size; i++) {
+        tile->c[i] = gemm->c + y * gemm->c_y + x * gemm->c_x;
+        if (!in_place)
+            copy_row(pass, gemm->a + y * gemm->a_y + x * gemm->a_x, copy + i * ROW);
+        if (i + 1 < count && ++x == gemm->nx)
+            x = 0, y++;
     }
+}
+
+/* One pass of all rows, for the panels [begin, end). */
+static void gemm_pass(const lk_gemm *gemm, const row_pass *pass, size_t begin, size_t end)
+{
+    _Alignas(LK_ALIGN) float copy[LK_MR * ROW];
+    float sums[LK_MR * LK_NR];
+    row_tile tile;
+    tile.sums = sums;
+    for (size_t left = gemm->ny * gemm->nx, y = 0, x = 0; left > 0;) {
+        size_t count = tile_rows(gemm, left, gemm->nx - x), size = 0;
+        while (rows_table[size].rows < count)
+            size++;
+        set_rows(gemm, pass, y, x, count, rows_table[size].rows, copy, &tile);
+        for (size_t panel = begin; panel < end; panel++) {
+            size_t width = lk__panel_width(gemm->cols, panel);
+            tile.col = panel * LK_NR;
+            tile.lanes = lk__size_min(gemm->cols - tile.col, width) - (width - V);
+            tile.panel = gemm->panels + lk__gemm_depth(gemm) * tile.col + pass->at * width;
+            rows_table[size].fn[width > V](gemm, pass, &tile);
+        }
+        left -= count;
+        for (x += count; x >= gemm->nx; x -= gemm->nx)
+            y++;
+    }
+}
+
+/* Continues with the next pass. `run` is the number of the run that it begins with, of which `done` terms were in
+ * passes before. */
+static void next_pass(const lk_gemm *gemm, row_pass *pass, size_t *run, size_t *done)
+{
+    size_t runs = gemm->runs_y * gemm->runs_x;
+    pass->at += pass->runs * pass->len;
+    pass->first = *run == 0 && *done == 0;
+    if (gemm->len > pass->block) {
+        pass->runs = 1;
+        pass->len = lk__size_min(gemm->len - *done, LK_SUM_BLOCK / pass->block * pass->block);
+    } else {
+        pass->runs = lk__size_min(pass->block / lk__size_max(gemm->len, 1), runs - *run);
+        pass->len = gemm->len;
+    }
+    for (size_t i = 0; i < pass->runs; i++)
+        pass->offsets[i] = (*run + i) / gemm->runs_x * gemm->run_y + (*run + i) % gemm->runs_x * gemm->run_x + *done;
+    *done += pass->len;
+    if (*done == gemm->len) {
+        *run += pass->runs;
+        *done = 0;
+    }
+    pass->last = *run == runs;
 }
 
 void lk__gemm(const lk_gemm *gemm)
 {
-    for (size_t panel = 0; panel < lk__panel_count(gemm->cols); panel++)
-        gemm_panel(gemm, panel);
+    lk_gemm grid = *gemm;
+    if (grid.a_y == grid.nx * grid.a_x && grid.c_y == grid.nx * grid.c_x) {
+        grid.nx *= grid.ny;
+        grid.ny = 1;
+    }
+    size_t panels = lk__panel_count(gemm->cols);
+    for (size_t begin = 0; begin < panels; begin += GROUP_PANELS) {
+        row_pass pass = {.block = gemm->block ? gemm->block : LK_SUM_BLOCK};
+        for (size_t run = 0, done = 0; !pass.last;) {
+            next_pass(&grid, &pass, &run, &done);
+            gemm_pass(&grid, &pass, begin, lk__size_min(begin + GROUP_PANELS, panels));
+        }
+    }
 }
 
 /* One run of count positions along x. packed: the elements of the rows are neighbours in memory, so one pointer

@@ -1,7 +1,7 @@
 /* gemm.h - the two matrix kernels of convolutions and linear layers.
  *
  * Every output is a sum in the order of sums.h; a vector holds several outputs.
- * lk__gemm multiplies rows, read directly from memory, by packed panels (forward, input gradients).
+ * lk__gemm multiplies rows, which need not be packed, by packed panels (forward, input gradients).
  * lk__gemm_outer sums outer products over positions (weight gradients) and adds the leaf of a shard to the
  * partial sums while the leaf is in registers. */
 #ifndef LK_TENSOR_CPU_GEMM_H
