@@ -70,6 +70,15 @@ static inline lk_sum_rows lk__conv_sum_rows(const lk_conv2d_desc *conv, lk_shape
     return lk__sum_rows(y.h, y.w, LK_CONV_BLOCK_FLOATS / row);
 }
 
+/* A 1x1 convolution with stride 1 and without padding treats all pixels alike: those of all samples are one column of
+ * one image. Other images are returned as they are. */
+static inline lk_shape lk__conv_column(const lk_conv2d_desc *conv, lk_shape image)
+{
+    const lk_window *h = &conv->h, *w = &conv->w;
+    bool pointwise = h->kernel * w->kernel == 1 && h->stride * w->stride == 1 && h->pad + w->pad == 0;
+    return pointwise ? (lk_shape){.n = 1, .c = image.c, .h = image.n * image.h * image.w, .w = 1} : image;
+}
+
 /* Whether boxes of lk__conv_box can extend beyond the image. */
 static inline bool lk__conv_pads(const lk_conv2d_desc *conv)
 {

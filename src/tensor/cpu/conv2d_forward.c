@@ -10,7 +10,7 @@
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/pack.h"
 
-enum { BAND_FLOATS = 64 * 1024, TASKS_A_THREAD = 4 };
+enum { BAND_FLOATS = 256 * 1024, TASKS_A_THREAD = 4 };
 
 typedef struct forward_job {
     const lk_conv2d_desc *conv;
@@ -54,7 +54,7 @@ size_t lk__conv_forward_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape 
     size_t tile = lk__winograd_tile(conv, x, y);
     if (tile > 1)
         return lk__winograd_floats(tile, x, y, threads);
-    forward_job job = {.conv = conv, .x = x, .y = y};
+    forward_job job = {.conv = conv, .x = lk__conv_column(conv, x), .y = lk__conv_column(conv, y)};
     return lay_out(&job, 1, threads);
 }
 
@@ -114,13 +114,15 @@ void LK_KERNEL(conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const
         return;
     }
     lk_pool *pool = lk__cpu_pool(dev);
-    size_t threads = (size_t)lk__pool_threads(pool), n = x->shape.n;
-    forward_job job = {.conv = conv, .x = x->shape, .y = y->shape, .weight = w, .relu = relu};
+    size_t threads = (size_t)lk__pool_threads(pool);
+    forward_job job = {.conv = conv, .weight = w, .relu = relu};
+    job.x = lk__conv_column(conv, x->shape);
+    job.y = lk__conv_column(conv, y->shape);
     job.input = lk__tensor_f32(x);
     job.output = lk__tensor_f32(y);
-    if (n == 0)
+    if (x->shape.n == 0)
         return;
-    size_t groups = conv->groups, images = n * groups;
+    size_t groups = conv->groups, images = job.x.n * groups;
     lay_out(&job, threads == 1 ? 1 : (threads * TASKS_A_THREAD + images - 1) / images, threads);
     size_t cols = job.cols * groups;
     job.start = scratch;

@@ -10,7 +10,7 @@
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/pack.h"
 
-enum { BAND_FLOATS = 64 * 1024, TASKS_A_THREAD = 4, PACK_CHANNELS = 8 };
+enum { BAND_FLOATS = 256 * 1024, TASKS_A_THREAD = 4, PACK_CHANNELS = 8 };
 
 typedef struct input_job {
     const lk_conv2d_desc *conv;
@@ -70,7 +70,7 @@ size_t lk__conv_input_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y,
     size_t tile = lk__winograd_tile(conv, y, x);
     if (tile > 1)
         return lk__winograd_floats(tile, y, x, threads);
-    input_job job = {.conv = conv, .x = x, .y = y};
+    input_job job = {.conv = conv, .x = lk__conv_column(conv, x), .y = lk__conv_column(conv, y)};
     return lay_out(&job, 1, threads);
 }
 
@@ -189,14 +189,16 @@ void LK_KERNEL(conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, co
         return;
     }
     lk_pool *pool = lk__cpu_pool(dev);
-    size_t threads = (size_t)lk__pool_threads(pool), n = dx->shape.n;
-    input_job job = {.conv = conv, .x = dx->shape, .y = dy->shape, .weight = w};
+    size_t threads = (size_t)lk__pool_threads(pool);
+    input_job job = {.conv = conv, .weight = w};
+    job.x = lk__conv_column(conv, dx->shape);
+    job.y = lk__conv_column(conv, dy->shape);
     job.dy = lk__tensor_f32(dy);
     job.mask = mask ? lk__tensor_f32(mask) : NULL;
     job.dx = lk__tensor_f32(dx);
-    if (n == 0)
+    if (dx->shape.n == 0)
         return;
-    size_t images = n * conv->groups;
+    size_t images = job.x.n * conv->groups;
     lay_out(&job, threads == 1 ? 1 : (threads * TASKS_A_THREAD + images - 1) / images, threads);
     size_t cols = lk__panel_count(job.in) * LK_NR;
     job.start = scratch;
