@@ -10,10 +10,21 @@
 /* Floats in a cache line. */
 enum { LINE = LK_ALIGN / sizeof(float) };
 
-/* Rows that are LONG_ROW floats or more apart are copied, since they evict each other from the first-level cache;
- * copied rows are ROW floats apart. The panels of a group, with the terms of one pass, stay in the second-level cache
- * while all rows pass. AHEAD: terms between the prefetch of a panel's row and its load. */
-enum { LONG_ROW = 512, ROW = LK_SUM_BLOCK + LINE, GROUP_PANELS = 512 / LK_NR, AHEAD = 8 };
+/* Rows of large tiles that are LONG_ROW floats or more apart are copied, since they evict each other from the
+ * first-level cache; copied rows are ROW floats apart, in PARTS parts at most. The panels of a group, with the terms of
+ * one pass, stay in the second-level cache while all rows pass. AHEAD: terms between the prefetch of a panel's row and
+ * its load. */
+enum { LONG_ROW = 512, ROW = LK_SUM_BLOCK + LINE, GROUP_PANELS = 512 / LK_NR, AHEAD = 8, PARTS = 8 };
+
+/* SHARE rows share a pointer, so that the pointers of a tile fit into registers. Smaller tiles have too few operations
+ * to hide prefetches between them. */
+enum { LARGE = LK_MR > 8, SHARE = LARGE ? 4 : 1 };
+
+/* Bytes between the prefetches of what the next tile reads: from term to term of a panel, run to run, and panel to
+ * panel. If its rows stay in their place, they are prefetched as one piece of memory; otherwise row by row. */
+typedef struct row_ahead {
+    size_t term, run, panel;
+} row_ahead;
 
 /* The terms of all sums that the kernel adds at once, LK_SUM_BLOCK at most: one block of whole runs, or several blocks
  * of one run. */
@@ -22,11 +33,16 @@ typedef struct row_pass {
     size_t block; /* terms of a block at most */
     size_t runs, len;
     size_t offsets[LK_SUM_BLOCK]; /* of the runs, in floats from the beginning of a row */
+    bool copies;                  /* all rows are copied */
+    bool ahead;                   /* the next tile is prefetched */
+    size_t parts;                 /* of copied rows, */
+    size_t part_offsets[PARTS];   /* and where they begin */
+    row_ahead in_place, copied;
     bool first, last;
 } row_pass;
 
 typedef struct row_tile {
-    const float *a;        /* its first row; the others follow, `stride` floats apart */
+    const float *a[LK_MR]; /* rows; those that share a pointer are `stride` floats apart */
     const size_t *offsets; /* of the runs in a row */
     size_t stride, runs, len;
     float *c[LK_MR];
@@ -34,6 +50,8 @@ typedef struct row_tile {
     size_t col;   /* of the panel */
     size_t lanes; /* columns of its last vector */
     const float *panel;
+    const char *next; /* what the next tile reads; prefetched during this one */
+    row_ahead ahead;
 } row_tile;
 
 typedef void (*rows_fn)(const lk_gemm *gemm, const row_pass *pass, const row_tile *tile);
@@ -58,24 +76,32 @@ LK_INLINE void rows_begin(const row_tile *tile, const float *start, v_f32 (*acc)
     }
 }
 
-/* Adds `count` terms of rows that are `stride` floats apart. Four rows share a pointer: with one for each row, or with
- * an index, the pointers would not fit into registers. */
-LK_INLINE void add_terms(const float *a, size_t stride, const float *b, size_t count, v_f32 (*acc)[2], int mr, int nv)
+/* Adds `count` terms of the rows, which begin `at` floats after them. ahead: prefetches at next, tile->ahead.term bytes
+ * further with each term. */
+LK_INLINE void add_terms(const row_tile *tile, size_t at, const float *b, size_t count, const char *next,
+                         v_f32 (*acc)[2], bool ahead, int mr, int nv)
 {
-    const float *four[(LK_MR + 3) / 4], *b_end = b + count / V_REP * (size_t)(V_REP * nv * V);
-    const size_t steps[4] = {0, stride, 2 * stride, 3 * stride};
-    LK_UNROLL for (int i = 0; i < mr; i += 4) four[i / 4] = a + (size_t)i * stride;
+    const float *a[LK_MR], *b_end = b + count / V_REP * (size_t)(V_REP * nv * V);
+    const size_t steps[4] = {0, tile->stride, 2 * tile->stride, 3 * tile->stride};
+    size_t k = 0;
+    LK_UNROLL for (int i = 0; i < mr; i += SHARE) a[i] = tile->a[i] + at;
     while (b != b_end) {
         v_rep rep[LK_MR];
-        for (int j = 0; j < V_REP * nv * V; j += LINE)
+        for (int j = 0; LARGE && j < V_REP * nv * V; j += LINE)
             __builtin_prefetch(b + AHEAD * nv * V + j);
+        if (ahead) {
+            __builtin_prefetch(next, 0, 2);
+            next += V_REP * tile->ahead.term;
+        }
+/* Either pointers or an index advance, whatever takes fewer registers. */
+#define ROW_AT(i) (a[(i) / SHARE * SHARE] + (SHARE > 1 ? steps[(i) % SHARE] : 0) + k)
 #define STEP(lane)                                                  \
     {                                                               \
         v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;     \
         LK_UNROLL for (int i = 0; i < mr; i++)                      \
         {                                                           \
             if (lane == 0)                                          \
-                rep[i] = v_rep_load(four[i / 4] + steps[i % 4]);    \
+                rep[i] = v_rep_load(ROW_AT(i));                     \
             acc[i][0] = v_fma_rep(rep[i], lane, b0, acc[i][0]);     \
             if (nv > 1)                                             \
                 acc[i][1] = v_fma_rep(rep[i], lane, b1, acc[i][1]); \
@@ -84,19 +110,22 @@ LK_INLINE void add_terms(const float *a, size_t stride, const float *b, size_t c
     }
         V_REP_EACH(STEP)
 #undef STEP
-        LK_UNROLL for (int i = 0; i < mr; i += 4) four[i / 4] += V_REP;
+        if (SHARE == 1)
+            k += V_REP;
+        LK_UNROLL for (int i = 0; SHARE > 1 && i < mr; i += SHARE) a[i] += V_REP;
     }
-    for (size_t k = 0; V_REP > 1 && k < count % V_REP; k++) {
+    for (size_t left = V_REP > 1 ? count % V_REP : 0; left > 0; left--, k++) {
         v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;
         LK_UNROLL for (int i = 0; i < mr; i++)
         {
-            v_f32 x = v_set1(four[i / 4][steps[i % 4] + k]);
+            v_f32 x = v_set1(*ROW_AT(i));
             acc[i][0] = v_fma(x, b0, acc[i][0]);
             if (nv > 1)
                 acc[i][1] = v_fma(x, b1, acc[i][1]);
         }
         b += nv * V;
     }
+#undef ROW_AT
 }
 
 /* Ends a block: its sums are added to those of the blocks before it, and the next block begins at 0. */
@@ -145,7 +174,7 @@ LK_INLINE void rows_end(const lk_gemm *gemm, const row_tile *tile, bool last, v_
 }
 
 /* One pass of a tile. Several rows of C may be the same: all are read before the first is written. */
-LK_INLINE void rows_tile(const lk_gemm *gemm, const row_pass *pass, const row_tile *tile, int mr, int nv)
+LK_INLINE void rows_tile(const lk_gemm *gemm, const row_pass *pass, const row_tile *tile, bool ahead, int mr, int nv)
 {
     v_f32 acc[LK_MR][2];
     const float *b = tile->panel, *start = pass->first ? gemm->start : NULL;
@@ -153,7 +182,8 @@ LK_INLINE void rows_tile(const lk_gemm *gemm, const row_pass *pass, const row_ti
     for (size_t done = 0;;) {
         size_t count = lk__size_min(tile->len - done, pass->block);
         for (size_t run = 0; run < tile->runs; run++, b += count * (size_t)(nv * V))
-            add_terms(tile->a + tile->offsets[run] + done, tile->stride, b, count, acc, mr, nv);
+            add_terms(tile, tile->offsets[run] + done, b, count, tile->next + run * tile->ahead.run, acc, ahead, mr,
+                      nv);
         if (done > 0)
             lk__tile_add(tile->sums, acc, mr, nv);
         else if (!start)
@@ -170,31 +200,32 @@ LK_INLINE void rows_tile(const lk_gemm *gemm, const row_pass *pass, const row_ti
 /* Instances, by number of rows, in rising order. A tile of fewer rows takes as long as the smallest: the additions of a
  * chain wait for each other. */
 #if defined(LK_VEC_AVX512)
-#define ROW_SIZES(X) X(4) X(8) X(12)
+#define ROW_SIZES(X, nv) X(4, nv) X(8, nv) X(12, nv)
 #elif defined(LK_VEC_NEON)
-#define ROW_SIZES(X) X(4) X(8)
+#define ROW_SIZES(X, nv) X(4, nv) X(8, nv)
 #else
-#define ROW_SIZES(X) X(4) X(6)
+#define ROW_SIZES(X, nv) X(4, nv) X(6, nv)
 #endif
 
-#define ROWS(mr)                                                                               \
-    static void rows_##mr##x1(const lk_gemm *gemm, const row_pass *pass, const row_tile *tile) \
-    {                                                                                          \
-        rows_tile(gemm, pass, tile, mr, 1);                                                    \
-    }                                                                                          \
-    static void rows_##mr##x2(const lk_gemm *gemm, const row_pass *pass, const row_tile *tile) \
-    {                                                                                          \
-        rows_tile(gemm, pass, tile, mr, 2);                                                    \
+#define ROWS(mr, nv)                                                                                    \
+    static void rows_##mr##x##nv(const lk_gemm *gemm, const row_pass *pass, const row_tile *tile)       \
+    {                                                                                                   \
+        rows_tile(gemm, pass, tile, false, mr, nv);                                                     \
+    }                                                                                                   \
+    static void rows_ahead_##mr##x##nv(const lk_gemm *gemm, const row_pass *pass, const row_tile *tile) \
+    {                                                                                                   \
+        rows_tile(gemm, pass, tile, true, mr, nv);                                                      \
     }
-ROW_SIZES(ROWS)
+ROW_SIZES(ROWS, 1)
+ROW_SIZES(ROWS, 2)
 #undef ROWS
 
 static const struct {
     size_t rows;
-    rows_fn fn[2]; /* by vectors */
+    rows_fn fn[2][2]; /* by whether the next tile is prefetched, and by vectors */
 } rows_table[] = {
-#define ENTRY(mr) {mr, {rows_##mr##x1, rows_##mr##x2}},
-    ROW_SIZES(ENTRY)
+#define ENTRY(mr, nv) {mr, {{rows_##mr##x1, rows_##mr##x2}, {rows_ahead_##mr##x1, rows_ahead_##mr##x2}}},
+    ROW_SIZES(ENTRY, )
 #undef ENTRY
 };
 
@@ -219,7 +250,7 @@ static void copy_row(const row_pass *pass, const float *row, float *dst)
  * are about equally large if that needs no copies. */
 static size_t tile_rows(const lk_gemm *gemm, size_t left, size_t rest)
 {
-    if (gemm->nx % 4 > 0 || rest % 4 > 0 || rest >= 2 * LK_MR)
+    if (SHARE == 1 || gemm->nx % 4 > 0 || rest % 4 > 0 || rest >= 2 * LK_MR)
         return lk__size_min(left, LK_MR);
     return rest <= LK_MR ? rest : lk__size_round_up(rest / 2, 4);
 }
@@ -229,20 +260,47 @@ static size_t tile_rows(const lk_gemm *gemm, size_t left, size_t rest)
 static void set_rows(const lk_gemm *gemm, const row_pass *pass, size_t y, size_t x, size_t count, size_t size,
                      float *copy, row_tile *tile)
 {
-    static const size_t no_offset;
-    bool in_place = count == size && x + count <= gemm->nx && gemm->a_x < LONG_ROW;
-    tile->a = in_place ? gemm->a + y * gemm->a_y + x * gemm->a_x : copy;
+    bool in_place = !pass->copies && (SHARE == 1 || (count == size && x + count <= gemm->nx));
     tile->stride = in_place ? gemm->a_x : ROW;
-    tile->offsets = in_place ? pass->offsets : &no_offset;
-    tile->runs = in_place ? pass->runs : 1;
-    tile->len = in_place ? pass->len : pass->runs * pass->len;
+    tile->offsets = in_place ? pass->offsets : pass->part_offsets;
+    tile->runs = in_place ? pass->runs : pass->parts;
+    tile->len = in_place ? pass->len : pass->runs * pass->len / pass->parts;
+    tile->ahead = in_place ? pass->in_place : pass->copied;
+    const float *a = gemm->a + y * gemm->a_y + x * gemm->a_x;
+    float *c = gemm->c + y * gemm->c_y + x * gemm->c_x;
     for (size_t i = 0; i < size; i++) {
-        tile->c[i] = gemm->c + y * gemm->c_y + x * gemm->c_x;
+        tile->a[i] = in_place ? a : copy + i * ROW;
+        tile->c[i] = c;
         if (!in_place)
-            copy_row(pass, gemm->a + y * gemm->a_y + x * gemm->a_x, copy + i * ROW);
-        if (i + 1 < count && ++x == gemm->nx)
+            copy_row(pass, a, copy + i * ROW);
+        if (i + 1 >= count)
+            continue;
+        a += gemm->a_x;
+        c += gemm->c_x;
+        if (++x == gemm->nx) {
             x = 0, y++;
+            a = gemm->a + y * gemm->a_y;
+            c = gemm->c + y * gemm->c_y;
+        }
     }
+}
+
+/* Decides which rows are copied and what is prefetched, for `panels` panels. The terms of copied rows are divided into
+ * parts: during each, one row of the next tile is prefetched. */
+static void plan_rows(const lk_gemm *gemm, row_pass *pass, size_t panels)
+{
+    size_t terms = pass->runs * pass->len, row = gemm->a_x * sizeof(float), parts = 1;
+    /* Windows of several runs overlap, so most of the next tile is in the cache already. */
+    pass->ahead = LARGE && gemm->runs_y * gemm->runs_x == 1;
+    while (pass->ahead && terms <= pass->block && parts < PARTS && parts * panels < LK_MR && terms % (2 * parts) == 0)
+        parts *= 2;
+    for (size_t i = 0; i < parts; i++)
+        pass->part_offsets[i] = i * (terms / parts);
+    pass->parts = parts;
+    pass->copies = LARGE && panels > 1 && gemm->a_x >= LONG_ROW;
+    pass->copied = (row_ahead){.term = parts * sizeof(float), .run = row, .panel = parts * row};
+    size_t share = LK_MR * row / lk__size_max(panels * terms, 1);
+    pass->in_place = (row_ahead){.term = share, .run = pass->len * share, .panel = terms * share};
 }
 
 /* One pass of all rows, for the panels [begin, end). */
@@ -257,16 +315,18 @@ static void gemm_pass(const lk_gemm *gemm, const row_pass *pass, size_t begin, s
         while (rows_table[size].rows < count)
             size++;
         set_rows(gemm, pass, y, x, count, rows_table[size].rows, copy, &tile);
+        left -= count;
+        for (x += count; x >= gemm->nx; x -= gemm->nx)
+            y++;
+        const float *next = gemm->a + y * gemm->a_y + x * gemm->a_x + pass->offsets[0];
         for (size_t panel = begin; panel < end; panel++) {
             size_t width = lk__panel_width(gemm->cols, panel);
             tile.col = panel * LK_NR;
             tile.lanes = lk__size_min(gemm->cols - tile.col, width) - (width - V);
             tile.panel = gemm->panels + lk__gemm_depth(gemm) * tile.col + pass->at * width;
-            rows_table[size].fn[width > V](gemm, pass, &tile);
+            tile.next = (const char *)next + (panel - begin) * tile.ahead.panel;
+            rows_table[size].fn[pass->ahead][width > V](gemm, pass, &tile);
         }
-        left -= count;
-        for (x += count; x >= gemm->nx; x -= gemm->nx)
-            y++;
     }
 }
 
@@ -305,8 +365,10 @@ void lk__gemm(const lk_gemm *gemm)
     for (size_t begin = 0; begin < panels; begin += GROUP_PANELS) {
         row_pass pass = {.block = gemm->block ? gemm->block : LK_SUM_BLOCK};
         for (size_t run = 0, done = 0; !pass.last;) {
+            size_t end = lk__size_min(begin + GROUP_PANELS, panels);
             next_pass(&grid, &pass, &run, &done);
-            gemm_pass(&grid, &pass, begin, lk__size_min(begin + GROUP_PANELS, panels));
+            plan_rows(&grid, &pass, end - begin);
+            gemm_pass(&grid, &pass, begin, end);
         }
     }
 }
