@@ -10,9 +10,8 @@
 
 enum {
     BLOCK_K = 1024,         /* terms of the sum packed at once; whole blocks of the sum */
-    BLOCK_ROWS = 5 * LK_MR, /* rows copied at once */
     GROUP_PANELS = 128 / V, /* panels packed at once */
-    LONG_ROW = 1024         /* from this many floats between rows on, copying rows pays */
+    LONG_ROW = 1024         /* from this many floats of a row on, wide tasks pay */
 };
 _Static_assert(BLOCK_K % LK_SUM_BLOCK == 0, "the terms packed at once are whole blocks of the sum");
 
@@ -32,7 +31,7 @@ typedef struct product {
 
 static size_t thread_floats(size_t group)
 {
-    return (size_t)BLOCK_K * group * LK_NR + group * LK_NR + (size_t)BLOCK_ROWS * BLOCK_K;
+    return (size_t)BLOCK_K * group * LK_NR + group * LK_NR;
 }
 
 static void pack_block(const product *p, size_t col, size_t cols, size_t k0, size_t len, float *panels)
@@ -46,20 +45,6 @@ static void pack_block(const product *p, size_t col, size_t cols, size_t k0, siz
                             lk__panel_width(cols, j / LK_NR), panels + len * j);
 }
 
-/* A block of rows of A; copied side by side if the rows are far apart in memory. */
-static const float *rows_block(const product *p, size_t row, size_t rows, size_t k0, size_t len, size_t *stride,
-                               float *copy)
-{
-    const float *a = p->a + row * p->len + k0;
-    *stride = p->len;
-    if (p->len < LONG_ROW)
-        return a;
-    for (size_t i = 0; i < rows; i++)
-        memcpy(copy + i * len, a + i * p->len, len * sizeof *a);
-    *stride = len;
-    return copy;
-}
-
 static void product_task(void *arg, size_t index, int thread)
 {
     const product *p = arg;
@@ -69,7 +54,6 @@ static void product_task(void *arg, size_t index, int thread)
     size_t row1 = lk__size_min(row0 + p->block_rows, p->rows);
     float *start = p->scratch + (size_t)thread * p->thread_floats;
     float *panels = start + p->group * LK_NR;
-    float *copy = panels + p->block_k * p->group * LK_NR;
     memset(start, 0, p->group * LK_NR * sizeof *start);
     if (p->bias)
         memcpy(start, p->bias + col, cols * sizeof *start);
@@ -77,21 +61,20 @@ static void product_task(void *arg, size_t index, int thread)
     for (size_t k0 = 0; k0 < p->len; k0 += p->block_k) {
         size_t len = lk__size_min(p->block_k, p->len - k0);
         pack_block(p, col, cols, k0, len, panels);
-        for (size_t row = row0; row < row1; row += BLOCK_ROWS) {
-            lk_gemm gemm = {.ny = 1, .nx = lk__size_min(BLOCK_ROWS, row1 - row), .len = len};
-            gemm.runs_y = gemm.runs_x = 1;
-            gemm.a = rows_block(p, row, gemm.nx, k0, len, &gemm.a_x, copy);
-            gemm.panels = panels;
-            gemm.start = k0 == 0 ? start : NULL;
-            gemm.c = p->c + row * p->cols + col;
-            gemm.c_x = p->cols;
-            gemm.cols = cols;
-            if (k0 + len == p->len) {
-                gemm.relu = p->relu;
-                gemm.mask = p->mask ? p->mask + row * p->cols + col : NULL;
-            }
-            lk__gemm(&gemm);
+        lk_gemm gemm = {.ny = 1, .nx = row1 - row0, .len = len};
+        gemm.runs_y = gemm.runs_x = 1;
+        gemm.a = p->a + row0 * p->len + k0;
+        gemm.a_x = p->len;
+        gemm.panels = panels;
+        gemm.start = k0 == 0 ? start : NULL;
+        gemm.c = p->c + row0 * p->cols + col;
+        gemm.c_x = p->cols;
+        gemm.cols = cols;
+        if (k0 + len == p->len) {
+            gemm.relu = p->relu;
+            gemm.mask = p->mask ? p->mask + row0 * p->cols + col : NULL;
         }
+        lk__gemm(&gemm);
     }
 }
 
@@ -101,8 +84,8 @@ static size_t row_splits(size_t threads, size_t group, size_t panels)
     return groups < threads ? (threads + groups - 1) / groups : 1;
 }
 
-/* Gives each thread equally many tasks. A task packs the panels of its columns and copies long rows, so where rows are
- * long a task of few columns and many rows becomes wider and shorter. */
+/* Gives each thread equally many tasks. A task packs the panels of its columns and reads all of its rows, so where rows
+ * are long a task of few columns and many rows becomes wider and shorter. */
 static void split_product(product *p, size_t threads)
 {
     size_t panels = lk__panel_count(p->cols), most = threads * GROUP_PANELS, rounds = (panels + most - 1) / most;
