@@ -206,8 +206,7 @@ static void make_patches(const tile_job *job, size_t begin, size_t end, float *v
     }
 }
 
-/* Multiplies `tiles` tiles by panels [begin, end) of U, which start at u. Panel by panel: lk__gemm would spend a tenth
- * of the time on bringing the next panel, which is in the cache. */
+/* Multiplies `tiles` tiles by panels [begin, end) of U, which start at u. */
 static void multiply(const tile_job *job, size_t tiles, size_t begin, size_t end, const float *v, const float *u,
                      float *m)
 {
@@ -216,14 +215,12 @@ static void multiply(const tile_job *job, size_t tiles, size_t begin, size_t end
     gemm.block = LK_WINOGRAD_SUM_BLOCK;
     gemm.start = job->zeros;
     gemm.c_x = job->out_row;
+    gemm.cols = lk__size_min(job->conv.out.c, end * LK_NR) - begin * LK_NR;
     for (size_t point = 0; point < job->points; point++) {
         gemm.a = v + point * job->v_plane;
-        for (size_t panel = begin; panel < end; panel++) {
-            gemm.panels = u + point * job->u_plane + (panel - begin) * LK_NR * depth;
-            gemm.c = m + point * job->m_plane + panel * LK_NR;
-            gemm.cols = lk__size_min(job->conv.out.c - panel * LK_NR, LK_NR);
-            lk__gemm(&gemm);
-        }
+        gemm.panels = u + point * job->u_plane;
+        gemm.c = m + point * job->m_plane + begin * LK_NR;
+        lk__gemm(&gemm);
     }
 }
 
