@@ -70,13 +70,19 @@ static inline lk_sum_rows lk__conv_sum_rows(const lk_conv2d_desc *conv, lk_shape
     return lk__sum_rows(y.h, y.w, LK_CONV_BLOCK_FLOATS / row);
 }
 
-/* A 1x1 convolution with stride 1 and without padding treats all pixels alike: those of all samples are one column of
- * one image. Other images are returned as they are. */
-static inline lk_shape lk__conv_column(const lk_conv2d_desc *conv, lk_shape image)
+/* Whether it is a 1x1 convolution with stride 1 and without padding, which treats all pixels alike. */
+static inline bool lk__conv_pointwise(const lk_conv2d_desc *conv)
 {
     const lk_window *h = &conv->h, *w = &conv->w;
-    bool pointwise = h->kernel * w->kernel == 1 && h->stride * w->stride == 1 && h->pad + w->pad == 0;
-    return pointwise ? (lk_shape){.n = 1, .c = image.c, .h = image.n * image.h * image.w, .w = 1} : image;
+    return h->kernel * w->kernel == 1 && h->stride * w->stride == 1 && h->pad + w->pad == 0;
+}
+
+/* The pixels of all samples as one column of one image, if the convolution is pointwise. Other images are returned as
+ * they are. */
+static inline lk_shape lk__conv_column(const lk_conv2d_desc *conv, lk_shape image)
+{
+    return lk__conv_pointwise(conv) ? (lk_shape){.n = 1, .c = image.c, .h = image.n * image.h * image.w, .w = 1}
+                                    : image;
 }
 
 /* Whether boxes of lk__conv_box can extend beyond the image. */

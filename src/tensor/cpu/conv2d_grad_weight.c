@@ -5,7 +5,8 @@
  * columns; db is one more row, whose windows are all 1. A task owns a chunk of units, small enough that its
  * partial sums stay in cache. It processes the samples band by band and keeps the sums in memory in between; a band is
  * whole blocks of the sum (sums.h).
- * Slots are in PyTorch's order: units are transposed when they are copied. */
+ * Slots are in PyTorch's order: units are transposed when they are copied.
+ * Layers with many input channels leave dw to outer.h; 3x3 ones of some shapes to conv2d_winograd.h. */
 #include "tensor/cpu/bf16_layer.h"
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/conv2d_winograd.h"

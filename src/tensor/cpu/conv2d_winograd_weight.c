@@ -181,7 +181,7 @@ static void make_gradients(const weight_job *job, const block *b, size_t first, 
     }
 }
 
-/* Adds the products of `count` tiles to P; fresh: P starts at zero. Panel by panel, as in conv2d_winograd.c. */
+/* Adds the products of `count` tiles to P, panel by panel; fresh: P starts at zero. */
 static void multiply(const weight_job *job, const block *b, size_t count, bool fresh)
 {
     lk_gemm gemm = {.ny = 1, .nx = b->in, .a_x = CHUNK, .runs_y = 1, .runs_x = 1, .len = count};

@@ -26,7 +26,7 @@ enum {
 typedef struct weight_job {
     lk_outer outer;
     size_t in, out, taps;           /* in and out: channels of a group */
-    bool flat;                      /* pixels of x and dy are the same: all samples are one long row */
+    bool flat;                      /* pointwise: the pixels of all samples are one long row */
     size_t units, blocks;           /* units of rows, blocks of channels */
     size_t some_units, some_blocks; /* of a task, at most */
     size_t tasks_y, tasks_x;
@@ -86,7 +86,7 @@ static size_t lay_out(weight_job *job, size_t threads)
     job->in = outer->x.c / conv->groups;
     job->out = y.c / conv->groups;
     job->taps = lk__conv2d_desc_taps(conv);
-    job->flat = job->taps == 1 && conv->h.stride == 1 && conv->w.stride == 1 && !lk__conv_pads(conv);
+    job->flat = lk__conv_pointwise(conv);
     job->units = lk__size_divide_up(job->out, LK_MR);
     job->blocks = lk__panel_count(job->in);
     job->some_blocks = lk__size_min(lk__size_max(PANELS / job->taps, 1), job->blocks);
