@@ -13,6 +13,7 @@ typedef struct algorithm {
     int refused; /* prepare refuses this n */
     int failing; /* run refuses this n */
     bool unfit;  /* `suits` refuses it */
+    double time; /* seconds of a call */
 } algorithm;
 
 static bool never(int n, int sample)
@@ -57,34 +58,34 @@ static bool for_hundred(int n, int sample)
     return n == 100;
 }
 
-static const algorithm plain = {never, 0, 0, false};
+static const algorithm plain = {.split = never};
 
 /* The layer, and what the test sees of it. */
 static struct layer {
-    const algorithm *list;
-    algorithm at;
+    const algorithm *list, *at;
     int calls_open;
     int run[MOST_CALLS], runs; /* n of each call */
     bool no_memory;            /* trials get none */
     int blocks;                /* of trials, in use */
     char workspace[WORKSPACE];
+    const algorithm *last; /* of the last call */
 } layer;
 
 typedef struct call {
     int n;
+    const algorithm *by;
 } call;
 
 static void take(void *at, int candidate)
 {
     struct layer *l = at;
-    assert_int_equal(l->calls_open, 0);
-    l->at = l->list[candidate];
+    l->at = &l->list[candidate];
 }
 
 static lk_status suits(void *at, const lk_cuda_problem *problem, const lk_cuda_io *io, bool *out)
 {
     (void)problem, (void)io;
-    *out = !((struct layer *)at)->at.unfit;
+    *out = !((struct layer *)at)->at->unfit;
     return LK_OK;
 }
 
@@ -92,11 +93,11 @@ static lk_status prepare(void *at, const lk_cuda_problem *problem, void **out)
 {
     struct layer *l = at;
     *out = NULL;
-    if (problem->n == l->at.refused)
+    if (problem->n == l->at->refused)
         return LK_OK;
     call *made = calloc(1, sizeof *made);
     assert_non_null(made);
-    made->n = problem->n;
+    *made = (call){problem->n, l->at};
     l->calls_open++;
     *out = made;
     return LK_OK;
@@ -124,13 +125,14 @@ static lk_status run(void *at, void *made, const lk_cuda_problem *problem, const
     float *y = io->y;
     assert_int_equal(c->n, problem->n);
     assert_ptr_equal(memory, l->workspace);
-    if (problem->n == l->at.failing)
+    l->last = c->by;
+    if (problem->n == c->by->failing)
         return LK_STATUS_UNSUPPORTED;
     if (l->runs < MOST_CALLS)
         l->run[l->runs++] = problem->n;
     for (int s = 0; s < problem->n; s++)
         for (int o = 0; o < OUT; o++)
-            y[s * OUT + o] = product(x + (size_t)s * IN, w + (size_t)o * IN, l->at.split(problem->n, s));
+            y[s * OUT + o] = product(x + (size_t)s * IN, w + (size_t)o * IN, c->by->split(problem->n, s));
     return LK_OK;
 }
 
@@ -203,6 +205,15 @@ static lk_status trial_fetch(const lk_cuda_io *io, const unsigned *different, un
     return LK_OK;
 }
 
+/* By the clock of the algorithms. */
+static lk_status trial_time(const lk_cuda_io *io, lk_status (*work)(void *arg), void *arg, double *seconds)
+{
+    (void)io;
+    lk_status status = work(arg);
+    *seconds = layer.last->time;
+    return status;
+}
+
 static const lk_cuda_trial_type host_trial = {
     .alloc = trial_alloc,
     .free = trial_free,
@@ -210,6 +221,7 @@ static const lk_cuda_trial_type host_trial = {
     .reset = trial_reset,
     .compare = trial_compare,
     .fetch = trial_fetch,
+    .time = trial_time,
 };
 
 static void *scratch(lk_device *dev, size_t bytes)
@@ -259,11 +271,25 @@ static void end(void)
     assert_int_equal(layer.blocks, 0);
 }
 
+static lk_status choose(int count)
+{
+    int weights[LK_CUDA_MOST_CANDIDATES];
+    for (int i = 0; i < count; i++)
+        weights[i] = lk__cuda_pinned_weight(i);
+    return lk__cuda_pinned_choose(&f.pinned, weights, count, &f.problem, &f.io);
+}
+
 static bool is_pinned(const algorithm *list, int count)
 {
     begin(list);
-    assert_ok(lk__cuda_pinned_choose(&f.pinned, count, &f.problem, &f.io));
+    assert_ok(choose(count));
     return f.pinned.chosen;
+}
+
+/* The algorithm whose bits the layer has. */
+static const algorithm *basis(void)
+{
+    return &layer.list[f.pinned.basis];
 }
 
 /* Runs n samples, and checks that each has the bits of a sample alone. The calls of the run alone remain in layer. */
@@ -276,7 +302,7 @@ static void run_samples(int n)
     assert_ok(lk__cuda_pinned_run(&f.pinned, &f.problem, &f.io)); /* without trials */
     for (int s = 0; s < n; s++)
         for (int o = 0; o < OUT; o++) {
-            float want = product(f.x + s * IN, f.w + o * IN, layer.at.split(1, 0));
+            float want = product(f.x + s * IN, f.w + o * IN, basis()->split(1, 0));
             assert_memory_equal(&want, &f.y[s * OUT + o], sizeof want);
         }
 }
@@ -291,13 +317,13 @@ static void assert_calls(const int *want, int count)
 static void assert_described(int n, const char *want)
 {
     char text[LK_CUDA_PINNED_TEXT];
-    lk__cuda_pinned_describe(&f.pinned, &f.problem, n, text);
+    (void)lk__cuda_pinned_describe(&f.pinned, &f.problem, n, text);
     assert_string_equal(text, want);
 }
 
 static void test_independent_algorithms_are_used_whole(void **state)
 {
-    static const algorithm splits = {always, 0, 0, false};
+    static const algorithm splits = {.split = always};
     assert_true(is_pinned(&plain, 1));
     assert_int_equal(lk__cuda_pinned_samples(&f.problem), TRIED);
     run_samples(100);
@@ -323,16 +349,23 @@ static void test_planted_algorithms_differ(void **state)
 static void test_dependent_algorithms_are_refused(void **state)
 {
     static const algorithm planted[] = {
-        {for_many, 0, 0, false},  {for_seven, 0, 0, false}, {for_alone, 0, 0, false}, {in_last_sample, 0, 0, false},
-        {never, TRIED, 0, false}, {never, 1, 0, false},     {never, 16, 0, false},    {never, 0, TRIED, false},
-        {never, 0, 3, false},     {never, 0, 0, true}};
+        {.split = for_many},
+        {.split = for_seven},
+        {.split = for_alone},
+        {.split = in_last_sample},
+        {.split = never, .refused = TRIED},
+        {.split = never, .refused = 1},
+        {.split = never, .refused = 16},
+        {.split = never, .failing = TRIED},
+        {.split = never, .failing = 3},
+        {.split = never, .unfit = true},
+    };
     for (size_t i = 0; i < sizeof planted / sizeof *planted; i++) {
         assert_false(is_pinned(&planted[i], 1));
         end();
         const algorithm list[] = {planted[i], plain};
         assert_true(is_pinned(list, 2));
-        assert_ptr_equal(layer.at.split, never);
-        assert_false(layer.at.refused || layer.at.failing || layer.at.unfit);
+        assert_ptr_equal(basis(), &list[1]);
         run_samples(100);
         assert_calls((int[]){100}, 1);
         end();
@@ -342,15 +375,15 @@ static void test_dependent_algorithms_are_refused(void **state)
 /* The choice does not see the samples of the call, even if all of them are zero. */
 static void test_samples_do_not_count(void **state)
 {
-    static const algorithm list[] = {{for_many, 0, 0, false}, {for_seven, 0, 0, false}, {never, 0, 0, false}};
+    static const algorithm list[] = {{.split = for_many}, {.split = for_seven}, {.split = never}};
     for (int n = 1; n <= MOST; n += 33) {
         begin(list);
         memset(f.x, 0, sizeof f.x);
         memset(f.w, 0, sizeof f.w);
         f.problem.n = n;
-        assert_ok(lk__cuda_pinned_choose(&f.pinned, 3, &f.problem, &f.io));
+        assert_ok(choose(3));
         assert_true(f.pinned.chosen);
-        assert_ptr_equal(layer.at.split, never);
+        assert_ptr_equal(basis()->split, never);
         end();
     }
 }
@@ -358,7 +391,8 @@ static void test_samples_do_not_count(void **state)
 /* An algorithm that passes the trials of the choice, but not those of 100 samples. */
 static void test_numbers_that_fail_are_divided(void **state)
 {
-    static const algorithm planted[] = {{for_hundred, 0, 0, false}, {never, 100, 0, false}, {never, 0, 100, false}};
+    static const algorithm planted[] = {
+        {.split = for_hundred}, {.split = never, .refused = 100}, {.split = never, .failing = 100}};
     for (size_t i = 0; i < sizeof planted / sizeof *planted; i++) {
         assert_true(is_pinned(&planted[i], 1));
         run_samples(100);
@@ -378,7 +412,7 @@ static bool for_five(int n, int sample)
 
 static void test_small_numbers_that_fail_run_alone(void **state)
 {
-    static const algorithm planted = {for_five, 0, 0, false};
+    static const algorithm planted = {.split = for_five};
     assert_true(is_pinned(&planted, 1));
     run_samples(5);
     assert_calls((int[]){1, 1, 1, 1, 1}, 5);
@@ -389,10 +423,10 @@ static void test_small_numbers_that_fail_run_alone(void **state)
 /* Without memory for trials the choice fails; a number of samples is divided, with the same bits. */
 static void test_memory_decides_no_bits(void **state)
 {
-    static const algorithm list[] = {{for_many, 0, 0, false}, {never, 0, 0, false}};
+    static const algorithm list[] = {{.split = for_many}, {.split = never}};
     begin(list);
     layer.no_memory = true;
-    assert_int_equal(lk__cuda_pinned_choose(&f.pinned, 2, &f.problem, &f.io), LK_STATUS_MEMORY);
+    assert_int_equal(choose(2), LK_STATUS_MEMORY);
     assert_false(f.pinned.chosen);
     assert_int_equal(layer.calls_open, 0);
     assert_true(is_pinned(list, 2));
@@ -402,7 +436,50 @@ static void test_memory_decides_no_bits(void **state)
     end();
 }
 
-TEST_MAIN(NULL, NULL, TEST(test_independent_algorithms_are_used_whole), TEST(test_planted_algorithms_differ),
-          TEST(test_dependent_algorithms_are_refused), TEST(test_samples_do_not_count),
-          TEST(test_numbers_that_fail_are_divided), TEST(test_small_numbers_that_fail_run_alone),
-          TEST(test_memory_decides_no_bits))
+/* Of two kinds of bits, the one that the library prefers on the whole is taken, not that of its first algorithm. */
+static void test_the_heaviest_kind_is_taken(void **state)
+{
+    static const algorithm list[] = {{.split = always}, {.split = never}, {.split = never}, {.split = never}};
+    assert_true(is_pinned(list, 4));
+    assert_ptr_equal(basis(), &list[1]);
+    end();
+    assert_true(is_pinned(list, 2));
+    assert_ptr_equal(basis(), &list[0]);
+    end();
+}
+
+/* Each number of samples is computed by the fastest algorithm that has the layer's bits; time decides no bits. */
+static void test_time_decides_no_bits(void **state)
+{
+    static const algorithm list[] = {{.split = never, .time = 3},
+                                     {.split = never, .time = 1, .refused = 5},
+                                     {.split = for_hundred, .time = .5},
+                                     {.split = always, .time = .1}};
+    static const struct {
+        int n, by;
+    } want[] = {{TRIED, 2}, {3, 2}, {100, 1}, {5, 2}, {1, 0}, {30, 2}};
+    assert_true(is_pinned(list, 4));
+    assert_ptr_equal(basis(), &list[0]);
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        run_samples(want[i].n);
+        assert_calls(&want[i].n, 1);
+        assert_ptr_equal(layer.last, &list[want[i].by]);
+    }
+    end();
+}
+
+/* A little faster is not enough: the library's order counts. */
+static void test_small_differences_of_time_do_not_count(void **state)
+{
+    static const algorithm list[] = {{.split = never, .time = 1}, {.split = never, .time = .99}};
+    assert_true(is_pinned(list, 2));
+    run_samples(20);
+    assert_ptr_equal(layer.last, &list[0]);
+    end();
+}
+
+TEST_MAIN(NULL, NULL, TEST(test_the_heaviest_kind_is_taken), TEST(test_time_decides_no_bits),
+          TEST(test_small_differences_of_time_do_not_count), TEST(test_independent_algorithms_are_used_whole),
+          TEST(test_planted_algorithms_differ), TEST(test_dependent_algorithms_are_refused),
+          TEST(test_samples_do_not_count), TEST(test_numbers_that_fail_are_divided),
+          TEST(test_small_numbers_that_fail_run_alone), TEST(test_memory_decides_no_bits))

@@ -13,8 +13,8 @@ struct lk_cuda_cudnn {
     lk_cuda_libraries *libs;
     lk_cuda_problem problem; /* as the engine computes it: bias and relu are 0 if own kernels compute them */
     bool own_post;           /* they do */
-    lk_cuda_choice choice;
-    const lk_cuda_choice *offered; /* the candidates, while one of them is chosen */
+    lk_cuda_choices offered; /* the candidates */
+    int taken;               /* of them, for the next calls */
     lk_cuda_pinned pinned;
 };
 
@@ -35,7 +35,7 @@ static lk_status prepare_call(void *layer, const lk_cuda_problem *problem, void 
     lk_cuda_problem part = cudnn->problem;
     lk_cuda_graph *graph;
     part.n = problem->n;
-    LK_TRY(lk__cuda_graph_create(cudnn->libs, &part, &cudnn->choice, &graph));
+    LK_TRY(lk__cuda_graph_create(cudnn->libs, &part, &cudnn->offered.at[cudnn->taken], &graph));
     *call = graph;
     return LK_OK;
 }
@@ -68,7 +68,7 @@ static lk_status passes_nan(void *layer, const lk_cuda_problem *problem, const l
 static void take(void *layer, int candidate)
 {
     lk_cuda_cudnn *cudnn = layer;
-    cudnn->choice = cudnn->offered[candidate];
+    cudnn->taken = candidate;
 }
 
 static const lk_cuda_pinned_type calls = {
@@ -100,18 +100,18 @@ void lk__cuda_cudnn_destroy(lk_cuda_cudnn *cudnn)
     lk__mem_free(cudnn);
 }
 
-/* Chooses among the engines that cuDNN offers for cudnn->problem. */
+/* Chooses among the engines that cuDNN offers for cudnn->problem, for a usual and for a large number of samples. */
 static lk_status pin(lk_cuda_cudnn *cudnn, const lk_cuda_io *io)
 {
+    static const int samples[] = {64, 256};
     lk_cuda_problem asked = cudnn->problem;
-    lk_cuda_choice list[LK_CUDA_MOST_CHOICES];
-    int count;
-    asked.n = LK_CUDA_ASKED_SAMPLES;
-    LK_TRY(lk__cuda_choices(cudnn->libs, &asked, list, &count));
-    cudnn->offered = list;
-    lk_status status = lk__cuda_pinned_choose(&cudnn->pinned, count, &cudnn->problem, io);
-    cudnn->offered = NULL;
-    return status;
+    cudnn->offered.count = 0;
+    for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
+        asked.n = samples[i];
+        LK_TRY(lk__cuda_choices_add(cudnn->libs, &asked, &cudnn->offered));
+    }
+    lk__cuda_choices_sort(&cudnn->offered);
+    return lk__cuda_pinned_choose(&cudnn->pinned, cudnn->offered.weight, cudnn->offered.count, &cudnn->problem, io);
 }
 
 /* Engines that add bias and ReLU come first, then those that do not. */
@@ -144,6 +144,6 @@ lk_status lk__cuda_cudnn_run(lk_cuda_cudnn *cudnn, const lk_cuda_problem *proble
 void lk__cuda_cudnn_describe(const lk_cuda_cudnn *cudnn, int n, char *text, size_t bytes)
 {
     char parts[LK_CUDA_PINNED_TEXT];
-    lk__cuda_pinned_describe(&cudnn->pinned, &cudnn->problem, n, parts);
-    snprintf(text, bytes, "cuDNN engine %" PRId64 ", %s", cudnn->choice.engine, parts);
+    int candidate = lk__cuda_pinned_describe(&cudnn->pinned, &cudnn->problem, n, parts);
+    snprintf(text, bytes, "cuDNN engine %" PRId64 ", %s", cudnn->offered.at[candidate].engine, parts);
 }

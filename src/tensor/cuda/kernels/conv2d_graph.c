@@ -248,33 +248,80 @@ static bool read_choice(builder *b, const lk_cuda_problem *p, cudnnBackendDescri
     return true;
 }
 
+/* The number of a list's first engines that count. */
+enum { MOST_OFFERED = 8 };
+
 /* Asks cuDNN's heuristics; returns the number of configurations. */
-static int ask(builder *b, cudnnBackendDescriptor_t graph, cudnnBackendDescriptor_t *configs, int most)
+static int ask(builder *b, cudnnBackendDescriptor_t graph, cudnnBackendHeurMode_t mode,
+               cudnnBackendDescriptor_t configs[MOST_OFFERED])
 {
-    static const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
     cudnnBackendDescriptor_t heuristics = add(b, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     set_part(b, heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
     set(b, heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     finalize(b, heuristics);
-    for (int i = 0; i < most; i++)
+    for (int i = 0; i < MOST_OFFERED; i++)
         configs[i] = add(b, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-    return (int)get(b, heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, most, configs);
+    return (int)get(b, heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST_OFFERED, configs);
 }
 
-lk_status lk__cuda_choices(lk_cuda_libraries *libs, const lk_cuda_problem *problem, lk_cuda_choice *out, int *count)
+static bool is_same(const lk_cuda_choice *a, const lk_cuda_choice *b)
+{
+    bool same = a->engine == b->engine && a->knobs == b->knobs;
+    for (int i = 0; same && i < a->knobs; i++)
+        same = a->knob[i] == b->knob[i] && a->value[i] == b->value[i];
+    return same;
+}
+
+static void add_choice(lk_cuda_choices *all, const lk_cuda_choice *choice, int weight)
+{
+    int i = 0;
+    while (i < all->count && !is_same(&all->at[i], choice))
+        i++;
+    if (i == LK_CUDA_MOST_CANDIDATES)
+        return;
+    if (i == all->count) {
+        all->at[all->count++] = *choice;
+        all->weight[i] = 0;
+    }
+    all->weight[i] += weight;
+}
+
+/* Adds the list of one mode of the heuristics. */
+static void add_offered(lk_cuda_libraries *libs, const lk_cuda_problem *problem, cudnnBackendHeurMode_t mode,
+                        lk_cuda_choices *out)
 {
     builder graph = {.libs = libs}, knobs = {.libs = libs};
-    cudnnBackendDescriptor_t configs[LK_CUDA_MOST_CHOICES];
-    LK_TRY(lk__cuda_libraries_cudnn(libs));
-    int offered = ask(&graph, add_graph(&graph, problem), configs, LK_CUDA_MOST_CHOICES);
-    *count = 0;
-    for (int i = 0; i < offered; i++) {
-        *count += read_choice(&knobs, problem, configs[i], &out[*count]);
+    cudnnBackendDescriptor_t configs[MOST_OFFERED];
+    int offered = ask(&graph, add_graph(&graph, problem), mode, configs);
+    for (int i = 0, rank = 0; i < offered; i++) {
+        lk_cuda_choice choice;
+        if (read_choice(&knobs, problem, configs[i], &choice))
+            add_choice(out, &choice, lk__cuda_pinned_weight(rank++));
         clear(&knobs);
         knobs.status = CUDNN_STATUS_SUCCESS;
     }
     clear(&graph);
+}
+
+lk_status lk__cuda_choices_add(lk_cuda_libraries *libs, const lk_cuda_problem *problem, lk_cuda_choices *out)
+{
+    LK_TRY(lk__cuda_libraries_cudnn(libs));
+    add_offered(libs, problem, CUDNN_HEUR_MODE_A, out);
+    add_offered(libs, problem, CUDNN_HEUR_MODE_B, out);
     return LK_OK;
+}
+
+void lk__cuda_choices_sort(lk_cuda_choices *choices)
+{
+    for (int i = 1; i < choices->count; i++)
+        for (int j = i; j > 0 && choices->weight[j] > choices->weight[j - 1]; j--) {
+            lk_cuda_choice choice = choices->at[j];
+            int weight = choices->weight[j];
+            choices->at[j] = choices->at[j - 1];
+            choices->weight[j] = choices->weight[j - 1];
+            choices->at[j - 1] = choice;
+            choices->weight[j - 1] = weight;
+        }
 }
 
 static cudnnBackendDescriptor_t add_config(builder *b, cudnnBackendDescriptor_t graph, const lk_cuda_choice *choice)

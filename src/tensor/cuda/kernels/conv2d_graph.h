@@ -5,9 +5,9 @@
 #ifndef LK_TENSOR_CUDA_KERNELS_CONV2D_GRAPH_H
 #define LK_TENSOR_CUDA_KERNELS_CONV2D_GRAPH_H
 
-#include "tensor/cuda/kernels/plans.h"
+#include "tensor/cuda/kernels/pinned.h"
 
-enum { LK_CUDA_MOST_KNOBS = 24, LK_CUDA_MOST_CHOICES = 12 };
+enum { LK_CUDA_MOST_KNOBS = 24 };
 
 typedef struct lk_cuda_choice {
     int64_t engine;
@@ -15,11 +15,20 @@ typedef struct lk_cuda_choice {
     int64_t knob[LK_CUDA_MOST_KNOBS], value[LK_CUDA_MOST_KNOBS];
 } lk_cuda_choice;
 
-/* The engines that cuDNN offers for the problem, in its order of preference, without those that are not deterministic
- * or, for fp32, use tensor cores. The forward pass includes the bias and the ReLU that the problem has. *count is 0 if
+/* What cuDNN offers, and how much each is preferred (lk__cuda_pinned_weight). */
+typedef struct lk_cuda_choices {
+    int count;
+    lk_cuda_choice at[LK_CUDA_MOST_CANDIDATES];
+    int weight[LK_CUDA_MOST_CANDIDATES];
+} lk_cuda_choices;
+
+/* Adds the engines that cuDNN's heuristics prefer for the problem, without those that are not deterministic or, for
+ * fp32, use tensor cores. The forward pass includes the bias and the ReLU that the problem has. Nothing is added if
  * cuDNN does not support the problem. */
-lk_status lk__cuda_choices(lk_cuda_libraries *libs, const lk_cuda_problem *problem, lk_cuda_choice *out,
-                           int *count) LK_CHECKED;
+lk_status lk__cuda_choices_add(lk_cuda_libraries *libs, const lk_cuda_problem *problem,
+                               lk_cuda_choices *out) LK_CHECKED;
+/* Sorts them by their weights, the largest first. */
+void lk__cuda_choices_sort(lk_cuda_choices *choices);
 
 typedef struct lk_cuda_graph lk_cuda_graph;
 /* *out is NULL if the engine refuses the problem, or needs more workspace than is allowed. */

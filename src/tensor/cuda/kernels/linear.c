@@ -14,16 +14,17 @@
 #include "tensor/cuda/kernels/pinned.h"
 #include "tensor/cuda/kernels/weights.h"
 
-enum { ALIGNMENT = 16, MOST_ATTEMPTS = 8 };
+enum { ALIGNMENT = 16, MOST_ATTEMPTS = 8, ASKED_SAMPLES = 64 };
 
 /* A fixed limit, because the choice depends on it. */
 static const size_t most_workspace = (size_t)32 << 20;
 
 static const float one = 1.0f, zero = 0.0f;
 
-/* The matrices of a product, for a number of samples, and the workspace that it needs. */
+/* The matrices of a product, for a number of samples, its algorithm, and the workspace that it needs. */
 typedef struct matrices {
     cublasLtMatrixLayout_t a, b, d;
+    cublasLtMatmulAlgo_t algo;
     size_t workspace;
 } matrices;
 
@@ -32,8 +33,8 @@ typedef struct linear_plan {
     lk_cuda_libraries *libs;
     bool direct; /* own kernels are used, and the fields below are not */
     cublasLtMatmulDesc_t op;
-    cublasLtMatmulAlgo_t algo;
-    const cublasLtMatmulHeuristicResult_t *offered; /* the candidates, while one of them is chosen */
+    cublasLtMatmulHeuristicResult_t offered[MOST_ATTEMPTS]; /* the candidates */
+    int taken;                                              /* of them, for the next calls */
     lk_cuda_pinned pinned;
     bool own_relu; /* the epilogue's ReLU drops NaN, or cannot be tested without a bias */
 } linear_plan;
@@ -206,7 +207,7 @@ static lk_status multiply(const linear_plan *plan, const matrices *m, const lk_c
         s = set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
     if (s == CUBLAS_STATUS_SUCCESS)
         s = plan->libs->cublasLtMatmul(plan->libs->lt, plan->op, &one, a, m->a, b, m->b, &zero, d, m->d, d, m->d,
-                                       &plan->algo, workspace, m->workspace, io->stream);
+                                       &m->algo, workspace, m->workspace, io->stream);
     return s == CUBLAS_STATUS_SUCCESS ? LK_OK : failure(plan, problem, s);
 }
 
@@ -218,8 +219,9 @@ static lk_status prepare_call(void *layer, const lk_cuda_problem *problem, void 
     cublasLtMatmulHeuristicResult_t checked = {0};
     matrices *m;
     LK_TRY(make_matrices(plan, problem, &m));
+    m->algo = plan->offered[plan->taken].algo;
     cublasStatus_t s =
-        plan->libs->cublasLtMatmulAlgoCheck(plan->libs->lt, plan->op, m->a, m->b, m->d, m->d, &plan->algo, &checked);
+        plan->libs->cublasLtMatmulAlgoCheck(plan->libs->lt, plan->op, m->a, m->b, m->d, m->d, &m->algo, &checked);
     if (s != CUBLAS_STATUS_SUCCESS || checked.workspaceSize > most_workspace) {
         free_matrices(plan, m);
         m = NULL;
@@ -255,7 +257,7 @@ static lk_status passes_nan(void *layer, const lk_cuda_problem *problem, const l
 static void take(void *layer, int candidate)
 {
     linear_plan *plan = layer;
-    plan->algo = plan->offered[candidate].algo;
+    plan->taken = candidate;
 }
 
 static const lk_cuda_pinned_type calls = {
@@ -282,16 +284,14 @@ static lk_status describe(linear_plan *plan, const lk_cuda_problem *problem)
 /* Chooses among the algorithms of the heuristics' list. */
 static lk_status pin(linear_plan *plan, const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
-    cublasLtMatmulHeuristicResult_t found[MOST_ATTEMPTS];
     lk_cuda_problem asked = *problem;
-    int count;
-    asked.n = LK_CUDA_ASKED_SAMPLES;
+    int count, weights[MOST_ATTEMPTS];
+    asked.n = ASKED_SAMPLES;
     LK_TRY(describe(plan, problem));
-    LK_TRY(list_all(plan, &asked, found, &count));
-    plan->offered = found;
-    lk_status status = lk__cuda_pinned_choose(&plan->pinned, count, problem, io);
-    plan->offered = NULL;
-    return status;
+    LK_TRY(list_all(plan, &asked, plan->offered, &count));
+    for (int i = 0; i < count; i++)
+        weights[i] = lk__cuda_pinned_weight(i);
+    return lk__cuda_pinned_choose(&plan->pinned, weights, count, problem, io);
 }
 
 /* If no algorithm with a ReLU will do, one without. */
@@ -334,9 +334,9 @@ static void describe_plan(const lk_cuda_plan *base, char *text, size_t bytes)
         snprintf(text, bytes, "own direct kernel, whole");
         return;
     }
-    lk__cuda_pinned_describe(&plan->pinned, &base->problem, base->n, parts);
-    (void)plan->libs->cublasLtMatmulAlgoConfigGetAttribute(&plan->algo, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id,
-                                                           &written);
+    int candidate = lk__cuda_pinned_describe(&plan->pinned, &base->problem, base->n, parts);
+    (void)plan->libs->cublasLtMatmulAlgoConfigGetAttribute(&plan->offered[candidate].algo, CUBLASLT_ALGO_CONFIG_ID, &id,
+                                                           sizeof id, &written);
     snprintf(text, bytes, "cuBLASLt algorithm %d, %s", (int)id, parts);
 }
 

@@ -5,21 +5,30 @@
 
 #include "base/mem.h"
 
-enum { ALIGNMENT = 256, MOST_TRIED = 64, LEAST_TRIED = 8 };
+enum { ALIGNMENT = 256, MOST_TRIED = 64, LEAST_TRIED = 8, MOST_KINDS = 4 };
 
 static const int small_cuts[] = {3, 7, 16};
 enum { SMALL_CUTS = sizeof small_cuts / sizeof *small_cuts };
 
 /* Bytes of the larger of a layer's input and output in a trial of step 3. */
-static const size_t tried_bytes = (size_t)48 << 20;
+static const size_t tried_bytes = (size_t)32 << 20;
+
+/* A candidate must be this many times as fast as one before it: what is measured varies a little. */
+static const double faster = 1.03;
 
 /* A number of samples that has occurred. */
 typedef struct lk_cuda_pinned_size {
     int n;
-    void *call; /* NULL: the algorithm refuses so many */
-    bool whole; /* one call gives the bits of each sample alone */
+    int candidate; /* whose call it is */
+    void *call;    /* gives the bits of each sample alone; NULL: there is none */
     struct lk_cuda_pinned_size *next;
 } pinned_size;
+
+int lk__cuda_pinned_weight(int rank)
+{
+    enum { WHOLE = 840 }; /* is divided by 1 to 8 without a rest */
+    return WHOLE / (rank + 1);
+}
 
 void lk__cuda_pinned_clear(lk_cuda_pinned *pinned)
 {
@@ -93,13 +102,13 @@ static lk_cuda_problem with_samples(const lk_cuda_problem *problem, int n)
     return part;
 }
 
-static lk_status run_call(const lk_cuda_pinned *pinned, const pinned_size *size, const lk_cuda_problem *problem,
+/* Runs a call of problem->n samples. */
+static lk_status run_call(const lk_cuda_pinned *pinned, void *call, const lk_cuda_problem *problem,
                           const lk_cuda_io *io)
 {
-    lk_cuda_problem part = with_samples(problem, size->n);
     void *workspace;
-    LK_TRY(lk__cuda_workspace(io, pinned->type->workspace(size->call), &workspace));
-    return pinned->type->run(pinned->layer, size->call, &part, io, workspace);
+    LK_TRY(lk__cuda_workspace(io, pinned->type->workspace(call), &workspace));
+    return pinned->type->run(pinned->layer, call, problem, io, workspace);
 }
 
 static pinned_size *find(const lk_cuda_pinned *pinned, int n)
@@ -110,144 +119,266 @@ static pinned_size *find(const lk_cuda_pinned *pinned, int n)
     return size;
 }
 
-static lk_status prepare(lk_cuda_pinned *pinned, const lk_cuda_problem *problem, int n, pinned_size **out)
+static lk_status add_size(lk_cuda_pinned *pinned, int n, pinned_size **out)
 {
-    lk_cuda_problem part = with_samples(problem, n);
-    pinned_size *size;
-    LK_TRY(LK_ALLOC(1, "a number of samples", &size));
-    size->n = n;
-    lk_status status = pinned->type->prepare(pinned->layer, &part, &size->call);
-    if (status != LK_OK) {
-        lk__mem_free(size);
-        return status;
-    }
-    size->whole = n == 1 && size->call;
-    size->next = pinned->sizes;
-    pinned->sizes = *out = size;
+    LK_TRY(LK_ALLOC(1, "a number of samples", out));
+    (*out)->n = n;
+    (*out)->next = pinned->sizes;
+    pinned->sizes = *out;
     return LK_OK;
 }
 
-/* Memory of a trial: the number of differences, the arguments, and the result of one sample alone. */
-typedef enum block { BLOCK_DIFFERENT, BLOCK_IN, BLOCK_W, BLOCK_B, BLOCK_ALONE, BLOCK_OUT, BLOCKS } block;
-
-typedef struct trial {
-    void *memory;
-    void *at[BLOCKS];
-} trial;
-
-/* `own` has room for the result of all samples; NULL: the trial allocates it. */
-static lk_status alloc_trial(const lk_cuda_pinned *pinned, const lk_cuda_problem *p, const lk_cuda_io *io, void *own,
-                             trial *t)
+/* Prepares a call of a candidate; *call is NULL if it refuses problem->n samples. */
+static lk_status prepare(const lk_cuda_pinned *pinned, int candidate, const lk_cuda_problem *problem, void **call)
 {
-    size_t n = (size_t)p->n, offset[BLOCKS], total = 0;
-    const size_t bytes[BLOCKS] = {
-        [BLOCK_DIFFERENT] = sizeof(unsigned),
-        [BLOCK_IN] = n * in_bytes(p),
-        [BLOCK_W] = lk__cuda_weights(p) * value_bytes(p),
-        [BLOCK_B] = (size_t)p->y_pitch * value_bytes(p),
-        [BLOCK_ALONE] = out_bytes(p),
-        [BLOCK_OUT] = own ? 0 : n * out_bytes(p),
-    };
-    for (int i = 0; i < BLOCKS; i++) {
-        offset[i] = total;
-        total += lk__size_round_up(bytes[i], ALIGNMENT);
-    }
-    LK_TRY(pinned->trial->alloc(io, total, &t->memory));
-    for (int i = 0; i < BLOCKS; i++)
-        t->at[i] = (char *)t->memory + offset[i];
-    if (own)
-        t->at[BLOCK_OUT] = own;
-    return LK_OK;
+    pinned->type->take(pinned->layer, candidate);
+    return pinned->type->prepare(pinned->layer, problem, call);
 }
 
-static lk_cuda_io fill_trial(const lk_cuda_pinned *pinned, const lk_cuda_problem *p, const lk_cuda_io *io,
-                             const trial *t)
+/* UNSUPPORTED is an answer, and not an error of the trial. */
+static lk_status answer(lk_status status, bool *out)
 {
-    lk_cuda_io at = {.dev = io->dev, .stream = io->stream, .scratch = io->scratch};
-    const lk_cuda_trial_type *type = pinned->trial;
-    lk_dtype values = (lk_dtype)p->values;
-    type->fill(io, values, (size_t)p->n * in_bytes(p) / value_bytes(p), 1, t->at[BLOCK_IN]);
-    type->fill(io, values, lk__cuda_weights(p), 2, t->at[BLOCK_W]);
-    type->fill(io, values, (size_t)p->y_pitch, 3, t->at[BLOCK_B]);
-    at.w = t->at[BLOCK_W];
-    at.b = p->bias ? t->at[BLOCK_B] : NULL;
-    return io_with(p, &at, t->at[BLOCK_IN], t->at[BLOCK_OUT]);
-}
-
-/* Computes each sample alone and compares it with its part of the result of all samples. */
-static lk_status compare(const lk_cuda_pinned *pinned, const pinned_size *alone, const lk_cuda_problem *problem,
-                         const lk_cuda_io *io, const trial *t, bool *same)
-{
-    unsigned different;
-    LK_TRY(pinned->trial->reset(io, t->at[BLOCK_DIFFERENT]));
-    for (int i = 0; i < problem->n; i++) {
-        lk_cuda_io at = io_at(problem, io, i, t->at[BLOCK_ALONE]);
-        LK_TRY(run_call(pinned, alone, problem, &at));
-        pinned->trial->compare(io, t->at[BLOCK_ALONE], output_at(problem, io, i), out_bytes(problem),
-                               t->at[BLOCK_DIFFERENT]);
-    }
-    LK_TRY(pinned->trial->fetch(io, t->at[BLOCK_DIFFERENT], &different));
-    *same = different == 0;
-    return LK_OK;
-}
-
-static lk_status run_trial(lk_cuda_pinned *pinned, pinned_size *size, const lk_cuda_problem *problem,
-                           const lk_cuda_io *io, void *own, trial *t)
-{
-    pinned_size *alone = find(pinned, 1);
-    if (!alone)
-        LK_TRY(prepare(pinned, problem, 1, &alone));
-    if (!size->call || !alone->call)
-        return LK_OK;
-    LK_TRY(alloc_trial(pinned, problem, io, own, t));
-    lk_cuda_io at = fill_trial(pinned, problem, io, t);
-    LK_TRY(run_call(pinned, size, problem, &at));
-    return compare(pinned, alone, problem, &at, t, &size->whole);
-}
-
-/* Finds problem->n, or prepares it and tries it; `own` as for alloc_trial. */
-static lk_status try_samples(lk_cuda_pinned *pinned, const lk_cuda_problem *problem, const lk_cuda_io *io, void *own,
-                             pinned_size **out)
-{
-    trial t = {0};
-    *out = find(pinned, problem->n);
-    if (*out)
-        return LK_OK;
-    LK_TRY(prepare(pinned, problem, problem->n, out));
-    if ((*out)->whole)
-        return LK_OK;
-    lk_status status = run_trial(pinned, *out, problem, io, own, &t);
-    pinned->trial->free(io, t.memory);
+    *out = status == LK_OK;
     if (status != LK_STATUS_UNSUPPORTED)
         return status;
     (void)cudaGetLastError(); /* clears the error of the attempt */
     return LK_OK;
 }
 
-/* The trials of step 3. */
-static lk_status try_cuts(lk_cuda_pinned *pinned, const lk_cuda_problem *problem, const lk_cuda_io *io, bool *good)
+/* Memory of a trial: the number of differences, the arguments, the result of one sample alone, and results of all. */
+typedef enum block { BLOCK_DIFFERENT, BLOCK_IN, BLOCK_W, BLOCK_B, BLOCK_ALONE, BLOCK_RESULTS } block;
+
+typedef struct trial {
+    const lk_cuda_pinned *pinned;
+    lk_cuda_problem problem; /* n: of the trial */
+    lk_cuda_io io;           /* its output is set for each call */
+    void *memory, *at[BLOCK_RESULTS];
+    char *results; /* of `result` bytes each */
+    size_t result;
+} trial;
+
+static void fill_trial(trial *t, const lk_cuda_io *io)
 {
-    int most = lk__cuda_pinned_samples(problem);
-    lk_cuda_problem tried = with_samples(problem, most);
-    pinned_size *size;
-    LK_TRY(try_samples(pinned, &tried, io, NULL, &size));
-    *good = size->whole;
-    for (int i = 0; i < SMALL_CUTS && *good; i++) {
-        tried.n = small_cuts[i];
-        if (tried.n >= most)
+    const lk_cuda_problem *p = &t->problem;
+    const lk_cuda_trial_type *type = t->pinned->trial;
+    lk_dtype values = (lk_dtype)p->values;
+    lk_cuda_io at = {.dev = io->dev, .stream = io->stream, .scratch = io->scratch};
+    type->fill(io, values, (size_t)p->n * in_bytes(p) / value_bytes(p), 1, t->at[BLOCK_IN]);
+    type->fill(io, values, lk__cuda_weights(p), 2, t->at[BLOCK_W]);
+    type->fill(io, values, (size_t)p->y_pitch, 3, t->at[BLOCK_B]);
+    at.w = t->at[BLOCK_W];
+    at.b = p->bias ? t->at[BLOCK_B] : NULL;
+    t->io = io_with(p, &at, t->at[BLOCK_IN], NULL);
+}
+
+/* Allocates a trial of n samples with this many results, and draws its numbers. */
+static lk_status begin_trial(const lk_cuda_pinned *pinned, const lk_cuda_problem *problem, int n, int results,
+                             const lk_cuda_io *io, trial *t)
+{
+    *t = (trial){.pinned = pinned, .problem = with_samples(problem, n), .io = *io};
+    const lk_cuda_problem *p = &t->problem;
+    size_t offset[BLOCK_RESULTS], total = 0;
+    const size_t bytes[BLOCK_RESULTS] = {
+        [BLOCK_DIFFERENT] = sizeof(unsigned),
+        [BLOCK_IN] = (size_t)n * in_bytes(p),
+        [BLOCK_W] = lk__cuda_weights(p) * value_bytes(p),
+        [BLOCK_B] = (size_t)p->y_pitch * value_bytes(p),
+        [BLOCK_ALONE] = out_bytes(p),
+    };
+    for (int i = 0; i < BLOCK_RESULTS; i++) {
+        offset[i] = total;
+        total += lk__size_round_up(bytes[i], ALIGNMENT);
+    }
+    t->result = lk__size_round_up((size_t)n * out_bytes(p), ALIGNMENT);
+    LK_TRY(pinned->trial->alloc(io, total + (size_t)results * t->result, &t->memory));
+    for (int i = 0; i < BLOCK_RESULTS; i++)
+        t->at[i] = (char *)t->memory + offset[i];
+    t->results = (char *)t->memory + total;
+    fill_trial(t, io);
+    return LK_OK;
+}
+
+static void end_trial(trial *t)
+{
+    t->pinned->trial->free(&t->io, t->memory);
+}
+
+/* Computes the first n samples of the trial in one call. */
+static lk_status compute(const trial *t, void *call, int n, void *out, bool *done)
+{
+    lk_cuda_problem part = with_samples(&t->problem, n);
+    lk_cuda_io at = io_at(&part, &t->io, 0, out);
+    return answer(run_call(t->pinned, call, &part, &at), done);
+}
+
+/* Prepares a call of a candidate for the first n samples, and computes them; *call is NULL if it refuses. */
+static lk_status compute_by(const trial *t, int candidate, int n, void *out, void **call)
+{
+    lk_cuda_problem part = with_samples(&t->problem, n);
+    bool done = false;
+    LK_TRY(prepare(t->pinned, candidate, &part, call));
+    lk_status status = *call ? compute(t, *call, n, out, &done) : LK_OK;
+    if (*call && !done) {
+        t->pinned->type->destroy(t->pinned->layer, *call);
+        *call = NULL;
+    }
+    return status;
+}
+
+/* Whether n samples have the same bits in two results. */
+static lk_status compare(const trial *t, const void *a, const void *b, int n, bool *same)
+{
+    const lk_cuda_trial_type *type = t->pinned->trial;
+    unsigned different;
+    LK_TRY(type->reset(&t->io, t->at[BLOCK_DIFFERENT]));
+    type->compare(&t->io, a, b, (size_t)n * out_bytes(&t->problem), t->at[BLOCK_DIFFERENT]);
+    LK_TRY(type->fetch(&t->io, t->at[BLOCK_DIFFERENT], &different));
+    *same = different == 0;
+    return LK_OK;
+}
+
+/* Computes each sample alone and compares it with its part of a result. */
+static lk_status compare_alone(const trial *t, void *alone, const char *result, bool *same)
+{
+    const lk_cuda_trial_type *type = t->pinned->trial;
+    lk_cuda_problem one = with_samples(&t->problem, 1);
+    unsigned different;
+    LK_TRY(type->reset(&t->io, t->at[BLOCK_DIFFERENT]));
+    for (int i = 0; i < t->problem.n; i++) {
+        lk_cuda_io at = io_at(&one, &t->io, i, t->at[BLOCK_ALONE]);
+        LK_TRY(run_call(t->pinned, alone, &one, &at));
+        type->compare(&t->io, t->at[BLOCK_ALONE], result + (size_t)i * out_bytes(&one), out_bytes(&one),
+                      t->at[BLOCK_DIFFERENT]);
+    }
+    LK_TRY(type->fetch(&t->io, t->at[BLOCK_DIFFERENT], &different));
+    *same = different == 0;
+    return LK_OK;
+}
+
+/* The kinds of candidates. */
+typedef struct kinds {
+    int count;
+    int weight[MOST_KINDS];
+    int of[LK_CUDA_MOST_CANDIDATES]; /* a candidate's kind; -1: it has none */
+} kinds;
+
+static char *result_at(const trial *t, int i)
+{
+    return t->results + (size_t)i * t->result;
+}
+
+/* Finds the kind of a candidate. The result of a kind is that of its first candidate; the next free one is used for
+ * computing. A candidate of a kind too many is not used. */
+static lk_status sort_candidate(const trial *t, int candidate, int weight, const lk_cuda_io *io, kinds *k)
+{
+    const lk_cuda_pinned_type *type = t->pinned->type;
+    void *call;
+    bool good = true;
+    int kind = 0;
+    k->of[candidate] = -1;
+    LK_TRY(compute_by(t, candidate, t->problem.n, result_at(t, k->count), &call));
+    if (!call)
+        return LK_OK;
+    type->destroy(t->pinned->layer, call);
+    if (type->suits)
+        LK_TRY(type->suits(t->pinned->layer, &t->problem, io, &good));
+    for (bool same = false; good && kind < k->count; kind++) {
+        LK_TRY(compare(t, result_at(t, kind), result_at(t, k->count), t->problem.n, &same));
+        if (same)
             break;
-        LK_TRY(try_samples(pinned, &tried, io, NULL, &size));
-        *good = size->whole;
+    }
+    if (!good || kind == MOST_KINDS)
+        return LK_OK;
+    if (kind == k->count)
+        k->weight[k->count++] = 0;
+    k->of[candidate] = kind;
+    k->weight[kind] += weight;
+    return LK_OK;
+}
+
+/* Whether a candidate has the bits of its kind in small calls, too, and of each sample alone. *alone is that call. */
+static lk_status is_independent(const trial *t, int candidate, const kinds *k, void **alone, bool *good)
+{
+    const char *result = result_at(t, k->of[candidate]);
+    char *out = result_at(t, k->count);
+    *good = false;
+    LK_TRY(compute_by(t, candidate, 1, out, alone));
+    if (!*alone)
+        return LK_OK;
+    lk_status status = compare_alone(t, *alone, result, good);
+    for (int i = 0; i < SMALL_CUTS && status == LK_OK && *good && small_cuts[i] < t->problem.n; i++) {
+        void *call = NULL;
+        status = compute_by(t, candidate, small_cuts[i], out, &call);
+        *good = call != NULL;
+        if (status == LK_OK && call)
+            status = compare(t, result, out, small_cuts[i], good);
+        if (call)
+            t->pinned->type->destroy(t->pinned->layer, call);
+    }
+    return status;
+}
+
+/* Pins the candidate: its call of a sample alone is that of one sample. */
+static lk_status pin(lk_cuda_pinned *pinned, int candidate, const kinds *k, int candidates, void *alone)
+{
+    pinned_size *one;
+    LK_TRY(add_size(pinned, 1, &one));
+    one->candidate = pinned->basis = candidate;
+    one->call = alone;
+    pinned->count = 0;
+    for (int i = 0; i < candidates; i++)
+        if (k->of[i] == k->of[candidate])
+            pinned->alike[pinned->count++] = i;
+    pinned->chosen = true;
+    return LK_OK;
+}
+
+/* Pins the first independent candidate of a kind, if there is one. */
+static lk_status pin_kind(lk_cuda_pinned *pinned, const trial *t, const kinds *k, int kind, int candidates)
+{
+    for (int i = 0; i < candidates; i++) {
+        void *alone = NULL;
+        bool good;
+        if (k->of[i] != kind)
+            continue;
+        lk_status status = is_independent(t, i, k, &alone, &good);
+        if (status == LK_OK && good)
+            status = pin(pinned, i, k, candidates, alone);
+        if (alone && !pinned->chosen)
+            pinned->type->destroy(pinned->layer, alone);
+        LK_TRY(answer(status, &good));
+        if (pinned->chosen)
+            break;
     }
     return LK_OK;
 }
 
-/* The trials of a candidate, and its other condition. */
-static lk_status try_candidate(lk_cuda_pinned *pinned, const lk_cuda_problem *problem, const lk_cuda_io *io, bool *good)
+/* The heaviest kind; its weight becomes 0. */
+static int next_kind(kinds *k)
 {
-    const lk_cuda_pinned_type *type = pinned->type;
-    LK_TRY(try_cuts(pinned, problem, io, good));
-    return *good && type->suits ? type->suits(pinned->layer, problem, io, good) : LK_OK;
+    int best = 0;
+    for (int i = 1; i < k->count; i++)
+        if (k->weight[i] > k->weight[best])
+            best = i;
+    k->weight[best] = 0;
+    return best;
+}
+
+lk_status lk__cuda_pinned_choose(lk_cuda_pinned *pinned, const int *weights, int candidates,
+                                 const lk_cuda_problem *problem, const lk_cuda_io *io)
+{
+    kinds k = {0};
+    trial t;
+    if (candidates == 0)
+        return LK_OK;
+    LK_TRY(begin_trial(pinned, problem, lk__cuda_pinned_samples(problem), MOST_KINDS + 1, io, &t));
+    lk_status status = LK_OK;
+    for (int i = 0; i < candidates && status == LK_OK; i++)
+        status = sort_candidate(&t, i, weights[i], io, &k);
+    for (int i = 0; i < k.count && status == LK_OK && !pinned->chosen; i++)
+        status = pin_kind(pinned, &t, &k, next_kind(&k), candidates);
+    end_trial(&t);
+    return status;
 }
 
 lk_status lk__cuda_pinned_passes_nan(const lk_cuda_pinned *pinned, const lk_cuda_problem *problem, const lk_cuda_io *io,
@@ -270,31 +401,91 @@ lk_status lk__cuda_pinned_passes_nan(const lk_cuda_pinned *pinned, const lk_cuda
     return status;
 }
 
-lk_status lk__cuda_pinned_choose(lk_cuda_pinned *pinned, int candidates, const lk_cuda_problem *problem,
-                                 const lk_cuda_io *io)
+/* What is measured. */
+typedef struct timed_call {
+    const trial *t;
+    void *call, *out;
+} timed_call;
+
+static lk_status run_timed(void *arg)
 {
-    lk_status status = LK_OK;
-    for (int i = 0; i < candidates && status == LK_OK && !pinned->chosen; i++) {
-        bool good = false;
-        pinned->type->take(pinned->layer, i);
-        status = try_candidate(pinned, problem, io, &good);
-        if (status != LK_OK || !good)
-            lk__cuda_pinned_clear(pinned);
-        else
-            pinned->chosen = true;
+    const timed_call *timed = arg;
+    lk_cuda_io at = io_at(&timed->t->problem, &timed->t->io, 0, timed->out);
+    return run_call(timed->t->pinned, timed->call, &timed->t->problem, &at);
+}
+
+/* Replaces the call of `size` by a faster one. */
+static lk_status take_faster(const trial *t, int candidate, void *call, void *out, pinned_size *size, double *best)
+{
+    const lk_cuda_pinned *pinned = t->pinned;
+    timed_call timed = {t, call, out};
+    double seconds;
+    lk_status status = pinned->trial->time(&t->io, run_timed, &timed, &seconds);
+    bool won = status == LK_OK && (!size->call || seconds * faster < *best);
+    if (won) {
+        void *old = size->call;
+        size->call = call;
+        size->candidate = candidate;
+        *best = seconds;
+        call = old;
     }
+    if (call)
+        pinned->type->destroy(pinned->layer, call);
     return status;
 }
 
-void lk__cuda_pinned_describe(const lk_cuda_pinned *pinned, const lk_cuda_problem *problem, int n,
-                              char text[LK_CUDA_PINNED_TEXT])
+/* Tries one candidate with the trial's samples: the first that passes is compared with samples alone, its result is
+ * `good`, and all others are compared with that. */
+static lk_status try_candidate(const trial *t, int candidate, char *good, char *out, pinned_size *size, double *best)
+{
+    void *call;
+    bool same = false, first = !size->call;
+    LK_TRY(compute_by(t, candidate, t->problem.n, first ? good : out, &call));
+    if (!call)
+        return LK_OK;
+    lk_status status =
+        first ? compare_alone(t, find(t->pinned, 1)->call, good, &same) : compare(t, good, out, t->problem.n, &same);
+    if (status == LK_OK && same)
+        return take_faster(t, candidate, call, first ? good : out, size, best);
+    t->pinned->type->destroy(t->pinned->layer, call);
+    return status;
+}
+
+/* Finds problem->n, or tries it. `own` has room for the result of all samples. Without memory for a second result, the
+ * first candidate that passes is used. */
+static lk_status try_samples(lk_cuda_pinned *pinned, const lk_cuda_problem *problem, const lk_cuda_io *io, void *own,
+                             pinned_size **out)
+{
+    trial t;
+    double best = 0;
+    int spare = 1;
+    *out = find(pinned, problem->n);
+    if (*out)
+        return LK_OK;
+    LK_TRY(add_size(pinned, problem->n, out));
+    lk_status status = begin_trial(pinned, problem, problem->n, spare, io, &t);
+    if (status == LK_STATUS_MEMORY)
+        status = begin_trial(pinned, problem, problem->n, spare = 0, io, &t);
+    if (status == LK_STATUS_MEMORY && problem->n == lk__cuda_pinned_samples(problem)) { /* step 3 has tried it */
+        (*out)->candidate = pinned->basis;
+        return prepare(pinned, pinned->basis, problem, &(*out)->call);
+    }
+    for (int i = 0; i < pinned->count && status == LK_OK && (spare || !(*out)->call); i++)
+        status = try_candidate(&t, pinned->alike[i], own, t.results, *out, &best);
+    end_trial(&t);
+    return status;
+}
+
+int lk__cuda_pinned_describe(const lk_cuda_pinned *pinned, const lk_cuda_problem *problem, int n,
+                             char text[LK_CUDA_PINNED_TEXT])
 {
     const pinned_size *size = find(pinned, n);
     int most = lk__cuda_pinned_samples(problem);
-    if (size && !size->whole && n > most)
+    if (size && !size->call && n > most)
         snprintf(text, LK_CUDA_PINNED_TEXT, "in parts of at most %d samples", most);
     else
-        snprintf(text, LK_CUDA_PINNED_TEXT, "%s", size && size->whole ? "whole" : "each sample alone");
+        snprintf(text, LK_CUDA_PINNED_TEXT, "%s", size && size->call ? "whole" : "each sample alone");
+    return size && size->call ? size->candidate : pinned->basis;
 }
 
 /* Runs problem->n samples in calls of `most`, whose last may be smaller. */
@@ -316,8 +507,8 @@ lk_status lk__cuda_pinned_run(lk_cuda_pinned *pinned, const lk_cuda_problem *pro
     lk_status status = try_samples(pinned, problem, io, output_of(problem, io), &size);
     if (status != LK_OK && !(status == LK_STATUS_MEMORY && size))
         return status;
-    if (size->whole)
-        return run_call(pinned, size, problem, io);
+    if (size->call)
+        return run_call(pinned, size->call, problem, io);
     if (problem->n == 1)
         return lk__fail(LK_STATUS_UNSUPPORTED, "a library refuses a layer of one sample on this GPU");
     return run_parts(pinned, problem->n > most ? most : 1, problem, io);

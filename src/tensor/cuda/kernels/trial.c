@@ -41,6 +41,46 @@ static lk_status trial_fetch(const lk_cuda_io *io, const unsigned *different, un
     return LK_OK;
 }
 
+/* While the GPU is held, the host enqueues all runs, so that the time is that of the GPU. */
+static lk_status time_once(const lk_cuda_io *io, lk_status (*run)(void *arg), void *arg, cudaEvent_t begin,
+                           cudaEvent_t end, double *seconds)
+{
+    enum { RUNS = 4, HOLD_US = 100 };
+    float ms = 0;
+    lk__cuda_trial_hold(io->stream, HOLD_US);
+    cudaError_t error = cudaEventRecord(begin, io->stream);
+    for (int i = 0; i < RUNS; i++)
+        LK_TRY(run(arg));
+    if (error == cudaSuccess)
+        error = cudaEventRecord(end, io->stream);
+    if (error == cudaSuccess)
+        error = cudaEventSynchronize(end);
+    if (error == cudaSuccess)
+        error = cudaEventElapsedTime(&ms, begin, end);
+    *seconds = ms * 1e-3 / RUNS;
+    return lk__cuda_status(io->dev, error, "the time of a trial");
+}
+
+static lk_status trial_time(const lk_cuda_io *io, lk_status (*run)(void *arg), void *arg, double *seconds)
+{
+    enum { ROUNDS = 2 };
+    cudaEvent_t begin = NULL, end = NULL;
+    lk_status status = lk__cuda_status(io->dev, cudaEventCreate(&begin), "an event");
+    if (status == LK_OK)
+        status = lk__cuda_status(io->dev, cudaEventCreate(&end), "an event");
+    for (int i = 0; i < ROUNDS && status == LK_OK; i++) {
+        double taken = 0;
+        status = time_once(io, run, arg, begin, end, &taken);
+        if (i == 0 || taken < *seconds)
+            *seconds = taken;
+    }
+    if (begin)
+        (void)cudaEventDestroy(begin);
+    if (end)
+        (void)cudaEventDestroy(end);
+    return status;
+}
+
 const lk_cuda_trial_type lk__cuda_trial = {
     .alloc = trial_alloc,
     .free = trial_free,
@@ -48,4 +88,5 @@ const lk_cuda_trial_type lk__cuda_trial = {
     .reset = trial_reset,
     .compare = trial_compare,
     .fetch = trial_fetch,
+    .time = trial_time,
 };

@@ -23,14 +23,17 @@ typedef struct lk_cuda_trial_type {
     void (*compare)(const lk_cuda_io *io, const void *a, const void *b, size_t bytes, unsigned *different);
     /* Blocks until all work on the stream is complete; *out is a copy of *different. */
     lk_status (*fetch)(const lk_cuda_io *io, const unsigned *different, unsigned *out);
+    /* Calls `run`, which enqueues work, a few times; *seconds is the shortest time of that work. */
+    lk_status (*time)(const lk_cuda_io *io, lk_status (*run)(void *arg), void *arg, double *seconds);
 } lk_cuda_trial_type;
 
 /* The table of the device. */
 extern const lk_cuda_trial_type lk__cuda_trial;
 
-/* Kernels of `fill` and `compare`, in trial_kernels.cu. */
+/* Kernels of `fill`, `compare` and `time`, in trial_kernels.cu. The last one does nothing for some microseconds. */
 void lk__cuda_trial_fill(cudaStream_t stream, lk_dtype type, size_t count, unsigned seed, void *out);
 void lk__cuda_trial_compare(cudaStream_t stream, const void *a, const void *b, size_t bytes, unsigned *different);
+void lk__cuda_trial_hold(cudaStream_t stream, int microseconds);
 
 #ifdef __cplusplus
 }

@@ -44,3 +44,17 @@ void lk__cuda_trial_compare(cudaStream_t stream, const void *a, const void *b, s
     count_different<<<lk__cuda_blocks(words), LK_THREADS, 0, stream>>>(words, (const unsigned short *)a,
                                                                        (const unsigned short *)b, different);
 }
+
+static __global__ void hold(unsigned long long ns)
+{
+    unsigned long long begin, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+    do
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    while (now - begin < ns);
+}
+
+void lk__cuda_trial_hold(cudaStream_t stream, int microseconds)
+{
+    hold<<<1, 1, 0, stream>>>((unsigned long long)microseconds * 1000);
+}
