@@ -19,10 +19,11 @@ static size_t chunks_of(const lk_cuda_cut *cut, size_t samples)
 }
 
 /* Chunks of a part: so many that all leaves of a step have 2 * full blocks if they have the largest size, but not fewer
- * than `least`. */
+ * than `least`, and that a leaf has not too many parts. */
 static size_t part_chunks(const lk_cuda_cut *cut, const lk_shards *shards)
 {
     size_t parts = lk__size_divide_up(2 * cut->full, cut->tiles * (size_t)shards->all);
+    parts = parts < LK_CUDA_PARTS ? parts : LK_CUDA_PARTS;
     size_t chunks = lk__size_divide_up(chunks_of(cut, shards->most), parts);
     return chunks > cut->least ? chunks : cut->least;
 }

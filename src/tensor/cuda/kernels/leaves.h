@@ -21,8 +21,8 @@
 extern "C" {
 #endif
 
-/* Leaves of a launch, at most: their description is an argument of the kernel. */
-enum { LK_CUDA_LEAVES = 128 };
+/* Leaves of a launch, at most: their description is an argument of the kernel. Parts of a leaf, at most. */
+enum { LK_CUDA_LEAVES = 128, LK_CUDA_PARTS = 2048 };
 
 /* How a kernel computes a layer. */
 typedef struct lk_cuda_cut {

@@ -1,5 +1,5 @@
-/* linear.c - linear layers of the CUDA device: forward passes and input gradients are products by cuBLASLt, weight
- * gradients are those of weights.h.
+/* linear.c - linear layers of the CUDA device: forward passes and input gradients are products by cuBLASLt, or by own
+ * kernels where the layer is small (linear_small.h); weight gradients are those of weights.h.
  *
  * cuBLASLt is column-major: a row-major (n, i) with its pitch is a column-major (i, n). Pads take part in the
  * products; they are zero and stay zero. Algorithms are tried in the order of the heuristics' list, without those with
@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "tensor/cuda/kernels/bias.h"
 #include "tensor/cuda/kernels/conv2d.h"
+#include "tensor/cuda/kernels/linear_small.h"
 #include "tensor/cuda/kernels/pinned.h"
 #include "tensor/cuda/kernels/weights.h"
 
@@ -31,7 +32,8 @@ typedef struct matrices {
 typedef struct linear_plan {
     lk_cuda_plan base;
     lk_cuda_libraries *libs;
-    bool direct; /* own kernels are used, and the fields below are not */
+    /* The own kernel that is used instead of all below, or NULL. */
+    void (*own)(const lk_cuda_problem *problem, const lk_cuda_io *io);
     cublasLtMatmulDesc_t op;
     cublasLtMatmulHeuristicResult_t offered[MOST_ATTEMPTS]; /* the candidates */
     int taken;                                              /* of them, for the next calls */
@@ -302,17 +304,17 @@ static lk_status choose_pinned(linear_plan *plan, const lk_cuda_problem *problem
         plan->own_relu = true;
         LK_TRY(pin(plan, problem, io));
     }
-    plan->direct = !plan->pinned.chosen;
+    plan->own = plan->pinned.chosen ? NULL : lk__cuda_direct;
     return LK_OK;
 }
 
 static lk_status run(lk_cuda_plan *base, const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
     linear_plan *plan = (linear_plan *)base;
-    if (!plan->direct && !plan->pinned.chosen)
+    if (!plan->own && !plan->pinned.chosen)
         LK_TRY(choose_pinned(plan, problem, io));
-    if (plan->direct) {
-        lk__cuda_direct(problem, io);
+    if (plan->own) {
+        plan->own(problem, io);
         return LK_OK;
     }
     LK_TRY(lk__cuda_pinned_run(&plan->pinned, problem, io));
@@ -330,8 +332,9 @@ static void describe_plan(const lk_cuda_plan *base, char *text, size_t bytes)
     char parts[LK_CUDA_PINNED_TEXT];
     int32_t id = -1;
     size_t written;
-    if (plan->direct) {
-        snprintf(text, bytes, "own direct kernel, whole");
+    if (plan->own) {
+        snprintf(text, bytes, "own %s, whole",
+                 plan->own == lk__cuda_direct ? "direct kernel" : "kernel for small layers");
         return;
     }
     int candidate = lk__cuda_pinned_describe(&plan->pinned, &base->problem, base->n, parts);
@@ -358,7 +361,10 @@ static lk_status make_plan(lk_cuda_device *dev, const lk_cuda_problem *problem, 
     plan->base.describe = describe_plan;
     plan->libs = &dev->libraries;
     plan->pinned = (lk_cuda_pinned){.type = &calls, .trial = &lk__cuda_trial, .layer = plan};
-    plan->direct = problem->x_pitch % 8 || problem->y_pitch % 8;
+    plan->base.masks = lk__cuda_linear_small_suits(problem);
+    plan->own = plan->base.masks                               ? lk__cuda_linear_small
+                : problem->x_pitch % 8 || problem->y_pitch % 8 ? lk__cuda_direct
+                                                               : NULL;
     plan->own_relu = problem->relu && !problem->bias;
     *out = &plan->base;
     return LK_OK;

@@ -1,11 +1,19 @@
-/* weights_fold.cu - adds the parts of leaves, and folds leaves over the sum tree. Few columns are added by blocks whose
- * threads take a run of parts each; with many columns a thread takes V columns and adds all their parts. Both add in
+/* weights_fold.cu - adds the parts of leaves, and folds leaves over the sum tree. Where leaves have parts, a block has
+ * few columns, and its threads take a run of parts each; otherwise a thread takes V columns of all leaves. Both add in
  * the same order. */
 #include "tensor/cuda/kernels/vec4.cuh"
 #include "tensor/cuda/kernels/weights.h"
 
-enum { COLUMNS = 16, LANES = 16, WIDE_THREADS = 64, WIDE_COLUMNS = 1 << 18, AHEAD = 4 };
-enum { LOADS = 5 }; /* of parts that are issued together: a run has three times as many after its first part */
+/* A block of parts has COLUMNS by at most LANES threads and ROUND runs at once. With fewer than FEW_COLUMNS columns, a
+ * thread has only one, so that there are enough blocks. */
+enum {
+    COLUMNS = 16,
+    LANES = 64,
+    ROUND = LK_CUDA_PARTS / LK_CUDA_RUN,
+    FEW_COLUMNS = 8192,
+    WHOLE_THREADS = 64,
+    AHEAD = 8
+};
 
 template <int V>
 struct fold_value {
@@ -59,11 +67,13 @@ static __device__ __forceinline__ size_t given_column(const lk_cuda_fold &f, siz
     return c < f.given ? c : c - f.weights + f.given;
 }
 
-/* The sum of one run of the parts of a group, in order. */
+/* The sum of one run of the parts of a group, in order. LOADS are issued together: all of a run but its first one, or
+ * a third of them. */
 template <int V>
 static __device__ __forceinline__ fold_value<V> sum_run(const lk_cuda_leaves &leaves, const lk_cuda_fold &f, int group,
                                                         int run, size_t column)
 {
+    constexpr int LOADS = (LK_CUDA_RUN - 1) / (V == 1 ? 1 : 3);
     int first = run * LK_CUDA_RUN, last = min(first + LK_CUDA_RUN, (int)leaves.parts_of[group]);
     const float *p = f.in + ((size_t)group * (size_t)leaves.parts + (size_t)first) * f.row + column;
     fold_value<V> sum = load_value<V>(p), parts[LOADS];
@@ -85,19 +95,6 @@ static __device__ __forceinline__ int runs_of(const lk_cuda_leaves &leaves, int 
     return (leaves.parts_of[group] + LK_CUDA_RUN - 1) / LK_CUDA_RUN;
 }
 
-/* The sum of a group: the leaf or the root. */
-template <int V>
-static __device__ __forceinline__ fold_value<V> sum_runs(const lk_cuda_leaves &leaves, const lk_cuda_fold &f, int group,
-                                                         size_t column)
-{
-    if (leaves.parts == 1)
-        return load_value<V>(f.in + (size_t)group * f.row + column);
-    fold_value<V> sum = sum_run<V>(leaves, f, group, 0, column);
-    for (int run = 1, runs = runs_of(leaves, group); run < runs; run++)
-        sum = add_values(sum, sum_run<V>(leaves, f, group, run, column));
-    return sum;
-}
-
 /* The stack of partial sums of a thread's columns. Entries of this launch are in local memory, those before it in
  * slots. */
 template <int V>
@@ -112,6 +109,21 @@ struct fold_stack {
         own[count++] = sum;
     }
 
+    /* Four leaves or roots; merges is what follows after each. They are mostly a subtree of their own, whose sums need
+     * no stack. */
+    __device__ __forceinline__ void push_four(const lk_cuda_fold &f, size_t c, const fold_value<V> (&sums)[4],
+                                              const uint8_t *merges)
+    {
+        if (merges[0] == 0 && merges[1] == 1 && merges[2] == 0 && merges[3] >= 2) {
+            fold_value<V> left = add_values(sums[0], sums[1]), right = add_values(sums[2], sums[3]);
+            push(f, c, add_values(left, right), merges[3] - 2);
+            return;
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            push(f, c, sums[i], merges[i]);
+    }
+
     __device__ __forceinline__ void store(const lk_cuda_fold &f, size_t c)
     {
         for (int i = 0; i < count; i++)
@@ -119,72 +131,81 @@ struct fold_stack {
     }
 };
 
+/* Leaves without parts. */
 template <int V>
-static __global__ void __launch_bounds__(WIDE_THREADS)
-    fold_wide(const __grid_constant__ lk_cuda_leaves leaves, const __grid_constant__ lk_cuda_fold f)
+static __global__ void __launch_bounds__(WHOLE_THREADS)
+    fold_whole(const __grid_constant__ lk_cuda_leaves leaves, const __grid_constant__ lk_cuda_fold f)
 {
-    size_t c = lk__cuda_thread() * V, column = given_column(f, c);
+    size_t c = lk__cuda_thread() * V;
     if (c >= f.weights + f.bias)
         return;
     bool given = has_column(f, c);
+    const float *p = f.in + given_column(f, c);
     fold_stack<V> stack;
     stack.below = f.depth;
     stack.count = 0;
-    for (int first = 0; first < leaves.groups; first += AHEAD) {
-        fold_value<V> sums[AHEAD]; // all loads before the first addition, which waits for them
+    int first = 0;
+    for (; first + AHEAD <= leaves.groups; first += AHEAD) {
+        fold_value<V> sums[AHEAD / 4][4]; /* all loads before the first addition, which waits for them */
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
-            sums[i] = given && first + i < leaves.groups ? sum_runs<V>(leaves, f, first + i, column) : zero_value<V>();
+            sums[i / 4][i % 4] = given ? load_value<V>(p + (size_t)(first + i) * f.row) : zero_value<V>();
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++)
-            if (first + i < leaves.groups)
-                stack.push(f, c, sums[i], leaves.outer[first + i]);
+        for (int i = 0; i < AHEAD / 4; i++)
+            stack.push_four(f, c, sums[i], leaves.outer + first + 4 * i);
     }
+    for (; first < leaves.groups; first++)
+        stack.push(f, c, given ? load_value<V>(p + (size_t)first * f.row) : zero_value<V>(), leaves.outer[first]);
     stack.store(f, c);
 }
 
-/* A run of the parts of a group. */
-struct run_place {
-    int group, run;
+/* Runs of a group's parts, at most. */
+static __host__ __device__ __forceinline__ int most_runs(const lk_cuda_leaves &leaves)
+{
+    return (leaves.parts + LK_CUDA_RUN - 1) / LK_CUDA_RUN;
+}
 
-    __device__ __forceinline__ void advance(const lk_cuda_leaves &leaves, int runs)
-    {
-        for (int i = 0; i < runs && group < leaves.groups; i++)
-            if (++run == runs_of(leaves, group))
-                group++, run = 0;
-    }
-};
-
-/* Lane l adds every LANES-th run, beginning with run l; lane 0 then adds the runs of a leaf and folds. */
+/* All lanes add runs, then each the runs of a leaf; lane 0 folds. */
 template <int V>
 static __global__ void __launch_bounds__(COLUMNS *LANES)
-    fold_narrow(const __grid_constant__ lk_cuda_leaves leaves, const __grid_constant__ lk_cuda_fold f)
+    fold_parts(const __grid_constant__ lk_cuda_leaves leaves, const __grid_constant__ lk_cuda_fold f)
 {
-    __shared__ fold_value<V> sums[LANES][COLUMNS];
-    int at = (int)threadIdx.x % COLUMNS, lane = (int)threadIdx.x / COLUMNS;
+    __shared__ fold_value<V> sums[ROUND][COLUMNS];
+    int at = (int)threadIdx.x % COLUMNS, lane = (int)threadIdx.x / COLUMNS, lanes = (int)blockDim.x / COLUMNS;
+    int runs = most_runs(leaves), round = ROUND / runs;
     size_t c = (blockIdx.x * (size_t)COLUMNS + (size_t)at) * V, column = given_column(f, c);
-    bool inside = c < f.weights + f.bias, given = has_column(f, c), folds = inside && lane == 0;
+    bool inside = c < f.weights + f.bias, given = has_column(f, c);
     fold_stack<V> stack;
     stack.below = f.depth;
     stack.count = 0;
-    fold_value<V> leaf = zero_value<V>();
-    run_place mine = {0, 0}, next = {0, 0};
-    mine.advance(leaves, lane);
-    while (next.group < leaves.groups) {
-        sums[lane][at] =
-            given && mine.group < leaves.groups ? sum_run<V>(leaves, f, mine.group, mine.run, column) : zero_value<V>();
-        mine.advance(leaves, LANES);
-        __syncthreads();
-        for (int i = 0; i < LANES && next.group < leaves.groups; i++) {
-            int group = next.group;
-            leaf = next.run == 0 ? sums[i][at] : add_values(leaf, sums[i][at]);
-            next.advance(leaves, 1);
-            if (folds && next.group != group)
-                stack.push(f, c, leaf, leaves.outer[group]);
+    for (int first = 0; first < leaves.groups; first += round) {
+        int groups = min(round, leaves.groups - first);
+        for (int i = lane; i < groups * runs; i += lanes) {
+            int group = i / runs, run = i - group * runs;
+            if (given && run < runs_of(leaves, first + group))
+                sums[i][at] = sum_run<V>(leaves, f, first + group, run, column);
         }
         __syncthreads();
+        for (int i = lane; i < groups; i += lanes) {
+            fold_value<V> sum = given ? sums[i * runs][at] : zero_value<V>();
+            for (int run = 1; given && run < runs_of(leaves, first + i); run++)
+                sum = add_values(sum, sums[i * runs + run][at]);
+            sums[i * runs][at] = sum;
+        }
+        __syncthreads();
+        int i = 0;
+        for (; inside && lane == 0 && i + 4 <= groups; i += 4) {
+            fold_value<V> four[4];
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                four[j] = sums[(i + j) * runs][at];
+            stack.push_four(f, c, four, leaves.outer + first + i);
+        }
+        for (; inside && lane == 0 && i < groups; i++)
+            stack.push(f, c, sums[i * runs][at], leaves.outer[first + i]);
+        __syncthreads();
     }
-    if (folds)
+    if (inside && lane == 0)
         stack.store(f, c);
 }
 
@@ -192,10 +213,13 @@ template <int V>
 static void launch(cudaStream_t stream, const lk_cuda_leaves *leaves, const lk_cuda_fold *fold)
 {
     size_t columns = fold->weights + fold->bias;
-    if (columns >= WIDE_COLUMNS)
-        fold_wide<V><<<lk__cuda_parts(columns, WIDE_THREADS * V), WIDE_THREADS, 0, stream>>>(*leaves, *fold);
-    else
-        fold_narrow<V><<<lk__cuda_parts(columns, COLUMNS * V), COLUMNS * LANES, 0, stream>>>(*leaves, *fold);
+    if (leaves->parts == 1) {
+        fold_whole<V><<<lk__cuda_parts(columns, WHOLE_THREADS * V), WHOLE_THREADS, 0, stream>>>(*leaves, *fold);
+        return;
+    }
+    int runs = leaves->groups * most_runs(*leaves), lanes = runs < LANES ? runs : (int)LANES;
+    lanes += lanes % 2; /* whole warps */
+    fold_parts<V><<<lk__cuda_parts(columns, COLUMNS * V), COLUMNS * lanes, 0, stream>>>(*leaves, *fold);
 }
 
 static bool is_whole(lk_partials sums)
@@ -206,7 +230,8 @@ static bool is_whole(lk_partials sums)
 void lk__cuda_weights_fold(lk_device *dev, cudaStream_t stream, const lk_cuda_leaves *leaves, const lk_cuda_fold *fold)
 {
     bool whole = fold->given % 4 == 0 && fold->weights % 4 == 0 && fold->bias % 4 == 0 && fold->row % 4 == 0;
-    if (whole && is_whole(fold->dw) && (fold->bias == 0 || is_whole(fold->db)))
+    bool many = leaves->parts == 1 || fold->weights + fold->bias >= FEW_COLUMNS;
+    if (many && whole && is_whole(fold->dw) && (fold->bias == 0 || is_whole(fold->db)))
         launch<4>(stream, leaves, fold);
     else
         launch<1>(stream, leaves, fold);

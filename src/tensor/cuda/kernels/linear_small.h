@@ -1,0 +1,21 @@
+/* linear_small.h - own kernels for small linear layers: one launch with its bias, ReLU or mask, where a library needs
+ * two or three. The bits of a sample do not depend on the number of samples of the call. */
+#ifndef LK_TENSOR_CUDA_KERNELS_LINEAR_SMALL_H
+#define LK_TENSOR_CUDA_KERNELS_LINEAR_SMALL_H
+
+#include "tensor/cuda/kernels/plans.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Forward passes of layers with at most 2^17 weights and 2,048 inputs, and input gradients of those with at most 256
+ * outputs; both pitches are multiples of 8. */
+bool lk__cuda_linear_small_suits(const lk_cuda_problem *problem);
+/* Enqueues the pass; an input gradient is masked, too (lk_cuda_io.mask). Faults are kept with the device. */
+void lk__cuda_linear_small(const lk_cuda_problem *problem, const lk_cuda_io *io);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
