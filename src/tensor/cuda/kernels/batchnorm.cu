@@ -3,8 +3,7 @@
  *
  * A block sums squared deviations from its first pixel. Over m values their error is at most about m roundings,
  * whatever the mean is. */
-#include "tensor/cuda/kernels/batchnorm.cuh"
-#include "tensor/cuda/kernels/vec4.cuh"
+#include "tensor/cuda/kernels/batchnorm_fold.cuh"
 
 /* A thread's result for its pixels: sums of deviations, then of their squares. */
 template <int V>
@@ -66,103 +65,36 @@ static __global__ void __launch_bounds__(LK_THREADS, LK_BN_RESIDENT)
         mean[i] = d.from[i] + shift;
         squares[i] = fmaxf(fmaf(-d.sums[i], shift, d.sums[V + i]), 0.0f);
     }
-    float *part = lk__bn_part(parts, t, blockIdx.z, spans, lk__bn_block(t)) + s.channel;
-    lk__cuda_store(part, mean);
-    lk__cuda_store(part + t.pitch, squares);
+    float *part = lk__bn_part<2>(parts, t, blockIdx.z, spans, lk__bn_block(t));
+    lk__bn_store_pairs(part + 2 * s.channel, mean, squares);
 }
 
-/* The blocks of a shard, for one thread's channel. */
-struct shard_parts {
-    uint32_t blocks;
-    double span, rest; /* elements of a block, and of the last one */
-    const float *row;  /* row of block 0, from the channel on */
-
-    __device__ double count(uint32_t b) const
-    {
-        return b + 1 < blocks ? span : rest;
-    }
-};
-
-static __device__ double sum_means(const lk_bn_tiling &t, const shard_parts &p)
+/* Chan's formula for entries of mean (x) and M2 (y). */
+static __device__ __forceinline__ float2 merge_stats(const lk_bn_merge &how, float2 left, float2 right)
 {
-    double sum = 0;
-    for (uint32_t b = threadIdx.y; b < p.blocks; b += LK_BN_FOLD_AT_ONCE * LK_BN_FOLD_ROWS) {
-        float mean[LK_BN_FOLD_AT_ONCE];
-        lk__bn_load_parts(t, p.row, b, p.blocks, mean);
-#pragma unroll
-        for (int k = 0; k < LK_BN_FOLD_AT_ONCE; k++) {
-            uint32_t block = b + (uint32_t)(k * LK_BN_FOLD_ROWS);
-            if (block < p.blocks)
-                sum += p.count(block) * (double)mean[k];
-        }
-    }
-    return sum;
+    float delta = right.x - left.x;
+    if (how.empty)
+        return make_float2(0.0f, 0.0f);
+    return make_float2(fmaf(delta, how.mean_weight, left.x), fmaf(delta * delta, how.square_weight, left.y + right.y));
 }
 
-static __device__ double sum_squares(const lk_bn_tiling &t, const shard_parts &p, double around)
+static __global__ void __launch_bounds__(LK_BN_FOLD_WARPS *LK_WARP)
+    fold_stats(const __grid_constant__ lk_bn_merges m, int count, int c, const float *stats, lk_partials partials)
 {
-    double sum = 0;
-    for (uint32_t b = threadIdx.y; b < p.blocks; b += LK_BN_FOLD_AT_ONCE * LK_BN_FOLD_ROWS) {
-        float mean[LK_BN_FOLD_AT_ONCE], squares[LK_BN_FOLD_AT_ONCE];
-        lk__bn_load_parts(t, p.row, b, p.blocks, mean);
-        lk__bn_load_parts(t, p.row + t.pitch, b, p.blocks, squares);
-#pragma unroll
-        for (int k = 0; k < LK_BN_FOLD_AT_ONCE; k++) {
-            uint32_t block = b + (uint32_t)(k * LK_BN_FOLD_ROWS);
-            if (block >= p.blocks)
-                break;
-            double away = (double)mean[k] - around;
-            sum += (double)squares[k] + p.count(block) * (away * away);
-        }
+    __shared__ lk_bn_fold fold;
+    int channel = lk__bn_fold_channel();
+    fold.begin(m, c, partials);
+    for (int shard = lk__bn_fold_warp(); shard < count; shard += (int)(blockDim.y * blockDim.z)) {
+        const float *entry = stats + (size_t)shard * 2 * (size_t)c + channel;
+        if (lk__bn_fold_row() == 0 && channel < c)
+            fold.nodes[m.depth + shard][lk__bn_fold_lane()] = make_float2(entry[0], entry[c]);
     }
-    return sum;
-}
-
-enum { MERGES = (int)LK_BN_RUNS + LK_TREE_MAX_DEPTH };
-
-/* The merges of some shards: entry d-1 with entry d, in the order of execution. */
-struct merges {
-    int depth, count;
-    uint8_t after[LK_BN_RUNS]; /* shard i */
-    float mean_weight[MERGES], square_weight[MERGES];
-    bool empty[MERGES];
-};
-
-/* Folds one channel, whose entries are mean (x) and M2 (y). Returns the first entry of the stack. */
-static __device__ float2 fold_channel(const merges &m, lk_bn_entries &entries, size_t c, size_t channel,
-                                      const lk_partials &partials)
-{
-    lk_bn_stack stack(m.depth, entries, c, channel, partials);
-    int merge = 0;
-    for (int shard = 0; shard < m.count; shard++) {
-        float2 entry = stack.leaf(shard);
-        for (int k = 0; k < m.after[shard]; k++, merge++) {
-            float2 left = stack.pop();
-            float delta = entry.x - left.x;
-            entry.y = fmaf(delta * delta, m.square_weight[merge], left.y + entry.y);
-            entry.x = fmaf(delta, m.mean_weight[merge], left.x);
-            if (m.empty[merge])
-                entry.x = entry.y = 0.0f;
-        }
-        stack.push(entry);
-    }
-    stack.store();
-    return stack.bottom();
-}
-
-static __global__ void __launch_bounds__(LK_BN_FOLD_CHANNELS)
-    fold_stats(merges m, size_t c, const float *stats, lk_partials partials)
-{
-    __shared__ lk_bn_entries entries;
-    size_t channel = lk__cuda_thread();
-    if (channel >= c)
+    __syncthreads();
+    if (lk__bn_fold_warp() > 0)
         return;
-    for (int shard = 0; shard < m.count; shard++) {
-        const float *entry = stats + (size_t)shard * 2 * c + channel;
-        entries.first[shard][threadIdx.x] = entry[0];
-        entries.second[shard][threadIdx.x] = entry[c];
-    }
-    fold_channel(m, entries, c, channel, partials);
+    fold.run(m, merge_stats);
+    if (channel < c)
+        fold.store(m, c, partials);
 }
 
 static __device__ float inverse_root(float squares, float count, float eps)
@@ -187,80 +119,95 @@ struct stats_results {
     lk_bn_counts counts; /* elements of the groups */
 };
 
-/* Combines the blocks of a shard into its mean and M2: first the mean, then the squares around it. */
-static __device__ float2 shard_stats(const lk_bn_tiling &t, const lk_bn_runs &r, uint32_t spans, float *parts,
-                                     uint32_t run, bool used)
+enum { CHAINS = LK_BN_FOLD_GROUP };
+
+static __device__ __forceinline__ float add_chains(const float (&v)[CHAINS])
 {
-    uint32_t pixels = used ? r.begin[run + 1] - r.begin[run] : 0;
-    uint32_t span = lk__bn_span(t, pixels), blocks = lk__bn_spans(t, pixels);
-    shard_parts p = {blocks, (double)span, (double)(pixels - (blocks ? blocks - 1 : 0) * span),
-                     lk__bn_part(parts, t, run, spans, 0) + lk__bn_fold_channel()};
-    double mean = lk__bn_sum_fold_rows(sum_means(t, p)) / (double)(pixels ? pixels : 1);
-    double squares = lk__bn_sum_fold_rows(sum_squares(t, p, mean));
-    return make_float2((float)mean, (float)squares);
+    return lk__bn_add_rows((v[0] + v[1]) + (v[2] + v[3]));
 }
+
+/* The mean and M2 of shards; deviations of blocks' means are taken from a number close to the mean. */
+struct stats_leaf {
+    const lk_bn_pieces &pieces;
+    const stats_results &out;
+    lk_bn_fold &fold;
+    int c, depth;
+
+    /* The last block of a shard may have fewer pixels than the others. */
+    __device__ float2 sum(const lk_bn_piece<2> &p) const
+    {
+        float v[LK_BN_FOLD_AT_ONCE][2], sums[CHAINS] = {}, away[CHAINS] = {}, square[CHAINS] = {};
+        float share = 1.0f / (float)max(p.pixels(), 1u), span = (float)p.span;
+        float known = 1.0f / (float)max(min(p.end - p.begin, (uint32_t)LK_BN_FOLD_STEP), 1u);
+        p.load(p.begin, v);
+        p.for_loads(p.begin, [&](int k) { sums[k % CHAINS] += v[k][0]; });
+        float from = add_chains(sums) * known;
+#pragma unroll 1
+        for (uint32_t first = p.begin; first < p.end;) {
+            p.for_loads(first, [&](int k) {
+                uint32_t b = p.block(first, k);
+                float delta = v[k][0] - from, pixels = b + 1 < p.blocks ? span : (float)p.rest;
+                float weighted = b < p.end ? pixels * delta : 0.0f;
+                away[k % CHAINS] += weighted;
+                square[k % CHAINS] += fmaf(weighted, delta, v[k][1]);
+            });
+            first += LK_BN_FOLD_STEP;
+            if (first < p.end)
+                p.load(first, v);
+        }
+        float sum = add_chains(away), shift = sum * share, m2 = fmaf(-sum, shift, add_chains(square));
+        return make_float2(from + shift, m2 < 0.0f ? 0.0f : m2);
+    }
+
+    __device__ float2 join(const lk_bn_piece<2> &p, const float2 (*results)[LK_BN_FOLD_CHANNELS]) const
+    {
+        int lane = lk__bn_fold_lane();
+        double count = 0, mean = 0, m2 = 0;
+        for (int i = 0; i < pieces.count; i++) {
+            double pixels = (double)p.at(pieces, i).pixels();
+            count += pixels;
+            mean += pixels * (double)results[i][lane].x;
+        }
+        mean /= count > 0 ? count : 1.0;
+        for (int i = 0; i < pieces.count; i++) {
+            double away = (double)results[i][lane].x - mean;
+            m2 += (double)results[i][lane].y + (double)p.at(pieces, i).pixels() * (away * away);
+        }
+        return make_float2((float)mean, (float)m2);
+    }
+
+    __device__ void store(uint32_t run, int channel, float2 v) const
+    {
+        size_t at = (size_t)run * (size_t)c + (size_t)channel;
+        fold.nodes[depth + (int)run][lk__bn_fold_lane()] = v;
+        out.stats[at + (size_t)run * (size_t)c] = v.x;
+        out.stats[at + (size_t)(run + 1) * (size_t)c] = v.y;
+        if (out.mean && out.by_shard)
+            write_moments(v, out.counts.of[run], out.eps, out.mean + at, out.scale + at);
+    }
+};
 
 /* All that follows after the blocks: stats, partials and moments. */
-static __global__ void __launch_bounds__(LK_BN_FOLD_THREADS, 1)
-    finish_stats(lk_bn_tiling t, lk_bn_runs r, uint32_t spans, float *parts, merges m, stats_results out)
+static __global__ void __launch_bounds__(LK_BN_FOLD_WARPS *LK_WARP, 2)
+    finish_stats(const __grid_constant__ lk_bn_tiling t, const __grid_constant__ lk_bn_runs r, uint32_t spans,
+                 const __grid_constant__ lk_bn_pieces pieces, const float *parts,
+                 const __grid_constant__ lk_bn_merges m, const __grid_constant__ stats_results out)
 {
-    __shared__ lk_bn_entries entries;
-    int channel = lk__bn_fold_channel(), lane = threadIdx.x;
-    for (uint32_t first = 0; first < (uint32_t)r.count; first += blockDim.z) {
-        uint32_t run = first + threadIdx.z;
-        bool used = channel < t.c && run < (uint32_t)r.count;
-        float2 entry = shard_stats(t, r, spans, parts, run, used);
-        if (threadIdx.y > 0 || !used)
-            continue;
-        size_t at = (size_t)run * t.c + channel;
-        entries.first[run][lane] = out.stats[at + (size_t)run * t.c] = entry.x;
-        entries.second[run][lane] = out.stats[at + (size_t)(run + 1) * t.c] = entry.y;
-        if (out.mean && out.by_shard)
-            write_moments(entry, out.counts.of[run], out.eps, out.mean + at, out.scale + at);
-    }
+    __shared__ lk_bn_fold fold;
+    int channel = lk__bn_fold_channel();
+    if (out.partials.slot0)
+        fold.begin(m, t.c, out.partials);
+    lk__bn_leaves<2>(t, r, spans, pieces, parts, stats_leaf{pieces, out, fold, t.c, m.depth});
     __syncthreads();
-    if (threadIdx.y + threadIdx.z > 0 || channel >= t.c || !out.partials.slot0)
+    if (lk__bn_fold_warp() > 0 || !out.partials.slot0)
         return;
-    float2 all = fold_channel(m, entries, (size_t)t.c, (size_t)channel, out.partials);
-    if (out.mean && !out.by_shard)
-        write_moments(all, out.counts.of[0], out.eps, out.mean + channel, out.scale + channel);
-}
-
-static void weigh(merges *m, int merge, size_t left, size_t right)
-{
-    float share = left + right ? (float)right / (float)(left + right) : 0.0f;
-    m->mean_weight[merge] = share;
-    m->square_weight[merge] = (float)left * share;
-    m->empty[merge] = left + right == 0;
-}
-
-/* The merges of shards [first, first + LK_BN_RUNS). rows is the stack of sample counts with *depth entries;
- * both are updated to the state after these shards. */
-static merges merges_of(const lk_shards *shards, int first, size_t pixels, int *depth, size_t *rows)
-{
-    merges m = {};
-    m.depth = *depth;
-    m.count = shards->count - first < LK_BN_RUNS ? shards->count - first : (int)LK_BN_RUNS;
-    int merge = 0;
-    for (int i = 0; i < m.count; i++) {
-        int shard = first + i;
-        m.after[i] = (uint8_t)shards->merges[shard];
-        rows[*depth] = shards->begin[shard + 1] - shards->begin[shard];
-        for (int k = 0; k < shards->merges[shard]; k++, --*depth) {
-            weigh(&m, merge++, rows[*depth - 1] * pixels, rows[*depth] * pixels);
-            rows[*depth - 1] += rows[*depth];
-        }
-        ++*depth;
-    }
-    return m;
-}
-
-/* The stack of sample counts before the shards; returns its depth. */
-static int rows_before(const lk_shards *shards, size_t rows[LK_TREE_MAX_DEPTH + 1])
-{
-    for (int d = 0; d < shards->depth; d++)
-        rows[d] = shards->rows[d];
-    return shards->depth;
+    fold.run(m, merge_stats);
+    if (channel >= t.c)
+        return;
+    fold.store(m, t.c, out.partials);
+    if (out.mean && !out.by_shard && lk__bn_fold_row() == 0)
+        write_moments(fold.entry(m, t.c, out.partials, 0), out.counts.of[0], out.eps, out.mean + channel,
+                      out.scale + channel);
 }
 
 /* The results of shards [first, first + count). Moments of all shards together follow after the last one. */
@@ -284,23 +231,25 @@ static stats_results results_of(const lk_batchnorm_stats *out, const lk_tensor *
 template <class T, int V>
 static void run_stats(lk_device *dev, const lk_tensor *x, const lk_shards *shards, const lk_batchnorm_stats *out)
 {
-    size_t pixels = x->shape.h * x->shape.w, rows[LK_TREE_MAX_DEPTH + 1];
-    lk_bn_tiling t = lk__bn_tiling(x, V);
+    size_t pixels = x->shape.h * x->shape.w;
+    lk_bn_tiling t = lk__bn_sum_tiling(x, V, shards);
+    lk_bn_pieces pieces = lk__bn_pieces(t, shards, pixels);
     cudaStream_t stream = lk__cuda_stream(dev);
-    float *parts = (float *)lk__cuda_scratch(dev, lk__bn_parts_bytes(t, shards, pixels));
+    float *parts = (float *)lk__cuda_scratch(dev, lk__bn_parts_bytes<2>(t, shards, pixels));
     if (!parts)
         return;
     unsigned threads = lk__bn_threads(t);
-    int depth = rows_before(shards, rows);
+    lk_bn_stack stack = lk__bn_stack(shards);
     for (int first = 0; first < shards->count; first += LK_BN_RUNS) {
         lk_bn_runs r = lk__bn_runs(shards, first, pixels);
         uint32_t spans = lk__bn_most_spans(t, r);
-        merges m = merges_of(shards, first, pixels, &depth, rows);
+        lk_bn_merges m = lk__bn_merges(shards, first, pixels, &stack);
         stats_results results = results_of(out, x, first, r.count, first + r.count == shards->count);
         if (spans > 0)
             stats_blocks<T, V><<<lk__bn_grid(t, spans, r.count), threads, threads * 2 * V * sizeof(float), stream>>>(
                 t, r, (const T *)x->data, spans, parts);
-        finish_stats<<<lk__bn_fold_blocks(t), lk__bn_fold_threads(r), 0, stream>>>(t, r, spans, parts, m, results);
+        finish_stats<<<lk__bn_fold_blocks(t.c), lk__bn_fold_threads(pieces, r), 0, stream>>>(t, r, spans, pieces, parts,
+                                                                                             m, results);
     }
 }
 
@@ -317,13 +266,14 @@ void lk__cuda_batchnorm_stats(lk_device *dev, const lk_tensor *x, const lk_shard
 void lk__cuda_batchnorm_fold(lk_device *dev, size_t c, size_t pixels, const lk_shards *shards, const float *stats,
                              lk_partials moments)
 {
-    size_t rows[LK_TREE_MAX_DEPTH + 1];
-    int depth = rows_before(shards, rows);
+    lk_bn_stack stack = lk__bn_stack(shards);
     cudaStream_t stream = lk__cuda_stream(dev);
     for (int first = 0; first < shards->count; first += LK_BN_RUNS) {
-        merges m = merges_of(shards, first, pixels, &depth, rows);
-        fold_stats<<<lk__cuda_parts(c, LK_BN_FOLD_CHANNELS), LK_BN_FOLD_CHANNELS, 0, stream>>>(
-            m, c, stats + (size_t)first * 2 * c, moments);
+        lk_bn_merges m = lk__bn_merges(shards, first, pixels, &stack);
+        int count = shards->count - first < LK_BN_RUNS ? shards->count - first : (int)LK_BN_RUNS;
+        unsigned warps = (unsigned)(count < LK_BN_FOLD_WARPS ? count : (int)LK_BN_FOLD_WARPS);
+        fold_stats<<<lk__bn_fold_blocks((int)c), dim3(LK_WARP, warps), 0, stream>>>(
+            m, count, (int)c, stats + (size_t)first * 2 * c, moments);
     }
     lk__cuda_launched(dev, "batchnorm_fold");
 }

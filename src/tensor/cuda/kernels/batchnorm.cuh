@@ -1,27 +1,25 @@
 /* batchnorm.cuh - how the kernels of batch normalisation, and of a bias' gradient, divide a tensor. For nvcc only.
  *
  * A sum over a shard's pixels has three levels: a chain in each thread, a tree over the threads of a block that
- * have the same channels, and a sum of the blocks in double. How many pixels each level has depends only on the
- * shard's pixels and the pitch. Pixels are counted over all samples, in 32 bits. */
+ * have the same channels, and a sum of the blocks (batchnorm_fold.cuh). How many pixels each level has depends only on
+ * the shard's pixels, the pitch, and the largest shard and the number of shards of the step, which are the same for
+ * every rank. Pixels are counted over all samples, in 32 bits. */
 #ifndef LK_TENSOR_CUDA_KERNELS_BATCHNORM_CUH
 #define LK_TENSOR_CUDA_KERNELS_BATCHNORM_CUH
 
-#include "tensor/cuda/kernels/vec.cuh"
+#include "tensor/cuda/kernels/vec4.cuh"
 
 enum {
     LK_BN_RUNS = 64, /* shards of a launch */
     /* Most vectors of channels of a block: 256 bytes of a pixel. With more, a block would have fewer pixels: more
      * results of blocks, and more loads of the values of channels. */
     LK_BN_COLUMNS = 16,
-    LK_BN_BLOCKS = 264, /* blocks of a shard to aim at: two for each multiprocessor */
-    LK_BN_LEAST = 8,    /* pixels of a thread that sums: a multiple of this, at most LK_BN_MOST */
-    LK_BN_MOST = 64,
-    LK_BN_RESIDENT = 3, /* summing blocks on a multiprocessor: with more, loads would wait for registers */
-    LK_BN_FOLD_CHANNELS = 8,
-    LK_BN_FOLD_ROWS = 8,
-    LK_BN_FOLD_RUNS = 16, /* runs that a folding block computes at once, at most */
-    LK_BN_FOLD_THREADS = LK_BN_FOLD_CHANNELS * LK_BN_FOLD_ROWS * LK_BN_FOLD_RUNS,
-    LK_BN_FOLD_AT_ONCE = 16
+    /* Summing blocks of all shards of a step to aim at. More blocks mean more results to combine; with fewer the GPU
+     * would not be filled: this is twice as many as 132 multiprocessors hold. */
+    LK_BN_BLOCKS = 792,
+    LK_BN_LEAST = 8, /* pixels of a thread that sums: a multiple of this, at most LK_BN_MOST */
+    LK_BN_MOST = 128,
+    LK_BN_RESIDENT = 3 /* summing blocks on a multiprocessor: with more, loads would wait for registers */
 };
 
 /* The ReLU after a normalisation. */
@@ -122,6 +120,7 @@ struct lk_bn_tiling {
     int all;           /* columns of the tensor */
     int tiles;         /* blocks that cover them */
     int pitch, c;
+    uint32_t span; /* pixels of a summing block; 0 in kernels that do not sum */
 };
 
 static inline lk_bn_tiling lk__bn_tiling(const lk_tensor *x, int width)
@@ -133,6 +132,18 @@ static inline lk_bn_tiling lk__bn_tiling(const lk_tensor *x, int width)
     t.tiles = (t.all + LK_BN_COLUMNS - 1) / LK_BN_COLUMNS;
     t.columns = (t.all + t.tiles - 1) / t.tiles;
     t.rows = LK_THREADS / t.columns;
+    t.span = 0;
+    return t;
+}
+
+/* The tiling of kernels that sum. A block has the same pixels in all shards of the step. */
+static inline lk_bn_tiling lk__bn_sum_tiling(const lk_tensor *x, int width, const lk_shards *shards)
+{
+    lk_bn_tiling t = lk__bn_tiling(x, width);
+    size_t blocks = lk__cuda_parts(LK_BN_BLOCKS, (size_t)t.tiles * (size_t)shards->all);
+    size_t each = lk__cuda_parts(shards->most * x->shape.h * x->shape.w, blocks * (size_t)t.rows * LK_BN_LEAST);
+    each = LK_BN_LEAST * (each ? each : 1);
+    t.span = (uint32_t)(each < LK_BN_MOST ? each : (size_t)LK_BN_MOST) * (uint32_t)t.rows;
     return t;
 }
 
@@ -158,17 +169,10 @@ static inline unsigned lk__bn_threads(const lk_bn_tiling &t)
     return (unsigned)(t.columns * t.rows);
 }
 
-/* Pixels of a summing block. */
-static inline __host__ __device__ uint32_t lk__bn_span(const lk_bn_tiling &t, uint32_t pixels)
-{
-    uint32_t each = pixels / (uint32_t)(t.rows * LK_BN_BLOCKS) / LK_BN_LEAST * LK_BN_LEAST;
-    each = each < LK_BN_LEAST ? (uint32_t)LK_BN_LEAST : each > LK_BN_MOST ? (uint32_t)LK_BN_MOST : each;
-    return each * (uint32_t)t.rows;
-}
-
+/* Summing blocks of a shard. */
 static inline __host__ __device__ uint32_t lk__bn_spans(const lk_bn_tiling &t, uint32_t pixels)
 {
-    return (pixels + lk__bn_span(t, pixels) - 1) / lk__bn_span(t, pixels);
+    return pixels / t.span + (pixels % t.span != 0);
 }
 
 /* Shards [first, first + LK_BN_RUNS) of a wave; a sample has `pixels` pixels. */
@@ -181,7 +185,7 @@ static inline lk_bn_runs lk__bn_runs(const lk_shards *shards, int first, size_t 
     return r;
 }
 
-/* The largest number of blocks of a run; a run with more pixels may have fewer blocks. */
+/* The largest number of blocks of a run. */
 static inline uint32_t lk__bn_most_spans(const lk_bn_tiling &t, const lk_bn_runs &r)
 {
     uint32_t most = 0;
@@ -192,7 +196,8 @@ static inline uint32_t lk__bn_most_spans(const lk_bn_tiling &t, const lk_bn_runs
     return most;
 }
 
-/* Bytes for the results of all blocks of one launch; the maximum over a wave's launches. */
+/* Bytes for the results of all blocks of one launch, N for each channel; the maximum over a wave's launches. */
+template <int N>
 static inline size_t lk__bn_parts_bytes(const lk_bn_tiling &t, const lk_shards *shards, size_t pixels)
 {
     size_t most = 1;
@@ -201,14 +206,28 @@ static inline size_t lk__bn_parts_bytes(const lk_bn_tiling &t, const lk_shards *
         size_t blocks = (size_t)r.count * lk__bn_most_spans(t, r);
         most = blocks > most ? blocks : most;
     }
-    return most * 2 * (size_t)t.pitch * sizeof(float);
+    return most * N * (size_t)t.pitch * sizeof(float);
 }
 
-/* Where block b of a run writes its two rows of pitch floats. */
+/* Where block b of a run writes its results, N for each channel. */
+template <int N>
 static inline __device__ float *lk__bn_part(float *parts, const lk_bn_tiling &t, uint32_t run, uint32_t spans,
                                             uint32_t b)
 {
-    return parts + ((size_t)run * spans + b) * 2 * t.pitch;
+    return parts + ((size_t)run * spans + b) * (size_t)(N * t.pitch);
+}
+
+/* Writes the two results of a thread's channels. */
+template <int V>
+static __device__ void lk__bn_store_pairs(float *part, const float (&first)[V], const float (&second)[V])
+{
+    if constexpr (V == 1) {
+        *(float2 *)part = make_float2(first[0], second[0]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; i += 2)
+            *(float4 *)(part + 2 * i) = make_float4(first[i], second[i], first[i + 1], second[i + 1]);
+    }
 }
 
 /* A thread's part of a block. */
@@ -234,11 +253,11 @@ struct lk_bn_range {
 
 static inline __device__ lk_bn_range lk__bn_range(const lk_bn_tiling &t, const lk_bn_runs &r)
 {
-    uint32_t first = r.begin[blockIdx.z], last = r.begin[blockIdx.z + 1], span = lk__bn_span(t, last - first);
-    uint32_t begin = first + lk__bn_block(t) * span;
+    uint32_t first = r.begin[blockIdx.z], last = r.begin[blockIdx.z + 1];
+    uint32_t begin = first + lk__bn_block(t) * t.span;
     if (begin >= last)
         return {last, last};
-    return {begin, last - begin < span ? last : begin + span};
+    return {begin, last - begin < t.span ? last : begin + t.span};
 }
 
 /* The offset of a thread's pixel in the tensor; that of the block's first pixel if the thread does not have it. */
@@ -343,154 +362,6 @@ static void lk__bn_by_relu(const lk_batchnorm_desc *desc, F f)
         f(lk_bn_relu_kind<LK_BN_RELU_PLAIN>());
     else
         f(lk_bn_relu_kind<LK_BN_RELU_SIX>());
-}
-
-/* A thread reads blocks b, b + LK_BN_FOLD_ROWS and so on of a run; LK_BN_FOLD_AT_ONCE loads are issued
- * together. row belongs to block 0. Beyond the last block, block b is read again. */
-static inline __device__ void lk__bn_load_parts(const lk_bn_tiling &t, const float *row, uint32_t b, uint32_t blocks,
-                                                float (&v)[LK_BN_FOLD_AT_ONCE])
-{
-#pragma unroll
-    for (int k = 0; k < LK_BN_FOLD_AT_ONCE; k++) {
-        uint32_t at = b + (uint32_t)(k * LK_BN_FOLD_ROWS);
-        v[k] = row[(size_t)(at < blocks ? at : b) * 2 * t.pitch];
-    }
-}
-
-/* A thread's sum over the blocks of a run. */
-static inline __device__ double lk__bn_sum_parts(const lk_bn_tiling &t, const float *row, uint32_t blocks)
-{
-    double sum = 0;
-    for (uint32_t b = threadIdx.y; b < blocks; b += LK_BN_FOLD_AT_ONCE * LK_BN_FOLD_ROWS) {
-        float v[LK_BN_FOLD_AT_ONCE];
-        lk__bn_load_parts(t, row, b, blocks, v);
-#pragma unroll
-        for (int k = 0; k < LK_BN_FOLD_AT_ONCE; k++) // conversions are slow: those that are not needed are left out
-            if (b + (uint32_t)(k * LK_BN_FOLD_ROWS) < blocks)
-                sum += (double)v[k];
-    }
-    return sum;
-}
-
-/* Gives every thread the sum over the rows of its channel and run, in a block of lk__bn_fold_threads. */
-static inline __device__ double lk__bn_sum_fold_rows(double v)
-{
-    enum { WARP_ROWS = LK_WARP / LK_BN_FOLD_CHANNELS, WARPS = LK_BN_FOLD_ROWS / WARP_ROWS };
-    static_assert(WARPS == 2, "a channel and run has two warps");
-    __shared__ double rows[LK_BN_FOLD_RUNS][WARPS][LK_BN_FOLD_CHANNELS];
-    int run = threadIdx.z, row = threadIdx.y, lane = threadIdx.x;
-    for (int step = LK_BN_FOLD_CHANNELS; step < LK_WARP; step *= 2)
-        v += __shfl_xor_sync(0xffffffffu, v, step);
-    if (row % WARP_ROWS == 0)
-        rows[run][row / WARP_ROWS][lane] = v;
-    __syncthreads();
-    v = rows[run][0][lane] + rows[run][1][lane];
-    __syncthreads();
-    return v;
-}
-
-/* A folding block has all runs of its channels. */
-static inline dim3 lk__bn_fold_threads(const lk_bn_runs &r)
-{
-    return dim3(LK_BN_FOLD_CHANNELS, LK_BN_FOLD_ROWS,
-                (unsigned)(r.count < LK_BN_FOLD_RUNS ? r.count : LK_BN_FOLD_RUNS));
-}
-
-static inline unsigned lk__bn_fold_blocks(const lk_bn_tiling &t)
-{
-    return (unsigned)((t.c + LK_BN_FOLD_CHANNELS - 1) / LK_BN_FOLD_CHANNELS);
-}
-
-static inline __device__ int lk__bn_fold_channel()
-{
-    return (int)(blockIdx.x * LK_BN_FOLD_CHANNELS + threadIdx.x);
-}
-
-/* The two results of each run for the channels of a folding block. */
-struct lk_bn_entries {
-    float first[LK_BN_RUNS][LK_BN_FOLD_CHANNELS], second[LK_BN_RUNS][LK_BN_FOLD_CHANNELS];
-};
-
-/* The stack of partial sums of a channel, for the thread that folds it. Entries of this launch take the place of its
- * leaves in shared memory, because every merge would wait for memory otherwise; those below them are in slots. */
-struct lk_bn_stack {
-    lk_bn_entries &entries;
-    size_t c, channel;
-    const lk_partials &partials;
-    int below, count; /* entries in slots, and of this launch */
-
-    __device__ lk_bn_stack(int depth, lk_bn_entries &e, size_t c_, size_t channel_, const lk_partials &p)
-        : entries(e), c(c_), channel(channel_), partials(p), below(depth), count(0)
-    {
-    }
-
-    __device__ float *slot(int depth) const
-    {
-        return partials.slot0 + partials.stride * (size_t)depth + channel;
-    }
-
-    /* The leaf of a shard, before any later one is pushed. */
-    __device__ float2 leaf(int shard) const
-    {
-        return make_float2(entries.first[shard][threadIdx.x], entries.second[shard][threadIdx.x]);
-    }
-
-    __device__ float2 stored(int depth) const
-    {
-        const float *entry = slot(depth);
-        return make_float2(entry[0], entry[c]);
-    }
-
-    __device__ float2 pop()
-    {
-        return count > 0 ? leaf(--count) : stored(--below);
-    }
-
-    __device__ float2 bottom() const
-    {
-        return below > 0 ? stored(0) : leaf(0);
-    }
-
-    __device__ void push(float2 entry)
-    {
-        entries.first[count][threadIdx.x] = entry.x;
-        entries.second[count++][threadIdx.x] = entry.y;
-    }
-
-    __device__ void store() const
-    {
-        for (int i = 0; i < count; i++) {
-            float2 entry = leaf(i);
-            float *to = slot(below + i);
-            to[0] = entry.x;
-            to[c] = entry.y;
-        }
-    }
-};
-
-/* The merges of shards [first, first + LK_BN_RUNS); `depth` entries are on the stack before them. */
-struct lk_bn_merges {
-    int depth, count;
-    uint8_t after[LK_BN_RUNS]; /* shard i */
-};
-
-static inline lk_bn_merges lk__bn_merges(const lk_shards *shards, int first, int depth)
-{
-    lk_bn_merges m = {};
-    m.depth = depth;
-    m.count = shards->count - first < LK_BN_RUNS ? shards->count - first : (int)LK_BN_RUNS;
-    for (int i = 0; i < m.count; i++)
-        m.after[i] = (uint8_t)shards->merges[first + i];
-    return m;
-}
-
-/* Entries on the stack after the shards. */
-static inline int lk__bn_depth_after(const lk_bn_merges &m)
-{
-    int depth = m.depth;
-    for (int i = 0; i < m.count; i++)
-        depth += 1 - m.after[i];
-    return depth;
 }
 
 /* Elements of each group; 0 for an empty group. */

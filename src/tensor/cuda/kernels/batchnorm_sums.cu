@@ -1,6 +1,6 @@
 /* batchnorm_sums.cu - batch normalisation: the sums of dy and of dy * xhat of the backward pass, for each shard and
  * folded over the sum tree. The values of each channel are in shared memory. */
-#include "tensor/cuda/kernels/batchnorm.cuh"
+#include "tensor/cuda/kernels/batchnorm_fold.cuh"
 
 enum { AT_ONCE = 4 }; /* pixels whose loads a thread issues together, of x and of dy */
 
@@ -100,70 +100,86 @@ static __global__ void __launch_bounds__(LK_THREADS, (resident<V, RELU>))
     lk__bn_sum_rows(t, s, shared + ROWS * t.columns * V, sums);
     if (s.row > 0 || s.channel < 0)
         return;
-    float *part = lk__bn_part(parts, t, blockIdx.z, spans, lk__bn_block(t)) + s.channel, first[V], second[V];
+    float first[V], second[V];
 #pragma unroll
     for (int i = 0; i < V; i++) {
         first[i] = sums[i];
         second[i] = sums[V + i];
     }
-    lk__cuda_store(part, first);
-    lk__cuda_store(part + t.pitch, second);
+    float *part = lk__bn_part<2>(parts, t, blockIdx.z, spans, lk__bn_block(t));
+    lk__bn_store_pairs(part + 2 * s.channel, first, second);
 }
 
-/* Folds one channel of the block. */
-static __device__ void fold_channel(const lk_bn_merges &m, lk_bn_entries &entries, int c, int channel,
-                                    const lk_partials &partials)
+/* Copies the first `depth` entries of a channel; called by the warp that has merged. */
+static __device__ void copy_entries(int depth, const lk_bn_merges &m, int c, const lk_bn_fold &fold,
+                                    const lk_batchnorm_sums &out)
 {
-    lk_bn_stack stack(m.depth, entries, (size_t)c, (size_t)channel, partials);
-    for (int shard = 0; shard < m.count; shard++) {
-        float2 entry = stack.leaf(shard);
-        for (int k = 0; k < m.after[shard]; k++) {
-            float2 left = stack.pop();
-            entry = make_float2(left.x + entry.x, left.y + entry.y);
-        }
-        stack.push(entry);
-    }
-    stack.store();
-}
-
-/* Copies the first `depth` entries of a channel. */
-static __device__ void copy_entries(int depth, int c, int channel, const lk_batchnorm_sums &out)
-{
-    for (int slot = 0; slot < depth; slot++) {
-        const float *entry = out.partials.slot0 + out.partials.stride * (size_t)slot + channel;
+    int channel = lk__bn_fold_channel();
+#pragma unroll 1
+    for (int slot = lk__bn_fold_row(); slot < depth; slot += LK_BN_FOLD_ROWS) {
+        float2 entry = fold.entry(m, c, out.partials, slot);
         if (out.dgamma.slot0)
-            out.dgamma.slot0[out.dgamma.stride * (size_t)slot + channel] = entry[c];
+            out.dgamma.slot0[out.dgamma.stride * (size_t)slot + channel] = entry.y;
         if (out.dbeta.slot0)
-            out.dbeta.slot0[out.dbeta.stride * (size_t)slot + channel] = entry[0];
+            out.dbeta.slot0[out.dbeta.stride * (size_t)slot + channel] = entry.x;
     }
+}
+
+struct sums_leaf {
+    const lk_bn_pieces &pieces;
+    const lk_batchnorm_sums &out;
+    lk_bn_fold &fold;
+    int c, depth;
+
+    __device__ float2 sum(const lk_bn_piece<2> &p) const
+    {
+        float sums[2];
+        lk__bn_sum_piece(p, sums);
+        return make_float2(sums[0], sums[1]);
+    }
+
+    __device__ float2 join(const lk_bn_piece<2> &, const float2 (*results)[LK_BN_FOLD_CHANNELS]) const
+    {
+        float2 v = results[0][lk__bn_fold_lane()];
+        for (int i = 1; i < pieces.count; i++) {
+            v.x += results[i][lk__bn_fold_lane()].x;
+            v.y += results[i][lk__bn_fold_lane()].y;
+        }
+        return v;
+    }
+
+    __device__ void store(uint32_t run, int channel, float2 v) const
+    {
+        float *sums = out.sums + (size_t)run * 2 * (size_t)c + channel;
+        fold.nodes[depth + (int)run][lk__bn_fold_lane()] = v;
+        sums[0] = v.x;
+        sums[c] = v.y;
+    }
+};
+
+static __device__ __forceinline__ float2 merge_sums(const lk_bn_merge &, float2 left, float2 right)
+{
+    return make_float2(left.x + right.x, left.y + right.y);
 }
 
 /* All that follows after the blocks. out.sums begins at the launch's first run; `copied` entries are copied. */
-static __global__ void __launch_bounds__(LK_BN_FOLD_THREADS, 1)
-    finish_sums(lk_bn_tiling t, lk_bn_runs r, uint32_t spans, float *parts, lk_bn_merges m, lk_batchnorm_sums out,
-                int copied)
+static __global__ void __launch_bounds__(LK_BN_FOLD_WARPS *LK_WARP, 2)
+    finish_sums(const __grid_constant__ lk_bn_tiling t, const __grid_constant__ lk_bn_runs r, uint32_t spans,
+                const __grid_constant__ lk_bn_pieces pieces, const float *parts, const __grid_constant__ lk_bn_merges m,
+                const __grid_constant__ lk_batchnorm_sums out, int copied)
 {
-    __shared__ lk_bn_entries entries;
-    int channel = lk__bn_fold_channel(), lane = threadIdx.x;
-    for (uint32_t first = 0; first < (uint32_t)r.count; first += blockDim.z) {
-        uint32_t run = first + threadIdx.z;
-        bool used = channel < t.c && run < (uint32_t)r.count;
-        uint32_t blocks = used ? lk__bn_spans(t, r.begin[run + 1] - r.begin[run]) : 0;
-        const float *row = lk__bn_part(parts, t, run, spans, 0) + channel;
-        double sum = lk__bn_sum_parts(t, row, blocks), product = lk__bn_sum_parts(t, row + t.pitch, blocks);
-        sum = lk__bn_sum_fold_rows(sum);
-        product = lk__bn_sum_fold_rows(product);
-        if (threadIdx.y > 0 || !used)
-            continue;
-        float *sums = out.sums + (size_t)run * 2 * t.c + channel;
-        entries.first[run][lane] = sums[0] = (float)sum;
-        entries.second[run][lane] = sums[t.c] = (float)product;
-    }
+    __shared__ lk_bn_fold fold;
+    if (out.partials.slot0)
+        fold.begin(m, t.c, out.partials);
+    lk__bn_leaves<2>(t, r, spans, pieces, parts, sums_leaf{pieces, out, fold, t.c, m.depth});
     __syncthreads();
-    if (threadIdx.y + threadIdx.z > 0 || channel >= t.c || !out.partials.slot0)
+    if (lk__bn_fold_warp() > 0 || !out.partials.slot0)
         return;
-    fold_channel(m, entries, t.c, channel, out.partials);
-    copy_entries(copied, t.c, channel, out);
+    fold.run(m, merge_sums);
+    if (lk__bn_fold_channel() >= t.c)
+        return;
+    fold.store(m, t.c, out.partials);
+    copy_entries(copied, m, t.c, fold, out);
 }
 
 /* The arguments of the slot. */
@@ -180,28 +196,28 @@ static void run_sums(lk_device *dev, const sums_call &call)
 {
     const lk_shards *shards = call.shards;
     size_t pixels = call.x->shape.h * call.x->shape.w;
-    lk_bn_tiling t = lk__bn_tiling(call.x, V);
+    lk_bn_tiling t = lk__bn_sum_tiling(call.x, V, shards);
+    lk_bn_pieces pieces = lk__bn_pieces(t, shards, pixels);
     cudaStream_t stream = lk__cuda_stream(dev);
-    float *parts = (float *)lk__cuda_scratch(dev, lk__bn_parts_bytes(t, shards, pixels));
+    float *parts = (float *)lk__cuda_scratch(dev, lk__bn_parts_bytes<2>(t, shards, pixels));
     if (!parts)
         return;
     unsigned threads = lk__bn_threads(t);
     size_t shared = (ROWS * (size_t)t.columns + 2 * threads) * V * sizeof(float);
-    int depth = shards->depth;
+    lk_bn_stack stack = lk__bn_stack(shards);
     for (int first = 0; first < shards->count; first += LK_BN_RUNS) {
         lk_bn_runs r = lk__bn_runs(shards, first, pixels);
         uint32_t spans = lk__bn_most_spans(t, r);
-        lk_bn_merges m = lk__bn_merges(shards, first, depth);
+        lk_bn_merges m = lk__bn_merges(shards, first, pixels, &stack);
         lk_batchnorm_sums out = *call.out;
         int group = call.moments->groups == 1 ? 0 : first;
         out.sums += (size_t)first * 2 * t.c;
-        depth = lk__bn_depth_after(m);
         if (spans > 0)
             sums_blocks<T, V, RELU><<<lk__bn_grid(t, spans, r.count), threads, shared, stream>>>(
                 t, r, lk__bn_sources(call.desc, call.moments, group, (size_t)t.c), (const T *)call.x->data,
                 (const T *)call.dy->data, spans, parts);
-        finish_sums<<<lk__bn_fold_blocks(t), lk__bn_fold_threads(r), 0, stream>>>(
-            t, r, spans, parts, m, out, first + r.count == shards->count ? depth : 0);
+        finish_sums<<<lk__bn_fold_blocks(t.c), lk__bn_fold_threads(pieces, r), 0, stream>>>(
+            t, r, spans, pieces, parts, m, out, first + r.count == shards->count ? stack.depth : 0);
     }
 }
 

@@ -1,6 +1,6 @@
 /* bias_rows.cu - a bias for each channel, for layers whose products do not add it; and the sums of dy for all shards at
  * once, summed as the sums of batch normalisation. */
-#include "tensor/cuda/kernels/batchnorm.cuh"
+#include "tensor/cuda/kernels/batchnorm_fold.cuh"
 
 template <class T>
 static __global__ void add(size_t count, size_t c, size_t pitch, const float *b, T *y)
@@ -50,23 +50,40 @@ static __global__ void __launch_bounds__(LK_THREADS, LK_BN_RESIDENT)
     }
     lk__bn_sum_rows(t, s, shared, sums);
     if (s.row == 0 && s.channel >= 0)
-        lk__cuda_store(lk__bn_part(parts, t, blockIdx.z, spans, lk__bn_block(t)) + s.channel, sums);
+        lk__cuda_store(lk__bn_part<1>(parts, t, blockIdx.z, spans, lk__bn_block(t)) + s.channel, sums);
 }
 
-/* leaves: (runs, c). */
-static __global__ void __launch_bounds__(LK_BN_FOLD_THREADS, 1)
-    finish_sums(lk_bn_tiling t, lk_bn_runs r, uint32_t spans, const float *parts, float *leaves)
-{
-    int channel = lk__bn_fold_channel();
-    for (uint32_t first = 0; first < (uint32_t)r.count; first += blockDim.z) {
-        uint32_t run = first + threadIdx.z;
-        bool used = channel < t.c && run < (uint32_t)r.count;
-        uint32_t blocks = used ? lk__bn_spans(t, r.begin[run + 1] - r.begin[run]) : 0;
-        const float *row = parts + (size_t)run * spans * 2 * t.pitch + channel;
-        double sum = lk__bn_sum_fold_rows(lk__bn_sum_parts(t, row, blocks));
-        if (threadIdx.y == 0 && used)
-            leaves[(size_t)run * t.c + channel] = (float)sum;
+struct bias_leaf {
+    const lk_bn_pieces &pieces;
+    int c;
+    float *leaves; // (runs, c)
+
+    __device__ float2 sum(const lk_bn_piece<1> &p) const
+    {
+        float sums[1];
+        lk__bn_sum_piece(p, sums);
+        return make_float2(sums[0], 0.0f);
     }
+
+    __device__ float2 join(const lk_bn_piece<1> &, const float2 (*results)[LK_BN_FOLD_CHANNELS]) const
+    {
+        float2 v = results[0][lk__bn_fold_lane()];
+        for (int i = 1; i < pieces.count; i++)
+            v.x += results[i][lk__bn_fold_lane()].x;
+        return v;
+    }
+
+    __device__ void store(uint32_t run, int channel, float2 v) const
+    {
+        leaves[(size_t)run * (size_t)c + (size_t)channel] = v.x;
+    }
+};
+
+static __global__ void __launch_bounds__(LK_BN_FOLD_WARPS *LK_WARP, 2)
+    finish_sums(const __grid_constant__ lk_bn_tiling t, const __grid_constant__ lk_bn_runs r, uint32_t spans,
+                const __grid_constant__ lk_bn_pieces pieces, const float *parts, float *leaves)
+{
+    lk__bn_leaves<1>(t, r, spans, pieces, parts, bias_leaf{pieces, t.c, leaves});
 }
 
 template <class T, int V>
@@ -74,19 +91,20 @@ static void run_sums(lk_device *dev, const lk_tensor *dy, const lk_shards *shard
 {
     cudaStream_t stream = lk__cuda_stream(dev);
     size_t pixels = dy->shape.h * dy->shape.w;
-    lk_bn_tiling t = lk__bn_tiling(dy, V);
-    float *parts = (float *)lk__cuda_scratch(dev, lk__bn_parts_bytes(t, shards, pixels));
+    lk_bn_tiling t = lk__bn_sum_tiling(dy, V, shards);
+    lk_bn_pieces pieces = lk__bn_pieces(t, shards, pixels);
+    float *parts = (float *)lk__cuda_scratch(dev, lk__bn_parts_bytes<1>(t, shards, pixels));
     if (!parts)
         return;
-    unsigned threads = lk__bn_threads(t), blocks = (unsigned)(t.c + LK_BN_FOLD_CHANNELS - 1) / LK_BN_FOLD_CHANNELS;
+    unsigned threads = lk__bn_threads(t);
     for (int first = 0; first < shards->count; first += LK_BN_RUNS) {
         lk_bn_runs r = lk__bn_runs(shards, first, pixels);
         uint32_t spans = lk__bn_most_spans(t, r);
         if (spans > 0)
             sum_blocks<T, V><<<lk__bn_grid(t, spans, r.count), threads, threads * V * sizeof(float), stream>>>(
                 t, r, (const T *)dy->data, spans, parts);
-        finish_sums<<<blocks, lk__bn_fold_threads(r), 0, stream>>>(t, r, spans, parts,
-                                                                   leaves + (size_t)first * (size_t)t.c);
+        finish_sums<<<lk__bn_fold_blocks(t.c), lk__bn_fold_threads(pieces, r), 0, stream>>>(
+            t, r, spans, pieces, parts, leaves + (size_t)first * (size_t)t.c);
     }
 }
 
