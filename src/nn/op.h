@@ -33,7 +33,7 @@ typedef struct lk_op_wave {
     int32_t *label_rank;   /* (n), device */
     float *error;          /* (n, 2), device: of lk_loss_results; NULL: the loss learns labels */
     float smoothing;       /* label smoothing; 0 in evaluation */
-    const lk_flag *flag;   /* device; `finish` changes nothing if it is bad. NULL: never bad */
+    const lk_flag *flag;   /* device; running statistics do not change if it is bad. NULL: never bad */
 } lk_op_wave;
 
 /* The two sums over samples that a layer may need during a pass. */
@@ -106,15 +106,17 @@ struct lk_op {
      * add_sums adds the wave's shards to call->partial. fold_sums folds the partial sums of all ranks,
      * (wave->roots.count, width), into call->total, unless the partial sums are the total. NULL: the op needs none.
      * With LK_BN_MODE_BATCH such a layer is a synchronisation point: all samples of the step must have arrived. With
-     * LK_BN_MODE_SHARD the total of the forward sums is available in `finish`, the total of the backward sums never. */
+     * LK_BN_MODE_SHARD the total of the forward sums is available after the step, the total of the backward sums never.
+     */
     size_t (*sum_width)(const lk_layer *layer);
     void (*add_sums)(const lk_op_call *call, lk_op_sum which);
     void (*fold_sums)(const lk_op_call *call, lk_op_sum which, const float *entries);
     void (*forward)(const lk_op_call *call);
     /* NULL for an input and for a loss: the forward pass of a loss writes dx if the wave trains. */
     void (*backward)(const lk_op_call *call);
-    /* Called after a step whose losses and gradients are finite: updates running statistics. */
-    void (*finish)(const lk_op_call *call);
+    /* Describes how running statistics are updated after a step whose losses and gradients are finite. NULL: the op
+     * has none. */
+    void (*running)(const lk_op_call *call, lk_running_update *out);
     /* Multiply-adds of one sample's forward pass. NULL: too few to count. */
     double (*macs)(const lk_layer *layer, lk_shape x);
     bool is_loss; /* the last layer */

@@ -481,16 +481,29 @@ lk_status lk__plan_backward(lk_plan *plan, const lk_op_wave *wave)
     return LK_OK;
 }
 
+/* Layers whose running statistics are updated by one call of the device, at most. */
+enum { RUNNING_UPDATES = 64 };
+
 lk_status lk__plan_finish(lk_plan *plan, const lk_op_wave *wave)
 {
+    const lk_kernels *k = plan->dev->kernels;
+    lk_running_update updates[RUNNING_UPDATES];
+    size_t count = 0;
     for (int i = plan->opts.first; i < plan->opts.last; i++) {
         const lk_layer *layer = layer_at(plan, i);
         lk_op_call call = call_for(plan, i, wave);
         if (layer->op->sum_width && wave->bn == LK_BN_MODE_SHARD)
             LK_TRY(total_sums(plan, &call, LK_OP_SUM_FORWARD));
-        if (layer->op->finish)
-            layer->op->finish(&call);
+        if (!layer->op->running)
+            continue;
+        layer->op->running(&call, &updates[count++]);
+        if (count == RUNNING_UPDATES) {
+            k->batchnorm_running_update(plan->dev, count, updates, wave->flag);
+            count = 0;
+        }
     }
+    if (count > 0)
+        k->batchnorm_running_update(plan->dev, count, updates, wave->flag);
     return LK_OK;
 }
 

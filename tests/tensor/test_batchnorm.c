@@ -149,8 +149,13 @@ static void run_batchnorm(lk_device *d, const void *arg, float *out)
     fold_stats(d, b, &t);
     passes(d, b, &t, false);
     passes(d, b, &t, true);
-    d->kernels->batchnorm_running_update(d, b->c, t.moments, b->batch * b->h * b->w, momentum, NULL, t.running,
-                                         t.running + b->c);
+    lk_running_update update = {.c = b->c,
+                                .entry = t.moments,
+                                .elements = b->batch * b->h * b->w,
+                                .momentum = momentum,
+                                .mean = t.running,
+                                .variance = t.running + b->c};
+    d->kernels->batchnorm_running_update(d, 1, &update, NULL);
     fx_read(d, &t.y, out);
     fx_read(d, &t.dx, out + value_count(b));
     fx_get_floats(d, t.moments, 2 * b->c, out + 2 * value_count(b));
@@ -310,6 +315,8 @@ static void test_batchnorm(void **state)
     check((bn_case){.batch = 64, .c = 16, .h = 32, .w = 32, .shards = 4});
     check((bn_case){.batch = 75, .c = 11, .h = 3, .w = 2, .shards = 70}); /* more shards than a launch on a GPU has */
     check((bn_case){.batch = 6, .c = 530, .h = 5, .w = 5, .shards = 3});  /* several tiles of channels */
+    /* More blocks of a shard than a warp of a GPU combines at once. */
+    check((bn_case){.batch = 17, .c = 128, .h = 32, .w = 32, .shards = 2});
 }
 
 static void test_one_sample(void **state)

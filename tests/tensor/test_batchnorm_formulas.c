@@ -46,6 +46,12 @@ static void run_moments(lk_device *d, const void *arg, float *out)
     fx_get_floats(d, whole, 2 * c, out + 2 * groups * c);
 }
 
+static lk_running_update update_of(size_t c, size_t elements, const float *entry, float *running)
+{
+    return (lk_running_update){
+        .c = c, .entry = entry, .elements = elements, .momentum = momentum, .mean = running, .variance = running + c};
+}
+
 static void run_running_update(lk_device *d, const void *arg, float *out)
 {
     const formula_case *f = arg;
@@ -53,8 +59,24 @@ static void run_running_update(lk_device *d, const void *arg, float *out)
     lk_flag flag = {.first = f->flag > 0 ? 3 : LK_FLAG_NONE, .bad = f->flag > 0};
     lk_flag *at = f->flag >= 0 ? fx_put(d, &flag, sizeof flag) : NULL;
     float *entry = fx_floats(d, f->stats, 2 * c), *running = fx_floats(d, f->running, 2 * c);
-    d->kernels->batchnorm_running_update(d, c, entry, f->batch, momentum, at, running, running + c);
+    lk_running_update update = update_of(c, f->batch, entry, running);
+    d->kernels->batchnorm_running_update(d, 1, &update, at);
     fx_get_floats(d, running, 2 * c, out);
+}
+
+/* Layers of different numbers of channels by one call: more than a launch on a GPU has. */
+enum { LAYERS = 150, LAYER_FLOATS = 2 * 600 };
+
+static void run_running_updates(lk_device *d, const void *arg, float *out)
+{
+    const formula_case *f = arg;
+    size_t count = (size_t)LAYERS * LAYER_FLOATS;
+    float *entries = fx_floats(d, f->stats, count), *running = fx_floats(d, f->running, count);
+    lk_running_update updates[LAYERS];
+    for (size_t i = 0; i < LAYERS; i++)
+        updates[i] = update_of(1 + i * 37 % 600, i % 5, entries + i * LAYER_FLOATS, running + i * LAYER_FLOATS);
+    d->kernels->batchnorm_running_update(d, LAYERS, updates, NULL);
+    fx_get_floats(d, running, count, out);
 }
 
 /* The bits of the CPU: one formula for each channel. */
@@ -93,6 +115,16 @@ static void test_formulas(void **state)
                 check_formulas(channels[i], batches[k], shards);
         }
     }
+}
+
+static void test_layers_at_once(void **state)
+{
+    size_t count = (size_t)LAYERS * LAYER_FLOATS;
+    float *stats = random_floats(count, 7), *running = random_floats(count, 8);
+    formula_case f = {.stats = stats, .running = running};
+    check_same("running_update of many layers", run_running_updates, &f, count);
+    free(stats);
+    free(running);
 }
 
 static void test_running_moments(void **state)
@@ -140,8 +172,8 @@ static void test_empty_group(void **state)
 
 int main(int argc, char **argv)
 {
-    return fx_kernel_main(
-        argc, argv,
-        TESTS(TEST(test_formulas), TEST(test_running_moments), TEST(test_single_element), TEST(test_empty_group)),
-        FX_FP32 | FX_BF16);
+    return fx_kernel_main(argc, argv,
+                          TESTS(TEST(test_formulas), TEST(test_layers_at_once), TEST(test_running_moments),
+                                TEST(test_single_element), TEST(test_empty_group)),
+                          FX_FP32 | FX_BF16);
 }

@@ -163,12 +163,15 @@ static void backward(const lk_op_call *call)
                                   &dx);
 }
 
-static void finish(const lk_op_call *call)
+static void running(const lk_op_call *call, lk_running_update *out)
 {
-    size_t c = call->layer->shape.c, pixels = call->layer->shape.h * call->layer->shape.w;
-    call->k->batchnorm_running_update(call->dev, c, call->total[LK_OP_SUM_FORWARD].slot0,
-                                      call->wave->step_rows * pixels, momentum, call->wave->flag, call->buffer[0],
-                                      call->buffer[1]);
+    lk_shape shape = call->layer->shape;
+    *out = (lk_running_update){.c = shape.c,
+                               .entry = call->total[LK_OP_SUM_FORWARD].slot0,
+                               .elements = call->wave->step_rows * shape.h * shape.w,
+                               .momentum = momentum,
+                               .mean = call->buffer[0],
+                               .variance = call->buffer[1]};
 }
 
 const lk_op lk__op_batchnorm2d = {
@@ -182,7 +185,7 @@ const lk_op lk__op_batchnorm2d = {
     .fold_sums = fold_sums,
     .forward = forward,
     .backward = backward,
-    .finish = finish,
+    .running = running,
 };
 
 lk_node lk_batchnorm2d(lk_graph *graph, lk_node x, const char *name)

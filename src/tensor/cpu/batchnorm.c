@@ -79,22 +79,30 @@ void LK_KERNEL(batchnorm_running_moments)(lk_device *dev, size_t c, const float 
     invert(c, variance, 1.0f, eps, moments->scale);
 }
 
-void LK_KERNEL(batchnorm_running_update)(lk_device *dev, size_t c, const float *entry, size_t elements, float momentum,
-                                         const lk_flag *flag, float *mean, float *variance)
+static void update_running(const lk_running_update *u)
+{
+    v_f32 fresh = v_set1(u->momentum), old = v_set1(1.0f - u->momentum);
+    for (size_t i = 0; i < u->c; i += V) {
+        size_t n = lk__size_min(V, u->c - i);
+        const float *entry = u->entry + i;
+        float *mean = u->mean + i, *variance = u->variance + i;
+        if (u->elements > 0)
+            v_store_some(mean, v_fma(fresh, v_load_some(entry, n), v_mul(old, v_load_some(mean, n))), n);
+        if (u->elements > 1) {
+            v_f32 unbiased = v_div(v_load_some(entry + u->c, n), v_set1((float)(u->elements - 1)));
+            v_store_some(variance, v_fma(fresh, unbiased, v_mul(old, v_load_some(variance, n))), n);
+        }
+    }
+}
+
+void LK_KERNEL(batchnorm_running_update)(lk_device *dev, size_t count, const lk_running_update *updates,
+                                         const lk_flag *flag)
 {
     (void)dev;
     if (flag && flag->bad)
         return;
-    v_f32 fresh = v_set1(momentum), old = v_set1(1.0f - momentum);
-    for (size_t i = 0; i < c; i += V) {
-        size_t n = lk__size_min(V, c - i);
-        if (elements > 0)
-            v_store_some(mean + i, v_fma(fresh, v_load_some(entry + i, n), v_mul(old, v_load_some(mean + i, n))), n);
-        if (elements > 1) {
-            v_f32 unbiased = v_div(v_load_some(entry + c + i, n), v_set1((float)(elements - 1)));
-            v_store_some(variance + i, v_fma(fresh, unbiased, v_mul(old, v_load_some(variance + i, n))), n);
-        }
-    }
+    for (size_t i = 0; i < count; i++)
+        update_running(&updates[i]);
 }
 
 /* A pass over all pixels. dy, sums and rows are used by the gradient only. */

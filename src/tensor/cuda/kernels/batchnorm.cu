@@ -163,12 +163,14 @@ struct stats_leaf {
     {
         int lane = lk__bn_fold_lane();
         double count = 0, mean = 0, m2 = 0;
+#pragma unroll 1
         for (int i = 0; i < pieces.count; i++) {
             double pixels = (double)p.at(pieces, i).pixels();
             count += pixels;
             mean += pixels * (double)results[i][lane].x;
         }
         mean /= count > 0 ? count : 1.0;
+#pragma unroll 1
         for (int i = 0; i < pieces.count; i++) {
             double away = (double)results[i][lane].x - mean;
             m2 += (double)results[i][lane].y + (double)p.at(pieces, i).pixels() * (away * away);
@@ -317,24 +319,39 @@ void lk__cuda_batchnorm_running_moments(lk_device *dev, size_t c, const float *m
     lk__cuda_launched(dev, "batchnorm_running_moments");
 }
 
-/* entry is (mean, M2) of `elements` elements. */
-static __global__ void running_update(size_t c, const float *entry, size_t elements, float momentum,
-                                      const lk_flag *flag, float *mean, float *variance)
+enum { UPDATES = 64 }; /* layers of a launch, whose description is an argument of the kernel */
+
+struct running_updates {
+    lk_running_update of[UPDATES];
+};
+
+/* Blocks (x, i) have layer i. */
+static __global__ void running_update(const __grid_constant__ running_updates updates, const lk_flag *flag)
 {
+    const lk_running_update &u = updates.of[blockIdx.y];
     size_t i = lk__cuda_thread();
-    if (i >= c || (flag && flag->bad))
+    if (i >= u.c || (flag && flag->bad))
         return;
-    float old = 1.0f - momentum;
-    if (elements > 0)
-        mean[i] = fmaf(momentum, entry[i], old * mean[i]);
-    if (elements > 1)
-        variance[i] = fmaf(momentum, entry[c + i] / (float)(elements - 1), old * variance[i]);
+    float old = 1.0f - u.momentum;
+    if (u.elements > 0)
+        u.mean[i] = fmaf(u.momentum, u.entry[i], old * u.mean[i]);
+    if (u.elements > 1)
+        u.variance[i] = fmaf(u.momentum, u.entry[u.c + i] / (float)(u.elements - 1), old * u.variance[i]);
 }
 
-void lk__cuda_batchnorm_running_update(lk_device *dev, size_t c, const float *entry, size_t elements, float momentum,
-                                       const lk_flag *flag, float *mean, float *variance)
+void lk__cuda_batchnorm_running_update(lk_device *dev, size_t count, const lk_running_update *updates,
+                                       const lk_flag *flag)
 {
-    running_update<<<lk__cuda_blocks(c), LK_THREADS, 0, lk__cuda_stream(dev)>>>(c, entry, elements, momentum, flag,
-                                                                                mean, variance);
+    cudaStream_t stream = lk__cuda_stream(dev);
+    for (size_t first = 0; first < count; first += UPDATES) {
+        running_updates some = {};
+        unsigned layers = (unsigned)(count - first < UPDATES ? count - first : (size_t)UPDATES);
+        size_t most = 1;
+        for (unsigned i = 0; i < layers; i++) {
+            some.of[i] = updates[first + i];
+            most = some.of[i].c > most ? some.of[i].c : most;
+        }
+        running_update<<<dim3(lk__cuda_blocks(most), layers), LK_THREADS, 0, stream>>>(some, flag);
+    }
     lk__cuda_launched(dev, "batchnorm_running_update");
 }
