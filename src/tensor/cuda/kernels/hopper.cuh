@@ -1,5 +1,5 @@
 /* hopper.cuh - instructions of compute capability 9.0: bulk copies of tensors, barriers that count their bytes, and
- * products of bf16 tiles in shared memory by a warpgroup. For nvcc only, and for sm_90a only. */
+ * products of bf16 and tf32 tiles by a warpgroup. For nvcc only, and for sm_90a only. */
 #ifndef LK_TENSOR_CUDA_KERNELS_HOPPER_CUH
 #define LK_TENSOR_CUDA_KERNELS_HOPPER_CUH
 
@@ -104,6 +104,14 @@ static __device__ __forceinline__ uint64_t operand_at(uint32_t at)
     return (uint64_t)((at & 0x3ffff) >> 4) | next_channels | next_rows | (uint64_t)1 << 62;
 }
 
+/* A matrix of tf32 in shared memory as an operand whose lines are k: a line of 128 bytes has 32 rows of k of one
+ * channel, in units of 16 bytes that are exchanged by the channel's last three bits. `at` is that of the first row. */
+static __device__ __forceinline__ uint64_t operand_of_lines(uint32_t at)
+{
+    uint64_t next_channels = (uint64_t)(8 * 128 >> 4) << 32;
+    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)1 << 16 | next_channels | (uint64_t)1 << 62;
+}
+
 static __device__ __forceinline__ void wgmma_begin()
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -160,6 +168,37 @@ __device__ __forceinline__ void wgmma_add<256>(float (&d)[128], uint64_t a, uint
                  : SUMS_16(0), SUMS_16(16), SUMS_16(32), SUMS_16(48), SUMS_16(64), SUMS_16(80), SUMS_16(96),
                    SUMS_16(112)
                  : "l"(a), "l"(b), "r"((int)add));
+}
+
+/* d (64, N) = (add ? d : 0) + a b with 8 rows of k, b being an operand of lines. a is in registers: row 16 * warp +
+ * lane / 4 + 8 * (i % 2) of d, row lane % 4 + 4 * (i / 2) of k. The sums are placed as those of wgmma_add. */
+template <int N>
+__device__ __forceinline__ void wgmma_add_tf32(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool add);
+
+template <>
+__device__ __forceinline__ void wgmma_add_tf32<64>(float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool add)
+{
+    asm volatile("{.reg .pred add; setp.ne.b32 add, %37, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "{%32, %33, %34, %35}, %36, add, 1, 1;}"
+                 : SUMS_16(0), SUMS_16(16)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));
+}
+
+template <>
+__device__ __forceinline__ void wgmma_add_tf32<128>(float (&d)[64], const uint32_t (&a)[4], uint64_t b, bool add)
+{
+    asm volatile("{.reg .pred add; setp.ne.b32 add, %69, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+                 "{%64, %65, %66, %67}, %68, add, 1, 1;}"
+                 : SUMS_16(0), SUMS_16(16), SUMS_16(32), SUMS_16(48)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));
 }
 
 #undef SUMS_16

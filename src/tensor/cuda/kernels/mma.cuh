@@ -90,6 +90,12 @@ static __device__ __forceinline__ uint32_t nudge_tf32(float x)
     return __float_as_uint(x) + 0x1000;
 }
 
+/* As nudge_tf32, but a number that is not finite stays as it is. */
+static __device__ __forceinline__ uint32_t nudge_finite(float x)
+{
+    return fabsf(x) < INFINITY ? nudge_tf32(x) : __float_as_uint(x);
+}
+
 /* The sums of a block's leaves that are not merged yet. */
 template <int COUNT, int LEVELS>
 struct sum_levels {
@@ -126,6 +132,31 @@ static __device__ __forceinline__ float4 load_shared4(uint32_t at)
                  : "r"(at)
                  : "memory");
     return v;
+}
+
+static __device__ __forceinline__ float load_shared(uint32_t at)
+{
+    float v;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(at) : "memory");
+    return v;
+}
+
+static __device__ __forceinline__ void load_shared(float (&v)[2], uint32_t at)
+{
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v[0]), "=f"(v[1]) : "r"(at) : "memory");
+}
+
+static __device__ __forceinline__ void load_shared(float (&v)[4], uint32_t at)
+{
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void store_shared(uint32_t to, float v)
+{
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
 }
 
 /* d (16, 8) = d + a b, of a warp, with 16 rows of k for bf16 and 8 for tf32. */

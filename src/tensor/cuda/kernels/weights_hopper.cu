@@ -143,9 +143,9 @@ static const tile_row tiles[][TILE_SIZES] = {
      {128, 128, 64, 2, launch<hopper_tile<lk_bf16, 128, 128, 6, 2>>},
      {128, 256, 64, 0, launch<hopper_tile<lk_bf16, 128, 256, 4, 0>>}},
     /* tf32 */
-    {{64, 256, 32, 2, launch<hopper_tile<float, 64, 256, 4, 2>>},
-     {128, 128, 32, 2, launch<hopper_tile<float, 128, 128, 6, 2>>},
-     {128, 256, 32, 0, launch<hopper_tile<float, 128, 256, 4, 0>>}},
+    {{64, 256, 32, 1, launch<hopper_tile<float, 64, 256, 5, 1, TF32_BY_WGMMA>>},
+     {128, 128, 32, 2, launch<hopper_tile<float, 128, 128, 6, 2, TF32_BY_WGMMA>>},
+     {128, 256, 32, 0, launch<hopper_tile<float, 128, 256, 4, 0, TF32_BY_WGMMA>>}},
 };
 
 /* Large tiles read less from memory for each product, but their leaves cannot be folded in registers: small leaves

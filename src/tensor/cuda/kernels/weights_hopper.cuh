@@ -15,6 +15,9 @@
 /* LINE: bytes of a row of a box. PIECE: rows of a copy at the end of a leaf. */
 enum { LINE = 128, PIECE = 16, GROUP = 128, MULTIPLIERS = 2 * GROUP, WARPS = MULTIPLIERS / 32, ALIGN = 1024 };
 
+/* How tf32 is multiplied. */
+typedef enum tf32_by { TF32_BY_MMA, TF32_BY_WGMMA } tf32_by;
+
 typedef struct hopper_shape {
     int c, k;            /* pitches */
     int taps, width;     /* width: taps * c */
@@ -29,11 +32,12 @@ typedef struct hopper_maps {
     CUtensorMap y, x, y_piece, x_piece;
 } hopper_maps;
 
-template <class T_, int M_, int N_, int STAGES_, int LEVELS_>
+template <class T_, int M_, int N_, int STAGES_, int LEVELS_, tf32_by BY_ = TF32_BY_MMA>
 struct hopper_tile {
     typedef T_ T;
     enum {
         BF16 = sizeof(T) == 2,
+        LINES = !BF16 && BY_ == TF32_BY_WGMMA, /* boxes of dy are transposed */
         M = M_,
         N = N_,
         K = BF16 ? 64 : 32,
@@ -45,12 +49,17 @@ struct hopper_tile {
         BOXES_X = N / BOX,
         Y_BYTES = BOXES_Y * BOX_BYTES,
         STAGE_BYTES = (BOXES_Y + BOXES_X) * BOX_BYTES,
-        BYTES = STAGES * STAGE_BYTES + ALIGN + 2 * STAGES * 8,
+        BYTES = STAGES * STAGE_BYTES + ALIGN + 3 * STAGES * 8,
         GROUP_N = M == 128 ? N : N / 2, /* columns of a warpgroup: with 64 channels both have the same rows */
         WARPS_N = WARPS / (M / 64),     /* tf32: warps have 64 channels by WARP_N columns */
         WARP_N = N / WARPS_N,
         THREAD_N = WARP_N / 8, /* neighbouring columns of a thread */
-        SUMS = BF16 ? GROUP_N / 2 : 2 * WARP_N
+        TILES = N / 128,       /* LINES: wgmma's tiles of 64 columns by M channels of a warpgroup */
+        SUMS = LINES  ? TILES * M / 2
+               : BF16 ? GROUP_N / 2
+                      : 2 * WARP_N,
+        LOADER_REGISTERS = LINES ? 56 : 40,
+        REGISTERS = LINES ? 224 : 232
     };
 };
 
@@ -94,7 +103,8 @@ static __device__ __forceinline__ int pieces_of(int valid)
     return P::BF16 && valid <= P::K - PIECE ? (max(valid, 1) + PIECE - 1) / PIECE : 0;
 }
 
-/* Shared memory: stages, then for each stage a barrier that is complete when it is full, and one when it is empty. */
+/* Shared memory: stages, then for each stage a barrier that is complete when it is full, one when it is empty, and one
+ * when its boxes of dy are transposed. */
 template <class P>
 struct stage_memory {
     uint32_t base;
@@ -117,6 +127,11 @@ struct stage_memory {
     __device__ __forceinline__ uint32_t empty(int i) const
     {
         return full(P::STAGES) + i * 8;
+    }
+
+    __device__ __forceinline__ uint32_t transposed(int i) const
+    {
+        return empty(P::STAGES) + i * 8;
     }
 };
 
@@ -199,17 +214,94 @@ static __device__ __forceinline__ void load_all(const hopper_shape &s, const lk_
     }
 }
 
-/* Multiplying. The thread's number among those that multiply: */
-static __device__ __forceinline__ int multiplier()
-{
-    return (int)threadIdx.x - GROUP;
-}
-
+/* The arrival of a warp. */
 static __device__ __forceinline__ void release(uint32_t barrier)
 {
     __syncwarp();
     if (threadIdx.x % 32 == 0)
         barrier_arrive(barrier);
+}
+
+/* wgmma takes tf32 from shared memory only if a line is k. A warp transposes a box of dy, 32 rows by 32 channels, in
+ * its place: a lane has a channel. The rows of an eight are in the order 0, 2, 4, 6, 1, 3, 5, 7, which keeps the reads
+ * of x in tf32_product free of bank conflicts. */
+static __device__ __forceinline__ void transpose_box(uint32_t box)
+{
+    enum { ROWS = 32 };
+    int lane = (int)threadIdx.x % 32;
+    uint32_t from = box + lane * 4, to = box + lane * LINE + lane % 8 * 16, v[ROWS];
+#pragma unroll
+    for (int row = 0; row < ROWS; row++)
+        v[row] = nudge_finite(load_shared((from ^ row % 8 * 16) + row * LINE));
+    __syncwarp();
+#pragma unroll
+    for (int unit = 0; unit < ROWS / 4; unit++) {
+        const uint32_t *first = v + unit / 2 * 8 + unit % 2;
+        store_unit(to ^ unit * 16, make_uint4(first[0], first[2], first[4], first[6]));
+    }
+}
+
+/* The warps that transpose. They take the boxes of dy in turns. */
+template <class P>
+struct box_transposer {
+    enum { TURNS = GROUP / 32 - 1 };
+    int first; /* the warp's first box in the next chunk */
+
+    __device__ __forceinline__ box_transposer() : first((int)threadIdx.x / 32 - 1)
+    {
+    }
+
+    /* Zeros in the rows from `row` on of a box of dy, and of some boxes of x: each belongs to one box of dy. */
+    static __device__ __forceinline__ void clear(uint32_t stage, int box, int row)
+    {
+        int lane = (int)threadIdx.x % 32;
+#pragma unroll 1
+        for (int i = box; i < P::BOXES_Y + P::BOXES_X; i += P::BOXES_Y)
+#pragma unroll 1
+            for (int j = row; j < P::K; j++)
+                store_shared(stage + i * P::BOX_BYTES + j * LINE + lane * 4, 0.0f);
+        __syncwarp();
+    }
+
+    __device__ __forceinline__ void chunk(const stage_memory<P> &memory, ring_position at, int valid)
+    {
+        uint32_t stage = memory.stage(at.stage);
+        int box = first;
+#pragma unroll 1
+        for (; box < P::BOXES_Y; box += TURNS) {
+            barrier_wait(memory.full(at.stage), at.phase);
+            if (valid < P::K)
+                clear(stage, box, max(valid, 0));
+            transpose_box(stage + box * P::BOX_BYTES);
+            shared_publish();
+            release(memory.transposed(at.stage));
+        }
+        first = box - P::BOXES_Y;
+    }
+};
+
+template <class P>
+static __device__ __forceinline__ void transpose_all(const hopper_shape &s, const lk_cuda_leaves &leaves,
+                                                     const stage_memory<P> &memory)
+{
+    box_transposer<P> transposer;
+    ring_position at = {0, 0};
+    tile_work work;
+    for (int job = (int)blockIdx.x; job < s.jobs; job += (int)gridDim.x) {
+        if (!work.template take<P>(s, leaves, job))
+            continue;
+        for (int leaf = work.leaf; leaf < work.last; leaf++)
+            for (int chunk = work.from, end = work.template end<P>(leaves, leaf); chunk < end; chunk++) {
+                transposer.chunk(memory, at, tile_work::rows(leaves, leaf) - chunk * P::K);
+                at.template advance<P::STAGES>();
+            }
+    }
+}
+
+/* Multiplying. The thread's number among those that multiply: */
+static __device__ __forceinline__ int multiplier()
+{
+    return (int)threadIdx.x - GROUP;
 }
 
 /* Zeros in rows [from, to) of a stage, for all that multiply. */
@@ -272,6 +364,92 @@ struct wgmma_product {
         if (before >= 0)
             release(memory.empty(before));
         before = stage;
+    }
+
+    /* Waits for the sums. */
+    __device__ __forceinline__ void finish(float (&acc)[P::SUMS], const stage_memory<P> &memory)
+    {
+        wgmma_wait<0>();
+#pragma unroll
+        for (int i = 0; i < P::SUMS; i++)
+            asm volatile("" : "+f"(acc[i])::"memory");
+        release(memory.empty(before));
+        before = -1;
+    }
+};
+
+/* tf32 by wgmma: the columns of x are the rows of its product and come from registers, the channels of dy are its
+ * columns. The first of the 2 * TILES neighbouring columns of a thread, in the tile: */
+template <class P>
+static __device__ __forceinline__ int thread_column()
+{
+    return multiplier() / 4 * 2 * P::TILES;
+}
+
+/* Starts the products of a stage, in halves: the factors of one half are read while the other one is multiplied. Those
+ * of the stage before it are complete afterwards. */
+template <class P>
+struct tf32_product {
+    enum { STEPS = P::K / 16, UNIT = 16 };        /* STEPS: of eight rows, of a half */
+    typedef uint32_t factors[STEPS][P::TILES][4]; /* of a half */
+    uint32_t x_offset[2];                         /* of rows 2 * (lane % 4) and the next one */
+    int before;                                   /* the stage whose products may be incomplete, or -1 */
+
+    __device__ __forceinline__ tf32_product()
+    {
+        int column = thread_column<P>(), unit = column % P::BOX / 4;
+        for (int i = 0; i < 2; i++) {
+            int row = (int)threadIdx.x % 4 * 2 + i;
+            x_offset[i] =
+                P::Y_BYTES + column / P::BOX * P::BOX_BYTES + row * LINE + (unit ^ row) * UNIT + column % 4 * 4;
+        }
+        before = -1;
+    }
+
+    __device__ __forceinline__ void read(factors &a, uint32_t stage, int half) const
+    {
+#pragma unroll
+        for (int i = 0; i < STEPS; i++)
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                float v[2 * P::TILES];
+                load_shared(v, stage + x_offset[k] + (half * STEPS + i) * 8 * LINE);
+#pragma unroll
+                for (int j = 0; j < 2 * P::TILES; j++)
+                    a[i][j / 2][2 * k + j % 2] = nudge_finite(v[j]);
+            }
+    }
+
+    __device__ __forceinline__ void multiply(float (&acc)[P::SUMS], const factors &a, uint32_t stage, int half,
+                                             bool add) const
+    {
+        wgmma_begin();
+#pragma unroll
+        for (int i = 0; i < STEPS; i++)
+#pragma unroll
+            for (int tile = 0; tile < P::TILES; tile++) {
+                float(&sums)[P::M / 2] = *(float(*)[P::M / 2])(acc + tile * (P::M / 2));
+                wgmma_add_tf32<P::M>(sums, a[i][tile], operand_of_lines(stage + (half * STEPS + i) * 2 * UNIT),
+                                     add || i > 0);
+            }
+        wgmma_commit();
+        wgmma_wait<1>();
+    }
+
+    __device__ __forceinline__ void chunk(float (&acc)[P::SUMS], const stage_memory<P> &memory, int stage, int valid,
+                                          bool first)
+    {
+        uint32_t at = memory.stage(stage);
+        factors even, odd;
+        read(even, at, 0);
+        multiply(acc, even, at, 0, !first);
+        if (before >= 0)
+            release(memory.empty(before));
+        before = stage;
+        if (valid <= P::K / 2)
+            return;
+        read(odd, at, 1);
+        multiply(acc, odd, at, 1, true);
     }
 
     /* Waits for the sums. */
@@ -410,6 +588,30 @@ static __device__ __forceinline__ void write_pairs(const hopper_shape &s, const 
     }
 }
 
+/* tf32 by wgmma: neighbouring columns, see tf32_product. */
+template <class P>
+static __device__ __forceinline__ void write_columns(const hopper_shape &s, const tile_work &work,
+                                                     const float (&acc)[P::SUMS], float *out)
+{
+    int column = thread_column<P>(), m0 = work.m0 + (int)threadIdx.x % 4 * 2, at;
+    int left = box_columns(s, work.box0 + column / P::BOX, P::BOX, column % P::BOX, &at);
+    float *to = out + (size_t)m0 * s.width + at;
+    if (left <= 0)
+        return;
+#pragma unroll
+    for (int i = 0; i < P::M / 4; i++) {
+        int m = i / 2 * 8 + i % 2;
+        const float *sum = acc + i / 2 * 4 + i % 2;
+        float *row = to + (size_t)m * s.width;
+        if (m0 + m >= s.k)
+            continue;
+        if constexpr (P::TILES == 2)
+            *(float4 *)row = make_float4(sum[0], sum[2], sum[P::M / 2], sum[P::M / 2 + 2]);
+        else
+            *(float2 *)row = make_float2(sum[0], sum[2]);
+    }
+}
+
 /* tf32: THREAD_N neighbours of each of two columns of mma. */
 template <class P>
 static __device__ __forceinline__ void write_runs(const hopper_shape &s, const tile_work &work,
@@ -448,7 +650,7 @@ static __device__ __forceinline__ void multiply_all(const hopper_shape &s, const
         for (int leaf = work.leaf; leaf < work.last; leaf++) {
             int rows = tile_work::rows(leaves, leaf), end = work.template end<P>(leaves, leaf);
             for (int chunk = work.from; chunk < end; chunk++) {
-                barrier_wait(memory.full(at.stage), at.phase);
+                barrier_wait(P::LINES ? memory.transposed(at.stage) : memory.full(at.stage), at.phase);
                 product.chunk(acc, memory, at.stage, rows - chunk * P::K, chunk == work.from);
                 at.template advance<P::STAGES>();
             }
@@ -459,6 +661,8 @@ static __device__ __forceinline__ void multiply_all(const hopper_shape &s, const
         float *to = out + (size_t)work.row * s.k * s.width;
         if constexpr (P::BF16)
             write_pairs<P>(s, work, acc, to);
+        else if constexpr (P::LINES)
+            write_columns<P>(s, work, acc, to);
         else
             write_runs<P>(s, work, acc, to);
     }
@@ -476,18 +680,23 @@ static __global__ void __launch_bounds__(GROUP + MULTIPLIERS, 1)
         for (int i = 0; i < P::STAGES; i++) {
             barrier_init(memory.full(i), 1);
             barrier_init(memory.empty(i), WARPS);
+            barrier_init(memory.transposed(i), P::BOXES_Y);
         }
         barriers_publish();
     }
     __syncthreads();
     if (threadIdx.x < GROUP) {
-        registers_shrink<40>();
+        registers_shrink<P::LOADER_REGISTERS>();
         if (threadIdx.x < 32)
             load_all<P>(s, leaves, maps, memory);
+        else if constexpr (P::LINES)
+            transpose_all<P>(s, leaves, memory);
     } else {
-        registers_grow<232>();
+        registers_grow<P::REGISTERS>();
         if constexpr (P::BF16)
             multiply_all<P, wgmma_product<P>>(s, leaves, memory, out);
+        else if constexpr (P::LINES)
+            multiply_all<P, tf32_product<P>>(s, leaves, memory, out);
         else
             multiply_all<P, mma_product<P>>(s, leaves, memory, out);
     }
