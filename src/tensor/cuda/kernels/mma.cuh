@@ -124,16 +124,6 @@ struct sum_levels {
     }
 };
 
-static __device__ __forceinline__ float4 load_shared4(uint32_t at)
-{
-    float4 v;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-                 : "r"(at)
-                 : "memory");
-    return v;
-}
-
 static __device__ __forceinline__ float load_shared(uint32_t at)
 {
     float v;

@@ -125,7 +125,7 @@ static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io, const l
     if (!prepare<P>(io->dev, &processors) || !lk__cuda_keep(io->dev, make_maps(problem, io, P::K, &maps), what))
         return;
     int blocks = s.jobs < processors ? s.jobs : processors;
-    hopper_product<P><<<blocks, GROUP + MULTIPLIERS, P::BYTES, io->stream>>>(s, *leaves, maps, out);
+    hopper_product<P><<<blocks, GROUP + P::MULTIPLIERS, P::BYTES, io->stream>>>(s, *leaves, maps, out);
     lk__cuda_launched(io->dev, what);
 }
 
@@ -143,9 +143,9 @@ static const tile_row tiles[][TILE_SIZES] = {
      {128, 128, 64, 2, launch<hopper_tile<lk_bf16, 128, 128, 6, 2>>},
      {128, 256, 64, 0, launch<hopper_tile<lk_bf16, 128, 256, 4, 0>>}},
     /* tf32 */
-    {{64, 256, 32, 1, launch<hopper_tile<float, 64, 256, 5, 1, TF32_BY_WGMMA>>},
-     {128, 128, 32, 2, launch<hopper_tile<float, 128, 128, 6, 2, TF32_BY_WGMMA>>},
-     {128, 256, 32, 0, launch<hopper_tile<float, 128, 256, 4, 0, TF32_BY_WGMMA>>}},
+    {{64, 256, 32, 1, launch<hopper_tile<float, 64, 256, 5, 1>>},
+     {128, 128, 32, 2, launch<hopper_tile<float, 128, 128, 6, 2>>},
+     {128, 256, 32, 0, launch<hopper_tile<float, 128, 256, 4, 0>>}},
 };
 
 /* Large tiles read less from memory for each product, but their leaves cannot be folded in registers: small leaves

@@ -2,8 +2,9 @@
  *
  * One block for each multiprocessor takes tiles of M output channels by N columns, one after the other. Columns are
  * boxes of BOX channels of a tap. One warp starts the copies of chunks of K rows, up to STAGES ahead and across tiles;
- * two warpgroups multiply: bf16 from shared memory (wgmma), tf32 from registers (mma.sync). Rows behind the end of a
- * leaf belong to the next one; their factors become zero. Leaves of a group are folded in registers. */
+ * GROUPS warpgroups multiply by wgmma: bf16 from shared memory, tf32 with x from registers and with dy from shared
+ * memory, where three warps transpose it. Rows behind the end of a leaf belong to the next one; their factors become
+ * zero. Leaves of a group are folded in registers. */
 #ifndef LK_TENSOR_CUDA_KERNELS_WEIGHTS_HOPPER_CUH
 #define LK_TENSOR_CUDA_KERNELS_WEIGHTS_HOPPER_CUH
 
@@ -13,10 +14,7 @@
 #include "tensor/cuda/kernels/plans.h"
 
 /* LINE: bytes of a row of a box. PIECE: rows of a copy at the end of a leaf. */
-enum { LINE = 128, PIECE = 16, GROUP = 128, MULTIPLIERS = 2 * GROUP, WARPS = MULTIPLIERS / 32, ALIGN = 1024 };
-
-/* How tf32 is multiplied. */
-typedef enum tf32_by { TF32_BY_MMA, TF32_BY_WGMMA } tf32_by;
+enum { LINE = 128, PIECE = 16, GROUP = 128, ALIGN = 1024 };
 
 typedef struct hopper_shape {
     int c, k;            /* pitches */
@@ -32,12 +30,11 @@ typedef struct hopper_maps {
     CUtensorMap y, x, y_piece, x_piece;
 } hopper_maps;
 
-template <class T_, int M_, int N_, int STAGES_, int LEVELS_, tf32_by BY_ = TF32_BY_MMA>
+template <class T_, int M_, int N_, int STAGES_, int LEVELS_>
 struct hopper_tile {
     typedef T_ T;
     enum {
         BF16 = sizeof(T) == 2,
-        LINES = !BF16 && BY_ == TF32_BY_WGMMA, /* boxes of dy are transposed */
         M = M_,
         N = N_,
         K = BF16 ? 64 : 32,
@@ -50,16 +47,15 @@ struct hopper_tile {
         Y_BYTES = BOXES_Y * BOX_BYTES,
         STAGE_BYTES = (BOXES_Y + BOXES_X) * BOX_BYTES,
         BYTES = STAGES * STAGE_BYTES + ALIGN + 3 * STAGES * 8,
-        GROUP_N = M == 128 ? N : N / 2, /* columns of a warpgroup: with 64 channels both have the same rows */
-        WARPS_N = WARPS / (M / 64),     /* tf32: warps have 64 channels by WARP_N columns */
-        WARP_N = N / WARPS_N,
-        THREAD_N = WARP_N / 8, /* neighbouring columns of a thread */
-        TILES = N / 128,       /* LINES: wgmma's tiles of 64 columns by M channels of a warpgroup */
-        SUMS = LINES  ? TILES * M / 2
-               : BF16 ? GROUP_N / 2
-                      : 2 * WARP_N,
-        LOADER_REGISTERS = LINES ? 56 : 40,
-        REGISTERS = LINES ? 224 : 232
+        GROUPS = N % 128 == 0 ? 2 : 3, /* warpgroups that multiply */
+        MULTIPLIERS = GROUPS * GROUP,
+        GROUP_N = M == 128 ? N : N / 2, /* bf16: columns of a warpgroup; with 64 channels both have the same rows */
+        TILES = N / (GROUPS * 64),      /* tf32: tiles of wgmma of a warpgroup, each of 64 columns by M channels */
+        SUMS = BF16 ? GROUP_N / 2 : TILES * M / 2,
+        REGISTERS = BF16          ? 232
+                    : GROUPS == 2 ? 224
+                                  : 152, /* of threads that multiply, and of all others */
+        OTHER_REGISTERS = BF16 ? 40 : 56
     };
 };
 
@@ -309,21 +305,21 @@ template <class P>
 static __device__ __forceinline__ void clear_rows(uint32_t stage, int from, int to)
 {
     enum { UNITS = (P::M + P::N) / 8 };
-    for (int i = multiplier(); i < (to - from) * UNITS; i += MULTIPLIERS) {
+    for (int i = multiplier(); i < (to - from) * UNITS; i += P::MULTIPLIERS) {
         int unit = i % UNITS, row = from + i / UNITS;
         store_unit(stage + unit_at<P::K>(row, unit), make_uint4(0, 0, 0, 0));
     }
     shared_publish();
-    asm volatile("bar.sync 1, %0;" ::"n"((int)MULTIPLIERS) : "memory");
+    asm volatile("bar.sync 1, %0;" ::"n"((int)P::MULTIPLIERS) : "memory");
 }
 
 /* bf16: starts the products of a stage; those of the stage before it are complete afterwards. */
 template <class P>
-struct wgmma_product {
+struct bf16_product {
     uint32_t y_offset, x_offset;
     int before; /* the stage whose products may be incomplete, or -1 */
 
-    __device__ __forceinline__ wgmma_product()
+    __device__ __forceinline__ bf16_product()
     {
         int group = multiplier() / GROUP;
         y_offset = P::M == 128 ? group * P::BOX_BYTES : 0;
@@ -378,8 +374,8 @@ struct wgmma_product {
     }
 };
 
-/* tf32 by wgmma: the columns of x are the rows of its product and come from registers, the channels of dy are its
- * columns. The first of the 2 * TILES neighbouring columns of a thread, in the tile: */
+/* tf32: the columns of x are the rows of wgmma and come from registers, the channels of dy are its columns. The first
+ * of the 2 * TILES neighbouring columns of a thread, in the tile: */
 template <class P>
 static __device__ __forceinline__ int thread_column()
 {
@@ -392,28 +388,25 @@ template <class P>
 struct tf32_product {
     enum { STEPS = P::K / 16, UNIT = 16 };        /* STEPS: of eight rows, of a half */
     typedef uint32_t factors[STEPS][P::TILES][4]; /* of a half */
-    uint32_t x_offset[2];                         /* of rows 2 * (lane % 4) and the next one */
+    uint32_t x_offset;                            /* of row 2 * (lane % 4) */
     int before;                                   /* the stage whose products may be incomplete, or -1 */
 
     __device__ __forceinline__ tf32_product()
     {
-        int column = thread_column<P>(), unit = column % P::BOX / 4;
-        for (int i = 0; i < 2; i++) {
-            int row = (int)threadIdx.x % 4 * 2 + i;
-            x_offset[i] =
-                P::Y_BYTES + column / P::BOX * P::BOX_BYTES + row * LINE + (unit ^ row) * UNIT + column % 4 * 4;
-        }
+        int column = thread_column<P>(), unit = column % P::BOX / 4, row = (int)threadIdx.x % 4 * 2;
+        x_offset = P::Y_BYTES + column / P::BOX * P::BOX_BYTES + row * LINE + (unit ^ row) * UNIT + column % 4 * 4;
         before = -1;
     }
 
     __device__ __forceinline__ void read(factors &a, uint32_t stage, int half) const
     {
+        uint32_t rows[] = {stage + x_offset, ((stage + x_offset) ^ UNIT) + LINE};
 #pragma unroll
         for (int i = 0; i < STEPS; i++)
 #pragma unroll
             for (int k = 0; k < 2; k++) {
                 float v[2 * P::TILES];
-                load_shared(v, stage + x_offset[k] + (half * STEPS + i) * 8 * LINE);
+                load_shared(v, rows[k] + (half * STEPS + i) * 8 * LINE);
 #pragma unroll
                 for (int j = 0; j < 2 * P::TILES; j++)
                     a[i][j / 2][2 * k + j % 2] = nudge_finite(v[j]);
@@ -464,99 +457,6 @@ struct tf32_product {
     }
 };
 
-/* tf32: a thread has 8 neighbouring channels of y and THREAD_N neighbouring columns. Its rows of eight are 0, 1, 4, 5
- * and two more, which keeps reads free of bank conflicts; the order of rows in a product is that of mma.
- *
- * Factors are rounded by an addition to their bits (nudge_tf32), which lets the compiler put them where mma wants them;
- * round_tf32 would need a comparison and several moves more for each. All sums of a warp become NaN if one of
- * its factors is not finite. */
-template <class P>
-struct mma_product {
-    uint32_t y_offset, x_offset;
-    int unit_y, unit_x, row;
-    float check; /* 0, or NaN if one of the leaf's factors is not finite */
-
-    __device__ __forceinline__ mma_product()
-    {
-        int warp = multiplier() / 32, lane = (int)threadIdx.x % 32, m = lane / 4, k = lane % 4;
-        int column = warp % P::WARPS_N * P::WARP_N + m * P::THREAD_N, channel = warp / P::WARPS_N * 64 + m * 8;
-        y_offset = channel / P::BOX * P::BOX_BYTES;
-        x_offset = P::Y_BYTES + column / P::BOX * P::BOX_BYTES;
-        unit_y = channel % P::BOX / 4;
-        unit_x = column % P::BOX / 4;
-        row = k % 2 + k / 2 * 4;
-        check = 0.0f;
-    }
-
-    __device__ __forceinline__ uint32_t factor(float v, bool valid)
-    {
-        v = valid ? v : 0.0f;
-        check = __fmaf_rn(v, 0.0f, check);
-        return nudge_tf32(v);
-    }
-
-    template <int COUNT>
-    __device__ __forceinline__ void read(uint32_t box, int row, int unit, bool valid, uint32_t (&out)[COUNT])
-    {
-#pragma unroll
-        for (int i = 0; i < COUNT; i += 4) {
-            float4 v = load_shared4(box + row * LINE + ((unit + i / 4) ^ (row & 7)) * 16);
-            out[i] = factor(v.x, valid);
-            out[i + 1] = factor(v.y, valid);
-            out[i + 2] = factor(v.z, valid);
-            out[i + 3] = factor(v.w, valid);
-        }
-    }
-
-    template <bool ALL>
-    __device__ __forceinline__ void eight(float (&acc)[P::SUMS], uint32_t stage, int begin, int valid)
-    {
-        uint32_t y[2][8], x[2][P::THREAD_N];
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            int at = begin + row + 2 * h;
-            read(stage + y_offset, at, unit_y, ALL || at < valid, y[h]);
-            read(stage + x_offset, at, unit_x, ALL || at < valid, x[h]);
-        }
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-#pragma unroll
-            for (int j = 0; j < P::THREAD_N; j++) {
-                uint32_t a[4] = {y[0][2 * i], y[0][2 * i + 1], y[1][2 * i], y[1][2 * i + 1]}, b[2] = {x[0][j], x[1][j]};
-                mma_add<float>(acc + (i * P::THREAD_N + j) * 4, a, b);
-            }
-    }
-
-    __device__ __forceinline__ void chunk(float (&acc)[P::SUMS], const stage_memory<P> &memory, int stage, int valid,
-                                          bool first)
-    {
-        if (first)
-#pragma unroll
-            for (int i = 0; i < P::SUMS; i++)
-                acc[i] = 0.0f;
-        if (valid >= P::K) {
-#pragma unroll
-            for (int k = 0; k < P::K; k += 8)
-                eight<true>(acc, memory.stage(stage), k, valid);
-        } else {
-            for (int k = 0; k < valid; k += 8)
-                eight<false>(acc, memory.stage(stage), k, valid);
-        }
-        release(memory.empty(stage));
-    }
-
-    __device__ __forceinline__ void finish(float (&acc)[P::SUMS], const stage_memory<P> &memory)
-    {
-        (void)memory;
-        if (!__any_sync(~0u, check != 0.0f))
-            return;
-#pragma unroll
-        for (int i = 0; i < P::SUMS; i++)
-            acc[i] = __int_as_float(0x7fffffff);
-        check = 0.0f;
-    }
-};
-
 /* The first column of a box in dw, and how many of `count` columns from `column` of the box exist. */
 static __device__ __forceinline__ int box_columns(const hopper_shape &s, int box, int size, int column, int *at)
 {
@@ -588,7 +488,7 @@ static __device__ __forceinline__ void write_pairs(const hopper_shape &s, const 
     }
 }
 
-/* tf32 by wgmma: neighbouring columns, see tf32_product. */
+/* tf32: neighbouring columns, see tf32_product. */
 template <class P>
 static __device__ __forceinline__ void write_columns(const hopper_shape &s, const tile_work &work,
                                                      const float (&acc)[P::SUMS], float *out)
@@ -612,29 +512,6 @@ static __device__ __forceinline__ void write_columns(const hopper_shape &s, cons
     }
 }
 
-/* tf32: THREAD_N neighbours of each of two columns of mma. */
-template <class P>
-static __device__ __forceinline__ void write_runs(const hopper_shape &s, const tile_work &work,
-                                                  const float (&acc)[P::SUMS], float *out)
-{
-    int warp = multiplier() / 32, lane = (int)threadIdx.x % 32;
-    int m0 = work.m0 + warp / P::WARPS_N * 64 + lane / 4 * 8;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        int column = warp % P::WARPS_N * P::WARP_N + (lane % 4 * 2 + h) * P::THREAD_N, at;
-        int left = box_columns(s, work.box0 + column / P::BOX, P::BOX, column % P::BOX, &at);
-#pragma unroll
-        for (int i = 0; i < 8; i++)
-#pragma unroll
-            for (int j = 0; j < P::THREAD_N; j += 4) {
-                const float *sum = acc + (i / 2 * P::THREAD_N + j) * 4 + i % 2 * 2 + h;
-                if (m0 + i < s.k && j < left)
-                    *(float4 *)(out + (size_t)(m0 + i) * s.width + at + j) =
-                        make_float4(sum[0], sum[4], sum[8], sum[12]);
-            }
-    }
-}
-
 template <class P, class Product>
 static __device__ __forceinline__ void multiply_all(const hopper_shape &s, const lk_cuda_leaves &leaves,
                                                     const stage_memory<P> &memory, float *out)
@@ -650,7 +527,7 @@ static __device__ __forceinline__ void multiply_all(const hopper_shape &s, const
         for (int leaf = work.leaf; leaf < work.last; leaf++) {
             int rows = tile_work::rows(leaves, leaf), end = work.template end<P>(leaves, leaf);
             for (int chunk = work.from; chunk < end; chunk++) {
-                barrier_wait(P::LINES ? memory.transposed(at.stage) : memory.full(at.stage), at.phase);
+                barrier_wait(P::BF16 ? memory.full(at.stage) : memory.transposed(at.stage), at.phase);
                 product.chunk(acc, memory, at.stage, rows - chunk * P::K, chunk == work.from);
                 at.template advance<P::STAGES>();
             }
@@ -661,16 +538,14 @@ static __device__ __forceinline__ void multiply_all(const hopper_shape &s, const
         float *to = out + (size_t)work.row * s.k * s.width;
         if constexpr (P::BF16)
             write_pairs<P>(s, work, acc, to);
-        else if constexpr (P::LINES)
-            write_columns<P>(s, work, acc, to);
         else
-            write_runs<P>(s, work, acc, to);
+            write_columns<P>(s, work, acc, to);
     }
 }
 
 /* out: (block rows, k, width). */
 template <class P>
-static __global__ void __launch_bounds__(GROUP + MULTIPLIERS, 1)
+static __global__ void __launch_bounds__(GROUP + P::MULTIPLIERS, 1)
     hopper_product(const __grid_constant__ hopper_shape s, const __grid_constant__ lk_cuda_leaves leaves,
                    const __grid_constant__ hopper_maps maps, float *out)
 {
@@ -679,26 +554,24 @@ static __global__ void __launch_bounds__(GROUP + MULTIPLIERS, 1)
     if (threadIdx.x == 0) {
         for (int i = 0; i < P::STAGES; i++) {
             barrier_init(memory.full(i), 1);
-            barrier_init(memory.empty(i), WARPS);
+            barrier_init(memory.empty(i), P::MULTIPLIERS / 32);
             barrier_init(memory.transposed(i), P::BOXES_Y);
         }
         barriers_publish();
     }
     __syncthreads();
     if (threadIdx.x < GROUP) {
-        registers_shrink<P::LOADER_REGISTERS>();
+        registers_shrink<P::OTHER_REGISTERS>();
         if (threadIdx.x < 32)
             load_all<P>(s, leaves, maps, memory);
-        else if constexpr (P::LINES)
+        else if constexpr (!P::BF16)
             transpose_all<P>(s, leaves, memory);
     } else {
         registers_grow<P::REGISTERS>();
         if constexpr (P::BF16)
-            multiply_all<P, wgmma_product<P>>(s, leaves, memory, out);
-        else if constexpr (P::LINES)
-            multiply_all<P, tf32_product<P>>(s, leaves, memory, out);
+            multiply_all<P, bf16_product<P>>(s, leaves, memory, out);
         else
-            multiply_all<P, mma_product<P>>(s, leaves, memory, out);
+            multiply_all<P, tf32_product<P>>(s, leaves, memory, out);
     }
 }
 
