@@ -131,15 +131,14 @@ struct stage_memory {
     }
 };
 
-/* The warp that starts copies. A lane has one box: of dy, or of x. Boxes behind the last channel or tap are copied as
- * well, from channels that do not exist, so that they are zero: what memory had before may be no number, and products
- * look for those. */
+/* The warp that starts copies. A lane has one box: of dy, or of x. Boxes behind the last channel or tap are not copied:
+ * what they have is multiplied with sums that are not written. */
 template <class P>
 struct box_loader {
     const hopper_shape &s;
     const hopper_maps &maps;
     bool is_y, used;
-    int channel;
+    int channel, boxes; /* boxes: of all lanes */
     uint16_t right, down;
 
     __device__ __forceinline__ box_loader(const hopper_shape &s_, const hopper_maps &maps_) : s(s_), maps(maps_)
@@ -149,12 +148,15 @@ struct box_loader {
     __device__ __forceinline__ void aim(const tile_work &work)
     {
         int lane = (int)threadIdx.x % 32, own = lane - P::BOXES_Y;
-        int box = work.box0 + max(own, 0), all = box / s.boxes, tap = min(all, s.taps - 1), row = tap / s.kernel_w;
+        int count_y = min((int)P::BOXES_Y, (s.k - work.m0 + P::BOX - 1) / P::BOX);
+        int count_x = min((int)P::BOXES_X, s.taps * s.boxes - work.box0);
+        int box = work.box0 + max(own, 0), tap = box / s.boxes, row = tap / s.kernel_w;
         is_y = own < 0;
-        used = own < P::BOXES_X;
+        used = is_y ? lane < count_y : own < count_x;
         channel = is_y ? work.m0 + lane * P::BOX : (box - tap * s.boxes) * P::BOX;
         right = (uint16_t)((tap - row * s.kernel_w) * s.along_w.dilation);
         down = (uint16_t)(row * s.along_h.dilation);
+        boxes = count_y + count_x;
     }
 
     /* One box, from this row of y on. */
@@ -175,11 +177,10 @@ struct box_loader {
     /* The boxes of a chunk whose first row is `pixel`, with this many valid rows. */
     __device__ __forceinline__ void load(uint32_t stage, uint32_t barrier, uint32_t pixel, int valid) const
     {
-        enum { BOXES = P::BOXES_Y + P::BOXES_X };
         int lane = (int)threadIdx.x % 32, pieces = pieces_of<P>(valid);
         uint32_t to = stage + lane * P::BOX_BYTES;
         if (lane == 0)
-            barrier_expect(barrier, (uint32_t)(BOXES * (pieces ? pieces * PIECE : P::K) * LINE));
+            barrier_expect(barrier, (uint32_t)(boxes * (pieces ? pieces * PIECE : P::K) * LINE));
         __syncwarp();
         if (pieces == 0)
             copy(to, &maps.y, &maps.x, barrier, pixel);
