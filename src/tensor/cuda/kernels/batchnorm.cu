@@ -129,9 +129,10 @@ static __device__ __forceinline__ float add_chains(const float (&v)[CHAINS])
 /* The mean and M2 of shards; deviations of blocks' means are taken from a number close to the mean. */
 struct stats_leaf {
     const lk_bn_pieces &pieces;
+    const lk_bn_merges &m;
     const stats_results &out;
     lk_bn_fold &fold;
-    int c, depth;
+    int c;
 
     /* The last block of a shard may have fewer pixels than the others. */
     __device__ float2 sum(const lk_bn_piece<2> &p) const
@@ -140,6 +141,7 @@ struct stats_leaf {
         float share = 1.0f / (float)max(p.pixels(), 1u), span = (float)p.span;
         float known = 1.0f / (float)max(min(p.end - p.begin, (uint32_t)LK_BN_FOLD_STEP), 1u);
         p.load(p.begin, v);
+        fold.begin(m, c, out.partials); // while the loads are under way
         p.for_loads(p.begin, [&](int k) { sums[k % CHAINS] += v[k][0]; });
         float from = add_chains(sums) * known;
 #pragma unroll 1
@@ -181,7 +183,7 @@ struct stats_leaf {
     __device__ void store(uint32_t run, int channel, float2 v) const
     {
         size_t at = (size_t)run * (size_t)c + (size_t)channel;
-        fold.nodes[depth + (int)run][lk__bn_fold_lane()] = v;
+        fold.nodes[m.depth + (int)run][lk__bn_fold_lane()] = v;
         out.stats[at + (size_t)run * (size_t)c] = v.x;
         out.stats[at + (size_t)(run + 1) * (size_t)c] = v.y;
         if (out.mean && out.by_shard)
@@ -197,9 +199,7 @@ static __global__ void __launch_bounds__(LK_BN_FOLD_WARPS *LK_WARP, 2)
 {
     __shared__ lk_bn_fold fold;
     int channel = lk__bn_fold_channel();
-    if (out.partials.slot0)
-        fold.begin(m, t.c, out.partials);
-    lk__bn_leaves<2>(t, r, spans, pieces, parts, stats_leaf{pieces, out, fold, t.c, m.depth});
+    lk__bn_leaves<2>(t, r, spans, pieces, parts, stats_leaf{pieces, m, out, fold, t.c});
     __syncthreads();
     if (lk__bn_fold_warp() > 0 || !out.partials.slot0)
         return;

@@ -146,19 +146,24 @@ static inline __device__ float lk__bn_add_rows(float v)
     return v;
 }
 
-/* The sums of a piece's blocks; all threads of the warp take part. */
-template <int N>
-static __device__ void lk__bn_sum_piece(const lk_bn_piece<N> &p, float (&sums)[N])
+/* The sums of a piece's blocks; all threads of the warp take part. Calls `meanwhile` while the first loads are under
+ * way. */
+template <int N, class F>
+static __device__ void lk__bn_sum_piece(const lk_bn_piece<N> &p, F meanwhile, float (&sums)[N])
 {
     enum { CHAINS = LK_BN_FOLD_GROUP };
     float chains[CHAINS][N] = {}, v[LK_BN_FOLD_AT_ONCE][N];
+    p.load(p.begin, v);
+    meanwhile();
 #pragma unroll 1
-    for (uint32_t first = p.begin; first < p.end; first += LK_BN_FOLD_STEP) {
-        p.load(first, v);
+    for (uint32_t first = p.begin; first < p.end;) {
         p.for_loads(first, [&](int k) {
             for (int n = 0; n < N; n++)
                 chains[k % CHAINS][n] += v[k][n];
         });
+        first += LK_BN_FOLD_STEP;
+        if (first < p.end)
+            p.load(first, v);
     }
 #pragma unroll
     for (int n = 0; n < N; n++)
@@ -289,9 +294,12 @@ struct lk_bn_fold {
         return make_float2(entry[0], entry[c]);
     }
 
-    /* Reads what the merges need. The block is synchronised before `run`. */
+    /* Reads what the merges need; nothing if there are no slots. The block is synchronised before `run`. A second call
+     * changes nothing. */
     __device__ void begin(const lk_bn_merges &m, int c, const lk_partials &from)
     {
+        if (!from.slot0)
+            return;
         int warp = lk__bn_fold_warp(), warps = (int)(blockDim.y * blockDim.z), lane = lk__bn_fold_lane();
 #pragma unroll 1
         for (int i = warp; i < m.count; i += warps)

@@ -127,14 +127,16 @@ static __device__ void copy_entries(int depth, const lk_bn_merges &m, int c, con
 
 struct sums_leaf {
     const lk_bn_pieces &pieces;
+    const lk_bn_merges &m;
     const lk_batchnorm_sums &out;
     lk_bn_fold &fold;
-    int c, depth;
+    int c;
 
     __device__ float2 sum(const lk_bn_piece<2> &p) const
     {
         float sums[2];
-        lk__bn_sum_piece(p, sums);
+        lk__bn_sum_piece(
+            p, [&] { fold.begin(m, c, out.partials); }, sums);
         return make_float2(sums[0], sums[1]);
     }
 
@@ -151,7 +153,7 @@ struct sums_leaf {
     __device__ void store(uint32_t run, int channel, float2 v) const
     {
         float *sums = out.sums + (size_t)run * 2 * (size_t)c + channel;
-        fold.nodes[depth + (int)run][lk__bn_fold_lane()] = v;
+        fold.nodes[m.depth + (int)run][lk__bn_fold_lane()] = v;
         sums[0] = v.x;
         sums[c] = v.y;
     }
@@ -169,9 +171,7 @@ static __global__ void __launch_bounds__(LK_BN_FOLD_WARPS *LK_WARP, 2)
                 const __grid_constant__ lk_batchnorm_sums out, int copied)
 {
     __shared__ lk_bn_fold fold;
-    if (out.partials.slot0)
-        fold.begin(m, t.c, out.partials);
-    lk__bn_leaves<2>(t, r, spans, pieces, parts, sums_leaf{pieces, out, fold, t.c, m.depth});
+    lk__bn_leaves<2>(t, r, spans, pieces, parts, sums_leaf{pieces, m, out, fold, t.c});
     __syncthreads();
     if (lk__bn_fold_warp() > 0 || !out.partials.slot0)
         return;
