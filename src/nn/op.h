@@ -116,7 +116,7 @@ struct lk_op {
     void (*backward)(const lk_op_call *call);
     /* Describes how running statistics are updated after a step whose losses and gradients are finite. NULL: the op
      * has none. */
-    void (*running)(const lk_op_call *call, lk_running_update *out);
+    void (*running)(const lk_op_call *call, lk_batchnorm_update *out);
     /* Multiply-adds of one sample's forward pass. NULL: too few to count. */
     double (*macs)(const lk_layer *layer, lk_shape x);
     bool is_loss; /* the last layer */

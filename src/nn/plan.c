@@ -487,7 +487,7 @@ enum { RUNNING_UPDATES = 64 };
 lk_status lk__plan_finish(lk_plan *plan, const lk_op_wave *wave)
 {
     const lk_kernels *k = plan->dev->kernels;
-    lk_running_update updates[RUNNING_UPDATES];
+    lk_batchnorm_update updates[RUNNING_UPDATES];
     size_t count = 0;
     for (int i = plan->opts.first; i < plan->opts.last; i++) {
         const lk_layer *layer = layer_at(plan, i);

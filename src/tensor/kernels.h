@@ -194,13 +194,13 @@ typedef struct lk_batchnorm_grad {
 } lk_batchnorm_grad;
 
 /* The running statistics of one layer, and what they are updated with. */
-typedef struct lk_running_update {
+typedef struct lk_batchnorm_update {
     size_t c;
     const float *entry; // (2, c) mean and M2 of `elements` values
     size_t elements;
     float momentum;
     float *mean, *variance; // (c)
-} lk_running_update;
+} lk_batchnorm_update;
 
 /* Group normalisation. The channels of a pixel are divided into groups of equal size. A set is one group of channels
  * of one sample, over all pixels; or with by_pixel, of one pixel (layer normalisation, with one group). Each set is
@@ -378,7 +378,7 @@ typedef struct lk_kernels {
     /* For each of `count` layers: running = (1 - momentum) * running + momentum * (mean, unbiased variance of
      * `elements` values). If elements is 1, the variance does not change. Nothing changes if flag->bad; flag may be
      * NULL. */
-    void (*batchnorm_running_update)(lk_device *dev, size_t count, const lk_running_update *updates,
+    void (*batchnorm_running_update)(lk_device *dev, size_t count, const lk_batchnorm_update *updates,
                                      const lk_flag *flag);
     void (*batchnorm_forward)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_tensor *x,
                               const lk_shards *shards, const lk_moments *moments, lk_tensor *y);

@@ -71,12 +71,12 @@ static void test_batchnorm_train(void **state)
         check_as(fx, &t.y, op, "y", relu);
     }
     float *mean = vector(fx, op, "mean"), *variance = vector(fx, op, "var");
-    lk_running_update update = {.c = c,
-                                .entry = entry.slot0,
-                                .elements = rows[0] * pixels,
-                                .momentum = BN_MOMENTUM,
-                                .mean = mean,
-                                .variance = variance};
+    lk_batchnorm_update update = {.c = c,
+                                  .entry = entry.slot0,
+                                  .elements = rows[0] * pixels,
+                                  .momentum = BN_MOMENTUM,
+                                  .mean = mean,
+                                  .variance = variance};
     fx->kernels->batchnorm_running_update(fx->dev, 1, &update, NULL);
     check_vector(fx, mean, op, "new_mean");
     check_vector(fx, variance, op, "new_var");

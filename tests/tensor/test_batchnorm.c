@@ -149,12 +149,12 @@ static void run_batchnorm(lk_device *d, const void *arg, float *out)
     fold_stats(d, b, &t);
     passes(d, b, &t, false);
     passes(d, b, &t, true);
-    lk_running_update update = {.c = b->c,
-                                .entry = t.moments,
-                                .elements = b->batch * b->h * b->w,
-                                .momentum = momentum,
-                                .mean = t.running,
-                                .variance = t.running + b->c};
+    lk_batchnorm_update update = {.c = b->c,
+                                  .entry = t.moments,
+                                  .elements = b->batch * b->h * b->w,
+                                  .momentum = momentum,
+                                  .mean = t.running,
+                                  .variance = t.running + b->c};
     d->kernels->batchnorm_running_update(d, 1, &update, NULL);
     fx_read(d, &t.y, out);
     fx_read(d, &t.dx, out + value_count(b));

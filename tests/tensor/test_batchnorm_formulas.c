@@ -46,9 +46,9 @@ static void run_moments(lk_device *d, const void *arg, float *out)
     fx_get_floats(d, whole, 2 * c, out + 2 * groups * c);
 }
 
-static lk_running_update update_of(size_t c, size_t elements, const float *entry, float *running)
+static lk_batchnorm_update update_of(size_t c, size_t elements, const float *entry, float *running)
 {
-    return (lk_running_update){
+    return (lk_batchnorm_update){
         .c = c, .entry = entry, .elements = elements, .momentum = momentum, .mean = running, .variance = running + c};
 }
 
@@ -59,7 +59,7 @@ static void run_running_update(lk_device *d, const void *arg, float *out)
     lk_flag flag = {.first = f->flag > 0 ? 3 : LK_FLAG_NONE, .bad = f->flag > 0};
     lk_flag *at = f->flag >= 0 ? fx_put(d, &flag, sizeof flag) : NULL;
     float *entry = fx_floats(d, f->stats, 2 * c), *running = fx_floats(d, f->running, 2 * c);
-    lk_running_update update = update_of(c, f->batch, entry, running);
+    lk_batchnorm_update update = update_of(c, f->batch, entry, running);
     d->kernels->batchnorm_running_update(d, 1, &update, at);
     fx_get_floats(d, running, 2 * c, out);
 }
@@ -72,7 +72,7 @@ static void run_running_updates(lk_device *d, const void *arg, float *out)
     const formula_case *f = arg;
     size_t count = (size_t)LAYERS * LAYER_FLOATS;
     float *entries = fx_floats(d, f->stats, count), *running = fx_floats(d, f->running, count);
-    lk_running_update updates[LAYERS];
+    lk_batchnorm_update updates[LAYERS];
     for (size_t i = 0; i < LAYERS; i++)
         updates[i] = update_of(1 + i * 37 % 600, i % 5, entries + i * LAYER_FLOATS, running + i * LAYER_FLOATS);
     d->kernels->batchnorm_running_update(d, LAYERS, updates, NULL);

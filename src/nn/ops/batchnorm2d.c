@@ -163,15 +163,15 @@ static void backward(const lk_op_call *call)
                                   &dx);
 }
 
-static void running(const lk_op_call *call, lk_running_update *out)
+static void running(const lk_op_call *call, lk_batchnorm_update *out)
 {
     lk_shape shape = call->layer->shape;
-    *out = (lk_running_update){.c = shape.c,
-                               .entry = call->total[LK_OP_SUM_FORWARD].slot0,
-                               .elements = call->wave->step_rows * shape.h * shape.w,
-                               .momentum = momentum,
-                               .mean = call->buffer[0],
-                               .variance = call->buffer[1]};
+    *out = (lk_batchnorm_update){.c = shape.c,
+                                 .entry = call->total[LK_OP_SUM_FORWARD].slot0,
+                                 .elements = call->wave->step_rows * shape.h * shape.w,
+                                 .momentum = momentum,
+                                 .mean = call->buffer[0],
+                                 .variance = call->buffer[1]};
 }
 
 const lk_op lk__op_batchnorm2d = {

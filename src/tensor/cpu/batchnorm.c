@@ -79,7 +79,7 @@ void LK_KERNEL(batchnorm_running_moments)(lk_device *dev, size_t c, const float 
     invert(c, variance, 1.0f, eps, moments->scale);
 }
 
-static void update_running(const lk_running_update *u)
+static void update_running(const lk_batchnorm_update *u)
 {
     v_f32 fresh = v_set1(u->momentum), old = v_set1(1.0f - u->momentum);
     for (size_t i = 0; i < u->c; i += V) {
@@ -95,7 +95,7 @@ static void update_running(const lk_running_update *u)
     }
 }
 
-void LK_KERNEL(batchnorm_running_update)(lk_device *dev, size_t count, const lk_running_update *updates,
+void LK_KERNEL(batchnorm_running_update)(lk_device *dev, size_t count, const lk_batchnorm_update *updates,
                                          const lk_flag *flag)
 {
     (void)dev;

@@ -322,13 +322,13 @@ void lk__cuda_batchnorm_running_moments(lk_device *dev, size_t c, const float *m
 enum { UPDATES = 64 }; /* layers of a launch, whose description is an argument of the kernel */
 
 struct running_updates {
-    lk_running_update of[UPDATES];
+    lk_batchnorm_update of[UPDATES];
 };
 
 /* Blocks (x, i) have layer i. */
 static __global__ void running_update(const __grid_constant__ running_updates updates, const lk_flag *flag)
 {
-    const lk_running_update &u = updates.of[blockIdx.y];
+    const lk_batchnorm_update &u = updates.of[blockIdx.y];
     size_t i = lk__cuda_thread();
     if (i >= u.c || (flag && flag->bad))
         return;
@@ -339,7 +339,7 @@ static __global__ void running_update(const __grid_constant__ running_updates up
         u.variance[i] = fmaf(u.momentum, u.entry[u.c + i] / (float)(u.elements - 1), old * u.variance[i]);
 }
 
-void lk__cuda_batchnorm_running_update(lk_device *dev, size_t count, const lk_running_update *updates,
+void lk__cuda_batchnorm_running_update(lk_device *dev, size_t count, const lk_batchnorm_update *updates,
                                        const lk_flag *flag)
 {
     cudaStream_t stream = lk__cuda_stream(dev);
