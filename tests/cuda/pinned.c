@@ -6,8 +6,8 @@
 
 enum { IN = 40, OUT = 24, MOST = 200, MOST_CALLS = 512, WORKSPACE = 64, TRIED = 64 };
 
-/* An algorithm of a linear layer. `split` says whether the sums of a sample have two parts in a call with n samples,
- * which changes their bits. */
+/* An algorithm of a layer of one pixel. `split` says whether the sums of a sample have two parts in a call with n
+ * samples, which changes their bits. */
 typedef struct algorithm {
     bool (*split)(int n, int sample);
     int refused; /* prepare refuses this n */
@@ -245,8 +245,7 @@ static void begin(const algorithm *list)
 {
     layer = (struct layer){.list = list};
     f.pinned = (lk_cuda_pinned){.type = &calls, .trial = &host_trial, .layer = &layer};
-    f.problem = (lk_cuda_problem){.linear = 1,
-                                  .pass = LK_CUDA_PASS_FORWARD,
+    f.problem = (lk_cuda_problem){.pass = LK_CUDA_PASS_FORWARD,
                                   .values = LK_DTYPE_F32,
                                   .h = 1,
                                   .w = 1,

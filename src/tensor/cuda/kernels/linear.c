@@ -15,7 +15,11 @@
 #include "tensor/cuda/kernels/pinned.h"
 #include "tensor/cuda/kernels/weights.h"
 
-enum { ALIGNMENT = 16, MOST_ATTEMPTS = 8, ASKED_SAMPLES = 64 };
+enum { ALIGNMENT = 16, MOST_ATTEMPTS = 8 };
+
+/* Numbers of samples for which algorithms are listed. */
+static const int asked_samples[] = {64, 1024};
+enum { LISTS = sizeof asked_samples / sizeof *asked_samples, MOST_OFFERED = LISTS * MOST_ATTEMPTS };
 
 /* A fixed limit, because the choice depends on it. */
 static const size_t most_workspace = (size_t)32 << 20;
@@ -35,8 +39,8 @@ typedef struct linear_plan {
     /* The own kernel that is used instead of all below, or NULL. */
     void (*own)(const lk_cuda_problem *problem, const lk_cuda_io *io);
     cublasLtMatmulDesc_t op;
-    cublasLtMatmulHeuristicResult_t offered[MOST_ATTEMPTS]; /* the candidates */
-    int taken;                                              /* of them, for the next calls */
+    cublasLtMatmulHeuristicResult_t offered[MOST_OFFERED]; /* the candidates */
+    int taken;                                             /* of them, for the next calls */
     lk_cuda_pinned pinned;
     bool own_relu; /* the epilogue's ReLU drops NaN, or cannot be tested without a bias */
 } linear_plan;
@@ -283,17 +287,24 @@ static lk_status describe(linear_plan *plan, const lk_cuda_problem *problem)
     return s == CUBLAS_STATUS_SUCCESS ? LK_OK : failure(plan, problem, s);
 }
 
-/* Chooses among the algorithms of the heuristics' list. */
+/* Chooses among the algorithms of the heuristics' lists. */
 static lk_status pin(linear_plan *plan, const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
     lk_cuda_problem asked = *problem;
-    int count, weights[MOST_ATTEMPTS];
-    asked.n = ASKED_SAMPLES;
+    int count[LISTS], weights[MOST_OFFERED], all = 0;
+    cublasLtMatmulHeuristicResult_t lists[LISTS][MOST_ATTEMPTS];
     LK_TRY(describe(plan, problem));
-    LK_TRY(list_all(plan, &asked, plan->offered, &count));
-    for (int i = 0; i < count; i++)
-        weights[i] = lk__cuda_pinned_weight(i);
-    return lk__cuda_pinned_choose(&plan->pinned, weights, count, problem, io);
+    for (int i = 0; i < LISTS; i++) {
+        asked.n = asked_samples[i];
+        LK_TRY(list_all(plan, &asked, lists[i], &count[i]));
+    }
+    for (int rank = 0; rank < MOST_ATTEMPTS; rank++)
+        for (int i = 0; i < LISTS; i++)
+            if (rank < count[i]) {
+                weights[all] = lk__cuda_pinned_weight(rank);
+                plan->offered[all++] = lists[i][rank];
+            }
+    return lk__cuda_pinned_choose(&plan->pinned, weights, all, problem, io);
 }
 
 /* If no algorithm with a ReLU will do, one without. */

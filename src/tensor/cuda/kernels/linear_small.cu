@@ -1,16 +1,16 @@
-/* linear_small.cu - forward passes of small linear layers, and input gradients of those with few outputs, in one launch
- * with bias, ReLU or mask.
+/* linear_small.cu - forward passes and input gradients of small linear layers, in one launch with bias, ReLU or mask.
  *
  * The warps of a block compute the same tile of the result and divide its sums: warp w adds chunks w, w + WARPS and so
  * on, in order, straight from memory to registers; then the sums of the warps are added in order. So the order of a sum
  * follows from the layer alone, for any number of samples and any number of rows of a tile.
  *
- * Lane 4 g + t of a warp has rows g and g + 8 of a product's left factor and columns g of its right one. Which terms of
- * a chunk it has is free, as long as both factors agree: it has neighbours, so that it reads up to 16 bytes at once. */
+ * For tensor cores, lane 4 g + t of a warp has rows g and g + 8 of a product's left factor and columns g of its right
+ * one. Which terms of a chunk it has is free, as long as both factors agree: it has neighbours, so that it reads up to
+ * 16 bytes at once. */
 #include "tensor/cuda/kernels/linear_small.h"
 #include "tensor/cuda/kernels/mma.cuh"
 
-enum { WARPS = 8, BLOCK = WARPS * LK_WARP, ROWS = 16, MOST_WEIGHTS = 1 << 17, MOST_TERMS = 2048, MOST_OUT = 256 };
+enum { WARPS = 8, BLOCK = WARPS * LK_WARP, MOST_WEIGHTS = 1 << 17, FEW_SAMPLES = 512 };
 
 /* A matrix in memory; ld values from row to row. */
 template <class T>
@@ -41,14 +41,31 @@ static __device__ __forceinline__ uint32_t rounded(uint32_t bits)
     return round_tf32(__uint_as_float(bits));
 }
 
-/* A way to compute tiles of ROWS * TALL by COLUMNS: a chunk has CHUNK terms, and `add` multiplies those that `load` has
- * read. */
+static __device__ __forceinline__ void read_4(const matrix<float> &m, int row, int column, float (&v)[4])
+{
+    uint4 bits = load_16(m, row, column);
+    v[0] = __uint_as_float(bits.x), v[1] = __uint_as_float(bits.y);
+    v[2] = __uint_as_float(bits.z), v[3] = __uint_as_float(bits.w);
+}
+
+/* A way to compute tiles of TALL parts of HEIGHT by COLUMNS: a chunk has CHUNK terms, `load` reads one, AHEAD of them
+ * are read before the first is multiplied by `add`. After `finish` a lane has OWN sums, at the places of `place`: row
+ * and column of sum i of a part. */
+
+/* Lanes that have their sums whole. */
+struct whole_sums {
+    template <int SUMS>
+    static __device__ __forceinline__ void finish(float (&)[SUMS])
+    {
+    }
+};
 
 /* y = x w^T by tensor cores. */
 template <class T, int TALL_>
-struct forward_mma {
+struct forward_mma : whole_sums {
     typedef T value;
-    enum { TALL = TALL_, WIDE = 2, COLUMNS = 8 * WIDE, CHUNK = 64 / sizeof(T), SUMS = TALL * WIDE * 4 };
+    enum { TALL = TALL_, WIDE = 2, HEIGHT = 16, COLUMNS = 8 * WIDE, CHUNK = 64 / sizeof(T) };
+    enum { SUMS = TALL * WIDE * 4, OWN = SUMS, AHEAD = TALL == 1 ? 4 : 2 };
     uint4 a[2 * TALL], b[WIDE];
 
     __device__ __forceinline__ void load(const matrix<T> &x, const matrix<T> &w, int row, int column, int chunk)
@@ -83,7 +100,6 @@ struct forward_mma {
         }
     }
 
-    /* The row and column of sum i of one of the TALL parts. */
     static __device__ __forceinline__ void place(int i, int *row, int *column)
     {
         *row = lk__cuda_lane() / 4 + i / 2 % 2 * 8;
@@ -96,9 +112,10 @@ template <class T, int TALL_>
 struct backward_mma;
 
 template <int TALL_>
-struct backward_mma<float, TALL_> {
+struct backward_mma<float, TALL_> : whole_sums {
     typedef float value;
-    enum { TALL = TALL_, WIDE = 4, COLUMNS = 8 * WIDE, CHUNK = 16, SUMS = TALL * WIDE * 4 };
+    enum { TALL = TALL_, WIDE = 4, HEIGHT = 16, COLUMNS = 8 * WIDE, CHUNK = 16 };
+    enum { SUMS = TALL * WIDE * 4, OWN = SUMS, AHEAD = TALL == 1 ? 4 : 2 };
     uint4 a[2 * TALL], b[4];
 
     __device__ __forceinline__ void load(const matrix<float> &dy, const matrix<float> &w, int row, int column,
@@ -141,9 +158,10 @@ struct backward_mma<float, TALL_> {
 };
 
 template <int TALL_>
-struct backward_mma<lk_bf16, TALL_> {
+struct backward_mma<lk_bf16, TALL_> : whole_sums {
     typedef lk_bf16 value;
-    enum { TALL = TALL_, WIDE = 8, COLUMNS = 8 * WIDE, CHUNK = 16, SUMS = TALL * WIDE * 4 };
+    enum { TALL = TALL_, WIDE = 8, HEIGHT = 16, COLUMNS = 8 * WIDE, CHUNK = 16 };
+    enum { SUMS = TALL * WIDE * 4, OWN = SUMS, AHEAD = TALL == 1 ? 4 : 2 };
     uint2 a[2 * TALL];
     uint4 b[4];
 
@@ -191,29 +209,81 @@ struct backward_mma<lk_bf16, TALL_> {
     }
 };
 
-/* fp32: a lane has four rows of each part and four columns. BACKWARD: the right factor is (terms, columns). */
-template <bool BACKWARD, int TALL_>
-struct product_fma {
+/* fp32, y = x w^T: a lane has neighbouring terms of all rows and columns of the tile; its sums are added over the lanes
+ * at the end. */
+struct forward_fma {
     typedef float value;
-    enum { TALL = TALL_, COLUMNS = 32, CHUNK = 4, SUMS = TALL * 16 };
-    float a[4 * TALL][4], b[4][4];
-
-    static __device__ __forceinline__ void read(const matrix<float> &m, int row, int column, float (&v)[4])
-    {
-        uint4 bits = load_16(m, row, column);
-        v[0] = __uint_as_float(bits.x), v[1] = __uint_as_float(bits.y);
-        v[2] = __uint_as_float(bits.z), v[3] = __uint_as_float(bits.w);
-    }
+    enum { TALL = 1, HEIGHT = 8, COLUMNS = 8, CHUNK = 4 * LK_WARP, SUMS = HEIGHT * COLUMNS, AHEAD = 2 };
+    float a[HEIGHT][4], b[COLUMNS][4];
 
     __device__ __forceinline__ void load(const matrix<float> &x, const matrix<float> &w, int row, int column, int chunk)
+    {
+        int k = chunk * CHUNK + lk__cuda_lane() * 4;
+#pragma unroll
+        for (int i = 0; i < HEIGHT; i++)
+            read_4(x, row + i, k, a[i]);
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++)
+            read_4(w, column + j, k, b[j]);
+    }
+
+    __device__ __forceinline__ void add(float (&acc)[SUMS]) const
+    {
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+#pragma unroll
+            for (int i = 0; i < SUMS; i++)
+                acc[i] = __fmaf_rn(a[i / COLUMNS][k], b[i % COLUMNS][k], acc[i]);
+    }
+
+    enum { OWN = SUMS / LK_WARP };
+
+    /* Of 2 * COUNT sums, half of the lanes keeps the first half and gets those of the other lanes for it, which keep
+     * the second half. */
+    template <int COUNT>
+    static __device__ __forceinline__ void halve(float (&acc)[SUMS])
+    {
+        constexpr int apart = COUNT / OWN;
+        bool upper = lk__cuda_lane() & apart;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            float kept = upper ? acc[i + COUNT] : acc[i], given = upper ? acc[i] : acc[i + COUNT];
+            acc[i] = kept + __shfl_xor_sync(~0u, given, apart);
+        }
+        if constexpr (COUNT > OWN)
+            halve<COUNT / 2>(acc);
+    }
+
+    static __device__ __forceinline__ void finish(float (&acc)[SUMS])
+    {
+        halve<SUMS / 2>(acc);
+    }
+
+    static __device__ __forceinline__ void place(int i, int *row, int *column)
+    {
+        int at = lk__cuda_lane() * OWN + i;
+        *row = at / COLUMNS;
+        *column = at % COLUMNS;
+    }
+};
+
+/* fp32, dx = dy w: a lane has four rows of each part and four neighbouring columns. */
+template <int TALL_>
+struct backward_fma : whole_sums {
+    typedef float value;
+    enum { TALL = TALL_, HEIGHT = 16, COLUMNS = 32, CHUNK = 4, SUMS = TALL * 16, OWN = SUMS, AHEAD = 4 / TALL };
+    float a[4 * TALL][4], b[4][4];
+
+    __device__ __forceinline__ void load(const matrix<float> &dy, const matrix<float> &w, int row, int column,
+                                         int chunk)
     {
         int down = lk__cuda_lane() / 8, across = lk__cuda_lane() % 8, k = chunk * CHUNK;
 #pragma unroll
         for (int i = 0; i < 4 * TALL; i++)
-            read(x, row + 4 * i + down, k, a[i]);
+            read_4(dy, row + 4 * i + down, k, a[i]);
 #pragma unroll
         for (int j = 0; j < 4; j++)
-            read(w, BACKWARD ? k + j : column + 4 * across + j, BACKWARD ? column + 4 * across : k, b[j]);
+            read_4(w, k + j, column + 4 * across, b[j]);
     }
 
     __device__ __forceinline__ void add(float (&acc)[SUMS]) const
@@ -221,10 +291,8 @@ struct product_fma {
 #pragma unroll
         for (int k = 0; k < CHUNK; k++)
 #pragma unroll
-            for (int i = 0; i < 4 * TALL; i++)
-#pragma unroll
-                for (int j = 0; j < 4; j++)
-                    acc[i * 4 + j] = __fmaf_rn(a[i][k], BACKWARD ? b[k][j] : b[j][k], acc[i * 4 + j]);
+            for (int i = 0; i < SUMS; i++)
+                acc[i] = __fmaf_rn(a[i / 4][k], b[k][i % 4], acc[i]);
     }
 
     static __device__ __forceinline__ void place(int i, int *row, int *column)
@@ -263,7 +331,7 @@ template <class P, class T>
 static __device__ __forceinline__ void write_tile(const small_shape &s, const small_end<T> &end,
                                                   const float (&acc)[P::SUMS], int row, int column, T *out)
 {
-    enum { PART = ROWS * P::COLUMNS, SUMS = P::SUMS / P::TALL };
+    enum { PART = P::HEIGHT * P::COLUMNS, SUMS = P::OWN / P::TALL };
     __shared__ float sums[WARPS][PART];
     int warp = (int)threadIdx.x / LK_WARP;
 #pragma unroll
@@ -277,7 +345,7 @@ static __device__ __forceinline__ void write_tile(const small_shape &s, const sm
         }
         __syncthreads();
         for (int i = (int)threadIdx.x; i < PART; i += BLOCK) {
-            int r = row + part * ROWS + i / P::COLUMNS, c = column + i % P::COLUMNS;
+            int r = row + part * P::HEIGHT + i / P::COLUMNS, c = column + i % P::COLUMNS;
             size_t at = (size_t)r * s.columns + c;
             float sum = sums[0][i];
 #pragma unroll
@@ -295,8 +363,8 @@ template <class P, class T>
 static __global__ void __launch_bounds__(BLOCK)
     small_product(small_shape s, matrix<T> left, matrix<T> right, small_end<T> end, T *out)
 {
-    enum { AHEAD = P::TALL == 1 ? 4 : 2 }; /* chunks whose loads are issued together */
-    int row = (int)blockIdx.x * ROWS * P::TALL, column = (int)blockIdx.y * P::COLUMNS;
+    enum { AHEAD = P::AHEAD };
+    int row = (int)blockIdx.x * P::HEIGHT * P::TALL, column = (int)blockIdx.y * P::COLUMNS;
     int chunks = (s.terms + P::CHUNK - 1) / P::CHUNK;
     float acc[P::SUMS] = {};
     for (int first = (int)threadIdx.x / LK_WARP; first < chunks; first += AHEAD * WARPS) {
@@ -308,6 +376,7 @@ static __global__ void __launch_bounds__(BLOCK)
         for (int i = 0; i < AHEAD; i++)
             products[i].add(acc);
     }
+    P::finish(acc);
     write_tile<P, T>(s, end, acc, row, column, out);
 }
 
@@ -321,47 +390,44 @@ static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io)
     matrix<T> left = {(const T *)(forward ? io->x : io->dy), s.n, s.terms}, right = {(const T *)io->w, out, in};
     small_end<T> end = {(const T *)(forward && problem->bias ? io->b : NULL), (const T *)(forward ? NULL : io->mask),
                         forward && problem->relu};
-    dim3 grid((unsigned)divide_up(s.n, ROWS * P::TALL), (unsigned)divide_up(s.columns, P::COLUMNS));
+    dim3 grid((unsigned)divide_up(s.n, P::HEIGHT * P::TALL), (unsigned)divide_up(s.columns, P::COLUMNS));
     small_product<P, T><<<grid, BLOCK, 0, io->stream>>>(s, left, right, end, (T *)(forward ? io->y : io->dx));
     lk__cuda_launched(io->dev, "small linear layer");
 }
 
 /* Tall tiles read less for a result, but are too few for a small number of samples. */
-template <template <class, int> class P, class T>
-static void launch_tall(const lk_cuda_problem *problem, const lk_cuda_io *io)
+template <class Low, class Tall>
+static void launch_either(const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
-    enum { FEW_SAMPLES = 512 };
     if (problem->n <= FEW_SAMPLES)
-        launch<P<T, 1>>(problem, io);
+        launch<Low>(problem, io);
     else
-        launch<P<T, 4>>(problem, io);
+        launch<Tall>(problem, io);
 }
 
-template <bool BACKWARD>
-static void launch_fma(const lk_cuda_problem *problem, const lk_cuda_io *io)
+template <class T>
+static void launch_mma(const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
-    enum { FEW_SAMPLES = 512 };
-    if (problem->n <= FEW_SAMPLES)
-        launch<product_fma<BACKWARD, 1>>(problem, io);
+    if (problem->pass == LK_CUDA_PASS_FORWARD)
+        launch_either<forward_mma<T, 1>, forward_mma<T, 4>>(problem, io);
     else
-        launch<product_fma<BACKWARD, 2>>(problem, io);
+        launch_either<backward_mma<T, 1>, backward_mma<T, 4>>(problem, io);
 }
 
 bool lk__cuda_linear_small_suits(const lk_cuda_problem *problem)
 {
     int64_t in = problem->x_pitch, out = problem->y_pitch;
-    if (!problem->linear || in % 8 || out % 8)
-        return false;
-    return problem->pass == LK_CUDA_PASS_FORWARD ? in * out <= MOST_WEIGHTS && in <= MOST_TERMS : out <= MOST_OUT;
+    return problem->linear && in % 8 == 0 && out % 8 == 0 && in * out <= MOST_WEIGHTS;
 }
 
 void lk__cuda_linear_small(const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
-    bool forward = problem->pass == LK_CUDA_PASS_FORWARD;
     if (problem->values == LK_DTYPE_BF16)
-        forward ? launch_tall<forward_mma, lk_bf16>(problem, io) : launch_tall<backward_mma, lk_bf16>(problem, io);
+        launch_mma<lk_bf16>(problem, io);
     else if (problem->precision == LK_PRECISION_TF32)
-        forward ? launch_tall<forward_mma, float>(problem, io) : launch_tall<backward_mma, float>(problem, io);
+        launch_mma<float>(problem, io);
+    else if (problem->pass == LK_CUDA_PASS_FORWARD)
+        launch<forward_fma>(problem, io);
     else
-        forward ? launch_fma<false>(problem, io) : launch_fma<true>(problem, io);
+        launch_either<backward_fma<1>, backward_fma<2>>(problem, io);
 }

@@ -9,8 +9,7 @@
 extern "C" {
 #endif
 
-/* Forward passes of layers with at most 2^17 weights and 2,048 inputs, and input gradients of those with at most 256
- * outputs; both pitches are multiples of 8. */
+/* Layers with at most 2^17 weights, whose pitches are multiples of 8. */
 bool lk__cuda_linear_small_suits(const lk_cuda_problem *problem);
 /* Enqueues the pass; an input gradient is masked, too (lk_cuda_io.mask). Faults are kept with the device. */
 void lk__cuda_linear_small(const lk_cuda_problem *problem, const lk_cuda_io *io);

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-enum { ALIGNMENT = 256, MOST_TRIED = 64, LEAST_TRIED = 8, MOST_KINDS = 4 };
+enum { ALIGNMENT = 256, MOST_TRIED = 64, MOST_ROWS = 512, LEAST_TRIED = 8, MOST_KINDS = 4 };
 
 static const int small_cuts[] = {3, 7, 16};
 enum { SMALL_CUTS = sizeof small_cuts / sizeof *small_cuts };
@@ -64,7 +64,8 @@ static size_t out_bytes(const lk_cuda_problem *p)
 int lk__cuda_pinned_samples(const lk_cuda_problem *problem)
 {
     size_t fit = tried_bytes / lk__size_max(in_bytes(problem), out_bytes(problem));
-    return fit < LEAST_TRIED ? LEAST_TRIED : fit > MOST_TRIED ? MOST_TRIED : (int)fit;
+    int most = problem->linear ? MOST_ROWS : MOST_TRIED;
+    return fit < LEAST_TRIED ? LEAST_TRIED : fit > (size_t)most ? most : (int)fit;
 }
 
 static void *output_of(const lk_cuda_problem *p, const lk_cuda_io *io)
