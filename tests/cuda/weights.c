@@ -163,6 +163,22 @@ static void test_dense(void **state)
         check_sums(dense[i], dense[i].shards / 2);
 }
 
+/* Each size of tiles that large leaves have in tf32: 96 x 192, 64 x 192, 128 x 192, 96 x 256, 128 x 256, 64 x 256. */
+static const layer tiled[] = {
+    {{3, 40, 37, 29}, 72, CONV(3, 1, 1, 1), 2},
+    {{3, 24, 37, 41}, 40, CONV(3, 1, 1, 1), 2, .no_bias = true},
+    {{3, 256, 27, 31}, 128, CONV(1, 1, 0, 1), 2},
+    {{2, 72, 27, 27}, 136, CONV(3, 1, 1, 1), 2, .no_bias = true},
+    {{3, 512, 27, 31}, 128, CONV(1, 1, 0, 1), 2, .no_bias = true},
+    {{3, 512, 27, 31}, 64, CONV(1, 1, 0, 1), 2},
+};
+
+static void test_tiled(void **state)
+{
+    for (size_t i = 0; i < COUNT_OF(tiled); i++)
+        check_sums(tiled[i], tiled[i].shards / 2);
+}
+
 /* Channels of x that are not whole vectors, and groups. */
 static const layer gathered[] = {
     {{4, 3, 30, 30}, 64, CONV(7, 2, 3, 1), 4, .no_bias = true},
@@ -314,7 +330,7 @@ static void test_large(void **state)
 
 int main(void)
 {
-    return fx_main(TESTS(TEST(test_dense), TEST(test_gathered), TEST(test_rows), TEST(test_others), TEST(test_linear),
-                         TEST(test_nan), TEST(test_many_shards), TEST(test_large)),
+    return fx_main(TESTS(TEST(test_dense), TEST(test_tiled), TEST(test_gathered), TEST(test_rows), TEST(test_others),
+                         TEST(test_linear), TEST(test_nan), TEST(test_many_shards), TEST(test_large)),
                    FX_FP32 | FX_TF32 | FX_BF16);
 }

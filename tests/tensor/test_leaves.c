@@ -139,6 +139,8 @@ static const lk_cuda_cut cuts[] = {
      .weights = 1000,
      .bias = 8},
     {.rows = 7, .chunk = 3, .least = 1, .tiles = 1, .full = 264, .levels = 0, .weights = 10, .bias = 3},
+    {.rows = 1000, .chunk = 32, .least = 16, .extra = 8, .tiles = 5, .full = 264, .levels = 1, .weights = 1000},
+    {.rows = 1, .chunk = 1, .least = 1, .extra = 1, .tiles = 1, .full = 264, .levels = 2, .small = 128, .weights = 9},
     {.rows = 1,
      .chunk = 64,
      .least = 16,
@@ -245,6 +247,23 @@ static void test_parts(void **state)
         }
 }
 
+/* With `extra`, parts fill rounds of blocks: 16 leaves of 128 chunks in 5 tiles are 80 blocks, of which 132 run at
+ * once. Two parts would leave most of the second round idle, three fill it. */
+static void test_rounds(void **state)
+{
+    lk_cuda_cut cut = {.rows = 256, .chunk = 32, .least = 16, .extra = 8, .tiles = 5, .full = FULL, .weights = 100};
+    wave w;
+    lk_cuda_leaves leaves;
+    cut_wave(&w, 256, 16, 0, 16);
+    assert_int_equal(lk__cuda_leaves_take(&cut, &w.shards, 0, &leaves), LK_OK);
+    assert_int_equal(leaves.parts, 3);
+    assert_int_equal(leaves.chunks, 43);
+    assert_int_equal(lk__cuda_leaves_time(&cut, 16, 16), 2 * 2 * (43 + 8) + (43 + 8));
+    cut.least = 65;
+    assert_int_equal(lk__cuda_leaves_take(&cut, &w.shards, 0, &leaves), LK_OK);
+    assert_int_equal(leaves.parts, 1);
+}
+
 static void test_too_many_rows(void **state)
 {
     wave w;
@@ -256,4 +275,4 @@ static void test_too_many_rows(void **state)
 }
 
 TEST_MAIN(NULL, NULL, TEST(test_trees), TEST(test_later_waves), TEST(test_launches), TEST(test_one_group),
-          TEST(test_parts), TEST(test_too_many_rows))
+          TEST(test_parts), TEST(test_rounds), TEST(test_too_many_rows))

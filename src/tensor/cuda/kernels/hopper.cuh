@@ -188,6 +188,19 @@ __device__ __forceinline__ void wgmma_add_tf32<64>(float (&d)[32], const uint32_
 }
 
 template <>
+__device__ __forceinline__ void wgmma_add_tf32<96>(float (&d)[48], const uint32_t (&a)[4], uint64_t b, bool add)
+{
+    asm volatile("{.reg .pred add; setp.ne.b32 add, %53, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n96k8.f32.tf32.tf32 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
+                 "{%48, %49, %50, %51}, %52, add, 1, 1;}"
+                 : SUMS_16(0), SUMS_16(16), SUMS_16(32)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));
+}
+
+template <>
 __device__ __forceinline__ void wgmma_add_tf32<128>(float (&d)[64], const uint32_t (&a)[4], uint64_t b, bool add)
 {
     asm volatile("{.reg .pred add; setp.ne.b32 add, %69, 0;\n"

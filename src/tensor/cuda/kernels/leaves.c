@@ -18,14 +18,51 @@ static size_t chunks_of(const lk_cuda_cut *cut, size_t samples)
     return lk__size_divide_up(samples * cut->rows, cut->chunk);
 }
 
-/* Chunks of a part: so many that all leaves of a step have 2 * full blocks if they have the largest size, but not fewer
- * than `least`, and that a leaf has not too many parts. */
+/* The time of this many leaves of n chunks each in parts of `chunks` chunks, in chunks of one block: half of cut->full
+ * blocks run at once. */
+static size_t parts_time(const lk_cuda_cut *cut, size_t n, size_t chunks, size_t leaves)
+{
+    size_t blocks = cut->tiles * leaves * lk__size_divide_up(n, chunks);
+    return lk__size_divide_up(blocks, lk__size_divide_up(cut->full, 2)) * (chunks + cut->extra);
+}
+
+/* The chunks of a part that take the least time: twice that of all leaves in one launch, plus that of an eighth of
+ * them, as several GPUs or waves have. */
+static size_t fastest_chunks(const lk_cuda_cut *cut, size_t n, size_t all, size_t *time)
+{
+    size_t most = lk__size_divide_up(4 * cut->full, cut->tiles * all), found = n;
+    most = most < LK_CUDA_PARTS ? most : LK_CUDA_PARTS;
+    *time = SIZE_MAX;
+    for (size_t parts = 1; parts <= most && parts <= n; parts++) {
+        size_t chunks = lk__size_divide_up(n, parts);
+        if (parts > 1 && chunks < cut->least)
+            break;
+        size_t t = 2 * parts_time(cut, n, chunks, all) + parts_time(cut, n, chunks, lk__size_divide_up(all, 8));
+        if (t < *time) {
+            *time = t;
+            found = chunks;
+        }
+    }
+    return found;
+}
+
+/* Chunks of a part. Without cut->extra so many that all leaves of a step have 2 * full blocks if they have the largest
+ * size, but not fewer than `least`, and that a leaf has not too many parts. */
 static size_t part_chunks(const lk_cuda_cut *cut, const lk_shards *shards)
 {
-    size_t parts = lk__size_divide_up(2 * cut->full, cut->tiles * (size_t)shards->all);
-    parts = parts < LK_CUDA_PARTS ? parts : LK_CUDA_PARTS;
-    size_t chunks = lk__size_divide_up(chunks_of(cut, shards->most), parts);
+    size_t n = chunks_of(cut, shards->most), all = (size_t)shards->all, time;
+    if (cut->extra > 0)
+        return fastest_chunks(cut, n, all, &time);
+    size_t parts = lk__size_divide_up(2 * cut->full, cut->tiles * all);
+    size_t chunks = lk__size_divide_up(n, parts < LK_CUDA_PARTS ? parts : LK_CUDA_PARTS);
     return chunks > cut->least ? chunks : cut->least;
+}
+
+size_t lk__cuda_leaves_time(const lk_cuda_cut *cut, size_t most, size_t all)
+{
+    size_t time;
+    (void)fastest_chunks(cut, chunks_of(cut, most), all, &time);
+    return time;
 }
 
 /* The end of the largest complete subtree of at most `most` leaves that begins at leaf `first`. Merges with entries

@@ -29,6 +29,8 @@ typedef struct lk_cuda_cut {
     size_t rows;    /* of a sample */
     size_t chunk;   /* rows that a block adds at once */
     size_t least;   /* chunks of a part, at least */
+    size_t extra;   /* chunks that take as long as writing a part and folding it. If it is 0, parts are as many as fill
+                     * the GPU, without regard to what is left of the last round of blocks */
     size_t tiles;   /* blocks that compute one part */
     size_t full;    /* blocks that fill a large GPU twice: half of them run at once. A constant of the kernel, because
                      * parts depend on it */
@@ -51,6 +53,10 @@ typedef struct lk_cuda_leaves {
     uint8_t outer[LK_CUDA_LEAVES];      /* (groups) merges after the group's root */
     uint16_t parts_of[LK_CUDA_LEAVES];  /* (groups) parts of the group, at least 1 */
 } lk_cuda_leaves;
+
+/* A measure of the time of a step with `all` shards of `most` samples, for a cut with `extra`: comparable if it is
+ * multiplied by the time of a chunk. */
+size_t lk__cuda_leaves_time(const lk_cuda_cut *cut, size_t most, size_t all);
 
 /* Describes the launch that starts with leaf `first`. Fails if the wave's rows cannot be counted in 32 bits. */
 lk_status lk__cuda_leaves_take(const lk_cuda_cut *cut, const lk_shards *shards, int first,

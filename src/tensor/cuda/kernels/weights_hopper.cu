@@ -129,34 +129,94 @@ static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io, const l
     lk__cuda_launched(io->dev, what);
 }
 
-/* A size of tiles. */
+/* Tiles for at most 64 output channels, for small leaves, and for all others. Large tiles read less from memory for
+ * each product, but their leaves cannot be folded in registers: small leaves would take longer to fold than to
+ * multiply. */
+typedef enum tile_kind { TILE_NARROW, TILE_FOLDED, TILE_LARGE } tile_kind;
+
 typedef struct tile_row {
+    tile_kind kind;
     int m, n, chunk, levels;
+    int cycles; /* of shared memory, which limits tf32, for a chunk */
     void (*launch)(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *out);
 } tile_row;
 
-typedef enum tile_size { TILE_NARROW, TILE_FOLDED, TILE_LARGE, TILE_SIZES } tile_size;
+/* In tf32, x is copied and read once, dy is copied, read and written once, and read for each 64 columns. */
+template <class P>
+static constexpr tile_row row_of(tile_kind kind)
+{
+    return {kind, P::M, P::N, P::K, P::LEVELS, 2 * P::N + 3 * P::M + P::N / 64 * P::M, launch<P>};
+}
 
-static const tile_row tiles[][TILE_SIZES] = {
-    /* bf16 */
-    {{64, 256, 64, 2, launch<hopper_tile<lk_bf16, 64, 256, 5, 2>>},
-     {128, 128, 64, 2, launch<hopper_tile<lk_bf16, 128, 128, 6, 2>>},
-     {128, 256, 64, 0, launch<hopper_tile<lk_bf16, 128, 256, 4, 0>>}},
-    /* tf32 */
-    {{64, 256, 32, 1, launch<hopper_tile<float, 64, 256, 5, 1>>},
-     {128, 128, 32, 2, launch<hopper_tile<float, 128, 128, 6, 2>>},
-     {128, 256, 32, 0, launch<hopper_tile<float, 128, 256, 4, 0>>}},
+static const tile_row bf16_rows[] = {
+    row_of<hopper_tile<lk_bf16, 64, 256, 5, 2>>(TILE_NARROW),
+    row_of<hopper_tile<lk_bf16, 128, 128, 6, 2>>(TILE_FOLDED),
+    row_of<hopper_tile<lk_bf16, 128, 256, 4, 0>>(TILE_LARGE),
 };
 
-/* Large tiles read less from memory for each product, but their leaves cannot be folded in registers: small leaves
- * would take longer to fold than to multiply. */
-enum { SMALL_LEAF = 1536, SMALL_GROUP = 128, FULL = 264 };
+static const tile_row tf32_rows[] = {
+    row_of<hopper_tile<float, 64, 256, 5, 1>>(TILE_NARROW),  row_of<hopper_tile<float, 64, 192, 6, 2>>(TILE_NARROW),
+    row_of<hopper_tile<float, 128, 128, 6, 2>>(TILE_FOLDED), row_of<hopper_tile<float, 128, 256, 4, 0>>(TILE_LARGE),
+    row_of<hopper_tile<float, 128, 192, 5, 0>>(TILE_LARGE),  row_of<hopper_tile<float, 96, 256, 5, 0>>(TILE_LARGE),
+    row_of<hopper_tile<float, 96, 192, 6, 0>>(TILE_LARGE),
+};
+
+typedef struct tile_table {
+    size_t small_leaf; /* rows */
+    size_t extra;      /* see lk_cuda_cut */
+    const tile_row *begin, *end;
+} tile_table;
+
+static const tile_table bf16_tiles = {1536, 12, bf16_rows, bf16_rows + sizeof bf16_rows / sizeof *bf16_rows};
+static const tile_table tf32_tiles = {640, 8, tf32_rows, tf32_rows + sizeof tf32_rows / sizeof *tf32_rows};
+
+static const tile_table *table_of(const lk_cuda_problem *problem)
+{
+    return problem->values == LK_DTYPE_BF16 ? &bf16_tiles : &tf32_tiles;
+}
+
+static lk_cuda_cut cut_by(const lk_cuda_problem *problem, const tile_row *tile)
+{
+    enum { SMALL_GROUP = 128, FULL = 264, LEAST_ROWS = 512 };
+    hopper_shape s = shape_of(problem, tile->m, tile->n);
+    lk_cuda_cut cut = {};
+    cut.rows = s.pixels.by;
+    cut.chunk = (size_t)tile->chunk;
+    cut.tiles = (size_t)s.tiles;
+    cut.least = LEAST_ROWS / cut.chunk;
+    cut.extra = table_of(problem)->extra;
+    cut.full = FULL;
+    cut.small = SMALL_GROUP;
+    cut.levels = tile->levels;
+    cut.weights = (size_t)s.k * (size_t)s.width;
+    return cut;
+}
+
+/* The fastest tile of a kind, with the default number of shards. */
+static const tile_row *fastest(const lk_cuda_problem *problem, size_t most, tile_kind kind)
+{
+    enum { SHARDS = 16 };
+    const tile_table *table = table_of(problem);
+    const tile_row *found = NULL;
+    size_t least = 0;
+    for (const tile_row *tile = table->begin; tile < table->end; tile++) {
+        if (tile->kind != kind)
+            continue;
+        lk_cuda_cut cut = cut_by(problem, tile);
+        size_t time = lk__cuda_leaves_time(&cut, most, SHARDS) * (size_t)tile->cycles;
+        if (!found || time < least) {
+            least = time;
+            found = tile;
+        }
+    }
+    return found;
+}
 
 static const tile_row *tile_of(const lk_cuda_problem *problem, size_t most)
 {
-    const tile_row *rows = tiles[problem->values == LK_DTYPE_BF16 ? 0 : 1];
     size_t leaf = most * (size_t)problem->p * (size_t)problem->q;
-    return &rows[problem->y_pitch <= 64 ? TILE_NARROW : leaf <= SMALL_LEAF ? TILE_FOLDED : TILE_LARGE];
+    bool small = leaf <= table_of(problem)->small_leaf;
+    return fastest(problem, most, problem->y_pitch <= 64 ? TILE_NARROW : small ? TILE_FOLDED : TILE_LARGE);
 }
 
 static bool is_hopper(void)
@@ -186,28 +246,9 @@ static bool suits(const lk_cuda_problem *problem, size_t most)
            is_mapped(&problem->along_h) && is_mapped(&problem->along_w) && is_hopper();
 }
 
-/* Rows of a part, at least: fewer where the default number of shards would leave many processors idle. */
-static size_t part_rows(size_t leaf, size_t tiles)
-{
-    enum { ROWS = 2048, FEW_ROWS = 1024, SHARDS = 16, FEW_JOBS = 100 };
-    size_t jobs = tiles * SHARDS * ((leaf + ROWS - 1) / ROWS);
-    return jobs < FEW_JOBS ? FEW_ROWS : ROWS;
-}
-
 static lk_cuda_cut cut_of(const lk_cuda_problem *problem, size_t most)
 {
-    const tile_row *tile = tile_of(problem, most);
-    hopper_shape s = shape_of(problem, tile->m, tile->n);
-    lk_cuda_cut cut = {};
-    cut.rows = s.pixels.by;
-    cut.chunk = (size_t)tile->chunk;
-    cut.tiles = (size_t)s.tiles;
-    cut.least = part_rows(most * cut.rows, cut.tiles) / cut.chunk;
-    cut.full = FULL;
-    cut.small = SMALL_GROUP;
-    cut.levels = tile->levels;
-    cut.weights = (size_t)s.k * (size_t)s.width;
-    return cut;
+    return cut_by(problem, tile_of(problem, most));
 }
 
 static void launch_leaves(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
