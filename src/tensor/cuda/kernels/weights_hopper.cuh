@@ -52,10 +52,9 @@ struct hopper_tile {
         GROUP_N = M == 128 ? N : N / 2, /* bf16: columns of a warpgroup; with 64 channels both have the same rows */
         TILES = N / (GROUPS * 64),      /* tf32: tiles of wgmma of a warpgroup, each of 64 columns by M channels */
         SUMS = BF16 ? GROUP_N / 2 : TILES * M / 2,
-        REGISTERS = BF16          ? 232
-                    : GROUPS == 2 ? 224
-                                  : 152, /* of threads that multiply, and of all others */
-        OTHER_REGISTERS = BF16 ? 40 : 56
+        ALL_REGISTERS = GROUPS == 2 ? 504 : 512, /* of one thread of each warpgroup */
+        OTHER_REGISTERS = BF16 ? 40 : 56,        /* of a thread that does not multiply */
+        REGISTERS = (ALL_REGISTERS - OTHER_REGISTERS) / GROUPS
     };
 };
 
@@ -550,6 +549,7 @@ static __global__ void __launch_bounds__(GROUP + P::MULTIPLIERS, 1)
     hopper_product(const __grid_constant__ hopper_shape s, const __grid_constant__ lk_cuda_leaves leaves,
                    const __grid_constant__ hopper_maps maps, float *out)
 {
+    static_assert(P::BYTES <= 227 * 1024, "a block has at most 227 KiB of shared memory");
     extern __shared__ char raw[];
     stage_memory<P> memory(raw);
     if (threadIdx.x == 0) {
