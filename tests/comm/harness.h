@@ -65,14 +65,14 @@ static inline void team_be_thread(int rank, void *arg)
 }
 
 /* All ranks are threads of one child. */
-static inline void team_be_threads(team_run_args *run)
+static inline void team_be_threads(team_run_args run)
 {
     lk_group *groups[TEAM_MAX] = {0};
-    const team_spec *team = run->team;
+    const team_spec *team = run.team;
     lk_group_opts opts = {.timeout = team->timeout, .notice = team_notice, .notice_arg = team->page};
     CHECK_OK(lk_group_create_threads(team->size, &opts, groups));
-    run->groups = groups;
-    threads_run(team->size, team_be_thread, run);
+    run.groups = groups;
+    threads_run(team->size, team_be_thread, &run);
 }
 
 static inline int team_threads(const team_spec *team)
@@ -130,7 +130,7 @@ static inline void team_be_child(int process, void *arg)
     team_run_args *run = arg;
     run->process = process;
     if (strcmp(run->team->transport, "inproc") == 0) {
-        team_be_threads(run);
+        team_be_threads(*run);
         return;
     }
     team_set_env(run->team, process, run->port);
