@@ -60,6 +60,7 @@ static const layer squares[] = {
     {{70, 64, 14, 14}, 128, CONV(1, 1, 0, 1)}, {{70, 72, 15, 15}, 136, CONV(1, 2, 0, 1)},
     {{40, 3, 40, 38}, 64, CONV(7, 2, 3, 1)},   {{40, 26, 20, 21}, 3, CONV(7, 1, 3, 1)},
     {{16, 256, 7, 7}, 200, CONV(3, 1, 1, 1)},  {{2, 8, 5, 5}, 9, CONV(2, 3, 1, 1)},
+    {{40, 72, 16, 18}, 104, CONV(3, 1, 1, 1)},
 };
 
 /* Windows that differ along the axes: {kernel, stride, pad, dilation}. */

@@ -129,8 +129,8 @@ static const layer windows[] = {
     {{8, 64, 32, 33}, 64, {{3, 2, 1, 1}, {5, 1, 2, 1}, 64}, .shards = 2, .effort = NOT_CPU},
 };
 
-/* Own kernels of GPUs: few channels of x, and one channel in each group. Odd sizes, several tiles or marches in a row
- * and in a column, channels that are not whole vectors. */
+/* Own kernels of GPUs: few channels of x, one channel in each group, and stride 1. Odd sizes, several tiles or marches
+ * in a row and in a column, channels that are not whole vectors. */
 static const layer own_kernels[] = {
     {{1, 3, 29, 71}, 64, CONV(3, 1, 1, 1), .shards = 1},
     {{3, 3, 31, 33}, 72, CONV(3, 2, 1, 1), .shards = 2},
@@ -147,6 +147,14 @@ static const layer own_kernels[] = {
     {{2, 132, 18, 16}, 132, CONV(3, 2, 0, 132), .shards = 2},
     {{5, 8, 3, 3}, 8, CONV(3, 2, 1, 8), .shards = 5},
     {{2, 16, 62, 5}, 16, {{3, 2, 0, 1}, {3, 2, 1, 1}, 16}, .shards = 1},
+    {{2, 64, 32, 32}, 64, CONV(3, 1, 1, 1), .shards = 1},
+    {{3, 32, 26, 26}, 64, CONV(3, 1, 0, 1), .shards = 2},
+    {{1, 101, 20, 32}, 106, CONV(3, 1, 1, 1), .shards = 1, .no_bias = true},
+    {{2, 72, 15, 16}, 136, CONV(3, 1, 2, 1), .shards = 2},
+    {{2, 24, 14, 20}, 40, CONV(5, 1, 2, 1), .shards = 2},
+    {{2, 24, 14, 20}, 72, CONV(5, 1, 2, 1), .shards = 1},
+    {{3, 21, 13, 17}, 26, {{3, 1, 1, 1}, {2, 1, 0, 1}, 1}, .shards = 2},
+    {{2, 40, 14, 13}, 16, {{1, 1, 0, 1}, {4, 1, 3, 1}, 1}, .shards = 1},
 };
 
 /* Cases with NaNs: each implementation of a GPU, several algorithms of cuDNN, and every lane and tail of the

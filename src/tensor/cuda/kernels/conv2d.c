@@ -7,7 +7,15 @@
 #include "base/mem.h"
 #include "tensor/cuda/kernels/weights.h"
 
-typedef enum engine { ENGINE_STEM, ENGINE_FIRST, ENGINE_DEPTHWISE, ENGINE_FP32, ENGINE_DIRECT, ENGINE_CUDNN } engine;
+typedef enum engine {
+    ENGINE_STEM,
+    ENGINE_FIRST,
+    ENGINE_DEPTHWISE,
+    ENGINE_FP32,
+    ENGINE_TAPS,
+    ENGINE_DIRECT,
+    ENGINE_CUDNN
+} engine;
 
 /* An engine of own kernels. */
 typedef struct own_engine {
@@ -20,6 +28,7 @@ static const own_engine own_engines[] = {
     [ENGINE_FIRST] = {"own kernel for few channels", lk__cuda_first},
     [ENGINE_DEPTHWISE] = {"own depthwise kernel", lk__cuda_depthwise},
     [ENGINE_FP32] = {"own kernel for fp32", lk__cuda_fp32},
+    [ENGINE_TAPS] = {"own kernel with bulk copies", lk__cuda_taps},
     [ENGINE_DIRECT] = {"own direct kernel", lk__cuda_direct},
 };
 
@@ -48,6 +57,7 @@ static engine engine_of(const lk_cuda_problem *problem)
            : lk__cuda_weights_first.suits(problem, 0)     ? ENGINE_FIRST
            : lk__cuda_weights_depthwise.suits(problem, 0) ? ENGINE_DEPTHWISE
            : lk__cuda_fp32_suits(problem)                 ? ENGINE_FP32
+           : lk__cuda_taps_suits(problem)                 ? ENGINE_TAPS
            : suits_cudnn(problem)                         ? ENGINE_CUDNN
                                                           : ENGINE_DIRECT;
 }
@@ -88,7 +98,7 @@ static lk_status make_plan(lk_cuda_device *dev, const lk_cuda_problem *problem, 
     plan->base.destroy = destroy;
     plan->base.describe = describe;
     plan->engine = engine_of(problem);
-    plan->base.masks = plan->engine == ENGINE_FP32;
+    plan->base.masks = plan->engine == ENGINE_FP32 || plan->engine == ENGINE_TAPS;
     lk_status status = LK_OK;
     if (plan->engine == ENGINE_CUDNN)
         status = lk__cuda_cudnn_create(&dev->libraries, problem, &plan->cudnn);

@@ -40,6 +40,12 @@ void lk__cuda_depthwise(const lk_cuda_problem *problem, const lk_cuda_io *io);
 bool lk__cuda_fp32_suits(const lk_cuda_problem *problem);
 void lk__cuda_fp32(const lk_cuda_problem *problem, const lk_cuda_io *io);
 
+/* For some layers with stride 1 in tf32 and bf16, on GPUs of compute capability 9.0, which lk__cuda_taps_suits tests;
+ * by the layer only. The bits of a sample do not depend on the number of samples of the call. Input gradients are
+ * masked, too. */
+bool lk__cuda_taps_suits(const lk_cuda_problem *problem);
+void lk__cuda_taps(const lk_cuda_problem *problem, const lk_cuda_io *io);
+
 /* For any convolution or linear layer; slower. */
 void lk__cuda_direct(const lk_cuda_problem *problem, const lk_cuda_io *io);
 

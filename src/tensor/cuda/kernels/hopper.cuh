@@ -1,10 +1,37 @@
 /* hopper.cuh - instructions of compute capability 9.0: bulk copies of tensors, barriers that count their bytes, and
- * products of bf16 and tf32 tiles by a warpgroup. For nvcc only, and for sm_90a only. */
+ * products of bf16 and tf32 tiles by a warpgroup; and what the host needs for bulk copies. For nvcc only, and for
+ * sm_90a only. */
 #ifndef LK_TENSOR_CUDA_KERNELS_HOPPER_CUH
 #define LK_TENSOR_CUDA_KERNELS_HOPPER_CUH
 
 #include <cuda.h>
+#include <cuda_runtime.h>
 #include <stdint.h>
+
+typedef CUresult (*encode_tiled)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
+                                 const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
+                                 CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+static inline cudaError_t driver_function(const char *name, void **out)
+{
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    cudaError_t error = cudaGetDriverEntryPointByVersion(name, out, 12000, cudaEnableDefault, &found);
+#else
+    cudaError_t error = cudaGetDriverEntryPoint(name, out, cudaEnableDefault, &found);
+#endif
+    return error == cudaSuccess && found != cudaDriverEntryPointSuccess ? cudaErrorSymbolNotFound : error;
+}
+
+/* Whether the current device has these instructions. */
+static inline bool is_hopper(void)
+{
+    int device = 0, major = 0, minor = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 &&
+           minor == 0;
+}
 
 /* Barriers in shared memory. A phase is complete when all arrivals and all announced bytes have come. */
 static __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals)
@@ -42,19 +69,40 @@ static __device__ __forceinline__ void barrier_wait(uint32_t barrier, int parity
                  : "memory");
 }
 
+/* One arrival of a whole warp. */
+static __device__ __forceinline__ void release(uint32_t barrier)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+        barrier_arrive(barrier);
+}
+
 /* A position in a ring of stages. */
 struct ring_position {
     int stage, phase;
 
-    template <int STAGES>
-    __device__ __forceinline__ void advance()
+    __device__ __forceinline__ void advance(int stages)
     {
-        if (++stage == STAGES) {
+        if (++stage == stages) {
             stage = 0;
             phase ^= 1;
         }
     }
+
+    template <int STAGES>
+    __device__ __forceinline__ void advance()
+    {
+        advance(STAGES);
+    }
 };
+
+/* Copies contiguous bytes, a multiple of 16. */
+static __device__ __forceinline__ void copy_bytes(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
 
 /* Copies a box of a matrix, from column c and row r on; elements outside of the matrix are zero. */
 static __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, uint32_t barrier, int c, int r)
@@ -62,6 +110,16 @@ static __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%3, %4}], [%2];" ::"r"(to),
                  "l"(map), "r"(barrier), "r"(c), "r"(r)
+                 : "memory");
+}
+
+/* Copies a box of images, from channel c of pixel (n, h, w) on; pixels outside of the image are zero. */
+static __device__ __forceinline__ void copy_image(uint32_t to, const CUtensorMap *map, uint32_t barrier, int c, int w,
+                                                  int h, int n)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(n)
                  : "memory");
 }
 
@@ -216,5 +274,125 @@ __device__ __forceinline__ void wgmma_add_tf32<128>(float (&d)[64], const uint32
 
 #undef SUMS_16
 #undef SUMS_4
+
+/* A matrix in shared memory as an operand whose columns are k: rows of 128 bytes in units of 16 bytes, which are
+ * exchanged by bits 7 to 9 of their address, as bulk copies do. The matrix may begin at any row: the hardware exchanges
+ * units by the same bits of the address that it computes, if the base offset (bits 49 to 51) is 0. ANCHORED false: by
+ * the row's number in the matrix, so that the base offset is the number of the first row. */
+enum { ANCHORED = true };
+
+static __device__ __forceinline__ uint64_t rows_at(uint32_t at)
+{
+    uint64_t next_rows = (uint64_t)(8 * 128 >> 4) << 32, base = ANCHORED ? 0 : (uint64_t)(at >> 7 & 7) << 49;
+    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)1 << 16 | next_rows | base | (uint64_t)1 << 62;
+}
+
+/* The same matrix, from byte `bytes` on: further k, or further rows if these are a multiple of 8. */
+static __device__ __forceinline__ uint64_t rows_moved(uint64_t rows, uint32_t bytes)
+{
+    return rows + (bytes >> 4);
+}
+
+/* d (64, N) = (add ? d : 0) + a b^T with 32 bytes of k in each row: 16 of bf16, or 8 of tf32. Sums as in wgmma_add. */
+template <bool BF16, int N>
+__device__ __forceinline__ void wgmma_rows(float (&d)[N / 2], uint64_t a, uint64_t b, bool add);
+
+#define PLACES_1 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define PLACES_2 PLACES_1 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define PLACES_3 PLACES_2 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define PLACES_4 PLACES_3 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define PLACES_5 PLACES_4 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define PLACES_6 PLACES_5 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define PLACES_7 PLACES_6 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define PLACES_8 PLACES_7 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define PLACES_9 PLACES_8 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define PLACES_10 PLACES_9 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define PLACES_11 PLACES_10 ", %80, %81, %82, %83, %84, %85, %86, %87"
+#define PLACES_12 PLACES_11 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define PLACES_13 PLACES_12 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define PLACES_14 PLACES_13 ", %104, %105, %106, %107, %108, %109, %110, %111"
+#define PLACES_15 PLACES_14 ", %112, %113, %114, %115, %116, %117, %118, %119"
+#define PLACES_16 PLACES_15 ", %120, %121, %122, %123, %124, %125, %126, %127"
+#define SUMS_FROM(i)                                                                                            \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
+        "+f"(d[i + 7])
+#define SUMS_1 SUMS_FROM(0)
+#define SUMS_2 SUMS_1, SUMS_FROM(8)
+#define SUMS_3 SUMS_2, SUMS_FROM(16)
+#define SUMS_4 SUMS_3, SUMS_FROM(24)
+#define SUMS_5 SUMS_4, SUMS_FROM(32)
+#define SUMS_6 SUMS_5, SUMS_FROM(40)
+#define SUMS_7 SUMS_6, SUMS_FROM(48)
+#define SUMS_8 SUMS_7, SUMS_FROM(56)
+#define SUMS_9 SUMS_8, SUMS_FROM(64)
+#define SUMS_10 SUMS_9, SUMS_FROM(72)
+#define SUMS_11 SUMS_10, SUMS_FROM(80)
+#define SUMS_12 SUMS_11, SUMS_FROM(88)
+#define SUMS_13 SUMS_12, SUMS_FROM(96)
+#define SUMS_14 SUMS_13, SUMS_FROM(104)
+#define SUMS_15 SUMS_14, SUMS_FROM(112)
+#define SUMS_16 SUMS_15, SUMS_FROM(120)
+/* parts: n / 16; the places of a, b and add are those behind n / 2 sums. */
+#define WGMMA_ROWS(n, parts, a_at, b_at, add_at)                                                                       \
+    template <>                                                                                                        \
+    __device__ __forceinline__ void wgmma_rows<true, n>(float(&d)[n / 2], uint64_t a, uint64_t b, bool add)            \
+    {                                                                                                                  \
+        asm volatile("{.reg .pred add; setp.ne.b32 add, " add_at ", 0;\n"                                              \
+                     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" PLACES_##parts "}, " a_at ", " b_at  \
+                                                                                                 ", add, 1, 1, 0, 0;}" \
+                     : SUMS_##parts                                                                                    \
+                     : "l"(a), "l"(b), "r"((int)add));                                                                 \
+    }                                                                                                                  \
+    template <>                                                                                                        \
+    __device__ __forceinline__ void wgmma_rows<false, n>(float(&d)[n / 2], uint64_t a, uint64_t b, bool add)           \
+    {                                                                                                                  \
+        asm volatile("{.reg .pred add; setp.ne.b32 add, " add_at ", 0;\n"                                              \
+                     "wgmma.mma_async.sync.aligned.m64n" #n "k8.f32.tf32.tf32 {" PLACES_##parts "}, " a_at ", " b_at   \
+                                                                                                ", add, 1, 1;}"        \
+                     : SUMS_##parts                                                                                    \
+                     : "l"(a), "l"(b), "r"((int)add));                                                                 \
+    }
+
+WGMMA_ROWS(144, 9, "%72", "%73", "%74")
+WGMMA_ROWS(160, 10, "%80", "%81", "%82")
+WGMMA_ROWS(192, 12, "%96", "%97", "%98")
+WGMMA_ROWS(208, 13, "%104", "%105", "%106")
+WGMMA_ROWS(240, 15, "%120", "%121", "%122")
+WGMMA_ROWS(256, 16, "%128", "%129", "%130")
+
+#undef WGMMA_ROWS
+#undef SUMS_1
+#undef SUMS_2
+#undef SUMS_3
+#undef SUMS_4
+#undef SUMS_5
+#undef SUMS_6
+#undef SUMS_7
+#undef SUMS_8
+#undef SUMS_FROM
+#undef SUMS_9
+#undef SUMS_10
+#undef SUMS_11
+#undef SUMS_12
+#undef SUMS_13
+#undef SUMS_14
+#undef SUMS_15
+#undef SUMS_16
+#undef PLACES_1
+#undef PLACES_2
+#undef PLACES_3
+#undef PLACES_4
+#undef PLACES_5
+#undef PLACES_6
+#undef PLACES_7
+#undef PLACES_8
+#undef PLACES_9
+#undef PLACES_10
+#undef PLACES_11
+#undef PLACES_12
+#undef PLACES_13
+#undef PLACES_14
+#undef PLACES_15
+#undef PLACES_16
 
 #endif

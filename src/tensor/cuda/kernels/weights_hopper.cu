@@ -5,24 +5,10 @@
 
 static const char what[] = "gradient of weights";
 
-typedef CUresult (*encode_tiled)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
-                                 const cuuint64_t *, const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave,
-                                 CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 typedef CUresult (*encode_im2col)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
                                   const cuuint64_t *, const int *, const int *, cuuint32_t, cuuint32_t,
                                   const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
                                   CUtensorMapFloatOOBfill);
-
-static cudaError_t driver_function(const char *name, void **out)
-{
-    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-#if CUDART_VERSION >= 12050
-    cudaError_t error = cudaGetDriverEntryPointByVersion(name, out, 12000, cudaEnableDefault, &found);
-#else
-    cudaError_t error = cudaGetDriverEntryPoint(name, out, cudaEnableDefault, &found);
-#endif
-    return error == cudaSuccess && found != cudaDriverEntryPointSuccess ? cudaErrorSymbolNotFound : error;
-}
 
 static CUtensorMapDataType type_of(const lk_cuda_problem *problem)
 {
@@ -217,15 +203,6 @@ static const tile_row *tile_of(const lk_cuda_problem *problem, size_t most)
     size_t leaf = most * (size_t)problem->p * (size_t)problem->q;
     bool small = leaf <= table_of(problem)->small_leaf;
     return fastest(problem, most, problem->y_pitch <= 64 ? TILE_NARROW : small ? TILE_FOLDED : TILE_LARGE);
-}
-
-static bool is_hopper(void)
-{
-    int device = 0, major = 0, minor = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess && major == 9 &&
-           minor == 0;
 }
 
 /* The limits of maps for windows. */

@@ -210,14 +210,6 @@ static __device__ __forceinline__ void load_all(const hopper_shape &s, const lk_
     }
 }
 
-/* The arrival of a warp. */
-static __device__ __forceinline__ void release(uint32_t barrier)
-{
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        barrier_arrive(barrier);
-}
-
 /* wgmma takes tf32 from shared memory only if a line is k. A warp transposes a box of dy, 32 rows by 32 channels, in
  * its place: a lane has a channel. The rows of an eight are in the order 0, 2, 4, 6, 1, 3, 5, 7, which keeps the reads
  * of x in tf32_product free of bank conflicts. */

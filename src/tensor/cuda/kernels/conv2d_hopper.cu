@@ -1,0 +1,288 @@
+/* conv2d_hopper.cu - forward passes and input gradients of convolutions with stride 1 in tf32 and bf16, on GPUs of
+ * compute capability 9.0.
+ *
+ * cuDNN's products fetch a pixel once for each tap that reads it, so that layers of few channels wait for the cache.
+ * Here a pixel comes to shared memory once for a tile, with all of its channels, and all taps read it there
+ * (conv2d_hopper.cuh). An input gradient is a forward pass over dy with its taps in reverse order, and with channels of
+ * x and y exchanged in the weights. A small kernel packs the weights for both before each pass. In tf32, it rounds the
+ * weights, and the copy unit rounds the source. */
+#include "tensor/cuda/kernels/conv2d.h"
+#include "tensor/cuda/kernels/conv2d_hopper.cuh"
+
+static const char what[] = "convolution with bulk copies";
+
+/* Layers that these kernels compute. */
+enum {
+    LEAST_SIDE = 12,    /* of the result: smaller images fill their tiles badly */
+    LEAST_DEPTH = 16,   /* channels of the source */
+    MOST_DEPTH = 256,   /* more channels of the source: other kernels do not wait for the cache */
+    MOST_COLUMNS = 256, /* channels of the result */
+    MOST_KERNEL = 7,
+    MOST_BOX = 256 /* pixels of a copy, along each axis */
+};
+
+static const size_t most_bytes = 227 << 10, most_slabs = 3, wide_slabs = 2, most_weights = 8, least_weights = 3,
+                    barrier_bytes = 16;
+
+/* The arguments of a launch. */
+typedef struct taps_call {
+    lk_device *dev;
+    cudaStream_t stream;
+    int processors;
+    size_t bytes; /* of shared memory */
+    CUtensorMap map;
+    const char *packed;
+    taps_end end;
+    void *out;
+} taps_call;
+
+template <class P>
+static void launch(const taps_shape *s, const taps_call *call)
+{
+    int blocks = s->jobs < call->processors ? s->jobs : call->processors;
+    cudaError_t error =
+        cudaFuncSetAttribute(convolve_taps<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)call->bytes);
+    if (!lk__cuda_keep(call->dev, error, what))
+        return;
+    convolve_taps<P>
+        <<<(unsigned)blocks, THREADS, call->bytes, call->stream>>>(*s, call->map, call->packed, call->end, call->out);
+    lk__cuda_launched(call->dev, what);
+}
+
+/* A size of tiles. */
+typedef struct taps_size {
+    int groups, n;
+    void (*launch[2][2])(const taps_shape *s, const taps_call *call); /* tf32, bf16; narrow, wide */
+} taps_size;
+
+#define SIZE(groups, n)                                                                                      \
+    {                                                                                                        \
+        groups, n,                                                                                           \
+        {                                                                                                    \
+            {launch<taps_tile<float, false, groups, n>>, launch<taps_tile<float, true, groups, n>>},         \
+                {launch<taps_tile<lk_bf16, false, groups, n>>, launch<taps_tile<lk_bf16, true, groups, n>>}, \
+        }                                                                                                    \
+    }
+static const taps_size sizes[] = {SIZE(1, 144), SIZE(1, 192), SIZE(1, 208), SIZE(1, 240),
+                                  SIZE(1, 256), SIZE(2, 144), SIZE(2, 160), SIZE(2, 192)};
+#undef SIZE
+
+static int size_of(const lk_cuda_problem *problem)
+{
+    return problem->values == LK_DTYPE_BF16 ? 2 : 4;
+}
+
+static bool is_forward(const lk_cuda_problem *problem)
+{
+    return problem->pass == LK_CUDA_PASS_FORWARD;
+}
+
+static bool is_wide(const taps_shape *s)
+{
+    return s->columns > PRODUCT_ROWS;
+}
+
+/* Channels of a job, and bytes of the weights of a tap and a chunk. */
+static int job_columns(const taps_shape *s)
+{
+    return is_wide(s) ? 2 * PRODUCT_ROWS : PRODUCT_ROWS;
+}
+
+static size_t weight_bytes(const taps_shape *s)
+{
+    return (size_t)job_columns(s) * LINE;
+}
+
+static int taps_of(const taps_shape *s)
+{
+    return s->kernel_h * s->kernel_w;
+}
+
+/* What does not depend on the size of tiles. */
+static taps_shape shape_of(const lk_cuda_problem *problem)
+{
+    bool forward = is_forward(problem);
+    int chunk = LINE / size_of(problem), step = STEP / size_of(problem);
+    taps_shape s = {};
+    s.depth = forward ? problem->x_pitch : problem->y_pitch;
+    s.columns = forward ? problem->y_pitch : problem->x_pitch;
+    s.height = forward ? problem->p : problem->h;
+    s.width = forward ? problem->q : problem->w;
+    s.kernel_h = problem->along_h.kernel;
+    s.kernel_w = problem->along_w.kernel;
+    s.pad_h = forward ? problem->along_h.pad : s.kernel_h - 1 - problem->along_h.pad;
+    s.pad_w = forward ? problem->along_w.pad : s.kernel_w - 1 - problem->along_w.pad;
+    s.pitch = s.width + s.kernel_w - 1;
+    s.column_tiles = divide_up(s.columns, job_columns(&s));
+    s.chunks = divide_up(s.depth, chunk);
+    s.last_steps = divide_up(s.depth - (s.chunks - 1) * chunk, step);
+    return s;
+}
+
+/* Sets rows and slabs for tiles of this size; false if a row of the image does not fit. The products of a slab read
+ * all slots of the tile, moved by up to the last tap, whether they have been copied or not. */
+static bool set_rows(taps_shape *s, const taps_size *size)
+{
+    int slots = size->groups * size->n, last = (s->kernel_h - 1) * s->pitch + s->kernel_w - 1;
+    int rows = (slots + s->kernel_w - 1) / s->pitch;
+    if (rows < 1)
+        return false;
+    s->row_tiles = divide_up(s->height, rows);
+    s->rows = divide_up(s->height, s->row_tiles);
+    s->slab_bytes = (uint32_t)(divide_up((slots + last) * LINE, ALIGN) * ALIGN);
+    s->copy_bytes = (uint32_t)((s->rows + s->kernel_h - 1) * s->pitch * LINE);
+    return s->rows + s->kernel_h - 1 <= MOST_BOX;
+}
+
+/* Sets the stages; false if shared memory is too small. */
+static bool set_stages(taps_shape *s)
+{
+    size_t left = most_bytes - ALIGN, weight = weight_bytes(s) + barrier_bytes, slab = s->slab_bytes + barrier_bytes;
+    size_t slabs = wide_slabs, weights = (size_t)(s->chunks * taps_of(s));
+    if (is_wide(s)) {
+        weights = left > slabs * slab ? (left - slabs * slab) / weight : 0;
+        weights = weights < most_weights ? weights : most_weights;
+    } else {
+        slabs = left > weights * weight ? (left - weights * weight) / (2 * slab) : 0;
+        slabs = slabs < most_slabs ? slabs : most_slabs;
+    }
+    s->slabs = (int)slabs;
+    s->weights = (int)weights;
+    return slabs > 0 && (!is_wide(s) || weights >= least_weights);
+}
+
+static size_t shared_bytes(const taps_shape *s)
+{
+    size_t slabs = (size_t)(is_wide(s) ? s->slabs : 2 * s->slabs);
+    return ALIGN + (size_t)s->weights * (weight_bytes(s) + barrier_bytes) + slabs * (s->slab_bytes + barrier_bytes);
+}
+
+/* Cycles of a multiprocessor for an image, about: tensor cores take N / 2 for a product of 64 rows; the cache gives 20
+ * bytes. The warpgroups of a wide layer do not multiply while they write. A team with one slab waits for each copy,
+ * which the other team hides in part. */
+static double cycles_of(const taps_shape *s, const taps_size *size)
+{
+    enum { START = 8, CACHE = 20, LATENCY = 1000, WRITE = 600, WIDE_WRITE = 2000 };
+    int steps = ((s->chunks - 1) * STEPS + s->last_steps) * taps_of(s);
+    double products = (double)steps * size->groups * (size->n / 2 + START) * (is_wide(s) ? 2 : 1);
+    double bytes = (double)s->copy_bytes * s->chunks;
+    if (is_wide(s))
+        bytes += (double)weight_bytes(s) * s->chunks * taps_of(s);
+    double copy = bytes / CACHE, longer = products > copy ? products : copy;
+    double alone = s->slabs > 1 ? 0 : (copy + s->chunks * LATENCY) / 4;
+    return s->row_tiles * (longer + alone + (is_wide(s) ? WIDE_WRITE : WRITE));
+}
+
+/* The fastest size of tiles, by the layer only; NULL if there is none. */
+static const taps_size *choose(const lk_cuda_problem *problem, taps_shape *out)
+{
+    const taps_size *best = NULL;
+    taps_shape s = shape_of(problem);
+    for (const taps_size *size = sizes; size < sizes + sizeof sizes / sizeof *sizes; size++)
+        if (set_rows(&s, size) && set_stages(&s) && (!best || cycles_of(&s, size) < cycles_of(out, best))) {
+            best = size;
+            *out = s;
+        }
+    return best;
+}
+
+static bool is_plain(const lk_cuda_window *window)
+{
+    return window->stride == 1 && window->dilation == 1 && window->kernel <= MOST_KERNEL && window->pad <= MOST_BOX;
+}
+
+/* cuDNN's tiles of bf16 are as fast where channels fill them. */
+static bool fills_tiles(const lk_cuda_problem *problem)
+{
+    enum { WHOLE = 32 };
+    return problem->values == LK_DTYPE_BF16 && problem->x_pitch % WHOLE == 0 && problem->y_pitch % WHOLE == 0;
+}
+
+bool lk__cuda_taps_suits(const lk_cuda_problem *problem)
+{
+    taps_shape s;
+    bool typed = problem->values == LK_DTYPE_BF16 || problem->precision == LK_PRECISION_TF32;
+    if (problem->pass == LK_CUDA_PASS_GRAD_WEIGHT || !typed || problem->groups != 1 || problem->x_pitch % 8 ||
+        problem->y_pitch % 8 || !is_plain(&problem->along_h) || !is_plain(&problem->along_w) || fills_tiles(problem))
+        return false;
+    s = shape_of(problem);
+    return taps_of(&s) > 1 && s.height >= LEAST_SIDE && s.width >= LEAST_SIDE && s.pitch <= MOST_BOX &&
+           s.depth >= LEAST_DEPTH && s.depth <= MOST_DEPTH && s.columns <= MOST_COLUMNS && choose(problem, &s) &&
+           is_hopper();
+}
+
+/* The source as images, in boxes of a slab. A copy of tf32 rounds its values. */
+static cudaError_t map_source(const lk_cuda_problem *problem, const lk_cuda_io *io, const taps_shape *s,
+                              CUtensorMap *out)
+{
+    bool forward = is_forward(problem), bf16 = problem->values == LK_DTYPE_BF16;
+    cuuint64_t size = (cuuint64_t)size_of(problem), c = (cuuint64_t)s->depth;
+    cuuint64_t sizes[] = {c, (cuuint64_t)(forward ? problem->w : problem->q),
+                          (cuuint64_t)(forward ? problem->h : problem->p), (cuuint64_t)problem->n};
+    cuuint64_t strides[] = {c * size, c * size * sizes[1], c * size * sizes[1] * sizes[2]};
+    cuuint32_t box[] = {(cuuint32_t)(LINE / size), (cuuint32_t)s->pitch, (cuuint32_t)(s->rows + s->kernel_h - 1), 1};
+    cuuint32_t steps[] = {1, 1, 1, 1};
+    void *encode;
+    cudaError_t error = driver_function("cuTensorMapEncodeTiled", &encode);
+    if (error != cudaSuccess)
+        return error;
+    CUresult made = ((encode_tiled)encode)(
+        out, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_TFLOAT32, 4,
+        (void *)(forward ? io->x : io->dy), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return made == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+static cudaError_t count_processors(int *out)
+{
+    int device = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    return error == cudaSuccess ? cudaDeviceGetAttribute(out, cudaDevAttrMultiProcessorCount, device) : error;
+}
+
+template <class T>
+static void pack(const lk_cuda_problem *problem, const lk_cuda_io *io, const taps_pack *p, void *out)
+{
+    (is_forward(problem) ? pack_taps<T, true>
+                         : pack_taps<T, false>)<<<lk__cuda_blocks(p->units), LK_THREADS, 0, io->stream>>>(
+        *p, (const T *)io->w, (T *)out);
+    lk__cuda_launched(io->dev, "weights of a convolution");
+}
+
+/* Writes the packed weights to the workspace. */
+static bool pack_weights(const lk_cuda_problem *problem, const lk_cuda_io *io, const taps_shape *s, void **out)
+{
+    taps_pack p = {};
+    p.rows = job_columns(s);
+    p.taps = taps_of(s);
+    p.stages = s->chunks * p.taps;
+    p.depth = s->depth;
+    p.columns = s->columns;
+    p.units = (unsigned)(s->column_tiles * p.stages * p.rows * (LINE / UNIT));
+    if (!lk__cuda_keep_status(io->dev, lk__cuda_workspace(io, (size_t)p.units * UNIT, out)))
+        return false;
+    (problem->values == LK_DTYPE_BF16 ? pack<lk_bf16> : pack<float>)(problem, io, &p, *out);
+    return true;
+}
+
+void lk__cuda_taps(const lk_cuda_problem *problem, const lk_cuda_io *io)
+{
+    taps_shape s;
+    taps_call call = {};
+    void *packed;
+    const taps_size *size = choose(problem, &s);
+    s.jobs = problem->n * s.row_tiles * s.column_tiles;
+    call.dev = io->dev;
+    call.stream = io->stream;
+    call.bytes = shared_bytes(&s);
+    call.end.b = io->b;
+    call.end.mask = io->mask;
+    call.end.relu = problem->relu;
+    call.out = is_forward(problem) ? io->y : io->dx;
+    if (!lk__cuda_keep(io->dev, count_processors(&call.processors), what) ||
+        !lk__cuda_keep(io->dev, map_source(problem, io, &s, &call.map), what) ||
+        !pack_weights(problem, io, &s, &packed))
+        return;
+    call.packed = (const char *)packed;
+    size->launch[problem->values == LK_DTYPE_BF16][is_wide(&s)](&s, &call);
+}

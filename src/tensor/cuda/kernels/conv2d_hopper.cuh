@@ -1,0 +1,482 @@
+/* conv2d_hopper.cuh - the kernels of conv2d_hopper.cu. For nvcc only, and for sm_90a only.
+ *
+ * A job is a tile of rows of the result of one sample, and up to ROWS of its channels. The source of the tile, with the
+ * pixels around it that its windows read, comes to shared memory in chunks of 128 bytes of channels: slabs of slots,
+ * one slot for each pixel, `pitch` slots for each row, of which the last kernel_w - 1 have no pixel of the result. Slot
+ * i of the result reads slot i + r * pitch + c of the slab by tap (r, c). So each tap is a product of its weights
+ * (channels of the result by channels of the source) with slots that begin at another row of the same slab.
+ *
+ * Each sum is one chain over chunks, taps and channels, whose order depends on the layer only.
+ *
+ * Narrow layers (up to 64 channels): the weights stay in shared memory, and the block's two warpgroups are two teams
+ * that take jobs on their own: one writes while the other multiplies. Wide layers: both warpgroups are one team and
+ * have 64 channels each of the same slots; weights come in a ring of stages. One warp for each team and one for the
+ * weights start copies. */
+#ifndef LK_TENSOR_CUDA_KERNELS_CONV2D_HOPPER_CUH
+#define LK_TENSOR_CUDA_KERNELS_CONV2D_HOPPER_CUH
+
+#include "tensor/cuda/kernels/hopper.cuh"
+#include "tensor/cuda/kernels/mma.cuh"
+#include "tensor/cuda/kernels/vec4.cuh"
+
+enum { LINE = 128, UNIT = 16, STEP = 32, STEPS = LINE / STEP }; /* bytes: of a slot, a unit, and k of a product */
+enum { GROUP = 128, THREADS = 3 * GROUP, PRODUCT_ROWS = 64, ALIGN = 1024, WEIGHT_WARP = 2 };
+
+/* The source is x or, for an input gradient, dy; the result is y or dx. Channels include pads. */
+typedef struct taps_shape {
+    int depth, columns; /* channels of the source and of the result */
+    int height, width;  /* of the result */
+    int kernel_h, kernel_w;
+    int pad_h, pad_w;    /* of the source; may be negative */
+    int pitch;           /* slots of a row */
+    int rows, row_tiles; /* of the result: of a job, of an image */
+    int column_tiles;    /* jobs of the same rows */
+    int jobs;
+    int chunks, last_steps; /* last_steps: products of the last chunk for each tap */
+    int slabs;              /* stages of a team */
+    int weights;            /* stages; of a narrow layer all: chunks * taps */
+    uint32_t slab_bytes;    /* of a stage */
+    uint32_t copy_bytes;    /* of a slab's copy */
+} taps_shape;
+
+/* What happens to a sum before it is written; pointers may be NULL. */
+typedef struct taps_end {
+    const void *b;    // (columns)
+    const void *mask; // as the result, which becomes 0 where the mask is not above 0
+    bool relu;
+} taps_end;
+
+/* A warpgroup computes GROUPS * N slots by 64 channels. */
+template <class T_, bool WIDE_, int GROUPS_, int N_>
+struct taps_tile {
+    typedef T_ T;
+    enum {
+        BF16 = sizeof(T) == 2,
+        WIDE = WIDE_,
+        GROUPS = GROUPS_,
+        N = N_,
+        TEAMS = WIDE ? 1 : 2,
+        TEAM_WARPS = (WIDE ? 2 : 1) * GROUP / 32,
+        ROWS = WIDE ? 2 * PRODUCT_ROWS : PRODUCT_ROWS,
+        WEIGHT_BYTES = ROWS * LINE, /* of a stage: a tap of a chunk */
+        CHUNK = LINE / sizeof(T)    /* channels */
+    };
+};
+
+/* The channel of a row of the weights in shared memory, in its 64: rows i and i + 8 of each 16, which are sums of one
+ * thread, are neighbours. */
+static __host__ __device__ __forceinline__ int channel_of(int row)
+{
+    return row / 16 * 16 + row % 8 * 2 + row / 8 % 2;
+}
+
+/* A job: sample, first row of the result, tile of its channels. */
+struct taps_job {
+    int n, row, tile;
+
+    __device__ __forceinline__ taps_job(const taps_shape &s, int job)
+    {
+        int all = job / s.column_tiles;
+        tile = job - all * s.column_tiles;
+        n = all / s.row_tiles;
+        row = (all - n * s.row_tiles) * s.rows;
+    }
+};
+
+template <class P>
+static __device__ __forceinline__ int first_job(int team)
+{
+    return team * (int)gridDim.x + (int)blockIdx.x;
+}
+
+template <class P>
+static __device__ __forceinline__ int job_step()
+{
+    return P::TEAMS * (int)gridDim.x;
+}
+
+/* Shared memory: stages of weights, slabs of each team, barriers: full and empty of each stage, of the weights first.
+ */
+template <class P>
+struct taps_memory {
+    const taps_shape &s;
+    uint32_t weights, slabs, barriers;
+
+    __device__ __forceinline__ taps_memory(const taps_shape &s_, const char *raw) : s(s_)
+    {
+        weights = (shared_at(raw) + ALIGN - 1) & ~(uint32_t)(ALIGN - 1);
+        slabs = weights + (uint32_t)s.weights * P::WEIGHT_BYTES;
+        barriers = slabs + (uint32_t)(P::TEAMS * s.slabs) * s.slab_bytes;
+    }
+
+    __device__ __forceinline__ uint32_t weight(int i) const
+    {
+        return weights + (uint32_t)i * P::WEIGHT_BYTES;
+    }
+
+    __device__ __forceinline__ uint32_t slab(int team, int i) const
+    {
+        return slabs + (uint32_t)(team * s.slabs + i) * s.slab_bytes;
+    }
+
+    __device__ __forceinline__ uint32_t weight_full(int i) const
+    {
+        return barriers + (uint32_t)i * 16;
+    }
+
+    __device__ __forceinline__ uint32_t weight_empty(int i) const
+    {
+        return weight_full(i) + 8;
+    }
+
+    __device__ __forceinline__ uint32_t slab_full(int team, int i) const
+    {
+        return weight_full(s.weights + team * s.slabs + i);
+    }
+
+    __device__ __forceinline__ uint32_t slab_empty(int team, int i) const
+    {
+        return slab_full(team, i) + 8;
+    }
+
+    /* By one thread. */
+    __device__ __forceinline__ void init_barriers() const
+    {
+        for (int i = 0; i < s.weights + P::TEAMS * s.slabs; i++) {
+            barrier_init(weight_full(i), 1);
+            barrier_init(weight_empty(i), P::TEAM_WARPS);
+        }
+        barriers_publish();
+    }
+};
+
+/* Starts the copies of a team's slabs; by one thread. */
+template <class P>
+static __device__ __forceinline__ void load_slabs(const taps_shape &s, const taps_memory<P> &memory,
+                                                  const CUtensorMap *map, int team)
+{
+    ring_position at = {0, 1};
+    for (int i = first_job<P>(team); i < s.jobs; i += job_step<P>()) {
+        taps_job job(s, i);
+        for (int chunk = 0; chunk < s.chunks; chunk++) {
+            uint32_t full = memory.slab_full(team, at.stage);
+            barrier_wait(memory.slab_empty(team, at.stage), at.phase);
+            barrier_expect(full, s.copy_bytes);
+            copy_image(memory.slab(team, at.stage), map, full, chunk * P::CHUNK, -s.pad_w, job.row - s.pad_h, job.n);
+            at.advance(s.slabs);
+        }
+    }
+}
+
+/* Starts the copies of weights; by one thread. packed: (column tiles, chunks, taps, WEIGHT_BYTES). */
+template <class P>
+static __device__ __forceinline__ void load_weights(const taps_shape &s, const taps_memory<P> &memory,
+                                                    const char *packed)
+{
+    int stages = s.chunks * s.kernel_h * s.kernel_w;
+    ring_position at = {0, 1};
+    for (int i = first_job<P>(0); i < s.jobs; i += job_step<P>()) {
+        const char *from = packed + (size_t)taps_job(s, i).tile * (size_t)stages * P::WEIGHT_BYTES;
+        for (int stage = 0; stage < stages; stage++, from += P::WEIGHT_BYTES) {
+            uint32_t full = memory.weight_full(at.stage);
+            barrier_wait(memory.weight_empty(at.stage), at.phase);
+            barrier_expect(full, P::WEIGHT_BYTES);
+            copy_bytes(memory.weight(at.stage), from, P::WEIGHT_BYTES, full);
+            at.advance(s.weights);
+        }
+        if (!P::WIDE)
+            break; /* they stay */
+    }
+}
+
+/* The sums of a warpgroup. */
+template <class P>
+struct taps_product {
+    const taps_shape &s;
+    const taps_memory<P> &memory;
+    int group, team;
+    ring_position slab, weight;
+    float acc[P::GROUPS][P::N / 2];
+
+    __device__ __forceinline__ taps_product(const taps_shape &s_, const taps_memory<P> &memory_, int group_)
+        : s(s_), memory(memory_), group(group_), team(P::WIDE ? 0 : group_), slab{0, 0}, weight{0, 0}
+    {
+    }
+
+    /* Starts the products of 32 bytes of channels. */
+    __device__ __forceinline__ void add_step(uint64_t a, uint64_t b)
+    {
+#pragma unroll
+        for (int g = 0; g < P::GROUPS; g++)
+            wgmma_rows<P::BF16, P::N>(acc[g], a, rows_moved(b, g * P::N * LINE), true);
+    }
+
+    /* Starts the products of a tap, whose slots begin at `slots`. Each path commits at its end: behind the branch, the
+     * compiler would add an empty product, for which wgmma_wait<1> would wait for the others. */
+    __device__ __forceinline__ void add_tap(uint32_t slots, int steps)
+    {
+        uint64_t a = rows_at(memory.weight(weight.stage) + (P::WIDE ? group * PRODUCT_ROWS * LINE : 0));
+        uint64_t b = rows_at(slots);
+        if (steps == STEPS) {
+            wgmma_begin();
+#pragma unroll
+            for (int k = 0; k < STEPS; k++)
+                add_step(rows_moved(a, k * STEP), rows_moved(b, k * STEP));
+            wgmma_commit();
+        } else {
+#pragma unroll 1
+            for (int k = 0; k < steps; k++) {
+                wgmma_begin();
+                add_step(rows_moved(a, k * STEP), rows_moved(b, k * STEP));
+                wgmma_commit();
+            }
+        }
+    }
+
+    /* Adds a chunk. All of its products are complete afterwards. */
+    __device__ __forceinline__ void add_chunk(int steps)
+    {
+        uint32_t slots = memory.slab(team, slab.stage);
+        int before = -1, skip = s.pitch - s.kernel_w;
+        barrier_wait(memory.slab_full(team, slab.stage), slab.phase);
+#pragma unroll 1
+        for (int r = 0; r < s.kernel_h; r++, slots += (uint32_t)(skip * LINE))
+#pragma unroll 1
+            for (int c = 0; c < s.kernel_w; c++, slots += LINE) {
+                barrier_wait(memory.weight_full(weight.stage), weight.phase);
+                add_tap(slots, steps);
+                wgmma_wait<1>();
+                if constexpr (P::WIDE) {
+                    if (before >= 0)
+                        release(memory.weight_empty(before));
+                    before = weight.stage;
+                }
+                weight.advance(s.weights);
+            }
+        wgmma_wait<0>();
+        if constexpr (P::WIDE)
+            release(memory.weight_empty(before));
+        release(memory.slab_empty(team, slab.stage));
+        slab.advance(s.slabs);
+    }
+
+    __device__ __forceinline__ void add_all()
+    {
+        /* Zeros, not a first product without addends: registers of sums are free between jobs. */
+#pragma unroll
+        for (int g = 0; g < P::GROUPS; g++)
+#pragma unroll
+            for (int i = 0; i < P::N / 2; i++)
+                acc[g][i] = 0.0f;
+        for (int chunk = 0; chunk < s.chunks; chunk++)
+            add_chunk(chunk + 1 < s.chunks ? (int)STEPS : s.last_steps);
+        if constexpr (!P::WIDE)
+            weight.phase = 0; /* weights that stay complete one phase only */
+#pragma unroll
+        for (int g = 0; g < P::GROUPS; g++)
+#pragma unroll
+            for (int i = 0; i < P::N / 2; i++)
+                asm volatile("" : "+f"(acc[g][i])::"memory");
+    }
+};
+
+/* Writes two neighbouring channels, without a branch. */
+static __device__ __forceinline__ void put_if(bool used, float *p, float x, float y)
+{
+    asm volatile("{.reg .pred used; setp.ne.b32 used, %0, 0; @used st.global.v2.f32 [%1], {%2, %3};}" ::"r"((int)used),
+                 "l"(p), "f"(x), "f"(y)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void put_if(bool used, lk_bf16 *p, float x, float y)
+{
+    const float v[2] = {x, y};
+    asm volatile("{.reg .pred used; setp.ne.b32 used, %0, 0; @used st.global.b32 [%1], %2;}" ::"r"((int)used), "l"(p),
+                 "r"(lk__cuda_pack_pair(v))
+                 : "memory");
+}
+
+/* A slot of a thread, and every eighth behind it. */
+struct slot_walk {
+    int column; /* of its row */
+    int at;     /* in the result */
+    int left;   /* slots of the job from the first one on */
+
+    /* From slot `first` on, which is below 8, and therefore in the first row. */
+    __device__ __forceinline__ slot_walk(const taps_shape &s, int slots, int first)
+        : column(first), at(first * s.columns), left(slots - first)
+    {
+    }
+
+    /* Whether the slot is a pixel of the result; it is the walk's `i`th. */
+    __device__ __forceinline__ bool inside(const taps_shape &s, int i) const
+    {
+        return (column < s.width) & (left > i * 8);
+    }
+
+    __device__ __forceinline__ void advance(const taps_shape &s)
+    {
+        column += 8;
+        at += 8 * s.columns;
+        if (column >= s.pitch) { /* the pitch is above 8 */
+            column -= s.pitch;
+            at -= (s.pitch - s.width) * s.columns;
+        }
+    }
+};
+
+/* The results of a thread: two channels of every eighth pair of slots of a job. */
+template <class P>
+struct taps_result {
+    typedef typename P::T T;
+    enum { PAIRS = P::GROUPS * P::N / 8, WORDS = PAIRS / 8 + 1 };
+    const taps_shape &s;
+    int slots;        /* of the job; 0 if the thread's channels do not exist */
+    float relu_below; /* 0; NaN without a ReLU, as no number is below that */
+    float2 bias;
+    T *out;
+    uint32_t pass[WORDS]; /* bits of each pair: whether the first channel of its slots passes the mask, the second */
+
+    __device__ __forceinline__ taps_result(const taps_shape &s_, const taps_end &end, const taps_job &job, int group,
+                                           void *to)
+        : s(s_)
+    {
+        int warp = (int)threadIdx.x % GROUP / 32, lane = lk__cuda_lane();
+        int channel = job.tile * P::ROWS + (P::WIDE ? group * PRODUCT_ROWS : 0) + warp * 16 + lane / 4 * 2;
+        size_t at = ((size_t)job.n * s.height + job.row) * (size_t)s.width * (size_t)s.columns + channel;
+        bool used = channel < s.columns;
+        slots = used ? min(s.rows, s.height - job.row) * s.pitch : 0;
+        relu_below = end.relu ? 0.0f : __uint_as_float(0x7fffffffu);
+        bias = end.b && used ? lk__cuda_get2((const T *)end.b + channel) : make_float2(0.0f, 0.0f);
+        out = (T *)to + at;
+#pragma unroll
+        for (int i = 0; i < WORDS; i++)
+            pass[i] = end.mask ? 0 : ~0u;
+        if (end.mask)
+            read_mask((const T *)end.mask + at);
+    }
+
+    /* Before the products, when registers are free for many reads at once. */
+    __device__ __forceinline__ void read_mask(const T *mask)
+    {
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            slot_walk slot(s, slots, lk__cuda_lane() % 4 * 2 + e);
+#pragma unroll
+            for (int i = 0; i < PAIRS; i++) {
+                float2 of = slot.inside(s, i) ? lk__cuda_get2(mask + slot.at) : make_float2(0.0f, 0.0f);
+                uint32_t bits = (of.x <= 0.0f ? 0u : 1u) | (of.y <= 0.0f ? 0u : 2u);
+                pass[i / 8] |= bits << (i % 8 * 4 + e * 2);
+                slot.advance(s);
+            }
+        }
+    }
+
+    /* `bit` of pair i says whether v passes the mask. */
+    __device__ __forceinline__ float finish(float v, int i, int bit) const
+    {
+        return (pass[i / 8] & 1u << (i % 8 * 4 + bit)) && !(v <= relu_below) ? v : 0.0f;
+    }
+
+    /* For sums as in wgmma_add. */
+    __device__ __forceinline__ void write(const float (&acc)[P::GROUPS][P::N / 2]) const
+    {
+        int first = lk__cuda_lane() % 4 * 2;
+        slot_walk slot[2] = {slot_walk(s, slots, first), slot_walk(s, slots, first + 1)};
+        T *to = out;
+        asm volatile("" : "+l"(to)); /* one address, of which the compiler does not recompute the parts for each slot */
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++) {
+            const float *v = acc[i * 8 / P::N] + i % (P::N / 8) * 4;
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                put_if(slot[e].inside(s, i), to + slot[e].at, finish(v[e] + bias.x, i, 2 * e),
+                       finish(v[2 + e] + bias.y, i, 2 * e + 1));
+                slot[e].advance(s);
+            }
+        }
+    }
+};
+
+template <class P>
+static __device__ __forceinline__ void multiply_all(const taps_shape &s, const taps_memory<P> &memory,
+                                                    const taps_end &end, int group, void *out)
+{
+    taps_product<P> product(s, memory, group);
+    for (int i = first_job<P>(product.team); i < s.jobs; i += job_step<P>()) {
+        taps_result<P> result(s, end, taps_job(s, i), group, out);
+        product.add_all();
+        result.write(product.acc);
+    }
+}
+
+/* map: the source as images, in boxes of a slab. */
+template <class P>
+static __global__ void __launch_bounds__(THREADS, 1)
+    convolve_taps(const __grid_constant__ taps_shape s, const __grid_constant__ CUtensorMap map, const char *packed,
+                  const __grid_constant__ taps_end end, void *out)
+{
+    extern __shared__ char raw[];
+    taps_memory<P> memory(s, raw);
+    if (threadIdx.x == 0)
+        memory.init_barriers();
+    __syncthreads();
+    int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0), group = warp / (GROUP / 32); /* uniform for the compiler */
+    if (group == 0) {
+        registers_shrink<40>();
+        if (threadIdx.x % 32 == 0 && warp < P::TEAMS)
+            load_slabs<P>(s, memory, &map, warp);
+        if (threadIdx.x % 32 == 0 && warp == WEIGHT_WARP)
+            load_weights<P>(s, memory, packed);
+    } else {
+        registers_grow<232>();
+        multiply_all<P>(s, memory, end, group - 1, out);
+    }
+}
+
+/* The layout of packed weights: rows of a stage, stages of a tile of rows, units of all. */
+typedef struct taps_pack {
+    int rows, stages, taps, depth, columns;
+    unsigned units;
+} taps_pack;
+
+static __device__ __forceinline__ float packed_value(float v)
+{
+    return __uint_as_float(round_tf32(v));
+}
+
+static __device__ __forceinline__ lk_bf16 packed_value(lk_bf16 v)
+{
+    return v;
+}
+
+/* Weights in the order of shared memory, see rows_at; tf32 is rounded. w: (y's channels, taps, x's channels). FORWARD:
+ * rows are channels of y; otherwise rows are channels of x, and taps are in reverse order. A thread has one unit;
+ * neighbouring threads read neighbouring channels of x. */
+template <class T, bool FORWARD>
+static __global__ void __launch_bounds__(LK_THREADS) pack_taps(const taps_pack p, const T *w, T *out)
+{
+    enum { UNITS = LINE / UNIT, EACH = UNIT / sizeof(T) };
+    unsigned i = (unsigned)lk__cuda_thread();
+    if (i >= p.units)
+        return;
+    int rest = (int)(i / UNITS), unit = (int)(i % UNITS), row = rest % p.rows, all = rest / p.rows;
+    if (!FORWARD) {
+        rest = (int)i / p.rows;
+        row = (int)i % p.rows;
+        unit = rest % UNITS;
+    }
+    int tile = all / p.stages, stage = all - tile * p.stages, chunk = stage / p.taps, tap = stage - chunk * p.taps;
+    int channel = tile * p.rows + channel_of(row), k = (chunk * UNITS + unit) * EACH;
+    __align__(16) T v[EACH];
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+        size_t at = FORWARD ? ((size_t)channel * p.taps + tap) * (size_t)p.depth + k + e
+                            : ((size_t)(k + e) * p.taps + p.taps - 1 - tap) * (size_t)p.columns + channel;
+        v[e] = channel < p.columns && k < p.depth ? packed_value(w[at]) : T(0.0f);
+    }
+    size_t line = (size_t)all * p.rows + row;
+    *(uint4 *)((char *)out + line * LINE + (unit ^ row % UNITS) * UNIT) = *(const uint4 *)v;
+}
+
+#endif
