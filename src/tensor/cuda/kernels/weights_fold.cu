@@ -6,14 +6,7 @@
 
 /* A block of parts has COLUMNS by at most LANES threads and ROUND runs at once. With fewer than FEW_COLUMNS columns, a
  * thread has only one, so that there are enough blocks. */
-enum {
-    COLUMNS = 16,
-    LANES = 64,
-    ROUND = LK_CUDA_PARTS / LK_CUDA_RUN,
-    FEW_COLUMNS = 8192,
-    WHOLE_THREADS = 64,
-    AHEAD = 8
-};
+enum { COLUMNS = 16, LANES = 64, ROUND = LK_CUDA_PARTS / LK_CUDA_RUN, FEW_COLUMNS = 8192, WHOLE_THREADS = 64 };
 
 template <int V>
 struct fold_value {
@@ -131,7 +124,20 @@ struct fold_stack {
     }
 };
 
-/* Leaves without parts. */
+/* Leaves without parts, from row `p` on: all loads before the first addition, which waits for them. */
+template <int V, int COUNT>
+static __device__ __forceinline__ void push_leaves(const lk_cuda_fold &f, size_t c, const float *p, bool given,
+                                                   const uint8_t *merges, fold_stack<V> &stack)
+{
+    fold_value<V> sums[COUNT / 4][4];
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        sums[i / 4][i % 4] = given ? load_value<V>(p + (size_t)i * f.row) : zero_value<V>();
+#pragma unroll
+    for (int i = 0; i < COUNT / 4; i++)
+        stack.push_four(f, c, sums[i], merges + 4 * i);
+}
+
 template <int V>
 static __global__ void __launch_bounds__(WHOLE_THREADS)
     fold_whole(const __grid_constant__ lk_cuda_leaves leaves, const __grid_constant__ lk_cuda_fold f)
@@ -145,15 +151,10 @@ static __global__ void __launch_bounds__(WHOLE_THREADS)
     stack.below = f.depth;
     stack.count = 0;
     int first = 0;
-    for (; first + AHEAD <= leaves.groups; first += AHEAD) {
-        fold_value<V> sums[AHEAD / 4][4]; /* all loads before the first addition, which waits for them */
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++)
-            sums[i / 4][i % 4] = given ? load_value<V>(p + (size_t)(first + i) * f.row) : zero_value<V>();
-#pragma unroll
-        for (int i = 0; i < AHEAD / 4; i++)
-            stack.push_four(f, c, sums[i], leaves.outer + first + 4 * i);
-    }
+    for (; first + 8 <= leaves.groups; first += 8)
+        push_leaves<V, 8>(f, c, p + (size_t)first * f.row, given, leaves.outer + first, stack);
+    for (; first + 4 <= leaves.groups; first += 4)
+        push_leaves<V, 4>(f, c, p + (size_t)first * f.row, given, leaves.outer + first, stack);
     for (; first < leaves.groups; first++)
         stack.push(f, c, given ? load_value<V>(p + (size_t)first * f.row) : zero_value<V>(), leaves.outer[first]);
     stack.store(f, c);
