@@ -3,6 +3,7 @@
  * A maximum is the first NaN of its window, otherwise the first of the largest values. Sums are chains in the
  * order of the CPU's kernels. A gradient collects from all windows that contain its pixel. */
 #include "tensor/cuda/kernels/dropout.cuh"
+#include "tensor/cuda/kernels/mma.cuh"
 #include "tensor/cuda/kernels/plans.h"
 #include "tensor/cuda/kernels/vec.cuh"
 
@@ -291,6 +292,105 @@ static __global__ void maxpool_grad_tiles(pooling p, const T *__restrict__ dy, c
     }
 }
 
+/* A thread's 2x2 input pixels, where windows are 3x3 with stride 2. Along an axis they are spanned by two windows: the
+ * first has tap 1 at the first pixel and tap 2 at the second, the next has tap 0 at the second. */
+struct squares {
+    unsigned vectors;         /* of a pixel */
+    divisor pixel, row, rows; /* vectors of a pixel, squares of a row, rows of a sample */
+};
+
+/* Squares along an axis. The first one begins at pad - 1. */
+static int squares_along(const lk_cuda_window &w, int size)
+{
+    return (size + 2 - w.pad) / 2;
+}
+
+/* The tap of window j at pixel k of a square, along one axis; -1: none. */
+static __device__ constexpr int tap_of(int j, int k)
+{
+    return j == 0 ? 1 + k : k - 1;
+}
+
+/* The indices of V channels, as bytes in words. */
+template <int V>
+struct winners {
+    unsigned word[(V + 3) / 4];
+
+    __device__ __forceinline__ void load(const uint8_t *p)
+    {
+        if constexpr (V == 1) {
+            word[0] = p[0];
+        } else {
+#pragma unroll
+            for (int i = 0; i < V / 4; i++)
+                word[i] = ((const unsigned *)p)[i];
+        }
+    }
+
+    __device__ __forceinline__ int at(int i) const
+    {
+        return (int)(word[i / 4] >> i % 4 * 8 & 255);
+    }
+};
+
+/* A thread computes V channels of a square. Sums have the order of maxpool_grad: no bit depends on the choice. */
+template <int V, class T>
+static __global__ void __launch_bounds__(LK_THREADS)
+    maxpool_grad_squares(const __grid_constant__ pooling p, const __grid_constant__ squares s, const T *__restrict__ dy,
+                         const uint8_t *__restrict__ index, T *__restrict__ dx)
+{
+    unsigned thread = (unsigned)lk__cuda_thread();
+    if (thread >= p.threads)
+        return;
+    unsigned pixel = quotient(thread, s.pixel), row = quotient(pixel, s.row), sample = quotient(row, s.rows);
+    int oy = (int)(row - sample * s.rows.by) - 1 + p.along_h.pad, y = 2 * oy + 1 - p.along_h.pad;
+    int ox = (int)(pixel - row * s.row.by) - 1 + p.along_w.pad, x = 2 * ox + 1 - p.along_w.pad;
+    position at = {sample, y, x, (thread - pixel * s.vectors) * V};
+    float v[4][V], sum[4][V] = {};
+    winners<V> won[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        int wy = oy + j / 2, wx = ox + j % 2;
+        bool inside = (unsigned)wy < (unsigned)p.oh && (unsigned)wx < (unsigned)p.ow;
+        size_t from = inside ? output_of(p, at, wy, wx) : 0;
+        lk__cuda_load(dy + from, v[j]);
+        won[j].load(index + from);
+#pragma unroll
+        for (unsigned &word : won[j].word)
+            word = inside ? word : ~0u; /* no tap is 255 */
+    }
+    if (p.scale != 1.0f)
+#pragma unroll
+        for (int i = 0; i < 4 * V; i++)
+            v[i / V][i % V] = (float)(T)(v[i / V][i % V] * p.scale);
+#pragma unroll
+    for (int i = 0; i < 16 * V; i++) {
+        const int j = i / (4 * V), k = i / V % 4, c = i % V, ty = tap_of(j / 2, k / 2), tx = tap_of(j % 2, k % 2);
+        if (ty >= 0 && tx >= 0)
+            sum[k][c] = won[j].at(c) == ty * 3 + tx ? sum[k][c] + v[j][c] : sum[k][c];
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        int to_y = y + k / 2, to_x = x + k % 2;
+        if ((unsigned)to_y < (unsigned)p.h && (unsigned)to_x < (unsigned)p.w)
+            lk__cuda_store(dx + (((size_t)sample * p.h + to_y) * p.w + to_x) * p.pitch + at.channel, sum[k]);
+    }
+}
+
+static bool has_squares(const lk_cuda_window &w)
+{
+    return w.kernel == 3 && w.stride == 2 && w.pad <= 1 && w.dilation == 1;
+}
+
+template <int V, class T>
+static void run_grad_squares(cudaStream_t stream, pooling p, size_t samples, const T *dy, const uint8_t *index, T *dx)
+{
+    unsigned rows = (unsigned)squares_along(p.along_h, p.h), row = (unsigned)squares_along(p.along_w, p.w);
+    squares s = {p.pitch / V, divisor_of(p.pitch / V), divisor_of(row), divisor_of(rows)};
+    p.threads = samples * rows * row * s.vectors;
+    maxpool_grad_squares<V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, s, dy, index, dx);
+}
+
 extern "C" void lk__cuda_maxpool_grad_input(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
                                             const lk_tensor *dy, const uint8_t *index, lk_tensor *dx)
 {
@@ -306,7 +406,9 @@ extern "C" void lk__cuda_maxpool_grad_input(lk_device *dev, const lk_pool2d_desc
         const T *from = (const T *)dy->data;
         T *to = (T *)dx->data;
         p.threads = lk__cuda_elements(tiles ? dy : dx) / V;
-        if (tiles)
+        if (has_squares(p.along_h) && has_squares(p.along_w))
+            run_grad_squares<V>(stream, p, dx->shape.n, from, index, to);
+        else if (tiles)
             maxpool_grad_tiles<V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, from, index, to);
         else
             maxpool_grad<V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, from, index, to);
