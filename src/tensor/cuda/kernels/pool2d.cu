@@ -47,6 +47,27 @@ static __device__ position position_of(unsigned index, unsigned pitch, unsigned 
             .channel = (index - pixel * columns) * V};
 }
 
+/* Divisors of a thread's index: vectors of a pixel, pixels of a row, rows of a sample. */
+struct grid_divisors {
+    divisor pixel, row, rows;
+};
+
+static grid_divisors divisors_of(unsigned vectors, int height, int width)
+{
+    return {divisor_of(vectors), divisor_of((unsigned)width), divisor_of((unsigned)height)};
+}
+
+/* As position_of, without divisions. */
+template <int V>
+static __device__ __forceinline__ position position_by(unsigned index, const grid_divisors &by)
+{
+    unsigned pixel = quotient(index, by.pixel), row = quotient(pixel, by.row), sample = quotient(row, by.rows);
+    return {.sample = sample,
+            .y = (int)(row - sample * by.rows.by),
+            .x = (int)(pixel - row * by.row.by),
+            .channel = (index - pixel * by.pixel.by) * V};
+}
+
 /* Taps [begin, end) of a window that are inside the input, along one axis; tap k is at input coordinate at + k * gap.
  */
 struct inner {
@@ -76,18 +97,24 @@ static __device__ const T *row_of(const pooling &p, const T *x, const position &
     return x + (((size_t)at.sample * p.h + y) * p.w) * p.pitch + at.channel;
 }
 
-template <int V, class T>
-static __device__ void take(const T *x, int tap, float (&best)[V], int (&won)[V])
+/* Takes v where it is larger than best, or the first NaN; nothing of a tap that is not inside of the input. */
+template <int V>
+static __device__ __forceinline__ void take(const float (&v)[V], int tap, bool inside, float (&best)[V], int (&won)[V])
 {
-    float v[V];
-    lk__cuda_load(x, v);
 #pragma unroll
     for (int i = 0; i < V; i++) {
-        /* v is larger, or the first NaN. */
-        bool tops = !(v[i] <= best[i]) && best[i] == best[i];
+        bool tops = inside & (best[i] == best[i]) & !(v[i] <= best[i]);
         won[i] = tops ? tap : won[i];
         best[i] = tops ? v[i] : best[i];
     }
+}
+
+template <int V>
+static __device__ __forceinline__ void mask_winners(const pooling &p, const float (&best)[V], int (&won)[V])
+{
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        won[i] = p.mask && best[i] <= 0 ? LK_POOL2D_NO_GRADIENT : won[i];
 }
 
 /* The largest values of V channels of one output pixel, and their taps. K is the kernel if windows tile the
@@ -105,12 +132,13 @@ static __device__ void largest(const pooling &p, const position &at, const T *x,
         won[i] = wy.begin * kernel + wx.begin;
     for (int ky = wy.begin; ky < wy.end; ky++) {
         const T *row = row_of(p, x, at, wy.coordinate(ky));
-        for (int kx = wx.begin; kx < wx.end; kx++)
-            take(row + (size_t)wx.coordinate(kx) * p.pitch, ky * kernel + kx, best, won);
+        for (int kx = wx.begin; kx < wx.end; kx++) {
+            float v[V];
+            lk__cuda_load(row + (size_t)wx.coordinate(kx) * p.pitch, v);
+            take(v, ky * kernel + kx, true, best, won);
+        }
     }
-#pragma unroll
-    for (int i = 0; i < V; i++)
-        won[i] = p.mask && best[i] <= 0 ? LK_POOL2D_NO_GRADIENT : won[i];
+    mask_winners(p, best, won);
 }
 
 /* A thread computes V channels of one output pixel. */
@@ -124,6 +152,47 @@ static __global__ void maxpool(pooling p, const T *__restrict__ x, T *__restrict
     largest<K>(p, position_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.oh, p.ow), x, best, won);
     lk__cuda_store(y + lk__cuda_thread() * V, best);
     lk__cuda_store_bytes(index + lk__cuda_thread() * V, won);
+}
+
+/* As maxpool, for windows of 3x3 without dilation: all values are loaded before the first is compared. */
+template <int V, class T>
+static __global__ void __launch_bounds__(LK_THREADS)
+    maxpool_3x3(const __grid_constant__ pooling p, const __grid_constant__ grid_divisors by, const T *__restrict__ x,
+                T *__restrict__ y, uint8_t *__restrict__ index)
+{
+    unsigned thread = (unsigned)lk__cuda_thread();
+    if (thread >= p.threads)
+        return;
+    position at = position_by<V>(thread, by);
+    int h = at.y * p.along_h.stride - p.along_h.pad, w = at.x * p.along_w.stride - p.along_w.pad, won[V];
+    float v[9][V], best[V];
+    bool inside_h[3], inside_w[3];
+#pragma unroll
+    for (int k = 0; k < 3; k++) {
+        inside_h[k] = (unsigned)(h + k) < (unsigned)p.h;
+        inside_w[k] = (unsigned)(w + k) < (unsigned)p.w;
+    }
+#pragma unroll
+    for (int tap = 0; tap < 9; tap++) {
+        int row = inside_h[tap / 3] ? h + tap / 3 : max(h, 0), column = inside_w[tap % 3] ? w + tap % 3 : max(w, 0);
+        lk__cuda_load(row_of(p, x, at, row) + (size_t)column * p.pitch, v[tap]);
+    }
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        best[i] = -INFINITY;
+        won[i] = max(-h, 0) * 3 + max(-w, 0); /* the first tap inside */
+    }
+#pragma unroll
+    for (int tap = 0; tap < 9; tap++)
+        take(v[tap], tap, inside_h[tap / 3] & inside_w[tap % 3], best, won);
+    mask_winners(p, best, won);
+    lk__cuda_store(y + (size_t)thread * V, best);
+    lk__cuda_store_bytes(index + (size_t)thread * V, won);
+}
+
+static bool is_3(const lk_cuda_window &w)
+{
+    return w.kernel == 3 && w.dilation == 1;
 }
 
 /* Pooling, then dropout. A thread computes V channels of Q output pixels: the pixels of one draw. */
@@ -191,6 +260,9 @@ static void run_maxpool(cudaStream_t stream, pooling p, const lk_tensor *x, lk_t
         p.threads = lk__cuda_elements(y) / V;
         if (tiles_by_2(p))
             maxpool<2, V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, from, to, index);
+        else if (is_3(p.along_h) && is_3(p.along_w))
+            maxpool_3x3<V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(
+                p, divisors_of(p.pitch / V, p.oh, p.ow), from, to, index);
         else
             maxpool<0, V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, from, to, index);
     });
@@ -292,13 +364,6 @@ static __global__ void maxpool_grad_tiles(pooling p, const T *__restrict__ dy, c
     }
 }
 
-/* A thread's 2x2 input pixels, where windows are 3x3 with stride 2. Along an axis they are spanned by two windows: the
- * first has tap 1 at the first pixel and tap 2 at the second, the next has tap 0 at the second. */
-struct squares {
-    unsigned vectors;         /* of a pixel */
-    divisor pixel, row, rows; /* vectors of a pixel, squares of a row, rows of a sample */
-};
-
 /* Squares along an axis. The first one begins at pad - 1. */
 static int squares_along(const lk_cuda_window &w, int size)
 {
@@ -333,19 +398,20 @@ struct winners {
     }
 };
 
-/* A thread computes V channels of a square. Sums have the order of maxpool_grad: no bit depends on the choice. */
+/* Where windows are 3x3 with stride 2: a thread computes V channels of a square, which is 2x2 input pixels. Along an
+ * axis it is spanned by two windows: the first has tap 1 at the first pixel and tap 2 at the second, the next has tap 0
+ * at the second. Sums have the order of maxpool_grad. */
 template <int V, class T>
 static __global__ void __launch_bounds__(LK_THREADS)
-    maxpool_grad_squares(const __grid_constant__ pooling p, const __grid_constant__ squares s, const T *__restrict__ dy,
-                         const uint8_t *__restrict__ index, T *__restrict__ dx)
+    maxpool_grad_squares(const __grid_constant__ pooling p, const __grid_constant__ grid_divisors by,
+                         const T *__restrict__ dy, const uint8_t *__restrict__ index, T *__restrict__ dx)
 {
     unsigned thread = (unsigned)lk__cuda_thread();
     if (thread >= p.threads)
         return;
-    unsigned pixel = quotient(thread, s.pixel), row = quotient(pixel, s.row), sample = quotient(row, s.rows);
-    int oy = (int)(row - sample * s.rows.by) - 1 + p.along_h.pad, y = 2 * oy + 1 - p.along_h.pad;
-    int ox = (int)(pixel - row * s.row.by) - 1 + p.along_w.pad, x = 2 * ox + 1 - p.along_w.pad;
-    position at = {sample, y, x, (thread - pixel * s.vectors) * V};
+    position at = position_by<V>(thread, by); /* in squares */
+    int oy = at.y - 1 + p.along_h.pad, y = 2 * oy + 1 - p.along_h.pad;
+    int ox = at.x - 1 + p.along_w.pad, x = 2 * ox + 1 - p.along_w.pad;
     float v[4][V], sum[4][V] = {};
     winners<V> won[4];
 #pragma unroll
@@ -373,7 +439,7 @@ static __global__ void __launch_bounds__(LK_THREADS)
     for (int k = 0; k < 4; k++) {
         int to_y = y + k / 2, to_x = x + k % 2;
         if ((unsigned)to_y < (unsigned)p.h && (unsigned)to_x < (unsigned)p.w)
-            lk__cuda_store(dx + (((size_t)sample * p.h + to_y) * p.w + to_x) * p.pitch + at.channel, sum[k]);
+            lk__cuda_store(dx + (((size_t)at.sample * p.h + to_y) * p.w + to_x) * p.pitch + at.channel, sum[k]);
     }
 }
 
@@ -385,10 +451,10 @@ static bool has_squares(const lk_cuda_window &w)
 template <int V, class T>
 static void run_grad_squares(cudaStream_t stream, pooling p, size_t samples, const T *dy, const uint8_t *index, T *dx)
 {
-    unsigned rows = (unsigned)squares_along(p.along_h, p.h), row = (unsigned)squares_along(p.along_w, p.w);
-    squares s = {p.pitch / V, divisor_of(p.pitch / V), divisor_of(row), divisor_of(rows)};
-    p.threads = samples * rows * row * s.vectors;
-    maxpool_grad_squares<V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, s, dy, index, dx);
+    int rows = squares_along(p.along_h, p.h), columns = squares_along(p.along_w, p.w);
+    grid_divisors by = divisors_of(p.pitch / V, rows, columns);
+    p.threads = samples * (size_t)rows * (size_t)columns * by.pixel.by;
+    maxpool_grad_squares<V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, by, dy, index, dx);
 }
 
 extern "C" void lk__cuda_maxpool_grad_input(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
