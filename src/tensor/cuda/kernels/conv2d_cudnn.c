@@ -1,5 +1,5 @@
-/* conv2d_cudnn.c - forward passes and input gradients of convolutions by cuDNN, with an engine and knobs that are
- * pinned for the layer (pinned.h). */
+/* conv2d_cudnn.c - forward passes and input gradients of convolutions by cuDNN, by engines and knobs with the bits that
+ * are pinned for the layer (pinned.h). */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -21,7 +21,7 @@ struct lk_cuda_cudnn {
 static lk_status failure(const lk_cuda_cudnn *cudnn, cudnnStatus_t failed)
 {
     const lk_cuda_problem *p = &cudnn->problem;
-    return lk__fail(LK_STATUS_UNSUPPORTED,
+    return lk__fail(lk__cuda_graph_lacks_memory(failed) ? LK_STATUS_MEMORY : LK_STATUS_UNSUPPORTED,
                     "cuDNN %zu: convolution: %s (%dx%d, channels %d to %d, kernel %dx%d, stride %dx%d, pad %dx%d, "
                     "dilation %dx%d, groups %d)",
                     cudnn->libs->cudnnGetVersion(), cudnn->libs->cudnnGetErrorString(failed), p->h, p->w, p->c, p->k,
@@ -115,9 +115,11 @@ static lk_status pin(lk_cuda_cudnn *cudnn, const lk_cuda_io *io)
 }
 
 /* Engines that add bias and ReLU come first, then those that do not. */
-static lk_status choose_pinned(lk_cuda_cudnn *cudnn, const lk_cuda_io *io)
+static lk_status choose_pinned(lk_cuda_cudnn *cudnn, const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
-    bool relu = cudnn->problem.relu, post = cudnn->problem.bias || relu;
+    bool relu = problem->relu, post = problem->bias || relu;
+    cudnn->problem.bias = problem->bias;
+    cudnn->problem.relu = problem->relu;
     cudnn->own_post = relu && !cudnn->problem.bias;
     if (!cudnn->own_post)
         LK_TRY(pin(cudnn, io));
@@ -131,7 +133,7 @@ static lk_status choose_pinned(lk_cuda_cudnn *cudnn, const lk_cuda_io *io)
 lk_status lk__cuda_cudnn_run(lk_cuda_cudnn *cudnn, const lk_cuda_problem *problem, const lk_cuda_io *io, bool *refused)
 {
     if (!cudnn->pinned.chosen)
-        LK_TRY(choose_pinned(cudnn, io));
+        LK_TRY(choose_pinned(cudnn, problem, io));
     *refused = !cudnn->pinned.chosen;
     if (*refused)
         return LK_OK;

@@ -356,6 +356,13 @@ static void add_plan(lk_cuda_graph *graph, const lk_cuda_problem *problem, const
     (void)get(b, graph->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &graph->workspace);
 }
 
+bool lk__cuda_graph_lacks_memory(cudnnStatus_t status)
+{
+    return status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+           status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ||
+           (status != CUDNN_STATUS_SUCCESS && cudaPeekAtLastError() == cudaErrorMemoryAllocation);
+}
+
 lk_status lk__cuda_graph_create(lk_cuda_libraries *libs, const lk_cuda_problem *problem, const lk_cuda_choice *choice,
                                 lk_cuda_graph **out)
 {
@@ -365,11 +372,14 @@ lk_status lk__cuda_graph_create(lk_cuda_libraries *libs, const lk_cuda_problem *
     graph->pass = problem->pass;
     graph->biased = problem->pass == LK_CUDA_PASS_FORWARD && problem->bias;
     add_plan(graph, problem, choice);
+    bool lacks_memory = lk__cuda_graph_lacks_memory(graph->parts.status);
     if (graph->parts.status != CUDNN_STATUS_SUCCESS || graph->workspace > most_workspace) {
         (void)cudaGetLastError(); /* clears the error of the attempt */
         lk__cuda_graph_destroy(graph);
         graph = NULL;
     }
+    if (lacks_memory)
+        return lk__fail(LK_STATUS_MEMORY, "cuDNN has no memory for an algorithm of a convolution");
     *out = graph;
     return LK_OK;
 }

@@ -30,6 +30,9 @@ lk_status lk__cuda_choices_add(lk_cuda_libraries *libs, const lk_cuda_problem *p
 /* Sorts them by their weights, the largest first. */
 void lk__cuda_choices_sort(lk_cuda_choices *choices);
 
+/* Whether cuDNN, or CUDA below it, had no memory: another time it may have some, so no bits may depend on it. */
+bool lk__cuda_graph_lacks_memory(cudnnStatus_t status);
+
 typedef struct lk_cuda_graph lk_cuda_graph;
 /* *out is NULL if the engine refuses the problem, or needs more workspace than is allowed. */
 lk_status lk__cuda_graph_create(lk_cuda_libraries *libs, const lk_cuda_problem *problem, const lk_cuda_choice *choice,

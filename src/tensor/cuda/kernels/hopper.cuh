@@ -277,14 +277,11 @@ __device__ __forceinline__ void wgmma_add_tf32<128>(float (&d)[64], const uint32
 
 /* A matrix in shared memory as an operand whose columns are k: rows of 128 bytes in units of 16 bytes, which are
  * exchanged by bits 7 to 9 of their address, as bulk copies do. The matrix may begin at any row: the hardware exchanges
- * units by the same bits of the address that it computes, if the base offset (bits 49 to 51) is 0. ANCHORED false: by
- * the row's number in the matrix, so that the base offset is the number of the first row. */
-enum { ANCHORED = true };
-
+ * units by the same bits of the address that it computes, if the base offset (bits 49 to 51) is 0. */
 static __device__ __forceinline__ uint64_t rows_at(uint32_t at)
 {
-    uint64_t next_rows = (uint64_t)(8 * 128 >> 4) << 32, base = ANCHORED ? 0 : (uint64_t)(at >> 7 & 7) << 49;
-    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)1 << 16 | next_rows | base | (uint64_t)1 << 62;
+    uint64_t next_rows = (uint64_t)(8 * 128 >> 4) << 32;
+    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)1 << 16 | next_rows | (uint64_t)1 << 62;
 }
 
 /* The same matrix, from byte `bytes` on: further k, or further rows if these are a multiple of 8. */

@@ -2,10 +2,10 @@
  * kernels where the layer is small (linear_small.h); weight gradients are those of weights.h.
  *
  * cuBLASLt is column-major: a row-major (n, i) with its pitch is a column-major (i, n). Pads take part in the
- * products; they are zero and stay zero. Algorithms are tried in the order of the heuristics' list, without those with
- * an in-place reduction (which adds in the order of arrival) or a reduction in bf16; split-K through the workspace
- * adds its parts in order. Each pass pins one algorithm for the layer (pinned.h). Rows that are not whole vectors use
- * the direct engine. */
+ * products; they are zero and stay zero. Algorithms are those of the heuristics' lists, without those with an in-place
+ * reduction (which adds in the order of arrival) or a reduction in bf16; split-K through the workspace adds its parts
+ * in order. Each pass pins the bits of one kind of algorithm for the layer (pinned.h). Rows that are not whole vectors
+ * use the direct engine. */
 #include <stdio.h>
 
 #include "base/mem.h"
@@ -54,13 +54,20 @@ typedef struct product {
     cublasLtEpilogue_t epilogue;
 } product;
 
+/* As lk__cuda_graph_lacks_memory. */
+static bool lacks_memory(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_ALLOC_FAILED ||
+           (status != CUBLAS_STATUS_SUCCESS && cudaPeekAtLastError() == cudaErrorMemoryAllocation);
+}
+
 static lk_status failure(const linear_plan *plan, const lk_cuda_problem *problem, cublasStatus_t failed)
 {
     static const char *const passes[] = {
         [LK_CUDA_PASS_FORWARD] = "linear layer", [LK_CUDA_PASS_GRAD_INPUT] = "gradient of the input of a linear layer"};
-    return lk__fail(LK_STATUS_UNSUPPORTED, "cuBLASLt %zu: %s: status %d (n %d, in %d, out %d)",
-                    plan->libs->cublasLtGetVersion(), passes[problem->pass], (int)failed, problem->n, problem->x_pitch,
-                    problem->y_pitch);
+    return lk__fail(lacks_memory(failed) ? LK_STATUS_MEMORY : LK_STATUS_UNSUPPORTED,
+                    "cuBLASLt %zu: %s: status %d (n %d, in %d, out %d)", plan->libs->cublasLtGetVersion(),
+                    passes[problem->pass], (int)failed, problem->n, problem->x_pitch, problem->y_pitch);
 }
 
 static cublasLtEpilogue_t forward_epilogue(const linear_plan *plan, const lk_cuda_problem *problem)
@@ -232,6 +239,8 @@ static lk_status prepare_call(void *layer, const lk_cuda_problem *problem, void 
         free_matrices(plan, m);
         m = NULL;
     }
+    if (lacks_memory(s))
+        return failure(plan, problem, s);
     if (m)
         m->workspace = checked.workspaceSize;
     *call = m;

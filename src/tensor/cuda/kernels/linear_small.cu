@@ -374,7 +374,8 @@ static __global__ void __launch_bounds__(BLOCK)
             products[i].load(left, right, row, column, first + i * WARPS);
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
-            products[i].add(acc);
+            if (first + i * WARPS < chunks) /* adding zeros would change the sign of a zero */
+                products[i].add(acc);
     }
     P::finish(acc);
     write_tile<P, T>(s, end, acc, row, column, out);

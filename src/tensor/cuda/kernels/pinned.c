@@ -1,6 +1,7 @@
 /* pinned.c - trials of algorithms, and runs of whole batches or of parts of them. */
 #include "tensor/cuda/kernels/pinned.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 #include "base/mem.h"
@@ -103,7 +104,7 @@ static lk_cuda_problem with_samples(const lk_cuda_problem *problem, int n)
     return part;
 }
 
-/* Runs a call of problem->n samples. */
+/* Runs a call of problem->n samples, outside of trials. */
 static lk_status run_call(const lk_cuda_pinned *pinned, void *call, const lk_cuda_problem *problem,
                           const lk_cuda_io *io)
 {
@@ -156,7 +157,24 @@ typedef struct trial {
     void *memory, *at[BLOCK_RESULTS];
     char *results; /* of `result` bytes each */
     size_t result;
+    void *workspace; /* of the calls: most of them are not used any more afterwards */
+    size_t room;     /* of it */
 } trial;
+
+/* Runs a call in a trial. MEMORY if there is none for its workspace. */
+static lk_status run_tried(trial *t, void *call, const lk_cuda_problem *problem, const lk_cuda_io *io)
+{
+    const lk_cuda_pinned *pinned = t->pinned;
+    size_t bytes = pinned->type->workspace(call);
+    if (bytes > t->room) {
+        pinned->trial->free(&t->io, t->workspace);
+        t->workspace = NULL;
+        t->room = 0;
+        LK_TRY(pinned->trial->alloc(&t->io, bytes, &t->workspace));
+        t->room = bytes;
+    }
+    return pinned->type->run(pinned->layer, call, problem, io, bytes ? t->workspace : NULL);
+}
 
 static void fill_trial(trial *t, const lk_cuda_io *io)
 {
@@ -201,19 +219,20 @@ static lk_status begin_trial(const lk_cuda_pinned *pinned, const lk_cuda_problem
 
 static void end_trial(trial *t)
 {
+    t->pinned->trial->free(&t->io, t->workspace);
     t->pinned->trial->free(&t->io, t->memory);
 }
 
 /* Computes the first n samples of the trial in one call. */
-static lk_status compute(const trial *t, void *call, int n, void *out, bool *done)
+static lk_status compute(trial *t, void *call, int n, void *out, bool *done)
 {
     lk_cuda_problem part = with_samples(&t->problem, n);
     lk_cuda_io at = io_at(&part, &t->io, 0, out);
-    return answer(run_call(t->pinned, call, &part, &at), done);
+    return answer(run_tried(t, call, &part, &at), done);
 }
 
 /* Prepares a call of a candidate for the first n samples, and computes them; *call is NULL if it refuses. */
-static lk_status compute_by(const trial *t, int candidate, int n, void *out, void **call)
+static lk_status compute_by(trial *t, int candidate, int n, void *out, void **call)
 {
     lk_cuda_problem part = with_samples(&t->problem, n);
     bool done = false;
@@ -239,7 +258,7 @@ static lk_status compare(const trial *t, const void *a, const void *b, int n, bo
 }
 
 /* Computes each sample alone and compares it with its part of a result. */
-static lk_status compare_alone(const trial *t, void *alone, const char *result, bool *same)
+static lk_status compare_alone(trial *t, void *alone, const char *result, bool *same)
 {
     const lk_cuda_trial_type *type = t->pinned->trial;
     lk_cuda_problem one = with_samples(&t->problem, 1);
@@ -247,7 +266,7 @@ static lk_status compare_alone(const trial *t, void *alone, const char *result, 
     LK_TRY(type->reset(&t->io, t->at[BLOCK_DIFFERENT]));
     for (int i = 0; i < t->problem.n; i++) {
         lk_cuda_io at = io_at(&one, &t->io, i, t->at[BLOCK_ALONE]);
-        LK_TRY(run_call(t->pinned, alone, &one, &at));
+        LK_TRY(run_tried(t, alone, &one, &at));
         type->compare(&t->io, t->at[BLOCK_ALONE], result + (size_t)i * out_bytes(&one), out_bytes(&one),
                       t->at[BLOCK_DIFFERENT]);
     }
@@ -270,7 +289,7 @@ static char *result_at(const trial *t, int i)
 
 /* Finds the kind of a candidate. The result of a kind is that of its first candidate; the next free one is used for
  * computing. A candidate of a kind too many is not used. */
-static lk_status sort_candidate(const trial *t, int candidate, int weight, const lk_cuda_io *io, kinds *k)
+static lk_status sort_candidate(trial *t, int candidate, int weight, const lk_cuda_io *io, kinds *k)
 {
     const lk_cuda_pinned_type *type = t->pinned->type;
     void *call;
@@ -298,7 +317,7 @@ static lk_status sort_candidate(const trial *t, int candidate, int weight, const
 }
 
 /* Whether a candidate has the bits of its kind in small calls, too, and of each sample alone. *alone is that call. */
-static lk_status is_independent(const trial *t, int candidate, const kinds *k, void **alone, bool *good)
+static lk_status is_independent(trial *t, int candidate, const kinds *k, void **alone, bool *good)
 {
     const char *result = result_at(t, k->of[candidate]);
     char *out = result_at(t, k->count);
@@ -335,7 +354,7 @@ static lk_status pin(lk_cuda_pinned *pinned, int candidate, const kinds *k, int 
 }
 
 /* Pins the first independent candidate of a kind, if there is one. */
-static lk_status pin_kind(lk_cuda_pinned *pinned, const trial *t, const kinds *k, int kind, int candidates)
+static lk_status pin_kind(lk_cuda_pinned *pinned, trial *t, const kinds *k, int kind, int candidates)
 {
     for (int i = 0; i < candidates; i++) {
         void *alone = NULL;
@@ -402,9 +421,17 @@ lk_status lk__cuda_pinned_passes_nan(const lk_cuda_pinned *pinned, const lk_cuda
     return status;
 }
 
-/* What is measured. */
+/* The search for the fastest candidate with the bits of each sample alone. */
+typedef struct search {
+    trial t;
+    pinned_size *size; /* gets the call */
+    char *good;        /* the result of the first candidate that passed */
+    double seconds;    /* of the fastest so far */
+} search;
+
+/* What is measured: a call, whose result is written to `out`. */
 typedef struct timed_call {
-    const trial *t;
+    trial *t;
     void *call, *out;
 } timed_call;
 
@@ -412,22 +439,21 @@ static lk_status run_timed(void *arg)
 {
     const timed_call *timed = arg;
     lk_cuda_io at = io_at(&timed->t->problem, &timed->t->io, 0, timed->out);
-    return run_call(timed->t->pinned, timed->call, &timed->t->problem, &at);
+    return run_tried(timed->t, timed->call, &timed->t->problem, &at);
 }
 
-/* Replaces the call of `size` by a faster one. */
-static lk_status take_faster(const trial *t, int candidate, void *call, void *out, pinned_size *size, double *best)
+/* Replaces the call of the size by a faster one. */
+static lk_status take_faster(search *s, int candidate, void *call, void *out)
 {
-    const lk_cuda_pinned *pinned = t->pinned;
-    timed_call timed = {t, call, out};
+    const lk_cuda_pinned *pinned = s->t.pinned;
+    timed_call timed = {&s->t, call, out};
     double seconds;
-    lk_status status = pinned->trial->time(&t->io, run_timed, &timed, &seconds);
-    bool won = status == LK_OK && (!size->call || seconds * faster < *best);
-    if (won) {
-        void *old = size->call;
-        size->call = call;
-        size->candidate = candidate;
-        *best = seconds;
+    lk_status status = pinned->trial->time(&s->t.io, run_timed, &timed, &seconds);
+    if (status == LK_OK && (!s->size->call || seconds * faster < s->seconds)) {
+        void *old = s->size->call;
+        s->size->call = call;
+        s->size->candidate = candidate;
+        s->seconds = seconds;
         call = old;
     }
     if (call)
@@ -435,45 +461,49 @@ static lk_status take_faster(const trial *t, int candidate, void *call, void *ou
     return status;
 }
 
-/* Tries one candidate with the trial's samples: the first that passes is compared with samples alone, its result is
- * `good`, and all others are compared with that. */
-static lk_status try_candidate(const trial *t, int candidate, char *good, char *out, pinned_size *size, double *best)
+/* Tries one candidate with the trial's samples: the first that passes is compared with samples alone, all others with
+ * the result of that one. */
+static lk_status try_candidate(search *s, int candidate)
 {
+    trial *t = &s->t;
     void *call;
-    bool same = false, first = !size->call;
-    LK_TRY(compute_by(t, candidate, t->problem.n, first ? good : out, &call));
+    bool same = false, first = !s->size->call;
+    char *out = first ? s->good : t->results;
+    LK_TRY(compute_by(t, candidate, t->problem.n, out, &call));
     if (!call)
         return LK_OK;
     lk_status status =
-        first ? compare_alone(t, find(t->pinned, 1)->call, good, &same) : compare(t, good, out, t->problem.n, &same);
+        first ? compare_alone(t, find(t->pinned, 1)->call, out, &same) : compare(t, s->good, out, t->problem.n, &same);
     if (status == LK_OK && same)
-        return take_faster(t, candidate, call, first ? good : out, size, best);
+        return take_faster(s, candidate, call, out);
     t->pinned->type->destroy(t->pinned->layer, call);
     return status;
 }
 
 /* Finds problem->n, or tries it. `own` has room for the result of all samples. Without memory for a second result, the
- * first candidate that passes is used. */
+ * first candidate that passes is used; a candidate without memory for its workspace is not. */
 static lk_status try_samples(lk_cuda_pinned *pinned, const lk_cuda_problem *problem, const lk_cuda_io *io, void *own,
                              pinned_size **out)
 {
-    trial t;
-    double best = 0;
+    search s = {.good = own};
     int spare = 1;
     *out = find(pinned, problem->n);
     if (*out)
         return LK_OK;
     LK_TRY(add_size(pinned, problem->n, out));
-    lk_status status = begin_trial(pinned, problem, problem->n, spare, io, &t);
+    s.size = *out;
+    lk_status status = begin_trial(pinned, problem, problem->n, spare, io, &s.t);
     if (status == LK_STATUS_MEMORY)
-        status = begin_trial(pinned, problem, problem->n, spare = 0, io, &t);
+        status = begin_trial(pinned, problem, problem->n, spare = 0, io, &s.t);
     if (status == LK_STATUS_MEMORY && problem->n == lk__cuda_pinned_samples(problem)) { /* step 3 has tried it */
-        (*out)->candidate = pinned->basis;
-        return prepare(pinned, pinned->basis, problem, &(*out)->call);
+        s.size->candidate = pinned->basis;
+        return prepare(pinned, pinned->basis, problem, &s.size->call);
     }
-    for (int i = 0; i < pinned->count && status == LK_OK && (spare || !(*out)->call); i++)
-        status = try_candidate(&t, pinned->alike[i], own, t.results, *out, &best);
-    end_trial(&t);
+    for (int i = 0; i < pinned->count && status == LK_OK && (spare || !s.size->call); i++) {
+        status = try_candidate(&s, pinned->alike[i]);
+        status = status == LK_STATUS_MEMORY ? LK_OK : status;
+    }
+    end_trial(&s.t);
     return status;
 }
 
@@ -510,7 +540,6 @@ lk_status lk__cuda_pinned_run(lk_cuda_pinned *pinned, const lk_cuda_problem *pro
         return status;
     if (size->call)
         return run_call(pinned, size->call, problem, io);
-    if (problem->n == 1)
-        return lk__fail(LK_STATUS_UNSUPPORTED, "a library refuses a layer of one sample on this GPU");
+    assert(problem->n > 1); /* the pinned call of one sample is there */
     return run_parts(pinned, problem->n > most ? most : 1, problem, io);
 }

@@ -8,10 +8,10 @@
  *    workspace. A candidate weighs the more the more the library prefers it.
  * 3. A trial of n samples fills input, weights and bias with random numbers and computes all samples in one call.
  *    Candidates with equal results in a trial of N samples are of one kind: as a rule they differ in the size of their
- *    tiles. N is 8 to 64, of linear layers 8 to 512; it depends on the bytes of a sample. The kind with the largest
- * weight is taken in which an algorithm also gives these bits in calls with 3, 7 and 16 samples and of each sample
- * alone; the first one that does is pinned. If there is none, an own kernel, whose bits do not depend on n, computes
- * the layer.
+ *    tiles. N is 8 to 64, of linear layers 8 to 512; it depends on the bytes of a sample. Only the first four kinds
+ *    count, in the order of the candidates. Of these, the kind with the largest weight is taken in which an algorithm
+ *    also gives its bits in calls with 3, 7 and 16 samples and of each sample alone; the first one that does is pinned.
+ *    If there is none, an own kernel, whose bits do not depend on n, computes the layer.
  * 4. Before the first call with another n, the kind's algorithms are tried with n samples. The fastest of those that
  *    give the bits of each sample alone computes calls with n samples. If none does, these calls are divided into parts
  *    of N samples, or samples alone where n < N. The same happens if the device has no memory for the trial.
@@ -64,8 +64,8 @@ int lk__cuda_pinned_weight(int rank);
 
 /* Destroys the calls, not the layer; then nothing is pinned. */
 void lk__cuda_pinned_clear(lk_cuda_pinned *pinned);
-/* Steps 2 and 3 of the rule, for candidates with these weights, the largest first; sets pinned->chosen. problem->n does
- * not count. */
+/* Step 3 of the rule, for candidates with these weights, the largest first; sets pinned->chosen. problem->n does not
+ * count. */
 lk_status lk__cuda_pinned_choose(lk_cuda_pinned *pinned, const int *weights, int candidates,
                                  const lk_cuda_problem *problem, const lk_cuda_io *io) LK_CHECKED;
 /* Step 4, and the run of problem->n samples. UNSUPPORTED if the algorithm fails. */

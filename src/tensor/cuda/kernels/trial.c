@@ -48,6 +48,7 @@ static lk_status time_once(const lk_cuda_io *io, lk_status (*run)(void *arg), vo
     enum { RUNS = 4, HOLD_US = 100 };
     float ms = 0;
     lk__cuda_trial_hold(io->stream, HOLD_US);
+    lk__cuda_launched(io->dev, "the time of a trial");
     cudaError_t error = cudaEventRecord(begin, io->stream);
     for (int i = 0; i < RUNS; i++)
         LK_TRY(run(arg));

@@ -14,7 +14,7 @@
 #include "tensor/cuda/kernels/plans.h"
 
 /* LINE: bytes of a row of a box. PIECE: rows of a copy at the end of a leaf. */
-enum { LINE = 128, PIECE = 16, GROUP = 128, ALIGN = 1024 };
+enum { LINE = 128, PIECE = 16, GROUP = 128, TRANSPOSERS = GROUP / 32 - 1, ALIGN = 1024 };
 
 typedef struct hopper_shape {
     int c, k;            /* pitches */
@@ -229,10 +229,11 @@ static __device__ __forceinline__ void transpose_box(uint32_t box)
     }
 }
 
-/* The warps that transpose. They take the boxes of dy in turns. */
+/* The warps that transpose. They take the boxes of dy in turns. All of them wait for each chunk and arrive after it,
+ * also without a box, so that none is a phase of a stage behind the others. */
 template <class P>
 struct box_transposer {
-    enum { TURNS = GROUP / 32 - 1 };
+    enum { TURNS = TRANSPOSERS };
     int first; /* the warp's first box in the next chunk */
 
     __device__ __forceinline__ box_transposer() : first((int)threadIdx.x / 32 - 1)
@@ -255,15 +256,15 @@ struct box_transposer {
     {
         uint32_t stage = memory.stage(at.stage);
         int box = first;
+        barrier_wait(memory.full(at.stage), at.phase);
 #pragma unroll 1
         for (; box < P::BOXES_Y; box += TURNS) {
-            barrier_wait(memory.full(at.stage), at.phase);
             if (valid < P::K)
                 clear(stage, box, max(valid, 0));
             transpose_box(stage + box * P::BOX_BYTES);
-            shared_publish();
-            release(memory.transposed(at.stage));
         }
+        shared_publish();
+        release(memory.transposed(at.stage));
         first = box - P::BOXES_Y;
     }
 };
@@ -548,7 +549,7 @@ static __global__ void __launch_bounds__(GROUP + P::MULTIPLIERS, 1)
         for (int i = 0; i < P::STAGES; i++) {
             barrier_init(memory.full(i), 1);
             barrier_init(memory.empty(i), P::MULTIPLIERS / 32);
-            barrier_init(memory.transposed(i), P::BOXES_Y);
+            barrier_init(memory.transposed(i), TRANSPOSERS);
         }
         barriers_publish();
     }
