@@ -117,7 +117,7 @@ static void limit_process(lk_available_room *room, int which, const char *used, 
         return;
     size_t left = subtract((size_t)limit.rlim_cur, value_or("/proc/self/status", used, 1024, 0));
     if (left < room->bytes)
-        *room = (lk_available_room){left, name};
+        *room = (lk_available_room){left, name, which == RLIMIT_DATA};
 }
 
 lk_available lk__available(void)

@@ -6,12 +6,14 @@
 #ifndef LK_BASE_AVAILABLE_H
 #define LK_BASE_AVAILABLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Bytes; SIZE_MAX if there is no limit or none is visible. `limit` names the limit, for messages. */
 typedef struct lk_available_room {
     size_t bytes;
     const char *limit;
+    bool unshared; /* memory that is shared with other processes does not count */
 } lk_available_room;
 
 typedef struct lk_available {

@@ -22,6 +22,17 @@ limited() {
 }
 # Prints the number after a text in the file err.
 number_after() { grep -oE -- "$1 [0-9]+" err | head -n 1 | grep -oE '[0-9]+$'; }
+# Puts the options of the first advice in err into `advised`. A smaller program leaves room for larger waves, a
+# larger one for smaller batches only.
+read_advice() {
+    local first
+    first=$(grep -oE 'It would fit with [^()]*' err | head -n 1)
+    advised=()
+    [[ $first =~ --bn\ shard ]] && advised+=(--bn shard)
+    [[ $first =~ --micro-batch\ ([0-9]+) ]] && advised+=(--micro-batch "${BASH_REMATCH[1]}")
+    [[ $first =~ batches\ of\ ([0-9]+) ]] && advised+=(--batch-size "${BASH_REMATCH[1]}")
+    check "$line: no advice" test ${#advised[@]} -gt 0
+}
 
 limited 1 "${task[@]}"
 said err "lockstep: this rank needs 5" " MB of memory, but ulimit -v leaves " " MB. It needs 4" \
@@ -37,16 +48,19 @@ said err "this rank needs 2" " MB for activations of 750 samples" "It would fit 
 check "$line: the reason is given once, and repeated by who was told" test \
     "$(grep -c '^lockstep: this rank needs\|^\[[01]\] lockstep: this rank needs' err)" -eq 1
 check "$line: ranks are left" test -z "$(left)"
-limited 0 "${task[@]}" -n 2 --micro-batch "$(number_after --micro-batch)"
+read_advice
+limited 0 "${task[@]}" -n 2 "${advised[@]}"
 limited 1 "${task[@]}" --devices cpu:0,cpu:1
 said err "lockstep: 2 ranks of this process need 5" " A rank needs 2" "It would fit with --micro-batch "
-limited 0 "${task[@]}" --devices cpu:0,cpu:1 --micro-batch "$(number_after --micro-batch)"
+read_advice
+limited 0 "${task[@]}" --devices cpu:0,cpu:1 "${advised[@]}"
 
 # BatchNorm over the batch allows no waves.
 limited 1 "${task[@]}" --model resnet20:width=4 --batch-size 1000
 said err " of memory, but ulimit -v leaves " "It would fit with --bn shard --micro-batch " "or with batches of "
-wave=$(number_after --micro-batch) batch=$(number_after 'batches of')
-limited 0 "${task[@]}" --model resnet20:width=4 --batch-size 1000 --bn shard --micro-batch "${wave:-1}"
+batch=$(number_after 'batches of')
+read_advice
+limited 0 "${task[@]}" --model resnet20:width=4 --batch-size 1000 "${advised[@]}"
 limited 0 "${task[@]}" --model resnet20:width=4 --batch-size "${batch:-1}"
 
 # More memory than any host has.

@@ -93,11 +93,10 @@ static lk_status find_shortage(const lk_engine_rank_model *rank, const lk_availa
 {
     demand host, process;
     lk_group *world = rank->grid.world;
-    /* Some limits on processes do not count shared memory, where the group's gradients are. */
     size_t whole = lk__engine_size_total(size) + copy_bytes(size);
-    facts mine = {.process = this_process(),
-                  .host = (int64_t)whole,
-                  .own = (int64_t)(whole - (rank->grid.sums ? lk__engine_size_shared(size) : 0))};
+    /* The group's gradients are in shared memory. */
+    size_t shared = rank->grid.sums && available->process.unshared ? lk__engine_size_shared(size) : 0;
+    facts mine = {.process = this_process(), .host = (int64_t)whole, .own = (int64_t)(whole - shared)};
     LK_TRY(gather(world, &mine, &host, &process));
     if (*text)
         return LK_OK;
