@@ -38,7 +38,7 @@ typedef struct tile_job {
     bool by_panels;
     size_t chunk; /* tiles of a chunk at most */
     size_t u_plane, v_plane, m_plane;
-    float *zeros;   // (out rounded up to LK_NR)
+    float *zeros;   // (channels of the input or the output, rounded up to LK_NR)
     float *shared;  /* by chunks: U; by panels: V and M of all tiles */
     float *buffers; /* of threads: a patch or a panel of weights; then V and M of a chunk, or a panel of U */
     size_t own;     /* floats of the patch or the panel of weights */
@@ -48,6 +48,11 @@ typedef struct tile_job {
 static size_t panel_columns(const tile_job *job)
 {
     return lk__panel_count(job->conv.out.c) * LK_NR;
+}
+
+static size_t zero_floats(const tile_job *job)
+{
+    return lk__size_round_up(lk__size_max(panel_columns(job), job->in_row), LK_ALIGN);
 }
 
 /* Floats of V and M for one tile. */
@@ -81,7 +86,7 @@ static size_t lay_out(tile_job *job, bool by_panels, size_t chunk, size_t thread
     job->own = lk__size_max(job->points * job->in_row, 9 * depth * LK_NR);
     job->thread_floats = lk__size_round_up(job->own + (by_panels ? u : vm), LK_ALIGN);
     job->shared_floats = lk__size_round_up(by_panels ? vm : u, LK_ALIGN);
-    return lk__size_round_up(cols, LK_ALIGN) + job->shared_floats + threads * job->thread_floats;
+    return zero_floats(job) + job->shared_floats + threads * job->thread_floats;
 }
 
 /* Tiles of a chunk whose V and M fit into a core's cache. */
@@ -196,12 +201,13 @@ static void make_patches(const tile_job *job, size_t begin, size_t end, float *v
         size_t sample = tile / (job->down * job->across);
         box.y = (ptrdiff_t)(tile / job->across % job->down * conv->tile) - (conv->transposed ? 2 - pad_h : pad_h);
         box.x = (ptrdiff_t)(tile % job->across * conv->tile) - (conv->transposed ? 2 - pad_w : pad_w);
-        lk_box_window patch = lk__box_view(conv->input + sample * lk__shape_sample(conv->in), conv->in, box, V, buffer);
+        const float *pixels[LK_WINOGRAD_POINTS];
+        lk__box_points(conv->input + sample * lk__shape_sample(conv->in), conv->in, box, job->zeros, buffer, pixels);
         for (size_t c = 0; c < job->in_row; c += V) {
             if (conv->tile == 4)
-                lk__winograd_patch(4, patch.data + c, patch.row, job->in_row, v + c, job->v_plane);
+                lk__winograd_patch(4, pixels, c, v + c, job->v_plane);
             else
-                lk__winograd_patch(2, patch.data + c, patch.row, job->in_row, v + c, job->v_plane);
+                lk__winograd_patch(2, pixels, c, v + c, job->v_plane);
         }
     }
 }
@@ -304,9 +310,9 @@ static void correlate(lk_pool *pool, const correlation *conv, float *scratch)
     size_t even = lk__size_round_up((job.tiles + chunks - 1) / chunks, LK_MR);
     lay_out(&job, by_panels, by_panels ? chunk : lk__size_min(even, chunk), threads);
     job.zeros = scratch;
-    job.shared = job.zeros + lk__size_round_up(panels * LK_NR, LK_ALIGN);
+    job.shared = job.zeros + zero_floats(&job);
     job.buffers = job.shared + job.shared_floats;
-    memset(job.zeros, 0, panels * LK_NR * sizeof *job.zeros);
+    memset(job.zeros, 0, zero_floats(&job) * sizeof *job.zeros);
     if (by_panels) {
         lk__pool_run(pool, job.tiles, patch_task, &job);
         lk__pool_run(pool, panels, multiply_task, &job);

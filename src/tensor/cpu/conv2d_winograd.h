@@ -15,7 +15,11 @@
 
 /* The side of the largest patch, and the floats between planes of a point each: planes whose distance is a power of two
  * would share few lines of the cache. */
-enum { LK_WINOGRAD_SIDE = 6, LK_WINOGRAD_SKEW = LK_ALIGN / sizeof(float) };
+enum {
+    LK_WINOGRAD_SIDE = 6,
+    LK_WINOGRAD_POINTS = LK_WINOGRAD_SIDE * LK_WINOGRAD_SIDE,
+    LK_WINOGRAD_SKEW = LK_ALIGN / sizeof(float)
+};
 
 /* Terms of a block of the sums over input channels (sums.h). With 32 instead of LK_SUM_BLOCK the errors of 4x4 tiles
  * fall to as little as a half, and a step takes at most 2 % more time (docs/performance.md). */
@@ -171,14 +175,14 @@ LK_INLINE void lk__winograd_sum_line(int m, const v_f32 *p, v_f32 *out)
     out[2] = v_fma(v_set1(LK_WINOGRAD_B2), even_b, v_fma(v_set1(LK_WINOGRAD_A2), even_a, p[5]));
 }
 
-/* Transforms V channels of a patch, whose pixels are `pixel` floats apart. */
-LK_INLINE void lk__winograd_patch(int m, const float *patch, size_t row, size_t pixel, float *v, size_t plane)
+/* Transforms V channels of a patch, from `channel` on. */
+LK_INLINE void lk__winograd_patch(int m, const float *const *pixels, size_t channel, float *v, size_t plane)
 {
     v_f32 rows[LK_WINOGRAD_SIDE][LK_WINOGRAD_SIDE], line[LK_WINOGRAD_SIDE], out[LK_WINOGRAD_SIDE];
     const int side = m + 2;
     LK_UNROLL for (int x = 0; x < side; x++)
     {
-        LK_UNROLL for (int y = 0; y < side; y++) line[y] = v_load(patch + (size_t)y * row + (size_t)x * pixel);
+        LK_UNROLL for (int y = 0; y < side; y++) line[y] = v_load(pixels[y * side + x] + channel);
         lk__winograd_patch_line(m, line, out);
         LK_UNROLL for (int y = 0; y < side; y++) rows[y][x] = out[y];
     }

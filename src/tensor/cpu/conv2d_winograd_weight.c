@@ -28,7 +28,7 @@ typedef struct weight_job {
     size_t v_plane, d_plane, p_plane; /* floats of a point */
     size_t some_floats;               /* V of V tiles before it is transposed, or a patch */
     size_t thread_floats;
-    float *zeros; // (out rounded up to LK_NR)
+    float *zeros; // (BLOCK)
     float *buffers;
 } weight_job;
 
@@ -77,14 +77,14 @@ size_t lk__winograd_weight_floats(size_t tile, lk_shape x, lk_shape y, size_t th
     return lay_out(&job, threads);
 }
 
-/* Transforms V channels of a tile of dy, whose pixels are `pixel` floats apart. */
-LK_INLINE void transform_gradient(int m, const float *dy, size_t row, size_t pixel, float *d, size_t plane)
+/* Transforms V channels of a tile of dy, from `channel` on. */
+LK_INLINE void transform_gradient(int m, const float *const *pixels, size_t channel, float *d, size_t plane)
 {
     v_f32 rows[LK_WINOGRAD_SIDE][4], line[4], out[LK_WINOGRAD_SIDE];
     const int side = m + 2;
     LK_UNROLL for (int x = 0; x < m; x++)
     {
-        LK_UNROLL for (int y = 0; y < m; y++) line[y] = v_load(dy + (size_t)y * row + (size_t)x * pixel);
+        LK_UNROLL for (int y = 0; y < m; y++) line[y] = v_load(pixels[y * m + x] + channel);
         lk__winograd_gradient_line(m, line, out);
         LK_UNROLL for (int y = 0; y < side; y++) rows[y][x] = out[y];
     }
@@ -142,13 +142,14 @@ static void make_patches(const weight_job *job, const block *b, size_t first, si
         place at = place_of(job, first + i);
         box.y = at.y - (ptrdiff_t)job->pad_h;
         box.x = at.x - (ptrdiff_t)job->pad_w;
-        lk_box_window patch = lk__box_view(job->input + at.sample * lk__shape_sample(job->x), job->x, box, V, b->patch);
+        const float *pixels[LK_WINOGRAD_POINTS];
+        lk__box_points(job->input + at.sample * lk__shape_sample(job->x), job->x, box, job->zeros, b->patch, pixels);
         float *to = b->some + i % V * job->in;
         for (size_t c = 0; c < row; c += V) {
             if (job->tile == 4)
-                lk__winograd_patch(4, patch.data + c, patch.row, row, to + c, plane);
+                lk__winograd_patch(4, pixels, c, to + c, plane);
             else
-                lk__winograd_patch(2, patch.data + c, patch.row, row, to + c, plane);
+                lk__winograd_patch(2, pixels, c, to + c, plane);
         }
         if (i % V != V - 1 && i + 1 < count)
             continue;
@@ -169,14 +170,15 @@ static void make_gradients(const weight_job *job, const block *b, size_t first, 
         place at = place_of(job, first + i);
         box.y = at.y;
         box.x = at.x;
-        lk_box_window dy = lk__box_view(job->dy + at.sample * lk__shape_sample(job->y), job->y, box, V, b->patch);
+        const float *pixels[LK_WINOGRAD_POINTS];
+        lk__box_points(job->dy + at.sample * lk__shape_sample(job->y), job->y, box, job->zeros, b->patch, pixels);
         for (size_t c = 0; c < row; c += V) {
             size_t panel = c / LK_NR, width = lk__panel_width(b->out, panel);
             float *d = b->d + panel * LK_NR * count + i * width + c % LK_NR;
             if (job->tile == 4)
-                transform_gradient(4, dy.data + c, dy.row, row, d, job->d_plane);
+                transform_gradient(4, pixels, c, d, job->d_plane);
             else
-                transform_gradient(2, dy.data + c, dy.row, row, d, job->d_plane);
+                transform_gradient(2, pixels, c, d, job->d_plane);
         }
     }
 }

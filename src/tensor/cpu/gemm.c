@@ -20,6 +20,9 @@ enum { LONG_ROW = 512, ROW = LK_SUM_BLOCK + LINE, GROUP_PANELS = 512 / LK_NR, AH
  * to hide prefetches between them. */
 enum { LARGE = LK_MR > 8, SHARE = LARGE ? 4 : 1 };
 
+/* Rows of a tile at most; a tile of one vector has room for more than LK_MR. */
+enum { MOST_ROWS = LARGE ? 2 * LK_MR : LK_MR };
+
 /* Bytes between the prefetches of what the next tile reads: from term to term of a panel, run to run, and panel to
  * panel. If its rows stay in their place, they are prefetched as one piece of memory; otherwise row by row. */
 typedef struct row_ahead {
@@ -42,12 +45,12 @@ typedef struct row_pass {
 } row_pass;
 
 typedef struct row_tile {
-    const float *a[LK_MR]; /* rows; those that share a pointer are `stride` floats apart */
-    const size_t *offsets; /* of the runs in a row */
+    const float *a[MOST_ROWS]; /* rows; those that share a pointer are `stride` floats apart */
+    const size_t *offsets;     /* of the runs in a row */
     size_t stride, runs, len;
-    float *c[LK_MR];
-    float *sums;  // (LK_MR, LK_NR): the blocks before the current one; not a local array, which would take registers
-    size_t col;   /* of the panel */
+    float *c[MOST_ROWS];
+    float *sums; // (MOST_ROWS, LK_NR): the blocks before the current one; not a local array, which would take registers
+    size_t col;  /* of the panel */
     size_t lanes; /* columns of its last vector */
     const float *panel;
     const char *next; /* what the next tile reads; prefetched during this one */
@@ -80,13 +83,14 @@ LK_INLINE void rows_begin(const row_tile *tile, const float *start, v_f32 (*acc)
 LK_INLINE void add_terms(const row_tile *tile, size_t at, const float *b, size_t count, const char *next,
                          v_f32 (*acc)[2], bool ahead, int mr, int nv)
 {
-    const float *a[LK_MR], *b_end = b + count / V_REP * (size_t)(V_REP * nv * V);
+    const float *a[MOST_ROWS], *b_end = b + count / V_REP * (size_t)(V_REP * nv * V);
     const size_t steps[4] = {0, tile->stride, 2 * tile->stride, 3 * tile->stride};
     size_t k = 0;
     LK_UNROLL for (int i = 0; i < mr; i += SHARE) a[i] = tile->a[i] + at;
     while (b != b_end) {
-        v_rep rep[LK_MR];
-        for (int j = 0; LARGE && j < V_REP * nv * V; j += LINE)
+        v_rep rep[MOST_ROWS];
+        /* A panel of one vector, mostly the only one, stays in the first-level cache. */
+        for (int j = 0; LARGE && nv > 1 && j < V_REP * nv * V; j += LINE)
             __builtin_prefetch(b + AHEAD * nv * V + j);
         if (ahead) {
             __builtin_prefetch(next, 0, 2);
@@ -143,6 +147,15 @@ LK_INLINE void rows_end(const lk_gemm *gemm, const row_tile *tile, bool last, v_
 {
     bool relu = gemm->relu && last;
     const float *mask = last ? gemm->mask : NULL;
+    if (!relu && !mask && tile->lanes == V) {
+        LK_UNROLL for (int i = 0; i < mr; i++)
+        {
+            v_store(tile->c[i] + tile->col, acc[i][0]);
+            if (nv > 1)
+                v_store(tile->c[i] + tile->col + V, acc[i][1]);
+        }
+        return;
+    }
     LK_UNROLL for (int i = 0; i < mr; i++)
     {
         float *c = tile->c[i] + tile->col;
@@ -166,7 +179,7 @@ LK_INLINE void rows_end(const lk_gemm *gemm, const row_tile *tile, bool last, v_
 /* One pass of a tile. Several rows of C may be the same: all are read before the first is written. */
 LK_INLINE void rows_tile(const lk_gemm *gemm, const row_pass *pass, const row_tile *tile, bool ahead, int mr, int nv)
 {
-    v_f32 acc[LK_MR][2];
+    v_f32 acc[MOST_ROWS][2];
     const float *b = tile->panel, *start = pass->first ? gemm->start : NULL;
     rows_begin(tile, start, acc, mr, nv);
     for (size_t done = 0;;) {
@@ -187,14 +200,17 @@ LK_INLINE void rows_tile(const lk_gemm *gemm, const row_pass *pass, const row_ti
     rows_end(gemm, tile, pass->last, acc, mr, nv);
 }
 
-/* Instances, by number of rows, in rising order. A tile of fewer rows takes as long as the smallest: the additions of a
- * chain wait for each other. */
+/* Instances, by number of rows, in rising order; ROW_SIZES_1 are larger ones for one vector. A tile of fewer rows takes
+ * as long as the smallest: the additions of a chain wait for each other. */
 #if defined(LK_VEC_AVX512)
 #define ROW_SIZES(X, nv) X(4, nv) X(8, nv) X(12, nv)
+#define ROW_SIZES_1(X) X(16, 1) X(20, 1) X(24, 1)
 #elif defined(LK_VEC_NEON)
 #define ROW_SIZES(X, nv) X(4, nv) X(8, nv)
+#define ROW_SIZES_1(X)
 #else
 #define ROW_SIZES(X, nv) X(4, nv) X(6, nv)
+#define ROW_SIZES_1(X)
 #endif
 
 #define ROWS(mr, nv)                                                                                    \
@@ -207,6 +223,7 @@ LK_INLINE void rows_tile(const lk_gemm *gemm, const row_pass *pass, const row_ti
         rows_tile(gemm, pass, tile, true, mr, nv);                                                      \
     }
 ROW_SIZES(ROWS, 1)
+ROW_SIZES_1(ROWS)
 ROW_SIZES(ROWS, 2)
 #undef ROWS
 
@@ -216,6 +233,9 @@ static const struct {
 } rows_table[] = {
 #define ENTRY(mr, nv) {mr, {{rows_##mr##x1, rows_##mr##x2}, {rows_ahead_##mr##x1, rows_ahead_##mr##x2}}},
     ROW_SIZES(ENTRY, )
+#undef ENTRY
+#define ENTRY(mr, nv) {mr, {{rows_##mr##x1}, {rows_ahead_##mr##x1}}},
+        ROW_SIZES_1(ENTRY)
 #undef ENTRY
 };
 
@@ -240,9 +260,10 @@ static void copy_row(const row_pass *pass, const float *row, float *dst)
  * are about equally large if that needs no copies. */
 static size_t tile_rows(const lk_gemm *gemm, size_t left, size_t rest)
 {
-    if (SHARE == 1 || gemm->nx % 4 > 0 || rest % 4 > 0 || rest >= 2 * LK_MR)
-        return lk__size_min(left, LK_MR);
-    return rest <= LK_MR ? rest : lk__size_round_up(rest / 2, 4);
+    size_t most = gemm->cols <= V ? MOST_ROWS : LK_MR;
+    if (SHARE == 1 || gemm->nx % 4 > 0 || rest % 4 > 0 || rest >= 2 * most)
+        return lk__size_min(left, most);
+    return rest <= most ? rest : lk__size_round_up(rest / 2, 4);
 }
 
 /* Sets the rows of a tile that begins at row (y, x) and is computed by an instance for `size` rows, of which `count`
@@ -258,6 +279,13 @@ static void set_rows(const lk_gemm *gemm, const row_pass *pass, size_t y, size_t
     tile->ahead = in_place ? pass->in_place : pass->copied;
     const float *a = gemm->a + y * gemm->a_y + x * gemm->a_x;
     float *c = gemm->c + y * gemm->c_y + x * gemm->c_x;
+    if (in_place && count == size && x + count <= gemm->nx) {
+        for (size_t i = 0; i < size; i += SHARE)
+            tile->a[i] = a + i * gemm->a_x;
+        for (size_t i = 0; i < size; i++)
+            tile->c[i] = c + i * gemm->c_x;
+        return;
+    }
     for (size_t i = 0; i < size; i++) {
         tile->a[i] = in_place ? a : copy + i * ROW;
         tile->c[i] = c;
@@ -296,8 +324,8 @@ static void plan_rows(const lk_gemm *gemm, row_pass *pass, size_t panels)
 /* One pass of all rows, for the panels [begin, end). */
 static void gemm_pass(const lk_gemm *gemm, const row_pass *pass, size_t begin, size_t end)
 {
-    _Alignas(LK_ALIGN) float copy[LK_MR * ROW];
-    float sums[LK_MR * LK_NR];
+    _Alignas(LK_ALIGN) float copy[MOST_ROWS * ROW];
+    float sums[MOST_ROWS * LK_NR];
     row_tile tile;
     tile.sums = sums;
     for (size_t left = gemm->ny * gemm->nx, y = 0, x = 0; left > 0;) {
@@ -353,12 +381,14 @@ void lk__gemm(const lk_gemm *gemm)
     }
     size_t panels = lk__panel_count(gemm->cols);
     for (size_t begin = 0; begin < panels; begin += GROUP_PANELS) {
-        row_pass pass = {.block = gemm->block ? gemm->block : LK_SUM_BLOCK};
-        for (size_t run = 0, done = 0; !pass.last;) {
-            size_t end = lk__size_min(begin + GROUP_PANELS, panels);
+        row_pass pass; /* without a value: its offsets are large */
+        pass.block = gemm->block ? gemm->block : LK_SUM_BLOCK;
+        pass.at = pass.runs = pass.len = 0;
+        size_t run = 0, done = 0, end = lk__size_min(begin + GROUP_PANELS, panels);
+        do {
             next_pass(&grid, &pass, &run, &done);
             plan_rows(&grid, &pass, end - begin);
             gemm_pass(&grid, &pass, begin, end);
-        }
+        } while (!pass.last);
     }
 }
