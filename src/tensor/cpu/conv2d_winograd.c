@@ -15,7 +15,7 @@
 
 /* Tiles of a chunk are a multiple of ROWS, which every LK_MR divides. Chunks have about CHUNK_FLOATS floats of V and M;
  * all tiles together have at most PANEL_FLOATS when the tasks are panels. */
-enum { ROWS = 24, CHUNK_FLOATS = 256 * 1024, PANEL_FLOATS = 4 * 1024 * 1024 };
+enum { ROWS = 24, CHUNK_FLOATS = 64 * 1024, PANEL_FLOATS = 4 * 1024 * 1024 };
 
 /* A correlation of 3x3 windows with stride 1: the forward pass, or the input's gradient with `transposed`. */
 typedef struct correlation {

@@ -9,7 +9,6 @@
 #include "tensor/cpu/outer_tile.h"
 
 enum {
-    UNIT = LK_MR * LK_NR,
     /* Of a segment, at most: pixels of dy, runs, bands; floats of x, unless one block of the sum has more. */
     PIXELS = LK_SUM_BLOCK,
     RUNS = 2 * PIXELS,
@@ -31,7 +30,7 @@ typedef struct weight_job {
     size_t some_units, some_blocks; /* of a task, at most */
     size_t tasks_y, tasks_x;
     lk_lanes fold;
-    size_t box_floats, strip_floats, entry, thread_floats;
+    size_t box_floats, strip_floats, stack_floats, entry, thread_floats;
     float *scratch;
 } weight_job;
 
@@ -73,7 +72,7 @@ typedef struct sum_block {
 typedef struct part {
     const weight_job *job;
     size_t group, unit, units, block, blocks;
-    float *boxes, *strips;
+    float *boxes, *strips, *stack;
     float *base; /* (entries, units, blocks, taps, LK_MR, LK_NR); the first entry is fold.low */
     float *top;
 } part;
@@ -102,8 +101,9 @@ static size_t lay_out(weight_job *job, size_t threads)
     size_t block = job->flat ? PIXELS : outer->sum.samples * box.h * box.w;
     job->box_floats = lk__size_round_up(lk__size_max(BOX_FLOATS, block * LK_NR), LK_ALIGN);
     job->strip_floats = lk__size_round_up(job->some_units * PIXELS * LK_MR, LK_ALIGN);
-    job->entry = job->some_units * job->some_blocks * job->taps * UNIT;
-    job->thread_floats = job->box_floats + job->strip_floats + LK_TREE_MAX_DEPTH * job->entry;
+    job->entry = job->some_units * job->some_blocks * job->taps * LK_OUTER_UNIT;
+    job->stack_floats = (LK_TREE_MAX_DEPTH + 1) * LK_OUTER_UNIT;
+    job->thread_floats = job->box_floats + job->strip_floats + job->stack_floats + LK_TREE_MAX_DEPTH * job->entry;
     return threads * job->thread_floats;
 }
 
@@ -281,7 +281,7 @@ static void add_segment(const part *p, segment *s, size_t block)
 {
     const weight_job *job = p->job;
     const lk_conv2d_desc *conv = job->outer.conv;
-    lk_outer_tile tile = {.runs = s->run, .run_count = s->runs, .entry = job->entry};
+    lk_outer_tile tile = {.runs = s->run, .run_count = s->runs, .entry = job->entry, .stack = p->stack};
     tile.width = lk__panel_width(job->in, p->block + block);
     tile.b_x = conv->w.stride * tile.width;
     tile.b_y = conv->h.stride;
@@ -292,7 +292,7 @@ static void add_segment(const part *p, segment *s, size_t block)
         for (size_t unit = 0; unit < p->units; unit++) {
             tile.rows = lk__size_min(job->out - (p->unit + unit) * LK_MR, LK_MR);
             tile.a = p->strips + unit * s->pixels * LK_MR;
-            tile.top = p->top + ((unit * p->blocks + block) * job->taps + tap) * UNIT;
+            tile.top = p->top + ((unit * p->blocks + block) * job->taps + tap) * LK_OUTER_UNIT;
             lk__outer_tile_sum(&tile);
         }
     }
@@ -308,9 +308,9 @@ static void move_row(float *tiles, size_t taps, size_t channels, bool store, flo
     for (size_t c = 0; c < channels; c++) {
         for (size_t tap = 0; tap < taps; tap++) {
             if (store)
-                slot[c * taps + tap] = tiles[tap * UNIT + c];
+                slot[c * taps + tap] = tiles[tap * LK_OUTER_UNIT + c];
             else
-                tiles[tap * UNIT + c] = slot[c * taps + tap];
+                tiles[tap * LK_OUTER_UNIT + c] = slot[c * taps + tap];
         }
     }
 }
@@ -322,7 +322,7 @@ static void move_entry(const part *p, int e, bool store)
     float *tiles = p->base + (size_t)(e - job->fold.low) * job->entry, *slot = lk__partials_slot(job->outer.dw, e);
     for (size_t unit = 0; unit < p->units; unit++) {
         size_t first = (p->unit + unit) * LK_MR, rows = lk__size_min(job->out - first, LK_MR);
-        for (size_t block = 0; block < p->blocks; block++, tiles += job->taps * UNIT) {
+        for (size_t block = 0; block < p->blocks; block++, tiles += job->taps * LK_OUTER_UNIT) {
             size_t channel = (p->block + block) * LK_NR, channels = lk__size_min(job->in - channel, LK_NR);
             for (size_t i = 0; i < rows; i++) {
                 size_t at = ((p->group * job->out + first + i) * job->in + channel) * job->taps;
@@ -344,7 +344,8 @@ static void weight_task(void *arg, size_t index, int thread)
     p.blocks = lk__size_min(job->some_blocks, job->blocks - p.block);
     p.boxes = job->scratch + (size_t)thread * job->thread_floats;
     p.strips = p.boxes + job->box_floats;
-    p.base = p.strips + job->strip_floats;
+    p.stack = p.strips + job->strip_floats;
+    p.base = p.stack + job->stack_floats;
     for (int e = job->fold.low; e < shards->depth; e++)
         move_entry(&p, e, false);
     p.top = p.base + (size_t)(shards->depth - job->fold.low) * job->entry;

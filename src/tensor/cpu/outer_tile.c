@@ -17,10 +17,12 @@ LK_INLINE void add_pixels(const float *a, const float *b, size_t b_x, size_t cou
     }
 }
 
+/* Partial sums that begin and end in this call never leave the first-level cache: they are in tile->stack. */
 LK_INLINE void sum_tile(const lk_outer_tile *tile, int mr, int nv)
 {
     v_f32 acc[LK_MR][2];
-    float *top = tile->top;
+    float *top = tile->top, *kept = tile->stack; /* kept: behind the sums in the stack */
+    bool open = false;                           /* the leaf's blocks so far are at kept; otherwise at top */
     lk__tile_zero(acc, mr, nv);
     for (const lk_outer_run *run = tile->runs; run != tile->runs + tile->run_count; run++) {
         const float *a = tile->a + run->a * LK_MR, *b = run->b + tile->tap_y * run->row + tile->tap_x;
@@ -29,15 +31,20 @@ LK_INLINE void sum_tile(const lk_outer_tile *tile, int mr, int nv)
         if (run->end == LK_OUTER_END_NONE)
             continue;
         if (!run->fresh)
-            lk__tile_add(top, acc, mr, nv);
+            lk__tile_add(open ? kept : top, acc, mr, nv);
         for (int merge = run->merges; merge > 0; merge--) {
-            top -= tile->entry;
-            lk__tile_add(top, acc, mr, nv);
+            float *left = kept > tile->stack ? (kept -= LK_OUTER_UNIT) : (top -= tile->entry);
+            lk__tile_add(left, acc, mr, nv);
         }
-        lk__tile_store(top, acc, mr, nv);
+        lk__tile_store(kept, acc, mr, nv);
         lk__tile_zero(acc, mr, nv);
-        if (run->end == LK_OUTER_END_LEAF)
-            top += tile->entry;
+        open = run->end == LK_OUTER_END_BLOCK;
+        kept += open ? 0 : LK_OUTER_UNIT;
+    }
+    kept += open ? LK_OUTER_UNIT : 0;
+    for (const float *sum = tile->stack; sum != kept; sum += LK_OUTER_UNIT, top += tile->entry) {
+        lk__tile_load(sum, acc, mr, nv);
+        lk__tile_store(top, acc, mr, nv);
     }
 }
 

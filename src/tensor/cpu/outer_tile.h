@@ -11,6 +11,9 @@
 
 #include "tensor/cpu/tile.h"
 
+/* Floats of a whole tile. */
+enum { LK_OUTER_UNIT = LK_MR * LK_NR };
+
 typedef enum lk_outer_end {
     LK_OUTER_END_NONE, /* the block continues with the next run */
     LK_OUTER_END_BLOCK,
@@ -38,6 +41,7 @@ typedef struct lk_outer_tile {
     size_t width;        /* V or LK_NR */
     float *top;          /* (rows, LK_NR) where the first leaf is summed; has its sum so far unless fresh */
     size_t entry;        /* floats from one partial sum to the next above it */
+    float *stack;        // (LK_TREE_MAX_DEPTH + 1, LK_OUTER_UNIT) scratch
 } lk_outer_tile;
 
 #define lk__outer_tile_sum LK_KERNEL(outer_tile_sum)

@@ -31,6 +31,17 @@ LK_INLINE void lk__tile_zero(v_f32 (*acc)[2], int mr, int nv)
     LK_UNROLL for (int i = 0; i < mr; i++) acc[i][0] = acc[i][nv - 1] = v_zero();
 }
 
+/* Loads a tile in memory, whose rows are LK_NR floats. */
+LK_INLINE void lk__tile_load(const float *from, v_f32 (*acc)[2], int mr, int nv)
+{
+    LK_UNROLL for (int i = 0; i < mr; i++)
+    {
+        acc[i][0] = v_load(from + i * LK_NR);
+        if (nv > 1)
+            acc[i][1] = v_load(from + i * LK_NR + V);
+    }
+}
+
 /* Adds a tile in memory, whose rows are LK_NR floats: acc = left + acc. */
 LK_INLINE void lk__tile_add(const float *left, v_f32 (*acc)[2], int mr, int nv)
 {
