@@ -25,8 +25,8 @@ typedef struct weight_job {
     size_t down, across;              /* tiles of a column, of a row */
     size_t in, out;                   /* channels of a block at most, multiples of V */
     size_t ins, outs;                 /* blocks */
-    size_t v_plane, d_plane, p_plane; /* floats of a point */
-    size_t some_floats;               /* V of V tiles before it is transposed, or a patch */
+    /* Floats of a point; some: of V tiles before they are transposed. */
+    size_t some_plane, v_plane, d_plane, p_plane;
     size_t thread_floats;
     float *zeros; // (BLOCK)
     float *buffers;
@@ -64,9 +64,9 @@ static size_t lay_out(weight_job *job, size_t threads)
     job->v_plane = job->in * CHUNK + LK_WINOGRAD_SKEW;
     job->d_plane = job->out * CHUNK + LK_WINOGRAD_SKEW;
     job->p_plane = job->in * job->out + LK_WINOGRAD_SKEW;
-    job->some_floats = job->points * V * job->in;
-    job->thread_floats = job->points * (lk__size_max(job->in, job->out) + job->v_plane + job->d_plane + job->p_plane);
-    job->thread_floats += job->some_floats + LK_TREE_MAX_DEPTH * entry_floats(job);
+    job->some_plane = V * job->in + LK_WINOGRAD_SKEW;
+    job->thread_floats = lk__size_max(job->in, job->out) + job->some_plane + job->v_plane + job->d_plane + job->p_plane;
+    job->thread_floats = job->points * job->thread_floats + LK_TREE_MAX_DEPTH * entry_floats(job);
     job->thread_floats = lk__size_round_up(job->thread_floats, LK_ALIGN);
     return BLOCK + threads * job->thread_floats;
 }
@@ -137,7 +137,7 @@ static place place_of(const weight_job *job, size_t tile)
 static void make_patches(const weight_job *job, const block *b, size_t first, size_t count)
 {
     lk_box box = {.h = job->side, .w = job->side, .first = b->in_first, .channels = b->in};
-    size_t row = lk__size_round_up(b->in, V), plane = V * job->in;
+    size_t row = lk__size_round_up(b->in, V), plane = job->some_plane;
     for (size_t i = 0; i < count; i++) {
         place at = place_of(job, first + i);
         box.y = at.y - (ptrdiff_t)job->pad_h;
@@ -256,7 +256,7 @@ static void weight_task(void *arg, size_t index, int thread)
     b.out = lk__size_min(job->y.c - b.out_first, job->out);
     b.patch = job->buffers + (size_t)thread * job->thread_floats;
     b.some = b.patch + job->points * lk__size_max(job->in, job->out);
-    b.v = b.some + job->some_floats;
+    b.v = b.some + job->points * job->some_plane;
     b.d = b.v + job->points * job->v_plane;
     b.p = b.d + job->points * job->d_plane;
     b.stack = b.p + job->points * job->p_plane;
