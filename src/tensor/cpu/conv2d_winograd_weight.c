@@ -10,8 +10,9 @@
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/fold.h"
 
-/* The widest vector divides CHUNK and BLOCK, the channels of a block at most on either side. */
-enum { CHUNK = 48, BLOCK = 64, SMALL_BLOCK = 16, TAPS = 9 };
+/* The widest vector divides CHUNK and the channels of a block on either side: at most BLOCK_2 with tiles of 2 pixels and
+ * BLOCK_4 with tiles of 4, whose P has more points. */
+enum { CHUNK = 48, BLOCK_2 = 128, BLOCK_4 = 64, SMALL_BLOCK = 16, TAPS = 9 };
 
 typedef struct weight_job {
     size_t tile, side, points;
@@ -28,7 +29,7 @@ typedef struct weight_job {
     /* Floats of a point; some: of V tiles before they are transposed. */
     size_t some_plane, v_plane, d_plane, p_plane;
     size_t thread_floats;
-    float *zeros; // (BLOCK)
+    float *zeros; // (BLOCK_2)
     float *buffers;
 } weight_job;
 
@@ -51,8 +52,9 @@ static size_t lay_out(weight_job *job, size_t threads)
     job->points = job->side * job->side;
     job->down = (job->y.h + job->tile - 1) / job->tile;
     job->across = (job->y.w + job->tile - 1) / job->tile;
-    job->in = lk__size_min(lk__size_round_up(job->x.c, SMALL_BLOCK), BLOCK);
-    job->out = lk__size_min(lk__size_round_up(job->y.c, SMALL_BLOCK), BLOCK);
+    size_t most = job->tile == 4 ? BLOCK_4 : BLOCK_2;
+    job->in = lk__size_min(lk__size_round_up(job->x.c, SMALL_BLOCK), most);
+    job->out = lk__size_min(lk__size_round_up(job->y.c, SMALL_BLOCK), most);
     for (;;) {
         job->ins = (job->x.c + job->in - 1) / job->in;
         job->outs = (job->y.c + job->out - 1) / job->out;
@@ -68,7 +70,7 @@ static size_t lay_out(weight_job *job, size_t threads)
     job->thread_floats = lk__size_max(job->in, job->out) + job->some_plane + job->v_plane + job->d_plane + job->p_plane;
     job->thread_floats = job->points * job->thread_floats + LK_TREE_MAX_DEPTH * entry_floats(job);
     job->thread_floats = lk__size_round_up(job->thread_floats, LK_ALIGN);
-    return BLOCK + threads * job->thread_floats;
+    return BLOCK_2 + threads * job->thread_floats;
 }
 
 size_t lk__winograd_weight_floats(size_t tile, lk_shape x, lk_shape y, size_t threads)
@@ -287,7 +289,7 @@ void lk__winograd_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const 
     job.fold = lk__lanes_fold(shards);
     lay_out(&job, (size_t)lk__pool_threads(pool));
     job.zeros = scratch;
-    job.buffers = job.zeros + BLOCK;
-    memset(job.zeros, 0, BLOCK * sizeof *job.zeros);
+    job.buffers = job.zeros + BLOCK_2;
+    memset(job.zeros, 0, BLOCK_2 * sizeof *job.zeros);
     lk__pool_run(pool, job.ins * job.outs, weight_task, &job);
 }
