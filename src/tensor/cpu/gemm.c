@@ -256,11 +256,16 @@ static void copy_row(const row_pass *pass, const float *row, float *dst)
         copy_floats(row + pass->offsets[i], pass->len, dst + i * pass->len);
 }
 
+static size_t most_rows(const lk_gemm *gemm)
+{
+    return gemm->cols <= V ? MOST_ROWS : LK_MR;
+}
+
 /* Rows of the next tile if `left` rows are left, `rest` of them in its row of the grid. The tiles of a row of the grid
  * are about equally large if that needs no copies. */
 static size_t tile_rows(const lk_gemm *gemm, size_t left, size_t rest)
 {
-    size_t most = gemm->cols <= V ? MOST_ROWS : LK_MR;
+    size_t most = most_rows(gemm);
     if (SHARE == 1 || gemm->nx % 4 > 0 || rest % 4 > 0 || rest >= 2 * most)
         return lk__size_min(left, most);
     return rest <= most ? rest : lk__size_round_up(rest / 2, 4);
@@ -310,14 +315,15 @@ static void plan_rows(const lk_gemm *gemm, row_pass *pass, size_t panels)
     size_t terms = pass->runs * pass->len, row = gemm->a_x * sizeof(float), parts = 1;
     /* Windows of several runs overlap, so most of the next tile is in the cache already. */
     pass->ahead = LARGE && gemm->runs_y * gemm->runs_x == 1;
-    while (pass->ahead && terms <= pass->block && parts < PARTS && parts * panels < LK_MR && terms % (2 * parts) == 0)
+    while (pass->ahead && terms <= pass->block && parts < PARTS && parts * panels < most_rows(gemm) &&
+           terms % (2 * parts) == 0)
         parts *= 2;
     for (size_t i = 0; i < parts; i++)
         pass->part_offsets[i] = i * (terms / parts);
     pass->parts = parts;
     pass->copies = LARGE && panels > 1 && gemm->a_x >= LONG_ROW;
     pass->copied = (row_ahead){.term = parts * sizeof(float), .run = row, .panel = parts * row};
-    size_t share = LK_MR * row / lk__size_max(panels * terms, 1);
+    size_t share = most_rows(gemm) * row / lk__size_max(panels * terms, 1);
     pass->in_place = (row_ahead){.term = share, .run = pass->len * share, .panel = terms * share};
 }
 
