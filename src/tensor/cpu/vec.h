@@ -23,7 +23,7 @@
 #if defined(__clang__)
 #define LK_UNROLL _Pragma("unroll")
 #else
-#define LK_UNROLL _Pragma("GCC unroll 16")
+#define LK_UNROLL _Pragma("GCC unroll 32")
 #endif
 #define LK_INLINE static inline __attribute__((always_inline))
 
