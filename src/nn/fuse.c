@@ -52,13 +52,19 @@ static bool may_overwrite(const fusing *f, const lk_layer *layer)
            !holds_kept(f, maker->index);
 }
 
+/* Whether the elements of the layer's input are already in flatten's order: pixels of one channel, with no pads. */
+static bool is_flat(const fusing *f, const lk_layer *layer)
+{
+    return lk__op_input_shape(f->graph, layer, 0).c == 1 && (!f->type->pitch || f->type->pitch(1) == 1);
+}
+
 /* Chooses in the whole graph: a stage may begin after a view. */
 static void choose_views(fusing *f)
 {
     for (int i = 0; i < f->graph->count; i++) {
         const lk_layer *layer = layer_at(f, i);
-        f->of[i].view = (f->type->flat_views && lk__graph_flat_view(f->graph, layer)) ||
-                        (f->type->loss_views && lk__graph_loss_view(f->graph, layer));
+        bool flat_view = lk__graph_flat_view(f->graph, layer) && (f->type->flat_views || is_flat(f, layer));
+        f->of[i].view = flat_view || (f->type->loss_views && lk__graph_loss_view(f->graph, layer));
     }
 }
 
