@@ -2,6 +2,9 @@
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/gemm.h"
 
+/* Terms of a dense sum that are added without a loop. */
+enum { UNROLLED = 4 };
+
 typedef void (*outer_fn)(const lk_gemm_outer *outer, const float *const *a);
 
 /* Ends a block: its sums are added to those of the blocks before it, and the next block begins at 0. */
@@ -67,6 +70,17 @@ LK_INLINE void outer_blocks(const lk_gemm_outer *outer, const float *const *rows
         lk__tile_add(top, acc, mr, nv);
 }
 
+/* Merges the leaf in acc with partial sums and stores the result; returns where the next leaf is summed. */
+LK_INLINE float *push_leaf(const lk_gemm_outer *outer, int leaf, float *top, v_f32 (*acc)[2], int mr, int nv)
+{
+    for (int merge = outer->merges[leaf]; merge > 0; merge--) {
+        top -= outer->entry;
+        lk__tile_add(top, acc, mr, nv);
+    }
+    lk__tile_store(top, acc, mr, nv);
+    return top + outer->entry;
+}
+
 LK_INLINE void outer_tile(const lk_gemm_outer *outer, const float *const *rows, bool packed, int mr, int nv)
 {
     v_f32 acc[LK_MR][2];
@@ -78,12 +92,61 @@ LK_INLINE void outer_tile(const lk_gemm_outer *outer, const float *const *rows, 
             outer_block(outer, rows, 0, outer->nz, 0, outer->ny, x, x1 - x, acc, packed, mr, nv);
         else
             outer_blocks(outer, rows, x, x1, outer->fresh || leaf > 0, top, acc, packed, mr, nv);
-        for (int merge = outer->merges[leaf]; merge > 0; merge--) {
-            top -= outer->entry;
-            lk__tile_add(top, acc, mr, nv);
+        top = push_leaf(outer, leaf, top, acc, mr, nv);
+    }
+}
+
+/* Whether all terms follow each other without gaps and every leaf is one block. */
+static bool is_dense(const lk_gemm_outer *outer)
+{
+    return outer->single && outer->nz == 1 && outer->ny == 1 && outer->a_x == LK_MR && outer->b_x == outer->width;
+}
+
+/* The next terms of a dense sum. */
+typedef struct dense_place {
+    const float *a; // (terms, LK_MR)
+    const float *b; // (terms, width)
+} dense_place;
+
+/* Adds the next `count` terms to acc, or to 0 if `first`. */
+LK_INLINE void dense_terms(dense_place *at, int count, bool first, v_f32 (*acc)[2], int mr, int nv)
+{
+    LK_UNROLL for (int k = 0; k < count; k++)
+    {
+        const float *a = at->a + k * LK_MR, *b = at->b + k * nv * V;
+        v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;
+        LK_UNROLL for (int i = 0; i < mr; i++)
+        {
+            v_f32 value = v_set1(a[i]);
+            acc[i][0] = v_fma(value, b0, first && k == 0 ? v_zero() : acc[i][0]);
+            if (nv > 1)
+                acc[i][1] = v_fma(value, b1, first && k == 0 ? v_zero() : acc[i][1]);
         }
-        lk__tile_store(top, acc, mr, nv);
-        top += outer->entry;
+    }
+    at->a += count * LK_MR;
+    at->b += count * nv * V;
+}
+
+/* outer_tile for dense sums. Shards often have so few samples that the loops of outer_block take as long as the
+ * terms. */
+LK_INLINE void dense_tile(const lk_gemm_outer *outer, const float *rows, int mr, int nv)
+{
+    v_f32 acc[LK_MR][2];
+    float *top = outer->top;
+    dense_place at = {rows + outer->begin[0] * LK_MR, outer->b + outer->begin[0] * (size_t)(nv * V)};
+    for (int leaf = 0; leaf < outer->leaves; leaf++) {
+        size_t left = outer->begin[leaf + 1] - outer->begin[leaf];
+        if (left >= UNROLLED) {
+            dense_terms(&at, UNROLLED, true, acc, mr, nv);
+            left -= UNROLLED;
+        } else {
+            lk__tile_zero(acc, mr, nv);
+        }
+        for (; left >= UNROLLED; left -= UNROLLED)
+            dense_terms(&at, UNROLLED, false, acc, mr, nv);
+        for (; left > 0; left--)
+            dense_terms(&at, 1, false, acc, mr, nv);
+        top = push_leaf(outer, leaf, top, acc, mr, nv);
     }
 }
 
@@ -93,7 +156,9 @@ LK_INLINE void outer_tile(const lk_gemm_outer *outer, const float *const *rows, 
         bool packed = true;                                                          \
         for (int i = 1; i < mr; i++)                                                 \
             packed = packed && a[i] == a[0] + i;                                     \
-        if (packed)                                                                  \
+        if (packed && is_dense(outer))                                               \
+            dense_tile(outer, a[0], mr, nv);                                         \
+        else if (packed)                                                             \
             outer_tile(outer, a, true, mr, nv);                                      \
         else                                                                         \
             outer_tile(outer, a, false, mr, nv);                                     \

@@ -113,11 +113,12 @@ static void weight_task(void *arg, size_t index, int thread)
         .entry = ENTRY,
         .fresh = true,
     };
-    for (size_t panel = 0; panel < lk__panel_count(cols); panel++) {
-        outer.b = panels + panel * job->n * LK_NR;
-        outer.b_x = outer.width = lk__panel_width(cols, panel);
-        for (size_t row = 0; row < sum->rows; row += LK_MR)
+    for (size_t row = 0; row < sum->rows; row += LK_MR) {
+        for (size_t panel = 0; panel < lk__panel_count(cols); panel++) {
+            outer.b = panels + panel * job->n * LK_NR;
+            outer.b_x = outer.width = lk__panel_width(cols, panel);
             fold_tile(job, sum, row, col + panel * LK_NR, &outer, stack);
+        }
     }
 }
 
