@@ -22,6 +22,9 @@ typedef struct lk_op_wave {
     bool no_loss;     /* the loss is not computed; only in evaluation */
     lk_bn_mode bn;
     uint64_t seed;
+    /* (n, h, w, c) f32, device: the samples, which the layers of the plan read instead of its input; NULL: they are in
+     * the plan's input. */
+    const float *samples;
     const uint32_t *step;  /* device */
     float grad_scale;      /* 1 / samples of the global batch */
     size_t step_rows;      /* samples of the global batch */

@@ -372,11 +372,36 @@ lk_tensor lk__plan_value(const lk_plan *plan, int lane, int layer)
     return value;
 }
 
+/* Whether this layer's value is in the block of the plan's input. */
+static bool is_input(const lk_plan *plan, int layer)
+{
+    return plan->memory.layers[layer].value == plan->memory.layers[plan->opts.first - 1].value;
+}
+
+bool lk__plan_takes_samples(const lk_plan *plan)
+{
+    return plan->dev->type->host_memory && plan->dev->values == LK_DTYPE_F32 && !plan->dev->type->pitch &&
+           plan->opts.first == 1 && !is_input(plan, plan->opts.last - 1);
+}
+
+static void read_samples(const lk_plan *plan, lk_op_call *call)
+{
+    const lk_layer *layer = call->layer;
+    void *samples = (void *)(uintptr_t)call->wave->samples;
+    for (int j = 0; j < layer->input_count; j++)
+        if (is_input(plan, layer->inputs[j]))
+            call->x[j].data = samples;
+    if (call->other.data && is_input(plan, plan->choices[layer->index].other))
+        call->other.data = samples;
+}
+
 /* The layer's call for this wave. */
 static lk_op_call call_for(const lk_plan *plan, int layer, const lk_op_wave *wave)
 {
     lk_op_call call = *call_at(plan, wave->lane, layer);
     call.wave = wave;
+    if (wave->samples)
+        read_samples(plan, &call);
     call.y.shape.n = call.dy.shape.n = call.other.shape.n = wave->n;
     for (int j = 0; j < LK_MAX_INPUTS; j++)
         call.x[j].shape.n = call.dx[j].shape.n = wave->n;

@@ -60,6 +60,10 @@ lk_status lk__plan_measure(const lk_graph *graph, lk_device *dev, const lk_plan_
  * previous stage; and its gradient, for the previous stage, NULL if none is wanted. Both tensors are described
  * with n = 1. */
 lk_tensor lk__plan_input(const lk_plan *plan, int lane);
+/* Whether a wave may have its samples in memory of the caller (lk_op_wave.samples): the device reads the host's memory
+ * and stores activations as samples are stored, and no other stage reads the input. lk__plan_value then has no value of
+ * the input, nor of a layer that shares its memory. */
+bool lk__plan_takes_samples(const lk_plan *plan);
 lk_tensor lk__plan_input_grad(const lk_plan *plan, int lane);
 /* The activation for the next stage, and the gradient that comes back; NULL in the last stage, and if no
  * gradient is wanted. */

@@ -117,10 +117,19 @@ static lk_status upload_inputs(lk_engine *engine, const lk_engine_part *part)
     return dev->type->upload(dev, part->ids, n * sizeof *part->ids, to.ids);
 }
 
+/* The samples of a wave that begins at index `begin` of the part, if the plan reads them where they are. */
+static const float *samples_in_place(const lk_engine *engine, const lk_engine_part *part, size_t begin)
+{
+    if (!part->x || part->flag || part->wanted || !lk__plan_takes_samples(engine->plan))
+        return NULL;
+    return part->x + begin * lk__shape_sample(lk__plan_input(engine->plan, 0).shape);
+}
+
 /* Sets the pointers of a wave that begins at index `begin` of the part, to inputs and results in device memory. */
 static void point_wave(const lk_engine *engine, const lk_engine_part *part, size_t begin, lk_op_wave *wave)
 {
     lk_engine_arrays arrays = lk__engine_arrays_at(engine, engine->inputs, part->count);
+    wave->samples = samples_in_place(engine, part, begin);
     wave->ids = arrays.ids + begin;
     wave->labels = arrays.labels + begin;
     wave->targets = engine->target_floats ? arrays.targets + begin * engine->target_floats : NULL;
@@ -146,7 +155,8 @@ static lk_status download_results(lk_engine *engine, const lk_engine_part *part)
     return dev->type->download(dev, engine->label_ranks, n * sizeof *engine->label_ranks, engine->host_label_ranks);
 }
 
-/* Fills the wave's input: samples [begin, begin + wave->n) of the part, or the previous stage's activations. */
+/* Fills the wave's input, unless its samples are read where they are: samples [begin, begin + wave->n) of the part, or
+ * the previous stage's activations. */
 static lk_status load_wave(lk_engine *engine, const lk_engine_part *part, size_t begin, const lk_op_wave *wave)
 {
     lk_engine_lane *lane = &engine->lanes[wave->lane];
@@ -156,6 +166,8 @@ static lk_status load_wave(lk_engine *engine, const lk_engine_part *part, size_t
     LK_TRY(await(engine, &lane->sent_grad));
     if (engine->grid.stage > 0)
         return receive(engine, (message){input, wave->n, lane->previous_copy, engine->grid.stage - 1});
+    if (wave->samples)
+        return LK_OK;
     LK_TRY(upload_samples(engine, part, begin, wave->n, wave->lane));
     take_samples(engine, part, begin, wave);
     return LK_OK;
