@@ -15,6 +15,8 @@ static void pack_vector(const float *src, size_t stride, size_t cols, size_t len
 {
     float block[V * V];
     size_t e = 0;
+    for (; cols == V && taps == 1 && e + V <= len; e += V)
+        v_transpose(src + e, stride, panel + e * width, width);
     for (; cols == V && e + V <= len; e += V) {
         v_transpose(src + e, stride, block, V);
         for (size_t i = 0; i < V; i++)
