@@ -30,7 +30,7 @@ static int find_loss(const lk_engine *engine, const lk_engine_part *part, char *
 {
     const lk_waves *waves = engine->waves;
     for (int s = waves->first; lk__engine_has_losses(engine) && s < waves->last; s++) {
-        for (size_t i = lk__waves_own(waves, s); i < lk__waves_own(waves, s + 1); i++) {
+        for (size_t i = lk__waves_own(waves, s), end = lk__waves_own(waves, s + 1); i < end; i++) {
             if (isfinite(engine->host_losses[i]))
                 continue;
             snprintf(text, bytes, "step %llu: the loss of sample %u (shard %d) is %g; %s", step_number(engine),
