@@ -279,8 +279,27 @@ static void test_relu_of_two_apart(void **state)
     assert_false(fx->choices[2].backward_elsewhere || fx->choices[3].mask_sum);
 }
 
+/* 0 input, 1 flatten, 2 linear. One channel is in flatten's order already, several are not. */
+static void test_flatten(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_cross_entropy(g, lk_linear(g, lk_flatten(g, lk_input(g, 1, 6, 6)), "fc", 3));
+    fuse(fx, 1, 0);
+    assert_true(fx->choices[1].view && fx->choices[1].value == INPUT);
+}
+
+static void test_flatten_channels(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_cross_entropy(g, lk_linear(g, lk_flatten(g, lk_input(g, 2, 6, 6)), "fc", 3));
+    fuse(fx, 1, 0);
+    assert_false(fx->choices[1].view);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 TEST_MAIN(NULL, NULL, CASE(test_addition), CASE(test_second_input), CASE(test_padded), CASE(test_apart),
           CASE(test_other_stage), CASE(test_shared_gradient), CASE(test_gradient_of_its_own), CASE(test_dropout),
           CASE(test_dropout_apart), CASE(test_kept), CASE(test_relu_gradient), CASE(test_relu6_apart),
-          CASE(test_relu_of_two), CASE(test_relu_of_two_apart))
+          CASE(test_relu_of_two), CASE(test_relu_of_two_apart), CASE(test_flatten), CASE(test_flatten_channels))
