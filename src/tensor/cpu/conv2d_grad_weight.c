@@ -2,9 +2,10 @@
  *
  * For each group of channels dw is a matrix of (kh, kw, in) rows by out columns. Each pixel of dy adds the
  * outer product of its window of x and its channels. The matrix is divided into units of LK_MR rows by LK_NR
- * columns; db is one more row, whose windows are all 1. A task owns a chunk of units, small enough that its
- * partial sums stay in cache. It processes the samples band by band and keeps the sums in memory in between; a band is
- * whole blocks of the sum (sums.h).
+ * columns. Where windows fill vectors better than output channels do, units are wide: they are of the transposed
+ * matrix, LK_WIDE_ROWS output channels by LK_WIDE vectors of a window. db is one more row, whose windows are all 1; its
+ * units are the last ones. A task owns a chunk of units, small enough that its partial sums stay in cache. It processes
+ * the samples band by band and keeps the sums in memory in between; a band is whole blocks of the sum (sums.h).
  * Slots are in PyTorch's order: units are transposed when they are copied.
  * Layers with many input channels leave dw to outer.h; 3x3 ones of some shapes to conv2d_winograd.h. */
 #include "tensor/cpu/bf16_layer.h"
@@ -15,7 +16,7 @@
 #include "tensor/cpu/gemm.h"
 #include "tensor/cpu/outer.h"
 
-enum { UNIT = LK_MR * LK_NR, CHUNK_UNITS = 48 * 1024 / UNIT, BAND_FLOATS = LK_CONV_BLOCK_FLOATS };
+enum { UNIT = LK_TILE_ROWS * LK_NR, CHUNK_UNITS = 48 * 1024 / UNIT, BAND_FLOATS = LK_CONV_BLOCK_FLOATS };
 
 typedef struct weight_job {
     const lk_conv2d_desc *conv;
@@ -29,12 +30,17 @@ typedef struct weight_job {
     lk_lanes fold;
     bool bias_only; /* other kernels compute dw */
     size_t rows;    /* rows of the matrix, without db; 0 if other kernels compute dw */
-    size_t units;   /* units of one panel of columns */
-    size_t total;   /* units of a group */
+    bool wide;
+    size_t runs, run; /* a window is `runs` runs of `run` consecutive floats; 0 unless units are wide, */
+    size_t vectors;   /* and the vectors of a run, of which the last ends where the run ends */
+    size_t units;     /* units of one panel of columns, or wide of the same vectors */
+    size_t dw_units;  /* units of a group, without db */
+    size_t total;     /* units of a group */
     size_t chunk, chunks;
     lk_sum_rows sum; /* blocks of the sum */
     size_t band;     /* output rows of a band */
     size_t together; /* samples processed together; 1 unless the band is all rows */
+    size_t lanes;    /* the channels of dy are padded to a multiple of it */
     size_t box_floats, dy_floats, thread_floats;
     float *scratch;
 } weight_job;
@@ -48,6 +54,26 @@ typedef struct unit_range {
     float *top;        /* where the leaf is summed */
 } unit_range;
 
+/* Decides the form of dw's units, by the number of products; returns the number of units of a group. Of equal numbers
+ * wide tiles are slower than those of two vectors and faster than those of one. */
+static size_t lay_out_units(weight_job *job)
+{
+    const lk_window *w = &job->conv->w;
+    size_t run = (w->dilation > 1 ? 1 : w->kernel) * job->in, runs = job->rows / run;
+    size_t vectors = (run + V - 1) / V, strips = (runs * vectors + LK_WIDE - 1) / LK_WIDE;
+    size_t panel_vectors = (job->out + V - 1) / V, products = job->rows * panel_vectors + (panel_vectors == 1);
+    job->wide = run >= V && strips * LK_WIDE * job->out < products;
+    if (!job->wide) {
+        job->units = (job->rows + LK_MR - 1) / LK_MR;
+        return job->units * lk__panel_count(job->out);
+    }
+    job->runs = runs;
+    job->run = run;
+    job->vectors = vectors;
+    job->units = (job->out + LK_WIDE_ROWS - 1) / LK_WIDE_ROWS;
+    return job->units * strips;
+}
+
 static size_t lay_out(weight_job *job, bool bias, size_t threads)
 {
     const lk_conv2d_desc *conv = job->conv;
@@ -58,8 +84,9 @@ static size_t lay_out(weight_job *job, bool bias, size_t threads)
     bool bias_only =
         job->bias_only || lk__winograd_weight_tile(conv, job->x, job->y) > 1 || lk__outer_fits(conv, job->x);
     job->rows = bias_only ? 0 : lk__conv2d_desc_taps(conv) * job->in;
-    job->units = (job->rows + LK_MR - 1) / LK_MR + bias;
-    job->total = job->units * lk__panel_count(job->out);
+    job->dw_units = lay_out_units(job);
+    job->total = job->dw_units + (bias ? lk__panel_count(job->out) : 0);
+    job->lanes = job->wide && !bias ? 1 : V;
     job->chunk = lk__size_min((job->total * conv->groups + threads - 1) / threads, CHUNK_UNITS);
     job->chunk = lk__size_min(job->chunk, job->total);
     job->chunks = (job->total + job->chunk - 1) / job->chunk;
@@ -72,7 +99,7 @@ static size_t lay_out(weight_job *job, bool bias, size_t threads)
     size_t fit = lk__size_max(BAND_FLOATS / (box_floats + dy_floats), 1), samples = job->sum.samples;
     job->together = job->band < job->y.h ? 1 : lk__size_max(fit / samples, 1) * samples;
     job->box_floats = lk__conv_pads(conv) || conv->groups > 1 ? box_floats : 0;
-    job->dy_floats = job->out % V || conv->groups > 1 ? dy_floats : 0;
+    job->dy_floats = job->out % job->lanes || conv->groups > 1 ? dy_floats : 0;
     job->thread_floats = job->together * (job->box_floats + job->dy_floats);
     job->thread_floats += (size_t)LK_TREE_MAX_DEPTH * job->chunk * UNIT;
     return threads * job->thread_floats;
@@ -87,23 +114,52 @@ size_t lk__conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y
     return lk__outer_fits(conv, x) ? lk__size_max(floats, lk__outer_floats(conv, x, y, job.sum, threads)) : floats;
 }
 
+static void copy_float(float *slot, float *tile, bool store)
+{
+    if (store)
+        *slot = *tile;
+    else
+        *tile = *slot;
+}
+
+/* The row of the matrix at which vector v of a window begins. */
+static size_t vector_row(const weight_job *job, size_t v)
+{
+    return v / job->vectors * job->run + lk__size_min(v % job->vectors * V, job->run - V);
+}
+
+/* Copies vector v of the windows, of wide unit `unit`; slot is the group's dw. The first lanes of a run's last vector
+ * can be those of the vector before, which another task may own: they are computed but not copied. */
+static void move_vector(const weight_job *job, size_t unit, size_t v, float *slot, bool store, float *tile)
+{
+    size_t out = unit % job->units * LK_WIDE_ROWS, count = lk__size_min(job->out - out, LK_WIDE_ROWS);
+    size_t taps = lk__conv2d_desc_taps(job->conv), begin = vector_row(job, v);
+    for (size_t row = v / job->vectors * job->run + v % job->vectors * V; row < begin + V; row++) {
+        float *to = slot + out * job->rows + row % job->in * taps + row / job->in;
+        for (size_t i = 0; i < count; i++)
+            copy_float(to + i * job->rows, tile + i * LK_WIDE * V + row - begin, store);
+    }
+}
+
 /* Copies a unit between an entry of the chunk and its slot. */
 static void move_unit(const weight_job *job, size_t group, size_t unit, int entry, bool store, float *tile)
 {
-    size_t col = unit / job->units * LK_NR, row = unit % job->units * LK_MR;
+    bool bias = unit >= job->dw_units;
+    float *slot = lk__partials_slot(bias ? job->db : job->dw, entry) + group * job->out * (bias ? 1 : job->rows);
+    if (job->wide && !bias) {
+        size_t first = unit / job->units * LK_WIDE, last = lk__size_min(first + LK_WIDE, job->runs * job->vectors);
+        for (size_t v = first; v < last; v++, tile += V)
+            move_vector(job, unit, v, slot, store, tile);
+        return;
+    }
+    size_t row = bias ? 0 : unit % job->units * LK_MR;
+    size_t col = (bias ? unit - job->dw_units : unit / job->units) * LK_NR;
     size_t cols = lk__size_min(job->out - col, LK_NR), taps = lk__conv2d_desc_taps(job->conv);
-    bool bias = row >= job->rows;
     size_t rows = bias ? 1 : lk__size_min(job->rows - row, LK_MR), step = bias ? 1 : job->rows;
-    float *slot = (bias ? lk__partials_slot(job->db, entry) : lk__partials_slot(job->dw, entry)) +
-                  (group * job->out + col) * step;
     for (size_t i = 0; i < rows; i++) {
         size_t at = bias ? 0 : (row + i) % job->in * taps + (row + i) / job->in;
-        for (size_t j = 0; j < cols; j++) {
-            if (store)
-                slot[j * step + at] = tile[i * LK_NR + j];
-            else
-                tile[i * LK_NR + j] = slot[j * step + at];
-        }
+        for (size_t j = 0; j < cols; j++)
+            copy_float(slot + (col + j) * step + at, tile + i * LK_NR + j, store);
     }
 }
 
@@ -122,23 +178,68 @@ static void point_rows(const weight_job *job, lk_box_window x, size_t row, size_
     }
 }
 
-/* Adds the positions of outer to one unit; x and dy are the bands of the first sample. */
-static void sum_unit(const weight_job *job, lk_box_window x, lk_box_window dy, size_t unit, lk_gemm_outer *outer)
+/* The positions of a band, for all of its units: `a` is x, b is dy. */
+typedef struct band_sum {
+    lk_box_window x, dy; /* of the first sample */
+    lk_gemm_outer outer;
+} band_sum;
+
+static void sum_bias(const weight_job *job, const band_sum *band, size_t unit, float *top)
 {
     static const float one = 1.0f;
-    size_t panel = unit / job->units, row = unit % job->units * LK_MR;
-    const float *a[LK_MR] = {&one};
-    outer->width = lk__panel_width(job->out, panel);
-    outer->b = dy.data + panel * LK_NR;
-    if (row >= job->rows) {
-        lk_gemm_outer bias = *outer;
-        bias.a_z = bias.a_y = bias.a_x = 0;
-        lk__gemm_outer(&bias, 1, a);
+    const float *a = &one;
+    size_t panel = unit - job->dw_units;
+    lk_gemm_outer outer = band->outer;
+    outer.a_z = outer.a_y = outer.a_x = 0;
+    outer.width = lk__panel_width(job->out, panel);
+    outer.b = band->dy.data + panel * LK_NR;
+    outer.top = top;
+    lk__gemm_outer(&outer, 1, &a);
+}
+
+static void sum_wide(const weight_job *job, const band_sum *band, size_t unit, float *top)
+{
+    size_t out = unit % job->units * LK_WIDE_ROWS, count = lk__size_min(job->out - out, LK_WIDE_ROWS);
+    const float *a[LK_WIDE_ROWS], *b[LK_WIDE];
+    /* Vectors after the last one are computed like it, and an odd channel is computed twice. */
+    for (size_t i = 0; i < LK_WIDE; i++) {
+        size_t v = lk__size_min(unit / job->units * LK_WIDE + i, job->runs * job->vectors - 1);
+        point_rows(job, band->x, vector_row(job, v), 1, &b[i]);
+    }
+    count = lk__size_round_up(count, 2);
+    for (size_t i = 0; i < count; i++)
+        a[i] = band->dy.data + lk__size_min(out + i, job->out - 1);
+    const lk_gemm_outer *from = &band->outer;
+    lk_gemm_outer outer = *from;
+    outer.a_z = from->b_z, outer.a_y = from->b_y, outer.a_x = from->b_x;
+    outer.b_z = from->a_z, outer.b_y = from->a_y, outer.b_x = from->a_x;
+    outer.width = LK_WIDE * V;
+    outer.b = b[0];
+    outer.b_more[0] = (size_t)(b[1] - b[0]);
+    outer.b_more[1] = (size_t)(b[2] - b[0]);
+    outer.top = top;
+    lk__gemm_outer(&outer, count, a);
+}
+
+/* Adds the positions of a band to one unit, whose sums are at top. */
+static void sum_unit(const weight_job *job, const band_sum *band, size_t unit, float *top)
+{
+    if (unit >= job->dw_units) {
+        sum_bias(job, band, unit, top);
         return;
     }
-    size_t rows = lk__size_min(job->rows - row, LK_MR);
-    point_rows(job, x, row, rows, a);
-    lk__gemm_outer(outer, rows, a);
+    if (job->wide) {
+        sum_wide(job, band, unit, top);
+        return;
+    }
+    size_t panel = unit / job->units, row = unit % job->units * LK_MR, rows = lk__size_min(job->rows - row, LK_MR);
+    const float *a[LK_MR];
+    point_rows(job, band->x, row, rows, a);
+    lk_gemm_outer outer = band->outer;
+    outer.width = lk__panel_width(job->out, panel);
+    outer.b = band->dy.data + panel * LK_NR;
+    outer.top = top;
+    lk__gemm_outer(&outer, rows, a);
 }
 
 /* Adds output rows [y0, y1) of samples [first, last) to the units of a chunk. */
@@ -154,7 +255,8 @@ static void sum_band(const weight_job *job, const unit_range *chunk, size_t firs
         float *buffer = chunk->buffer + (sample - first) * (job->box_floats + job->dy_floats);
         lk_box_window next_x = x, next_dy = dy;
         x = lk__box_view(job->input + sample * lk__shape_sample(job->x), job->x, x_box, 1, buffer);
-        dy = lk__box_view(job->dy + sample * lk__shape_sample(job->y), job->y, dy_box, V, buffer + job->box_floats);
+        dy = lk__box_view(job->dy + sample * lk__shape_sample(job->y), job->y, dy_box, job->lanes,
+                          buffer + job->box_floats);
         if (sample + 1 < last) {
             outer.a_z = (size_t)(next_x.data - x.data);
             outer.b_z = (size_t)(next_dy.data - dy.data);
@@ -163,14 +265,13 @@ static void sum_band(const weight_job *job, const unit_range *chunk, size_t firs
     outer.a_y = job->conv->h.stride * x.row;
     outer.a_x = job->conv->w.stride * job->in;
     outer.b_y = dy.row;
-    outer.b_x = lk__size_round_up(job->out, V);
+    outer.b_x = lk__size_round_up(job->out, job->lanes);
     outer.block = job->sum;
     outer.entry = chunk->entry;
     outer.fresh = fresh;
-    for (size_t unit = chunk->begin; unit < chunk->end; unit++) {
-        outer.top = chunk->top + (unit - chunk->begin) * UNIT;
-        sum_unit(job, x, dy, unit, &outer);
-    }
+    const band_sum band = {.x = x, .dy = dy, .outer = outer};
+    for (size_t unit = chunk->begin; unit < chunk->end; unit++)
+        sum_unit(job, &band, unit, chunk->top + (unit - chunk->begin) * UNIT);
 }
 
 /* Sums the leaf of samples [first, last); the merges are done together with the last band. */

@@ -72,11 +72,12 @@ typedef struct lk_gemm_outer {
     size_t a_z, a_y, a_x;
     const float *b;
     size_t b_z, b_y, b_x; /* b_x is at least the width */
-    size_t width;         /* V or LK_NR */
+    size_t width;         /* V, LK_NR, or LK_WIDE * V for wide tiles, which need an even number of rows */
+    size_t b_more[2];     /* wide tiles: floats from the first vector of b to the others */
     int leaves;
     const size_t *begin; /* (leaves + 1) leaf l is the positions with x in [begin[l], begin[l+1]) */
     const int *merges;   /* (leaves) */
-    float *top;          /* (rows, LK_NR) where leaf 0 is summed */
+    float *top;          /* (rows, LK_NR) or wide (rows, LK_WIDE * V): where leaf 0 is summed */
     size_t entry;        /* floats from one partial sum to the next above it */
     bool fresh;          /* leaves start at zero; otherwise leaf 0 continues from top */
 } lk_gemm_outer;

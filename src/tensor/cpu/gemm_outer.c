@@ -16,6 +16,22 @@ LK_INLINE void end_block(float *sums, bool first, v_f32 (*acc)[2], int mr, int n
     lk__tile_zero(acc, mr, nv);
 }
 
+/* One position of a wide tile. */
+LK_INLINE void wide_step(const lk_gemm_outer *outer, const float *const *rows, size_t at, const float *b,
+                         v_f32 (*acc)[2], bool packed, int mr)
+{
+    v_f32 vectors[LK_WIDE] = {v_load(b), v_load(b + outer->b_more[0]), v_load(b + outer->b_more[1])};
+    LK_UNROLL for (int i = 0; i < mr; i++)
+    {
+        v_f32 value = v_set1(packed ? rows[0][at + (size_t)i] : rows[i][at]);
+        LK_UNROLL for (int j = 0; j < LK_WIDE; j++)
+        {
+            v_f32 *sum = &acc[(i * LK_WIDE + j) / 2][(i * LK_WIDE + j) % 2];
+            *sum = v_fma(value, vectors[j], *sum);
+        }
+    }
+}
+
 /* One run of count positions along x. packed: the elements of the rows are neighbours in memory, so one pointer
  * is enough. */
 LK_INLINE void outer_run(const lk_gemm_outer *outer, const float *const *rows, size_t at, const float *b, size_t count,
@@ -23,6 +39,8 @@ LK_INLINE void outer_run(const lk_gemm_outer *outer, const float *const *rows, s
 {
     size_t a_x = outer->a_x, b_x = outer->b_x;
     const float *first = rows[0] + at, *b_end = b + count * b_x;
+    for (; nv == LK_WIDE && b != b_end; at += a_x, b += b_x)
+        wide_step(outer, rows, at, b, acc, packed, mr);
     for (; b != b_end; at += a_x, first += a_x, b += b_x) {
         v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;
         LK_UNROLL for (int i = 0; i < mr; i++)
@@ -83,7 +101,7 @@ LK_INLINE float *push_leaf(const lk_gemm_outer *outer, int leaf, float *top, v_f
 
 LK_INLINE void outer_tile(const lk_gemm_outer *outer, const float *const *rows, bool packed, int mr, int nv)
 {
-    v_f32 acc[LK_MR][2];
+    v_f32 acc[LK_TILE_ROWS][2];
     float *top = outer->top;
     for (int leaf = 0; leaf < outer->leaves; leaf++) {
         size_t x = outer->begin[leaf], x1 = outer->begin[leaf + 1];
@@ -165,29 +183,34 @@ LK_INLINE void dense_tile(const lk_gemm_outer *outer, const float *rows, int mr,
     }
 LK_TILE_SIZES(OUTER, 1)
 LK_TILE_SIZES(OUTER, 2)
+LK_WIDE_SIZES(OUTER)
 #undef OUTER
 
-static const struct {
+/* Instances, by number of rows, in falling order. */
+typedef struct outer_size {
     size_t rows;
-    outer_fn fn[2];
-} outer_table[] = {
-#define ENTRY(mr, nv) {mr, {outer_##mr##x1, outer_##mr##x2}},
-    LK_TILE_SIZES(ENTRY, )
+    outer_fn fn;
+} outer_size;
+
+#define ENTRY(mr, nv) {mr, outer_##mr##x##nv},
+static const outer_size one_vector[] = {LK_TILE_SIZES(ENTRY, 1)};
+static const outer_size two_vectors[] = {LK_TILE_SIZES(ENTRY, 2)};
+static const outer_size wide[] = {LK_WIDE_SIZES(ENTRY)};
 #undef ENTRY
-};
 
 void lk__gemm_outer(const lk_gemm_outer *outer, size_t rows, const float *const *a)
 {
+    const outer_size *const sizes[] = {one_vector, two_vectors, wide};
+    const outer_size *size = sizes[outer->width / V - 1];
     lk_gemm_outer part = *outer;
-    for (size_t size = 0; rows > 0;) {
-        size_t count = outer_table[size].rows;
-        if (count > rows) {
+    while (rows > 0) {
+        if (size->rows > rows) {
             size++;
             continue;
         }
-        outer_table[size].fn[outer->width > V](&part, a);
-        part.top += count * LK_NR;
-        a += count;
-        rows -= count;
+        size->fn(&part, a);
+        part.top += size->rows * lk__size_max(outer->width, LK_NR);
+        a += size->rows;
+        rows -= size->rows;
     }
 }

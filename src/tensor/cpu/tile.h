@@ -5,30 +5,42 @@
 
 #include "tensor/cpu/vec.h"
 
-/* A register tile is LK_MR rows by LK_NR columns (two vectors). */
+/* A register tile is LK_MR rows by LK_NR columns (two vectors). A wide one is LK_WIDE_ROWS rows by LK_WIDE vectors;
+ * memory and registers hold its vectors, row by row, in pairs like those of other tiles. */
 #if defined(LK_VEC_AVX512)
-enum { LK_MR = 12 };
+enum { LK_MR = 12, LK_WIDE_ROWS = 8 };
 #elif defined(LK_VEC_NEON)
-enum { LK_MR = 8 };
+enum { LK_MR = 8, LK_WIDE_ROWS = 6 };
 #else
-enum { LK_MR = 6 };
+enum { LK_MR = 6, LK_WIDE_ROWS = 4 };
 #endif
-enum { LK_NR = 2 * V };
+enum { LK_NR = 2 * V, LK_WIDE = 3 };
+/* Rows of LK_NR floats that hold a wide tile: at least LK_MR. */
+enum { LK_TILE_ROWS = LK_WIDE_ROWS * LK_WIDE / 2 };
 
 /* clang-format off */
 /* Instances, by number of rows, in falling order. */
 #if defined(LK_VEC_AVX512)
 #define LK_TILE_SIZES(X, nv) X(12, nv) X(8, nv) X(4, nv) X(2, nv) X(1, nv)
+#define LK_WIDE_SIZES(X) X(8, 3) X(4, 3) X(2, 3)
 #elif defined(LK_VEC_NEON)
 #define LK_TILE_SIZES(X, nv) X(8, nv) X(4, nv) X(2, nv) X(1, nv)
+#define LK_WIDE_SIZES(X) X(6, 3) X(4, 3) X(2, 3)
 #else
 #define LK_TILE_SIZES(X, nv) X(6, nv) X(4, nv) X(2, nv) X(1, nv)
+#define LK_WIDE_SIZES(X) X(4, 3) X(2, 3)
 #endif
 /* clang-format on */
 
+/* Rows of one or two vectors that a tile is kept in. */
+LK_INLINE int lk__tile_rows(int mr, int nv)
+{
+    return nv == LK_WIDE ? mr * LK_WIDE / 2 : mr;
+}
+
 LK_INLINE void lk__tile_zero(v_f32 (*acc)[2], int mr, int nv)
 {
-    LK_UNROLL for (int i = 0; i < mr; i++) acc[i][0] = acc[i][nv - 1] = v_zero();
+    LK_UNROLL for (int i = 0; i < lk__tile_rows(mr, nv); i++) acc[i][0] = acc[i][nv > 1] = v_zero();
 }
 
 /* Loads a tile in memory, whose rows are LK_NR floats. */
@@ -45,7 +57,7 @@ LK_INLINE void lk__tile_load(const float *from, v_f32 (*acc)[2], int mr, int nv)
 /* Adds a tile in memory, whose rows are LK_NR floats: acc = left + acc. */
 LK_INLINE void lk__tile_add(const float *left, v_f32 (*acc)[2], int mr, int nv)
 {
-    LK_UNROLL for (int i = 0; i < mr; i++)
+    LK_UNROLL for (int i = 0; i < lk__tile_rows(mr, nv); i++)
     {
         acc[i][0] = v_add(v_load(left + i * LK_NR), acc[i][0]);
         if (nv > 1)
@@ -55,7 +67,7 @@ LK_INLINE void lk__tile_add(const float *left, v_f32 (*acc)[2], int mr, int nv)
 
 LK_INLINE void lk__tile_store(float *to, v_f32 (*acc)[2], int mr, int nv)
 {
-    LK_UNROLL for (int i = 0; i < mr; i++)
+    LK_UNROLL for (int i = 0; i < lk__tile_rows(mr, nv); i++)
     {
         v_store(to + i * LK_NR, acc[i][0]);
         if (nv > 1)
