@@ -242,6 +242,21 @@ static void sum_unit(const weight_job *job, const band_sum *band, size_t unit, f
     lk__gemm_outer(&outer, rows, a);
 }
 
+/* Sets what unit `index` of `count` units prefetches: its share of the bands of dy and x that follow output row y1 of
+ * sample `last` - 1. With groups of channels the bands are not contiguous; nothing is prefetched then. */
+static void set_ahead(const weight_job *job, size_t last, size_t y1, size_t index, size_t count, lk_gemm_outer *outer)
+{
+    size_t rows = outer->nz * outer->ny, skip = last * job->y.h - (job->y.h - y1);
+    if (job->conv->groups > 1 || rows == 0 || skip + rows > job->y.n * job->y.h)
+        return;
+    size_t dy_row = job->y.w * job->y.c * sizeof(float), dy_bytes = rows * dy_row;
+    size_t x_row = job->rows > 0 ? lk__shape_sample(job->x) * sizeof(float) / job->y.h : 0;
+    size_t share = (dy_bytes + rows * x_row) / count, at = index * share;
+    outer->ahead_row = lk__size_round_up(share / rows, LK_ALIGN);
+    outer->ahead = at < dy_bytes ? (const char *)job->dy + skip * dy_row + at
+                                 : (const char *)job->input + skip * x_row + at - dy_bytes;
+}
+
 /* Adds output rows [y0, y1) of samples [first, last) to the units of a chunk. */
 static void sum_band(const weight_job *job, const unit_range *chunk, size_t first, size_t last, size_t y0, size_t y1,
                      bool fresh, int merges)
@@ -269,9 +284,11 @@ static void sum_band(const weight_job *job, const unit_range *chunk, size_t firs
     outer.block = job->sum;
     outer.entry = chunk->entry;
     outer.fresh = fresh;
-    const band_sum band = {.x = x, .dy = dy, .outer = outer};
-    for (size_t unit = chunk->begin; unit < chunk->end; unit++)
+    band_sum band = {.x = x, .dy = dy, .outer = outer};
+    for (size_t unit = chunk->begin; unit < chunk->end; unit++) {
+        set_ahead(job, last, y1, unit - chunk->begin, chunk->end - chunk->begin, &band.outer);
         sum_unit(job, &band, unit, chunk->top + (unit - chunk->begin) * UNIT);
+    }
 }
 
 /* Sums the leaf of samples [first, last); the merges are done together with the last band. */

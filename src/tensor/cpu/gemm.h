@@ -80,6 +80,8 @@ typedef struct lk_gemm_outer {
     float *top;          /* (rows, LK_NR) or wide (rows, LK_WIDE * V): where leaf 0 is summed */
     size_t entry;        /* floats from one partial sum to the next above it */
     bool fresh;          /* leaves start at zero; otherwise leaf 0 continues from top */
+    const char *ahead;   /* what the caller reads next: prefetched, ahead_row bytes during each row (z, y); */
+    size_t ahead_row;    /* 0: nothing */
 } lk_gemm_outer;
 
 #define lk__gemm_outer LK_KERNEL(outer)

@@ -53,6 +53,13 @@ LK_INLINE void outer_run(const lk_gemm_outer *outer, const float *const *rows, s
     }
 }
 
+/* Prefetches the part of row (z, y). */
+LK_INLINE void prefetch_ahead(const lk_gemm_outer *outer, size_t z, size_t y)
+{
+    for (size_t i = 0; i < outer->ahead_row; i += LK_ALIGN)
+        __builtin_prefetch(outer->ahead + (z * outer->ny + y) * outer->ahead_row + i, 0, 2);
+}
+
 /* Positions [x, x + count) of rows [y, y1) of samples [z, z1), which are one block. */
 LK_INLINE void outer_block(const lk_gemm_outer *outer, const float *const *rows, size_t z, size_t z1, size_t y,
                            size_t y1, size_t x, size_t count, v_f32 (*acc)[2], bool packed, int mr, int nv)
@@ -60,8 +67,10 @@ LK_INLINE void outer_block(const lk_gemm_outer *outer, const float *const *rows,
     for (; z < z1; z++) {
         size_t a_at = z * outer->a_z + y * outer->a_y + x * outer->a_x;
         size_t b_at = z * outer->b_z + y * outer->b_y + x * outer->b_x;
-        for (size_t left = y1 - y; left > 0; left--, a_at += outer->a_y, b_at += outer->b_y)
+        for (size_t left = y1 - y; left > 0; left--, a_at += outer->a_y, b_at += outer->b_y) {
+            prefetch_ahead(outer, z, y1 - left);
             outer_run(outer, rows, a_at, outer->b + b_at, count, acc, packed, mr, nv);
+        }
     }
 }
 
