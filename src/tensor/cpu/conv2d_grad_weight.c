@@ -98,7 +98,7 @@ static size_t lay_out(weight_job *job, bool bias, size_t threads)
            dy_floats = lk__size_round_up(job->band * dy_row, LK_ALIGN);
     size_t fit = lk__size_max(BAND_FLOATS / (box_floats + dy_floats), 1), samples = job->sum.samples;
     job->together = job->band < job->y.h ? 1 : lk__size_max(fit / samples, 1) * samples;
-    job->box_floats = lk__conv_pads(conv) || conv->groups > 1 ? box_floats : 0;
+    job->box_floats = job->rows > 0 && (lk__conv_pads(conv) || conv->groups > 1) ? box_floats : 0;
     job->dy_floats = job->out % job->lanes || conv->groups > 1 ? dy_floats : 0;
     job->thread_floats = job->together * (job->box_floats + job->dy_floats);
     job->thread_floats += (size_t)LK_TREE_MAX_DEPTH * job->chunk * UNIT;
@@ -235,6 +235,11 @@ static void sum_unit(const weight_job *job, const band_sum *band, size_t unit, f
     size_t panel = unit / job->units, row = unit % job->units * LK_MR, rows = lk__size_min(job->rows - row, LK_MR);
     const float *a[LK_MR];
     point_rows(job, band->x, row, rows, a);
+    /* A row computed twice costs nothing: two tiles of few rows take longer than one of four. */
+    if (rows % 4 == 3) {
+        a[rows] = a[rows - 1];
+        rows++;
+    }
     lk_gemm_outer outer = band->outer;
     outer.width = lk__panel_width(job->out, panel);
     outer.b = band->dy.data + panel * LK_NR;
@@ -269,7 +274,8 @@ static void sum_band(const weight_job *job, const unit_range *chunk, size_t firs
     for (size_t sample = last; sample-- > first;) {
         float *buffer = chunk->buffer + (sample - first) * (job->box_floats + job->dy_floats);
         lk_box_window next_x = x, next_dy = dy;
-        x = lk__box_view(job->input + sample * lk__shape_sample(job->x), job->x, x_box, 1, buffer);
+        if (job->rows > 0)
+            x = lk__box_view(job->input + sample * lk__shape_sample(job->x), job->x, x_box, 1, buffer);
         dy = lk__box_view(job->dy + sample * lk__shape_sample(job->y), job->y, dy_box, job->lanes,
                           buffer + job->box_floats);
         if (sample + 1 < last) {
