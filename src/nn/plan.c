@@ -372,10 +372,13 @@ lk_tensor lk__plan_value(const lk_plan *plan, int lane, int layer)
     return value;
 }
 
-/* Whether this layer's value is in the block of the plan's input. */
+/* Whether this layer's value is the plan's input, or a view of it. Other layers can have their value in the same memory:
+ * those that overwrite a view. */
 static bool is_input(const lk_plan *plan, int layer)
 {
-    return plan->memory.layers[layer].value == plan->memory.layers[plan->opts.first - 1].value;
+    while (layer >= plan->opts.first && plan->choices[layer].view)
+        layer = plan->graph->layers[layer].inputs[0];
+    return layer < plan->opts.first;
 }
 
 bool lk__plan_takes_samples(const lk_plan *plan)

@@ -261,6 +261,38 @@ static void test_batchnorm_of_one_value(void **arg)
     law_require(create_normed((lk_engine_opts){.batch = 1, .eval_only = true}, 1));
 }
 
+/* Layers read samples where the caller has them. A layer that overwrites its input must not change them, and what it
+ * wrote is what the next layer reads. */
+static void test_layers_that_overwrite_samples(void **arg)
+{
+    static float given[8 * 36];
+    uint64_t hash[2];
+    for (size_t i = 0; i < 8 * 36; i++)
+        given[i] = (float)(i * 7 % 11) - 5;
+    for (size_t i = 0; i < 8; i++) {
+        labels[i] = (int32_t)(i % 3);
+        ids[i] = (uint32_t)i;
+    }
+    for (int rectified = 0; rectified < 2; rectified++) {
+        lk_graph *graph;
+        lk_engine *engine;
+        lk_batch batch;
+        lk_metrics metrics;
+        for (size_t i = 0; i < 8 * 36; i++)
+            x[i] = rectified && given[i] < 0 ? 0 : given[i];
+        law_require(lk_graph_create(&graph));
+        lk_node node = lk_relu(graph, lk_flatten(graph, lk_input(graph, 1, 6, 6)));
+        lk_cross_entropy(graph, lk_linear(graph, node, "fc", 3));
+        law_require(lk_engine_create(graph, &(lk_engine_opts){.batch = 8, .shards = 4, .threads = 1}, &engine));
+        law_require(lk_engine_step(engine, batch_of(&batch, 8, 36), &metrics));
+        hash[rectified] = law_hash(engine);
+        assert_true(rectified || memcmp(x, given, sizeof given) == 0);
+        lk_engine_destroy(engine);
+        lk_graph_destroy(graph);
+    }
+    assert_true(hash[0] == hash[1]);
+}
+
 static void test_bad_options(void **arg)
 {
     lk_graph *graph;
@@ -321,4 +353,4 @@ TEST_MAIN(NULL, NULL, TEST(test_default_precision), TEST(test_default_shards), T
           TEST(test_states_without_counters), TEST(test_foreign_states_are_refused), TEST(test_eval_counts_each_sample),
           TEST(test_bad_batches), TEST(test_an_engine_for_evaluation_takes_no_step),
           TEST(test_nonfinite_names_tensor_sample_and_shard), TEST(test_nonfinite_step_changes_nothing),
-          TEST(test_batchnorm_of_one_value), TEST(test_bad_options))
+          TEST(test_batchnorm_of_one_value), TEST(test_layers_that_overwrite_samples), TEST(test_bad_options))

@@ -135,8 +135,8 @@ typedef struct dense_place {
     const float *b; // (terms, width)
 } dense_place;
 
-/* Adds the next `count` terms to acc, or to 0 if `first`. */
-LK_INLINE void dense_terms(dense_place *at, int count, bool first, v_f32 (*acc)[2], int mr, int nv)
+/* Adds the next `count` terms. */
+LK_INLINE void dense_terms(dense_place *at, int count, v_f32 (*acc)[2], int mr, int nv)
 {
     LK_UNROLL for (int k = 0; k < count; k++)
     {
@@ -145,9 +145,9 @@ LK_INLINE void dense_terms(dense_place *at, int count, bool first, v_f32 (*acc)[
         LK_UNROLL for (int i = 0; i < mr; i++)
         {
             v_f32 value = v_set1(a[i]);
-            acc[i][0] = v_fma(value, b0, first && k == 0 ? v_zero() : acc[i][0]);
+            acc[i][0] = v_fma(value, b0, acc[i][0]);
             if (nv > 1)
-                acc[i][1] = v_fma(value, b1, first && k == 0 ? v_zero() : acc[i][1]);
+                acc[i][1] = v_fma(value, b1, acc[i][1]);
         }
     }
     at->a += count * LK_MR;
@@ -163,16 +163,11 @@ LK_INLINE void dense_tile(const lk_gemm_outer *outer, const float *rows, int mr,
     dense_place at = {rows + outer->begin[0] * LK_MR, outer->b + outer->begin[0] * (size_t)(nv * V)};
     for (int leaf = 0; leaf < outer->leaves; leaf++) {
         size_t left = outer->begin[leaf + 1] - outer->begin[leaf];
-        if (left >= UNROLLED) {
-            dense_terms(&at, UNROLLED, true, acc, mr, nv);
-            left -= UNROLLED;
-        } else {
-            lk__tile_zero(acc, mr, nv);
-        }
+        lk__tile_zero(acc, mr, nv);
         for (; left >= UNROLLED; left -= UNROLLED)
-            dense_terms(&at, UNROLLED, false, acc, mr, nv);
+            dense_terms(&at, UNROLLED, acc, mr, nv);
         for (; left > 0; left--)
-            dense_terms(&at, 1, false, acc, mr, nv);
+            dense_terms(&at, 1, acc, mr, nv);
         top = push_leaf(outer, leaf, top, acc, mr, nv);
     }
 }
