@@ -33,8 +33,10 @@ LK_INLINE void sum_tile(const lk_outer_tile *tile, int mr, int nv)
         if (!run->fresh)
             lk__tile_add(open ? kept : top, acc, mr, nv);
         for (int merge = run->merges; merge > 0; merge--) {
-            float *left = kept > tile->stack ? (kept -= LK_OUTER_UNIT) : (top -= tile->entry);
-            lk__tile_add(left, acc, mr, nv);
+            bool below = kept == tile->stack; /* the sums of this call are merged already */
+            top -= below ? tile->entry : 0;
+            kept -= below ? 0 : LK_OUTER_UNIT;
+            lk__tile_add(below ? top : kept, acc, mr, nv);
         }
         lk__tile_store(kept, acc, mr, nv);
         lk__tile_zero(acc, mr, nv);
