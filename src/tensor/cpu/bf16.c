@@ -101,9 +101,24 @@ void lk__bf16_round(lk_device *dev, const float *from, size_t count, uint16_t *t
     lk__chunk_run(dev, count, round_task, &job);
 }
 
+/* Elements that are copied at once, without a loop. */
+enum { PIECE = 32 };
+
+static void copy_elements(const uint16_t *from, size_t count, uint16_t *to)
+{
+    for (; count >= PIECE; count -= PIECE, from += PIECE, to += PIECE)
+        memcpy(to, from, PIECE * sizeof *to);
+    if (count > 0)
+        memcpy(to, from, count * sizeof *to);
+}
+
 /* Copies elements [at, at + count) of a row of `size` elements; those outside of it are 0. */
 static void copy_clipped(const uint16_t *row, ptrdiff_t at, size_t count, size_t size, uint16_t *to)
 {
+    if (at >= 0 && (size_t)at + count <= size) {
+        copy_elements(row + at, count, to);
+        return;
+    }
     size_t before = at < 0 ? lk__size_min((size_t)-at, count) : 0;
     size_t from = at < 0 ? 0 : (size_t)at, left = from < size ? size - from : 0;
     size_t inside = lk__size_min(count - before, left);
@@ -112,24 +127,51 @@ static void copy_clipped(const uint16_t *row, ptrdiff_t at, size_t count, size_t
     memset(to + before + inside, 0, (count - before - inside) * sizeof *to);
 }
 
-void lk__bf16_window(const lk_bf16_windows *windows, size_t row, size_t begin, size_t end, uint16_t *to)
+/* A run of elements of a window: it begins dy rows and dx pixels after the window's first pixel, and `at` elements
+ * after that. */
+typedef struct window_run {
+    size_t dy, dx, at, count;
+} window_run;
+
+/* Copies a run of `rows` windows, from window (sample, y, x) on. */
+static void copy_runs(const lk_bf16_windows *windows, const window_run *run, size_t sample, size_t y, size_t x,
+                      size_t rows, uint16_t *to, size_t to_row)
+{
+    lk_shape shape = windows->shape;
+    const uint16_t *image = windows->images + sample * lk__shape_sample(shape);
+    for (; rows > 0; rows--, to += to_row) {
+        ptrdiff_t pixel_y = windows->y.first + (ptrdiff_t)(y * windows->y.step + run->dy);
+        ptrdiff_t pixel_x = windows->x.first + (ptrdiff_t)(x * windows->x.step + run->dx);
+        if (pixel_y < 0 || pixel_y >= (ptrdiff_t)shape.h)
+            memset(to, 0, run->count * sizeof *to);
+        else
+            copy_clipped(image + (size_t)pixel_y * shape.w * shape.c, pixel_x * (ptrdiff_t)shape.c + (ptrdiff_t)run->at,
+                         run->count, shape.w * shape.c, to);
+        if (++x < windows->x.count)
+            continue;
+        x = 0;
+        if (++y < windows->y.count)
+            continue;
+        y = 0;
+        image += lk__shape_sample(shape);
+    }
+}
+
+void lk__bf16_window_rows(const lk_bf16_windows *windows, size_t row, size_t rows, size_t begin, size_t end,
+                          uint16_t *to, size_t to_row)
 {
     const lk_bf16_axis *y = &windows->y, *x = &windows->x;
-    lk_shape shape = windows->shape;
-    size_t sample = row / (y->count * x->count), at_y = row / x->count % y->count, at_x = row % x->count;
-    ptrdiff_t top = y->first + (ptrdiff_t)(at_y * y->step), left = x->first + (ptrdiff_t)(at_x * x->step);
+    if (begin == end)
+        return;
     /* Neighbouring taps with all channels are one run. */
-    bool together = x->gap == 1 && windows->channels == shape.c;
-    size_t runs = together ? 1 : x->taps, len = together ? x->taps * shape.c : windows->channels;
-    for (size_t k = begin, run = begin / len, at = begin % len; k < end; run++, at = 0) {
-        size_t count = lk__size_min(len - at, end - k);
-        ptrdiff_t pixel_y = top + (ptrdiff_t)(run / runs * y->gap), pixel_x = left + (ptrdiff_t)(run % runs * x->gap);
-        if (pixel_y < 0 || pixel_y >= (ptrdiff_t)shape.h)
-            memset(to, 0, count * sizeof *to);
-        else
-            copy_clipped(windows->images + (sample * shape.h + (size_t)pixel_y) * shape.w * shape.c,
-                         pixel_x * (ptrdiff_t)shape.c + (ptrdiff_t)(windows->first + at), count, shape.w * shape.c, to);
-        to += count;
-        k += count;
+    bool together = x->gap == 1 && windows->channels == windows->shape.c;
+    size_t runs = together ? 1 : x->taps, len = together ? x->taps * windows->shape.c : windows->channels;
+    size_t sample = row / (y->count * x->count), at_y = row / x->count % y->count, at_x = row % x->count;
+    for (size_t k = begin, number = begin / len, at = begin % len; k < end; number++, at = 0) {
+        window_run run = {number / runs * y->gap, number % runs * x->gap, windows->first + at,
+                          lk__size_min(len - at, end - k)};
+        copy_runs(windows, &run, sample, at_y, at_x, rows, to, to_row);
+        to += run.count;
+        k += run.count;
     }
 }

@@ -16,6 +16,7 @@ enum {
     PART_FLOATS = 48 * 1024,
     A_ROW = POSITIONS + 32, /* other distances would put many rows into the same sets of the cache */
     PAIRS = POSITIONS / 2,
+    SOME = 16, /* windows copied at once; divides a block */
     C_PAD = LK_BF16_SIDE
 };
 _Static_assert(POSITIONS % LK_BF16_BLOCK == 0 && LK_BF16_PAIRS % V == 0, "positions copied at once are whole blocks");
@@ -114,25 +115,20 @@ static void copy_dy(const gradient_job *job, const part *p, size_t begin, size_t
 static void copy_windows(const gradient_job *job, const part *p, size_t begin, size_t end)
 {
     lk_bf16_windows windows = job->windows;
-    uint16_t even[MOST_COLS], odd[MOST_COLS];
-    size_t pairs = lk__size_round_up(end - begin, LK_BF16_BLOCK) / 2, padded = lk__size_round_up(p->cols, LK_BF16_SIDE);
+    uint16_t some[SOME][MOST_COLS] = {0};
+    size_t padded = lk__size_round_up(p->cols, LK_BF16_SIDE);
     windows.first += p->group * windows.channels;
-    memset(even, 0, sizeof even);
-    memset(odd, 0, sizeof odd);
-    for (size_t pair = 0; pair < pairs; pair++) {
-        size_t position = begin + 2 * pair;
-        uint32_t *to = p->b + pair * LK_BF16_SIDE;
-        if (position < end)
-            lk__bf16_window(&windows, position, p->col, p->col + p->cols, even);
-        else
-            memset(even, 0, p->cols * sizeof *even);
-        if (position + 1 < end)
-            lk__bf16_window(&windows, position + 1, p->col, p->col + p->cols, odd);
-        else
-            memset(odd, 0, p->cols * sizeof *odd);
-        for (size_t j = 0; j < padded; j += V)
-            vu_store(to + j / LK_BF16_SIDE * PAIRS * LK_BF16_SIDE + j % LK_BF16_SIDE,
-                     vu_or(vu_load16(even + j), vu_shl16(vu_load16(odd + j))));
+    for (size_t first = 0; first < lk__size_round_up(end - begin, LK_BF16_BLOCK); first += SOME) {
+        size_t count = end - begin > first ? lk__size_min(end - begin - first, SOME) : 0;
+        lk__bf16_window_rows(&windows, begin + first, count, p->col, p->col + p->cols, some[0], MOST_COLS);
+        for (size_t i = count; i < SOME; i++)
+            memset(some[i], 0, p->cols * sizeof *some[i]);
+        for (size_t i = 0; i < SOME; i += 2) {
+            uint32_t *to = p->b + (first + i) / 2 * LK_BF16_SIDE;
+            for (size_t j = 0; j < padded; j += V)
+                vu_store(to + j / LK_BF16_SIDE * PAIRS * LK_BF16_SIDE + j % LK_BF16_SIDE,
+                         vu_or(vu_load16(some[i] + j), vu_shl16(vu_load16(some[i + 1] + j))));
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 #include "tensor/cpu/bf16_layer.h"
 
 #include "tensor/cpu/decls.h"
+#include "tensor/cpu/pack.h"
 
 enum {
     MOST_ROWS = 128, /* of a task */
@@ -15,6 +16,7 @@ enum {
     A_ROW = TERMS + 32,   /* other distances would put many rows into the same sets of the cache */
     C_PAD = LK_BF16_SIDE, /* the same for C */
     TASKS_A_THREAD = 4,
+    VECTORS = 256, /* of weights that are transposed at once */
     A_FLOATS = MOST_ROWS * A_ROW / 2
 };
 _Static_assert(TERMS % LK_BF16_BLOCK == 0, "terms copied at once are whole blocks");
@@ -87,6 +89,63 @@ static void gather_weights(const layer_job *job, const float *data, size_t k, si
         to[j] = from[j * weights->column];
 }
 
+/* A pair of terms: the factors of a column each. */
+static void store_pair(const float *even, const float *odd, uint32_t *to)
+{
+    for (size_t j = 0; j < LK_BF16_SIDE; j += V)
+        vu_store(to + j, vu_or(lk__bf16_bits(v_load(even + j)), vu_shl16(lk__bf16_bits(v_load(odd + j)))));
+}
+
+/* Packs pairs [pair, end) of a panel, factor by factor. */
+static void pack_pairs(const layer_job *job, const float *data, size_t cols, size_t pair, size_t end, uint32_t *to)
+{
+    for (; pair < end; pair++) {
+        float even[LK_BF16_SIDE], odd[LK_BF16_SIDE];
+        gather_weights(job, data, 2 * pair, cols, even);
+        gather_weights(job, data, 2 * pair + 1, cols, odd);
+        store_pair(even, odd, to + pair * LK_BF16_SIDE);
+    }
+}
+
+/* Where the taps of a channel and a column are, from the first in memory to the last, if the window has any. */
+typedef struct tap_span {
+    ptrdiff_t low; /* floats from tap 0 of the window to the first */
+    size_t count;  /* floats */
+    size_t step;   /* vectors from channel to channel when they are transposed */
+} tap_span;
+
+static tap_span span_of(const layer_job *job)
+{
+    const lk_bf16_weights *weights = &job->layer->weights;
+    ptrdiff_t y = (ptrdiff_t)(job->windows.y.taps - 1) * weights->tap_y;
+    ptrdiff_t x = (ptrdiff_t)(job->windows.x.taps - 1) * weights->tap_x;
+    ptrdiff_t low = (y < 0 ? y : 0) + (x < 0 ? x : 0), high = (y > 0 ? y : 0) + (x > 0 ? x : 0);
+    size_t count = (size_t)(high - low) + 1;
+    return (tap_span){low, count, weights->channel < weights->column ? weights->channel : count};
+}
+
+/* Channels that are transposed at once, if pairs of terms are neighbouring channels of a tap; otherwise 0. */
+static size_t channels_at_once(const layer_job *job, const tap_span *span)
+{
+    return job->windows.channels % 2 > 0 || job->depth == 0 ? 0 : VECTORS / span->step / 2 * 2;
+}
+
+/* Transposes channels [k, k + count) of all taps into vectors, which have a factor of each column: float t of the span
+ * and channel k + i are vector i * step + t. */
+static void transpose_channels(const layer_job *job, const tap_span *span, const float *data, size_t cols, size_t k,
+                               size_t count, float *vectors)
+{
+    const lk_bf16_weights *weights = &job->layer->weights;
+    const float *from = data + span->low + k * weights->channel;
+    if (weights->channel == span->step) { /* the channels of a column are neighbours */
+        size_t len = (count - 1) * span->step + span->count;
+        lk__pack_transposed(from, weights->column, cols, len, 1, LK_BF16_SIDE, vectors);
+        return;
+    }
+    for (size_t i = 0; i < count; i++, from += weights->channel, vectors += span->step * LK_BF16_SIDE)
+        lk__pack_transposed(from, weights->column, cols, span->count, 1, LK_BF16_SIDE, vectors);
+}
+
 /* Packs one panel. */
 static void pack_task(void *arg, size_t index, int thread)
 {
@@ -94,16 +153,24 @@ static void pack_task(void *arg, size_t index, int thread)
     const layer_job *job = arg;
     const lk_bf16_weights *weights = &job->layer->weights;
     size_t col = index % job->panels * LK_BF16_SIDE, cols = lk__size_min(job->layer->cols - col, LK_BF16_SIDE);
-    size_t pairs = job->blocks * LK_BF16_PAIRS;
+    size_t pairs = job->blocks * LK_BF16_PAIRS, channels = job->windows.channels, taps = job->windows.x.taps;
     const float *data = weights->data + index / job->panels * weights->group + col * weights->column;
     uint32_t *to = job->weights + index * pairs * LK_BF16_SIDE;
-    for (size_t pair = 0; pair < pairs; pair++, to += LK_BF16_SIDE) {
-        float even[LK_BF16_SIDE], odd[LK_BF16_SIDE];
-        gather_weights(job, data, 2 * pair, cols, even);
-        gather_weights(job, data, 2 * pair + 1, cols, odd);
-        for (size_t j = 0; j < LK_BF16_SIDE; j += V)
-            vu_store(to + j, vu_or(lk__bf16_bits(v_load(even + j)), vu_shl16(lk__bf16_bits(v_load(odd + j)))));
+    tap_span span = span_of(job);
+    size_t some = channels_at_once(job, &span);
+    for (size_t k = 0; some > 0 && k < channels; k += some) {
+        float vectors[VECTORS * LK_BF16_SIDE];
+        size_t count = lk__size_min(channels - k, some), step = span.step;
+        transpose_channels(job, &span, data, cols, k, count, vectors);
+        for (size_t tap = 0; tap < job->depth / channels; tap++) {
+            ptrdiff_t at = (ptrdiff_t)(tap / taps) * weights->tap_y + (ptrdiff_t)(tap % taps) * weights->tap_x;
+            const float *vector = vectors + (size_t)(at - span.low) * LK_BF16_SIDE;
+            uint32_t *pair = to + (tap * channels + k) / 2 * LK_BF16_SIDE;
+            for (size_t i = 0; i < count; i += 2, vector += 2 * step * LK_BF16_SIDE, pair += LK_BF16_SIDE)
+                store_pair(vector, vector + step * LK_BF16_SIDE, pair);
+        }
     }
+    pack_pairs(job, data, cols, some > 0 ? job->depth / 2 : 0, pairs, to);
 }
 
 /* A = terms [k, k + TERMS), or up to the last one, of rows [row, row + rows). */
@@ -111,10 +178,9 @@ static void copy_terms(const layer_job *job, const lk_bf16_windows *windows, siz
                        uint16_t *a)
 {
     size_t end = lk__size_min(k + TERMS, job->depth), padded = lk__size_round_up(end - k, LK_BF16_BLOCK);
+    lk__bf16_window_rows(windows, row, rows, k, end, a, A_ROW);
     for (size_t i = 0; i < lk__size_round_up(rows, LK_BF16_SIDE); i++, a += A_ROW) {
         size_t count = i < rows ? end - k : 0;
-        if (count > 0)
-            lk__bf16_window(windows, row + i, k, end, a);
         memset(a + count, 0, (padded - count) * sizeof *a);
     }
 }

@@ -73,9 +73,10 @@ static inline v_u32 lk__bf16_bits(v_f32 x)
 /* Rounds an array. */
 #define lk__bf16_round LK_KERNEL(bf16_round)
 void lk__bf16_round(lk_device *dev, const float *from, size_t count, uint16_t *to);
-/* Writes elements [begin, end) of a row. */
-#define lk__bf16_window LK_KERNEL(bf16_window)
-void lk__bf16_window(const lk_bf16_windows *windows, size_t row, size_t begin, size_t end, uint16_t *to);
+/* Writes elements [begin, end) of rows [row, row + rows), which are to_row elements apart. */
+#define lk__bf16_window_rows LK_KERNEL(bf16_window_rows)
+void lk__bf16_window_rows(const lk_bf16_windows *windows, size_t row, size_t rows, size_t begin, size_t end,
+                          uint16_t *to, size_t to_row);
 
 /* The second matrix: weights, which are f32. The factor of channel k of tap (i, j) and of column col is
  * data[i * tap_y + j * tap_x + k * channel + col * column]. */

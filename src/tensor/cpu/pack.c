@@ -9,12 +9,31 @@ static size_t panel_row(size_t e, size_t len, size_t taps)
     return taps == 1 ? e : e % taps * (len / taps) + e / taps;
 }
 
+/* V columns of fewer than V elements each, one after the other in memory. */
+static void pack_short(const float *src, size_t len, size_t width, float *panel)
+{
+    float rows[V * V + V], block[V * V];
+    if (len == 1) {
+        v_store(panel, v_load(src));
+        return;
+    }
+    memcpy(rows, src, V * len * sizeof *rows);
+    memset(rows + V * len, 0, V * sizeof *rows); /* the last of them are read beyond their end */
+    v_transpose(rows, len, block, V);
+    for (size_t e = 0; e < len; e++)
+        v_store(panel + e * width, v_load(block + e * V));
+}
+
 /* V columns of the panel, of which the first `cols` exist. */
 static void pack_vector(const float *src, size_t stride, size_t cols, size_t len, size_t taps, size_t width,
                         float *panel)
 {
     float block[V * V];
     size_t e = 0;
+    if (cols == V && taps == 1 && stride == len && len < V) {
+        pack_short(src, len, width, panel);
+        return;
+    }
     for (; cols == V && taps == 1 && e + V <= len; e += V)
         v_transpose(src + e, stride, panel + e * width, width);
     for (; cols == V && e + V <= len; e += V) {
