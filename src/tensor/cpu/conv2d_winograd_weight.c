@@ -10,8 +10,8 @@
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/fold.h"
 
-/* The widest vector divides CHUNK and the channels of a block on either side: at most BLOCK_2 with tiles of 2 pixels and
- * BLOCK_4 with tiles of 4, whose P has more points. */
+/* The widest vector divides CHUNK and the channels of a block on either side: at most BLOCK_2 with tiles of 2 pixels
+ * and BLOCK_4 with tiles of 4, whose P has more points. */
 enum { CHUNK = 48, BLOCK_2 = 128, BLOCK_4 = 64, SMALL_BLOCK = 16, TAPS = 9 };
 
 typedef struct weight_job {
@@ -23,9 +23,9 @@ typedef struct weight_job {
     const lk_shards *shards;
     lk_partials dw; // (out, in, 3, 3)
     lk_lanes fold;
-    size_t down, across;              /* tiles of a column, of a row */
-    size_t in, out;                   /* channels of a block at most, multiples of V */
-    size_t ins, outs;                 /* blocks */
+    size_t down, across; /* tiles of a column, of a row */
+    size_t in, out;      /* channels of a block at most, multiples of V */
+    size_t ins, outs;    /* blocks */
     /* Floats of a point; some: of V tiles before they are transposed. */
     size_t some_plane, v_plane, d_plane, p_plane;
     size_t thread_floats;
