@@ -372,8 +372,7 @@ lk_tensor lk__plan_value(const lk_plan *plan, int lane, int layer)
     return value;
 }
 
-/* Whether this layer's value is the plan's input, or a view of it. Other layers can have their value in the same
- * memory: those that overwrite a view. */
+/* Whether this layer's value is the plan's input, or a view of it. */
 static bool is_input(const lk_plan *plan, int layer)
 {
     while (layer >= plan->opts.first && plan->choices[layer].view)

@@ -261,9 +261,9 @@ static void test_batchnorm_of_one_value(void **arg)
     law_require(create_normed((lk_engine_opts){.batch = 1, .eval_only = true}, 1));
 }
 
-/* Layers read samples where the caller has them. A layer that overwrites its input must not change them, and what it
- * wrote is what the next layer reads. */
-static void test_layers_that_overwrite_samples(void **arg)
+/* Layers read samples where the caller has them: none may change them, also one that can work in place, and the layer
+ * after it must read what it wrote, not the samples. */
+static void test_samples_are_not_changed(void **arg)
 {
     static float given[8 * 36];
     uint64_t hash[2];
@@ -353,4 +353,4 @@ TEST_MAIN(NULL, NULL, TEST(test_default_precision), TEST(test_default_shards), T
           TEST(test_states_without_counters), TEST(test_foreign_states_are_refused), TEST(test_eval_counts_each_sample),
           TEST(test_bad_batches), TEST(test_an_engine_for_evaluation_takes_no_step),
           TEST(test_nonfinite_names_tensor_sample_and_shard), TEST(test_nonfinite_step_changes_nothing),
-          TEST(test_batchnorm_of_one_value), TEST(test_layers_that_overwrite_samples), TEST(test_bad_options))
+          TEST(test_batchnorm_of_one_value), TEST(test_samples_are_not_changed), TEST(test_bad_options))

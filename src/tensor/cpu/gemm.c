@@ -1,8 +1,8 @@
 /* gemm.c - rows times panels, in register tiles: one instance for each number of rows and vectors, so that all
  * accumulators stay in registers. Rows that do not fill a tile use a smaller one.
  *
- * A tile of rows is multiplied by a group of panels, then the next tile. So the rows stay in the
- * first-level cache and the panels in the second-level one, from where they are prefetched. */
+ * A tile of rows is multiplied by a group of panels, then the next tile. So the rows stay in the first-level cache and
+ * the panels in the second-level one, from where they are prefetched. */
 #include "tensor/cpu/gemm.h"
 
 #include "tensor/cpu/decls.h"
@@ -276,7 +276,8 @@ static size_t tile_rows(const lk_gemm *gemm, size_t left, size_t rest)
 static void set_rows(const lk_gemm *gemm, const row_pass *pass, size_t y, size_t x, size_t count, size_t size,
                      float *copy, row_tile *tile)
 {
-    bool in_place = !pass->copies && (SHARE == 1 || (count == size && x + count <= gemm->nx));
+    bool whole = count == size && x + count <= gemm->nx; /* all of it is in one row of the grid */
+    bool in_place = !pass->copies && (SHARE == 1 || whole);
     tile->stride = in_place ? gemm->a_x : ROW;
     tile->offsets = in_place ? pass->offsets : pass->part_offsets;
     tile->runs = in_place ? pass->runs : pass->parts;
@@ -284,7 +285,7 @@ static void set_rows(const lk_gemm *gemm, const row_pass *pass, size_t y, size_t
     tile->ahead = in_place ? pass->in_place : pass->copied;
     const float *a = gemm->a + y * gemm->a_y + x * gemm->a_x;
     float *c = gemm->c + y * gemm->c_y + x * gemm->c_x;
-    if (in_place && count == size && x + count <= gemm->nx) {
+    if (in_place && whole) {
         for (size_t i = 0; i < size; i += SHARE)
             tile->a[i] = a + i * gemm->a_x;
         for (size_t i = 0; i < size; i++)

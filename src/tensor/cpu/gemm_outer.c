@@ -138,18 +138,7 @@ typedef struct dense_place {
 /* Adds the next `count` terms. */
 LK_INLINE void dense_terms(dense_place *at, int count, v_f32 (*acc)[2], int mr, int nv)
 {
-    LK_UNROLL for (int k = 0; k < count; k++)
-    {
-        const float *a = at->a + k * LK_MR, *b = at->b + k * nv * V;
-        v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;
-        LK_UNROLL for (int i = 0; i < mr; i++)
-        {
-            v_f32 value = v_set1(a[i]);
-            acc[i][0] = v_fma(value, b0, acc[i][0]);
-            if (nv > 1)
-                acc[i][1] = v_fma(value, b1, acc[i][1]);
-        }
-    }
+    LK_UNROLL for (int k = 0; k < count; k++) lk__tile_multiply(at->a + k * LK_MR, at->b + k * nv * V, acc, mr, nv);
     at->a += count * LK_MR;
     at->b += count * nv * V;
 }
@@ -178,7 +167,7 @@ LK_INLINE void dense_tile(const lk_gemm_outer *outer, const float *rows, int mr,
         bool packed = true;                                                          \
         for (int i = 1; i < mr; i++)                                                 \
             packed = packed && a[i] == a[0] + i;                                     \
-        if (packed && is_dense(outer))                                               \
+        if (packed && nv < LK_WIDE && is_dense(outer))                               \
             dense_tile(outer, a[0], mr, nv);                                         \
         else if (packed)                                                             \
             outer_tile(outer, a, true, mr, nv);                                      \

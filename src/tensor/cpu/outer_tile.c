@@ -5,16 +5,8 @@ typedef void (*tile_fn)(const lk_outer_tile *tile);
 
 LK_INLINE void add_pixels(const float *a, const float *b, size_t b_x, size_t count, v_f32 (*acc)[2], int mr, int nv)
 {
-    for (const float *b_end = b + count * b_x; b != b_end; a += LK_MR, b += b_x) {
-        v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;
-        LK_UNROLL for (int i = 0; i < mr; i++)
-        {
-            v_f32 value = v_set1(a[i]);
-            acc[i][0] = v_fma(value, b0, acc[i][0]);
-            if (nv > 1)
-                acc[i][1] = v_fma(value, b1, acc[i][1]);
-        }
-    }
+    for (const float *b_end = b + count * b_x; b != b_end; a += LK_MR, b += b_x)
+        lk__tile_multiply(a, b, acc, mr, nv);
 }
 
 /* Partial sums that begin and end in this call never leave the first-level cache: they are in tile->stack. */

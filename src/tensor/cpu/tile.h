@@ -46,7 +46,7 @@ LK_INLINE void lk__tile_zero(v_f32 (*acc)[2], int mr, int nv)
 /* Loads a tile in memory, whose rows are LK_NR floats. */
 LK_INLINE void lk__tile_load(const float *from, v_f32 (*acc)[2], int mr, int nv)
 {
-    LK_UNROLL for (int i = 0; i < mr; i++)
+    LK_UNROLL for (int i = 0; i < lk__tile_rows(mr, nv); i++)
     {
         acc[i][0] = v_load(from + i * LK_NR);
         if (nv > 1)
@@ -62,6 +62,19 @@ LK_INLINE void lk__tile_add(const float *left, v_f32 (*acc)[2], int mr, int nv)
         acc[i][0] = v_add(v_load(left + i * LK_NR), acc[i][0]);
         if (nv > 1)
             acc[i][1] = v_add(v_load(left + i * LK_NR + V), acc[i][1]);
+    }
+}
+
+/* Adds the outer product of mr neighbouring elements and one or two vectors. */
+LK_INLINE void lk__tile_multiply(const float *a, const float *b, v_f32 (*acc)[2], int mr, int nv)
+{
+    v_f32 b0 = v_load(b), b1 = nv > 1 ? v_load(b + V) : b0;
+    LK_UNROLL for (int i = 0; i < mr; i++)
+    {
+        v_f32 value = v_set1(a[i]);
+        acc[i][0] = v_fma(value, b0, acc[i][0]);
+        if (nv > 1)
+            acc[i][1] = v_fma(value, b1, acc[i][1]);
     }
 }
 
