@@ -215,7 +215,7 @@ static inline size_t portion(const bench *b, int from, int to)
 
 static inline void try_alltoall(const bench *b)
 {
-    size_t send[TEAM_MAX], recv[TEAM_MAX];
+    size_t send[TEAM_MAX] = {0}, recv[TEAM_MAX] = {0};
     for (int r = 0; r < b->size; r++) {
         send[r] = portion(b, b->rank, r);
         recv[r] = portion(b, r, b->rank);

@@ -72,7 +72,7 @@ static inline lk_status ranks_step(lk_engine *engine, const law_way *way, const 
 static inline void ranks_run_steps(const ranks_job *job, lk_engine *engine, ranks_truth *out)
 {
     law_samples s = law_samples_make(&job->c);
-    for (int i = 0; i < job->c.steps; i++) {
+    for (int i = 0; i < law_steps(&job->c); i++) {
         lk_batch batch;
         law_batch(&job->c, job->c.first + i, s.x, s.labels, s.ids, &batch);
         if (job->way.share)
@@ -113,16 +113,16 @@ static inline void ranks_compare(const ranks_job *job, int rank, const ranks_tru
     if (!same)
         fprintf(stderr, "rank %d: hash 0x%016llx, expected 0x%016llx\n", rank, (unsigned long long)ours->hash,
                 (unsigned long long)job->truth.hash);
-    for (int i = 0; i < job->c.steps; i += 2) {
+    for (int i = 0; i < law_steps(&job->c); i += 2) {
         if (memcmp(&ours->norms[i], &job->truth.norms[i], sizeof *ours->norms) == 0)
             continue;
         same = false;
         fprintf(stderr, "rank %d, step %d: the gradient's norm is %a, expected %a\n", rank, i, ours->norms[i],
                 job->truth.norms[i]);
     }
-    for (int i = 0; i < job->c.steps + RANKS_EVALS; i++) {
-        bool eval = i >= job->c.steps;
-        int at = eval ? i - job->c.steps : i;
+    for (int i = 0; i < law_steps(&job->c) + RANKS_EVALS; i++) {
+        bool eval = i >= law_steps(&job->c);
+        int at = eval ? i - law_steps(&job->c) : i;
         const lk_metrics *a = eval ? &ours->evals[at] : &ours->steps[at];
         const lk_metrics *b = eval ? &job->truth.evals[at] : &job->truth.steps[at];
         if (ranks_same(a, b))
@@ -142,7 +142,7 @@ static inline void ranks_check_layout(const ranks_job *job, const lk_engine *eng
     CHECK(at.first_layer < at.last_layer && (at.stage == 0) == (at.first_layer <= 1));
     lk_waits waits = lk_engine_waits(engine);
     CHECK(waits.gradients >= 0 && waits.other >= 0);
-    CHECK(lk_engine_steps(engine) == (uint64_t)job->c.steps);
+    CHECK(lk_engine_steps(engine) == (uint64_t)law_steps(&job->c));
 }
 
 /* The sum of the ranks' own metrics of the last step must be the metrics of the batch. */
@@ -150,7 +150,7 @@ static inline void ranks_check_own(const ranks_job *job, const lk_engine *engine
 {
     lk_layout at = lk_engine_layout(engine);
     lk_metrics own = lk_engine_own_metrics(engine);
-    const lk_metrics *all = &job->truth.steps[job->c.steps - 1];
+    const lk_metrics *all = &job->truth.steps[law_steps(&job->c) - 1];
     CHECK(own.count ==
           (at.stage == at.stages - 1 ? lk_shard_range_count(lk_engine_shard_range(engine), all->count) : 0));
     int64_t sums[2] = {(int64_t)own.count, (int64_t)own.correct};
@@ -238,10 +238,10 @@ static inline void ranks_expect(const law_case *c, law_way way, const ranks_trut
             "%s %s bn=%d batch %zu shards %d clip %g, steps %d to %d, on %s by %d ranks (%d a process), %s, hosts %s, "
             "stages %s%s, "
             "%d threads, micro-batch %zu, buckets of %zu, %s: not as by one rank",
-            c->model, c->optimizer, (int)c->bn, c->batch, c->shards, c->clip_norm, c->first, c->first + c->steps - 1,
-            way.device ? way.device : "cpu", way.ranks, way.devices, way.transport, way.hosts ? way.hosts : "one",
-            way.stages ? way.stages : "1", way.pipelined ? " pipelined" : "", way.threads, way.micro_batch,
-            way.bucket_bytes, way.share ? "shares" : "whole batches");
+            c->model, c->optimizer, (int)c->bn, c->batch, c->shards, c->clip_norm, c->first,
+            c->first + law_steps(c) - 1, way.device ? way.device : "cpu", way.ranks, way.devices, way.transport,
+            way.hosts ? way.hosts : "one", way.stages ? way.stages : "1", way.pipelined ? " pipelined" : "",
+            way.threads, way.micro_batch, way.bucket_bytes, way.share ? "shares" : "whole batches");
 }
 
 #endif

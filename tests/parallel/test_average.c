@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "ranks.h"
+#include "tensor/cpu/cpu.h"
 
 enum { STEPS = 5 };
 static const double DECAY = 0.75;
@@ -100,8 +101,10 @@ static bool be(lk_group *group, const team_spec *team, const void *arg)
 static void test_row(void **arg)
 {
     const ranks_row *r = *arg;
+    const lk_cpu_build *build;
     ranks_job job = {.way = r->way, .truth = {.hash = run_alone((law_way){.threads = 1})}};
-    assert_true(job.truth.hash == run_alone((law_way){.threads = 3, .micro_batch = 4, .isa = "scalar"}));
+    for (size_t i = 0; (build = lk__cpu_build_list(i)); i++)
+        assert_true(job.truth.hash == run_alone((law_way){.threads = 3, .micro_batch = 4, .isa = build->name}));
     assert_true(team_run(ranks_team(&r->way), be, &job));
 }
 

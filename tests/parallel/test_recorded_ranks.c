@@ -1,6 +1,6 @@
 /* test_recorded_ranks.c - recorded steps and evaluations that are sent before earlier ones have finished, by one rank
  * and by several whose gradients are summed between devices. They give the bits of one rank that
- * makes them one by one; failures and timeouts reach all ranks. */
+ * makes them one by one; failures and timeouts reach all ranks. LAW_ONLY selects rows by a part of their name. */
 #include "joined.h"
 #include "ranks.h"
 
@@ -472,7 +472,7 @@ int main(void)
     law_require(joined_add_device());
     tape_extend(&far_type);
     tape_watch(&far_kernels);
-    return ranks_run_rows(rows, COUNT_OF(rows), NULL, test_row) +
+    return ranks_run_rows(rows, COUNT_OF(rows), getenv("LAW_ONLY"), test_row) +
            RUN_TESTS(NULL, NULL, TEST(test_nonfinite), TEST(test_nonfinite_weight), TEST(test_order_of_calls),
                      TEST(test_weights_wait), TEST(test_only_evaluations), TEST(test_large_samples), TEST(test_stuck));
 }

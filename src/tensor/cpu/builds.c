@@ -5,74 +5,62 @@
 
 #include "tensor/cpu/cpu.h"
 
+/* What a processor can run; each level includes those before it. */
+typedef enum level { NOTHING, SCALAR, NEON, AVX2, AVX512, AMX } level;
+
 typedef struct row {
     const lk_cpu_build *build;
-    bool (*supported)(void);
+    level needs;
 } row;
 
+extern const lk_cpu_build lk__build_amx, lk__build_avx512, lk__build_avx2, lk__build_neon, lk__build_scalar;
+
+/* The builds that are compiled, the fastest first. */
+static const row rows[] = {
+#if defined(LK_HAVE_AMX)
+    {&lk__build_amx, AMX},
+#endif
+#if defined(LK_HAVE_AVX512)
+    {&lk__build_avx512, AVX512},
+#endif
+#if defined(LK_HAVE_AVX2)
+    {&lk__build_avx2, AVX2},
+#endif
+#if defined(LK_HAVE_NEON)
+    {&lk__build_neon, NEON},
+#endif
+#if defined(LK_HAVE_SCALAR)
+    {&lk__build_scalar, SCALAR},
+#endif
+};
+
+static level processor(void)
+{
 #if defined(__x86_64__)
-
-extern const lk_cpu_build lk__build_avx512, lk__build_avx2, lk__build_scalar;
-
-static bool has_fma(void)
-{
-    return __builtin_cpu_supports("fma");
-}
-
-static bool has_avx2(void)
-{
-    return has_fma() && __builtin_cpu_supports("avx2");
-}
-
-static bool has_avx512(void)
-{
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-
+    if (!__builtin_cpu_supports("fma"))
+        return NOTHING;
+    if (!__builtin_cpu_supports("avx2"))
+        return SCALAR;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
+        return AVX2;
 #if defined(LK_HAVE_AMX)
-extern const lk_cpu_build lk__build_amx;
-
-static bool has_amx(void)
-{
-    return has_avx512() && lk__bf16_amx_allowed();
-}
+    if (lk__bf16_amx_allowed())
+        return AMX;
 #endif
-
-static const row rows[] = {
-#if defined(LK_HAVE_AMX)
-    {&lk__build_amx, has_amx},
-#endif
-    {&lk__build_avx512, has_avx512},
-    {&lk__build_avx2, has_avx2},
-    {&lk__build_scalar, has_fma},
-};
-
+    return AVX512;
+#elif defined(__aarch64__)
+    return NEON;
 #else
-
-static bool always(void)
-{
-    return true;
+    return SCALAR;
+#endif
 }
-
-#if defined(__aarch64__)
-extern const lk_cpu_build lk__build_neon;
-#endif
-extern const lk_cpu_build lk__build_scalar;
-
-static const row rows[] = {
-#if defined(__aarch64__)
-    {&lk__build_neon, always},
-#endif
-    {&lk__build_scalar, always},
-};
-
-#endif
 
 const lk_cpu_build *lk__cpu_build_list(size_t index)
 {
+    level has = processor();
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (rows[i].supported() && index-- == 0)
+        if (rows[i].needs <= has && index-- == 0)
             return rows[i].build;
     }
     return NULL;
@@ -94,6 +82,6 @@ lk_status lk__cpu_build_select(const char *name, const lk_cpu_build **out)
     }
     if (!*known)
         return lk__fail(LK_STATUS_UNSUPPORTED,
-                        "this processor has no fused multiply-add (FMA3), which the kernels need");
+                        "this processor can run no kernels of this program; all need fused multiply-add (FMA3)");
     return lk__fail(LK_STATUS_USAGE, "no kernels for instruction set '%s' here; LOCKSTEP_ISA can be: %s", name, known);
 }
