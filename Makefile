@@ -37,7 +37,7 @@ leaks = $(if $(filter aarch64 arm64,$(shell uname -m)),0,1)
 threaded = ^(base|comm|net|launch|parallel|tensor|train)_|^nn_own_op$$|^cli_(train|run|signals)|^data_(loader|changed|download)|_08_
 # Of these, tests whose ranks are processes with one computing thread, or that others repeat with fewer runs: races
 # between processes are not seen.
-in_processes = ^parallel_(recorded_ranks|groups|frozen)$$|^cli_train_(ranks|replicas|modes_mlp|requeue|log_dir|log_resume|resume|validation)$$
+in_processes = ^parallel_(recorded_ranks|groups|frozen)$$|^train_resume$$|^cli_train_(ranks|replicas|modes_mlp|requeue|log_dir|log_resume|resume|validation|trace|blamed|shared_data)$$
 # What asan leaves out: pages, the source tree, and bits that the plain build compares.
 same_code = ^(docs|project)_|^golden_zoo$$|^parallel_law|^cli_train_(requeue|modes)
 # Without address randomisation: older TSan runtimes refuse some kernels' layouts.

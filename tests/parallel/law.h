@@ -436,6 +436,13 @@ static inline uint64_t law_hash_all(const lk_engine *engine)
     return hash;
 }
 
+/* LAW_EVERY: where runs take long, every so many of the cases of a test or rows of a table is enough. */
+static inline size_t law_every(void)
+{
+    const char *text = getenv("LAW_EVERY");
+    return text ? strtoul(text, NULL, 10) : 1;
+}
+
 /* The steps of a run of the case: LAW_STEPS limits them where they take long. */
 static inline int law_steps(const law_case *c)
 {

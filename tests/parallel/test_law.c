@@ -57,7 +57,7 @@ static void check(const law_case *c, bool all)
 
 static void test_threads_waves_and_builds(void **arg)
 {
-    for (size_t i = 0; i < COUNT_OF(cases); i++)
+    for (size_t i = 0; i < COUNT_OF(cases); i += law_every())
         check(&cases[i], !getenv("LAW_STEPS"));
 }
 

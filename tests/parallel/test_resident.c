@@ -189,7 +189,7 @@ static void expect(const training *t, size_t micro_batch, const outcome *want)
 
 static void test_same_bits(void **state)
 {
-    for (size_t i = 0; i < COUNT_OF(trainings); i++) {
+    for (size_t i = 0; i < COUNT_OF(trainings); i += law_every()) {
         const training *t = &trainings[i];
         fixture f;
         outcome want;
