@@ -43,7 +43,7 @@ same_code = ^(docs|project)_|^golden_zoo$$|^parallel_law|^cli_train_(requeue|mod
 # Without address randomisation: older TSan runtimes refuse some kernels' layouts.
 no_aslr = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-.PHONY: all demo docs test test-more gputest gpubench kills campaign bench scale asan tsan fuzz install uninstall lint format clean help
+.PHONY: all demo docs test test-long test-more gputest gpubench kills campaign bench scale asan tsan fuzz install uninstall lint format clean help
 .NOTPARALLEL:
 
 all:
@@ -63,20 +63,19 @@ test:
 	@$(call build,build)
 	@$(call ctest,build,-LE more)
 
-test-more:
+test-long:
 	@tools/setup build test
-	@tools/setup plot || echo 'test-more: pictures are not tested without gnuplot'
-	@tools/setup net || echo 'test-more: several hosts are not tested without ip(8)'
-	@tools/setup mpi || echo 'test-more: --backend mpi is tested only with the MPI libraries that are here'
-	@tools/setup slurm || echo 'test-more: Slurm is not tested without its packages'
-	@tools/setup package || echo 'test-more: Debian packages are not built without their tools'
-	@tools/setup browser || echo 'test-more: the live page is not tested in a browser without Chromium'
+	@tools/setup plot || echo 'test-long: pictures are not tested without gnuplot'
+	@tools/setup net || echo 'test-long: several hosts are not tested without ip(8)'
+	@tools/setup mpi || echo 'test-long: --backend mpi is tested only with the MPI libraries that are here'
+	@tools/setup slurm || echo 'test-long: Slurm is not tested without its packages'
+	@tools/setup package || echo 'test-long: Debian packages are not built without their tools'
+	@tools/setup browser || echo 'test-long: the live page is not tested in a browser without Chromium'
 	@$(call configure,build,-DLK_TESTS=ON)
 	@$(call build,build)
 	@$(call ctest,build,-L more -j $(one_waits))
-	@$(MAKE) --no-print-directory asan
-	@$(MAKE) --no-print-directory tsan
-	@$(MAKE) --no-print-directory fuzz
+
+test-more: test-long asan tsan fuzz
 
 asan:
 	@tools/setup build test
@@ -154,7 +153,8 @@ help:
 	@echo 'make            build the program (build/lockstep), the library and the examples'
 	@echo 'make demo       train a small network on Fashion-MNIST, about two minutes'
 	@echo 'make test       the tests that need nothing but this machine, under ten minutes'
-	@echo 'make test-more  long tests, real data, other architectures, then asan, tsan and fuzz'
+	@echo 'make test-long  long tests, real data, other architectures'
+	@echo 'make test-more  test-long, asan, tsan and fuzz'
 	@echo 'make gputest    the tests of the CUDA device on a GPU, under seven minutes'
 	@echo 'make gpubench   steps on a GPU, beside PyTorch where it is installed; up to 25 minutes'
 	@echo 'make kills      200 times a run is killed, and goes on to the same bits; five minutes'

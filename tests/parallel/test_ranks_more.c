@@ -52,12 +52,12 @@ static law_way varied(law_way way, size_t turn)
     return way;
 }
 
-/* Every way with every second case, in turn: each case meets half of the ways of every kind. */
+/* Every way with every third case, in turn: each case meets a third of the ways of every kind. */
 static void run_all(const law_way *ways, size_t count)
 {
     size_t turn = 0;
     for (size_t w = 0; w < count; w++) {
-        for (size_t i = w % 2; i < CASES; i += 2)
+        for (size_t i = w % 3; i < CASES; i += 3)
             ranks_expect(&cases[i], varied(ways[w], turn++), &truths[i]);
     }
 }
