@@ -38,8 +38,9 @@ threaded = ^(base|comm|net|launch|parallel|tensor|train)_|^nn_own_op$$|^cli_(tra
 # Of these, tests whose ranks are processes with one computing thread, or that others repeat with fewer runs: races
 # between processes are not seen.
 in_processes = ^parallel_(recorded_ranks|groups|frozen)$$|^train_resume$$|^cli_train_(ranks|replicas|modes_mlp|requeue|log_dir|log_resume|resume|validation|trace|blamed|shared_data)$$
-# What asan leaves out: pages, the source tree, and bits that the plain build compares.
-same_code = ^(docs|project)_|^golden_zoo$$|^parallel_law|^cli_train_(requeue|modes)
+# What asan leaves out: pages, the source tree, bits that the plain build compares, and long runs of code that other
+# tests have.
+same_code = ^(docs|project)_|^golden_zoo$$|^parallel_law|^cli_terminal$$|^cli_train_(requeue|modes|log_dir)|^examples_07_
 # Without address randomisation: older TSan runtimes refuse some kernels' layouts.
 no_aslr = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
