@@ -12,8 +12,8 @@ list(REMOVE_ITEM LK_KERNEL_SOURCES
 include(CheckCCompilerFlag)
 set(LK_KERNEL_OBJECTS)
 # With sanitizers the kernels are as fast at -O2 as at -O3, and take up to twice as long at -O1. gcse takes a third of
-# the time to compile the functions with all their checks, and saves nothing; checks of every pointer take another
-# third, and AddressSanitizer sees what they would.
+# the time to compile the functions with all their checks, and saves nothing. Checks of every pointer take another
+# third; AddressSanitizer sees wrong pointers where they are used.
 set(LK_KERNEL_OPTIONS)
 if(LK_SANITIZE)
   set(LK_KERNEL_OPTIONS -O2 $<$<C_COMPILER_ID:GNU>:-fno-gcse>

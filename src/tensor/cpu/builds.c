@@ -5,7 +5,7 @@
 
 #include "tensor/cpu/cpu.h"
 
-/* What a processor can run; each level includes those before it. */
+/* What a processor can run; each level includes those of its family (arm64, x86-64) before it. */
 typedef enum level { NOTHING, SCALAR, NEON, AVX2, AVX512, AMX } level;
 
 typedef struct row {
