@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 
-enum { JOINED_MOVES = 256, JOINED_WORK = 4096 };
+enum { JOINED_MOVES = 256, JOINED_WORK = 4096, JOINED_CHANNELS = 8 };
 
 typedef enum joined_kind { JOINED_MOVE, JOINED_ADD, JOINED_FREE, JOINED_MARK } joined_kind;
 
@@ -25,6 +25,7 @@ typedef struct joined_work {
 } joined_work;
 
 struct lk_channel {
+    lk_channel *next; /* in joined_all */
     lk_device *dev;
     lk_channel_opts opts;
     unsigned id;
@@ -45,6 +46,7 @@ typedef struct joined_message {
 
 static pthread_mutex_t joined_lock = PTHREAD_MUTEX_INITIALIZER;
 static joined_message *joined_list;
+static lk_channel *joined_all;
 static unsigned joined_keys;
 static atomic_int *joined_opened;  /* channels; in memory that processes share */
 static atomic_int joined_places;   /* number of different devices; 0: each rank has its own */
@@ -77,6 +79,8 @@ static inline lk_status joined_open(lk_device *dev, const lk_channel_opts *opts,
     pthread_mutex_lock(&joined_lock);
     joined_keys++;
     memcpy(key, &joined_keys, sizeof joined_keys);
+    channel->next = joined_all;
+    joined_all = channel;
     pthread_mutex_unlock(&joined_lock);
     *out = channel;
     return LK_OK;
@@ -96,8 +100,21 @@ static inline void joined_forget(const lk_channel *channel, const joined_work *w
         channel->dev->type->free(channel->dev, work->out);
 }
 
+static inline void joined_remove(const lk_channel *channel)
+{
+    pthread_mutex_lock(&joined_lock);
+    lk_channel **at = &joined_all;
+    while (*at && *at != channel)
+        at = &(*at)->next;
+    if (*at)
+        *at = channel->next;
+    pthread_mutex_unlock(&joined_lock);
+}
+
 static inline void joined_close(lk_channel *channel)
 {
+    if (channel)
+        joined_remove(channel);
     far_require(!channel || tape_kept == 0, "a channel closed before its recordings are forgotten");
     for (int i = channel ? channel->first : 0; channel && i < channel->after; i++)
         joined_forget(channel, &channel->work[i]);
@@ -162,14 +179,13 @@ static inline bool joined_exchange(lk_channel *channel, const joined_work *work)
     return true;
 }
 
-/* Does the work [first,until) as far as messages have arrived. */
-static inline lk_status joined_poll(lk_channel *channel, bool *done)
+/* Does the work [first,until) as far as messages have arrived; returns whether it is done. */
+static inline bool joined_advance(lk_channel *channel, int until)
 {
-    while (channel->first < channel->until) {
+    while (channel->first < until) {
         joined_work *work = &channel->work[channel->first];
-        *done = false;
         if (work->kind == JOINED_MOVE && !joined_exchange(channel, work))
-            return LK_OK;
+            return false;
         if (work->kind == JOINED_ADD)
             channel->dev->kernels->reduce(channel->dev, LK_DTYPE_F32, LK_REDUCTION_SUM, work->elements, work->a,
                                           work->b, work->out);
@@ -178,7 +194,25 @@ static inline lk_status joined_poll(lk_channel *channel, bool *done)
     }
     if (channel->first == channel->after)
         channel->first = channel->after = channel->until = 0;
-    *done = true;
+    return true;
+}
+
+/* While a device waits for one channel, its other channels go on. */
+static inline lk_status joined_poll(lk_channel *channel, bool *done)
+{
+    *done = joined_advance(channel, channel->until);
+    if (*done)
+        return LK_OK;
+    pthread_mutex_lock(&joined_lock);
+    lk_channel *others[JOINED_CHANNELS];
+    int count = 0;
+    for (lk_channel *other = joined_all; other; other = other->next) {
+        if (other != channel && other->dev == channel->dev && count < JOINED_CHANNELS)
+            others[count++] = other;
+    }
+    pthread_mutex_unlock(&joined_lock);
+    for (int i = 0; i < count; i++)
+        (void)joined_advance(others[i], others[i]->after);
     return LK_OK;
 }
 

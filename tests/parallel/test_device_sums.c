@@ -32,9 +32,21 @@ static const ranks_row rows[] = {
     {"5 ranks of a shard each, clip", CLIP, {.ranks = 5, .threads = 1}},
     {"3 ranks, bn batch", RES_BATCH, {.ranks = 3, .threads = 1, .bucket_bytes = 16 * KB}},
     {"5 ranks: ops", OPS, {.ranks = 5, .threads = 1, .bucket_bytes = 1 * KB, .share = true}},
+    {"2 stages", RES_BATCH, {.ranks = 2, .threads = 1, .stages = "2", .share = true}},
+    {"3 stages in waves", OPS, {.ranks = 3, .threads = 1, .stages = "3", .micro_batch = 3}},
+    {"4 stages, pipelined", OPS, {.ranks = 4, .threads = 1, .stages = "4", .pipelined = true, .micro_batch = 1}},
     {"grid, bn batch", RES_BATCH, {.ranks = 4, .threads = 1, .stages = "2", .bucket_bytes = 16 * KB, .share = true}},
     {"grid, pipelined: ops", OPS, {.ranks = 6, .threads = 1, .stages = "2", .pipelined = true, .micro_batch = 1}},
 };
+
+/* Ends of channels: each rank has one for sums, and each pair of neighbouring stages has two links. On one device,
+ * channels are tried before they are chosen. */
+static int ends_of(const law_way *way)
+{
+    int stages = way->stages ? (int)strtol(way->stages, NULL, 10) : 1, replicas = way->ranks / stages;
+    int trials = joined_places == 1;
+    return (1 + trials) * (replicas > 1 ? way->ranks : 0) + (4 + 2 * trials) * replicas * (stages - 1);
+}
 
 static void test_row(void **arg)
 {
@@ -45,7 +57,15 @@ static void test_row(void **arg)
     way.transport = "inproc";
     int before = *joined_opened;
     ranks_expect(&cases[r->c], way, ranks_know(&cases[r->c], &truths[r->c]));
-    assert_int_equal(*joined_opened - before, way.ranks > 1 ? way.ranks : 0);
+    assert_int_equal(*joined_opened - before, ends_of(&way));
+}
+
+/* The rows on one device. */
+static void test_near_row(void **arg)
+{
+    joined_places = 1;
+    test_row(arg);
+    joined_places = 0;
 }
 
 /* The expected results of making an engine and of a step with it. */
@@ -161,7 +181,7 @@ static void test_stuck(void **arg)
     expect(3, 3,
            (attempt){.gradient_backend = "joined",
                      .step = LK_STATUS_PEER,
-                     .text = "s for sums over joined: that is its timeout"});
+                     .text = "s for other ranks over joined: that is its timeout"});
     joined_mute = 0;
 }
 
@@ -169,5 +189,6 @@ int main(void)
 {
     law_require(joined_add_device());
     return ranks_run_rows(rows, COUNT_OF(rows), NULL, test_row) +
+           ranks_run_rows(rows, COUNT_OF(rows), NULL, test_near_row) +
            RUN_TESTS(NULL, NULL, TEST(test_choice), TEST(test_engine_order), TEST(test_stuck));
 }

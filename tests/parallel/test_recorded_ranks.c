@@ -450,7 +450,7 @@ static bool be_stuck(lk_group *group, const team_spec *team, const void *arg)
     tape_stuck = stuck;
     CHECK_OK(lk_barrier(group, NULL));
     CHECK(lk_engine_step(engine, &h.batches[1], &metrics) == LK_STATUS_PEER);
-    CHECK_TEXT(lk_error_detail(), "s for sums over joined: that is its timeout");
+    CHECK_TEXT(lk_error_detail(), "s for other ranks over joined: that is its timeout");
     lk_engine_destroy(engine);
     free_history(&h);
     if (stuck)

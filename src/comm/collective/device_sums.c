@@ -1,18 +1,11 @@
-/* device_sums.c - runs programs on a channel between devices, and waits for other ranks. */
+/* device_sums.c - runs programs on a channel between devices. */
 #include "comm/collective/device_sums.h"
 
 #include <assert.h>
-#include <sched.h>
-#include <stdio.h>
 
-#include "base/clock.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/tree.h"
-#include "comm/collective/program.h"
-
-/* Seconds to wait for the job to learn why a channel failed. */
-static const double REASON_AFTER = 2;
 
 /* Marks of the channel that follow those of the sums. */
 enum { GATHERED, SHARED, MARKS };
@@ -22,9 +15,7 @@ enum { GATHERS = 256 };
 
 struct lk_device_sums {
     lk_device_sums_opts opts;
-    const lk_channel_type *type;
-    lk_channel *channel;
-    bool given_up;       /* the channel was given up */
+    lk_device_channel channel;
     int rank, size, own; /* own: partial sums of this rank */
     int *host;           /* (size) zeros: all ranks count as one host */
     lk_program_cache programs;
@@ -33,55 +24,8 @@ struct lk_device_sums {
     float *inbox;           /* device: (partial sums of peers, segment) */
     lk_channel_move *moves; /* room for the moves of one phase */
     int move_count;
-    int last;        /* the last sum that was enqueued */
-    double waits_at; /* lk__clock() time when the current wait began; 0: none */
+    int last; /* the last sum that was enqueued */
 };
-
-/* Yields the core once. Fails when a rank is lost or the timeout has passed. */
-static lk_status keep_waiting(lk_device_sums *sums)
-{
-    lk_group *group = sums->opts.group;
-    char text[256];
-    double now = lk__clock(), timeout = lk_group_timeout(group);
-    LK_TRY(lk_group_poll(group));
-    if (sums->waits_at == 0)
-        sums->waits_at = now;
-    if (now - sums->waits_at < timeout) {
-        sched_yield();
-        return LK_OK;
-    }
-    snprintf(text, sizeof text, "rank %d waited %.0f s for sums over %s: that is its timeout", sums->rank, timeout,
-             sums->type->name);
-    lk_group_abort(group, text);
-    return lk__fail(LK_STATUS_PEER, "%s", text);
-}
-
-/* Waits until the channel has done its last operation. */
-static lk_status finish(lk_device_sums *sums)
-{
-    bool done = !sums->type->poll;
-    while (!done) {
-        LK_TRY(sums->type->poll(sums->channel, &done));
-        if (!done)
-            LK_TRY(keep_waiting(sums));
-    }
-    return LK_OK;
-}
-
-/* Ends a call. After a failure it gives the channel up, and waits for the job to learn the reason: a channel
- * may notice a lost peer earlier than the job. */
-static lk_status explain(lk_device_sums *sums, lk_status status)
-{
-    char text[LK_DEVICE_SUMS_TEXT];
-    sums->waits_at = 0;
-    if (status == LK_OK)
-        return LK_OK;
-    snprintf(text, sizeof text, "%s", lk_error_detail());
-    lk__device_sums_give_up(sums);
-    for (double began = lk__clock(); status != LK_STATUS_PEER && lk__clock() - began < REASON_AFTER; sched_yield())
-        LK_TRY(lk_group_poll(sums->opts.group));
-    return lk__fail(status, "%s", text);
-}
 
 /* Finds the program of a gather, or of a sum if spans is NULL. */
 static lk_status find(lk_device_sums *sums, size_t count, const lk_span *spans, lk_program **out)
@@ -121,49 +65,25 @@ static lk_status alloc_parts(lk_device_sums *sums)
                                   (void **)&sums->inbox);
 }
 
-/* Opens this rank's part of the channel and writes its key. */
-static lk_status open_channel(lk_device_sums *sums, unsigned char *key)
+/* The most elements that this rank sends to one peer in one move. */
+static size_t most_of_a_move(const lk_device_sums *sums)
 {
-    const lk_device_sums_opts *opts = &sums->opts;
-    size_t most = (size_t)sums->own * lk__size_max(sums->segment, opts->widest);
-    lk_channel_opts channel = {.rank = sums->rank,
-                               .size = sums->size,
-                               .marks = opts->sums + MARKS,
-                               .most = lk__size_max(lk__size_max(most, sums->segment), opts->samples)};
-    return sums->type->open(opts->dev, &channel, key, &sums->channel);
-}
-
-/* Also called by a rank without channel: the others wait for its key. */
-static lk_status join_channel(lk_device_sums *sums, unsigned char *key)
-{
-    unsigned char *keys;
-    LK_TRY(LK_ALLOC((size_t)sums->size * LK_CHANNEL_KEY, "ranks", &keys));
-    lk_status status = lk_allgather(sums->opts.group, (lk_buffer){key, LK_CHANNEL_KEY, LK_DTYPE_U8}, NULL, keys, NULL);
-    if (status == LK_OK && sums->channel)
-        status = sums->type->join(sums->channel, keys);
-    lk__mem_free(keys);
-    return status == LK_OK && sums->channel ? finish(sums) : status;
-}
-
-static lk_device_sums blank(const lk_device_sums_opts *opts)
-{
-    return (lk_device_sums){.opts = *opts,
-                            .type = opts->channel,
-                            .rank = lk_group_rank(opts->group),
-                            .size = lk_group_size(opts->group),
-                            .programs = {.room = (size_t)opts->sums + GATHERS}};
+    size_t most = (size_t)sums->own * lk__size_max(sums->segment, sums->opts.widest);
+    return lk__size_max(lk__size_max(most, sums->segment), sums->opts.samples);
 }
 
 lk_status lk__device_sums_create(const lk_device_sums_opts *opts, lk_device_sums **out)
 {
-    unsigned char key[LK_CHANNEL_KEY] = {0};
     lk_device_sums *sums;
     lk_status status;
     LK_TRY(LK_ALLOC(1, "sums between devices", &sums));
-    *sums = blank(opts);
+    *sums = (lk_device_sums){.opts = *opts,
+                             .channel = lk__device_channel_of(opts->group, opts->dev, opts->channel),
+                             .programs = {.room = (size_t)opts->sums + GATHERS}};
+    sums->rank = sums->channel.rank;
+    sums->size = sums->channel.size;
     LK_TRY_GOTO(alloc_parts(sums), destroy_sums);
-    LK_TRY_GOTO(open_channel(sums, key), destroy_sums);
-    LK_TRY_GOTO(explain(sums, join_channel(sums, key)), destroy_sums);
+    LK_TRY_GOTO(lk__device_channel_open(&sums->channel, opts->sums + MARKS, most_of_a_move(sums)), destroy_sums);
     *out = sums;
     return LK_OK;
 
@@ -172,45 +92,17 @@ destroy_sums:
     return status;
 }
 
-/* The barrier ensures that no rank closes its channel before all have left. */
-lk_status lk__device_sums_probe(const lk_device_sums_opts *opts)
-{
-    lk_device_sums trial = blank(opts);
-    unsigned char key[LK_CHANNEL_KEY] = {0};
-    char text[LK_DEVICE_SUMS_TEXT];
-    lk_status status = open_channel(&trial, key);
-    snprintf(text, sizeof text, "%s", lk_error_detail());
-    lk_status joined = join_channel(&trial, key);
-    if (status == LK_OK && joined != LK_OK) {
-        snprintf(text, sizeof text, "%s", lk_error_detail());
-        status = joined;
-    }
-    if (trial.channel && trial.type->leave)
-        trial.type->leave(trial.channel);
-    lk_status left = lk_barrier(opts->group, NULL);
-    trial.type->close(trial.channel);
-    return status == LK_OK ? left : lk__fail(status, "%s", text);
-}
-
 void lk__device_sums_leave(lk_device_sums *sums)
 {
-    char detail[LK_DEVICE_SUMS_TEXT];
-    int64_t left = 1;
-    if (!sums || !sums->type->leave)
-        return;
-    snprintf(detail, sizeof detail, "%s", lk_error_detail());
-    sums->type->leave(sums->channel);
-    /* Not a barrier, because other ranks may still be in the barrier of a sum. If it fails, the job has
-     * failed earlier, and that reason stays. */
-    if (lk_allreduce(sums->opts.group, (lk_buffer){&left, 1, LK_DTYPE_I64}, LK_REDUCTION_MAX, NULL) != LK_OK)
-        (void)lk__fail(LK_STATUS_PEER, "%s", detail);
+    if (sums)
+        lk__device_channel_leave(&sums->channel);
 }
 
 void lk__device_sums_destroy(lk_device_sums *sums)
 {
     if (!sums)
         return;
-    sums->type->close(sums->channel);
+    lk__device_channel_close(&sums->channel);
     sums->opts.dev->type->free(sums->opts.dev, sums->inbox);
     lk__program_cache_fini(&sums->programs);
     lk__mem_free(sums->moves);
@@ -221,9 +113,7 @@ void lk__device_sums_destroy(lk_device_sums *sums)
 
 void lk__device_sums_give_up(lk_device_sums *sums)
 {
-    if (sums->channel && !sums->given_up)
-        sums->type->give_up(sums->channel);
-    sums->given_up = true;
+    lk__device_channel_give_up(&sums->channel);
 }
 
 /* Returns the address of input i of a fold, over the span that this rank folds. A single input needs no fold,
@@ -266,13 +156,13 @@ static void list_moves(lk_device_sums *sums, const lk_schedule_phase *phase, con
 /* Moves the data of a phase. Ranks without moves call it too, because the calls of all ranks must match. */
 static lk_status exchange(lk_device_sums *sums)
 {
-    const lk_channel_type *type = sums->type;
-    LK_TRY(type->move(sums->channel, sums->moves, sums->move_count));
-    LK_TRY(finish(sums));
+    const lk_channel_type *type = sums->channel.type;
+    LK_TRY(type->move(sums->channel.end, sums->moves, sums->move_count));
+    LK_TRY(lk__device_channel_finish(&sums->channel));
     if (!type->take)
         return LK_OK;
     LK_TRY(lk_barrier(sums->opts.group, NULL));
-    return type->take(sums->channel, sums->moves, sums->move_count);
+    return type->take(sums->channel.end, sums->moves, sums->move_count);
 }
 
 /* An entry of the stack of a fold. */
@@ -298,7 +188,7 @@ static lk_status fold(lk_device_sums *sums, const lk_schedule_phase *phase, cons
         bool last = i == count - 1;
         assert(last || !left.own || !right.own);
         float *to = last ? vectors.slot0 + phase->keep.first : left.own ? right.at : left.at;
-        LK_TRY(sums->type->add(sums->channel, phase->keep.count, left.at, right.at, to));
+        LK_TRY(sums->channel.type->add(sums->channel.end, phase->keep.count, left.at, right.at, to));
         height--;
         stack[height - 1] = (entry){.at = to};
     }
@@ -324,17 +214,17 @@ static lk_status sum_in_own_order(lk_device_sums *sums, size_t count, lk_partial
 {
     for (int partial = sums->own - 1; partial > 0; partial--) {
         float *left = lk__partials_slot(partials, partial - 1);
-        LK_TRY(sums->type->add(sums->channel, count, left, lk__partials_slot(partials, partial), left));
+        LK_TRY(sums->channel.type->add(sums->channel.end, count, left, lk__partials_slot(partials, partial), left));
     }
-    LK_TRY(sums->type->sum(sums->channel, count, partials.slot0));
-    return finish(sums);
+    LK_TRY(sums->channel.type->sum(sums->channel.end, count, partials.slot0));
+    return lk__device_channel_finish(&sums->channel);
 }
 
 /* Enqueues a gather of sums->spans if `gathers`, otherwise a sum, and then sets the mark. */
 static lk_status enqueue(lk_device_sums *sums, bool gathers, size_t count, lk_partials vectors, int mark)
 {
     lk_program *program;
-    LK_TRY(sums->type->follow(sums->channel));
+    LK_TRY(sums->channel.type->follow(sums->channel.end));
     if (sums->opts.own_order && !gathers) {
         LK_TRY(sum_in_own_order(sums, count, vectors));
     } else {
@@ -343,42 +233,24 @@ static lk_status enqueue(lk_device_sums *sums, bool gathers, size_t count, lk_pa
         lk__program_release(program);
         LK_TRY(status);
     }
-    return sums->type->mark(sums->channel, mark);
+    return sums->channel.type->mark(sums->channel.end, mark);
 }
 
 lk_status lk__device_sums_sum(lk_device_sums *sums, int index, size_t count, lk_partials partials)
 {
     sums->last = index;
-    return explain(sums, enqueue(sums, false, count, partials, index));
+    return lk__device_channel_explain(&sums->channel, enqueue(sums, false, count, partials, index));
 }
 
 lk_status lk__device_sums_lead(lk_device_sums *sums, int index)
 {
-    lk_status status = sums->type->lead(sums->channel, index);
-    return explain(sums, status == LK_OK ? finish(sums) : status);
-}
-
-static lk_status watch(lk_device_sums *sums)
-{
-    LK_TRY(keep_waiting(sums));
-    return finish(sums);
-}
-
-static lk_status await(lk_device_sums *sums, int mark)
-{
-    bool done = false;
-    LK_TRY(sums->type->reached(sums->channel, mark, &done));
-    while (!done) {
-        LK_TRY(watch(sums));
-        LK_TRY(sums->type->reached(sums->channel, mark, &done));
-    }
-    return LK_OK;
+    return lk__device_channel_explain(&sums->channel, lk__device_channel_lead(&sums->channel, index));
 }
 
 lk_status lk__device_sums_wait(lk_device_sums *sums)
 {
-    LK_TRY(explain(sums, await(sums, sums->last)));
-    LK_TRY(explain(sums, await(sums, sums->opts.sums + SHARED)));
+    LK_TRY(lk__device_channel_explain(&sums->channel, lk__device_channel_await(&sums->channel, sums->last)));
+    LK_TRY(lk__device_channel_explain(&sums->channel, lk__device_channel_await(&sums->channel, sums->opts.sums + SHARED)));
     return lk__device_sums_wait_gather(sums);
 }
 
@@ -394,13 +266,13 @@ lk_status lk__device_sums_gather(lk_device_sums *sums, const float *mine, size_t
     lk_span own = sums->spans[sums->rank];
     if (mine != all + own.first)
         dev->kernels->copy_bytes(dev, own.count * sizeof *mine, mine, all + own.first);
-    LK_TRY(explain(sums, enqueue(sums, true, total, (lk_partials){.slot0 = all}, mark)));
+    LK_TRY(lk__device_channel_explain(&sums->channel, enqueue(sums, true, total, (lk_partials){.slot0 = all}, mark)));
     return lk__device_sums_lead(sums, mark);
 }
 
 lk_status lk__device_sums_wait_gather(lk_device_sums *sums)
 {
-    return explain(sums, await(sums, sums->opts.sums + GATHERED));
+    return lk__device_channel_explain(&sums->channel, lk__device_channel_await(&sums->channel, sums->opts.sums + GATHERED));
 }
 
 lk_status lk__device_sums_share(lk_device_sums *sums, size_t total, float *all)
@@ -410,7 +282,7 @@ lk_status lk__device_sums_share(lk_device_sums *sums, size_t total, float *all)
         size_t first = lk__shard_begin(total, bounds[sums->size], bounds[r]);
         sums->spans[r] = (lk_span){first, lk__shard_begin(total, bounds[sums->size], bounds[r + 1]) - first};
     }
-    return explain(sums, enqueue(sums, true, total, (lk_partials){.slot0 = all}, sums->opts.sums + SHARED));
+    return lk__device_channel_explain(&sums->channel, enqueue(sums, true, total, (lk_partials){.slot0 = all}, sums->opts.sums + SHARED));
 }
 
 lk_status lk__device_sums_lead_share(lk_device_sums *sums)
@@ -420,6 +292,6 @@ lk_status lk__device_sums_lead_share(lk_device_sums *sums)
 
 lk_status lk__device_sums_watch(lk_device_sums *sums, double since)
 {
-    sums->waits_at = since;
-    return explain(sums, watch(sums));
+    sums->channel.waits_at = since;
+    return lk__device_channel_explain(&sums->channel, lk__device_channel_watch(&sums->channel));
 }

@@ -11,26 +11,10 @@
 #ifndef LK_COMM_COLLECTIVE_DEVICE_SUMS_H
 #define LK_COMM_COLLECTIVE_DEVICE_SUMS_H
 
+#include "comm/collective/device_channel.h"
 #include "comm/collective/program.h"
-#include "tensor/device.h"
 
 typedef struct lk_device_sums lk_device_sums;
-
-enum { LK_DEVICE_SUMS_TEXT = 1024 };
-
-/* The choice of a channel. */
-typedef struct lk_device_sums_choice {
-    const char *name;               /* the only channel to try; NULL: any */
-    bool own_order;                 /* only channels that sum in an order of their own */
-    bool tried;                     /* output: there was a channel to try */
-    const lk_channel_type *channel; /* output: the first channel that can join the devices of all ranks, or NULL */
-    char obstacle[LK_DEVICE_SUMS_TEXT +
-                  2 * LK_CHANNEL_DEVICE_ID]; /* output: why the last channel that was tried cannot */
-} lk_device_sums_choice;
-
-/* Collective. All ranks have the same kind of device and get the same choice. group NULL: one rank alone,
- * which needs no channel; only `tried` is set. */
-lk_status lk__device_sums_choose(lk_group *group, lk_device *dev, lk_device_sums_choice *choice) LK_CHECKED;
 
 typedef struct lk_device_sums_opts {
     lk_group *group;   /* all pointers are borrowed */
@@ -46,9 +30,6 @@ typedef struct lk_device_sums_opts {
 
 /* Collective. */
 lk_status lk__device_sums_create(const lk_device_sums_opts *opts, lk_device_sums **out) LK_CHECKED;
-/* Collective. Opens and closes a channel, to find failures that appear only then. All ranks take part until
- * the end, also if one fails. */
-lk_status lk__device_sums_probe(const lk_device_sums_opts *opts) LK_CHECKED;
 /* Collective as long as the job has not failed, before the group is destroyed: afterwards no rank uses memory
  * of another. NULL is ignored, also by destroy. */
 void lk__device_sums_leave(lk_device_sums *sums);

@@ -171,7 +171,7 @@ static lk_status open_device(lk_engine *engine)
 }
 
 /* Writes the obstacle of a build without channels between such devices. MPI has sums in its own order. */
-static void describe_no_channel(const lk_engine *engine, lk_device_sums_choice *choice)
+static void describe_no_channel(const lk_engine *engine, lk_device_channel_choice *choice)
 {
     const char *remedy = choice->name || !choice->own_order ? "leave it out"
                          : lk__mpi_module_is_chosen()       ? "add `backend` mpi, or leave it out"
@@ -190,12 +190,12 @@ static lk_status choose_channel(lk_engine *engine)
     lk_group *group = engine->grid.sums;
     const char *name =
         opts->gradient_backend && strcmp(opts->gradient_backend, "auto") != 0 ? opts->gradient_backend : NULL;
-    lk_device_sums_choice choice = {.name = name, .own_order = opts->reduce == LK_REDUCE_ORDER_BACKEND};
+    lk_device_channel_choice choice = {.name = name, .own_order = opts->reduce == LK_REDUCE_ORDER_BACKEND};
     bool mpi = name && strcmp(name, "mpi") == 0;
     if (opts->eval_only || (name && strcmp(name, "host") == 0))
         return LK_OK;
     if (!mpi)
-        LK_TRY(lk__device_sums_choose(group, engine->dev, &choice));
+        LK_TRY(lk__device_channel_choose(group, engine->dev, &choice));
     engine->channel = choice.channel;
     engine->own_sums = !choice.channel && choice.own_order && group && lk__group_has_own_sums(group);
     bool none = !group && (choice.tried || mpi);
@@ -421,11 +421,13 @@ void lk_engine_destroy(lk_engine *engine)
         return;
     lk__mem_free(engine->leaves);
     lk__device_sums_leave(engine->device_sums);
+    lk__links_leave(&engine->links);
     /* The groups first: other ranks may still read this rank's memory. */
     lk__grid_fini(&engine->grid);
     lk__recorded_destroy(engine, engine->recorded);
     lk__marks_destroy(engine->marks);
     lk__device_sums_destroy(engine->device_sums);
+    lk__links_fini(&engine->links);
     lk__engine_free_plan(engine);
     lk__engine_outputs_destroy(engine->outputs);
     lk__param_groups_fini(&engine->groups);

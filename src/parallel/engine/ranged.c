@@ -1,6 +1,8 @@
 /* ranged.c - gradients, plan, lanes and leaves of a rank, for the range of shards that it trains. */
 #include "parallel/engine/ranged.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 #include "parallel/step/outputs.h"
 #include "parallel/step/run_waves.h"
@@ -91,16 +93,34 @@ static lk_status alloc_samples(lk_engine *engine, lk_tensor input, lk_engine_lan
     return dev->type->alloc(dev, engine->extent.capacity * sample, "samples", (void **)&lane->samples);
 }
 
+/* Opens links to neighbouring stages where their devices can be joined. */
+static lk_status open_links(lk_engine *engine)
+{
+    const lk_device_type *type = engine->dev->type;
+    const char *backend = engine->opts.gradient_backend;
+    lk_tensor input = lk__plan_input(engine->plan, 0), output = lk__plan_output(engine->plan, 0);
+    size_t capacity = engine->extent.capacity;
+    lk_links_opts opts = {.grid = &engine->grid,
+                          .dev = engine->dev,
+                          .previous = capacity * lk__tensor_stride(&input),
+                          .next = lk__engine_has_losses(engine) ? 0 : capacity * lk__tensor_stride(&output),
+                          .lanes = engine->lane_count};
+    bool by_host = type->host_memory || !type->channels || (backend && strcmp(backend, "host") == 0);
+    if (engine->grid.stages == 1 || by_host || engine->opts.eval_only)
+        return LK_OK;
+    return lk__links_init(&engine->links, &opts);
+}
+
 /* Staging buffers for the tensors that a lane exchanges with the previous and the next stage. */
 static lk_status alloc_copies(lk_engine *engine, int index)
 {
     lk_engine_lane *lane = &engine->lanes[index];
     lk_tensor input = lk__plan_input(engine->plan, index), output = lk__plan_output(engine->plan, index);
     size_t capacity = engine->extent.capacity;
-    if (engine->grid.stage > 0)
+    if (engine->grid.stage > 0 && !engine->links.previous.in)
         LK_TRY(lk__staging_alloc(engine->dev, capacity * lk__tensor_stride(&input), "a copy of activations",
                                  &lane->previous_copy));
-    if (lk__engine_has_losses(engine))
+    if (lk__engine_has_losses(engine) || engine->links.next.in)
         return LK_OK;
     return lk__staging_alloc(engine->dev, capacity * lk__tensor_stride(&output), "a copy of activations",
                              &lane->next_copy);
@@ -121,6 +141,7 @@ lk_status lk__engine_alloc_plan(lk_engine *engine)
     LK_TRY(create_plan(engine));
     if (engine->groups.frozen)
         LK_TRY(lk__plan_freeze(engine->plan, engine->groups.frozen));
+    LK_TRY(open_links(engine));
     return alloc_lanes(engine);
 }
 

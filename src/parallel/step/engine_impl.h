@@ -9,6 +9,7 @@
 #include "optim/optim.h"
 #include "parallel/layout/grid.h"
 #include "parallel/step/buckets.h"
+#include "parallel/step/links.h"
 #include "parallel/step/meter.h"
 #include "parallel/step/param_groups.h"
 #include "parallel/step/waves.h"
@@ -21,7 +22,7 @@ typedef struct lk_engine_lane {
     float *samples; /* device, (capacity, h, w, c) f32; NULL if the plan's input has this layout */
     /* Activations sent to the next stage, and gradients sent to the previous one. */
     lk_request *sent_value, *sent_grad;
-    /* Staging buffers for what is exchanged with these stages, both ways (staging.h). */
+    /* Staging buffers for what is exchanged with these stages, both ways (staging.h); NULL with a link to it. */
     void *next_copy, *previous_copy;
 } lk_engine_lane;
 
@@ -122,6 +123,7 @@ struct lk_engine {
     const lk_channel_type *channel; /* between the devices; NULL: the group sums gradients */
     bool own_sums;                  /* the group sums gradients in an order of its own (MPI) */
     lk_device_sums *device_sums;    /* NULL: no channel */
+    lk_links links;                 /* to the devices of neighbouring stages */
     lk_engine_lane *lanes;
     int lane_count;
     size_t most;          /* the largest number of samples of this rank in a step */

@@ -22,7 +22,14 @@ typedef struct message {
     size_t n;         /* samples */
     void *copy;       /* staging buffer of the lane, or NULL */
     int stage;        /* the other stage */
+    int lane;
 } message;
+
+/* The links to another stage. */
+static const lk_links_side *links_to(const lk_engine *engine, int stage)
+{
+    return stage > engine->grid.stage ? &engine->links.next : &engine->links.previous;
+}
 
 static lk_buffer as_data(const message *p)
 {
@@ -41,11 +48,32 @@ static lk_status await(lk_engine *engine, lk_request **request)
     return LK_OK;
 }
 
+static lk_status send_over(lk_engine *engine, lk_device_link *link, const message *p)
+{
+    lk_buffer data = as_data(p);
+    double began = lk__clock();
+    lk_status status = lk__device_link_send(link, p->lane, data.at, data.count);
+    engine->waits.other += lk__clock() - began;
+    return status;
+}
+
+static lk_status receive_over(lk_engine *engine, lk_device_link *link, const message *p)
+{
+    lk_buffer data = as_data(p);
+    double began = lk__clock();
+    lk_status status = lk__device_link_receive(link, data.at, data.count);
+    engine->waits.other += lk__clock() - began;
+    return status;
+}
+
 static lk_status send(lk_engine *engine, message p, lk_request **request)
 {
     if (!p.tensor.data || p.n == 0)
         return LK_OK;
     lk_buffer data = as_data(&p);
+    lk_device_link *link = links_to(engine, p.stage)->out;
+    if (link)
+        return send_over(engine, link, &p);
     if (engine->device_sums)
         LK_TRY(lk__device_sums_wait_gather(engine->device_sums));
     LK_TRY(lk__staging_fetch(engine->dev, p.tensor.data, data.count, data.at));
@@ -61,6 +89,9 @@ static lk_status receive(lk_engine *engine, message p)
         return LK_OK;
     lk_request *request = NULL;
     lk_buffer data = as_data(&p);
+    lk_device_link *link = links_to(engine, p.stage)->in;
+    if (link)
+        return receive_over(engine, link, &p);
     LK_TRY(lk__staging_clear(engine->dev, p.tensor.data, data.at));
     LK_TRY(lk_recv(engine->grid.pipeline, data, p.stage, &request));
     LK_TRY(await(engine, &request));
@@ -164,8 +195,9 @@ static lk_status load_wave(lk_engine *engine, const lk_engine_part *part, size_t
     /* The sends of the lane's previous wave may still be under way. */
     LK_TRY(await(engine, &lane->sent_value));
     LK_TRY(await(engine, &lane->sent_grad));
+    LK_TRY(lk__links_clear(&engine->links, wave->lane));
     if (engine->grid.stage > 0)
-        return receive(engine, (message){input, wave->n, lane->previous_copy, engine->grid.stage - 1});
+        return receive(engine, (message){input, wave->n, lane->previous_copy, engine->grid.stage - 1, wave->lane});
     if (wave->samples)
         return LK_OK;
     LK_TRY(upload_samples(engine, part, begin, wave->n, wave->lane));
@@ -182,7 +214,7 @@ static lk_status forward(lk_engine *engine, const lk_engine_part *part, size_t b
     if (lk__engine_has_losses(engine))
         return LK_OK;
     lk_tensor output = lk__plan_output(engine->plan, wave->lane);
-    return send(engine, (message){output, wave->n, lane->next_copy, engine->grid.stage + 1}, &lane->sent_value);
+    return send(engine, (message){output, wave->n, lane->next_copy, engine->grid.stage + 1, wave->lane}, &lane->sent_value);
 }
 
 static lk_status backward(lk_engine *engine, const lk_op_wave *wave)
@@ -191,15 +223,16 @@ static lk_status backward(lk_engine *engine, const lk_op_wave *wave)
     lk__fault_work("backward");
     if (!lk__engine_has_losses(engine)) {
         lk_tensor grad = lk__plan_output_grad(engine->plan, wave->lane);
-        /* The activation has arrived before its gradient is received: both use the same staging buffer. */
+        /* The activation has arrived before its gradient is received: both may use the same memory. */
         LK_TRY(await(engine, &lane->sent_value));
-        LK_TRY(receive(engine, (message){grad, wave->n, lane->next_copy, engine->grid.stage + 1}));
+        LK_TRY(lk__links_clear(&engine->links, wave->lane));
+        LK_TRY(receive(engine, (message){grad, wave->n, lane->next_copy, engine->grid.stage + 1, wave->lane}));
     }
     LK_TRY(lk__plan_backward(engine->plan, wave));
     if (engine->grid.stage == 0)
         return LK_OK;
     lk_tensor grad = lk__plan_input_grad(engine->plan, wave->lane);
-    return send(engine, (message){grad, wave->n, lane->previous_copy, engine->grid.stage - 1}, &lane->sent_grad);
+    return send(engine, (message){grad, wave->n, lane->previous_copy, engine->grid.stage - 1, wave->lane}, &lane->sent_grad);
 }
 
 /* Fills the fields of a wave that do not come from lk__waves_at. */
@@ -229,6 +262,7 @@ static lk_status await_sent(lk_engine *engine)
     for (int i = 0; i < engine->lane_count; i++) {
         LK_TRY(await(engine, &engine->lanes[i].sent_value));
         LK_TRY(await(engine, &engine->lanes[i].sent_grad));
+        LK_TRY(lk__links_clear(&engine->links, i));
     }
     return LK_OK;
 }

@@ -27,7 +27,7 @@ typedef struct lent {
 static_assert(sizeof(lent) <= LK_CHANNEL_KEY, "a key has room for it");
 
 typedef struct peer {
-    const float *boxes; /* (BOXES, size, stride), the peer's outboxes; in the row of this rank, its own */
+    const float *boxes; /* (BOXES, size - 1, stride), the peer's outboxes for the other ranks; here its own, too */
     size_t stride;
     bool mapped; /* must be unmapped */
     size_t used; /* elements of the current move */
@@ -116,13 +116,18 @@ static void ipc_close(lk_channel *channel)
     lk__mem_free(ipc);
 }
 
+static size_t others(const ipc_channel *ipc)
+{
+    return ipc->base.opts.size > 1 ? (size_t)ipc->base.opts.size - 1 : 1;
+}
+
 static lk_status lend(ipc_channel *ipc, void *out)
 {
     const lk_channel_opts *opts = &ipc->base.opts;
     lk_device *dev = &ipc->base.cuda->base;
     size_t stride = lk__size_round_up(lk__size_max(opts->most, 1), 64);
     lent mine = {.process = (uint64_t)getpid(), .stride = stride};
-    LK_TRY(lk__cuda_alloc_raw(dev, BOXES * (size_t)opts->size * stride * sizeof(float), "gradients for other ranks",
+    LK_TRY(lk__cuda_alloc_raw(dev, BOXES * others(ipc) * stride * sizeof(float), "data for other ranks",
                               (void **)&ipc->boxes));
     mine.at = (uint64_t)(uintptr_t)ipc->boxes;
     LK_TRY(lk__cuda_status(dev, cudaIpcGetMemHandle(&mine.handle, ipc->boxes), "lending memory to other processes"));
@@ -175,7 +180,7 @@ static lk_status ipc_join(lk_channel *channel, const void *keys)
 static const float *next_in_box(const ipc_channel *ipc, int from, int to, size_t used)
 {
     const peer *p = &ipc->peers[from];
-    size_t box = ipc->turn % BOXES * (size_t)ipc->base.opts.size + (size_t)to;
+    size_t box = ipc->turn % BOXES * others(ipc) + (size_t)(to > from ? to - 1 : to);
     return p->boxes + box * p->stride + used;
 }
 
@@ -205,7 +210,7 @@ static lk_status ipc_move(lk_channel *channel, const lk_channel_move *moves, int
     cudaError_t error = copy_moves((ipc_channel *)channel, moves, count, true);
     if (error == cudaSuccess)
         error = cudaStreamSynchronize(channel->stream);
-    return lk__cuda_status(&channel->cuda->base, error, "handing gradients out");
+    return lk__cuda_status(&channel->cuda->base, error, "handing data out");
 }
 
 static lk_status ipc_take(lk_channel *channel, const lk_channel_move *moves, int count)
@@ -214,7 +219,7 @@ static lk_status ipc_take(lk_channel *channel, const lk_channel_move *moves, int
     LK_TRY(lk__cuda_channel_use(channel));
     cudaError_t error = copy_moves(ipc, moves, count, false);
     ipc->turn++;
-    return lk__cuda_status(&channel->cuda->base, error, "taking gradients in");
+    return lk__cuda_status(&channel->cuda->base, error, "taking data in");
 }
 
 /* All work under way is this rank's own and ends by itself. */

@@ -1,14 +1,14 @@
-/* device_sums_choose.c - finds a channel that can join the devices of all ranks. */
+/* device_channel_choose.c - finds a channel that can join the devices of all ranks. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "comm/collective/device_sums.h"
+#include "comm/collective/device_channel.h"
 
 /* What a rank sends to the others about its device. */
 typedef struct device_info {
     char location[LK_CHANNEL_DEVICE_ID];
-    char reason[LK_DEVICE_SUMS_TEXT]; /* why the rank cannot use the channel; "": it can */
+    char reason[LK_DEVICE_CHANNEL_TEXT]; /* why the rank cannot use the channel; "": it can */
 } device_info;
 
 /* One attempt at one channel. */
@@ -69,17 +69,16 @@ static lk_status try_channel(trial *t)
     if (t->obstacle[0] || !t->type->one_device)
         return LK_OK;
     /* Whether ranks on one device can map each other's memory is known only after trying. */
-    lk_device_sums_opts opts = {.group = t->group, .dev = t->dev, .channel = t->type};
-    return exchange_infos(t, lk__device_sums_probe(&opts));
+    return exchange_infos(t, lk__device_channel_probe(t->group, t->dev, t->type));
 }
 
 /* Whether the choice allows this channel. */
-static bool is_candidate(const lk_channel_type *type, const lk_device_sums_choice *choice)
+static bool is_candidate(const lk_channel_type *type, const lk_device_channel_choice *choice)
 {
     return (!choice->name || strcmp(type->name, choice->name) == 0) && (!choice->own_order || type->sum);
 }
 
-lk_status lk__device_sums_choose(lk_group *group, lk_device *dev, lk_device_sums_choice *choice)
+lk_status lk__device_channel_choose(lk_group *group, lk_device *dev, lk_device_channel_choice *choice)
 {
     const lk_channel_type *const *types = dev->type->channels;
     for (; types && *types && !choice->channel; types++) {

@@ -1,0 +1,145 @@
+/* device_link.c - messages between two devices over a channel.
+ *
+ * Where the channel's moves have one half, the two devices find each other, and the host waits for marks. Where they
+ * have two halves, move puts a message into an outbox, and the receiver's take reads it. The channel has OUTBOXES of
+ * them, used in turn: a note in host memory says that a message is in its outbox, and another one, sent when the next
+ * message is received, that it was taken. */
+#include "comm/collective/device_link.h"
+
+#include "base/mem.h"
+
+enum { SENDER, RECEIVER };
+enum { OUTBOXES = 2 };
+
+struct lk_device_link {
+    lk_device_link_opts opts;
+    lk_device_channel channel; /* marks: one for each lane of the sender; the receiver has one */
+    unsigned count;            /* messages that were sent or received */
+    lk_request *notes[OUTBOXES];
+    char note;
+};
+
+lk_status lk__device_link_create(const lk_device_link_opts *opts, lk_device_link **out)
+{
+    lk_device_link *link;
+    LK_TRY(LK_ALLOC(1, "a link between devices", &link));
+    *link =
+        (lk_device_link){.opts = *opts, .channel = lk__device_channel_of(opts->group, opts->dev, opts->channel)};
+    size_t most = link->channel.rank == SENDER ? (opts->most + sizeof(float) - 1) / sizeof(float) : 0;
+    lk_status status = lk__device_channel_open(&link->channel, opts->lanes, most);
+    if (status != LK_OK) {
+        lk__device_link_destroy(link);
+        return status;
+    }
+    *out = link;
+    return LK_OK;
+}
+
+/* Tells the peer something about message `number`. The note is under way while this rank goes on. */
+static lk_status tell(lk_device_link *link, unsigned number, int peer)
+{
+    lk_request **request = &link->notes[number % OUTBOXES];
+    if (*request) {
+        lk_request *last = *request;
+        *request = NULL;
+        LK_TRY(lk_request_wait(last));
+    }
+    return lk_send(link->opts.group, (lk_buffer){&link->note, 1, LK_DTYPE_U8}, peer, request);
+}
+
+/* Blocks until the peer tells something. */
+static lk_status hear(lk_device_link *link, int peer)
+{
+    char note;
+    return lk_recv(link->opts.group, (lk_buffer){&note, 1, LK_DTYPE_U8}, peer, NULL);
+}
+
+/* Moves a message between the device and the channel, and sets the mark. */
+static lk_status put(lk_device_link *link, const lk_channel_move *move, int mark)
+{
+    const lk_device_channel *channel = &link->channel;
+    LK_TRY(channel->type->follow(channel->end));
+    LK_TRY(channel->type->move(channel->end, move, 1));
+    LK_TRY(lk__device_channel_finish(&link->channel));
+    return channel->type->mark(channel->end, mark);
+}
+
+static lk_status send_move(lk_device_link *link, const lk_channel_move *move, int lane)
+{
+    const lk_device_channel *channel = &link->channel;
+    if (!channel->type->take)
+        return put(link, move, lane);
+    if (link->count >= OUTBOXES)
+        LK_TRY(hear(link, RECEIVER));
+    LK_TRY(put(link, move, lane));
+    LK_TRY(lk__device_channel_await(&link->channel, lane));
+    /* Nothing is received here: the next message has the next outbox. */
+    LK_TRY(channel->type->take(channel->end, move, 1));
+    return tell(link, link->count, RECEIVER);
+}
+
+static lk_status receive_move(lk_device_link *link, const lk_channel_move *move)
+{
+    const lk_device_channel *channel = &link->channel;
+    if (!channel->type->take) {
+        LK_TRY(put(link, move, 0));
+        LK_TRY(lk__device_channel_await(&link->channel, 0));
+        return lk__device_channel_lead(&link->channel, 0);
+    }
+    if (link->count > 0) {
+        LK_TRY(lk__device_channel_await(&link->channel, 0));
+        LK_TRY(tell(link, link->count - 1, SENDER));
+    }
+    LK_TRY(hear(link, SENDER));
+    LK_TRY(channel->type->follow(channel->end));
+    LK_TRY(channel->type->take(channel->end, move, 1));
+    LK_TRY(channel->type->mark(channel->end, 0));
+    return lk__device_channel_lead(&link->channel, 0);
+}
+
+static lk_channel_move as_move(int peer, const void *at, size_t bytes)
+{
+    return (lk_channel_move){.peer = peer,
+                             .send = peer == RECEIVER,
+                             .at = (float *)(uintptr_t)at,
+                             .count = (bytes + sizeof(float) - 1) / sizeof(float)};
+}
+
+lk_status lk__device_link_send(lk_device_link *link, int lane, const void *at, size_t bytes)
+{
+    lk_channel_move move = as_move(RECEIVER, at, bytes);
+    lk_status status = send_move(link, &move, lane);
+    link->count++;
+    return lk__device_channel_explain(&link->channel, status);
+}
+
+lk_status lk__device_link_clear(lk_device_link *link, int lane)
+{
+    return lk__device_channel_explain(&link->channel, lk__device_channel_await(&link->channel, lane));
+}
+
+lk_status lk__device_link_receive(lk_device_link *link, void *at, size_t bytes)
+{
+    lk_channel_move move = as_move(SENDER, at, bytes);
+    lk_status status = receive_move(link, &move);
+    link->count++;
+    return lk__device_channel_explain(&link->channel, status);
+}
+
+/* The last note but one was not heard; calls that follow must find the two ranks' notes in step. */
+void lk__device_link_leave(lk_device_link *link)
+{
+    if (!link)
+        return;
+    if (link->channel.type->take && link->channel.rank == SENDER && link->count >= OUTBOXES && !link->channel.given_up)
+        (void)hear(link, RECEIVER);
+    lk__device_channel_leave(&link->channel);
+}
+
+void lk__device_link_destroy(lk_device_link *link)
+{
+    if (!link)
+        return;
+    lk__device_channel_close(&link->channel);
+    lk__mem_free(link);
+}
