@@ -12,8 +12,8 @@ enum { MESSAGES = 100, LANES = 3, MOST = 4001 };
 /* How a rank behaves. */
 typedef struct plan {
     const lk_channel_type *type;
-    int last;        /* the receiver leaves after this message */
-    int behind;      /* the receiver waits until the sender has sent so many messages; at most 2 without a reply */
+    int last;   /* the receiver leaves after this message */
+    int behind; /* the receiver waits until the sender has sent so many messages; at most 2 without a reply */
     atomic_int *sent;
 } plan;
 

@@ -22,8 +22,8 @@ static lk_status keep_waiting(lk_device_channel *channel)
         sched_yield();
         return LK_OK;
     }
-    snprintf(text, sizeof text, "rank %d waited %.0f s for other ranks over %s: that is its timeout", channel->rank, timeout,
-             channel->type->name);
+    snprintf(text, sizeof text, "rank %d waited %.0f s for other ranks over %s: that is its timeout", channel->rank,
+             timeout, channel->type->name);
     lk_group_abort(channel->group, text);
     return lk__fail(LK_STATUS_PEER, "%s", text);
 }

@@ -23,8 +23,7 @@ lk_status lk__device_link_create(const lk_device_link_opts *opts, lk_device_link
 {
     lk_device_link *link;
     LK_TRY(LK_ALLOC(1, "a link between devices", &link));
-    *link =
-        (lk_device_link){.opts = *opts, .channel = lk__device_channel_of(opts->group, opts->dev, opts->channel)};
+    *link = (lk_device_link){.opts = *opts, .channel = lk__device_channel_of(opts->group, opts->dev, opts->channel)};
     size_t most = link->channel.rank == SENDER ? (opts->most + sizeof(float) - 1) / sizeof(float) : 0;
     lk_status status = lk__device_channel_open(&link->channel, opts->lanes, most);
     if (status != LK_OK) {

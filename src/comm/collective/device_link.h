@@ -1,8 +1,8 @@
 /* device_link.h - messages from the device of one rank to the device of another.
  *
- * A link has one direction. Its messages arrive in the order in which they are sent, and go from device memory to device
- * memory over a channel. The device never waits for a peer of which the host does not know that it has sent or received:
- * when a rank is lost or the group's timeout has passed, a call fails, and no work stays on the device.
+ * A link has one direction. Its messages arrive in the order in which they are sent, and go from device memory to
+ * device memory over a channel. The device never waits for a peer of which the host does not know that it has sent or
+ * received: when a rank is lost or the group's timeout has passed, a call fails, and no work stays on the device.
  *
  * "Collective" means that both ranks make the call. After a failure only leave and destroy may be called. One thread at
  * a time. */

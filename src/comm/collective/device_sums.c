@@ -250,7 +250,8 @@ lk_status lk__device_sums_lead(lk_device_sums *sums, int index)
 lk_status lk__device_sums_wait(lk_device_sums *sums)
 {
     LK_TRY(lk__device_channel_explain(&sums->channel, lk__device_channel_await(&sums->channel, sums->last)));
-    LK_TRY(lk__device_channel_explain(&sums->channel, lk__device_channel_await(&sums->channel, sums->opts.sums + SHARED)));
+    LK_TRY(
+        lk__device_channel_explain(&sums->channel, lk__device_channel_await(&sums->channel, sums->opts.sums + SHARED)));
     return lk__device_sums_wait_gather(sums);
 }
 
@@ -272,7 +273,8 @@ lk_status lk__device_sums_gather(lk_device_sums *sums, const float *mine, size_t
 
 lk_status lk__device_sums_wait_gather(lk_device_sums *sums)
 {
-    return lk__device_channel_explain(&sums->channel, lk__device_channel_await(&sums->channel, sums->opts.sums + GATHERED));
+    return lk__device_channel_explain(&sums->channel,
+                                      lk__device_channel_await(&sums->channel, sums->opts.sums + GATHERED));
 }
 
 lk_status lk__device_sums_share(lk_device_sums *sums, size_t total, float *all)
@@ -282,7 +284,8 @@ lk_status lk__device_sums_share(lk_device_sums *sums, size_t total, float *all)
         size_t first = lk__shard_begin(total, bounds[sums->size], bounds[r]);
         sums->spans[r] = (lk_span){first, lk__shard_begin(total, bounds[sums->size], bounds[r + 1]) - first};
     }
-    return lk__device_channel_explain(&sums->channel, enqueue(sums, true, total, (lk_partials){.slot0 = all}, sums->opts.sums + SHARED));
+    return lk__device_channel_explain(
+        &sums->channel, enqueue(sums, true, total, (lk_partials){.slot0 = all}, sums->opts.sums + SHARED));
 }
 
 lk_status lk__device_sums_lead_share(lk_device_sums *sums)

@@ -214,7 +214,8 @@ static lk_status forward(lk_engine *engine, const lk_engine_part *part, size_t b
     if (lk__engine_has_losses(engine))
         return LK_OK;
     lk_tensor output = lk__plan_output(engine->plan, wave->lane);
-    return send(engine, (message){output, wave->n, lane->next_copy, engine->grid.stage + 1, wave->lane}, &lane->sent_value);
+    return send(engine, (message){output, wave->n, lane->next_copy, engine->grid.stage + 1, wave->lane},
+                &lane->sent_value);
 }
 
 static lk_status backward(lk_engine *engine, const lk_op_wave *wave)
@@ -232,7 +233,8 @@ static lk_status backward(lk_engine *engine, const lk_op_wave *wave)
     if (engine->grid.stage == 0)
         return LK_OK;
     lk_tensor grad = lk__plan_input_grad(engine->plan, wave->lane);
-    return send(engine, (message){grad, wave->n, lane->previous_copy, engine->grid.stage - 1, wave->lane}, &lane->sent_grad);
+    return send(engine, (message){grad, wave->n, lane->previous_copy, engine->grid.stage - 1, wave->lane},
+                &lane->sent_grad);
 }
 
 /* Fills the fields of a wave that do not come from lk__waves_at. */
