@@ -21,7 +21,7 @@ enum {
     MOST_BOX = 256 /* pixels of a copy, along each axis */
 };
 
-static const size_t most_bytes = 227 << 10, most_slabs = 3, wide_slabs = 2, most_weights = 8, least_weights = 3,
+static const size_t most_bytes = 227 << 10, most_slabs = 4, wide_slabs = 2, most_weights = 8, least_weights = 3,
                     barrier_bytes = 16;
 
 /* The arguments of a launch. */
@@ -137,13 +137,13 @@ static bool set_rows(taps_shape *s, const taps_size *size)
 /* Sets the stages; false if shared memory is too small. */
 static bool set_stages(taps_shape *s)
 {
-    size_t left = most_bytes - ALIGN, weight = weight_bytes(s) + barrier_bytes, slab = s->slab_bytes + barrier_bytes;
+    size_t left = most_bytes - ALIGN - barrier_bytes, weight = weight_bytes(s) + barrier_bytes, slab = s->slab_bytes + barrier_bytes;
     size_t slabs = wide_slabs, weights = (size_t)(s->chunks * taps_of(s));
     if (is_wide(s)) {
         weights = left > slabs * slab ? (left - slabs * slab) / weight : 0;
         weights = weights < most_weights ? weights : most_weights;
     } else {
-        slabs = left > weights * weight ? (left - weights * weight) / (2 * slab) : 0;
+        slabs = left > weights * weight ? (left - weights * weight) / slab : 0;
         slabs = slabs < most_slabs ? slabs : most_slabs;
     }
     s->slabs = (int)slabs;
@@ -153,24 +153,27 @@ static bool set_stages(taps_shape *s)
 
 static size_t shared_bytes(const taps_shape *s)
 {
-    size_t slabs = (size_t)(is_wide(s) ? s->slabs : 2 * s->slabs);
-    return ALIGN + (size_t)s->weights * (weight_bytes(s) + barrier_bytes) + slabs * (s->slab_bytes + barrier_bytes);
+    return ALIGN + (size_t)s->weights * (weight_bytes(s) + barrier_bytes) +
+           (size_t)s->slabs * (s->slab_bytes + barrier_bytes) + barrier_bytes;
 }
 
 /* Cycles of a multiprocessor for an image, about: tensor cores take N / 2 for a product of 64 rows; the cache gives 20
- * bytes. The warpgroups of a wide layer do not multiply while they write. A team with one slab waits for each copy,
- * which the other team hides in part. */
+ * bytes. The warpgroups of a wide layer do not multiply while they write; a team of a narrow layer writes while the
+ * other one multiplies. With one slab nobody multiplies during a copy. */
 static double cycles_of(const taps_shape *s, const taps_size *size)
 {
-    enum { START = 8, CACHE = 20, LATENCY = 1000, WRITE = 600, WIDE_WRITE = 2000 };
+    enum { START = 8, CACHE = 20, LATENCY = 1000, WRITE = 20, WIDE_WRITE = 2000 }; /* WRITE: for each slot */
     int steps = ((s->chunks - 1) * STEPS + s->last_steps) * taps_of(s);
     double products = (double)steps * size->groups * (size->n / 2 + START) * (is_wide(s) ? 2 : 1);
     double bytes = (double)s->copy_bytes * s->chunks;
     if (is_wide(s))
         bytes += (double)weight_bytes(s) * s->chunks * taps_of(s);
     double copy = bytes / CACHE, longer = products > copy ? products : copy;
-    double alone = s->slabs > 1 ? 0 : (copy + s->chunks * LATENCY) / 4;
-    return s->row_tiles * (longer + alone + (is_wide(s) ? WIDE_WRITE : WRITE));
+    double alone = s->slabs > 1 ? 0 : copy + s->chunks * LATENCY;
+    double turn = (longer + (double)size->groups * size->n * WRITE) / 2;
+    if (is_wide(s))
+        return s->row_tiles * (longer + WIDE_WRITE);
+    return s->row_tiles * ((longer > turn ? longer : turn) + alone);
 }
 
 /* The fastest size of tiles, by the layer only; NULL if there is none. */

@@ -9,9 +9,9 @@
  * Each sum is one chain over chunks, taps and channels, whose order depends on the layer only.
  *
  * Narrow layers (up to 64 channels): the weights stay in shared memory, and the block's two warpgroups are two teams
- * that take jobs on their own: one writes while the other multiplies. Wide layers: both warpgroups are one team and
- * have 64 channels each of the same slots; weights come in a ring of stages. One warp for each team and one for the
- * weights start copies. */
+ * that take turns with its jobs: one writes while the other multiplies. Slabs come in one ring in the order of jobs; a
+ * team begins when the other one has got the last slab of its job. Wide layers: both warpgroups are one team and have 64 channels each of the same slots;
+ * weights come in a ring of stages, too. One warp starts the copies of slabs and one those of weights. */
 #ifndef LK_TENSOR_CUDA_KERNELS_CONV2D_HOPPER_CUH
 #define LK_TENSOR_CUDA_KERNELS_CONV2D_HOPPER_CUH
 
@@ -20,7 +20,7 @@
 #include "tensor/cuda/kernels/vec4.cuh"
 
 enum { LINE = 128, UNIT = 16, STEP = 32, STEPS = LINE / STEP }; /* bytes: of a slot, a unit, and k of a product */
-enum { GROUP = 128, THREADS = 3 * GROUP, PRODUCT_ROWS = 64, ALIGN = 1024, WEIGHT_WARP = 2 };
+enum { GROUP = 128, THREADS = 3 * GROUP, PRODUCT_ROWS = 64, ALIGN = 1024, SLAB_WARP = 0, WEIGHT_WARP = 1 };
 
 /* The source is x or, for an input gradient, dy; the result is y or dx. Channels include pads. */
 typedef struct taps_shape {
@@ -33,7 +33,7 @@ typedef struct taps_shape {
     int column_tiles;    /* jobs of the same rows */
     int jobs;
     int chunks, last_steps; /* last_steps: products of the last chunk for each tap */
-    int slabs;              /* stages of a team */
+    int slabs;              /* stages */
     int weights;            /* stages; of a narrow layer all: chunks * taps */
     uint32_t slab_bytes;    /* of a stage */
     uint32_t copy_bytes;    /* of a slab's copy */
@@ -55,7 +55,6 @@ struct taps_tile {
         WIDE = WIDE_,
         GROUPS = GROUPS_,
         N = N_,
-        TEAMS = WIDE ? 1 : 2,
         TEAM_WARPS = (WIDE ? 2 : 1) * GROUP / 32,
         ROWS = WIDE ? 2 * PRODUCT_ROWS : PRODUCT_ROWS,
         WEIGHT_BYTES = ROWS * LINE, /* of a stage: a tap of a chunk */
@@ -83,20 +82,8 @@ struct taps_job {
     }
 };
 
-template <class P>
-static __device__ __forceinline__ int first_job(int team)
-{
-    return team * (int)gridDim.x + (int)blockIdx.x;
-}
-
-template <class P>
-static __device__ __forceinline__ int job_step()
-{
-    return P::TEAMS * (int)gridDim.x;
-}
-
-/* Shared memory: stages of weights, slabs of each team, barriers: full and empty of each stage, of the weights first.
- */
+/* Shared memory: stages of weights, slabs, barriers: full and empty of each stage, of the weights first, then turns of
+ * the teams. */
 template <class P>
 struct taps_memory {
     const taps_shape &s;
@@ -106,7 +93,7 @@ struct taps_memory {
     {
         weights = (shared_at(raw) + ALIGN - 1) & ~(uint32_t)(ALIGN - 1);
         slabs = weights + (uint32_t)s.weights * P::WEIGHT_BYTES;
-        barriers = slabs + (uint32_t)(P::TEAMS * s.slabs) * s.slab_bytes;
+        barriers = slabs + (uint32_t)s.slabs * s.slab_bytes;
     }
 
     __device__ __forceinline__ uint32_t weight(int i) const
@@ -114,9 +101,9 @@ struct taps_memory {
         return weights + (uint32_t)i * P::WEIGHT_BYTES;
     }
 
-    __device__ __forceinline__ uint32_t slab(int team, int i) const
+    __device__ __forceinline__ uint32_t slab(int i) const
     {
-        return slabs + (uint32_t)(team * s.slabs + i) * s.slab_bytes;
+        return slabs + (uint32_t)i * s.slab_bytes;
     }
 
     __device__ __forceinline__ uint32_t weight_full(int i) const
@@ -129,20 +116,27 @@ struct taps_memory {
         return weight_full(i) + 8;
     }
 
-    __device__ __forceinline__ uint32_t slab_full(int team, int i) const
+    __device__ __forceinline__ uint32_t slab_full(int i) const
     {
-        return weight_full(s.weights + team * s.slabs + i);
+        return weight_full(s.weights + i);
     }
 
-    __device__ __forceinline__ uint32_t slab_empty(int team, int i) const
+    __device__ __forceinline__ uint32_t slab_empty(int i) const
     {
-        return slab_full(team, i) + 8;
+        return slab_full(i) + 8;
+    }
+
+    __device__ __forceinline__ uint32_t turn(int team) const
+    {
+        return weight_full(s.weights + s.slabs) + (uint32_t)team * 8;
     }
 
     /* By one thread. */
     __device__ __forceinline__ void init_barriers() const
     {
-        for (int i = 0; i < s.weights + P::TEAMS * s.slabs; i++) {
+        for (int team = 0; team < 2; team++)
+            barrier_init(turn(team), P::TEAM_WARPS);
+        for (int i = 0; i < s.weights + s.slabs; i++) {
             barrier_init(weight_full(i), 1);
             barrier_init(weight_empty(i), P::TEAM_WARPS);
         }
@@ -150,19 +144,19 @@ struct taps_memory {
     }
 };
 
-/* Starts the copies of a team's slabs; by one thread. */
+/* Starts the copies of slabs; by one thread. */
 template <class P>
 static __device__ __forceinline__ void load_slabs(const taps_shape &s, const taps_memory<P> &memory,
-                                                  const CUtensorMap *map, int team)
+                                                  const CUtensorMap *map)
 {
     ring_position at = {0, 1};
-    for (int i = first_job<P>(team); i < s.jobs; i += job_step<P>()) {
+    for (int i = (int)blockIdx.x; i < s.jobs; i += (int)gridDim.x) {
         taps_job job(s, i);
         for (int chunk = 0; chunk < s.chunks; chunk++) {
-            uint32_t full = memory.slab_full(team, at.stage);
-            barrier_wait(memory.slab_empty(team, at.stage), at.phase);
+            uint32_t full = memory.slab_full(at.stage);
+            barrier_wait(memory.slab_empty(at.stage), at.phase);
             barrier_expect(full, s.copy_bytes);
-            copy_image(memory.slab(team, at.stage), map, full, chunk * P::CHUNK, -s.pad_w, job.row - s.pad_h, job.n);
+            copy_image(memory.slab(at.stage), map, full, chunk * P::CHUNK, -s.pad_w, job.row - s.pad_h, job.n);
             at.advance(s.slabs);
         }
     }
@@ -175,7 +169,7 @@ static __device__ __forceinline__ void load_weights(const taps_shape &s, const t
 {
     int stages = s.chunks * s.kernel_h * s.kernel_w;
     ring_position at = {0, 1};
-    for (int i = first_job<P>(0); i < s.jobs; i += job_step<P>()) {
+    for (int i = (int)blockIdx.x; i < s.jobs; i += (int)gridDim.x) {
         const char *from = packed + (size_t)taps_job(s, i).tile * (size_t)stages * P::WEIGHT_BYTES;
         for (int stage = 0; stage < stages; stage++, from += P::WEIGHT_BYTES) {
             uint32_t full = memory.weight_full(at.stage);
@@ -194,12 +188,12 @@ template <class P>
 struct taps_product {
     const taps_shape &s;
     const taps_memory<P> &memory;
-    int group, team;
+    int group, turn;
     ring_position slab, weight;
     float acc[P::GROUPS][P::N / 2];
 
     __device__ __forceinline__ taps_product(const taps_shape &s_, const taps_memory<P> &memory_, int group_)
-        : s(s_), memory(memory_), group(group_), team(P::WIDE ? 0 : group_), slab{0, 0}, weight{0, 0}
+        : s(s_), memory(memory_), group(group_), turn(group_ == 0), slab{0, 0}, weight{0, 0}
     {
     }
 
@@ -233,12 +227,23 @@ struct taps_product {
         }
     }
 
-    /* Adds a chunk. All of its products are complete afterwards. */
-    __device__ __forceinline__ void add_chunk(int steps)
+    /* Waits for a slab; the last one of a job is the other team's turn. A team that waited out of turn could take the
+     * slab before the slab that it waits for: barriers tell only odd and even uses apart. */
+    __device__ __forceinline__ void wait_slab(bool last)
     {
-        uint32_t slots = memory.slab(team, slab.stage);
+        barrier_wait(memory.slab_full(slab.stage), slab.phase);
+        if constexpr (!P::WIDE) {
+            if (last)
+                release(memory.turn(1 - group));
+        }
+    }
+
+    /* Adds a chunk. All of its products are complete afterwards. */
+    __device__ __forceinline__ void add_chunk(int steps, bool last)
+    {
+        uint32_t slots = memory.slab(slab.stage);
         int before = -1, skip = s.pitch - s.kernel_w;
-        barrier_wait(memory.slab_full(team, slab.stage), slab.phase);
+        wait_slab(last);
 #pragma unroll 1
         for (int r = 0; r < s.kernel_h; r++, slots += (uint32_t)(skip * LINE))
 #pragma unroll 1
@@ -256,8 +261,15 @@ struct taps_product {
         wgmma_wait<0>();
         if constexpr (P::WIDE)
             release(memory.weight_empty(before));
-        release(memory.slab_empty(team, slab.stage));
+        release(memory.slab_empty(slab.stage));
         slab.advance(s.slabs);
+    }
+
+    /* Leaves a job to the other team. */
+    __device__ __forceinline__ void skip_job()
+    {
+        for (int chunk = 0; chunk < s.chunks; chunk++)
+            slab.advance(s.slabs);
     }
 
     __device__ __forceinline__ void add_all()
@@ -268,8 +280,14 @@ struct taps_product {
 #pragma unroll
             for (int i = 0; i < P::N / 2; i++)
                 acc[g][i] = 0.0f;
-        for (int chunk = 0; chunk < s.chunks; chunk++)
-            add_chunk(chunk + 1 < s.chunks ? (int)STEPS : s.last_steps);
+        if constexpr (!P::WIDE) {
+            barrier_wait(memory.turn(group), turn);
+            turn ^= 1;
+        }
+        for (int chunk = 0; chunk < s.chunks; chunk++) {
+            bool last = chunk + 1 == s.chunks;
+            add_chunk(last ? s.last_steps : (int)STEPS, last);
+        }
         if constexpr (!P::WIDE)
             weight.phase = 0; /* weights that stay complete one phase only */
 #pragma unroll
@@ -403,10 +421,16 @@ static __device__ __forceinline__ void multiply_all(const taps_shape &s, const t
                                                     const taps_end &end, int group, void *out)
 {
     taps_product<P> product(s, memory, group);
-    for (int i = first_job<P>(product.team); i < s.jobs; i += job_step<P>()) {
-        taps_result<P> result(s, end, taps_job(s, i), group, out);
-        product.add_all();
-        result.write(product.acc);
+    int turn = P::WIDE ? 0 : group;
+    for (int i = (int)blockIdx.x; i < s.jobs; i += (int)gridDim.x) {
+        if (turn == 0) {
+            taps_result<P> result(s, end, taps_job(s, i), group, out);
+            product.add_all();
+            result.write(product.acc);
+        } else {
+            product.skip_job();
+        }
+        turn = P::WIDE ? 0 : 1 - turn;
     }
 }
 
@@ -424,8 +448,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
     int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0), group = warp / (GROUP / 32); /* uniform for the compiler */
     if (group == 0) {
         registers_shrink<40>();
-        if (threadIdx.x % 32 == 0 && warp < P::TEAMS)
-            load_slabs<P>(s, memory, &map, warp);
+        if (threadIdx.x % 32 == 0 && warp == SLAB_WARP)
+            load_slabs<P>(s, memory, &map);
         if (threadIdx.x % 32 == 0 && warp == WEIGHT_WARP)
             load_weights<P>(s, memory, packed);
     } else {
