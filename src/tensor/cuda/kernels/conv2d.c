@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "tensor/cuda/kernels/weights.h"
@@ -35,6 +36,7 @@ static const own_engine own_engines[] = {
 typedef struct conv2d_plan {
     lk_cuda_plan base;
     engine engine;
+    bool scatters;        /* the engine computes compact_problem */
     lk_cuda_cudnn *cudnn; /* NULL for other engines */
 } conv2d_plan;
 
@@ -62,9 +64,26 @@ static engine engine_of(const lk_cuda_problem *problem)
                                                           : ENGINE_DIRECT;
 }
 
-static lk_status run(lk_cuda_plan *base, const lk_cuda_problem *problem, const lk_cuda_io *io)
+/* Whether most pixels of dx have no gradient: the kernel does not read them. */
+static bool is_sparse(const lk_cuda_problem *problem)
 {
-    conv2d_plan *plan = (conv2d_plan *)base;
+    const lk_cuda_window *h = &problem->along_h, *w = &problem->along_w;
+    return problem->pass == LK_CUDA_PASS_GRAD_INPUT && h->kernel == 1 && w->kernel == 1 && h->pad == 0 &&
+           w->pad == 0 && (h->stride > 1 || w->stride > 1) && problem->x_pitch % 8 == 0;
+}
+
+/* The problem without the pixels that the kernel does not read. */
+static lk_cuda_problem compact_problem(const lk_cuda_problem *problem)
+{
+    lk_cuda_problem compact = *problem;
+    compact.h = problem->p;
+    compact.w = problem->q;
+    compact.along_h.stride = compact.along_w.stride = 1;
+    return compact;
+}
+
+static lk_status run_engine(conv2d_plan *plan, const lk_cuda_problem *problem, const lk_cuda_io *io)
+{
     bool refused = false;
     if (plan->engine == ENGINE_CUDNN) {
         LK_TRY(lk__cuda_cudnn_run(plan->cudnn, problem, io, &refused));
@@ -75,6 +94,22 @@ static lk_status run(lk_cuda_plan *base, const lk_cuda_problem *problem, const l
     return LK_OK;
 }
 
+static lk_status run(lk_cuda_plan *base, const lk_cuda_problem *problem, const lk_cuda_io *io)
+{
+    enum { ALIGN = 256 };
+    conv2d_plan *plan = (conv2d_plan *)base;
+    if (!plan->scatters)
+        return run_engine(plan, problem, io);
+    size_t size = problem->values == LK_DTYPE_BF16 ? 2 : 4;
+    lk_cuda_problem compact = compact_problem(problem);
+    lk_cuda_io inner = *io;
+    inner.reserved = lk__size_round_up(lk__cuda_rows(&compact) * (size_t)compact.x_pitch * size, ALIGN);
+    LK_TRY(lk__cuda_workspace(io, inner.reserved, &inner.dx));
+    LK_TRY(run_engine(plan, &compact, &inner));
+    lk__cuda_scatter(problem, io, inner.dx);
+    return LK_OK;
+}
+
 static void describe(const lk_cuda_plan *base, char *text, size_t bytes)
 {
     const conv2d_plan *plan = (const conv2d_plan *)base;
@@ -82,6 +117,9 @@ static void describe(const lk_cuda_plan *base, char *text, size_t bytes)
         lk__cuda_cudnn_describe(plan->cudnn, base->n, text, bytes);
     else
         snprintf(text, bytes, "%s, whole", own_engines[plan->engine].name);
+    size_t end = strlen(text);
+    if (plan->scatters)
+        snprintf(text + end, bytes - end, "; pixels between strides by an own kernel");
 }
 
 static void destroy(lk_cuda_plan *base)
@@ -97,11 +135,15 @@ static lk_status make_plan(lk_cuda_device *dev, const lk_cuda_problem *problem, 
     plan->base.run = run;
     plan->base.destroy = destroy;
     plan->base.describe = describe;
-    plan->engine = engine_of(problem);
+    lk_cuda_problem compact = compact_problem(problem);
+    plan->engine = engine_of(&compact);
+    plan->scatters = is_sparse(problem) && plan->engine == ENGINE_CUDNN;
+    if (!plan->scatters)
+        plan->engine = engine_of(problem);
     plan->base.masks = plan->engine == ENGINE_FP32 || plan->engine == ENGINE_TAPS;
     lk_status status = LK_OK;
     if (plan->engine == ENGINE_CUDNN)
-        status = lk__cuda_cudnn_create(&dev->libraries, problem, &plan->cudnn);
+        status = lk__cuda_cudnn_create(&dev->libraries, plan->scatters ? &compact : problem, &plan->cudnn);
     if (status != LK_OK)
         lk__mem_free(plan);
     else

@@ -46,6 +46,10 @@ void lk__cuda_fp32(const lk_cuda_problem *problem, const lk_cuda_io *io);
 bool lk__cuda_taps_suits(const lk_cuda_problem *problem);
 void lk__cuda_taps(const lk_cuda_problem *problem, const lk_cuda_io *io);
 
+/* The input gradient of a 1x1 kernel with a stride, from the gradients of the pixels that the kernel reads
+ * (n, p, q, x_pitch): zeros between them. */
+void lk__cuda_scatter(const lk_cuda_problem *problem, const lk_cuda_io *io, const void *compact);
+
 /* For any convolution or linear layer; slower. */
 void lk__cuda_direct(const lk_cuda_problem *problem, const lk_cuda_io *io);
 

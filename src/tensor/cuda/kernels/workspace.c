@@ -3,9 +3,9 @@
 
 lk_status lk__cuda_workspace(const lk_cuda_io *io, size_t bytes, void **out)
 {
-    void *memory = bytes ? io->scratch(io->dev, bytes) : NULL;
+    char *memory = bytes ? io->scratch(io->dev, io->reserved + bytes) : NULL;
     if (bytes && !memory)
         return lk__fail_memory(bytes, "the workspace of a layer on the GPU");
-    *out = memory;
+    *out = memory ? memory + io->reserved : NULL;
     return LK_OK;
 }
