@@ -128,7 +128,7 @@ static void choose_values(fusing *f)
         const lk_layer *layer = layer_at(f, i);
         lk_fuse_choice *this = &f->of[i];
         this->value = this->forward = i;
-        this->other = this->dropout = -1;
+        this->other = this->dropout = this->rest = -1;
         if (i < f->first)
             continue;
         if (this->view) {
@@ -245,6 +245,47 @@ static void choose_relu_grads(fusing *f)
     }
 }
 
+/* Whether the layer's backward does nothing. */
+static bool is_idle(const fusing *f, int index)
+{
+    const lk_layer *layer = layer_at(f, index);
+    const lk_fuse_choice *this = &f->of[index];
+    if (!this->needs_grad || this->backward_elsewhere || this->view)
+        return true;
+    bool shared = layer->op->flags & LK_OP_PASSES_GRAD;
+    for (int j = 0; j < layer->input_count; j++) {
+        const lk_fuse_choice *input = &f->of[layer->inputs[j]];
+        shared = shared && (!input->needs_grad || input->grad == this->grad);
+    }
+    return shared;
+}
+
+/* The last addition to a masked gradient is left to the layer whose backward runs next, if that layer sums over this
+ * gradient and can complete it: both take one pass over it together. */
+static void choose_sum(fusing *f, const lk_layer *last)
+{
+    const lk_layer *relu = layer_at(f, last->inputs[0]);
+    int next = last->index - 1;
+    while (next >= f->first && is_idle(f, next))
+        next--;
+    if (next < f->first || !(layer_at(f, next)->op->flags & LK_OP_ADDS_DY))
+        return;
+    lk_shape dy = layer_at(f, next)->shape, sum = relu->shape;
+    if (f->of[next].grad != f->of[relu->index].grad || f->of[next].relu_grad || dy.c != sum.c || dy.h != sum.h ||
+        dy.w != sum.w)
+        return;
+    f->of[next].rest = last->index;
+    f->of[last->index].sum_elsewhere = true;
+}
+
+static void choose_sums(fusing *f)
+{
+    for (int i = f->first; i < f->last; i++) {
+        if (f->of[i].mask_sum)
+            choose_sum(f, layer_at(f, i));
+    }
+}
+
 void lk__fuse(const lk_fuse_opts *opts, lk_fuse_choice *choices)
 {
     fusing f = {.graph = opts->graph,
@@ -260,4 +301,5 @@ void lk__fuse(const lk_fuse_opts *opts, lk_fuse_choice *choices)
     choose_values(&f);
     choose_grads(&f);
     choose_relu_grads(&f);
+    choose_sums(&f);
 }

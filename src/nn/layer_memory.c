@@ -82,6 +82,13 @@ static void add_value_blocks(lk_layer_memory *memory)
         extend(memory, memory->layers[output].value, output, backward_time(memory, output));
 }
 
+/* The terms of an addition that another layer does at its time `now`. */
+static void keep_rest(lk_layer_memory *memory, int from, int now)
+{
+    extend(memory, memory->layers[from].temp[0], now, now);
+    extend(memory, memory->layers[layer_at(memory, from)->inputs[0]].value, now, now);
+}
+
 /* Goes backward through the layers. The first layer that writes an input's gradient writes it directly; later
  * ones add to it. */
 static void add_grad_blocks(lk_layer_memory *memory, bool *written)
@@ -95,6 +102,8 @@ static void add_grad_blocks(lk_layer_memory *memory, bool *written)
         int now = layer->op->is_loss ? i : backward_time(memory, i);
         if (!memory->opts.choices[i].needs_grad)
             continue;
+        if (memory->opts.choices[i].rest >= 0)
+            keep_rest(memory, memory->opts.choices[i].rest, now);
         for (int j = 0; j < layer->input_count; j++) {
             int index = layer->inputs[j];
             lk_layer_blocks *input = &memory->layers[index];

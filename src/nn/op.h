@@ -57,6 +57,7 @@ typedef struct lk_op_call {
     lk_tensor x[LK_MAX_INPUTS], y;
     lk_tensor other; /* data NULL, or a tensor that is added to y before the ReLU: it has y's channels or fewer */
     lk_tensor dy;
+    lk_batchnorm_addition rest;  /* part.data NULL, or add_sums completes dy by this addition (LK_OP_ADDS_DY) */
     lk_tensor dx[LK_MAX_INPUTS]; /* data NULL if no gradient is wanted */
     float *param[LK_MAX_PARAMS];
     const void *value[LK_MAX_PARAMS]; /* the same in the device's value type */
@@ -89,6 +90,7 @@ enum {
     LK_OP_IS_RELU6 = 2048,        /* is a ReLU6 that a layer before it may apply */
     LK_OP_FUSES_RELU6 = 4096,     /* forward can apply a following ReLU6 */
     LK_OP_FUSES_RELU_GRAD = 8192, /* backward can apply the gradient of a ReLU or ReLU6 that forward has applied */
+    LK_OP_ADDS_DY = 16384,        /* add_sums can complete dy (lk_op_call.rest), unless it has a ReLU's gradient */
 };
 
 struct lk_op {

@@ -94,6 +94,14 @@ static float *bind_sums(const lk_plan *plan, const lk_layer *layer, float *at, l
     return at;
 }
 
+/* The addition of the dx of layer `from`, which has one input. */
+static lk_batchnorm_addition rest_of(const lk_plan *plan, int lane, int from)
+{
+    int input = layer_at(plan, from)->inputs[0];
+    return (lk_batchnorm_addition){.part = tensor_in(plan, lane, plan->memory.layers[from].temp[0], input),
+                                   .mask = tensor_in(plan, lane, plan->memory.layers[input].value, input)};
+}
+
 static void bind_layer(lk_plan *plan, int lane, int i)
 {
     const lk_layer *layer = layer_at(plan, i);
@@ -119,6 +127,8 @@ static void bind_layer(lk_plan *plan, int lane, int i)
     if (chosen->other >= 0)
         call->other = tensor_in(plan, lane, plan->memory.layers[chosen->other].value, chosen->other);
     call->dy = tensor_in(plan, lane, this->grad, i);
+    if (chosen->rest >= 0)
+        call->rest = rest_of(plan, lane, chosen->rest);
     call->saved = tensor_in(plan, lane, this->saved, i).data;
     for (int j = 0; j < layer->input_count && i >= plan->opts.first; j++) {
         int index = layer->inputs[j];
@@ -405,6 +415,7 @@ static lk_op_call call_for(const lk_plan *plan, int layer, const lk_op_wave *wav
     if (wave->samples)
         read_samples(plan, &call);
     call.y.shape.n = call.dy.shape.n = call.other.shape.n = wave->n;
+    call.rest.part.shape.n = call.rest.mask.shape.n = wave->n;
     for (int j = 0; j < LK_MAX_INPUTS; j++)
         call.x[j].shape.n = call.dx[j].shape.n = wave->n;
     return call;
@@ -467,6 +478,8 @@ lk_status lk__plan_forward(lk_plan *plan, const lk_op_wave *wave)
 
 static void add_inputs(const lk_plan *plan, int layer, const lk_op_call *call)
 {
+    if (plan->choices[layer].sum_elsewhere)
+        return;
     for (int j = 0; j < call->layer->input_count; j++) {
         if (!plan->memory.layers[layer].adds[j])
             continue;

@@ -186,6 +186,11 @@ typedef struct lk_batchnorm_sums {
     lk_partials dgamma, dbeta;
 } lk_batchnorm_sums;
 
+/* The rest of a gradient: it becomes mask <= 0 ? 0 : gradient + part, as by add_masked. */
+typedef struct lk_batchnorm_addition {
+    lk_tensor part, mask; /* of the gradient's shape and pitch */
+} lk_batchnorm_addition;
+
 /* Inputs of the normalisation's gradient, for each group. */
 typedef struct lk_batchnorm_grad {
     const float *sums;  // (groups, 2, c): sums of dy and of dy * xhat
@@ -387,6 +392,10 @@ typedef struct lk_kernels {
      * then. */
     void (*batchnorm_sums)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_tensor *x, const lk_tensor *dy,
                            const lk_shards *shards, const lk_moments *moments, const lk_batchnorm_sums *out);
+    /* Completes dy by the addition, in place, then batchnorm_sums; desc has no ReLU. */
+    void (*batchnorm_add_sums)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_batchnorm_addition *add,
+                               const lk_tensor *x, const lk_shards *shards, const lk_moments *moments, lk_tensor *dy,
+                               const lk_batchnorm_sums *out);
     void (*batchnorm_grad_input)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_batchnorm_grad *grad,
                                  const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
                                  const lk_moments *moments, lk_tensor *dx);
@@ -549,7 +558,7 @@ typedef struct lk_kernels {
     X(bias_add) X(bias_sums)                                                                                           \
     X(linear_scratch) X(linear_forward) X(linear_grad_input) X(linear_grad_weight)                                     \
     X(batchnorm_stats) X(batchnorm_fold) X(batchnorm_moments) X(batchnorm_running_moments)                             \
-    X(batchnorm_running_update) X(batchnorm_forward) X(batchnorm_sums) X(batchnorm_grad_input)                         \
+    X(batchnorm_running_update) X(batchnorm_forward) X(batchnorm_sums) X(batchnorm_add_sums) X(batchnorm_grad_input)   \
     X(rows_fold) X(relu_forward) X(relu_grad_input) X(relu6_forward) X(relu6_grad_input)                               \
     X(leaky_relu_forward) X(leaky_relu_grad_input) X(unary_forward) X(unary_grad_input) X(mul)                         \
     X(groupnorm_forward) X(groupnorm_grad_input) X(groupnorm_grad_weight) X(concat_forward) X(concat_grad_input)       \

@@ -263,8 +263,66 @@ static void test_relu_of_two(void **state)
     const lk_fuse_choice *of = fx->choices;
     assert_true(of[2].relu && !of[2].relu_grad);
     assert_true(of[4].backward_elsewhere && of[5].mask_sum && !of[5].mask);
+    assert_true(of[2].rest == 5 && of[5].sum_elsewhere && of[6].rest == -1);
+    fuse(fx, 3, 0);
+    assert_true(of[5].mask_sum && !of[5].sum_elsewhere); /* 2 is in another stage */
     fuse(fx, 1, 5);
     assert_false(of[4].backward_elsewhere);
+    assert_int_equal(of[2].rest, -1);
+}
+
+/* The sum of x and of what a convolution and batch normalisation make of it. */
+static lk_node block(lk_graph *g, lk_node x)
+{
+    lk_conv2d_opts opts = {.out = 4, .kernel = 3, .pad = 1};
+    return lk_add(g, lk_batchnorm2d(g, lk_conv2d(g, x, "last", opts), "bn_last"), x);
+}
+
+/* 0 input, 1 conv, 2 bn, 3 conv, 4 bn, 5 add, 6 ReLU, 7 conv. Both 2 and 4 read the gradient of 6; 4 is the first and
+ * completes it. */
+static void test_rest_of_two(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_conv2d_opts opts = {.out = 4, .kernel = 3, .pad = 1};
+    lk_node x = lk_input(g, 4, 6, 6);
+    lk_node a = lk_batchnorm2d(g, lk_conv2d(g, x, "conv1", opts), "bn1");
+    lk_node b = lk_batchnorm2d(g, lk_conv2d(g, x, "conv2", opts), "bn2");
+    finish(g, block(g, lk_relu(g, lk_add(g, a, b))));
+    fuse(fx, 1, 0);
+    const lk_fuse_choice *of = fx->choices;
+    assert_true(of[2].grad == of[6].grad && of[4].grad == of[6].grad);
+    assert_true(of[7].mask_sum && of[7].sum_elsewhere && of[4].rest == 7 && of[2].rest == -1);
+}
+
+/* 0 input, 1 conv, 2 bn, 3 conv, 4 add, 5 ReLU, 6 conv. The convolution 3 reads the gradient before 2. */
+static void test_rest_read_before(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_conv2d_opts opts = {.out = 4, .kernel = 3, .pad = 1};
+    lk_node x = lk_input(g, 4, 6, 6);
+    lk_node a = lk_batchnorm2d(g, lk_conv2d(g, x, "conv1", opts), "bn1");
+    finish(g, block(g, lk_relu(g, lk_add(g, a, lk_conv2d(g, x, "conv2", opts)))));
+    fuse(fx, 1, 0);
+    const lk_fuse_choice *of = fx->choices;
+    assert_true(of[2].grad == of[5].grad && of[6].mask_sum && !of[6].sum_elsewhere && of[2].rest == -1);
+}
+
+/* 0 input, 1 conv, 2 bn, 3 ReLU, 4 conv, 5 bn, 6 add, 7 ReLU, 8 conv. The addition copies the gradient. */
+static void test_rest_copied(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_conv2d_opts opts = {.out = 4, .kernel = 3, .pad = 1};
+    lk_node x = lk_input(g, 4, 6, 6);
+    lk_node a = lk_relu(g, lk_batchnorm2d(g, lk_conv2d(g, x, "conv1", opts), "bn1"));
+    lk_node b = lk_batchnorm2d(g, lk_conv2d(g, x, "conv2", opts), "bn2");
+    finish(g, block(g, lk_relu(g, lk_add(g, a, b))));
+    fuse(fx, 1, 0);
+    const lk_fuse_choice *of = fx->choices;
+    assert_true(of[3].grad != of[5].grad && of[8].mask_sum && !of[8].sum_elsewhere);
+    assert_true(of[2].rest == -1 && of[5].rest == -1);
 }
 
 /* 0 input, 1 conv, 2 ReLU, 3 bn, 4 add. The last layer that adds to the gradient of the ReLU cannot mask the sum. */
@@ -302,4 +360,5 @@ static void test_flatten_channels(void **state)
 TEST_MAIN(NULL, NULL, CASE(test_addition), CASE(test_second_input), CASE(test_padded), CASE(test_apart),
           CASE(test_other_stage), CASE(test_shared_gradient), CASE(test_gradient_of_its_own), CASE(test_dropout),
           CASE(test_dropout_apart), CASE(test_kept), CASE(test_relu_gradient), CASE(test_relu6_apart),
-          CASE(test_relu_of_two), CASE(test_relu_of_two_apart), CASE(test_flatten), CASE(test_flatten_channels))
+          CASE(test_relu_of_two), CASE(test_relu_of_two_apart), CASE(test_rest_of_two), CASE(test_rest_read_before),
+          CASE(test_rest_copied), CASE(test_flatten), CASE(test_flatten_channels))

@@ -98,7 +98,12 @@ static void add_grad_sums(const lk_op_call *call, view *v)
                              .partials = call->partial[LK_OP_SUM_BACKWARD],
                              .dgamma = complete ? call->grad[0] : (lk_partials){0},
                              .dbeta = complete ? call->grad[1] : (lk_partials){0}};
-    call->k->batchnorm_sums(call->dev, &desc, &call->x[0], &call->dy, &call->wave->shards, &v->moments, &out);
+    lk_tensor dy = call->dy;
+    if (call->rest.part.data)
+        call->k->batchnorm_add_sums(call->dev, &desc, &call->rest, &call->x[0], &call->wave->shards, &v->moments, &dy,
+                                    &out);
+    else
+        call->k->batchnorm_sums(call->dev, &desc, &call->x[0], &dy, &call->wave->shards, &v->moments, &out);
 }
 
 static void add_sums(const lk_op_call *call, lk_op_sum which)
@@ -177,7 +182,7 @@ static void running(const lk_op_call *call, lk_batchnorm_update *out)
 const lk_op lk__op_batchnorm2d = {
     .name = "batchnorm2d",
     .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_FUSES_RELU6 | LK_OP_FUSES_RELU_GRAD | LK_OP_FUSES_ADD |
-             LK_OP_ADDS_DX | LK_OP_SKIPS_GRADS,
+             LK_OP_ADDS_DX | LK_OP_ADDS_DY | LK_OP_SKIPS_GRADS,
     .infer = infer,
     .saved = saved,
     .sum_width = sum_width,

@@ -257,6 +257,14 @@ void LK_KERNEL(batchnorm_sums)(lk_device *dev, const lk_batchnorm_desc *desc, co
     copy_entries(c, shards, out);
 }
 
+void LK_KERNEL(batchnorm_add_sums)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_batchnorm_addition *add,
+                                   const lk_tensor *x, const lk_shards *shards, const lk_moments *moments,
+                                   lk_tensor *dy, const lk_batchnorm_sums *out)
+{
+    LK_KERNEL(add_masked)(dev, dy, &add->part, &add->mask, dy);
+    LK_KERNEL(batchnorm_sums)(dev, desc, x, dy, shards, moments, out);
+}
+
 void LK_KERNEL(batchnorm_stats)(lk_device *dev, const lk_tensor *x, const lk_shards *shards,
                                 const lk_batchnorm_stats *out)
 {

@@ -1,8 +1,14 @@
 /* batchnorm_sums.cu - batch normalisation: the sums of dy and of dy * xhat of the backward pass, for each shard and
- * folded over the sum tree. The values of each channel are in shared memory. */
+ * folded over the sum tree. dy may be completed by an addition on the way (ADD). The values of each channel are in
+ * shared memory. */
 #include "tensor/cuda/kernels/batchnorm_fold.cuh"
 
-enum { AT_ONCE = 4 }; /* pixels whose loads a thread issues together, of x and of dy */
+/* The gradient of a kernel: dy, or with ADD the sum of dy and part, 0 where mask <= 0, which replaces dy. */
+template <class T>
+struct gradient {
+    const T *part, *mask;
+    T *dy;
+};
 
 /* Rows of a block's channels in shared memory; the last two only with a ReLU. */
 enum { ROW_MEAN, ROW_SCALE, ROW_GAMMA, ROW_BETA, ROWS };
@@ -23,27 +29,59 @@ static __device__ void fill_rows(const lk_bn_tiling &t, const lk_bn_sources &fro
     });
 }
 
-/* A thread's pixels p, p + rows and so on. */
-template <class T, int V>
+/* A thread's pixels p, p + rows and so on: AT_ONCE, whose loads it issues together, 8 of them. */
+template <class T, int V, bool ADD>
 struct loaded {
+    static constexpr int AT_ONCE = ADD ? 2 : 4;
     lk_packed<T, V> x[AT_ONCE], dy[AT_ONCE];
+    lk_packed<T, V> part[AT_ONCE], mask[AT_ONCE]; /* with ADD */
 
+    /* With ADD, dy is loaded only where the pixel exists: another thread stores to the block's first pixel. */
     __device__ void load(const lk_bn_tiling &t, const lk_bn_spot &s, uint32_t begin, uint32_t p, const T *from_x,
-                         const T *from_dy)
+                         const gradient<T> &from)
     {
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++) {
-            size_t at = lk__bn_offset(t, s, begin, p + (uint32_t)(k * t.rows));
+            uint32_t pixel = p + (uint32_t)(k * t.rows);
+            size_t at = lk__bn_offset(t, s, begin, pixel);
             x[k].load(from_x + at);
-            dy[k].load(from_dy + at);
+            if (ADD) {
+                part[k].load(from.part + at);
+                mask[k].load(from.mask + at);
+                dy[k] = {};
+            }
+            if (!ADD || pixel < s.end)
+                dy[k].load(from.dy + at);
+        }
+    }
+
+    /* Completes dy, rounded as it is stored. */
+    __device__ void add(const lk_bn_tiling &t, const lk_bn_spot &s, uint32_t p, T *to)
+    {
+        constexpr int N = lk_packed<T, V>::N;
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+#pragma unroll
+            for (int at = 0; at < V; at += N) {
+                float a[N], b[N], m[N];
+                dy[k].get(at, a);
+                part[k].get(at, b);
+                mask[k].get(at, m);
+                for (int i = 0; i < N; i++)
+                    a[i] = lk__cuda_relu_grad1(m[i], a[i] + b[i]);
+                dy[k].set(at, a);
+            }
+            uint32_t pixel = p + (uint32_t)(k * t.rows);
+            if (pixel < s.end)
+                dy[k].store(to + lk__bn_offset(t, s, 0, pixel));
         }
     }
 };
 
 /* Adds N channels from `at` on to sums: those of dy, then those of dy * xhat. own is where the thread's channels begin
  * in the rows. `count` of the pixels exist. */
-template <class T, int V, int RELU>
-static __device__ void add_products(const float *own, int width, int at, int count, const loaded<T, V> &p,
+template <int RELU, class T, int V, bool ADD>
+static __device__ void add_products(const float *own, int width, int at, int count, const loaded<T, V, ADD> &p,
                                     float (&sums)[2 * V])
 {
     constexpr int N = lk_packed<T, V>::N;
@@ -55,7 +93,7 @@ static __device__ void add_products(const float *own, int width, int at, int cou
         lk__cuda_load(own + ROW_BETA * width + at, beta);
     }
 #pragma unroll
-    for (int k = 0; k < AT_ONCE; k++) {
+    for (int k = 0; k < p.AT_ONCE; k++) {
         float v[N], d[N];
         p.x[k].get(at, v);
         p.dy[k].get(at, d);
@@ -75,9 +113,10 @@ template <int V, int RELU>
 constexpr int resident = V == 8 && RELU != LK_BN_RELU_NONE ? LK_BN_RESIDENT - 1 : LK_BN_RESIDENT;
 
 /* The first loads are issued before the values of the channels are needed. */
-template <class T, int V, int RELU>
+template <class T, int V, int RELU, bool ADD>
 static __global__ void __launch_bounds__(LK_THREADS, (resident<V, RELU>))
-    sums_blocks(lk_bn_tiling t, lk_bn_runs r, lk_bn_sources from, const T *x, const T *dy, uint32_t spans, float *parts)
+    sums_blocks(lk_bn_tiling t, lk_bn_runs r, lk_bn_sources from, const T *x, gradient<T> g, uint32_t spans,
+                float *parts)
 {
     extern __shared__ __align__(16) float shared[];
     lk_bn_range range = lk__bn_range(t, r);
@@ -85,17 +124,19 @@ static __global__ void __launch_bounds__(LK_THREADS, (resident<V, RELU>))
         return;
     lk_bn_spot s = lk__bn_spot<V>(t, range.begin, range.end);
     float sums[2 * V] = {};
-    loaded<T, V> p;
-    p.load(t, s, range.begin, s.pixel, x, dy);
+    loaded<T, V, ADD> p;
+    p.load(t, s, range.begin, s.pixel, x, g);
     fill_rows<V, RELU>(t, from, shared);
     for (uint32_t pixel = s.pixel; pixel < s.end;) {
         int count = (int)((s.end - pixel + t.rows - 1) / t.rows);
+        if (ADD)
+            p.add(t, s, pixel, g.dy);
 #pragma unroll
         for (int at = 0; at < V; at += lk_packed<T, V>::N)
-            add_products<T, V, RELU>(shared + s.column * V, t.columns * V, at, count, p, sums);
-        pixel += (uint32_t)(AT_ONCE * t.rows);
+            add_products<RELU>(shared + s.column * V, t.columns * V, at, count, p, sums);
+        pixel += (uint32_t)(p.AT_ONCE * t.rows);
         if (pixel < s.end)
-            p.load(t, s, range.begin, pixel, x, dy);
+            p.load(t, s, range.begin, pixel, x, g);
     }
     lk__bn_sum_rows(t, s, shared + ROWS * t.columns * V, sums);
     if (s.row > 0 || s.channel < 0)
@@ -182,16 +223,28 @@ static __global__ void __launch_bounds__(LK_BN_FOLD_WARPS *LK_WARP, 2)
     copy_entries(copied, m, t.c, fold, out);
 }
 
-/* The arguments of the slot. */
+/* The arguments of the slots. */
 struct sums_call {
     const lk_batchnorm_desc *desc;
+    const lk_batchnorm_addition *add; /* or NULL */
     const lk_tensor *x, *dy;
     const lk_shards *shards;
     const lk_moments *moments;
     const lk_batchnorm_sums *out;
 };
 
-template <class T, int V, int RELU>
+template <class T>
+static gradient<T> gradient_of(const sums_call &call)
+{
+    gradient<T> g = {nullptr, nullptr, (T *)call.dy->data};
+    if (call.add) {
+        g.part = (const T *)call.add->part.data;
+        g.mask = (const T *)call.add->mask.data;
+    }
+    return g;
+}
+
+template <class T, int V, int RELU, bool ADD>
 static void run_sums(lk_device *dev, const sums_call &call)
 {
     const lk_shards *shards = call.shards;
@@ -213,9 +266,9 @@ static void run_sums(lk_device *dev, const sums_call &call)
         int group = call.moments->groups == 1 ? 0 : first;
         out.sums += (size_t)first * 2 * t.c;
         if (spans > 0)
-            sums_blocks<T, V, RELU><<<lk__bn_grid(t, spans, r.count), threads, shared, stream>>>(
+            sums_blocks<T, V, RELU, ADD><<<lk__bn_grid(t, spans, r.count), threads, shared, stream>>>(
                 t, r, lk__bn_sources(call.desc, call.moments, group, (size_t)t.c), (const T *)call.x->data,
-                (const T *)call.dy->data, spans, parts);
+                gradient_of<T>(call), spans, parts);
         finish_sums<<<lk__bn_fold_blocks(t.c), lk__bn_fold_threads(pieces, r), 0, stream>>>(
             t, r, spans, pieces, parts, m, out, first + r.count == shards->count ? stack.depth : 0);
     }
@@ -224,12 +277,24 @@ static void run_sums(lk_device *dev, const sums_call &call)
 void lk__cuda_batchnorm_sums(lk_device *dev, const lk_batchnorm_desc *desc, const lk_tensor *x, const lk_tensor *dy,
                              const lk_shards *shards, const lk_moments *moments, const lk_batchnorm_sums *out)
 {
-    sums_call call = {desc, x, dy, shards, moments, out};
+    sums_call call = {desc, nullptr, x, dy, shards, moments, out};
     lk__cuda_by_kind(x, [&](auto kind) {
         lk__bn_by_relu(desc, [&](auto relu) {
             using K = decltype(kind);
-            run_sums<typename K::T, K::V, decltype(relu)::RELU>(dev, call);
+            run_sums<typename K::T, K::V, decltype(relu)::RELU, false>(dev, call);
         });
     });
     lk__cuda_launched(dev, "batchnorm_sums");
+}
+
+void lk__cuda_batchnorm_add_sums(lk_device *dev, const lk_batchnorm_desc *desc, const lk_batchnorm_addition *add,
+                                 const lk_tensor *x, const lk_shards *shards, const lk_moments *moments, lk_tensor *dy,
+                                 const lk_batchnorm_sums *out)
+{
+    sums_call call = {desc, add, x, dy, shards, moments, out};
+    lk__cuda_by_kind(x, [&](auto kind) {
+        using K = decltype(kind);
+        run_sums<typename K::T, K::V, LK_BN_RELU_NONE, true>(dev, call);
+    });
+    lk__cuda_launched(dev, "batchnorm_add_sums");
 }
