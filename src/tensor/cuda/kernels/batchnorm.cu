@@ -48,6 +48,7 @@ template <class T, int V>
 static __global__ void __launch_bounds__(LK_THREADS, LK_BN_RESIDENT)
     stats_blocks(lk_bn_tiling t, lk_bn_runs r, const T *x, uint32_t spans, float *parts)
 {
+    lk__cuda_await();
     extern __shared__ __align__(16) float shared[];
     lk_bn_range range = lk__bn_range(t, r);
     if (range.begin == range.end)
@@ -81,6 +82,7 @@ static __device__ __forceinline__ float2 merge_stats(const lk_bn_merge &how, flo
 static __global__ void __launch_bounds__(LK_BN_FOLD_WARPS *LK_WARP)
     fold_stats(const __grid_constant__ lk_bn_merges m, int count, int c, const float *stats, lk_partials partials)
 {
+    lk__cuda_await();
     __shared__ lk_bn_fold fold;
     int channel = lk__bn_fold_channel();
     fold.begin(m, c, partials);
@@ -197,6 +199,7 @@ static __global__ void __launch_bounds__(LK_BN_FOLD_WARPS *LK_WARP, 2)
                  const __grid_constant__ lk_bn_pieces pieces, const float *parts,
                  const __grid_constant__ lk_bn_merges m, const __grid_constant__ stats_results out)
 {
+    lk__cuda_await();
     __shared__ lk_bn_fold fold;
     int channel = lk__bn_fold_channel();
     lk__bn_leaves<2>(t, r, spans, pieces, parts, stats_leaf{pieces, m, out, fold, t.c});
@@ -248,10 +251,10 @@ static void run_stats(lk_device *dev, const lk_tensor *x, const lk_shards *shard
         lk_bn_merges m = lk__bn_merges(shards, first, pixels, &stack);
         stats_results results = results_of(out, x, first, r.count, first + r.count == shards->count);
         if (spans > 0)
-            stats_blocks<T, V><<<lk__bn_grid(t, spans, r.count), threads, threads * 2 * V * sizeof(float), stream>>>(
-                t, r, (const T *)x->data, spans, parts);
-        finish_stats<<<lk__bn_fold_blocks(t.c), lk__bn_fold_threads(pieces, r), 0, stream>>>(t, r, spans, pieces, parts,
-                                                                                             m, results);
+            lk__cuda_follow({lk__bn_grid(t, spans, r.count), threads, threads * 2 * V * sizeof(float), stream},
+                            stats_blocks<T, V>, t, r, (const T *)x->data, spans, parts);
+        lk__cuda_follow({lk__bn_fold_blocks(t.c), lk__bn_fold_threads(pieces, r), 0, stream}, finish_stats, t, r, spans,
+                        pieces, parts, m, results);
     }
 }
 
@@ -274,14 +277,15 @@ void lk__cuda_batchnorm_fold(lk_device *dev, size_t c, size_t pixels, const lk_s
         lk_bn_merges m = lk__bn_merges(shards, first, pixels, &stack);
         int count = shards->count - first < LK_BN_RUNS ? shards->count - first : (int)LK_BN_RUNS;
         unsigned warps = (unsigned)(count < LK_BN_FOLD_WARPS ? count : (int)LK_BN_FOLD_WARPS);
-        fold_stats<<<lk__bn_fold_blocks((int)c), dim3(LK_WARP, warps), 0, stream>>>(
-            m, count, (int)c, stats + (size_t)first * 2 * c, moments);
+        lk__cuda_follow({lk__bn_fold_blocks((int)c), dim3(LK_WARP, warps), 0, stream}, fold_stats, m, count, (int)c,
+                        stats + (size_t)first * 2 * c, moments);
     }
     lk__cuda_launched(dev, "batchnorm_fold");
 }
 
 static __global__ void make_moments(lk_bn_counts k, size_t c, const float *stats, float eps, float *mean, float *scale)
 {
+    lk__cuda_await();
     size_t i = lk__cuda_thread(), g = blockIdx.y, at = g * c + i;
     if (i < c)
         write_moments(make_float2(stats[at + g * c], stats[at + (g + 1) * c]), k.of[g], eps, mean + at, scale + at);
@@ -295,8 +299,8 @@ void lk__cuda_batchnorm_moments(lk_device *dev, size_t c, size_t pixels, const f
         int count = moments->groups - first < LK_BN_RUNS ? moments->groups - first : (int)LK_BN_RUNS;
         lk_bn_counts k = lk__bn_counts(rows, first, moments->groups, pixels);
         size_t at = (size_t)first * c;
-        make_moments<<<dim3(lk__cuda_blocks(c), (unsigned)count), LK_THREADS, 0, stream>>>(
-            k, c, stats + 2 * at, eps, moments->mean + at, moments->scale + at);
+        lk__cuda_follow({dim3(lk__cuda_blocks(c), (unsigned)count), LK_THREADS, 0, stream}, make_moments, k, c,
+                        stats + 2 * at, eps, moments->mean + at, moments->scale + at);
     }
     lk__cuda_launched(dev, "batchnorm_moments");
 }
@@ -304,6 +308,7 @@ void lk__cuda_batchnorm_moments(lk_device *dev, size_t c, size_t pixels, const f
 static __global__ void running_moments(size_t c, const float *mean, const float *variance, float eps, float *to_mean,
                                        float *to_scale)
 {
+    lk__cuda_await();
     size_t i = lk__cuda_thread();
     if (i >= c)
         return;
@@ -314,8 +319,8 @@ static __global__ void running_moments(size_t c, const float *mean, const float 
 void lk__cuda_batchnorm_running_moments(lk_device *dev, size_t c, const float *mean, const float *variance, float eps,
                                         lk_moments *moments)
 {
-    running_moments<<<lk__cuda_blocks(c), LK_THREADS, 0, lk__cuda_stream(dev)>>>(c, mean, variance, eps, moments->mean,
-                                                                                 moments->scale);
+    lk__cuda_follow({lk__cuda_blocks(c), LK_THREADS, 0, lk__cuda_stream(dev)}, running_moments, c, mean, variance, eps,
+                    moments->mean, moments->scale);
     lk__cuda_launched(dev, "batchnorm_running_moments");
 }
 
@@ -328,6 +333,7 @@ struct running_updates {
 /* Blocks (x, i) have layer i. */
 static __global__ void running_update(const __grid_constant__ running_updates updates, const lk_flag *flag)
 {
+    lk__cuda_await();
     const lk_batchnorm_update &u = updates.of[blockIdx.y];
     size_t i = lk__cuda_thread();
     if (i >= u.c || (flag && flag->bad))
@@ -351,7 +357,7 @@ void lk__cuda_batchnorm_running_update(lk_device *dev, size_t count, const lk_ba
             some.of[i] = updates[first + i];
             most = some.of[i].c > most ? some.of[i].c : most;
         }
-        running_update<<<dim3(lk__cuda_blocks(most), layers), LK_THREADS, 0, stream>>>(some, flag);
+        lk__cuda_follow({dim3(lk__cuda_blocks(most), layers), LK_THREADS, 0, stream}, running_update, some, flag);
     }
     lk__cuda_launched(dev, "batchnorm_running_update");
 }

@@ -128,6 +128,7 @@ static __device__ void add_other(int at, const P (&other)[PIXELS], P (&x)[PIXELS
 template <class T, int V, int RELU, bool ADD>
 static __global__ void forward(lk_bn_tiling t, lk_bn_runs r, lk_bn_sources from, const T *x, addend<T> other, T *y)
 {
+    lk__cuda_await();
     extern __shared__ __align__(16) float shared[];
     uint32_t begin = pass_begin(t, r), end = r.begin[blockIdx.z + 1];
     if (begin >= end)
@@ -183,7 +184,8 @@ static void run_forward(cudaStream_t stream, const lk_bn_runs &r, const lk_bn_so
         other = {(const T *)desc->other->data, (int)lk__tensor_pitch(desc->other)};
     auto kernel = desc->other ? forward<T, V, RELU, true> : forward<T, V, RELU, false>;
     if (grid.x > 0)
-        kernel<<<grid, lk__bn_threads(t), bytes, stream>>>(t, r, from, (const T *)x->data, other, (T *)y->data);
+        lk__cuda_follow({grid, lk__bn_threads(t), bytes, stream}, kernel, t, r, from, (const T *)x->data, other,
+                        (T *)y->data);
 }
 
 void lk__cuda_batchnorm_forward(lk_device *dev, const lk_batchnorm_desc *desc, const lk_tensor *x,
@@ -264,6 +266,7 @@ template <class T, int V, int RELU, bool ADD>
 static __global__ void grad_input(lk_bn_tiling t, lk_bn_runs r, lk_bn_sources from, lk_bn_counts counts, const T *x,
                                   const T *dy, T *dx)
 {
+    lk__cuda_await();
     extern __shared__ __align__(16) float shared[];
     uint32_t begin = pass_begin(t, r), end = r.begin[blockIdx.z + 1];
     if (begin >= end)
@@ -293,8 +296,8 @@ static void run_grad_input(cudaStream_t stream, const lk_bn_runs &r, const lk_bn
     size_t bytes = GRAD_ROWS * (size_t)t.columns * V * sizeof(float);
     auto kernel = add ? grad_input<T, V, RELU, true> : grad_input<T, V, RELU, false>;
     if (grid.x > 0)
-        kernel<<<grid, lk__bn_threads(t), bytes, stream>>>(t, r, from, counts, (const T *)x->data, (const T *)dy->data,
-                                                           (T *)dx->data);
+        lk__cuda_follow({grid, lk__bn_threads(t), bytes, stream}, kernel, t, r, from, counts, (const T *)x->data,
+                        (const T *)dy->data, (T *)dx->data);
 }
 
 void lk__cuda_batchnorm_grad_input(lk_device *dev, const lk_batchnorm_desc *desc, const lk_batchnorm_grad *grad,

@@ -118,6 +118,7 @@ static __global__ void __launch_bounds__(LK_THREADS, (resident<V, RELU>))
     sums_blocks(lk_bn_tiling t, lk_bn_runs r, lk_bn_sources from, const T *x, gradient<T> g, uint32_t spans,
                 float *parts)
 {
+    lk__cuda_await();
     extern __shared__ __align__(16) float shared[];
     lk_bn_range range = lk__bn_range(t, r);
     if (range.begin == range.end)
@@ -211,6 +212,7 @@ static __global__ void __launch_bounds__(LK_BN_FOLD_WARPS *LK_WARP, 2)
                 const __grid_constant__ lk_bn_pieces pieces, const float *parts, const __grid_constant__ lk_bn_merges m,
                 const __grid_constant__ lk_batchnorm_sums out, int copied)
 {
+    lk__cuda_await();
     __shared__ lk_bn_fold fold;
     lk__bn_leaves<2>(t, r, spans, pieces, parts, sums_leaf{pieces, m, out, fold, t.c});
     __syncthreads();
@@ -266,11 +268,11 @@ static void run_sums(lk_device *dev, const sums_call &call)
         int group = call.moments->groups == 1 ? 0 : first;
         out.sums += (size_t)first * 2 * t.c;
         if (spans > 0)
-            sums_blocks<T, V, RELU, ADD><<<lk__bn_grid(t, spans, r.count), threads, shared, stream>>>(
-                t, r, lk__bn_sources(call.desc, call.moments, group, (size_t)t.c), (const T *)call.x->data,
-                gradient_of<T>(call), spans, parts);
-        finish_sums<<<lk__bn_fold_blocks(t.c), lk__bn_fold_threads(pieces, r), 0, stream>>>(
-            t, r, spans, pieces, parts, m, out, first + r.count == shards->count ? stack.depth : 0);
+            lk__cuda_follow({lk__bn_grid(t, spans, r.count), threads, shared, stream}, sums_blocks<T, V, RELU, ADD>, t, r,
+                            lk__bn_sources(call.desc, call.moments, group, (size_t)t.c), (const T *)call.x->data,
+                            gradient_of<T>(call), spans, parts);
+        lk__cuda_follow({lk__bn_fold_blocks(t.c), lk__bn_fold_threads(pieces, r), 0, stream}, finish_sums, t, r, spans,
+                        pieces, parts, m, out, first + r.count == shards->count ? stack.depth : 0);
     }
 }
 

@@ -11,6 +11,7 @@ enum { FEW_ROWS = 64, FEW_COLUMNS = 32, FEW_LANES = 16, FEW_LEVELS = 7, FEW_AT_O
 template <class T, int V>
 static __global__ void bias_relu(size_t count, int pitch, const T *b, bool relu, T *y)
 {
+    lk__cuda_await();
     size_t i = lk__cuda_thread() * V;
     if (i >= count)
         return;
@@ -29,6 +30,7 @@ static __global__ void bias_relu(size_t count, int pitch, const T *b, bool relu,
 template <class T, int V>
 static __global__ void relu_mask(size_t count, const T *mask, T *dx)
 {
+    lk__cuda_await();
     size_t i = lk__cuda_thread() * V;
     if (i >= count)
         return;
@@ -47,6 +49,7 @@ template <class T, int V>
 static __global__ void column_sums(const __grid_constant__ lk_cuda_leaves leaves, int pitch, int wide, const T *dy,
                                    float *out)
 {
+    lk__cuda_await();
     __shared__ __align__(16) float sums[LK_THREADS][V];
     int t = (int)threadIdx.x % wide, lane = (int)threadIdx.x / wide, lanes = LK_THREADS / wide;
     int channel = V * ((int)blockIdx.y * wide + t);
@@ -102,6 +105,7 @@ template <class T>
 static __global__ void __launch_bounds__(FEW_COLUMNS *FEW_LANES)
     few_column_sums(const __grid_constant__ lk_cuda_leaves leaves, int pitch, const T *dy, float *out)
 {
+    lk__cuda_await();
     __shared__ float sums[FEW_LANES][FEW_COLUMNS];
     int at = (int)threadIdx.x % FEW_COLUMNS, lane = (int)threadIdx.x / FEW_COLUMNS;
     int column = (int)blockIdx.y * FEW_COLUMNS + at, last = leaves.group[blockIdx.x + 1], count = 0;
@@ -165,7 +169,8 @@ static void sum_columns(const lk_cuda_problem *problem, const lk_cuda_io *io, co
 {
     int wide = wide_of(problem);
     dim3 blocks((unsigned)(leaves->groups * leaves->parts), lk__cuda_parts((size_t)vectors_of(problem), (size_t)wide));
-    column_sums<T, V><<<blocks, LK_THREADS, 0, io->stream>>>(*leaves, problem->y_pitch, wide, (const T *)io->dy, out);
+    lk__cuda_follow({blocks, LK_THREADS, 0, io->stream}, column_sums<T, V>, *leaves, problem->y_pitch, wide,
+                    (const T *)io->dy, out);
     lk__cuda_launched(io->dev, "gradient of a bias");
 }
 
@@ -173,8 +178,8 @@ template <class T>
 static void sum_few_rows(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *out)
 {
     dim3 blocks((unsigned)leaves->groups, lk__cuda_parts((size_t)problem->y_pitch, FEW_COLUMNS));
-    few_column_sums<T>
-        <<<blocks, FEW_COLUMNS * FEW_LANES, 0, io->stream>>>(*leaves, problem->y_pitch, (const T *)io->dy, out);
+    lk__cuda_follow({blocks, FEW_COLUMNS * FEW_LANES, 0, io->stream}, few_column_sums<T>, *leaves, problem->y_pitch,
+                    (const T *)io->dy, out);
     lk__cuda_launched(io->dev, "gradient of a bias");
 }
 
@@ -196,8 +201,8 @@ template <class T, int V>
 static void add_bias(const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
     size_t count = lk__cuda_rows(problem) * (size_t)problem->y_pitch;
-    bias_relu<T, V><<<lk__cuda_blocks(count / V), LK_THREADS, 0, io->stream>>>(
-        count, problem->y_pitch, (const T *)io->b, problem->relu, (T *)io->y);
+    lk__cuda_follow({lk__cuda_blocks(count / V), LK_THREADS, 0, io->stream}, bias_relu<T, V>, count, problem->y_pitch,
+                    (const T *)io->b, problem->relu, (T *)io->y);
     lk__cuda_launched(io->dev, "bias");
 }
 
@@ -214,7 +219,8 @@ template <class T, int V>
 static void mask_dx(const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
     size_t count = (size_t)problem->n * (size_t)problem->h * (size_t)problem->w * (size_t)problem->x_pitch;
-    relu_mask<T, V><<<lk__cuda_blocks(count / V), LK_THREADS, 0, io->stream>>>(count, (const T *)io->mask, (T *)io->dx);
+    lk__cuda_follow({lk__cuda_blocks(count / V), LK_THREADS, 0, io->stream}, relu_mask<T, V>, count,
+                    (const T *)io->mask, (T *)io->dx);
     lk__cuda_launched(io->dev, "gradient of a ReLU");
 }
 

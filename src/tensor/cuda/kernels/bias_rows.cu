@@ -5,6 +5,7 @@
 template <class T>
 static __global__ void add(size_t count, size_t c, size_t pitch, const float *b, T *y)
 {
+    lk__cuda_await();
     size_t i = lk__cuda_thread();
     if (i < count && i % pitch < c)
         y[i] = (T)((float)y[i] + b[i % pitch]);
@@ -18,7 +19,8 @@ extern "C" void lk__cuda_bias_add(lk_device *dev, const float *b, lk_tensor *y)
     cudaStream_t stream = lk__cuda_stream(dev);
     lk__cuda_by_dtype(y->dtype, [&](auto kind) {
         using T = typename decltype(kind)::T;
-        add<<<lk__cuda_blocks(count), LK_THREADS, 0, stream>>>(count, y->shape.c, lk__tensor_pitch(y), b, (T *)y->data);
+        lk__cuda_follow({lk__cuda_blocks(count), LK_THREADS, 0, stream}, add<T>, count, y->shape.c, lk__tensor_pitch(y),
+                        b, (T *)y->data);
     });
     lk__cuda_launched(dev, "bias_add");
 }
@@ -27,6 +29,7 @@ template <class T, int V>
 static __global__ void __launch_bounds__(LK_THREADS, LK_BN_RESIDENT)
     sum_blocks(lk_bn_tiling t, lk_bn_runs r, const T *dy, uint32_t spans, float *parts)
 {
+    lk__cuda_await();
     constexpr int AT_ONCE = LK_BN_LEAST;
     extern __shared__ __align__(16) float shared[];
     lk_bn_range range = lk__bn_range(t, r);
@@ -84,6 +87,7 @@ static __global__ void __launch_bounds__(LK_BN_FOLD_WARPS *LK_WARP, 2)
     finish_sums(const __grid_constant__ lk_bn_tiling t, const __grid_constant__ lk_bn_runs r, uint32_t spans,
                 const __grid_constant__ lk_bn_pieces pieces, const float *parts, float *leaves)
 {
+    lk__cuda_await();
     lk__bn_leaves<1>(t, r, spans, pieces, parts, bias_leaf{pieces, t.c, leaves});
 }
 
@@ -102,10 +106,10 @@ static void run_sums(lk_device *dev, const lk_tensor *dy, const lk_shards *shard
         lk_bn_runs r = lk__bn_runs(shards, first, pixels);
         uint32_t spans = lk__bn_most_spans(t, r);
         if (spans > 0)
-            sum_blocks<T, V><<<lk__bn_grid(t, spans, r.count), threads, threads * V * sizeof(float), stream>>>(
-                t, r, (const T *)dy->data, spans, parts);
-        finish_sums<<<lk__bn_fold_blocks(t.c), lk__bn_fold_threads(pieces, r), 0, stream>>>(
-            t, r, spans, pieces, parts, leaves + (size_t)first * (size_t)t.c);
+            lk__cuda_follow({lk__bn_grid(t, spans, r.count), threads, threads * V * sizeof(float), stream},
+                            sum_blocks<T, V>, t, r, (const T *)dy->data, spans, parts);
+        lk__cuda_follow({lk__bn_fold_blocks(t.c), lk__bn_fold_threads(pieces, r), 0, stream}, finish_sums, t, r, spans,
+                        pieces, parts, leaves + (size_t)first * (size_t)t.c);
     }
 }
 

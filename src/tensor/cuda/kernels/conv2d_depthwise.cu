@@ -167,6 +167,7 @@ template <class T, int STRIDE, bool TURNED>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE)
     depthwise_forward(depthwise_shape s, const T *x, const T *w, const T *b, bool relu, T *y)
 {
+    lk__cuda_await();
     enum { HELD = 4 - STRIDE, COUNT = STRIDE * (STRIP - 1) + 3 };
     unsigned quads = (unsigned)s.pitch / 4, id = blockIdx.x * THREADS + threadIdx.x, index = id / quads;
     int channel = (int)(id - index * quads) * 4;
@@ -238,6 +239,7 @@ template <class T>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE)
     depthwise_squares(depthwise_shape s, const T *dy, const T *w, T *dx)
 {
+    lk__cuda_await();
     unsigned quads = (unsigned)s.pitch / 4, id = blockIdx.x * THREADS + threadIdx.x, index = id / quads;
     int channel = (int)(id - index * quads) * 4;
     if (index >= s.marches)
@@ -334,6 +336,7 @@ static __global__ void __launch_bounds__(THREADS)
     depthwise_grad_weight(depthwise_shape s, int wide, const __grid_constant__ lk_cuda_leaves leaves, const T *x,
                           const T *dy, float *parts)
 {
+    lk__cuda_await();
     __shared__ float sums[THREADS * ROW];
     int lanes = THREADS / wide, t = (int)threadIdx.x % wide, lane = (int)threadIdx.x / wide;
     int channel = ((int)blockIdx.x * wide + t) * 4;
@@ -402,8 +405,8 @@ static void forward(const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
     depthwise_shape s = shape_of(problem, false);
     fill_marches(&s, problem->n, s.p, s.q);
-    depthwise_forward<T, STRIDE, false><<<blocks_of(s), THREADS, 0, io->stream>>>(
-        s, (const T *)io->x, (const T *)io->w, (const T *)io->b, problem->relu, (T *)io->y);
+    lk__cuda_follow({blocks_of(s), THREADS, 0, io->stream}, depthwise_forward<T, STRIDE, false>, s, (const T *)io->x,
+                    (const T *)io->w, (const T *)io->b, problem->relu, (T *)io->y);
 }
 
 template <class T, int STRIDE>
@@ -413,11 +416,11 @@ static void grad_input(const lk_cuda_problem *problem, const lk_cuda_io *io)
     const T *dy = (const T *)io->dy, *w = (const T *)io->w;
     if constexpr (STRIDE == 1) {
         fill_marches(&s, problem->n, s.p, s.q);
-        depthwise_forward<T, 1, true>
-            <<<blocks_of(s), THREADS, 0, io->stream>>>(s, dy, w, (const T *)NULL, false, (T *)io->dx);
+        lk__cuda_follow({blocks_of(s), THREADS, 0, io->stream}, depthwise_forward<T, 1, true>, s, dy, w,
+                        (const T *)NULL, false, (T *)io->dx);
     } else {
         fill_marches(&s, problem->n, (s.h - 1 + s.pad_h) / 2 + 1, (s.w - 1 + s.pad_w) / 2 + 1);
-        depthwise_squares<T><<<blocks_of(s), THREADS, 0, io->stream>>>(s, dy, w, (T *)io->dx);
+        lk__cuda_follow({blocks_of(s), THREADS, 0, io->stream}, depthwise_squares<T>, s, dy, w, (T *)io->dx);
     }
 }
 
@@ -425,8 +428,8 @@ template <class T, int STRIDE>
 static void grad_weight(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *out)
 {
     dim3 blocks(tiles_of(problem), (unsigned)(leaves->groups * leaves->parts));
-    depthwise_grad_weight<T, STRIDE><<<blocks, THREADS, 0, io->stream>>>(
-        weight_shape(problem), wide_of(problem), *leaves, (const T *)io->x, (const T *)io->dy, out);
+    lk__cuda_follow({blocks, THREADS, 0, io->stream}, depthwise_grad_weight<T, STRIDE>, weight_shape(problem),
+                    wide_of(problem), *leaves, (const T *)io->x, (const T *)io->dy, out);
     lk__cuda_launched(io->dev, "gradient of depthwise weights");
 }
 

@@ -65,6 +65,7 @@ template <int C>
 static __global__ void __launch_bounds__(FORWARD_THREADS)
     first_forward(first_shape s, const float *x, const float *w, const float *b, bool relu, float *y)
 {
+    lk__cuda_await();
     extern __shared__ float4 weights[]; // (tap, c, k / 4)
     share_weights<C>(s, w, (float *)weights);
     unsigned quads = (unsigned)s.y_pitch / 4, id = blockIdx.x * FORWARD_THREADS + threadIdx.x;
@@ -175,6 +176,7 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS)
     first_grad_weight(first_shape s, const __grid_constant__ lk_cuda_leaves leaves, const T *x, const T *dy,
                       float *parts)
 {
+    lk__cuda_await();
     enum { SUMS = TAPS * C + 1, ROW = V * SUMS | 1 };
     __shared__ float sums[WEIGHT_THREADS * ROW];
     int wide = s.y_pitch / V, lanes = WEIGHT_THREADS / wide;
@@ -237,8 +239,8 @@ static void forward(const lk_cuda_problem *problem, const lk_cuda_io *io)
     first_shape s = shape_of(problem);
     size_t bytes = sizeof(float) * TAPS * C * (size_t)s.y_pitch;
     unsigned blocks = lk__cuda_parts((size_t)s.strips * (size_t)(s.y_pitch / 4), FORWARD_THREADS);
-    first_forward<C><<<blocks, FORWARD_THREADS, bytes, io->stream>>>(
-        s, (const float *)io->x, (const float *)io->w, (const float *)io->b, problem->relu, (float *)io->y);
+    lk__cuda_follow({blocks, FORWARD_THREADS, bytes, io->stream}, first_forward<C>, s, (const float *)io->x,
+                    (const float *)io->w, (const float *)io->b, problem->relu, (float *)io->y);
     lk__cuda_launched(io->dev, "convolution of few channels");
 }
 
@@ -246,8 +248,8 @@ template <class T, int C>
 static void grad_weight(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *out)
 {
     unsigned blocks = (unsigned)(leaves->groups * leaves->parts);
-    first_grad_weight<T, C, channels_a_thread(C)><<<blocks, WEIGHT_THREADS, 0, io->stream>>>(
-        shape_of(problem), *leaves, (const T *)io->x, (const T *)io->dy, out);
+    lk__cuda_follow({blocks, WEIGHT_THREADS, 0, io->stream}, first_grad_weight<T, C, channels_a_thread(C)>,
+                    shape_of(problem), *leaves, (const T *)io->x, (const T *)io->dy, out);
     lk__cuda_launched(io->dev, "gradient of the weights of few channels");
 }
 

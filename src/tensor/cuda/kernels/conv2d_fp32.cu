@@ -349,6 +349,7 @@ static __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
     convolve(const __grid_constant__ conv_class s, const __grid_constant__ conv_end end, const float *in,
              const float *weights, float *out)
 {
+    lk__cuda_await();
     extern __shared__ __align__(1024) char memory[];
     source_row *rows = (source_row *)(memory + STAGES * P::STAGE);
     unsigned tiles = (unsigned)(s.columns + P::N - 1) / P::N, m0 = blockIdx.x / tiles * P::M;
@@ -460,7 +461,8 @@ static void launch(const conv_class *s, const conv_call *call)
     (void)lk__cuda_keep(call->dev,
                         cudaFuncSetAttribute(convolve<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::BYTES),
                         "convolution in fp32");
-    convolve<P><<<blocks, P::THREADS, P::BYTES, call->stream>>>(*s, call->end, call->in, call->weights, call->out);
+    lk__cuda_follow({blocks, P::THREADS, P::BYTES, call->stream}, convolve<P>, *s, call->end, call->in, call->weights,
+                    call->out);
     lk__cuda_launched(call->dev, "convolution in fp32");
 }
 

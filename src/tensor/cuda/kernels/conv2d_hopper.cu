@@ -44,8 +44,8 @@ static void launch(const taps_shape *s, const taps_call *call)
         cudaFuncSetAttribute(convolve_taps<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)call->bytes);
     if (!lk__cuda_keep(call->dev, error, what))
         return;
-    convolve_taps<P>
-        <<<(unsigned)blocks, THREADS, call->bytes, call->stream>>>(*s, call->map, call->packed, call->end, call->out);
+    lk__cuda_follow({(unsigned)blocks, THREADS, call->bytes, call->stream}, convolve_taps<P>, *s, call->map,
+                    call->packed, call->end, call->out);
     lk__cuda_launched(call->dev, what);
 }
 
@@ -246,9 +246,8 @@ static cudaError_t count_processors(int *out)
 template <class T>
 static void pack(const lk_cuda_problem *problem, const lk_cuda_io *io, const taps_pack *p, void *out)
 {
-    (is_forward(problem) ? pack_taps<T, true>
-                         : pack_taps<T, false>)<<<lk__cuda_blocks(p->units), LK_THREADS, 0, io->stream>>>(
-        *p, (const T *)io->w, (T *)out);
+    lk__cuda_follow({lk__cuda_blocks(p->units), LK_THREADS, 0, io->stream},
+                    is_forward(problem) ? pack_taps<T, true> : pack_taps<T, false>, *p, (const T *)io->w, (T *)out);
     lk__cuda_launched(io->dev, "weights of a convolution");
 }
 

@@ -444,6 +444,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     taps_memory<P> memory(s, raw);
     if (threadIdx.x == 0)
         memory.init_barriers();
+    lk__cuda_await();
     __syncthreads();
     int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0), group = warp / (GROUP / 32); /* uniform for the compiler */
     if (group == 0) {
@@ -480,6 +481,7 @@ static __device__ __forceinline__ lk_bf16 packed_value(lk_bf16 v)
 template <class T, bool FORWARD>
 static __global__ void __launch_bounds__(LK_THREADS) pack_taps(const taps_pack p, const T *w, T *out)
 {
+    lk__cuda_await();
     enum { UNITS = LINE / UNIT, EACH = UNIT / sizeof(T) };
     unsigned i = (unsigned)lk__cuda_thread();
     if (i >= p.units)

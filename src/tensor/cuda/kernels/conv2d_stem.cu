@@ -401,6 +401,7 @@ template <class T, int COLUMNS>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE)
     stem_forward(const __grid_constant__ stem_shape s, const T *x, const T *w, const T *b, bool relu, T *y)
 {
+    lk__cuda_await();
     extern __shared__ uint4 shared[];
     stem_memory memory = memory_of(s, shared);
     int first = (int)blockIdx.y * COLUMNS;
@@ -440,8 +441,8 @@ static void forward(const stem_shape &s, const lk_cuda_problem *problem, const l
     (void)lk__cuda_keep(
         io->dev,
         cudaFuncSetAttribute(stem_forward<T, COLUMNS>, cudaFuncAttributeMaxDynamicSharedMemorySize, MOST_BYTES), what);
-    stem_forward<T, COLUMNS><<<blocks, THREADS, bytes_of(s), io->stream>>>(s, (const T *)io->x, (const T *)io->w,
-                                                                           (const T *)io->b, problem->relu, (T *)io->y);
+    lk__cuda_follow({blocks, THREADS, bytes_of(s), io->stream}, stem_forward<T, COLUMNS>, s, (const T *)io->x,
+                    (const T *)io->w, (const T *)io->b, problem->relu, (T *)io->y);
     lk__cuda_launched(io->dev, what);
 }
 

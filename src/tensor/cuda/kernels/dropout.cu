@@ -4,6 +4,7 @@
 template <lk_drawing D, int V, class T>
 static __global__ void drop(lk_drop d, size_t threads, const T *x, T *y)
 {
+    lk__cuda_await();
     constexpr int Q = lk__quad<D>;
     if (lk__cuda_thread() >= threads)
         return;
@@ -34,8 +35,8 @@ extern "C" void lk__cuda_dropout(lk_device *dev, const lk_dropout_desc *dropout,
             constexpr int V = decltype(kind)::V;
             using T = typename decltype(kind)::T;
             size_t threads = lk__cuda_elements(x) / V / lk__quad<D>;
-            drop<D, V>
-                <<<lk__cuda_blocks(threads), LK_THREADS, 0, stream>>>(d, threads, (const T *)x->data, (T *)y->data);
+            lk__cuda_follow({lk__cuda_blocks(threads), LK_THREADS, 0, stream}, drop<D, V, T>, d, threads,
+                            (const T *)x->data, (T *)y->data);
         });
     });
     lk__cuda_launched(dev, "dropout");

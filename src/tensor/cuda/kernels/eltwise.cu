@@ -137,6 +137,7 @@ struct fitting {
 template <int V, class TX, class TY>
 static __global__ void fit(fitting f, const TX *x, TY *y)
 {
+    lk__cuda_await();
     size_t at = lk__cuda_thread() * V;
     if (at >= f.count)
         return;
@@ -166,9 +167,9 @@ static void launch_fit(cudaStream_t stream, const lk_tensor *x, lk_tensor *y)
     if (f.xpitch == f.ypitch && f.channels == x->shape.c)
         launch_map<V>(stream, f.count, from, to, same_op());
     else if (f.xpitch % 4 == 0 && f.ypitch % 4 == 0 && lk__cuda_aligned(from) && lk__cuda_aligned(to))
-        fit<4><<<lk__cuda_blocks(f.count / 4), LK_THREADS, 0, stream>>>(f, from, to);
+        lk__cuda_follow({lk__cuda_blocks(f.count / 4), LK_THREADS, 0, stream}, fit<4, TX, TY>, f, from, to);
     else
-        fit<1><<<lk__cuda_blocks(f.count), LK_THREADS, 0, stream>>>(f, from, to);
+        lk__cuda_follow({lk__cuda_blocks(f.count), LK_THREADS, 0, stream}, fit<1, TX, TY>, f, from, to);
 }
 
 static void run_fit(lk_device *dev, const char *what, const lk_tensor *x, lk_tensor *y)
@@ -203,6 +204,7 @@ struct joining {
 template <class T>
 static __global__ void join(joining j, const T *a, const T *b, T *y)
 {
+    lk__cuda_await();
     size_t at = lk__cuda_thread();
     if (at >= j.count)
         return;
@@ -224,8 +226,8 @@ static void run_join(lk_device *dev, const char *what, joining j, const lk_tenso
         return;
     lk__cuda_by_dtype(y->dtype, [&](auto kind) {
         using T = typename decltype(kind)::T;
-        join<<<lk__cuda_blocks(j.count), LK_THREADS, 0, lk__cuda_stream(dev)>>>(j, (const T *)a->data,
-                                                                                (const T *)b->data, (T *)y->data);
+        lk__cuda_follow({lk__cuda_blocks(j.count), LK_THREADS, 0, lk__cuda_stream(dev)}, join<T>, j, (const T *)a->data,
+                        (const T *)b->data, (T *)y->data);
     });
     lk__cuda_launched(dev, what);
 }
@@ -259,6 +261,7 @@ struct transposition {
 template <class T>
 static __global__ void transpose(transposition t, const T *from, T *to)
 {
+    lk__cuda_await();
     __shared__ T tile[TILE][TILE + 2];
     from += blockIdx.z * t.from_sample;
     to += blockIdx.z * t.to_sample;
@@ -278,13 +281,14 @@ static void launch_transpose(cudaStream_t stream, const transposition &t, const 
 {
     dim3 grid((unsigned)((t.columns + TILE - 1) / TILE), (unsigned)((t.padded + TILE - 1) / TILE),
               (unsigned)x->shape.n);
-    transpose<<<grid, dim3(TILE, TILE_ROWS), 0, stream>>>(t, (const T *)x->data, (T *)y->data);
+    lk__cuda_follow({grid, dim3(TILE, TILE_ROWS), 0, stream}, transpose<T>, t, (const T *)x->data, (T *)y->data);
 }
 
 /* Sets elements from c to the pitch of each row to zero. */
 template <class T>
 static __global__ void clear_pads(size_t c, size_t pitch, T *y)
 {
+    lk__cuda_await();
     for (size_t i = c + threadIdx.x; i < pitch; i += blockDim.x)
         y[blockIdx.x * pitch + i] = (T)0.0f;
 }
@@ -311,7 +315,7 @@ extern "C" void lk__cuda_flatten_forward(lk_device *dev, const lk_tensor *x, lk_
         cudaStream_t stream = lk__cuda_stream(dev);
         launch_transpose<T>(stream, t, x, y);
         if (pitch > y->shape.c)
-            clear_pads<<<(unsigned)n, LK_WARP, 0, stream>>>(y->shape.c, pitch, (T *)y->data);
+            lk__cuda_follow({(unsigned)n, LK_WARP, 0, stream}, clear_pads<T>, y->shape.c, pitch, (T *)y->data);
     });
     lk__cuda_launched(dev, "flatten_forward");
 }

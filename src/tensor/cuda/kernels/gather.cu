@@ -62,6 +62,7 @@ static __device__ int source_of(const gathering &g, const view &v, int y, int x)
 template <class T>
 static __global__ void gather(gathering g, T *out)
 {
+    lk__cuda_await();
     int pixel = (int)lk__cuda_thread(), pixels = g.h * g.w;
     unsigned sample = blockIdx.y;
     if (pixel >= pixels)
@@ -99,7 +100,7 @@ template <class T>
 static void launch_pixels(cudaStream_t stream, const lk_gather_desc *desc, const uint32_t *ids, lk_tensor *x)
 {
     dim3 grid(lk__cuda_blocks(x->shape.h * x->shape.w), (unsigned)x->shape.n);
-    gather<<<grid, LK_THREADS, 0, stream>>>(gathering_of(desc, ids, x), (T *)x->data);
+    lk__cuda_follow({grid, LK_THREADS, 0, stream}, gather<T>, gathering_of(desc, ids, x), (T *)x->data);
 }
 
 /* Samples of floats. */
@@ -115,6 +116,7 @@ struct picking {
 template <class T>
 static __global__ void pick(picking p, T *out)
 {
+    lk__cuda_await();
     size_t at = lk__cuda_thread();
     if (at >= p.count)
         return;
@@ -134,7 +136,7 @@ static void launch_values(cudaStream_t stream, const lk_gather_desc *desc, const
                  .c = x->shape.c,
                  .pitch = pitch,
                  .record = desc->record};
-    pick<<<lk__cuda_blocks(p.count), LK_THREADS, 0, stream>>>(p, (T *)x->data);
+    lk__cuda_follow({lk__cuda_blocks(p.count), LK_THREADS, 0, stream}, pick<T>, p, (T *)x->data);
 }
 
 extern "C" void lk__cuda_gather(lk_device *dev, const lk_gather_desc *desc, const uint32_t *ids, lk_tensor *x)

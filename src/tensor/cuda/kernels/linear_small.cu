@@ -363,6 +363,7 @@ template <class P, class T>
 static __global__ void __launch_bounds__(BLOCK)
     small_product(small_shape s, matrix<T> left, matrix<T> right, small_end<T> end, T *out)
 {
+    lk__cuda_await();
     enum { AHEAD = P::AHEAD };
     int row = (int)blockIdx.x * P::HEIGHT * P::TALL, column = (int)blockIdx.y * P::COLUMNS;
     int chunks = (s.terms + P::CHUNK - 1) / P::CHUNK;
@@ -392,7 +393,8 @@ static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io)
     small_end<T> end = {(const T *)(forward && problem->bias ? io->b : NULL), (const T *)(forward ? NULL : io->mask),
                         forward && problem->relu};
     dim3 grid((unsigned)divide_up(s.n, P::HEIGHT * P::TALL), (unsigned)divide_up(s.columns, P::COLUMNS));
-    small_product<P, T><<<grid, BLOCK, 0, io->stream>>>(s, left, right, end, (T *)(forward ? io->y : io->dx));
+    lk__cuda_follow({grid, BLOCK, 0, io->stream}, small_product<P, T>, s, left, right, end,
+                    (T *)(forward ? io->y : io->dx));
     lk__cuda_launched(io->dev, "small linear layer");
 }
 

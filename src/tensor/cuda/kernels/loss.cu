@@ -107,6 +107,7 @@ static __device__ void clear_pads(const losses &l, T *dx)
 template <class T>
 static __global__ void elements(losses l, const T *x, T *dx)
 {
+    lk__cuda_await();
     size_t n = blockIdx.x;
     const float *target = l.targets + n * l.floats;
     float scale = scale_of(l, n);
@@ -165,6 +166,7 @@ static __device__ double wanted(const losses &l, size_t n, int label, int k)
 template <class T>
 static __global__ void soft(losses l, const T *x, T *dx)
 {
+    lk__cuda_await();
     size_t n = blockIdx.x;
     bool logs = l.kind == LK_LOSS_KIND_SOFT_LOGS;
     int classes = (int)l.floats, before = 0;
@@ -206,6 +208,7 @@ static __global__ void soft(losses l, const T *x, T *dx)
 /* The label ranks before an own loss writes its own, if it has any. */
 static __global__ void no_ranks(size_t count, int32_t *label_rank)
 {
+    lk__cuda_await();
     size_t n = blockIdx.x * (size_t)LK_THREADS + threadIdx.x;
     if (n < count)
         label_rank[n] = INT_MAX;
@@ -215,6 +218,7 @@ static __global__ void no_ranks(size_t count, int32_t *label_rank)
 template <class T>
 static __global__ void own_errors(losses l, const T *x)
 {
+    lk__cuda_await();
     size_t n = blockIdx.x;
     double absolute = 0, squared = 0;
     bool compares = l.target_floats == l.floats;
@@ -271,8 +275,8 @@ static void run_own(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x
     call.loss = results->loss;
     call.dx = dx ? (float *)grad.data : nullptr;
     call.label_rank = results->label_rank;
-    no_ranks<<<(unsigned)((call.count + LK_THREADS - 1) / LK_THREADS), LK_THREADS, 0, lk__cuda_stream(dev)>>>(
-        call.count, call.label_rank);
+    lk__cuda_follow({(unsigned)((call.count + LK_THREADS - 1) / LK_THREADS), LK_THREADS, 0, lk__cuda_stream(dev)},
+                    no_ranks, call.count, call.label_rank);
     desc->own->cuda(desc->own->arg, &call);
     lk__cuda_launched(dev, "an own loss");
     if (dx)
@@ -301,11 +305,11 @@ extern "C" void lk__cuda_target_loss(lk_device *dev, const lk_loss_desc *desc, c
         cudaStream_t stream = lk__cuda_stream(dev);
         T *to = dx ? (T *)dx->data : nullptr;
         if (own)
-            own_errors<<<blocks, LK_THREADS, 0, stream>>>(l, (const T *)x->data);
+            lk__cuda_follow({blocks, LK_THREADS, 0, stream}, own_errors<T>, l, (const T *)x->data);
         else if (classes)
-            soft<<<blocks, LK_THREADS, 0, stream>>>(l, (const T *)x->data, to);
+            lk__cuda_follow({blocks, LK_THREADS, 0, stream}, soft<T>, l, (const T *)x->data, to);
         else
-            elements<<<blocks, LK_THREADS, 0, stream>>>(l, (const T *)x->data, to);
+            lk__cuda_follow({blocks, LK_THREADS, 0, stream}, elements<T>, l, (const T *)x->data, to);
     });
     lk__cuda_launched(dev, "target_loss");
 }

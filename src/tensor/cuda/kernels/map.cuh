@@ -19,6 +19,7 @@ static __device__ void map_at(const TX *x, TY *y, F f)
 template <int V, class TX, class TY, class F>
 static __global__ void map(size_t count, const TX *x, TY *y, F f)
 {
+    lk__cuda_await();
     size_t i = lk__cuda_thread() * V;
     if (i + V <= count)
         map_at<V>(x + i, y + i, f);
@@ -42,6 +43,7 @@ static __device__ void map2_at(const T *a, const T *b, T *y, F f)
 template <int V, class T, class F>
 static __global__ void map2(size_t count, const T *a, const T *b, T *y, F f)
 {
+    lk__cuda_await();
     size_t i = lk__cuda_thread() * V;
     if (i + V <= count)
         map2_at<V>(a + i, b + i, y + i, f);
@@ -67,6 +69,7 @@ static __device__ void map3_at(const T *m, const T *a, const T *b, T *y, F f)
 template <int V, class T, class F>
 static __global__ void map3(size_t count, const T *m, const T *a, const T *b, T *y, F f)
 {
+    lk__cuda_await();
     size_t i = lk__cuda_thread() * V;
     if (i + V <= count)
         map3_at<V>(m + i, a + i, b + i, y + i, f);
@@ -80,18 +83,20 @@ template <int V, class TX, class TY, class F>
 static void launch_map(cudaStream_t stream, size_t count, const TX *x, TY *y, F f)
 {
     if (lk__cuda_aligned(x) && lk__cuda_aligned(y))
-        map<V><<<lk__cuda_blocks((count + V - 1) / V), LK_THREADS, 0, stream>>>(count, x, y, f);
+        lk__cuda_follow({lk__cuda_blocks((count + V - 1) / V), LK_THREADS, 0, stream}, map<V, TX, TY, F>, count, x, y,
+                        f);
     else
-        map<1><<<lk__cuda_blocks(count), LK_THREADS, 0, stream>>>(count, x, y, f);
+        lk__cuda_follow({lk__cuda_blocks(count), LK_THREADS, 0, stream}, map<1, TX, TY, F>, count, x, y, f);
 }
 
 template <int V, class T, class F>
 static void launch_map2(cudaStream_t stream, size_t count, const T *a, const T *b, T *y, F f)
 {
     if (lk__cuda_aligned(a) && lk__cuda_aligned(b) && lk__cuda_aligned(y))
-        map2<V><<<lk__cuda_blocks((count + V - 1) / V), LK_THREADS, 0, stream>>>(count, a, b, y, f);
+        lk__cuda_follow({lk__cuda_blocks((count + V - 1) / V), LK_THREADS, 0, stream}, map2<V, T, F>, count, a, b, y,
+                        f);
     else
-        map2<1><<<lk__cuda_blocks(count), LK_THREADS, 0, stream>>>(count, a, b, y, f);
+        lk__cuda_follow({lk__cuda_blocks(count), LK_THREADS, 0, stream}, map2<1, T, F>, count, a, b, y, f);
 }
 
 template <class F>
@@ -134,8 +139,8 @@ static void run_map3(lk_device *dev, const char *what, const lk_tensor *m, const
         constexpr int V = lk__width<T>;
         auto kernel = aligned ? map3<V, T, F> : map3<1, T, F>;
         size_t vectors = aligned ? (count + V - 1) / V : count;
-        kernel<<<lk__cuda_blocks(vectors), LK_THREADS, 0, lk__cuda_stream(dev)>>>(
-            count, (const T *)m->data, (const T *)a->data, (const T *)b->data, (T *)y->data, f);
+        lk__cuda_follow({lk__cuda_blocks(vectors), LK_THREADS, 0, lk__cuda_stream(dev)}, kernel, count,
+                        (const T *)m->data, (const T *)a->data, (const T *)b->data, (T *)y->data, f);
     });
     lk__cuda_launched(dev, what);
 }

@@ -16,6 +16,7 @@ static_assert(LK_NORM_BLOCK % LK_WARP == 0 && TURNS % AT_ONCE == 0, "blocks are 
  * double, so fusing changes nothing. */
 static __global__ void block_sums(size_t count, const float *x, double *sums)
 {
+    lk__cuda_await();
     size_t block = lk__cuda_thread() / LK_WARP, begin = block * LK_NORM_BLOCK;
     if (begin >= count)
         return;
@@ -40,7 +41,8 @@ void lk__cuda_sum_squares(lk_device *dev, size_t count, const float *x, double *
     size_t blocks = (count + LK_NORM_BLOCK - 1) / LK_NORM_BLOCK;
     cudaStream_t stream = lk__cuda_stream(dev);
     if (count > 0)
-        block_sums<<<(unsigned)((blocks + WARPS - 1) / WARPS), WARPS * LK_WARP, 0, stream>>>(count, x, sums);
+        lk__cuda_follow({(unsigned)((blocks + WARPS - 1) / WARPS), WARPS * LK_WARP, 0, stream}, block_sums, count, x,
+                        sums);
     lk__cuda_launched(dev, "sum_squares");
 }
 
@@ -48,6 +50,7 @@ void lk__cuda_sum_squares(lk_device *dev, size_t count, const float *x, double *
  * and so on. Roots and quotients of doubles are rounded correctly, as on the CPU. */
 static __global__ void fold(size_t count, double *squares, double limit, lk_norm *norm)
 {
+    lk__cuda_await();
     for (size_t apart = 1; apart < count; apart *= 2) {
         for (size_t i = 2 * apart * threadIdx.x; i + apart < count; i += 2 * apart * FOLDERS)
             squares[i] += squares[i + apart];
@@ -62,7 +65,7 @@ static __global__ void fold(size_t count, double *squares, double limit, lk_norm
 
 void lk__cuda_fold_squares(lk_device *dev, size_t count, double *squares, double limit, lk_norm *norm)
 {
-    fold<<<1, FOLDERS, 0, lk__cuda_stream(dev)>>>(count, squares, limit, norm);
+    lk__cuda_follow({1, FOLDERS, 0, lk__cuda_stream(dev)}, fold, count, squares, limit, norm);
     lk__cuda_launched(dev, "fold_squares");
 }
 
@@ -80,6 +83,7 @@ static __device__ void scale_at(float factor, float *x)
 template <int V>
 static __global__ void scale_all(const lk_flag *flag, size_t count, const float *by, float *x)
 {
+    lk__cuda_await();
     size_t i = lk__cuda_thread() * V;
     float factor = *by;
     if (factor == 1.0f || (flag && flag->bad))
@@ -97,8 +101,9 @@ void lk__cuda_scale(lk_device *dev, const lk_flag *flag, size_t count, const flo
     if (count == 0)
         return;
     if (lk__cuda_aligned(x))
-        scale_all<4><<<lk__cuda_blocks((count + 3) / 4), LK_THREADS, 0, stream>>>(flag, count, factor, x);
+        lk__cuda_follow({lk__cuda_blocks((count + 3) / 4), LK_THREADS, 0, stream}, scale_all<4>, flag, count, factor,
+                        x);
     else
-        scale_all<1><<<lk__cuda_blocks(count), LK_THREADS, 0, stream>>>(flag, count, factor, x);
+        lk__cuda_follow({lk__cuda_blocks(count), LK_THREADS, 0, stream}, scale_all<1>, flag, count, factor, x);
     lk__cuda_launched(dev, "scale");
 }

@@ -89,6 +89,7 @@ static __device__ void step_at(const arrays &a, const R &rule, size_t i)
 template <int V, unsigned KEPT, class R>
 static __global__ void step(arrays a, const R *in_memory)
 {
+    lk__cuda_await();
     if (a.flag && a.flag->bad)
         return;
     R rule = *in_memory;
@@ -108,9 +109,9 @@ static void run_step(lk_device *dev, const arrays &a, const R *rule, const char 
         return;
     if (lk__cuda_aligned(a.grad) && lk__cuda_aligned(a.param) && lk__cuda_aligned(a.state[0]) &&
         lk__cuda_aligned(a.state[1]) && lk__cuda_aligned(a.state[2]))
-        step<4, KEPT><<<lk__cuda_blocks((a.count + 3) / 4), LK_THREADS, 0, stream>>>(a, rule);
+        lk__cuda_follow({lk__cuda_blocks((a.count + 3) / 4), LK_THREADS, 0, stream}, step<4, KEPT, R>, a, rule);
     else
-        step<1, KEPT><<<lk__cuda_blocks(a.count), LK_THREADS, 0, stream>>>(a, rule);
+        lk__cuda_follow({lk__cuda_blocks(a.count), LK_THREADS, 0, stream}, step<1, KEPT, R>, a, rule);
     lk__cuda_launched(dev, what);
 }
 
@@ -174,6 +175,7 @@ static __device__ void check(const float *x, float limit, uint64_t position, lk_
 template <int V>
 static __global__ void find_above(size_t count, float limit, const float *x, uint64_t base, lk_flag *flag)
 {
+    lk__cuda_await();
     size_t i = lk__cuda_thread() * V;
     if (i + V <= count)
         check<V>(x + i, limit, base + i, flag);
@@ -188,8 +190,9 @@ void lk__cuda_flag_above(lk_device *dev, size_t count, float limit, const float 
     if (count == 0)
         return;
     if (lk__cuda_aligned(x))
-        find_above<4><<<lk__cuda_blocks((count + 3) / 4), LK_THREADS, 0, stream>>>(count, limit, x, base, flag);
+        lk__cuda_follow({lk__cuda_blocks((count + 3) / 4), LK_THREADS, 0, stream}, find_above<4>, count, limit, x, base,
+                        flag);
     else
-        find_above<1><<<lk__cuda_blocks(count), LK_THREADS, 0, stream>>>(count, limit, x, base, flag);
+        lk__cuda_follow({lk__cuda_blocks(count), LK_THREADS, 0, stream}, find_above<1>, count, limit, x, base, flag);
     lk__cuda_launched(dev, "flag_above");
 }

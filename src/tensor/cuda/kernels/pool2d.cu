@@ -145,6 +145,7 @@ static __device__ void largest(const pooling &p, const position &at, const T *x,
 template <int K, int V, class T>
 static __global__ void maxpool(pooling p, const T *__restrict__ x, T *__restrict__ y, uint8_t *__restrict__ index)
 {
+    lk__cuda_await();
     if (lk__cuda_thread() >= p.threads)
         return;
     float best[V];
@@ -160,6 +161,7 @@ static __global__ void __launch_bounds__(LK_THREADS)
     maxpool_3x3(const __grid_constant__ pooling p, const __grid_constant__ grid_divisors by, const T *__restrict__ x,
                 T *__restrict__ y, uint8_t *__restrict__ index)
 {
+    lk__cuda_await();
     unsigned thread = (unsigned)lk__cuda_thread();
     if (thread >= p.threads)
         return;
@@ -200,6 +202,7 @@ template <lk_drawing D, int K, int V, class T>
 static __global__ void maxpool_drop(pooling p, lk_drop d, const T *__restrict__ x, T *__restrict__ y,
                                     uint8_t *__restrict__ index)
 {
+    lk__cuda_await();
     constexpr int Q = lk__quad<D>;
     if (lk__cuda_thread() >= p.threads)
         return;
@@ -244,8 +247,8 @@ static void run_maxpool_drop(cudaStream_t stream, pooling p, const lk_dropout_de
             using T = typename decltype(kind)::T;
             auto kernel = tiles_by_2(p) ? maxpool_drop<D, 2, V, T> : maxpool_drop<D, 0, V, T>;
             p.threads = lk__cuda_elements(y) / V / lk__quad<D>;
-            kernel<<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, d, (const T *)x->data, (T *)y->data,
-                                                                          index);
+            lk__cuda_follow({lk__cuda_blocks(p.threads), LK_THREADS, 0, stream}, kernel, p, d, (const T *)x->data,
+                            (T *)y->data, index);
         });
     });
 }
@@ -259,12 +262,12 @@ static void run_maxpool(cudaStream_t stream, pooling p, const lk_tensor *x, lk_t
         T *to = (T *)y->data;
         p.threads = lk__cuda_elements(y) / V;
         if (tiles_by_2(p))
-            maxpool<2, V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, from, to, index);
+            lk__cuda_follow({lk__cuda_blocks(p.threads), LK_THREADS, 0, stream}, maxpool<2, V, T>, p, from, to, index);
         else if (is_3(p.along_h) && is_3(p.along_w))
-            maxpool_3x3<V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(
-                p, divisors_of(p.pitch / V, p.oh, p.ow), from, to, index);
+            lk__cuda_follow({lk__cuda_blocks(p.threads), LK_THREADS, 0, stream}, maxpool_3x3<V, T>, p,
+                            divisors_of(p.pitch / V, p.oh, p.ow), from, to, index);
         else
-            maxpool<0, V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, from, to, index);
+            lk__cuda_follow({lk__cuda_blocks(p.threads), LK_THREADS, 0, stream}, maxpool<0, V, T>, p, from, to, index);
     });
 }
 
@@ -321,6 +324,7 @@ template <int V, class T>
 static __global__ void maxpool_grad(pooling p, const T *__restrict__ dy, const uint8_t *__restrict__ index,
                                     T *__restrict__ dx)
 {
+    lk__cuda_await();
     if (lk__cuda_thread() >= p.threads)
         return;
     position at = position_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.h, p.w);
@@ -346,6 +350,7 @@ template <int V, class T>
 static __global__ void maxpool_grad_tiles(pooling p, const T *__restrict__ dy, const uint8_t *__restrict__ index,
                                           T *__restrict__ dx)
 {
+    lk__cuda_await();
     if (lk__cuda_thread() >= p.threads)
         return;
     position at = position_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.oh, p.ow);
@@ -406,6 +411,7 @@ static __global__ void __launch_bounds__(LK_THREADS)
     maxpool_grad_squares(const __grid_constant__ pooling p, const __grid_constant__ grid_divisors by,
                          const T *__restrict__ dy, const uint8_t *__restrict__ index, T *__restrict__ dx)
 {
+    lk__cuda_await();
     unsigned thread = (unsigned)lk__cuda_thread();
     if (thread >= p.threads)
         return;
@@ -454,7 +460,8 @@ static void run_grad_squares(cudaStream_t stream, pooling p, size_t samples, con
     int rows = squares_along(p.along_h, p.h), columns = squares_along(p.along_w, p.w);
     grid_divisors by = divisors_of(p.pitch / V, rows, columns);
     p.threads = samples * (size_t)rows * (size_t)columns * by.pixel.by;
-    maxpool_grad_squares<V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, by, dy, index, dx);
+    lk__cuda_follow({lk__cuda_blocks(p.threads), LK_THREADS, 0, stream}, maxpool_grad_squares<V, T>, p, by, dy, index,
+                    dx);
 }
 
 extern "C" void lk__cuda_maxpool_grad_input(lk_device *dev, const lk_pool2d_desc *pool, const lk_dropout_desc *dropout,
@@ -475,9 +482,11 @@ extern "C" void lk__cuda_maxpool_grad_input(lk_device *dev, const lk_pool2d_desc
         if (has_squares(p.along_h) && has_squares(p.along_w))
             run_grad_squares<V>(stream, p, dx->shape.n, from, index, to);
         else if (tiles)
-            maxpool_grad_tiles<V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, from, index, to);
+            lk__cuda_follow({lk__cuda_blocks(p.threads), LK_THREADS, 0, stream}, maxpool_grad_tiles<V, T>, p, from,
+                            index, to);
         else
-            maxpool_grad<V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, from, index, to);
+            lk__cuda_follow({lk__cuda_blocks(p.threads), LK_THREADS, 0, stream}, maxpool_grad<V, T>, p, from, index,
+                            to);
     });
     lk__cuda_launched(dev, "maxpool_grad_input");
 }
@@ -493,6 +502,7 @@ static __device__ int counted(const lk_cuda_window &w, int out, int size)
 template <int V, class T>
 static __global__ void avgpool(pooling p, const T *__restrict__ x, T *__restrict__ y)
 {
+    lk__cuda_await();
     if (lk__cuda_thread() >= p.threads)
         return;
     position at = position_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.oh, p.ow);
@@ -518,6 +528,7 @@ static __global__ void avgpool(pooling p, const T *__restrict__ x, T *__restrict
 template <int V, class T>
 static __global__ void avgpool_grad(pooling p, const T *__restrict__ dy, T *__restrict__ dx)
 {
+    lk__cuda_await();
     if (lk__cuda_thread() >= p.threads)
         return;
     position at = position_of<V>((unsigned)lk__cuda_thread(), p.pitch, p.h, p.w);
@@ -544,7 +555,8 @@ extern "C" void lk__cuda_avgpool_forward(lk_device *dev, const lk_pool2d_desc *p
         constexpr int V = decltype(kind)::V;
         using T = typename decltype(kind)::T;
         p.threads = lk__cuda_elements(y) / V;
-        avgpool<V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, (const T *)x->data, (T *)y->data);
+        lk__cuda_follow({lk__cuda_blocks(p.threads), LK_THREADS, 0, stream}, avgpool<V, T>, p, (const T *)x->data,
+                        (T *)y->data);
     });
     lk__cuda_launched(dev, "avgpool_forward");
 }
@@ -560,7 +572,8 @@ extern "C" void lk__cuda_avgpool_grad_input(lk_device *dev, const lk_pool2d_desc
         constexpr int V = decltype(kind)::V;
         using T = typename decltype(kind)::T;
         p.threads = lk__cuda_elements(dx) / V;
-        avgpool_grad<V><<<lk__cuda_blocks(p.threads), LK_THREADS, 0, stream>>>(p, (const T *)dy->data, (T *)dx->data);
+        lk__cuda_follow({lk__cuda_blocks(p.threads), LK_THREADS, 0, stream}, avgpool_grad<V, T>, p, (const T *)dy->data,
+                        (T *)dx->data);
     });
     lk__cuda_launched(dev, "avgpool_grad_input");
 }

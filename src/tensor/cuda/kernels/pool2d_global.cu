@@ -29,6 +29,7 @@ static __device__ void fold_chains(float (&sum)[V])
 template <int V, class T>
 static __global__ void global_avgpool(unsigned pixels, unsigned pitch, const T *__restrict__ x, T *__restrict__ y)
 {
+    lk__cuda_await();
     unsigned channel = (blockIdx.x * COLUMNS + threadIdx.x) * V;
     const T *from = x + (size_t)blockIdx.y * pixels * pitch + channel;
     float sum[V] = {};
@@ -59,7 +60,8 @@ extern "C" void lk__cuda_global_avgpool_forward(lk_device *dev, const lk_tensor 
         constexpr int V = decltype(kind)::V;
         using T = typename decltype(kind)::T;
         dim3 grid((pitch / V + COLUMNS - 1) / COLUMNS, (unsigned)x->shape.n), block(COLUMNS, CHAINS);
-        global_avgpool<V><<<grid, block, 0, stream>>>(pixels, pitch, (const T *)x->data, (T *)y->data);
+        lk__cuda_follow({grid, block, 0, stream}, global_avgpool<V, T>, pixels, pitch, (const T *)x->data,
+                        (T *)y->data);
     });
     lk__cuda_launched(dev, "global_avgpool_forward");
 }
@@ -69,6 +71,7 @@ template <int V, class T>
 static __global__ void spread(size_t threads, unsigned pixels, unsigned pitch, const T *__restrict__ dy,
                               T *__restrict__ dx)
 {
+    lk__cuda_await();
     if (lk__cuda_thread() >= threads)
         return;
     unsigned index = (unsigned)lk__cuda_thread(), columns = pitch / V, pixel = index / columns;
@@ -90,8 +93,8 @@ extern "C" void lk__cuda_global_avgpool_grad_input(lk_device *dev, const lk_tens
         constexpr int V = decltype(kind)::V;
         using T = typename decltype(kind)::T;
         size_t threads = lk__cuda_elements(dx) / V;
-        spread<V><<<lk__cuda_blocks(threads), LK_THREADS, 0, stream>>>(threads, pixels, pitch, (const T *)dy->data,
-                                                                       (T *)dx->data);
+        lk__cuda_follow({lk__cuda_blocks(threads), LK_THREADS, 0, stream}, spread<V, T>, threads, pixels, pitch,
+                        (const T *)dy->data, (T *)dx->data);
     });
     lk__cuda_launched(dev, "global_avgpool_grad_input");
 }
@@ -101,6 +104,7 @@ template <class T>
 static __global__ void global_maxpool(size_t threads, unsigned pixels, unsigned pitch, const T *__restrict__ x,
                                       T *__restrict__ y, int32_t *__restrict__ index)
 {
+    lk__cuda_await();
     size_t at = lk__cuda_thread();
     if (at >= threads)
         return;
@@ -127,8 +131,8 @@ extern "C" void lk__cuda_global_maxpool_forward(lk_device *dev, const lk_tensor 
     cudaStream_t stream = lk__cuda_stream(dev);
     lk__cuda_by_dtype(x->dtype, [&](auto kind) {
         using T = typename decltype(kind)::T;
-        global_maxpool<<<lk__cuda_blocks(threads), LK_THREADS, 0, stream>>>(threads, pixels, pitch, (const T *)x->data,
-                                                                            (T *)y->data, index);
+        lk__cuda_follow({lk__cuda_blocks(threads), LK_THREADS, 0, stream}, global_maxpool<T>, threads, pixels, pitch,
+                        (const T *)x->data, (T *)y->data, index);
     });
     lk__cuda_launched(dev, "global_maxpool_forward");
 }
@@ -138,6 +142,7 @@ template <class T>
 static __global__ void global_maxpool_grad(size_t threads, unsigned pixels, unsigned pitch, const T *__restrict__ dy,
                                            const int32_t *__restrict__ index, T *__restrict__ dx)
 {
+    lk__cuda_await();
     size_t at = lk__cuda_thread();
     if (at >= threads)
         return;
@@ -155,8 +160,8 @@ extern "C" void lk__cuda_global_maxpool_grad_input(lk_device *dev, const lk_tens
     cudaStream_t stream = lk__cuda_stream(dev);
     lk__cuda_by_dtype(dx->dtype, [&](auto kind) {
         using T = typename decltype(kind)::T;
-        global_maxpool_grad<<<lk__cuda_blocks(threads), LK_THREADS, 0, stream>>>(
-            threads, pixels, pitch, (const T *)dy->data, index, (T *)dx->data);
+        lk__cuda_follow({lk__cuda_blocks(threads), LK_THREADS, 0, stream}, global_maxpool_grad<T>, threads, pixels,
+                        pitch, (const T *)dy->data, index, (T *)dx->data);
     });
     lk__cuda_launched(dev, "global_maxpool_grad_input");
 }

@@ -106,6 +106,7 @@ static __device__ void merge_sixteen(const T *a, const T *b, T *out)
 template <lk_reduction OP, int V, class T>
 static __global__ void merge_all(size_t count, const T *a, const T *b, T *out)
 {
+    lk__cuda_await();
     size_t i = lk__cuda_thread() * V;
     if (V > 1 && i + V <= count)
         merge_sixteen<OP>(a + i, b + i, out + i);
@@ -119,9 +120,10 @@ static void run_op(cudaStream_t stream, size_t count, const T *a, const T *b, T 
 {
     constexpr int V = lk__width<T>;
     if (lk__cuda_aligned(a) && lk__cuda_aligned(b) && lk__cuda_aligned(out))
-        merge_all<OP, V><<<lk__cuda_blocks((count + V - 1) / V), LK_THREADS, 0, stream>>>(count, a, b, out);
+        lk__cuda_follow({lk__cuda_blocks((count + V - 1) / V), LK_THREADS, 0, stream}, merge_all<OP, V, T>, count, a, b,
+                        out);
     else
-        merge_all<OP, 1><<<lk__cuda_blocks(count), LK_THREADS, 0, stream>>>(count, a, b, out);
+        lk__cuda_follow({lk__cuda_blocks(count), LK_THREADS, 0, stream}, merge_all<OP, 1, T>, count, a, b, out);
 }
 
 template <class T>
@@ -183,6 +185,7 @@ void lk__cuda_add_on(lk_device *dev, cudaStream_t stream, size_t count, const fl
 template <class T>
 static __global__ void divide_all(size_t count, int divisor, T *x)
 {
+    lk__cuda_await();
     size_t i = lk__cuda_thread();
     if (i < count)
         x[i] = quotient(x[i], divisor);
@@ -195,7 +198,7 @@ void lk__cuda_divide(lk_device *dev, lk_dtype dtype, size_t count, int divisor, 
         return;
     by_type(dtype, [&](auto type) {
         using T = decltype(type);
-        divide_all<<<lk__cuda_blocks(count), LK_THREADS, 0, stream>>>(count, divisor, (T *)x);
+        lk__cuda_follow({lk__cuda_blocks(count), LK_THREADS, 0, stream}, divide_all<T>, count, divisor, (T *)x);
     });
     lk__cuda_launched(dev, "divide");
 }

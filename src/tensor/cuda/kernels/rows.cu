@@ -11,6 +11,7 @@ struct leaf_merges {
 /* A thread processes one column; the slots are its stack. */
 static __global__ void fold(leaf_merges m, size_t width, const float *leaves, size_t row, lk_partials sums)
 {
+    lk__cuda_await();
     size_t i = lk__cuda_thread();
     if (i >= width)
         return;
@@ -44,7 +45,8 @@ void lk__cuda_rows_fold(lk_device *dev, size_t width, const float *leaves, size_
     int depth = shards->depth;
     for (int first = 0; first < shards->count && width > 0; first += LEAVES) {
         leaf_merges m = merges_of(shards, first, depth);
-        fold<<<lk__cuda_blocks(width), LK_THREADS, 0, stream>>>(m, width, leaves + (size_t)first * row, row, sums);
+        lk__cuda_follow({lk__cuda_blocks(width), LK_THREADS, 0, stream}, fold, m, width, leaves + (size_t)first * row,
+                        row, sums);
         for (int i = 0; i < m.count; i++)
             depth += 1 - m.after[i];
     }

@@ -10,6 +10,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include "tensor/cuda/kernels/follow.cuh"
 #include "tensor/cuda/runtime/cuda.h"
 
 typedef __nv_bfloat16 lk_bf16;

@@ -83,6 +83,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     few_small(const __grid_constant__ few_work work, const __grid_constant__ lk_cuda_leaves leaves, const T *dy,
               const T *x)
 {
+    lk__cuda_await();
     __shared__ __align__(16) float sums[GROUP_LEAVES][THREADS]; // (leaves, M, N)
     if ((int)blockIdx.x >= work.tiles) {
         sum_columns(work, leaves, dy);
@@ -110,7 +111,8 @@ template <class T, bool TF32>
 static void launch_small(const lk_cuda_io *io, const lk_cuda_leaves *leaves, few_work work)
 {
     dim3 blocks(few_blocks(&work, M, N, THREADS), (unsigned)leaves->groups);
-    few_small<T, TF32><<<blocks, THREADS, 0, io->stream>>>(work, *leaves, (const T *)io->dy, (const T *)io->x);
+    lk__cuda_follow({blocks, THREADS, 0, io->stream}, few_small<T, TF32>, work, *leaves, (const T *)io->dy,
+                    (const T *)io->x);
     lk__cuda_launched(io->dev, "gradient of the weights of a linear layer");
 }
 

@@ -258,6 +258,7 @@ static __global__ void __launch_bounds__(THREADS, P::RESIDENT)
     few_large(const __grid_constant__ few_work work, const __grid_constant__ lk_cuda_leaves leaves,
               const typename P::T *dy, const typename P::T *x)
 {
+    lk__cuda_await();
     __shared__ __align__(16) char memory[MEMORY];
     if ((int)blockIdx.x >= work.tiles) {
         sum_columns(work, leaves, dy);
@@ -294,7 +295,7 @@ static void launch(const lk_cuda_io *io, const lk_cuda_leaves *leaves, few_work 
 {
     typedef typename P::T T;
     dim3 blocks(few_blocks(&work, SIDE, SIDE, THREADS), (unsigned)leaves->groups);
-    few_large<P><<<blocks, THREADS, 0, io->stream>>>(work, *leaves, (const T *)io->dy, (const T *)io->x);
+    lk__cuda_follow({blocks, THREADS, 0, io->stream}, few_large<P>, work, *leaves, (const T *)io->dy, (const T *)io->x);
     lk__cuda_launched(io->dev, "gradient of the weights of a linear layer");
 }
 

@@ -142,6 +142,7 @@ template <int V>
 static __global__ void __launch_bounds__(WHOLE_THREADS)
     fold_whole(const __grid_constant__ lk_cuda_leaves leaves, const __grid_constant__ lk_cuda_fold f)
 {
+    lk__cuda_await();
     size_t c = lk__cuda_thread() * V;
     if (c >= f.weights + f.bias)
         return;
@@ -171,6 +172,7 @@ template <int V>
 static __global__ void __launch_bounds__(COLUMNS *LANES)
     fold_parts(const __grid_constant__ lk_cuda_leaves leaves, const __grid_constant__ lk_cuda_fold f)
 {
+    lk__cuda_await();
     __shared__ fold_value<V> sums[ROUND][COLUMNS];
     int at = (int)threadIdx.x % COLUMNS, lane = (int)threadIdx.x / COLUMNS, lanes = (int)blockDim.x / COLUMNS;
     int runs = most_runs(leaves), round = ROUND / runs;
@@ -215,12 +217,13 @@ static void launch(cudaStream_t stream, const lk_cuda_leaves *leaves, const lk_c
 {
     size_t columns = fold->weights + fold->bias;
     if (leaves->parts == 1) {
-        fold_whole<V><<<lk__cuda_parts(columns, WHOLE_THREADS * V), WHOLE_THREADS, 0, stream>>>(*leaves, *fold);
+        lk__cuda_follow({lk__cuda_parts(columns, WHOLE_THREADS * V), WHOLE_THREADS, 0, stream}, fold_whole<V>, *leaves,
+                        *fold);
         return;
     }
     int runs = leaves->groups * most_runs(*leaves), lanes = runs < LANES ? runs : (int)LANES;
     lanes += lanes % 2; /* whole warps */
-    fold_parts<V><<<lk__cuda_parts(columns, COLUMNS * V), COLUMNS * lanes, 0, stream>>>(*leaves, *fold);
+    lk__cuda_follow({lk__cuda_parts(columns, COLUMNS * V), COLUMNS * lanes, 0, stream}, fold_parts<V>, *leaves, *fold);
 }
 
 static bool is_whole(lk_partials sums)

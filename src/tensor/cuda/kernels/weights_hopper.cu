@@ -111,7 +111,7 @@ static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io, const l
     if (!prepare<P>(io->dev, &processors) || !lk__cuda_keep(io->dev, make_maps(problem, io, P::K, &maps), what))
         return;
     int blocks = s.jobs < processors ? s.jobs : processors;
-    hopper_product<P><<<blocks, GROUP + P::MULTIPLIERS, P::BYTES, io->stream>>>(s, *leaves, maps, out);
+    lk__cuda_follow({blocks, GROUP + P::MULTIPLIERS, P::BYTES, io->stream}, hopper_product<P>, s, *leaves, maps, out);
     lk__cuda_launched(io->dev, what);
 }
 

@@ -249,6 +249,7 @@ static __global__ void __launch_bounds__(P::THREADS)
     product(const __grid_constant__ product_shape s, const __grid_constant__ lk_cuda_leaves leaves,
             const typename P::T *dy, const typename P::T *x, size_t row, float *out)
 {
+    lk__cuda_await();
     typedef typename P::T T;
     extern __shared__ __align__(1024) char memory[];
     T *ys = (T *)memory, *xs = ys + P::STAGES * P::K * P::M;
@@ -316,7 +317,8 @@ static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io, const l
     size_t row = (size_t)problem->groups * (size_t)s.k * (size_t)s.width;
     (void)lk__cuda_keep(io->dev, cudaFuncSetAttribute(product<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
                         "gradient of weights");
-    product<P><<<blocks, P::THREADS, bytes, io->stream>>>(s, *leaves, (const T *)io->dy, (const T *)io->x, row, out);
+    lk__cuda_follow({blocks, P::THREADS, (size_t)bytes, io->stream}, product<P>, s, *leaves, (const T *)io->dy,
+                    (const T *)io->x, row, out);
     lk__cuda_launched(io->dev, "gradient of weights");
 }
 

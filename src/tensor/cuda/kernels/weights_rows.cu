@@ -226,6 +226,7 @@ static __global__ void __launch_bounds__(P::THREADS, P::AT_ONCE)
     rows_grad_weight(const __grid_constant__ rows_shape s, const __grid_constant__ lk_cuda_leaves leaves,
                      const typename P::T *dy, const typename P::T *x, float *out)
 {
+    lk__cuda_await();
     typedef typename P::T T;
     extern __shared__ __align__(1024) char memory[];
     int stage_bytes = P::Y_BYTES + s.kernel_h * s.line * (int)sizeof(T);
@@ -281,8 +282,8 @@ static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io, const l
     dim3 blocks((unsigned)(divide_up(s.k, M) * s.tiles_n), (unsigned)(leaves->groups * leaves->parts));
     (void)lk__cuda_keep(
         io->dev, cudaFuncSetAttribute(rows_grad_weight<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), what);
-    rows_grad_weight<P>
-        <<<blocks, P::THREADS, bytes, io->stream>>>(s, *leaves, (const T *)io->dy, (const T *)io->x, out);
+    lk__cuda_follow({blocks, P::THREADS, (size_t)bytes, io->stream}, rows_grad_weight<P>, s, *leaves, (const T *)io->dy,
+                    (const T *)io->x, out);
     lk__cuda_launched(io->dev, what);
 }
 
