@@ -1,5 +1,6 @@
 /* conv2d_scatter.cu - input gradients of 1x1 kernels with a stride: most pixels of dx have none. */
 #include "tensor/cuda/kernels/conv2d.h"
+#include "tensor/cuda/kernels/follow.cuh"
 #include "tensor/cuda/kernels/vec.cuh"
 
 /* Sizes in vectors of 16 bytes. */
@@ -13,6 +14,7 @@ typedef struct scattering {
 
 static __global__ void scatter(const scattering s, const uint4 *__restrict__ from, uint4 *__restrict__ dx)
 {
+    lk__cuda_await();
     size_t at = lk__cuda_thread();
     if (at >= s.count)
         return;
@@ -37,6 +39,7 @@ extern "C" void lk__cuda_scatter(const lk_cuda_problem *problem, const lk_cuda_i
     s.stride_h = (unsigned)problem->along_h.stride;
     s.stride_w = (unsigned)problem->along_w.stride;
     s.count = (size_t)problem->n * s.height * s.width * s.columns;
-    scatter<<<lk__cuda_blocks(s.count), LK_THREADS, 0, io->stream>>>(s, (const uint4 *)compact, (uint4 *)io->dx);
+    lk__cuda_follow({lk__cuda_blocks(s.count), LK_THREADS, 0, io->stream}, scatter, s, (const uint4 *)compact,
+                    (uint4 *)io->dx);
     lk__cuda_launched(io->dev, "gradient of a strided convolution");
 }
