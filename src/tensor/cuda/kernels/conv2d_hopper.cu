@@ -22,7 +22,7 @@ enum {
 };
 
 static const size_t most_bytes = 227 << 10, most_slabs = 4, wide_slabs = 2, most_weights = 8, least_weights = 3,
-                    barrier_bytes = 16;
+                    barrier_bytes = 16, turn_bytes = 32;
 
 /* The arguments of a launch. */
 typedef struct taps_call {
@@ -44,27 +44,30 @@ static void launch(const taps_shape *s, const taps_call *call)
         cudaFuncSetAttribute(convolve_taps<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)call->bytes);
     if (!lk__cuda_keep(call->dev, error, what))
         return;
-    lk__cuda_follow({(unsigned)blocks, THREADS, call->bytes, call->stream}, convolve_taps<P>, *s, call->map,
+    lk__cuda_follow({(unsigned)blocks, P::THREADS, call->bytes, call->stream}, convolve_taps<P>, *s, call->map,
                     call->packed, call->end, call->out);
     lk__cuda_launched(call->dev, what);
 }
 
 /* A size of tiles. */
 typedef struct taps_size {
+    bool wide;
     int groups, n;
-    void (*launch[2][2])(const taps_shape *s, const taps_call *call); /* tf32, bf16; narrow, wide */
+    void (*launch[2])(const taps_shape *s, const taps_call *call); /* tf32, bf16 */
 } taps_size;
 
-#define SIZE(groups, n)                                                                                      \
-    {                                                                                                        \
-        groups, n,                                                                                           \
-        {                                                                                                    \
-            {launch<taps_tile<float, false, groups, n>>, launch<taps_tile<float, true, groups, n>>},         \
-                {launch<taps_tile<lk_bf16, false, groups, n>>, launch<taps_tile<lk_bf16, true, groups, n>>}, \
-        }                                                                                                    \
+#define SIZE(wide, groups, n)                                                                      \
+    {                                                                                              \
+        wide, groups, n,                                                                           \
+        {                                                                                          \
+            launch<taps_tile<float, wide, groups, n>>, launch<taps_tile<lk_bf16, wide, groups, n>> \
+        }                                                                                          \
     }
-static const taps_size sizes[] = {SIZE(1, 144), SIZE(1, 192), SIZE(1, 208), SIZE(1, 240),
-                                  SIZE(1, 256), SIZE(2, 144), SIZE(2, 160), SIZE(2, 192)};
+static const taps_size sizes[] = {
+    SIZE(false, 1, 144), SIZE(false, 1, 160), SIZE(false, 1, 192), SIZE(false, 1, 240),
+    SIZE(false, 1, 256), SIZE(true, 1, 144),  SIZE(true, 1, 192),  SIZE(true, 1, 256),
+    SIZE(true, 2, 144),  SIZE(true, 2, 160),  SIZE(true, 2, 192),
+};
 #undef SIZE
 
 static int size_of(const lk_cuda_problem *problem)
@@ -137,7 +140,8 @@ static bool set_rows(taps_shape *s, const taps_size *size)
 /* Sets the stages; false if shared memory is too small. */
 static bool set_stages(taps_shape *s)
 {
-    size_t left = most_bytes - ALIGN - barrier_bytes, weight = weight_bytes(s) + barrier_bytes, slab = s->slab_bytes + barrier_bytes;
+    size_t left = most_bytes - ALIGN - turn_bytes, weight = weight_bytes(s) + barrier_bytes,
+           slab = s->slab_bytes + barrier_bytes;
     size_t slabs = wide_slabs, weights = (size_t)(s->chunks * taps_of(s));
     if (is_wide(s)) {
         weights = left > slabs * slab ? (left - slabs * slab) / weight : 0;
@@ -154,15 +158,15 @@ static bool set_stages(taps_shape *s)
 static size_t shared_bytes(const taps_shape *s)
 {
     return ALIGN + (size_t)s->weights * (weight_bytes(s) + barrier_bytes) +
-           (size_t)s->slabs * (s->slab_bytes + barrier_bytes) + barrier_bytes;
+           (size_t)s->slabs * (s->slab_bytes + barrier_bytes) + turn_bytes;
 }
 
 /* Cycles of a multiprocessor for an image, about: tensor cores take N / 2 for a product of 64 rows; the cache gives 20
- * bytes. The warpgroups of a wide layer do not multiply while they write; a team of a narrow layer writes while the
- * other one multiplies. With one slab nobody multiplies during a copy. */
+ * bytes. The warpgroups of a wide layer do not multiply while they write; a team of a narrow layer writes while
+ * others multiply. With one slab nobody multiplies during a copy. */
 static double cycles_of(const taps_shape *s, const taps_size *size)
 {
-    enum { START = 8, CACHE = 20, LATENCY = 1000, WRITE = 20, WIDE_WRITE = 2000 }; /* WRITE: for each slot */
+    enum { START = 8, CACHE = 20, LATENCY = 1000, WRITE = 40, WIDE_WRITE = 2000 }; /* WRITE: for each slot */
     int steps = ((s->chunks - 1) * STEPS + s->last_steps) * taps_of(s);
     double products = (double)steps * size->groups * (size->n / 2 + START) * (is_wide(s) ? 2 : 1);
     double bytes = (double)s->copy_bytes * s->chunks;
@@ -170,7 +174,7 @@ static double cycles_of(const taps_shape *s, const taps_size *size)
         bytes += (double)weight_bytes(s) * s->chunks * taps_of(s);
     double copy = bytes / CACHE, longer = products > copy ? products : copy;
     double alone = s->slabs > 1 ? 0 : copy + s->chunks * LATENCY;
-    double turn = (longer + (double)size->groups * size->n * WRITE) / 2;
+    double turn = (longer + (double)size->n * WRITE) / taps_teams(size->n);
     if (is_wide(s))
         return s->row_tiles * (longer + WIDE_WRITE);
     return s->row_tiles * ((longer > turn ? longer : turn) + alone);
@@ -182,7 +186,8 @@ static const taps_size *choose(const lk_cuda_problem *problem, taps_shape *out)
     const taps_size *best = NULL;
     taps_shape s = shape_of(problem);
     for (const taps_size *size = sizes; size < sizes + sizeof sizes / sizeof *sizes; size++)
-        if (set_rows(&s, size) && set_stages(&s) && (!best || cycles_of(&s, size) < cycles_of(out, best))) {
+        if (size->wide == is_wide(&s) && set_rows(&s, size) && set_stages(&s) &&
+            (!best || cycles_of(&s, size) < cycles_of(out, best))) {
             best = size;
             *out = s;
         }
@@ -286,5 +291,5 @@ void lk__cuda_taps(const lk_cuda_problem *problem, const lk_cuda_io *io)
         !pack_weights(problem, io, &s, &packed))
         return;
     call.packed = (const char *)packed;
-    size->launch[problem->values == LK_DTYPE_BF16][is_wide(&s)](&s, &call);
+    size->launch[problem->values == LK_DTYPE_BF16](&s, &call);
 }

@@ -8,10 +8,11 @@
  *
  * Each sum is one chain over chunks, taps and channels, whose order depends on the layer only.
  *
- * Narrow layers (up to 64 channels): the weights stay in shared memory, and the block's two warpgroups are two teams
- * that take turns with its jobs: one writes while the other multiplies. Slabs come in one ring in the order of jobs; a
- * team begins when the other one has got the last slab of its job. Wide layers: both warpgroups are one team and have 64 channels each of the same slots;
- * weights come in a ring of stages, too. One warp starts the copies of slabs and one those of weights. */
+ * Narrow layers (up to 64 channels): the weights stay in shared memory, and the block has three warpgroups (two, if
+ * their sums need more registers) that are teams and take turns with its jobs: one multiplies while the others read
+ * masks and write. Slabs come in one ring in the order of jobs; a team begins when the one before has got the last slab
+ * of its job. Wide layers: two warpgroups are one team and have 64 channels each of the same slots; weights come in a
+ * ring of stages, too. One warp starts the copies of slabs and one those of weights. */
 #ifndef LK_TENSOR_CUDA_KERNELS_CONV2D_HOPPER_CUH
 #define LK_TENSOR_CUDA_KERNELS_CONV2D_HOPPER_CUH
 
@@ -20,7 +21,7 @@
 #include "tensor/cuda/kernels/vec4.cuh"
 
 enum { LINE = 128, UNIT = 16, STEP = 32, STEPS = LINE / STEP }; /* bytes: of a slot, a unit, and k of a product */
-enum { GROUP = 128, THREADS = 3 * GROUP, PRODUCT_ROWS = 64, ALIGN = 1024, SLAB_WARP = 0, WEIGHT_WARP = 1 };
+enum { GROUP = 128, PRODUCT_ROWS = 64, ALIGN = 1024, SLAB_WARP = 0, WEIGHT_WARP = 1 };
 
 /* The source is x or, for an input gradient, dy; the result is y or dx. Channels include pads. */
 typedef struct taps_shape {
@@ -46,6 +47,12 @@ typedef struct taps_end {
     bool relu;
 } taps_end;
 
+/* Teams of a narrow layer whose tiles have n slots. */
+static constexpr int taps_teams(int n)
+{
+    return n <= 192 ? 3 : 2;
+}
+
 /* A warpgroup computes GROUPS * N slots by 64 channels. */
 template <class T_, bool WIDE_, int GROUPS_, int N_>
 struct taps_tile {
@@ -55,6 +62,10 @@ struct taps_tile {
         WIDE = WIDE_,
         GROUPS = GROUPS_,
         N = N_,
+        TEAMS = WIDE ? 1 : taps_teams(N),
+        MULTIPLIERS = WIDE ? 2 : TEAMS,           /* warpgroups */
+        REGISTERS = MULTIPLIERS == 2 ? 232 : 152, /* of their threads */
+        THREADS = (1 + MULTIPLIERS) * GROUP,
         TEAM_WARPS = (WIDE ? 2 : 1) * GROUP / 32,
         ROWS = WIDE ? 2 * PRODUCT_ROWS : PRODUCT_ROWS,
         WEIGHT_BYTES = ROWS * LINE, /* of a stage: a tap of a chunk */
@@ -83,7 +94,7 @@ struct taps_job {
 };
 
 /* Shared memory: stages of weights, slabs, barriers: full and empty of each stage, of the weights first, then turns of
- * the teams. */
+ * teams. */
 template <class P>
 struct taps_memory {
     const taps_shape &s;
@@ -134,7 +145,7 @@ struct taps_memory {
     /* By one thread. */
     __device__ __forceinline__ void init_barriers() const
     {
-        for (int team = 0; team < 2; team++)
+        for (int team = 0; team < P::TEAMS; team++)
             barrier_init(turn(team), P::TEAM_WARPS);
         for (int i = 0; i < s.weights + s.slabs; i++) {
             barrier_init(weight_full(i), 1);
@@ -227,14 +238,14 @@ struct taps_product {
         }
     }
 
-    /* Waits for a slab; the last one of a job is the other team's turn. A team that waited out of turn could take the
-     * slab before the slab that it waits for: barriers tell only odd and even uses apart. */
+    /* Waits for a slab; with the last one of a job, the next team has its turn. A team that waited out of turn could
+     * take the slab before the slab that it waits for: barriers tell only odd and even uses apart. */
     __device__ __forceinline__ void wait_slab(bool last)
     {
         barrier_wait(memory.slab_full(slab.stage), slab.phase);
         if constexpr (!P::WIDE) {
             if (last)
-                release(memory.turn(1 - group));
+                release(memory.turn((group + 1) % P::TEAMS));
         }
     }
 
@@ -265,7 +276,7 @@ struct taps_product {
         slab.advance(s.slabs);
     }
 
-    /* Leaves a job to the other team. */
+    /* Leaves a job to another team. */
     __device__ __forceinline__ void skip_job()
     {
         for (int chunk = 0; chunk < s.chunks; chunk++)
@@ -421,22 +432,22 @@ static __device__ __forceinline__ void multiply_all(const taps_shape &s, const t
                                                     const taps_end &end, int group, void *out)
 {
     taps_product<P> product(s, memory, group);
-    int turn = P::WIDE ? 0 : group;
+    int before = P::WIDE ? 0 : group; /* jobs of other teams */
     for (int i = (int)blockIdx.x; i < s.jobs; i += (int)gridDim.x) {
-        if (turn == 0) {
+        if (before == 0) {
             taps_result<P> result(s, end, taps_job(s, i), group, out);
             product.add_all();
             result.write(product.acc);
         } else {
             product.skip_job();
         }
-        turn = P::WIDE ? 0 : 1 - turn;
+        before = before == 0 ? P::TEAMS - 1 : before - 1;
     }
 }
 
 /* map: the source as images, in boxes of a slab. */
 template <class P>
-static __global__ void __launch_bounds__(THREADS, 1)
+static __global__ void __launch_bounds__(P::THREADS, 1)
     convolve_taps(const __grid_constant__ taps_shape s, const __grid_constant__ CUtensorMap map, const char *packed,
                   const __grid_constant__ taps_end end, void *out)
 {
@@ -454,7 +465,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
         if (threadIdx.x % 32 == 0 && warp == WEIGHT_WARP)
             load_weights<P>(s, memory, packed);
     } else {
-        registers_grow<232>();
+        registers_grow<P::REGISTERS>();
         multiply_all<P>(s, memory, end, group - 1, out);
     }
 }
