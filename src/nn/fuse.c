@@ -128,7 +128,7 @@ static void choose_values(fusing *f)
         const lk_layer *layer = layer_at(f, i);
         lk_fuse_choice *this = &f->of[i];
         this->value = this->forward = i;
-        this->other = this->dropout = this->rest = -1;
+        this->other = this->dropout = this->rest = this->signs = -1;
         if (i < f->first)
             continue;
         if (this->view) {
@@ -260,6 +260,18 @@ static bool is_idle(const fusing *f, int index)
     return shared;
 }
 
+/* The layer whose forward computes the addition before this ReLU, and the ReLU, and can write the signs of the result;
+ * -1: none. */
+static int signs_maker(const fusing *f, const lk_layer *relu)
+{
+    int maker = relu->inputs[0], by = maker >= f->first ? f->of[maker].forward : -1;
+    if (!f->type->signs || by < f->first || f->of[by].other < 0 || !f->of[by].relu || f->of[by].six ||
+        f->of[relu->index].value != by || !(layer_at(f, by)->op->flags & LK_OP_ADDS_DY))
+        return -1;
+    size_t c = relu->shape.c, pitch = f->type->pitch ? f->type->pitch(c) : c;
+    return layer_at(f, f->of[by].other)->shape.c == c && pitch % 8 == 0 ? by : -1;
+}
+
 /* The last addition to a masked gradient is left to the layer whose backward runs next, if that layer sums over this
  * gradient and can complete it: both take one pass over it together. */
 static void choose_sum(fusing *f, const lk_layer *last)
@@ -275,6 +287,7 @@ static void choose_sum(fusing *f, const lk_layer *last)
         dy.w != sum.w)
         return;
     f->of[next].rest = last->index;
+    f->of[next].signs = signs_maker(f, relu);
     f->of[last->index].sum_elsewhere = true;
 }
 

@@ -22,6 +22,7 @@ typedef struct lk_fuse_choice {
     bool mask_sum;           /* the same, in the addition of its dx to the gradients of the ReLU's other consumers */
     bool sum_elsewhere;      /* the next layer in the backward pass does this addition */
     int rest;                /* layer whose dx it adds to dy when it sums over dy; -1: none */
+    int signs;               /* layer whose forward writes the signs of the mask of that addition; -1: none */
     bool backward_elsewhere; /* a neighbour computes it: for a ReLU the layer before it or a consumer, for a dropout the
                               * layer before it */
     bool view;               /* its value and gradient are its input's: both passes do nothing */

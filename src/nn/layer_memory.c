@@ -82,11 +82,15 @@ static void add_value_blocks(lk_layer_memory *memory)
         extend(memory, memory->layers[output].value, output, backward_time(memory, output));
 }
 
-/* The terms of an addition that another layer does at its time `now`. */
-static void keep_rest(lk_layer_memory *memory, int from, int now)
+/* The terms of an addition that a layer does at its time `now`. */
+static void keep_rest(lk_layer_memory *memory, const lk_fuse_choice *chosen, int now)
 {
+    int from = chosen->rest, signs = chosen->signs;
     extend(memory, memory->layers[from].temp[0], now, now);
-    extend(memory, memory->layers[layer_at(memory, from)->inputs[0]].value, now, now);
+    if (signs >= 0)
+        memory->layers[signs].signs = add_block(memory, value_bytes(memory, signs) / 16, signs, now);
+    else
+        extend(memory, memory->layers[layer_at(memory, from)->inputs[0]].value, now, now);
 }
 
 /* Goes backward through the layers. The first layer that writes an input's gradient writes it directly; later
@@ -103,7 +107,7 @@ static void add_grad_blocks(lk_layer_memory *memory, bool *written)
         if (!memory->opts.choices[i].needs_grad)
             continue;
         if (memory->opts.choices[i].rest >= 0)
-            keep_rest(memory, memory->opts.choices[i].rest, now);
+            keep_rest(memory, &memory->opts.choices[i], now);
         for (int j = 0; j < layer->input_count; j++) {
             int index = layer->inputs[j];
             lk_layer_blocks *input = &memory->layers[index];
@@ -135,7 +139,7 @@ lk_status lk__layer_memory_init(lk_layer_memory *memory, const lk_layer_memory_o
     LK_TRY(LK_ALLOC(layers, "memory plan", &written));
     for (size_t i = 0; i < layers; i++) {
         lk_layer_blocks *this = &memory->layers[i];
-        this->value = this->grad = this->saved = -1;
+        this->value = this->grad = this->saved = this->signs = -1;
         for (int j = 0; j < LK_MAX_INPUTS; j++)
             this->temp[j] = -1;
     }

@@ -12,6 +12,7 @@
 /* The blocks of one layer: indexes of lk_layer_memory.blocks, or -1 for none. */
 typedef struct lk_layer_blocks {
     int value, grad, saved;
+    int signs;                /* of the value, written in the forward pass */
     int temp[LK_MAX_INPUTS];  /* dx of the inputs in `adds` */
     bool adds[LK_MAX_INPUTS]; /* dx is written to a temporary block, which is then added */
     bool add;                 /* the layer adds to dx[0] itself */

@@ -58,6 +58,7 @@ typedef struct lk_op_call {
     lk_tensor other; /* data NULL, or a tensor that is added to y before the ReLU: it has y's channels or fewer */
     lk_tensor dy;
     lk_batchnorm_addition rest;  /* part.data NULL, or add_sums completes dy by this addition (LK_OP_ADDS_DY) */
+    uint8_t *signs;              /* NULL, or forward writes the signs of y, if it trains (lk_batchnorm_desc) */
     lk_tensor dx[LK_MAX_INPUTS]; /* data NULL if no gradient is wanted */
     float *param[LK_MAX_PARAMS];
     const void *value[LK_MAX_PARAMS]; /* the same in the device's value type */

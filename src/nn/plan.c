@@ -94,12 +94,17 @@ static float *bind_sums(const lk_plan *plan, const lk_layer *layer, float *at, l
     return at;
 }
 
-/* The addition of the dx of layer `from`, which has one input. */
-static lk_batchnorm_addition rest_of(const lk_plan *plan, int lane, int from)
+/* The addition that completes a layer's dy. It is of the dx of a layer with one input. */
+static lk_batchnorm_addition rest_of(const lk_plan *plan, int lane, const lk_fuse_choice *chosen)
 {
-    int input = layer_at(plan, from)->inputs[0];
-    return (lk_batchnorm_addition){.part = tensor_in(plan, lane, plan->memory.layers[from].temp[0], input),
-                                   .mask = tensor_in(plan, lane, plan->memory.layers[input].value, input)};
+    const lk_layer_blocks *layers = plan->memory.layers;
+    int input = layer_at(plan, chosen->rest)->inputs[0];
+    lk_batchnorm_addition rest = {.part = tensor_in(plan, lane, layers[chosen->rest].temp[0], input)};
+    if (chosen->signs >= 0)
+        rest.signs = tensor_in(plan, lane, layers[chosen->signs].signs, input).data;
+    else
+        rest.mask = tensor_in(plan, lane, layers[input].value, input);
+    return rest;
 }
 
 static void bind_layer(lk_plan *plan, int lane, int i)
@@ -128,7 +133,8 @@ static void bind_layer(lk_plan *plan, int lane, int i)
         call->other = tensor_in(plan, lane, plan->memory.layers[chosen->other].value, chosen->other);
     call->dy = tensor_in(plan, lane, this->grad, i);
     if (chosen->rest >= 0)
-        call->rest = rest_of(plan, lane, chosen->rest);
+        call->rest = rest_of(plan, lane, chosen);
+    call->signs = tensor_in(plan, lane, this->signs, i).data;
     call->saved = tensor_in(plan, lane, this->saved, i).data;
     for (int j = 0; j < layer->input_count && i >= plan->opts.first; j++) {
         int index = layer->inputs[j];

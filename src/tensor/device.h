@@ -52,6 +52,8 @@ typedef struct lk_device_type {
     /* log_softmax does nothing if only an nll_loss reads its result: the loss is computed from the scores, and
      * nothing is rounded in between. */
     bool loss_views;
+    /* batchnorm_forward can write the signs of its result, which batchnorm_add_sums reads. */
+    bool signs;
     size_t most_samples; /* the largest wave; 0: no limit */
     /* An upload of at most this many bytes blocks only until the fourth upload before it is complete. */
     size_t prompt_upload;

@@ -165,6 +165,7 @@ typedef struct lk_batchnorm_desc {
     const lk_tensor *other;    /* has y's channels, or fewer: then the missing channels are 0; NULL: nothing is added */
     bool relu;                 /* max(y, 0), as by relu_forward */
     bool six;                  /* with relu: the minimum too, as by relu6_forward */
+    uint8_t *signs;            /* NULL, or where forward writes the signs of y, with other of y's pitch and relu */
 } lk_batchnorm_desc;
 
 /* What batchnorm_stats writes. */
@@ -189,6 +190,9 @@ typedef struct lk_batchnorm_sums {
 /* The rest of a gradient: it becomes mask <= 0 ? 0 : gradient + part, as by add_masked. */
 typedef struct lk_batchnorm_addition {
     lk_tensor part, mask; /* of the gradient's shape and pitch */
+    /* NULL, or the mask's signs, which are read instead: one byte for each 16 bytes of the mask, in their order. Bit i
+     * is 0 if element i of these is <= 0. Only for devices with signs, and a pitch that is a multiple of 8. */
+    const uint8_t *signs;
 } lk_batchnorm_addition;
 
 /* Inputs of the normalisation's gradient, for each group. */

@@ -8,15 +8,24 @@ typedef struct fixture {
     lk_graph *graph;
     lk_fuse_choice choices[MOST];
     bool kept[MOST];
+    bool signs; /* a device with signs and pads */
 } fixture;
+
+static size_t pitch(size_t channels)
+{
+    return (channels + 7) / 8 * 8;
+}
 
 /* Chooses for layers [first,last); last 0: up to the end. */
 static void fuse(fixture *fx, int first, int last)
 {
     memset(fx->choices, 0, sizeof fx->choices);
     assert_true(fx->graph->status == LK_OK && fx->graph->count <= MOST);
+    lk_device_type other = lk__device_cpu;
+    other.signs = true;
+    other.pitch = pitch;
     lk_fuse_opts opts = {.graph = fx->graph,
-                         .type = &lk__device_cpu,
+                         .type = fx->signs ? &other : &lk__device_cpu,
                          .first = first,
                          .last = last ? last : fx->graph->count,
                          .kept = fx->kept};
@@ -293,6 +302,16 @@ static void test_rest_of_two(void **state)
     const lk_fuse_choice *of = fx->choices;
     assert_true(of[2].grad == of[6].grad && of[4].grad == of[6].grad);
     assert_true(of[7].mask_sum && of[7].sum_elsewhere && of[4].rest == 7 && of[2].rest == -1);
+    assert_int_equal(of[4].signs, -1);
+    fx->signs = true;
+    fuse(fx, 1, 0);
+    assert_true(of[4].rest == 7 && of[4].signs == 2 && of[2].signs == -1); /* 2 does the addition */
+    fx->kept[2] = true;
+    fuse(fx, 1, 0);
+    assert_true(of[4].rest == 7 && of[4].signs == 4);
+    fx->kept[4] = true;
+    fuse(fx, 1, 0);
+    assert_true(of[4].rest == 7 && of[4].signs == -1); /* the addition is a layer of its own */
 }
 
 /* 0 input, 1 conv, 2 bn, 3 conv, 4 add, 5 ReLU, 6 conv. The convolution 3 reads the gradient before 2. */

@@ -138,6 +138,7 @@ static void forward(const lk_op_call *call)
     lk_tensor y = call->y;
     lk_batchnorm_desc desc = desc_of(call, call->relu);
     desc.other = call->other.data ? &call->other : NULL;
+    desc.signs = call->wave->train ? call->signs : NULL;
     call->k->batchnorm_forward(call->dev, &desc, &call->x[0], &call->wave->shards, &v.moments, &y);
 }
 

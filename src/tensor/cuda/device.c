@@ -112,6 +112,7 @@ const lk_device_type lk__device_cuda = {
     .name = "cuda",
     .precision = LK_PRECISION_TF32CONV,
     .flat_views = true,
+    .signs = true,
     .loss_views = true,
     .most_samples = 65535,
     .prompt_upload = LK_CUDA_PROMPT_UPLOAD,

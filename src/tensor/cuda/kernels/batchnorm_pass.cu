@@ -58,6 +58,23 @@ struct own_pixels {
         }
     }
 
+    /* One byte for each vector; v is as it is stored. */
+    template <class T>
+    __device__ void store_signs(const lk_packed<T, V> (&v)[PIXELS], uint8_t *signs) const
+    {
+#pragma unroll
+        for (int k = 0; k < PIXELS; k++) {
+            float f[V];
+            unsigned bits = 0;
+            v[k].get_all(f);
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                bits |= f[i] <= 0.0f ? 0 : 1u << i;
+            if (has[k])
+                signs[at[k] / V] = (uint8_t)bits;
+        }
+    }
+
     template <class T>
     __device__ void store(const lk_packed<T, V> (&v)[PIXELS], T *y) const
     {
@@ -126,7 +143,8 @@ static __device__ void add_other(int at, const P (&other)[PIXELS], P (&x)[PIXELS
 }
 
 template <class T, int V, int RELU, bool ADD>
-static __global__ void forward(lk_bn_tiling t, lk_bn_runs r, lk_bn_sources from, const T *x, addend<T> other, T *y)
+static __global__ void forward(lk_bn_tiling t, lk_bn_runs r, lk_bn_sources from, const T *x, addend<T> other, T *y,
+                               uint8_t *signs)
 {
     lk__cuda_await();
     extern __shared__ __align__(16) float shared[];
@@ -147,6 +165,8 @@ static __global__ void forward(lk_bn_tiling t, lk_bn_runs r, lk_bn_sources from,
             add_other<RELU>(at, o, v);
     }
     own.store(v, y);
+    if (ADD && RELU == LK_BN_RELU_PLAIN && signs)
+        own.store_signs(v, signs);
 }
 
 /* Calls f with runs of pixels that belong to one group each, and the group of the first run. */
@@ -185,7 +205,7 @@ static void run_forward(cudaStream_t stream, const lk_bn_runs &r, const lk_bn_so
     auto kernel = desc->other ? forward<T, V, RELU, true> : forward<T, V, RELU, false>;
     if (grid.x > 0)
         lk__cuda_follow({grid, lk__bn_threads(t), bytes, stream}, kernel, t, r, from, (const T *)x->data, other,
-                        (T *)y->data);
+                        (T *)y->data, desc->signs);
 }
 
 void lk__cuda_batchnorm_forward(lk_device *dev, const lk_batchnorm_desc *desc, const lk_tensor *x,

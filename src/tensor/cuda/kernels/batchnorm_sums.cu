@@ -1,12 +1,16 @@
 /* batchnorm_sums.cu - batch normalisation: the sums of dy and of dy * xhat of the backward pass, for each shard and
- * folded over the sum tree. dy may be completed by an addition on the way (ADD). The values of each channel are in
+ * folded over the sum tree. dy may be completed by an addition on the way (add_kind). The values of each channel are in
  * shared memory. */
 #include "tensor/cuda/kernels/batchnorm_fold.cuh"
 
-/* The gradient of a kernel: dy, or with ADD the sum of dy and part, 0 where mask <= 0, which replaces dy. */
+/* What completes dy: nothing, or an addition with a mask or with its signs. */
+enum add_kind { ADD_NONE, ADD_MASK, ADD_SIGNS };
+
+/* The gradient of a kernel: dy, or the sum of dy and part, 0 where mask <= 0, which replaces dy. */
 template <class T>
 struct gradient {
     const T *part, *mask;
+    const uint8_t *signs;
     T *dy;
 };
 
@@ -30,13 +34,14 @@ static __device__ void fill_rows(const lk_bn_tiling &t, const lk_bn_sources &fro
 }
 
 /* A thread's pixels p, p + rows and so on: AT_ONCE, whose loads it issues together, 8 of them. */
-template <class T, int V, bool ADD>
+template <class T, int V, int ADD>
 struct loaded {
-    static constexpr int AT_ONCE = ADD ? 2 : 4;
+    static constexpr int AT_ONCE = ADD == ADD_NONE ? 4 : 2;
     lk_packed<T, V> x[AT_ONCE], dy[AT_ONCE];
-    lk_packed<T, V> part[AT_ONCE], mask[AT_ONCE]; /* with ADD */
+    lk_packed<T, V> part[AT_ONCE], mask[AT_ONCE]; /* for an addition */
+    unsigned signs[AT_ONCE];
 
-    /* With ADD, dy is loaded only where the pixel exists: another thread stores to the block's first pixel. */
+    /* With an addition, dy is loaded only where the pixel exists: another thread stores to the block's first pixel. */
     __device__ void load(const lk_bn_tiling &t, const lk_bn_spot &s, uint32_t begin, uint32_t p, const T *from_x,
                          const gradient<T> &from)
     {
@@ -45,12 +50,15 @@ struct loaded {
             uint32_t pixel = p + (uint32_t)(k * t.rows);
             size_t at = lk__bn_offset(t, s, begin, pixel);
             x[k].load(from_x + at);
-            if (ADD) {
+            if (ADD != ADD_NONE) {
                 part[k].load(from.part + at);
-                mask[k].load(from.mask + at);
                 dy[k] = {};
             }
-            if (!ADD || pixel < s.end)
+            if (ADD == ADD_MASK)
+                mask[k].load(from.mask + at);
+            if (ADD == ADD_SIGNS)
+                signs[k] = from.signs[at / V];
+            if (ADD == ADD_NONE || pixel < s.end)
                 dy[k].load(from.dy + at);
         }
     }
@@ -63,12 +71,16 @@ struct loaded {
         for (int k = 0; k < AT_ONCE; k++) {
 #pragma unroll
             for (int at = 0; at < V; at += N) {
-                float a[N], b[N], m[N];
+                float a[N], b[N], m[N] = {};
                 dy[k].get(at, a);
                 part[k].get(at, b);
-                mask[k].get(at, m);
-                for (int i = 0; i < N; i++)
-                    a[i] = lk__cuda_relu_grad1(m[i], a[i] + b[i]);
+                if (ADD == ADD_MASK)
+                    mask[k].get(at, m);
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                    bool passes = ADD == ADD_MASK ? !(m[i] <= 0.0f) : signs[k] >> (at + i) & 1;
+                    a[i] = passes ? a[i] + b[i] : 0.0f;
+                }
                 dy[k].set(at, a);
             }
             uint32_t pixel = p + (uint32_t)(k * t.rows);
@@ -80,7 +92,7 @@ struct loaded {
 
 /* Adds N channels from `at` on to sums: those of dy, then those of dy * xhat. own is where the thread's channels begin
  * in the rows. `count` of the pixels exist. */
-template <int RELU, class T, int V, bool ADD>
+template <int RELU, class T, int V, int ADD>
 static __device__ void add_products(const float *own, int width, int at, int count, const loaded<T, V, ADD> &p,
                                     float (&sums)[2 * V])
 {
@@ -113,7 +125,7 @@ template <int V, int RELU>
 constexpr int resident = V == 8 && RELU != LK_BN_RELU_NONE ? LK_BN_RESIDENT - 1 : LK_BN_RESIDENT;
 
 /* The first loads are issued before the values of the channels are needed. */
-template <class T, int V, int RELU, bool ADD>
+template <class T, int V, int RELU, int ADD>
 static __global__ void __launch_bounds__(LK_THREADS, (resident<V, RELU>))
     sums_blocks(lk_bn_tiling t, lk_bn_runs r, lk_bn_sources from, const T *x, gradient<T> g, uint32_t spans,
                 float *parts)
@@ -130,7 +142,7 @@ static __global__ void __launch_bounds__(LK_THREADS, (resident<V, RELU>))
     fill_rows<V, RELU>(t, from, shared);
     for (uint32_t pixel = s.pixel; pixel < s.end;) {
         int count = (int)((s.end - pixel + t.rows - 1) / t.rows);
-        if (ADD)
+        if (ADD != ADD_NONE)
             p.add(t, s, pixel, g.dy);
 #pragma unroll
         for (int at = 0; at < V; at += lk_packed<T, V>::N)
@@ -238,15 +250,16 @@ struct sums_call {
 template <class T>
 static gradient<T> gradient_of(const sums_call &call)
 {
-    gradient<T> g = {nullptr, nullptr, (T *)call.dy->data};
+    gradient<T> g = {nullptr, nullptr, nullptr, (T *)call.dy->data};
     if (call.add) {
         g.part = (const T *)call.add->part.data;
         g.mask = (const T *)call.add->mask.data;
+        g.signs = call.add->signs;
     }
     return g;
 }
 
-template <class T, int V, int RELU, bool ADD>
+template <class T, int V, int RELU, int ADD>
 static void run_sums(lk_device *dev, const sums_call &call)
 {
     const lk_shards *shards = call.shards;
@@ -283,7 +296,7 @@ void lk__cuda_batchnorm_sums(lk_device *dev, const lk_batchnorm_desc *desc, cons
     lk__cuda_by_kind(x, [&](auto kind) {
         lk__bn_by_relu(desc, [&](auto relu) {
             using K = decltype(kind);
-            run_sums<typename K::T, K::V, decltype(relu)::RELU, false>(dev, call);
+            run_sums<typename K::T, K::V, decltype(relu)::RELU, ADD_NONE>(dev, call);
         });
     });
     lk__cuda_launched(dev, "batchnorm_sums");
@@ -296,7 +309,10 @@ void lk__cuda_batchnorm_add_sums(lk_device *dev, const lk_batchnorm_desc *desc, 
     sums_call call = {desc, add, x, dy, shards, moments, out};
     lk__cuda_by_kind(x, [&](auto kind) {
         using K = decltype(kind);
-        run_sums<typename K::T, K::V, LK_BN_RELU_NONE, true>(dev, call);
+        if (add->signs)
+            run_sums<typename K::T, K::V, LK_BN_RELU_NONE, ADD_SIGNS>(dev, call);
+        else
+            run_sums<typename K::T, K::V, LK_BN_RELU_NONE, ADD_MASK>(dev, call);
     });
     lk__cuda_launched(dev, "batchnorm_add_sums");
 }
