@@ -65,7 +65,7 @@ template <int C>
 static __global__ void __launch_bounds__(FORWARD_THREADS)
     first_forward(first_shape s, const float *x, const float *w, const float *b, bool relu, float *y)
 {
-    lk__cuda_await();
+    lk__cuda_await_alone();
     extern __shared__ float4 weights[]; // (tap, c, k / 4)
     share_weights<C>(s, w, (float *)weights);
     unsigned quads = (unsigned)s.y_pitch / 4, id = blockIdx.x * FORWARD_THREADS + threadIdx.x;
@@ -176,7 +176,7 @@ static __global__ void __launch_bounds__(WEIGHT_THREADS)
     first_grad_weight(first_shape s, const __grid_constant__ lk_cuda_leaves leaves, const T *x, const T *dy,
                       float *parts)
 {
-    lk__cuda_await();
+    lk__cuda_await_alone();
     enum { SUMS = TAPS * C + 1, ROW = V * SUMS | 1 };
     __shared__ float sums[WEIGHT_THREADS * ROW];
     int wide = s.y_pitch / V, lanes = WEIGHT_THREADS / wide;

@@ -349,7 +349,7 @@ static __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
     convolve(const __grid_constant__ conv_class s, const __grid_constant__ conv_end end, const float *in,
              const float *weights, float *out)
 {
-    lk__cuda_await();
+    lk__cuda_await_alone();
     extern __shared__ __align__(1024) char memory[];
     source_row *rows = (source_row *)(memory + STAGES * P::STAGE);
     unsigned tiles = (unsigned)(s.columns + P::N - 1) / P::N, m0 = blockIdx.x / tiles * P::M;

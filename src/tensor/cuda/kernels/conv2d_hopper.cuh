@@ -455,7 +455,7 @@ static __global__ void __launch_bounds__(P::THREADS, 1)
     taps_memory<P> memory(s, raw);
     if (threadIdx.x == 0)
         memory.init_barriers();
-    lk__cuda_await();
+    lk__cuda_await_alone();
     __syncthreads();
     int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0), group = warp / (GROUP / 32); /* uniform for the compiler */
     if (group == 0) {

@@ -401,7 +401,7 @@ template <class T, int COLUMNS>
 static __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE)
     stem_forward(const __grid_constant__ stem_shape s, const T *x, const T *w, const T *b, bool relu, T *y)
 {
-    lk__cuda_await();
+    lk__cuda_await_alone();
     extern __shared__ uint4 shared[];
     stem_memory memory = memory_of(s, shared);
     int first = (int)blockIdx.y * COLUMNS;

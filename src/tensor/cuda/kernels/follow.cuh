@@ -23,6 +23,15 @@ static __device__ __forceinline__ void lk__cuda_await()
 #endif
 }
 
+/* lk__cuda_await for kernels that run long and whose blocks fill a multiprocessor: the next one starts when all blocks
+ * have ended. Blocks that wait for it would keep those of the other stream out. */
+static __device__ __forceinline__ void lk__cuda_await_alone()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /* The arguments of <<<>>>, in its order. */
 typedef struct lk_cuda_launch {
     dim3 grid, block;

@@ -258,7 +258,7 @@ static __global__ void __launch_bounds__(THREADS, P::RESIDENT)
     few_large(const __grid_constant__ few_work work, const __grid_constant__ lk_cuda_leaves leaves,
               const typename P::T *dy, const typename P::T *x)
 {
-    lk__cuda_await();
+    lk__cuda_await_alone();
     __shared__ __align__(16) char memory[MEMORY];
     if ((int)blockIdx.x >= work.tiles) {
         sum_columns(work, leaves, dy);

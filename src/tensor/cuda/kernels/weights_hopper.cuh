@@ -553,7 +553,7 @@ static __global__ void __launch_bounds__(GROUP + P::MULTIPLIERS, 1)
         }
         barriers_publish();
     }
-    lk__cuda_await();
+    lk__cuda_await_alone();
     __syncthreads();
     if (threadIdx.x < GROUP) {
         registers_shrink<P::OTHER_REGISTERS>();

@@ -249,7 +249,7 @@ static __global__ void __launch_bounds__(P::THREADS)
     product(const __grid_constant__ product_shape s, const __grid_constant__ lk_cuda_leaves leaves,
             const typename P::T *dy, const typename P::T *x, size_t row, float *out)
 {
-    lk__cuda_await();
+    lk__cuda_await_alone();
     typedef typename P::T T;
     extern __shared__ __align__(1024) char memory[];
     T *ys = (T *)memory, *xs = ys + P::STAGES * P::K * P::M;

@@ -226,7 +226,7 @@ static __global__ void __launch_bounds__(P::THREADS, P::AT_ONCE)
     rows_grad_weight(const __grid_constant__ rows_shape s, const __grid_constant__ lk_cuda_leaves leaves,
                      const typename P::T *dy, const typename P::T *x, float *out)
 {
-    lk__cuda_await();
+    lk__cuda_await_alone();
     typedef typename P::T T;
     extern __shared__ __align__(1024) char memory[];
     int stage_bytes = P::Y_BYTES + s.kernel_h * s.line * (int)sizeof(T);
