@@ -3,6 +3,8 @@
  * Lifetimes are in units of layers: layer i of L runs forward at time i and backward at time 2L-1-i. */
 #include "nn/layer_memory.h"
 
+#include <assert.h>
+
 #include "base/mem.h"
 
 static int backward_time(const lk_layer_memory *memory, int layer)
@@ -86,6 +88,7 @@ static void add_value_blocks(lk_layer_memory *memory)
 static void keep_rest(lk_layer_memory *memory, const lk_fuse_choice *chosen, int now)
 {
     int from = chosen->rest, signs = chosen->signs;
+    assert(memory->layers[from].adds[0]);
     extend(memory, memory->layers[from].temp[0], now, now);
     if (signs >= 0)
         memory->layers[signs].signs = add_block(memory, value_bytes(memory, signs) / 16, signs, now);

@@ -281,8 +281,8 @@ static void run_sums(lk_device *dev, const sums_call &call)
         int group = call.moments->groups == 1 ? 0 : first;
         out.sums += (size_t)first * 2 * t.c;
         if (spans > 0)
-            lk__cuda_follow({lk__bn_grid(t, spans, r.count), threads, shared, stream}, sums_blocks<T, V, RELU, ADD>, t, r,
-                            lk__bn_sources(call.desc, call.moments, group, (size_t)t.c), (const T *)call.x->data,
+            lk__cuda_follow({lk__bn_grid(t, spans, r.count), threads, shared, stream}, sums_blocks<T, V, RELU, ADD>, t,
+                            r, lk__bn_sources(call.desc, call.moments, group, (size_t)t.c), (const T *)call.x->data,
                             gradient_of<T>(call), spans, parts);
         lk__cuda_follow({lk__bn_fold_blocks(t.c), lk__bn_fold_threads(pieces, r), 0, stream}, finish_sums, t, r, spans,
                         pieces, parts, m, out, first + r.count == shards->count ? stack.depth : 0);

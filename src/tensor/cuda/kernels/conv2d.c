@@ -68,8 +68,8 @@ static engine engine_of(const lk_cuda_problem *problem)
 static bool is_sparse(const lk_cuda_problem *problem)
 {
     const lk_cuda_window *h = &problem->along_h, *w = &problem->along_w;
-    return problem->pass == LK_CUDA_PASS_GRAD_INPUT && h->kernel == 1 && w->kernel == 1 && h->pad == 0 &&
-           w->pad == 0 && (h->stride > 1 || w->stride > 1) && problem->x_pitch % 8 == 0;
+    return problem->pass == LK_CUDA_PASS_GRAD_INPUT && h->kernel == 1 && w->kernel == 1 && h->pad == 0 && w->pad == 0 &&
+           (h->stride > 1 || w->stride > 1) && problem->x_pitch % 8 == 0;
 }
 
 /* The problem without the pixels that the kernel does not read. */

@@ -461,8 +461,8 @@ static void launch(const conv_class *s, const conv_call *call)
     (void)lk__cuda_keep(call->dev,
                         cudaFuncSetAttribute(convolve<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::BYTES),
                         "convolution in fp32");
-    lk__cuda_follow({blocks, P::THREADS, P::BYTES, call->stream}, convolve<P>, *s, call->end, call->in, call->weights,
-                    call->out);
+    lk__cuda_follow({blocks, P::THREADS, P::BYTES, call->stream, !P::FORWARD}, convolve<P>, *s, call->end, call->in,
+                    call->weights, call->out);
     lk__cuda_launched(call->dev, "convolution in fp32");
 }
 

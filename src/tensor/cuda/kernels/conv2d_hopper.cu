@@ -251,7 +251,7 @@ static cudaError_t count_processors(int *out)
 template <class T>
 static void pack(const lk_cuda_problem *problem, const lk_cuda_io *io, const taps_pack *p, void *out)
 {
-    lk__cuda_follow({lk__cuda_blocks(p->units), LK_THREADS, 0, io->stream},
+    lk__cuda_follow({lk__cuda_blocks(p->units), LK_THREADS, 0, io->stream, !is_forward(problem)},
                     is_forward(problem) ? pack_taps<T, true> : pack_taps<T, false>, *p, (const T *)io->w, (T *)out);
     lk__cuda_launched(io->dev, "weights of a convolution");
 }

@@ -32,11 +32,13 @@ static __device__ __forceinline__ void lk__cuda_await_alone()
 #endif
 }
 
-/* The arguments of <<<>>>, in its order. */
+/* The arguments of <<<>>>, in its order, and when it starts. */
 typedef struct lk_cuda_launch {
     dim3 grid, block;
     size_t shared; /* bytes */
     cudaStream_t stream;
+    /* Starts when the kernel before has ended: work of the other stream that waits for the same kernel comes first. */
+    bool late = false;
 } lk_cuda_launch;
 
 /* LK_FOLLOW_DRIVER: the first driver that records such launches. */
@@ -81,7 +83,7 @@ static void lk__cuda_follow(const lk_cuda_launch &launch, void (*kernel)(Paramet
     config.dynamicSmemBytes = launch.shared;
     config.stream = launch.stream;
     config.attrs = &early;
-    config.numAttrs = lk__cuda_follows((const void *)kernel) ? 1 : 0;
+    config.numAttrs = !launch.late && lk__cuda_follows((const void *)kernel) ? 1 : 0;
     (void)cudaLaunchKernelEx(&config, kernel, args...);
 }
 
