@@ -80,7 +80,8 @@ typedef struct lk_engine_opts {
     /* What sums gradients; the bits are the same with each but "mpi". "host": the group, in host memory. "nccl",
      * "ipc": this channel between the GPUs, USAGE if it cannot. "mpi": MPI_Iallreduce of a group over MPI; only with
      * LK_REDUCE_ORDER_BACKEND. NULL or "auto": the first of "nccl", "ipc" and "host" that can; with
-     * LK_REDUCE_ORDER_BACKEND the first of "nccl" and "mpi". */
+     * LK_REDUCE_ORDER_BACKEND the first of "nccl" and "mpi". Stages exchange activations through the group with "host"
+     * and "mpi", otherwise from GPU to GPU where they can. */
     const char *gradient_backend;
     const char *stages;    /* a number, or the layers at which stages 1, 2 ... begin: "fc1,fc2"; NULL: one stage */
     bool pipelined;        /* stages compute at the same time, each on a different wave */

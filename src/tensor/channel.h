@@ -1,10 +1,10 @@
 /* channel.h - work between the devices of several ranks, enqueued on a stream.
  *
  * A channel is an optional part of a device type and joins one device of each rank. Its work runs in the order
- * of the calls, on a stream beside the device's own. All ranks make matching calls in the same order. A channel
- * knows no group and never waits for another rank: comm/collective/device_sums.c exchanges the keys, waits, and
- * calls give_up when a rank is lost or the timeout has passed. After a failure only give_up, leave and close
- * may be called. */
+ * of the calls, on a stream beside the device's own. Calls that concern several ranks are made by all of them in the
+ * same order. A channel knows no group and never waits for another rank: comm/collective/device_channel.c exchanges the
+ * keys, waits, and calls give_up when a rank is lost or the timeout has passed. After a failure only give_up, leave and
+ * close may be called. */
 #ifndef LK_TENSOR_CHANNEL_H
 #define LK_TENSOR_CHANNEL_H
 
@@ -59,8 +59,9 @@ typedef struct lk_channel_type {
     /* Performs all moves together. Each send has a matching receive of the same count at its peer; between two
      * ranks they match in order. count may be 0. */
     lk_status (*move)(lk_channel *channel, const lk_channel_move *moves, int count);
-    /* The second half of a move, with the same list, called after all ranks have called move. Optional:
-     * without it move does everything. */
+    /* The second half of a move, for this rank's receives, called when the ranks that send to it have called move;
+     * other moves of the list are ignored. A rank that only receives need not call move. Optional: without it move does
+     * everything. */
     lk_status (*take)(lk_channel *channel, const lk_channel_move *moves, int count);
     /* out = a + b, the same bits as the kernel `reduce`; out may be a or b. */
     lk_status (*add)(lk_channel *channel, size_t count, const float *a, const float *b, float *out);

@@ -6,6 +6,8 @@
  * message is received, that it was taken. */
 #include "comm/collective/device_link.h"
 
+#include <stdio.h>
+
 #include "base/mem.h"
 
 enum { SENDER, RECEIVER };
@@ -125,13 +127,17 @@ lk_status lk__device_link_receive(lk_device_link *link, void *at, size_t bytes)
     return lk__device_channel_explain(&link->channel, status);
 }
 
-/* The last note but one was not heard; calls that follow must find the two ranks' notes in step. */
+/* The last note but one was not heard; calls that follow must find the two ranks' notes in step. If that fails, the job
+ * has failed earlier, and that reason stays. */
 void lk__device_link_leave(lk_device_link *link)
 {
+    char detail[LK_DEVICE_CHANNEL_TEXT];
     if (!link)
         return;
-    if (link->channel.type->take && link->channel.rank == SENDER && link->count >= OUTBOXES && !link->channel.given_up)
-        (void)hear(link, RECEIVER);
+    snprintf(detail, sizeof detail, "%s", lk_error_detail());
+    if (link->channel.type->take && link->channel.rank == SENDER && link->count >= OUTBOXES &&
+        !link->channel.given_up && hear(link, RECEIVER) != LK_OK)
+        (void)lk__fail(LK_STATUS_PEER, "%s", detail);
     lk__device_channel_leave(&link->channel);
 }
 

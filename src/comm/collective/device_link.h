@@ -1,8 +1,9 @@
 /* device_link.h - messages from the device of one rank to the device of another.
  *
  * A link has one direction. Its messages arrive in the order in which they are sent, and go from device memory to
- * device memory over a channel. The device never waits for a peer of which the host does not know that it has sent or
- * received: when a rank is lost or the group's timeout has passed, a call fails, and no work stays on the device.
+ * device memory over a channel. The device's own stream never waits for a peer of which the host does not know that it
+ * has sent or received: when a rank is lost or the group's timeout has passed, a call fails, and no work stays on the
+ * device.
  *
  * "Collective" means that both ranks make the call. After a failure only leave and destroy may be called. One thread at
  * a time. */
@@ -28,7 +29,7 @@ void lk__device_link_leave(lk_device_link *link);
 void lk__device_link_destroy(lk_device_link *link);
 
 /* Sends `bytes` bytes of device memory, after the work that the device has so far. They must not change before
- * lk__device_link_clear of the lane. The receiver may read up to 3 bytes more. */
+ * lk__device_link_clear of the lane. Up to 3 bytes behind them are read, too. */
 lk_status lk__device_link_send(lk_device_link *link, int lane, const void *at, size_t bytes) LK_CHECKED;
 /* Blocks until the lane's last message has left. */
 lk_status lk__device_link_clear(lk_device_link *link, int lane) LK_CHECKED;

@@ -105,7 +105,8 @@ static lk_status open_links(lk_engine *engine)
                           .previous = capacity * lk__tensor_stride(&input),
                           .next = lk__engine_has_losses(engine) ? 0 : capacity * lk__tensor_stride(&output),
                           .lanes = engine->lane_count};
-    bool by_host = type->host_memory || !type->channels || (backend && strcmp(backend, "host") == 0);
+    bool by_group = backend && (strcmp(backend, "host") == 0 || strcmp(backend, "mpi") == 0);
+    bool by_host = type->host_memory || !type->channels || by_group;
     if (engine->grid.stages == 1 || by_host || engine->opts.eval_only)
         return LK_OK;
     return lk__links_init(&engine->links, &opts);

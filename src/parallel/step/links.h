@@ -8,7 +8,7 @@
 #include "comm/collective/device_link.h"
 #include "parallel/layout/grid.h"
 
-/* What a stage exchanges with a neighbour; both are NULL if there is no link. */
+/* What a stage exchanges with a neighbour; out and in are NULL if there is no link. */
 typedef struct lk_links_side {
     lk_group *groups[2]; /* of the two ranks: for activations, for gradients */
     lk_device_link *out, *in;
@@ -21,7 +21,7 @@ typedef struct lk_links {
 typedef struct lk_links_opts {
     const lk_grid *grid;
     lk_device *dev;
-    size_t previous, next; /* bytes of the largest message from and to the stage */
+    size_t previous, next; /* bytes of the largest message exchanged with that stage */
     int lanes;
 } lk_links_opts;
 

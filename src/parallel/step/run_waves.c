@@ -72,10 +72,10 @@ static lk_status send(lk_engine *engine, message p, lk_request **request)
         return LK_OK;
     lk_buffer data = as_data(&p);
     lk_device_link *link = links_to(engine, p.stage)->out;
-    if (link)
-        return send_over(engine, link, &p);
     if (engine->device_sums)
         LK_TRY(lk__device_sums_wait_gather(engine->device_sums));
+    if (link)
+        return send_over(engine, link, &p);
     LK_TRY(lk__staging_fetch(engine->dev, p.tensor.data, data.count, data.at));
     LK_TRY(lk_send(engine->grid.pipeline, data, p.stage, request));
     if (lk__trace_is_on())

@@ -103,8 +103,9 @@ static lk_status run(lk_cuda_plan *base, const lk_cuda_problem *problem, const l
     size_t size = problem->values == LK_DTYPE_BF16 ? 2 : 4;
     lk_cuda_problem compact = compact_problem(problem);
     lk_cuda_io inner = *io;
-    inner.reserved = lk__size_round_up(lk__cuda_rows(&compact) * (size_t)compact.x_pitch * size, ALIGN);
-    LK_TRY(lk__cuda_workspace(io, inner.reserved, &inner.dx));
+    size_t bytes = lk__size_round_up(lk__cuda_rows(&compact) * (size_t)compact.x_pitch * size, ALIGN);
+    inner.reserved = io->reserved + bytes;
+    LK_TRY(lk__cuda_workspace(io, bytes, &inner.dx));
     LK_TRY(run_engine(plan, &compact, &inner));
     lk__cuda_scatter(problem, io, inner.dx);
     return LK_OK;
@@ -136,10 +137,8 @@ static lk_status make_plan(lk_cuda_device *dev, const lk_cuda_problem *problem, 
     plan->base.destroy = destroy;
     plan->base.describe = describe;
     lk_cuda_problem compact = compact_problem(problem);
-    plan->engine = engine_of(&compact);
-    plan->scatters = is_sparse(problem) && plan->engine == ENGINE_CUDNN;
-    if (!plan->scatters)
-        plan->engine = engine_of(problem);
+    plan->scatters = is_sparse(problem) && engine_of(&compact) == ENGINE_CUDNN;
+    plan->engine = plan->scatters ? ENGINE_CUDNN : engine_of(problem);
     plan->base.masks = plan->engine == ENGINE_FP32 || plan->engine == ENGINE_TAPS;
     lk_status status = LK_OK;
     if (plan->engine == ENGINE_CUDNN)

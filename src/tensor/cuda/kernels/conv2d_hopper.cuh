@@ -199,12 +199,12 @@ template <class P>
 struct taps_product {
     const taps_shape &s;
     const taps_memory<P> &memory;
-    int group, turn;
+    int group, turn_phase;
     ring_position slab, weight;
     float acc[P::GROUPS][P::N / 2];
 
     __device__ __forceinline__ taps_product(const taps_shape &s_, const taps_memory<P> &memory_, int group_)
-        : s(s_), memory(memory_), group(group_), turn(group_ == 0), slab{0, 0}, weight{0, 0}
+        : s(s_), memory(memory_), group(group_), turn_phase(group_ == 0), slab{0, 0}, weight{0, 0}
     {
     }
 
@@ -292,8 +292,8 @@ struct taps_product {
             for (int i = 0; i < P::N / 2; i++)
                 acc[g][i] = 0.0f;
         if constexpr (!P::WIDE) {
-            barrier_wait(memory.turn(group), turn);
-            turn ^= 1;
+            barrier_wait(memory.turn(group), turn_phase);
+            turn_phase ^= 1;
         }
         for (int chunk = 0; chunk < s.chunks; chunk++) {
             bool last = chunk + 1 == s.chunks;

@@ -60,7 +60,7 @@ void lk__cuda_channel_fini(lk_channel *channel)
 lk_status lk__cuda_channel_use(const lk_channel *channel)
 {
     if (channel->lost)
-        return lk__fail(LK_STATUS_IO, "cuda:%d: sums between GPUs were given up after a failure", channel->cuda->index);
+        return lk__fail(LK_STATUS_IO, "cuda:%d: work between GPUs was given up after a failure", channel->cuda->index);
     return lk__cuda_use(&channel->cuda->base);
 }
 
@@ -104,7 +104,7 @@ lk_status lk__cuda_channel_reached(lk_channel *channel, int mark, bool *done)
     cudaError_t error = cudaEventQuery(channel->marks[mark]);
     *done = error != cudaErrorNotReady;
     if (error != cudaErrorNotReady && error != cudaErrorCapturedEvent)
-        return lk__cuda_status(&channel->cuda->base, error, "summing gradients");
+        return lk__cuda_status(&channel->cuda->base, error, "work between GPUs");
     (void)cudaGetLastError();
     return LK_OK;
 }

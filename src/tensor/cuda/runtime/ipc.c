@@ -1,9 +1,9 @@
 /* ipc.c - channels between ranks on one GPU: they read each other's memory.
  *
  * In move a rank copies what it sends into an outbox of its own, which the other ranks have mapped, and waits
- * for the copy. In take, when all ranks have finished move, each rank copies what is addressed to it. Two
- * outboxes are used in turn: when all ranks have finished a move through one, all have read the other. Ranks of
- * the same process read an outbox directly, other processes by CUDA IPC. */
+ * for the copy. In take, when the senders have finished move, a rank copies what is addressed to it. Two outboxes are
+ * used in turn: before a rank moves through one again, its caller knows that all have read it. Ranks of the same process
+ * read an outbox directly, other processes by CUDA IPC. */
 #include <assert.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -71,7 +71,7 @@ static lk_status nccl_load(lk_device *dev)
 {
     lk_cuda_device *cuda = (lk_cuda_device *)dev;
     lk_cuda_library lib = {.what = "NCCL 2.14 or later",
-                           .need = "sums between GPUs",
+                           .need = "work between GPUs",
                            .install = "NVIDIA's libnccl2 or pip's nvidia-nccl",
                            .file = "libnccl.so.2"};
     lk_cuda_nccl *nccl;
@@ -98,7 +98,7 @@ static lk_status fail_nccl(const lk_cuda_device *cuda, ncclComm_t comm, ncclResu
     int version = 0;
     (void)cuda->nccl->ncclGetVersion(&version);
     return lk__fail(LK_STATUS_IO,
-                    "cuda:%d: NCCL %d.%d.%d: %s failed: %s%s%s; `backend` shm or tcp sums gradients without NCCL",
+                    "cuda:%d: NCCL %d.%d.%d: %s failed: %s%s%s; `backend` shm or tcp does without NCCL",
                     cuda->index, version / 10000, version / 100 % 100, version % 100, what,
                     cuda->nccl->ncclGetErrorString(failed), why && why[0] ? ": " : "", why ? why : "");
 }
@@ -226,7 +226,7 @@ static lk_status nccl_move(lk_channel *base, const lk_channel_move *moves, int c
         result = result == ncclInProgress ? ncclSuccess : result;
     }
     ncclResult_t ended = nccl->ncclGroupEnd();
-    return begin_call(channel, result == ncclSuccess ? ended : result, "moving gradients");
+    return begin_call(channel, result == ncclSuccess ? ended : result, "moving data");
 }
 
 static lk_status nccl_sum(lk_channel *base, size_t count, float *x)
