@@ -2,8 +2,8 @@
  *
  * In move a rank copies what it sends into an outbox of its own, which the other ranks have mapped, and waits
  * for the copy. In take, when the senders have finished move, a rank copies what is addressed to it. Two outboxes are
- * used in turn: before a rank moves through one again, its caller knows that all have read it. Ranks of the same process
- * read an outbox directly, other processes by CUDA IPC. */
+ * used in turn: before a rank moves through one again, its caller knows that all have read it. Ranks of the same
+ * process read an outbox directly, other processes by CUDA IPC. */
 #include <assert.h>
 #include <pthread.h>
 #include <stdio.h>

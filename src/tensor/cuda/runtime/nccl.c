@@ -97,8 +97,7 @@ static lk_status fail_nccl(const lk_cuda_device *cuda, ncclComm_t comm, ncclResu
     const char *why = cuda->nccl->ncclGetLastError(comm);
     int version = 0;
     (void)cuda->nccl->ncclGetVersion(&version);
-    return lk__fail(LK_STATUS_IO,
-                    "cuda:%d: NCCL %d.%d.%d: %s failed: %s%s%s; `backend` shm or tcp does without NCCL",
+    return lk__fail(LK_STATUS_IO, "cuda:%d: NCCL %d.%d.%d: %s failed: %s%s%s; `backend` shm or tcp does without NCCL",
                     cuda->index, version / 10000, version / 100 % 100, version % 100, what,
                     cuda->nccl->ncclGetErrorString(failed), why && why[0] ? ": " : "", why ? why : "");
 }
