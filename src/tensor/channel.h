@@ -59,8 +59,8 @@ typedef struct lk_channel_type {
     /* Performs all moves together. Each send has a matching receive of the same count at its peer; between two
      * ranks they match in order. count may be 0. */
     lk_status (*move)(lk_channel *channel, const lk_channel_move *moves, int count);
-    /* The second half of a move, for this rank's receives, called when the ranks that send to it have called move;
-     * other moves of the list are ignored. A rank that only receives need not call move. Optional: without it move does
+    /* The second half of a move: receives what the list says, after the ranks that send it have called move. All ranks
+     * call it once for each move; one that only receives need not call move. Optional: without it move does
      * everything. */
     lk_status (*take)(lk_channel *channel, const lk_channel_move *moves, int count);
     /* out = a + b, the same bits as the kernel `reduce`; out may be a or b. */

@@ -48,20 +48,13 @@ static lk_status await(lk_engine *engine, lk_request **request)
     return LK_OK;
 }
 
-static lk_status send_over(lk_engine *engine, lk_device_link *link, const message *p)
+/* Sends or receives a message from device to device. */
+static lk_status move_over(lk_engine *engine, lk_device_link *link, const message *p, bool out)
 {
     lk_buffer data = as_data(p);
     double began = lk__clock();
-    lk_status status = lk__device_link_send(link, p->lane, data.at, data.count);
-    engine->waits.other += lk__clock() - began;
-    return status;
-}
-
-static lk_status receive_over(lk_engine *engine, lk_device_link *link, const message *p)
-{
-    lk_buffer data = as_data(p);
-    double began = lk__clock();
-    lk_status status = lk__device_link_receive(link, data.at, data.count);
+    lk_status status = out ? lk__device_link_send(link, p->lane, data.at, data.count)
+                           : lk__device_link_receive(link, data.at, data.count);
     engine->waits.other += lk__clock() - began;
     return status;
 }
@@ -75,7 +68,7 @@ static lk_status send(lk_engine *engine, message p, lk_request **request)
     if (engine->device_sums)
         LK_TRY(lk__device_sums_wait_gather(engine->device_sums));
     if (link)
-        return send_over(engine, link, &p);
+        return move_over(engine, link, &p, true);
     LK_TRY(lk__staging_fetch(engine->dev, p.tensor.data, data.count, data.at));
     LK_TRY(lk_send(engine->grid.pipeline, data, p.stage, request));
     if (lk__trace_is_on())
@@ -91,7 +84,7 @@ static lk_status receive(lk_engine *engine, message p)
     lk_buffer data = as_data(&p);
     lk_device_link *link = links_to(engine, p.stage)->in;
     if (link)
-        return receive_over(engine, link, &p);
+        return move_over(engine, link, &p, false);
     LK_TRY(lk__staging_clear(engine->dev, p.tensor.data, data.at));
     LK_TRY(lk_recv(engine->grid.pipeline, data, p.stage, &request));
     LK_TRY(await(engine, &request));

@@ -44,7 +44,7 @@ typedef struct lk_cuda_io {
     lk_device *dev;
     cudaStream_t stream;
     void *(*scratch)(lk_device *dev, size_t bytes); /* the stream's lk__cuda_scratch or lk__cuda_side_scratch */
-    size_t reserved; /* bytes at the begin of scratch that are in use; those of an earlier call stay where they are */
+    size_t reserved; /* bytes at the begin of scratch that are in use; if scratch grows, they stay where they were */
     const void *x, *w, *b;
     void *y;
     const void *dy;
