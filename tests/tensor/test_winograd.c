@@ -48,10 +48,11 @@ static float *run_with(layer l, size_t tile)
     return fx_bits_brief("a given tile", run_layer, &l, layer_layout_of(&l).at[PARTS]);
 }
 
-/* A layer without a given tile has the tiles of its shape, for y, dx and dw. */
-static void check_choice(size_t channels, size_t h, size_t w, lk_conv2d_desc conv, const size_t tiles[3])
+/* A layer without a given tile has the tiles of its shape, for y, dx and dw; that of dw depends also on `most`, the
+ * samples of the largest shard. */
+static void check_choice(size_t channels, size_t h, size_t w, lk_conv2d_desc conv, size_t most, const size_t tiles[3])
 {
-    layer l = {{2, channels, h, w}, channels, conv, .shards = 2};
+    layer l = {{2 * most, channels, h, w}, channels, conv, .shards = 2};
     float *x = random_values(lk__shape_count(l.x), 1), *dy = random_values(lk__shape_count(layer_y(&l)), 2);
     float *weights = random_values(layer_weights(&l), 3), *b = random_values(l.out, 4);
     l.values = x, l.dy = dy, l.w = weights, l.b = b;
@@ -75,17 +76,19 @@ static void test_choice(void **state)
     static const struct {
         size_t channels, h, w;
         lk_conv2d_desc conv;
-        size_t tiles[3];
+        size_t most, tiles[3];
     } cases[] = {
-        {32, 14, 14, CONV(3, 1, 1, 1), {4, 4, 4}}, {31, 14, 14, CONV(3, 1, 1, 1), {1, 1, 1}},
-        {32, 13, 14, CONV(3, 1, 1, 1), {4, 4, 1}}, {64, 13, 14, CONV(3, 1, 1, 1), {4, 4, 2}},
-        {64, 8, 7, CONV(3, 1, 1, 1), {4, 4, 1}},   {64, 8, 8, CONV(3, 1, 1, 1), {4, 4, 2}},
-        {64, 2, 5, CONV(3, 1, 1, 1), {2, 2, 1}},   {63, 2, 5, CONV(3, 1, 1, 1), {1, 1, 1}},
-        {64, 1, 64, CONV(3, 1, 1, 1), {1, 1, 1}},  {64, 8, 8, CONV(3, 2, 1, 1), {1, 1, 1}},
-        {64, 8, 8, CONV(5, 1, 2, 1), {1, 1, 1}},
+        {32, 14, 14, CONV(3, 1, 1, 1), 1, {4, 4, 4}}, {31, 14, 14, CONV(3, 1, 1, 1), 1, {1, 1, 1}},
+        {32, 7, 7, CONV(3, 1, 1, 1), 1, {4, 4, 1}},   {32, 7, 7, CONV(3, 1, 1, 1), 2, {4, 4, 4}},
+        {64, 7, 7, CONV(3, 1, 1, 1), 1, {4, 4, 2}},   {64, 13, 14, CONV(3, 1, 1, 1), 1, {4, 4, 2}},
+        {64, 8, 8, CONV(3, 1, 1, 1), 2, {4, 4, 2}},   {64, 8, 8, CONV(3, 1, 1, 1), 3, {4, 4, 4}},
+        {64, 4, 4, CONV(3, 1, 1, 1), 2, {4, 4, 1}},   {64, 4, 4, CONV(3, 1, 1, 1), 3, {4, 4, 2}},
+        {64, 2, 5, CONV(3, 1, 1, 1), 1, {2, 2, 1}},   {63, 2, 5, CONV(3, 1, 1, 1), 9, {1, 1, 1}},
+        {64, 1, 64, CONV(3, 1, 1, 1), 9, {1, 1, 1}},  {64, 8, 8, CONV(3, 2, 1, 1), 9, {1, 1, 1}},
+        {64, 8, 8, CONV(5, 1, 2, 1), 9, {1, 1, 1}},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++)
-        check_choice(cases[i].channels, cases[i].h, cases[i].w, cases[i].conv, cases[i].tiles);
+        check_choice(cases[i].channels, cases[i].h, cases[i].w, cases[i].conv, cases[i].most, cases[i].tiles);
 }
 
 int main(void)

@@ -29,7 +29,7 @@ typedef struct weight_job {
     lk_partials db; // (groups, out)
     lk_lanes fold;
     bool bias_only; /* other kernels compute dw */
-    size_t rows;    /* rows of the matrix, without db; 0 if other kernels compute dw */
+    size_t rows;    /* rows of the matrix, without db; 0 if bias_only */
     bool wide;
     size_t runs, run; /* a window is `runs` runs of `run` consecutive floats; 0 unless units are wide, */
     size_t vectors;   /* and the vectors of a run, of which the last ends where the run ends */
@@ -81,9 +81,7 @@ static size_t lay_out(weight_job *job, bool bias, size_t threads)
     job->out = job->y.c / conv->groups;
     size_t width = lk__conv_box(conv, job->y, 0, 1).w * job->in;
     size_t dy_row = job->y.w * lk__size_round_up(job->out, V);
-    bool bias_only =
-        job->bias_only || lk__winograd_weight_tile(conv, job->x, job->y) > 1 || lk__outer_fits(conv, job->x);
-    job->rows = bias_only ? 0 : lk__conv2d_desc_taps(conv) * job->in;
+    job->rows = job->bias_only ? 0 : lk__conv2d_desc_taps(conv) * job->in;
     job->dw_units = lay_out_units(job);
     job->total = job->dw_units + (bias ? lk__panel_count(job->out) : 0);
     job->lanes = job->wide && !bias ? 1 : V;
@@ -107,11 +105,15 @@ static size_t lay_out(weight_job *job, bool bias, size_t threads)
 
 size_t lk__conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
 {
-    weight_job job = {.conv = conv, .x = x, .y = y};
-    size_t tile = lk__winograd_weight_tile(conv, x, y), floats = lay_out(&job, true, threads);
-    if (tile > 1)
-        return lk__size_max(floats, lk__winograd_weight_floats(tile, x, y, threads));
-    return lk__outer_fits(conv, x) ? lk__size_max(floats, lk__outer_floats(conv, x, y, job.sum, threads)) : floats;
+    bool wide = lk__outer_fits(conv, x);
+    weight_job job = {.conv = conv, .x = x, .y = y, .bias_only = wide};
+    size_t floats = lay_out(&job, true, threads);
+    if (wide)
+        floats = lk__size_max(floats, lk__outer_floats(conv, x, y, job.sum, threads));
+    /* The tile follows from the shards, which are not known yet. */
+    for (size_t tile = 2; tile <= 4 && lk__winograd_tile(conv, x, y) > 1; tile += 2)
+        floats = lk__size_max(floats, lk__winograd_weight_floats(tile, x, y, threads));
+    return floats;
 }
 
 static void copy_float(float *slot, float *tile, bool store)
@@ -348,7 +350,8 @@ void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, c
         lk__depthwise_grad_weight(dev, conv, x, dy, shards, dw, db, scratch);
         return;
     }
-    bool bf16 = lk__bf16_of(dev) != NULL, winograd = !bf16 && lk__winograd_weight_tile(conv, x->shape, dy->shape) > 1;
+    bool bf16 = lk__bf16_of(dev) != NULL;
+    bool winograd = !bf16 && lk__winograd_weight_tile(conv, x->shape, dy->shape, shards->most) > 1;
     bool wide = !bf16 && !winograd && lk__outer_fits(conv, x->shape);
     if (bf16)
         lk__bf16_conv_grad_weight(dev, conv, x, dy, shards, dw, scratch);
@@ -366,7 +369,8 @@ void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, c
                           .dw = dw};
         lk__outer_run(dev, &outer, scratch);
     }
-    if ((bf16 || winograd || wide) && !db.slot0)
+    bool bias_only = bf16 || winograd || wide;
+    if (bias_only && !db.slot0)
         return;
     lk_pool *pool = lk__cpu_pool(dev);
     weight_job job = {.conv = conv, .x = x->shape, .y = dy->shape, .shards = shards, .dw = dw, .db = db};
@@ -374,7 +378,7 @@ void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, c
     job.dy = lk__tensor_f32(dy);
     job.fold = lk__lanes_fold(shards);
     job.scratch = scratch;
-    job.bias_only = bf16;
+    job.bias_only = bias_only;
     lay_out(&job, db.slot0 != NULL, (size_t)lk__pool_threads(pool));
     lk__pool_run(pool, job.chunks * conv->groups, weight_task, &job);
 }

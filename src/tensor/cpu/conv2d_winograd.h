@@ -25,12 +25,13 @@ enum {
  * fall to as little as a half, and a step takes at most 2 % more time (docs/performance.md). */
 enum { LK_WINOGRAD_SUM_BLOCK = 32 };
 
-/* Where a tile is faster than the direct convolution: the least channels of tiles of 4 and of 2 pixels, since with
- * fewer the transforms take longer than the products; and for gradients of the weights the least pixels of an image,
- * since their last transform is done once a shard. With few samples a shard these gradients can be up to 10 % slower
- * (docs/performance.md). */
+/* The least channels with which tiles of 4 and of 2 pixels are faster than the direct convolution: with fewer the
+ * transforms take longer than the products. */
 enum { LK_WINOGRAD_CHANNELS_4 = 32, LK_WINOGRAD_CHANNELS_2 = 64 };
-enum { LK_WINOGRAD_PIXELS_4 = 14 * 14, LK_WINOGRAD_PIXELS_2 = 8 * 8 };
+
+/* The cost of the last transform of a weight gradient, which is done once a shard, in products of one point and tile:
+ * from measurements (docs/performance.md). */
+enum { LK_WINOGRAD_LEAF_4 = 384, LK_WINOGRAD_LEAF_2 = 160 };
 
 /* Pixels of the side of a tile: 2 or 4; 1 if the direct convolution is faster. `in` is what the pass reads and `out`
  * what it computes: x and y, for the gradient of the input dy and dx. The tile depends on the layer's shape alone, not
@@ -54,13 +55,20 @@ static inline size_t lk__winograd_tile(const lk_conv2d_desc *conv, lk_shape in, 
     return channels < LK_WINOGRAD_CHANNELS_2 ? 1 : 2;
 }
 
-/* As lk__winograd_tile, for the gradient of the weights. */
-static inline size_t lk__winograd_weight_tile(const lk_conv2d_desc *conv, lk_shape x, lk_shape y)
+/* As lk__winograd_tile, for the gradient of the weights, where the largest shard of the step has `most` samples: the
+ * tile with the fewest products for a leaf. Every rank has the same `most`. */
+static inline size_t lk__winograd_weight_tile(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t most)
 {
-    size_t tile = lk__winograd_tile(conv, x, y), pixels = y.h * y.w;
-    if (conv->tile != LK_CONV2D_DESC_BY_SHAPE || tile == 1 || pixels >= LK_WINOGRAD_PIXELS_4)
-        return tile;
-    return pixels < LK_WINOGRAD_PIXELS_2 || lk__size_min(x.c, y.c) < LK_WINOGRAD_CHANNELS_2 ? 1 : 2;
+    size_t channels = lk__size_min(x.c, y.c);
+    if (lk__winograd_tile(conv, x, y) == 1 || conv->tile != LK_CONV2D_DESC_BY_SHAPE)
+        return lk__winograd_tile(conv, x, y);
+    size_t small = lk__size_divide_up(y.h, 2) * lk__size_divide_up(y.w, 2);
+    size_t large = lk__size_divide_up(y.h, 4) * lk__size_divide_up(y.w, 4);
+    size_t direct = 9 * most * y.h * y.w, by_4 = 36 * most * large + LK_WINOGRAD_LEAF_4;
+    size_t by_2 = channels < LK_WINOGRAD_CHANNELS_2 ? SIZE_MAX : 16 * most * small + LK_WINOGRAD_LEAF_2;
+    if (by_4 < lk__size_min(by_2, direct))
+        return 4;
+    return by_2 < direct ? 2 : 1;
 }
 
 /* The points of the larger tile, and what the transforms multiply by. */
@@ -203,7 +211,7 @@ __typeof__(*((const lk_kernels *)0)->conv2d_forward) lk__winograd_forward;
 __typeof__(*((const lk_kernels *)0)->conv2d_grad_input) lk__winograd_grad_input;
 #define lk__winograd_weight_floats LK_KERNEL(winograd_weight_floats)
 size_t lk__winograd_weight_floats(size_t tile, lk_shape x, lk_shape y, size_t threads);
-/* Writes dw; db is not used. */
+/* Writes dw with the tile of lk__winograd_weight_tile; db is not used. */
 #define lk__winograd_grad_weight LK_KERNEL(winograd_grad_weight)
 __typeof__(*((const lk_kernels *)0)->conv2d_grad_weight) lk__winograd_grad_weight;
 

@@ -1,18 +1,35 @@
 /* conv2d_winograd_weight.c - dw by Winograd's algorithm.
  *
- * The leaf of a shard is a sum over its tiles: V (points, in, tiles) of x times D (points, tiles, out) of dy gives P
- * (points, in, out), which the last transform turns into the 3x3 weights of the leaf. Leaves are folded over shards as
- * in conv2d_grad_weight.c. A task owns a block of input by output channels, small enough that P stays in its core's
- * cache; it transforms the channels of its block itself.
+ * The leaf of a shard is a sum over its tiles: for each point, V (tiles, in) of x times D (tiles, out) of dy gives P
+ * (in, out), and the last transform turns the points of P into the 3x3 weights of the leaf. Leaves are folded over
+ * shards as in conv2d_grad_weight.c.
  *
- * Products go over CHUNK tiles at a time, counted from the first tile of the shard. CHUNK belongs to the result. */
+ * A task owns a block of input by output channels, and transforms the channels of its block itself. It walks over the
+ * tiles in segments, which have tiles of several shards where shards are small: V of a segment stays in the
+ * second-level cache while panel after panel of D is made. The block is divided into units of a few rows by one panel:
+ * P, the last transform and the fold of a unit stay in the first-level cache.
+ *
+ * A sum over tiles has blocks of CHUNK tiles, counted from the first tile of the shard. CHUNK belongs to the result. */
 #include "tensor/cpu/conv2d_winograd.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/fold.h"
+#include "tensor/cpu/tile.h"
 
-/* The widest vector divides CHUNK and the channels of a block on either side: at most BLOCK_2 with tiles of 2 pixels
- * and BLOCK_4 with tiles of 4, whose P has more points. */
-enum { CHUNK = 48, BLOCK_2 = 128, BLOCK_4 = 64, SMALL_BLOCK = 16, TAPS = 9 };
+/* Channels of a block: multiples of STRIP. It has at most IN_2 input channels with tiles of 2 pixels and IN_4 with tiles
+ * of 4, whose V has more points; as many output channels, or OUT where each leaf is in one segment, so that P of one
+ * unit is all that is kept. */
+enum { STRIP = 16, IN_2 = 128, IN_4 = 64, OUT = 256 };
+
+/* A segment has at most CHUNK tiles, of PARTS shards; shards may be empty. The 49 tiles of 28x28 pixels fit. */
+enum { CHUNK = 52, PARTS = 2 * CHUNK, TAPS = 9 };
+
+/* Rows of a unit; they divide STRIP. UNIT: floats of a unit at one point. */
+#if defined(LK_VEC_AVX512) || defined(LK_VEC_NEON)
+enum { ROWS = 8 };
+#else
+enum { ROWS = 4 };
+#endif
+enum { UNIT = ROWS * LK_NR, LINE = LK_ALIGN / sizeof(float) };
 
 typedef struct weight_job {
     size_t tile, side, points;
@@ -24,59 +41,87 @@ typedef struct weight_job {
     lk_partials dw; // (out, in, 3, 3)
     lk_lanes fold;
     size_t down, across; /* tiles of a column, of a row */
-    size_t in, out;      /* channels of a block at most, multiples of V */
+    size_t in, out;      /* channels of a block at most, multiples of STRIP */
     size_t ins, outs;    /* blocks */
-    /* Floats of a point; some: of V tiles before they are transposed. */
-    size_t some_plane, v_plane, d_plane, p_plane;
+    size_t v_plane, d_plane; /* floats from a point to the next, in a strip of V and in D */
+    size_t p_floats;         /* of the leaves that are not in one segment */
     size_t thread_floats;
-    float *zeros; // (BLOCK_2)
+    float *zeros; // (OUT)
     float *buffers;
 } weight_job;
 
 /* A block of channels, and the buffers of the task that owns it. */
 typedef struct block {
     size_t in_first, in, out_first, out;
-    float *patch, *some, *v, *d, *p;
-    float *stack; /* partial sums from fold.low on: (9, in, out) each */
+    float *patch;
+    float *v;     // (strips, points, CHUNK, STRIP)
+    float *d;     // (points, CHUNK, LK_NR) of one panel; a panel of one vector has V columns
+    float *whole; // (points, ROWS, LK_NR): P of a leaf that begins and ends in one segment
+    float *p;     // (units, points, ROWS, LK_NR): of other leaves
+    float *stack; /* partial sums from fold.low on: (panels, in, TAPS, LK_NR) each, units one after the other */
 } block;
+
+/* Tiles of one shard in a segment: one block of the sum. */
+typedef struct leaf_part {
+    size_t at, count; /* at: tiles of the segment before it */
+    bool fresh, last; /* the first and the last of its leaf */
+    int top, merges;  /* at the end of a leaf: its place on the stack, and the partial sums it is merged with */
+} leaf_part;
+
+typedef struct segment {
+    size_t first, tiles; /* first: tiles before it */
+    size_t count;
+    leaf_part parts[PARTS];
+} segment;
+
+/* Where the next segment begins: after `done` tiles of a shard, whose leaf will be at `top` of the stack. */
+typedef struct cursor {
+    int shard, top;
+    size_t done;
+} cursor;
+
+static size_t units_of(const weight_job *job)
+{
+    return job->in / ROWS * lk__panel_count(job->out);
+}
 
 /* Floats of a partial sum. */
 static size_t entry_floats(const weight_job *job)
 {
-    return TAPS * job->in * job->out;
+    return units_of(job) * TAPS * UNIT;
 }
 
-static size_t lay_out(weight_job *job, size_t threads)
+/* whole: each leaf is in one segment. */
+static size_t lay_out(weight_job *job, bool whole, size_t threads)
 {
     job->side = job->tile + 2;
     job->points = job->side * job->side;
-    job->down = (job->y.h + job->tile - 1) / job->tile;
-    job->across = (job->y.w + job->tile - 1) / job->tile;
-    size_t most = job->tile == 4 ? BLOCK_4 : BLOCK_2;
-    job->in = lk__size_min(lk__size_round_up(job->x.c, SMALL_BLOCK), most);
-    job->out = lk__size_min(lk__size_round_up(job->y.c, SMALL_BLOCK), most);
+    job->down = lk__size_divide_up(job->y.h, job->tile);
+    job->across = lk__size_divide_up(job->y.w, job->tile);
+    size_t most = job->tile == 4 ? IN_4 : IN_2;
+    job->in = lk__size_min(lk__size_round_up(job->x.c, STRIP), most);
+    job->out = lk__size_min(lk__size_round_up(job->y.c, STRIP), whole ? OUT : most);
     for (;;) {
-        job->ins = (job->x.c + job->in - 1) / job->in;
-        job->outs = (job->y.c + job->out - 1) / job->out;
+        job->ins = lk__size_divide_up(job->x.c, job->in);
+        job->outs = lk__size_divide_up(job->y.c, job->out);
         size_t *wide = job->in > job->out ? &job->in : &job->out;
-        if (job->ins * job->outs >= threads || *wide == SMALL_BLOCK)
+        if (job->ins * job->outs >= threads || *wide == STRIP)
             break;
-        *wide = lk__size_round_up(*wide / 2, SMALL_BLOCK);
+        *wide = lk__size_round_up(*wide / 2, STRIP);
     }
-    job->v_plane = job->in * CHUNK + LK_WINOGRAD_SKEW;
-    job->d_plane = job->out * CHUNK + LK_WINOGRAD_SKEW;
-    job->p_plane = job->in * job->out + LK_WINOGRAD_SKEW;
-    job->some_plane = V * job->in + LK_WINOGRAD_SKEW;
-    job->thread_floats = lk__size_max(job->in, job->out) + job->some_plane + job->v_plane + job->d_plane + job->p_plane;
-    job->thread_floats = job->points * job->thread_floats + LK_TREE_MAX_DEPTH * entry_floats(job);
+    job->v_plane = CHUNK * STRIP + LK_WINOGRAD_SKEW;
+    job->d_plane = CHUNK * LK_NR + LK_WINOGRAD_SKEW;
+    job->p_floats = whole ? 0 : units_of(job) * job->points * UNIT;
+    size_t point = lk__size_max(job->in, job->out) + job->in / STRIP * job->v_plane + job->d_plane + UNIT;
+    job->thread_floats = job->points * point + job->p_floats + LK_TREE_MAX_DEPTH * entry_floats(job);
     job->thread_floats = lk__size_round_up(job->thread_floats, LK_ALIGN);
-    return BLOCK_2 + threads * job->thread_floats;
+    return OUT + threads * job->thread_floats;
 }
 
 size_t lk__winograd_weight_floats(size_t tile, lk_shape x, lk_shape y, size_t threads)
 {
     weight_job job = {.tile = tile, .x = x, .y = y};
-    return lay_out(&job, threads);
+    return lk__size_max(lay_out(&job, false, threads), lay_out(&job, true, threads));
 }
 
 /* Transforms V channels of a tile of dy, from `channel` on. */
@@ -98,13 +143,13 @@ LK_INLINE void transform_gradient(int m, const float *const *pixels, size_t chan
 }
 
 /* Turns V sums of products into V weights of the leaf, and adds the leaf to the `merges` partial sums below `top`. */
-LK_INLINE void transform_sums(int m, const float *p, size_t plane, float *top, size_t tap, size_t entry, int merges)
+LK_INLINE void transform_sums(int m, const float *p, float *top, size_t entry, int merges)
 {
     v_f32 rows[3][LK_WINOGRAD_SIDE], line[LK_WINOGRAD_SIDE], out[3];
     const int side = m + 2;
     LK_UNROLL for (int x = 0; x < side; x++)
     {
-        LK_UNROLL for (int y = 0; y < side; y++) line[y] = v_load(p + (size_t)(y * side + x) * plane);
+        LK_UNROLL for (int y = 0; y < side; y++) line[y] = v_load(p + (y * side + x) * UNIT);
         lk__winograd_sum_line(m, line, out);
         LK_UNROLL for (int y = 0; y < 3; y++) rows[y][x] = out[y];
     }
@@ -113,7 +158,7 @@ LK_INLINE void transform_sums(int m, const float *p, size_t plane, float *top, s
         lk__winograd_sum_line(m, rows[y], out);
         LK_UNROLL for (int x = 0; x < 3; x++)
         {
-            float *sum = top + (size_t)(y * 3 + x) * tap;
+            float *sum = top + (y * 3 + x) * LK_NR;
             for (int merge = 0; merge < merges; merge++) {
                 sum -= entry;
                 out[x] = v_add(v_load(sum), out[x]);
@@ -135,98 +180,169 @@ static place place_of(const weight_job *job, size_t tile)
                    (ptrdiff_t)(tile % job->across * job->tile)};
 }
 
-/* Makes V of `count` tiles from `first` on. */
-static void make_patches(const weight_job *job, const block *b, size_t first, size_t count)
+/* Makes V of a segment. */
+static void make_patches(const weight_job *job, const block *b, const segment *seg)
 {
     lk_box box = {.h = job->side, .w = job->side, .first = b->in_first, .channels = b->in};
-    size_t row = lk__size_round_up(b->in, V), plane = job->some_plane;
-    for (size_t i = 0; i < count; i++) {
-        place at = place_of(job, first + i);
+    for (size_t i = 0; i < seg->tiles; i++) {
+        place at = place_of(job, seg->first + i);
         box.y = at.y - (ptrdiff_t)job->pad_h;
         box.x = at.x - (ptrdiff_t)job->pad_w;
         const float *pixels[LK_WINOGRAD_POINTS];
         lk__box_points(job->input + at.sample * lk__shape_sample(job->x), job->x, box, job->zeros, b->patch, pixels);
-        float *to = b->some + i % V * job->in;
-        for (size_t c = 0; c < row; c += V) {
+        for (size_t c = 0; c < b->in; c += V) {
+            float *v = b->v + c / STRIP * job->points * job->v_plane + i * STRIP + c % STRIP;
             if (job->tile == 4)
-                lk__winograd_patch(4, pixels, c, to + c, plane);
+                lk__winograd_patch(4, pixels, c, v, job->v_plane);
             else
-                lk__winograd_patch(2, pixels, c, to + c, plane);
-        }
-        if (i % V != V - 1 && i + 1 < count)
-            continue;
-        for (size_t point = 0; point < job->points; point++) {
-            float *v = b->v + point * job->v_plane + i / V * V;
-            for (size_t c = 0; c < row; c += V)
-                v_transpose(b->some + point * plane + c, job->in, v + c * CHUNK, CHUNK);
+                lk__winograd_patch(2, pixels, c, v, job->v_plane);
         }
     }
 }
 
-/* Makes D of `count` tiles from `first` on, in panels. */
-static void make_gradients(const weight_job *job, const block *b, size_t first, size_t count)
+/* Makes a panel of D of a segment. */
+static void make_gradients(const weight_job *job, const block *b, const segment *seg, size_t panel)
 {
-    lk_box box = {.h = job->tile, .w = job->tile, .first = b->out_first, .channels = b->out};
-    size_t row = lk__size_round_up(b->out, V);
-    for (size_t i = 0; i < count; i++) {
-        place at = place_of(job, first + i);
+    size_t first = panel * LK_NR, channels = lk__size_min(b->out - first, LK_NR);
+    size_t width = lk__panel_width(b->out, panel);
+    lk_box box = {.h = job->tile, .w = job->tile, .first = b->out_first + first, .channels = channels};
+    for (size_t i = 0; i < seg->tiles; i++) {
+        place at = place_of(job, seg->first + i);
         box.y = at.y;
         box.x = at.x;
         const float *pixels[LK_WINOGRAD_POINTS];
         lk__box_points(job->dy + at.sample * lk__shape_sample(job->y), job->y, box, job->zeros, b->patch, pixels);
-        for (size_t c = 0; c < row; c += V) {
-            size_t panel = c / LK_NR, width = lk__panel_width(b->out, panel);
-            float *d = b->d + panel * LK_NR * count + i * width + c % LK_NR;
+        for (size_t c = 0; c < channels; c += V) {
             if (job->tile == 4)
-                transform_gradient(4, pixels, c, d, job->d_plane);
+                transform_gradient(4, pixels, c, b->d + i * width + c, job->d_plane);
             else
-                transform_gradient(2, pixels, c, d, job->d_plane);
+                transform_gradient(2, pixels, c, b->d + i * width + c, job->d_plane);
         }
     }
 }
 
-/* Adds the products of `count` tiles to P, panel by panel; fresh: P starts at zero. */
-static void multiply(const weight_job *job, const block *b, size_t count, bool fresh)
+/* Sums a unit's products of `count` tiles at one point; p has the blocks before them unless fresh. */
+LK_INLINE void sum_point(const float *v, const float *d, size_t count, bool fresh, float *p, int nv)
 {
-    lk_gemm gemm = {.ny = 1, .nx = b->in, .a_x = CHUNK, .runs_y = 1, .runs_x = 1, .len = count};
-    gemm.start = fresh ? job->zeros : NULL;
-    gemm.c_x = job->out;
-    for (size_t point = 0; point < job->points; point++) {
-        gemm.a = b->v + point * job->v_plane;
-        for (size_t col = 0; col < b->out; col += LK_NR) {
-            gemm.panels = b->d + point * job->d_plane + col * count;
-            gemm.c = b->p + point * job->p_plane + col;
-            gemm.cols = lk__size_min(b->out - col, LK_NR);
-            lk__gemm(&gemm);
+    v_f32 acc[ROWS][2];
+    lk__tile_zero(acc, ROWS, nv);
+    for (; count > 0; count--, v += STRIP, d += nv * V) {
+        __builtin_prefetch(v + CHUNK * STRIP + LK_WINOGRAD_SKEW);
+        for (int j = 0; j < nv * V; j += 16)
+            __builtin_prefetch(d + CHUNK * LK_NR + LK_WINOGRAD_SKEW + j);
+        lk__tile_multiply(v, d, acc, ROWS, nv);
+    }
+    if (!fresh)
+        lk__tile_add(p, acc, ROWS, nv);
+    lk__tile_store(p, acc, ROWS, nv);
+}
+
+/* Turns P of `rows` rows into a leaf and pushes it. */
+LK_INLINE void push_leaf(int m, const float *p, size_t rows, float *top, size_t entry, int merges, int nv)
+{
+    for (; rows > 0; rows--, p += LK_NR, top += TAPS * LK_NR) {
+        transform_sums(m, p, top, entry, merges);
+        if (nv > 1)
+            transform_sums(m, p + V, top + V, entry, merges);
+    }
+}
+
+/* Prefetches part `index` of `count` of what push_leaf reads and writes of the stack. */
+LK_INLINE void fetch_sums(const float *top, size_t entry, int merges, int index, int count)
+{
+    const int lines = TAPS * UNIT / LINE, first = lines * index / count, last = lines * (index + 1) / count;
+    const float *sum = merges > 0 ? top - entry : top;
+    for (int line = first; line < last; line++)
+        __builtin_prefetch(sum + line * LINE, 1);
+    for (int merge = 1; merge < merges; merge++) {
+        sum -= entry;
+        for (int line = first; line < last; line++)
+            __builtin_prefetch(sum + line * LINE, 1);
+    }
+}
+
+/* Adds the products of a segment to a unit, and pushes the leaves that end. */
+LK_INLINE void sum_unit(const weight_job *job, const block *b, const segment *seg, size_t row, size_t panel, int m,
+                        int nv)
+{
+    size_t unit = (panel * job->in + row) / ROWS, entry = entry_floats(job);
+    size_t rows = lk__size_min(b->in - row, ROWS);
+    const int points = (m + 2) * (m + 2);
+    const float *v = b->v + row / STRIP * job->points * job->v_plane + row % STRIP;
+    float *stack = b->stack + unit * TAPS * UNIT;
+    for (const leaf_part *part = seg->parts; part != seg->parts + seg->count; part++) {
+        float *p = part->fresh && part->last ? b->whole : b->p + unit * job->points * UNIT;
+        float *top = stack + (size_t)part->top * entry;
+        for (int point = 0; point < points; point++) {
+            if (part->last)
+                fetch_sums(top, entry, part->merges, point, points);
+            sum_point(v + (size_t)point * job->v_plane + part->at * STRIP,
+                      b->d + (size_t)point * job->d_plane + part->at * (size_t)(nv * V), part->count, part->fresh,
+                      p + point * UNIT, nv);
+        }
+        if (part->last)
+            push_leaf(m, p, rows, top, entry, part->merges, nv);
+    }
+}
+
+static void sum_segment(const weight_job *job, const block *b, const segment *seg)
+{
+    make_patches(job, b, seg);
+    for (size_t panel = 0; panel < lk__panel_count(b->out); panel++) {
+        make_gradients(job, b, seg, panel);
+        bool wide = lk__panel_width(b->out, panel) > V;
+        for (size_t row = 0; row < b->in; row += ROWS) {
+            if (job->tile == 4)
+                wide ? sum_unit(job, b, seg, row, panel, 4, 2) : sum_unit(job, b, seg, row, panel, 4, 1);
+            else
+                wide ? sum_unit(job, b, seg, row, panel, 2, 2) : sum_unit(job, b, seg, row, panel, 2, 1);
         }
     }
 }
 
-/* Sums P of the leaf of samples [first, last). */
-static void sum_leaf(const weight_job *job, const block *b, size_t first, size_t last)
+/* Fills a segment and moves the cursor behind it. */
+static void next_segment(const weight_job *job, cursor *at, segment *seg)
 {
-    size_t tiles = job->down * job->across, begin = first * tiles, end = last * tiles;
-    if (begin == end)
-        memset(b->p, 0, job->points * job->p_plane * sizeof *b->p);
-    for (size_t at = begin; at < end; at += CHUNK) {
-        size_t count = lk__size_min(end - at, CHUNK);
-        make_patches(job, b, at, count);
-        make_gradients(job, b, at, count);
-        multiply(job, b, count, at == begin);
+    const lk_shards *shards = job->shards;
+    size_t tiles = job->down * job->across;
+    seg->first = shards->begin[at->shard] * tiles + at->done;
+    seg->tiles = seg->count = 0;
+    while (at->shard < shards->count && seg->count < PARTS) {
+        size_t left = (shards->begin[at->shard + 1] - shards->begin[at->shard]) * tiles - at->done;
+        leaf_part part = {.at = seg->tiles, .count = lk__size_min(left, CHUNK), .fresh = at->done == 0};
+        if (seg->tiles + part.count > CHUNK)
+            break;
+        part.last = part.count == left;
+        part.top = at->top;
+        part.merges = shards->merges[at->shard];
+        seg->parts[seg->count++] = part;
+        seg->tiles += part.count;
+        at->done += part.count;
+        if (part.last) {
+            at->top += 1 - part.merges;
+            at->shard++;
+            at->done = 0;
+        }
     }
 }
 
-/* Puts the leaf at `top` and merges it with the partial sums below. */
-static void push_leaf(const weight_job *job, const block *b, float *top, int merges)
+/* Copies V rows of V output channels each from or to their slot, in which the channels are `stride` floats apart. Of
+ * the rest at the borders of the block: `rows` rows of `channels` channels. */
+static void move_square(float *entry, size_t rows, size_t channels, bool store, float *slot, size_t stride)
 {
-    size_t tap = job->in * job->out, entry = entry_floats(job);
-    for (size_t i = 0; i < b->in; i++) {
-        for (size_t c = 0; c < b->out; c += V) {
-            size_t at = i * job->out + c;
-            if (job->tile == 4)
-                transform_sums(4, b->p + at, job->p_plane, top + at, tap, entry, merges);
+    if (rows == V && channels == V) {
+        if (store)
+            v_transpose(entry, LK_NR, slot, stride);
+        else
+            v_transpose(slot, stride, entry, LK_NR);
+        return;
+    }
+    for (size_t c = 0; c < channels; c++) {
+        for (size_t row = 0; row < rows; row++) {
+            if (store)
+                slot[c * stride + row] = entry[row * LK_NR + c];
             else
-                transform_sums(2, b->p + at, job->p_plane, top + at, tap, entry, merges);
+                entry[row * LK_NR + c] = slot[c * stride + row];
         }
     }
 }
@@ -235,17 +351,13 @@ static void push_leaf(const weight_job *job, const block *b, float *top, int mer
 static void move_block(const weight_job *job, const block *b, int e, bool store)
 {
     float *entry = b->stack + (size_t)(e - job->fold.low) * entry_floats(job);
-    for (size_t o = 0; o < b->out; o++) {
-        float *slot = lk__partials_slot(job->dw, e) + ((b->out_first + o) * job->x.c + b->in_first) * TAPS;
-        for (size_t i = 0; i < b->in; i++) {
-            float *from = entry + i * job->out + o;
-            for (size_t tap = 0; tap < TAPS; tap++, slot++, from += job->in * job->out) {
-                if (store)
-                    *slot = *from;
-                else
-                    *from = *slot;
-            }
-        }
+    size_t rows = b->in * TAPS, stride = job->x.c * TAPS;
+    float *slot = lk__partials_slot(job->dw, e) + b->out_first * stride + b->in_first * TAPS;
+    for (size_t c = 0; c < b->out; c += V) {
+        float *from = entry + c / LK_NR * job->in * TAPS * LK_NR + c % LK_NR;
+        for (size_t row = 0; row < rows; row += V)
+            move_square(from + row * LK_NR, lk__size_min(rows - row, V), lk__size_min(b->out - c, V), store,
+                        slot + c * stride + row, stride);
     }
 }
 
@@ -257,18 +369,21 @@ static void weight_task(void *arg, size_t index, int thread)
     b.in = lk__size_min(job->x.c - b.in_first, job->in);
     b.out = lk__size_min(job->y.c - b.out_first, job->out);
     b.patch = job->buffers + (size_t)thread * job->thread_floats;
-    b.some = b.patch + job->points * lk__size_max(job->in, job->out);
-    b.v = b.some + job->points * job->some_plane;
-    b.d = b.v + job->points * job->v_plane;
-    b.p = b.d + job->points * job->d_plane;
-    b.stack = b.p + job->points * job->p_plane;
+    b.v = b.patch + job->points * lk__size_max(job->in, job->out);
+    b.d = b.v + job->in / STRIP * job->points * job->v_plane;
+    b.whole = b.d + job->points * job->d_plane;
+    b.p = b.whole + job->points * UNIT;
+    b.stack = b.p + job->p_floats;
+    /* The last unit has all its rows, also those without a channel. */
+    if (b.in % ROWS > 0)
+        memset(b.v, 0, job->in / STRIP * job->points * job->v_plane * sizeof *b.v);
     for (int e = job->fold.low; e < shards->depth; e++)
         move_block(job, &b, e, false);
-    int top = shards->depth - job->fold.low;
-    for (int s = 0; s < shards->count; s++) {
-        sum_leaf(job, &b, shards->begin[s], shards->begin[s + 1]);
-        push_leaf(job, &b, b.stack + (size_t)top * entry_floats(job), shards->merges[s]);
-        top += 1 - shards->merges[s];
+    cursor at = {.top = shards->depth - job->fold.low};
+    while (at.shard < shards->count) {
+        segment seg;
+        next_segment(job, &at, &seg);
+        sum_segment(job, &b, &seg);
     }
     for (int e = job->fold.low; e < job->fold.end; e++)
         move_block(job, &b, e, true);
@@ -279,17 +394,18 @@ void lk__winograd_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const 
 {
     (void)db;
     lk_pool *pool = lk__cpu_pool(dev);
-    weight_job job = {.tile = lk__winograd_weight_tile(conv, x->shape, dy->shape), .x = x->shape, .y = dy->shape};
+    weight_job job = {.x = x->shape, .y = dy->shape, .shards = shards};
+    job.tile = lk__winograd_weight_tile(conv, x->shape, dy->shape, shards->most);
     job.pad_h = conv->h.pad;
     job.pad_w = conv->w.pad;
     job.input = lk__tensor_f32(x);
     job.dy = lk__tensor_f32(dy);
-    job.shards = shards;
     job.dw = dw;
     job.fold = lk__lanes_fold(shards);
-    lay_out(&job, (size_t)lk__pool_threads(pool));
+    size_t tiles = lk__size_divide_up(dy->shape.h, job.tile) * lk__size_divide_up(dy->shape.w, job.tile);
+    lay_out(&job, shards->most * tiles <= CHUNK, (size_t)lk__pool_threads(pool));
     job.zeros = scratch;
-    job.buffers = job.zeros + BLOCK_2;
-    memset(job.zeros, 0, BLOCK_2 * sizeof *job.zeros);
+    job.buffers = job.zeros + OUT;
+    memset(job.zeros, 0, OUT * sizeof *job.zeros);
     lk__pool_run(pool, job.ins * job.outs, weight_task, &job);
 }
