@@ -91,7 +91,33 @@ static void test_choice(void **state)
         check_choice(cases[i].channels, cases[i].h, cases[i].w, cases[i].conv, cases[i].most, cases[i].tiles);
 }
 
+/* A layer with so many channels and tiles that they are computed in several rounds and chunks: the samples of a batch
+ * have the bits of each sample alone. */
+static void test_rounds(void **state)
+{
+    layer l = {{2, 244, 64, 64}, 244, {LK_WINDOW_SQUARE(3, 1, 1), 1, 4}, .shards = 1, .no_bias = true};
+    size_t x = lk__shape_count(l.x) / 2, y = lk__shape_count(layer_y(&l)) / 2;
+    float *values = random_values(2 * x, 1), *dy = random_values(2 * y, 2), *w = random_values(layer_weights(&l), 3);
+    l.values = values, l.dy = dy, l.w = w;
+    layer_layout both = layer_layout_of(&l);
+    float *want = fx_once(cpu, run_layer, &l, both.at[PARTS]);
+    l.x.n = 1;
+    layer_layout one = layer_layout_of(&l);
+    for (size_t i = 0; i < 2; i++) {
+        l.values = values + i * x, l.dy = dy + i * y;
+        float *got = fx_once(cpu, run_layer, &l, one.at[PARTS]);
+        fx_same("forward", got + one.at[Y], want + both.at[Y] + i * y, y);
+        fx_same("grad_input", got + one.at[DX], want + both.at[DX] + i * x, x);
+        free(got);
+    }
+    free(want);
+    free(values);
+    free(dy);
+    free(w);
+}
+
 int main(void)
 {
-    return fx_main_builds(TESTS(TEST(test_sides), TEST(test_thorough), TEST(test_nans), TEST(test_choice)));
+    return fx_main_builds(
+        TESTS(TEST(test_sides), TEST(test_thorough), TEST(test_nans), TEST(test_choice), TEST(test_rounds)));
 }

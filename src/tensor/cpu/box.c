@@ -61,15 +61,8 @@ lk_box_window lk__box_view(const float *image, lk_shape shape, lk_box box, size_
     return (lk_box_window){buffer, row};
 }
 
-void lk__box_points(const float *image, lk_shape shape, lk_box box, const float *zeros, float *buffer, const float **at)
+void lk__box_points(const float *image, lk_shape shape, lk_box box, const float *zeros, const float **at)
 {
-    if (box.channels % V > 0) {
-        lk_box_window copy = lk__box_view(image, shape, box, V, buffer);
-        size_t padded = lk__size_round_up(box.channels, V);
-        for (size_t i = 0; i < box.h * box.w; i++)
-            at[i] = copy.data + i / box.w * copy.row + i % box.w * padded;
-        return;
-    }
     size_t y0, y1, x0, x1;
     clip(box.y, box.h, shape.h, &y0, &y1);
     clip(box.x, box.w, shape.w, &x0, &x1);

@@ -33,11 +33,9 @@ bool lk__box_inside(lk_shape image, lk_box box);
  * is zero. */
 #define lk__box_view LK_KERNEL(box_view)
 lk_box_window lk__box_view(const float *image, lk_shape shape, lk_box box, size_t lanes, float *buffer);
-/* Sets at[y * box.w + x] to the channels of each pixel of the box, rounded up to V; pixels outside the image have those
- * of `zeros`. They are copied to buffer only if V does not divide the channels. */
+/* Sets at[y * box.w + x] to the channels of each pixel of the box; pixels outside the image have those of `zeros`. */
 #define lk__box_points LK_KERNEL(box_points)
-void lk__box_points(const float *image, lk_shape shape, lk_box box, const float *zeros, float *buffer,
-                    const float **at);
+void lk__box_points(const float *image, lk_shape shape, lk_box box, const float *zeros, const float **at);
 
 /* Rows of a band if `rows` rows are divided evenly into at least `wanted` bands that each fit into `budget`
  * floats. At least 1. */

@@ -2,20 +2,33 @@
  *
  * Patches are transformed into V (points, tiles, in), weights into U (points, in, out). For each point one matrix
  * product gives M (points, tiles, out), which the last transform turns into tiles of the output. Each product is a sum
- * over the input channels in rising order, in short blocks (LK_WINOGRAD_SUM_BLOCK). How tiles and panels are divided
- * among tasks does not change a bit.
+ * over the input channels in rising order, in short blocks (LK_WINOGRAD_SUM_BLOCK). V and U are divided into slices of
+ * as many channels as a block has terms, U and M into panels of columns. How tiles and panels are divided among tasks
+ * does not change a bit.
  *
- * By chunks: all of U is made first; a task takes a chunk of tiles, whose V and M fit into its core's cache, through
- * all steps. By panels: U is large and tiles are few; all V is made first, then a task makes one panel of U and
- * multiplies all tiles by it, so that U never leaves the core's cache. */
+ * By chunks: all of U is made first; a task makes V of a chunk of tiles, which stays in its core's cache while panel
+ * after panel of the output is made. By panels: U is large, or there are few tiles; V of a round of tiles is made
+ * first, then a task makes one panel of the output for a chunk of tiles: it makes the panel of U slice by slice, so
+ * that U never leaves the core's cache. */
 #include "tensor/cpu/conv2d_winograd.h"
 
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/pack.h"
+#include "tensor/cpu/tile.h"
 
-/* Tiles of a chunk are a multiple of ROWS, which every LK_MR divides. Chunks have about CHUNK_FLOATS floats of V and M;
- * all tiles together have at most PANEL_FLOATS when the tasks are panels. */
-enum { ROWS = 24, CHUNK_FLOATS = 64 * 1024, PANEL_FLOATS = 4 * 1024 * 1024 };
+/* Channels of a slice. */
+enum { SLICE = LK_WINOGRAD_SUM_BLOCK };
+
+/* Tiles of a chunk are a multiple of ROWS, which every LK_MR divides. By chunks, V and a panel of M have about
+ * CHUNK_FLOATS floats. By panels, a panel of M has about PANEL_FLOATS, and V of a round about ROUND_FLOATS; U is
+ * large from LARGE_U floats on. */
+enum {
+    ROWS = 24,
+    CHUNK_FLOATS = 64 * 1024,
+    PANEL_FLOATS = 144 * 1024,
+    ROUND_FLOATS = 4 * 1024 * 1024,
+    LARGE_U = 2 * 1024 * 1024
+};
 
 /* A correlation of 3x3 windows with stride 1: the forward pass, or the input's gradient with `transposed`. */
 typedef struct correlation {
@@ -34,31 +47,38 @@ typedef struct tile_job {
     correlation conv;
     size_t side, points;
     size_t down, across, tiles; /* tiles of a column, of a row, of all samples */
-    size_t in_row, out_row;     /* channels rounded up to V */
+    size_t slices, panels;
     bool by_panels;
     size_t chunk; /* tiles of a chunk at most */
+    size_t round; /* tiles that V has room for: by chunks one chunk, by panels several */
     size_t u_plane, v_plane, m_plane;
-    float *zeros;   // (channels of the input or the output, rounded up to LK_NR)
-    float *shared;  /* by chunks: U; by panels: V and M of all tiles */
-    float *buffers; /* of threads: a patch or a panel of weights; then V and M of a chunk, or a panel of U */
-    size_t own;     /* floats of the patch or the panel of weights */
+    size_t begin, end; /* by panels: the tiles of the current round */
+    float *zeros;      // (in)
+    float *shared;     /* by chunks: U; by panels: V */
+    float *buffers;    /* of threads: a slice of weights, a panel of M; then by chunks V, by panels a slice of U */
     size_t shared_floats, thread_floats;
 } tile_job;
 
-static size_t panel_columns(const tile_job *job)
-{
-    return lk__panel_count(job->conv.out.c) * LK_NR;
-}
-
 static size_t zero_floats(const tile_job *job)
 {
-    return lk__size_round_up(lk__size_max(panel_columns(job), job->in_row), LK_ALIGN);
+    return lk__size_round_up(job->conv.in.c, LK_ALIGN);
 }
 
-/* Floats of V and M for one tile. */
-static size_t tile_floats(const tile_job *job)
+/* Floats of a slice of a panel of U, and of a slice of V. */
+static size_t u_floats(const tile_job *job)
 {
-    return job->points * (job->in_row + job->out_row);
+    return job->points * job->u_plane;
+}
+
+static size_t v_floats(const tile_job *job)
+{
+    return job->points * job->v_plane;
+}
+
+/* Floats of a slice of a panel of weights. */
+static size_t weight_floats(void)
+{
+    return (size_t)9 * SLICE * LK_NR;
 }
 
 static void measure(tile_job *job)
@@ -66,47 +86,75 @@ static void measure(tile_job *job)
     const correlation *conv = &job->conv;
     job->side = conv->tile + 2;
     job->points = job->side * job->side;
-    job->down = (conv->out.h + conv->tile - 1) / conv->tile;
-    job->across = (conv->out.w + conv->tile - 1) / conv->tile;
+    job->down = lk__size_divide_up(conv->out.h, conv->tile);
+    job->across = lk__size_divide_up(conv->out.w, conv->tile);
     job->tiles = conv->out.n * job->down * job->across;
-    job->in_row = lk__size_round_up(conv->in.c, V);
-    job->out_row = lk__size_round_up(conv->out.c, V);
+    job->slices = lk__size_divide_up(conv->in.c, SLICE);
+    job->panels = lk__panel_count(conv->out.c);
 }
 
-/* Sets the sizes in job for one of the two orders; returns the floats of scratch. */
-static size_t lay_out(tile_job *job, bool by_panels, size_t chunk, size_t threads)
+/* The most tiles with which V and M have at most half the size of U. */
+static size_t few_tiles(const tile_job *job)
 {
-    size_t depth = job->conv.in.c, cols = panel_columns(job);
-    job->by_panels = by_panels;
+    size_t in = job->conv.in.c, out = job->conv.out.c;
+    return in * out / 2 / (in + out);
+}
+
+static bool is_large(const tile_job *job)
+{
+    return job->points * job->conv.in.c * job->conv.out.c >= LARGE_U;
+}
+
+/* Tiles of a chunk at most. */
+static size_t most_tiles(const tile_job *job)
+{
+    size_t floats = job->by_panels ? LK_NR : job->slices * SLICE + LK_NR;
+    return lk__size_round_up((job->by_panels ? PANEL_FLOATS : CHUNK_FLOATS) / (job->points * floats) + 1, ROWS);
+}
+
+/* Sets all sizes that follow from those of a chunk and a round; returns the floats of scratch. */
+static size_t set_sizes(tile_job *job, size_t chunk, size_t round, size_t threads)
+{
     job->chunk = chunk;
-    job->u_plane = depth * (by_panels ? LK_NR : cols) + LK_WINOGRAD_SKEW;
-    job->v_plane = chunk * job->in_row + LK_WINOGRAD_SKEW;
-    job->m_plane = chunk * job->out_row + LK_WINOGRAD_SKEW;
-    size_t u = job->points * job->u_plane, vm = job->points * (job->v_plane + job->m_plane);
-    job->own = lk__size_max(job->points * job->in_row, 9 * depth * LK_NR);
-    job->thread_floats = lk__size_round_up(job->own + (by_panels ? u : vm), LK_ALIGN);
-    job->shared_floats = lk__size_round_up(by_panels ? vm : u, LK_ALIGN);
+    job->round = job->by_panels ? round : chunk;
+    job->u_plane = SLICE * LK_NR + LK_WINOGRAD_SKEW;
+    job->v_plane = job->round * SLICE + LK_WINOGRAD_SKEW;
+    job->m_plane = job->chunk * LK_NR + LK_WINOGRAD_SKEW;
+    size_t u = job->slices * job->panels * u_floats(job), v = job->slices * v_floats(job);
+    job->shared_floats = lk__size_round_up(job->by_panels ? v : u, LK_ALIGN);
+    job->thread_floats = weight_floats() + job->points * job->m_plane + (job->by_panels ? u_floats(job) : v);
+    job->thread_floats = lk__size_round_up(job->thread_floats, LK_ALIGN);
     return zero_floats(job) + job->shared_floats + threads * job->thread_floats;
 }
 
-/* Tiles of a chunk whose V and M fit into a core's cache. */
-static size_t chunk_tiles(const tile_job *job)
+/* Divides the tiles into chunks, about as many as there are threads, or a multiple. */
+static void lay_out(tile_job *job, size_t threads)
 {
-    return lk__size_min(lk__size_round_up(CHUNK_FLOATS / tile_floats(job) + 1, ROWS), job->tiles);
+    job->by_panels = is_large(job) || job->tiles <= few_tiles(job);
+    size_t most = most_tiles(job), tasks = job->by_panels ? lk__size_divide_up(threads, job->panels) : threads;
+    size_t chunks = lk__size_round_up(lk__size_divide_up(job->tiles, most), tasks);
+    size_t chunk = lk__size_min(lk__size_round_up(lk__size_divide_up(job->tiles, chunks), LK_MR), most);
+    size_t some = lk__size_max(ROUND_FLOATS / (job->points * job->slices * SLICE * chunk), tasks);
+    set_sizes(job, chunk, lk__size_min(some * chunk, job->tiles), threads);
 }
 
-/* The tasks are panels up to this number of tiles: V and M of all tiles then have at most half the size of U. */
-static size_t panel_tiles(const tile_job *job)
+/* Floats of scratch for `tiles` tiles or fewer in one of the two orders: with the largest chunk and round. */
+static size_t most_floats(tile_job *job, bool by_panels, size_t tiles, size_t threads)
 {
-    return lk__size_min(PANEL_FLOATS, job->points * job->conv.in.c * job->conv.out.c / 2) / tile_floats(job);
+    job->by_panels = by_panels;
+    size_t most = most_tiles(job), round = ROUND_FLOATS / (job->points * job->slices * SLICE);
+    round = lk__size_max(round, lk__size_divide_up(threads, job->panels) * most);
+    return set_sizes(job, lk__size_min(lk__size_round_up(tiles, LK_MR), most), lk__size_min(round, tiles), threads);
 }
 
 size_t lk__winograd_floats(size_t tile, lk_shape in, lk_shape out, size_t threads)
 {
     tile_job job = {.conv = {.tile = tile, .in = in, .out = out}};
     measure(&job);
-    size_t floats = lay_out(&job, false, chunk_tiles(&job), threads);
-    return lk__size_max(floats, lay_out(&job, true, lk__size_min(job.tiles, panel_tiles(&job)), threads));
+    if (is_large(&job))
+        return most_floats(&job, true, job.tiles, threads);
+    return lk__size_max(most_floats(&job, false, job.tiles, threads),
+                        most_floats(&job, true, lk__size_min(job.tiles, few_tiles(&job)), threads));
 }
 
 /* Transforms V columns of a weight. Taps are `step` floats apart. */
@@ -166,19 +214,26 @@ LK_INLINE void transform_back(int m, bool whole, const correlation *conv, const 
     }
 }
 
-/* Makes one panel of U; `buffer` has room for the panel of weights. */
-static void make_panel(const tile_job *job, size_t panel, float *u, float *buffer)
+/* The slice that begins at channel k. */
+static size_t slice_terms(const tile_job *job, size_t k)
+{
+    return lk__size_min(job->conv.in.c - k, SLICE);
+}
+
+/* Makes a slice of a panel of U, (points, SLICE, width), which begins at channel `first`; `buffer` has room for its
+ * weights. */
+static void make_u(const tile_job *job, size_t panel, size_t first, float *u, float *buffer)
 {
     const correlation *conv = &job->conv;
-    size_t depth = conv->in.c, cols = conv->out.c, col = panel * LK_NR;
+    size_t depth = conv->in.c, cols = conv->out.c, col = panel * LK_NR, terms = slice_terms(job, first);
     size_t width = lk__panel_width(cols, panel), some = lk__size_min(cols - col, LK_NR);
     if (!conv->transposed)
-        lk__pack_transposed(conv->weight + col * depth * 9, depth * 9, some, depth * 9, 9, width, buffer);
-    for (size_t k = 0; k < depth; k++) {
+        lk__pack_transposed(conv->weight + (col * depth + first) * 9, depth * 9, some, terms * 9, 9, width, buffer);
+    for (size_t k = 0; k < terms; k++) {
         const float *taps = buffer + k * width;
-        ptrdiff_t step = (ptrdiff_t)(depth * width);
+        ptrdiff_t step = (ptrdiff_t)(terms * width);
         if (conv->transposed) {
-            lk__pack_transposed(conv->weight + (k * cols + col) * 9, 9, some, 9, 1, width, buffer);
+            lk__pack_transposed(conv->weight + ((first + k) * cols + col) * 9, 9, some, 9, 1, width, buffer);
             taps = buffer + 8 * width;
             step = -(ptrdiff_t)width;
         }
@@ -191,62 +246,117 @@ static void make_panel(const tile_job *job, size_t panel, float *u, float *buffe
     }
 }
 
-/* Makes V of tiles [begin, end); `buffer` has room for a patch. v and m of these functions begin at tile `begin`. */
-static void make_patches(const tile_job *job, size_t begin, size_t end, float *v, float *buffer)
+/* Makes V of tiles [begin, end), (slices, points, tiles, SLICE); v is the place of the first. */
+static void make_v(const tile_job *job, size_t begin, size_t end, float *v)
 {
     const correlation *conv = &job->conv;
     lk_box box = {.h = job->side, .w = job->side, .channels = conv->in.c};
     ptrdiff_t pad_h = (ptrdiff_t)conv->pad_h, pad_w = (ptrdiff_t)conv->pad_w;
-    for (size_t tile = begin; tile < end; tile++, v += job->in_row) {
+    for (size_t tile = begin; tile < end; tile++, v += SLICE) {
         size_t sample = tile / (job->down * job->across);
         box.y = (ptrdiff_t)(tile / job->across % job->down * conv->tile) - (conv->transposed ? 2 - pad_h : pad_h);
         box.x = (ptrdiff_t)(tile % job->across * conv->tile) - (conv->transposed ? 2 - pad_w : pad_w);
         const float *pixels[LK_WINOGRAD_POINTS];
-        lk__box_points(conv->input + sample * lk__shape_sample(conv->in), conv->in, box, job->zeros, buffer, pixels);
-        for (size_t c = 0; c < job->in_row; c += V) {
-            if (conv->tile == 4)
-                lk__winograd_patch(4, pixels, c, v + c, job->v_plane);
-            else
-                lk__winograd_patch(2, pixels, c, v + c, job->v_plane);
+        lk__box_points(conv->input + sample * lk__shape_sample(conv->in), conv->in, box, job->zeros, pixels);
+        for (size_t k = 0; k < conv->in.c; k += SLICE)
+            lk__winograd_patch_run(conv->tile, pixels, k, slice_terms(job, k), v + k / SLICE * v_floats(job),
+                                   job->v_plane);
+    }
+}
+
+/* Adds the products of one slice to mr tiles of M at one point; first: M starts at zero. */
+LK_INLINE void multiply_tiles(const float *v, const float *u, size_t terms, bool first, float *m, int mr, int nv)
+{
+    v_f32 acc[LK_MR][2];
+    size_t k = 0;
+    lk__tile_zero(acc, mr, nv);
+    for (; k + V_REP <= terms; k += V_REP) {
+        v_rep rep[LK_MR];
+        __builtin_prefetch(v + mr * SLICE + k * (size_t)mr);
+#define STEP(lane)                                                  \
+    {                                                               \
+        v_f32 b0 = v_load(u), b1 = nv > 1 ? v_load(u + V) : b0;     \
+        LK_UNROLL for (int i = 0; i < mr; i++)                      \
+        {                                                           \
+            if (lane == 0)                                          \
+                rep[i] = v_rep_load(v + i * SLICE + k);             \
+            acc[i][0] = v_fma_rep(rep[i], lane, b0, acc[i][0]);     \
+            if (nv > 1)                                             \
+                acc[i][1] = v_fma_rep(rep[i], lane, b1, acc[i][1]); \
+        }                                                           \
+        u += nv * V;                                                \
+    }
+        V_REP_EACH(STEP)
+#undef STEP
+    }
+    for (; V_REP > 1 && k < terms; k++, u += nv * V) {
+        v_f32 b0 = v_load(u), b1 = nv > 1 ? v_load(u + V) : b0;
+        LK_UNROLL for (int i = 0; i < mr; i++)
+        {
+            v_f32 value = v_set1(v[i * SLICE + (int)k]);
+            acc[i][0] = v_fma(value, b0, acc[i][0]);
+            if (nv > 1)
+                acc[i][1] = v_fma(value, b1, acc[i][1]);
+        }
+    }
+    if (!first)
+        lk__tile_add(m, acc, mr, nv);
+    lk__tile_store(m, acc, mr, nv);
+}
+
+typedef void (*multiply_fn)(const float *v, const float *u, size_t terms, bool first, float *m);
+
+#define MULTIPLY(mr, nv)                                                                                 \
+    static void multiply_##mr##x##nv(const float *v, const float *u, size_t terms, bool first, float *m) \
+    {                                                                                                    \
+        multiply_tiles(v, u, terms, first, m, mr, nv);                                                   \
+    }
+LK_TILE_SIZES(MULTIPLY, 1)
+LK_TILE_SIZES(MULTIPLY, 2)
+#undef MULTIPLY
+
+static const struct {
+    size_t rows;
+    multiply_fn fn[2]; /* by vectors */
+} multiply_table[] = {
+#define ENTRY(mr, nv) {mr, {multiply_##mr##x1, multiply_##mr##x2}},
+    LK_TILE_SIZES(ENTRY, )
+#undef ENTRY
+};
+
+/* Adds the products of a slice of a panel of U, which begins at channel k, to M of `tiles` tiles. */
+static void multiply(const tile_job *job, size_t tiles, size_t panel, size_t k, const float *v, const float *u,
+                     float *m)
+{
+    size_t wide = lk__panel_width(job->conv.out.c, panel) > V;
+    for (size_t point = 0; point < job->points; point++, u += job->u_plane, v += job->v_plane, m += job->m_plane) {
+        for (size_t tile = 0, size = 0; tile < tiles; tile += multiply_table[size].rows) {
+            while (multiply_table[size].rows > tiles - tile)
+                size++;
+            multiply_table[size].fn[wide](v + tile * SLICE, u, slice_terms(job, k), k == 0, m + tile * LK_NR);
         }
     }
 }
 
-/* Multiplies `tiles` tiles by panels [begin, end) of U, which start at u. */
-static void multiply(const tile_job *job, size_t tiles, size_t begin, size_t end, const float *v, const float *u,
-                     float *m)
-{
-    size_t depth = job->conv.in.c;
-    lk_gemm gemm = {.ny = 1, .nx = tiles, .a_x = job->in_row, .runs_y = 1, .runs_x = 1, .len = depth};
-    gemm.block = LK_WINOGRAD_SUM_BLOCK;
-    gemm.start = job->zeros;
-    gemm.c_x = job->out_row;
-    gemm.cols = lk__size_min(job->conv.out.c, end * LK_NR) - begin * LK_NR;
-    for (size_t point = 0; point < job->points; point++) {
-        gemm.a = v + point * job->v_plane;
-        gemm.panels = u + point * job->u_plane;
-        gemm.c = m + point * job->m_plane + begin * LK_NR;
-        lk__gemm(&gemm);
-    }
-}
-
-/* Writes tiles [begin, end) of the output. */
-static void make_outputs(const tile_job *job, size_t begin, size_t end, const float *m)
+/* Writes a panel of the output of tiles [begin, end); m is the place of the first. */
+static void make_outputs(const tile_job *job, size_t begin, size_t end, size_t panel, const float *m)
 {
     const correlation *conv = &job->conv;
-    for (size_t tile = begin; tile < end; tile++, m += job->out_row) {
+    size_t first = panel * LK_NR, last = lk__size_min(first + LK_NR, conv->out.c);
+    for (size_t tile = begin; tile < end; tile++, m += LK_NR) {
         size_t sample = tile / (job->down * job->across);
         size_t y = tile / job->across % job->down * conv->tile, x = tile % job->across * conv->tile;
         place to = {((sample * conv->out.h + y) * conv->out.w + x) * conv->out.c, conv->out.h - y, conv->out.w - x};
         bool inside = to.rows >= conv->tile && to.cols >= conv->tile;
-        for (size_t c = 0; c < conv->out.c; c += V) {
-            size_t lanes = lk__size_min(conv->out.c - c, V);
+        for (size_t c = first; c < last; c += V) {
+            size_t lanes = lk__size_min(last - c, V);
+            const float *products = m + (c - first);
             if (conv->tile == 4 && inside && lanes == V)
-                transform_back(4, true, conv, m + c, job->m_plane, to, c, lanes);
+                transform_back(4, true, conv, products, job->m_plane, to, c, lanes);
             else if (conv->tile == 4)
-                transform_back(4, false, conv, m + c, job->m_plane, to, c, lanes);
+                transform_back(4, false, conv, products, job->m_plane, to, c, lanes);
             else
-                transform_back(2, false, conv, m + c, job->m_plane, to, c, lanes);
+                transform_back(2, false, conv, products, job->m_plane, to, c, lanes);
         }
     }
 }
@@ -258,68 +368,73 @@ static float *own_buffer(const tile_job *job, int thread)
 
 /* By chunks. */
 
-static void panel_task(void *arg, size_t index, int thread)
+static float *shared_u(const tile_job *job, size_t panel, size_t k)
+{
+    return job->shared + (panel * job->slices + k / SLICE) * u_floats(job);
+}
+
+static void u_task(void *arg, size_t index, int thread)
 {
     const tile_job *job = arg;
-    make_panel(job, index, job->shared + index * LK_NR * job->conv.in.c, own_buffer(job, thread));
+    for (size_t k = 0; k < job->conv.in.c; k += SLICE)
+        make_u(job, index, k, shared_u(job, index, k), own_buffer(job, thread));
 }
 
 static void chunk_task(void *arg, size_t index, int thread)
 {
     const tile_job *job = arg;
     size_t begin = index * job->chunk, end = lk__size_min(begin + job->chunk, job->tiles);
-    float *buffer = own_buffer(job, thread), *v = buffer + job->own, *m = v + job->points * job->v_plane;
-    make_patches(job, begin, end, v, buffer);
-    multiply(job, end - begin, 0, lk__panel_count(job->conv.out.c), v, job->shared, m);
-    make_outputs(job, begin, end, m);
+    float *m = own_buffer(job, thread) + weight_floats(), *v = m + job->points * job->m_plane;
+    make_v(job, begin, end, v);
+    for (size_t panel = 0; panel < job->panels; panel++) {
+        for (size_t k = 0; k < job->conv.in.c; k += SLICE)
+            multiply(job, end - begin, panel, k, v + k / SLICE * v_floats(job), shared_u(job, panel, k), m);
+        make_outputs(job, begin, end, panel, m);
+    }
 }
 
 /* By panels. */
 
-static void patch_task(void *arg, size_t index, int thread)
-{
-    const tile_job *job = arg;
-    make_patches(job, index, index + 1, job->shared + index * job->in_row, own_buffer(job, thread));
-}
-
-static void multiply_task(void *arg, size_t index, int thread)
-{
-    const tile_job *job = arg;
-    float *buffer = own_buffer(job, thread), *u = buffer + job->own;
-    make_panel(job, index, u, buffer);
-    multiply(job, job->tiles, index, index + 1, job->shared, u, job->shared + job->points * job->v_plane);
-}
-
-static void output_task(void *arg, size_t index, int thread)
+static void v_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const tile_job *job = arg;
-    make_outputs(job, index, index + 1, job->shared + job->points * job->v_plane + index * job->out_row);
+    make_v(job, job->begin + index, job->begin + index + 1, job->shared + index * SLICE);
+}
+
+static void panel_task(void *arg, size_t index, int thread)
+{
+    const tile_job *job = arg;
+    size_t panel = index % job->panels, offset = index / job->panels * job->chunk;
+    size_t begin = job->begin + offset, end = lk__size_min(begin + job->chunk, job->end);
+    float *weights = own_buffer(job, thread), *m = weights + weight_floats(), *u = m + job->points * job->m_plane;
+    for (size_t k = 0; k < job->conv.in.c; k += SLICE) {
+        make_u(job, panel, k, u, weights);
+        multiply(job, end - begin, panel, k, job->shared + k / SLICE * v_floats(job) + offset * SLICE, u, m);
+    }
+    make_outputs(job, begin, end, panel, m);
 }
 
 static void correlate(lk_pool *pool, const correlation *conv, float *scratch)
 {
     tile_job job = {.conv = *conv};
-    size_t threads = (size_t)lk__pool_threads(pool), panels = lk__panel_count(conv->out.c);
     measure(&job);
     if (job.tiles == 0)
         return;
-    bool by_panels = job.tiles <= panel_tiles(&job);
-    size_t chunk = by_panels ? job.tiles : chunk_tiles(&job);
-    size_t chunks = lk__size_round_up((job.tiles + chunk - 1) / chunk, threads);
-    size_t even = lk__size_round_up((job.tiles + chunks - 1) / chunks, LK_MR);
-    lay_out(&job, by_panels, by_panels ? chunk : lk__size_min(even, chunk), threads);
+    lay_out(&job, (size_t)lk__pool_threads(pool));
     job.zeros = scratch;
     job.shared = job.zeros + zero_floats(&job);
     job.buffers = job.shared + job.shared_floats;
     memset(job.zeros, 0, zero_floats(&job) * sizeof *job.zeros);
-    if (by_panels) {
-        lk__pool_run(pool, job.tiles, patch_task, &job);
-        lk__pool_run(pool, panels, multiply_task, &job);
-        lk__pool_run(pool, job.tiles, output_task, &job);
-    } else {
-        lk__pool_run(pool, panels, panel_task, &job);
-        lk__pool_run(pool, (job.tiles + job.chunk - 1) / job.chunk, chunk_task, &job);
+    if (!job.by_panels) {
+        lk__pool_run(pool, job.panels, u_task, &job);
+        lk__pool_run(pool, lk__size_divide_up(job.tiles, job.chunk), chunk_task, &job);
+        return;
+    }
+    for (; job.begin < job.tiles; job.begin = job.end) {
+        job.end = lk__size_min(job.begin + job.round, job.tiles);
+        lk__pool_run(pool, job.end - job.begin, v_task, &job);
+        lk__pool_run(pool, job.panels * lk__size_divide_up(job.end - job.begin, job.chunk), panel_task, &job);
     }
 }
 

@@ -183,14 +183,15 @@ LK_INLINE void lk__winograd_sum_line(int m, const v_f32 *p, v_f32 *out)
     out[2] = v_fma(v_set1(LK_WINOGRAD_B2), even_b, v_fma(v_set1(LK_WINOGRAD_A2), even_a, p[5]));
 }
 
-/* Transforms V channels of a patch, from `channel` on. */
-LK_INLINE void lk__winograd_patch(int m, const float *const *pixels, size_t channel, float *v, size_t plane)
+/* Transforms V channels of a patch, of which `lanes` exist, from `channel` on. */
+LK_INLINE void lk__winograd_patch(int m, const float *const *pixels, size_t channel, size_t lanes, float *v,
+                                  size_t plane)
 {
     v_f32 rows[LK_WINOGRAD_SIDE][LK_WINOGRAD_SIDE], line[LK_WINOGRAD_SIDE], out[LK_WINOGRAD_SIDE];
     const int side = m + 2;
     LK_UNROLL for (int x = 0; x < side; x++)
     {
-        LK_UNROLL for (int y = 0; y < side; y++) line[y] = v_load(pixels[y * side + x] + channel);
+        LK_UNROLL for (int y = 0; y < side; y++) line[y] = v_load_some(pixels[y * side + x] + channel, lanes);
         lk__winograd_patch_line(m, line, out);
         LK_UNROLL for (int y = 0; y < side; y++) rows[y][x] = out[y];
     }
@@ -199,6 +200,23 @@ LK_INLINE void lk__winograd_patch(int m, const float *const *pixels, size_t chan
         lk__winograd_patch_line(m, rows[y], out);
         LK_UNROLL for (int x = 0; x < side; x++) v_store(v + (size_t)(y * side + x) * plane, out[x]);
     }
+}
+
+/* Transforms `channels` channels of a patch from `first` on, which follow each other in v. */
+LK_INLINE void lk__winograd_patch_run(size_t tile, const float *const *pixels, size_t first, size_t channels, float *v,
+                                      size_t plane)
+{
+    size_t whole = channels / V * V, rest = channels - whole;
+    for (size_t c = 0; c < whole; c += V) {
+        if (tile == 4)
+            lk__winograd_patch(4, pixels, first + c, V, v + c, plane);
+        else
+            lk__winograd_patch(2, pixels, first + c, V, v + c, plane);
+    }
+    if (rest > 0 && tile == 4)
+        lk__winograd_patch(4, pixels, first + whole, rest, v + whole, plane);
+    else if (rest > 0)
+        lk__winograd_patch(2, pixels, first + whole, rest, v + whole, plane);
 }
 
 /* Floats of scratch for as many samples as `out` has, or fewer: of the forward pass, and of the input's gradient, where

@@ -15,9 +15,9 @@
 #include "tensor/cpu/fold.h"
 #include "tensor/cpu/tile.h"
 
-/* Channels of a block: multiples of STRIP. It has at most IN_2 input channels with tiles of 2 pixels and IN_4 with tiles
- * of 4, whose V has more points; as many output channels, or OUT where each leaf is in one segment, so that P of one
- * unit is all that is kept. */
+/* Channels of a block: multiples of STRIP. It has at most IN_2 input channels with tiles of 2 pixels and IN_4 with
+ * tiles of 4, whose V has more points; as many output channels, or OUT where each leaf is in one segment, so that P of
+ * one unit is all that is kept. */
 enum { STRIP = 16, IN_2 = 128, IN_4 = 64, OUT = 256 };
 
 /* A segment has at most CHUNK tiles, of PARTS shards; shards may be empty. The 49 tiles of 28x28 pixels fit. */
@@ -40,9 +40,9 @@ typedef struct weight_job {
     const lk_shards *shards;
     lk_partials dw; // (out, in, 3, 3)
     lk_lanes fold;
-    size_t down, across; /* tiles of a column, of a row */
-    size_t in, out;      /* channels of a block at most, multiples of STRIP */
-    size_t ins, outs;    /* blocks */
+    size_t down, across;     /* tiles of a column, of a row */
+    size_t in, out;          /* channels of a block at most, multiples of STRIP */
+    size_t ins, outs;        /* blocks */
     size_t v_plane, d_plane; /* floats from a point to the next, in a strip of V and in D */
     size_t p_floats;         /* of the leaves that are not in one segment */
     size_t thread_floats;
@@ -53,7 +53,6 @@ typedef struct weight_job {
 /* A block of channels, and the buffers of the task that owns it. */
 typedef struct block {
     size_t in_first, in, out_first, out;
-    float *patch;
     float *v;     // (strips, points, CHUNK, STRIP)
     float *d;     // (points, CHUNK, LK_NR) of one panel; a panel of one vector has V columns
     float *whole; // (points, ROWS, LK_NR): P of a leaf that begins and ends in one segment
@@ -112,7 +111,7 @@ static size_t lay_out(weight_job *job, bool whole, size_t threads)
     job->v_plane = CHUNK * STRIP + LK_WINOGRAD_SKEW;
     job->d_plane = CHUNK * LK_NR + LK_WINOGRAD_SKEW;
     job->p_floats = whole ? 0 : units_of(job) * job->points * UNIT;
-    size_t point = lk__size_max(job->in, job->out) + job->in / STRIP * job->v_plane + job->d_plane + UNIT;
+    size_t point = job->in / STRIP * job->v_plane + job->d_plane + UNIT;
     job->thread_floats = job->points * point + job->p_floats + LK_TREE_MAX_DEPTH * entry_floats(job);
     job->thread_floats = lk__size_round_up(job->thread_floats, LK_ALIGN);
     return OUT + threads * job->thread_floats;
@@ -124,14 +123,15 @@ size_t lk__winograd_weight_floats(size_t tile, lk_shape x, lk_shape y, size_t th
     return lk__size_max(lay_out(&job, false, threads), lay_out(&job, true, threads));
 }
 
-/* Transforms V channels of a tile of dy, from `channel` on. */
-LK_INLINE void transform_gradient(int m, const float *const *pixels, size_t channel, float *d, size_t plane)
+/* Transforms V channels of a tile of dy, of which `lanes` exist, from `channel` on. */
+LK_INLINE void transform_gradient(int m, const float *const *pixels, size_t channel, size_t lanes, float *d,
+                                  size_t plane)
 {
     v_f32 rows[LK_WINOGRAD_SIDE][4], line[4], out[LK_WINOGRAD_SIDE];
     const int side = m + 2;
     LK_UNROLL for (int x = 0; x < m; x++)
     {
-        LK_UNROLL for (int y = 0; y < m; y++) line[y] = v_load(pixels[y * m + x] + channel);
+        LK_UNROLL for (int y = 0; y < m; y++) line[y] = v_load_some(pixels[y * m + x] + channel, lanes);
         lk__winograd_gradient_line(m, line, out);
         LK_UNROLL for (int y = 0; y < side; y++) rows[y][x] = out[y];
     }
@@ -189,14 +189,10 @@ static void make_patches(const weight_job *job, const block *b, const segment *s
         box.y = at.y - (ptrdiff_t)job->pad_h;
         box.x = at.x - (ptrdiff_t)job->pad_w;
         const float *pixels[LK_WINOGRAD_POINTS];
-        lk__box_points(job->input + at.sample * lk__shape_sample(job->x), job->x, box, job->zeros, b->patch, pixels);
-        for (size_t c = 0; c < b->in; c += V) {
-            float *v = b->v + c / STRIP * job->points * job->v_plane + i * STRIP + c % STRIP;
-            if (job->tile == 4)
-                lk__winograd_patch(4, pixels, c, v, job->v_plane);
-            else
-                lk__winograd_patch(2, pixels, c, v, job->v_plane);
-        }
+        lk__box_points(job->input + at.sample * lk__shape_sample(job->x), job->x, box, job->zeros, pixels);
+        float *v = b->v + i * STRIP;
+        for (size_t c = 0; c < b->in; c += STRIP, v += job->points * job->v_plane)
+            lk__winograd_patch_run(job->tile, pixels, c, lk__size_min(b->in - c, STRIP), v, job->v_plane);
     }
 }
 
@@ -211,12 +207,16 @@ static void make_gradients(const weight_job *job, const block *b, const segment 
         box.y = at.y;
         box.x = at.x;
         const float *pixels[LK_WINOGRAD_POINTS];
-        lk__box_points(job->dy + at.sample * lk__shape_sample(job->y), job->y, box, job->zeros, b->patch, pixels);
+        lk__box_points(job->dy + at.sample * lk__shape_sample(job->y), job->y, box, job->zeros, pixels);
         for (size_t c = 0; c < channels; c += V) {
-            if (job->tile == 4)
-                transform_gradient(4, pixels, c, b->d + i * width + c, job->d_plane);
+            size_t lanes = lk__size_min(channels - c, V);
+            float *d = b->d + i * width + c;
+            if (job->tile == 4 && lanes == V)
+                transform_gradient(4, pixels, c, V, d, job->d_plane);
+            else if (job->tile == 4)
+                transform_gradient(4, pixels, c, lanes, d, job->d_plane);
             else
-                transform_gradient(2, pixels, c, b->d + i * width + c, job->d_plane);
+                transform_gradient(2, pixels, c, lanes, d, job->d_plane);
         }
     }
 }
@@ -368,8 +368,7 @@ static void weight_task(void *arg, size_t index, int thread)
     block b = {.in_first = index % job->ins * job->in, .out_first = index / job->ins * job->out};
     b.in = lk__size_min(job->x.c - b.in_first, job->in);
     b.out = lk__size_min(job->y.c - b.out_first, job->out);
-    b.patch = job->buffers + (size_t)thread * job->thread_floats;
-    b.v = b.patch + job->points * lk__size_max(job->in, job->out);
+    b.v = job->buffers + (size_t)thread * job->thread_floats;
     b.d = b.v + job->in / STRIP * job->points * job->v_plane;
     b.whole = b.d + job->points * job->d_plane;
     b.p = b.whole + job->points * UNIT;
