@@ -262,22 +262,24 @@ static size_t most_rows(const lk_gemm *gemm)
 }
 
 /* Rows of the next tile if `left` rows are left, `rest` of them in its row of the grid. The tiles of a row of the grid
- * are about equally large if that needs no copies. */
+ * are about equally large if that needs no copies, but smaller tiles than 8 rows are limited by the panels' loads. */
 static size_t tile_rows(const lk_gemm *gemm, size_t left, size_t rest)
 {
     size_t most = most_rows(gemm);
-    if (SHARE == 1 || gemm->nx % 4 > 0 || rest % 4 > 0 || rest >= 2 * most)
+    if (SHARE == 1 || gemm->nx % 4 > 0 || gemm->nx < 8 || rest % 4 > 0 || rest >= 2 * most)
         return lk__size_min(left, most);
     return rest <= most ? rest : lk__size_round_up(rest / 2, 4);
 }
 
 /* Sets the rows of a tile that begins at row (y, x) and is computed by an instance for `size` rows, of which `count`
- * exist; the last one is repeated. Rows that are equally far apart stay in their place, others are copied. */
+ * exist; the last one is repeated. Rows stay in their place if those that share a pointer are in one row of the grid;
+ * others are copied. */
 static void set_rows(const lk_gemm *gemm, const row_pass *pass, size_t y, size_t x, size_t count, size_t size,
                      float *copy, row_tile *tile)
 {
     bool whole = count == size && x + count <= gemm->nx; /* all of it is in one row of the grid */
-    bool in_place = !pass->copies && (SHARE == 1 || whole);
+    bool shares = count == size && x % SHARE + gemm->nx % SHARE == 0;
+    bool in_place = !pass->copies && (SHARE == 1 || whole || shares);
     tile->stride = in_place ? gemm->a_x : ROW;
     tile->offsets = in_place ? pass->offsets : pass->part_offsets;
     tile->runs = in_place ? pass->runs : pass->parts;
