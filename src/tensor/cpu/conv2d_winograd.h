@@ -31,7 +31,7 @@ enum { LK_WINOGRAD_CHANNELS_4 = 32, LK_WINOGRAD_CHANNELS_2 = 64 };
 
 /* The cost of the last transform of a weight gradient, which is done once a shard, in products of one point and tile:
  * from measurements (docs/performance.md). */
-enum { LK_WINOGRAD_LEAF_4 = 384, LK_WINOGRAD_LEAF_2 = 160 };
+enum { LK_WINOGRAD_LEAF_4 = 416, LK_WINOGRAD_LEAF_2 = 192 };
 
 /* Pixels of the side of a tile: 2 or 4; 1 if the direct convolution is faster. `in` is what the pass reads and `out`
  * what it computes: x and y, for the gradient of the input dy and dx. The tile depends on the layer's shape alone, not

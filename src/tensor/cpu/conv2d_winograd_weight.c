@@ -247,6 +247,20 @@ LK_INLINE void push_leaf(int m, const float *p, size_t rows, float *top, size_t 
     }
 }
 
+/* Pushes the leaf of a shard without samples, which is zero. */
+static void push_zero(float *top, size_t entry, int merges)
+{
+    for (size_t at = 0; at < (size_t)TAPS * UNIT; at += V) {
+        v_f32 leaf = v_zero();
+        float *sum = top + at;
+        for (int merge = 0; merge < merges; merge++) {
+            sum -= entry;
+            leaf = v_add(v_load(sum), leaf);
+        }
+        v_store(sum, leaf);
+    }
+}
+
 /* Prefetches part `index` of `count` of what push_leaf reads and writes of the stack. */
 LK_INLINE void fetch_sums(const float *top, size_t entry, int merges, int index, int count)
 {
@@ -273,6 +287,10 @@ LK_INLINE void sum_unit(const weight_job *job, const block *b, const segment *se
     for (const leaf_part *part = seg->parts; part != seg->parts + seg->count; part++) {
         float *p = part->fresh && part->last ? b->whole : b->p + unit * job->points * UNIT;
         float *top = stack + (size_t)part->top * entry;
+        if (part->count == 0) {
+            push_zero(top, entry, part->merges);
+            continue;
+        }
         for (int point = 0; point < points; point++) {
             if (part->last)
                 fetch_sums(top, entry, part->merges, point, points);
