@@ -19,7 +19,10 @@ enum {
     PANELS = 8,
     TASKS_A_THREAD = 4,
     LINE = LK_ALIGN / sizeof(float), /* floats of a cache line */
-    AHEAD = 8                        /* pixels of dy that are prefetched */
+    AHEAD = 8,                       /* pixels of dy that are prefetched */
+    /* Floats from a strip of dy to the next: a power of two between them would put all into the same lines of the
+     * first-level cache. */
+    STRIP = PIXELS * LK_MR + LINE
 };
 
 typedef struct weight_job {
@@ -100,7 +103,7 @@ static size_t lay_out(weight_job *job, size_t threads)
     lk_box box = lk__conv_box(conv, y, 0, outer->sum.rows);
     size_t block = job->flat ? PIXELS : outer->sum.samples * box.h * box.w;
     job->box_floats = lk__size_round_up(lk__size_max(BOX_FLOATS, block * LK_NR), LK_ALIGN);
-    job->strip_floats = lk__size_round_up(job->some_units * PIXELS * LK_MR, LK_ALIGN);
+    job->strip_floats = lk__size_round_up(job->some_units * STRIP, LK_ALIGN);
     job->entry = job->some_units * job->some_blocks * job->taps * LK_OUTER_UNIT;
     job->stack_floats = (LK_TREE_MAX_DEPTH + 1) * LK_OUTER_UNIT;
     job->thread_floats = job->box_floats + job->strip_floats + job->stack_floats + LK_TREE_MAX_DEPTH * job->entry;
@@ -226,7 +229,7 @@ static void next_segment(const weight_job *job, cursor *at, segment *s)
     }
 }
 
-/* Copies dy's rows of the part's units: strip u is (pixels, LK_MR). */
+/* Copies dy's rows of the part's units: strip u is (pixels, LK_MR), STRIP floats after the one before. */
 static void copy_strips(const part *p, const segment *s)
 {
     const weight_job *job = p->job;
@@ -238,7 +241,7 @@ static void copy_strips(const part *p, const segment *s)
         size_t row = 0;
         for (size_t i = 0; i < rows; i += LINE)
             __builtin_prefetch(from + AHEAD * pixel + i);
-        for (; row + LK_MR <= rows; row += LK_MR, to += s->pixels * LK_MR)
+        for (; row + LK_MR <= rows; row += LK_MR, to += STRIP)
             memcpy(to, from + row, LK_MR * sizeof *to);
         if (row < rows)
             memcpy(to, from + row, (rows - row) * sizeof *to);
@@ -291,7 +294,7 @@ static void add_segment(const part *p, segment *s, size_t block)
         tile.tap_x = tap % conv->w.kernel * conv->w.dilation * tile.width;
         for (size_t unit = 0; unit < p->units; unit++) {
             tile.rows = lk__size_min(job->out - (p->unit + unit) * LK_MR, LK_MR);
-            tile.a = p->strips + unit * s->pixels * LK_MR;
+            tile.a = p->strips + unit * STRIP;
             tile.top = p->top + ((unit * p->blocks + block) * job->taps + tap) * LK_OUTER_UNIT;
             lk__outer_tile_sum(&tile);
         }
