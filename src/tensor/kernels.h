@@ -50,7 +50,7 @@ typedef struct lk_conv2d_desc {
     size_t tile;
 } lk_conv2d_desc;
 
-/* A value of tile that leaves the choice to the layer's shape; other tiles have 2 or 4 pixels. */
+/* A value of tile that leaves the choice to the kernels (cpu/conv2d_winograd.h); other tiles have 2 or 4 pixels. */
 enum { LK_CONV2D_DESC_BY_SHAPE = 1 };
 
 static inline size_t lk__conv2d_desc_taps(const lk_conv2d_desc *conv)

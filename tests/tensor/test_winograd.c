@@ -28,6 +28,7 @@ static void test_thorough(void **state)
         {{5, 16, 9, 10}, 20, CONV(3, 1, 1, 1), .shards = 3},
         {{3, 40, 4, 4}, 40, CONV(3, 1, 1, 1), .shards = 16, .no_bias = true}, /* panels are tasks */
         {{3, 2, 21, 33}, 3, CONV(3, 1, 2, 1), .shards = 2},
+        {{3, 2, 5, 5}, 3, CONV(3, 1, 1, 1), .shards = 250}, /* most are empty */
         {{0, 16, 8, 8}, 16, CONV(3, 1, 1, 1), .shards = 2},
         {{2, 5, 12, 9}, 7, {{3, 1, 0, 1}, {3, 1, 1, 1}, 1}, .shards = 2},
     };
@@ -95,15 +96,15 @@ static void test_choice(void **state)
  * have the bits of each sample alone. */
 static void test_rounds(void **state)
 {
-    layer l = {{2, 244, 64, 64}, 244, {LK_WINDOW_SQUARE(3, 1, 1), 1, 4}, .shards = 1, .no_bias = true};
-    size_t x = lk__shape_count(l.x) / 2, y = lk__shape_count(layer_y(&l)) / 2;
-    float *values = random_values(2 * x, 1), *dy = random_values(2 * y, 2), *w = random_values(layer_weights(&l), 3);
+    layer l = {{3, 244, 64, 64}, 244, {LK_WINDOW_SQUARE(3, 1, 1), 1, 4}, .shards = 1, .no_bias = true};
+    size_t x = lk__shape_count(l.x) / 3, y = lk__shape_count(layer_y(&l)) / 3;
+    float *values = random_values(3 * x, 1), *dy = random_values(3 * y, 2), *w = random_values(layer_weights(&l), 3);
     l.values = values, l.dy = dy, l.w = w;
     layer_layout both = layer_layout_of(&l);
     float *want = fx_once(cpu, run_layer, &l, both.at[PARTS]);
     l.x.n = 1;
     layer_layout one = layer_layout_of(&l);
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         l.values = values + i * x, l.dy = dy + i * y;
         float *got = fx_once(cpu, run_layer, &l, one.at[PARTS]);
         fx_same("forward", got + one.at[Y], want + both.at[Y] + i * y, y);

@@ -7,7 +7,8 @@
  * units are the last ones. A task owns a chunk of units, small enough that its partial sums stay in cache. It processes
  * the samples band by band and keeps the sums in memory in between; a band is whole blocks of the sum (sums.h).
  * Slots are in PyTorch's order: units are transposed when they are copied.
- * Layers with many input channels leave dw to outer.h; 3x3 ones of some shapes to conv2d_winograd.h. */
+ * Layers with many input channels leave dw to outer.h; 3x3 ones with stride 1, where it is faster, to
+ * conv2d_winograd.h. */
 #include "tensor/cpu/bf16_layer.h"
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/conv2d_winograd.h"
@@ -105,10 +106,10 @@ static size_t lay_out(weight_job *job, bool bias, size_t threads)
 
 size_t lk__conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
 {
-    bool wide = lk__outer_fits(conv, x);
-    weight_job job = {.conv = conv, .x = x, .y = y, .bias_only = wide};
+    bool by_outer = lk__outer_fits(conv, x);
+    weight_job job = {.conv = conv, .x = x, .y = y, .bias_only = by_outer};
     size_t floats = lay_out(&job, true, threads);
-    if (wide)
+    if (by_outer)
         floats = lk__size_max(floats, lk__outer_floats(conv, x, y, job.sum, threads));
     /* The tile follows from the shards, which are not known yet. */
     for (size_t tile = 2; tile <= 4 && lk__winograd_tile(conv, x, y) > 1; tile += 2)
@@ -352,12 +353,12 @@ void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, c
     }
     bool bf16 = lk__bf16_of(dev) != NULL;
     bool winograd = !bf16 && lk__winograd_weight_tile(conv, x->shape, dy->shape, shards->most) > 1;
-    bool wide = !bf16 && !winograd && lk__outer_fits(conv, x->shape);
+    bool by_outer = !bf16 && !winograd && lk__outer_fits(conv, x->shape);
     if (bf16)
         lk__bf16_conv_grad_weight(dev, conv, x, dy, shards, dw, scratch);
     if (winograd)
         lk__winograd_grad_weight(dev, conv, x, dy, shards, dw, db, scratch);
-    if (wide) {
+    if (by_outer) {
         lk_outer outer = {.conv = conv,
                           .x = x->shape,
                           .y = dy->shape,
@@ -369,7 +370,7 @@ void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, c
                           .dw = dw};
         lk__outer_run(dev, &outer, scratch);
     }
-    bool bias_only = bf16 || winograd || wide;
+    bool bias_only = bf16 || winograd || by_outer;
     if (bias_only && !db.slot0)
         return;
     lk_pool *pool = lk__cpu_pool(dev);

@@ -19,9 +19,9 @@
 /* Channels of a slice. */
 enum { SLICE = LK_WINOGRAD_SUM_BLOCK };
 
-/* Tiles of a chunk are a multiple of ROWS, which every LK_MR divides. By chunks, V and a panel of M have about
- * CHUNK_FLOATS floats. By panels, a panel of M has about PANEL_FLOATS, and V of a round about ROUND_FLOATS; U is
- * large from LARGE_U floats on. */
+/* A chunk is a multiple of LK_MR tiles; the largest one is a multiple of ROWS, which every LK_MR divides. By chunks, V
+ * and a panel of M have about CHUNK_FLOATS floats. By panels, a panel of M has about PANEL_FLOATS, and V of a round
+ * about ROUND_FLOATS; U is large from LARGE_U floats on. */
 enum {
     ROWS = 24,
     CHUNK_FLOATS = 64 * 1024,
@@ -127,7 +127,8 @@ static size_t set_sizes(tile_job *job, size_t chunk, size_t round, size_t thread
     return zero_floats(job) + job->shared_floats + threads * job->thread_floats;
 }
 
-/* Divides the tiles into chunks, about as many as there are threads, or a multiple. */
+/* Chooses the sizes of chunks and rounds. The tasks of a round, and chunks where they are the tasks, are about a
+ * multiple of the threads. */
 static void lay_out(tile_job *job, size_t threads)
 {
     job->by_panels = is_large(job) || job->tiles <= few_tiles(job);
@@ -176,15 +177,15 @@ LK_INLINE void transform_weight(int m, const float *taps, ptrdiff_t step, float 
 }
 
 /* A tile of the output. */
-typedef struct place {
+typedef struct output_tile {
     size_t at;         /* its first element in the output */
     size_t rows, cols; /* those that are in the image */
-} place;
+} output_tile;
 
 /* Turns the products of V channels, of which `lanes` exist, into a tile of the output. whole: all its pixels are in the
  * image, and all channels exist. */
-LK_INLINE void transform_back(int m, bool whole, const correlation *conv, const float *products, size_t plane, place to,
-                              size_t channel, size_t lanes)
+LK_INLINE void transform_back(int m, bool whole, const correlation *conv, const float *products, size_t plane,
+                              output_tile to, size_t channel, size_t lanes)
 {
     v_f32 rows[4][LK_WINOGRAD_SIDE], line[LK_WINOGRAD_SIDE], out[4];
     const int side = m + 2;
@@ -246,11 +247,11 @@ static void make_u(const tile_job *job, size_t panel, size_t first, float *u, fl
     }
 }
 
-/* Makes V of tiles [begin, end), (slices, points, tiles, SLICE); v is the place of the first. */
+/* Makes V of tiles [begin, end), (slices, points, tiles, SLICE); the first tile begins at v. */
 static void make_v(const tile_job *job, size_t begin, size_t end, float *v)
 {
     const correlation *conv = &job->conv;
-    lk_box box = {.h = job->side, .w = job->side, .channels = conv->in.c};
+    lk_box box = {.h = job->side, .w = job->side};
     ptrdiff_t pad_h = (ptrdiff_t)conv->pad_h, pad_w = (ptrdiff_t)conv->pad_w;
     for (size_t tile = begin; tile < end; tile++, v += SLICE) {
         size_t sample = tile / (job->down * job->across);
@@ -328,7 +329,7 @@ static const struct {
 static void multiply(const tile_job *job, size_t tiles, size_t panel, size_t k, const float *v, const float *u,
                      float *m)
 {
-    size_t wide = lk__panel_width(job->conv.out.c, panel) > V;
+    bool wide = lk__panel_width(job->conv.out.c, panel) > V;
     for (size_t point = 0; point < job->points; point++, u += job->u_plane, v += job->v_plane, m += job->m_plane) {
         for (size_t tile = 0, size = 0; tile < tiles; tile += multiply_table[size].rows) {
             while (multiply_table[size].rows > tiles - tile)
@@ -338,7 +339,7 @@ static void multiply(const tile_job *job, size_t tiles, size_t panel, size_t k, 
     }
 }
 
-/* Writes a panel of the output of tiles [begin, end); m is the place of the first. */
+/* Writes a panel of the output of tiles [begin, end); the first tile begins at m. */
 static void make_outputs(const tile_job *job, size_t begin, size_t end, size_t panel, const float *m)
 {
     const correlation *conv = &job->conv;
@@ -346,7 +347,8 @@ static void make_outputs(const tile_job *job, size_t begin, size_t end, size_t p
     for (size_t tile = begin; tile < end; tile++, m += LK_NR) {
         size_t sample = tile / (job->down * job->across);
         size_t y = tile / job->across % job->down * conv->tile, x = tile % job->across * conv->tile;
-        place to = {((sample * conv->out.h + y) * conv->out.w + x) * conv->out.c, conv->out.h - y, conv->out.w - x};
+        output_tile to = {((sample * conv->out.h + y) * conv->out.w + x) * conv->out.c, conv->out.h - y,
+                          conv->out.w - x};
         bool inside = to.rows >= conv->tile && to.cols >= conv->tile;
         for (size_t c = first; c < last; c += V) {
             size_t lanes = lk__size_min(last - c, V);

@@ -6,7 +6,8 @@
  * 144 with m = 4. The points are 0, 1, -1 and infinity with m = 2, and 0, 5/8, -5/8, 3/2, -3/2 and infinity with m = 4:
  * of the points whose powers are exact, these had the smallest errors in measurements (docs/performance.md).
  *
- * Each transform is a fixed sequence of operations, so the bits depend on the layer's shape alone. */
+ * Each transform is a fixed sequence of operations, so the bits depend on the layer's shape alone; those of dw also on
+ * the samples of the step's largest shard. */
 #ifndef LK_TENSOR_CPU_CONV2D_WINOGRAD_H
 #define LK_TENSOR_CPU_CONV2D_WINOGRAD_H
 
@@ -25,11 +26,11 @@ enum {
  * fall to as little as a half, and a step takes at most 2 % more time (docs/performance.md). */
 enum { LK_WINOGRAD_SUM_BLOCK = 32 };
 
-/* The least channels with which tiles of 4 and of 2 pixels are faster than the direct convolution: with fewer the
+/* The fewest channels with which tiles of 4 and of 2 pixels are faster than the direct convolution: with fewer the
  * transforms take longer than the products. */
 enum { LK_WINOGRAD_CHANNELS_4 = 32, LK_WINOGRAD_CHANNELS_2 = 64 };
 
-/* The cost of the last transform of a weight gradient, which is done once a shard, in products of one point and tile:
+/* The cost of a weight gradient's last transform, which is done once a shard, in products for each pair of channels;
  * from measurements (docs/performance.md). */
 enum { LK_WINOGRAD_LEAF_4 = 416, LK_WINOGRAD_LEAF_2 = 192 };
 
@@ -55,17 +56,17 @@ static inline size_t lk__winograd_tile(const lk_conv2d_desc *conv, lk_shape in, 
     return channels < LK_WINOGRAD_CHANNELS_2 ? 1 : 2;
 }
 
-/* As lk__winograd_tile, for the gradient of the weights, where the largest shard of the step has `most` samples: the
- * tile with the fewest products for a leaf. Every rank has the same `most`. */
+/* As lk__winograd_tile, for the gradient of the weights: the tile with the fewest products for a leaf of `most`
+ * samples, which the largest shard of the step has. `most` is the same on every rank. */
 static inline size_t lk__winograd_weight_tile(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t most)
 {
-    size_t channels = lk__size_min(x.c, y.c);
-    if (lk__winograd_tile(conv, x, y) == 1 || conv->tile != LK_CONV2D_DESC_BY_SHAPE)
-        return lk__winograd_tile(conv, x, y);
-    size_t small = lk__size_divide_up(y.h, 2) * lk__size_divide_up(y.w, 2);
-    size_t large = lk__size_divide_up(y.h, 4) * lk__size_divide_up(y.w, 4);
-    size_t direct = 9 * most * y.h * y.w, by_4 = 36 * most * large + LK_WINOGRAD_LEAF_4;
-    size_t by_2 = channels < LK_WINOGRAD_CHANNELS_2 ? SIZE_MAX : 16 * most * small + LK_WINOGRAD_LEAF_2;
+    size_t tile = lk__winograd_tile(conv, x, y), channels = lk__size_min(x.c, y.c);
+    if (tile == 1 || conv->tile != LK_CONV2D_DESC_BY_SHAPE)
+        return tile;
+    size_t tiles_2 = most * lk__size_divide_up(y.h, 2) * lk__size_divide_up(y.w, 2);
+    size_t tiles_4 = most * lk__size_divide_up(y.h, 4) * lk__size_divide_up(y.w, 4);
+    size_t direct = 9 * most * y.h * y.w, by_4 = 36 * tiles_4 + LK_WINOGRAD_LEAF_4;
+    size_t by_2 = channels < LK_WINOGRAD_CHANNELS_2 ? SIZE_MAX : 16 * tiles_2 + LK_WINOGRAD_LEAF_2;
     if (by_4 < lk__size_min(by_2, direct))
         return 4;
     return by_2 < direct ? 2 : 1;

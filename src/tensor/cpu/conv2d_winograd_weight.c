@@ -6,22 +6,26 @@
  *
  * A task owns a block of input by output channels, and transforms the channels of its block itself. It walks over the
  * tiles in segments, which have tiles of several shards where shards are small: V of a segment stays in the
- * second-level cache while panel after panel of D is made. The block is divided into units of a few rows by one panel:
- * P, the last transform and the fold of a unit stay in the first-level cache.
+ * second-level cache while panel after panel of D is made. The block is divided into units of a few rows by one panel,
+ * so that P and the partial sums of a unit stay in the first-level cache.
  *
- * A sum over tiles has blocks of CHUNK tiles, counted from the first tile of the shard. CHUNK belongs to the result. */
+ * A sum over tiles has blocks of SUM_TILES tiles, counted from the first tile of the shard. SUM_TILES belongs to the
+ * result. */
+#include <assert.h>
+
 #include "tensor/cpu/conv2d_winograd.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/fold.h"
 #include "tensor/cpu/tile.h"
 
-/* Channels of a block: multiples of STRIP. It has at most IN_2 input channels with tiles of 2 pixels and IN_4 with
- * tiles of 4, whose V has more points; as many output channels, or OUT where each leaf is in one segment, so that P of
- * one unit is all that is kept. */
+/* Most channels of a block; all are multiples of STRIP. Input channels: IN_2 with tiles of 2 pixels, IN_4 with tiles of
+ * 4, whose V has more points. Output channels: the same number, or OUT if each leaf is in one segment: then P is kept
+ * for one unit only. */
 enum { STRIP = 16, IN_2 = 128, IN_4 = 64, OUT = 256 };
 
-/* A segment has at most CHUNK tiles, of PARTS shards; shards may be empty. The 49 tiles of 28x28 pixels fit. */
-enum { CHUNK = 52, PARTS = 2 * CHUNK, TAPS = 9 };
+/* A segment has at most SUM_TILES tiles, and parts of at most PARTS shards, since shards may be empty. The 49 tiles of
+ * 28x28 pixels fit. */
+enum { SUM_TILES = 52, PARTS = 2 * SUM_TILES, TAPS = 9 };
 
 /* Rows of a unit; they divide STRIP. UNIT: floats of a unit at one point. */
 #if defined(LK_VEC_AVX512) || defined(LK_VEC_NEON)
@@ -30,6 +34,9 @@ enum { ROWS = 8 };
 enum { ROWS = 4 };
 #endif
 enum { UNIT = ROWS * LK_NR, LINE = LK_ALIGN / sizeof(float) };
+
+/* Floats from a point to the next, in a strip of V and in D. */
+enum { V_PLANE = SUM_TILES * STRIP + LK_WINOGRAD_SKEW, D_PLANE = SUM_TILES * LK_NR + LK_WINOGRAD_SKEW };
 
 typedef struct weight_job {
     size_t tile, side, points;
@@ -40,21 +47,20 @@ typedef struct weight_job {
     const lk_shards *shards;
     lk_partials dw; // (out, in, 3, 3)
     lk_lanes fold;
-    size_t down, across;     /* tiles of a column, of a row */
-    size_t in, out;          /* channels of a block at most, multiples of STRIP */
-    size_t ins, outs;        /* blocks */
-    size_t v_plane, d_plane; /* floats from a point to the next, in a strip of V and in D */
-    size_t p_floats;         /* of the leaves that are not in one segment */
+    size_t down, across; /* tiles of a column, of a row */
+    size_t in, out;      /* channels of a block at most, multiples of STRIP */
+    size_t ins, outs;    /* blocks */
+    size_t p_floats;     /* of the leaves that are not in one segment */
     size_t thread_floats;
-    float *zeros; // (OUT)
+    float *zeros; // (IN_2)
     float *buffers;
 } weight_job;
 
 /* A block of channels, and the buffers of the task that owns it. */
 typedef struct block {
     size_t in_first, in, out_first, out;
-    float *v;     // (strips, points, CHUNK, STRIP)
-    float *d;     // (points, CHUNK, LK_NR) of one panel; a panel of one vector has V columns
+    float *v;     // (strips, points, SUM_TILES, STRIP)
+    float *d;     // (points, SUM_TILES, LK_NR) of one panel; a panel of one vector has V columns
     float *whole; // (points, ROWS, LK_NR): P of a leaf that begins and ends in one segment
     float *p;     // (units, points, ROWS, LK_NR): of other leaves
     float *stack; /* partial sums from fold.low on: (panels, in, TAPS, LK_NR) each, units one after the other */
@@ -64,7 +70,7 @@ typedef struct block {
 typedef struct leaf_part {
     size_t at, count; /* at: tiles of the segment before it */
     bool fresh, last; /* the first and the last of its leaf */
-    int top, merges;  /* at the end of a leaf: its place on the stack, and the partial sums it is merged with */
+    int top, merges;  /* the leaf's place on the stack, from fold.low on, and the partial sums it is merged with */
 } leaf_part;
 
 typedef struct segment {
@@ -73,7 +79,7 @@ typedef struct segment {
     leaf_part parts[PARTS];
 } segment;
 
-/* Where the next segment begins: after `done` tiles of a shard, whose leaf will be at `top` of the stack. */
+/* Where the next segment begins: after `done` tiles of a shard, whose leaf will be at `top` (leaf_part). */
 typedef struct cursor {
     int shard, top;
     size_t done;
@@ -90,13 +96,17 @@ static size_t entry_floats(const weight_job *job)
     return units_of(job) * TAPS * UNIT;
 }
 
-/* whole: each leaf is in one segment. */
-static size_t lay_out(weight_job *job, bool whole, size_t threads)
+static void measure(weight_job *job)
 {
     job->side = job->tile + 2;
     job->points = job->side * job->side;
     job->down = lk__size_divide_up(job->y.h, job->tile);
     job->across = lk__size_divide_up(job->y.w, job->tile);
+}
+
+/* Sets the sizes of blocks; returns the floats of scratch. whole: each leaf is in one segment. */
+static size_t lay_out(weight_job *job, bool whole, size_t threads)
+{
     size_t most = job->tile == 4 ? IN_4 : IN_2;
     job->in = lk__size_min(lk__size_round_up(job->x.c, STRIP), most);
     job->out = lk__size_min(lk__size_round_up(job->y.c, STRIP), whole ? OUT : most);
@@ -108,18 +118,17 @@ static size_t lay_out(weight_job *job, bool whole, size_t threads)
             break;
         *wide = lk__size_round_up(*wide / 2, STRIP);
     }
-    job->v_plane = CHUNK * STRIP + LK_WINOGRAD_SKEW;
-    job->d_plane = CHUNK * LK_NR + LK_WINOGRAD_SKEW;
     job->p_floats = whole ? 0 : units_of(job) * job->points * UNIT;
-    size_t point = job->in / STRIP * job->v_plane + job->d_plane + UNIT;
+    size_t point = job->in / STRIP * V_PLANE + D_PLANE + UNIT;
     job->thread_floats = job->points * point + job->p_floats + LK_TREE_MAX_DEPTH * entry_floats(job);
     job->thread_floats = lk__size_round_up(job->thread_floats, LK_ALIGN);
-    return OUT + threads * job->thread_floats;
+    return IN_2 + threads * job->thread_floats;
 }
 
 size_t lk__winograd_weight_floats(size_t tile, lk_shape x, lk_shape y, size_t threads)
 {
     weight_job job = {.tile = tile, .x = x, .y = y};
+    measure(&job);
     return lk__size_max(lay_out(&job, false, threads), lay_out(&job, true, threads));
 }
 
@@ -142,6 +151,16 @@ LK_INLINE void transform_gradient(int m, const float *const *pixels, size_t chan
     }
 }
 
+/* Adds a vector of a leaf to the `merges` partial sums below `top`, its place on the stack. */
+LK_INLINE void push_vector(v_f32 leaf, float *top, size_t entry, int merges)
+{
+    for (int merge = 0; merge < merges; merge++) {
+        top -= entry;
+        leaf = v_add(v_load(top), leaf);
+    }
+    v_store(top, leaf);
+}
+
 /* Turns V sums of products into V weights of the leaf, and adds the leaf to the `merges` partial sums below `top`. */
 LK_INLINE void transform_sums(int m, const float *p, float *top, size_t entry, int merges)
 {
@@ -158,12 +177,7 @@ LK_INLINE void transform_sums(int m, const float *p, float *top, size_t entry, i
         lk__winograd_sum_line(m, rows[y], out);
         LK_UNROLL for (int x = 0; x < 3; x++)
         {
-            float *sum = top + (y * 3 + x) * LK_NR;
-            for (int merge = 0; merge < merges; merge++) {
-                sum -= entry;
-                out[x] = v_add(v_load(sum), out[x]);
-            }
-            v_store(sum, out[x]);
+            push_vector(out[x], top + (y * 3 + x) * LK_NR, entry, merges);
         }
     }
 }
@@ -183,7 +197,7 @@ static place place_of(const weight_job *job, size_t tile)
 /* Makes V of a segment. */
 static void make_patches(const weight_job *job, const block *b, const segment *seg)
 {
-    lk_box box = {.h = job->side, .w = job->side, .first = b->in_first, .channels = b->in};
+    lk_box box = {.h = job->side, .w = job->side, .first = b->in_first};
     for (size_t i = 0; i < seg->tiles; i++) {
         place at = place_of(job, seg->first + i);
         box.y = at.y - (ptrdiff_t)job->pad_h;
@@ -191,8 +205,8 @@ static void make_patches(const weight_job *job, const block *b, const segment *s
         const float *pixels[LK_WINOGRAD_POINTS];
         lk__box_points(job->input + at.sample * lk__shape_sample(job->x), job->x, box, job->zeros, pixels);
         float *v = b->v + i * STRIP;
-        for (size_t c = 0; c < b->in; c += STRIP, v += job->points * job->v_plane)
-            lk__winograd_patch_run(job->tile, pixels, c, lk__size_min(b->in - c, STRIP), v, job->v_plane);
+        for (size_t c = 0; c < b->in; c += STRIP, v += job->points * V_PLANE)
+            lk__winograd_patch_run(job->tile, pixels, c, lk__size_min(b->in - c, STRIP), v, V_PLANE);
     }
 }
 
@@ -201,7 +215,7 @@ static void make_gradients(const weight_job *job, const block *b, const segment 
 {
     size_t first = panel * LK_NR, channels = lk__size_min(b->out - first, LK_NR);
     size_t width = lk__panel_width(b->out, panel);
-    lk_box box = {.h = job->tile, .w = job->tile, .first = b->out_first + first, .channels = channels};
+    lk_box box = {.h = job->tile, .w = job->tile, .first = b->out_first + first};
     for (size_t i = 0; i < seg->tiles; i++) {
         place at = place_of(job, seg->first + i);
         box.y = at.y;
@@ -212,24 +226,25 @@ static void make_gradients(const weight_job *job, const block *b, const segment 
             size_t lanes = lk__size_min(channels - c, V);
             float *d = b->d + i * width + c;
             if (job->tile == 4 && lanes == V)
-                transform_gradient(4, pixels, c, V, d, job->d_plane);
+                transform_gradient(4, pixels, c, V, d, D_PLANE);
             else if (job->tile == 4)
-                transform_gradient(4, pixels, c, lanes, d, job->d_plane);
+                transform_gradient(4, pixels, c, lanes, d, D_PLANE);
             else
-                transform_gradient(2, pixels, c, lanes, d, job->d_plane);
+                transform_gradient(2, pixels, c, lanes, d, D_PLANE);
         }
     }
 }
 
-/* Sums a unit's products of `count` tiles at one point; p has the blocks before them unless fresh. */
+/* Sums a unit's products of `count` tiles at one point, and prefetches V and D of the next point. Unless fresh, p holds
+ * the sum of the blocks before. */
 LK_INLINE void sum_point(const float *v, const float *d, size_t count, bool fresh, float *p, int nv)
 {
     v_f32 acc[ROWS][2];
     lk__tile_zero(acc, ROWS, nv);
     for (; count > 0; count--, v += STRIP, d += nv * V) {
-        __builtin_prefetch(v + CHUNK * STRIP + LK_WINOGRAD_SKEW);
-        for (int j = 0; j < nv * V; j += 16)
-            __builtin_prefetch(d + CHUNK * LK_NR + LK_WINOGRAD_SKEW + j);
+        __builtin_prefetch(v + V_PLANE);
+        for (int j = 0; j < nv * V; j += LINE)
+            __builtin_prefetch(d + D_PLANE + j);
         lk__tile_multiply(v, d, acc, ROWS, nv);
     }
     if (!fresh)
@@ -250,15 +265,8 @@ LK_INLINE void push_leaf(int m, const float *p, size_t rows, float *top, size_t 
 /* Pushes the leaf of a shard without samples, which is zero. */
 static void push_zero(float *top, size_t entry, int merges)
 {
-    for (size_t at = 0; at < (size_t)TAPS * UNIT; at += V) {
-        v_f32 leaf = v_zero();
-        float *sum = top + at;
-        for (int merge = 0; merge < merges; merge++) {
-            sum -= entry;
-            leaf = v_add(v_load(sum), leaf);
-        }
-        v_store(sum, leaf);
-    }
+    for (size_t at = 0; at < (size_t)TAPS * UNIT; at += V)
+        push_vector(v_zero(), top + at, entry, merges);
 }
 
 /* Prefetches part `index` of `count` of what push_leaf reads and writes of the stack. */
@@ -275,14 +283,15 @@ LK_INLINE void fetch_sums(const float *top, size_t entry, int merges, int index,
     }
 }
 
-/* Adds the products of a segment to a unit, and pushes the leaves that end. */
+/* Adds the products of a segment to a unit, and pushes the leaves that end. Rows without a channel are summed too, but
+ * not pushed. */
 LK_INLINE void sum_unit(const weight_job *job, const block *b, const segment *seg, size_t row, size_t panel, int m,
                         int nv)
 {
     size_t unit = (panel * job->in + row) / ROWS, entry = entry_floats(job);
     size_t rows = lk__size_min(b->in - row, ROWS);
     const int points = (m + 2) * (m + 2);
-    const float *v = b->v + row / STRIP * job->points * job->v_plane + row % STRIP;
+    const float *v = b->v + row / STRIP * job->points * V_PLANE + row % STRIP;
     float *stack = b->stack + unit * TAPS * UNIT;
     for (const leaf_part *part = seg->parts; part != seg->parts + seg->count; part++) {
         float *p = part->fresh && part->last ? b->whole : b->p + unit * job->points * UNIT;
@@ -294,8 +303,8 @@ LK_INLINE void sum_unit(const weight_job *job, const block *b, const segment *se
         for (int point = 0; point < points; point++) {
             if (part->last)
                 fetch_sums(top, entry, part->merges, point, points);
-            sum_point(v + (size_t)point * job->v_plane + part->at * STRIP,
-                      b->d + (size_t)point * job->d_plane + part->at * (size_t)(nv * V), part->count, part->fresh,
+            sum_point(v + (size_t)point * V_PLANE + part->at * STRIP,
+                      b->d + (size_t)point * D_PLANE + part->at * (size_t)(nv * V), part->count, part->fresh,
                       p + point * UNIT, nv);
         }
         if (part->last)
@@ -327,10 +336,11 @@ static void next_segment(const weight_job *job, cursor *at, segment *seg)
     seg->tiles = seg->count = 0;
     while (at->shard < shards->count && seg->count < PARTS) {
         size_t left = (shards->begin[at->shard + 1] - shards->begin[at->shard]) * tiles - at->done;
-        leaf_part part = {.at = seg->tiles, .count = lk__size_min(left, CHUNK), .fresh = at->done == 0};
-        if (seg->tiles + part.count > CHUNK)
+        leaf_part part = {.at = seg->tiles, .count = lk__size_min(left, SUM_TILES), .fresh = at->done == 0};
+        if (seg->tiles + part.count > SUM_TILES)
             break;
         part.last = part.count == left;
+        assert((part.fresh && part.last) || job->p_floats > 0);
         part.top = at->top;
         part.merges = shards->merges[at->shard];
         seg->parts[seg->count++] = part;
@@ -344,8 +354,8 @@ static void next_segment(const weight_job *job, cursor *at, segment *seg)
     }
 }
 
-/* Copies V rows of V output channels each from or to their slot, in which the channels are `stride` floats apart. Of
- * the rest at the borders of the block: `rows` rows of `channels` channels. */
+/* Copies `rows` rows (a row is an input channel and a tap) of `channels` output channels from or to their slot, in
+ * which output channels are `stride` floats apart. Squares of V by V are transposed in registers. */
 static void move_square(float *entry, size_t rows, size_t channels, bool store, float *slot, size_t stride)
 {
     if (rows == V && channels == V) {
@@ -387,13 +397,10 @@ static void weight_task(void *arg, size_t index, int thread)
     b.in = lk__size_min(job->x.c - b.in_first, job->in);
     b.out = lk__size_min(job->y.c - b.out_first, job->out);
     b.v = job->buffers + (size_t)thread * job->thread_floats;
-    b.d = b.v + job->in / STRIP * job->points * job->v_plane;
-    b.whole = b.d + job->points * job->d_plane;
+    b.d = b.v + job->in / STRIP * job->points * V_PLANE;
+    b.whole = b.d + job->points * D_PLANE;
     b.p = b.whole + job->points * UNIT;
     b.stack = b.p + job->p_floats;
-    /* The last unit has all its rows, also those without a channel. */
-    if (b.in % ROWS > 0)
-        memset(b.v, 0, job->in / STRIP * job->points * job->v_plane * sizeof *b.v);
     for (int e = job->fold.low; e < shards->depth; e++)
         move_block(job, &b, e, false);
     cursor at = {.top = shards->depth - job->fold.low};
@@ -419,10 +426,10 @@ void lk__winograd_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const 
     job.dy = lk__tensor_f32(dy);
     job.dw = dw;
     job.fold = lk__lanes_fold(shards);
-    size_t tiles = lk__size_divide_up(dy->shape.h, job.tile) * lk__size_divide_up(dy->shape.w, job.tile);
-    lay_out(&job, shards->most * tiles <= CHUNK, (size_t)lk__pool_threads(pool));
+    measure(&job);
+    lay_out(&job, shards->most * job.down * job.across <= SUM_TILES, (size_t)lk__pool_threads(pool));
     job.zeros = scratch;
-    job.buffers = job.zeros + OUT;
-    memset(job.zeros, 0, OUT * sizeof *job.zeros);
+    job.buffers = job.zeros + IN_2;
+    memset(job.zeros, 0, IN_2 * sizeof *job.zeros);
     lk__pool_run(pool, job.ins * job.outs, weight_task, &job);
 }

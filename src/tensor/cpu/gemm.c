@@ -29,11 +29,9 @@ typedef struct row_ahead {
     size_t term, run, panel;
 } row_ahead;
 
-/* The terms of all sums that the kernel adds at once, LK_SUM_BLOCK at most: one block of whole runs, or several blocks
- * of one run. */
+/* The terms of all sums that the kernel adds at once, LK_SUM_BLOCK at most: whole runs, or a part of one. */
 typedef struct row_pass {
-    size_t at;    /* terms of all passes before it */
-    size_t block; /* terms of a block at most */
+    size_t at; /* terms of all passes before it */
     size_t runs, len;
     size_t offsets[LK_SUM_BLOCK]; /* of the runs, in floats from the beginning of a row */
     bool copies;                  /* all rows are copied */
@@ -49,8 +47,7 @@ typedef struct row_tile {
     const size_t *offsets;     /* of the runs in a row */
     size_t stride, runs, len;
     float *c[MOST_ROWS];
-    float *sums; // (MOST_ROWS, LK_NR): the blocks before the current one; not a local array, which would take registers
-    size_t col;  /* of the panel */
+    size_t col;   /* of the panel */
     size_t lanes; /* columns of its last vector */
     const float *panel;
     const char *next; /* what the next tile reads; prefetched during this one */
@@ -182,21 +179,10 @@ LK_INLINE void rows_tile(const lk_gemm *gemm, const row_pass *pass, const row_ti
     v_f32 acc[MOST_ROWS][2];
     const float *b = tile->panel, *start = pass->first ? gemm->start : NULL;
     rows_begin(tile, start, acc, mr, nv);
-    for (size_t done = 0;;) {
-        size_t count = lk__size_min(tile->len - done, pass->block);
-        for (size_t run = 0; run < tile->runs; run++, b += count * (size_t)(nv * V))
-            add_terms(tile, tile->offsets[run] + done, b, count, tile->next + run * tile->ahead.run, acc, ahead, mr,
-                      nv);
-        if (done > 0)
-            lk__tile_add(tile->sums, acc, mr, nv);
-        else if (!start)
-            add_c(tile, acc, mr, nv);
-        done += count;
-        if (done == tile->len)
-            break;
-        lk__tile_store(tile->sums, acc, mr, nv);
-        lk__tile_zero(acc, mr, nv);
-    }
+    for (size_t run = 0; run < tile->runs; run++, b += tile->len * (size_t)(nv * V))
+        add_terms(tile, tile->offsets[run], b, tile->len, tile->next + run * tile->ahead.run, acc, ahead, mr, nv);
+    if (!start)
+        add_c(tile, acc, mr, nv);
     rows_end(gemm, tile, pass->last, acc, mr, nv);
 }
 
@@ -262,7 +248,8 @@ static size_t most_rows(const lk_gemm *gemm)
 }
 
 /* Rows of the next tile if `left` rows are left, `rest` of them in its row of the grid. The tiles of a row of the grid
- * are about equally large if that needs no copies, but smaller tiles than 8 rows are limited by the panels' loads. */
+ * are about equally large if that needs no copies. Rows of 4 pixels are joined instead: tiles of fewer than 8 rows wait
+ * for the loads of the panels. */
 static size_t tile_rows(const lk_gemm *gemm, size_t left, size_t rest)
 {
     size_t most = most_rows(gemm);
@@ -318,8 +305,7 @@ static void plan_rows(const lk_gemm *gemm, row_pass *pass, size_t panels)
     size_t terms = pass->runs * pass->len, row = gemm->a_x * sizeof(float), parts = 1;
     /* Windows of several runs overlap, so most of the next tile is in the cache already. */
     pass->ahead = LARGE && gemm->runs_y * gemm->runs_x == 1;
-    while (pass->ahead && terms <= pass->block && parts < PARTS && parts * panels < most_rows(gemm) &&
-           terms % (2 * parts) == 0)
+    while (pass->ahead && parts < PARTS && parts * panels < most_rows(gemm) && terms % (2 * parts) == 0)
         parts *= 2;
     for (size_t i = 0; i < parts; i++)
         pass->part_offsets[i] = i * (terms / parts);
@@ -334,9 +320,7 @@ static void plan_rows(const lk_gemm *gemm, row_pass *pass, size_t panels)
 static void gemm_pass(const lk_gemm *gemm, const row_pass *pass, size_t begin, size_t end)
 {
     _Alignas(LK_ALIGN) float copy[MOST_ROWS * ROW];
-    float sums[MOST_ROWS * LK_NR];
     row_tile tile;
-    tile.sums = sums;
     for (size_t left = gemm->ny * gemm->nx, y = 0, x = 0; left > 0;) {
         size_t count = tile_rows(gemm, left, gemm->nx - x), size = 0;
         while (rows_table[size].rows < count)
@@ -364,11 +348,11 @@ static void next_pass(const lk_gemm *gemm, row_pass *pass, size_t *run, size_t *
     size_t runs = gemm->runs_y * gemm->runs_x;
     pass->at += pass->runs * pass->len;
     pass->first = *run == 0 && *done == 0;
-    if (gemm->len > pass->block) {
+    if (gemm->len > LK_SUM_BLOCK) {
         pass->runs = 1;
-        pass->len = lk__size_min(gemm->len - *done, LK_SUM_BLOCK / pass->block * pass->block);
+        pass->len = lk__size_min(gemm->len - *done, LK_SUM_BLOCK);
     } else {
-        pass->runs = lk__size_min(pass->block / lk__size_max(gemm->len, 1), runs - *run);
+        pass->runs = lk__size_min(LK_SUM_BLOCK / lk__size_max(gemm->len, 1), runs - *run);
         pass->len = gemm->len;
     }
     for (size_t i = 0; i < pass->runs; i++)
@@ -391,7 +375,6 @@ void lk__gemm(const lk_gemm *gemm)
     size_t panels = lk__panel_count(gemm->cols);
     for (size_t begin = 0; begin < panels; begin += GROUP_PANELS) {
         row_pass pass; /* without a value: its offsets are large */
-        pass.block = gemm->block ? gemm->block : LK_SUM_BLOCK;
         pass.at = pass.runs = pass.len = 0;
         size_t run = 0, done = 0, end = lk__size_min(begin + GROUP_PANELS, panels);
         do {

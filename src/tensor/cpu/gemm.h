@@ -21,7 +21,6 @@ typedef struct lk_gemm {
     const float *a;
     size_t a_y, a_x;
     size_t runs_y, runs_x, run_y, run_x, len;
-    size_t block;        /* terms of a block of sums.h at most; 0: LK_SUM_BLOCK */
     const float *panels; /* see lk__panel_width */
     const float *start;  /* (cols rounded up to LK_NR) first term of each sum; NULL: C has the sum of earlier blocks */
     float *c;
