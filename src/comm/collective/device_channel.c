@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "comm/collective/group_impl.h"
 
 /* Seconds to wait for the job to learn why a channel failed. */
 static const double REASON_AFTER = 2;
@@ -22,8 +23,8 @@ static lk_status keep_waiting(lk_device_channel *channel)
         sched_yield();
         return LK_OK;
     }
-    snprintf(text, sizeof text, "rank %d waited %.0f s for other ranks over %s: that is its timeout", channel->rank,
-             timeout, channel->type->name);
+    snprintf(text, sizeof text, "rank %d waited %.0f s for other ranks over %s: that is its timeout",
+             lk__group_job_rank(channel->group, channel->rank), timeout, channel->type->name);
     lk_group_abort(channel->group, text);
     return lk__fail(LK_STATUS_PEER, "%s", text);
 }
@@ -138,9 +139,17 @@ void lk__device_channel_leave(lk_device_channel *channel)
 {
     char detail[LK_DEVICE_CHANNEL_TEXT];
     int64_t left = 1;
-    if (!channel->end || !channel->type->leave)
+    if (!channel->end)
         return;
     snprintf(detail, sizeof detail, "%s", lk_error_detail());
+    /* Work that waits for a lost rank ends now: closing another channel would wait for all work of the device. */
+    if (lk_group_poll(channel->group) != LK_OK) {
+        lk__device_channel_give_up(channel);
+        (void)lk__fail(LK_STATUS_PEER, "%s", detail);
+        return;
+    }
+    if (!channel->type->leave)
+        return;
     channel->type->leave(channel->end);
     /* Not a barrier, because other ranks may still be in the barrier of a sum. If it fails, the job has
      * failed earlier, and that reason stays. */

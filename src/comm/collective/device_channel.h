@@ -45,7 +45,7 @@ lk_status lk__device_channel_open(lk_device_channel *channel, int marks, size_t 
  * also if one fails. */
 lk_status lk__device_channel_probe(lk_group *group, lk_device *dev, const lk_channel_type *type) LK_CHECKED;
 /* Collective as long as the job has not failed, before the group is destroyed: afterwards no rank uses memory of
- * another. */
+ * another. If the job has failed, ends what the channel waits for. All channels leave before one is closed. */
 void lk__device_channel_leave(lk_device_channel *channel);
 void lk__device_channel_close(lk_device_channel *channel);
 /* The device's work ends even if other ranks do nothing more. */

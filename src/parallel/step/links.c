@@ -61,16 +61,20 @@ void lk__links_leave(lk_links *links)
     leave_side(&links->next, true);
 }
 
+/* Both ends of a pair close activations before gradients: libraries may wait for the other end. */
+static void close_side(lk_links_side *side, bool next)
+{
+    lk__device_link_destroy(next ? side->out : side->in);
+    lk__device_link_destroy(next ? side->in : side->out);
+    for (int g = 0; g < 2; g++)
+        lk_group_destroy(side->groups[g]);
+    *side = (lk_links_side){0};
+}
+
 void lk__links_fini(lk_links *links)
 {
-    lk_links_side *sides[] = {&links->previous, &links->next};
-    for (int i = 0; i < 2; i++) {
-        lk__device_link_destroy(sides[i]->out);
-        lk__device_link_destroy(sides[i]->in);
-        for (int g = 0; g < 2; g++)
-            lk_group_destroy(sides[i]->groups[g]);
-        *sides[i] = (lk_links_side){0};
-    }
+    close_side(&links->previous, false);
+    close_side(&links->next, true);
 }
 
 lk_status lk__links_clear(const lk_links *links, int lane)
