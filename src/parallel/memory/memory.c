@@ -139,13 +139,22 @@ size_t lk__engine_size_shared(const lk_engine_size *size)
 
 lk_status lk__engine_measure(const lk_graph *graph, const lk_engine_opts *opts, lk_engine_size *out)
 {
-    lk_engine_rank_model rank = {.graph = graph, .opts = lk__engine_defaults(opts)};
+    lk_graph *copy;
+    lk_engine_rank_model rank = {.opts = lk__engine_defaults(opts)};
     int bounds[] = {0, rank.opts.shards};
     rank.grid = (lk_grid){.replicas = 1, .stages = 1, .first_layer = 1, .last_layer = graph->count, .bounds = bounds};
     lk_device_opts device = {.threads = rank.opts.threads ? rank.opts.threads : lk__cores()};
+    lk_status status;
     LK_TRY(lk_graph_check(graph));
-    LK_TRY(lk__device_open(rank.opts.device, &device, &rank.dev));
-    lk_status status = lk__engine_measure_rank(&rank, out);
+    LK_TRY(lk__graph_copy(graph, &copy));
+    if (rank.opts.conv == LK_CONV_MODE_WINOGRAD)
+        lk__graph_use_winograd(copy);
+    rank.graph = copy;
+    LK_TRY_GOTO(lk__device_open(rank.opts.device, &device, &rank.dev), destroy_copy);
+    status = lk__engine_measure_rank(&rank, out);
     lk__device_close(rank.dev);
+
+destroy_copy:
+    lk_graph_destroy(copy);
     return status;
 }
