@@ -54,7 +54,7 @@ if found mnist; then
         reached+=("$accuracy")
     done
     at_least 95.7 "${reached[@]}"
-    train 07ce1ac2dd893475 --data mnist --epochs 1 --seed 1
+    train 950f3084d911a12c --data mnist --epochs 1 --seed 1
     at_least 98.2 "$accuracy"
 fi
 if found fashion-mnist; then
