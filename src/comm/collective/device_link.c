@@ -21,21 +21,6 @@ struct lk_device_link {
     char note;
 };
 
-lk_status lk__device_link_create(const lk_device_link_opts *opts, lk_device_link **out)
-{
-    lk_device_link *link;
-    LK_TRY(LK_ALLOC(1, "a link between devices", &link));
-    *link = (lk_device_link){.opts = *opts, .channel = lk__device_channel_of(opts->group, opts->dev, opts->channel)};
-    size_t most = link->channel.rank == SENDER ? (opts->most + sizeof(float) - 1) / sizeof(float) : 0;
-    lk_status status = lk__device_channel_open(&link->channel, opts->lanes, most);
-    if (status != LK_OK) {
-        lk__device_link_destroy(link);
-        return status;
-    }
-    *out = link;
-    return LK_OK;
-}
-
 /* Tells the peer something about message `number`. The note is under way while this rank goes on. */
 static lk_status tell(lk_device_link *link, unsigned number, int peer)
 {
@@ -125,6 +110,40 @@ lk_status lk__device_link_receive(lk_device_link *link, void *at, size_t bytes)
     lk_status status = receive_move(link, &move);
     link->count++;
     return lk__device_channel_explain(&link->channel, status);
+}
+
+/* Sends a first float where the two devices find each other. The channel may connect them only then, which takes long
+ * and keeps the device from other work: no step should wait for it, and a connection that fails is known earlier. */
+static lk_status greet(lk_device_link *link)
+{
+    lk_device *dev = link->opts.dev;
+    float *word;
+    if (link->channel.type->take)
+        return LK_OK;
+    LK_TRY(dev->type->alloc(dev, sizeof *word, "a first message", (void **)&word));
+    lk_status status = link->channel.rank == SENDER ? lk__device_link_send(link, 0, word, sizeof *word)
+                                                    : lk__device_link_receive(link, word, sizeof *word);
+    if (status == LK_OK)
+        status = lk__device_link_clear(link, 0);
+    dev->type->free(dev, word);
+    return status;
+}
+
+lk_status lk__device_link_create(const lk_device_link_opts *opts, lk_device_link **out)
+{
+    lk_device_link *link;
+    LK_TRY(LK_ALLOC(1, "a link between devices", &link));
+    *link = (lk_device_link){.opts = *opts, .channel = lk__device_channel_of(opts->group, opts->dev, opts->channel)};
+    size_t most = link->channel.rank == SENDER ? (opts->most + sizeof(float) - 1) / sizeof(float) : 0;
+    lk_status status = lk__device_channel_open(&link->channel, opts->lanes, most);
+    if (status == LK_OK)
+        status = greet(link);
+    if (status != LK_OK) {
+        lk__device_link_destroy(link);
+        return status;
+    }
+    *out = link;
+    return LK_OK;
 }
 
 /* The last note but one was not heard; calls that follow must find the two ranks' notes in step. If that fails, the job

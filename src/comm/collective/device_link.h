@@ -22,7 +22,7 @@ typedef struct lk_device_link_opts {
     int lanes;   /* places from which messages are sent */
 } lk_device_link_opts;
 
-/* Collective. */
+/* Collective. The devices are connected when it returns. */
 lk_status lk__device_link_create(const lk_device_link_opts *opts, lk_device_link **out) LK_CHECKED;
 /* As lk__device_channel_leave. NULL is ignored, also by destroy. */
 void lk__device_link_leave(lk_device_link *link);
