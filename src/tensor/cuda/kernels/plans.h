@@ -35,7 +35,7 @@ typedef struct lk_cuda_problem {
     int p, q, k, y_pitch; /* of y and dy: height, width and channels */
     lk_cuda_window along_h, along_w;
     int groups;
-    int bias; /* forward: b is given */
+    int bias; /* forward: b is given; gradient of weights: db is wanted */
     int relu; /* of the forward pass */
 } lk_cuda_problem;
 

@@ -105,7 +105,7 @@ static lk_status run(wave_sums *w)
         return run_launches(w);
     float *dw = lk__partials_slot(w->fold.dw, w->shards->depth);
     if (w->kernel->launch_sum)
-        w->kernel->launch_sum(w->problem, w->io, &leaves, dw,
+        w->kernel->launch_sum(w->problem, w->io, &leaves, w->shards->most, dw,
                               w->fold.bias ? lk__partials_slot(w->fold.db, w->shards->depth) : NULL);
     else
         w->kernel->launch(w->problem, w->io, &leaves, w->shards->most, dw);
@@ -172,6 +172,8 @@ void lk__cuda_weight_grads(lk_device *dev, const lk_cuda_problem *problem, const
     io.shards = shards;
     io.dw = dw;
     io.db = db;
+    lk_cuda_problem asked = *problem;
+    asked.bias = db.slot0 != NULL;
     if (shards->count > 0)
-        lk__cuda_run(problem, make_plan, &io);
+        lk__cuda_run(&asked, make_plan, &io);
 }

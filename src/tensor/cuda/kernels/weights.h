@@ -34,8 +34,8 @@ typedef struct lk_cuda_leaf_kernel {
                    float *out);
     /* Optional. As launch, for a launch whose only root is the sum (lk__cuda_leaves_is_sum): writes the slots dw and
      * db; db is NULL if it is not wanted. Without it, `launch` writes dw, if cut.bias is 0; otherwise the fold does. */
-    void (*launch_sum)(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *dw,
-                       float *db);
+    void (*launch_sum)(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, size_t most,
+                       float *dw, float *db);
 } lk_cuda_leaf_kernel;
 
 /* The rows: tensor cores or fp32 multiplication for dense products (weights_mma.cu), the same with the copy unit of

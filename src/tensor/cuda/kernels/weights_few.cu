@@ -169,9 +169,10 @@ static void launch_leaves(const lk_cuda_problem *problem, const lk_cuda_io *io, 
     launch(problem, io, leaves, work);
 }
 
-static void launch_sum(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *dw,
-                       float *db)
+static void launch_sum(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, size_t most,
+                       float *dw, float *db)
 {
+    (void)most;
     few_work work = {};
     work.weights = dw;
     work.bias = db;

@@ -95,8 +95,19 @@ static bool prepare(lk_device *dev, int *processors)
     return lk__cuda_keep(dev, error, what);
 }
 
+/* Zeros in all block rows. */
+static void clear(const lk_cuda_io *io, const hopper_shape *s, size_t rows, const hopper_out *out)
+{
+    size_t pitch = out->row * sizeof(float), bias = (size_t)s->k * sizeof(float), weights = bias * (size_t)s->width;
+    cudaError_t error = cudaMemset2DAsync(out->weights, pitch, 0, weights, rows, io->stream);
+    if (error == cudaSuccess && out->bias)
+        error = cudaMemset2DAsync(out->bias, pitch, 0, bias, rows, io->stream);
+    (void)lk__cuda_keep(io->dev, error, what);
+}
+
 template <class P>
-static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *out)
+static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
+                   const hopper_out *out)
 {
     hopper_shape s = shape_of(problem, P::M, P::N);
     size_t rows = (size_t)leaves->groups * (size_t)leaves->parts;
@@ -104,14 +115,13 @@ static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io, const l
     int processors = 0;
     s.jobs = s.tiles * (int)rows;
     if (problem->n == 0) { /* no images can be mapped; all leaves are empty */
-        size_t bytes = rows * (size_t)s.k * (size_t)s.width * sizeof *out;
-        (void)lk__cuda_keep(io->dev, cudaMemsetAsync(out, 0, bytes, io->stream), what);
+        clear(io, &s, rows, out);
         return;
     }
     if (!prepare<P>(io->dev, &processors) || !lk__cuda_keep(io->dev, make_maps(problem, io, P::K, &maps), what))
         return;
     int blocks = s.jobs < processors ? s.jobs : processors;
-    lk__cuda_follow({blocks, GROUP + P::MULTIPLIERS, P::BYTES, io->stream}, hopper_product<P>, s, *leaves, maps, out);
+    lk__cuda_follow({blocks, GROUP + P::MULTIPLIERS, P::BYTES, io->stream}, hopper_product<P>, s, *leaves, maps, *out);
     lk__cuda_launched(io->dev, what);
 }
 
@@ -124,7 +134,8 @@ typedef struct tile_row {
     tile_kind kind;
     int m, n, chunk, levels;
     int cycles; /* of shared memory, which limits tf32, for a chunk */
-    void (*launch)(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *out);
+    void (*launch)(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
+                   const hopper_out *out);
 } tile_row;
 
 /* In tf32, x is copied and read once, dy is copied, read and written once, and read for each 64 columns. */
@@ -141,10 +152,10 @@ static const tile_row bf16_rows[] = {
 };
 
 static const tile_row tf32_rows[] = {
-    row_of<hopper_tile<float, 64, 256, 5, 1>>(TILE_NARROW),  row_of<hopper_tile<float, 64, 192, 6, 2>>(TILE_NARROW),
-    row_of<hopper_tile<float, 128, 128, 6, 2>>(TILE_FOLDED), row_of<hopper_tile<float, 128, 256, 4, 0>>(TILE_LARGE),
-    row_of<hopper_tile<float, 128, 192, 5, 0>>(TILE_LARGE),  row_of<hopper_tile<float, 96, 256, 5, 0>>(TILE_LARGE),
-    row_of<hopper_tile<float, 96, 192, 6, 0>>(TILE_LARGE),
+    row_of<hopper_tile<float, 64, 256, 5, 1>>(TILE_NARROW), row_of<hopper_tile<float, 64, 192, 6, 2>>(TILE_NARROW),
+    row_of<hopper_tile<float, 64, 384, 4, 0>>(TILE_NARROW), row_of<hopper_tile<float, 128, 128, 6, 2>>(TILE_FOLDED),
+    row_of<hopper_tile<float, 128, 256, 4, 0>>(TILE_LARGE), row_of<hopper_tile<float, 128, 192, 5, 0>>(TILE_LARGE),
+    row_of<hopper_tile<float, 96, 256, 5, 0>>(TILE_LARGE),  row_of<hopper_tile<float, 96, 192, 6, 0>>(TILE_LARGE),
 };
 
 typedef struct tile_table {
@@ -175,6 +186,7 @@ static lk_cuda_cut cut_by(const lk_cuda_problem *problem, const tile_row *tile)
     cut.small = SMALL_GROUP;
     cut.levels = tile->levels;
     cut.weights = (size_t)s.k * (size_t)s.width;
+    cut.bias = problem->bias ? (size_t)s.k : 0;
     return cut;
 }
 
@@ -231,8 +243,19 @@ static lk_cuda_cut cut_of(const lk_cuda_problem *problem, size_t most)
 static void launch_leaves(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
                           size_t most, float *out)
 {
-    tile_of(problem, most)->launch(problem, io, leaves, out);
+    const tile_row *tile = tile_of(problem, most);
+    lk_cuda_cut cut = cut_by(problem, tile);
+    hopper_out to = {out, cut.bias ? out + cut.weights : NULL, cut.weights + cut.bias};
+    tile->launch(problem, io, leaves, &to);
+}
+
+static void launch_sum(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, size_t most,
+                       float *dw, float *db)
+{
+    const tile_row *tile = tile_of(problem, most);
+    hopper_out to = {dw, db, cut_by(problem, tile).weights};
+    tile->launch(problem, io, leaves, &to);
 }
 
 const lk_cuda_leaf_kernel lk__cuda_weights_hopper = {"dense products with bulk copies", suits, cut_of, launch_leaves,
-                                                     NULL};
+                                                     launch_sum};

@@ -3,132 +3,14 @@
  * One block for each multiprocessor takes tiles of M output channels by N columns, one after the other. Columns are
  * boxes of BOX channels of a tap. One warp starts the copies of chunks of K rows, up to STAGES ahead and across tiles;
  * GROUPS warpgroups multiply by wgmma: bf16 from shared memory, tf32 with x from registers and with dy from shared
- * memory, where three warps transpose it. Rows behind the end of a leaf belong to the next one; their factors become
- * zero. Leaves of a group are folded in registers. */
+ * memory, where three warps transpose it. These warps also sum dy for the gradient of a bias
+ * (weights_hopper_helpers.cuh). Rows behind the end of a leaf belong to the next one; their factors become zero. Leaves
+ * of a group are folded in registers. */
 #ifndef LK_TENSOR_CUDA_KERNELS_WEIGHTS_HOPPER_CUH
 #define LK_TENSOR_CUDA_KERNELS_WEIGHTS_HOPPER_CUH
 
-#include "tensor/cuda/kernels/hopper.cuh"
-#include "tensor/cuda/kernels/leaves.h"
-#include "tensor/cuda/kernels/mma.cuh"
-#include "tensor/cuda/kernels/plans.h"
-
-/* LINE: bytes of a row of a box. PIECE: rows of a copy at the end of a leaf. */
-enum { LINE = 128, PIECE = 16, GROUP = 128, TRANSPOSERS = GROUP / 32 - 1, ALIGN = 1024 };
-
-typedef struct hopper_shape {
-    int c, k;            /* pitches */
-    int taps, width;     /* width: taps * c */
-    int kernel_w, boxes; /* of a tap */
-    lk_cuda_window along_h, along_w;
-    int tiles_n, tiles, jobs; /* jobs: tiles of all block rows */
-    divisor q, pixels;        /* width of y, pixels of a sample of y */
-} hopper_shape;
-
-/* Boxes of a whole chunk, and of PIECE rows. */
-typedef struct hopper_maps {
-    CUtensorMap y, x, y_piece, x_piece;
-} hopper_maps;
-
-template <class T_, int M_, int N_, int STAGES_, int LEVELS_>
-struct hopper_tile {
-    typedef T_ T;
-    enum {
-        BF16 = sizeof(T) == 2,
-        M = M_,
-        N = N_,
-        K = BF16 ? 64 : 32,
-        STAGES = STAGES_,
-        LEVELS = LEVELS_,
-        BOX = LINE / sizeof(T),
-        BOX_BYTES = K * LINE,
-        BOXES_Y = M / BOX,
-        BOXES_X = N / BOX,
-        Y_BYTES = BOXES_Y * BOX_BYTES,
-        STAGE_BYTES = (BOXES_Y + BOXES_X) * BOX_BYTES,
-        BYTES = STAGES * STAGE_BYTES + ALIGN + 3 * STAGES * 8,
-        GROUPS = N % 128 == 0 ? 2 : 3, /* warpgroups that multiply */
-        MULTIPLIERS = GROUPS * GROUP,
-        GROUP_N = M == 128 ? N : N / 2, /* bf16: columns of a warpgroup; with 64 channels both have the same rows */
-        TILES = N / (GROUPS * 64),      /* tf32: tiles of wgmma of a warpgroup, each of 64 columns by M channels */
-        SUMS = BF16 ? GROUP_N / 2 : TILES * M / 2,
-        ALL_REGISTERS = GROUPS == 2 ? 504 : 512, /* of one thread of each warpgroup */
-        OTHER_REGISTERS = BF16 ? 40 : 56,        /* of a thread that does not multiply */
-        REGISTERS = (ALL_REGISTERS - OTHER_REGISTERS) / GROUPS
-    };
-};
-
-/* A tile of a block row: leaves [leaf, last), chunks [from, to) of each. */
-struct tile_work {
-    int row, m0, box0, leaf, last, from, to;
-
-    /* False if the leaf has no such part. */
-    template <class P>
-    __device__ __forceinline__ bool take(const hopper_shape &s, const lk_cuda_leaves &leaves, int job)
-    {
-        row = job / s.tiles;
-        int tile = job - row * s.tiles, tile_m = tile / s.tiles_n, group = row / leaves.parts;
-        m0 = tile_m * P::M;
-        box0 = (tile - tile_m * s.tiles_n) * P::BOXES_X;
-        leaf = leaves.group[group];
-        last = leaves.group[group + 1];
-        from = leaves.parts > 1 ? (row - group * leaves.parts) * leaves.chunks : 0;
-        to = leaves.parts > 1 ? from + leaves.chunks : INT_MAX;
-        return from == 0 || from * P::K < rows(leaves, leaf);
-    }
-
-    static __device__ __forceinline__ int rows(const lk_cuda_leaves &leaves, int leaf)
-    {
-        return (int)(leaves.begin[leaf + 1] - leaves.begin[leaf]);
-    }
-
-    /* The end of the chunks of a leaf. There is at least one, without valid rows if the leaf is empty. */
-    template <class P>
-    __device__ __forceinline__ int end(const lk_cuda_leaves &leaves, int of) const
-    {
-        int chunks = (rows(leaves, of) + P::K - 1) / P::K;
-        return max(min(chunks, to), from + 1);
-    }
-};
-
-/* Copies of PIECE rows for a chunk with so many valid rows; 0: the whole chunk in one copy. */
-template <class P>
-static __device__ __forceinline__ int pieces_of(int valid)
-{
-    return P::BF16 && valid <= P::K - PIECE ? (max(valid, 1) + PIECE - 1) / PIECE : 0;
-}
-
-/* Shared memory: stages, then for each stage a barrier that is complete when it is full, one when it is empty, and one
- * when its boxes of dy are transposed. */
-template <class P>
-struct stage_memory {
-    uint32_t base;
-
-    __device__ __forceinline__ stage_memory(const char *memory)
-    {
-        base = (shared_at(memory) + ALIGN - 1) & ~(uint32_t)(ALIGN - 1);
-    }
-
-    __device__ __forceinline__ uint32_t stage(int i) const
-    {
-        return base + i * P::STAGE_BYTES;
-    }
-
-    __device__ __forceinline__ uint32_t full(int i) const
-    {
-        return base + P::STAGES * P::STAGE_BYTES + i * 8;
-    }
-
-    __device__ __forceinline__ uint32_t empty(int i) const
-    {
-        return full(P::STAGES) + i * 8;
-    }
-
-    __device__ __forceinline__ uint32_t transposed(int i) const
-    {
-        return empty(P::STAGES) + i * 8;
-    }
-};
+#include "tensor/cuda/kernels/weights_hopper_helpers.cuh"
+#include "tensor/cuda/kernels/weights_hopper_stages.cuh"
 
 /* The warp that starts copies. A lane has one box: of dy, or of x. Boxes behind the last channel or tap are not copied:
  * what they have is multiplied with sums that are not written. */
@@ -205,83 +87,6 @@ static __device__ __forceinline__ void load_all(const hopper_shape &s, const lk_
                 loader.load(memory.stage(at.stage), memory.full(at.stage),
                             leaves.begin[leaf] + (uint32_t)(chunk * P::K),
                             tile_work::rows(leaves, leaf) - chunk * P::K);
-                at.template advance<P::STAGES>();
-            }
-    }
-}
-
-/* wgmma takes tf32 from shared memory only if a line is k. A warp transposes a box of dy, 32 rows by 32 channels, in
- * its place: a lane has a channel. The rows of an eight are in the order 0, 2, 4, 6, 1, 3, 5, 7, which keeps the reads
- * of x in tf32_product free of bank conflicts. */
-static __device__ __forceinline__ void transpose_box(uint32_t box)
-{
-    enum { ROWS = 32 };
-    int lane = (int)threadIdx.x % 32;
-    uint32_t from = box + lane * 4, to = box + lane * LINE + lane % 8 * 16, v[ROWS];
-#pragma unroll
-    for (int row = 0; row < ROWS; row++)
-        v[row] = nudge_finite(load_shared((from ^ row % 8 * 16) + row * LINE));
-    __syncwarp();
-#pragma unroll
-    for (int unit = 0; unit < ROWS / 4; unit++) {
-        const uint32_t *first = v + unit / 2 * 8 + unit % 2;
-        store_unit(to ^ unit * 16, make_uint4(first[0], first[2], first[4], first[6]));
-    }
-}
-
-/* The warps that transpose. They take the boxes of dy in turns. All of them wait for each chunk and arrive after it,
- * also without a box, so that none is a phase of a stage behind the others. */
-template <class P>
-struct box_transposer {
-    enum { TURNS = TRANSPOSERS };
-    int first; /* the warp's first box in the next chunk */
-
-    __device__ __forceinline__ box_transposer() : first((int)threadIdx.x / 32 - 1)
-    {
-    }
-
-    /* Zeros in the rows from `row` on of a box of dy, and of some boxes of x: each belongs to one box of dy. */
-    static __device__ __forceinline__ void clear(uint32_t stage, int box, int row)
-    {
-        int lane = (int)threadIdx.x % 32;
-#pragma unroll 1
-        for (int i = box; i < P::BOXES_Y + P::BOXES_X; i += P::BOXES_Y)
-#pragma unroll 1
-            for (int j = row; j < P::K; j++)
-                store_shared(stage + i * P::BOX_BYTES + j * LINE + lane * 4, 0.0f);
-        __syncwarp();
-    }
-
-    __device__ __forceinline__ void chunk(const stage_memory<P> &memory, ring_position at, int valid)
-    {
-        uint32_t stage = memory.stage(at.stage);
-        int box = first;
-        barrier_wait(memory.full(at.stage), at.phase);
-#pragma unroll 1
-        for (; box < P::BOXES_Y; box += TURNS) {
-            if (valid < P::K)
-                clear(stage, box, max(valid, 0));
-            transpose_box(stage + box * P::BOX_BYTES);
-        }
-        shared_publish();
-        release(memory.transposed(at.stage));
-        first = box - P::BOXES_Y;
-    }
-};
-
-template <class P>
-static __device__ __forceinline__ void transpose_all(const hopper_shape &s, const lk_cuda_leaves &leaves,
-                                                     const stage_memory<P> &memory)
-{
-    box_transposer<P> transposer;
-    ring_position at = {0, 0};
-    tile_work work;
-    for (int job = (int)blockIdx.x; job < s.jobs; job += (int)gridDim.x) {
-        if (!work.template take<P>(s, leaves, job))
-            continue;
-        for (int leaf = work.leaf; leaf < work.last; leaf++)
-            for (int chunk = work.from, end = work.template end<P>(leaves, leaf); chunk < end; chunk++) {
-                transposer.chunk(memory, at, tile_work::rows(leaves, leaf) - chunk * P::K);
                 at.template advance<P::STAGES>();
             }
     }
@@ -507,7 +312,7 @@ static __device__ __forceinline__ void write_columns(const hopper_shape &s, cons
 
 template <class P, class Product>
 static __device__ __forceinline__ void multiply_all(const hopper_shape &s, const lk_cuda_leaves &leaves,
-                                                    const stage_memory<P> &memory, float *out)
+                                                    const stage_memory<P> &memory, const hopper_out &out)
 {
     Product product;
     sum_levels<P::SUMS, P::LEVELS> levels;
@@ -528,7 +333,7 @@ static __device__ __forceinline__ void multiply_all(const hopper_shape &s, const
             if constexpr (P::LEVELS > 0)
                 levels.fold(acc, leaves.inner[leaf], leaf + 1 == work.last);
         }
-        float *to = out + (size_t)work.row * s.k * s.width;
+        float *to = out.weights + (size_t)work.row * out.row;
         if constexpr (P::BF16)
             write_pairs<P>(s, work, acc, to);
         else
@@ -536,20 +341,21 @@ static __device__ __forceinline__ void multiply_all(const hopper_shape &s, const
     }
 }
 
-/* out: (block rows, k, width). */
+/* In bf16 helpers have work only where a bias is wanted. */
 template <class P>
 static __global__ void __launch_bounds__(GROUP + P::MULTIPLIERS, 1)
     hopper_product(const __grid_constant__ hopper_shape s, const __grid_constant__ lk_cuda_leaves leaves,
-                   const __grid_constant__ hopper_maps maps, float *out)
+                   const __grid_constant__ hopper_maps maps, const __grid_constant__ hopper_out out)
 {
     static_assert(P::BYTES <= 227 * 1024, "a block has at most 227 KiB of shared memory");
     extern __shared__ char raw[];
     stage_memory<P> memory(raw);
+    bool helps = !P::BF16 || out.bias;
     if (threadIdx.x == 0) {
         for (int i = 0; i < P::STAGES; i++) {
             barrier_init(memory.full(i), 1);
-            barrier_init(memory.empty(i), P::MULTIPLIERS / 32);
-            barrier_init(memory.transposed(i), TRANSPOSERS);
+            barrier_init(memory.empty(i), P::MULTIPLIERS / 32 + (P::BF16 && helps ? HELPERS : 0));
+            barrier_init(memory.transposed(i), HELPERS);
         }
         barriers_publish();
     }
@@ -559,8 +365,8 @@ static __global__ void __launch_bounds__(GROUP + P::MULTIPLIERS, 1)
         registers_shrink<P::OTHER_REGISTERS>();
         if (threadIdx.x < 32)
             load_all<P>(s, leaves, maps, memory);
-        else if constexpr (!P::BF16)
-            transpose_all<P>(s, leaves, memory);
+        else if (helps)
+            help_all<P>(s, leaves, memory, out);
     } else {
         registers_grow<P::REGISTERS>();
         if constexpr (P::BF16)
