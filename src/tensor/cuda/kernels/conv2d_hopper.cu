@@ -22,7 +22,7 @@ enum {
 };
 
 static const size_t most_bytes = 227 << 10, most_slabs = 4, wide_slabs = 2, most_weights = 8, least_weights = 3,
-                    barrier_bytes = 16, turn_bytes = 32;
+                    barrier_bytes = 16, turn_bytes = 8 * TAPS_TURNS, place_bytes = 4;
 
 /* The arguments of a launch. */
 typedef struct taps_call {
@@ -137,10 +137,15 @@ static bool set_rows(taps_shape *s, const taps_size *size)
     return s->rows + s->kernel_h - 1 <= MOST_BOX;
 }
 
-/* Sets the stages; false if shared memory is too small. */
-static bool set_stages(taps_shape *s)
+static size_t places_bytes(const taps_size *size)
 {
-    size_t left = most_bytes - ALIGN - turn_bytes, weight = weight_bytes(s) + barrier_bytes,
+    return (size_t)(size->groups * size->n) * place_bytes;
+}
+
+/* Sets the stages; false if shared memory is too small. */
+static bool set_stages(taps_shape *s, const taps_size *size)
+{
+    size_t left = most_bytes - ALIGN - turn_bytes - places_bytes(size), weight = weight_bytes(s) + barrier_bytes,
            slab = s->slab_bytes + barrier_bytes;
     size_t slabs = wide_slabs, weights = (size_t)(s->chunks * taps_of(s));
     if (is_wide(s)) {
@@ -155,10 +160,10 @@ static bool set_stages(taps_shape *s)
     return slabs > 0 && (!is_wide(s) || weights >= least_weights);
 }
 
-static size_t shared_bytes(const taps_shape *s)
+static size_t shared_bytes(const taps_shape *s, const taps_size *size)
 {
     return ALIGN + (size_t)s->weights * (weight_bytes(s) + barrier_bytes) +
-           (size_t)s->slabs * (s->slab_bytes + barrier_bytes) + turn_bytes;
+           (size_t)s->slabs * (s->slab_bytes + barrier_bytes) + turn_bytes + places_bytes(size);
 }
 
 /* Cycles of a multiprocessor for an image, about: tensor cores take N / 2 for a product of 64 rows; the cache gives 20
@@ -186,7 +191,7 @@ static const taps_size *choose(const lk_cuda_problem *problem, taps_shape *out)
     const taps_size *best = NULL;
     taps_shape s = shape_of(problem);
     for (const taps_size *size = sizes; size < sizes + sizeof sizes / sizeof *sizes; size++)
-        if (size->wide == is_wide(&s) && set_rows(&s, size) && set_stages(&s) &&
+        if (size->wide == is_wide(&s) && set_rows(&s, size) && set_stages(&s, size) &&
             (!best || cycles_of(&s, size) < cycles_of(out, best))) {
             best = size;
             *out = s;
@@ -281,7 +286,7 @@ void lk__cuda_taps(const lk_cuda_problem *problem, const lk_cuda_io *io)
     s.jobs = problem->n * s.row_tiles * s.column_tiles;
     call.dev = io->dev;
     call.stream = io->stream;
-    call.bytes = shared_bytes(&s);
+    call.bytes = shared_bytes(&s, size);
     call.end.b = io->b;
     call.end.mask = io->mask;
     call.end.relu = problem->relu;

@@ -21,7 +21,7 @@
 #include "tensor/cuda/kernels/vec4.cuh"
 
 enum { LINE = 128, UNIT = 16, STEP = 32, STEPS = LINE / STEP }; /* bytes: of a slot, a unit, and k of a product */
-enum { GROUP = 128, PRODUCT_ROWS = 64, ALIGN = 1024, SLAB_WARP = 0, WEIGHT_WARP = 1 };
+enum { GROUP = 128, PRODUCT_ROWS = 64, ALIGN = 1024, SLAB_WARP = 0, WEIGHT_WARP = 1, TAPS_TURNS = 4 };
 
 /* The source is x or, for an input gradient, dy; the result is y or dx. Channels include pads. */
 typedef struct taps_shape {
@@ -94,9 +94,10 @@ struct taps_job {
 };
 
 /* Shared memory: stages of weights, slabs, barriers: full and empty of each stage, of the weights first, then turns of
- * teams. */
+ * teams, then the place of each slot. */
 template <class P>
 struct taps_memory {
+    enum { SLOTS = P::GROUPS * P::N };
     const taps_shape &s;
     uint32_t weights, slabs, barriers;
 
@@ -140,6 +141,22 @@ struct taps_memory {
     __device__ __forceinline__ uint32_t turn(int team) const
     {
         return weight_full(s.weights + s.slabs) + (uint32_t)team * 8;
+    }
+
+    /* Where the slot's pixel is in the result of a job, in elements; above all of them if it has none. */
+    __device__ __forceinline__ uint32_t place(int slot) const
+    {
+        return turn(TAPS_TURNS) + (uint32_t)slot * 4;
+    }
+
+    /* By all threads. */
+    __device__ __forceinline__ void init_places() const
+    {
+        for (int slot = (int)threadIdx.x; slot < SLOTS; slot += P::THREADS) {
+            int row = slot / s.pitch, column = slot - row * s.pitch;
+            uint32_t at = column < s.width ? (uint32_t)((row * s.width + column) * s.columns) : UINT_MAX;
+            store_shared(place(slot), __uint_as_float(at));
+        }
     }
 
     /* By one thread. */
@@ -325,79 +342,63 @@ static __device__ __forceinline__ void put_if(bool used, lk_bf16 *p, float x, fl
                  : "memory");
 }
 
-/* A slot of a thread, and every eighth behind it. */
-struct slot_walk {
-    int column; /* of its row */
-    int at;     /* in the result */
-    int left;   /* slots of the job from the first one on */
-
-    /* From slot `first` on, which is below 8, and therefore in the first row. */
-    __device__ __forceinline__ slot_walk(const taps_shape &s, int slots, int first)
-        : column(first), at(first * s.columns), left(slots - first)
-    {
-    }
-
-    /* Whether the slot is a pixel of the result; it is the walk's `i`th. */
-    __device__ __forceinline__ bool inside(const taps_shape &s, int i) const
-    {
-        return (column < s.width) & (left > i * 8);
-    }
-
-    __device__ __forceinline__ void advance(const taps_shape &s)
-    {
-        column += 8;
-        at += 8 * s.columns;
-        if (column >= s.pitch) { /* the pitch is above 8 */
-            column -= s.pitch;
-            at -= (s.pitch - s.width) * s.columns;
-        }
-    }
-};
-
 /* The results of a thread: two channels of every eighth pair of slots of a job. */
 template <class P>
 struct taps_result {
     typedef typename P::T T;
-    enum { PAIRS = P::GROUPS * P::N / 8, WORDS = PAIRS / 8 + 1 };
-    const taps_shape &s;
-    int slots;        /* of the job; 0 if the thread's channels do not exist */
+    enum { PAIRS = P::GROUPS * P::N / 8, WORDS = PAIRS / 8 + 1, AT_ONCE = P::GROUPS == 1 ? 4 : 1 };
+    uint32_t places;  /* of the thread's first pair of slots */
+    uint32_t end;     /* of the places that the job has; 0 if the thread's channels do not exist */
     float relu_below; /* 0; NaN without a ReLU, as no number is below that */
     float2 bias;
     T *out;
     uint32_t pass[WORDS]; /* bits of each pair: whether the first channel of its slots passes the mask, the second */
 
-    __device__ __forceinline__ taps_result(const taps_shape &s_, const taps_end &end, const taps_job &job, int group,
-                                           void *to)
-        : s(s_)
+    __device__ __forceinline__ taps_result(const taps_shape &s, const taps_memory<P> &memory, const taps_end &end_,
+                                           const taps_job &job, int group, void *to)
+        : places(memory.place(lk__cuda_lane() % 4 * 2))
     {
         int warp = (int)threadIdx.x % GROUP / 32, lane = lk__cuda_lane();
         int channel = job.tile * P::ROWS + (P::WIDE ? group * PRODUCT_ROWS : 0) + warp * 16 + lane / 4 * 2;
         size_t at = ((size_t)job.n * s.height + job.row) * (size_t)s.width * (size_t)s.columns + channel;
         bool used = channel < s.columns;
-        slots = used ? min(s.rows, s.height - job.row) * s.pitch : 0;
-        relu_below = end.relu ? 0.0f : __uint_as_float(0x7fffffffu);
-        bias = end.b && used ? lk__cuda_get2((const T *)end.b + channel) : make_float2(0.0f, 0.0f);
+        end = used ? (uint32_t)(min(s.rows, s.height - job.row) * s.width * s.columns) : 0;
+        relu_below = end_.relu ? 0.0f : __uint_as_float(0x7fffffffu);
+        bias = end_.b && used ? lk__cuda_get2((const T *)end_.b + channel) : make_float2(0.0f, 0.0f);
         out = (T *)to + at;
 #pragma unroll
         for (int i = 0; i < WORDS; i++)
-            pass[i] = end.mask ? 0 : ~0u;
-        if (end.mask)
-            read_mask((const T *)end.mask + at);
+            pass[i] = end_.mask ? 0 : ~0u;
+        if (end_.mask && used)
+            read_mask((const T *)end_.mask + at);
+    }
+
+    /* The places of AT_ONCE pairs from pair i on. */
+    __device__ __forceinline__ void find(int i, uint2 (&at)[AT_ONCE]) const
+    {
+#pragma unroll
+        for (int j = 0; j < AT_ONCE && i + j < PAIRS; j++)
+            at[j] = load_pair(places + (i + j) * 8 * 4);
+    }
+
+    static __device__ __forceinline__ uint32_t passing(float2 of)
+    {
+        return (of.x <= 0.0f ? 0u : 1u) | (of.y <= 0.0f ? 0u : 2u);
     }
 
     /* Before the products, when registers are free for many reads at once. */
     __device__ __forceinline__ void read_mask(const T *mask)
     {
+        const float2 none = make_float2(0.0f, 0.0f);
+        uint2 at[AT_ONCE];
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-            slot_walk slot(s, slots, lk__cuda_lane() % 4 * 2 + e);
-#pragma unroll
-            for (int i = 0; i < PAIRS; i++) {
-                float2 of = slot.inside(s, i) ? lk__cuda_get2(mask + slot.at) : make_float2(0.0f, 0.0f);
-                uint32_t bits = (of.x <= 0.0f ? 0u : 1u) | (of.y <= 0.0f ? 0u : 2u);
-                pass[i / 8] |= bits << (i % 8 * 4 + e * 2);
-                slot.advance(s);
-            }
+        for (int i = 0; i < PAIRS; i++) {
+            if (i % AT_ONCE == 0)
+                find(i, at);
+            uint2 pair = at[i % AT_ONCE];
+            float2 first = pair.x < end ? lk__cuda_get2(mask + pair.x) : none;
+            float2 second = pair.y < end ? lk__cuda_get2(mask + pair.y) : none;
+            pass[i / 8] |= (passing(first) | passing(second) << 2) << i % 8 * 4;
         }
     }
 
@@ -410,19 +411,17 @@ struct taps_result {
     /* For sums as in wgmma_add. */
     __device__ __forceinline__ void write(const float (&acc)[P::GROUPS][P::N / 2]) const
     {
-        int first = lk__cuda_lane() % 4 * 2;
-        slot_walk slot[2] = {slot_walk(s, slots, first), slot_walk(s, slots, first + 1)};
         T *to = out;
+        uint2 at[AT_ONCE];
         asm volatile("" : "+l"(to)); /* one address, of which the compiler does not recompute the parts for each slot */
 #pragma unroll
         for (int i = 0; i < PAIRS; i++) {
             const float *v = acc[i * 8 / P::N] + i % (P::N / 8) * 4;
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                put_if(slot[e].inside(s, i), to + slot[e].at, finish(v[e] + bias.x, i, 2 * e),
-                       finish(v[2 + e] + bias.y, i, 2 * e + 1));
-                slot[e].advance(s);
-            }
+            if (i % AT_ONCE == 0)
+                find(i, at);
+            uint2 pair = at[i % AT_ONCE];
+            put_if(pair.x < end, to + pair.x, finish(v[0] + bias.x, i, 0), finish(v[2] + bias.y, i, 1));
+            put_if(pair.y < end, to + pair.y, finish(v[1] + bias.x, i, 2), finish(v[3] + bias.y, i, 3));
         }
     }
 };
@@ -435,7 +434,7 @@ static __device__ __forceinline__ void multiply_all(const taps_shape &s, const t
     int before = P::WIDE ? 0 : group; /* jobs of other teams */
     for (int i = (int)blockIdx.x; i < s.jobs; i += (int)gridDim.x) {
         if (before == 0) {
-            taps_result<P> result(s, end, taps_job(s, i), group, out);
+            taps_result<P> result(s, memory, end, taps_job(s, i), group, out);
             product.add_all();
             result.write(product.acc);
         } else {
@@ -455,6 +454,7 @@ static __global__ void __launch_bounds__(P::THREADS, 1)
     taps_memory<P> memory(s, raw);
     if (threadIdx.x == 0)
         memory.init_barriers();
+    memory.init_places();
     lk__cuda_await_alone();
     __syncthreads();
     int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0), group = warp / (GROUP / 32); /* uniform for the compiler */

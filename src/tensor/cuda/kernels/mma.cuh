@@ -144,6 +144,13 @@ static __device__ __forceinline__ void load_shared(float (&v)[4], uint32_t at)
                  : "memory");
 }
 
+static __device__ __forceinline__ uint2 load_pair(uint32_t at)
+{
+    uint2 v;
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
+    return v;
+}
+
 static __device__ __forceinline__ void store_shared(uint32_t to, float v)
 {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");

@@ -132,11 +132,12 @@ struct bf16_product {
                               operand_at<P::K>(stage + x_offset + offset), !first);
     }
 
-    __device__ __forceinline__ void chunk(float (&acc)[P::SUMS], const stage_memory<P> &memory, int stage, int valid,
-                                          bool first)
+    __device__ __forceinline__ void chunk(float (&acc)[P::SUMS], const stage_memory<P> &memory, ring_position ring,
+                                          int valid, bool first)
     {
-        uint32_t at = memory.stage(stage);
+        uint32_t at = memory.stage(ring.stage);
         int pieces = pieces_of<P>(valid);
+        barrier_wait(memory.full(ring.stage), ring.phase);
         if (valid < P::K)
             clear_rows<P>(at, max(valid, 0), pieces ? pieces * PIECE : P::K);
         if (pieces) {
@@ -157,7 +158,7 @@ struct bf16_product {
         }
         if (before >= 0)
             release(memory.empty(before));
-        before = stage;
+        before = ring.stage;
     }
 
     /* Waits for the sums. */
@@ -227,16 +228,17 @@ struct tf32_product {
         wgmma_wait<1>();
     }
 
-    __device__ __forceinline__ void chunk(float (&acc)[P::SUMS], const stage_memory<P> &memory, int stage, int valid,
-                                          bool first)
+    __device__ __forceinline__ void chunk(float (&acc)[P::SUMS], const stage_memory<P> &memory, ring_position ring,
+                                          int valid, bool first)
     {
-        uint32_t at = memory.stage(stage);
+        uint32_t at = memory.stage(ring.stage);
         factors even, odd;
+        barrier_wait(memory.transposed(ring.stage), ring.phase);
         read(even, at, 0);
         multiply(acc, even, at, 0, !first);
         if (before >= 0)
             release(memory.empty(before));
-        before = stage;
+        before = ring.stage;
         if (valid <= P::K / 2)
             return;
         read(odd, at, 1);
@@ -325,8 +327,7 @@ static __device__ __forceinline__ void multiply_all(const hopper_shape &s, const
         for (int leaf = work.leaf; leaf < work.last; leaf++) {
             int rows = tile_work::rows(leaves, leaf), end = work.template end<P>(leaves, leaf);
             for (int chunk = work.from; chunk < end; chunk++) {
-                barrier_wait(P::BF16 ? memory.full(at.stage) : memory.transposed(at.stage), at.phase);
-                product.chunk(acc, memory, at.stage, rows - chunk * P::K, chunk == work.from);
+                product.chunk(acc, memory, at, rows - chunk * P::K, chunk == work.from);
                 at.template advance<P::STAGES>();
             }
             product.finish(acc, memory);

@@ -10,20 +10,7 @@
 
 #include "tensor/cuda/kernels/weights_hopper_stages.cuh"
 
-/* A word of a row is one channel of tf32, or two of bf16. */
-static __device__ __forceinline__ void add_word(float (&sum)[1], float word)
-{
-    sum[0] += word;
-}
-
-static __device__ __forceinline__ void add_word(float (&sum)[2], float word)
-{
-    uint32_t pair = __float_as_uint(word);
-    sum[0] += __uint_as_float(pair << 16);
-    sum[1] += __uint_as_float(pair & 0xffff0000u);
-}
-
-/* Where a lane finds its word of a row of a box, see copy_box. */
+/* Where a lane finds its word of a row of a box, one channel of tf32 or two of bf16; see copy_box. */
 static __device__ __forceinline__ uint32_t word_at(uint32_t box, int row)
 {
     enum { ROW = 128, UNIT = 16 };
@@ -96,11 +83,13 @@ static __device__ __forceinline__ void transpose_box(uint32_t box, bool wanted, 
     for (int row = 0; row < ROWS; row++)
         v[row] = load_shared(word_at(box, row));
     __syncwarp();
-    sum[0] = 0.0f;
-    if (wanted)
+    if (wanted) {
+        float chains[4] = {v[0], v[1], v[2], v[3]};
 #pragma unroll
-        for (int row = 0; row < ROWS; row++)
-            add_word(sum, v[row]);
+        for (int row = 4; row < ROWS; row++)
+            chains[row % 4] += v[row];
+        sum[0] = (chains[0] + chains[1]) + (chains[2] + chains[3]);
+    }
 #pragma unroll
     for (int unit = 0; unit < ROWS / 4; unit++) {
         const float *first = v + unit / 2 * 8 + unit % 2;
@@ -114,8 +103,11 @@ static __device__ __forceinline__ void sum_box(uint32_t box, int rows, float (&s
 {
     sum[0] = sum[1] = 0.0f;
 #pragma unroll 8
-    for (int row = 0; row < rows; row++)
-        add_word(sum, load_shared(word_at(box, row)));
+    for (int row = 0; row < rows; row++) {
+        uint32_t pair = __float_as_uint(load_shared(word_at(box, row)));
+        sum[0] += __uint_as_float(pair << 16);
+        sum[1] += __uint_as_float(pair & 0xffff0000u);
+    }
 }
 
 /* The warps that transpose and sum. They take the boxes of dy in turns. All of them wait for each chunk and arrive
@@ -170,7 +162,8 @@ struct box_helper {
     }
 };
 
-/* Only the tiles with the first columns sum. */
+/* One tile of each block row and 64 to 128 channels sums: another one in each row, since a block mostly gets the same
+ * tiles of all rows. */
 template <class P>
 static __device__ __forceinline__ void help_all(const hopper_shape &s, const lk_cuda_leaves &leaves,
                                                 const stage_memory<P> &memory, const hopper_out &out)
@@ -181,7 +174,7 @@ static __device__ __forceinline__ void help_all(const hopper_shape &s, const lk_
     for (int job = (int)blockIdx.x; job < s.jobs; job += (int)gridDim.x) {
         if (!work.template take<P>(s, leaves, job))
             continue;
-        helper.sums = out.bias && work.box0 == 0;
+        helper.sums = out.bias && work.box0 == work.row % s.tiles_n * P::BOXES_X;
         for (int leaf = work.leaf; leaf < work.last; leaf++) {
             int rows = tile_work::rows(leaves, leaf), end = work.template end<P>(leaves, leaf);
             for (int chunk = work.from; chunk < end; chunk++) {
