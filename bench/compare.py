@@ -27,6 +27,7 @@ ROWS = (
     Row("mobilenet_v2:cifar", CIFAR, 10, 32, 2, False),
     Row("resnet50", IMAGENET, 1000, 8, 2, False),
 )
+BF16_ROW, BF16_TARGET = "resnet18:cifar", 2  # times our fp32, and times PyTorch's bf16
 MNIST_SAMPLES = 70000
 MEMORY = 0.5  # of PyTorch's peak memory
 
@@ -84,6 +85,24 @@ def show_layers(args, row):
                     str(row.classes), "--batch-size", str(row.batch), "--steps", "10"], check=False)
 
 
+def show_bf16(args, ours, peer):
+    """bf16 by AMX beside our fp32 and PyTorch's bf16."""
+    if not ours.has_kernels("amx") or not re.search(args.rows, BF16_ROW):
+        return
+    row = next(row for row in ROWS if row.model == BF16_ROW)
+    for threads in args.threads:
+        fp32 = Task(row.model, row.shape, row.classes, row.batch, 1, threads)
+        task = fp32._replace(precision="bf16")
+        sides = {"bf16": lambda task=task: ours.train(task), "fp32": lambda task=fp32: ours.train(task)}
+        if peer.pythons:
+            sides["torch"] = lambda task=task: peer.train(task)
+        rates = {name: median(runs, "img_per_s") for name, runs in alternate(sides, args.rounds).items()}
+        print(f"\n{row.model}, batch {row.batch}, {threads} threads, bf16: {rates['bf16']:.1f} img/s")
+        show_target("times our fp32", rates["bf16"] / rates["fp32"], BF16_TARGET)
+        if "torch" in rates:
+            show_target("times PyTorch's bf16", rates["bf16"] / rates["torch"], BF16_TARGET)
+
+
 def show_start(ours, args):
     """Seconds from exec to the end of the first step."""
     print()
@@ -137,6 +156,7 @@ def main():
     ours = Ours(args.program, args.seconds)
     peer = Peer(args.seconds, args.setting, not args.no_torch)
     show_rows(args, ours, peer)
+    show_bf16(args, ours, peer)
     show_start(ours, args)
     show_memory(ours, peer, args)
     several = len(os.sched_getaffinity(0)) > 1

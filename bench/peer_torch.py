@@ -88,11 +88,13 @@ def make_step(torch, args, chosen):
     batches = [(torch.randn(share, *shape).contiguous(memory_format=memory_format),
                 torch.randint(0, args.classes, (share,))) for _ in range(BATCHES)]
     forward = torch.compile(model, dynamic=False) if chosen["compile"] else model
+    rounds = args.precision == "bf16"
 
     def step(i):
         x, y = batches[i % len(batches)]
         optimizer.zero_grad(set_to_none=not chosen["bucket_view"])
-        loss = criterion(forward(x), y)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=rounds):
+            loss = criterion(forward(x), y)
         loss.backward()
         optimizer.step()
         return loss.item()
@@ -173,7 +175,8 @@ def run_child(args, setting):
     if chosen["malloc"]:
         env.update(MALLOC)
     command = [sys.executable, __file__, "--child", "--setting", setting]
-    for name in ("model", "input", "classes", "ranks", "threads", "batch_size", "seconds", "steps", "samples"):
+    for name in ("model", "input", "classes", "ranks", "threads", "batch_size", "seconds", "steps", "samples",
+                 "precision"):
         command += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
     quiet = subprocess.DEVNULL if args.probe else None
     ranks = [subprocess.Popen(command, env=dict(env, **own), stdout=subprocess.PIPE, stderr=quiet)
@@ -225,6 +228,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=3, help="of a run, after its first steps")
     parser.add_argument("--steps", type=int, default=0, help="steps to time, instead of seconds")
     parser.add_argument("--samples", type=int, default=0, help="images to hold in memory, as a run on a data set does")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: by autocast")
     parser.add_argument("--rounds", type=int, default=1, help="pairs of runs of each two settings with --probe")
     parser.add_argument("--setting", default=SETTING)
     parser.add_argument("--probe", action="store_true", help="look for the fastest; a JSON list, fastest first")

@@ -12,7 +12,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PEER = os.path.join(ROOT, "bench", "peer_torch.py")
 
 # What is trained: --model, its input (channels, height, width), classes, samples of a step of all ranks together.
-Task = collections.namedtuple("Task", "model shape classes batch ranks threads")
+Task = collections.namedtuple("Task", "model shape classes batch ranks threads precision", defaults=("fp32",))
 
 
 def shape_words(shape):
@@ -37,8 +37,8 @@ class Ours:
     def bench(self, task, steps, *more):
         command = [self.program, "bench", "train", "--devices", "cpu", "--model", task.model, "--json", "--input",
                    shape_words(task.shape), "--classes", str(task.classes), "--batch-size", str(task.batch)]
-        command += ["--optimizer", peer_models.optimizer_words(task.model), "--threads", str(task.threads)]
-        command += ["--steps", str(steps)] + (["-n", str(task.ranks)] if task.ranks > 1 else [])
+        command += ["--precision", task.precision, "--optimizer", peer_models.optimizer_words(task.model)]
+        command += ["--threads", str(task.threads), "--steps", str(steps)] + (["-n", str(task.ranks)] if task.ranks > 1 else [])
         return lines_of(command + list(more))[-1]
 
     def train(self, task, *more):
@@ -59,6 +59,11 @@ class Ours:
         command = [self.program, "train", "--data", data, "--epochs", "0", "--no-test"]
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         return done.returncode == 0
+
+    def has_kernels(self, name):
+        """Whether this machine runs these kernels."""
+        return name in subprocess.run([self.program, "info"], stdout=subprocess.PIPE, universal_newlines=True,
+                                      check=True).stdout.split()
 
     def whole_run(self, data, steps, *more):
         """The last line of `lockstep train` with the cnn: the time from exec to the first step, and the memory."""
@@ -85,7 +90,7 @@ class Peer:
     def run(self, task, python, seconds, *more):
         command = [python, PEER, "--model", task.model, "--input", shape_words(task.shape), "--classes",
                    str(task.classes), "--batch-size", str(task.batch), "--ranks", str(task.ranks), "--threads",
-                   str(task.threads), "--seconds", str(seconds)]
+                   str(task.threads), "--precision", task.precision, "--seconds", str(seconds)]
         return lines_of(command + list(more))[-1]
 
     def search(self, task):
@@ -94,7 +99,8 @@ class Peer:
             self.best[task] = (self.pythons[0], self.setting)
             return
         ranks = f", {task.ranks} ranks" if task.ranks > 1 else ""
-        print(f"looking for PyTorch's fastest setting: {task.model}, {task.threads} threads{ranks} ...", flush=True)
+        print(f"looking for PyTorch's fastest setting: {task.model}, {task.precision}, {task.threads} threads{ranks} ...",
+              flush=True)
         tried = [(trial["img_per_s"], python, trial) for python in self.pythons
                  for trial in self.run(task, python, self.seconds / 3, "--probe")]
         for rate, _, trial in sorted(tried, key=lambda row: -row[0]):

@@ -22,6 +22,8 @@ typedef struct addends {
     const float *x, *dy; /* from the slab's first element on */
     lk_slab_rows rows;
     const lk_batchnorm_desc *desc;
+    float *sum; /* NULL, or dy, which first becomes mask <= 0 ? 0 : dy + part */
+    const float *part, *mask;
 } addends;
 
 /* Sums of a slab: (LANES, channels). `products` are those of dy * xhat. */
@@ -141,24 +143,46 @@ LK_INLINE void fold_chains(size_t channels, const float *sums, float *out)
     }
 }
 
+/* Completes dy of the tile that begins at pixel p, just before it is summed. */
+static void complete_tile(const addends *a, const lk_slab *s, size_t p)
+{
+    size_t pixels = lk__size_min(TILE, s->pixels - p);
+    for (size_t done = 0; done < pixels; done += s->fold) {
+        size_t at = (p + done) / s->fold * s->stride, end = at + lk__size_min(s->fold, pixels - done) * s->channels;
+        for (size_t n = V; at < end; at += n) {
+            n = lk__size_min(V, end - at);
+            __builtin_prefetch(a->part + at + s->stride);
+            __builtin_prefetch(a->mask + at + s->stride);
+            __builtin_prefetch(a->sum + at + s->stride, 1);
+            v_f32 sum = v_add(v_load_some(a->sum + at, n), v_load_some(a->part + at, n));
+            v_store_some(a->sum + at, v_relu_grad(v_load_some(a->mask + at, n), sum), n);
+        }
+    }
+}
+
 /* sum and product are (channels); product is of PRODUCTS only. */
 LK_INLINE void sum_slab(addend kind, const addends *a, const lk_slab *s, float *sum, float *product)
 {
     chains total;
-    add_tile(kind, a, s, 0, &total); /* also if there are no pixels */
-    for (size_t p = TILE; p < s->pixels; p += TILE)
+    size_t p = 0;
+    do { /* also if there are no pixels */
+        if (kind == PRODUCTS && a->sum)
+            complete_tile(a, s, p);
         add_tile(kind, a, s, p, &total);
+        p += TILE;
+    } while (p < s->pixels);
     fold_chains(s->channels, total.sums, sum);
     if (kind == PRODUCTS)
         fold_chains(s->channels, total.products, product);
 }
 
-/* Sums for each shard and channel, over x alone or over x and dy. desc and moments are for the latter. */
+/* Sums for each shard and channel, over x alone or over x and dy. desc, rest and moments are for the latter. */
 typedef struct reduction {
     lk_shape shape;
     const float *x, *dy; // (n, h, w, c)
     const lk_shards *shards;
     const lk_batchnorm_desc *desc;
+    const lk_batchnorm_addition *rest; /* of dy, or NULL */
     const lk_moments *moments;
     size_t width; /* channels of a slab */
     size_t tasks;
@@ -220,6 +244,9 @@ static void sums_task(void *arg, size_t index, int thread)
     a.x = r->x + p.slab.at;
     a.dy = r->dy + p.slab.at;
     a.desc = r->desc;
+    a.sum = r->rest ? (float *)(uintptr_t)a.dy : NULL;
+    a.part = r->rest ? lk__tensor_f32(&r->rest->part) + p.slab.at : NULL;
+    a.mask = r->rest ? lk__tensor_f32(&r->rest->mask) + p.slab.at : NULL;
     lk__slab_rows(&p.slab, r->desc, r->moments, group * c + p.channel, p.channel, &a.rows);
     sum_slab(PRODUCTS, &a, &p.slab, sum, product);
 }
@@ -239,30 +266,41 @@ static void copy_entries(size_t c, const lk_shards *shards, const lk_batchnorm_s
     }
 }
 
+static void run_sums(lk_device *dev, reduction *r, const lk_batchnorm_sums *out)
+{
+    size_t c = r->shape.c;
+    r->out = out->sums;
+    run_reduction(dev, r, sums_task);
+    if (!out->partials.slot0)
+        return;
+    LK_KERNEL(rows_fold)(dev, 2 * c, out->sums, 2 * c, r->shards, out->partials);
+    copy_entries(c, r->shards, out);
+}
+
 void LK_KERNEL(batchnorm_sums)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_tensor *x, const lk_tensor *dy,
                                const lk_shards *shards, const lk_moments *moments, const lk_batchnorm_sums *out)
 {
-    size_t c = x->shape.c;
     reduction r = {.shape = x->shape,
                    .x = lk__tensor_f32(x),
                    .dy = lk__tensor_f32(dy),
                    .shards = shards,
                    .desc = desc,
-                   .moments = moments,
-                   .out = out->sums};
-    run_reduction(dev, &r, sums_task);
-    if (!out->partials.slot0)
-        return;
-    LK_KERNEL(rows_fold)(dev, 2 * c, out->sums, 2 * c, shards, out->partials);
-    copy_entries(c, shards, out);
+                   .moments = moments};
+    run_sums(dev, &r, out);
 }
 
 void LK_KERNEL(batchnorm_add_sums)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_batchnorm_addition *add,
                                    const lk_tensor *x, const lk_shards *shards, const lk_moments *moments,
                                    lk_tensor *dy, const lk_batchnorm_sums *out)
 {
-    LK_KERNEL(add_masked)(dev, dy, &add->part, &add->mask, dy);
-    LK_KERNEL(batchnorm_sums)(dev, desc, x, dy, shards, moments, out);
+    reduction r = {.shape = x->shape,
+                   .x = lk__tensor_f32(x),
+                   .dy = lk__tensor_f32(dy),
+                   .shards = shards,
+                   .desc = desc,
+                   .rest = add,
+                   .moments = moments};
+    run_sums(dev, &r, out);
 }
 
 void LK_KERNEL(batchnorm_stats)(lk_device *dev, const lk_tensor *x, const lk_shards *shards,
