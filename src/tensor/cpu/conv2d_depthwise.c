@@ -4,7 +4,7 @@
  * inside the image, row by row. The input gradient is the same sum over dy with the taps of a phase in reverse
  * (see conv2d_grad_input.c), so both passes use the same code for rows. */
 #include "tensor/cpu/conv2d.h"
-#include "tensor/cpu/conv2d_sweep.h"
+#include "tensor/cpu/conv2d_depthwise_3x3.h"
 #include "tensor/cpu/decls.h"
 
 enum { TILE = 4, BAND_FLOATS = 64 * 1024, TASKS_A_THREAD = 4 };
@@ -244,21 +244,21 @@ static void lay_out(lane_job *job, lk_device *dev, float *scratch)
     memset(scratch, 0, lk__depthwise_floats(job->conv, job->src) * sizeof *scratch);
 }
 
-/* sweeps: conv2d_sweep.h computes the pass. */
-static void run(lane_job *job, lk_device *dev, bool sweeps, lk_pool_fn task)
+/* by_3x3: conv2d_depthwise_3x3.h computes the pass. */
+static void run(lane_job *job, lk_device *dev, bool by_3x3, lk_pool_fn task)
 {
-    if (sweeps) {
-        lk_sweep sweep = {.src = job->src,
-                          .dst = job->dst,
-                          .stride = job->conv->h.stride,
-                          .input = job->input,
-                          .taps = job->taps,
-                          .lanes = job->lanes,
-                          .start = job->start,
-                          .mask = job->mask,
-                          .output = job->output,
-                          .relu = job->relu};
-        lk__sweep_run(lk__cpu_pool(dev), &sweep);
+    if (by_3x3) {
+        lk_depthwise_pass pass = {.src = job->src,
+                                  .dst = job->dst,
+                                  .stride = job->conv->h.stride,
+                                  .input = job->input,
+                                  .taps = job->taps,
+                                  .lanes = job->lanes,
+                                  .start = job->start,
+                                  .mask = job->mask,
+                                  .output = job->output,
+                                  .relu = job->relu};
+        lk__depthwise_pass_run(lk__cpu_pool(dev), &pass);
         return;
     }
     size_t rows = job->dst.n * job->dst.h;
@@ -286,7 +286,7 @@ void lk__depthwise_forward(lk_device *dev, const lk_conv2d_desc *conv, const lk_
         memcpy(job.start, b, job.dst.c * sizeof *job.start);
     for (size_t tap = 0; tap < lk__conv2d_desc_taps(conv); tap++)
         pack_tap(&job, w, tap, tap);
-    run(&job, dev, lk__sweep_fits(conv, x->shape), forward_task);
+    run(&job, dev, lk__depthwise_pass_fits(conv, x->shape), forward_task);
 }
 
 void lk__depthwise_grad_input(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *dy, const void *w,
@@ -306,5 +306,5 @@ void lk__depthwise_grad_input(lk_device *dev, const lk_conv2d_desc *conv, const 
             pack_tap(&job, w, ky * conv->w.kernel + kx, at);
         }
     }
-    run(&job, dev, lk__sweep_fits(conv, dx->shape) && conv->h.stride == 1, input_task);
+    run(&job, dev, lk__depthwise_pass_fits(conv, dx->shape) && conv->h.stride == 1, input_task);
 }

@@ -1,14 +1,15 @@
-/* conv2d_sweep.c - depthwise convolutions of 3x3 windows; see conv2d_sweep.h. */
-#include "tensor/cpu/conv2d_sweep.h"
+/* conv2d_depthwise_3x3.c - depthwise convolutions of 3x3 windows; see conv2d_depthwise_3x3.h. */
+#include "tensor/cpu/conv2d_depthwise_3x3.h"
 
 /* TILE: neighbouring pixels of a row that share loads. A band reads and writes about BAND_FLOATS floats: they stay in
  * the second-level cache while one vector of channels after the other passes through it. */
-enum { TILE = 4, BAND_FLOATS = 64 * 1024 };
+enum { TILE = 4, BAND_FLOATS = 64 * 1024, TASKS_A_THREAD = 4 };
 
-typedef struct sweep_job {
-    lk_sweep of;
-    size_t rows, bands; /* of an image */
-} sweep_job;
+typedef struct band_job {
+    lk_depthwise_pass of;
+    size_t rows, bands; /* rows of a band, bands of an image */
+    size_t tasks;
+} band_job;
 
 /* The rows or columns of a window that lie inside the image. */
 typedef struct inside {
@@ -19,7 +20,7 @@ static const inside all = {0, 3}, not_first = {1, 2}, not_last = {0, 2};
 
 /* A vector of channels. */
 typedef struct lane {
-    const lk_sweep *of;
+    const lk_depthwise_pass *of;
     v_f32 tap[3][3], start;
     size_t channels; /* that exist, V at most */
     size_t src_x, src_y;
@@ -38,12 +39,12 @@ LK_INLINE void add_pixels(lane *l, size_t y, size_t x, inside ky, inside kx, int
     size_t n = whole ? V : l->channels, at = (y * l->of->dst.w + x) * l->src_x;
     size_t line = y * (size_t)stride + (size_t)ky.first - 1, pixel = x * (size_t)stride + (size_t)kx.first - 1;
     const float *src = l->input + line * l->src_y + pixel * l->src_x;
-    const int columns = (count - 1) * stride + kx.count;
+    const int columns = (count - 1) * stride + kx.count, area = stride * stride;
     LK_UNROLL for (int i = 0; i < count; i++)
     {
         acc[i] = l->start;
-        for (int j = 0; j < stride; j++)
-            __builtin_prefetch(l->next_input + (i * stride + j) * V, 0, 2);
+        for (int j = 0; j < area; j++)
+            __builtin_prefetch(l->next_input + (i * area + j) * V, 0, 2);
         __builtin_prefetch(l->next_output + i * V, 1);
     }
     LK_UNROLL for (int k = 0; k < ky.count; k++, src += l->src_y)
@@ -55,7 +56,7 @@ LK_INLINE void add_pixels(lane *l, size_t y, size_t x, inside ky, inside kx, int
                 v_fma(column[i * stride + j], l->tap[ky.first + k][kx.first + j], acc[i]);
         }
     }
-    l->next_input += count * stride * V;
+    l->next_input += count * area * V;
     l->next_output += count * V;
     LK_UNROLL for (int i = 0; i < count; i++)
     {
@@ -92,35 +93,48 @@ LK_INLINE void add_rows(lane *l, size_t y, size_t end, int stride, bool whole)
         add_row(l, y, not_last, stride, whole);
 }
 
-static void sweep_task(void *arg, size_t index, int thread)
+static void do_band(const band_job *job, size_t index)
 {
-    (void)thread;
-    const sweep_job *job = arg;
-    const lk_sweep *s = &job->of;
-    size_t image = index / job->bands, y = index % job->bands * job->rows, end = lk__size_min(y + job->rows, s->dst.h);
-    lane l = {.of = s, .src_x = s->src.c, .src_y = s->src.w * s->src.c};
-    l.next_input = s->input + image * lk__shape_sample(s->src) + end * s->stride * l.src_y;
-    l.next_output = s->output + image * lk__shape_sample(s->dst) + end * s->dst.w * s->dst.c;
-    for (size_t c = 0; c < s->src.c; c += V) {
-        l.channels = lk__size_min(s->src.c - c, V);
-        l.input = s->input + image * lk__shape_sample(s->src) + c;
-        l.output = s->output + image * lk__shape_sample(s->dst) + c;
-        l.mask = s->mask ? s->mask + image * lk__shape_sample(s->dst) + c : NULL;
-        l.start = v_load(s->start + c);
+    const lk_depthwise_pass *p = &job->of;
+    size_t image = index / job->bands, y = index % job->bands * job->rows, end = lk__size_min(y + job->rows, p->dst.h);
+    lane l = {.of = p, .src_x = p->src.c, .src_y = p->src.w * p->src.c};
+    const float *input = p->input + image * lk__shape_sample(p->src);
+    float *output = p->output + image * lk__shape_sample(p->dst);
+    l.next_input = input + end * p->stride * l.src_y;
+    l.next_output = output + end * p->dst.w * p->dst.c;
+    for (size_t c = 0; c < p->src.c; c += V) {
+        l.channels = lk__size_min(p->src.c - c, V);
+        l.input = input + c;
+        l.output = output + c;
+        l.mask = p->mask ? p->mask + image * lk__shape_sample(p->dst) + c : NULL;
+        l.start = v_load(p->start + c);
         LK_UNROLL for (int tap = 0; tap < 9; tap++) l.tap[tap / 3][tap % 3] =
-            v_load(s->taps + (size_t)tap * s->lanes + c);
+            v_load(p->taps + (size_t)tap * p->lanes + c);
         if (l.channels < V)
-            s->stride == 1 ? add_rows(&l, y, end, 1, false) : add_rows(&l, y, end, 2, false);
+            p->stride == 1 ? add_rows(&l, y, end, 1, false) : add_rows(&l, y, end, 2, false);
         else
-            s->stride == 1 ? add_rows(&l, y, end, 1, true) : add_rows(&l, y, end, 2, true);
+            p->stride == 1 ? add_rows(&l, y, end, 1, true) : add_rows(&l, y, end, 2, true);
     }
 }
 
-void lk__sweep_run(lk_pool *pool, const lk_sweep *sweep)
+/* Bands that follow each other, since a band prefetches the next one. */
+static void bands_task(void *arg, size_t index, int thread)
 {
-    sweep_job job = {.of = *sweep};
-    size_t row = sweep->dst.c * (sweep->dst.w + sweep->stride * sweep->src.w);
-    job.rows = lk__box_band_rows(sweep->dst.h, row, BAND_FLOATS, 1);
-    job.bands = lk__size_divide_up(sweep->dst.h, job.rows);
-    lk__pool_run(pool, sweep->dst.n * job.bands, sweep_task, &job);
+    (void)thread;
+    const band_job *job = arg;
+    size_t count = job->of.dst.n * job->bands;
+    for (size_t band = index * count / job->tasks; band < (index + 1) * count / job->tasks; band++)
+        do_band(job, band);
+}
+
+void lk__depthwise_pass_run(lk_pool *pool, const lk_depthwise_pass *pass)
+{
+    size_t threads = (size_t)lk__pool_threads(pool), wanted = threads == 1 ? 1 : threads * TASKS_A_THREAD;
+    size_t row = pass->dst.c * (pass->dst.w + pass->stride * pass->src.w);
+    band_job job = {.of = *pass, .tasks = wanted};
+    if (pass->dst.n == 0)
+        return;
+    job.rows = lk__box_band_rows(pass->dst.h, row, BAND_FLOATS, lk__size_divide_up(wanted, pass->dst.n));
+    job.bands = lk__size_divide_up(pass->dst.h, job.rows);
+    lk__pool_run(pool, job.tasks, bands_task, &job);
 }
