@@ -20,6 +20,7 @@ enum {
     TASKS_A_THREAD = 4,
     LINE = LK_ALIGN / sizeof(float), /* floats of a cache line */
     STEP = 4,                        /* pixels of dy that are copied at once */
+    NEXT_ROWS = 2,                   /* rows of dw that are prefetched */
     AHEAD = 8,                       /* pixels that are prefetched */
     /* Floats from a strip of dy to the next: a power of two between them would put all into the same lines of the
      * first-level cache. */
@@ -421,6 +422,14 @@ static void add_segment(const part *p, segment *s, size_t block)
 /* Copies a row of a unit between the tiles of all taps, `step` floats apart, and (channels, taps) of its slot. */
 static void move_row(float *tiles, size_t step, size_t taps, size_t channels, bool store, float *slot)
 {
+    if (taps == 1 && channels == LK_NR) {
+        const float *from = store ? tiles : slot;
+        float *to = store ? slot : tiles;
+        v_f32 low = v_load(from), high = v_load(from + V);
+        v_store(to, low);
+        v_store(to + V, high);
+        return;
+    }
     if (taps == 1) {
         memcpy(store ? slot : tiles, store ? tiles : slot, channels * sizeof *slot);
         return;
@@ -448,6 +457,8 @@ static void move_entry(const part *p, int e, bool store)
             for (size_t block = 0; block < p->blocks; block++, tiles += job->taps * step) {
                 size_t channel = (p->block + block) * LK_NR, channels = lk__size_min(job->in - channel, LK_NR);
                 size_t at = ((p->group * job->out + first + i) * job->in + channel) * job->taps;
+                for (size_t c = 0; job->taps == 1 && c < LK_NR; c += LINE)
+                    __builtin_prefetch(slot + at + NEXT_ROWS * job->in + c, 1);
                 move_row(tiles, step, job->taps, channels, store, slot + at);
             }
         }
