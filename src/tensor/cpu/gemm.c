@@ -90,7 +90,7 @@ LK_INLINE void add_terms(const row_tile *tile, size_t at, const float *b, size_t
         for (int j = 0; LARGE && nv > 1 && j < V_REP * nv * V; j += LINE)
             __builtin_prefetch(b + AHEAD * nv * V + j);
         if (ahead) {
-            __builtin_prefetch(next, 0, 2);
+            __builtin_prefetch(next);
             next += V_REP * tile->ahead.term;
         }
 /* Either pointers or an index advance, whatever takes fewer registers. */

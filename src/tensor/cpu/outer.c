@@ -11,7 +11,7 @@
 enum {
     /* Of a segment, at most: pixels of dy, runs, bands; floats of x, unless one block of the sum has more. */
     PIXELS = LK_SUM_BLOCK,
-    RUNS = 2 * PIXELS,
+    RUNS = 2 * PIXELS + 2 * LK_TREE_MAX_DEPTH, /* the last ones are left to zeros */
     BANDS = PIXELS,
     BOX_FLOATS = 32 * 1024,
     /* Of a task: tiles and panels, roughly. */
@@ -19,7 +19,9 @@ enum {
     PANELS = 8,
     TASKS_A_THREAD = 4,
     LINE = LK_ALIGN / sizeof(float), /* floats of a cache line */
-    AHEAD = 8,                       /* pixels of dy that are prefetched */
+    STEP = 4,                        /* pixels of dy that are copied at once */
+    NEXT_ROWS = 2,                   /* rows of dw that are prefetched */
+    AHEAD = 8,                       /* pixels that are prefetched */
     /* Floats from a strip of dy to the next: a power of two between them would put all into the same lines of the
      * first-level cache. */
     STRIP = PIXELS * LK_MR + LINE
@@ -29,6 +31,7 @@ typedef struct weight_job {
     lk_outer outer;
     size_t in, out, taps;           /* in and out: channels of a group */
     bool flat;                      /* pointwise: the pixels of all samples are one long row */
+    bool single;                    /* each pixel of dy reads one pixel of x, which exists */
     size_t units, blocks;           /* units of rows, blocks of channels */
     size_t some_units, some_blocks; /* of a task, at most */
     size_t tasks_y, tasks_x;
@@ -37,7 +40,7 @@ typedef struct weight_job {
     float *scratch;
 } weight_job;
 
-/* Rows [y0, y1) of dy of a sample; of one long row of pixels, if `flat`: pixels [y0, y1). */
+/* Rows [y0, y1) of dy of a sample. */
 typedef struct band {
     size_t sample, y0, y1;
     size_t at; /* where the copy of its box begins, in pixels of x */
@@ -59,10 +62,13 @@ typedef struct segment {
     band band[BANDS];
 } segment;
 
-/* Where the next segment begins: pixel x of row y of a sample of a shard. */
+/* Where the next segment begins: pixel x of row y of a sample of a shard. The sum of an empty shard is 0.0. Such sums
+ * on top of the stack of partial sums are counted in `zeros`, not stored, until others are pushed; those that are left
+ * inside a leaf are merged with it. */
 typedef struct cursor {
     int shard;
     size_t sample, y, x;
+    int zeros;
 } cursor;
 
 /* A block of the sum: columns [x, x1) of rows [y, y1) of samples [sample, last). */
@@ -76,7 +82,7 @@ typedef struct part {
     const weight_job *job;
     size_t group, unit, units, block, blocks;
     float *boxes, *strips, *stack;
-    float *base; /* (entries, units, blocks, taps, LK_MR, LK_NR); the first entry is fold.low */
+    float *base; /* (entries, blocks, taps, units, LK_MR, LK_NR); the first entry is fold.low */
     float *top;
 } part;
 
@@ -89,6 +95,7 @@ static size_t lay_out(weight_job *job, size_t threads)
     job->out = y.c / conv->groups;
     job->taps = lk__conv2d_desc_taps(conv);
     job->flat = lk__conv_pointwise(conv);
+    job->single = job->taps == 1 && !lk__conv_pads(conv);
     job->units = lk__size_divide_up(job->out, LK_MR);
     job->blocks = lk__panel_count(job->in);
     job->some_blocks = lk__size_min(lk__size_max(PANELS / job->taps, 1), job->blocks);
@@ -101,7 +108,7 @@ static size_t lay_out(weight_job *job, size_t threads)
     job->tasks_y = lk__size_divide_up(job->units, job->some_units);
     job->tasks_x = lk__size_divide_up(job->blocks, job->some_blocks);
     lk_box box = lk__conv_box(conv, y, 0, outer->sum.rows);
-    size_t block = job->flat ? PIXELS : outer->sum.samples * box.h * box.w;
+    size_t block = job->single ? PIXELS : outer->sum.samples * box.h * box.w;
     job->box_floats = lk__size_round_up(lk__size_max(BOX_FLOATS, block * LK_NR), LK_ALIGN);
     job->strip_floats = lk__size_round_up(job->some_units * STRIP, LK_ALIGN);
     job->entry = job->some_units * job->some_blocks * job->taps * LK_OUTER_UNIT;
@@ -134,7 +141,7 @@ static sum_block block_at(const weight_job *job, const cursor *at)
 static void advance(const weight_job *job, const sum_block *done, cursor *at)
 {
     if (done->done) {
-        *at = (cursor){.shard = at->shard + 1, .sample = done->last};
+        *at = (cursor){.shard = at->shard + 1, .sample = done->last, .zeros = at->zeros};
     } else if (done->x1 < job->outer.y.w) {
         at->x = done->x1;
     } else {
@@ -153,7 +160,7 @@ static size_t block_pixels(const sum_block *b)
 static size_t band_pixels(const weight_job *job, const band *b)
 {
     lk_box box = lk__conv_box(job->outer.conv, job->outer.y, b->y0, b->y1);
-    return job->flat ? b->y1 - b->y0 : box.h * box.w;
+    return box.h * box.w;
 }
 
 /* The band of rows [y, y1) of a sample: the last band if they can continue it, otherwise a new one. */
@@ -170,42 +177,85 @@ static void add_band(const weight_job *job, segment *s, size_t sample, size_t y,
     s->box_pixels += band_pixels(job, last);
 }
 
-static void add_run(segment *s, size_t y, size_t x, size_t rows, size_t count)
+/* Rows [b->y, b->y1) of a sample. */
+static void add_run(const weight_job *job, segment *s, const sum_block *b, size_t sample)
 {
-    s->place[s->runs] = (stretch){.band = s->bands - 1, .y = y - s->band[s->bands - 1].y0, .x = x};
-    s->run[s->runs++] = (lk_outer_run){.rows = rows, .count = count, .a = s->pixels};
-    s->pixels += rows * count;
+    const lk_outer *outer = &job->outer;
+    lk_outer_run *run = &s->run[s->runs];
+    *run = (lk_outer_run){.rows = b->y1 - b->y, .count = b->x1 - b->x, .a = s->pixels};
+    if (job->single) {
+        size_t y = b->y * outer->conv->h.stride, x = b->x * outer->conv->w.stride;
+        run->x = outer->input + ((sample * outer->x.h + y) * outer->x.w + x) * outer->x.c;
+    } else {
+        add_band(job, s, sample, b->y, b->y1);
+        s->place[s->runs] = (stretch){.band = s->bands - 1, .y = b->y - s->band[s->bands - 1].y0, .x = b->x};
+    }
+    s->runs++;
+    s->pixels += run->rows * run->count;
 }
 
 static void add_block(const weight_job *job, segment *s, const sum_block *b)
 {
-    lk_shape y = job->outer.y;
-    if (block_pixels(b) == 0) {
-        s->run[s->runs] = (lk_outer_run){.rows = 0};
-        s->place[s->runs++] = (stretch){0};
-    } else if (job->flat) {
-        size_t first = (b->sample * y.h + b->y) * y.w + b->x, count = block_pixels(b);
-        add_band(job, s, 0, first, first + count);
-        add_run(s, first, 0, 1, count);
-    } else {
-        for (size_t sample = b->sample; sample < b->last; sample++) {
-            add_band(job, s, sample, b->y, b->y1);
-            add_run(s, b->y, b->x, b->y1 - b->y, b->x1 - b->x);
+    for (size_t sample = b->sample; sample < b->last; sample++) {
+        add_run(job, s, b, sample);
+        lk_outer_run *run = &s->run[s->runs - 1];
+        if (job->flat) {
+            run->count = block_pixels(b);
+            run->rows = 1;
+            s->pixels = run->a + run->count;
+            break;
         }
     }
     lk_outer_run *run = &s->run[s->runs - 1];
-    run->end = b->done ? LK_OUTER_END_LEAF : LK_OUTER_END_BLOCK;
+    run->end = LK_OUTER_END_BLOCK;
     run->fresh = b->fresh;
+}
+
+/* The segment's last run is the end of a leaf. */
+static void end_leaf(segment *s, bool zero, int merges)
+{
+    lk_outer_run *run = &s->run[s->runs - 1];
+    run->end = LK_OUTER_END_LEAF;
+    run->zero = zero;
+    run->merges = merges;
+    s->pushed += 1 - merges;
+}
+
+/* Pushes the sum of an empty shard. */
+static void push_zero(segment *s, int merges)
+{
+    s->place[s->runs] = (stretch){0};
+    s->run[s->runs++] = (lk_outer_run){.fresh = true};
+    end_leaf(s, false, merges);
+}
+
+/* Adds an empty shard. The sum below the zeros on the stack, if they are merged with it, is that of the last run. */
+static void add_empty(segment *s, cursor *at, int merges)
+{
+    if (merges <= at->zeros) {
+        at->zeros += 1 - merges;
+        return;
+    }
+    merges -= at->zeros;
+    at->zeros = 0;
+    if (s->runs == 0) {
+        push_zero(s, merges);
+        return;
+    }
+    lk_outer_run *run = &s->run[s->runs - 1];
+    run->zero = true;
+    run->merges += merges - 1;
+    s->pushed -= merges - 1;
 }
 
 /* Whether a block can be added to a segment that has others. */
 static bool has_room(const weight_job *job, const segment *s, const sum_block *b)
 {
-    size_t samples = job->flat ? 1 : lk__size_max(b->last - b->sample, 1);
+    size_t samples = job->flat ? 1 : b->last - b->sample, pixels = s->pixels + block_pixels(b);
     lk_box box = lk__conv_box(job->outer.conv, job->outer.y, b->y, b->y1);
-    size_t box_pixels = job->flat ? block_pixels(b) : samples * box.h * box.w;
-    return s->runs + samples <= RUNS && s->bands + samples <= BANDS && s->pixels + block_pixels(b) <= PIXELS &&
-           (s->box_pixels + box_pixels) * LK_NR <= job->box_floats;
+    size_t box_pixels = job->single ? pixels : s->box_pixels + samples * box.h * box.w;
+    return s->runs + samples + 2 * LK_TREE_MAX_DEPTH <= RUNS && s->bands + samples <= BANDS && pixels <= PIXELS &&
+           box_pixels * LK_NR <= job->box_floats;
 }
 
 /* The segment at the cursor, which is moved behind it. */
@@ -218,34 +268,74 @@ static void next_segment(const weight_job *job, cursor *at, segment *s)
     s->pushed = 0;
     while (at->shard < shards->count) {
         sum_block b = block_at(job, at);
+        int merges = shards->merges[at->shard];
+        if (block_pixels(&b) == 0) {
+            add_empty(s, at, merges);
+            advance(job, &b, at);
+            continue;
+        }
         if (s->runs > 0 && !has_room(job, s, &b))
             return;
+        for (; b.fresh && at->zeros > merges; at->zeros--)
+            push_zero(s, 0);
         add_block(job, s, &b);
         if (b.done) {
-            s->run[s->runs - 1].merges = shards->merges[at->shard];
-            s->pushed += 1 - shards->merges[at->shard];
+            end_leaf(s, at->zeros > 0, merges - at->zeros);
+            at->zeros = 0;
         }
         advance(job, &b, at);
     }
+    for (; at->zeros > 0; at->zeros--)
+        push_zero(s, 0);
 }
 
-/* Copies dy's rows of the part's units: strip u is (pixels, LK_MR), STRIP floats after the one before. */
+/* Rows of a unit of the part. */
+static size_t unit_rows(const part *p, size_t unit)
+{
+    return lk__size_min(p->job->out - (p->unit + unit) * LK_MR, LK_MR);
+}
+
+/* Copies STEP pixels of a whole unit. wide: the floats behind it, of a whole vector, exist too. */
+LK_INLINE void copy_step(const float *from, size_t pixel, bool wide, float *to)
+{
+    v_f32 row[STEP];
+    LK_UNROLL for (int i = 0; i < STEP; i++)
+    {
+        __builtin_prefetch(from + (AHEAD + (size_t)i) * pixel);
+        row[i] = wide ? v_load(from + (size_t)i * pixel) : v_load_n(from + (size_t)i * pixel, LK_MR);
+    }
+    v_store_joined(to, row[0], row[1], row[2], row[3]);
+}
+
+/* Copies a pixel of `rows` rows to strips. */
+static void copy_pixel(const float *from, size_t pixel, size_t rows, float *to)
+{
+    for (size_t row = 0; row < rows; row += LK_MR, to += STRIP) {
+        __builtin_prefetch(from + AHEAD * pixel + row);
+        if (row + LK_MR <= rows)
+            memcpy(to, from + row, LK_MR * sizeof *to);
+        else
+            memcpy(to, from + row, (rows - row) * sizeof *to);
+    }
+}
+
+/* Copies dy's rows of the part's units: strip u is (pixels, LK_MR), STRIP floats after the one before. Where vectors
+ * allow it, several pixels at once fill whole cache lines. */
 static void copy_strips(const part *p, const segment *s)
 {
     const weight_job *job = p->job;
-    size_t pixel = job->outer.y.c;
+    size_t pixel = job->outer.y.c, rows = lk__size_min(p->units * LK_MR, job->out - p->unit * LK_MR), at = 0;
     const float *from = job->outer.dy + s->first * pixel + p->group * job->out + p->unit * LK_MR;
-    size_t rows = lk__size_min(p->units * LK_MR, job->out - p->unit * LK_MR);
-    for (size_t at = 0; at < s->pixels; at++, from += pixel) {
+    size_t whole = LK_MR * 4 == V * 3 ? rows / LK_MR : 0;
+    for (; whole > 0 && at + STEP <= s->pixels; at += STEP, from += STEP * pixel) {
         float *to = p->strips + at * LK_MR;
-        size_t row = 0;
-        for (size_t i = 0; i < rows; i += LINE)
-            __builtin_prefetch(from + AHEAD * pixel + i);
-        for (; row + LK_MR <= rows; row += LK_MR, to += STRIP)
-            memcpy(to, from + row, LK_MR * sizeof *to);
-        if (row < rows)
-            memcpy(to, from + row, (rows - row) * sizeof *to);
+        for (size_t unit = 0; unit < whole; unit++, to += STRIP)
+            copy_step(from + unit * LK_MR, pixel, unit * LK_MR + V <= rows, to);
+        for (size_t i = 0; i < STEP; i++)
+            copy_pixel(from + i * pixel + whole * LK_MR, pixel, rows - whole * LK_MR, to + i * LK_MR);
     }
+    for (; at < s->pixels; at++, from += pixel)
+        copy_pixel(from, pixel, rows, p->strips + at * LK_MR);
 }
 
 /* Copies or views x's boxes of all bands, for a block of channels, and points the runs at their pixels. */
@@ -257,15 +347,9 @@ static void point_runs(const part *p, segment *s, size_t block, size_t width)
     for (size_t i = 0; i < s->bands; i++) {
         const band *b = &s->band[i];
         lk_box box = lk__conv_box(conv, outer->y, b->y0, b->y1);
-        lk_shape image = outer->x;
-        if (p->job->flat) {
-            image.w = image.n * image.h * image.w;
-            image.h = 1;
-            box = (lk_box){.x = (ptrdiff_t)b->y0, .h = 1, .w = b->y1 - b->y0};
-        }
         box.first = p->group * p->job->in + block * LK_NR;
         box.channels = lk__size_min(p->job->in - block * LK_NR, LK_NR);
-        views[i] = lk__box_view(outer->input + b->sample * lk__shape_sample(outer->x), image, box, width,
+        views[i] = lk__box_view(outer->input + b->sample * lk__shape_sample(outer->x), outer->x, box, width,
                                 p->boxes + b->at * width);
     }
     for (size_t i = 0; i < s->runs; i++) {
@@ -274,8 +358,30 @@ static void point_runs(const part *p, segment *s, size_t block, size_t width)
         if (run->rows == 0)
             continue;
         run->row = views[at->band].row;
-        run->b = views[at->band].data + at->x * conv->w.stride * width;
-        run->b += p->job->flat ? at->y * width : at->y * conv->h.stride * run->row;
+        run->b = views[at->band].data + at->x * conv->w.stride * width + at->y * conv->h.stride * run->row;
+    }
+}
+
+/* Points the runs at their pixels in B if each pixel of dy reads one pixel of x. */
+static void place_runs(const part *p, segment *s, size_t width)
+{
+    for (lk_outer_run *run = s->run; run != s->run + s->runs; run++) {
+        run->b = p->boxes + run->a * width;
+        run->row = run->count * width;
+    }
+}
+
+/* Copies the runs' pixels to B where tiles cannot; the channels that a panel has more are 0. */
+static void copy_runs(const part *p, const segment *s, const lk_outer_tile *tile, size_t channels)
+{
+    for (const lk_outer_run *run = s->run; run != s->run + s->runs; run++) {
+        float *to = p->boxes + run->a * tile->width;
+        for (size_t i = 0; i < run->rows * run->count; i++, to += tile->width) {
+            const float *from = run->x + i / run->count * tile->x_y + i % run->count * tile->x_x + tile->channel;
+            __builtin_prefetch(from + AHEAD * tile->x_x);
+            memcpy(to, from, channels * sizeof *to);
+            memset(to + channels, 0, (tile->width - channels) * sizeof *to);
+        }
     }
 }
 
@@ -284,26 +390,46 @@ static void add_segment(const part *p, segment *s, size_t block)
 {
     const weight_job *job = p->job;
     const lk_conv2d_desc *conv = job->outer.conv;
+    lk_shape x = job->outer.x;
     lk_outer_tile tile = {.runs = s->run, .run_count = s->runs, .entry = job->entry, .stack = p->stack};
+    size_t channel = (p->block + block) * LK_NR;
+    tile.channel = p->group * job->in + channel;
     tile.width = lk__panel_width(job->in, p->block + block);
-    tile.b_x = conv->w.stride * tile.width;
-    tile.b_y = conv->h.stride;
-    point_runs(p, s, p->block + block, tile.width);
+    tile.x_x = conv->w.stride * x.c;
+    tile.x_y = conv->h.stride * x.w * x.c;
+    tile.b_x = job->single ? tile.width : conv->w.stride * tile.width;
+    tile.b_y = job->single ? 1 : conv->h.stride;
+    bool copies = job->single && job->in - channel >= tile.width && unit_rows(p, 0) == LK_MR;
+    if (job->single)
+        place_runs(p, s, tile.width);
+    else
+        point_runs(p, s, p->block + block, tile.width);
+    if (job->single && !copies)
+        copy_runs(p, s, &tile, lk__size_min(job->in - channel, tile.width));
     for (size_t tap = 0; tap < job->taps; tap++) {
         tile.tap_y = tap / conv->w.kernel * conv->h.dilation;
         tile.tap_x = tap % conv->w.kernel * conv->w.dilation * tile.width;
         for (size_t unit = 0; unit < p->units; unit++) {
-            tile.rows = lk__size_min(job->out - (p->unit + unit) * LK_MR, LK_MR);
+            tile.rows = unit_rows(p, unit);
             tile.a = p->strips + unit * STRIP;
-            tile.top = p->top + ((unit * p->blocks + block) * job->taps + tap) * LK_OUTER_UNIT;
+            tile.copy = copies && unit == 0 ? p->boxes : NULL;
+            tile.top = p->top + ((block * job->taps + tap) * p->units + unit) * LK_OUTER_UNIT;
             lk__outer_tile_sum(&tile);
         }
     }
 }
 
-/* Copies a row of a unit between the tiles of all taps and (channels, taps) of its slot. */
-static void move_row(float *tiles, size_t taps, size_t channels, bool store, float *slot)
+/* Copies a row of a unit between the tiles of all taps, `step` floats apart, and (channels, taps) of its slot. */
+static void move_row(float *tiles, size_t step, size_t taps, size_t channels, bool store, float *slot)
 {
+    if (taps == 1 && channels == LK_NR) {
+        const float *from = store ? tiles : slot;
+        float *to = store ? slot : tiles;
+        v_f32 low = v_load(from), high = v_load(from + V);
+        v_store(to, low);
+        v_store(to + V, high);
+        return;
+    }
     if (taps == 1) {
         memcpy(store ? slot : tiles, store ? tiles : slot, channels * sizeof *slot);
         return;
@@ -311,9 +437,9 @@ static void move_row(float *tiles, size_t taps, size_t channels, bool store, flo
     for (size_t c = 0; c < channels; c++) {
         for (size_t tap = 0; tap < taps; tap++) {
             if (store)
-                slot[c * taps + tap] = tiles[tap * LK_OUTER_UNIT + c];
+                slot[c * taps + tap] = tiles[tap * step + c];
             else
-                tiles[tap * LK_OUTER_UNIT + c] = slot[c * taps + tap];
+                tiles[tap * step + c] = slot[c * taps + tap];
         }
     }
 }
@@ -322,14 +448,18 @@ static void move_row(float *tiles, size_t taps, size_t channels, bool store, flo
 static void move_entry(const part *p, int e, bool store)
 {
     const weight_job *job = p->job;
-    float *tiles = p->base + (size_t)(e - job->fold.low) * job->entry, *slot = lk__partials_slot(job->outer.dw, e);
+    float *entry = p->base + (size_t)(e - job->fold.low) * job->entry, *slot = lk__partials_slot(job->outer.dw, e);
+    size_t step = p->units * LK_OUTER_UNIT;
     for (size_t unit = 0; unit < p->units; unit++) {
         size_t first = (p->unit + unit) * LK_MR, rows = lk__size_min(job->out - first, LK_MR);
-        for (size_t block = 0; block < p->blocks; block++, tiles += job->taps * LK_OUTER_UNIT) {
-            size_t channel = (p->block + block) * LK_NR, channels = lk__size_min(job->in - channel, LK_NR);
-            for (size_t i = 0; i < rows; i++) {
+        for (size_t i = 0; i < rows; i++) {
+            float *tiles = entry + unit * LK_OUTER_UNIT + i * LK_NR;
+            for (size_t block = 0; block < p->blocks; block++, tiles += job->taps * step) {
+                size_t channel = (p->block + block) * LK_NR, channels = lk__size_min(job->in - channel, LK_NR);
                 size_t at = ((p->group * job->out + first + i) * job->in + channel) * job->taps;
-                move_row(tiles + i * LK_NR, job->taps, channels, store, slot + at);
+                for (size_t c = 0; job->taps == 1 && c < LK_NR; c += LINE)
+                    __builtin_prefetch(slot + at + NEXT_ROWS * job->in + c, 1);
+                move_row(tiles, step, job->taps, channels, store, slot + at);
             }
         }
     }

@@ -74,6 +74,17 @@ static inline v_rep v_rep_load(const float *p) { return _mm256_broadcast_ss(p); 
 #define v_fma_rep(rep, lane, b, c) _mm256_fmadd_ps((rep), (b), (c))
 #define V_REP_EACH(X) X(0)
 
+/* The first 3/4 of the lanes of each vector, one after the other. */
+static inline void v_store_joined(float *p, v_f32 a, v_f32 b, v_f32 c, v_f32 d)
+{
+    __m256i low = _mm256_setr_epi32(2, 3, 4, 5, 0, 0, 0, 1), high = _mm256_setr_epi32(4, 5, 0, 1, 2, 3, 4, 5);
+    __m256 b_low = _mm256_permutevar8x32_ps(b, low), c_low = _mm256_permute2f128_ps(c, c, 0);
+    __m256 c_high = _mm256_permutevar8x32_ps(c, high), d_high = _mm256_permutevar8x32_ps(d, high);
+    _mm256_storeu_ps(p, _mm256_blend_ps(a, b_low, 0xc0));
+    _mm256_storeu_ps(p + 8, _mm256_blend_ps(b_low, c_low, 0xf0));
+    _mm256_storeu_ps(p + 16, _mm256_blend_ps(c_high, d_high, 0xfc));
+}
+
 static inline void v_transpose(const float *src, size_t src_stride, float *dst, size_t dst_stride)
 {
     __m256 r[8], t[8];

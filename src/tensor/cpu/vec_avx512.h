@@ -69,6 +69,17 @@ static inline v_rep v_rep_load(const float *p) { return _mm512_set1_ps(*p); }
 /* X(lane) for each lane of a v_rep. */
 #define V_REP_EACH(X) X(0)
 
+/* The first 3/4 of the lanes of each vector, one after the other. */
+static inline void v_store_joined(float *p, v_f32 a, v_f32 b, v_f32 c, v_f32 d)
+{
+    __m512i ab = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 16, 17, 18, 19);
+    __m512i bc = _mm512_setr_epi32(4, 5, 6, 7, 8, 9, 10, 11, 16, 17, 18, 19, 20, 21, 22, 23);
+    __m512i cd = _mm512_setr_epi32(8, 9, 10, 11, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27);
+    _mm512_storeu_ps(p, _mm512_permutex2var_ps(a, ab, b));
+    _mm512_storeu_ps(p + 16, _mm512_permutex2var_ps(b, bc, c));
+    _mm512_storeu_ps(p + 32, _mm512_permutex2var_ps(c, cd, d));
+}
+
 /* dst[j*dst_stride + i] = src[i*src_stride + j] for i, j < V. */
 static inline void v_transpose(const float *src, size_t src_stride, float *dst, size_t dst_stride)
 {

@@ -71,6 +71,15 @@ static inline v_rep v_rep_load(const float *p) { return vld1q_f32(p); }
 #define v_fma_rep(rep, lane, b, c) vfmaq_laneq_f32((c), (b), (rep), (lane))
 #define V_REP_EACH(X) X(0) X(1) X(2) X(3)
 
+/* The first 3/4 of the lanes of each vector, one after the other; up to V / 4 floats behind them are written too. */
+static inline void v_store_joined(float *p, v_f32 a, v_f32 b, v_f32 c, v_f32 d)
+{
+    v_store(p, a);
+    v_store(p + V / 4 * 3, b);
+    v_store(p + V / 2 * 3, c);
+    v_store(p + V / 4 * 9, d);
+}
+
 static inline void v_transpose(const float *src, size_t src_stride, float *dst, size_t dst_stride)
 {
     float32x4_t r0 = vld1q_f32(src), r1 = vld1q_f32(src + src_stride);

@@ -68,6 +68,15 @@ static inline v_rep v_rep_load(const float *p) { return *p; }
 #define v_fma_rep(rep, lane, b, c) fmaf((rep), (b), (c))
 #define V_REP_EACH(X) X(0)
 
+/* Only for the compiler: it is used where LK_MR is 3/4 of V. */
+static inline void v_store_joined(float *p, v_f32 a, v_f32 b, v_f32 c, v_f32 d)
+{
+    v_store(p, a);
+    v_store(p + 1, b);
+    v_store(p + 2, c);
+    v_store(p + 3, d);
+}
+
 static inline void v_transpose(const float *src, size_t src_stride, float *dst, size_t dst_stride)
 {
     (void)src_stride, (void)dst_stride;
