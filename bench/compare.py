@@ -40,15 +40,19 @@ def show_limits(args):
     return line["peak_gflops"]
 
 
-def show_row(row, task, results, ours, peak):
-    mine = median(results["lockstep"], "img_per_s")
-    part = 1e-9 * ours.flops(task) * mine / (peak * task.threads)
-    print(f"\n{f'{row.model}, batch {row.batch}, {task.threads} threads':<46}{'img/s':>9}{'ms/step':>9}{'MB':>7}"
-          "   runs (img/s)")
+def show_runs(task, results):
+    what = f"{task.model}, batch {task.batch}, {task.precision}, {task.threads} threads"
+    print(f"\n{what:<46}{'img/s':>9}{'ms/step':>9}{'MB':>7}   runs (img/s)")
     for name, runs in sorted(results.items()):
         rates = " ".join(f"{run['img_per_s']:.4g}" for run in runs)
         print(f"{runs[0].get('peer', name):<46}{median(runs, 'img_per_s'):>9.1f}{median(runs, 'ms_per_step'):>9.2f}"
               f"{median(runs, 'peak_rss_mb'):>7.0f}   {rates}")
+
+
+def show_row(row, task, results, ours, peak):
+    mine = median(results["lockstep"], "img_per_s")
+    part = 1e-9 * ours.flops(task) * mine / (peak * task.threads)
+    show_runs(task, results)
     print(f"{'part of the peak, direct sums':<34}{part:>7.2f}")
     if "torch" in results:
         theirs = results["torch"]
@@ -93,14 +97,15 @@ def show_bf16(args, ours, peer):
     for threads in args.threads:
         fp32 = Task(row.model, row.shape, row.classes, row.batch, 1, threads)
         task = fp32._replace(precision="bf16")
-        sides = {"bf16": lambda task=task: ours.train(task), "fp32": lambda task=fp32: ours.train(task)}
+        sides = {"lockstep": lambda task=task: ours.train(task), "lockstep, fp32": lambda task=fp32: ours.train(task)}
         if peer.pythons:
             sides["torch"] = lambda task=task: peer.train(task)
-        rates = {name: median(runs, "img_per_s") for name, runs in alternate(sides, args.rounds).items()}
-        print(f"\n{row.model}, batch {row.batch}, {threads} threads, bf16: {rates['bf16']:.1f} img/s")
-        show_target("times our fp32", rates["bf16"] / rates["fp32"], BF16_TARGET)
+        results = alternate(sides, args.rounds)
+        show_runs(task, results)
+        rates = {name: median(runs, "img_per_s") for name, runs in results.items()}
+        show_target("times our fp32", rates["lockstep"] / rates["lockstep, fp32"], BF16_TARGET)
         if "torch" in rates:
-            show_target("times PyTorch's bf16", rates["bf16"] / rates["torch"], BF16_TARGET)
+            show_target("times PyTorch's bf16", rates["lockstep"] / rates["torch"], BF16_TARGET)
 
 
 def show_start(ours, args):

@@ -38,7 +38,8 @@ class Ours:
         command = [self.program, "bench", "train", "--devices", "cpu", "--model", task.model, "--json", "--input",
                    shape_words(task.shape), "--classes", str(task.classes), "--batch-size", str(task.batch)]
         command += ["--precision", task.precision, "--optimizer", peer_models.optimizer_words(task.model)]
-        command += ["--threads", str(task.threads), "--steps", str(steps)] + (["-n", str(task.ranks)] if task.ranks > 1 else [])
+        command += ["--threads", str(task.threads), "--steps", str(steps)]
+        command += ["-n", str(task.ranks)] if task.ranks > 1 else []
         return lines_of(command + list(more))[-1]
 
     def train(self, task, *more):
@@ -99,8 +100,8 @@ class Peer:
             self.best[task] = (self.pythons[0], self.setting)
             return
         ranks = f", {task.ranks} ranks" if task.ranks > 1 else ""
-        print(f"looking for PyTorch's fastest setting: {task.model}, {task.precision}, {task.threads} threads{ranks} ...",
-              flush=True)
+        what = f"{task.model}, {task.precision}, {task.threads} threads{ranks}"
+        print(f"looking for PyTorch's fastest setting: {what} ...", flush=True)
         tried = [(trial["img_per_s"], python, trial) for python in self.pythons
                  for trial in self.run(task, python, self.seconds / 3, "--probe")]
         for rate, _, trial in sorted(tried, key=lambda row: -row[0]):

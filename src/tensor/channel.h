@@ -31,6 +31,9 @@ typedef struct lk_channel_opts {
     size_t most; /* the most elements that this rank sends to one peer in one move */
 } lk_channel_opts;
 
+/* Moves of a sender that may be ahead of a receiver's take. */
+enum { LK_CHANNEL_OUTBOXES = 2 };
+
 typedef struct lk_channel_type {
     const char *name;
     /* Writes a text that identifies the device. one_device: the channel joins ranks whose texts are all equal.
@@ -60,8 +63,8 @@ typedef struct lk_channel_type {
      * ranks they match in order. count may be 0. */
     lk_status (*move)(lk_channel *channel, const lk_channel_move *moves, int count);
     /* The second half of a move: receives what the list says, after the ranks that send it have called move. All ranks
-     * call it once for each move; one that only receives need not call move. Optional: without it move does
-     * everything. */
+     * call it once for each move; one that only receives need not call move. A rank may be LK_CHANNEL_OUTBOXES moves
+     * ahead of the takes of its receivers, and no more. Optional: without it move does everything. */
     lk_status (*take)(lk_channel *channel, const lk_channel_move *moves, int count);
     /* out = a + b, the same bits as the kernel `reduce`; out may be a or b. */
     lk_status (*add)(lk_channel *channel, size_t count, const float *a, const float *b, float *out);

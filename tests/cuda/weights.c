@@ -163,7 +163,8 @@ static void test_dense(void **state)
         check_sums(dense[i], dense[i].shards / 2);
 }
 
-/* Each size of tiles that large leaves have in tf32: 96 x 192, 64 x 192, 128 x 192, 96 x 256, 128 x 256, 64 x 256. */
+/* Each size of tiles that large leaves have in tf32: 96 x 192, 64 x 192, 128 x 192, 96 x 256, 128 x 256, 64 x 256,
+ * 64 x 384. */
 static const layer tiled[] = {
     {{3, 40, 37, 29}, 72, CONV(3, 1, 1, 1), 2},
     {{3, 24, 37, 41}, 40, CONV(3, 1, 1, 1), 2, .no_bias = true},
@@ -171,6 +172,7 @@ static const layer tiled[] = {
     {{2, 72, 27, 27}, 136, CONV(3, 1, 1, 1), 2, .no_bias = true},
     {{3, 512, 27, 31}, 128, CONV(1, 1, 0, 1), 2, .no_bias = true},
     {{3, 512, 27, 31}, 64, CONV(1, 1, 0, 1), 2},
+    {{9, 32, 56, 56}, 64, CONV(3, 1, 1, 1), 2},
 };
 
 static void test_tiled(void **state)

@@ -1,9 +1,9 @@
 /* device_link.c - messages between two devices over a channel.
  *
  * Where the channel's moves have one half, the two devices find each other, and the host waits for marks. Where they
- * have two halves, move puts a message into an outbox, and the receiver's take reads it. The channel has OUTBOXES of
- * them, used in turn: a note in host memory says that a message is in its outbox, and another one, sent when the next
- * message is received, that it was taken. */
+ * have two halves, move puts a message into an outbox, and the receiver's take reads it. The channel has
+ * LK_CHANNEL_OUTBOXES of them, used in turn. When a message is in its outbox, the sender's host sends a byte to the
+ * receiver's; when the next message is received, the receiver's host sends one back: the message before was taken. */
 #include "comm/collective/device_link.h"
 
 #include <stdio.h>
@@ -11,33 +11,32 @@
 #include "base/mem.h"
 
 enum { SENDER, RECEIVER };
-enum { OUTBOXES = 2 };
 
 struct lk_device_link {
     lk_device_link_opts opts;
-    lk_device_channel channel; /* marks: one for each lane of the sender; the receiver has one */
-    unsigned count;            /* messages that were sent or received */
-    lk_request *notes[OUTBOXES];
-    char note;
+    lk_device_channel channel;              /* marks: one for each lane of the sender; the receiver has one */
+    unsigned count;                         /* messages that were sent or received */
+    lk_request *sends[LK_CHANNEL_OUTBOXES]; /* of bytes */
+    char byte;
 };
 
-/* Tells the peer something about message `number`. The note is under way while this rank goes on. */
-static lk_status tell(lk_device_link *link, unsigned number, int peer)
+/* Sends the byte of message `number`. It is under way when this returns. */
+static lk_status send_byte(lk_device_link *link, unsigned number, int peer)
 {
-    lk_request **request = &link->notes[number % OUTBOXES];
+    lk_request **request = &link->sends[number % LK_CHANNEL_OUTBOXES];
     if (*request) {
         lk_request *last = *request;
         *request = NULL;
         LK_TRY(lk_request_wait(last));
     }
-    return lk_send(link->opts.group, (lk_buffer){&link->note, 1, LK_DTYPE_U8}, peer, request);
+    return lk_send(link->opts.group, (lk_buffer){&link->byte, 1, LK_DTYPE_U8}, peer, request);
 }
 
-/* Blocks until the peer tells something. */
-static lk_status hear(lk_device_link *link, int peer)
+/* Blocks until the peer's next byte has arrived. */
+static lk_status await_byte(lk_device_link *link, int peer)
 {
-    char note;
-    return lk_recv(link->opts.group, (lk_buffer){&note, 1, LK_DTYPE_U8}, peer, NULL);
+    char byte;
+    return lk_recv(link->opts.group, (lk_buffer){&byte, 1, LK_DTYPE_U8}, peer, NULL);
 }
 
 /* Moves a message between the device and the channel, and sets the mark. */
@@ -55,13 +54,13 @@ static lk_status send_move(lk_device_link *link, const lk_channel_move *move, in
     const lk_device_channel *channel = &link->channel;
     if (!channel->type->take)
         return put(link, move, lane);
-    if (link->count >= OUTBOXES)
-        LK_TRY(hear(link, RECEIVER));
+    if (link->count >= LK_CHANNEL_OUTBOXES)
+        LK_TRY(await_byte(link, RECEIVER));
     LK_TRY(put(link, move, lane));
     LK_TRY(lk__device_channel_await(&link->channel, lane));
-    /* Nothing is received here: the next message has the next outbox. */
+    /* The sender receives nothing: take only advances to the next outbox. */
     LK_TRY(channel->type->take(channel->end, move, 1));
-    return tell(link, link->count, RECEIVER);
+    return send_byte(link, link->count, RECEIVER);
 }
 
 static lk_status receive_move(lk_device_link *link, const lk_channel_move *move)
@@ -74,9 +73,9 @@ static lk_status receive_move(lk_device_link *link, const lk_channel_move *move)
     }
     if (link->count > 0) {
         LK_TRY(lk__device_channel_await(&link->channel, 0));
-        LK_TRY(tell(link, link->count - 1, SENDER));
+        LK_TRY(send_byte(link, link->count - 1, SENDER));
     }
-    LK_TRY(hear(link, SENDER));
+    LK_TRY(await_byte(link, SENDER));
     LK_TRY(channel->type->follow(channel->end));
     LK_TRY(channel->type->take(channel->end, move, 1));
     LK_TRY(channel->type->mark(channel->end, 0));
@@ -146,16 +145,16 @@ lk_status lk__device_link_create(const lk_device_link_opts *opts, lk_device_link
     return LK_OK;
 }
 
-/* The last note but one was not heard; calls that follow must find the two ranks' notes in step. If that fails, the job
- * has failed earlier, and that reason stays. */
+/* One byte of the receiver has not been read; it is read here, so that later calls of the group match. If that fails,
+ * the job has failed earlier, and that reason stays. */
 void lk__device_link_leave(lk_device_link *link)
 {
     char detail[LK_DEVICE_CHANNEL_TEXT];
     if (!link)
         return;
     snprintf(detail, sizeof detail, "%s", lk_error_detail());
-    if (link->channel.type->take && link->channel.rank == SENDER && link->count >= OUTBOXES &&
-        !link->channel.given_up && hear(link, RECEIVER) != LK_OK)
+    if (link->channel.type->take && link->channel.rank == SENDER && link->count >= LK_CHANNEL_OUTBOXES &&
+        !link->channel.given_up && await_byte(link, RECEIVER) != LK_OK)
         (void)lk__fail(LK_STATUS_PEER, "%s", detail);
     lk__device_channel_leave(&link->channel);
 }

@@ -1,9 +1,8 @@
 /* device_link.h - messages from the device of one rank to the device of another.
  *
  * A link has one direction. Its messages arrive in the order in which they are sent, and go from device memory to
- * device memory over a channel. The device's own stream never waits for a peer of which the host does not know that it
- * has sent or received: when a rank is lost or the group's timeout has passed, a call fails, and no work stays on the
- * device.
+ * device memory over a channel. The device's own stream waits only for messages that the host knows to be complete:
+ * when a rank is lost or the group's timeout has passed, a call fails, and no work stays on the device.
  *
  * "Collective" means that both ranks make the call. After a failure only leave and destroy may be called. One thread at
  * a time. */
@@ -19,7 +18,7 @@ typedef struct lk_device_link_opts {
     lk_device *dev;
     const lk_channel_type *channel;
     size_t most; /* bytes of the largest message */
-    int lanes;   /* places from which messages are sent */
+    int lanes;   /* of the sender: memory of its own for each message under way */
 } lk_device_link_opts;
 
 /* Collective. The devices are connected when it returns. */

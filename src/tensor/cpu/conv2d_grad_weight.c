@@ -63,7 +63,7 @@ static size_t lay_out_units(weight_job *job)
     size_t run = (w->dilation > 1 ? 1 : w->kernel) * job->in, runs = job->rows / run;
     size_t vectors = (run + V - 1) / V, strips = (runs * vectors + LK_WIDE - 1) / LK_WIDE;
     size_t panel_vectors = (job->out + V - 1) / V, products = job->rows * panel_vectors + (panel_vectors == 1);
-    job->wide = run >= V && strips * LK_WIDE * job->out < products;
+    job->wide = job->rows > 0 && run >= V && strips * LK_WIDE * job->out < products;
     if (!job->wide) {
         job->units = (job->rows + LK_MR - 1) / LK_MR;
         return job->units * lk__panel_count(job->out);

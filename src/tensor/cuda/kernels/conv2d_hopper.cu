@@ -6,6 +6,8 @@
  * (conv2d_hopper.cuh). An input gradient is a forward pass over dy with its taps in reverse order, and with channels of
  * x and y exchanged in the weights. A small kernel packs the weights for both before each pass. In tf32, it rounds the
  * weights, and the copy unit rounds the source. */
+#include <assert.h>
+
 #include "tensor/cuda/kernels/conv2d.h"
 #include "tensor/cuda/kernels/conv2d_hopper.cuh"
 
@@ -22,7 +24,7 @@ enum {
 };
 
 static const size_t most_bytes = 227 << 10, most_slabs = 4, wide_slabs = 2, most_weights = 8, least_weights = 3,
-                    barrier_bytes = 16, turn_bytes = 8 * TAPS_TURNS, place_bytes = 4;
+                    barrier_bytes = 16, turn_bytes = 8 * TAPS_TURNS, offset_bytes = 4;
 
 /* The arguments of a launch. */
 typedef struct taps_call {
@@ -137,15 +139,15 @@ static bool set_rows(taps_shape *s, const taps_size *size)
     return s->rows + s->kernel_h - 1 <= MOST_BOX;
 }
 
-static size_t places_bytes(const taps_size *size)
+static size_t offsets_bytes(const taps_size *size)
 {
-    return (size_t)(size->groups * size->n) * place_bytes;
+    return (size_t)(size->groups * size->n) * offset_bytes;
 }
 
 /* Sets the stages; false if shared memory is too small. */
 static bool set_stages(taps_shape *s, const taps_size *size)
 {
-    size_t left = most_bytes - ALIGN - turn_bytes - places_bytes(size), weight = weight_bytes(s) + barrier_bytes,
+    size_t left = most_bytes - ALIGN - turn_bytes - offsets_bytes(size), weight = weight_bytes(s) + barrier_bytes,
            slab = s->slab_bytes + barrier_bytes;
     size_t slabs = wide_slabs, weights = (size_t)(s->chunks * taps_of(s));
     if (is_wide(s)) {
@@ -163,7 +165,7 @@ static bool set_stages(taps_shape *s, const taps_size *size)
 static size_t shared_bytes(const taps_shape *s, const taps_size *size)
 {
     return ALIGN + (size_t)s->weights * (weight_bytes(s) + barrier_bytes) +
-           (size_t)s->slabs * (s->slab_bytes + barrier_bytes) + turn_bytes + places_bytes(size);
+           (size_t)s->slabs * (s->slab_bytes + barrier_bytes) + turn_bytes + offsets_bytes(size);
 }
 
 /* Cycles of a multiprocessor for an image, about: tensor cores take N / 2 for a product of 64 rows; the cache gives 20
@@ -283,6 +285,7 @@ void lk__cuda_taps(const lk_cuda_problem *problem, const lk_cuda_io *io)
     taps_call call = {};
     void *packed;
     const taps_size *size = choose(problem, &s);
+    assert(size);
     s.jobs = problem->n * s.row_tiles * s.column_tiles;
     call.dev = io->dev;
     call.stream = io->stream;

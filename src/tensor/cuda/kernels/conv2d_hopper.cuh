@@ -94,7 +94,7 @@ struct taps_job {
 };
 
 /* Shared memory: stages of weights, slabs, barriers: full and empty of each stage, of the weights first, then turns of
- * teams, then the place of each slot. */
+ * teams, then the offset of each slot. */
 template <class P>
 struct taps_memory {
     enum { SLOTS = P::GROUPS * P::N };
@@ -143,19 +143,19 @@ struct taps_memory {
         return weight_full(s.weights + s.slabs) + (uint32_t)team * 8;
     }
 
-    /* Where the slot's pixel is in the result of a job, in elements; above all of them if it has none. */
-    __device__ __forceinline__ uint32_t place(int slot) const
+    /* The memory of the offset of a slot's pixel in the result of a job, in elements; UINT_MAX if it has none. */
+    __device__ __forceinline__ uint32_t offset(int slot) const
     {
         return turn(TAPS_TURNS) + (uint32_t)slot * 4;
     }
 
     /* By all threads. */
-    __device__ __forceinline__ void init_places() const
+    __device__ __forceinline__ void init_offsets() const
     {
         for (int slot = (int)threadIdx.x; slot < SLOTS; slot += P::THREADS) {
             int row = slot / s.pitch, column = slot - row * s.pitch;
             uint32_t at = column < s.width ? (uint32_t)((row * s.width + column) * s.columns) : UINT_MAX;
-            store_shared(place(slot), __uint_as_float(at));
+            store_shared(offset(slot), __uint_as_float(at));
         }
     }
 
@@ -233,8 +233,8 @@ struct taps_product {
             wgmma_rows<P::BF16, P::N>(acc[g], a, rows_moved(b, g * P::N * LINE), true);
     }
 
-    /* Starts the products of a tap, whose slots begin at `slots`. Each path commits at its end: behind the branch, the
-     * compiler would add an empty product, for which wgmma_wait<1> would wait for the others. */
+    /* Starts the products of a tap, whose slots begin at `slots`. Each branch commits its own products: after a commit
+     * behind the branch, wgmma_wait<1> would wait for all of them. */
     __device__ __forceinline__ void add_tap(uint32_t slots, int steps)
     {
         uint64_t a = rows_at(memory.weight(weight.stage) + (P::WIDE ? group * PRODUCT_ROWS * LINE : 0));
@@ -256,7 +256,7 @@ struct taps_product {
     }
 
     /* Waits for a slab; with the last one of a job, the next team has its turn. A team that waited out of turn could
-     * take the slab before the slab that it waits for: barriers tell only odd and even uses apart. */
+     * take the slab before the slab that it waits for: a barrier shows only the parity of its phase. */
     __device__ __forceinline__ void wait_slab(bool last)
     {
         barrier_wait(memory.slab_full(slab.stage), slab.phase);
@@ -317,7 +317,7 @@ struct taps_product {
             add_chunk(last ? s.last_steps : (int)STEPS, last);
         }
         if constexpr (!P::WIDE)
-            weight.phase = 0; /* weights that stay complete one phase only */
+            weight.phase = 0; /* narrow weights are loaded once: their barriers complete phase 0 alone */
 #pragma unroll
         for (int g = 0; g < P::GROUPS; g++)
 #pragma unroll
@@ -346,9 +346,9 @@ static __device__ __forceinline__ void put_if(bool used, lk_bf16 *p, float x, fl
 template <class P>
 struct taps_result {
     typedef typename P::T T;
-    enum { PAIRS = P::GROUPS * P::N / 8, WORDS = PAIRS / 8 + 1, AT_ONCE = P::GROUPS == 1 ? 4 : 1 };
-    uint32_t places;  /* of the thread's first pair of slots */
-    uint32_t end;     /* of the places that the job has; 0 if the thread's channels do not exist */
+    enum { PAIRS = P::GROUPS * P::N / 8, WORDS = (PAIRS + 7) / 8, AT_ONCE = P::GROUPS == 1 ? 4 : 1 };
+    uint32_t offsets; /* the memory of those of the thread's first pair of slots */
+    uint32_t end;     /* elements of the job's result; 0 if the thread's channels do not exist */
     float relu_below; /* 0; NaN without a ReLU, as no number is below that */
     float2 bias;
     T *out;
@@ -356,7 +356,7 @@ struct taps_result {
 
     __device__ __forceinline__ taps_result(const taps_shape &s, const taps_memory<P> &memory, const taps_end &end_,
                                            const taps_job &job, int group, void *to)
-        : places(memory.place(lk__cuda_lane() % 4 * 2))
+        : offsets(memory.offset(lk__cuda_lane() % 4 * 2))
     {
         int warp = (int)threadIdx.x % GROUP / 32, lane = lk__cuda_lane();
         int channel = job.tile * P::ROWS + (P::WIDE ? group * PRODUCT_ROWS : 0) + warp * 16 + lane / 4 * 2;
@@ -373,12 +373,12 @@ struct taps_result {
             read_mask((const T *)end_.mask + at);
     }
 
-    /* The places of AT_ONCE pairs from pair i on. */
+    /* The offsets of AT_ONCE pairs from pair i on. */
     __device__ __forceinline__ void find(int i, uint2 (&at)[AT_ONCE]) const
     {
 #pragma unroll
         for (int j = 0; j < AT_ONCE && i + j < PAIRS; j++)
-            at[j] = load_pair(places + (i + j) * 8 * 4);
+            at[j] = load_pair(offsets + (i + j) * 8 * 4);
     }
 
     static __device__ __forceinline__ uint32_t passing(float2 of)
@@ -454,7 +454,7 @@ static __global__ void __launch_bounds__(P::THREADS, 1)
     taps_memory<P> memory(s, raw);
     if (threadIdx.x == 0)
         memory.init_barriers();
-    memory.init_places();
+    memory.init_offsets();
     lk__cuda_await_alone();
     __syncthreads();
     int warp = __shfl_sync(~0u, (int)threadIdx.x / 32, 0), group = warp / (GROUP / 32); /* uniform for the compiler */

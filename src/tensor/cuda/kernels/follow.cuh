@@ -37,7 +37,8 @@ typedef struct lk_cuda_launch {
     dim3 grid, block;
     size_t shared; /* bytes */
     cudaStream_t stream;
-    /* Starts when the kernel before has ended: work of the other stream that waits for the same kernel comes first. */
+    /* Launched plainly: it starts when the kernel before has ended, and kernels of the side stream that wait for the
+     * same kernel get multiprocessors first. */
     bool late = false;
 } lk_cuda_launch;
 

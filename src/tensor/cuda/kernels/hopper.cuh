@@ -353,7 +353,6 @@ __device__ __forceinline__ void wgmma_rows(float (&d)[N / 2], uint64_t a, uint64
 WGMMA_ROWS(144, 9, "%72", "%73", "%74")
 WGMMA_ROWS(160, 10, "%80", "%81", "%82")
 WGMMA_ROWS(192, 12, "%96", "%97", "%98")
-WGMMA_ROWS(208, 13, "%104", "%105", "%106")
 WGMMA_ROWS(240, 15, "%120", "%121", "%122")
 WGMMA_ROWS(256, 16, "%128", "%129", "%130")
 

@@ -111,6 +111,16 @@ static __device__ __forceinline__ void clear_rows(uint32_t stage, int from, int 
     asm volatile("bar.sync 1, %0;" ::"n"((int)P::MULTIPLIERS) : "memory");
 }
 
+/* Waits for the products of this thread's warpgroup. */
+template <class P>
+static __device__ __forceinline__ void await_sums(float (&acc)[P::SUMS])
+{
+    wgmma_wait<0>();
+#pragma unroll
+    for (int i = 0; i < P::SUMS; i++)
+        asm volatile("" : "+f"(acc[i])::"memory");
+}
+
 /* bf16: starts the products of a stage; those of the stage before it are complete afterwards. */
 template <class P>
 struct bf16_product {
@@ -161,13 +171,9 @@ struct bf16_product {
         before = ring.stage;
     }
 
-    /* Waits for the sums. */
     __device__ __forceinline__ void finish(float (&acc)[P::SUMS], const stage_memory<P> &memory)
     {
-        wgmma_wait<0>();
-#pragma unroll
-        for (int i = 0; i < P::SUMS; i++)
-            asm volatile("" : "+f"(acc[i])::"memory");
+        await_sums<P>(acc);
         release(memory.empty(before));
         before = -1;
     }
@@ -245,13 +251,9 @@ struct tf32_product {
         multiply(acc, odd, at, 1, true);
     }
 
-    /* Waits for the sums. */
     __device__ __forceinline__ void finish(float (&acc)[P::SUMS], const stage_memory<P> &memory)
     {
-        wgmma_wait<0>();
-#pragma unroll
-        for (int i = 0; i < P::SUMS; i++)
-            asm volatile("" : "+f"(acc[i])::"memory");
+        await_sums<P>(acc);
         release(memory.empty(before));
         before = -1;
     }

@@ -1,10 +1,9 @@
 /* weights_hopper_helpers.cuh - the warps of weights_hopper.cuh that neither copy nor multiply: they transpose dy, and
  * sum its columns for the gradient of a bias. For nvcc only, and for sm_90a only.
  *
- * A lane sums one or two channels of the rows of a box. A leaf has HELPERS sums for each channel, to which its chunks
- * are added in turns. Warps take boxes in turns, too, so that the same box of chunks that are HELPERS apart belongs to
- * the same warp, and each sum has one writer. At the end of a leaf its sums are added, and leaves are folded like those
- * of the weights. */
+ * A lane sums one or two channels of the rows of a box. A leaf has HELPERS sums for each channel; chunk i is added to
+ * sum i % HELPERS. Boxes are dealt to warps in turn over all chunks, so that one warp always adds to the same sum. At
+ * the end of a leaf its sums are added, and leaves are folded like those of the weights. */
 #ifndef LK_TENSOR_CUDA_KERNELS_WEIGHTS_HOPPER_HELPERS_CUH
 #define LK_TENSOR_CUDA_KERNELS_WEIGHTS_HOPPER_HELPERS_CUH
 
@@ -13,9 +12,9 @@
 /* Where a lane finds its word of a row of a box, one channel of tf32 or two of bf16; see copy_box. */
 static __device__ __forceinline__ uint32_t word_at(uint32_t box, int row)
 {
-    enum { ROW = 128, UNIT = 16 };
+    enum { UNIT = 16 };
     int lane = (int)threadIdx.x % 32;
-    return ((box + lane * 4) ^ row % 8 * UNIT) + row * ROW;
+    return ((box + lane * 4) ^ row % 8 * UNIT) + row * LINE;
 }
 
 /* The gradient of a bias. */
@@ -111,7 +110,7 @@ static __device__ __forceinline__ void sum_box(uint32_t box, int rows, float (&s
 }
 
 /* The warps that transpose and sum. They take the boxes of dy in turns. All of them wait for each chunk and arrive
- * after it, also without a box, so that none is a phase of a stage behind the others. */
+ * after it, also without a box, so that no helper is more than one phase behind. */
 template <class P>
 struct box_helper {
     int first; /* the warp's first box in the next chunk */
@@ -162,8 +161,8 @@ struct box_helper {
     }
 };
 
-/* One tile of each block row and 64 to 128 channels sums: another one in each row, since a block mostly gets the same
- * tiles of all rows. */
+/* For each block row and each M channels, one tile of columns sums the bias. Which one rotates from row to row, because
+ * a block mostly gets the same tile of every row. */
 template <class P>
 static __device__ __forceinline__ void help_all(const hopper_shape &s, const lk_cuda_leaves &leaves,
                                                 const stage_memory<P> &memory, const hopper_out &out)

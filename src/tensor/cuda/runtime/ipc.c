@@ -14,8 +14,6 @@
 #include "tensor/cuda/runtime/channel.h"
 #include "tensor/cuda/runtime/memory.h"
 
-enum { BOXES = 2 };
-
 /* How other ranks find a rank's outboxes. */
 typedef struct lent {
     cudaIpcMemHandle_t handle;
@@ -27,7 +25,8 @@ typedef struct lent {
 static_assert(sizeof(lent) <= LK_CHANNEL_KEY, "a key has room for it");
 
 typedef struct peer {
-    const float *boxes; /* (BOXES, size - 1, stride), the peer's outboxes for the other ranks; here its own, too */
+    const float *
+        boxes; /* (LK_CHANNEL_OUTBOXES, size - 1, stride), the peer's outboxes for the other ranks; here its own, too */
     size_t stride;
     bool mapped; /* must be unmapped */
     size_t used; /* elements of the current move */
@@ -127,7 +126,7 @@ static lk_status lend(ipc_channel *ipc, void *out)
     lk_device *dev = &ipc->base.cuda->base;
     size_t stride = lk__size_round_up(lk__size_max(opts->most, 1), 64);
     lent mine = {.process = (uint64_t)getpid(), .stride = stride};
-    LK_TRY(lk__cuda_alloc_raw(dev, BOXES * others(ipc) * stride * sizeof(float), "data for other ranks",
+    LK_TRY(lk__cuda_alloc_raw(dev, LK_CHANNEL_OUTBOXES * others(ipc) * stride * sizeof(float), "data for other ranks",
                               (void **)&ipc->boxes));
     mine.at = (uint64_t)(uintptr_t)ipc->boxes;
     LK_TRY(lk__cuda_status(dev, cudaIpcGetMemHandle(&mine.handle, ipc->boxes), "lending memory to other processes"));
@@ -180,7 +179,7 @@ static lk_status ipc_join(lk_channel *channel, const void *keys)
 static const float *next_in_box(const ipc_channel *ipc, int from, int to, size_t used)
 {
     const peer *p = &ipc->peers[from];
-    size_t box = ipc->turn % BOXES * others(ipc) + (size_t)(to > from ? to - 1 : to);
+    size_t box = ipc->turn % LK_CHANNEL_OUTBOXES * others(ipc) + (size_t)(to > from ? to - 1 : to);
     return p->boxes + box * p->stride + used;
 }
 
