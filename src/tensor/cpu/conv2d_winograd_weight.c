@@ -52,7 +52,7 @@ typedef struct weight_job {
     size_t ins, outs;    /* blocks */
     size_t p_floats;     /* of the leaves that are not in one segment */
     size_t thread_floats;
-    float *zeros; // (IN_2)
+    float *zeros; // (side, channels of x or dy)
     float *buffers;
 } weight_job;
 
@@ -104,6 +104,11 @@ static void measure(weight_job *job)
     job->across = lk__size_divide_up(job->y.w, job->tile);
 }
 
+static size_t zero_floats(const weight_job *job)
+{
+    return lk__size_round_up(job->side * lk__size_max(job->x.c, job->y.c), LK_ALIGN);
+}
+
 /* Sets the sizes of blocks; returns the floats of scratch. whole: each leaf is in one segment. */
 static size_t lay_out(weight_job *job, bool whole, size_t threads)
 {
@@ -122,7 +127,7 @@ static size_t lay_out(weight_job *job, bool whole, size_t threads)
     size_t point = job->in / STRIP * V_PLANE + D_PLANE + UNIT;
     job->thread_floats = job->points * point + job->p_floats + LK_TREE_MAX_DEPTH * entry_floats(job);
     job->thread_floats = lk__size_round_up(job->thread_floats, LK_ALIGN);
-    return IN_2 + threads * job->thread_floats;
+    return zero_floats(job) + threads * job->thread_floats;
 }
 
 size_t lk__winograd_weight_floats(size_t tile, lk_shape x, lk_shape y, size_t threads)
@@ -132,15 +137,17 @@ size_t lk__winograd_weight_floats(size_t tile, lk_shape x, lk_shape y, size_t th
     return lk__size_max(lay_out(&job, false, threads), lay_out(&job, true, threads));
 }
 
-/* Transforms V channels of a tile of dy, of which `lanes` exist, from `channel` on. */
-LK_INLINE void transform_gradient(int m, const float *const *pixels, size_t channel, size_t lanes, float *d,
-                                  size_t plane)
+/* Transforms V channels of a tile of dy, of which `lanes` exist, from `channel` on. whole: all of them exist; inside:
+ * all pixels are in the image. */
+LK_INLINE void transform_gradient(int m, bool whole, bool inside, const lk_winograd_square *square, size_t channel,
+                                  size_t lanes, float *d, size_t plane)
 {
     v_f32 rows[LK_WINOGRAD_SIDE][4], line[4], out[LK_WINOGRAD_SIDE];
     const int side = m + 2;
+    size_t at = channel;
     LK_UNROLL for (int x = 0; x < m; x++)
     {
-        LK_UNROLL for (int y = 0; y < m; y++) line[y] = v_load_some(pixels[y * m + x] + channel, lanes);
+        lk__winograd_column(whole, inside, square, x, lanes, m, &at, line);
         lk__winograd_gradient_line(m, line, out);
         LK_UNROLL for (int y = 0; y < side; y++) rows[y][x] = out[y];
     }
@@ -182,56 +189,40 @@ LK_INLINE void transform_sums(int m, const float *p, float *top, size_t entry, i
     }
 }
 
-/* Where a tile begins in its image. */
-typedef struct place {
-    size_t sample;
-    ptrdiff_t y, x;
-} place;
-
-static place place_of(const weight_job *job, size_t tile)
-{
-    return (place){tile / (job->down * job->across), (ptrdiff_t)(tile / job->across % job->down * job->tile),
-                   (ptrdiff_t)(tile % job->across * job->tile)};
-}
-
 /* Makes V of a segment. */
-static void make_patches(const weight_job *job, const block *b, const segment *seg)
+LK_INLINE void make_patches(const weight_job *job, const block *b, const segment *seg, int m)
 {
-    lk_box box = {.h = job->side, .w = job->side, .first = b->in_first};
+    lk_winograd_place at = lk__winograd_place((size_t)m, job->down, job->across, seg->first);
     for (size_t i = 0; i < seg->tiles; i++) {
-        place at = place_of(job, seg->first + i);
-        box.y = at.y - (ptrdiff_t)job->pad_h;
-        box.x = at.x - (ptrdiff_t)job->pad_w;
-        const float *pixels[LK_WINOGRAD_POINTS];
-        lk__box_points(job->input + at.sample * lk__shape_sample(job->x), job->x, box, job->zeros, pixels);
+        ptrdiff_t y = (ptrdiff_t)at.y - (ptrdiff_t)job->pad_h, x = (ptrdiff_t)at.x - (ptrdiff_t)job->pad_w;
+        lk_winograd_square square =
+            lk__winograd_square(job->input, job->x, at.sample, y, x, b->in_first, m + 2, job->zeros);
         float *v = b->v + i * STRIP;
         for (size_t c = 0; c < b->in; c += STRIP, v += job->points * V_PLANE)
-            lk__winograd_patch_run(job->tile, pixels, c, lk__size_min(b->in - c, STRIP), v, V_PLANE);
+            lk__winograd_patch_run(m, &square, c, lk__size_min(b->in - c, STRIP), v, V_PLANE);
+        lk__winograd_next((size_t)m, job->y, &at);
     }
 }
 
 /* Makes a panel of D of a segment. */
-static void make_gradients(const weight_job *job, const block *b, const segment *seg, size_t panel)
+LK_INLINE void make_gradients(const weight_job *job, const block *b, const segment *seg, size_t panel, int m)
 {
     size_t first = panel * LK_NR, channels = lk__size_min(b->out - first, LK_NR);
     size_t width = lk__panel_width(b->out, panel);
-    lk_box box = {.h = job->tile, .w = job->tile, .first = b->out_first + first};
+    lk_winograd_place at = lk__winograd_place((size_t)m, job->down, job->across, seg->first);
     for (size_t i = 0; i < seg->tiles; i++) {
-        place at = place_of(job, seg->first + i);
-        box.y = at.y;
-        box.x = at.x;
-        const float *pixels[LK_WINOGRAD_POINTS];
-        lk__box_points(job->dy + at.sample * lk__shape_sample(job->y), job->y, box, job->zeros, pixels);
+        lk_winograd_square square = lk__winograd_square(job->dy, job->y, at.sample, (ptrdiff_t)at.y, (ptrdiff_t)at.x,
+                                                        b->out_first + first, m, job->zeros);
         for (size_t c = 0; c < channels; c += V) {
-            size_t lanes = lk__size_min(channels - c, V);
             float *d = b->d + i * width + c;
-            if (job->tile == 4 && lanes == V)
-                transform_gradient(4, pixels, c, V, d, D_PLANE);
-            else if (job->tile == 4)
-                transform_gradient(4, pixels, c, lanes, d, D_PLANE);
+            if (square.inside && channels - c >= V)
+                transform_gradient(m, true, true, &square, c, V, d, D_PLANE);
+            else if (channels - c >= V)
+                transform_gradient(m, true, false, &square, c, V, d, D_PLANE);
             else
-                transform_gradient(2, pixels, c, lanes, d, D_PLANE);
+                transform_gradient(m, false, false, &square, c, channels - c, d, D_PLANE);
         }
+        lk__winograd_next((size_t)m, job->y, &at);
     }
 }
 
@@ -314,9 +305,15 @@ LK_INLINE void sum_unit(const weight_job *job, const block *b, const segment *se
 
 static void sum_segment(const weight_job *job, const block *b, const segment *seg)
 {
-    make_patches(job, b, seg);
+    if (job->tile == 4)
+        make_patches(job, b, seg, 4);
+    else
+        make_patches(job, b, seg, 2);
     for (size_t panel = 0; panel < lk__panel_count(b->out); panel++) {
-        make_gradients(job, b, seg, panel);
+        if (job->tile == 4)
+            make_gradients(job, b, seg, panel, 4);
+        else
+            make_gradients(job, b, seg, panel, 2);
         bool wide = lk__panel_width(b->out, panel) > V;
         for (size_t row = 0; row < b->in; row += ROWS) {
             if (job->tile == 4)
@@ -429,7 +426,7 @@ void lk__winograd_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const 
     measure(&job);
     lay_out(&job, shards->most * job.down * job.across <= SUM_TILES, (size_t)lk__pool_threads(pool));
     job.zeros = scratch;
-    job.buffers = job.zeros + IN_2;
-    memset(job.zeros, 0, IN_2 * sizeof *job.zeros);
+    job.buffers = job.zeros + zero_floats(&job);
+    memset(job.zeros, 0, zero_floats(&job) * sizeof *job.zeros);
     lk__pool_run(pool, job.ins * job.outs, weight_task, &job);
 }
