@@ -222,29 +222,38 @@ LK_INLINE void transform_back(int m, bool whole, bool inside, const correlation 
     v_f32 bias = !has_bias ? v_zero() : whole ? v_load(conv->bias + channel) : v_load_n(conv->bias + channel, lanes);
     float *output = conv->output + to.at + channel;
     const float *mask = conv->mask ? conv->mask + to.at + channel : NULL;
+    const int cols = (int)lk__size_min(to.cols, (size_t)m);
     LK_UNROLL for (int y = 0; y < m; y++, output += row)
     {
         if (!inside && (size_t)y >= to.rows)
             break;
         LK_UNROLL for (int x = 0; x < side; x++) line[x] = rows[y][x];
         lk__winograd_output_line(m, line, out);
+        if (has_bias) {
+            LK_UNROLL for (int x = 0; x < m; x++) out[x] = v_add(out[x], bias);
+        }
+        if (relu) {
+            LK_UNROLL for (int x = 0; x < m; x++) out[x] = v_relu(out[x]);
+        }
+        if (mask) {
+            LK_UNROLL for (int x = 0; x < m; x++)
+            {
+                const float *at = mask + (size_t)x * pixel;
+                if (inside || x < cols)
+                    out[x] = v_relu_grad(whole ? v_load(at) : v_load_n(at, lanes), out[x]);
+            }
+            mask += row;
+        }
         LK_UNROLL for (int x = 0; x < m; x++)
         {
-            if (!inside && (size_t)x >= to.cols)
+            float *at = output + (size_t)x * pixel;
+            if (!inside && x >= cols)
                 break;
-            size_t at = (size_t)x * pixel;
-            v_f32 value = has_bias ? v_add(out[x], bias) : out[x];
-            if (relu)
-                value = v_relu(value);
-            if (mask)
-                value = v_relu_grad(whole ? v_load(mask + at) : v_load_n(mask + at, lanes), value);
             if (whole)
-                v_store(output + at, value);
+                v_store(at, out[x]);
             else
-                v_store_n(output + at, value, lanes);
+                v_store_n(at, out[x], lanes);
         }
-        if (mask)
-            mask += row;
     }
 }
 
@@ -290,6 +299,7 @@ LK_INLINE void make_patches(const tile_job *job, int m, size_t begin, size_t end
     for (size_t tile = begin; tile < end; tile++, v += step) {
         lk_winograd_square square = lk__winograd_square(conv->input, conv->in, at.sample, (ptrdiff_t)at.y - pad_h,
                                                         (ptrdiff_t)at.x - pad_w, 0, m + 2, job->zeros);
+        lk__winograd_fetch(m, conv->input, conv->in, at, m + 1, false);
         for (size_t k = 0; k < conv->in.c; k += SLICE)
             lk__winograd_patch_run(m, &square, k, slice_terms(job, k), v + k / SLICE * v_floats(job), plane);
         lk__winograd_next((size_t)m, conv->out, &at);
@@ -441,6 +451,7 @@ LK_INLINE void write_outputs(const tile_job *job, int m, size_t begin, size_t en
     for (size_t tile = begin; tile < end; tile++, from += step) {
         output_tile to = {((at.sample * conv->out.h + at.y) * conv->out.w + at.x) * conv->out.c, conv->out.h - at.y,
                           conv->out.w - at.x};
+        lk__winograd_fetch(m, conv->output, conv->out, at, m, true);
         bool inside = to.rows >= (size_t)m && to.cols >= (size_t)m;
         for (size_t c = first; c < last; c += V) {
             size_t lanes = lk__size_min(last - c, V);

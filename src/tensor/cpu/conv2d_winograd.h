@@ -30,6 +30,9 @@ enum { LK_WINOGRAD_SUM_BLOCK = 32 };
  * transforms take longer than the products. WEIGHT: for weight gradients. */
 enum { LK_WINOGRAD_CHANNELS_4 = 16, LK_WINOGRAD_WEIGHT_CHANNELS_4 = 32, LK_WINOGRAD_CHANNELS_2 = 64 };
 
+/* Pixels of at most so many channels are prefetched. */
+enum { LK_WINOGRAD_FETCH_CHANNELS = 16 };
+
 /* The cost of a weight gradient's last transform, which is done once a shard, in products for each pair of channels;
  * from measurements (docs/performance.md). */
 enum { LK_WINOGRAD_LEAF_4 = 416, LK_WINOGRAD_LEAF_2 = 192 };
@@ -210,6 +213,21 @@ LK_INLINE void lk__winograd_next(size_t tile, lk_shape out, lk_winograd_place *p
         return;
     place->y = 0;
     place->sample++;
+}
+
+/* Prefetches m by m pixels, `below` rows below a place: what a tile of the next row of tiles reads or writes. Rows of
+ * few channels are shorter than what hardware prefetches well. */
+LK_INLINE void lk__winograd_fetch(int m, const float *image, lk_shape shape, lk_winograd_place at, int below,
+                                  bool write)
+{
+    size_t row = at.sample * shape.h + at.y + (size_t)below;
+    if (shape.c > LK_WINOGRAD_FETCH_CHANNELS || row + (size_t)m > shape.n * shape.h)
+        return;
+    const float *from = image + (row * shape.w + at.x) * shape.c;
+    for (int y = 0; y < m; y++, from += shape.w * shape.c) {
+        for (size_t i = 0; i < (size_t)m * shape.c; i += LK_ALIGN / sizeof(float))
+            write ? __builtin_prefetch(from + i, 1, 2) : __builtin_prefetch(from + i, 0, 2);
+    }
 }
 
 /* A square of pixels of an image. Columns [left, right) are in the image; the others are zero. */

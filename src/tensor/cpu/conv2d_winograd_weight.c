@@ -197,6 +197,7 @@ LK_INLINE void make_patches(const weight_job *job, const block *b, const segment
         ptrdiff_t y = (ptrdiff_t)at.y - (ptrdiff_t)job->pad_h, x = (ptrdiff_t)at.x - (ptrdiff_t)job->pad_w;
         lk_winograd_square square =
             lk__winograd_square(job->input, job->x, at.sample, y, x, b->in_first, m + 2, job->zeros);
+        lk__winograd_fetch(m, job->input, job->x, at, m + 1, false);
         float *v = b->v + i * STRIP;
         for (size_t c = 0; c < b->in; c += STRIP, v += job->points * V_PLANE)
             lk__winograd_patch_run(m, &square, c, lk__size_min(b->in - c, STRIP), v, V_PLANE);
@@ -213,6 +214,7 @@ LK_INLINE void make_gradients(const weight_job *job, const block *b, const segme
     for (size_t i = 0; i < seg->tiles; i++) {
         lk_winograd_square square = lk__winograd_square(job->dy, job->y, at.sample, (ptrdiff_t)at.y, (ptrdiff_t)at.x,
                                                         b->out_first + first, m, job->zeros);
+        lk__winograd_fetch(m, job->dy, job->y, at, m, false);
         for (size_t c = 0; c < channels; c += V) {
             float *d = b->d + i * width + c;
             if (square.inside && channels - c >= V)
@@ -226,27 +228,36 @@ LK_INLINE void make_gradients(const weight_job *job, const block *b, const segme
     }
 }
 
+/* Rows of a unit: units of panels of one vector have twice as many, so that they have as many sums. */
+LK_INLINE int unit_rows(int nv)
+{
+    return nv > 1 ? ROWS : 2 * ROWS;
+}
+
 /* Sums a unit's products of `count` tiles at one point, and prefetches V and D of the next point. Unless fresh, p holds
  * the sum of the blocks before. */
 LK_INLINE void sum_point(const float *v, const float *d, size_t count, bool fresh, float *p, int nv)
 {
-    v_f32 acc[ROWS][2];
-    lk__tile_zero(acc, ROWS, nv);
+    const int rows = unit_rows(nv);
+    v_f32 acc[2 * ROWS][2];
+    lk__tile_zero(acc, rows, nv);
     for (; count > 0; count--, v += STRIP, d += nv * V) {
         __builtin_prefetch(v + V_PLANE);
         for (int j = 0; j < nv * V; j += LINE)
             __builtin_prefetch(d + D_PLANE + j);
-        lk__tile_multiply(v, d, acc, ROWS, nv);
+        lk__tile_multiply(v, d, acc, rows, nv);
     }
-    if (!fresh)
-        lk__tile_add(p, acc, ROWS, nv);
-    lk__tile_store(p, acc, ROWS, nv);
+    if (!fresh) {
+        LK_UNROLL for (int i = 0; i < rows * nv; i++) acc[i / nv][i % nv] =
+            v_add(v_load(p + i * V), acc[i / nv][i % nv]);
+    }
+    LK_UNROLL for (int i = 0; i < rows * nv; i++) v_store(p + i * V, acc[i / nv][i % nv]);
 }
 
 /* Turns P of `rows` rows into a leaf and pushes it. */
 LK_INLINE void push_leaf(int m, const float *p, size_t rows, float *top, size_t entry, int merges, int nv)
 {
-    for (; rows > 0; rows--, p += LK_NR, top += TAPS * LK_NR) {
+    for (; rows > 0; rows--, p += nv * V, top += TAPS * LK_NR) {
         transform_sums(m, p, top, entry, merges);
         if (nv > 1)
             transform_sums(m, p + V, top + V, entry, merges);
@@ -254,16 +265,17 @@ LK_INLINE void push_leaf(int m, const float *p, size_t rows, float *top, size_t 
 }
 
 /* Pushes the leaf of a shard without samples, which is zero. */
-static void push_zero(float *top, size_t entry, int merges)
+static void push_zero(float *top, size_t entry, int merges, int nv)
 {
-    for (size_t at = 0; at < (size_t)TAPS * UNIT; at += V)
+    for (size_t at = 0; at < (size_t)TAPS * (size_t)unit_rows(nv) * LK_NR; at += V)
         push_vector(v_zero(), top + at, entry, merges);
 }
 
 /* Prefetches part `index` of `count` of what push_leaf reads and writes of the stack. */
-LK_INLINE void fetch_sums(const float *top, size_t entry, int merges, int index, int count)
+LK_INLINE void fetch_sums(const float *top, size_t entry, int merges, int index, int count, int nv)
 {
-    const int lines = TAPS * UNIT / LINE, first = lines * index / count, last = lines * (index + 1) / count;
+    const int lines = TAPS * unit_rows(nv) * LK_NR / LINE, first = lines * index / count;
+    const int last = lines * (index + 1) / count;
     const float *sum = merges > 0 ? top - entry : top;
     for (int line = first; line < last; line++)
         __builtin_prefetch(sum + line * LINE, 1);
@@ -280,7 +292,7 @@ LK_INLINE void sum_unit(const weight_job *job, const block *b, const segment *se
                         int nv)
 {
     size_t unit = (panel * job->in + row) / ROWS, entry = entry_floats(job);
-    size_t rows = lk__size_min(b->in - row, ROWS);
+    size_t rows = lk__size_min(b->in - row, (size_t)unit_rows(nv));
     const int points = (m + 2) * (m + 2);
     const float *v = b->v + row / STRIP * job->points * V_PLANE + row % STRIP;
     float *stack = b->stack + unit * TAPS * UNIT;
@@ -288,12 +300,12 @@ LK_INLINE void sum_unit(const weight_job *job, const block *b, const segment *se
         float *p = part->fresh && part->last ? b->whole : b->p + unit * job->points * UNIT;
         float *top = stack + (size_t)part->top * entry;
         if (part->count == 0) {
-            push_zero(top, entry, part->merges);
+            push_zero(top, entry, part->merges, nv);
             continue;
         }
         for (int point = 0; point < points; point++) {
             if (part->last)
-                fetch_sums(top, entry, part->merges, point, points);
+                fetch_sums(top, entry, part->merges, point, points, nv);
             sum_point(v + (size_t)point * V_PLANE + part->at * STRIP,
                       b->d + (size_t)point * D_PLANE + part->at * (size_t)(nv * V), part->count, part->fresh,
                       p + point * UNIT, nv);
@@ -301,6 +313,12 @@ LK_INLINE void sum_unit(const weight_job *job, const block *b, const segment *se
         if (part->last)
             push_leaf(m, p, rows, top, entry, part->merges, nv);
     }
+}
+
+LK_INLINE void sum_panel(const weight_job *job, const block *b, const segment *seg, size_t panel, int m, int nv)
+{
+    for (size_t row = 0; row < b->in; row += (size_t)unit_rows(nv))
+        sum_unit(job, b, seg, row, panel, m, nv);
 }
 
 static void sum_segment(const weight_job *job, const block *b, const segment *seg)
@@ -315,12 +333,10 @@ static void sum_segment(const weight_job *job, const block *b, const segment *se
         else
             make_gradients(job, b, seg, panel, 2);
         bool wide = lk__panel_width(b->out, panel) > V;
-        for (size_t row = 0; row < b->in; row += ROWS) {
-            if (job->tile == 4)
-                wide ? sum_unit(job, b, seg, row, panel, 4, 2) : sum_unit(job, b, seg, row, panel, 4, 1);
-            else
-                wide ? sum_unit(job, b, seg, row, panel, 2, 2) : sum_unit(job, b, seg, row, panel, 2, 1);
-        }
+        if (job->tile == 4)
+            wide ? sum_panel(job, b, seg, panel, 4, 2) : sum_panel(job, b, seg, panel, 4, 1);
+        else
+            wide ? sum_panel(job, b, seg, panel, 2, 2) : sum_panel(job, b, seg, panel, 2, 1);
     }
 }
 
