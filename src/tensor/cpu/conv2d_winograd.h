@@ -27,8 +27,8 @@ enum {
 enum { LK_WINOGRAD_SUM_BLOCK = 32 };
 
 /* The fewest channels with which tiles of 4 and of 2 pixels are faster than the direct convolution; with fewer the
- * transforms take longer than the products. WEIGHT: for weight gradients. */
-enum { LK_WINOGRAD_CHANNELS_4 = 16, LK_WINOGRAD_WEIGHT_CHANNELS_4 = 32, LK_WINOGRAD_CHANNELS_2 = 64 };
+ * transforms take longer than the products. */
+enum { LK_WINOGRAD_CHANNELS_4 = 16, LK_WINOGRAD_CHANNELS_2 = 64 };
 
 /* Pixels of at most so many channels are prefetched. */
 enum { LK_WINOGRAD_FETCH_CHANNELS = 16 };
@@ -66,8 +66,6 @@ static inline size_t lk__winograd_weight_tile(const lk_conv2d_desc *conv, lk_sha
     size_t tile = lk__winograd_tile(conv, x, y), channels = lk__size_min(x.c, y.c);
     if (tile == 1 || conv->tile != LK_CONV2D_DESC_BY_SHAPE)
         return tile;
-    if (channels < LK_WINOGRAD_WEIGHT_CHANNELS_4)
-        return 1;
     size_t tiles_2 = most * lk__size_divide_up(y.h, 2) * lk__size_divide_up(y.w, 2);
     size_t tiles_4 = most * lk__size_divide_up(y.h, 4) * lk__size_divide_up(y.w, 4);
     size_t direct = 9 * most * y.h * y.w, by_4 = 36 * tiles_4 + LK_WINOGRAD_LEAF_4;
