@@ -334,7 +334,7 @@ LK_INLINE void multiply_tiles(const float *v, const float *u, size_t terms, bool
     lk__tile_zero(acc, mr, nv);
     for (; k + V_REP <= terms; k += V_REP) {
         v_rep rep[TALL];
-        /* Compact tiles are in the first-level cache or one line further. */
+        /* Compact tiles are as fast without. */
         if (v_step == SLICE)
             __builtin_prefetch(v + mr * v_step + k * (size_t)mr);
 #define STEP(lane)                                                  \
