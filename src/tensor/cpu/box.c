@@ -60,16 +60,3 @@ lk_box_window lk__box_view(const float *image, lk_shape shape, lk_box box, size_
     memset(buffer + y1 * row, 0, (box.h - y1) * row * sizeof *buffer);
     return (lk_box_window){buffer, row};
 }
-
-void lk__box_points(const float *image, lk_shape shape, lk_box box, const float *zeros, const float **at)
-{
-    size_t y0, y1, x0, x1;
-    clip(box.y, box.h, shape.h, &y0, &y1);
-    clip(box.x, box.w, shape.w, &x0, &x1);
-    for (size_t y = 0; y < box.h; y++) {
-        ptrdiff_t row = (box.y + (ptrdiff_t)y) * (ptrdiff_t)shape.w + box.x;
-        bool inside = y >= y0 && y < y1;
-        for (size_t x = 0; x < box.w; x++, at++)
-            *at = inside && x >= x0 && x < x1 ? image + (size_t)(row + (ptrdiff_t)x) * shape.c + box.first : zeros;
-    }
-}

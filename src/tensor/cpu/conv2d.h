@@ -33,11 +33,6 @@ bool lk__box_inside(lk_shape image, lk_box box);
  * is zero. */
 #define lk__box_view LK_KERNEL(box_view)
 lk_box_window lk__box_view(const float *image, lk_shape shape, lk_box box, size_t lanes, float *buffer);
-/* Sets at[y * box.w + x] to channel box.first of each pixel of the box, and to `zeros` where a pixel is outside the
- * image. box.channels is not used. */
-#define lk__box_points LK_KERNEL(box_points)
-void lk__box_points(const float *image, lk_shape shape, lk_box box, const float *zeros, const float **at);
-
 /* Rows of a band if `rows` rows are divided evenly into at least `wanted` bands that each fit into `budget`
  * floats. At least 1. */
 static inline size_t lk__box_band_rows(size_t rows, size_t row_floats, size_t budget, size_t wanted)

@@ -9,7 +9,10 @@
  * By chunks: all of U is made first; a task makes V of a chunk of tiles, which stays in its core's cache while panel
  * after panel of the output is made. By panels: U is large, or there are few tiles; V of a round of tiles is made
  * first, then a task makes one panel of the output for a chunk of tiles: it makes the panel of U slice by slice, so
- * that U never leaves the core's cache. */
+ * that U never leaves the core's cache.
+ *
+ * Compact, by chunks: with 4x4 tiles, one slice and one panel, the points of a tile follow each other in V, and M is
+ * stored over V. */
 #include "tensor/cpu/conv2d_winograd.h"
 
 #include "tensor/cpu/decls.h"
@@ -30,6 +33,9 @@ enum {
     LARGE_U = 2 * 1024 * 1024
 };
 
+/* Compact chunks: their points, the floats of a point of a tile, and about the floats of V. */
+enum { COMPACT_POINTS = 36, NARROW = 16, WIDE = 32, COMPACT_FLOATS = 27 * 1024 };
+
 /* A correlation of 3x3 windows with stride 1: the forward pass, or the input's gradient with `transposed`. */
 typedef struct correlation {
     size_t tile;         /* 2 or 4 */
@@ -49,6 +55,7 @@ typedef struct tile_job {
     size_t down, across, tiles; /* tiles of a column, of a row, of all samples */
     size_t slices, panels;
     bool by_panels;
+    size_t line;  /* compact: floats of a point of a tile; otherwise 0 */
     size_t chunk; /* tiles of a chunk at most */
     size_t round; /* tiles that V has room for: by chunks one chunk, by panels several */
     size_t u_plane, v_plane, m_plane;
@@ -61,7 +68,7 @@ typedef struct tile_job {
 
 static size_t zero_floats(const tile_job *job)
 {
-    return lk__size_round_up(job->conv.in.c, LK_ALIGN);
+    return lk__size_round_up(job->side * job->conv.in.c, LK_ALIGN);
 }
 
 /* Floats of a slice of a panel of U, and of a slice of V. */
@@ -105,9 +112,21 @@ static bool is_large(const tile_job *job)
     return job->points * job->conv.in.c * job->conv.out.c >= LARGE_U;
 }
 
+/* Floats of a point of a tile, if chunks are compact; 0 if they are not. */
+static size_t compact_line(const tile_job *job)
+{
+    size_t in = job->conv.in.c, width = lk__panel_width(job->conv.out.c, 0);
+    if (job->by_panels || job->points != COMPACT_POINTS || job->slices > 1 || job->panels > 1)
+        return 0;
+    return lk__size_max(in, width) <= NARROW ? NARROW : WIDE;
+}
+
 /* Tiles of a chunk at most. */
 static size_t most_tiles(const tile_job *job)
 {
+    size_t line = compact_line(job);
+    if (line)
+        return lk__size_round_up(COMPACT_FLOATS / (COMPACT_POINTS * line), ROWS);
     size_t floats = job->by_panels ? LK_NR : job->slices * SLICE + LK_NR;
     return lk__size_round_up((job->by_panels ? PANEL_FLOATS : CHUNK_FLOATS) / (job->points * floats) + 1, ROWS);
 }
@@ -117,12 +136,15 @@ static size_t set_sizes(tile_job *job, size_t chunk, size_t round, size_t thread
 {
     job->chunk = chunk;
     job->round = job->by_panels ? round : chunk;
-    job->u_plane = SLICE * LK_NR + LK_WINOGRAD_SKEW;
+    job->line = compact_line(job);
+    job->u_plane = lk__size_min(job->conv.in.c, SLICE) * lk__panel_width(job->conv.out.c, 0) + LK_WINOGRAD_SKEW;
     job->v_plane = job->round * SLICE + LK_WINOGRAD_SKEW;
     job->m_plane = job->chunk * LK_NR + LK_WINOGRAD_SKEW;
-    size_t u = job->slices * job->panels * u_floats(job), v = job->slices * v_floats(job);
+    size_t u = job->slices * job->panels * u_floats(job), v = job->slices * v_floats(job),
+           m = job->points * job->m_plane;
     job->shared_floats = lk__size_round_up(job->by_panels ? v : u, LK_ALIGN);
-    job->thread_floats = weight_floats() + job->points * job->m_plane + (job->by_panels ? u_floats(job) : v);
+    job->thread_floats =
+        weight_floats() + (job->line ? job->chunk * job->points * job->line : m + (job->by_panels ? u_floats(job) : v));
     job->thread_floats = lk__size_round_up(job->thread_floats, LK_ALIGN);
     return zero_floats(job) + job->shared_floats + threads * job->thread_floats;
 }
@@ -182,35 +204,55 @@ typedef struct output_tile {
     size_t rows, cols; /* those that are in the image */
 } output_tile;
 
-/* Turns the products of V channels, of which `lanes` exist, into a tile of the output. whole: all its pixels are in the
- * image, and all channels exist. */
-LK_INLINE void transform_back(int m, bool whole, const correlation *conv, const float *products, size_t plane,
-                              output_tile to, size_t channel, size_t lanes)
+/* Turns the products of V channels, of which `lanes` exist, into a tile of the output. whole: all of them exist;
+ * inside: all pixels of the tile are in the image. */
+LK_INLINE void transform_back(int m, bool whole, bool inside, const correlation *conv, const float *products,
+                              size_t plane, output_tile to, size_t channel, size_t lanes)
 {
     v_f32 rows[4][LK_WINOGRAD_SIDE], line[LK_WINOGRAD_SIDE], out[4];
     const int side = m + 2;
-    LK_UNROLL for (int x = 0; x < side; x++)
+    LK_UNROLL for (int x = 0; x < side; x++, products += plane)
     {
-        LK_UNROLL for (int y = 0; y < side; y++) line[y] = v_load(products + (size_t)(y * side + x) * plane);
+        LK_UNROLL for (int y = 0; y < side; y++) line[y] = v_load(products + (size_t)(y * side) * plane);
         lk__winograd_output_line(m, line, out);
         LK_UNROLL for (int y = 0; y < m; y++) rows[y][x] = out[y];
     }
-    lanes = whole ? V : lanes;
-    v_f32 bias = conv->bias ? v_load_some(conv->bias + channel, lanes) : v_zero();
-    LK_UNROLL for (int y = 0; y < m; y++)
+    const bool relu = conv->relu, has_bias = conv->bias != NULL;
+    const size_t pixel = conv->out.c, row = conv->out.w * pixel;
+    v_f32 bias = !has_bias ? v_zero() : whole ? v_load(conv->bias + channel) : v_load_n(conv->bias + channel, lanes);
+    float *output = conv->output + to.at + channel;
+    const float *mask = conv->mask ? conv->mask + to.at + channel : NULL;
+    const int cols = (int)lk__size_min(to.cols, (size_t)m);
+    LK_UNROLL for (int y = 0; y < m; y++, output += row)
     {
-        lk__winograd_output_line(m, rows[y], out);
+        if (!inside && (size_t)y >= to.rows)
+            break;
+        LK_UNROLL for (int x = 0; x < side; x++) line[x] = rows[y][x];
+        lk__winograd_output_line(m, line, out);
+        if (has_bias) {
+            LK_UNROLL for (int x = 0; x < m; x++) out[x] = v_add(out[x], bias);
+        }
+        if (relu) {
+            LK_UNROLL for (int x = 0; x < m; x++) out[x] = v_relu(out[x]);
+        }
+        if (mask) {
+            LK_UNROLL for (int x = 0; x < m; x++)
+            {
+                const float *at = mask + (size_t)x * pixel;
+                if (inside || x < cols)
+                    out[x] = v_relu_grad(whole ? v_load(at) : v_load_n(at, lanes), out[x]);
+            }
+            mask += row;
+        }
         LK_UNROLL for (int x = 0; x < m; x++)
         {
-            if (!whole && ((size_t)y >= to.rows || (size_t)x >= to.cols))
-                continue;
-            size_t at = to.at + ((size_t)y * conv->out.w + (size_t)x) * conv->out.c + channel;
-            v_f32 value = conv->bias ? v_add(out[x], bias) : out[x];
-            if (conv->relu)
-                value = v_relu(value);
-            if (conv->mask)
-                value = v_relu_grad(v_load_some(conv->mask + at, lanes), value);
-            v_store_some(conv->output + at, value, lanes);
+            float *at = output + (size_t)x * pixel;
+            if (!inside && x >= cols)
+                break;
+            if (whole)
+                v_store(at, out[x]);
+            else
+                v_store_n(at, out[x], lanes);
         }
     }
 }
@@ -247,40 +289,61 @@ static void make_u(const tile_job *job, size_t panel, size_t first, float *u, fl
     }
 }
 
-/* Makes V of tiles [begin, end), (slices, points, tiles, SLICE); the first tile begins at v. */
-static void make_v(const tile_job *job, size_t begin, size_t end, float *v)
+/* Makes V of tiles [begin, end), whose tiles are `step` and points `plane` floats apart. */
+LK_INLINE void make_patches(const tile_job *job, int m, size_t begin, size_t end, float *v, size_t step, size_t plane)
 {
     const correlation *conv = &job->conv;
-    lk_box box = {.h = job->side, .w = job->side};
-    ptrdiff_t pad_h = (ptrdiff_t)conv->pad_h, pad_w = (ptrdiff_t)conv->pad_w;
-    for (size_t tile = begin; tile < end; tile++, v += SLICE) {
-        size_t sample = tile / (job->down * job->across);
-        box.y = (ptrdiff_t)(tile / job->across % job->down * conv->tile) - (conv->transposed ? 2 - pad_h : pad_h);
-        box.x = (ptrdiff_t)(tile % job->across * conv->tile) - (conv->transposed ? 2 - pad_w : pad_w);
-        const float *pixels[LK_WINOGRAD_POINTS];
-        lk__box_points(conv->input + sample * lk__shape_sample(conv->in), conv->in, box, job->zeros, pixels);
+    ptrdiff_t pad_h = (ptrdiff_t)(conv->transposed ? 2 - conv->pad_h : conv->pad_h);
+    ptrdiff_t pad_w = (ptrdiff_t)(conv->transposed ? 2 - conv->pad_w : conv->pad_w);
+    lk_winograd_place at = lk__winograd_place((size_t)m, job->down, job->across, begin);
+    for (size_t tile = begin; tile < end; tile++, v += step) {
+        lk_winograd_square square = lk__winograd_square(conv->input, conv->in, at.sample, (ptrdiff_t)at.y - pad_h,
+                                                        (ptrdiff_t)at.x - pad_w, 0, m + 2, job->zeros);
+        lk__winograd_fetch(m, conv->input, conv->in, at, m + 1, false);
         for (size_t k = 0; k < conv->in.c; k += SLICE)
-            lk__winograd_patch_run(conv->tile, pixels, k, slice_terms(job, k), v + k / SLICE * v_floats(job),
-                                   job->v_plane);
+            lk__winograd_patch_run(m, &square, k, slice_terms(job, k), v + k / SLICE * v_floats(job), plane);
+        lk__winograd_next((size_t)m, conv->out, &at);
     }
 }
 
-/* Adds the products of one slice to mr tiles of M at one point; first: M starts at zero. */
-LK_INLINE void multiply_tiles(const float *v, const float *u, size_t terms, bool first, float *m, int mr, int nv)
+/* Makes V of tiles [begin, end), (slices, points, tiles, SLICE); the first tile begins at v. */
+static void make_v(const tile_job *job, size_t begin, size_t end, float *v)
 {
-    v_f32 acc[LK_MR][2];
+    if (job->conv.tile == 4)
+        make_patches(job, 4, begin, end, v, SLICE, job->v_plane);
+    else
+        make_patches(job, 2, begin, end, v, SLICE, job->v_plane);
+}
+
+/* Rows of a register tile of one vector: twice LK_MR where there are registers for it. */
+#if defined(LK_VEC_AVX512)
+enum { TALL = 24 };
+#define TALL_SIZES(X) X(24, 1) LK_TILE_SIZES(X, 1)
+#else
+enum { TALL = LK_MR };
+#define TALL_SIZES(X) LK_TILE_SIZES(X, 1)
+#endif
+
+/* Adds the products of one slice to mr tiles of M at one point; first: M starts at zero. Tiles of V and of M are v_step
+ * and m_step floats apart. */
+LK_INLINE void multiply_tiles(const float *v, const float *u, size_t terms, bool first, float *m, int mr, int nv,
+                              int v_step, int m_step)
+{
+    v_f32 acc[TALL][2];
     size_t k = 0;
     lk__tile_zero(acc, mr, nv);
     for (; k + V_REP <= terms; k += V_REP) {
-        v_rep rep[LK_MR];
-        __builtin_prefetch(v + mr * SLICE + k * (size_t)mr);
+        v_rep rep[TALL];
+        /* Compact tiles are as fast without. */
+        if (v_step == SLICE)
+            __builtin_prefetch(v + mr * v_step + k * (size_t)mr);
 #define STEP(lane)                                                  \
     {                                                               \
         v_f32 b0 = v_load(u), b1 = nv > 1 ? v_load(u + V) : b0;     \
         LK_UNROLL for (int i = 0; i < mr; i++)                      \
         {                                                           \
             if (lane == 0)                                          \
-                rep[i] = v_rep_load(v + i * SLICE + k);             \
+                rep[i] = v_rep_load(v + i * v_step + k);            \
             acc[i][0] = v_fma_rep(rep[i], lane, b0, acc[i][0]);     \
             if (nv > 1)                                             \
                 acc[i][1] = v_fma_rep(rep[i], lane, b1, acc[i][1]); \
@@ -294,73 +357,123 @@ LK_INLINE void multiply_tiles(const float *v, const float *u, size_t terms, bool
         v_f32 b0 = v_load(u), b1 = nv > 1 ? v_load(u + V) : b0;
         LK_UNROLL for (int i = 0; i < mr; i++)
         {
-            v_f32 value = v_set1(v[i * SLICE + (int)k]);
+            v_f32 value = v_set1(v[i * v_step + (int)k]);
             acc[i][0] = v_fma(value, b0, acc[i][0]);
             if (nv > 1)
                 acc[i][1] = v_fma(value, b1, acc[i][1]);
         }
     }
-    if (!first)
-        lk__tile_add(m, acc, mr, nv);
-    lk__tile_store(m, acc, mr, nv);
+    LK_UNROLL for (int i = 0; i < mr; i++, m += m_step)
+    {
+        LK_UNROLL for (int j = 0; j < nv; j++)
+            v_store(m + j * V, first ? acc[i][j] : v_add(v_load(m + j * V), acc[i][j]));
+    }
 }
 
 typedef void (*multiply_fn)(const float *v, const float *u, size_t terms, bool first, float *m);
 
-#define MULTIPLY(mr, nv)                                                                                 \
+/* Register tiles by falling number of rows. */
+typedef struct multiply_size {
+    size_t rows;
+    multiply_fn fn;
+} multiply_size;
+
+#define PLANES(mr, nv)                                                                                   \
     static void multiply_##mr##x##nv(const float *v, const float *u, size_t terms, bool first, float *m) \
     {                                                                                                    \
-        multiply_tiles(v, u, terms, first, m, mr, nv);                                                   \
+        multiply_tiles(v, u, terms, first, m, mr, nv, SLICE, LK_NR);                                     \
     }
-LK_TILE_SIZES(MULTIPLY, 1)
-LK_TILE_SIZES(MULTIPLY, 2)
-#undef MULTIPLY
+#define COMPACT(mr, nv, line)                                                                                    \
+    static void compact_##line##_##mr##x##nv(const float *v, const float *u, size_t terms, bool first, float *m) \
+    {                                                                                                            \
+        (void)first;                                                                                             \
+        multiply_tiles(v, u, terms, true, m, mr, nv, COMPACT_POINTS *line, COMPACT_POINTS *line);                \
+    }
+#define COMPACT_NARROW(mr, nv) COMPACT(mr, nv, NARROW)
+#define COMPACT_WIDE(mr, nv) COMPACT(mr, nv, WIDE)
+LK_TILE_SIZES(PLANES, 1)
+LK_TILE_SIZES(PLANES, 2)
+TALL_SIZES(COMPACT_NARROW)
+LK_TILE_SIZES(COMPACT_NARROW, 2)
+TALL_SIZES(COMPACT_WIDE)
+LK_TILE_SIZES(COMPACT_WIDE, 2)
 
-static const struct {
-    size_t rows;
-    multiply_fn fn[2]; /* by vectors */
-} multiply_table[] = {
-#define ENTRY(mr, nv) {mr, {multiply_##mr##x1, multiply_##mr##x2}},
-    LK_TILE_SIZES(ENTRY, )
-#undef ENTRY
-};
+#define PLANES_ENTRY(mr, nv) {mr, multiply_##mr##x##nv},
+#define NARROW_ENTRY(mr, nv) {mr, compact_NARROW_##mr##x##nv},
+#define WIDE_ENTRY(mr, nv) {mr, compact_WIDE_##mr##x##nv},
+static const multiply_size planes_1[] = {LK_TILE_SIZES(PLANES_ENTRY, 1)}, planes_2[] = {LK_TILE_SIZES(PLANES_ENTRY, 2)};
+static const multiply_size narrow_1[] = {TALL_SIZES(NARROW_ENTRY)}, narrow_2[] = {LK_TILE_SIZES(NARROW_ENTRY, 2)};
+static const multiply_size wide_1[] = {TALL_SIZES(WIDE_ENTRY)}, wide_2[] = {LK_TILE_SIZES(WIDE_ENTRY, 2)};
+#undef PLANES
+#undef COMPACT
+#undef COMPACT_NARROW
+#undef COMPACT_WIDE
+#undef PLANES_ENTRY
+#undef NARROW_ENTRY
+#undef WIDE_ENTRY
+
+/* The register tiles of a panel. */
+static const multiply_size *multiply_sizes(const tile_job *job, size_t panel)
+{
+    bool wide = lk__panel_width(job->conv.out.c, panel) > V;
+    if (!job->line)
+        return wide ? planes_2 : planes_1;
+    if (job->line == NARROW)
+        return wide ? narrow_2 : narrow_1;
+    return wide ? wide_2 : wide_1;
+}
 
 /* Adds the products of a slice of a panel of U, which begins at channel k, to M of `tiles` tiles. */
 static void multiply(const tile_job *job, size_t tiles, size_t panel, size_t k, const float *v, const float *u,
                      float *m)
 {
-    bool wide = lk__panel_width(job->conv.out.c, panel) > V;
-    for (size_t point = 0; point < job->points; point++, u += job->u_plane, v += job->v_plane, m += job->m_plane) {
-        for (size_t tile = 0, size = 0; tile < tiles; tile += multiply_table[size].rows) {
-            while (multiply_table[size].rows > tiles - tile)
+    const multiply_size *sizes = multiply_sizes(job, panel);
+    size_t compact_step = job->points * job->line, terms = slice_terms(job, k);
+    size_t v_step = job->line ? compact_step : SLICE, m_step = job->line ? compact_step : LK_NR;
+    size_t v_plane = job->line ? job->line : job->v_plane, m_plane = job->line ? job->line : job->m_plane;
+    for (size_t point = 0; point < job->points; point++, u += job->u_plane, v += v_plane, m += m_plane) {
+        const multiply_size *size = sizes;
+        for (size_t tile = 0; tile < tiles; tile += size->rows) {
+            while (size->rows > tiles - tile)
                 size++;
-            multiply_table[size].fn[wide](v + tile * SLICE, u, slice_terms(job, k), k == 0, m + tile * LK_NR);
+            size->fn(v + tile * v_step, u, terms, k == 0, m + tile * m_step);
         }
+    }
+}
+
+/* Writes a panel of the output of tiles [begin, end), whose tiles in M are `step` and points `plane` floats apart. */
+LK_INLINE void write_outputs(const tile_job *job, int m, size_t begin, size_t end, size_t panel, const float *from,
+                             size_t step, size_t plane)
+{
+    const correlation *conv = &job->conv;
+    size_t first = panel * LK_NR, last = lk__size_min(first + LK_NR, conv->out.c);
+    lk_winograd_place at = lk__winograd_place((size_t)m, job->down, job->across, begin);
+    for (size_t tile = begin; tile < end; tile++, from += step) {
+        output_tile to = {((at.sample * conv->out.h + at.y) * conv->out.w + at.x) * conv->out.c, conv->out.h - at.y,
+                          conv->out.w - at.x};
+        lk__winograd_fetch(m, conv->output, conv->out, at, m, true);
+        bool inside = to.rows >= (size_t)m && to.cols >= (size_t)m;
+        for (size_t c = first; c < last; c += V) {
+            size_t lanes = lk__size_min(last - c, V);
+            const float *products = from + (c - first);
+            if (inside && lanes == V)
+                transform_back(m, true, true, conv, products, plane, to, c, lanes);
+            else if (lanes == V)
+                transform_back(m, true, false, conv, products, plane, to, c, lanes);
+            else
+                transform_back(m, false, false, conv, products, plane, to, c, lanes);
+        }
+        lk__winograd_next((size_t)m, conv->out, &at);
     }
 }
 
 /* Writes a panel of the output of tiles [begin, end); the first tile begins at m. */
 static void make_outputs(const tile_job *job, size_t begin, size_t end, size_t panel, const float *m)
 {
-    const correlation *conv = &job->conv;
-    size_t first = panel * LK_NR, last = lk__size_min(first + LK_NR, conv->out.c);
-    for (size_t tile = begin; tile < end; tile++, m += LK_NR) {
-        size_t sample = tile / (job->down * job->across);
-        size_t y = tile / job->across % job->down * conv->tile, x = tile % job->across * conv->tile;
-        output_tile to = {((sample * conv->out.h + y) * conv->out.w + x) * conv->out.c, conv->out.h - y,
-                          conv->out.w - x};
-        bool inside = to.rows >= conv->tile && to.cols >= conv->tile;
-        for (size_t c = first; c < last; c += V) {
-            size_t lanes = lk__size_min(last - c, V);
-            const float *products = m + (c - first);
-            if (conv->tile == 4 && inside && lanes == V)
-                transform_back(4, true, conv, products, job->m_plane, to, c, lanes);
-            else if (conv->tile == 4)
-                transform_back(4, false, conv, products, job->m_plane, to, c, lanes);
-            else
-                transform_back(2, false, conv, products, job->m_plane, to, c, lanes);
-        }
-    }
+    if (job->conv.tile == 4)
+        write_outputs(job, 4, begin, end, panel, m, LK_NR, job->m_plane);
+    else
+        write_outputs(job, 2, begin, end, panel, m, LK_NR, job->m_plane);
 }
 
 static float *own_buffer(const tile_job *job, int thread)
@@ -382,10 +495,28 @@ static void u_task(void *arg, size_t index, int thread)
         make_u(job, index, k, shared_u(job, index, k), own_buffer(job, thread));
 }
 
+/* The constants give their loops fixed addresses. */
+static void compact_task(const tile_job *job, size_t begin, size_t end, float *v)
+{
+    if (job->line == NARROW)
+        make_patches(job, 4, begin, end, v, COMPACT_POINTS * NARROW, NARROW);
+    else
+        make_patches(job, 4, begin, end, v, COMPACT_POINTS * WIDE, WIDE);
+    multiply(job, end - begin, 0, 0, v, shared_u(job, 0, 0), v);
+    if (job->line == NARROW)
+        write_outputs(job, 4, begin, end, 0, v, COMPACT_POINTS * NARROW, NARROW);
+    else
+        write_outputs(job, 4, begin, end, 0, v, COMPACT_POINTS * WIDE, WIDE);
+}
+
 static void chunk_task(void *arg, size_t index, int thread)
 {
     const tile_job *job = arg;
     size_t begin = index * job->chunk, end = lk__size_min(begin + job->chunk, job->tiles);
+    if (job->line) {
+        compact_task(job, begin, end, own_buffer(job, thread) + weight_floats());
+        return;
+    }
     float *m = own_buffer(job, thread) + weight_floats(), *v = m + job->points * job->m_plane;
     make_v(job, begin, end, v);
     for (size_t panel = 0; panel < job->panels; panel++) {

@@ -27,8 +27,11 @@ enum {
 enum { LK_WINOGRAD_SUM_BLOCK = 32 };
 
 /* The fewest channels with which tiles of 4 and of 2 pixels are faster than the direct convolution; with fewer the
- * transforms take longer than the products. WEIGHT: for weight gradients. */
-enum { LK_WINOGRAD_CHANNELS_4 = 16, LK_WINOGRAD_WEIGHT_CHANNELS_4 = 32, LK_WINOGRAD_CHANNELS_2 = 64 };
+ * transforms take longer than the products. */
+enum { LK_WINOGRAD_CHANNELS_4 = 16, LK_WINOGRAD_CHANNELS_2 = 64 };
+
+/* Pixels of at most so many channels are prefetched. */
+enum { LK_WINOGRAD_FETCH_CHANNELS = 16 };
 
 /* The cost of a weight gradient's last transform, which is done once a shard, in products for each pair of channels;
  * from measurements (docs/performance.md). */
@@ -63,8 +66,6 @@ static inline size_t lk__winograd_weight_tile(const lk_conv2d_desc *conv, lk_sha
     size_t tile = lk__winograd_tile(conv, x, y), channels = lk__size_min(x.c, y.c);
     if (tile == 1 || conv->tile != LK_CONV2D_DESC_BY_SHAPE)
         return tile;
-    if (channels < LK_WINOGRAD_WEIGHT_CHANNELS_4)
-        return 1;
     size_t tiles_2 = most * lk__size_divide_up(y.h, 2) * lk__size_divide_up(y.w, 2);
     size_t tiles_4 = most * lk__size_divide_up(y.h, 4) * lk__size_divide_up(y.w, 4);
     size_t direct = 9 * most * y.h * y.w, by_4 = 36 * tiles_4 + LK_WINOGRAD_LEAF_4;
@@ -186,15 +187,103 @@ LK_INLINE void lk__winograd_sum_line(int m, const v_f32 *p, v_f32 *out)
     out[2] = v_fma(v_set1(LK_WINOGRAD_B2), even_b, v_fma(v_set1(LK_WINOGRAD_A2), even_a, p[5]));
 }
 
-/* Transforms V channels of a patch, of which `lanes` exist, from `channel` on. */
-LK_INLINE void lk__winograd_patch(int m, const float *const *pixels, size_t channel, size_t lanes, float *v,
-                                  size_t plane)
+/* Where a tile begins in the result: a pixel of a sample. */
+typedef struct lk_winograd_place {
+    size_t sample, y, x;
+} lk_winograd_place;
+
+/* The place of a tile; a sample has `down` rows of `across` tiles. */
+LK_INLINE lk_winograd_place lk__winograd_place(size_t tile, size_t down, size_t across, size_t index)
+{
+    size_t row = index / across;
+    return (lk_winograd_place){row / down, row % down * tile, index % across * tile};
+}
+
+/* Moves a place to the next tile; `out` is the shape of the result. */
+LK_INLINE void lk__winograd_next(size_t tile, lk_shape out, lk_winograd_place *place)
+{
+    place->x += tile;
+    if (place->x < out.w)
+        return;
+    place->x = 0;
+    place->y += tile;
+    if (place->y < out.h)
+        return;
+    place->y = 0;
+    place->sample++;
+}
+
+/* Prefetches m by m pixels, `below` rows below a place: what a tile of the next row of tiles reads or writes. Rows of
+ * few channels are shorter than what hardware prefetches well. */
+LK_INLINE void lk__winograd_fetch(int m, const float *image, lk_shape shape, lk_winograd_place at, int below,
+                                  bool write)
+{
+    size_t row = at.sample * shape.h + at.y + (size_t)below;
+    if (shape.c > LK_WINOGRAD_FETCH_CHANNELS || row + (size_t)m > shape.n * shape.h)
+        return;
+    const float *from = image + (row * shape.w + at.x) * shape.c;
+    for (int y = 0; y < m; y++, from += shape.w * shape.c) {
+        for (size_t i = 0; i < (size_t)m * shape.c; i += LK_ALIGN / sizeof(float))
+            write ? __builtin_prefetch(from + i, 1, 2) : __builtin_prefetch(from + i, 0, 2);
+    }
+}
+
+/* A square of pixels of an image. Columns [left, right) are in the image; the others are zero. */
+typedef struct lk_winograd_square {
+    const float *rows[LK_WINOGRAD_SIDE]; /* at column `left`; rows that are not in the image point to zeros */
+    size_t left, right;
+    size_t pixel; /* floats of a pixel */
+    bool inside;  /* all pixels are in the image */
+} lk_winograd_square;
+
+/* The square of side * side pixels at (y, x) of a sample of an image, from channel `first` on. `zeros` has room for the
+ * channels of `side` pixels. */
+LK_INLINE lk_winograd_square lk__winograd_square(const float *image, lk_shape shape, size_t sample, ptrdiff_t y,
+                                                 ptrdiff_t x, size_t first, int side, const float *zeros)
+{
+    ptrdiff_t h = (ptrdiff_t)shape.h, w = (ptrdiff_t)shape.w;
+    size_t row = shape.w * shape.c, at = (sample * shape.h + (size_t)y) * row + first;
+    lk_winograd_square to = {.right = (size_t)side, .pixel = shape.c};
+    to.inside = y >= 0 && y + side <= h && x >= 0 && x + side <= w;
+    if (to.inside) {
+        LK_UNROLL for (int i = 0; i < side; i++, at += row) to.rows[i] = image + at + (size_t)x * shape.c;
+        return to;
+    }
+    to.left = x < 0 ? (size_t)-x : 0;
+    to.right = x + side <= w ? (size_t)side : w <= x ? 0 : (size_t)(w - x);
+    if (x > 0)
+        at += (size_t)x * shape.c;
+    LK_UNROLL for (int i = 0; i < side; i++, at += row) to.rows[i] = y + i >= 0 && y + i < h ? image + at : zeros;
+    return to;
+}
+
+/* Loads column x of a square of side * side pixels: V channels, of which `lanes` exist. whole: all of them exist;
+ * inside: all pixels are in the image. `at` is the channel of column 0, and moves on with each column in the image. */
+LK_INLINE void lk__winograd_column(bool whole, bool inside, const lk_winograd_square *square, int x, size_t lanes,
+                                   int side, size_t *at, v_f32 *line)
+{
+    if (!inside && ((size_t)x < square->left || (size_t)x >= square->right)) {
+        LK_UNROLL for (int y = 0; y < side; y++) line[y] = v_zero();
+        return;
+    }
+    LK_UNROLL for (int y = 0; y < side; y++)
+    {
+        const float *from = square->rows[y] + *at;
+        line[y] = whole ? v_load(from) : v_load_n(from, lanes);
+    }
+    *at += square->pixel;
+}
+
+/* Transforms V channels of a patch, of which `lanes` exist, from `channel` on. whole, inside: as above. */
+LK_INLINE void lk__winograd_patch(int m, bool whole, bool inside, const lk_winograd_square *square, size_t channel,
+                                  size_t lanes, float *v, size_t plane)
 {
     v_f32 rows[LK_WINOGRAD_SIDE][LK_WINOGRAD_SIDE], line[LK_WINOGRAD_SIDE], out[LK_WINOGRAD_SIDE];
     const int side = m + 2;
+    size_t at = channel;
     LK_UNROLL for (int x = 0; x < side; x++)
     {
-        LK_UNROLL for (int y = 0; y < side; y++) line[y] = v_load_some(pixels[y * side + x] + channel, lanes);
+        lk__winograd_column(whole, inside, square, x, lanes, side, &at, line);
         lk__winograd_patch_line(m, line, out);
         LK_UNROLL for (int y = 0; y < side; y++) rows[y][x] = out[y];
     }
@@ -206,20 +295,18 @@ LK_INLINE void lk__winograd_patch(int m, const float *const *pixels, size_t chan
 }
 
 /* Transforms `channels` channels of a patch from `first` on, which follow each other in v. */
-LK_INLINE void lk__winograd_patch_run(size_t tile, const float *const *pixels, size_t first, size_t channels, float *v,
+LK_INLINE void lk__winograd_patch_run(int m, const lk_winograd_square *square, size_t first, size_t channels, float *v,
                                       size_t plane)
 {
-    size_t whole = channels / V * V, rest = channels - whole;
-    for (size_t c = 0; c < whole; c += V) {
-        if (tile == 4)
-            lk__winograd_patch(4, pixels, first + c, V, v + c, plane);
+    size_t end = first + channels;
+    for (; end - first >= V; first += V, v += V) {
+        if (square->inside)
+            lk__winograd_patch(m, true, true, square, first, V, v, plane);
         else
-            lk__winograd_patch(2, pixels, first + c, V, v + c, plane);
+            lk__winograd_patch(m, true, false, square, first, V, v, plane);
     }
-    if (rest > 0 && tile == 4)
-        lk__winograd_patch(4, pixels, first + whole, rest, v + whole, plane);
-    else if (rest > 0)
-        lk__winograd_patch(2, pixels, first + whole, rest, v + whole, plane);
+    if (first < end)
+        lk__winograd_patch(m, false, false, square, first, end - first, v, plane);
 }
 
 /* Floats of scratch for as many samples as `out` has, or fewer: of the forward pass, and of the input's gradient, where

@@ -52,7 +52,7 @@ typedef struct weight_job {
     size_t ins, outs;    /* blocks */
     size_t p_floats;     /* of the leaves that are not in one segment */
     size_t thread_floats;
-    float *zeros; // (IN_2)
+    float *zeros; // (side, channels of x or dy)
     float *buffers;
 } weight_job;
 
@@ -104,6 +104,11 @@ static void measure(weight_job *job)
     job->across = lk__size_divide_up(job->y.w, job->tile);
 }
 
+static size_t zero_floats(const weight_job *job)
+{
+    return lk__size_round_up(job->side * lk__size_max(job->x.c, job->y.c), LK_ALIGN);
+}
+
 /* Sets the sizes of blocks; returns the floats of scratch. whole: each leaf is in one segment. */
 static size_t lay_out(weight_job *job, bool whole, size_t threads)
 {
@@ -122,7 +127,7 @@ static size_t lay_out(weight_job *job, bool whole, size_t threads)
     size_t point = job->in / STRIP * V_PLANE + D_PLANE + UNIT;
     job->thread_floats = job->points * point + job->p_floats + LK_TREE_MAX_DEPTH * entry_floats(job);
     job->thread_floats = lk__size_round_up(job->thread_floats, LK_ALIGN);
-    return IN_2 + threads * job->thread_floats;
+    return zero_floats(job) + threads * job->thread_floats;
 }
 
 size_t lk__winograd_weight_floats(size_t tile, lk_shape x, lk_shape y, size_t threads)
@@ -132,15 +137,17 @@ size_t lk__winograd_weight_floats(size_t tile, lk_shape x, lk_shape y, size_t th
     return lk__size_max(lay_out(&job, false, threads), lay_out(&job, true, threads));
 }
 
-/* Transforms V channels of a tile of dy, of which `lanes` exist, from `channel` on. */
-LK_INLINE void transform_gradient(int m, const float *const *pixels, size_t channel, size_t lanes, float *d,
-                                  size_t plane)
+/* Transforms V channels of a tile of dy, of which `lanes` exist, from `channel` on. whole: all of them exist; inside:
+ * all pixels are in the image. */
+LK_INLINE void transform_gradient(int m, bool whole, bool inside, const lk_winograd_square *square, size_t channel,
+                                  size_t lanes, float *d, size_t plane)
 {
     v_f32 rows[LK_WINOGRAD_SIDE][4], line[4], out[LK_WINOGRAD_SIDE];
     const int side = m + 2;
+    size_t at = channel;
     LK_UNROLL for (int x = 0; x < m; x++)
     {
-        LK_UNROLL for (int y = 0; y < m; y++) line[y] = v_load_some(pixels[y * m + x] + channel, lanes);
+        lk__winograd_column(whole, inside, square, x, lanes, m, &at, line);
         lk__winograd_gradient_line(m, line, out);
         LK_UNROLL for (int y = 0; y < side; y++) rows[y][x] = out[y];
     }
@@ -182,80 +189,75 @@ LK_INLINE void transform_sums(int m, const float *p, float *top, size_t entry, i
     }
 }
 
-/* Where a tile begins in its image. */
-typedef struct place {
-    size_t sample;
-    ptrdiff_t y, x;
-} place;
-
-static place place_of(const weight_job *job, size_t tile)
-{
-    return (place){tile / (job->down * job->across), (ptrdiff_t)(tile / job->across % job->down * job->tile),
-                   (ptrdiff_t)(tile % job->across * job->tile)};
-}
-
 /* Makes V of a segment. */
-static void make_patches(const weight_job *job, const block *b, const segment *seg)
+LK_INLINE void make_patches(const weight_job *job, const block *b, const segment *seg, int m)
 {
-    lk_box box = {.h = job->side, .w = job->side, .first = b->in_first};
+    lk_winograd_place at = lk__winograd_place((size_t)m, job->down, job->across, seg->first);
     for (size_t i = 0; i < seg->tiles; i++) {
-        place at = place_of(job, seg->first + i);
-        box.y = at.y - (ptrdiff_t)job->pad_h;
-        box.x = at.x - (ptrdiff_t)job->pad_w;
-        const float *pixels[LK_WINOGRAD_POINTS];
-        lk__box_points(job->input + at.sample * lk__shape_sample(job->x), job->x, box, job->zeros, pixels);
+        ptrdiff_t y = (ptrdiff_t)at.y - (ptrdiff_t)job->pad_h, x = (ptrdiff_t)at.x - (ptrdiff_t)job->pad_w;
+        lk_winograd_square square =
+            lk__winograd_square(job->input, job->x, at.sample, y, x, b->in_first, m + 2, job->zeros);
+        lk__winograd_fetch(m, job->input, job->x, at, m + 1, false);
         float *v = b->v + i * STRIP;
         for (size_t c = 0; c < b->in; c += STRIP, v += job->points * V_PLANE)
-            lk__winograd_patch_run(job->tile, pixels, c, lk__size_min(b->in - c, STRIP), v, V_PLANE);
+            lk__winograd_patch_run(m, &square, c, lk__size_min(b->in - c, STRIP), v, V_PLANE);
+        lk__winograd_next((size_t)m, job->y, &at);
     }
 }
 
 /* Makes a panel of D of a segment. */
-static void make_gradients(const weight_job *job, const block *b, const segment *seg, size_t panel)
+LK_INLINE void make_gradients(const weight_job *job, const block *b, const segment *seg, size_t panel, int m)
 {
     size_t first = panel * LK_NR, channels = lk__size_min(b->out - first, LK_NR);
     size_t width = lk__panel_width(b->out, panel);
-    lk_box box = {.h = job->tile, .w = job->tile, .first = b->out_first + first};
+    lk_winograd_place at = lk__winograd_place((size_t)m, job->down, job->across, seg->first);
     for (size_t i = 0; i < seg->tiles; i++) {
-        place at = place_of(job, seg->first + i);
-        box.y = at.y;
-        box.x = at.x;
-        const float *pixels[LK_WINOGRAD_POINTS];
-        lk__box_points(job->dy + at.sample * lk__shape_sample(job->y), job->y, box, job->zeros, pixels);
+        lk_winograd_square square = lk__winograd_square(job->dy, job->y, at.sample, (ptrdiff_t)at.y, (ptrdiff_t)at.x,
+                                                        b->out_first + first, m, job->zeros);
+        lk__winograd_fetch(m, job->dy, job->y, at, m, false);
         for (size_t c = 0; c < channels; c += V) {
-            size_t lanes = lk__size_min(channels - c, V);
             float *d = b->d + i * width + c;
-            if (job->tile == 4 && lanes == V)
-                transform_gradient(4, pixels, c, V, d, D_PLANE);
-            else if (job->tile == 4)
-                transform_gradient(4, pixels, c, lanes, d, D_PLANE);
+            if (square.inside && channels - c >= V)
+                transform_gradient(m, true, true, &square, c, V, d, D_PLANE);
+            else if (channels - c >= V)
+                transform_gradient(m, true, false, &square, c, V, d, D_PLANE);
             else
-                transform_gradient(2, pixels, c, lanes, d, D_PLANE);
+                transform_gradient(m, false, false, &square, c, channels - c, d, D_PLANE);
         }
+        lk__winograd_next((size_t)m, job->y, &at);
     }
+}
+
+/* Rows of a unit: units of panels of one vector have twice as many, so that they have as many sums. */
+LK_INLINE int unit_rows(int nv)
+{
+    return nv > 1 ? ROWS : 2 * ROWS;
 }
 
 /* Sums a unit's products of `count` tiles at one point, and prefetches V and D of the next point. Unless fresh, p holds
  * the sum of the blocks before. */
 LK_INLINE void sum_point(const float *v, const float *d, size_t count, bool fresh, float *p, int nv)
 {
-    v_f32 acc[ROWS][2];
-    lk__tile_zero(acc, ROWS, nv);
+    const int rows = unit_rows(nv);
+    v_f32 acc[2 * ROWS][2];
+    lk__tile_zero(acc, rows, nv);
     for (; count > 0; count--, v += STRIP, d += nv * V) {
         __builtin_prefetch(v + V_PLANE);
         for (int j = 0; j < nv * V; j += LINE)
             __builtin_prefetch(d + D_PLANE + j);
-        lk__tile_multiply(v, d, acc, ROWS, nv);
+        lk__tile_multiply(v, d, acc, rows, nv);
     }
-    if (!fresh)
-        lk__tile_add(p, acc, ROWS, nv);
-    lk__tile_store(p, acc, ROWS, nv);
+    if (!fresh) {
+        LK_UNROLL for (int i = 0; i < rows * nv; i++) acc[i / nv][i % nv] =
+            v_add(v_load(p + i * V), acc[i / nv][i % nv]);
+    }
+    LK_UNROLL for (int i = 0; i < rows * nv; i++) v_store(p + i * V, acc[i / nv][i % nv]);
 }
 
 /* Turns P of `rows` rows into a leaf and pushes it. */
 LK_INLINE void push_leaf(int m, const float *p, size_t rows, float *top, size_t entry, int merges, int nv)
 {
-    for (; rows > 0; rows--, p += LK_NR, top += TAPS * LK_NR) {
+    for (; rows > 0; rows--, p += nv * V, top += TAPS * LK_NR) {
         transform_sums(m, p, top, entry, merges);
         if (nv > 1)
             transform_sums(m, p + V, top + V, entry, merges);
@@ -263,16 +265,17 @@ LK_INLINE void push_leaf(int m, const float *p, size_t rows, float *top, size_t 
 }
 
 /* Pushes the leaf of a shard without samples, which is zero. */
-static void push_zero(float *top, size_t entry, int merges)
+static void push_zero(float *top, size_t entry, int merges, int nv)
 {
-    for (size_t at = 0; at < (size_t)TAPS * UNIT; at += V)
+    for (size_t at = 0; at < (size_t)TAPS * (size_t)unit_rows(nv) * LK_NR; at += V)
         push_vector(v_zero(), top + at, entry, merges);
 }
 
 /* Prefetches part `index` of `count` of what push_leaf reads and writes of the stack. */
-LK_INLINE void fetch_sums(const float *top, size_t entry, int merges, int index, int count)
+LK_INLINE void fetch_sums(const float *top, size_t entry, int merges, int index, int count, int nv)
 {
-    const int lines = TAPS * UNIT / LINE, first = lines * index / count, last = lines * (index + 1) / count;
+    const int lines = TAPS * unit_rows(nv) * LK_NR / LINE, first = lines * index / count;
+    const int last = lines * (index + 1) / count;
     const float *sum = merges > 0 ? top - entry : top;
     for (int line = first; line < last; line++)
         __builtin_prefetch(sum + line * LINE, 1);
@@ -289,7 +292,7 @@ LK_INLINE void sum_unit(const weight_job *job, const block *b, const segment *se
                         int nv)
 {
     size_t unit = (panel * job->in + row) / ROWS, entry = entry_floats(job);
-    size_t rows = lk__size_min(b->in - row, ROWS);
+    size_t rows = lk__size_min(b->in - row, (size_t)unit_rows(nv));
     const int points = (m + 2) * (m + 2);
     const float *v = b->v + row / STRIP * job->points * V_PLANE + row % STRIP;
     float *stack = b->stack + unit * TAPS * UNIT;
@@ -297,12 +300,12 @@ LK_INLINE void sum_unit(const weight_job *job, const block *b, const segment *se
         float *p = part->fresh && part->last ? b->whole : b->p + unit * job->points * UNIT;
         float *top = stack + (size_t)part->top * entry;
         if (part->count == 0) {
-            push_zero(top, entry, part->merges);
+            push_zero(top, entry, part->merges, nv);
             continue;
         }
         for (int point = 0; point < points; point++) {
             if (part->last)
-                fetch_sums(top, entry, part->merges, point, points);
+                fetch_sums(top, entry, part->merges, point, points, nv);
             sum_point(v + (size_t)point * V_PLANE + part->at * STRIP,
                       b->d + (size_t)point * D_PLANE + part->at * (size_t)(nv * V), part->count, part->fresh,
                       p + point * UNIT, nv);
@@ -312,18 +315,28 @@ LK_INLINE void sum_unit(const weight_job *job, const block *b, const segment *se
     }
 }
 
+LK_INLINE void sum_panel(const weight_job *job, const block *b, const segment *seg, size_t panel, int m, int nv)
+{
+    for (size_t row = 0; row < b->in; row += (size_t)unit_rows(nv))
+        sum_unit(job, b, seg, row, panel, m, nv);
+}
+
 static void sum_segment(const weight_job *job, const block *b, const segment *seg)
 {
-    make_patches(job, b, seg);
+    if (job->tile == 4)
+        make_patches(job, b, seg, 4);
+    else
+        make_patches(job, b, seg, 2);
     for (size_t panel = 0; panel < lk__panel_count(b->out); panel++) {
-        make_gradients(job, b, seg, panel);
+        if (job->tile == 4)
+            make_gradients(job, b, seg, panel, 4);
+        else
+            make_gradients(job, b, seg, panel, 2);
         bool wide = lk__panel_width(b->out, panel) > V;
-        for (size_t row = 0; row < b->in; row += ROWS) {
-            if (job->tile == 4)
-                wide ? sum_unit(job, b, seg, row, panel, 4, 2) : sum_unit(job, b, seg, row, panel, 4, 1);
-            else
-                wide ? sum_unit(job, b, seg, row, panel, 2, 2) : sum_unit(job, b, seg, row, panel, 2, 1);
-        }
+        if (job->tile == 4)
+            wide ? sum_panel(job, b, seg, panel, 4, 2) : sum_panel(job, b, seg, panel, 4, 1);
+        else
+            wide ? sum_panel(job, b, seg, panel, 2, 2) : sum_panel(job, b, seg, panel, 2, 1);
     }
 }
 
@@ -429,7 +442,7 @@ void lk__winograd_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const 
     measure(&job);
     lay_out(&job, shards->most * job.down * job.across <= SUM_TILES, (size_t)lk__pool_threads(pool));
     job.zeros = scratch;
-    job.buffers = job.zeros + IN_2;
-    memset(job.zeros, 0, IN_2 * sizeof *job.zeros);
+    job.buffers = job.zeros + zero_floats(&job);
+    memset(job.zeros, 0, zero_floats(&job) * sizeof *job.zeros);
     lk__pool_run(pool, job.ins * job.outs, weight_task, &job);
 }
