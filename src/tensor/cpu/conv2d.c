@@ -1,6 +1,7 @@
 /* conv2d.c - scratch memory of the convolution. */
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/bf16_layer.h"
+#include "tensor/cpu/conv2d_subtrees.h"
 
 #include "tensor/cpu/decls.h"
 
@@ -16,5 +17,6 @@ size_t LK_KERNEL(conv2d_scratch)(lk_device *dev, const lk_conv2d_desc *conv, lk_
                sizeof(float);
     size_t floats =
         lk__size_max(lk__conv_forward_floats(conv, x, y, threads), lk__conv_input_floats(conv, x, y, threads));
-    return lk__size_max(floats, lk__conv_weight_floats(conv, x, y, threads)) * sizeof(float);
+    floats = lk__size_max(floats, lk__conv_weight_floats(conv, x, y, threads));
+    return lk__size_max(floats, lk__subtrees_floats(conv, x, y, threads)) * sizeof(float);
 }

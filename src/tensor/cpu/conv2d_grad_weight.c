@@ -11,6 +11,7 @@
  * conv2d_winograd.h. */
 #include "tensor/cpu/bf16_layer.h"
 #include "tensor/cpu/conv2d.h"
+#include "tensor/cpu/conv2d_subtrees.h"
 #include "tensor/cpu/conv2d_winograd.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/fold.h"
@@ -352,6 +353,8 @@ void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, c
         return;
     }
     bool bf16 = lk__bf16_of(dev) != NULL;
+    if (!bf16 && lk__subtrees_run(dev, conv, x, dy, shards, dw, db, scratch))
+        return;
     bool winograd = !bf16 && lk__winograd_weight_tile(conv, x->shape, dy->shape, shards->most) > 1;
     bool by_outer = !bf16 && !winograd && lk__outer_fits(conv, x->shape);
     if (bf16)

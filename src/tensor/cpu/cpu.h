@@ -21,11 +21,18 @@ typedef struct lk_cpu_device {
     lk_pool *pool;
     const lk_cpu_build *build;
     lk_bf16_multiply *bf16; /* of the build; NULL: the precision is fp32 */
+    lk_device **threads;    // (threads of the pool) devices of one thread each; NULL: this is one of them
 } lk_cpu_device;
 
 static inline lk_pool *lk__cpu_pool(lk_device *dev)
 {
     return ((lk_cpu_device *)dev)->pool;
+}
+
+/* A device of one thread, for kernels that a task calls: `thread` is the task's. */
+static inline lk_device *lk__cpu_thread(lk_device *dev, int thread)
+{
+    return ((lk_cpu_device *)dev)->threads[thread];
 }
 
 /* Builds that this machine can run, the fastest first, NULL after the last. */

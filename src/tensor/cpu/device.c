@@ -6,6 +6,46 @@
 #include "base/mem.h"
 #include "tensor/cpu/cpu.h"
 
+static void cpu_close(lk_device *dev)
+{
+    lk_cpu_device *cpu = (lk_cpu_device *)dev;
+    for (int i = 0; cpu->threads && i < lk__pool_threads(cpu->pool); i++)
+        if (cpu->threads[i])
+            cpu_close(cpu->threads[i]);
+    lk__mem_free(cpu->threads);
+    lk__pool_destroy(cpu->pool);
+    lk__mem_free(cpu);
+}
+
+static lk_status create(const lk_cpu_build *build, lk_bf16_multiply *bf16, int threads, bool crowded,
+                        lk_cpu_device **out)
+{
+    lk_cpu_device *cpu;
+    LK_TRY(LK_ALLOC(1, "device", &cpu));
+    cpu->base = (lk_device){.type = &lk__device_cpu, .kernels = build->kernels};
+    cpu->build = build;
+    cpu->bf16 = bf16;
+    lk_status status = lk__pool_create(threads, crowded, &cpu->pool);
+    if (status != LK_OK) {
+        lk__mem_free(cpu);
+        return status;
+    }
+    *out = cpu;
+    return LK_OK;
+}
+
+static lk_status create_threads(lk_cpu_device *cpu)
+{
+    size_t count = (size_t)lk__pool_threads(cpu->pool);
+    LK_TRY(LK_ALLOC(count, "device", &cpu->threads));
+    for (size_t i = 0; i < count; i++) {
+        lk_cpu_device *thread;
+        LK_TRY(create(cpu->build, cpu->bf16, 1, false, &thread));
+        cpu->threads[i] = &thread->base;
+    }
+    return LK_OK;
+}
+
 static lk_status cpu_open(const lk_device_opts *opts, lk_device **out)
 {
     lk_cpu_device *cpu;
@@ -16,25 +56,15 @@ static lk_status cpu_open(const lk_device_opts *opts, lk_device **out)
                         "`device` cuda",
                         lk__device_precision_names[opts->precision]);
     LK_TRY(lk__cpu_build_select(opts->isa, &build));
-    LK_TRY(LK_ALLOC(1, "device", &cpu));
-    lk_status status;
-    LK_TRY_GOTO(lk__pool_create(opts->threads, opts->crowded, &cpu->pool), free_device);
-    cpu->base = (lk_device){.type = &lk__device_cpu, .kernels = build->kernels};
-    cpu->build = build;
-    cpu->bf16 = opts->precision == LK_PRECISION_BF16 ? build->bf16 : NULL;
+    LK_TRY(
+        create(build, opts->precision == LK_PRECISION_BF16 ? build->bf16 : NULL, opts->threads, opts->crowded, &cpu));
+    lk_status status = create_threads(cpu);
+    if (status != LK_OK) {
+        cpu_close(&cpu->base);
+        return status;
+    }
     *out = &cpu->base;
     return LK_OK;
-
-free_device:
-    lk__mem_free(cpu);
-    return status;
-}
-
-static void cpu_close(lk_device *dev)
-{
-    lk_cpu_device *cpu = (lk_cpu_device *)dev;
-    lk__pool_destroy(cpu->pool);
-    lk__mem_free(cpu);
 }
 
 static lk_status cpu_alloc(lk_device *dev, size_t bytes, const char *what, void **out)
