@@ -180,11 +180,17 @@ static size_t batch_of(const bench *b)
     return b->outcomes[0].samples * (b->args->independent ? (size_t)b->ranks : 1);
 }
 
+static const char *precision_of(const bench *b)
+{
+    const lk_train_opts *opts = &b->args->train;
+    return lk__device_precision_names[lk__device_precision(opts->device, opts->precision)];
+}
+
 static void print_text(const bench *b, const figures *f)
 {
     const lk_train_opts *opts = &b->args->train;
     int threads = threads_of(b);
-    printf("%s on %s, batch %zu, ", opts->model, lk__bench_steps_data(b->args), batch_of(b));
+    printf("%s on %s, %s, batch %zu, ", opts->model, lk__bench_steps_data(b->args), precision_of(b), batch_of(b));
     if (b->ranks > 1)
         printf("%d %sranks of ", b->ranks, b->args->independent ? "independent " : "");
     printf("%d thread%s, %d shards: %.1f img/s, %.3f ms a step, %.0f MB%s at most", threads, threads == 1 ? "" : "s",
@@ -203,6 +209,7 @@ static void print_json(const bench *b, const figures *f)
     cJSON_AddStringToObject(line, "model", opts->model);
     cJSON_AddStringToObject(line, "data", lk__bench_steps_data(b->args));
     cJSON_AddStringToObject(line, "optimizer", opts->optimizer);
+    cJSON_AddStringToObject(line, "precision", precision_of(b));
     cJSON_AddNumberToObject(line, "batch_size", (double)batch_of(b));
     cJSON_AddNumberToObject(line, "ranks", b->ranks);
     cJSON_AddBoolToObject(line, "independent", b->args->independent);

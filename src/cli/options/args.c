@@ -101,7 +101,7 @@ static const lk_option table[] = {
      "bench train, layers, predict: steps, or calls, to time"},
     {"bench", "repeat", 0, BENCH, 0, COUNT(repeat, 1, 1000), "7", "bench kernels: timings of which the median counts"},
     {"bench", "nproc", 'n', BENCH, 0, INTEGER(nproc, 1, 256), NULL,
-     "bench train, allreduce: ranks to start; without it 1 and 2"},
+     "bench train, allreduce: ranks to start; without it train has 1, allreduce 2"},
     {"ranks", "nproc", 'n', EVAL, 0, INTEGER(nproc, 1, LK_EVALUATE_MAX_RANKS), NULL,
      "ranks that share the evaluation, threads of this process; the same result for any number up to --shards"},
     {"bench", "independent", 0, BENCH, 0, FLAG(independent), NULL,

@@ -53,7 +53,7 @@ static lk_status cpu_open(const lk_device_opts *opts, lk_device **out)
     if (!(lk__device_cpu.precisions & 1u << opts->precision))
         return lk__fail(LK_STATUS_UNSUPPORTED,
                         "`precision` %s: the CPU computes in fp32 or bf16: choose one of them, or compute on a GPU, "
-                        "`device` cuda",
+                        "`device` cuda:0",
                         lk__device_precision_names[opts->precision]);
     LK_TRY(lk__cpu_build_select(opts->isa, &build));
     LK_TRY(
