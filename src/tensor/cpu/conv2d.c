@@ -18,5 +18,6 @@ size_t LK_KERNEL(conv2d_scratch)(lk_device *dev, const lk_conv2d_desc *conv, lk_
     size_t floats =
         lk__size_max(lk__conv_forward_floats(conv, x, y, threads), lk__conv_input_floats(conv, x, y, threads));
     floats = lk__size_max(floats, lk__conv_weight_floats(conv, x, y, threads));
-    return lk__size_max(floats, lk__subtrees_floats(conv, x, y, threads)) * sizeof(float);
+    size_t one = lk__conv_weight_floats(conv, x, y, 1);
+    return lk__size_max(floats, lk__subtrees_floats(conv, x, y, threads, one)) * sizeof(float);
 }

@@ -345,16 +345,15 @@ static void weight_task(void *arg, size_t index, int thread)
         move_chunk(job, &part, e, true, base);
 }
 
-void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
-                                   const lk_shards *shards, lk_partials dw, lk_partials db, void *scratch)
+/* Divides outputs among the threads. */
+static void compute(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
+                    const lk_shards *shards, lk_partials dw, lk_partials db, void *scratch)
 {
     if (lk__depthwise_fits(conv, x->shape, dy->shape)) {
         lk__depthwise_grad_weight(dev, conv, x, dy, shards, dw, db, scratch);
         return;
     }
     bool bf16 = lk__bf16_of(dev) != NULL;
-    if (!bf16 && lk__subtrees_run(dev, conv, x, dy, shards, dw, db, scratch))
-        return;
     bool winograd = !bf16 && lk__winograd_weight_tile(conv, x->shape, dy->shape, shards->most) > 1;
     bool by_outer = !bf16 && !winograd && lk__outer_fits(conv, x->shape);
     if (bf16)
@@ -385,4 +384,14 @@ void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, c
     job.bias_only = bias_only;
     lay_out(&job, db.slot0 != NULL, (size_t)lk__pool_threads(pool));
     lk__pool_run(pool, job.chunks * conv->groups, weight_task, &job);
+}
+
+void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
+                                   const lk_shards *shards, lk_partials dw, lk_partials db, void *scratch)
+{
+    lk_subtrees subtrees = {.dev = dev, .conv = conv, .x = x, .dy = dy, .shards = shards, .dw = dw, .db = db};
+    subtrees.compute = compute;
+    subtrees.thread_floats = lk__conv_weight_floats(conv, x->shape, dy->shape, 1);
+    if (lk__bf16_of(dev) || !lk__subtrees_run(&subtrees, scratch))
+        compute(dev, conv, x, dy, shards, dw, db, scratch);
 }

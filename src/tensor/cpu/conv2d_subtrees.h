@@ -8,13 +8,23 @@
 
 #include "tensor/cpu/conv2d.h"
 
-/* Scratch floats. */
-#define lk__subtrees_floats LK_KERNEL(subtrees_floats)
-size_t lk__subtrees_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads);
+typedef struct lk_subtrees {
+    lk_device *dev;
+    const lk_conv2d_desc *conv;
+    const lk_tensor *x, *dy;
+    const lk_shards *shards;
+    lk_partials dw, db;
+    /* Computes the gradients in one thread, with thread_floats floats of scratch. */
+    __typeof__(*((const lk_kernels *)0)->conv2d_grad_weight) *compute;
+    size_t thread_floats;
+} lk_subtrees;
 
-/* Computes dw and db as conv2d_grad_weight; false, and nothing is done, if another way is faster. */
+/* Scratch floats; thread_floats: as in lk_subtrees. */
+#define lk__subtrees_floats LK_KERNEL(subtrees_floats)
+size_t lk__subtrees_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads, size_t thread_floats);
+
+/* Computes dw and db; false, and nothing is done, if another way is faster. */
 #define lk__subtrees_run LK_KERNEL(subtrees_run)
-bool lk__subtrees_run(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
-                      const lk_shards *shards, lk_partials dw, lk_partials db, float *scratch);
+bool lk__subtrees_run(const lk_subtrees *subtrees, float *scratch);
 
 #endif
