@@ -5,7 +5,7 @@
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/fold.h"
 
-/* MOST_WEIGHTS: of a layer. A thread has SUBTREES of them or more, MOST_SUBTREES at most. */
+/* MOST_WEIGHTS: of a layer. Each thread has SUBTREES subtrees if there are enough shards, MOST_SUBTREES at most. */
 enum { MOST_WEIGHTS = 40 * 1024, SUBTREES = 2, MOST_SUBTREES = 8, STACK = LK_TREE_MAX_DEPTH + 1 };
 
 typedef struct subtree_job {
@@ -45,7 +45,7 @@ size_t lk__subtrees_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, s
 }
 
 /* Cuts the shards into whole subtrees of about `size` shards; false if they are more than `most`, or if the last shards
- * are none. */
+ * are no whole subtree. */
 static bool cut(const lk_shards *shards, int size, int most, subtree_job *out)
 {
     int depth = 0, begin = 0;
