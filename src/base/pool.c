@@ -1,8 +1,14 @@
 /* pool.c - the thread pool.
  *
- * A run stores its task, then the number of tasks in `left`. A thread takes a task by decrementing `left`, and reads
- * the run's other fields only after that: the run cannot end before the tasks that were taken are done. A run ends when
- * `unfinished` is 0. So the caller waits for threads that have taken a task, never for one that the system has not
+ * The tasks of a run are divided into spans of neighbouring indices, one for each thread. A thread does the tasks of
+ * its own span first and then takes tasks of others. So in every run the same thread mostly has the same part of the
+ * indices, which in most kernels are samples in their order: what a kernel has written is read by the next one from
+ * that core's own cache.
+ *
+ * A run stores its task, then the spans with tasks in `open`, then the number of tasks of each span in `left`. A thread
+ * takes a task by decrementing a span's `left`, and reads the run's other fields only after that: the run cannot end
+ * before the tasks that were taken are done. Who takes the last task of a span removes the span from `open`. A run ends
+ * when `unfinished` is 0. So the caller waits for threads that have taken a task, never for one that the system has not
  * scheduled yet; such a thread finds no task, or one of a later run.
  *
  * A waiting thread spins for the usual gap between two kernels, then sleeps on a condition variable: waking it costs
@@ -27,7 +33,7 @@
 #include "base/trace.h"
 
 /* LOOKS: between two readings of the clock. SLACK: a loss of less than this part of a run is noise. */
-enum { LOOKS = 64, KIND_BITS = 8, SLACK = 64 };
+enum { LOOKS = 64, KIND_BITS = 8, SLACK = 64, MAX_SPANS = 64 };
 
 static const double spin_seconds = 50e-6, long_yield_seconds = 20e-6, no_spin_seconds = 20e-3;
 
@@ -39,8 +45,15 @@ typedef struct member {
     double no_spin_before; /* a time of lk__clock */
 } member;
 
+/* Neighbouring tasks of a run. */
+typedef struct span {
+    _Alignas(LK_ALIGN) atomic_long left; /* tasks that no thread has taken; 0 or less: none */
+    long end;                            /* the index after its last task; written before left */
+} span;
+
 struct lk_pool {
     int threads;
+    int spans;       /* of a run; threads from MAX_SPANS on share the spans of others */
     bool spins;      /* false if there are more threads than cores */
     member *members; // (threads)
     lk_payoff payoff[1 << KIND_BITS];
@@ -52,12 +65,13 @@ struct lk_pool {
     lk_trace_label label; /* what the run is for; set while a rank traces */
     int rank;             /* for which the pool works (trace.h) */
 
-    _Alignas(LK_ALIGN) atomic_long left;       /* tasks that no thread has taken; 0 or less: none */
+    _Alignas(LK_ALIGN) atomic_ullong open;     /* one bit for each span that has tasks left, or soon has */
     _Alignas(LK_ALIGN) atomic_long unfinished; /* tasks that are not done */
     atomic_llong helped;                       /* nanoseconds of CPU time that workers have spent on the run */
     _Alignas(LK_ALIGN) atomic_int asleep;      /* workers that sleep or are about to */
     atomic_bool caller_asleep;
     atomic_bool stop;
+    span span[MAX_SPANS];
 
     pthread_mutex_t lock;
     pthread_cond_t wake; /* there are tasks, or stop is set */
@@ -75,7 +89,7 @@ static void relax(void)
 
 static bool has_tasks(lk_pool *pool)
 {
-    return atomic_load(&pool->left) > 0;
+    return atomic_load(&pool->open) != 0;
 }
 
 static bool is_done(lk_pool *pool)
@@ -120,17 +134,32 @@ static bool spin(member *self, bool (*met)(lk_pool *pool))
     return false;
 }
 
+/* Does the tasks of a span that are left; returns their number. */
+static long work_span(lk_pool *pool, int index, int thread)
+{
+    span *from = &pool->span[index];
+    for (long done = 0;; done++) {
+        if (atomic_load_explicit(&from->left, memory_order_relaxed) <= 0)
+            return done;
+        long left = atomic_fetch_sub_explicit(&from->left, 1, memory_order_acquire);
+        if (left <= 0)
+            return done;
+        if (left == 1)
+            atomic_fetch_and(&pool->open, ~(1ull << index));
+        pool->task(pool->arg, (size_t)(from->end - left), thread);
+    }
+}
+
 /* Returns the number of tasks that this thread has done. Until they are subtracted from `unfinished` the run lasts. */
 static long work(lk_pool *pool, int thread)
 {
-    for (long done = 0;; done++) {
-        if (atomic_load_explicit(&pool->left, memory_order_relaxed) <= 0)
-            return done;
-        long left = atomic_fetch_sub_explicit(&pool->left, 1, memory_order_acquire);
-        if (left <= 0)
-            return done;
-        pool->task(pool->arg, (size_t)(pool->tasks - left), thread);
+    long done = 0;
+    for (int i = 0, index = thread % pool->spans; i < pool->spans && has_tasks(pool); i++) {
+        if (atomic_load_explicit(&pool->open, memory_order_relaxed) >> index & 1)
+            done += work_span(pool, index, thread);
+        index = index + 1 < pool->spans ? index + 1 : 0;
     }
+    return done;
 }
 
 static long work_traced(lk_pool *pool, int thread)
@@ -212,13 +241,38 @@ static lk_payoff *find_payoff(lk_pool *pool, size_t tasks, lk_pool_fn task)
     return &pool->payoff[key >> (64 - KIND_BITS)];
 }
 
+static long span_end(const lk_pool *pool, int index)
+{
+    return pool->tasks * (index + 1) / pool->spans;
+}
+
+/* A span is opened before it has tasks, so that nobody can close it before. */
+static void open_spans(lk_pool *pool)
+{
+    unsigned long long open = 0;
+    for (long i = 0, begin = 0; i < pool->spans; i++) {
+        long end = span_end(pool, (int)i);
+        open |= (unsigned long long)(end > begin) << i;
+        begin = end;
+    }
+    atomic_store(&pool->open, open);
+    for (long i = 0, begin = 0; i < pool->spans; i++) {
+        long end = span_end(pool, (int)i);
+        if (end > begin) {
+            pool->span[i].end = end;
+            atomic_store_explicit(&pool->span[i].left, end - begin, memory_order_release);
+        }
+        begin = end;
+    }
+}
+
 /* Without help, the run would take longer by the workers' CPU time, and would be spared waking them and waiting. */
 static void run_together(lk_pool *pool, lk_payoff *payoff)
 {
     double begin = lk__clock();
     atomic_store_explicit(&pool->helped, 0, memory_order_relaxed);
     atomic_store_explicit(&pool->unfinished, pool->tasks, memory_order_relaxed);
-    atomic_store(&pool->left, pool->tasks);
+    open_spans(pool);
     wake_workers(pool, pool->tasks - 1);
     double awake = lk__clock();
     long mine = work(pool, 0);
@@ -238,7 +292,7 @@ void lk__pool_run(lk_pool *pool, size_t tasks, lk_pool_fn task, void *arg)
             task(arg, index, 0);
         return;
     }
-    assert(tasks <= LONG_MAX);
+    assert(tasks <= LONG_MAX / MAX_SPANS);
     pool->task = task;
     pool->arg = arg;
     pool->tasks = (long)tasks;
@@ -263,6 +317,7 @@ lk_status lk__pool_create(int threads, bool crowded, lk_pool **out)
     lk_pool *pool;
     LK_TRY(LK_ALLOC(1, "thread pool", &pool));
     pool->threads = threads;
+    pool->spans = threads < MAX_SPANS ? threads : MAX_SPANS;
     pool->rank = lk__trace_rank();
     pool->spins = !crowded && threads <= lk__cores();
     pthread_mutex_init(&pool->lock, NULL);

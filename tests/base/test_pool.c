@@ -12,7 +12,7 @@
 #include "base/pool.h"
 #include "check.h"
 
-enum { MAX_TASKS = 1000, MAX_THREADS = 8 };
+enum { MAX_TASKS = 1000, MAX_THREADS = 70 };
 
 typedef struct record {
     atomic_int runs[MAX_TASKS];
@@ -49,7 +49,7 @@ static void check_run(lk_pool *pool, size_t tasks)
 
 static void test_each_task_once(void **state)
 {
-    const int counts[] = {1, 2, 3, 5, 8};
+    const int counts[] = {1, 2, 3, 5, 8, MAX_THREADS};
     const size_t tasks[] = {0, 1, 2, 3, 7, 64, MAX_TASKS};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         lk_pool *pool;
