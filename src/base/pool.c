@@ -48,7 +48,7 @@ typedef struct member {
 /* Neighbouring tasks of a run. */
 typedef struct span {
     _Alignas(LK_ALIGN) atomic_long left; /* tasks that no thread has taken; 0 or less: none */
-    long end;                            /* the index after its last task; written before left */
+    long first, end;                     /* indices of its tasks; written before left */
 } span;
 
 struct lk_pool {
@@ -62,6 +62,7 @@ struct lk_pool {
     lk_pool_fn task;
     void *arg;
     long tasks;
+    bool backwards;       /* each thread does its tasks from the last to the first */
     lk_trace_label label; /* what the run is for; set while a rank traces */
     int rank;             /* for which the pool works (trace.h) */
 
@@ -146,7 +147,8 @@ static long work_span(lk_pool *pool, int index, int thread)
             return done;
         if (left == 1)
             atomic_fetch_and(&pool->open, ~(1ull << index));
-        pool->task(pool->arg, (size_t)(from->end - left), thread);
+        long task = pool->backwards ? from->first + left - 1 : from->end - left;
+        pool->task(pool->arg, (size_t)task, thread);
     }
 }
 
@@ -259,6 +261,7 @@ static void open_spans(lk_pool *pool)
     for (long i = 0, begin = 0; i < pool->spans; i++) {
         long end = span_end(pool, (int)i);
         if (end > begin) {
+            pool->span[i].first = begin;
             pool->span[i].end = end;
             atomic_store_explicit(&pool->span[i].left, end - begin, memory_order_release);
         }
@@ -284,21 +287,32 @@ static void run_together(lk_pool *pool, lk_payoff *payoff)
     lk__payoff_note(payoff, saved, lost - (worked - awake) / SLACK);
 }
 
-void lk__pool_run(lk_pool *pool, size_t tasks, lk_pool_fn task, void *arg)
+static void run(lk_pool *pool, size_t tasks, lk_pool_fn task, void *arg, bool backwards)
 {
     lk_payoff *payoff = find_payoff(pool, tasks, task);
     if (tasks <= 1 || pool->threads == 1 || !lk__payoff_ask(payoff)) {
         for (size_t index = 0; index < tasks; index++)
-            task(arg, index, 0);
+            task(arg, backwards ? tasks - 1 - index : index, 0);
         return;
     }
     assert(tasks <= LONG_MAX / MAX_SPANS);
     pool->task = task;
     pool->arg = arg;
     pool->tasks = (long)tasks;
+    pool->backwards = backwards;
     if (lk__trace_is_on())
         pool->label = lk__trace_label();
     run_together(pool, payoff);
+}
+
+void lk__pool_run(lk_pool *pool, size_t tasks, lk_pool_fn task, void *arg)
+{
+    run(pool, tasks, task, arg, false);
+}
+
+void lk__pool_run_backwards(lk_pool *pool, size_t tasks, lk_pool_fn task, void *arg)
+{
+    run(pool, tasks, task, arg, true);
 }
 
 static void stop_workers(lk_pool *pool, int started)

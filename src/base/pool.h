@@ -28,5 +28,8 @@ bool lk__pool_spins(const lk_pool *pool);
  * wait for each other: where help has not paid (payoff.h), the caller does all of them. */
 typedef void (*lk_pool_fn)(void *arg, size_t index, int thread);
 void lk__pool_run(lk_pool *pool, size_t tasks, lk_pool_fn task, void *arg);
+/* The same, but each thread does the tasks of its part from the last to the first: what the run
+ * before wrote last is still in a near cache. */
+void lk__pool_run_backwards(lk_pool *pool, size_t tasks, lk_pool_fn task, void *arg);
 
 #endif

@@ -42,9 +42,10 @@ static void check_run(lk_pool *pool, size_t tasks)
     atomic_store(&r.faults, 0);
     r.threads = lk__pool_threads(pool);
     lk__pool_run(pool, tasks, note, &r);
+    lk__pool_run_backwards(pool, tasks, note, &r);
     assert_int_equal(atomic_load(&r.faults), 0);
     for (size_t i = 0; i < MAX_TASKS; i++)
-        assert_int_equal(atomic_load(&r.runs[i]), i < tasks);
+        assert_int_equal(atomic_load(&r.runs[i]), i < tasks ? 2 : 0);
 }
 
 static void test_each_task_once(void **state)
@@ -59,6 +60,22 @@ static void test_each_task_once(void **state)
             check_run(pool, tasks[k]);
         lk__pool_destroy(pool);
     }
+}
+
+static void note_order(void *arg, size_t index, int thread)
+{
+    size_t *next = arg;
+    assert_int_equal(index, --*next);
+}
+
+static void test_one_thread_runs_backwards(void **state)
+{
+    size_t next = MAX_TASKS;
+    lk_pool *pool;
+    assert_ok(lk__pool_create(1, false, &pool));
+    lk__pool_run_backwards(pool, MAX_TASKS, note_order, &next);
+    assert_int_equal(next, 0);
+    lk__pool_destroy(pool);
 }
 
 static void add(void *arg, size_t index, int thread)
@@ -275,6 +292,7 @@ static void test_spins_where_there_is_room(void **state)
     }
 }
 
-TEST_MAIN(NULL, NULL, TEST(test_each_task_once), TEST(test_runs_follow_each_other), TEST(test_many_short_runs),
-          TEST(test_slow_thread), TEST(test_absent_thread), TEST(test_idle_pool_ends), TEST(test_help_that_pays),
-          TEST(test_help_that_costs), TEST(test_spins_where_there_is_room))
+TEST_MAIN(NULL, NULL, TEST(test_each_task_once), TEST(test_one_thread_runs_backwards),
+          TEST(test_runs_follow_each_other), TEST(test_many_short_runs), TEST(test_slow_thread),
+          TEST(test_absent_thread), TEST(test_idle_pool_ends), TEST(test_help_that_pays), TEST(test_help_that_costs),
+          TEST(test_spins_where_there_is_room))

@@ -189,14 +189,13 @@ typedef struct reduction {
     float *out; // (count, 2, c)
 } reduction;
 
-/* Runs task for each slab of each shard; there are slabs enough for all threads. */
-static void run_reduction(lk_device *dev, reduction *r, lk_pool_fn task)
+/* Divides the work into slabs of shards, so many that faster threads can take those of slower ones. */
+static void divide(lk_device *dev, reduction *r)
 {
     size_t c = r->shape.c, threads = (size_t)lk__pool_threads(lk__cpu_pool(dev));
     size_t filled = lk__size_max(lk__size_min((size_t)r->shards->count, r->shape.n), 1);
-    r->width = lk__slab_width(c, threads > 1 ? lk__size_divide_up(2 * threads, filled) : 1);
+    r->width = lk__slab_width(c, threads > 1 ? lk__size_divide_up(2 * lk__cpu_tasks(threads), filled) : 1);
     r->tasks = (size_t)r->shards->count * lk__size_divide_up(c, r->width);
-    lk__pool_run(lk__cpu_pool(dev), r->tasks, task, r);
 }
 
 /* What a task sums. */
@@ -216,12 +215,11 @@ static part find_part(const reduction *r, size_t index)
                                         lk__size_min(r->width, c - channel), true)};
 }
 
-/* x has just been written: its end, which is still in the L2 cache, is read first. */
 static void stats_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const reduction *r = arg;
-    part p = find_part(r, r->tasks - 1 - index);
+    part p = find_part(r, index);
     float *mean = r->out + p.shard * 2 * r->shape.c + p.channel, *squares = mean + r->shape.c;
     addends a;
     a.x = r->x + p.slab.at;
@@ -270,7 +268,8 @@ static void run_sums(lk_device *dev, reduction *r, const lk_batchnorm_sums *out)
 {
     size_t c = r->shape.c;
     r->out = out->sums;
-    run_reduction(dev, r, sums_task);
+    divide(dev, r);
+    lk__pool_run(lk__cpu_pool(dev), r->tasks, sums_task, r);
     if (!out->partials.slot0)
         return;
     LK_KERNEL(rows_fold)(dev, 2 * c, out->sums, 2 * c, r->shards, out->partials);
@@ -308,7 +307,8 @@ void LK_KERNEL(batchnorm_stats)(lk_device *dev, const lk_tensor *x, const lk_sha
 {
     size_t c = x->shape.c, pixels = x->shape.h * x->shape.w;
     reduction r = {.shape = x->shape, .x = lk__tensor_f32(x), .shards = shards, .out = out->stats};
-    run_reduction(dev, &r, stats_task);
+    divide(dev, &r);
+    lk__pool_run_backwards(lk__cpu_pool(dev), r.tasks, stats_task, &r);
     if (out->partials.slot0)
         LK_KERNEL(batchnorm_fold)(dev, c, pixels, shards, out->stats, out->partials);
     if (out->moments)

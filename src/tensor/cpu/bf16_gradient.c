@@ -13,6 +13,7 @@ enum {
     MOST_ROWS = 128, /* of a task */
     MOST_COLS = 512,
     LEAST_COLS = 64,
+    LEAST_ROWS = 32,
     PART_FLOATS = 48 * 1024,
     A_ROW = POSITIONS + 32, /* other distances would put many rows into the same sets of the cache */
     PAIRS = POSITIONS / 2,
@@ -58,13 +59,20 @@ static size_t lay_out(gradient_job *job, size_t cols, size_t groups, size_t thre
     job->cols = cols;
     job->depth = lk__bf16_windows_depth(&job->windows);
     job->part_rows = lk__size_min(lk__size_round_up(cols, LK_BF16_SIDE), MOST_ROWS);
-    job->row_parts = (cols + job->part_rows - 1) / job->part_rows;
     job->part_cols = lk__size_min(lk__size_round_up(job->depth, LK_BF16_SIDE), MOST_COLS);
     job->part_cols = lk__size_min(job->part_cols, PART_FLOATS / job->part_rows / LK_BF16_SIDE * LK_BF16_SIDE);
-    while (job->part_cols > LEAST_COLS &&
-           groups * job->row_parts * ((job->depth + job->part_cols - 1) / job->part_cols) < 2 * threads)
-        job->part_cols = lk__size_round_up(job->part_cols / 2, LK_BF16_SIDE);
-    job->col_parts = (job->depth + job->part_cols - 1) / job->part_cols;
+    for (;;) {
+        job->row_parts = lk__size_divide_up(cols, job->part_rows);
+        job->col_parts = lk__size_divide_up(job->depth, job->part_cols);
+        if (groups * job->row_parts * job->col_parts >= 2 * threads)
+            break;
+        if (job->part_cols > LEAST_COLS)
+            job->part_cols = lk__size_round_up(job->part_cols / 2, LK_BF16_SIDE);
+        else if (job->part_rows > LEAST_ROWS)
+            job->part_rows = lk__size_round_up(job->part_rows / 2, LK_BF16_SIDE);
+        else
+            break;
+    }
     job->c_row = job->part_cols + C_PAD;
     job->entry = job->part_rows * job->c_row;
     job->thread_floats = a_floats(job) + job->part_cols * PAIRS + LK_TREE_MAX_DEPTH * job->entry;

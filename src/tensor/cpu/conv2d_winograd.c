@@ -22,11 +22,12 @@
 /* Channels of a slice. */
 enum { SLICE = LK_WINOGRAD_SUM_BLOCK };
 
-/* A chunk is a multiple of LK_MR tiles; the largest one is a multiple of ROWS, which every LK_MR divides. By chunks, V
- * and a panel of M have about CHUNK_FLOATS floats. By panels, a panel of M has about PANEL_FLOATS, and V of a round
- * about ROUND_FLOATS; U is large from LARGE_U floats on. */
+/* A chunk is a multiple of LK_MR tiles, or of LEAST_TILES where that gives chunks to all threads; the largest one is a
+ * multiple of ROWS, which every LK_MR divides. By chunks, V and a panel of M have about CHUNK_FLOATS floats. By panels,
+ * a panel of M has about PANEL_FLOATS, and V of a round about ROUND_FLOATS; U is large from LARGE_U floats on. */
 enum {
     ROWS = 24,
+    LEAST_TILES = 4,
     CHUNK_FLOATS = 64 * 1024,
     PANEL_FLOATS = 144 * 1024,
     ROUND_FLOATS = 4 * 1024 * 1024,
@@ -149,14 +150,23 @@ static size_t set_sizes(tile_job *job, size_t chunk, size_t round, size_t thread
     return zero_floats(job) + job->shared_floats + threads * job->thread_floats;
 }
 
+/* Chunks of a round, of which a task computes one for each panel. A slice of U is made again for each chunk: many
+ * threads gain more than that by tasks that the faster ones can take. */
+static size_t round_chunks(const tile_job *job, size_t threads)
+{
+    return lk__size_divide_up(lk__cpu_tasks(threads), job->panels);
+}
+
 /* Chooses the sizes of chunks and rounds. The tasks of a round, and chunks where they are the tasks, are about a
- * multiple of the threads. */
+ * multiple of the threads. Chunks that would be too few for the threads are smaller than a register tile wants. */
 static void lay_out(tile_job *job, size_t threads)
 {
     job->by_panels = is_large(job) || job->tiles <= few_tiles(job);
-    size_t most = most_tiles(job), tasks = job->by_panels ? lk__size_divide_up(threads, job->panels) : threads;
+    size_t most = most_tiles(job), tasks = job->by_panels ? round_chunks(job, threads) : threads;
     size_t chunks = lk__size_round_up(lk__size_divide_up(job->tiles, most), tasks);
-    size_t chunk = lk__size_min(lk__size_round_up(lk__size_divide_up(job->tiles, chunks), LK_MR), most);
+    size_t fair = lk__size_divide_up(job->tiles, chunks), chunk = lk__size_min(lk__size_round_up(fair, LK_MR), most);
+    if (lk__size_divide_up(job->tiles, chunk) < tasks)
+        chunk = lk__size_round_up(fair, LEAST_TILES);
     size_t some = lk__size_max(ROUND_FLOATS / (job->points * job->slices * SLICE * chunk), tasks);
     set_sizes(job, chunk, lk__size_min(some * chunk, job->tiles), threads);
 }
@@ -166,7 +176,7 @@ static size_t most_floats(tile_job *job, bool by_panels, size_t tiles, size_t th
 {
     job->by_panels = by_panels;
     size_t most = most_tiles(job), round = ROUND_FLOATS / (job->points * job->slices * SLICE);
-    round = lk__size_max(round, lk__size_divide_up(threads, job->panels) * most);
+    round = lk__size_max(round, round_chunks(job, threads) * most);
     return set_sizes(job, lk__size_min(lk__size_round_up(tiles, LK_MR), most), lk__size_min(round, tiles), threads);
 }
 
@@ -491,8 +501,8 @@ static float *shared_u(const tile_job *job, size_t panel, size_t k)
 static void u_task(void *arg, size_t index, int thread)
 {
     const tile_job *job = arg;
-    for (size_t k = 0; k < job->conv.in.c; k += SLICE)
-        make_u(job, index, k, shared_u(job, index, k), own_buffer(job, thread));
+    size_t panel = index / job->slices, k = index % job->slices * SLICE;
+    make_u(job, panel, k, shared_u(job, panel, k), own_buffer(job, thread));
 }
 
 /* The constants give their loops fixed addresses. */
@@ -560,7 +570,7 @@ static void correlate(lk_pool *pool, const correlation *conv, float *scratch)
     job.buffers = job.shared + job.shared_floats;
     memset(job.zeros, 0, zero_floats(&job) * sizeof *job.zeros);
     if (!job.by_panels) {
-        lk__pool_run(pool, job.panels, u_task, &job);
+        lk__pool_run(pool, job.panels * job.slices, u_task, &job);
         lk__pool_run(pool, lk__size_divide_up(job.tiles, job.chunk), chunk_task, &job);
         return;
     }

@@ -29,6 +29,13 @@ static inline lk_pool *lk__cpu_pool(lk_device *dev)
     return ((lk_cpu_device *)dev)->pool;
 }
 
+/* Tasks that are worth some work done twice, so that faster threads can take those of slower ones: as many as threads
+ * where these are few. */
+static inline size_t lk__cpu_tasks(size_t threads)
+{
+    return threads > 4 ? 2 * threads : threads;
+}
+
 /* A device of one thread, for kernels that a task calls: `thread` is the task's. */
 static inline lk_device *lk__cpu_thread(lk_device *dev, int thread)
 {

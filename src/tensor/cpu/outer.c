@@ -101,12 +101,14 @@ static size_t lay_out(weight_job *job, size_t threads)
     job->some_blocks = lk__size_min(lk__size_max(PANELS / job->taps, 1), job->blocks);
     job->some_units = lk__size_min(lk__size_max(TILES / (job->some_blocks * job->taps), 1), job->units);
     size_t wanted = threads == 1 ? 1 : threads * TASKS_A_THREAD;
-    while (job->some_units > 1 && lk__size_divide_up(job->units, job->some_units) *
-                                          lk__size_divide_up(job->blocks, job->some_blocks) * conv->groups <
-                                      wanted)
-        job->some_units = (job->some_units + 1) / 2;
-    job->tasks_y = lk__size_divide_up(job->units, job->some_units);
-    job->tasks_x = lk__size_divide_up(job->blocks, job->some_blocks);
+    for (;;) {
+        job->tasks_y = lk__size_divide_up(job->units, job->some_units);
+        job->tasks_x = lk__size_divide_up(job->blocks, job->some_blocks);
+        size_t *most = job->some_units > 1 ? &job->some_units : &job->some_blocks;
+        if (job->tasks_y * job->tasks_x * conv->groups >= wanted || *most == 1)
+            break;
+        *most = (*most + 1) / 2;
+    }
     lk_box box = lk__conv_box(conv, y, 0, outer->sum.rows);
     size_t block = job->single ? PIXELS : outer->sum.samples * box.h * box.w;
     job->box_floats = lk__size_round_up(lk__size_max(BOX_FLOATS, block * LK_NR), LK_ALIGN);

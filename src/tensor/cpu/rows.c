@@ -5,8 +5,12 @@
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
 
+/* Columns of a chunk, at least; a multiple of every vector width. */
+enum { LEAST_COLUMNS = 256, CHUNKS_A_THREAD = 2 };
+
 typedef struct fold {
     size_t width, row;
+    size_t chunk;        /* columns of a task */
     const float *leaves; // (count, row)
     const lk_shards *shards;
     lk_partials sums;
@@ -25,7 +29,7 @@ static void fold_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const fold *f = arg;
-    lk_chunk_range range = lk__chunk(f->width, LK_CHUNK, index);
+    lk_chunk_range range = lk__chunk(f->width, f->chunk, index);
     size_t width = range.end - range.begin;
     int depth = f->shards->depth;
     for (int shard = 0; shard < f->shards->count; shard++) {
@@ -41,6 +45,10 @@ static void fold_task(void *arg, size_t index, int thread)
 void LK_KERNEL(rows_fold)(lk_device *dev, size_t width, const float *leaves, size_t row, const lk_shards *shards,
                           lk_partials sums)
 {
+    lk_pool *pool = lk__cpu_pool(dev);
+    size_t chunks = (size_t)lk__pool_threads(pool) * CHUNKS_A_THREAD;
+    size_t chunk = lk__size_round_up(lk__size_divide_up(width, chunks), LEAST_COLUMNS);
     fold f = {.width = width, .row = row, .leaves = leaves, .shards = shards, .sums = sums};
-    lk__chunk_run(dev, width, fold_task, &f);
+    f.chunk = lk__size_min(lk__size_max(chunk, LEAST_COLUMNS), LK_CHUNK);
+    lk__pool_run(pool, lk__size_divide_up(width, f.chunk), fold_task, &f);
 }
