@@ -44,6 +44,16 @@ bool lk__fd_finish(int *fd)
     return closed == 0 || errno == EINTR;
 }
 
+void lk__fd_raise_limit(rlim_t wanted, struct rlimit *old)
+{
+    getrlimit(RLIMIT_NOFILE, old);
+    if (old->rlim_cur >= wanted)
+        return;
+    struct rlimit limit = *old;
+    limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 ssize_t lk__fd_read_at(int fd, void *out, size_t bytes, off_t at)
 {
     ssize_t n;

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -26,5 +27,8 @@ ssize_t lk__fd_read_at(int fd, void *out, size_t bytes, off_t at);
 /* Closes a written file and sets *fd to -1; false if written data may be lost. An interrupted close
  * has closed the file. */
 bool lk__fd_finish(int *fd);
+/* Raises this process's limit of open files to `wanted` if it is lower, as far as the system allows. *old is the limit
+ * before. */
+void lk__fd_raise_limit(rlim_t wanted, struct rlimit *old);
 
 #endif

@@ -1,8 +1,8 @@
 /* pool.h - a fixed set of threads that run the tasks of an index range together.
  *
- * Which thread runs which task is not determined; kernels therefore split outputs among tasks,
- * never the terms of one sum. Each thread begins with its own part of the index range, the same
- * part in every run, so that tasks of neighbouring indices mostly find their data in the cache of
+ * Which thread runs which task is not determined. So a task of a kernel owns outputs, or whole subtrees
+ * of the sum tree (tree.h); no task splits a leaf. Each thread begins with its own span of the index
+ * range: the same span in every run of as many tasks. So a task mostly finds its data in the cache of
  * the core that wrote them. */
 #ifndef LK_BASE_POOL_H
 #define LK_BASE_POOL_H

@@ -42,6 +42,8 @@ static const double KILL_TIMEOUT = 10;
 static const double SAME_SIGNAL = 0.2;
 /* Seconds for descendants of successful ranks to end by themselves. */
 static const double LEFTOVER_GRACE = 1;
+/* Open files of the launcher: pipes of each rank, and others. */
+enum { FILES_PER_RANK = 5, OTHER_FILES = 128 };
 
 typedef struct rank {
     pid_t pid;
@@ -58,7 +60,7 @@ struct lk_launch_node {
     lk_output_pump *output;
     lk_signals signals;
     lk_processes spared; /* the caller's other descendants, which are not ended */
-    struct rlimit files;
+    struct rlimit files; /* the limit before it was raised, which ranks get */
     int was_subreaper;
     void *affinity; /* (nproc sets of affinity_bytes) */
     size_t affinity_bytes;
@@ -412,19 +414,6 @@ void lk__launch_node_stop(lk_launch_node *node, int signal, double grace)
     node->stopped = true;
 }
 
-/* Raises the limit of open files for the pipes of many ranks. Ranks get the old limit. */
-static void raise_file_limit(lk_launch_node *node)
-{
-    enum { OTHERS = 128, PER_RANK = 5 };
-    getrlimit(RLIMIT_NOFILE, &node->files);
-    struct rlimit limit = node->files;
-    rlim_t wanted = OTHERS + PER_RANK * (rlim_t)node->opts.nproc;
-    if (limit.rlim_cur >= wanted)
-        return;
-    limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 static lk_status make_sockets(lk_launch_node *node)
 {
     int pair[2], pipe[2];
@@ -543,7 +532,7 @@ static lk_status prepare(lk_launch_node *node, char path[LK_EXECUTABLE_BYTES])
     if (node->opts.argv != NULL)
         LK_TRY(lk__executable_find(node->opts.argv[0], path));
     gethostname(node->host, sizeof node->host - 1);
-    raise_file_limit(node);
+    lk__fd_raise_limit(OTHER_FILES + FILES_PER_RANK * (rlim_t)count, &node->files);
     LK_TRY(LK_ALLOC(count, "the ranks", &node->ranks));
     LK_TRY(LK_ALLOC(2 * count + 5, "the ranks", &node->fds));
     LK_TRY(lk__environment_create(&node->opts, &node->environment));

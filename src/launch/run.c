@@ -65,8 +65,8 @@ static lk_status parse_method(const lk_launch_opts *opts, lk_launch_address *add
         return lk__net_split(method + 6, address->host, sizeof address->host, &address->port);
     if (strncmp(method, "env://", 6) == 0)
         return lk__fail(LK_STATUS_USAGE,
-                        "`init_method` env:// is for ranks: 'lockstep run' sets the variables that it reads; give "
-                        "tcp://HOST:PORT or file://PATH, where the nodes meet");
+                        "`init_method` env:// is for ranks: 'lockstep run' sets the variables that it reads; for the "
+                        "rendezvous of several nodes give tcp://HOST:PORT or file://PATH");
     if (strncmp(method, "file://", 7) != 0 || !method[7])
         return lk__fail(LK_STATUS_USAGE, "`init_method` '%s' must be tcp://HOST:PORT or file://PATH", method);
     return LK_OK;

@@ -142,7 +142,8 @@ static inline size_t lk__device_pitch(const lk_device *dev, size_t channels)
     return dev->type->pitch ? dev->type->pitch(channels) : channels;
 }
 
-/* Opens "cpu" or "cpu:N". The error for an unknown name lists the known ones. */
+/* Opens a device by its name in the device table ("cpu", "cuda"), which ":N" may follow: N is the device's number, 0
+ * without it. The error for an unknown name lists the known ones. */
 lk_status lk__device_open(const char *name, const lk_device_opts *opts, lk_device **out) LK_CHECKED;
 void lk__device_close(lk_device *dev);
 /* Calls the probe slot of the named device. */

@@ -7,8 +7,9 @@
  * - A slot allocates nothing. `scratch` has at least the bytes that the family's *_scratch slot returned for
  *   the same problem with the largest n that is used. Its content is lost after the call.
  * - Outputs do not overlap inputs unless the comment says "in place".
- * - Each output element is one sum in a fixed order. The order depends on the shape of a sample only, never on
- *   n, threads or vector width.
+ * - Each output element is one sum in a fixed order. The order depends on the shape of a sample, never on n,
+ *   threads or vector width. The order inside a leaf of a sum over samples may also depend on lk_shards.most and
+ *   lk_shards.all, which are equal on all ranks.
  * - Sums over samples are added to partial sums, one leaf for each shard (shards.h).
  * - NaN propagates: max(NaN, 0) is NaN, and the gradient of a ReLU passes where its result is NaN.
  * - Activations are (n, h, w, c) in memory, in the device's value type and pitch; all other arrays are f32

@@ -192,9 +192,8 @@ static void print_header(const bench *b)
     printf("%s on %s, batch %zu, %d thread%s, %s kernels; medians of %zu steps\n", b->args->train.model,
            lk__bench_steps_data(b->args), b->steps.batch, threads, threads == 1 ? "" : "s", b->build->name,
            b->args->steps);
-    printf("limits: %.1f GF/s, and %.1f GB/s read and written in memory; more than 100 %% is read from caches, or "
-           "computed "
-           "with fewer products\n",
+    printf("limits: %.1f GF/s, and %.1f GB/s read and written in memory; a layer above 100 %% read caches instead of "
+           "memory, or needed fewer products (Winograd)\n",
            b->peak, b->bandwidth);
     printf("%5s  %-14s %-26s %-9s %9s %8s %8s %8s\n", "layer", "op", "name", "pass", "ms", "GF/s", "GB/s", "% limit");
 }

@@ -59,8 +59,10 @@ lk_status lk__device_channel_lead(lk_device_channel *channel, int mark) LK_CHECK
 lk_status lk__device_channel_await(lk_device_channel *channel, int mark) LK_CHECKED;
 /* Called repeatedly while the host waits for work of the device. */
 lk_status lk__device_channel_watch(lk_device_channel *channel) LK_CHECKED;
-/* Ends a call of the caller's that had this status. After a failure it gives the channel up, and waits for the job to
- * learn the reason: a channel may notice a lost peer earlier than the job. */
+/* Takes the status of calls above, and returns the status that the caller is to return: LK_OK for LK_OK. After a
+ * failure it gives the channel up. A channel may notice a lost rank before the job does: after a failure other than
+ * PEER the function blocks until the job has failed too, for 2 seconds at most. If the job fails in that time, it
+ * returns the job's failure, otherwise `status` with its detail. */
 lk_status lk__device_channel_explain(lk_device_channel *channel, lk_status status) LK_CHECKED;
 
 #endif

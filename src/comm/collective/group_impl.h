@@ -159,7 +159,7 @@ static inline int lk__group_job_rank(const lk_group *group, int rank)
 lk_status lk__group_broken(const lk_group *group) LK_CHECKED;
 
 /* Joins a job. world: the communicator of the program that the group is made over, which the function takes over, also
- * when it fails; NULL: opts say how the ranks meet. */
+ * when it fails; NULL: opts name the rendezvous. */
 lk_status lk__group_join(const lk_group_opts *opts, lk_mpi_world *world, lk_group **out) LK_CHECKED;
 
 /* steps.c. Runs the request as far as possible without waiting. At its end the request is marked done. */

@@ -30,7 +30,7 @@ typedef struct lk_meeting_kind {
     bool once_per_process; /* a process may join only once with each rank */
     const char *host;      /* of file://: where rank 0 listens, shorter than LK_MEETING_HOST; NULL: lk__host_address */
     int port;              /* of file://: port of rank 0; 0: any free one */
-    const lk_mpi_world *world;                /* the ranks meet over this communicator; NULL: by opts->init_method */
+    const lk_mpi_world *world;                /* of the rendezvous; NULL: it is by opts->init_method */
     const volatile sig_atomic_t *interrupted; /* not 0 ends the wait; may be NULL */
 } lk_meeting_kind;
 

@@ -130,7 +130,7 @@ lk_status lk__meeting_env_plan(const lk_task *task, const lk_job_channel_task *p
     lk_meeting_plan plan = {.ports = task->ports ? LK_TASK_PORTS : 1};
     bool channel = process->size > 1 && lk__job_channel_there(process);
     lk_status status = lk__task_host(task, plan.host);
-    /* A job of one rank meets nobody. */
+    /* A job of one rank waits for no other rank. */
     bool alone = process->size == 1 && process->threads <= 1;
     if (status != LK_OK && alone) {
         snprintf(plan.host, sizeof plan.host, "127.0.0.1");

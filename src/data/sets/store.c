@@ -18,7 +18,7 @@
 #include "base/mem.h"
 
 /* A process that was stopped while it reads a file delays the others by this time at most. */
-enum { PATIENCE_SECONDS = 10 };
+enum { LOCK_TIMEOUT_SECONDS = 10 };
 
 static const uint64_t MAGIC = 0x6c6b73746f726532; /* "lkstore2": of this layout */
 
@@ -212,7 +212,7 @@ static bool take(entry *e)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += PATIENCE_SECONDS;
+    until.tv_sec += LOCK_TIMEOUT_SECONDS;
     int error = pthread_mutex_timedlock(&e->lock, &until);
     if (error == EOWNERDEAD)
         error = pthread_mutex_consistent(&e->lock);

@@ -61,7 +61,8 @@ LK_INLINE void add_vector(addend kind, const addends *a, size_t at, size_t j, si
     *product = v_fma(dy, xhat, *product);
 }
 
-/* The sums of the first tile are stored: 0 + value is value, which is never -0. */
+/* The first tile stores its sums, so that nothing clears the chains before. An addition to 0 could give other bits: a
+ * sum is -0 where a fused multiply-add has rounded a tiny negative product to 0, and 0 + -0 is 0. */
 LK_INLINE void add_to(float *sums, v_f32 value, size_t n, bool first)
 {
     v_store_some(sums, first ? value : v_add(v_load_some(sums, n), value), n);

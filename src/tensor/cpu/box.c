@@ -6,7 +6,7 @@
 /* Pixels that are prefetched: their channels are often pages apart, and hardware does not follow. */
 enum { AHEAD = 8 };
 
-bool lk__box_inside(lk_shape image, lk_box box)
+static bool is_inside(lk_shape image, lk_box box)
 {
     return box.y >= 0 && box.x >= 0 && (size_t)box.y + box.h <= image.h && (size_t)box.x + box.w <= image.w;
 }
@@ -39,7 +39,7 @@ lk_box_window lk__box_view(const float *image, lk_shape shape, lk_box box, size_
 {
     size_t c = box.channels, pixel = shape.c, padded = lk__size_round_up(c, lanes);
     bool whole = c == pixel && padded == c;
-    if (whole && lk__box_inside(shape, box))
+    if (whole && is_inside(shape, box))
         return (lk_box_window){image + ((size_t)box.y * shape.w + (size_t)box.x) * pixel, shape.w * pixel};
     size_t row = box.w * padded, y0, y1, x0, x1;
     clip(box.y, box.h, shape.h, &y0, &y1);

@@ -25,9 +25,6 @@ typedef struct lk_box_window {
     size_t row;        /* floats from row to row */
 } lk_box_window;
 
-#define lk__box_inside LK_KERNEL(box_inside)
-bool lk__box_inside(lk_shape image, lk_box box);
-
 /* A view of the box if the box lies inside the image, has all its channels, and `lanes` divides their number.
  * Otherwise a copy in buffer: channels are rounded up to a multiple of lanes, and everything outside the image
  * is zero. */

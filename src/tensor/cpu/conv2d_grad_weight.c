@@ -8,7 +8,8 @@
  * the samples band by band and keeps the sums in memory in between; a band is whole blocks of the sum (sums.h).
  * Slots are in PyTorch's order: units are transposed when they are copied.
  * Layers with many input channels leave dw to outer.h; 3x3 ones with stride 1, where it is faster, to
- * conv2d_winograd.h. */
+ * conv2d_winograd.h. Where dw has few weights, threads divide the shards instead of dw (conv2d_subtrees.h): each task
+ * computes the sum of a subtree as a device of one thread would. */
 #include "tensor/cpu/bf16_layer.h"
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/conv2d_subtrees.h"
@@ -345,7 +346,8 @@ static void weight_task(void *arg, size_t index, int thread)
         move_chunk(job, &part, e, true, base);
 }
 
-/* Divides outputs among the threads. */
+/* Divides outputs among the threads of dev. A task of conv2d_subtrees.h calls it with a device of one thread and the
+ * shards of a subtree. */
 static void compute(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
                     const lk_shards *shards, lk_partials dw, lk_partials db, void *scratch)
 {

@@ -35,7 +35,7 @@ enum {
 };
 
 /* Compact chunks: their points, the floats of a point of a tile, and about the floats of V. */
-enum { COMPACT_POINTS = 36, NARROW = 16, WIDE = 32, COMPACT_FLOATS = 27 * 1024 };
+enum { COMPACT_POINTS = LK_WINOGRAD_SIDE * LK_WINOGRAD_SIDE, NARROW = 16, WIDE = 32, COMPACT_FLOATS = 27 * 1024 };
 
 /* A correlation of 3x3 windows with stride 1: the forward pass, or the input's gradient with `transposed`. */
 typedef struct correlation {
@@ -61,7 +61,7 @@ typedef struct tile_job {
     size_t round; /* tiles that V has room for: by chunks one chunk, by panels several */
     size_t u_plane, v_plane, m_plane;
     size_t begin, end; /* by panels: the tiles of the current round */
-    float *zeros;      // (in)
+    float *zeros;      // (side, in)
     float *shared;     /* by chunks: U; by panels: V */
     float *buffers;    /* of threads: a slice of weights, a panel of M; then by chunks V, by panels a slice of U */
     size_t shared_floats, thread_floats;

@@ -16,11 +16,7 @@
 
 /* The side of the largest patch, and the floats between planes of a point each: planes whose distance is a power of two
  * would share few lines of the cache. */
-enum {
-    LK_WINOGRAD_SIDE = 6,
-    LK_WINOGRAD_POINTS = LK_WINOGRAD_SIDE * LK_WINOGRAD_SIDE,
-    LK_WINOGRAD_SKEW = LK_ALIGN / sizeof(float)
-};
+enum { LK_WINOGRAD_SIDE = 6, LK_WINOGRAD_SKEW = LK_ALIGN / sizeof(float) };
 
 /* Terms of a block of the sums over input channels (sums.h). With 32 instead of LK_SUM_BLOCK the errors of 4x4 tiles
  * fall to as little as a half, and a step takes at most 2 % more time (docs/performance.md). */
