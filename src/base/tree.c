@@ -5,6 +5,7 @@
 #include "base/tree.h"
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 static int popcount(unsigned value)
@@ -69,6 +70,20 @@ int lk__tree_roots(int shards, int first, int last, int *begin)
         first = hi;
     }
     return count;
+}
+
+int lk__tree_subtree_end(const int *merges, int first, int end, int most)
+{
+    int depth = 0, found = first + 1;
+    for (int i = first; i < end && i < first + most; i++) {
+        bool outside = merges[i] > depth;
+        depth += 1 - (outside ? depth : merges[i]);
+        if (depth == 1)
+            found = i + 1;
+        if (outside)
+            break;
+    }
+    return found;
 }
 
 size_t lk__shard_begin(size_t batch, int shards, int s)

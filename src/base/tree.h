@@ -34,6 +34,11 @@ int lk__tree_middle(int lo, int hi);
  * has none. */
 int lk__tree_roots(int shards, int first, int last, int *begin);
 
+/* The end of the largest whole subtree that begins at leaf `first` and has at most `most` leaves, all
+ * of them before leaf `end`; first < end. merges[i] is lk__tree_merges of leaf i. Merges with sums
+ * before the subtree follow its last leaf only. */
+int lk__tree_subtree_end(const int *merges, int first, int end, int most);
+
 /* First sample of shard s when a batch is cut into near-even shards; s = shards gives batch. */
 size_t lk__shard_begin(size_t batch, int shards, int s);
 /* Samples of the largest shard of the batch; at least 1. */

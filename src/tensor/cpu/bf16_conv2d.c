@@ -22,9 +22,15 @@ size_t lk__bf16_conv_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, 
     lk_bf16_windows forward = lk__bf16_windows_conv(conv, x, y), back = lk__bf16_windows_conv(conv, y, x);
     forward.channels = in;
     back.channels = out; /* all taps, and all pixels of x: no phase has more */
-    size_t layers = lk__size_max(lk__bf16_layer_floats(&forward, out, groups, threads),
-                                 lk__bf16_layer_floats(&back, in, groups, threads));
-    return lk__size_max(layers, lk__bf16_gradient_floats(&forward, out, groups, threads));
+    return lk__size_max(lk__bf16_layer_floats(&forward, out, groups, threads),
+                        lk__bf16_layer_floats(&back, in, groups, threads));
+}
+
+size_t lk__bf16_conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, const lk_division *division)
+{
+    lk_bf16_windows windows = lk__bf16_windows_conv(conv, x, y);
+    windows.channels = x.c / conv->groups;
+    return lk__bf16_gradient_floats(&windows, y.c / conv->groups, conv->groups, division);
 }
 
 void lk__bf16_conv_forward(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const void *w, const void *b,
@@ -88,7 +94,7 @@ void lk__bf16_conv_grad_input(lk_device *dev, const lk_conv2d_desc *conv, const 
 }
 
 void lk__bf16_conv_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
-                               const lk_shards *shards, lk_partials dw, void *scratch)
+                               const lk_division *division, void *scratch)
 {
     lk_bf16_gradient gradient = {
         .groups = conv->groups,
@@ -96,8 +102,7 @@ void lk__bf16_conv_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const
         .input = lk__tensor_f32(x),
         .dy = lk__tensor_f32(dy),
         .cols = dy->shape.c / conv->groups,
-        .shards = shards,
-        .dw = dw,
+        .division = division,
     };
     gradient.windows.channels = x->shape.c / conv->groups;
     lk__bf16_gradient_run(dev, &gradient, scratch);

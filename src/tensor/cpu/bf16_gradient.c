@@ -1,9 +1,9 @@
 /* bf16_gradient.c - gradients of weights in bf16, summed over samples and pixels and folded over shards.
  *
  * For each group of channels the gradient is a matrix of dy's channels by elements of a window, the product of dy,
- * transposed, and the windows. A task owns a part of the matrix, small enough that its partial sums stay in cache. For
- * each shard it copies some positions of dy and of the windows in the order that the product wants, multiplies, and
- * continues with the next positions. */
+ * transposed, and the windows. A task owns a part of the matrix, small enough that its partial sums stay in cache, and
+ * the shards of a subtree (conv2d_subtrees.h). For each shard it copies some positions of dy and of the windows in the
+ * order that the product wants, multiplies, and continues with the next positions. */
 #include "tensor/cpu/bf16_layer.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/fold.h"
@@ -29,6 +29,7 @@ typedef struct gradient_job {
     size_t cols, depth; /* rows and columns of the matrix: dy's channels of a group, elements of a window */
     size_t part_rows, part_cols, row_parts, col_parts;
     size_t c_row, entry; /* floats of a row and of a partial sum */
+    lk_partials dw;      /* of a task's subtree, as fold */
     lk_lanes fold;
     uint16_t *images, *dy;
     float *scratch; // one for each thread: A, B, partial sums
@@ -54,7 +55,7 @@ static size_t a_floats(const gradient_job *job)
 }
 
 /* Sets the sizes in job; returns the floats of scratch. */
-static size_t lay_out(gradient_job *job, size_t cols, size_t groups, size_t threads)
+static size_t lay_out(gradient_job *job, size_t cols, size_t groups, const lk_division *division)
 {
     job->cols = cols;
     job->depth = lk__bf16_windows_depth(&job->windows);
@@ -64,7 +65,7 @@ static size_t lay_out(gradient_job *job, size_t cols, size_t groups, size_t thre
     for (;;) {
         job->row_parts = lk__size_divide_up(cols, job->part_rows);
         job->col_parts = lk__size_divide_up(job->depth, job->part_cols);
-        if (groups * job->row_parts * job->col_parts >= 2 * threads)
+        if (groups * job->row_parts * job->col_parts >= 2 * division->least)
             break;
         if (job->part_cols > LEAST_COLS)
             job->part_cols = lk__size_round_up(job->part_cols / 2, LK_BF16_SIDE);
@@ -75,15 +76,15 @@ static size_t lay_out(gradient_job *job, size_t cols, size_t groups, size_t thre
     }
     job->c_row = job->part_cols + C_PAD;
     job->entry = job->part_rows * job->c_row;
-    job->thread_floats = a_floats(job) + job->part_cols * PAIRS + LK_TREE_MAX_DEPTH * job->entry;
+    job->thread_floats = a_floats(job) + job->part_cols * PAIRS + division->depth * job->entry;
     return bf16_floats(lk__shape_count(job->windows.shape)) +
-           bf16_floats(lk__bf16_windows_rows(&job->windows) * groups * cols) + threads * job->thread_floats;
+           bf16_floats(lk__bf16_windows_rows(&job->windows) * groups * cols) + division->threads * job->thread_floats;
 }
 
-size_t lk__bf16_gradient_floats(const lk_bf16_windows *windows, size_t cols, size_t groups, size_t threads)
+size_t lk__bf16_gradient_floats(const lk_bf16_windows *windows, size_t cols, size_t groups, const lk_division *division)
 {
     gradient_job job = {.windows = *windows};
-    return lay_out(&job, cols, groups, threads);
+    return lay_out(&job, cols, groups, division);
 }
 
 /* Pairs of the positions `position` and the next one, of channels [row, row + V) of dy; 0 where there is none. */
@@ -178,7 +179,7 @@ static void merge(const gradient_job *job, const part *p, float *left, const flo
 static void move_entry(const gradient_job *job, const part *p, int entry, bool store, float *sums)
 {
     size_t channels = job->windows.channels, taps = job->windows.y.taps * job->windows.x.taps;
-    float *slot = lk__partials_slot(job->gradient->dw, entry) + (p->group * job->cols + p->row) * job->depth;
+    float *slot = lk__partials_slot(job->dw, entry) + (p->group * job->cols + p->row) * job->depth;
     for (size_t i = 0; i < p->rows; i++, sums += job->c_row, slot += job->depth) {
         size_t channel = p->col % channels, tap = p->col / channels;
         for (size_t j = 0; j < p->cols; j++) {
@@ -194,8 +195,14 @@ static void move_entry(const gradient_job *job, const part *p, int entry, bool s
 
 static void gradient_task(void *arg, size_t index, int thread)
 {
-    const gradient_job *job = arg;
-    const lk_shards *shards = job->gradient->shards;
+    const gradient_job *all = arg;
+    size_t blocks = all->gradient->groups * all->row_parts * all->col_parts;
+    const lk_subtree *tree = &all->gradient->division->trees[index / blocks];
+    const lk_shards *shards = &tree->shards;
+    gradient_job own = *all, *job = &own;
+    own.dw = tree->dw;
+    own.fold = lk__lanes_fold(shards);
+    index %= blocks;
     size_t pixels = job->windows.y.count * job->windows.x.count, number = index / job->col_parts;
     float *memory = job->scratch + (size_t)thread * job->thread_floats;
     part p = {.group = number / job->row_parts, .a = memory, .b = (uint32_t *)(memory + a_floats(job))};
@@ -221,17 +228,16 @@ static void gradient_task(void *arg, size_t index, int thread)
 
 void lk__bf16_gradient_run(lk_device *dev, const lk_bf16_gradient *gradient, void *scratch)
 {
-    lk_pool *pool = lk__cpu_pool(dev);
     gradient_job job = {.gradient = gradient, .multiply = lk__bf16_of(dev), .windows = gradient->windows};
-    lay_out(&job, gradient->cols, gradient->groups, (size_t)lk__pool_threads(pool));
+    lay_out(&job, gradient->cols, gradient->groups, gradient->division);
     size_t inputs = lk__shape_count(job.windows.shape);
     size_t outputs = lk__bf16_windows_rows(&job.windows) * gradient->groups * gradient->cols;
     float *dy = (float *)scratch + bf16_floats(inputs);
-    job.fold = lk__lanes_fold(gradient->shards);
     job.windows.images = job.images = scratch;
     job.dy = (uint16_t *)dy;
     job.scratch = dy + bf16_floats(outputs);
     lk__bf16_round(dev, gradient->input, inputs, job.images);
     lk__bf16_round(dev, gradient->dy, outputs, job.dy);
-    lk__pool_run(pool, gradient->groups * job.row_parts * job.col_parts, gradient_task, &job);
+    size_t blocks = gradient->groups * job.row_parts * job.col_parts;
+    lk__pool_run(lk__cpu_pool(dev), gradient->division->count * blocks, gradient_task, &job);
 }

@@ -5,7 +5,7 @@
 #ifndef LK_TENSOR_CPU_BF16_LAYER_H
 #define LK_TENSOR_CPU_BF16_LAYER_H
 
-#include "tensor/cpu/conv2d.h"
+#include "tensor/cpu/conv2d_subtrees.h"
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/vec.h"
 
@@ -115,18 +115,20 @@ typedef struct lk_bf16_gradient {
     const float *input;      // windows.shape
     const float *dy;         // (rows of windows, groups, cols)
     size_t cols;             /* of a group */
-    const lk_shards *shards;
-    lk_partials dw;
+    const lk_division *division;
 } lk_bf16_gradient;
 
 #define lk__bf16_gradient_floats LK_KERNEL(bf16_gradient_floats)
-size_t lk__bf16_gradient_floats(const lk_bf16_windows *windows, size_t cols, size_t groups, size_t threads);
+size_t lk__bf16_gradient_floats(const lk_bf16_windows *windows, size_t cols, size_t groups,
+                                const lk_division *division);
 #define lk__bf16_gradient_run LK_KERNEL(bf16_gradient_run)
 void lk__bf16_gradient_run(lk_device *dev, const lk_bf16_gradient *gradient, void *scratch);
 
-/* The convolution: the slots of kernels.h, and scratch floats of all of them. */
+/* The convolution: the slots of kernels.h, and scratch floats of forward pass and input gradient, and of dw. */
 #define lk__bf16_conv_floats LK_KERNEL(bf16_conv_floats)
 size_t lk__bf16_conv_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads);
+#define lk__bf16_conv_weight_floats LK_KERNEL(bf16_conv_weight_floats)
+size_t lk__bf16_conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, const lk_division *division);
 #define lk__bf16_conv_forward LK_KERNEL(bf16_conv_forward)
 __typeof__(*((const lk_kernels *)0)->conv2d_forward) lk__bf16_conv_forward;
 #define lk__bf16_conv_grad_input LK_KERNEL(bf16_conv_grad_input)
@@ -134,6 +136,6 @@ __typeof__(*((const lk_kernels *)0)->conv2d_grad_input) lk__bf16_conv_grad_input
 /* dw only. */
 #define lk__bf16_conv_grad_weight LK_KERNEL(bf16_conv_grad_weight)
 void lk__bf16_conv_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
-                               const lk_shards *shards, lk_partials dw, void *scratch);
+                               const lk_division *division, void *scratch);
 
 #endif

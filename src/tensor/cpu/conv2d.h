@@ -137,7 +137,7 @@ size_t lk__conv_forward_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape 
 #define lk__conv_input_floats LK_KERNEL(conv_input_floats)
 size_t lk__conv_input_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads);
 #define lk__conv_weight_floats LK_KERNEL(conv_weight_floats)
-size_t lk__conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads);
+size_t lk__conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads, bool bf16);
 
 /* Whether every group has one input and one output channel, so that the depthwise kernels apply. */
 static inline bool lk__depthwise_fits(const lk_conv2d_desc *conv, lk_shape x, lk_shape y)

@@ -27,9 +27,10 @@ typedef struct weight_job {
     size_t in, out;     /* channels of a group */
     const float *input; // (n, h, w, groups, in)
     const float *dy;    // (n, h, w, groups, out)
-    const lk_shards *shards;
-    lk_partials dw; // (groups, out, in, kh, kw)
-    lk_partials db; // (groups, out)
+    const lk_division *division;
+    const lk_shards *shards; /* of a task's subtree, as dw, db and fold */
+    lk_partials dw;          // (groups, out, in, kh, kw)
+    lk_partials db;          // (groups, out)
     lk_lanes fold;
     bool bias_only; /* other kernels compute dw */
     size_t rows;    /* rows of the matrix, without db; 0 if bias_only */
@@ -77,8 +78,9 @@ static size_t lay_out_units(weight_job *job)
     return job->units * strips;
 }
 
-static size_t lay_out(weight_job *job, bool bias, size_t threads)
+static size_t lay_out(weight_job *job, bool bias)
 {
+    const lk_division *division = job->division;
     const lk_conv2d_desc *conv = job->conv;
     job->in = job->x.c / conv->groups;
     job->out = job->y.c / conv->groups;
@@ -88,7 +90,7 @@ static size_t lay_out(weight_job *job, bool bias, size_t threads)
     job->dw_units = lay_out_units(job);
     job->total = job->dw_units + (bias ? lk__panel_count(job->out) : 0);
     job->lanes = job->wide && !bias ? 1 : V;
-    job->chunk = lk__size_min((job->total * conv->groups + threads - 1) / threads, CHUNK_UNITS);
+    job->chunk = lk__size_min(lk__size_divide_up(job->total * conv->groups, division->blocks), CHUNK_UNITS);
     job->chunk = lk__size_min(job->chunk, job->total);
     job->chunks = (job->total + job->chunk - 1) / job->chunk;
     job->sum = lk__conv_sum_rows(conv, job->y, job->in, job->out);
@@ -102,21 +104,34 @@ static size_t lay_out(weight_job *job, bool bias, size_t threads)
     job->box_floats = job->rows > 0 && (lk__conv_pads(conv) || conv->groups > 1) ? box_floats : 0;
     job->dy_floats = job->out % job->lanes || conv->groups > 1 ? dy_floats : 0;
     job->thread_floats = job->together * (job->box_floats + job->dy_floats);
-    job->thread_floats += (size_t)LK_TREE_MAX_DEPTH * job->chunk * UNIT;
-    return threads * job->thread_floats;
+    job->thread_floats += division->depth * job->chunk * UNIT;
+    return division->threads * job->thread_floats;
 }
 
-size_t lk__conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
+/* Scratch floats of one division. */
+static size_t division_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, bool bf16,
+                              const lk_division *division)
 {
     bool by_outer = lk__outer_fits(conv, x);
-    weight_job job = {.conv = conv, .x = x, .y = y, .bias_only = by_outer};
-    size_t floats = lay_out(&job, true, threads);
+    weight_job job = {.conv = conv, .x = x, .y = y, .bias_only = bf16 || by_outer, .division = division};
+    size_t floats = lay_out(&job, true);
+    if (bf16)
+        return lk__size_max(floats, lk__bf16_conv_weight_floats(conv, x, y, division));
     if (by_outer)
-        floats = lk__size_max(floats, lk__outer_floats(conv, x, y, job.sum, threads));
+        floats = lk__size_max(floats, lk__outer_floats(conv, x, y, job.sum, division));
     /* The tile follows from the shards, which are not known yet. */
     for (size_t tile = 2; tile <= 4 && lk__winograd_tile(conv, x, y) > 1; tile += 2)
-        floats = lk__size_max(floats, lk__winograd_weight_floats(tile, x, y, threads));
+        floats = lk__size_max(floats, lk__winograd_weight_floats(tile, x, y, division));
     return floats;
+}
+
+size_t lk__conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads, bool bf16)
+{
+    size_t floats = 0;
+    lk_division division;
+    for (size_t i = 0; lk__subtrees_division(conv, x, y, threads, i, &division); i++)
+        floats = lk__size_max(floats, division_floats(conv, x, y, bf16, &division));
+    return lk__subtrees_floats(conv, x, y, threads) + floats;
 }
 
 static void copy_float(float *slot, float *tile, bool store)
@@ -327,8 +342,16 @@ static void move_chunk(const weight_job *job, const unit_range *chunk, int e, bo
 
 static void weight_task(void *arg, size_t index, int thread)
 {
-    const weight_job *job = arg;
-    const lk_shards *shards = job->shards;
+    const weight_job *all = arg;
+    size_t blocks = all->chunks * all->conv->groups;
+    const lk_subtree *tree = &all->division->trees[index / blocks];
+    const lk_shards *shards = &tree->shards;
+    weight_job own = *all, *job = &own;
+    own.shards = shards;
+    own.dw = tree->dw;
+    own.db = tree->db;
+    own.fold = lk__lanes_fold(shards);
+    index %= blocks;
     unit_range part = {.group = index / job->chunks, .entry = job->chunk * UNIT};
     part.begin = index % job->chunks * job->chunk;
     part.end = lk__size_min(part.begin + job->chunk, job->total);
@@ -346,54 +369,52 @@ static void weight_task(void *arg, size_t index, int thread)
         move_chunk(job, &part, e, true, base);
 }
 
-/* Divides outputs among the threads of dev. A task of conv2d_subtrees.h calls it with a device of one thread and the
- * shards of a subtree. */
-static void compute(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
-                    const lk_shards *shards, lk_partials dw, lk_partials db, void *scratch)
+/* db, and dw unless bias_only. */
+static void run_units(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
+                      const lk_division *division, bool bias_only, float *scratch)
 {
-    if (lk__depthwise_fits(conv, x->shape, dy->shape)) {
-        lk__depthwise_grad_weight(dev, conv, x, dy, shards, dw, db, scratch);
-        return;
-    }
-    bool bf16 = lk__bf16_of(dev) != NULL;
-    bool winograd = !bf16 && lk__winograd_weight_tile(conv, x->shape, dy->shape, shards->most) > 1;
-    bool by_outer = !bf16 && !winograd && lk__outer_fits(conv, x->shape);
-    if (bf16)
-        lk__bf16_conv_grad_weight(dev, conv, x, dy, shards, dw, scratch);
-    if (winograd)
-        lk__winograd_grad_weight(dev, conv, x, dy, shards, dw, db, scratch);
-    if (by_outer) {
-        lk_outer outer = {.conv = conv,
-                          .x = x->shape,
-                          .y = dy->shape,
-                          .input = lk__tensor_f32(x),
-                          .dy = lk__tensor_f32(dy),
-                          .sum =
-                              lk__conv_sum_rows(conv, dy->shape, x->shape.c / conv->groups, dy->shape.c / conv->groups),
-                          .shards = shards,
-                          .dw = dw};
-        lk__outer_run(dev, &outer, scratch);
-    }
-    bool bias_only = bf16 || winograd || by_outer;
-    if (bias_only && !db.slot0)
-        return;
-    lk_pool *pool = lk__cpu_pool(dev);
-    weight_job job = {.conv = conv, .x = x->shape, .y = dy->shape, .shards = shards, .dw = dw, .db = db};
+    weight_job job = {.conv = conv, .x = x->shape, .y = dy->shape, .division = division, .bias_only = bias_only};
     job.input = lk__tensor_f32(x);
     job.dy = lk__tensor_f32(dy);
-    job.fold = lk__lanes_fold(shards);
     job.scratch = scratch;
-    job.bias_only = bias_only;
-    lay_out(&job, db.slot0 != NULL, (size_t)lk__pool_threads(pool));
-    lk__pool_run(pool, job.chunks * conv->groups, weight_task, &job);
+    lay_out(&job, division->trees[0].db.slot0 != NULL);
+    lk__pool_run(lk__cpu_pool(dev), division->count * job.chunks * conv->groups, weight_task, &job);
+}
+
+static void run_outer(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
+                      const lk_division *division, float *scratch)
+{
+    lk_outer outer = {.conv = conv, .x = x->shape, .y = dy->shape, .division = division};
+    outer.input = lk__tensor_f32(x);
+    outer.dy = lk__tensor_f32(dy);
+    outer.sum = lk__conv_sum_rows(conv, outer.y, outer.x.c / conv->groups, outer.y.c / conv->groups);
+    lk__outer_run(dev, &outer, scratch);
 }
 
 void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
                                    const lk_shards *shards, lk_partials dw, lk_partials db, void *scratch)
 {
-    lk_subtrees subtrees = {.dev = dev, .conv = conv, .x = x, .dy = dy, .shards = shards, .dw = dw, .db = db};
-    subtrees.compute = compute;
-    subtrees.thread_floats = lk__conv_weight_floats(conv, x->shape, dy->shape, 1);
-    if (lk__bf16_of(dev) || !lk__subtrees_run(&subtrees, scratch))
-        compute(dev, conv, x, dy, shards, dw, db, scratch);
+    if (lk__depthwise_fits(conv, x->shape, dy->shape)) {
+        lk__depthwise_grad_weight(dev, conv, x, dy, shards, dw, db, scratch);
+        return;
+    }
+    size_t threads = (size_t)lk__pool_threads(lk__cpu_pool(dev));
+    lk_subtree wave = {*shards, dw, db};
+    lk_subtrees subtrees; /* without a value: its arrays are large */
+    lk__subtrees_cut(conv, x->shape, dy->shape, threads, &wave, scratch, &subtrees);
+    const lk_division *division = &subtrees.division;
+    float *rest = (float *)scratch + lk__subtrees_floats(conv, x->shape, dy->shape, threads);
+    bool bf16 = lk__bf16_of(dev) != NULL;
+    bool winograd = !bf16 && lk__winograd_weight_tile(conv, x->shape, dy->shape, shards->most) > 1;
+    bool by_outer = !bf16 && !winograd && lk__outer_fits(conv, x->shape);
+    if (bf16)
+        lk__bf16_conv_grad_weight(dev, conv, x, dy, division, rest);
+    if (winograd)
+        lk__winograd_grad_weight(dev, conv, x, dy, division, rest);
+    if (by_outer)
+        run_outer(dev, conv, x, dy, division, rest);
+    bool bias_only = bf16 || winograd || by_outer;
+    if (!bias_only || db.slot0)
+        run_units(dev, conv, x, dy, division, bias_only, rest);
+    lk__subtrees_fold(dev, &subtrees);
 }

@@ -1,25 +1,13 @@
-/* conv2d_subtrees.c - weight gradients by subtrees of shards; see conv2d_subtrees.h. */
+/* conv2d_subtrees.c - divides the shards of a weight gradient into subtrees; see conv2d_subtrees.h. */
 #include "tensor/cpu/conv2d_subtrees.h"
 
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/decls.h"
-#include "tensor/cpu/fold.h"
 
-/* MOST_WEIGHTS: of a layer. Each thread has SUBTREES subtrees if there are enough shards, MOST_SUBTREES at most. */
-enum { MOST_WEIGHTS = 40 * 1024, SUBTREES = 2, MOST_SUBTREES = 8, STACK = LK_TREE_MAX_DEPTH + 1 };
-
-typedef struct subtree_job {
-    lk_subtrees of;
-    size_t weights, width; /* floats of dw; of a row: dw, then db */
-    bool bias;
-    int count;    /* subtrees */
-    int *first;   // (count + 1) shards
-    int *merges;  // (count) after each subtree
-    float *rows;  // (count, width) sums of subtrees
-    float *stack; // (STACK, width)
-    float *buffers;
-    size_t thread_floats;
-} subtree_job;
+/* THREAD_FLOATS: sums of all subtrees for each thread, about; they stay in the caches. DEPTH: of a subtree of
+ * LK_MAX_SHARDS shards. */
+enum { THREAD_FLOATS = 160 * 1024, DEPTH = 13 };
+_Static_assert(LK_MAX_SHARDS == 1 << (DEPTH - 1), "a whole subtree has a partial sum for each level");
 
 static size_t weights_of(const lk_conv2d_desc *conv, lk_shape x, lk_shape y)
 {
@@ -31,120 +19,122 @@ static size_t row_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y)
     return lk__size_round_up(weights_of(conv, x, y) + y.c, LK_ALIGN);
 }
 
-static bool fits(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
+/* Subtrees at most, a power of two. Uneven waves have up to twice as many. */
+static size_t most_subtrees(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
 {
-    return threads > 1 && conv->groups == 1 && weights_of(conv, x, y) <= MOST_WEIGHTS;
+    size_t most = 1, wanted = threads > 1 && conv->groups == 1 ? 2 * threads : 1;
+    wanted = lk__size_min(wanted, LK_SUBTREES_MOST / 2);
+    while (2 * most <= wanted && 2 * most * weights_of(conv, x, y) <= threads * THREAD_FLOATS)
+        most *= 2;
+    return most;
 }
 
-size_t lk__subtrees_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads, size_t thread_floats)
+static lk_division divide(size_t threads, size_t subtrees)
 {
-    if (!fits(conv, x, y, threads))
-        return 0;
-    return (threads * MOST_SUBTREES + STACK) * row_floats(conv, x, y) +
-           threads * lk__size_round_up(thread_floats, LK_ALIGN);
+    return (lk_division){
+        .threads = threads,
+        .blocks = lk__size_divide_up(lk__cpu_tasks(threads), subtrees),
+        .least = lk__size_divide_up(threads, subtrees),
+        .depth = subtrees > 1 ? DEPTH : LK_TREE_MAX_DEPTH,
+    };
 }
 
-/* Cuts the shards into whole subtrees of about `size` shards; false if they are more than `most`, or if the last shards
- * are no whole subtree. */
-static bool cut(const lk_shards *shards, int size, int most, subtree_job *out)
+lk_division lk__division_whole(const lk_subtree *wave, size_t threads)
 {
-    int depth = 0, begin = 0;
-    out->count = 0;
-    for (int i = 0; i < shards->count; i++) {
-        int inside = shards->merges[i] < depth ? shards->merges[i] : depth;
-        depth += 1 - inside;
-        bool ends = i + 1 - begin >= size || inside < shards->merges[i] || i + 1 == shards->count;
-        if (depth > 1 || !ends)
-            continue;
-        if (out->count == most)
+    lk_division division = divide(threads, 1);
+    division.trees = wave;
+    division.count = 1;
+    return division;
+}
+
+size_t lk__subtrees_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
+{
+    size_t most = most_subtrees(conv, x, y, threads);
+    return most > 1 ? 2 * most * row_floats(conv, x, y) : 0;
+}
+
+bool lk__subtrees_division(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads, size_t index,
+                           lk_division *out)
+{
+    size_t most = most_subtrees(conv, x, y, threads);
+    if (most >> index == 0)
+        return false;
+    *out = divide(threads, (size_t)1 << index);
+    return true;
+}
+
+/* Cuts the wave into whole subtrees of at most `size` shards; false if they are more than `most`. */
+static bool cut(const lk_shards *shards, int size, size_t most, lk_subtrees *out)
+{
+    out->roots = *shards;
+    out->roots.count = 0;
+    out->roots.merges = out->outer;
+    for (int first = 0; first < shards->count;) {
+        int end = lk__tree_subtree_end(shards->merges, first, shards->count, size), merges = 0;
+        if ((size_t)out->roots.count == most)
             return false;
-        out->first[out->count] = begin;
-        out->merges[out->count++] = shards->merges[i] - inside;
-        begin = i + 1;
-        depth = 0;
+        lk_subtree *tree = &out->trees[out->roots.count];
+        tree->shards = *shards;
+        tree->shards.count = end - first;
+        tree->shards.begin = shards->begin + first;
+        tree->shards.merges = out->inner + first;
+        tree->shards.depth = 0;
+        tree->shards.rows = NULL;
+        for (int i = first; i < end; i++)
+            merges += out->inner[i] = shards->merges[i];
+        int outer = merges - (end - first - 1); /* n leaves become one sum by n - 1 merges */
+        out->inner[end - 1] -= outer;
+        out->outer[out->roots.count++] = outer;
+        first = end;
     }
-    out->first[out->count] = begin;
-    return begin == shards->count;
+    return true;
 }
 
-static lk_partials row_at(const subtree_job *job, float *rows, size_t row, bool bias)
+static void place_sums(lk_subtrees *out)
 {
-    if (bias && !job->bias)
-        return (lk_partials){0};
-    return (lk_partials){rows + row * job->width + (bias ? job->weights : 0), job->width};
-}
-
-static void subtree_task(void *arg, size_t index, int thread)
-{
-    const subtree_job *job = arg;
-    int first = job->first[index], count = job->first[index + 1] - first, merges[LK_MAX_SHARDS];
-    lk_shards shards = *job->of.shards;
-    shards.count = count;
-    shards.begin += first;
-    shards.depth = 0;
-    shards.rows = NULL;
-    shards.merges = merges;
-    for (int i = 0; i < count; i++)
-        merges[i] = job->of.shards->merges[first + i];
-    merges[count - 1] -= job->merges[index];
-    job->of.compute(lk__cpu_thread(job->of.dev, thread), job->of.conv, job->of.x, job->of.dy, &shards,
-                    row_at(job, job->rows, index, false), row_at(job, job->rows, index, true),
-                    job->buffers + (size_t)thread * job->thread_floats);
-}
-
-/* Copies partial sums [first, last) between their slots and the stack. */
-static void move(const subtree_job *job, int first, int last, bool back)
-{
-    for (int i = first; i < last; i++) {
-        float *row = job->stack + (size_t)i * job->width;
-        float *from[] = {lk__partials_slot(job->of.dw, i), job->bias ? lk__partials_slot(job->of.db, i) : NULL};
-        float *to[] = {row, row + job->weights};
-        size_t bytes[] = {job->weights * sizeof *row, job->of.dy->shape.c * sizeof *row};
-        for (int part = 0; part < (job->bias ? 2 : 1); part++)
-            memcpy(back ? from[part] : to[part], back ? to[part] : from[part], bytes[part]);
+    for (int i = 0; i < out->roots.count; i++) {
+        float *row = out->rows + (size_t)i * out->width;
+        out->trees[i].dw = (lk_partials){row, out->width};
+        out->trees[i].db = (lk_partials){out->db.slot0 ? row + out->weights : NULL, out->width};
     }
 }
 
-static void fold_rows(const subtree_job *job)
+void lk__subtrees_cut(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads, const lk_subtree *wave,
+                      float *rows, lk_subtrees *out)
 {
-    lk_lanes fold = lk__lanes_fold(job->of.shards);
-    lk_shards subtrees = *job->of.shards;
-    subtrees.count = job->count;
-    subtrees.merges = job->merges;
-    move(job, fold.low, job->of.shards->depth, false);
-    LK_KERNEL(rows_fold)
-    (job->of.dev, job->weights + (job->bias ? job->of.dy->shape.c : 0), job->rows, job->width, &subtrees,
-     (lk_partials){job->stack, job->width});
-    move(job, fold.low, fold.end, true);
-}
-
-bool lk__subtrees_run(const lk_subtrees *subtrees, float *scratch)
-{
-    const lk_shards *shards = subtrees->shards;
-    const lk_conv2d_desc *conv = subtrees->conv;
-    lk_shape x = subtrees->x->shape, y = subtrees->dy->shape;
-    int first[LK_MAX_SHARDS + 1], merges[LK_MAX_SHARDS];
-    int threads = lk__pool_threads(lk__cpu_pool(subtrees->dev)), filled = 0, size = 1;
-    subtree_job job = {.of = *subtrees, .first = first, .merges = merges};
+    const lk_shards *shards = &wave->shards;
+    size_t most = most_subtrees(conv, x, y, threads), wanted = most, filled = 0;
     for (int i = 0; i < shards->count; i++)
         filled += shards->begin[i + 1] > shards->begin[i];
-    while (2 * size * SUBTREES * threads <= shards->count)
+    while (wanted > lk__size_max(filled, 1))
+        wanted /= 2;
+    int size = 1;
+    while ((size_t)size * wanted < (size_t)shards->count)
         size *= 2;
-    if (!fits(conv, x, y, (size_t)threads) || filled < threads)
-        return false;
-    while (!cut(shards, size, threads * MOST_SUBTREES, &job)) {
-        if (size == 1)
-            return false;
-        size /= 2;
+    out->dw = wave->dw;
+    out->db = wave->db;
+    out->rows = rows;
+    out->weights = weights_of(conv, x, y);
+    out->channels = y.c;
+    out->width = row_floats(conv, x, y);
+    if (wanted > 1 && cut(shards, size, 2 * most, out) && out->roots.count > 1) {
+        place_sums(out);
+        out->division = divide(threads, wanted);
+        out->division.trees = out->trees;
+        out->division.count = (size_t)out->roots.count;
+        return;
     }
-    job.weights = weights_of(conv, x, y);
-    job.width = row_floats(conv, x, y);
-    job.bias = subtrees->db.slot0 != NULL;
-    job.thread_floats = lk__size_round_up(subtrees->thread_floats, LK_ALIGN);
-    job.rows = scratch;
-    job.stack = job.rows + (size_t)job.count * job.width;
-    job.buffers = job.stack + STACK * job.width;
-    lk__pool_run(lk__cpu_pool(subtrees->dev), (size_t)job.count, subtree_task, &job);
-    fold_rows(&job);
-    return true;
+    out->roots.count = 0;
+    out->trees[0] = *wave;
+    out->division = lk__division_whole(out->trees, threads);
+}
+
+void lk__subtrees_fold(lk_device *dev, const lk_subtrees *subtrees)
+{
+    const lk_subtrees *s = subtrees;
+    if (s->roots.count == 0)
+        return;
+    LK_KERNEL(rows_fold)(dev, s->weights, s->rows, s->width, &s->roots, s->dw);
+    if (s->db.slot0)
+        LK_KERNEL(rows_fold)(dev, s->channels, s->rows + s->weights, s->width, &s->roots, s->db);
 }

@@ -11,7 +11,7 @@
 #ifndef LK_TENSOR_CPU_CONV2D_WINOGRAD_H
 #define LK_TENSOR_CPU_CONV2D_WINOGRAD_H
 
-#include "tensor/cpu/conv2d.h"
+#include "tensor/cpu/conv2d_subtrees.h"
 #include "tensor/cpu/gemm.h"
 
 /* The side of the largest patch, and the floats between planes of a point each: planes whose distance is a power of two
@@ -314,9 +314,10 @@ __typeof__(*((const lk_kernels *)0)->conv2d_forward) lk__winograd_forward;
 #define lk__winograd_grad_input LK_KERNEL(winograd_grad_input)
 __typeof__(*((const lk_kernels *)0)->conv2d_grad_input) lk__winograd_grad_input;
 #define lk__winograd_weight_floats LK_KERNEL(winograd_weight_floats)
-size_t lk__winograd_weight_floats(size_t tile, lk_shape x, lk_shape y, size_t threads);
-/* Writes dw with the tile of lk__winograd_weight_tile; db is not used. */
+size_t lk__winograd_weight_floats(size_t tile, lk_shape x, lk_shape y, const lk_division *division);
+
 #define lk__winograd_grad_weight LK_KERNEL(winograd_grad_weight)
-__typeof__(*((const lk_kernels *)0)->conv2d_grad_weight) lk__winograd_grad_weight;
+void lk__winograd_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
+                              const lk_division *division, void *scratch);
 
 #endif

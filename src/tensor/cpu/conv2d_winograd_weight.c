@@ -4,10 +4,10 @@
  * (in, out), and the last transform turns the points of P into the 3x3 weights of the leaf. Leaves are folded over
  * shards as in conv2d_grad_weight.c.
  *
- * A task owns a block of input by output channels, and transforms the channels of its block itself. It walks over the
- * tiles in segments, which have tiles of several shards where shards are small: V of a segment stays in the
- * second-level cache while panel after panel of D is made. The block is divided into units of a few rows by one panel,
- * so that P and the partial sums of a unit stay in the first-level cache.
+ * A task owns a block of input by output channels for the shards of a subtree (conv2d_subtrees.h), and transforms the
+ * channels of its block itself. It walks over the tiles in segments, which have tiles of several shards where shards
+ * are small: V of a segment stays in the second-level cache while panel after panel of D is made. The block is divided
+ * into units of a few rows by one panel, so that P and the partial sums of a unit stay in the first-level cache.
  *
  * A sum over tiles has blocks of SUM_TILES tiles, counted from the first tile of the shard. SUM_TILES belongs to the
  * result. */
@@ -48,8 +48,9 @@ typedef struct weight_job {
     size_t pad_h, pad_w;
     const float *input; // (n, h, w, in)
     const float *dy;    // (n, h, w, out)
-    const lk_shards *shards;
-    lk_partials dw; // (out, in, 3, 3)
+    const lk_division *division;
+    const lk_shards *shards; /* of a task's subtree, as dw and fold */
+    lk_partials dw;          // (out, in, 3, 3)
     lk_lanes fold;
     size_t down, across; /* tiles of a column, of a row */
     size_t in, out;      /* channels of a block at most, multiples of STRIP */
@@ -114,8 +115,9 @@ static size_t zero_floats(const weight_job *job)
 }
 
 /* Sets the sizes of blocks; returns the floats of scratch. whole: each leaf is in one segment. */
-static size_t lay_out(weight_job *job, bool whole, size_t threads)
+static size_t lay_out(weight_job *job, bool whole)
 {
+    const lk_division *division = job->division;
     size_t most = job->tile == 4 ? IN_4 : IN_2;
     job->in = lk__size_min(lk__size_round_up(job->x.c, STRIP), most);
     job->out = lk__size_min(lk__size_round_up(job->y.c, STRIP), whole ? OUT : most);
@@ -123,23 +125,23 @@ static size_t lay_out(weight_job *job, bool whole, size_t threads)
         job->ins = lk__size_divide_up(job->x.c, job->in);
         job->outs = lk__size_divide_up(job->y.c, job->out);
         size_t *wide = job->in > job->out ? &job->in : &job->out, tasks = job->ins * job->outs;
-        bool enough = tasks >= lk__cpu_tasks(threads) || (tasks >= threads && job->in * job->out <= SMALL);
+        bool enough = tasks >= division->blocks || (tasks >= division->least && job->in * job->out <= SMALL);
         if (enough || *wide == STRIP)
             break;
         *wide = lk__size_round_up(*wide / 2, STRIP);
     }
     job->p_floats = whole ? 0 : units_of(job) * job->points * UNIT;
     size_t point = job->in / STRIP * V_PLANE + D_PLANE + UNIT;
-    job->thread_floats = job->points * point + job->p_floats + LK_TREE_MAX_DEPTH * entry_floats(job);
+    job->thread_floats = job->points * point + job->p_floats + division->depth * entry_floats(job);
     job->thread_floats = lk__size_round_up(job->thread_floats, LK_ALIGN);
-    return zero_floats(job) + threads * job->thread_floats;
+    return zero_floats(job) + division->threads * job->thread_floats;
 }
 
-size_t lk__winograd_weight_floats(size_t tile, lk_shape x, lk_shape y, size_t threads)
+size_t lk__winograd_weight_floats(size_t tile, lk_shape x, lk_shape y, const lk_division *division)
 {
-    weight_job job = {.tile = tile, .x = x, .y = y};
+    weight_job job = {.tile = tile, .x = x, .y = y, .division = division};
     measure(&job);
-    return lk__size_max(lay_out(&job, false, threads), lay_out(&job, true, threads));
+    return lk__size_max(lay_out(&job, false), lay_out(&job, true));
 }
 
 /* Transforms V channels of a tile of dy, of which `lanes` exist, from `channel` on. whole: all of them exist; inside:
@@ -409,8 +411,14 @@ static void move_block(const weight_job *job, const block *b, int e, bool store)
 
 static void weight_task(void *arg, size_t index, int thread)
 {
-    const weight_job *job = arg;
-    const lk_shards *shards = job->shards;
+    const weight_job *all = arg;
+    const lk_subtree *tree = &all->division->trees[index / (all->ins * all->outs)];
+    const lk_shards *shards = &tree->shards;
+    weight_job own = *all, *job = &own;
+    own.shards = shards;
+    own.dw = tree->dw;
+    own.fold = lk__lanes_fold(shards);
+    index %= job->ins * job->outs;
     block b = {.in_first = index % job->ins * job->in, .out_first = index / job->ins * job->out};
     b.in = lk__size_min(job->x.c - b.in_first, job->in);
     b.out = lk__size_min(job->y.c - b.out_first, job->out);
@@ -432,22 +440,19 @@ static void weight_task(void *arg, size_t index, int thread)
 }
 
 void lk__winograd_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
-                              const lk_shards *shards, lk_partials dw, lk_partials db, void *scratch)
+                              const lk_division *division, void *scratch)
 {
-    (void)db;
-    lk_pool *pool = lk__cpu_pool(dev);
-    weight_job job = {.x = x->shape, .y = dy->shape, .shards = shards};
-    job.tile = lk__winograd_weight_tile(conv, x->shape, dy->shape, shards->most);
+    size_t most = division->trees[0].shards.most;
+    weight_job job = {.x = x->shape, .y = dy->shape, .division = division};
+    job.tile = lk__winograd_weight_tile(conv, x->shape, dy->shape, most);
     job.pad_h = conv->h.pad;
     job.pad_w = conv->w.pad;
     job.input = lk__tensor_f32(x);
     job.dy = lk__tensor_f32(dy);
-    job.dw = dw;
-    job.fold = lk__lanes_fold(shards);
     measure(&job);
-    lay_out(&job, shards->most * job.down * job.across <= SUM_TILES, (size_t)lk__pool_threads(pool));
+    lay_out(&job, most * job.down * job.across <= SUM_TILES);
     job.zeros = scratch;
     job.buffers = job.zeros + zero_floats(&job);
     memset(job.zeros, 0, zero_floats(&job) * sizeof *job.zeros);
-    lk__pool_run(pool, job.ins * job.outs, weight_task, &job);
+    lk__pool_run(lk__cpu_pool(dev), division->count * job.ins * job.outs, weight_task, &job);
 }

@@ -35,6 +35,8 @@ typedef struct weight_job {
     size_t units, blocks;           /* units of rows, blocks of channels */
     size_t some_units, some_blocks; /* of a task, at most */
     size_t tasks_y, tasks_x;
+    const lk_shards *shards; /* of a task's subtree, as dw and fold */
+    lk_partials dw;
     lk_lanes fold;
     size_t box_floats, strip_floats, stack_floats, entry, thread_floats;
     float *scratch;
@@ -86,10 +88,11 @@ typedef struct part {
     float *top;
 } part;
 
-static size_t lay_out(weight_job *job, size_t threads)
+static size_t lay_out(weight_job *job)
 {
     const lk_outer *outer = &job->outer;
     const lk_conv2d_desc *conv = outer->conv;
+    const lk_division *division = outer->division;
     lk_shape y = outer->y;
     job->in = outer->x.c / conv->groups;
     job->out = y.c / conv->groups;
@@ -100,7 +103,9 @@ static size_t lay_out(weight_job *job, size_t threads)
     job->blocks = lk__panel_count(job->in);
     job->some_blocks = lk__size_min(lk__size_max(PANELS / job->taps, 1), job->blocks);
     job->some_units = lk__size_min(lk__size_max(TILES / (job->some_blocks * job->taps), 1), job->units);
-    size_t wanted = threads == 1 ? 1 : threads * TASKS_A_THREAD;
+    size_t threads = division->threads, wanted = division->blocks;
+    if (threads > 1 && division->least == threads) /* one subtree */
+        wanted = threads * TASKS_A_THREAD;
     for (;;) {
         job->tasks_y = lk__size_divide_up(job->units, job->some_units);
         job->tasks_x = lk__size_divide_up(job->blocks, job->some_blocks);
@@ -115,21 +120,22 @@ static size_t lay_out(weight_job *job, size_t threads)
     job->strip_floats = lk__size_round_up(job->some_units * STRIP, LK_ALIGN);
     job->entry = job->some_units * job->some_blocks * job->taps * LK_OUTER_UNIT;
     job->stack_floats = (LK_TREE_MAX_DEPTH + 1) * LK_OUTER_UNIT;
-    job->thread_floats = job->box_floats + job->strip_floats + job->stack_floats + LK_TREE_MAX_DEPTH * job->entry;
+    job->thread_floats = job->box_floats + job->strip_floats + job->stack_floats + division->depth * job->entry;
     return threads * job->thread_floats;
 }
 
-size_t lk__outer_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, lk_sum_rows sum, size_t threads)
+size_t lk__outer_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, lk_sum_rows sum,
+                        const lk_division *division)
 {
-    weight_job job = {.outer = {.conv = conv, .x = x, .y = y, .sum = sum}};
-    return lay_out(&job, threads);
+    weight_job job = {.outer = {.conv = conv, .x = x, .y = y, .sum = sum, .division = division}};
+    return lay_out(&job);
 }
 
 /* The block at the cursor; empty if the shard is. */
 static sum_block block_at(const weight_job *job, const cursor *at)
 {
     const lk_sum_rows *sum = &job->outer.sum;
-    size_t first = job->outer.shards->begin[at->shard], end = job->outer.shards->begin[at->shard + 1];
+    size_t first = job->shards->begin[at->shard], end = job->shards->begin[at->shard + 1];
     lk_shape y = job->outer.y;
     sum_block next = {.sample = at->sample, .y = at->y, .x = at->x};
     next.last = lk__size_min(at->sample + sum->samples, end);
@@ -263,7 +269,7 @@ static bool has_room(const weight_job *job, const segment *s, const sum_block *b
 /* The segment at the cursor, which is moved behind it. */
 static void next_segment(const weight_job *job, cursor *at, segment *s)
 {
-    const lk_shards *shards = job->outer.shards;
+    const lk_shards *shards = job->shards;
     lk_shape y = job->outer.y;
     s->first = (at->sample * y.h + at->y) * y.w + at->x;
     s->pixels = s->runs = s->bands = s->box_pixels = 0;
@@ -450,7 +456,7 @@ static void move_row(float *tiles, size_t step, size_t taps, size_t channels, bo
 static void move_entry(const part *p, int e, bool store)
 {
     const weight_job *job = p->job;
-    float *entry = p->base + (size_t)(e - job->fold.low) * job->entry, *slot = lk__partials_slot(job->outer.dw, e);
+    float *entry = p->base + (size_t)(e - job->fold.low) * job->entry, *slot = lk__partials_slot(job->dw, e);
     size_t step = p->units * LK_OUTER_UNIT;
     for (size_t unit = 0; unit < p->units; unit++) {
         size_t first = (p->unit + unit) * LK_MR, rows = lk__size_min(job->out - first, LK_MR);
@@ -469,8 +475,15 @@ static void move_entry(const part *p, int e, bool store)
 
 static void weight_task(void *arg, size_t index, int thread)
 {
-    const weight_job *job = arg;
-    const lk_shards *shards = job->outer.shards;
+    const weight_job *all = arg;
+    size_t blocks = all->tasks_y * all->tasks_x * all->outer.conv->groups;
+    const lk_subtree *tree = &all->outer.division->trees[index / blocks];
+    const lk_shards *shards = &tree->shards;
+    weight_job own = *all, *job = &own;
+    own.shards = shards;
+    own.dw = tree->dw;
+    own.fold = lk__lanes_fold(shards);
+    index %= blocks;
     size_t y = index / job->tasks_x % job->tasks_y, x = index % job->tasks_x;
     part p = {.job = job, .group = index / job->tasks_x / job->tasks_y};
     p.unit = y * job->some_units;
@@ -498,8 +511,8 @@ static void weight_task(void *arg, size_t index, int thread)
 
 void lk__outer_run(lk_device *dev, const lk_outer *outer, void *scratch)
 {
-    lk_pool *pool = lk__cpu_pool(dev);
-    weight_job job = {.outer = *outer, .fold = lk__lanes_fold(outer->shards), .scratch = scratch};
-    lay_out(&job, (size_t)lk__pool_threads(pool));
-    lk__pool_run(pool, job.tasks_y * job.tasks_x * outer->conv->groups, weight_task, &job);
+    weight_job job = {.outer = *outer, .scratch = scratch};
+    lay_out(&job);
+    size_t blocks = job.tasks_y * job.tasks_x * outer->conv->groups;
+    lk__pool_run(lk__cpu_pool(dev), outer->division->count * blocks, weight_task, &job);
 }

@@ -1,19 +1,22 @@
-/* rows.c - adds short rows, one for each shard, over the sum tree: sums of BatchNorm, losses. Large gradients
- * are folded by their own kernels while they are in cache. */
+/* rows.c - adds rows, one for each shard or subtree, over the sum tree: sums of BatchNorm, losses, weight gradients of
+ * subtrees. Other gradients are folded by their own kernels while they are in cache. */
 #include <string.h>
 
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
+#include "tensor/cpu/fold.h"
 
-/* Columns of a chunk, at least; a multiple of every vector width. */
-enum { LEAST_COLUMNS = 256, CHUNKS_A_THREAD = 2 };
+/* Columns of a block, whose partial sums stay in the first-level cache; a multiple of every vector width. A task has
+ * whole blocks. */
+enum { BLOCK = 256, TASKS_A_THREAD = 2 };
 
 typedef struct fold {
     size_t width, row;
-    size_t chunk;        /* columns of a task */
+    size_t columns;      /* of a task */
     const float *leaves; // (count, row)
     const lk_shards *shards;
     lk_partials sums;
+    lk_lanes range;
 } fold;
 
 static void merge(size_t width, float *left, const float *right)
@@ -25,30 +28,39 @@ static void merge(size_t width, float *left, const float *right)
         v_store_n(left + i, v_add(v_load_n(left + i, width - i), v_load_n(right + i, width - i)), width - i);
 }
 
+/* Columns [at, at + width). */
+static void fold_block(const fold *f, size_t at, size_t width)
+{
+    float stack[LK_TREE_MAX_DEPTH + 1][BLOCK];
+    int low = f->range.low, top = f->shards->depth - low;
+    for (int i = 0; i < top; i++)
+        memcpy(stack[i], lk__partials_slot(f->sums, low + i) + at, width * sizeof **stack);
+    for (int shard = 0; shard < f->shards->count; shard++, top++) {
+        memcpy(stack[top], f->leaves + (size_t)shard * f->row + at, width * sizeof **stack);
+        for (int i = 0; i < f->shards->merges[shard]; i++, top--)
+            merge(width, stack[top - 1], stack[top]);
+    }
+    for (int i = 0; i < top; i++)
+        memcpy(lk__partials_slot(f->sums, low + i) + at, stack[i], width * sizeof **stack);
+}
+
 static void fold_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const fold *f = arg;
-    lk_chunk_range range = lk__chunk(f->width, f->chunk, index);
-    size_t width = range.end - range.begin;
-    int depth = f->shards->depth;
-    for (int shard = 0; shard < f->shards->count; shard++) {
-        const float *leaf = f->leaves + (size_t)shard * f->row + range.begin;
-        memcpy(lk__partials_slot(f->sums, depth) + range.begin, leaf, width * sizeof *leaf);
-        for (int i = 0; i < f->shards->merges[shard]; i++, depth--)
-            merge(width, lk__partials_slot(f->sums, depth - 1) + range.begin,
-                  lk__partials_slot(f->sums, depth) + range.begin);
-        depth++;
-    }
+    lk_chunk_range range = lk__chunk(f->width, f->columns, index);
+    for (size_t at = range.begin; at < range.end; at += BLOCK)
+        fold_block(f, at, lk__size_min(range.end - at, BLOCK));
 }
 
 void LK_KERNEL(rows_fold)(lk_device *dev, size_t width, const float *leaves, size_t row, const lk_shards *shards,
                           lk_partials sums)
 {
     lk_pool *pool = lk__cpu_pool(dev);
-    size_t chunks = (size_t)lk__pool_threads(pool) * CHUNKS_A_THREAD;
-    size_t chunk = lk__size_round_up(lk__size_divide_up(width, chunks), LEAST_COLUMNS);
+    size_t tasks = (size_t)lk__pool_threads(pool) * TASKS_A_THREAD;
     fold f = {.width = width, .row = row, .leaves = leaves, .shards = shards, .sums = sums};
-    f.chunk = lk__size_min(lk__size_max(chunk, LEAST_COLUMNS), LK_CHUNK);
-    lk__pool_run(pool, lk__size_divide_up(width, f.chunk), fold_task, &f);
+    f.range = lk__lanes_fold(shards);
+    f.columns = lk__size_round_up(lk__size_divide_up(width, tasks), BLOCK);
+    if (width > 0)
+        lk__pool_run(pool, lk__size_divide_up(width, f.columns), fold_task, &f);
 }

@@ -65,22 +65,6 @@ size_t lk__cuda_leaves_time(const lk_cuda_cut *cut, size_t most, size_t all)
     return time;
 }
 
-/* The end of the largest complete subtree of at most `most` leaves that begins at leaf `first`. Merges with entries
- * before it follow its last leaf only. */
-static int subtree_end(const lk_shards *shards, int first, int end, int most)
-{
-    int depth = 0, found = first + 1;
-    for (int i = first; i < end && i < first + most; i++) {
-        bool outside = shards->merges[i] > depth;
-        depth += 1 - (outside ? depth : shards->merges[i]);
-        if (depth == 1)
-            found = i + 1;
-        if (outside)
-            break;
-    }
-    return found;
-}
-
 /* Divides leaves [first, end) into at most `room` groups of at most `most` leaves. Sets groups, group and count. */
 static void make_groups(const lk_shards *shards, int end, int most, size_t room, lk_cuda_leaves *out)
 {
@@ -88,7 +72,7 @@ static void make_groups(const lk_shards *shards, int end, int most, size_t room,
     out->groups = 0;
     while (at < end && (size_t)out->groups < room) {
         out->group[out->groups++] = (uint8_t)(at - out->first);
-        at = subtree_end(shards, at, end, most);
+        at = lk__tree_subtree_end(shards->merges, at, end, most);
     }
     out->count = at - out->first;
     out->group[out->groups] = (uint8_t)out->count;
