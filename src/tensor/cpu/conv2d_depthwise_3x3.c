@@ -129,7 +129,7 @@ static void bands_task(void *arg, size_t index, int thread)
 
 void lk__depthwise_pass_run(lk_pool *pool, const lk_depthwise_pass *pass)
 {
-    size_t threads = (size_t)lk__pool_threads(pool), wanted = threads == 1 ? 1 : threads * TASKS_A_THREAD;
+    size_t threads = (size_t)lk__pool_threads(pool), wanted = threads == 1 ? 1 : lk__cpu_tasks(threads) * TASKS_A_THREAD;
     size_t row = pass->dst.c * (pass->dst.w + pass->stride * pass->src.w);
     band_job job = {.of = *pass, .tasks = wanted};
     if (pass->dst.n == 0)

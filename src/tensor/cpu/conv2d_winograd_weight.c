@@ -23,9 +23,9 @@
  * for one unit only. */
 enum { STRIP = 16, IN_2 = 128, IN_4 = 64, OUT = 256 };
 
-/* Products of channels of a block that is not divided again if each thread has one: its transforms, which others
- * repeat, take a fifth of the time. */
-enum { SMALL = 64 * 128 };
+/* Input times output channels of a block that is divided again only if a thread has no task: other blocks repeat its
+ * transforms, which take half of the time there. */
+enum { SMALL = 32 * 32 };
 
 /* A segment has at most SUM_TILES tiles, and parts of at most PARTS shards, since shards may be empty. The 49 tiles of
  * 28x28 pixels fit. */
