@@ -181,7 +181,7 @@ static void test_stuck(void **arg)
     expect(3, 3,
            (attempt){.gradient_backend = "joined",
                      .step = LK_STATUS_PEER,
-                     .text = "s for other ranks over joined: that is its timeout"});
+                     .text = "s for other ranks over joined: that is its timeout; is one of them stopped"});
     joined_mute = 0;
 }
 
