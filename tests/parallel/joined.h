@@ -33,6 +33,7 @@ struct lk_channel {
     int until;        /* the work [first,until) must be done now */
     bool posted;      /* the sends of the first work are done */
     int received;     /* moves of the first work whose receives are done */
+    bool given_up;    /* only leave and close may follow */
     joined_work work[JOINED_WORK];
 };
 
@@ -197,9 +198,15 @@ static inline bool joined_advance(lk_channel *channel, int until)
     return true;
 }
 
+static inline void joined_require_use(const lk_channel *channel)
+{
+    far_require(!channel->given_up, "a channel is used after it was given up");
+}
+
 /* While a device waits for one channel, its other channels go on. */
 static inline lk_status joined_poll(lk_channel *channel, bool *done)
 {
+    joined_require_use(channel);
     *done = joined_advance(channel, channel->until);
     if (*done)
         return LK_OK;
@@ -207,7 +214,7 @@ static inline lk_status joined_poll(lk_channel *channel, bool *done)
     lk_channel *others[JOINED_CHANNELS];
     int count = 0;
     for (lk_channel *other = joined_all; other; other = other->next) {
-        if (other != channel && other->dev == channel->dev && count < JOINED_CHANNELS)
+        if (other != channel && other->dev == channel->dev && !other->given_up && count < JOINED_CHANNELS)
             others[count++] = other;
     }
     pthread_mutex_unlock(&joined_lock);
@@ -218,6 +225,7 @@ static inline lk_status joined_poll(lk_channel *channel, bool *done)
 
 static inline lk_status joined_keep(lk_channel *channel, joined_work work)
 {
+    joined_require_use(channel);
     far_require(channel->after < JOINED_WORK, "too much work for a channel");
     channel->work[channel->after++] = work;
     return LK_OK;
@@ -225,6 +233,7 @@ static inline lk_status joined_keep(lk_channel *channel, joined_work work)
 
 static inline lk_status joined_follow(lk_channel *channel)
 {
+    joined_require_use(channel);
     return lk__device_cpu.sync(channel->dev);
 }
 
@@ -294,6 +303,7 @@ static inline lk_status joined_mark(lk_channel *channel, int mark)
 /* All work up to the mark must be done now. */
 static inline lk_status joined_lead(lk_channel *channel, int mark)
 {
+    joined_require_use(channel);
     int i = channel->first;
     while (i < channel->after && (channel->work[i].kind != JOINED_MARK || channel->work[i].mark != mark))
         i++;
@@ -311,6 +321,7 @@ static inline lk_status joined_reached(lk_channel *channel, int mark, bool *done
 
 static inline void joined_give_up(lk_channel *channel)
 {
+    channel->given_up = true;
     joined_given_up++;
 }
 
