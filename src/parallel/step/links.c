@@ -55,10 +55,20 @@ static void leave_side(lk_links_side *side, bool next)
     lk__device_link_leave(next ? side->in : side->out);
 }
 
+static void destroy_groups(lk_links_side *side)
+{
+    for (int g = 0; g < 2; g++) {
+        lk_group_destroy(side->groups[g]);
+        side->groups[g] = NULL;
+    }
+}
+
 void lk__links_leave(lk_links *links)
 {
     leave_side(&links->previous, false);
     leave_side(&links->next, true);
+    destroy_groups(&links->previous);
+    destroy_groups(&links->next);
 }
 
 /* Both ends of a pair close activations before gradients: libraries may wait for the other end. */
@@ -66,8 +76,6 @@ static void close_side(lk_links_side *side, bool next)
 {
     lk__device_link_destroy(next ? side->out : side->in);
     lk__device_link_destroy(next ? side->in : side->out);
-    for (int g = 0; g < 2; g++)
-        lk_group_destroy(side->groups[g]);
     *side = (lk_links_side){0};
 }
 

@@ -25,9 +25,9 @@ typedef struct lk_links_opts {
     int lanes;
 } lk_links_opts;
 
-/* Collective in the pipeline group. `links` is zero before; the caller calls fini also if init fails. */
+/* Collective in the pipeline group. `links` is zero before; the caller calls leave and fini also if init fails. */
 lk_status lk__links_init(lk_links *links, const lk_links_opts *opts) LK_CHECKED;
-/* Before the groups are destroyed. */
+/* Ends the groups of the links, before the pipeline group is destroyed: they are parts of it. Only fini may follow. */
 void lk__links_leave(lk_links *links);
 void lk__links_fini(lk_links *links);
 /* Blocks until the lane's messages have left. */
