@@ -296,6 +296,26 @@ static lk_status build_params(lk_engine *engine)
                             &engine->optim);
 }
 
+/* Opens links to neighbouring stages where their devices can be joined. Needs the plan. The links stay as they are:
+ * where there are stages, no shards move. */
+static lk_status open_links(lk_engine *engine)
+{
+    const lk_device_type *type = engine->dev->type;
+    const char *backend = engine->opts.gradient_backend;
+    lk_tensor input = lk__plan_input(engine->plan, 0), output = lk__plan_output(engine->plan, 0);
+    size_t capacity = engine->extent.capacity;
+    lk_links_opts opts = {.grid = &engine->grid,
+                          .dev = engine->dev,
+                          .previous = capacity * lk__tensor_stride(&input),
+                          .next = lk__engine_has_losses(engine) ? 0 : capacity * lk__tensor_stride(&output),
+                          .lanes = engine->lane_count};
+    bool by_group = backend && (strcmp(backend, "host") == 0 || strcmp(backend, "mpi") == 0);
+    bool by_host = type->host_memory || !type->channels || by_group;
+    if (engine->grid.stages == 1 || by_host || engine->opts.eval_only)
+        return LK_OK;
+    return lk__links_init(&engine->links, &opts);
+}
+
 /* Staging buffer for sums that are gathered during a pass. */
 static lk_status alloc_sums_copy(lk_engine *engine)
 {
@@ -321,6 +341,8 @@ static lk_status allocate(lk_engine *engine)
     lk_status status;
     LK_TRY_GOTO(build_params(engine), explain);
     LK_TRY_GOTO(lk__engine_alloc_plan(engine), explain);
+    LK_TRY_GOTO(open_links(engine), explain);
+    LK_TRY_GOTO(lk__engine_alloc_lanes(engine), explain);
     LK_TRY_GOTO(alloc_input_grads(engine), explain);
     LK_TRY_GOTO(lk__engine_ensure_room(engine, engine->most), explain);
     LK_TRY_GOTO(alloc_sums_copy(engine), explain);
