@@ -49,17 +49,22 @@ static pthread_mutex_t joined_lock = PTHREAD_MUTEX_INITIALIZER;
 static joined_message *joined_list;
 static lk_channel *joined_all;
 static unsigned joined_keys;
-static atomic_int *joined_opened;  /* channels; in memory that processes share */
-static atomic_int joined_places;   /* number of different devices; 0: each rank has its own */
-static atomic_int joined_mute;     /* the rank that sends nothing, plus 1 */
-static atomic_bool joined_missing; /* the library of the channel */
-static atomic_int joined_refuses;  /* the rank that cannot open a channel, plus 1 */
-static atomic_int joined_given_up; /* channels */
+static atomic_int *joined_opened;    /* channels; in memory that processes share */
+static atomic_int joined_places;     /* number of different devices; 0: each rank has its own */
+static _Thread_local char joined_at; /* a letter: the device of this rank; 0: by joined_places */
+static atomic_int joined_mute;       /* the rank that sends nothing, plus 1 */
+static atomic_bool joined_missing;   /* the library of the channel */
+static atomic_int joined_refuses;    /* the rank that cannot open a channel, plus 1 */
+static atomic_int joined_given_up;   /* channels */
 
 static inline lk_status joined_place(lk_device *dev, char place[LK_CHANNEL_DEVICE_ID])
 {
     static atomic_int next;
     int number = next++;
+    if (joined_at) {
+        snprintf(place, LK_CHANNEL_DEVICE_ID, "far %c", joined_at);
+        return LK_OK;
+    }
     snprintf(place, LK_CHANNEL_DEVICE_ID, "far %d", joined_places ? number % joined_places : number);
     return LK_OK;
 }
