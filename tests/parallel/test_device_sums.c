@@ -238,116 +238,11 @@ static void test_stuck(void **arg)
     joined_mute = 0;
 }
 
-/* What the last rank does after the first step. */
-typedef enum loss_kind {
-    MUTED,     /* channels between devices send nothing more */
-    ABORTS,    /* it aborts the job */
-    LEAVES,    /* it destroys its engine and leaves the group */
-    NEVER_MET, /* channels send nothing from the beginning */
-} loss_kind;
-
-typedef struct loss {
-    loss_kind kind;
-    law_way way;
-} loss;
-
-/* A host that waits for a byte of a rank may find out that the rank has left; devices only wait. */
-static void check_peer(lk_status status, const loss *l)
-{
-    const char *text = l->kind == ABORTS ? "gave up: it had enough" : "that is its timeout; is ";
-    CHECK(status == LK_STATUS_PEER);
-    if (l->kind != LEAVES || !strstr(lk_error_detail(), " has left the group while rank "))
-        CHECK_TEXT(lk_error_detail(), text);
-}
-
-/* Every call fails, again and again. */
-static void check_lost(lk_engine *engine, const lk_batch *batch, const loss *l)
-{
-    lk_metrics metrics;
-    check_peer(lk_engine_step(engine, batch, &metrics), l);
-    check_peer(lk_engine_eval(engine, batch, &metrics), l);
-    check_peer(lk_engine_gradients(engine, batch, &metrics), l);
-}
-
-static void go_on(lk_engine *engine, lk_group *group, const loss *l)
-{
-    const law_case *c = &cases[ODD];
-    bool last = lk_group_rank(group) == l->way.ranks - 1;
-    lk_batch batch;
-    lk_metrics metrics;
-    law_samples s = law_samples_make(c);
-    law_batch(c, 0, s.x, s.labels, s.ids, &batch);
-    CHECK_OK(lk_engine_step(engine, &batch, &metrics));
-    CHECK_OK(lk_barrier(group, NULL));
-    joined_mute = l->kind == MUTED;
-    CHECK_OK(lk_barrier(group, NULL));
-    if (l->kind == ABORTS && last)
-        lk_group_abort(group, "it had enough");
-    else if (l->kind != LEAVES || !last)
-        check_lost(engine, &batch, l);
-    law_samples_free(&s);
-}
-
-static bool lose(lk_group *group, const team_spec *team, const void *arg)
-{
-    const loss *l = arg;
-    lk_engine_opts opts = law_opts(&cases[ODD], &l->way);
-    lk_engine *engine;
-    opts.group = group;
-    joined_mute = l->kind == NEVER_MET;
-    lk_status status = law_create(&cases[ODD], &opts, &engine);
-    if (l->kind == NEVER_MET) {
-        check_peer(status, l);
-        return false;
-    }
-    CHECK_OK(status);
-    go_on(engine, group, l);
-    double began = lk__clock();
-    lk_engine_destroy(engine);
-    CHECK(lk__clock() - began < 2);
-    return false;
-}
-
-static void try_loss(loss_kind kind, law_way way)
-{
-    loss l = {kind, way};
-    l.way.device = "far";
-    l.way.transport = "inproc";
-    l.way.threads = 1;
-    team_spec team = ranks_team(&l.way);
-    team.timeout = 3;
-    assert_true(team_run(team, lose, &l));
-}
-
-static void try_losses(law_way way)
-{
-    try_loss(MUTED, way);
-    try_loss(ABORTS, way);
-    try_loss(LEAVES, way);
-}
-
-static void test_lost_stage(void **arg)
-{
-    try_losses((law_way){.ranks = 2, .stages = "2"});
-    try_losses((law_way){.ranks = 3, .stages = "3", .pipelined = true, .micro_batch = 4});
-    try_losses((law_way){.ranks = 4, .stages = "2", .pipelined = true, .micro_batch = 4});
-    try_loss(NEVER_MET, (law_way){.ranks = 2, .stages = "2"});
-}
-
-static void test_lost_stage_on_one_device(void **arg)
-{
-    joined_places = 1;
-    try_losses((law_way){.ranks = 2, .stages = "2"});
-    try_losses((law_way){.ranks = 3, .stages = "3", .pipelined = true, .micro_batch = 4});
-    try_losses((law_way){.ranks = 4, .stages = "2", .pipelined = true, .micro_batch = 4});
-    joined_places = 0;
-}
-
 int main(void)
 {
     law_require(joined_add_device());
     return ranks_run_rows(rows, COUNT_OF(rows), NULL, test_row) +
            ranks_run_rows(rows, COUNT_OF(rows), NULL, test_near_row) +
            RUN_TESTS(NULL, NULL, TEST(test_choice), TEST(test_choice_of_links), TEST(test_engine_order),
-                     TEST(test_stuck), TEST(test_lost_stage), TEST(test_lost_stage_on_one_device));
+                     TEST(test_stuck));
 }
