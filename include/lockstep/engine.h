@@ -77,11 +77,12 @@ typedef struct lk_engine_opts {
     lk_group *group;        /* the ranks, borrowed until the engine is destroyed; NULL: one rank */
     size_t bucket_bytes;    /* size of a bucket of gradients, in bytes; default 4 MB */
     lk_reduce_order reduce; /* LK_REDUCE_ORDER_BACKEND is USAGE unless NCCL or MPI sums the gradients */
-    /* What sums gradients; the bits are the same with each but "mpi". "host": the group, in host memory. "nccl",
-     * "ipc": this channel between the GPUs, USAGE if it cannot. "mpi": MPI_Iallreduce of a group over MPI; only with
-     * LK_REDUCE_ORDER_BACKEND. NULL or "auto": the first of "nccl", "ipc" and "host" that can; with
-     * LK_REDUCE_ORDER_BACKEND the first of "nccl" and "mpi". Stages exchange activations through the group with "host"
-     * and "mpi", otherwise from GPU to GPU where they can. */
+    /* What sums gradients and moves activations between stages; the bits are the same with each but "mpi". "host": the
+     * group, in host memory. "nccl", "ipc": this channel between the GPUs, USAGE if it cannot. "mpi": MPI_Iallreduce of
+     * a group over MPI; only with LK_REDUCE_ORDER_BACKEND; the group moves activations. NULL or "auto": for sums the
+     * first of "nccl", "ipc" and "host" that can, with LK_REDUCE_ORDER_BACKEND the first of "nccl" and "mpi"; for each
+     * two neighbouring stages the first of "nccl", "ipc" and "host" that can. An engine for evaluation alone uses the
+     * group. */
     const char *gradient_backend;
     const char *stages;    /* a number, or the layers at which stages 1, 2 ... begin: "fc1,fc2"; NULL: one stage */
     bool pipelined;        /* stages compute at the same time, each on a different wave */
@@ -131,9 +132,15 @@ typedef struct lk_layout {
     size_t capacity;             /* largest number of samples in a wave */
     bool one_wave;               /* BatchNorm over the batch: a step is one wave, and stages compute in turn */
     const char *gradient_backend; /* what sums gradients: "nccl", "ipc", "mpi"; NULL: the group */
-    uint64_t reserved[8];         /* zero */
+    /* What moves activations from GPU to GPU between stages: "nccl", "ipc" or "nccl and ipc"; NULL: the group, through
+     * host memory, between two stages at least. The same at all ranks. */
+    const char *stage_backend;
+    /* Why stages on GPUs use the group although no option asks for it: "rank 1: NCCL 2.14 or later ..."; NULL: they do
+     * not. */
+    const char *stage_obstacle;
+    uint64_t reserved[6]; /* zero */
 } lk_layout;
-/* The engine's layout, which never changes. */
+/* The engine's layout, which never changes. Its strings are valid until the engine is destroyed. */
 lk_layout lk_engine_layout(const lk_engine *engine);
 /* The share of each batch that this rank needs. The caller may give the engine this share of a batch, or
  * the whole batch. */

@@ -244,7 +244,9 @@ class lk_layout(Structure):
         ("capacity", c_size_t),
         ("one_wave", c_bool),
         ("gradient_backend", c_char_p),
-        ("reserved", c_uint64 * 8),
+        ("stage_backend", c_char_p),
+        ("stage_obstacle", c_char_p),
+        ("reserved", c_uint64 * 6),
     ]
 
 
@@ -858,7 +860,7 @@ FUNCTIONS = {
     "lk_engine_destroy": (None, (("engine", c_void_p),),
         'Destroys an engine. Ranks that share a GPU block here until all of them destroy their engines, unless their job is broken.'),
     "lk_engine_layout": (lk_layout, (("engine", c_void_p),),
-        "The engine's layout, which never changes."),
+        "The engine's layout, which never changes. Its strings are valid until the engine is destroyed."),
     "lk_engine_shard_range": (lk_shard_range, (("engine", c_void_p),),
         'The share of each batch that this rank needs. The caller may give the engine this share of a batch, or the whole batch.'),
     "lk_engine_cache_dataset": (lk_status, (("engine", c_void_p), ("loader", c_void_p), ("cached", c_void_p)),

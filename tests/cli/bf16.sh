@@ -49,5 +49,8 @@ command=eval
 run 0 half.safetensors --model mlp --precision bf16
 said out "Test set: "
 fails 2 "--precision tf32: the CPU computes in fp32 or bf16" -- half.safetensors --model mlp --precision tf32 --devices cpu
+# Without a GPU no advice names one.
+CUDA_VISIBLE_DEVICES= fails 2 "choose one of them; no GPU can be used here" -- half.safetensors --model mlp --precision tf32
+CUDA_VISIBLE_DEVICES= fails 2 "write '--devices cpu'" -- half.safetensors --model mlp --precision tf32 --devices cuda:0
 
 conclude

@@ -56,6 +56,15 @@ fi
 equal -n 1 --master-addr 127.0.0.1 --master-port "$(free_port)"
 equal -n 1 --init-method "file://$scratch/meeting"
 
+# More than 16 replicas have other bits; --quiet does not hide that.
+run 0 --model mlp --batch-size 34 --max-steps 1 --no-test -n 17 --threads 1
+said out "17 shards instead of the usual 16, because there are 17 replicas: --shards 17 has this result"
+run 0 --model mlp --batch-size 34 --max-steps 1 --no-test -n 17 --threads 1 --quiet
+check "$line: two lines" test "$(wc -l <out)" -eq 2
+said err "lockstep train: 17 shards instead of the usual 16, because there are 17 replicas: --shards 17 has this result"
+run 0 --model mlp --batch-size 34 --max-steps 1 --no-test -n 17 --threads 1 --quiet --shards 17
+check "$line: nothing on stderr" test ! -s err
+
 # Devices of one process and of several.
 equal --devices cpu:0,cpu:1
 said out "dp, 2 ranks over inproc"
@@ -208,6 +217,8 @@ run 2 "${task[@]}" -n 1 --init-method nowhere://x
 said err "nowhere://x"
 refused "did you mean 'shm'" -- "${task[@]}" --backend shn
 refused "this build has nothing for that between devices of kind cpu" -- "${task[@]}" --devices cpu:0,cpu:1 --backend nccl
+refused "this build has nothing for that between devices of kind cpu" -- "${task[@]}" --devices cpu:0,cpu:1 --stages 2 \
+    --backend nccl
 refused "4096" -- "${task[@]}" --accumulate 300
 refused "-nr" "--node-rank 1 --nnodes 2" -- "${task[@]}" -nr 1
 refused "-ip" "--master-addr" -- "${task[@]}" -ip 10.0.0.1

@@ -14,6 +14,7 @@ typedef struct plan {
     const lk_channel_type *type;
     int last;   /* the receiver leaves after this message */
     int behind; /* the receiver waits until the sender has sent so many messages; at most 2 without a reply */
+    bool mute;  /* the sender's device sends nothing after the link is made; the receiver waits for one message */
     atomic_int *sent;
 } plan;
 
@@ -39,7 +40,7 @@ static void check_message(lk_device *dev, const unsigned char *at, int message)
 static lk_status send_all(lk_device_link *link, lk_device *dev, unsigned char *const lanes[LANES], const plan *p)
 {
     static _Thread_local unsigned char host[MOST];
-    for (int m = 0; m < MESSAGES; m++) {
+    for (int m = 0; m < (p->mute ? 1 : MESSAGES); m++) {
         int lane = m % LANES;
         LK_TRY(lk__device_link_clear(link, lane));
         for (size_t i = 0; i < bytes_of(m); i++)
@@ -64,6 +65,40 @@ static lk_status receive_all(lk_device_link *link, lk_device *dev, unsigned char
     return LK_OK;
 }
 
+/* Collective: the sender's device sends nothing from now on. */
+static void mute_sender(lk_group *group)
+{
+    CHECK_OK(lk_barrier(group, NULL));
+    joined_mute = 1;
+    CHECK_OK(lk_barrier(group, NULL));
+}
+
+/* The expected result of a rank whose peer is lost. */
+static void check_lost(lk_group *group, const plan *p, lk_status status)
+{
+    if (lk_group_rank(group) == 1)
+        lk_group_abort(group, "it had enough");
+    else /* sends of the channel whose moves have one half need no receiver */
+        CHECK(status == (p->type == &joined_near ? LK_STATUS_PEER : LK_OK));
+}
+
+/* The sender waits without the group, whose timeout might pass before the receiver's. */
+static void check_timeout(lk_group *group, const plan *p, lk_status status)
+{
+    char text[128];
+    if (lk_group_rank(group) == 0) {
+        CHECK_OK(status);
+        while (*p->sent > 0)
+            sched_yield();
+        return;
+    }
+    CHECK(status == LK_STATUS_PEER);
+    snprintf(text, sizeof text, "rank 1 waited 2 s for other ranks over %s: that is its timeout; is one of them ",
+             p->type->name);
+    CHECK_TEXT(lk_error_detail(), text);
+    *p->sent = 0;
+}
+
 static bool be(lk_group *group, const team_spec *team, const void *arg)
 {
     const plan *p = arg;
@@ -76,16 +111,18 @@ static bool be(lk_group *group, const team_spec *team, const void *arg)
         CHECK_OK(dev->type->alloc(dev, MOST + 3, "a message", (void **)&lanes[i]));
     lk_device_link_opts opts = {.group = group, .dev = dev, .channel = p->type, .most = MOST, .lanes = LANES};
     CHECK_OK(lk__device_link_create(&opts, &link));
+    if (p->mute)
+        mute_sender(group);
     if (lk_group_rank(group) == 0)
         status = send_all(link, dev, lanes, p);
     else
         status = receive_all(link, dev, lanes[0], p);
-    if (p->last == MESSAGES)
+    if (p->mute)
+        check_timeout(group, p, status);
+    else if (p->last < MESSAGES)
+        check_lost(group, p, status);
+    else
         CHECK_OK(status);
-    else if (lk_group_rank(group) == 1)
-        lk_group_abort(group, "it had enough");
-    else /* sends of the channel whose moves have one half need no receiver */
-        CHECK(status == (p->type == &joined_near ? LK_STATUS_PEER : LK_OK));
     lk__device_link_leave(link);
     lk__device_link_destroy(link);
     for (int i = 0; i < LANES; i++)
@@ -98,7 +135,7 @@ static void try_plan(plan p)
 {
     atomic_int sent = 0;
     p.sent = &sent;
-    assert_true(team_run((team_spec){.size = 2, .transport = "inproc", .timeout = 20}, be, &p));
+    assert_true(team_run((team_spec){.size = 2, .transport = "inproc", .timeout = p.mute ? 2 : 20}, be, &p));
 }
 
 static void test_all_arrive(void **state)
@@ -119,9 +156,16 @@ static void test_a_receiver_is_lost(void **state)
     try_plan((plan){.type = &joined_type, .last = 5});
 }
 
+static void test_a_sender_is_silent(void **state)
+{
+    try_plan((plan){.type = &joined_near, .last = 1, .behind = 1, .mute = true});
+    try_plan((plan){.type = &joined_type, .last = 1, .behind = 1, .mute = true});
+}
+
 int main(void)
 {
     if (joined_add_device() != LK_OK)
         return 1;
-    return RUN_TESTS(NULL, NULL, TEST(test_all_arrive), TEST(test_a_sender_is_ahead), TEST(test_a_receiver_is_lost));
+    return RUN_TESTS(NULL, NULL, TEST(test_all_arrive), TEST(test_a_sender_is_ahead), TEST(test_a_receiver_is_lost),
+                     TEST(test_a_sender_is_silent));
 }

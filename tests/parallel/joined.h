@@ -33,6 +33,7 @@ struct lk_channel {
     int until;        /* the work [first,until) must be done now */
     bool posted;      /* the sends of the first work are done */
     int received;     /* moves of the first work whose receives are done */
+    bool given_up;    /* only leave and close may follow */
     joined_work work[JOINED_WORK];
 };
 
@@ -48,17 +49,22 @@ static pthread_mutex_t joined_lock = PTHREAD_MUTEX_INITIALIZER;
 static joined_message *joined_list;
 static lk_channel *joined_all;
 static unsigned joined_keys;
-static atomic_int *joined_opened;  /* channels; in memory that processes share */
-static atomic_int joined_places;   /* number of different devices; 0: each rank has its own */
-static atomic_int joined_mute;     /* the rank that sends nothing, plus 1 */
-static atomic_bool joined_missing; /* the library of the channel */
-static atomic_int joined_refuses;  /* the rank that cannot open a channel, plus 1 */
-static atomic_int joined_given_up; /* channels */
+static atomic_int *joined_opened;    /* channels; in memory that processes share */
+static atomic_int joined_places;     /* number of different devices; 0: each rank has its own */
+static _Thread_local char joined_at; /* a letter: the device of this rank; 0: by joined_places */
+static atomic_int joined_mute;       /* the rank that sends nothing, plus 1 */
+static atomic_bool joined_missing;   /* the library of the channel */
+static atomic_int joined_refuses;    /* the rank that cannot open a channel, plus 1 */
+static atomic_int joined_given_up;   /* channels */
 
 static inline lk_status joined_place(lk_device *dev, char place[LK_CHANNEL_DEVICE_ID])
 {
     static atomic_int next;
     int number = next++;
+    if (joined_at) {
+        snprintf(place, LK_CHANNEL_DEVICE_ID, "far %c", joined_at);
+        return LK_OK;
+    }
     snprintf(place, LK_CHANNEL_DEVICE_ID, "far %d", joined_places ? number % joined_places : number);
     return LK_OK;
 }
@@ -197,9 +203,15 @@ static inline bool joined_advance(lk_channel *channel, int until)
     return true;
 }
 
+static inline void joined_require_use(const lk_channel *channel)
+{
+    far_require(!channel->given_up, "a channel is used after it was given up");
+}
+
 /* While a device waits for one channel, its other channels go on. */
 static inline lk_status joined_poll(lk_channel *channel, bool *done)
 {
+    joined_require_use(channel);
     *done = joined_advance(channel, channel->until);
     if (*done)
         return LK_OK;
@@ -207,7 +219,7 @@ static inline lk_status joined_poll(lk_channel *channel, bool *done)
     lk_channel *others[JOINED_CHANNELS];
     int count = 0;
     for (lk_channel *other = joined_all; other; other = other->next) {
-        if (other != channel && other->dev == channel->dev && count < JOINED_CHANNELS)
+        if (other != channel && other->dev == channel->dev && !other->given_up && count < JOINED_CHANNELS)
             others[count++] = other;
     }
     pthread_mutex_unlock(&joined_lock);
@@ -218,6 +230,7 @@ static inline lk_status joined_poll(lk_channel *channel, bool *done)
 
 static inline lk_status joined_keep(lk_channel *channel, joined_work work)
 {
+    joined_require_use(channel);
     far_require(channel->after < JOINED_WORK, "too much work for a channel");
     channel->work[channel->after++] = work;
     return LK_OK;
@@ -225,6 +238,7 @@ static inline lk_status joined_keep(lk_channel *channel, joined_work work)
 
 static inline lk_status joined_follow(lk_channel *channel)
 {
+    joined_require_use(channel);
     return lk__device_cpu.sync(channel->dev);
 }
 
@@ -294,6 +308,7 @@ static inline lk_status joined_mark(lk_channel *channel, int mark)
 /* All work up to the mark must be done now. */
 static inline lk_status joined_lead(lk_channel *channel, int mark)
 {
+    joined_require_use(channel);
     int i = channel->first;
     while (i < channel->after && (channel->work[i].kind != JOINED_MARK || channel->work[i].mark != mark))
         i++;
@@ -311,6 +326,7 @@ static inline lk_status joined_reached(lk_channel *channel, int mark, bool *done
 
 static inline void joined_give_up(lk_channel *channel)
 {
+    channel->given_up = true;
     joined_given_up++;
 }
 

@@ -73,8 +73,23 @@ typedef struct attempt {
     lk_engine_opts opts;
     lk_status create, step;
     const char *text;
-    const char *gradient_backend; /* of the layout */
+    const char *places;                                            /* a letter for the device of each rank, or NULL */
+    const char *gradient_backend, *stage_backend, *stage_obstacle; /* of the layout; of the obstacle only a part */
 } attempt;
+
+static void check_name(const char *name, const char *want)
+{
+    CHECK(!name == !want && (!name || strcmp(name, want) == 0));
+}
+
+static void check_layout(lk_layout layout, const attempt *a)
+{
+    check_name(layout.gradient_backend, a->gradient_backend);
+    check_name(layout.stage_backend, a->stage_backend);
+    CHECK(!layout.stage_obstacle == !a->stage_obstacle);
+    if (a->stage_obstacle)
+        CHECK_TEXT(layout.stage_obstacle, a->stage_obstacle);
+}
 
 static bool try_it(lk_group *group, const team_spec *team, const void *arg)
 {
@@ -88,12 +103,13 @@ static bool try_it(lk_group *group, const team_spec *team, const void *arg)
     opts.group = group;
     opts.reduce = a->opts.reduce;
     opts.gradient_backend = a->opts.gradient_backend;
+    opts.stages = a->opts.stages;
     opts.device = a->opts.device ? a->opts.device : opts.device;
+    joined_at = a->places ? a->places[lk_group_rank(group)] : 0;
     lk_status status = law_create(c, &opts, &engine);
     CHECK(status == a->create);
     if (status == LK_OK) {
-        const char *sums = lk_engine_layout(engine).gradient_backend;
-        CHECK(!sums == !a->gradient_backend && (!sums || strcmp(sums, a->gradient_backend) == 0));
+        check_layout(lk_engine_layout(engine), a);
         law_batch(c, 0, s.x, s.labels, s.ids, &batch);
         status = lk_engine_step(engine, &batch, &metrics);
         CHECK(status == a->step);
@@ -167,6 +183,43 @@ static void test_choice(void **arg)
                              "for that between devices of kind cpu"});
 }
 
+static void test_choice_of_links(void **arg)
+{
+    const lk_engine_opts two = {.stages = "2"}, host = {.stages = "2", .gradient_backend = "host"};
+    const lk_engine_opts joined = {.stages = "2", .gradient_backend = "joined"};
+    const lk_engine_opts three = {.stages = "3"}, near = {.stages = "3", .gradient_backend = "near"};
+    expect(2, 0, (attempt){.opts = two, .stage_backend = "joined"});
+    expect(2, 0, (attempt){.opts = two, .places = "AA", .stage_backend = "near"});
+    expect(2, 0, (attempt){.opts = joined, .stage_backend = "joined"});
+    expect(2, 0, (attempt){.opts = host});
+    expect(4, 0, (attempt){.opts = joined, .gradient_backend = "joined", .stage_backend = "joined"});
+    expect(3, 0, (attempt){.opts = three, .places = "AAB", .stage_backend = "joined and near"});
+    expect(2, 0,
+           (attempt){.opts = joined,
+                     .places = "AA",
+                     .create = LK_STATUS_USAGE,
+                     .text = "`gradient_backend` joined: activations cannot be sent from device to device: ranks 0 and "
+                             "1 have one device (far A); leave it out"});
+    expect(3, 0,
+           (attempt){.opts = near,
+                     .places = "AAB",
+                     .create = LK_STATUS_USAGE,
+                     .text = "`gradient_backend` near: activations cannot be sent from device to device: ranks 1 and 2 "
+                             "have two devices (far A; far B)"});
+    joined_refuses = 2;
+    expect(3, 0, (attempt){.opts = three, .places = "AAA", .stage_obstacle = "rank 1: no memory to lend"});
+    joined_refuses = 0;
+    joined_missing = true;
+    expect(4, 0, (attempt){.opts = two, .stage_obstacle = "rank 0: no library for it"});
+    expect(2, 0, (attempt){.opts = host});
+    expect(
+        2, 0,
+        (attempt){.opts = joined,
+                  .create = LK_STATUS_USAGE,
+                  .text = "`gradient_backend` joined: activations cannot be sent from device to device: rank 0: no"});
+    joined_missing = false;
+}
+
 /* With the order of the backend, replicas are still equal. */
 static void test_engine_order(void **arg)
 {
@@ -181,7 +234,7 @@ static void test_stuck(void **arg)
     expect(3, 3,
            (attempt){.gradient_backend = "joined",
                      .step = LK_STATUS_PEER,
-                     .text = "s for other ranks over joined: that is its timeout"});
+                     .text = "s for other ranks over joined: that is its timeout; is one of them stopped"});
     joined_mute = 0;
 }
 
@@ -190,5 +243,6 @@ int main(void)
     law_require(joined_add_device());
     return ranks_run_rows(rows, COUNT_OF(rows), NULL, test_row) +
            ranks_run_rows(rows, COUNT_OF(rows), NULL, test_near_row) +
-           RUN_TESTS(NULL, NULL, TEST(test_choice), TEST(test_engine_order), TEST(test_stuck));
+           RUN_TESTS(NULL, NULL, TEST(test_choice), TEST(test_choice_of_links), TEST(test_engine_order),
+                     TEST(test_stuck));
 }

@@ -125,9 +125,9 @@ static const lk_option table[] = {
     {"ranks", "backend", 0, RUN, 0, TEXT(backend, "auto|shm|tcp|mpi|nccl"), NULL,
      "what moves the bytes of Lockstep programs' groups; without it $LOCKSTEP_BACKEND, or auto"},
     {"ranks", "backend", 0, TRAIN, 0, TEXT(backend, "auto|shm|tcp|mpi|nccl"), NULL,
-     "what moves the bytes between ranks; nccl: gradients stay on the GPUs, as under auto where each rank has one of "
-     "its own, or all have one; mpi: ranks that mpirun or srun --mpi has started; without it $LOCKSTEP_BACKEND, or "
-     "auto"},
+     "what moves the bytes between ranks; nccl: gradients and activations stay on the GPUs, as under auto where each "
+     "rank has one of its own, or all have one; mpi: ranks that mpirun or srun --mpi has started; without it "
+     "$LOCKSTEP_BACKEND, or auto"},
     {"ranks", "bind", 0, RUN | TRAIN, 0, CHOICE(run.bind, bind_choices), "none",
      "core: a share of the cores for each rank"},
     {"ranks", "log-dir", 0, RUN, 0, TEXT(run.log_dir, "DIR"), NULL, "also write each rank's output to DIR/rank_R.log"},

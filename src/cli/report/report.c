@@ -80,6 +80,8 @@ static void on_start(void *arg, const lk_train_begin *start)
         lk__report_start_json(report, start);
     else if (report->rank == 0 && prints_lines(report))
         lk__report_start_text(report, start);
+    else if (report->rank == 0)
+        lk__report_start_notices(report, start);
     if (report->rank == 0 && start->done == 0)
         lk__report_suspect("train", report->plan->train.init_from);
     if (report->rank == 0)

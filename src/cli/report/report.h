@@ -2,7 +2,8 @@
  *
  * Results go to stdout, as lines in the format that scripts already read or as one JSON object on each line;
  * progress goes to stderr: a line that is redrawn on a terminal, elsewhere a line every ten seconds. With --quiet there
- * is no progress, and only the last result is printed unless --log-interval or --log-ranks all asks for more. */
+ * is no progress, and only the last result is printed, and notices on stderr, unless --log-interval or --log-ranks all
+ * asks for more. */
 #ifndef LK_CLI_REPORT_REPORT_H
 #define LK_CLI_REPORT_REPORT_H
 
@@ -39,8 +40,9 @@ typedef struct lk_report {
  * --log-ranks all. report must not be moved. */
 lk_train_hooks lk__report_hooks(lk_report *report);
 
-/* The first lines; the closing table, and the end as JSON. */
+/* The first lines; those of them that are needed with --quiet, too; the closing table, and the end as JSON. */
 void lk__report_start_text(const lk_report *report, const lk_train_begin *start);
+void lk__report_start_notices(const lk_report *report, const lk_train_begin *start);
 void lk__report_start_json(const lk_report *report, const lk_train_begin *start);
 void lk__report_table(const lk_report *report, const lk_train_outcome *result);
 void lk__report_end_json(const lk_report *report, const lk_train_outcome *result);

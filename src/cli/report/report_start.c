@@ -6,6 +6,19 @@
 #include "cli/report/json.h"
 #include "cli/report/report.h"
 
+enum { SHARDS_TEXT = 256 };
+
+static bool is_on_cpu(const lk_train_begin *start)
+{
+    return lk__device_find(start->self.device) == &lk__device_cpu;
+}
+
+/* Stages on the CPU have one way to exchange activations. */
+static bool has_stages_on_gpus(const lk_train_begin *start)
+{
+    return start->self.layout.stages > 1 && !is_on_cpu(start);
+}
+
 static void json_layout(cJSON *line, const lk_report *report, const lk_train_begin *start)
 {
     const lk_train_rank_info *self = &start->self;
@@ -20,6 +33,11 @@ static void json_layout(cJSON *line, const lk_report *report, const lk_train_beg
     cJSON_AddStringToObject(line, "transport", self->transport);
     cJSON_AddStringToObject(line, "sums",
                             self->layout.gradient_backend ? self->layout.gradient_backend : self->transport);
+    if (has_stages_on_gpus(start))
+        cJSON_AddStringToObject(line, "activations",
+                                self->layout.stage_backend ? self->layout.stage_backend : self->transport);
+    if (self->layout.stage_obstacle)
+        cJSON_AddStringToObject(line, "activations_obstacle", self->layout.stage_obstacle);
     cJSON_AddNumberToObject(line, "better_shards", start->better_shards);
 }
 
@@ -84,7 +102,8 @@ static void print_grid(const lk_train_begin *start)
     printf("), ");
 }
 
-/* Devices and ranks: "cpu with 2 threads", "ddp, 4 ranks over shm with 1 thread each". */
+/* Devices and ranks: "cpu with 2 threads", "ddp, 4 ranks over shm with 1 thread each", "pp, 2 stages x 1 replica (stage
+ * 1 begins with fc1), 2 ranks over shm with 1 thread each on cuda, activations over nccl". */
 static void print_ranks(const lk_report *report, const lk_train_begin *start)
 {
     const lk_train_rank_info *self = &start->self;
@@ -101,6 +120,9 @@ static void print_ranks(const lk_report *report, const lk_train_begin *start)
            self->transport, start->self.layout.threads, plural);
     if (strcmp(self->device, "cpu") != 0)
         printf(" on %.*s", (int)strcspn(self->device, ":"), self->device);
+    if (has_stages_on_gpus(start))
+        printf(", activations %s %s", self->layout.stage_backend ? "over" : "through",
+               self->layout.stage_backend ? self->layout.stage_backend : "host memory");
 }
 
 /* "GPU NVIDIA H200, CUDA 12.8, cuDNN 9.13.0, cuBLASLt 12.8.4, precision tf32conv": what the bits of a GPU depend on.
@@ -116,12 +138,35 @@ static void print_facts(const lk_report *report, const lk_train_begin *start)
         printf("precision %s\n", lk__device_precision_names[precision]);
 }
 
+/* "18 shards instead of the usual 16, ..."; "" if there are as many as usual, or if they were given. */
+static void write_shards(const lk_report *report, const lk_train_begin *start, char text[SHARDS_TEXT])
+{
+    const lk_train_opts *opts = &report->plan->train;
+    int usual = lk__train_default_shards(opts, 1), each = opts->shards / (int)opts->accumulate;
+    text[0] = 0;
+    if (report->args->shards_given || opts->shards <= usual)
+        return;
+    snprintf(text, SHARDS_TEXT,
+             "%d shards instead of the usual %d, because there are %d replicas: --shards %d has this result for any "
+             "number of them up to it",
+             opts->shards, usual, start->self.layout.replicas, each);
+}
+
+/* Other shards have other bits. */
+void lk__report_start_notices(const lk_report *report, const lk_train_begin *start)
+{
+    char text[SHARDS_TEXT];
+    write_shards(report, start, text);
+    lk__report_notice("train", text);
+}
+
 /* Effects of combined options that a user may not expect. */
 static void print_hints(const lk_report *report, const lk_train_begin *start)
 {
     const lk_train_opts *opts = &report->plan->train;
     const lk_layout *layout = &start->self.layout;
     bool stages = layout->stages > 1 && opts->pipelined;
+    char text[SHARDS_TEXT];
     if (layout->gradient_backend && opts->reduce == LK_REDUCE_ORDER_BACKEND)
         printf("--reduce engine: %s adds gradients up in an order of its own, and the result is that of %d replicas "
                "on these devices; --reduce tree has the same bits for any number\n",
@@ -130,6 +175,8 @@ static void print_hints(const lk_report *report, const lk_train_begin *start)
         printf("%d ranks share the GPU %s, and one rank alone would be faster: start one rank for each GPU, or name "
                "the devices (--devices) if this is meant\n",
                start->self.ranks, start->self.device);
+    if (layout->stage_obstacle)
+        printf("activations go through host memory between GPUs, which is slower: %s\n", layout->stage_obstacle);
     if (layout->one_wave && stages)
         printf("--pipelined has little effect here: BatchNorm under --bn batch needs the whole batch at once, and the "
                "stages take turns, segment by segment; --bn shard lets them work at the same time\n");
@@ -138,11 +185,9 @@ static void print_hints(const lk_report *report, const lk_train_begin *start)
                opts->micro_batch ? "--micro-batch has no effect" : "--accumulate saves no memory");
     if (start->mixed_devices)
         printf("%s\n", lk__train_mixed_text);
-    int usual = lk__train_default_shards(opts, 1);
-    if (!report->args->shards_given && opts->shards > usual)
-        printf("%d shards instead of the usual %d, because there are %d replicas: --shards %d has this result for any "
-               "number of them up to it\n",
-               opts->shards, usual, layout->replicas, opts->shards / (int)opts->accumulate);
+    write_shards(report, start, text);
+    if (*text)
+        printf("%s\n", text);
     bool tree = opts->reduce == LK_REDUCE_ORDER_TREE;
     if (tree && start->better_shards % (int)opts->accumulate == 0 && start->better_shards)
         printf("%d shards are not %d replicas times a power of two, so that replicas exchange several partial sums: "

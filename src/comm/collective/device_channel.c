@@ -23,7 +23,9 @@ static lk_status keep_waiting(lk_device_channel *channel)
         sched_yield();
         return LK_OK;
     }
-    snprintf(text, sizeof text, "rank %d waited %.0f s for other ranks over %s: that is its timeout",
+    snprintf(text, sizeof text,
+             "rank %d waited %.0f s for other ranks over %s: that is its timeout; is one of them stopped (Ctrl-Z, "
+             "SIGSTOP, a debugger), or does it need longer?",
              lk__group_job_rank(channel->group, channel->rank), timeout, channel->type->name);
     lk_group_abort(channel->group, text);
     return lk__fail(LK_STATUS_PEER, "%s", text);

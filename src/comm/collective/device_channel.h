@@ -11,7 +11,7 @@
 
 #include "tensor/device.h"
 
-enum { LK_DEVICE_CHANNEL_TEXT = 1024 };
+enum { LK_DEVICE_CHANNEL_TEXT = 1024, LK_DEVICE_CHANNEL_OBSTACLE = LK_DEVICE_CHANNEL_TEXT + 2 * LK_CHANNEL_DEVICE_ID };
 
 /* The choice of a channel. */
 typedef struct lk_device_channel_choice {
@@ -19,8 +19,8 @@ typedef struct lk_device_channel_choice {
     bool own_order;                 /* only channels that sum in an order of their own */
     bool tried;                     /* output: there was a channel to try */
     const lk_channel_type *channel; /* output: the first channel that can join the devices of all ranks, or NULL */
-    char obstacle[LK_DEVICE_CHANNEL_TEXT +
-                  2 * LK_CHANNEL_DEVICE_ID]; /* output: why the last channel that was tried cannot */
+    /* Output: why no channel can, with the ranks of the job; "" if one can. */
+    char obstacle[LK_DEVICE_CHANNEL_OBSTACLE];
 } lk_device_channel_choice;
 
 /* Collective. All ranks have the same kind of device and get the same choice. group NULL: one rank alone,

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "comm/collective/device_channel.h"
+#include "comm/collective/group_impl.h"
 
 /* What a rank sends to the others about its device. */
 typedef struct device_info {
@@ -17,27 +18,29 @@ typedef struct trial {
     lk_device *dev;
     const lk_channel_type *type;
     device_info mine;
-    char *obstacle; /* (bytes) why the ranks cannot use it; "": no reason so far */
-    size_t bytes;
+    char obstacle[LK_DEVICE_CHANNEL_OBSTACLE]; /* why the ranks cannot use it; "": no reason so far */
+    bool suits;                                /* it is made for devices that are where these are */
 } trial;
 
 /* Sets the obstacle if these two ranks cannot be joined. */
-static void compare_devices(const trial *t, const device_info *infos, int r, int s)
+static void compare_devices(trial *t, const device_info *infos, int r, int s)
 {
     bool same = strcmp(infos[r].location, infos[s].location) == 0;
+    int ranks[] = {lk__group_job_rank(t->group, s), lk__group_job_rank(t->group, r)};
     if (same && !t->type->one_device)
-        snprintf(t->obstacle, t->bytes, "ranks %d and %d have one device (%s)", s, r, infos[r].location);
-    if (!same && t->type->one_device)
-        snprintf(t->obstacle, t->bytes, "ranks %d and %d have two devices (%s; %s)", s, r, infos[s].location,
+        snprintf(t->obstacle, sizeof t->obstacle, "ranks %d and %d have one device (%s)", ranks[0], ranks[1],
                  infos[r].location);
+    if (!same && t->type->one_device)
+        snprintf(t->obstacle, sizeof t->obstacle, "ranks %d and %d have two devices (%s; %s)", ranks[0], ranks[1],
+                 infos[s].location, infos[r].location);
 }
 
 /* The obstacle is the first reason of a rank, or else a pair of ranks that cannot be joined. */
-static void find_obstacle(const trial *t, const device_info *infos, int ranks)
+static void find_obstacle(trial *t, const device_info *infos, int ranks)
 {
     for (int r = 0; r < ranks && !t->obstacle[0]; r++) {
         if (infos[r].reason[0])
-            snprintf(t->obstacle, t->bytes, "rank %d: %s", r, infos[r].reason);
+            snprintf(t->obstacle, sizeof t->obstacle, "rank %d: %s", lk__group_job_rank(t->group, r), infos[r].reason);
     }
     for (int r = 1; r < ranks && !t->obstacle[0]; r++) {
         for (int s = 0; s < r && !t->obstacle[0]; s++)
@@ -63,8 +66,9 @@ static lk_status exchange_infos(trial *t, lk_status found)
 static lk_status try_channel(trial *t)
 {
     LK_TRY(exchange_infos(t, t->type->device_id(t->dev, t->mine.location)));
+    t->suits = !t->obstacle[0];
     /* The library is loaded only if the devices fit. */
-    if (!t->obstacle[0])
+    if (t->suits)
         LK_TRY(exchange_infos(t, t->type->load(t->dev)));
     if (t->obstacle[0] || !t->type->one_device)
         return LK_OK;
@@ -78,17 +82,26 @@ static bool is_candidate(const lk_channel_type *type, const lk_device_channel_ch
     return (!choice->name || strcmp(type->name, choice->name) == 0) && (!choice->own_order || type->sum);
 }
 
+/* Of two obstacles, that of a channel which suits the devices says more. */
+static void keep_obstacle(const trial *t, lk_device_channel_choice *choice)
+{
+    if (t->suits || !choice->obstacle[0])
+        snprintf(choice->obstacle, sizeof choice->obstacle, "%s", t->obstacle);
+}
+
 lk_status lk__device_channel_choose(lk_group *group, lk_device *dev, lk_device_channel_choice *choice)
 {
     const lk_channel_type *const *types = dev->type->channels;
     for (; types && *types && !choice->channel; types++) {
-        trial t = {group, dev, *types, .obstacle = choice->obstacle, .bytes = sizeof choice->obstacle};
+        trial t = {.group = group, .dev = dev, .type = *types};
         if (!is_candidate(*types, choice))
             continue;
         choice->tried = true;
-        if (group)
-            LK_TRY(try_channel(&t));
-        choice->channel = group && !choice->obstacle[0] ? *types : NULL;
+        if (!group)
+            continue;
+        LK_TRY(try_channel(&t));
+        keep_obstacle(&t, choice);
+        choice->channel = t.obstacle[0] ? NULL : *types;
     }
     return LK_OK;
 }

@@ -17,8 +17,10 @@ struct lk_device_link {
     lk_device_channel channel;              /* marks: one for each lane of the sender; the receiver has one */
     unsigned count;                         /* messages that were sent or received */
     lk_request *sends[LK_CHANNEL_OUTBOXES]; /* of bytes */
-    char byte;
 };
+
+/* What send_byte sends. After a failure its requests may outlive the link: they end with the group. */
+static const char note;
 
 /* Sends the byte of message `number`. It is under way when this returns. */
 static lk_status send_byte(lk_device_link *link, unsigned number, int peer)
@@ -29,7 +31,7 @@ static lk_status send_byte(lk_device_link *link, unsigned number, int peer)
         *request = NULL;
         LK_TRY(lk_request_wait(last));
     }
-    return lk_send(link->opts.group, (lk_buffer){&link->byte, 1, LK_DTYPE_U8}, peer, request);
+    return lk_send(link->opts.group, (lk_buffer){(void *)(uintptr_t)&note, 1, LK_DTYPE_U8}, peer, request);
 }
 
 /* Blocks until the peer's next byte has arrived. */
@@ -133,8 +135,9 @@ lk_status lk__device_link_create(const lk_device_link_opts *opts, lk_device_link
     lk_device_link *link;
     LK_TRY(LK_ALLOC(1, "a link between devices", &link));
     *link = (lk_device_link){.opts = *opts, .channel = lk__device_channel_of(opts->group, opts->dev, opts->channel)};
-    size_t most = link->channel.rank == SENDER ? (opts->most + sizeof(float) - 1) / sizeof(float) : 0;
-    lk_status status = lk__device_channel_open(&link->channel, opts->lanes, most);
+    bool sends = link->channel.rank == SENDER;
+    size_t most = sends ? (opts->most + sizeof(float) - 1) / sizeof(float) : 0;
+    lk_status status = lk__device_channel_open(&link->channel, sends ? opts->lanes : 1, most);
     if (status == LK_OK)
         status = greet(link);
     if (status != LK_OK) {

@@ -23,7 +23,7 @@ typedef struct lk_device_link_opts {
 
 /* Collective. The devices are connected when it returns. */
 lk_status lk__device_link_create(const lk_device_link_opts *opts, lk_device_link **out) LK_CHECKED;
-/* As lk__device_channel_leave. NULL is ignored, also by destroy. */
+/* As lk__device_channel_leave. NULL is ignored, also by destroy. The group may be destroyed before the link. */
 void lk__device_link_leave(lk_device_link *link);
 void lk__device_link_destroy(lk_device_link *link);
 

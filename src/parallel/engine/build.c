@@ -181,6 +181,13 @@ static void describe_no_channel(const lk_engine *engine, lk_device_channel_choic
              "this build has nothing for that between devices of kind %s; %s", engine->dev->type->name, remedy);
 }
 
+/* The only channel that the options allow; NULL: any. */
+static const char *named_channel(const lk_engine *engine)
+{
+    const char *name = engine->opts.gradient_backend;
+    return name && strcmp(name, "auto") != 0 ? name : NULL;
+}
+
 /* Chooses the first channel that can connect the devices of all ranks and that the options allow; NULL
  * if there is none. For sums in an engine's own order, the group's engine (MPI) is used where there is no channel.
  * If the options require a channel or an engine, all ranks fail with the same obstacle. */
@@ -188,8 +195,7 @@ static lk_status choose_channel(lk_engine *engine)
 {
     const lk_engine_opts *opts = &engine->opts;
     lk_group *group = engine->grid.sums;
-    const char *name =
-        opts->gradient_backend && strcmp(opts->gradient_backend, "auto") != 0 ? opts->gradient_backend : NULL;
+    const char *name = named_channel(engine);
     lk_device_channel_choice choice = {.name = name, .own_order = opts->reduce == LK_REDUCE_ORDER_BACKEND};
     bool mpi = name && strcmp(name, "mpi") == 0;
     if (opts->eval_only || (name && strcmp(name, "host") == 0))
@@ -209,6 +215,25 @@ static lk_status choose_channel(lk_engine *engine)
     engine->agreed = true;
     return lk__fail(LK_STATUS_USAGE, "%s%s: gradients cannot be summed between the devices: %s",
                     name ? "`gradient_backend` " : "`reduce` engine", name ? name : "", choice.obstacle);
+}
+
+/* Chooses how neighbouring stages exchange activations: from device to device, if a channel can join the two and the
+ * options allow it. If the options require a channel, all ranks fail with the same obstacle. */
+static lk_status choose_links(lk_engine *engine)
+{
+    const lk_device_type *type = engine->dev->type;
+    const char *name = named_channel(engine);
+    bool by_group = name && (strcmp(name, "host") == 0 || strcmp(name, "mpi") == 0);
+    if (engine->grid.stages == 1 || engine->opts.eval_only || by_group || type->host_memory || !type->channels)
+        return LK_OK;
+    LK_TRY(lk__links_choose(&engine->links, &engine->grid, engine->dev, name));
+    if (!name || engine->links.names[0])
+        return LK_OK;
+    engine->agreed = true;
+    return lk__fail(LK_STATUS_USAGE,
+                    "`gradient_backend` %s: activations cannot be sent from device to device: %s; leave it out to send "
+                    "them another way",
+                    name, engine->links.obstacle);
 }
 
 static lk_status plan_waves(lk_engine *engine)
@@ -296,6 +321,17 @@ static lk_status build_params(lk_engine *engine)
                             &engine->optim);
 }
 
+/* Needs the plan. The links stay as they are: where there are stages, no shards move. */
+static lk_status open_links(lk_engine *engine)
+{
+    lk_tensor input = lk__plan_input(engine->plan, 0), output = lk__plan_output(engine->plan, 0);
+    size_t capacity = engine->extent.capacity;
+    lk_links_opts opts = {.previous = capacity * lk__tensor_stride(&input),
+                          .next = lk__engine_has_losses(engine) ? 0 : capacity * lk__tensor_stride(&output),
+                          .lanes = engine->lane_count};
+    return lk__links_open(&engine->links, &engine->grid, engine->dev, &opts);
+}
+
 /* Staging buffer for sums that are gathered during a pass. */
 static lk_status alloc_sums_copy(lk_engine *engine)
 {
@@ -321,6 +357,8 @@ static lk_status allocate(lk_engine *engine)
     lk_status status;
     LK_TRY_GOTO(build_params(engine), explain);
     LK_TRY_GOTO(lk__engine_alloc_plan(engine), explain);
+    LK_TRY_GOTO(open_links(engine), explain);
+    LK_TRY_GOTO(lk__engine_alloc_lanes(engine), explain);
     LK_TRY_GOTO(alloc_input_grads(engine), explain);
     LK_TRY_GOTO(lk__engine_ensure_room(engine, engine->most), explain);
     LK_TRY_GOTO(alloc_sums_copy(engine), explain);
@@ -351,6 +389,7 @@ static lk_status build(lk_engine *engine, const lk_graph *graph)
     LK_TRY(open_device(engine));
     LK_TRY(agree_device(engine));
     LK_TRY(choose_channel(engine));
+    LK_TRY(choose_links(engine));
     LK_TRY(plan_waves(engine));
     LK_TRY(check_memory(engine));
     LK_TRY(allocate(engine));

@@ -398,6 +398,8 @@ lk_layout lk_engine_layout(const lk_engine *engine)
         .gradient_backend = engine->channel    ? engine->channel->name
                             : engine->own_sums ? "mpi"
                                                : NULL,
+        .stage_backend = engine->links.names[0] ? engine->links.names : NULL,
+        .stage_obstacle = engine->links.obstacle[0] ? engine->links.obstacle : NULL,
     };
 }
 

@@ -123,6 +123,7 @@ static lk_status grow(lk_engine *engine, const lk_engine_extent *extent, bool gr
     if (grads)
         LK_TRY(grow_grads(engine));
     LK_TRY(lk__engine_alloc_plan(engine));
+    LK_TRY(lk__engine_alloc_lanes(engine));
     return lk__engine_alloc_leaves(engine);
 }
 

@@ -1,8 +1,6 @@
 /* ranged.c - gradients, plan, lanes and leaves of a rank, for the range of shards that it trains. */
 #include "parallel/engine/ranged.h"
 
-#include <string.h>
-
 #include "base/mem.h"
 #include "parallel/step/outputs.h"
 #include "parallel/step/run_waves.h"
@@ -67,7 +65,7 @@ lk_status lk__engine_alloc_leaves(lk_engine *engine)
     return LK_ALLOC((size_t)engine->extent.shards, "results", &engine->leaves);
 }
 
-static lk_status create_plan(lk_engine *engine)
+lk_status lk__engine_alloc_plan(lk_engine *engine)
 {
     const lk_engine_extent *extent = &engine->extent;
     lk_plan_opts opts = {.first = engine->grid.first_layer,
@@ -81,7 +79,8 @@ static lk_status create_plan(lk_engine *engine)
                          .kept = lk__engine_outputs_kept(engine->outputs),
                          .input_grads = engine->opts.input_grads,
                          .hooks = lk__engine_pass_hooks(engine)};
-    return lk__plan_create(engine->graph, engine->params, &opts, &engine->plan);
+    LK_TRY(lk__plan_create(engine->graph, engine->params, &opts, &engine->plan));
+    return engine->groups.frozen ? lk__plan_freeze(engine->plan, engine->groups.frozen) : LK_OK;
 }
 
 static lk_status alloc_samples(lk_engine *engine, lk_tensor input, lk_engine_lane *lane)
@@ -91,25 +90,6 @@ static lk_status alloc_samples(lk_engine *engine, lk_tensor input, lk_engine_lan
     if (engine->grid.stage > 0 || (input.dtype == LK_DTYPE_F32 && lk__tensor_stride(&input) == sample))
         return LK_OK;
     return dev->type->alloc(dev, engine->extent.capacity * sample, "samples", (void **)&lane->samples);
-}
-
-/* Opens links to neighbouring stages where their devices can be joined. */
-static lk_status open_links(lk_engine *engine)
-{
-    const lk_device_type *type = engine->dev->type;
-    const char *backend = engine->opts.gradient_backend;
-    lk_tensor input = lk__plan_input(engine->plan, 0), output = lk__plan_output(engine->plan, 0);
-    size_t capacity = engine->extent.capacity;
-    lk_links_opts opts = {.grid = &engine->grid,
-                          .dev = engine->dev,
-                          .previous = capacity * lk__tensor_stride(&input),
-                          .next = lk__engine_has_losses(engine) ? 0 : capacity * lk__tensor_stride(&output),
-                          .lanes = engine->lane_count};
-    bool by_group = backend && (strcmp(backend, "host") == 0 || strcmp(backend, "mpi") == 0);
-    bool by_host = type->host_memory || !type->channels || by_group;
-    if (engine->grid.stages == 1 || by_host || engine->opts.eval_only)
-        return LK_OK;
-    return lk__links_init(&engine->links, &opts);
 }
 
 /* Staging buffers for the tensors that a lane exchanges with the previous and the next stage. */
@@ -127,7 +107,7 @@ static lk_status alloc_copies(lk_engine *engine, int index)
                              &lane->next_copy);
 }
 
-static lk_status alloc_lanes(lk_engine *engine)
+lk_status lk__engine_alloc_lanes(lk_engine *engine)
 {
     LK_TRY(LK_ALLOC((size_t)engine->lane_count, "waves", &engine->lanes));
     for (int i = 0; i < engine->lane_count; i++) {
@@ -135,15 +115,6 @@ static lk_status alloc_lanes(lk_engine *engine)
         LK_TRY(alloc_copies(engine, i));
     }
     return LK_OK;
-}
-
-lk_status lk__engine_alloc_plan(lk_engine *engine)
-{
-    LK_TRY(create_plan(engine));
-    if (engine->groups.frozen)
-        LK_TRY(lk__plan_freeze(engine->plan, engine->groups.frozen));
-    LK_TRY(open_links(engine));
-    return alloc_lanes(engine);
 }
 
 void lk__engine_free_plan(lk_engine *engine)

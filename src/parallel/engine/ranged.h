@@ -16,8 +16,11 @@ lk_engine_extent lk__engine_extent_most(lk_engine_extent a, lk_engine_extent b);
 /* Each allocates for engine->extent. Gradients: collective if a group sums them. */
 lk_status lk__engine_alloc_grads(lk_engine *engine) LK_CHECKED;
 lk_status lk__engine_alloc_leaves(lk_engine *engine) LK_CHECKED;
-/* The plan, with its lanes. Needs the gradients. */
+/* Needs the gradients. */
 lk_status lk__engine_alloc_plan(lk_engine *engine) LK_CHECKED;
+/* The lanes of the plan. Needs the links, which replace staging buffers. */
+lk_status lk__engine_alloc_lanes(lk_engine *engine) LK_CHECKED;
+/* Frees the lanes, too. */
 void lk__engine_free_plan(lk_engine *engine);
 
 #endif

@@ -8,26 +8,33 @@
 #include "comm/collective/device_link.h"
 #include "parallel/layout/grid.h"
 
-/* What a stage exchanges with a neighbour; out and in are NULL if there is no link. */
+/* What a stage exchanges with a neighbour; channel, out and in are NULL if there is no link. */
 typedef struct lk_links_side {
     lk_group *groups[2]; /* of the two ranks: for activations, for gradients */
+    const lk_channel_type *channel;
     lk_device_link *out, *in;
 } lk_links_side;
 
+enum { LK_LINKS_NAMES = 64 };
+
 typedef struct lk_links {
     lk_links_side previous, next;
+    /* Of all ranks of the job, the same at each. */
+    char names[LK_LINKS_NAMES]; /* the channels of all links: "nccl", "nccl and ipc"; "" if a pair has none */
+    char obstacle[LK_DEVICE_CHANNEL_OBSTACLE]; /* why the first pair without a link has none; "": all have one */
 } lk_links;
 
 typedef struct lk_links_opts {
-    const lk_grid *grid;
-    lk_device *dev;
     size_t previous, next; /* bytes of the largest message exchanged with that stage */
     int lanes;
 } lk_links_opts;
 
-/* Collective in the pipeline group. `links` is zero before; the caller calls fini also if init fails. */
-lk_status lk__links_init(lk_links *links, const lk_links_opts *opts) LK_CHECKED;
-/* Before the groups are destroyed. */
+/* Collective in grid->world. Chooses the channel of each pair; name: the only channel to try, or NULL. `links` is zero
+ * before; the caller calls leave and fini also after a failure. */
+lk_status lk__links_choose(lk_links *links, const lk_grid *grid, lk_device *dev, const char *name) LK_CHECKED;
+/* Collective in the pipeline group, after lk__links_choose. Opens the links. */
+lk_status lk__links_open(lk_links *links, const lk_grid *grid, lk_device *dev, const lk_links_opts *opts) LK_CHECKED;
+/* Ends the groups of the links, before the pipeline group is destroyed: they are parts of it. Only fini may follow. */
 void lk__links_leave(lk_links *links);
 void lk__links_fini(lk_links *links);
 /* Blocks until the lane's messages have left. */

@@ -330,9 +330,17 @@ static lk_status begin_part(lk_engine *engine, const lk_engine_part *part)
     return lk__engine_ensure_room(engine, part->count);
 }
 
+/* Fails if the job has failed: channels between devices must not be used then. Groups find that out themselves. */
+static lk_status check_job(const lk_engine *engine)
+{
+    bool joined = engine->device_sums || engine->links.previous.in || engine->links.next.in;
+    return joined ? lk_group_poll(engine->grid.world) : LK_OK;
+}
+
 lk_status lk__step_gradients(lk_engine *engine, const lk_engine_part *part, lk_metrics *out)
 {
     lk_metrics metrics;
+    LK_TRY(check_job(engine));
     LK_TRY(begin_part(engine, part));
     LK_TRY(run_gradients(engine, part, true, &metrics));
     engine->has_grads = engine->ready = true;
@@ -390,6 +398,7 @@ lk_status lk__step_send(lk_engine *engine, const lk_engine_part *part)
     if (engine->pending > 0 && (!recorded || !takes_more(engine)))
         return lk__fail(LK_STATUS_USAGE, "%d steps are under way, and this %s needs their results first",
                         engine->pending, part->eval ? "evaluation" : "one");
+    LK_TRY(check_job(engine));
     if (!recorded)
         return do_at_once(engine, part);
     if (!part->eval)
@@ -444,6 +453,7 @@ lk_status lk__step_receive(lk_engine *engine, lk_metrics *out)
 
 lk_status lk__step_forward(lk_engine *engine, const lk_engine_part *part)
 {
+    LK_TRY(check_job(engine));
     LK_TRY(begin_part(engine, part));
     LK_TRY(lk__nonfinite_check_total(engine, part));
     LK_TRY(lk__engine_outputs_prepare(engine));

@@ -46,15 +46,24 @@ static lk_status create_threads(lk_cpu_device *cpu)
     return LK_OK;
 }
 
+/* Whether this machine has a device of another kind. */
+static bool has_gpu(void)
+{
+    const lk_device_type *type;
+    bool found = false;
+    for (size_t i = 0; (type = lk__device_list(i)) != NULL && !found; i++)
+        found = type != &lk__device_cpu && type->count && type->count() > 0;
+    return found;
+}
+
 static lk_status cpu_open(const lk_device_opts *opts, lk_device **out)
 {
     lk_cpu_device *cpu;
     const lk_cpu_build *build;
     if (!(lk__device_cpu.precisions & 1u << opts->precision))
-        return lk__fail(LK_STATUS_UNSUPPORTED,
-                        "`precision` %s: the CPU computes in fp32 or bf16: choose one of them, or compute on a GPU, "
-                        "`device` cuda:0",
-                        lk__device_precision_names[opts->precision]);
+        return lk__fail(LK_STATUS_UNSUPPORTED, "`precision` %s: the CPU computes in fp32 or bf16: choose one of them%s",
+                        lk__device_precision_names[opts->precision],
+                        has_gpu() ? ", or compute on a GPU, `device` cuda:0" : "; no GPU can be used here");
     LK_TRY(lk__cpu_build_select(opts->isa, &build));
     LK_TRY(
         create(build, opts->precision == LK_PRECISION_BF16 ? build->bf16 : NULL, opts->threads, opts->crowded, &cpu));
