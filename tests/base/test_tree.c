@@ -114,6 +114,34 @@ static void test_roots_of_ranges(void **state)
     }
 }
 
+/* The end of the largest node of [lo,hi) that begins at `first`, ends at or before `end` and has at most `most`
+ * leaves. */
+static int largest(int lo, int hi, int first, int end, int most)
+{
+    while (lo != first || hi > end || hi - lo > most) {
+        int split = middle(lo, hi);
+        if (first < split)
+            hi = split;
+        else
+            lo = split;
+    }
+    return hi;
+}
+
+static void test_subtree_ends(void **state)
+{
+    for (int shards = 1; shards <= 40; shards++) {
+        int merges[40];
+        for (int s = 0; s < shards; s++)
+            merges[s] = lk__tree_merges(shards, s);
+        for (int first = 0; first < shards; first++)
+            for (int end = first + 1; end <= shards; end++)
+                for (int most = 1; most <= shards; most++)
+                    assert_int_equal(lk__tree_subtree_end(merges, first, end, most),
+                                     largest(0, shards, first, end, most));
+    }
+}
+
 static void test_middle(void **state)
 {
     for (int lo = 0; lo < 40; lo++) {
@@ -164,4 +192,4 @@ static void test_shards_most(void **state)
 }
 
 TEST_MAIN(NULL, NULL, TEST(test_all_shard_counts), TEST(test_depth_is_small), TEST(test_roots_of_ranges),
-          TEST(test_middle), TEST(test_shard_begin), TEST(test_shards_most))
+          TEST(test_subtree_ends), TEST(test_middle), TEST(test_shard_begin), TEST(test_shards_most))

@@ -320,7 +320,7 @@ static inline void fx_same(const char *what, const float *got, const float *want
  * number of shards of a wave. */
 static inline float *fx_runs(const char *what, fx_run run, const void *arg, size_t count, int threads, int *wave)
 {
-    static const int waves[] = {0, 1, 2, 3}; /* 0: all shards */
+    static const int waves[] = {0, 1, 2, 3, 5, 11}; /* 0: all shards */
     size_t runs = wave && fx_setting_count < 2 * COUNT_OF(waves) ? 2 * COUNT_OF(waves) : fx_setting_count;
     float *first = NULL;
     for (size_t r = 0; r < runs; r++) {
@@ -357,7 +357,7 @@ static inline float *fx_bits_brief(const char *what, fx_run run, const void *arg
     return fx_runs(what, run, arg, count, fx_builds ? 2 : 0, NULL);
 }
 
-/* fx_bits in all settings and with waves of all, one, two and three shards. */
+/* fx_bits in all settings and with waves of all, 1, 2, 3, 5 and 11 shards. */
 static inline float *fx_bits_in_waves(const char *what, fx_run run, const void *arg, size_t count, int *wave)
 {
     float *results = fx_runs(what, run, arg, count, 0, wave);
