@@ -211,6 +211,29 @@ static inline void layer_grad_weight(lk_device *d, const layer *l, const lk_tens
 
 /* Runs. */
 
+/* A float that no kernel computes. */
+static const float unused = 0x1.234566p-100f;
+
+/* Fills the slots of dw that a wave must leave alone, or checks them: those behind the partial sums before and after
+ * the wave, which an engine need not have. In host memory only. */
+static inline void layer_unused_slots(const layer *l, const lk_shards *shards, const fx_grads *grads, bool check)
+{
+    lk_partials dw = fx_weight_sums(grads);
+    int end = shards->depth, first = shards->depth;
+    for (int i = 0; i < shards->count; i++)
+        end += 1 - shards->merges[i];
+    first = end > first ? end : first;
+    for (int slot = first; fx_builds && slot < (int)fx_slots(l->shards); slot++) {
+        float *at = lk__partials_slot(dw, slot);
+        for (size_t i = 0; i < layer_weights(l); i++) {
+            if (check)
+                assert_true(at[i] == unused);
+            else
+                at[i] = unused;
+        }
+    }
+}
+
 /* Computes all results of a layer, wave by wave. */
 static inline void run_layer(lk_device *d, const void *arg, float *out)
 {
@@ -232,7 +255,9 @@ static inline void run_layer(lk_device *d, const void *arg, float *out)
             layer_forward(d, l, &part_x, w, b, i, &part_y, scratch);
             layer_grad_input(d, l, &part_dy, w, i ? &part_x : NULL, &part_dx, scratch);
         }
+        layer_unused_slots(l, &v.shards, &grads, false);
         layer_grad_weight(d, l, &part_x, &part_dy, &v.shards, &grads, scratch);
+        layer_unused_slots(l, &v.shards, &grads, true);
     }
     fx_grads_read(d, &grads, layer_weights(l), !l->no_bias, out + to.at[DW]);
     for (int i = 0; i < 2; i++) {

@@ -28,10 +28,12 @@ static const layer layers[] = {
     {{3, 3, 16, 16}, 16, CONV(3, 1, 1, 1), .shards = 2, .no_bias = true, .effort = BRIEF},
     {{2, 3, 20, 20}, 64, CONV(7, 2, 3, 1), .shards = 2, .no_bias = true, .effort = BRIEF},
     {{3, 2, 8, 8}, 21, CONV(3, 1, 1, 1), .shards = 3},
-    /* no samples */
-    {{26, 5, 5, 5}, 10, CONV(3, 2, 1, 1), .shards = 23}, /* subtrees of several shards, and cut ones */
+    /* many shards: subtrees of several of them, subtrees that waves cut, more leaves than are folded at once */
+    {{26, 5, 5, 5}, 10, CONV(3, 2, 1, 1), .shards = 23},
     {{23, 16, 6, 6}, 16, CONV(3, 1, 1, 1), .shards = 21},
     {{19, 33, 4, 4}, 20, CONV(1, 1, 0, 1), .shards = 32, .no_bias = true},
+    {{9, 5, 4, 4}, 5, CONV(3, 1, 1, 5), .shards = 150},
+    /* no samples */
     {{0, 1, 8, 8}, 32, CONV(3, 1, 0, 1), .shards = 4},
     {{0, 26, 8, 8}, 21, CONV(3, 1, 1, 1), .shards = 2},
     {{0, 26, 8, 8}, 26, CONV(3, 1, 1, 26), .shards = 2},

@@ -6,8 +6,9 @@
  * so they are folded after all of them are complete. */
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/decls.h"
+#include "tensor/cpu/fold.h"
 
-enum { BAND_FLOATS = 32 * 1024, MAX_LEAVES = 32, TASKS_A_THREAD = 2, SIDE = 3 };
+enum { BAND_FLOATS = 32 * 1024, MAX_LEAVES = 32, STACK = LK_TREE_MAX_DEPTH + 1, TASKS_A_THREAD = 2, SIDE = 3 };
 
 typedef struct leaf_job {
     const lk_conv2d_desc *conv;
@@ -21,6 +22,7 @@ typedef struct leaf_job {
     size_t box_floats, thread_floats;
     size_t row; /* floats of a leaf */
     bool bias;
+    float *stack;  // (STACK, row): a copy of the partial sums
     float *leaves; // (leaves, row): (c, kh, kw), (c)
     float *scratch;
 } leaf_job;
@@ -58,7 +60,7 @@ size_t lk__depthwise_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_sh
     size_t most = 0;
     for (size_t leaves = 1; leaves <= MAX_LEAVES; leaves++)
         most = lk__size_max(most, lay_out(&job, leaves, threads));
-    return MAX_LEAVES * job.row + most;
+    return (STACK + MAX_LEAVES) * job.row + most;
 }
 
 /* Adds the band to a block of ny by nx taps. The sums of neighbouring taps are `lanes` floats apart, rows of
@@ -204,17 +206,34 @@ static void leaf_task(void *arg, size_t index, int thread)
     memcpy(db + first, sums + taps * job->part, channels * sizeof *db);
 }
 
+/* Copies partial sums [first, last) from their slots to the stack, or back. */
+static void move(const leaf_job *job, int first, int last, lk_partials dw, lk_partials db, bool back)
+{
+    size_t width = job->x.c * lk__conv2d_desc_taps(job->conv);
+    for (int i = first; i < last; i++) {
+        float *weight = job->stack + (size_t)i * job->row, *bias = weight + width;
+        memcpy(back ? lk__partials_slot(dw, i) : weight, back ? weight : lk__partials_slot(dw, i),
+               width * sizeof *weight);
+        if (job->bias)
+            memcpy(back ? lk__partials_slot(db, i) : bias, back ? bias : lk__partials_slot(db, i),
+                   job->x.c * sizeof *bias);
+    }
+}
+
 void lk__depthwise_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
                                const lk_shards *shards, lk_partials dw, lk_partials db, void *scratch)
 {
     lk_pool *pool = lk__cpu_pool(dev);
-    leaf_job job = {.conv = conv, .x = x->shape, .y = dy->shape, .bias = db.slot0 != NULL, .leaves = scratch};
+    leaf_job job = {.conv = conv, .x = x->shape, .y = dy->shape, .bias = db.slot0 != NULL, .stack = scratch};
+    lk_lanes fold = lk__lanes_fold(shards);
     lk_shards some = *shards;
-    size_t weights = lk__conv2d_desc_taps(conv) * job.x.c;
+    size_t width = (lk__conv2d_desc_taps(conv) + 1) * job.x.c;
     job.input = lk__tensor_f32(x);
     job.dy = lk__tensor_f32(dy);
     lay_out(&job, 1, (size_t)lk__pool_threads(pool));
+    job.leaves = job.stack + STACK * job.row;
     job.scratch = job.leaves + MAX_LEAVES * job.row;
+    move(&job, fold.low, shards->depth, dw, db, false);
     for (int s = 0; s < shards->count; s += some.count) {
         some.count = shards->count - s < MAX_LEAVES ? shards->count - s : MAX_LEAVES;
         some.begin = shards->begin + s;
@@ -222,10 +241,9 @@ void lk__depthwise_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const
         job.begin = some.begin;
         lay_out(&job, (size_t)some.count, (size_t)lk__pool_threads(pool));
         lk__pool_run(pool, (size_t)some.count * job.parts, leaf_task, &job);
-        LK_KERNEL(rows_fold)(dev, weights, job.leaves, job.row, &some, dw);
-        if (job.bias)
-            LK_KERNEL(rows_fold)(dev, job.x.c, job.leaves + weights, job.row, &some, db);
+        LK_KERNEL(rows_fold)(dev, width, job.leaves, job.row, &some, (lk_partials){job.stack, job.row});
         for (int i = 0; i < some.count; i++)
             some.depth += 1 - some.merges[i];
     }
+    move(&job, fold.low, fold.end, dw, db, true);
 }
