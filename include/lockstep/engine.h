@@ -132,8 +132,8 @@ typedef struct lk_layout {
     size_t capacity;             /* largest number of samples in a wave */
     bool one_wave;               /* BatchNorm over the batch: a step is one wave, and stages compute in turn */
     const char *gradient_backend; /* what sums gradients: "nccl", "ipc", "mpi"; NULL: the group */
-    /* What moves activations from GPU to GPU between stages: "nccl", "ipc" or "nccl and ipc"; NULL: the group, through
-     * host memory, between two stages at least. The same at all ranks. */
+    /* What moves activations from GPU to GPU between stages: "nccl", "ipc" or "nccl and ipc". NULL: there is one stage,
+     * or at least one pair of neighbouring stages uses the group, through host memory. The same at all ranks. */
     const char *stage_backend;
     /* Why stages on GPUs use the group although no option asks for it: "rank 1: NCCL 2.14 or later ..."; NULL: they do
      * not. */

@@ -1,15 +1,15 @@
 /* pool.c - the thread pool.
  *
- * The tasks of a run are divided into spans of neighbouring indices, one for each thread. A thread does the tasks of
- * its own span first and then takes tasks of others. So in every run the same thread mostly has the same part of the
+ * The tasks of a run are divided into shares of neighbouring indices, one for each thread. A thread does the tasks of
+ * its own share first and then takes tasks of others. So in every run the same thread mostly has the same part of the
  * indices, which in most kernels are samples in their order: what a kernel has written is read by the next one from
  * that core's own cache.
  *
- * A run stores its task, then the spans with tasks in `open`, then the number of tasks of each span in `left`. A thread
- * takes a task by decrementing a span's `left`, and reads the run's other fields only after that: the run cannot end
- * before the tasks that were taken are done. Who takes the last task of a span removes the span from `open`. A run ends
- * when `unfinished` is 0. So the caller waits for threads that have taken a task, never for one that the system has not
- * scheduled yet; such a thread finds no task, or one of a later run.
+ * A run stores its task, then the shares with tasks in `open`, then the number of tasks of each share in `left`. A
+ * thread takes a task by decrementing a share's `left`, and reads the run's other fields only after that: the run
+ * cannot end before the tasks that were taken are done. Who takes the last task of a share removes the share from
+ * `open`. A run ends when `unfinished` is 0. So the caller waits for threads that have taken a task, never for one that
+ * the system has not scheduled yet; such a thread finds no task, or one of a later run.
  *
  * A waiting thread spins for the usual gap between two kernels, then sleeps on a condition variable: waking it costs
  * its waker about ten microseconds. A thread whose core others want does not spin: the system counts spinning as use of
@@ -33,7 +33,7 @@
 #include "base/trace.h"
 
 /* LOOKS: between two readings of the clock. SLACK: a loss of less than this part of a run is noise. */
-enum { LOOKS = 64, KIND_BITS = 8, SLACK = 64, MAX_SPANS = 64 };
+enum { LOOKS = 64, KIND_BITS = 8, SLACK = 64, MAX_SHARES = 64 };
 
 static const double spin_seconds = 50e-6, long_yield_seconds = 20e-6, no_spin_seconds = 20e-3;
 
@@ -46,14 +46,14 @@ typedef struct member {
 } member;
 
 /* Neighbouring tasks of a run. */
-typedef struct span {
+typedef struct share {
     _Alignas(LK_ALIGN) atomic_long left; /* tasks that no thread has taken; 0 or less: none */
     long first, end;                     /* indices of its tasks; written before left */
-} span;
+} share;
 
 struct lk_pool {
     int threads;
-    int spans;       /* of a run; threads from MAX_SPANS on share the spans of others */
+    int shares;      /* of a run; threads from MAX_SHARES on begin with those of others */
     bool spins;      /* false if there are more threads than cores */
     member *members; // (threads)
     lk_payoff payoff[1 << KIND_BITS];
@@ -66,13 +66,13 @@ struct lk_pool {
     lk_trace_label label; /* what the run is for; set while a rank traces */
     int rank;             /* for which the pool works (trace.h) */
 
-    _Alignas(LK_ALIGN) atomic_ullong open;     /* one bit for each span that has tasks left, or soon has */
+    _Alignas(LK_ALIGN) atomic_ullong open;     /* one bit for each share that has tasks left, or soon has */
     _Alignas(LK_ALIGN) atomic_long unfinished; /* tasks that are not done */
     atomic_llong helped;                       /* nanoseconds of CPU time that workers have spent on the run */
     _Alignas(LK_ALIGN) atomic_int asleep;      /* workers that sleep or are about to */
     atomic_bool caller_asleep;
     atomic_bool stop;
-    span span[MAX_SPANS];
+    share share[MAX_SHARES];
 
     pthread_mutex_t lock;
     pthread_cond_t wake; /* there are tasks, or stop is set */
@@ -135,10 +135,10 @@ static bool spin(member *self, bool (*met)(lk_pool *pool))
     return false;
 }
 
-/* Does the tasks of a span that are left; returns their number. */
-static long work_span(lk_pool *pool, int index, int thread)
+/* Does the tasks of a share that are left; returns their number. */
+static long work_share(lk_pool *pool, int index, int thread)
 {
-    span *from = &pool->span[index];
+    share *from = &pool->share[index];
     for (long done = 0;; done++) {
         if (atomic_load_explicit(&from->left, memory_order_relaxed) <= 0)
             return done;
@@ -156,10 +156,10 @@ static long work_span(lk_pool *pool, int index, int thread)
 static long work(lk_pool *pool, int thread)
 {
     long done = 0;
-    for (int i = 0, index = thread % pool->spans; i < pool->spans && has_tasks(pool); i++) {
+    for (int i = 0, index = thread % pool->shares; i < pool->shares && has_tasks(pool); i++) {
         if (atomic_load_explicit(&pool->open, memory_order_relaxed) >> index & 1)
-            done += work_span(pool, index, thread);
-        index = index + 1 < pool->spans ? index + 1 : 0;
+            done += work_share(pool, index, thread);
+        index = index + 1 < pool->shares ? index + 1 : 0;
     }
     return done;
 }
@@ -206,6 +206,8 @@ static void *worker_main(void *arg)
         long done = work_traced(pool, self->index);
         if (done > 0)
             count_off(pool, done, lk__clock_thread() - began);
+        else
+            sched_yield(); /* a share is open and empty: the thread that opens or closes it may need this core */
     }
     return NULL;
 }
@@ -243,27 +245,27 @@ static lk_payoff *find_payoff(lk_pool *pool, size_t tasks, lk_pool_fn task)
     return &pool->payoff[key >> (64 - KIND_BITS)];
 }
 
-static long span_end(const lk_pool *pool, int index)
+static long share_end(const lk_pool *pool, int index)
 {
-    return pool->tasks * (index + 1) / pool->spans;
+    return pool->tasks * (index + 1) / pool->shares;
 }
 
-/* A span is opened before it has tasks, so that nobody can close it before. */
-static void open_spans(lk_pool *pool)
+/* A share is opened before it has tasks, so that nobody can close it before. */
+static void open_shares(lk_pool *pool)
 {
     unsigned long long open = 0;
-    for (long i = 0, begin = 0; i < pool->spans; i++) {
-        long end = span_end(pool, (int)i);
+    for (long i = 0, begin = 0; i < pool->shares; i++) {
+        long end = share_end(pool, (int)i);
         open |= (unsigned long long)(end > begin) << i;
         begin = end;
     }
     atomic_store(&pool->open, open);
-    for (long i = 0, begin = 0; i < pool->spans; i++) {
-        long end = span_end(pool, (int)i);
+    for (long i = 0, begin = 0; i < pool->shares; i++) {
+        long end = share_end(pool, (int)i);
         if (end > begin) {
-            pool->span[i].first = begin;
-            pool->span[i].end = end;
-            atomic_store_explicit(&pool->span[i].left, end - begin, memory_order_release);
+            pool->share[i].first = begin;
+            pool->share[i].end = end;
+            atomic_store_explicit(&pool->share[i].left, end - begin, memory_order_release);
         }
         begin = end;
     }
@@ -275,7 +277,7 @@ static void run_together(lk_pool *pool, lk_payoff *payoff)
     double begin = lk__clock();
     atomic_store_explicit(&pool->helped, 0, memory_order_relaxed);
     atomic_store_explicit(&pool->unfinished, pool->tasks, memory_order_relaxed);
-    open_spans(pool);
+    open_shares(pool);
     wake_workers(pool, pool->tasks - 1);
     double awake = lk__clock();
     long mine = work(pool, 0);
@@ -295,7 +297,7 @@ static void run(lk_pool *pool, size_t tasks, lk_pool_fn task, void *arg, bool ba
             task(arg, backwards ? tasks - 1 - index : index, 0);
         return;
     }
-    assert(tasks <= LONG_MAX / MAX_SPANS);
+    assert(tasks <= LONG_MAX / MAX_SHARES);
     pool->task = task;
     pool->arg = arg;
     pool->tasks = (long)tasks;
@@ -331,7 +333,7 @@ lk_status lk__pool_create(int threads, bool crowded, lk_pool **out)
     lk_pool *pool;
     LK_TRY(LK_ALLOC(1, "thread pool", &pool));
     pool->threads = threads;
-    pool->spans = threads < MAX_SPANS ? threads : MAX_SPANS;
+    pool->shares = threads < MAX_SHARES ? threads : MAX_SHARES;
     pool->rank = lk__trace_rank();
     pool->spins = !crowded && threads <= lk__cores();
     pthread_mutex_init(&pool->lock, NULL);

@@ -1,8 +1,8 @@
 /* pool.h - a fixed set of threads that run the tasks of an index range together.
  *
  * Which thread runs which task is not determined. So a task of a kernel owns outputs, or whole subtrees
- * of the sum tree (tree.h); no task splits a leaf. Each thread begins with its own span of the index
- * range: the same span in every run of as many tasks. So a task mostly finds its data in the cache of
+ * of the sum tree (tree.h); no task splits a leaf. Each thread begins with its own share of the index
+ * range: the same share in every run of as many tasks. So a task mostly finds its data in the cache of
  * the core that wrote them. */
 #ifndef LK_BASE_POOL_H
 #define LK_BASE_POOL_H

@@ -35,7 +35,8 @@ int lk__tree_middle(int lo, int hi);
 int lk__tree_roots(int shards, int first, int last, int *begin);
 
 /* The end of the largest whole subtree that begins at leaf `first` and has at most `most` leaves, all
- * of them before leaf `end`; first < end. merges[i] is lk__tree_merges of leaf i. Merges with sums
+ * of them before leaf `end`; first < end. merges[i] is how many merges follow
+ * leaf i, as lk__tree_merges or with those alone that the range of a rank has. Merges with sums
  * before the subtree follow its last leaf only. */
 int lk__tree_subtree_end(const int *merges, int first, int end, int most);
 

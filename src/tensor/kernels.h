@@ -404,7 +404,8 @@ typedef struct lk_kernels {
     void (*batchnorm_grad_input)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_batchnorm_grad *grad,
                                  const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
                                  const lk_moments *moments, lk_tensor *dx);
-    /* Adds (count, width) rows, one for each shard and `row` floats apart, to partial sums of width floats. */
+    /* Adds (count, width) rows, one for each shard and `row` floats apart, to partial sums of width floats. Slots of
+     * the sums inside the wave may be written, not only those after it; shards->begin and shards->rows are not read. */
     void (*rows_fold)(lk_device *dev, size_t width, const float *leaves, size_t row, const lk_shards *shards,
                       lk_partials sums);
 

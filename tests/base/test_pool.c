@@ -62,6 +62,39 @@ static void test_each_task_once(void **state)
     }
 }
 
+enum { OWNERS = 3, OWNED = 4 };
+
+typedef struct owners {
+    pthread_barrier_t all;
+    atomic_int first[OWNERS]; /* task with which each thread began, or -1 */
+} owners;
+
+/* No thread goes on before each has a task, so that none can take tasks of others first. */
+static void note_first(void *arg, size_t index, int thread)
+{
+    owners *o = arg;
+    int none = -1;
+    if (atomic_compare_exchange_strong(&o->first[thread], &none, (int)index))
+        pthread_barrier_wait(&o->all);
+}
+
+static void test_threads_begin_with_their_shares(void **state)
+{
+    owners o;
+    lk_pool *pool;
+    assert_ok(lk__pool_create(OWNERS, false, &pool));
+    pthread_barrier_init(&o.all, NULL, OWNERS);
+    for (int backwards = 0; backwards < 2; backwards++) {
+        for (int i = 0; i < OWNERS; i++)
+            atomic_store(&o.first[i], -1);
+        (backwards ? lk__pool_run_backwards : lk__pool_run)(pool, OWNERS * OWNED, note_first, &o);
+        for (int i = 0; i < OWNERS; i++)
+            assert_int_equal(atomic_load(&o.first[i]), i * OWNED + (backwards ? OWNED - 1 : 0));
+    }
+    pthread_barrier_destroy(&o.all);
+    lk__pool_destroy(pool);
+}
+
 static void note_order(void *arg, size_t index, int thread)
 {
     size_t *next = arg;
@@ -292,7 +325,7 @@ static void test_spins_where_there_is_room(void **state)
     }
 }
 
-TEST_MAIN(NULL, NULL, TEST(test_each_task_once), TEST(test_one_thread_runs_backwards),
-          TEST(test_runs_follow_each_other), TEST(test_many_short_runs), TEST(test_slow_thread),
-          TEST(test_absent_thread), TEST(test_idle_pool_ends), TEST(test_help_that_pays), TEST(test_help_that_costs),
-          TEST(test_spins_where_there_is_room))
+TEST_MAIN(NULL, NULL, TEST(test_each_task_once), TEST(test_threads_begin_with_their_shares),
+          TEST(test_one_thread_runs_backwards), TEST(test_runs_follow_each_other), TEST(test_many_short_runs),
+          TEST(test_slow_thread), TEST(test_absent_thread), TEST(test_idle_pool_ends), TEST(test_help_that_pays),
+          TEST(test_help_that_costs), TEST(test_spins_where_there_is_room))

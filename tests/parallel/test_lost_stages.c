@@ -7,10 +7,10 @@ static const law_case mlp = {"mlp", LAW_MNIST, LK_BN_MODE_BATCH, "adam", 1e-3, 3
 
 /* What happens after the first step, by the last rank where one rank does it. */
 typedef enum loss_kind {
-    MUTED,     /* channels between devices send nothing more */
-    ABORTS,    /* it aborts the job */
-    LEAVES,    /* it destroys its engine and leaves the group */
-    NEVER_MET, /* channels send nothing from the beginning */
+    MUTED,  /* channels between devices send nothing more */
+    ABORTS, /* it aborts the job */
+    LEAVES, /* it destroys its engine and leaves the group */
+    SILENT, /* channels send nothing from the beginning */
 } loss_kind;
 
 typedef struct loss {
@@ -60,17 +60,15 @@ static bool lose(lk_group *group, const team_spec *team, const void *arg)
     lk_engine_opts opts = law_opts(&mlp, &l->way);
     lk_engine *engine;
     opts.group = group;
-    joined_mute = l->kind == NEVER_MET;
+    joined_mute = l->kind == SILENT;
     lk_status status = law_create(&mlp, &opts, &engine);
-    if (l->kind == NEVER_MET) {
+    if (l->kind == SILENT) {
         check_peer(status, l);
         return false;
     }
     CHECK_OK(status);
     go_on(engine, group, l);
-    double began = lk__clock();
-    lk_engine_destroy(engine);
-    CHECK(lk__clock() - began < 5);
+    lk_engine_destroy(engine); /* must end; the test has a timeout */
     return false;
 }
 
@@ -81,7 +79,7 @@ static void try_loss(loss_kind kind, law_way way)
     l.way.transport = "inproc";
     l.way.threads = 1;
     team_spec team = ranks_team(&l.way);
-    team.timeout = 2;
+    team.timeout = 4; /* also of the first step, which must succeed */
     assert_true(team_run(team, lose, &l));
 }
 
@@ -101,7 +99,7 @@ static void try_losses(void)
 static void test_on_several_devices(void **arg)
 {
     try_losses();
-    try_loss(NEVER_MET, (law_way){.ranks = 2, .stages = "2"});
+    try_loss(SILENT, (law_way){.ranks = 2, .stages = "2"});
 }
 
 static void test_on_one_device(void **arg)

@@ -276,6 +276,49 @@ static void test_shards(void **state)
     }
 }
 
+/* The results of `l` with this many threads; the bits must be those of `want`, if there are any. */
+static float *run_with_threads(const layer *l, int threads, const float *want)
+{
+    lk_device_opts opts = {.threads = threads, .crowded = true, .precision = precision};
+    size_t count = layer_layout_of(l).at[PARTS];
+    lk_device *d;
+    assert_ok(lk__device_open("cpu", &opts, &d));
+    float *got = fx_once(d, run_layer, l, count);
+    for (size_t i = 0; want && i < count; i++)
+        if (!fx_equal(got[i], want[i]))
+            fail_msg("%d threads, %d shards: element %zu is %.9g, and %.9g with one thread", threads, l->shards, i,
+                     (double)got[i], (double)want[i]);
+    lk__device_close(d);
+    return got;
+}
+
+/* More threads than the other tests have: weight gradients are cut into more subtrees, and into more than one wave. */
+static void test_many_threads(void **state)
+{
+    static const int threads[] = {7, 16, 40, 70};
+    layer cases[] = {
+        {{40, 16, 6, 6}, 16, CONV(3, 1, 1, 1), .shards = 300},
+        {{130, 5, 5, 5}, 10, CONV(3, 2, 1, 1), .shards = 130},
+        {{70, 40, 3, 3}, 33, CONV(1, 1, 0, 1), .shards = 70, .wave = 41, .no_bias = true},
+        {{3, 70, 6, 6}, 64, CONV(3, 1, 1, 1), .shards = 16},
+        {{9, 6, 4, 4}, 6, CONV(3, 1, 1, 6), .shards = 130},
+    };
+    for (size_t c = 0; fx_builds && c < COUNT_OF(cases); c++) {
+        layer *l = &cases[c];
+        float *x = random_values(lk__shape_count(l->x), 1), *dy = random_values(lk__shape_count(layer_y(l)), 2);
+        float *w = random_values(layer_weights(l), 3), *b = random_values(l->out, 4);
+        l->values = x, l->dy = dy, l->w = w, l->b = b;
+        float *want = run_with_threads(l, 1, NULL);
+        for (size_t i = 0; i < COUNT_OF(threads); i++)
+            free(run_with_threads(l, threads[i], want));
+        free(want);
+        free(x);
+        free(dy);
+        free(w);
+        free(b);
+    }
+}
+
 static void test_nans(void **state)
 {
     for (size_t i = 0; i < COUNT_OF(with_relus); i++)
@@ -287,6 +330,6 @@ int main(int argc, char **argv)
     return fx_kernel_main(argc, argv,
                           TESTS(TEST(test_layers), TEST(test_wide), TEST(test_groups), TEST(test_windows),
                                 TEST(test_own_kernels), TEST(test_odd_channels), TEST(test_kernels), TEST(test_shards),
-                                TEST(test_nans)),
+                                TEST(test_many_threads), TEST(test_nans)),
                           FX_FP32 | FX_TF32 | FX_BF16);
 }

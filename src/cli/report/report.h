@@ -40,7 +40,8 @@ typedef struct lk_report {
  * --log-ranks all. report must not be moved. */
 lk_train_hooks lk__report_hooks(lk_report *report);
 
-/* The first lines; those of them that are needed with --quiet, too; the closing table, and the end as JSON. */
+/* start_text prints the first lines, start_notices prints to stderr those that --quiet keeps; the closing table, and
+ * the end as JSON. */
 void lk__report_start_text(const lk_report *report, const lk_train_begin *start);
 void lk__report_start_notices(const lk_report *report, const lk_train_begin *start);
 void lk__report_start_json(const lk_report *report, const lk_train_begin *start);

@@ -195,7 +195,7 @@ static void divide(lk_device *dev, reduction *r)
 {
     size_t c = r->shape.c, threads = (size_t)lk__pool_threads(lk__cpu_pool(dev));
     size_t filled = lk__size_max(lk__size_min((size_t)r->shards->count, r->shape.n), 1);
-    r->width = lk__slab_width(c, threads > 1 ? lk__size_divide_up(2 * lk__cpu_tasks(threads), filled) : 1);
+    r->width = lk__slab_width(c, lk__size_divide_up(lk__cpu_tasks(threads, 2), filled));
     r->tasks = (size_t)r->shards->count * lk__size_divide_up(c, r->width);
 }
 
@@ -309,6 +309,7 @@ void LK_KERNEL(batchnorm_stats)(lk_device *dev, const lk_tensor *x, const lk_sha
     size_t c = x->shape.c, pixels = x->shape.h * x->shape.w;
     reduction r = {.shape = x->shape, .x = lk__tensor_f32(x), .shards = shards, .out = out->stats};
     divide(dev, &r);
+    /* x has just been written: what each thread wrote last is still in its cache. */
     lk__pool_run_backwards(lk__cpu_pool(dev), r.tasks, stats_task, &r);
     if (out->partials.slot0)
         LK_KERNEL(batchnorm_fold)(dev, c, pixels, shards, out->stats, out->partials);

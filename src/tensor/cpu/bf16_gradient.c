@@ -2,7 +2,7 @@
  *
  * For each group of channels the gradient is a matrix of dy's channels by elements of a window, the product of dy,
  * transposed, and the windows. A task owns a part of the matrix, small enough that its partial sums stay in cache, and
- * the shards of a subtree (conv2d_subtrees.h). For each shard it copies some positions of dy and of the windows in the
+ * the shards of a subtree (division.h). For each shard it copies some positions of dy and of the windows in the
  * order that the product wants, multiplies, and continues with the next positions. */
 #include "tensor/cpu/bf16_layer.h"
 #include "tensor/cpu/decls.h"
@@ -29,8 +29,6 @@ typedef struct gradient_job {
     size_t cols, depth; /* rows and columns of the matrix: dy's channels of a group, elements of a window */
     size_t part_rows, part_cols, row_parts, col_parts;
     size_t c_row, entry; /* floats of a row and of a partial sum */
-    lk_partials dw;      /* of a task's subtree, as fold */
-    lk_lanes fold;
     uint16_t *images, *dy;
     float *scratch; // one for each thread: A, B, partial sums
     size_t thread_floats;
@@ -38,6 +36,7 @@ typedef struct gradient_job {
 
 /* A part of the matrix of one group. */
 typedef struct part {
+    const lk_subtree *tree;
     size_t group, row, rows, col, cols;
     float *a;    // (rows, A_ROW / 2): pairs of factors
     uint32_t *b; // (cols / LK_BF16_SIDE, PAIRS, LK_BF16_SIDE)
@@ -179,7 +178,7 @@ static void merge(const gradient_job *job, const part *p, float *left, const flo
 static void move_entry(const gradient_job *job, const part *p, int entry, bool store, float *sums)
 {
     size_t channels = job->windows.channels, taps = job->windows.y.taps * job->windows.x.taps;
-    float *slot = lk__partials_slot(job->dw, entry) + (p->group * job->cols + p->row) * job->depth;
+    float *slot = lk__partials_slot(p->tree->dw, entry) + (p->group * job->cols + p->row) * job->depth;
     for (size_t i = 0; i < p->rows; i++, sums += job->c_row, slot += job->depth) {
         size_t channel = p->col % channels, tap = p->col / channels;
         for (size_t j = 0; j < p->cols; j++) {
@@ -195,25 +194,21 @@ static void move_entry(const gradient_job *job, const part *p, int entry, bool s
 
 static void gradient_task(void *arg, size_t index, int thread)
 {
-    const gradient_job *all = arg;
-    size_t blocks = all->gradient->groups * all->row_parts * all->col_parts;
-    const lk_subtree *tree = &all->gradient->division->trees[index / blocks];
+    const gradient_job *job = arg;
+    size_t blocks = job->gradient->groups * job->row_parts * job->col_parts;
+    const lk_subtree *tree = lk__division_tree(job->gradient->division, blocks, &index);
     const lk_shards *shards = &tree->shards;
-    gradient_job own = *all, *job = &own;
-    own.dw = tree->dw;
-    own.fold = lk__lanes_fold(shards);
-    index %= blocks;
     size_t pixels = job->windows.y.count * job->windows.x.count, number = index / job->col_parts;
     float *memory = job->scratch + (size_t)thread * job->thread_floats;
-    part p = {.group = number / job->row_parts, .a = memory, .b = (uint32_t *)(memory + a_floats(job))};
+    part p = {.tree = tree, .group = number / job->row_parts, .a = memory, .b = (uint32_t *)(memory + a_floats(job))};
     p.row = number % job->row_parts * job->part_rows;
     p.rows = lk__size_min(job->cols - p.row, job->part_rows);
     p.col = index % job->col_parts * job->part_cols;
     p.cols = lk__size_min(job->depth - p.col, job->part_cols);
     float *base = memory + a_floats(job) + job->part_cols * PAIRS;
-    for (int e = job->fold.low; e < shards->depth; e++)
-        move_entry(job, &p, e, false, base + (size_t)(e - job->fold.low) * job->entry);
-    p.top = base + (size_t)(shards->depth - job->fold.low) * job->entry;
+    for (int e = tree->fold.low; e < shards->depth; e++)
+        move_entry(job, &p, e, false, base + (size_t)(e - tree->fold.low) * job->entry);
+    p.top = base + (size_t)(shards->depth - tree->fold.low) * job->entry;
     for (int s = 0; s < shards->count; s++) {
         sum_leaf(job, &p, shards->begin[s] * pixels, shards->begin[s + 1] * pixels);
         for (int merges = shards->merges[s]; merges > 0; merges--) {
@@ -222,8 +217,8 @@ static void gradient_task(void *arg, size_t index, int thread)
         }
         p.top += job->entry;
     }
-    for (int e = job->fold.low; e < job->fold.end; e++)
-        move_entry(job, &p, e, true, base + (size_t)(e - job->fold.low) * job->entry);
+    for (int e = tree->fold.low; e < tree->fold.end; e++)
+        move_entry(job, &p, e, true, base + (size_t)(e - tree->fold.low) * job->entry);
 }
 
 void lk__bf16_gradient_run(lk_device *dev, const lk_bf16_gradient *gradient, void *scratch)

@@ -54,7 +54,7 @@ static size_t lay_out(layer_job *job, size_t cols, size_t groups, size_t threads
     job->block_rows = MOST_ROWS;
     job->block_cols = lk__size_min(job->panels * LK_BF16_SIDE, MOST_COLS);
     job->thread_floats = A_FLOATS + MOST_ROWS * (job->block_cols + C_PAD);
-    for (size_t wanted = threads > 1 ? threads * TASKS_A_THREAD : 1;;) {
+    for (size_t wanted = lk__cpu_tasks(threads, TASKS_A_THREAD);;) {
         job->row_blocks = (job->rows + job->block_rows - 1) / job->block_rows;
         job->col_blocks = (job->panels * LK_BF16_SIDE + job->block_cols - 1) / job->block_cols;
         if (job->row_blocks * job->col_blocks * groups >= wanted)

@@ -5,8 +5,8 @@
 #ifndef LK_TENSOR_CPU_BF16_LAYER_H
 #define LK_TENSOR_CPU_BF16_LAYER_H
 
-#include "tensor/cpu/conv2d_subtrees.h"
-#include "tensor/cpu/cpu.h"
+#include "tensor/cpu/conv2d.h"
+#include "tensor/cpu/division.h"
 #include "tensor/cpu/vec.h"
 
 /* Windows along one axis. Tap k of window o is at coordinate first + o * step + k * gap. */

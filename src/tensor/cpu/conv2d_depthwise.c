@@ -237,8 +237,7 @@ static void lay_out(lane_job *job, lk_device *dev, float *scratch)
 {
     size_t rows = job->dst.n * job->dst.h, threads = (size_t)lk__pool_threads(lk__cpu_pool(dev));
     job->lanes = lk__size_round_up(job->src.c, V);
-    job->band =
-        lk__box_band_rows(rows, job->dst.w * job->dst.c, BAND_FLOATS, threads == 1 ? 1 : threads * TASKS_A_THREAD);
+    job->band = lk__box_band_rows(rows, job->dst.w * job->dst.c, BAND_FLOATS, lk__cpu_tasks(threads, TASKS_A_THREAD));
     job->start = scratch;
     job->taps = scratch + job->lanes;
     memset(scratch, 0, lk__depthwise_floats(job->conv, job->src) * sizeof *scratch);

@@ -1,6 +1,8 @@
 /* conv2d_depthwise_3x3.c - depthwise convolutions of 3x3 windows; see conv2d_depthwise_3x3.h. */
 #include "tensor/cpu/conv2d_depthwise_3x3.h"
 
+#include "tensor/cpu/cpu.h"
+
 /* TILE: neighbouring pixels of a row that share loads. A band reads and writes about BAND_FLOATS floats: they stay in
  * the second-level cache while one vector of channels after the other passes through it. */
 enum { TILE = 4, BAND_FLOATS = 64 * 1024, TASKS_A_THREAD = 4 };
@@ -129,7 +131,7 @@ static void bands_task(void *arg, size_t index, int thread)
 
 void lk__depthwise_pass_run(lk_pool *pool, const lk_depthwise_pass *pass)
 {
-    size_t threads = (size_t)lk__pool_threads(pool), wanted = threads == 1 ? 1 : lk__cpu_tasks(threads) * TASKS_A_THREAD;
+    size_t wanted = lk__cpu_tasks((size_t)lk__pool_threads(pool), TASKS_A_THREAD);
     size_t row = pass->dst.c * (pass->dst.w + pass->stride * pass->src.w);
     band_job job = {.of = *pass, .tasks = wanted};
     if (pass->dst.n == 0)

@@ -8,7 +8,6 @@
 
 #include "base/pool.h"
 #include "tensor/cpu/conv2d.h"
-#include "tensor/cpu/cpu.h"
 
 typedef struct lk_depthwise_pass {
     lk_shape src, dst;

@@ -123,7 +123,7 @@ void LK_KERNEL(conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const
     if (x->shape.n == 0)
         return;
     size_t groups = conv->groups, images = job.x.n * groups;
-    lay_out(&job, threads == 1 ? 1 : lk__size_divide_up(lk__cpu_tasks(threads) * TASKS_A_THREAD, images), threads);
+    lay_out(&job, lk__size_divide_up(lk__cpu_tasks(threads, TASKS_A_THREAD), images), threads);
     size_t cols = job.cols * groups;
     job.start = scratch;
     job.panels = job.start + lk__size_round_up(cols, LK_ALIGN);

@@ -199,7 +199,7 @@ void LK_KERNEL(conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, co
     if (dx->shape.n == 0)
         return;
     size_t images = job.x.n * conv->groups;
-    lay_out(&job, threads == 1 ? 1 : lk__size_divide_up(lk__cpu_tasks(threads) * TASKS_A_THREAD, images), threads);
+    lay_out(&job, lk__size_divide_up(lk__cpu_tasks(threads, TASKS_A_THREAD), images), threads);
     size_t cols = lk__panel_count(job.in) * LK_NR;
     job.start = scratch;
     job.panels = job.start + lk__size_round_up(cols, LK_ALIGN);

@@ -4,12 +4,11 @@
  * outer product of its window of x and its channels. The matrix is divided into units of LK_MR rows by LK_NR
  * columns. Where windows fill vectors better than output channels do, units are wide: they are of the transposed
  * matrix, LK_WIDE_ROWS output channels by LK_WIDE vectors of a window. db is one more row, whose windows are all 1; its
- * units are the last ones. A task owns a chunk of units, small enough that its partial sums stay in cache. It processes
- * the samples band by band and keeps the sums in memory in between; a band is whole blocks of the sum (sums.h).
- * Slots are in PyTorch's order: units are transposed when they are copied.
+ * units are the last ones. A task owns a chunk of units, small enough that its partial sums stay in cache, for the
+ * shards of a subtree (division.h). It processes the samples band by band and keeps the sums in memory in between; a
+ * band is whole blocks of the sum (sums.h). Slots are in PyTorch's order: units are transposed when they are copied.
  * Layers with many input channels leave dw to outer.h; 3x3 ones with stride 1, where it is faster, to
- * conv2d_winograd.h. Where dw has few weights, threads divide the shards instead of dw (conv2d_subtrees.h): each task
- * computes the sum of a subtree as a device of one thread would. */
+ * conv2d_winograd.h. All of them divide shards and outputs among tasks (division.h). */
 #include "tensor/cpu/bf16_layer.h"
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/conv2d_subtrees.h"
@@ -24,16 +23,12 @@ enum { UNIT = LK_TILE_ROWS * LK_NR, CHUNK_UNITS = 48 * 1024 / UNIT, BAND_FLOATS 
 typedef struct weight_job {
     const lk_conv2d_desc *conv;
     lk_shape x, y;
-    size_t in, out;     /* channels of a group */
-    const float *input; // (n, h, w, groups, in)
-    const float *dy;    // (n, h, w, groups, out)
-    const lk_division *division;
-    const lk_shards *shards; /* of a task's subtree, as dw, db and fold */
-    lk_partials dw;          // (groups, out, in, kh, kw)
-    lk_partials db;          // (groups, out)
-    lk_lanes fold;
-    bool bias_only; /* other kernels compute dw */
-    size_t rows;    /* rows of the matrix, without db; 0 if bias_only */
+    size_t in, out;              /* channels of a group */
+    const float *input;          // (n, h, w, groups, in)
+    const float *dy;             // (n, h, w, groups, out)
+    const lk_division *division; /* of dw: (groups, out, in, kh, kw), and db: (groups, out) */
+    bool bias_only;              /* other kernels compute dw */
+    size_t rows;                 /* rows of the matrix, without db; 0 if bias_only */
     bool wide;
     size_t runs, run; /* a window is `runs` runs of `run` consecutive floats; 0 unless units are wide, */
     size_t vectors;   /* and the vectors of a run, of which the last ends where the run ends */
@@ -51,6 +46,7 @@ typedef struct weight_job {
 
 /* A chunk of one group's units, and its partial sums. */
 typedef struct unit_range {
+    const lk_subtree *tree;
     size_t group;
     size_t begin, end; /* units */
     size_t entry;      /* floats of a partial sum */
@@ -127,11 +123,14 @@ static size_t division_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y
 
 size_t lk__conv_weight_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads, bool bf16)
 {
+    lk_subtrees_rows rows = lk__subtrees_rows_of(conv, x, y, threads);
     size_t floats = 0;
-    lk_division division;
-    for (size_t i = 0; lk__subtrees_division(conv, x, y, threads, i, &division); i++)
+    /* Waves with few samples have fewer subtrees. */
+    for (size_t subtrees = 1; subtrees <= rows.most; subtrees *= 2) {
+        lk_division division = lk__division(threads, subtrees);
         floats = lk__size_max(floats, division_floats(conv, x, y, bf16, &division));
-    return lk__subtrees_floats(conv, x, y, threads) + floats;
+    }
+    return lk__subtrees_floats(&rows) + floats;
 }
 
 static void copy_float(float *slot, float *tile, bool store)
@@ -162,10 +161,11 @@ static void move_vector(const weight_job *job, size_t unit, size_t v, float *slo
 }
 
 /* Copies a unit between an entry of the chunk and its slot. */
-static void move_unit(const weight_job *job, size_t group, size_t unit, int entry, bool store, float *tile)
+static void move_unit(const weight_job *job, const unit_range *chunk, size_t unit, int entry, bool store, float *tile)
 {
     bool bias = unit >= job->dw_units;
-    float *slot = lk__partials_slot(bias ? job->db : job->dw, entry) + group * job->out * (bias ? 1 : job->rows);
+    float *slot = lk__partials_slot(bias ? chunk->tree->db : chunk->tree->dw, entry);
+    slot += chunk->group * job->out * (bias ? 1 : job->rows);
     if (job->wide && !bias) {
         size_t first = unit / job->units * LK_WIDE, last = lk__size_min(first + LK_WIDE, job->runs * job->vectors);
         for (size_t v = first; v < last; v++, tile += V)
@@ -335,37 +335,30 @@ static void sum_shard(const weight_job *job, const unit_range *chunk, size_t fir
 /* Copies entry e of the chunk from or to its slot; base holds entry fold.low. */
 static void move_chunk(const weight_job *job, const unit_range *chunk, int e, bool store, float *base)
 {
-    float *tile = base + (size_t)(e - job->fold.low) * chunk->entry;
+    float *tile = base + (size_t)(e - chunk->tree->fold.low) * chunk->entry;
     for (size_t unit = chunk->begin; unit < chunk->end; unit++, tile += UNIT)
-        move_unit(job, chunk->group, unit, e, store, tile);
+        move_unit(job, chunk, unit, e, store, tile);
 }
 
 static void weight_task(void *arg, size_t index, int thread)
 {
-    const weight_job *all = arg;
-    size_t blocks = all->chunks * all->conv->groups;
-    const lk_subtree *tree = &all->division->trees[index / blocks];
+    const weight_job *job = arg;
+    const lk_subtree *tree = lk__division_tree(job->division, job->chunks * job->conv->groups, &index);
     const lk_shards *shards = &tree->shards;
-    weight_job own = *all, *job = &own;
-    own.shards = shards;
-    own.dw = tree->dw;
-    own.db = tree->db;
-    own.fold = lk__lanes_fold(shards);
-    index %= blocks;
-    unit_range part = {.group = index / job->chunks, .entry = job->chunk * UNIT};
+    unit_range part = {.tree = tree, .group = index / job->chunks, .entry = job->chunk * UNIT};
     part.begin = index % job->chunks * job->chunk;
     part.end = lk__size_min(part.begin + job->chunk, job->total);
     part.buffer = job->scratch + (size_t)thread * job->thread_floats;
     float *base = part.buffer + job->together * (job->box_floats + job->dy_floats);
-    for (int e = job->fold.low; e < shards->depth; e++)
+    for (int e = tree->fold.low; e < shards->depth; e++)
         move_chunk(job, &part, e, false, base);
-    part.top = base + (size_t)(shards->depth - job->fold.low) * part.entry;
+    part.top = base + (size_t)(shards->depth - tree->fold.low) * part.entry;
     for (int s = 0; s < shards->count; s++) {
         sum_shard(job, &part, shards->begin[s], shards->begin[s + 1], shards->merges[s]);
         part.top += part.entry;
         part.top -= (size_t)shards->merges[s] * part.entry;
     }
-    for (int e = job->fold.low; e < job->fold.end; e++)
+    for (int e = tree->fold.low; e < tree->fold.end; e++)
         move_chunk(job, &part, e, true, base);
 }
 
@@ -399,11 +392,12 @@ void LK_KERNEL(conv2d_grad_weight)(lk_device *dev, const lk_conv2d_desc *conv, c
         return;
     }
     size_t threads = (size_t)lk__pool_threads(lk__cpu_pool(dev));
-    lk_subtree wave = {*shards, dw, db};
+    lk_subtrees_rows rows = lk__subtrees_rows_of(conv, x->shape, dy->shape, threads);
+    lk_subtree wave = lk__subtree(shards, dw, db);
     lk_subtrees subtrees; /* without a value: its arrays are large */
-    lk__subtrees_cut(conv, x->shape, dy->shape, threads, &wave, scratch, &subtrees);
+    lk__subtrees_cut(&rows, &wave, scratch, &subtrees);
     const lk_division *division = &subtrees.division;
-    float *rest = (float *)scratch + lk__subtrees_floats(conv, x->shape, dy->shape, threads);
+    float *rest = (float *)scratch + lk__subtrees_floats(&rows);
     bool bf16 = lk__bf16_of(dev) != NULL;
     bool winograd = !bf16 && lk__winograd_weight_tile(conv, x->shape, dy->shape, shards->most) > 1;
     bool by_outer = !bf16 && !winograd && lk__outer_fits(conv, x->shape);

@@ -1,140 +1,90 @@
-/* conv2d_subtrees.c - divides the shards of a weight gradient into subtrees; see conv2d_subtrees.h. */
+/* conv2d_subtrees.c - cuts waves into subtrees; see conv2d_subtrees.h. */
 #include "tensor/cpu/conv2d_subtrees.h"
 
-#include "tensor/cpu/cpu.h"
 #include "tensor/cpu/decls.h"
 
-/* THREAD_FLOATS: sums of all subtrees for each thread, about; they stay in the caches. DEPTH: of a subtree of
- * LK_MAX_SHARDS shards. */
-enum { THREAD_FLOATS = 160 * 1024, DEPTH = 13 };
-_Static_assert(LK_MAX_SHARDS == 1 << (DEPTH - 1), "a whole subtree has a partial sum for each level");
+/* The sums of all subtrees have at most about so many floats for each thread, so that they stay in the caches. */
+enum { THREAD_FLOATS = 160 * 1024 };
 
-static size_t weights_of(const lk_conv2d_desc *conv, lk_shape x, lk_shape y)
+lk_subtrees_rows lk__subtrees_rows_of(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
 {
-    return x.c / conv->groups * lk__conv2d_desc_taps(conv) * y.c;
+    lk_subtrees_rows rows = {.threads = threads, .most = 1, .channels = y.c};
+    size_t wanted = threads > 1 && conv->groups == 1 ? lk__size_min(2 * threads, LK_SUBTREES_MOST / 2) : 1;
+    rows.weights = x.c / conv->groups * lk__conv2d_desc_taps(conv) * y.c;
+    rows.width = lk__size_round_up(rows.weights + y.c, LK_ALIGN);
+    while (2 * rows.most <= wanted && 2 * rows.most * rows.weights <= threads * THREAD_FLOATS)
+        rows.most *= 2;
+    return rows;
 }
 
-static size_t row_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y)
+static lk_partials row_at(const lk_subtrees *s, size_t row, bool bias)
 {
-    return lk__size_round_up(weights_of(conv, x, y) + y.c, LK_ALIGN);
+    if (bias && !s->wave.db.slot0)
+        return (lk_partials){0};
+    return (lk_partials){s->sums + row * s->rows.width + (bias ? s->rows.weights : 0), s->rows.width};
 }
 
-/* Subtrees at most, a power of two. Uneven waves have up to twice as many. */
-static size_t most_subtrees(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
+/* Adds the subtree of shards [first, end). */
+static void add_tree(lk_subtrees *s, int first, int end)
 {
-    size_t most = 1, wanted = threads > 1 && conv->groups == 1 ? 2 * threads : 1;
-    wanted = lk__size_min(wanted, LK_SUBTREES_MOST / 2);
-    while (2 * most <= wanted && 2 * most * weights_of(conv, x, y) <= threads * THREAD_FLOATS)
-        most *= 2;
-    return most;
+    const lk_shards *all = &s->wave.shards;
+    int merges = 0, row = s->roots.count++;
+    for (int i = first; i < end; i++)
+        merges += s->inner[i] = all->merges[i];
+    s->outer[row] = merges - (end - first - 1); /* n leaves become one sum by n - 1 merges */
+    s->inner[end - 1] -= s->outer[row];
+    lk_shards shards = {.count = end - first, .begin = all->begin + first, .merges = s->inner + first};
+    shards.most = all->most;
+    shards.all = all->all;
+    s->trees[row] = lk__subtree(&shards, row_at(s, (size_t)row, false), row_at(s, (size_t)row, true));
 }
 
-static lk_division divide(size_t threads, size_t subtrees)
+/* Cuts the wave into whole subtrees of at most `size` shards; false if there would be more than 2 * rows.most. */
+static bool cut(lk_subtrees *s, int size)
 {
-    return (lk_division){
-        .threads = threads,
-        .blocks = lk__size_divide_up(lk__cpu_tasks(threads), subtrees),
-        .least = lk__size_divide_up(threads, subtrees),
-        .depth = subtrees > 1 ? DEPTH : LK_TREE_MAX_DEPTH,
-    };
-}
-
-lk_division lk__division_whole(const lk_subtree *wave, size_t threads)
-{
-    lk_division division = divide(threads, 1);
-    division.trees = wave;
-    division.count = 1;
-    return division;
-}
-
-size_t lk__subtrees_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
-{
-    size_t most = most_subtrees(conv, x, y, threads);
-    return most > 1 ? 2 * most * row_floats(conv, x, y) : 0;
-}
-
-bool lk__subtrees_division(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads, size_t index,
-                           lk_division *out)
-{
-    size_t most = most_subtrees(conv, x, y, threads);
-    if (most >> index == 0)
-        return false;
-    *out = divide(threads, (size_t)1 << index);
-    return true;
-}
-
-/* Cuts the wave into whole subtrees of at most `size` shards; false if they are more than `most`. */
-static bool cut(const lk_shards *shards, int size, size_t most, lk_subtrees *out)
-{
-    out->roots = *shards;
-    out->roots.count = 0;
-    out->roots.merges = out->outer;
+    const lk_shards *shards = &s->wave.shards;
+    s->roots = (lk_shards){.merges = s->outer, .depth = shards->depth, .most = shards->most, .all = shards->all};
     for (int first = 0; first < shards->count;) {
-        int end = lk__tree_subtree_end(shards->merges, first, shards->count, size), merges = 0;
-        if ((size_t)out->roots.count == most)
+        int end = lk__tree_subtree_end(shards->merges, first, shards->count, size);
+        if ((size_t)s->roots.count == 2 * s->rows.most)
             return false;
-        lk_subtree *tree = &out->trees[out->roots.count];
-        tree->shards = *shards;
-        tree->shards.count = end - first;
-        tree->shards.begin = shards->begin + first;
-        tree->shards.merges = out->inner + first;
-        tree->shards.depth = 0;
-        tree->shards.rows = NULL;
-        for (int i = first; i < end; i++)
-            merges += out->inner[i] = shards->merges[i];
-        int outer = merges - (end - first - 1); /* n leaves become one sum by n - 1 merges */
-        out->inner[end - 1] -= outer;
-        out->outer[out->roots.count++] = outer;
+        add_tree(s, first, end);
         first = end;
     }
     return true;
 }
 
-static void place_sums(lk_subtrees *out)
-{
-    for (int i = 0; i < out->roots.count; i++) {
-        float *row = out->rows + (size_t)i * out->width;
-        out->trees[i].dw = (lk_partials){row, out->width};
-        out->trees[i].db = (lk_partials){out->db.slot0 ? row + out->weights : NULL, out->width};
-    }
-}
-
-void lk__subtrees_cut(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads, const lk_subtree *wave,
-                      float *rows, lk_subtrees *out)
+void lk__subtrees_cut(const lk_subtrees_rows *rows, const lk_subtree *wave, float *sums, lk_subtrees *out)
 {
     const lk_shards *shards = &wave->shards;
-    size_t most = most_subtrees(conv, x, y, threads), wanted = most, filled = 0;
+    size_t wanted = rows->most, filled = 0;
+    int size = 1;
     for (int i = 0; i < shards->count; i++)
         filled += shards->begin[i + 1] > shards->begin[i];
     while (wanted > lk__size_max(filled, 1))
         wanted /= 2;
-    int size = 1;
     while ((size_t)size * wanted < (size_t)shards->count)
         size *= 2;
-    out->dw = wave->dw;
-    out->db = wave->db;
-    out->rows = rows;
-    out->weights = weights_of(conv, x, y);
-    out->channels = y.c;
-    out->width = row_floats(conv, x, y);
-    if (wanted > 1 && cut(shards, size, 2 * most, out) && out->roots.count > 1) {
-        place_sums(out);
-        out->division = divide(threads, wanted);
+    out->rows = *rows;
+    out->wave = *wave;
+    out->sums = sums;
+    if (wanted > 1 && cut(out, size) && out->roots.count > 1) {
+        out->division = lk__division(rows->threads, wanted);
         out->division.trees = out->trees;
         out->division.count = (size_t)out->roots.count;
         return;
     }
     out->roots.count = 0;
-    out->trees[0] = *wave;
-    out->division = lk__division_whole(out->trees, threads);
+    out->division = lk__division_whole(rows->threads, &out->wave);
 }
 
 void lk__subtrees_fold(lk_device *dev, const lk_subtrees *subtrees)
 {
     const lk_subtrees *s = subtrees;
+    const lk_subtrees_rows *rows = &s->rows;
     if (s->roots.count == 0)
         return;
-    LK_KERNEL(rows_fold)(dev, s->weights, s->rows, s->width, &s->roots, s->dw);
-    if (s->db.slot0)
-        LK_KERNEL(rows_fold)(dev, s->channels, s->rows + s->weights, s->width, &s->roots, s->db);
+    LK_KERNEL(rows_fold)(dev, rows->weights, s->sums, rows->width, &s->roots, s->wave.dw);
+    if (s->wave.db.slot0)
+        LK_KERNEL(rows_fold)(dev, rows->channels, s->sums + rows->weights, rows->width, &s->roots, s->wave.db);
 }

@@ -1,62 +1,48 @@
-/* conv2d_subtrees.h - how the work of a convolution's weight gradient is divided among tasks.
+/* conv2d_subtrees.h - cuts the shards of a wave into subtrees of the sum tree, for the weight gradient of a
+ * convolution.
  *
- * A task owns a block of outputs and some shards: all shards of the wave, or those of a whole subtree of the sum tree.
  * A task that has few shards reads few samples, but every subtree has a sum of its own for each weight. So layers with
- * few weights have many subtrees. The sums of subtrees are then folded like leaves: which task adds what changes no
- * bit. */
+ * few weights have many subtrees, and the largest layers have one. The sums of subtrees are folded like leaves: which
+ * task adds what changes no bit. */
 #ifndef LK_TENSOR_CPU_CONV2D_SUBTREES_H
 #define LK_TENSOR_CPU_CONV2D_SUBTREES_H
 
 #include "tensor/cpu/conv2d.h"
+#include "tensor/cpu/division.h"
 
-/* Shards and where their sum goes: partial sums of the wave, or slot 0 of a row of its own. */
-typedef struct lk_subtree {
-    lk_shards shards;
-    lk_partials dw, db;
-} lk_subtree;
+/* The sums of subtrees of a layer. */
+typedef struct lk_subtrees_rows {
+    size_t threads, most; /* most: subtrees at most that are wanted, a power of two; uneven waves have up to 2 * most */
+    size_t weights, channels;
+    size_t width; /* floats of a row: dw, then db */
+} lk_subtrees_rows;
 
-/* Tasks are `count` times the blocks. */
-typedef struct lk_division {
-    size_t threads;          /* that have scratch memory */
-    size_t blocks;           /* of outputs for each subtree that are wanted */
-    size_t least;            /* blocks that give each thread a task */
-    size_t depth;            /* partial sums of a subtree, at most */
-    const lk_subtree *trees; // (count)
-    size_t count;
-} lk_division;
+#define lk__subtrees_rows_of LK_KERNEL(subtrees_rows_of)
+lk_subtrees_rows lk__subtrees_rows_of(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads);
 
-/* All shards in one task for each block. */
-#define lk__division_whole LK_KERNEL(division_whole)
-lk_division lk__division_whole(const lk_subtree *wave, size_t threads);
+/* Scratch floats of the rows. */
+static inline size_t lk__subtrees_floats(const lk_subtrees_rows *rows)
+{
+    return rows->most > 1 ? 2 * rows->most * rows->width : 0;
+}
 
-/* A wave that is cut into subtrees. */
 enum { LK_SUBTREES_MOST = 128 };
+
 typedef struct lk_subtrees {
     lk_division division;
+    lk_subtrees_rows rows;
+    lk_subtree wave;
     lk_shards roots; /* the subtrees as leaves of the wave; count is 0 if the wave is not cut */
-    lk_partials dw, db;
-    float *rows; // (count, width) sums of subtrees: dw, then db
-    size_t weights, channels, width;
+    float *sums;     // (roots.count, rows.width)
     int inner[LK_MAX_SHARDS], outer[LK_SUBTREES_MOST]; /* merges inside of subtrees, and after each */
     lk_subtree trees[LK_SUBTREES_MOST];
 } lk_subtrees;
 
-/* Scratch floats of the rows. */
-#define lk__subtrees_floats LK_KERNEL(subtrees_floats)
-size_t lk__subtrees_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads);
-
-/* The divisions that a layer may have, for the size of scratch memory: that of index 0, 1, ... until it returns false.
- * trees is NULL. */
-#define lk__subtrees_division LK_KERNEL(subtrees_division)
-bool lk__subtrees_division(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads, size_t index,
-                           lk_division *out);
-
-/* Divides the wave; `out` must stay where it is. wave.db.slot0 may be NULL. */
+/* Divides the wave; sums: scratch of lk__subtrees_floats. `out` must stay where it is. */
 #define lk__subtrees_cut LK_KERNEL(subtrees_cut)
-void lk__subtrees_cut(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads, const lk_subtree *wave,
-                      float *rows, lk_subtrees *out);
+void lk__subtrees_cut(const lk_subtrees_rows *rows, const lk_subtree *wave, float *sums, lk_subtrees *out);
 
-/* Folds the sums of subtrees into the partial sums of the wave. */
+/* Folds the sums of the subtrees into the partial sums of the wave. */
 #define lk__subtrees_fold LK_KERNEL(subtrees_fold)
 void lk__subtrees_fold(lk_device *dev, const lk_subtrees *subtrees);
 

@@ -154,7 +154,7 @@ static size_t set_sizes(tile_job *job, size_t chunk, size_t round, size_t thread
  * threads gain more than that by tasks that the faster ones can take. */
 static size_t round_chunks(const tile_job *job, size_t threads)
 {
-    return lk__size_divide_up(lk__cpu_tasks(threads), job->panels);
+    return lk__size_divide_up(lk__cpu_tasks(threads, 1), job->panels);
 }
 
 /* Chooses the sizes of chunks and rounds. The tasks of a round, and chunks where they are the tasks, are about a
@@ -188,24 +188,6 @@ size_t lk__winograd_floats(size_t tile, lk_shape in, lk_shape out, size_t thread
         return most_floats(&job, true, job.tiles, threads);
     return lk__size_max(most_floats(&job, false, job.tiles, threads),
                         most_floats(&job, true, lk__size_min(job.tiles, few_tiles(&job)), threads));
-}
-
-/* Transforms V columns of a weight. Taps are `step` floats apart. */
-LK_INLINE void transform_weight(int m, const float *taps, ptrdiff_t step, float *u, size_t plane)
-{
-    v_f32 rows[LK_WINOGRAD_SIDE][3], line[3], out[LK_WINOGRAD_SIDE];
-    const int side = m + 2;
-    LK_UNROLL for (int x = 0; x < 3; x++)
-    {
-        LK_UNROLL for (int y = 0; y < 3; y++) line[y] = v_load(taps + (y * 3 + x) * step);
-        lk__winograd_weight_line(m, line, out);
-        LK_UNROLL for (int y = 0; y < side; y++) rows[y][x] = out[y];
-    }
-    LK_UNROLL for (int y = 0; y < side; y++)
-    {
-        lk__winograd_weight_line(m, rows[y], out);
-        LK_UNROLL for (int x = 0; x < side; x++) v_store(u + (size_t)(y * side + x) * plane, out[x]);
-    }
 }
 
 /* A tile of the output. */
@@ -292,9 +274,9 @@ static void make_u(const tile_job *job, size_t panel, size_t first, float *u, fl
         }
         for (size_t j = 0; j < width; j += V) {
             if (conv->tile == 4)
-                transform_weight(4, taps + j, step, u + k * width + j, job->u_plane);
+                lk__winograd_weights(4, taps + j, step, u + k * width + j, job->u_plane);
             else
-                transform_weight(2, taps + j, step, u + k * width + j, job->u_plane);
+                lk__winograd_weights(2, taps + j, step, u + k * width + j, job->u_plane);
         }
     }
 }

@@ -11,7 +11,8 @@
 #ifndef LK_TENSOR_CPU_CONV2D_WINOGRAD_H
 #define LK_TENSOR_CPU_CONV2D_WINOGRAD_H
 
-#include "tensor/cpu/conv2d_subtrees.h"
+#include "tensor/cpu/conv2d.h"
+#include "tensor/cpu/division.h"
 #include "tensor/cpu/gemm.h"
 
 /* The side of the largest patch, and the floats between planes of a point each: planes whose distance is a power of two
@@ -126,6 +127,24 @@ LK_INLINE void lk__winograd_weight_line(int m, const v_f32 *g, v_f32 *out)
     out[3] = v_fma(v_set1(odd_b), g[1], even_b);
     out[4] = v_fma(v_set1(-odd_b), g[1], even_b);
     out[5] = g[2];
+}
+
+/* Transforms V columns of a weight. Taps are `step` floats apart. */
+LK_INLINE void lk__winograd_weights(int m, const float *taps, ptrdiff_t step, float *u, size_t plane)
+{
+    v_f32 rows[LK_WINOGRAD_SIDE][3], line[3], out[LK_WINOGRAD_SIDE];
+    const int side = m + 2;
+    LK_UNROLL for (int x = 0; x < 3; x++)
+    {
+        LK_UNROLL for (int y = 0; y < 3; y++) line[y] = v_load(taps + (y * 3 + x) * step);
+        lk__winograd_weight_line(m, line, out);
+        LK_UNROLL for (int y = 0; y < side; y++) rows[y][x] = out[y];
+    }
+    LK_UNROLL for (int y = 0; y < side; y++)
+    {
+        lk__winograd_weight_line(m, rows[y], out);
+        LK_UNROLL for (int x = 0; x < side; x++) v_store(u + (size_t)(y * side + x) * plane, out[x]);
+    }
 }
 
 /* m + 2 products; gives m outputs. */
@@ -316,6 +335,7 @@ __typeof__(*((const lk_kernels *)0)->conv2d_grad_input) lk__winograd_grad_input;
 #define lk__winograd_weight_floats LK_KERNEL(winograd_weight_floats)
 size_t lk__winograd_weight_floats(size_t tile, lk_shape x, lk_shape y, const lk_division *division);
 
+/* Writes dw with the tile of lk__winograd_weight_tile. */
 #define lk__winograd_grad_weight LK_KERNEL(winograd_grad_weight)
 void lk__winograd_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const lk_tensor *dy,
                               const lk_division *division, void *scratch);

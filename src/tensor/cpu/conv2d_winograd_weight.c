@@ -4,7 +4,7 @@
  * (in, out), and the last transform turns the points of P into the 3x3 weights of the leaf. Leaves are folded over
  * shards as in conv2d_grad_weight.c.
  *
- * A task owns a block of input by output channels for the shards of a subtree (conv2d_subtrees.h), and transforms the
+ * A task owns a block of input by output channels for the shards of a subtree (division.h), and transforms the
  * channels of its block itself. It walks over the tiles in segments, which have tiles of several shards where shards
  * are small: V of a segment stays in the second-level cache while panel after panel of D is made. The block is divided
  * into units of a few rows by one panel, so that P and the partial sums of a unit stay in the first-level cache.
@@ -46,16 +46,13 @@ typedef struct weight_job {
     size_t tile, side, points;
     lk_shape x, y;
     size_t pad_h, pad_w;
-    const float *input; // (n, h, w, in)
-    const float *dy;    // (n, h, w, out)
-    const lk_division *division;
-    const lk_shards *shards; /* of a task's subtree, as dw and fold */
-    lk_partials dw;          // (out, in, 3, 3)
-    lk_lanes fold;
-    size_t down, across; /* tiles of a column, of a row */
-    size_t in, out;      /* channels of a block at most, multiples of STRIP */
-    size_t ins, outs;    /* blocks */
-    size_t p_floats;     /* of the leaves that are not in one segment */
+    const float *input;          // (n, h, w, in)
+    const float *dy;             // (n, h, w, out)
+    const lk_division *division; /* of dw: (out, in, 3, 3) */
+    size_t down, across;         /* tiles of a column, of a row */
+    size_t in, out;              /* channels of a block at most, multiples of STRIP */
+    size_t ins, outs;            /* blocks */
+    size_t p_floats;             /* of the leaves that are not in one segment */
     size_t thread_floats;
     float *zeros; // (side, channels of x or dy)
     float *buffers;
@@ -63,6 +60,7 @@ typedef struct weight_job {
 
 /* A block of channels, and the buffers of the task that owns it. */
 typedef struct block {
+    const lk_subtree *tree;
     size_t in_first, in, out_first, out;
     float *v;     // (strips, points, SUM_TILES, STRIP)
     float *d;     // (points, SUM_TILES, LK_NR) of one panel; a panel of one vector has V columns
@@ -86,6 +84,7 @@ typedef struct segment {
 
 /* Where the next segment begins: after `done` tiles of a shard, whose leaf will be at `top` (leaf_part). */
 typedef struct cursor {
+    const lk_shards *shards;
     int shard, top;
     size_t done;
 } cursor;
@@ -350,7 +349,7 @@ static void sum_segment(const weight_job *job, const block *b, const segment *se
 /* Fills a segment and moves the cursor behind it. */
 static void next_segment(const weight_job *job, cursor *at, segment *seg)
 {
-    const lk_shards *shards = job->shards;
+    const lk_shards *shards = at->shards;
     size_t tiles = job->down * job->across;
     seg->first = shards->begin[at->shard] * tiles + at->done;
     seg->tiles = seg->count = 0;
@@ -398,9 +397,9 @@ static void move_square(float *entry, size_t rows, size_t channels, bool store, 
 /* Copies entry e of the block from or to its slot. */
 static void move_block(const weight_job *job, const block *b, int e, bool store)
 {
-    float *entry = b->stack + (size_t)(e - job->fold.low) * entry_floats(job);
+    float *entry = b->stack + (size_t)(e - b->tree->fold.low) * entry_floats(job);
     size_t rows = b->in * TAPS, stride = job->x.c * TAPS;
-    float *slot = lk__partials_slot(job->dw, e) + b->out_first * stride + b->in_first * TAPS;
+    float *slot = lk__partials_slot(b->tree->dw, e) + b->out_first * stride + b->in_first * TAPS;
     for (size_t c = 0; c < b->out; c += V) {
         float *from = entry + c / LK_NR * job->in * TAPS * LK_NR + c % LK_NR;
         for (size_t row = 0; row < rows; row += V)
@@ -411,15 +410,10 @@ static void move_block(const weight_job *job, const block *b, int e, bool store)
 
 static void weight_task(void *arg, size_t index, int thread)
 {
-    const weight_job *all = arg;
-    const lk_subtree *tree = &all->division->trees[index / (all->ins * all->outs)];
+    const weight_job *job = arg;
+    const lk_subtree *tree = lk__division_tree(job->division, job->ins * job->outs, &index);
     const lk_shards *shards = &tree->shards;
-    weight_job own = *all, *job = &own;
-    own.shards = shards;
-    own.dw = tree->dw;
-    own.fold = lk__lanes_fold(shards);
-    index %= job->ins * job->outs;
-    block b = {.in_first = index % job->ins * job->in, .out_first = index / job->ins * job->out};
+    block b = {.tree = tree, .in_first = index % job->ins * job->in, .out_first = index / job->ins * job->out};
     b.in = lk__size_min(job->x.c - b.in_first, job->in);
     b.out = lk__size_min(job->y.c - b.out_first, job->out);
     b.v = job->buffers + (size_t)thread * job->thread_floats;
@@ -427,15 +421,15 @@ static void weight_task(void *arg, size_t index, int thread)
     b.whole = b.d + job->points * D_PLANE;
     b.p = b.whole + job->points * UNIT;
     b.stack = b.p + job->p_floats;
-    for (int e = job->fold.low; e < shards->depth; e++)
+    for (int e = tree->fold.low; e < shards->depth; e++)
         move_block(job, &b, e, false);
-    cursor at = {.top = shards->depth - job->fold.low};
+    cursor at = {.shards = shards, .top = shards->depth - tree->fold.low};
     while (at.shard < shards->count) {
         segment seg;
         next_segment(job, &at, &seg);
         sum_segment(job, &b, &seg);
     }
-    for (int e = job->fold.low; e < job->fold.end; e++)
+    for (int e = tree->fold.low; e < tree->fold.end; e++)
         move_block(job, &b, e, true);
 }
 

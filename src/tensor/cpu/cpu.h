@@ -21,7 +21,6 @@ typedef struct lk_cpu_device {
     lk_pool *pool;
     const lk_cpu_build *build;
     lk_bf16_multiply *bf16; /* of the build; NULL: the precision is fp32 */
-    lk_device **threads;    // (threads of the pool) devices of one thread each; NULL: this is one of them
 } lk_cpu_device;
 
 static inline lk_pool *lk__cpu_pool(lk_device *dev)
@@ -29,17 +28,11 @@ static inline lk_pool *lk__cpu_pool(lk_device *dev)
     return ((lk_cpu_device *)dev)->pool;
 }
 
-/* Tasks that are worth some work done twice, so that faster threads can take those of slower ones: as many as threads
- * where these are few. */
-static inline size_t lk__cpu_tasks(size_t threads)
+/* Tasks of a run: `each` for a thread, so that faster threads can take those of slower ones; twice as many where there
+ * are many threads; one for one thread. */
+static inline size_t lk__cpu_tasks(size_t threads, size_t each)
 {
-    return threads > 4 ? 2 * threads : threads;
-}
-
-/* A device of one thread, for kernels that a task calls: `thread` is the task's. */
-static inline lk_device *lk__cpu_thread(lk_device *dev, int thread)
-{
-    return ((lk_cpu_device *)dev)->threads[thread];
+    return threads == 1 ? 1 : (threads > 4 ? 2 : 1) * threads * each;
 }
 
 /* Builds that this machine can run, the fastest first, NULL after the last. */

@@ -9,41 +9,8 @@
 static void cpu_close(lk_device *dev)
 {
     lk_cpu_device *cpu = (lk_cpu_device *)dev;
-    for (int i = 0; cpu->threads && i < lk__pool_threads(cpu->pool); i++)
-        if (cpu->threads[i])
-            cpu_close(cpu->threads[i]);
-    lk__mem_free(cpu->threads);
     lk__pool_destroy(cpu->pool);
     lk__mem_free(cpu);
-}
-
-static lk_status create(const lk_cpu_build *build, lk_bf16_multiply *bf16, int threads, bool crowded,
-                        lk_cpu_device **out)
-{
-    lk_cpu_device *cpu;
-    LK_TRY(LK_ALLOC(1, "device", &cpu));
-    cpu->base = (lk_device){.type = &lk__device_cpu, .kernels = build->kernels};
-    cpu->build = build;
-    cpu->bf16 = bf16;
-    lk_status status = lk__pool_create(threads, crowded, &cpu->pool);
-    if (status != LK_OK) {
-        lk__mem_free(cpu);
-        return status;
-    }
-    *out = cpu;
-    return LK_OK;
-}
-
-static lk_status create_threads(lk_cpu_device *cpu)
-{
-    size_t count = (size_t)lk__pool_threads(cpu->pool);
-    LK_TRY(LK_ALLOC(count, "device", &cpu->threads));
-    for (size_t i = 0; i < count; i++) {
-        lk_cpu_device *thread;
-        LK_TRY(create(cpu->build, cpu->bf16, 1, false, &thread));
-        cpu->threads[i] = &thread->base;
-    }
-    return LK_OK;
 }
 
 /* Whether this machine has a device of another kind. */
@@ -65,11 +32,13 @@ static lk_status cpu_open(const lk_device_opts *opts, lk_device **out)
                         lk__device_precision_names[opts->precision],
                         has_gpu() ? ", or compute on a GPU, `device` cuda:0" : "; no GPU can be used here");
     LK_TRY(lk__cpu_build_select(opts->isa, &build));
-    LK_TRY(
-        create(build, opts->precision == LK_PRECISION_BF16 ? build->bf16 : NULL, opts->threads, opts->crowded, &cpu));
-    lk_status status = create_threads(cpu);
+    LK_TRY(LK_ALLOC(1, "device", &cpu));
+    cpu->base = (lk_device){.type = &lk__device_cpu, .kernels = build->kernels};
+    cpu->build = build;
+    cpu->bf16 = opts->precision == LK_PRECISION_BF16 ? build->bf16 : NULL;
+    lk_status status = lk__pool_create(opts->threads, opts->crowded, &cpu->pool);
     if (status != LK_OK) {
-        cpu_close(&cpu->base);
+        lk__mem_free(cpu);
         return status;
     }
     *out = &cpu->base;

@@ -141,7 +141,7 @@ size_t LK_KERNEL(linear_scratch)(lk_device *dev, lk_shape x, lk_shape y)
         lk_bf16_windows in = lk__bf16_windows_linear(x.n, x.c), out = lk__bf16_windows_linear(x.n, y.c);
         floats =
             lk__size_max(lk__bf16_layer_floats(&in, y.c, 1, threads), lk__bf16_layer_floats(&out, x.c, 1, threads));
-        lk_division whole = lk__division_whole(NULL, threads);
+        lk_division whole = lk__division(threads, 1);
         floats = lk__size_max(floats, lk__bf16_gradient_floats(&in, y.c, 1, &whole));
     }
     return lk__size_max(floats, lk__linear_weight_floats(x.n, y.c, threads)) * sizeof(float);

@@ -144,8 +144,8 @@ void LK_KERNEL(linear_grad_weight)(lk_device *dev, const lk_tensor *x, const lk_
         .thread_floats = thread_floats(x->shape.n),
     };
     if (lk__bf16_of(dev)) {
-        lk_subtree wave = {.shards = *shards, .dw = dw};
-        lk_division division = lk__division_whole(&wave, (size_t)lk__pool_threads(pool));
+        lk_subtree wave = lk__subtree(shards, dw, (lk_partials){0});
+        lk_division division = lk__division_whole((size_t)lk__pool_threads(pool), &wave);
         lk_bf16_gradient gradient = {1, lk__bf16_windows_linear(job.n, in), lk__tensor_f32(x), job.dy, out, &division};
         lk__bf16_gradient_run(dev, &gradient, scratch);
         job.split = 0; /* db alone is left */

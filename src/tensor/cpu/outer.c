@@ -35,9 +35,6 @@ typedef struct weight_job {
     size_t units, blocks;           /* units of rows, blocks of channels */
     size_t some_units, some_blocks; /* of a task, at most */
     size_t tasks_y, tasks_x;
-    const lk_shards *shards; /* of a task's subtree, as dw and fold */
-    lk_partials dw;
-    lk_lanes fold;
     size_t box_floats, strip_floats, stack_floats, entry, thread_floats;
     float *scratch;
 } weight_job;
@@ -68,6 +65,7 @@ typedef struct segment {
  * on top of the stack of partial sums are counted in `zeros`, not stored, until others are pushed; those that are left
  * inside a leaf are merged with it. */
 typedef struct cursor {
+    const lk_shards *shards;
     int shard;
     size_t sample, y, x;
     int zeros;
@@ -82,9 +80,10 @@ typedef struct sum_block {
 /* A task and its memory. */
 typedef struct part {
     const weight_job *job;
+    const lk_subtree *tree;
     size_t group, unit, units, block, blocks;
     float *boxes, *strips, *stack;
-    float *base; /* (entries, blocks, taps, units, LK_MR, LK_NR); the first entry is fold.low */
+    float *base; /* (entries, blocks, taps, units, LK_MR, LK_NR); the first entry is tree->fold.low */
     float *top;
 } part;
 
@@ -104,7 +103,7 @@ static size_t lay_out(weight_job *job)
     job->some_blocks = lk__size_min(lk__size_max(PANELS / job->taps, 1), job->blocks);
     job->some_units = lk__size_min(lk__size_max(TILES / (job->some_blocks * job->taps), 1), job->units);
     size_t threads = division->threads, wanted = division->blocks;
-    if (threads > 1 && division->least == threads) /* one subtree */
+    if (threads > 1 && division->subtrees == 1)
         wanted = threads * TASKS_A_THREAD;
     for (;;) {
         job->tasks_y = lk__size_divide_up(job->units, job->some_units);
@@ -135,7 +134,7 @@ size_t lk__outer_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, lk_s
 static sum_block block_at(const weight_job *job, const cursor *at)
 {
     const lk_sum_rows *sum = &job->outer.sum;
-    size_t first = job->shards->begin[at->shard], end = job->shards->begin[at->shard + 1];
+    size_t first = at->shards->begin[at->shard], end = at->shards->begin[at->shard + 1];
     lk_shape y = job->outer.y;
     sum_block next = {.sample = at->sample, .y = at->y, .x = at->x};
     next.last = lk__size_min(at->sample + sum->samples, end);
@@ -149,7 +148,7 @@ static sum_block block_at(const weight_job *job, const cursor *at)
 static void advance(const weight_job *job, const sum_block *done, cursor *at)
 {
     if (done->done) {
-        *at = (cursor){.shard = at->shard + 1, .sample = done->last, .zeros = at->zeros};
+        *at = (cursor){.shards = at->shards, .shard = at->shard + 1, .sample = done->last, .zeros = at->zeros};
     } else if (done->x1 < job->outer.y.w) {
         at->x = done->x1;
     } else {
@@ -269,7 +268,7 @@ static bool has_room(const weight_job *job, const segment *s, const sum_block *b
 /* The segment at the cursor, which is moved behind it. */
 static void next_segment(const weight_job *job, cursor *at, segment *s)
 {
-    const lk_shards *shards = job->shards;
+    const lk_shards *shards = at->shards;
     lk_shape y = job->outer.y;
     s->first = (at->sample * y.h + at->y) * y.w + at->x;
     s->pixels = s->runs = s->bands = s->box_pixels = 0;
@@ -456,7 +455,7 @@ static void move_row(float *tiles, size_t step, size_t taps, size_t channels, bo
 static void move_entry(const part *p, int e, bool store)
 {
     const weight_job *job = p->job;
-    float *entry = p->base + (size_t)(e - job->fold.low) * job->entry, *slot = lk__partials_slot(job->dw, e);
+    float *entry = p->base + (size_t)(e - p->tree->fold.low) * job->entry, *slot = lk__partials_slot(p->tree->dw, e);
     size_t step = p->units * LK_OUTER_UNIT;
     for (size_t unit = 0; unit < p->units; unit++) {
         size_t first = (p->unit + unit) * LK_MR, rows = lk__size_min(job->out - first, LK_MR);
@@ -475,17 +474,12 @@ static void move_entry(const part *p, int e, bool store)
 
 static void weight_task(void *arg, size_t index, int thread)
 {
-    const weight_job *all = arg;
-    size_t blocks = all->tasks_y * all->tasks_x * all->outer.conv->groups;
-    const lk_subtree *tree = &all->outer.division->trees[index / blocks];
+    const weight_job *job = arg;
+    size_t blocks = job->tasks_y * job->tasks_x * job->outer.conv->groups;
+    const lk_subtree *tree = lk__division_tree(job->outer.division, blocks, &index);
     const lk_shards *shards = &tree->shards;
-    weight_job own = *all, *job = &own;
-    own.shards = shards;
-    own.dw = tree->dw;
-    own.fold = lk__lanes_fold(shards);
-    index %= blocks;
     size_t y = index / job->tasks_x % job->tasks_y, x = index % job->tasks_x;
-    part p = {.job = job, .group = index / job->tasks_x / job->tasks_y};
+    part p = {.job = job, .tree = tree, .group = index / job->tasks_x / job->tasks_y};
     p.unit = y * job->some_units;
     p.units = lk__size_min(job->some_units, job->units - p.unit);
     p.block = x * job->some_blocks;
@@ -494,18 +488,18 @@ static void weight_task(void *arg, size_t index, int thread)
     p.strips = p.boxes + job->box_floats;
     p.stack = p.strips + job->strip_floats;
     p.base = p.stack + job->stack_floats;
-    for (int e = job->fold.low; e < shards->depth; e++)
+    for (int e = tree->fold.low; e < shards->depth; e++)
         move_entry(&p, e, false);
-    p.top = p.base + (size_t)(shards->depth - job->fold.low) * job->entry;
+    p.top = p.base + (size_t)(shards->depth - tree->fold.low) * job->entry;
     segment s;
-    for (cursor at = {.sample = shards->begin[0]}; at.shard < shards->count;) {
+    for (cursor at = {.shards = shards, .sample = shards->begin[0]}; at.shard < shards->count;) {
         next_segment(job, &at, &s);
         copy_strips(&p, &s);
         for (size_t block = 0; block < p.blocks; block++)
             add_segment(&p, &s, block);
         p.top += s.pushed * (ptrdiff_t)job->entry;
     }
-    for (int e = job->fold.low; e < job->fold.end; e++)
+    for (int e = tree->fold.low; e < tree->fold.end; e++)
         move_entry(&p, e, true);
 }
 

@@ -1,5 +1,5 @@
-/* rows.c - adds rows, one for each shard or subtree, over the sum tree: sums of BatchNorm, losses, weight gradients of
- * subtrees. Other gradients are folded by their own kernels while they are in cache. */
+/* rows.c - adds rows, one for each shard or subtree, over the sum tree: BatchNorm's sums, sums of subtrees
+ * (conv2d_subtrees.h), gradients of depthwise convolutions, of own ops and of other layers with small leaves. */
 #include <string.h>
 
 #include "tensor/cpu/chunks.h"
@@ -8,7 +8,7 @@
 
 /* Columns of a block, whose partial sums stay in the first-level cache; a multiple of every vector width. A task has
  * whole blocks. */
-enum { BLOCK = 256, TASKS_A_THREAD = 2 };
+enum { BLOCK = 256 };
 
 typedef struct fold {
     size_t width, row;
@@ -57,7 +57,7 @@ void LK_KERNEL(rows_fold)(lk_device *dev, size_t width, const float *leaves, siz
                           lk_partials sums)
 {
     lk_pool *pool = lk__cpu_pool(dev);
-    size_t tasks = (size_t)lk__pool_threads(pool) * TASKS_A_THREAD;
+    size_t tasks = lk__cpu_tasks((size_t)lk__pool_threads(pool), 1);
     fold f = {.width = width, .row = row, .leaves = leaves, .shards = shards, .sums = sums};
     f.range = lk__lanes_fold(shards);
     f.columns = lk__size_round_up(lk__size_divide_up(width, tasks), BLOCK);
