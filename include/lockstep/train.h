@@ -170,7 +170,7 @@ typedef struct lk_train_step {
     double grad_norm;     /* of the whole model's gradient, before clipping; NaN: not computed */
     size_t samples;       /* since this process started, including this batch */
     double seconds;       /* since the first step began */
-    double train_seconds; /* the same without evaluations */
+    double train_seconds; /* the same without evaluations and saves */
     double batch_seconds; /* of this step, including the preparation of its batch */
     uint64_t reserved[8]; /* zero */
 } lk_train_step;

@@ -128,6 +128,7 @@ LOCKSTEP_FAULT='delay:op=save,seconds=8' run 0 "${small[@]}" --checkpoint slow -
 check "$line: the same bits" test "$(hash_of)" = "$(cat small)"
 # An option value that cannot be a note must not end the run.
 run 0 "${task[@]}" --checkpoint latin --save-model $'d\xe9.safetensors'
+check "$line: the wait for a save is no time of steps" grep -qE '^ +time .*: [0-4]\.[0-9]+ s in steps, ' out
 ends_alike
 # A failed start leaves no folder.
 run 2 --checkpoint leave --data nonsense
