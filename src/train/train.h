@@ -172,7 +172,8 @@ typedef struct lk_train_outcome {
     size_t steps, samples;    /* steps of the run; samples since this process started */
     double seconds;           /* of training and evaluation */
     double train_seconds;     /* of training steps alone */
-    lk_waits waits;           /* of this rank */
+    lk_waits waits;           /* of this rank; not known if joint */
+    bool joint;               /* as in lk_train_use */
     size_t moves;             /* how often shards were moved between ranks since this process started */
     const lk_train_use *uses; /* (ranks) in the events of rank 0; NULL elsewhere, and after the run */
     lk_metrics test;          /* of the last evaluation; count is 0 if there was none */
