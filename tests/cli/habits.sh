@@ -168,8 +168,8 @@ fails 2 "recipe.yaml:1: no option 'pretrained'; 'lockstep train --pretrained' sa
 # A resumed run knows its optimiser; what is typed beside must be the same.
 run 0 train "${task[@]}" --optimizer sgd:momentum=.9 --lr .1 --checkpoint kept --save-every 3
 run 0 train --resume kept --max-steps 4 --momentum .9 --quiet
-fails 1 "--optimizer sgd:momentum=.8 contradicts the checkpoint" -- train --resume kept --momentum .8 --quiet
-fails 1 "--lr 0.2 contradicts the checkpoint" -- train --resume kept --optimizer sgd:momentum=.9,lr=.2 --quiet
+fails 2 "--optimizer sgd:momentum=.8 contradicts the checkpoint" -- train --resume kept --momentum .8 --quiet
+fails 2 "--lr 0.2 contradicts the checkpoint" -- train --resume kept --optimizer sgd:momentum=.9,lr=.2 --quiet
 run 0 train --resume kept --max-steps 4 --optimizer sgd:momentum=.9,lr=.1 --quiet
 
 # Numbers in --devices are GPUs.

@@ -68,7 +68,7 @@ ends_alike
 
 part 3
 contradicts() { # TEXT TEXT ARGUMENTS...
-    run 1 "${rest[@]}" "${@:3}"
+    run 2 "${rest[@]}" "${@:3}"
     said err "$1" "$2"
     check "$line: the checkpoint is untouched" "$program" verify --quiet ck
 }
