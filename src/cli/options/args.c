@@ -78,7 +78,7 @@ static const lk_option table[] = {
     {"learning", "gamma", 0, TRAIN, 0, REAL(gamma, "FACTOR", 0, 1e3), ".7",
      "the learning rate's factor from epoch to epoch"},
 
-    {"how", "devices", 0, COMPUTES, 0, LIST(device_names, "auto|cpu:0,cpu:1|..."), NULL,
+    {"how", "devices", 0, COMPUTES, 0, LIST(device_names, "auto|cpu|cuda:0,cuda:1|..."), NULL,
      "where to compute: cpu, cuda:0, or several as in 'cuda:0,cuda:1', a rank each; auto (the default): all "
      "GPUs, or the CPU where there are none, or fewer than -n has ranks"},
     {"how", "gpu-ids", 0, COMPUTES, 0, LIST(gpu_ids, "0,1,..."), NULL,

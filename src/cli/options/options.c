@@ -117,8 +117,8 @@ static lk_status set_list(const lk_options_set *set, const lk_option *row, const
     for (const char *value = text;; value++) {
         size_t length = strcspn(value, ",");
         if (length == 0)
-            return lk__fail(LK_STATUS_USAGE, "%s: --%s '%s' has an empty value; it wants %s", set->command, row->name,
-                            text, row->arg);
+            return lk__fail(LK_STATUS_USAGE, "%s: --%s '%s': a value is missing beside a comma; it wants %s",
+                            set->command, row->name, text, row->arg);
         value += length;
         if (!*value)
             break;
