@@ -59,6 +59,11 @@ same "--amp --devices cpu" "--precision bf16 --devices cpu"
 line="train --cuda"
 timeout -s KILL 60 "$program" train "${task[@]}" --cuda >out 2>err </dev/null
 check "$line: means a GPU" grep -q cuda out err
+means "train --precision fp16" "there is no fp16 here; bf16 takes its place and needs no loss scaling; write '--precision bf16'"
+means "train --precision half" "there is no fp16 here"
+means "train --precision float16" "there is no fp16 here"
+means "train --precision float32" "did you mean 'fp32'?"
+means "train --precision bfloat16" "did you mean 'bf16'?"
 same "--clip-grad-norm .1" "--clip-norm .1"
 same "--clip-grad .1" "--clip-norm .1"
 same "--max-grad-norm .1" "--clip-norm .1"

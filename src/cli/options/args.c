@@ -250,6 +250,7 @@ lk_options_set lk__args_options(const char *command, unsigned bit, size_t max_wo
                             .ends_at_word = bit == LK_CMD_RUN || bit == LK_CMD_SWEEP,
                             .swept = bit == LK_CMD_SWEEP ? LK_CMD_TRAIN : 0,
                             .foreign = lk__habits_words,
+                            .foreign_values = lk__habits_values,
                             .rivals = rivals,
                             .fields = fields};
 }
