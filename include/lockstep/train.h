@@ -100,9 +100,9 @@ typedef struct lk_train_opts {
     size_t save_every;      /* steps between checkpoints; default: one after each epoch */
     size_t keep;            /* checkpoints that stay, beside the best one; default 3 */
     /* NULL: a new run. "auto": the newest checkpoint in the folder `checkpoint`; a new run if there is none. Or a
-     * checkpoint, or a folder of checkpoints. A run resumes only with the model, the data and the options that change
-     * the result as they were (else MISMATCH, which says what differs); `epochs` may grow where the learning rates of
-     * earlier steps stay the same. */
+     * checkpoint, or a folder of checkpoints. A run resumes only with the model and the options that change the result
+     * (else USAGE, which says what differs) and with the data (else MISMATCH) as they were; `epochs` may grow where the
+     * learning rates of earlier steps stay the same. */
     const char *resume;
     bool reshard;           /* the checkpoint may have another number of shards: the run ends with other bits */
     const char *save_model; /* a file for the final model; with "{rank}" in it every rank saves one; default: none */
@@ -170,7 +170,7 @@ typedef struct lk_train_step {
     double grad_norm;     /* of the whole model's gradient, before clipping; NaN: not computed */
     size_t samples;       /* since this process started, including this batch */
     double seconds;       /* since the first step began */
-    double train_seconds; /* the same without evaluations */
+    double train_seconds; /* the same without evaluations and saves */
     double batch_seconds; /* of this step, including the preparation of its batch */
     uint64_t reserved[8]; /* zero */
 } lk_train_step;
@@ -252,11 +252,11 @@ typedef struct lk_train_result {
 
 /* Trains, and blocks until the run ends. Collective if there are several ranks. events and out may be NULL.
  *
- * USAGE: options that are impossible, contradict each other or would have no effect; the detail names the field.
- * NOT_FOUND: no such data, file of weights or checkpoint. FORMAT: a damaged file. MISMATCH: ranks have different
- * options, or the checkpoint belongs to another run. NONFINITE: a loss, a gradient or the final weights; nothing
- * non-finite is saved. PEER: another rank failed. IO, MEMORY, UNSUPPORTED: as in the other headers. A failure keeps
- * the checkpoints that were saved. */
+ * USAGE: options that are impossible, contradict each other or the checkpoint, or would have no effect; the detail
+ * names the field. NOT_FOUND: no such data, file of weights or checkpoint. FORMAT: a damaged file. MISMATCH: ranks have
+ * different options, or the checkpoint was saved with other data. NONFINITE: a loss, a gradient or the final weights;
+ * nothing non-finite is saved. PEER: another rank failed. IO, MEMORY, UNSUPPORTED: as in the other headers. A failure
+ * keeps the checkpoints that were saved. */
 lk_status lk_train(const lk_train_opts *opts, const lk_train_events *events, lk_train_result *out) LK_CHECKED;
 
 LK_API_END

@@ -59,11 +59,11 @@ static const lk_library libraries[] = {
     {"libyaml", "`config`", YAML},
     {"libjpeg", "folders of JPEG images", JPEG},
     {"libpng", "folders of PNG images", PNG},
-    {"libcurl", "lockstep data get; loaded when needed", CURL},
+    {"libcurl", "lockstep data get", CURL, .loaded = true},
     {"protobuf-c", "TensorBoard's event files of `log_dir`", PROTOBUFC},
     {"libcrypto", "sums of lockstep data get and verify", CRYPTO},
     {"libdeflate", "faster unpacking of gzipped data files", LIBDEFLATE},
-    {"libmicrohttpd", "the live page; loaded when needed", MICROHTTPD},
+    {"libmicrohttpd", "the live page", MICROHTTPD, .loaded = true},
 };
 
 const lk_library *lk__library_list(size_t index)

@@ -9,6 +9,7 @@ typedef struct lk_library {
     const char *name;
     const char *use; /* what uses it */
     bool present;
+    bool loaded; /* when it is needed, not at the start of the program */
 } lk_library;
 
 /* Row `index` of the table; NULL after the last. */

@@ -66,9 +66,11 @@ static lk_status read_header(source *in, char **out)
                         in->path, in->size);
     LK_TRY(lk__state_source_read(in->file, 0, &in->header, sizeof in->header));
     if (in->header > MAX_HEADER)
-        return lk__fail(LK_STATUS_FORMAT,
-                        "%s is not a safetensors file: byte 0 gives a header of %" PRIu64 " bytes, at most %u is legal",
-                        in->path, in->header, MAX_HEADER);
+        return lk__fail(
+            LK_STATUS_FORMAT,
+            "%s is no model file (.safetensors, .pth) and no checkpoint: read as safetensors, byte 0 gives a "
+            "header of %" PRIu64 " bytes, at most %u is legal",
+            in->path, in->header, MAX_HEADER);
     if (in->header > in->size - HEADER_AT)
         return lk__fail(LK_STATUS_FORMAT,
                         "%s is cut short or not a safetensors file: byte 0 gives a header of %" PRIu64

@@ -300,7 +300,8 @@ static void notice_interrupted(const round *r)
     if (!opts->notice || !(r->opts->grace > 0) || !r->node || (signal != SIGINT && signal != SIGTERM))
         return;
     lk__cause_signal_name(signal, name, sizeof name);
-    snprintf(text, sizeof text, "interrupted by %s: the ranks finish what they are at; again ends them at once", name);
+    snprintf(text, sizeof text,
+             "interrupted by %s: the ranks finish this step first; a second signal ends them at once", name);
     opts->notice(opts->notice_arg, text);
 }
 

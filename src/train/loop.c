@@ -126,6 +126,15 @@ static bool save_is_due(const lk_train_run *run)
            (every ? run->at.step % every == 0 : run->at.batch == run->effective.batches);
 }
 
+/* Saves, and takes the time of it out of the steps' time: out of the next steps of the epoch, if there are any. */
+static lk_status save_between_steps(lk_train_run *run)
+{
+    double began = lk__clock();
+    LK_TRY(lk__run_save(run, false));
+    run->epoch_began += lk__clock() - began;
+    return LK_OK;
+}
+
 /* Called after each step: saves a checkpoint if one is due and no step is under way. */
 static lk_status keep_step(lk_train_run *run)
 {
@@ -136,7 +145,7 @@ static lk_status keep_step(lk_train_run *run)
         run->signal_level = LK_SIGNAL_LEVEL_NONE;
         run->signal_saved = run->at.step;
     }
-    return lk__run_save(run, false);
+    return save_between_steps(run);
 }
 
 static lk_status run_step(lk_train_run *run)

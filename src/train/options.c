@@ -48,7 +48,7 @@ lk_status lk__train_options_note(const lk_train_rank *rank, const lk_train_effec
 static lk_status contradiction(const lk_train_rank *rank, const char *what, const char *here, const char *there)
 {
     return lk__fail(
-        LK_STATUS_MISMATCH,
+        LK_STATUS_USAGE,
         "%s %s contradicts the checkpoint %s, which has %s %s: leave %s out to go on with that run, or begin "
         "another one in a folder of its own",
         what, here, rank->opts->resume, what, there, what);
@@ -58,7 +58,7 @@ static lk_status contradiction(const lk_train_rank *rank, const char *what, cons
 static lk_status other_model(const lk_train_rank *rank, const char *here, const char *there)
 {
     const lk_train_opts *opts = rank->opts;
-    return lk__fail(LK_STATUS_MISMATCH,
+    return lk__fail(LK_STATUS_USAGE,
                     "`%s` %s is another model than that of the checkpoint %s, %s: resume with the same model, or begin "
                     "another run in a folder of its own",
                     opts->graph ? "graph" : "model", here, opts->resume, there);
@@ -108,7 +108,7 @@ static lk_status check_shards(const lk_train_rank *rank, size_t saved)
     if ((size_t)opts->shards == saved || opts->reshard)
         return LK_OK;
     return lk__fail(
-        LK_STATUS_MISMATCH,
+        LK_STATUS_USAGE,
         "%d shards contradict the checkpoint %s, which has %zu (`shards` times `accumulate`): shards belong "
         "to the result. Leave `shards` out to go on to the same bits, or add `reshard` to go on with %d, to "
         "other bits",
@@ -150,7 +150,7 @@ static lk_status check_epochs(const lk_train_rank *rank, const lk_train_effectiv
     LK_TRY(read_count(rank, "--epochs", &saved));
     if (lk__train_rates_stay(rank, effective, rank->opts->epochs, saved, position->step))
         return LK_OK;
-    return lk__fail(LK_STATUS_MISMATCH,
+    return lk__fail(LK_STATUS_USAGE,
                     "`epochs` %zu contradicts the checkpoint %s, which has `epochs` %zu: with `schedule` %s the "
                     "rates of the steps that are done would have been others. Leave `epochs` out to go on with that "
                     "run",

@@ -76,6 +76,9 @@ static lk_status set_dir(lk_saver *s, const char *dir)
 static lk_status fail_folder(const lk_saver *s, const char *part, int error)
 {
     bool usage = error == ENOENT || error == ENOTDIR;
+    if (error != ENOTDIR && strcmp(s->dir, part) == 0)
+        return lk__fail(usage ? LK_STATUS_USAGE : LK_STATUS_IO,
+                        "`checkpoint` '%s' cannot be created: %s; give another folder", s->dir, strerror(error));
     return lk__fail(usage ? LK_STATUS_USAGE : LK_STATUS_IO,
                     error == ENOTDIR ? "`checkpoint` '%s' cannot be created: '%s' is not a folder; give another name"
                                      : "`checkpoint` '%s' cannot be created: '%s': %s; give another folder",

@@ -89,7 +89,7 @@ typedef struct lk_train_phases {
     double data;    /* waiting for the loader, because the next batch was not ready */
     double compute; /* own work in steps; with lk_train_use.joint also waits for other ranks */
     double wait;    /* waiting for other ranks in sums, stages and agreements */
-    double other;   /* copying checkpoints, and the event functions */
+    double other;   /* the event functions */
 } lk_train_phases;
 
 /* What one rank has used: since this process started (lk_train_outcome), or since the last event (lk_train_uses). Ranks
@@ -98,7 +98,7 @@ typedef struct lk_train_use {
     int64_t rank;
     uint64_t steps, samples; /* samples of this rank's share; with stages, those that pass through its stage */
     int64_t shards;          /* of each batch that the rank trains at this moment */
-    double seconds;          /* of training steps, without evaluations */
+    double seconds;          /* of training steps, without evaluations and saves */
     lk_train_phases phases;
     uint64_t loaded;           /* training samples that the loader's threads have made; 0: others hold the samples */
     double loader_seconds;     /* of these threads together */
@@ -172,7 +172,8 @@ typedef struct lk_train_outcome {
     size_t steps, samples;    /* steps of the run; samples since this process started */
     double seconds;           /* of training and evaluation */
     double train_seconds;     /* of training steps alone */
-    lk_waits waits;           /* of this rank */
+    lk_waits waits;           /* of this rank; not known if joint */
+    bool joint;               /* as in lk_train_use */
     size_t moves;             /* how often shards were moved between ranks since this process started */
     const lk_train_use *uses; /* (ranks) in the events of rank 0; NULL elsewhere, and after the run */
     lk_metrics test;          /* of the last evaluation; count is 0 if there was none */

@@ -117,6 +117,7 @@ lk_status lk__run_uses_step(lk_train_run *run, size_t total)
 lk_status lk__run_uses_end(lk_train_run *run)
 {
     lk_train_use use = use_now(run);
+    run->result.joint = use.joint;
     LK_TRY(gather_uses(run, &use));
     run->result.uses = run->uses;
     return LK_OK;

@@ -67,7 +67,7 @@ refused 2 "--epochs 'x'" "whole number" -- train --epochs x
 refused 2 "--stages needs a value" -- train --stages -n 2
 refused 2 "--epochs '-1'" "from 0" -- train --epochs -1
 refused 2 "--gpu-ids is empty" "0,1" -- train --gpu-ids ''
-refused 2 "--devices is empty" "cpu:0,cpu:1" -- train --devices ''
+refused 2 "--devices is empty" "cuda:0,cuda:1" -- train --devices ''
 refused 2 "--batch-size '0'" "from 1" -- train --batch-size 0
 refused 2 "--batch-size '-4'" "from 1" -- train --batch_size=-4
 refused 2 "--lr '0'" -- train --lr 0

@@ -59,6 +59,11 @@ same "--amp --devices cpu" "--precision bf16 --devices cpu"
 line="train --cuda"
 timeout -s KILL 60 "$program" train "${task[@]}" --cuda >out 2>err </dev/null
 check "$line: means a GPU" grep -q cuda out err
+means "train --precision fp16" "there is no fp16 here; bf16 takes its place and needs no loss scaling; write '--precision bf16'"
+means "train --precision half" "there is no fp16 here"
+means "train --precision float16" "there is no fp16 here"
+means "train --precision float32" "did you mean 'fp32'?"
+means "train --precision bfloat16" "did you mean 'bf16'?"
 same "--clip-grad-norm .1" "--clip-norm .1"
 same "--clip-grad .1" "--clip-norm .1"
 same "--max-grad-norm .1" "--clip-norm .1"
@@ -168,8 +173,8 @@ fails 2 "recipe.yaml:1: no option 'pretrained'; 'lockstep train --pretrained' sa
 # A resumed run knows its optimiser; what is typed beside must be the same.
 run 0 train "${task[@]}" --optimizer sgd:momentum=.9 --lr .1 --checkpoint kept --save-every 3
 run 0 train --resume kept --max-steps 4 --momentum .9 --quiet
-fails 1 "--optimizer sgd:momentum=.8 contradicts the checkpoint" -- train --resume kept --momentum .8 --quiet
-fails 1 "--lr 0.2 contradicts the checkpoint" -- train --resume kept --optimizer sgd:momentum=.9,lr=.2 --quiet
+fails 2 "--optimizer sgd:momentum=.8 contradicts the checkpoint" -- train --resume kept --momentum .8 --quiet
+fails 2 "--lr 0.2 contradicts the checkpoint" -- train --resume kept --optimizer sgd:momentum=.9,lr=.2 --quiet
 run 0 train --resume kept --max-steps 4 --optimizer sgd:momentum=.9,lr=.1 --quiet
 
 # Numbers in --devices are GPUs.

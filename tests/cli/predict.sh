@@ -82,6 +82,8 @@ run 1 predict model.safetensors "$images/rgb.png"
 said err "37x29 pixels" "28x28" "--test-augment resize=28,center_crop=28"
 run 2 predict model.safetensors
 said err "a model file and an image"
+run 1 predict "$images/rgb.png" model.safetensors
+said err "rgb.png is an image, no model"
 run 2 predict old.safetensors "$images/rgb.png"
 said err "does not say what it is" "--model NAME"
 

@@ -68,7 +68,7 @@ ends_alike
 
 part 3
 contradicts() { # TEXT TEXT ARGUMENTS...
-    run 1 "${rest[@]}" "${@:3}"
+    run 2 "${rest[@]}" "${@:3}"
     said err "$1" "$2"
     check "$line: the checkpoint is untouched" "$program" verify --quiet ck
 }
@@ -105,7 +105,9 @@ refused "--checkpoint" -- --resume auto
 refused "--checkpoint DIR" -- --save-every 5
 refused "epoch, or a whole number" -- --checkpoint x --save-every often
 refused "--resume" -- --reshard
-refused "nowhere" -- --resume nowhere
+refused "--resume 'nowhere': there is no such folder" -- --resume nowhere
+mkdir bare
+refused "--resume 'bare': there is no checkpoint in that folder" -- --resume bare
 touch file
 refused "--checkpoint 'file/below'" "'file' is not a folder" -- --checkpoint file/below
 run 0 "${task[@]}" --max-steps 2 --checkpoint runs/of/today
@@ -126,6 +128,7 @@ run 0 "${small[@]}"
 hash_of >small
 LOCKSTEP_FAULT='delay:op=save,seconds=8' run 0 "${small[@]}" --checkpoint slow --save-every 3 -n 2 --timeout 4
 check "$line: the same bits" test "$(hash_of)" = "$(cat small)"
+check "$line: the wait for a save is no time of steps" grep -qE '^ +time .*: [0-4]\.[0-9]+ s in steps, ' out
 # An option value that cannot be a note must not end the run.
 run 0 "${task[@]}" --checkpoint latin --save-model $'d\xe9.safetensors'
 ends_alike

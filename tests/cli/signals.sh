@@ -55,7 +55,7 @@ resumes() { # SIGNAL WHO
 }
 
 # One process.
-told="the step is finished first; again ends the run at once"
+told="the step is finished first; a second signal ends the run at once"
 for signal in TERM INT; do
     halted stop:step=3,op=step --checkpoint ck --save-every 1000
     kill -$signal "$held"
@@ -90,7 +90,7 @@ for signal in TERM INT; do
     halted stop:rank=1,step=3,op=step -n 2 --checkpoint ck --save-every 1000
     kill -$signal $job
     ends_with $((128 + $(kill -l $signal)))
-    said err "lockstep train: interrupted by SIG$signal: the ranks finish what they are at; again ends them at once"
+    said err "lockstep train: interrupted by SIG$signal: the ranks finish this step first; a second signal ends them at once"
     cause_last err "^lockstep train: interrupted by SIG$signal\$" 0
     resumes SIG$signal
 done

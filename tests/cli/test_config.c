@@ -145,7 +145,7 @@ static void lists_are_joined(void **state)
     assert_string_equal(parsed("gpu_ids: [10, 2]\n", "").gpu_ids, "10,2");
     assert_string_equal(parsed("gpu-devices:\n  - 3\n", "").gpu_ids, "3");
     refuse("gpu-ids: [1, ~]\n", "1:", "gpu-ids", "plain values");
-    refuse("gpu-ids: ',1'\n", "1:", "--gpu-ids", "empty value");
+    refuse("gpu-ids: ',1'\n", "1:", "--gpu-ids", "a value is missing beside a comma");
 }
 
 static void the_command_line_wins(void **state)

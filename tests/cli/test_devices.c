@@ -179,15 +179,21 @@ static void contradictions(void **state)
 
 static void devices_that_are_not_there(void **state)
 {
+    assert_int_equal(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
     refuse(DEVICES("cuda:0"), without_gpus, "'cuda:0'", "this build has no cuda devices");
     refuse(IDS("0"), without_gpus, "`gpu_ids` '0'", "this build has no cuda devices");
-    refuse(IDS("15,16"), with_gpus, "cuda:16", "this machine has 16 (cuda:0 to cuda:15)");
+    refuse(IDS("15,16"), with_gpus, "cuda:16", "this machine shows 16 GPUs (cuda:0 to cuda:15)");
     gpus = 2;
-    refuse(DEVICES("cuda:6"), with_gpus, "cuda:6", "this machine has 2 (cuda:0, cuda:1)");
+    refuse(DEVICES("cuda:6"), with_gpus, "cuda:6", "this machine shows 2 GPUs (cuda:0, cuda:1)");
     gpus = 1;
-    refuse(IDS("1,6,3"), with_gpus, "cuda:1", "this machine has 1 (cuda:0)");
+    refuse(IDS("1,6,3"), with_gpus, "cuda:1", "this machine shows 1 GPU (cuda:0)");
     gpus = 0;
     refuse(IDS("0"), with_gpus, "`gpu_ids` '0'", "this machine has no cuda device");
+    assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", "-1", 1), 0);
+    refuse(IDS("0"), with_gpus, "this machine shows no GPU with CUDA_VISIBLE_DEVICES '-1' (", "unset that variable");
+    gpus = 1;
+    refuse(IDS("1"), with_gpus, "shows 1 GPU (cuda:0) with CUDA_VISIBLE_DEVICES '-1'", "");
+    assert_int_equal(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
 }
 
 /* Writes the list "cpu:0,cpu:1,..." of `count` devices. */

@@ -271,10 +271,10 @@ static void lists_have_no_empty_values(void **state)
     refuse("--ids --loud", "--ids needs a value", "N,N,...");
     refuse("--ids -l", "--ids needs a value", "N,N,...");
     refuse("--ids=", "--ids is empty", "N,N,...");
-    refuse("--ids=1,,3", "--ids '1,,3'", "empty value");
-    refuse("--ids 1,", "--ids '1,'", "empty value");
-    refuse("--ids ,1", "--ids ',1'", "empty value");
-    refuse("--ids ,", "--ids ','", "empty value");
+    refuse("--ids=1,,3", "--ids '1,,3'", "a value is missing beside a comma");
+    refuse("--ids 1,", "--ids '1,'", "a value is missing beside a comma");
+    refuse("--ids ,1", "--ids ',1'", "a value is missing beside a comma");
+    refuse("--ids ,", "--ids ','", "a value is missing beside a comma");
     values out = {0};
     lk_options_parsed parsed;
     char *alone[] = {"--ids", ""};

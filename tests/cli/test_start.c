@@ -79,6 +79,8 @@ static void stages_on_gpus_say_what_moves_activations(void **state)
     expect("fake:0", apart, " each on fake, activations through host memory, 16 shards",
            "\nactivations go through host memory between GPUs, which is slower: rank 0: no library for it\n",
            "\"activations\":\"shm\",\"activations_obstacle\":\"rank 0: no library for it\"");
+    expect("fake:0", (lk_layout){.stage_backend = "ipc"}, " each on fake:0, activations over CUDA IPC, 16 shards", NULL,
+           "\"activations\":\"ipc\"");
     expect("fake:0", (lk_layout){0}, ", activations through host memory, ", NULL, "\"activations\":\"shm\"");
 }
 

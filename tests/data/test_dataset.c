@@ -488,6 +488,7 @@ static void not_found(void **state)
     assert_fails(lk_dataset_open("imagenet", NULL, LK_SPLIT_TRAIN, &data), LK_STATUS_NOT_FOUND, "train/CLASS");
     assert_detail("with `data_dir` or LOCKSTEP_DATA (it cannot be fetched), or use the built-in 'digits'");
     refuse("minst", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, "'minst'", "did you mean 'mnist'");
+    refuse("cifar", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, "'cifar'", "did you mean 'cifar10' or 'cifar100'? (");
     refuse("/no/such/folder", LK_SPLIT_TRAIN, LK_STATUS_NOT_FOUND, "'/no/such/folder'", "fashion-mnist");
     refuse(here.path, LK_SPLIT_TEST, LK_STATUS_NOT_FOUND, "no test split", "test_batch.bin");
     refuse("", LK_SPLIT_TRAIN, LK_STATUS_USAGE, "empty", "");

@@ -234,6 +234,18 @@ static void test_lying_header_length(void **ctx)
     }
 }
 
+static void test_other_files(void **ctx)
+{
+    lk_state *out = NULL;
+    temp_write(temp_path("x.png"), "\x89PNG\r\n\x1a\nIHDR", 12);
+    assert_fails(lk_state_load(temp_path("x.png"), &out), LK_STATUS_FORMAT, "x.png is an image, no model; name");
+    temp_write(temp_path("x.pth"), "\xff\xd8\xff\xe0 JFIF, a photo", 16);
+    assert_fails(lk_state_load(temp_path("x.pth"), &out), LK_STATUS_FORMAT, "x.pth is an image, no model; name");
+    temp_write(temp_path("notes"), "what is to be done, a list", 26);
+    assert_fails(lk_state_load(temp_path("notes"), &out), LK_STATUS_FORMAT,
+                 "notes is no model file (.safetensors, .pth) and no checkpoint: ");
+}
+
 /* A small file with one changed byte is loaded or refused, without a crash. */
 static void test_changed_bytes(void **ctx)
 {
@@ -413,11 +425,11 @@ int main(int argc, char **argv)
 {
     if (argc == 3)
         return exchange(argv[1], argv[2]);
-    return RUN_TESTS(NULL, NULL, IN_FOLDER(test_round_trip), IN_FOLDER(test_second_save_is_the_same_file),
-                     IN_FOLDER(test_empty_state), IN_FOLDER(test_every_truncation_is_refused),
-                     IN_FOLDER(test_hostile_headers), IN_FOLDER(test_legal_headers),
-                     IN_FOLDER(test_lying_header_length), IN_FOLDER(test_changed_bytes), IN_FOLDER(test_deep_nesting),
-                     IN_FOLDER(test_not_a_file), IN_FOLDER(test_names_that_cannot_be_saved), IN_FOLDER(test_full_disk),
-                     IN_FOLDER(test_read_only_folder), IN_FOLDER(test_missing_folder), TEST(test_utf8),
-                     TEST(test_quote));
+    return RUN_TESTS(
+        NULL, NULL, IN_FOLDER(test_round_trip), IN_FOLDER(test_second_save_is_the_same_file),
+        IN_FOLDER(test_empty_state), IN_FOLDER(test_every_truncation_is_refused), IN_FOLDER(test_hostile_headers),
+        IN_FOLDER(test_legal_headers), IN_FOLDER(test_lying_header_length), IN_FOLDER(test_other_files),
+        IN_FOLDER(test_changed_bytes), IN_FOLDER(test_deep_nesting), IN_FOLDER(test_not_a_file),
+        IN_FOLDER(test_names_that_cannot_be_saved), IN_FOLDER(test_full_disk), IN_FOLDER(test_read_only_folder),
+        IN_FOLDER(test_missing_folder), TEST(test_utf8), TEST(test_quote));
 }

@@ -217,7 +217,8 @@ static void test_ranks_that_save_are_awaited(void **state)
     assert_exit(launcher, 128 + SIGTERM);
     assert_true(file_has_line("saved0") && file_has_line("saved1"));
     assert_int_equal(
-        count_in_notes("notes0", "interrupted by SIGTERM: the ranks finish what they are at; again ends them"), 1);
+        count_in_notes("notes0", "interrupted by SIGTERM: the ranks finish this step first; a second signal ends them"),
+        1);
     assert_int_equal(count_in_notes("notes0", "interrupted by SIGTERM\n"), 1);
     assert_int_equal(count_in_folder(), 0);
 }

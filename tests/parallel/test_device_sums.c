@@ -199,7 +199,7 @@ static void test_choice_of_links(void **arg)
                      .places = "AA",
                      .create = LK_STATUS_USAGE,
                      .text = "`gradient_backend` joined: activations cannot be sent from device to device: ranks 0 and "
-                             "1 have one device (far A); leave it out"});
+                             "1 have one device (far A), where joined needs one for each rank; leave it out"});
     expect(3, 0,
            (attempt){.opts = near,
                      .places = "AAB",

@@ -363,11 +363,11 @@ static void a_checkpoint_is_bound_to_model_and_data(void **state)
     opts.resume = "auto";
     opts.epochs = 3;
     opts.graph = other;
-    refuse(&opts, LK_STATUS_MISMATCH, "`graph` graph:hash=");
-    refuse(&opts, LK_STATUS_MISMATCH, "another model than that of the checkpoint");
+    refuse(&opts, LK_STATUS_USAGE, "`graph` graph:hash=");
+    refuse(&opts, LK_STATUS_USAGE, "another model than that of the checkpoint");
     opts.graph = NULL;
     opts.model = "mlp";
-    refuse(&opts, LK_STATUS_MISMATCH, "`model` mlp is another model");
+    refuse(&opts, LK_STATUS_USAGE, "`model` mlp is another model");
     opts.model = NULL;
     opts.graph = same;
     opts.train = fewer;
@@ -377,7 +377,7 @@ static void a_checkpoint_is_bound_to_model_and_data(void **state)
     refuse(&opts, LK_STATUS_MISMATCH, "`data` blobs");
     own_x[3][2] -= 1;
     opts.lr = .5;
-    refuse(&opts, LK_STATUS_MISMATCH, "`lr` 0.5 contradicts");
+    refuse(&opts, LK_STATUS_USAGE, "`lr` 0.5 contradicts");
     opts.lr = 0;
     assert_ok(lk_train(&opts, &events, &result));
     assert_int_equal(s.done, 5);

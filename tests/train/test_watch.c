@@ -198,11 +198,11 @@ static void an_ended_run_stays_ended(void **state)
     assert_true(again.hash == whole.hash);
     opts.test_batch = 7;
     lk_train_outcome result;
-    assert_int_equal(train(&opts, &told, &result), LK_STATUS_MISMATCH);
+    assert_int_equal(train(&opts, &told, &result), LK_STATUS_USAGE);
     assert_detail("`test_batch` 7");
     opts.test_batch = 16;
     opts.val_split = .3;
-    assert_int_equal(train(&opts, &told, &result), LK_STATUS_MISMATCH);
+    assert_int_equal(train(&opts, &told, &result), LK_STATUS_USAGE);
     assert_detail("`val_split` 0.3");
     lk__resume_fini(&found);
 }

@@ -196,7 +196,8 @@ static void print_text(const bench *b, const figures *f)
     printf("%d thread%s, %d shards: %.1f img/s, %.3f ms a step, %.0f MB%s at most", threads, threads == 1 ? "" : "s",
            opts->shards, f->img_per_s, f->ms_per_step, most_memory(b), b->ranks > 1 ? " a rank" : "");
     if (b->ranks > 1 && !b->args->independent)
-        printf("; waiting for gradients %.2f %% of a step (at most %.2f %%), for other things %.2f %% (%.2f %%)",
+        printf("; waiting for gradients %.2f %% of a step (at most %.2f %%), for other data of other ranks %.2f %% "
+               "(%.2f %%)",
                f->gradients, f->gradients_most, f->other, f->other_most);
     printf("\n");
 }

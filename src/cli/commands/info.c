@@ -97,7 +97,7 @@ static void print_devices(void)
     const lk_cpu_build *build;
     printf("kernels (the first is used, or the one in LOCKSTEP_ISA):\n");
     for (size_t i = 0; (build = lk__cpu_build_list(i)); i++)
-        printf("  %-10s %zu floats a vector\n", build->name, build->width);
+        printf("  %-10s %zu float%s a vector\n", build->name, build->width, build->width == 1 ? "" : "s");
 }
 
 static void print_plugins(void)
@@ -129,8 +129,9 @@ static void print_libraries(void)
     const lk_library *library;
     printf("optional libraries:\n");
     for (size_t i = 0; (library = lk__library_list(i)); i++)
-        printf("  %-13s %s%s\n", library->name,
-               library->present ? "" : "not in this build: ", lk__args_spell(library->use));
+        printf("  %-13s %s%s%s\n", library->name,
+               library->present ? "" : "not in this build: ", lk__args_spell(library->use),
+               library->present && library->loaded ? "; loaded when needed" : "");
 }
 
 static size_t print_entry(const lk_state_entry *entry)

@@ -312,12 +312,14 @@ static lk_devices host_devices(const lk_args *args, int nproc)
 {
     lk_devices devices = args->devices;
     bool dp = args->parallel == LK_ARGS_PARALLEL_DP;
-    char why[128];
+    char gpus[64];
     if (!lk__devices_crowded(&devices, dp, nproc))
         return devices;
-    snprintf(why, sizeof why, "%d ranks would share %d GPU%s, for which '-n gpu' starts one each", nproc, devices.count,
-             devices.count == 1 ? "" : "s");
-    lk__job_plan_print_cpu("train", why);
+    snprintf(gpus, sizeof gpus, devices.count == 1 ? "%s" : "%s and %d more", devices.name[0], devices.count - 1);
+    fprintf(stderr,
+            "lockstep train: %d ranks would share %s, many times slower than one rank on a GPU, so all use the CPU; "
+            "'-n gpu' starts one rank for each GPU, '--devices %s' makes all share that one\n",
+            nproc, gpus, devices.name[0]);
     if (!dp)
         devices.count = 1; /* shared by all ranks */
     lk__devices_use_cpu(&devices);

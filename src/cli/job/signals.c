@@ -72,7 +72,7 @@ static void on_stop(int number)
     unsigned now = milliseconds(), first = 0;
     if (atomic_compare_exchange_strong(&state.first_at, &first, now | 1)) {
         raise_level(LK_SIGNAL_LEVEL_STOP + number);
-        print_notice(number, ": the step is finished first; again ends the run at once\n");
+        print_notice(number, ": the step is finished first; a second signal ends the run at once\n");
     } else if ((int)(now - first) >= (int)SAME) {
         print_notice(number, " again: the run ends at once\n");
         /* Delivered when this handler returns. */

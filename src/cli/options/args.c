@@ -78,7 +78,7 @@ static const lk_option table[] = {
     {"learning", "gamma", 0, TRAIN, 0, REAL(gamma, "FACTOR", 0, 1e3), ".7",
      "the learning rate's factor from epoch to epoch"},
 
-    {"how", "devices", 0, COMPUTES, 0, LIST(device_names, "auto|cpu:0,cpu:1|..."), NULL,
+    {"how", "devices", 0, COMPUTES, 0, LIST(device_names, "auto|cpu|cuda:0,cuda:1|..."), NULL,
      "where to compute: cpu, cuda:0, or several as in 'cuda:0,cuda:1', a rank each; auto (the default): all "
      "GPUs, or the CPU where there are none, or fewer than -n has ranks"},
     {"how", "gpu-ids", 0, COMPUTES, 0, LIST(gpu_ids, "0,1,..."), NULL,
@@ -250,6 +250,7 @@ lk_options_set lk__args_options(const char *command, unsigned bit, size_t max_wo
                             .ends_at_word = bit == LK_CMD_RUN || bit == LK_CMD_SWEEP,
                             .swept = bit == LK_CMD_SWEEP ? LK_CMD_TRAIN : 0,
                             .foreign = lk__habits_words,
+                            .foreign_values = lk__habits_values,
                             .rivals = rivals,
                             .fields = fields};
 }

@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/spec.h"
@@ -66,19 +67,31 @@ static void device_names(const char *kind, int count, char *text, size_t bytes)
         used += (size_t)snprintf(text + used, bytes - used, "%s%s:%d", i ? ", " : "", kind, i);
 }
 
-static lk_status check_present(const reading *r, const lk_device_type *type, int index)
+/* Only GPUs are counted. CUDA_VISIBLE_DEVICES may hide some. */
+static lk_status fail_absent(const reading *r, const lk_device_type *type, int index, int count)
 {
-    int count = type->count ? type->count() : MAX_INDEX + 1;
-    if (index < count)
-        return LK_OK;
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    char names[4 * LK_DEVICE_NAME_BYTES * SHOWN_NAMES], with[128] = "";
+    if (visible)
+        snprintf(with, sizeof with, " with CUDA_VISIBLE_DEVICES '%.64s'", visible);
+    if (count <= 0 && visible)
+        return lk__fail(LK_STATUS_UNSUPPORTED,
+                        "%s '%s': this machine shows no GPU%s ('lockstep info' says why); unset that variable if it "
+                        "hides them, or write '`devices` cpu'",
+                        r->flag, r->text, with);
     if (count <= 0)
         return lk__fail(LK_STATUS_UNSUPPORTED,
                         "%s '%s': this machine has no %s device ('lockstep info' says why); write '`devices` cpu'",
                         r->flag, r->text, type->name);
-    char names[4 * LK_DEVICE_NAME_BYTES * SHOWN_NAMES];
     device_names(type->name, count, names, sizeof names);
-    return lk__fail(LK_STATUS_UNSUPPORTED, "%s '%s': %s:%d: this machine has %d (%s)", r->flag, r->text, type->name,
-                    index, count, names);
+    return lk__fail(LK_STATUS_UNSUPPORTED, "%s '%s': %s:%d: this machine shows %d GPU%s (%s)%s", r->flag, r->text,
+                    type->name, index, count, count == 1 ? "" : "s", names, with);
+}
+
+static lk_status check_present(const reading *r, const lk_device_type *type, int index)
+{
+    int count = type->count ? type->count() : MAX_INDEX + 1;
+    return index < count ? LK_OK : fail_absent(r, type, index, count);
 }
 
 /* Adds a device; bare: its name was written without an index. */

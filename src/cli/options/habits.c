@@ -112,3 +112,9 @@ const lk_options_foreign lk__habits_words[] = {
     {REFUSED("--rdzv-id", RUN, ONE, "", "leave it out; LOCKSTEP_TOKEN, the same on all nodes, distinguishes jobs")},
     {.word = NULL},
 };
+
+const lk_options_foreign_value lk__habits_values[] = {
+    {"precision", "fp16", "bf16", FP16},     {"precision", "float16", "bf16", FP16},
+    {"precision", "half", "bf16", FP16},     {"precision", "float32", "fp32", NULL},
+    {"precision", "bfloat16", "bf16", NULL}, {NULL, NULL, NULL, NULL},
+};

@@ -8,6 +8,7 @@
 
 /* The words on a command line. */
 extern const lk_options_foreign lk__habits_words[];
+extern const lk_options_foreign_value lk__habits_values[];
 
 /* Takes a learning rate out of --optimizer, "sgd:lr=.1", or --schedule, "onecycle:max_lr=.1", as if it were --lr.
  * Called before options of a checkpoint are added. USAGE if it contradicts --lr. Texts that this function or the next

@@ -58,6 +58,15 @@ const char *lk__options_value_name(const lk_option *row, char *text, size_t byte
     return text;
 }
 
+static const lk_options_foreign_value *find_foreign_value(const lk_options_set *set, const lk_option *row,
+                                                          const char *value)
+{
+    for (const lk_options_foreign_value *v = set->foreign_values; v && v->value; v++)
+        if (strcmp(v->option, row->name) == 0 && strcmp(v->value, value) == 0)
+            return v;
+    return NULL;
+}
+
 static lk_status set_choice(const lk_options_set *set, const lk_option *row, const char *value, int *field)
 {
     for (int i = 0; row->choices[i]; i++) {
@@ -67,7 +76,11 @@ static lk_status set_choice(const lk_options_set *set, const lk_option *row, con
         }
     }
     char known[NAME_BYTES];
-    const char *near = lk__names_nearest(value, next_choice, row);
+    const lk_options_foreign_value *foreign = find_foreign_value(set, row, value);
+    const char *near = foreign ? foreign->near : lk__names_nearest(value, next_choice, row);
+    if (foreign && foreign->why)
+        return lk__fail(LK_STATUS_USAGE, "%s: --%s '%s': %s; write '--%s %s'", set->command, row->name, value,
+                        foreign->why, row->name, near);
     return lk__fail(LK_STATUS_USAGE, "%s: --%s '%s' must be one of %s%s%s%s", set->command, row->name, value,
                     lk__options_value_name(row, known, sizeof known), near ? "; did you mean '" : "", near ? near : "",
                     near ? "'?" : "");
@@ -117,8 +130,8 @@ static lk_status set_list(const lk_options_set *set, const lk_option *row, const
     for (const char *value = text;; value++) {
         size_t length = strcspn(value, ",");
         if (length == 0)
-            return lk__fail(LK_STATUS_USAGE, "%s: --%s '%s' has an empty value; it wants %s", set->command, row->name,
-                            text, row->arg);
+            return lk__fail(LK_STATUS_USAGE, "%s: --%s '%s': a value is missing beside a comma; it wants %s",
+                            set->command, row->name, text, row->arg);
         value += length;
         if (!*value)
             break;

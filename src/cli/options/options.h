@@ -37,6 +37,13 @@ typedef struct lk_options_foreign {
     const char *const *beside;
 } lk_options_foreign;
 
+/* A value of other programs, for an option with choices. */
+typedef struct lk_options_foreign_value {
+    const char *option, *value; /* NULL after the last row */
+    const char *near;           /* the choice to write instead */
+    const char *why;            /* why it is another one; NULL: it is the same under another name */
+} lk_options_foreign_value;
+
 /* A foreign word of the command line. */
 typedef struct lk_options_taken {
     const lk_options_foreign *row;
@@ -64,9 +71,10 @@ typedef struct lk_options_set {
     size_t max_words;    /* words that are not options, at most LK_WORDS_MAX */
     bool ends_at_word;   /* the first word and everything after it is a command line of its own */
     unsigned swept; /* options of these commands that the set lacks take a text of several values; 0: there are none */
-    const lk_options_foreign *foreign; /* or NULL */
-    const lk_options_rival *rivals;    /* or NULL */
-    const lk_options_field *fields;    /* or NULL */
+    const lk_options_foreign *foreign;              /* or NULL */
+    const lk_options_foreign_value *foreign_values; /* or NULL */
+    const lk_options_rival *rivals;                 /* or NULL */
+    const lk_options_field *fields;                 /* or NULL */
 } lk_options_set;
 
 /* An option that was given with several values, as one text. */

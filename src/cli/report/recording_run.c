@@ -191,8 +191,7 @@ static cJSON *result_item(const lk_recording *recording, const lk_train_outcome 
     add_metrics(item, lk__record_kind_name(LK_RECORD_KIND_VAL), &result->val);
     add_metrics(item, lk__record_kind_name(LK_RECORD_KIND_TEST), &result->test);
     lk__report_early_json(item, result);
-    cJSON_AddNumberToObject(item, "wait_gradients_s", result->waits.gradients);
-    cJSON_AddNumberToObject(item, "wait_other_s", result->waits.other);
+    lk__report_waits_json(item, result);
     cJSON_AddNumberToObject(item, "peak_rss_mb", lk__mem_peak_mb());
     lk__report_uses_json(item, "ranks", result);
     return item;

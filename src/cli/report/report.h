@@ -51,8 +51,10 @@ void lk__report_end_json(const lk_report *report, const lk_train_outcome *result
 void lk__report_early(const lk_report *report, const lk_train_outcome *result);
 /* The evaluation by which results are judged: of the validation data if there are any, else of the test data. */
 const lk_metrics *lk__report_judged(const lk_train_outcome *result, const char **name);
-/* Adds a list of objects: where the time of every rank went. */
 struct cJSON;
+/* Adds the waits of this rank, where they are known. */
+void lk__report_waits_json(struct cJSON *object, const lk_train_outcome *result);
+/* Adds a list of objects: where the time of every rank went. */
 void lk__report_uses_json(struct cJSON *object, const char *name, const lk_train_outcome *result);
 /* Adds the object "early_stop", if --early-stop has ended the run. */
 void lk__report_early_json(struct cJSON *object, const lk_train_outcome *result);

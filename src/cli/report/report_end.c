@@ -38,6 +38,14 @@ static cJSON *use_item(const lk_train_use *use)
     return item;
 }
 
+void lk__report_waits_json(cJSON *object, const lk_train_outcome *result)
+{
+    if (result->joint)
+        return;
+    cJSON_AddNumberToObject(object, "wait_gradients_s", result->waits.gradients);
+    cJSON_AddNumberToObject(object, "wait_other_s", result->waits.other);
+}
+
 void lk__report_uses_json(cJSON *object, const char *name, const lk_train_outcome *result)
 {
     cJSON *list = cJSON_AddArrayToObject(object, name);
@@ -107,8 +115,7 @@ void lk__report_end_json(const lk_report *report, const lk_train_outcome *result
     cJSON_AddNumberToObject(line, "first_step_s", report->first_step_s);
     cJSON_AddNumberToObject(line, "peak_rss_mb", lk__mem_peak_mb());
     cJSON_AddNumberToObject(line, "ranks", result->ranks);
-    cJSON_AddNumberToObject(line, "wait_gradients_s", result->waits.gradients);
-    cJSON_AddNumberToObject(line, "wait_other_s", result->waits.other);
+    lk__report_waits_json(line, result);
     lk__report_uses_json(line, "rank_times", result);
     cJSON_AddNumberToObject(line, "shard_moves", (double)result->moves);
     cJSON_AddStringToObject(line, "state_hash", hash);

@@ -198,10 +198,10 @@ static void print_kept(const lk_args *args, const lk_train_outcome *result)
         return;
     }
     if (args->requeue) {
-        fprintf(stderr, "all of it is in %s, from where the job's next run goes on\n", result->checkpoint);
+        fprintf(stderr, "the run so far is saved in %s, from where the job's next run goes on\n", result->checkpoint);
         return;
     }
-    fprintf(stderr, "all of it is in %s. Go on with: lockstep train --resume ", result->checkpoint);
+    fprintf(stderr, "the run so far is saved in %s. Go on with: lockstep train --resume ", result->checkpoint);
     print_word(args->train.checkpoint);
     if (args->log_dir) {
         fputs(" --log-dir ", stderr);

@@ -119,15 +119,16 @@ void lk__report_rank_end(const lk_report *report, const lk_train_outcome *result
     char when[TIME_BYTES];
     now_text(when);
     if (!report->args->json) {
-        printf(
-            "[rank %d] ends at %s after %.2f seconds, %.2f of them waiting for gradients and %.2f for other things\n",
-            report->rank, when, result->seconds, result->waits.gradients, result->waits.other);
+        printf("[rank %d] ends at %s after %.2f seconds", report->rank, when, result->seconds);
+        if (!result->joint)
+            printf(", %.2f of them waiting for gradients and %.2f for other data of other ranks",
+                   result->waits.gradients, result->waits.other);
+        putchar('\n');
         return;
     }
     cJSON *line = json_begin(report, "rank_end");
     cJSON_AddNumberToObject(line, "seconds", result->seconds);
-    cJSON_AddNumberToObject(line, "wait_gradients_s", result->waits.gradients);
-    cJSON_AddNumberToObject(line, "wait_other_s", result->waits.other);
+    lk__report_waits_json(line, result);
     cJSON_AddStringToObject(line, "saved", result->saved);
     cJSON_AddStringToObject(line, "time", when);
     lk__cli_json_line(line);

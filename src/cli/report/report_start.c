@@ -102,8 +102,27 @@ static void print_grid(const lk_train_begin *start)
     printf("), ");
 }
 
+static bool is_ipc(const char *name)
+{
+    return name && strcmp(name, "ipc") == 0;
+}
+
+/* "ipc" as users know it. */
+static const char *channel_name(const char *name)
+{
+    return is_ipc(name) ? "CUDA IPC" : name;
+}
+
+/* CUDA IPC joins ranks that are on one GPU. */
+static bool is_on_one_gpu(const lk_layout *layout)
+{
+    bool sums = layout->replicas == 1 || is_ipc(layout->gradient_backend);
+    return sums && (layout->stages == 1 || is_ipc(layout->stage_backend));
+}
+
 /* Devices and ranks: "cpu with 2 threads", "ddp, 4 ranks over shm with 1 thread each", "pp, 2 stages x 1 replica (stage
- * 1 begins with fc1), 2 ranks over shm with 1 thread each on cuda, activations over nccl". */
+ * 1 begins with fc1), 2 ranks over shm with 1 thread each on cuda, activations over nccl". If all are
+ * on one GPU: "on cuda:0". */
 static void print_ranks(const lk_report *report, const lk_train_begin *start)
 {
     const lk_train_rank_info *self = &start->self;
@@ -116,13 +135,15 @@ static void print_ranks(const lk_report *report, const lk_train_begin *start)
     print_grid(start);
     const char *sums = self->layout.gradient_backend;
     bool both = sums && strcmp(sums, self->transport) != 0;
-    printf("%d ranks over %s%s%s with %d thread%s each", self->ranks, both ? sums : "", both ? " and " : "",
-           self->transport, start->self.layout.threads, plural);
+    printf("%d ranks over %s%s%s with %d thread%s each", self->ranks, both ? channel_name(sums) : "",
+           both ? " and " : "", self->transport, start->self.layout.threads, plural);
+    const char *activations = self->layout.stage_backend;
+    bool one = is_on_one_gpu(&self->layout);
     if (strcmp(self->device, "cpu") != 0)
-        printf(" on %.*s", (int)strcspn(self->device, ":"), self->device);
+        printf(" on %.*s", (int)(one ? strlen(self->device) : strcspn(self->device, ":")), self->device);
     if (has_stages_on_gpus(start))
-        printf(", activations %s %s", self->layout.stage_backend ? "over" : "through",
-               self->layout.stage_backend ? self->layout.stage_backend : "host memory");
+        printf(", activations %s %s", activations ? "over" : "through",
+               activations ? channel_name(activations) : "host memory");
 }
 
 /* "GPU NVIDIA H200, CUDA 12.8, cuDNN 9.13.0, cuBLASLt 12.8.4, precision tf32conv": what the bits of a GPU depend on.

@@ -28,8 +28,9 @@ static void compare_devices(trial *t, const device_info *infos, int r, int s)
     bool same = strcmp(infos[r].location, infos[s].location) == 0;
     int ranks[] = {lk__group_job_rank(t->group, s), lk__group_job_rank(t->group, r)};
     if (same && !t->type->one_device)
-        snprintf(t->obstacle, sizeof t->obstacle, "ranks %d and %d have one device (%s)", ranks[0], ranks[1],
-                 infos[r].location);
+        snprintf(t->obstacle, sizeof t->obstacle,
+                 "ranks %d and %d have one device (%s), where %s needs one for each rank", ranks[0], ranks[1],
+                 infos[r].location, t->type->name);
     if (!same && t->type->one_device)
         snprintf(t->obstacle, sizeof t->obstacle, "ranks %d and %d have two devices (%s; %s)", ranks[0], ranks[1],
                  infos[s].location, infos[r].location);

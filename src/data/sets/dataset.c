@@ -311,15 +311,33 @@ static lk_status search(const dataset_row *row, const char *dir, lk_split split,
     return status;
 }
 
+/* "; did you mean 'cifar10' or 'cifar100'?": the names that begin with this one, or else the nearest one; "" if there
+ * is none. */
+static void suggest(const char *name, char *text, size_t bytes)
+{
+    const char *near = lk__names_nearest(name, row_name, NULL);
+    size_t used = 0;
+    *text = '\0';
+    for (size_t i = 0; !near && strlen(name) >= 3 && i < ROW_COUNT && used < bytes; i++) {
+        const char *known = row_name(NULL, i);
+        if (strncmp(known, name, strlen(name)) == 0)
+            used += (size_t)snprintf(text + used, bytes - used, "%s '%s'", used ? " or" : "; did you mean", known);
+    }
+    if (near)
+        snprintf(text, bytes, "; did you mean '%s'?", near);
+    else if (used && used < bytes)
+        snprintf(text + used, bytes - used, "?");
+}
+
 static lk_status no_such_name(const char *name)
 {
-    char known[256];
+    char known[256], meant[256];
     lk__names_join(&(lk_names){.next = row_name}, known, sizeof known);
-    const char *near = lk__names_nearest(name, row_name, NULL);
+    suggest(name, meant, sizeof meant);
     return lk__fail(
         LK_STATUS_NOT_FOUND,
-        "`data`: no data set and no folder '%s'%s%s%s (known: %s, or a folder of IDX or CIFAR files or of images)",
-        name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "", known);
+        "`data`: no data set and no folder '%s'%s (known: %s, or a folder of IDX or CIFAR files or of images)", name,
+        meant, known);
 }
 
 /* No format has all its files of the split in the folder. */

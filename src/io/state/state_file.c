@@ -59,6 +59,14 @@ static const lk_state_format *format_by_content(const lk_state_source *in, lk_st
     return NULL;
 }
 
+/* PNG and JPEG. */
+static bool is_image(const lk_state_source *in)
+{
+    uint8_t start[4];
+    return in->size >= sizeof start && lk__state_source_read(in, 0, start, sizeof start) == LK_OK &&
+           (memcmp(start, "\x89PNG", 4) == 0 || memcmp(start, "\xff\xd8\xff", 3) == 0);
+}
+
 /* Chooses the format by the content. If the content has no known format, the format that the file most likely
  * has reports what is wrong. */
 static lk_status load_source(const lk_state_source *in, lk_state **out)
@@ -68,6 +76,9 @@ static lk_status load_source(const lk_state_source *in, lk_state **out)
     LK_TRY(status);
     if (format)
         return format->load(in, out);
+    if (is_image(in))
+        return lk__fail(LK_STATUS_FORMAT, "%s is an image, no model; name a .safetensors or .pth file, or a checkpoint",
+                        in->path);
     if (format_by_ending(in->path) == &lk__state_format_pth)
         return lk__fail(LK_STATUS_FORMAT,
                         "%s is not a file of torch.save: byte 0 starts neither a zip archive nor its older format",

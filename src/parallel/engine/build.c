@@ -213,8 +213,9 @@ static lk_status choose_channel(lk_engine *engine)
     else if (!choice.tried)
         describe_no_channel(engine, &choice);
     engine->agreed = true;
-    return lk__fail(LK_STATUS_USAGE, "%s%s: gradients cannot be summed between the devices: %s",
-                    name ? "`gradient_backend` " : "`reduce` engine", name ? name : "", choice.obstacle);
+    return lk__fail(LK_STATUS_USAGE, "%s%s: gradients cannot be summed between the devices: %s%s",
+                    name ? "`gradient_backend` " : "`reduce` engine", name ? name : "", choice.obstacle,
+                    choice.tried || mpi ? "; leave it out to sum them another way" : "");
 }
 
 /* Chooses how neighbouring stages exchange activations: from device to device, if a channel can join the two and the
