@@ -4,22 +4,16 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/tree.h"
 #include "parallel/memory/fit.h"
 
 /* LOADED_BATCHES: batches that a loader holds. MOST_STAGES, MOST_TIMES: the largest values that are tried. */
 enum { LOADED_BATCHES = 4, MOST_STAGES = 16, MOST_TIMES = 64, SPARE_BYTES = 16 << 20 };
 
-const char *lk__fit_amount(size_t bytes, char text[LK_AMOUNT_TEXT])
-{
-    bool giga = bytes >= 1000000000;
-    snprintf(text, LK_AMOUNT_TEXT, "%.1f %s", (double)bytes / (giga ? 1e9 : 1e6), giga ? "GB" : "MB");
-    return text;
-}
-
 void lk__fit_parts(const lk_engine_size *size, char text[LK_FIT_TEXT])
 {
-    char activations[64], number[LK_AMOUNT_TEXT];
+    char activations[64], number[LK_TEXT_AMOUNT];
     snprintf(activations, sizeof activations, "activations of %zu sample%s", size->samples,
              size->samples == 1 ? "" : "s");
     struct part {
@@ -44,7 +38,7 @@ void lk__fit_parts(const lk_engine_size *size, char text[LK_FIT_TEXT])
         if (largest->bytes == 0)
             break;
         int more = snprintf(text + used, LK_FIT_TEXT - used, "%s%s for %s", i > 0 ? ", " : "",
-                            lk__fit_amount(largest->bytes, number), largest->name);
+                            lk__text_amount(largest->bytes, number), largest->name);
         used = lk__size_min(used + (size_t)more, LK_FIT_TEXT - 1);
         largest->bytes = 0;
     }
@@ -111,11 +105,11 @@ static bool one_wave(const lk_engine_rank_model *rank)
 static void add_way(const lk_engine_rank_model *rank, const char *way, char text[LK_FIT_TEXT])
 {
     lk_engine_size size;
-    char number[LK_AMOUNT_TEXT];
+    char number[LK_TEXT_AMOUNT];
     size_t used = strlen(text);
     if (lk__engine_measure_rank(rank, &size) == LK_OK)
         snprintf(text + used, LK_FIT_TEXT - used, "%s%s (%s a rank)", used ? ", or with " : "", way,
-                 lk__fit_amount(lk__engine_size_total(&size), number));
+                 lk__text_amount(lk__engine_size_total(&size), number));
 }
 
 /* Smaller waves, which do not change the result. `also` names the options that were changed before. */

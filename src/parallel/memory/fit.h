@@ -23,10 +23,7 @@ typedef struct lk_fit_shortage {
     int peers;    /* ranks of other processes, whose gradients this process maps as well */
 } lk_fit_shortage;
 
-enum { LK_FIT_TEXT = 512, LK_AMOUNT_TEXT = 32 };
-
-/* Writes bytes as "1.5 GB" or "37.8 MB"; returns text. */
-const char *lk__fit_amount(size_t bytes, char text[LK_AMOUNT_TEXT]);
+enum { LK_FIT_TEXT = 512 };
 
 /* The parts of a size, largest first: "2.9 GB for activations of 512 samples, ...". */
 void lk__fit_parts(const lk_engine_size *size, char text[LK_FIT_TEXT]);
