@@ -128,7 +128,7 @@ static lk_status fail_at_first_rank(lk_group *world, const char *text)
     return first == INT64_MAX ? LK_OK : lk_barrier(world, NULL);
 }
 
-/* Writes `why`, the rank's needs and advice. */
+/* Writes `why`, the rank's needs and advice; room is SIZE_MAX if it is not known. */
 static void explain(const lk_engine_rank_model *rank, const char *why, size_t room, char text[DETAIL])
 {
     char parts[LK_FIT_TEXT], advice[LK_FIT_TEXT], whole[LK_TEXT_AMOUNT], needs[LK_FIT_TEXT + 64] = "";
@@ -138,14 +138,12 @@ static void explain(const lk_engine_rank_model *rank, const char *why, size_t ro
         lk__fit_parts(&size, parts);
         snprintf(needs, sizeof needs, ". This rank needs %s in all: %s",
                  lk__text_amount(lk__engine_size_total(&size), whole), parts);
-        /* The room is not known exactly: advise options that need half as much. */
-        shortage.room = lk__size_min(room, lk__engine_size_total(&size) / 2);
+        /* If the room is not known, or is not what was short, options are advised that need half as much. */
+        if (room >= lk__engine_size_total(&size))
+            shortage.room = lk__engine_size_total(&size) / 2;
     }
     bool helps = lk__fit_advice(rank, &shortage, advice);
-    bool wide = !rank->dev->type->host_memory && rank->dev->values == LK_DTYPE_F32;
-    const char *narrow = wide ? "`precision` bf16" : "";
-    snprintf(text, DETAIL, "%s%s%s%s%s%s", why, needs, helps || *narrow ? ". Less is needed with " : "", advice,
-             helps && *narrow ? ", or with " : "", narrow);
+    snprintf(text, DETAIL, "%s%s%s%s", why, needs, helps ? ". Less is needed with " : "", advice);
 }
 
 lk_status lk__fit_check(const lk_engine_rank_model *rank, const lk_available *available)
