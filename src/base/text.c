@@ -1,4 +1,4 @@
-/* text.c - cleans text by a table of unprintable characters; lists numbers. */
+/* text.c - cleans text by a table of unprintable characters; writes amounts; lists numbers. */
 #include "base/text.h"
 
 #include <stdio.h>
@@ -64,6 +64,13 @@ void lk__text_dims(const size_t *dims, int ndim, char *text, size_t bytes)
         used += (size_t)snprintf(text + used, bytes - used, "%s%zu", i ? ", " : "", dims[i]);
     if (used < bytes)
         snprintf(text + used, bytes - used, "]");
+}
+
+const char *lk__text_amount(size_t bytes, char text[LK_TEXT_AMOUNT])
+{
+    bool giga = bytes >= 1000000000;
+    snprintf(text, LK_TEXT_AMOUNT, "%.1f %s", (double)bytes / (giga ? 1e9 : 1e6), giga ? "GB" : "MB");
+    return text;
 }
 
 size_t lk__text_list(const char *noun, const uint8_t *marked, int size, char *text, size_t bytes)

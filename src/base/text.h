@@ -1,4 +1,5 @@
-/* text.h - text for people: removes unprintable characters from untrusted text; checks names; lists numbers. */
+/* text.h - text for people: removes unprintable characters from untrusted text; checks names; writes amounts; lists
+ * numbers. */
 #ifndef LK_BASE_TEXT_H
 #define LK_BASE_TEXT_H
 
@@ -22,6 +23,10 @@ bool lk__text_is_name(const char *text, size_t most, const char *others);
 /* Writes "[2, 3]", or "[]" without dims. The macro is the room that ndim dims need. */
 #define LK_TEXT_DIMS_BYTES(ndim) (22 * (ndim) + 4)
 void lk__text_dims(const size_t *dims, int ndim, char *text, size_t bytes);
+
+/* Writes bytes as "1.5 GB", or below 1 GB as "37.8 MB"; returns text. */
+enum { LK_TEXT_AMOUNT = 32 };
+const char *lk__text_amount(size_t bytes, char text[LK_TEXT_AMOUNT]);
 
 /* Writes "rank 2" or "ranks 1, 3 and 5"; returns the number of characters needed. */
 size_t lk__text_list(const char *noun, const uint8_t *marked, int size, char *text, size_t bytes);

@@ -46,6 +46,17 @@ static bool for_alone(int n, int sample)
     return n == 1;
 }
 
+/* One sample of the largest call, in the middle and at the end. */
+static bool in_middle(int n, int sample)
+{
+    return n == MOST && sample == 130;
+}
+
+static bool at_end(int n, int sample)
+{
+    return n == MOST && sample == MOST - 1;
+}
+
 /* An incomplete tile of a kernel. */
 static bool in_last_sample(int n, int sample)
 {
@@ -404,6 +415,38 @@ static void test_numbers_that_fail_are_divided(void **state)
     }
 }
 
+/* Above N, a trial has calls of N samples by the pinned algorithm in place of samples alone, and sees every sample. */
+static void test_many_samples_have_few_calls(void **state)
+{
+    static const algorithm list[] = {{.split = never, .time = 2}, {.split = never, .time = 1}};
+    static const algorithm planted[] = {{.split = in_middle}, {.split = at_end}};
+    assert_true(is_pinned(&plain, 1));
+    layer.runs = 0;
+    f.problem.n = MOST;
+    assert_ok(lk__cuda_pinned_run(&f.pinned, &f.problem, &f.io));
+    assert_calls((int[]){MOST, TRIED, TRIED, TRIED, TRIED, MOST, MOST}, 7); /* tried, compared, timed, used */
+    layer.runs = 0;
+    f.problem.n = 2 * TRIED;
+    assert_ok(lk__cuda_pinned_run(&f.pinned, &f.problem, &f.io));
+    assert_calls((int[]){2 * TRIED, TRIED, TRIED, 2 * TRIED, 2 * TRIED}, 5);
+    layer.runs = 0;
+    f.problem.n = TRIED;
+    assert_ok(lk__cuda_pinned_run(&f.pinned, &f.problem, &f.io));
+    assert_int_equal(layer.runs, TRIED + 3);
+    end();
+    assert_true(is_pinned(list, 2));
+    layer.runs = 0;
+    run_samples(TRIED + 1);
+    assert_ptr_equal(layer.last, &list[1]);
+    end();
+    for (size_t i = 0; i < sizeof planted / sizeof *planted; i++) {
+        assert_true(is_pinned(&planted[i], 1));
+        run_samples(MOST);
+        assert_calls((int[]){TRIED, TRIED, TRIED, MOST - 3 * TRIED}, 4);
+        end();
+    }
+}
+
 static bool for_five(int n, int sample)
 {
     (void)sample;
@@ -482,4 +525,5 @@ TEST_MAIN(NULL, NULL, TEST(test_the_heaviest_kind_is_taken), TEST(test_time_deci
           TEST(test_small_differences_of_time_do_not_count), TEST(test_independent_algorithms_are_used_whole),
           TEST(test_planted_algorithms_differ), TEST(test_dependent_algorithms_are_refused),
           TEST(test_samples_do_not_count), TEST(test_numbers_that_fail_are_divided),
-          TEST(test_small_numbers_that_fail_run_alone), TEST(test_memory_decides_no_bits))
+          TEST(test_small_numbers_that_fail_run_alone), TEST(test_memory_decides_no_bits),
+          TEST(test_many_samples_have_few_calls))

@@ -141,10 +141,10 @@ static void too_old(void **state)
 /* Memory that other processes use is reported, unless the request is larger than the GPU. */
 static void full(void **state)
 {
-    refuses(0, 120 * GIGA, LK_STATUS_MEMORY, "cuda:0 (NVIDIA X0) is full", "107374.2 of its 150323.9 MB are free");
+    refuses(0, 120 * GIGA, LK_STATUS_MEMORY, "cuda:0 (NVIDIA X0) is full", "107.4 GB of its 150.3 GB are free");
     assert_int_equal(lk__cuda_probe(0, 200 * GIGA), LK_OK);
     machine.available = 1 << 20;
-    refuses(0, 0, LK_STATUS_MEMORY, "is full: about 268.4 MB", "1.0 of its");
+    refuses(0, 0, LK_STATUS_MEMORY, "is full: about 268.4 MB", "1.0 MB of its 150.3 GB");
     machine.opening = cudaErrorMemoryAllocation;
     refuses(0, 0, LK_STATUS_MEMORY, "cuda:0 (NVIDIA X0) cannot be opened", "nvidia-smi");
 }

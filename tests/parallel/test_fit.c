@@ -2,6 +2,8 @@
  * the advised change is enough. */
 #include <lockstep/lockstep.h>
 
+#include "base/text.h"
+#include "far.h"
 #include "parallel/layout/defaults.h"
 #include "parallel/memory/fit.h"
 #include "processes.h"
@@ -13,7 +15,7 @@ typedef struct alone {
     int bounds[2];
 } alone;
 
-static void alone_init(alone *a, const char *model, lk_model_shape shape, const lk_engine_opts *opts)
+static void alone_on(const char *device, alone *a, const char *model, lk_model_shape shape, const lk_engine_opts *opts)
 {
     assert_int_equal(lk_model_build(model, shape, &a->graph), LK_OK);
     a->rank = (lk_engine_rank_model){.graph = a->graph, .opts = lk__engine_defaults(opts)};
@@ -21,7 +23,12 @@ static void alone_init(alone *a, const char *model, lk_model_shape shape, const 
     a->bounds[1] = a->rank.opts.shards;
     a->rank.grid =
         (lk_grid){.replicas = 1, .stages = 1, .first_layer = 1, .last_layer = a->graph->count, .bounds = a->bounds};
-    assert_int_equal(lk__device_open("cpu", &(lk_device_opts){.threads = 1}, &a->rank.dev), LK_OK);
+    assert_int_equal(lk__device_open(device, &(lk_device_opts){.threads = 1}, &a->rank.dev), LK_OK);
+}
+
+static void alone_init(alone *a, const char *model, lk_model_shape shape, const lk_engine_opts *opts)
+{
+    alone_on("cpu", a, model, shape, opts);
 }
 
 static void alone_fini(alone *a)
@@ -82,6 +89,8 @@ static void test_micro_batch(void **arg)
     assert_detail("MB for parameters");
     size_t wave = number_after(lk_error_detail(), "It would fit with `micro_batch` ");
     assert_in_range(wave, 2048 / 16, 2047);
+    assert_int_equal(wave % (2048 / 16), 0); /* whole shards */
+    assert_null(strstr(lk_error_detail(), "another result"));
     a.rank.opts.micro_batch = wave;
     assert_true(need_of(&a.rank) < room);
     /* The advised micro-batch is not much smaller than necessary. */
@@ -121,6 +130,10 @@ static void test_one_wave(void **arg)
     size_t batch = number_after(lk_error_detail(), "or with batches of ");
     size_t times = number_after(strstr(lk_error_detail(), "`batch`"), "or with ");
     assert_detail(" times as many hosts and ranks");
+    /* The result is that of the run with more hosts, but not with `bn` shard or a smaller batch. */
+    assert_detail(" MB a rank, another result), or with batches of ");
+    assert_detail(" MB a rank, another result), or with");
+    assert_detail(" MB a rank)");
     assert_in_range(wave, 1024 / 16, 1023);
     assert_in_range(batch, 1, 1024 / 3);
     assert_in_range(times, 3, 16);
@@ -196,6 +209,66 @@ static void test_explain(void **arg)
     alone_fini(&a);
 }
 
+/* A device with memory of its own, of which this much is free. */
+static size_t free_bytes;
+
+static size_t far_room(lk_device *dev)
+{
+    return free_bytes;
+}
+
+static void explain_far(const alone *a, size_t (*room)(lk_device *dev), size_t bytes)
+{
+    far_type.room = room;
+    free_bytes = bytes;
+    (void)lk__fail_memory(12345, "a test");
+    assert_int_equal(lk__fit_explain(&a->rank), LK_STATUS_MEMORY);
+    assert_int_equal(a->rank.dev->values, LK_DTYPE_F32);
+}
+
+/* The advice uses the device's free memory, and half of the need where that says nothing. */
+static void test_room_of_the_device(void **arg)
+{
+    alone a;
+    alone_on("far", &a, "resnet20:width=8", colour, &(lk_engine_opts){.batch = 2048});
+    size_t need = need_of(&a.rank);
+    struct {
+        size_t (*room)(lk_device *dev);
+        size_t bytes, more, less; /* the free memory, and between what the advised batch needs */
+    } rows[] = {{far_room, need - need / 8, need / 2, need - need / 8},
+                {far_room, need / 3, need / 5, need / 3},
+                {far_room, 2 * need, need / 3, need / 2},
+                {NULL, 0, need / 3, need / 2}};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        explain_far(&a, rows[i].room, rows[i].bytes);
+        a.rank.opts.batch = number_after(lk_error_detail(), "or with batches of ");
+        assert_in_range(need_of(&a.rank), rows[i].more, rows[i].less);
+        a.rank.opts.batch = 2048;
+    }
+    alone_fini(&a);
+}
+
+/* bf16 is measured, too. */
+static void test_bf16(void **arg)
+{
+    alone a;
+    char want[64], number[LK_TEXT_AMOUNT];
+    alone_on("far", &a, "resnet20:width=8", colour, &(lk_engine_opts){.batch = 2048});
+    size_t wide = need_of(&a.rank);
+    a.rank.dev->values = LK_DTYPE_BF16;
+    size_t narrow = need_of(&a.rank);
+    a.rank.dev->values = LK_DTYPE_F32;
+    assert_true(narrow < wide * 2 / 3);
+    explain_far(&a, far_room, wide - wide / 8);
+    snprintf(want, sizeof want, "or with `precision` bf16 (%s a rank, another result)",
+             lk__text_amount(narrow, number));
+    assert_detail(want);
+    explain_far(&a, far_room, narrow - narrow / 8);
+    assert_null(strstr(lk_error_detail(), "bf16"));
+    assert_detail("or with batches of ");
+    alone_fini(&a);
+}
+
 /* One of two ranks lacks memory: both fail, and the detail says why. */
 enum { RANKS = 2 };
 
@@ -259,6 +332,11 @@ static void test_ranks(void **arg)
     }
 }
 
-TEST_MAIN(NULL, NULL, TEST(test_enough), TEST(test_micro_batch), TEST(test_shards), TEST(test_one_wave),
-          TEST(test_parameters), TEST(test_stages), TEST(test_nothing_helps), TEST(test_no_measure), TEST(test_explain),
-          TEST(test_ranks))
+int main(void)
+{
+    if (far_add() != LK_OK)
+        return 1;
+    return RUN_TESTS(NULL, NULL, TEST(test_enough), TEST(test_micro_batch), TEST(test_shards), TEST(test_one_wave),
+                     TEST(test_parameters), TEST(test_stages), TEST(test_nothing_helps), TEST(test_no_measure),
+                     TEST(test_explain), TEST(test_room_of_the_device), TEST(test_bf16), TEST(test_ranks));
+}

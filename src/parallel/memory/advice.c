@@ -4,22 +4,16 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/tree.h"
 #include "parallel/memory/fit.h"
 
 /* LOADED_BATCHES: batches that a loader holds. MOST_STAGES, MOST_TIMES: the largest values that are tried. */
 enum { LOADED_BATCHES = 4, MOST_STAGES = 16, MOST_TIMES = 64, SPARE_BYTES = 16 << 20 };
 
-const char *lk__fit_amount(size_t bytes, char text[LK_AMOUNT_TEXT])
-{
-    bool giga = bytes >= 1000000000;
-    snprintf(text, LK_AMOUNT_TEXT, "%.1f %s", (double)bytes / (giga ? 1e9 : 1e6), giga ? "GB" : "MB");
-    return text;
-}
-
 void lk__fit_parts(const lk_engine_size *size, char text[LK_FIT_TEXT])
 {
-    char activations[64], number[LK_AMOUNT_TEXT];
+    char activations[64], number[LK_TEXT_AMOUNT];
     snprintf(activations, sizeof activations, "activations of %zu sample%s", size->samples,
              size->samples == 1 ? "" : "s");
     struct part {
@@ -44,7 +38,7 @@ void lk__fit_parts(const lk_engine_size *size, char text[LK_FIT_TEXT])
         if (largest->bytes == 0)
             break;
         int more = snprintf(text + used, LK_FIT_TEXT - used, "%s%s for %s", i > 0 ? ", " : "",
-                            lk__fit_amount(largest->bytes, number), largest->name);
+                            lk__text_amount(largest->bytes, number), largest->name);
         used = lk__size_min(used + (size_t)more, LK_FIT_TEXT - 1);
         largest->bytes = 0;
     }
@@ -71,13 +65,12 @@ static bool fits(const lk_engine_rank_model *rank, const lk_fit_shortage *shorta
     return total <= one && spare <= one - total;
 }
 
-/* The largest value in [least,most] of an option with which the rank fits, rounded down to two or three
- * digits; 0 if there is none. */
+/* The largest value in [least,most] of an option with which the rank fits; 0 if there is none. */
 static size_t largest_fit(lk_engine_rank_model *rank, size_t *option, size_t least, size_t most,
                           const lk_fit_shortage *shortage)
 {
     lk_engine_size size;
-    size_t given = *option, low = least, high = most + 1, unit = 1;
+    size_t given = *option, low = least, high = most + 1;
     *option = least;
     if (least > most || !fits(rank, shortage, &size)) {
         *option = given;
@@ -91,9 +84,16 @@ static size_t largest_fit(lk_engine_rank_model *rank, size_t *option, size_t lea
             high = *option;
     }
     *option = given;
-    while (low / unit >= 100)
+    return low;
+}
+
+/* A number without digits after the first two. */
+static size_t round_down(size_t value)
+{
+    size_t unit = 1;
+    while (value / unit >= 100)
         unit *= 10;
-    return lk__size_max(low / unit * unit, least);
+    return value / unit * unit;
 }
 
 /* A wave has at least one whole shard. */
@@ -107,22 +107,28 @@ static bool one_wave(const lk_engine_rank_model *rank)
     return lk__graph_takes_one_wave(rank->graph, rank->opts.bn);
 }
 
+/* Whether a way to fit keeps the result. */
+typedef enum outcome { OUTCOME_SAME, OUTCOME_ANOTHER } outcome;
+
 /* Appends an option to the text, with the memory that a rank then needs. */
-static void add_way(const lk_engine_rank_model *rank, const char *way, char text[LK_FIT_TEXT])
+static void add_way(const lk_engine_rank_model *rank, const char *way, outcome gives, char text[LK_FIT_TEXT])
 {
     lk_engine_size size;
-    char number[LK_AMOUNT_TEXT];
+    char number[LK_TEXT_AMOUNT];
     size_t used = strlen(text);
     if (lk__engine_measure_rank(rank, &size) == LK_OK)
-        snprintf(text + used, LK_FIT_TEXT - used, "%s%s (%s a rank)", used ? ", or with " : "", way,
-                 lk__fit_amount(lk__engine_size_total(&size), number));
+        snprintf(text + used, LK_FIT_TEXT - used, "%s%s (%s a rank%s)", used ? ", or with " : "", way,
+                 lk__text_amount(lk__engine_size_total(&size), number),
+                 gives == OUTCOME_ANOTHER ? ", another result" : "");
 }
 
-/* Smaller waves, which do not change the result. `also` names the options that were changed before. */
+/* Smaller waves, which do not change the result. `also` names the options that were changed before, which do. The size
+ * of a wave is that of the whole shards that it holds. */
 static bool try_micro_batch(lk_engine_rank_model rank, const lk_fit_shortage *shortage, const char *also,
                             char text[LK_FIT_TEXT])
 {
     char way[128];
+    lk_engine_size size;
     size_t most = rank.opts.micro_batch ? rank.opts.micro_batch : rank.opts.batch;
     if (one_wave(&rank))
         return false;
@@ -130,8 +136,10 @@ static bool try_micro_batch(lk_engine_rank_model rank, const lk_fit_shortage *sh
     if (!wave)
         return false;
     rank.opts.micro_batch = wave;
-    snprintf(way, sizeof way, "%s`micro_batch` %zu", also, wave);
-    add_way(&rank, way, text);
+    if (lk__engine_measure_rank(&rank, &size) != LK_OK)
+        return false;
+    snprintf(way, sizeof way, "%s`micro_batch` %zu", also, size.samples);
+    add_way(&rank, way, *also ? OUTCOME_ANOTHER : OUTCOME_SAME, text);
     return true;
 }
 
@@ -151,11 +159,11 @@ static bool try_batch(lk_engine_rank_model rank, const lk_fit_shortage *shortage
     size_t batch = largest_fit(&rank, &rank.opts.batch, 1, rank.opts.batch - 1, shortage);
     if (!batch)
         return false;
-    rank.opts.batch = batch;
+    rank.opts.batch = round_down(batch);
     /* Not "`batch` %zu": with --accumulate the user's option is a part of the batch. */
     snprintf(way, sizeof way, "%sbatches of %zu samples by `batch`", one_wave(&rank) ? "" : "`micro_batch` 1 and ",
-             batch);
-    add_way(&rank, way, text);
+             rank.opts.batch);
+    add_way(&rank, way, OUTCOME_ANOTHER, text);
     return true;
 }
 
@@ -171,10 +179,26 @@ static bool try_optimizer(lk_engine_rank_model rank, const lk_fit_shortage *shor
         if (!fits(&rank, shortage, &size) || size.optimizer >= given.optimizer)
             continue;
         snprintf(way, sizeof way, "`optimizer` %s", lighter[i]);
-        add_way(&rank, way, text);
+        add_way(&rank, way, OUTCOME_ANOTHER, text);
         return true;
     }
     return false;
+}
+
+/* Activations of half the size, on devices that store bf16. */
+static bool try_bf16(lk_engine_rank_model rank, const lk_fit_shortage *shortage, char text[LK_FIT_TEXT])
+{
+    lk_device *dev = rank.dev; /* of this rank alone */
+    lk_engine_size wide, narrow;
+    if (dev->type->host_memory || dev->values != LK_DTYPE_F32 ||
+        !lk__device_has_precision(dev->type->name, LK_PRECISION_BF16) || lk__engine_measure_rank(&rank, &wide) != LK_OK)
+        return false;
+    dev->values = LK_DTYPE_BF16;
+    bool helps = fits(&rank, shortage, &narrow) && lk__engine_size_total(&narrow) < lk__engine_size_total(&wide);
+    if (helps)
+        add_way(&rank, "`precision` bf16", OUTCOME_ANOTHER, text);
+    dev->values = LK_DTYPE_F32;
+    return helps;
 }
 
 /* Cuts the model into stages and makes rank the largest of them. */
@@ -215,7 +239,7 @@ static bool try_stages(lk_engine_rank_model rank, const lk_fit_shortage *shortag
             continue;
         snprintf(way, sizeof way, "`stages` %d, each stage %s", stages,
                  shortage->process ? "in a process of its own" : "on a host of its own like this one");
-        add_way(&cut, way, text);
+        add_way(&cut, way, OUTCOME_SAME, text);
         return true;
     }
     return false;
@@ -257,7 +281,7 @@ static bool try_hosts(lk_engine_rank_model rank, const lk_fit_shortage *shortage
         if (!fits(&rank, shortage, &size))
             continue;
         snprintf(way, sizeof way, "%d times as many hosts and ranks", times);
-        add_way(&rank, way, text);
+        add_way(&rank, way, OUTCOME_SAME, text);
         return true;
     }
     return false;
@@ -266,14 +290,17 @@ static bool try_hosts(lk_engine_rank_model rank, const lk_fit_shortage *shortage
 bool lk__fit_advice(const lk_engine_rank_model *rank, const lk_fit_shortage *shortage, char text[LK_FIT_TEXT])
 {
     text[0] = '\0';
-    if (try_micro_batch(*rank, shortage, "", text))
+    if (try_micro_batch(*rank, shortage, "", text)) {
+        (void)try_bf16(*rank, shortage, text);
         return true;
+    }
     (void)try_shards(*rank, shortage, text);
     (void)try_bn_shard(*rank, shortage, text);
     (void)try_batch(*rank, shortage, text);
     (void)try_optimizer(*rank, shortage, text);
     if (!*text)
         (void)try_stages(*rank, shortage, text);
+    (void)try_bf16(*rank, shortage, text);
     (void)try_hosts(*rank, shortage, text);
     return *text != '\0';
 }

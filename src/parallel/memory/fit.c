@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 
 enum { DETAIL = 2048 };
 
@@ -71,18 +72,18 @@ static size_t copy_bytes(const lk_engine_size *size)
 static void describe(const lk_engine_rank_model *rank, const lk_engine_size *size, const demand *d,
                      lk_available_room room, const lk_fit_shortage *shortage, char text[DETAIL])
 {
-    char whole[LK_AMOUNT_TEXT], there[LK_AMOUNT_TEXT], copy[LK_AMOUNT_TEXT], parts[LK_FIT_TEXT], advice[LK_FIT_TEXT];
+    char whole[LK_TEXT_AMOUNT], there[LK_TEXT_AMOUNT], copy[LK_TEXT_AMOUNT], parts[LK_FIT_TEXT], advice[LK_FIT_TEXT];
     char who[64] = "this rank needs", each[64] = "It needs";
     if (d->ranks > 1) {
         snprintf(who, sizeof who, "%d ranks of this %s need", d->ranks, shortage->process ? "process" : "host");
         snprintf(each, sizeof each,
-                 "A rank needs %s:", lk__fit_amount(lk__engine_size_total(size) + copy_bytes(size), whole));
+                 "A rank needs %s:", lk__text_amount(lk__engine_size_total(size) + copy_bytes(size), whole));
     }
     lk__fit_parts(size, parts);
     bool helps = lk__fit_advice(rank, shortage, advice);
     snprintf(text, DETAIL, "%s %s of memory, but %s leaves %s. %s %s%s%s for a copy of parameters. %s%s%s", who,
-             lk__fit_amount(d->bytes, whole), room.limit, lk__fit_amount(room.bytes, there), each, parts,
-             *parts ? ", " : "", lk__fit_amount(copy_bytes(size), copy),
+             lk__text_amount(d->bytes, whole), room.limit, lk__text_amount(room.bytes, there), each, parts,
+             *parts ? ", " : "", lk__text_amount(copy_bytes(size), copy),
              helps ? "It would fit with " : "It takes more memory, or a smaller model or batch", advice,
              shortage->process ? "; or raise the limit" : "");
 }
@@ -127,24 +128,22 @@ static lk_status fail_at_first_rank(lk_group *world, const char *text)
     return first == INT64_MAX ? LK_OK : lk_barrier(world, NULL);
 }
 
-/* Writes `why`, the rank's needs and advice. */
+/* Writes `why`, the rank's needs and advice; room is SIZE_MAX if it is not known. */
 static void explain(const lk_engine_rank_model *rank, const char *why, size_t room, char text[DETAIL])
 {
-    char parts[LK_FIT_TEXT], advice[LK_FIT_TEXT], whole[LK_AMOUNT_TEXT], needs[LK_FIT_TEXT + 64] = "";
+    char parts[LK_FIT_TEXT], advice[LK_FIT_TEXT], whole[LK_TEXT_AMOUNT], needs[LK_FIT_TEXT + 64] = "";
     lk_engine_size size;
     lk_fit_shortage shortage = {.room = room, .ranks = 1, .process = true};
     if (lk__engine_measure_rank(rank, &size) == LK_OK) {
         lk__fit_parts(&size, parts);
         snprintf(needs, sizeof needs, ". This rank needs %s in all: %s",
-                 lk__fit_amount(lk__engine_size_total(&size), whole), parts);
-        /* The room is not known exactly: advise options that need half as much. */
-        shortage.room = lk__size_min(room, lk__engine_size_total(&size) / 2);
+                 lk__text_amount(lk__engine_size_total(&size), whole), parts);
+        /* If the room is not known, or is not what was short, options are advised that need half as much. */
+        if (room >= lk__engine_size_total(&size))
+            shortage.room = lk__engine_size_total(&size) / 2;
     }
     bool helps = lk__fit_advice(rank, &shortage, advice);
-    bool wide = !rank->dev->type->host_memory && rank->dev->values == LK_DTYPE_F32;
-    const char *narrow = wide ? "`precision` bf16" : "";
-    snprintf(text, DETAIL, "%s%s%s%s%s%s", why, needs, helps || *narrow ? ". Less is needed with " : "", advice,
-             helps && *narrow ? ", or with " : "", narrow);
+    snprintf(text, DETAIL, "%s%s%s%s", why, needs, helps ? ". Less is needed with " : "", advice);
 }
 
 lk_status lk__fit_check(const lk_engine_rank_model *rank, const lk_available *available)

@@ -23,15 +23,13 @@ typedef struct lk_fit_shortage {
     int peers;    /* ranks of other processes, whose gradients this process maps as well */
 } lk_fit_shortage;
 
-enum { LK_FIT_TEXT = 512, LK_AMOUNT_TEXT = 32 };
-
-/* Writes bytes as "1.5 GB" or "37.8 MB"; returns text. */
-const char *lk__fit_amount(size_t bytes, char text[LK_AMOUNT_TEXT]);
+enum { LK_FIT_TEXT = 768 };
 
 /* The parts of a size, largest first: "2.9 GB for activations of 512 samples, ...". */
 void lk__fit_parts(const lk_engine_size *size, char text[LK_FIT_TEXT]);
-/* Writes options with which the rank fits, each with the memory that it then needs:
- * "`micro_batch` 64 (0.3 GB a rank)". Returns false, with the text "", if there are none. */
+/* Writes options with which the rank fits, each with the memory that it then needs, and whether it gives another
+ * result: "`micro_batch` 64 (0.3 GB a rank)", "`precision` bf16 (1.1 GB a rank, another result)". Returns false, with
+ * the text "", if there are none. The calling thread must be the only one that uses the rank's device. */
 bool lk__fit_advice(const lk_engine_rank_model *rank, const lk_fit_shortage *shortage, char text[LK_FIT_TEXT]);
 
 #endif

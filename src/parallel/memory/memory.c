@@ -120,6 +120,8 @@ lk_status lk__engine_measure_rank(const lk_engine_rank_model *rank, lk_engine_si
     if (status == LK_OK) /* measure_plan has checked that the sizes do not overflow */
         size.copies = measure_copies(rank, waves, lanes, size.parameters);
     lk__waves_destroy(waves);
+    if (rank->dev->values != LK_DTYPE_F32) /* products read a rounded copy */
+        size.parameters += params.count * lk_dtype_size(rank->dev->values);
     if (status == LK_OK)
         *out = size;
     return status;

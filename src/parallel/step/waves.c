@@ -63,6 +63,21 @@ static lk_status plan_own(lk_waves *waves)
     return LK_OK;
 }
 
+/* The samples of the largest wave of at most `wanted` samples, which hold one shard at least: memory for more would
+ * never be used. */
+static size_t largest_wave(const lk_waves_opts *opts, int own, size_t wanted)
+{
+    int width = 1;
+    while (width < own && lk__shard_most(opts->batch, opts->shards, width + 1) <= wanted)
+        width++;
+    size_t most = lk__shard_most(opts->batch, opts->shards, width);
+    if (width == own)
+        return most;
+    /* Of the runs with one shard more, some may have a sample less than others. */
+    size_t least = lk__shard_begin(opts->batch, opts->shards, width + 1);
+    return least <= wanted ? lk__size_max(least, most) : most;
+}
+
 lk_status lk__waves_create(const lk_waves_opts *opts, lk_waves **out)
 {
     lk_waves *waves;
@@ -74,7 +89,8 @@ lk_status lk__waves_create(const lk_waves_opts *opts, lk_waves **out)
     size_t all = lk__shard_most(opts->batch, opts->shards, waves->last - waves->first);
     waves->capacity = all;
     if (opts->micro_batch && opts->micro_batch < all)
-        waves->capacity = lk__size_max(opts->micro_batch, lk__shard_most(opts->batch, opts->shards, 1));
+        waves->capacity = largest_wave(opts, waves->last - waves->first,
+                                       lk__size_max(opts->micro_batch, lk__shard_most(opts->batch, opts->shards, 1)));
     waves->single = waves->capacity == all;
     LK_TRY_GOTO(plan_roots(waves, opts), destroy_waves);
     LK_TRY_GOTO(plan_own(waves), destroy_waves);

@@ -147,8 +147,8 @@ static lk_status answer(lk_status status, bool *out)
     return LK_OK;
 }
 
-/* Memory of a trial: the number of differences, the arguments, the result of one sample alone, and results of all. */
-typedef enum block { BLOCK_DIFFERENT, BLOCK_IN, BLOCK_W, BLOCK_B, BLOCK_ALONE, BLOCK_RESULTS } block;
+/* Memory of a trial: the number of differences, the arguments, the result of a reference call, and results of all. */
+typedef enum block { BLOCK_DIFFERENT, BLOCK_IN, BLOCK_W, BLOCK_B, BLOCK_REFERENCE, BLOCK_RESULTS } block;
 
 typedef struct trial {
     const lk_cuda_pinned *pinned;
@@ -190,6 +190,13 @@ static void fill_trial(trial *t, const lk_cuda_io *io)
     t->io = io_with(p, &at, t->at[BLOCK_IN], NULL);
 }
 
+/* Samples of a reference call in a trial of n samples. Step 3 has compared calls of N samples with samples alone. */
+static int reference_samples(const lk_cuda_problem *problem, int n)
+{
+    int most = lk__cuda_pinned_samples(problem);
+    return n > most ? most : 1;
+}
+
 /* Allocates a trial of n samples with this many results, and draws its numbers. */
 static lk_status begin_trial(const lk_cuda_pinned *pinned, const lk_cuda_problem *problem, int n, int results,
                              const lk_cuda_io *io, trial *t)
@@ -202,7 +209,7 @@ static lk_status begin_trial(const lk_cuda_pinned *pinned, const lk_cuda_problem
         [BLOCK_IN] = (size_t)n * in_bytes(p),
         [BLOCK_W] = lk__cuda_weights(p) * value_bytes(p),
         [BLOCK_B] = (size_t)p->y_pitch * value_bytes(p),
-        [BLOCK_ALONE] = out_bytes(p),
+        [BLOCK_REFERENCE] = (size_t)reference_samples(p, n) * out_bytes(p),
     };
     for (int i = 0; i < BLOCK_RESULTS; i++) {
         offset[i] = total;
@@ -257,18 +264,21 @@ static lk_status compare(const trial *t, const void *a, const void *b, int n, bo
     return LK_OK;
 }
 
-/* Computes each sample alone and compares it with its part of a result. */
-static lk_status compare_alone(trial *t, void *alone, const char *result, bool *same)
+/* Computes the trial's samples by calls of `width` samples each, and compares these with their parts of a result. The
+ * last call begins earlier if the rest is smaller. */
+static lk_status compare_parts(trial *t, void *call, int width, const char *result, bool *same)
 {
     const lk_cuda_trial_type *type = t->pinned->trial;
-    lk_cuda_problem one = with_samples(&t->problem, 1);
+    lk_cuda_problem part = with_samples(&t->problem, width);
+    size_t bytes = (size_t)width * out_bytes(&part);
+    char *out = t->at[BLOCK_REFERENCE];
     unsigned different;
     LK_TRY(type->reset(&t->io, t->at[BLOCK_DIFFERENT]));
-    for (int i = 0; i < t->problem.n; i++) {
-        lk_cuda_io at = io_at(&one, &t->io, i, t->at[BLOCK_ALONE]);
-        LK_TRY(run_tried(t, alone, &one, &at));
-        type->compare(&t->io, t->at[BLOCK_ALONE], result + (size_t)i * out_bytes(&one), out_bytes(&one),
-                      t->at[BLOCK_DIFFERENT]);
+    for (int done = 0; done < t->problem.n; done += width) {
+        int begin = done + width > t->problem.n ? t->problem.n - width : done;
+        lk_cuda_io at = io_at(&part, &t->io, begin, out);
+        LK_TRY(run_tried(t, call, &part, &at));
+        type->compare(&t->io, out, result + (size_t)begin * out_bytes(&part), bytes, t->at[BLOCK_DIFFERENT]);
     }
     LK_TRY(type->fetch(&t->io, t->at[BLOCK_DIFFERENT], &different));
     *same = different == 0;
@@ -325,7 +335,7 @@ static lk_status is_independent(trial *t, int candidate, const kinds *k, void **
     LK_TRY(compute_by(t, candidate, 1, out, alone));
     if (!*alone)
         return LK_OK;
-    lk_status status = compare_alone(t, *alone, result, good);
+    lk_status status = compare_parts(t, *alone, 1, result, good);
     for (int i = 0; i < SMALL_CUTS && status == LK_OK && *good && small_cuts[i] < t->problem.n; i++) {
         void *call = NULL;
         status = compute_by(t, candidate, small_cuts[i], out, &call);
@@ -461,7 +471,26 @@ static lk_status take_faster(search *s, int candidate, void *call, void *out)
     return status;
 }
 
-/* Tries one candidate with the trial's samples: the first that passes is compared with samples alone, all others with
+/* Whether a result has the bits of each sample alone. Many samples are compared with calls of N samples by the pinned
+ * algorithm, which have these bits: a call for each sample would take seconds. */
+static lk_status compare_reference(trial *t, const char *result, bool *same)
+{
+    const lk_cuda_pinned *pinned = t->pinned;
+    int width = reference_samples(&t->problem, t->problem.n);
+    lk_cuda_problem part = with_samples(&t->problem, width);
+    void *call;
+    if (width == 1)
+        return compare_parts(t, find(pinned, 1)->call, 1, result, same);
+    *same = false;
+    LK_TRY(prepare(pinned, pinned->basis, &part, &call));
+    if (!call)
+        return LK_OK;
+    lk_status status = compare_parts(t, call, width, result, same);
+    pinned->type->destroy(pinned->layer, call);
+    return status;
+}
+
+/* Tries one candidate with the trial's samples: the first that passes is compared with the reference, all others with
  * the result of that one. */
 static lk_status try_candidate(search *s, int candidate)
 {
@@ -472,8 +501,7 @@ static lk_status try_candidate(search *s, int candidate)
     LK_TRY(compute_by(t, candidate, t->problem.n, out, &call));
     if (!call)
         return LK_OK;
-    lk_status status =
-        first ? compare_alone(t, find(t->pinned, 1)->call, out, &same) : compare(t, s->good, out, t->problem.n, &same);
+    lk_status status = first ? compare_reference(t, out, &same) : compare(t, s->good, out, t->problem.n, &same);
     if (status == LK_OK && same)
         return take_faster(s, candidate, call, out);
     t->pinned->type->destroy(t->pinned->layer, call);

@@ -13,8 +13,10 @@
  *    also gives its bits in calls with 3, 7 and 16 samples and of each sample alone; the first one that does is pinned.
  *    If there is none, an own kernel, whose bits do not depend on n, computes the layer.
  * 4. Before the first call with another n, the kind's algorithms are tried with n samples. The fastest of those that
- *    give the bits of each sample alone computes calls with n samples. If none does, these calls are divided into parts
- *    of N samples, or samples alone where n < N. The same happens if the device has no memory for the trial.
+ *    give the bits of each sample alone computes calls with n samples. Where n > N, results are compared with those of
+ *    calls of N samples by the pinned algorithm, which step 3 has compared with each sample alone. If no algorithm has
+ *    these bits, calls with n samples are divided into parts of N samples, or samples alone where n < N. The same
+ *    happens if the device has no memory for the trial.
  * Steps 2 and 3 choose bits; they depend on the layer, the kind of GPU and the version of the library, not on n,
  * free memory, time or other ranks. If a trial of step 3 gets no memory, the run fails. Step 4 chooses speed only: what
  * it measures decides no bit. A kernel's order of sums depends on shapes, not on values, so what agrees on random

@@ -7,6 +7,7 @@
 
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "tensor/cuda/runtime/query.h"
 
 enum { PIECE_BYTES = 512 << 10, PIECES = 32, RING_BYTES = PIECE_BYTES * PIECES };
@@ -21,10 +22,11 @@ struct lk_cuda_staging {
 
 static lk_status fail_memory(const lk_cuda_device *cuda, size_t bytes, const char *what)
 {
-    char title[LK_CUDA_TITLE], memory[LK_CUDA_FREE];
+    char title[LK_CUDA_TITLE], memory[LK_CUDA_FREE], asked[LK_TEXT_AMOUNT];
     (void)cudaGetLastError();
-    return lk__fail(LK_STATUS_MEMORY, "%s: no memory for %s: %.1f MB are asked for, and %s",
-                    lk__cuda_title(cuda->index, title), what, (double)bytes / 1e6, lk__cuda_free_text(memory));
+    return lk__fail(LK_STATUS_MEMORY, "%s: no memory for %s: %s are asked for, and %s",
+                    lk__cuda_title(cuda->index, title), what, lk__text_amount(bytes, asked),
+                    lk__cuda_free_text(memory));
 }
 
 lk_status lk__cuda_alloc_raw(lk_device *dev, size_t bytes, const char *what, void **out)

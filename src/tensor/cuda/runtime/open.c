@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/text.h"
 #include "tensor/cuda/runtime/query.h"
 
 enum { LIBRARY_BYTES = 4096 };
@@ -47,11 +48,13 @@ const char *lk__cuda_title(int index, char text[LK_CUDA_TITLE])
 
 const char *lk__cuda_free_text(char text[LK_CUDA_FREE])
 {
+    char rest[LK_TEXT_AMOUNT], whole[LK_TEXT_AMOUNT];
     size_t available = 0, total = 0;
     cudaError_t error = cudaMemGetInfo(&available, &total);
     (void)cudaGetLastError();
     if (error == cudaSuccess)
-        snprintf(text, LK_CUDA_FREE, "%.1f of %.1f MB are free", (double)available / 1e6, (double)total / 1e6);
+        snprintf(text, LK_CUDA_FREE, "%s of %s are free", lk__text_amount(available, rest),
+                 lk__text_amount(total, whole));
     else
         snprintf(text, LK_CUDA_FREE, "how much of it is free is not known");
     return text;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "tensor/cuda/runtime/libraries.h"
 
 /* The oldest GPUs that kernels are built for: compute_80. */
@@ -131,7 +132,7 @@ static lk_status find_libraries(int index)
 lk_status lk__cuda_probe(int index, size_t need)
 {
     size_t available = 0, total = 0, want = need + LEAST_FREE;
-    char title[LK_CUDA_TITLE];
+    char title[LK_CUDA_TITLE], wanted[LK_TEXT_AMOUNT], rest[LK_TEXT_AMOUNT], whole[LK_TEXT_AMOUNT];
     LK_TRY(lk__cuda_check(index));
     LK_TRY(find_libraries(index));
     cudaError_t error = cudaSetDevice(index);
@@ -142,8 +143,9 @@ lk_status lk__cuda_probe(int index, size_t need)
     /* If even an empty GPU is too small, the engine fails later, with advice. */
     if (available >= want || want > total)
         return LK_OK;
-    return lk__fail(LK_STATUS_MEMORY, "%s is full: about %.1f MB are needed, %.1f of its %.1f MB are free",
-                    lk__cuda_title(index, title), (double)want / 1e6, (double)available / 1e6, (double)total / 1e6);
+    return lk__fail(LK_STATUS_MEMORY, "%s is full: about %s are needed, %s of its %s are free",
+                    lk__cuda_title(index, title), lk__text_amount(want, wanted), lk__text_amount(available, rest),
+                    lk__text_amount(total, whole));
 }
 
 /* The driver's own version, which is not CUDA's; "" if the system does not show it. */
