@@ -16,7 +16,7 @@
 #include "tensor/cuda/kernels/mma.cuh"
 #include "tensor/cuda/kernels/vec4.cuh"
 
-enum { CHUNK = 32, LINE = 128, QUAD = 4, STAGES = 2 };
+enum { CHUNK = 32, LINE = 128, QUAD = 4, SLOTS = 2 };
 enum { MOST_PIXELS = 1 << 30, MOST_SIDE = 1 << 14 }; /* of a launch; of an image, and of what a window covers */
 enum { OUTSIDE = -2 * MOST_SIDE };                   /* a coordinate from which no tap reaches the image */
 enum { MULTIPROCESSORS = 132 };                      /* of a large GPU */
@@ -85,8 +85,8 @@ struct conv_tile {
         BLOCKS = 384 / THREADS, /* of a multiprocessor, as far as registers go; of 128 x 32, shared memory holds five */
         VEC = WHOLE ? QUAD : 1, /* floats of a copy */
         IN_BYTES = M * LINE,
-        STAGE = (M + N) * LINE,
-        BYTES = STAGES * STAGE + M * (int)sizeof(source_row)
+        SLOT = (M + N) * LINE,
+        BYTES = SLOTS * SLOT + M * (int)sizeof(source_row)
     };
 
     static __device__ __forceinline__ int first_row()
@@ -101,7 +101,7 @@ struct conv_tile {
         return warp % (N / WN) * WN + lk__cuda_lane() % LANES * QUAD;
     }
 
-    /* The offset of a step of a row of the source in a stage. */
+    /* The offset of a step of a row of the source in a slot. */
     static __device__ __forceinline__ uint32_t in_at(unsigned row, unsigned step)
     {
         return row * LINE + ((step / QUAD) ^ (row % DOWN)) * 16 + step % QUAD * 4;
@@ -172,7 +172,7 @@ struct sum_step {
 /* `first` is the first step of the chunk. */
 template <class P>
 static __device__ __forceinline__ void copy_source(const conv_class &s, const float *in, const source_row *rows,
-                                                   int first, uint32_t stage)
+                                                   int first, uint32_t slot)
 {
     enum { UNITS = CHUNK / P::VEC, STEP = P::THREADS / UNITS };
     int mine = (int)threadIdx.x / UNITS, step = (int)threadIdx.x % UNITS * P::VEC;
@@ -187,7 +187,7 @@ static __device__ __forceinline__ void copy_source(const conv_class &s, const fl
         source_row row = {bits.x, (unsigned)bits.y};
         bool inside = ((unsigned)(row.h() + h) < (unsigned)s.h.ins) & ((unsigned)(row.w() + w) < (unsigned)s.w.ins);
         unsigned pixel = inside ? (unsigned)(row.at + moved) : 0;
-        copy_floats<P::VEC>(stage + P::in_at(to, step), channel + (size_t)pixel * s.channels.by, inside);
+        copy_floats<P::VEC>(slot + P::in_at(to, step), channel + (size_t)pixel * s.channels.by, inside);
     }
 }
 
@@ -195,7 +195,7 @@ static __device__ __forceinline__ void copy_source(const conv_class &s, const fl
  * four neighbouring columns, which exchange units in the same way. */
 template <class P>
 static __device__ __forceinline__ void copy_columns(const conv_class &s, const float *weights, int n0, int first,
-                                                    uint32_t stage)
+                                                    uint32_t slot)
 {
     enum { UNITS = CHUNK / P::VEC, STEP = P::THREADS / UNITS, NEAR = P::N / STEP < QUAD ? P::N / STEP : QUAD };
     int mine = (int)threadIdx.x / UNITS, step = (int)threadIdx.x % UNITS * P::VEC;
@@ -206,14 +206,14 @@ static __device__ __forceinline__ void copy_columns(const conv_class &s, const f
         int column = mine * NEAR + i / NEAR * NEAR * STEP + i % NEAR;
         bool inside = used & (n0 + column < s.columns);
         unsigned from_column = inside ? (unsigned)(n0 + column) : 0;
-        copy_floats<P::VEC>(stage + P::weight_at(column, step), from + (size_t)from_column * (unsigned)s.depth, inside);
+        copy_floats<P::VEC>(slot + P::weight_at(column, step), from + (size_t)from_column * (unsigned)s.depth, inside);
     }
 }
 
 /* Steps of an input gradient: columns are channels of x, which are contiguous in the weights. */
 template <class P>
 static __device__ __forceinline__ void copy_steps(const conv_class &s, const float *weights, int n0, int first,
-                                                  uint32_t stage)
+                                                  uint32_t slot)
 {
     enum { UNITS = P::N / P::VEC, STEP = P::THREADS / UNITS };
     static_assert(P::THREADS % UNITS == 0 && CHUNK % STEP == 0, "a thread copies the same columns of all steps");
@@ -227,32 +227,32 @@ static __device__ __forceinline__ void copy_steps(const conv_class &s, const flo
         int tap = (s.h.tap + at.r * s.h.tap_step) * s.kernel_w + s.w.tap + at.t * s.w.tap_step;
         bool inside = used & (first + step < s.depth);
         unsigned line = inside ? (unsigned)(at.channel * s.taps + tap) : 0;
-        copy_floats<P::VEC>(stage + P::weight_at(column, step), from + (size_t)line * (unsigned)s.columns, inside);
+        copy_floats<P::VEC>(slot + P::weight_at(column, step), from + (size_t)line * (unsigned)s.columns, inside);
     }
 }
 
 template <class P>
 static __device__ __forceinline__ void copy_chunk(const conv_class &s, const float *in, const float *weights,
-                                                  const source_row *rows, int n0, int first, uint32_t stage)
+                                                  const source_row *rows, int n0, int first, uint32_t slot)
 {
-    copy_source<P>(s, in, rows, first, stage);
+    copy_source<P>(s, in, rows, first, slot);
     if constexpr (P::FORWARD)
-        copy_columns<P>(s, weights, n0, first, stage);
+        copy_columns<P>(s, weights, n0, first, slot);
     else
-        copy_steps<P>(s, weights, n0, first, stage);
+        copy_steps<P>(s, weights, n0, first, slot);
     copies_commit();
 }
 
 /* Four steps of a thread's columns. */
 template <class P>
-static __device__ __forceinline__ void load_weights(const char *stage, int column, int step, float (&b)[QUAD][P::TN])
+static __device__ __forceinline__ void load_weights(const char *slot, int column, int step, float (&b)[QUAD][P::TN])
 {
 #pragma unroll
     for (int j = 0; j < P::TN; j += QUAD)
 #pragma unroll
         for (int i = 0; i < QUAD; i++) {
             int near = P::FORWARD ? column + i : column, at = P::FORWARD ? step : step + i;
-            float4 v = *(const float4 *)(stage + P::weight_at(near, at) + j * P::LANES * (P::FORWARD ? LINE : 4));
+            float4 v = *(const float4 *)(slot + P::weight_at(near, at) + j * P::LANES * (P::FORWARD ? LINE : 4));
             const float values[QUAD] = {v.x, v.y, v.z, v.w};
 #pragma unroll
             for (int e = 0; e < QUAD; e++)
@@ -262,7 +262,7 @@ static __device__ __forceinline__ void load_weights(const char *stage, int colum
 
 /* Adds the first `steps` steps of a chunk, rounded up to 8; those behind the end of the sums are zero. */
 template <class P>
-static __device__ __forceinline__ void add_chunk(float (&acc)[P::TM][P::TN], const char *stage, int steps)
+static __device__ __forceinline__ void add_chunk(float (&acc)[P::TM][P::TN], const char *slot, int steps)
 {
     int row = P::first_row(), column = P::first_column();
 #pragma unroll 1
@@ -270,10 +270,10 @@ static __device__ __forceinline__ void add_chunk(float (&acc)[P::TM][P::TN], con
 #pragma unroll
         for (int step = pair; step < pair + 2 * QUAD; step += QUAD) {
             float b[QUAD][P::TN];
-            load_weights<P>(stage, column, step, b);
+            load_weights<P>(slot, column, step, b);
 #pragma unroll
             for (int i = 0; i < P::TM; i++) {
-                float4 v = *(const float4 *)(stage + P::in_at(row, step) + i * P::DOWN * LINE);
+                float4 v = *(const float4 *)(slot + P::in_at(row, step) + i * P::DOWN * LINE);
                 const float a[QUAD] = {v.x, v.y, v.z, v.w};
 #pragma unroll
                 for (int e = 0; e < QUAD; e++)
@@ -351,7 +351,7 @@ static __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
 {
     lk__cuda_await_alone();
     extern __shared__ __align__(1024) char memory[];
-    source_row *rows = (source_row *)(memory + STAGES * P::STAGE);
+    source_row *rows = (source_row *)(memory + SLOTS * P::SLOT);
     unsigned tiles = (unsigned)(s.columns + P::N - 1) / P::N, m0 = blockIdx.x / tiles * P::M;
     int n0 = (int)(blockIdx.x % tiles) * P::N;
     float acc[P::TM][P::TN];
@@ -363,7 +363,7 @@ static __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
     share_rows<P>(s, m0, rows);
     __syncthreads();
     uint32_t at = shared_at(memory);
-    int stage = 0;
+    int slot = 0;
     if (s.depth > 0)
         copy_chunk<P>(s, in, weights, rows, n0, 0, at);
 #pragma unroll 1
@@ -371,9 +371,9 @@ static __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
         copies_wait<0>();
         __syncthreads();
         if (first + CHUNK < s.depth)
-            copy_chunk<P>(s, in, weights, rows, n0, first + CHUNK, at + (uint32_t)(P::STAGE - stage));
-        add_chunk<P>(acc, memory + stage, min(CHUNK, s.depth - first));
-        stage = P::STAGE - stage;
+            copy_chunk<P>(s, in, weights, rows, n0, first + CHUNK, at + (uint32_t)(P::SLOT - slot));
+        add_chunk<P>(acc, memory + slot, min(CHUNK, s.depth - first));
+        slot = P::SLOT - slot;
     }
     write_tile<P>(s, acc, m0, n0, end, out);
 }

@@ -125,16 +125,16 @@ static taps_shape shape_of(const lk_cuda_problem *problem)
 }
 
 /* Sets rows and slabs for tiles of this size; false if a row of the image does not fit. The products of a slab read
- * all slots of the tile, moved by up to the last tap, whether they have been copied or not. */
+ * all places of the tile, moved by up to the last tap, whether they have been copied or not. */
 static bool set_rows(taps_shape *s, const taps_size *size)
 {
-    int slots = size->groups * size->n, last = (s->kernel_h - 1) * s->pitch + s->kernel_w - 1;
-    int rows = (slots + s->kernel_w - 1) / s->pitch;
+    int places = size->groups * size->n, last = (s->kernel_h - 1) * s->pitch + s->kernel_w - 1;
+    int rows = (places + s->kernel_w - 1) / s->pitch;
     if (rows < 1)
         return false;
     s->row_tiles = divide_up(s->height, rows);
     s->rows = divide_up(s->height, s->row_tiles);
-    s->slab_bytes = (uint32_t)(divide_up((slots + last) * LINE, ALIGN) * ALIGN);
+    s->slab_bytes = (uint32_t)(divide_up((places + last) * LINE, ALIGN) * ALIGN);
     s->copy_bytes = (uint32_t)((s->rows + s->kernel_h - 1) * s->pitch * LINE);
     return s->rows + s->kernel_h - 1 <= MOST_BOX;
 }
@@ -144,8 +144,8 @@ static size_t offsets_bytes(const taps_size *size)
     return (size_t)(size->groups * size->n) * offset_bytes;
 }
 
-/* Sets the stages; false if shared memory is too small. */
-static bool set_stages(taps_shape *s, const taps_size *size)
+/* Sets the slots; false if shared memory is too small. */
+static bool set_slots(taps_shape *s, const taps_size *size)
 {
     size_t left = most_bytes - ALIGN - turn_bytes - offsets_bytes(size), weight = weight_bytes(s) + barrier_bytes,
            slab = s->slab_bytes + barrier_bytes;
@@ -173,7 +173,7 @@ static size_t shared_bytes(const taps_shape *s, const taps_size *size)
  * others multiply. With one slab nobody multiplies during a copy. */
 static double cycles_of(const taps_shape *s, const taps_size *size)
 {
-    enum { START = 8, CACHE = 20, LATENCY = 1000, WRITE = 40, WIDE_WRITE = 2000 }; /* WRITE: for each slot */
+    enum { START = 8, CACHE = 20, LATENCY = 1000, WRITE = 40, WIDE_WRITE = 2000 }; /* WRITE: for each place */
     int steps = ((s->chunks - 1) * STEPS + s->last_steps) * taps_of(s);
     double products = (double)steps * size->groups * (size->n / 2 + START) * (is_wide(s) ? 2 : 1);
     double bytes = (double)s->copy_bytes * s->chunks;
@@ -193,7 +193,7 @@ static const taps_size *choose(const lk_cuda_problem *problem, taps_shape *out)
     const taps_size *best = NULL;
     taps_shape s = shape_of(problem);
     for (const taps_size *size = sizes; size < sizes + sizeof sizes / sizeof *sizes; size++)
-        if (size->wide == is_wide(&s) && set_rows(&s, size) && set_stages(&s, size) &&
+        if (size->wide == is_wide(&s) && set_rows(&s, size) && set_slots(&s, size) &&
             (!best || cycles_of(&s, size) < cycles_of(out, best))) {
             best = size;
             *out = s;
@@ -269,10 +269,10 @@ static bool pack_weights(const lk_cuda_problem *problem, const lk_cuda_io *io, c
     taps_pack p = {};
     p.rows = job_columns(s);
     p.taps = taps_of(s);
-    p.stages = s->chunks * p.taps;
+    p.slots = s->chunks * p.taps;
     p.depth = s->depth;
     p.columns = s->columns;
-    p.units = (unsigned)(s->column_tiles * p.stages * p.rows * (LINE / UNIT));
+    p.units = (unsigned)(s->column_tiles * p.slots * p.rows * (LINE / UNIT));
     if (!lk__cuda_keep_status(io->dev, lk__cuda_workspace(io, (size_t)p.units * UNIT, out)))
         return false;
     (problem->values == LK_DTYPE_BF16 ? pack<lk_bf16> : pack<float>)(problem, io, &p, *out);

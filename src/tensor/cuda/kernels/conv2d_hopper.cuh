@@ -1,18 +1,18 @@
 /* conv2d_hopper.cuh - the kernels of conv2d_hopper.cu. For nvcc only, and for sm_90a only.
  *
  * A job is a tile of rows of the result of one sample, and up to ROWS of its channels. The source of the tile, with the
- * pixels around it that its windows read, comes to shared memory in chunks of 128 bytes of channels: slabs of slots,
- * one slot for each pixel, `pitch` slots for each row, of which the last kernel_w - 1 have no pixel of the result. Slot
- * i of the result reads slot i + r * pitch + c of the slab by tap (r, c). So each tap is a product of its weights
- * (channels of the result by channels of the source) with slots that begin at another row of the same slab.
+ * pixels around it that its windows read, comes to shared memory in chunks of 128 bytes of channels: slabs of places,
+ * one place for each pixel, `pitch` places for each row, of which the last kernel_w - 1 have no pixel of the result.
+ * Place i of the result reads place i + r * pitch + c of the slab by tap (r, c). So each tap is a product of its
+ * weights (channels of the result by channels of the source) with places that begin at another row of the same slab.
  *
  * Each sum is one chain over chunks, taps and channels, whose order depends on the layer only.
  *
  * Narrow layers (up to 64 channels): the weights stay in shared memory, and the block has three warpgroups (two, if
  * their sums need more registers) that are teams and take turns with its jobs: one multiplies while the others read
  * masks and write. Slabs come in one ring in the order of jobs; a team begins when the one before has got the last slab
- * of its job. Wide layers: two warpgroups are one team and have 64 channels each of the same slots; weights come in a
- * ring of stages, too. One warp starts the copies of slabs and one those of weights. */
+ * of its job. Wide layers: two warpgroups are one team and have 64 channels each of the same places; weights come in a
+ * ring of slots, too. One warp starts the copies of slabs and one those of weights. */
 #ifndef LK_TENSOR_CUDA_KERNELS_CONV2D_HOPPER_CUH
 #define LK_TENSOR_CUDA_KERNELS_CONV2D_HOPPER_CUH
 
@@ -20,7 +20,7 @@
 #include "tensor/cuda/kernels/mma.cuh"
 #include "tensor/cuda/kernels/vec4.cuh"
 
-enum { LINE = 128, UNIT = 16, STEP = 32, STEPS = LINE / STEP }; /* bytes: of a slot, a unit, and k of a product */
+enum { LINE = 128, UNIT = 16, STEP = 32, STEPS = LINE / STEP }; /* bytes: of a place, a unit, and k of a product */
 enum { GROUP = 128, PRODUCT_ROWS = 64, ALIGN = 1024, SLAB_WARP = 0, WEIGHT_WARP = 1, TAPS_TURNS = 4 };
 
 /* The source is x or, for an input gradient, dy; the result is y or dx. Channels include pads. */
@@ -29,14 +29,14 @@ typedef struct taps_shape {
     int height, width;  /* of the result */
     int kernel_h, kernel_w;
     int pad_h, pad_w;    /* of the source; may be negative */
-    int pitch;           /* slots of a row */
+    int pitch;           /* places of a row */
     int rows, row_tiles; /* of the result: of a job, of an image */
     int column_tiles;    /* jobs of the same rows */
     int jobs;
     int chunks, last_steps; /* last_steps: products of the last chunk for each tap */
-    int slabs;              /* stages */
-    int weights;            /* stages; of a narrow layer all: chunks * taps */
-    uint32_t slab_bytes;    /* of a stage */
+    int slabs;              /* slots */
+    int weights;            /* slots; of a narrow layer all: chunks * taps */
+    uint32_t slab_bytes;    /* of a slot */
     uint32_t copy_bytes;    /* of a slab's copy */
 } taps_shape;
 
@@ -47,13 +47,13 @@ typedef struct taps_end {
     bool relu;
 } taps_end;
 
-/* Teams of a narrow layer whose tiles have n slots. */
+/* Teams of a narrow layer whose tiles have n places. */
 static constexpr int taps_teams(int n)
 {
     return n <= 192 ? 3 : 2;
 }
 
-/* A warpgroup computes GROUPS * N slots by 64 channels. */
+/* A warpgroup computes GROUPS * N places by 64 channels. */
 template <class T_, bool WIDE_, int GROUPS_, int N_>
 struct taps_tile {
     typedef T_ T;
@@ -68,7 +68,7 @@ struct taps_tile {
         THREADS = (1 + MULTIPLIERS) * GROUP,
         TEAM_WARPS = (WIDE ? 2 : 1) * GROUP / 32,
         ROWS = WIDE ? 2 * PRODUCT_ROWS : PRODUCT_ROWS,
-        WEIGHT_BYTES = ROWS * LINE, /* of a stage: a tap of a chunk */
+        WEIGHT_BYTES = ROWS * LINE, /* of a slot: a tap of a chunk */
         CHUNK = LINE / sizeof(T)    /* channels */
     };
 };
@@ -93,11 +93,11 @@ struct taps_job {
     }
 };
 
-/* Shared memory: stages of weights, slabs, barriers: full and empty of each stage, of the weights first, then turns of
- * teams, then the offset of each slot. */
+/* Shared memory: slots of weights, slabs, barriers: full and empty of each slot, of the weights first, then turns of
+ * teams, then the offset of each place. */
 template <class P>
 struct taps_memory {
-    enum { SLOTS = P::GROUPS * P::N };
+    enum { PLACES = P::GROUPS * P::N };
     const taps_shape &s;
     uint32_t weights, slabs, barriers;
 
@@ -143,19 +143,19 @@ struct taps_memory {
         return weight_full(s.weights + s.slabs) + (uint32_t)team * 8;
     }
 
-    /* The memory of the offset of a slot's pixel in the result of a job, in elements; UINT_MAX if it has none. */
-    __device__ __forceinline__ uint32_t offset(int slot) const
+    /* The memory of the offset of a place's pixel in the result of a job, in elements; UINT_MAX if it has none. */
+    __device__ __forceinline__ uint32_t offset(int place) const
     {
-        return turn(TAPS_TURNS) + (uint32_t)slot * 4;
+        return turn(TAPS_TURNS) + (uint32_t)place * 4;
     }
 
     /* By all threads. */
     __device__ __forceinline__ void init_offsets() const
     {
-        for (int slot = (int)threadIdx.x; slot < SLOTS; slot += P::THREADS) {
-            int row = slot / s.pitch, column = slot - row * s.pitch;
+        for (int place = (int)threadIdx.x; place < PLACES; place += P::THREADS) {
+            int row = place / s.pitch, column = place - row * s.pitch;
             uint32_t at = column < s.width ? (uint32_t)((row * s.width + column) * s.columns) : UINT_MAX;
-            store_shared(offset(slot), __uint_as_float(at));
+            store_shared(offset(place), __uint_as_float(at));
         }
     }
 
@@ -181,10 +181,10 @@ static __device__ __forceinline__ void load_slabs(const taps_shape &s, const tap
     for (int i = (int)blockIdx.x; i < s.jobs; i += (int)gridDim.x) {
         taps_job job(s, i);
         for (int chunk = 0; chunk < s.chunks; chunk++) {
-            uint32_t full = memory.slab_full(at.stage);
-            barrier_wait(memory.slab_empty(at.stage), at.phase);
+            uint32_t full = memory.slab_full(at.slot);
+            barrier_wait(memory.slab_empty(at.slot), at.phase);
             barrier_expect(full, s.copy_bytes);
-            copy_image(memory.slab(at.stage), map, full, chunk * P::CHUNK, -s.pad_w, job.row - s.pad_h, job.n);
+            copy_image(memory.slab(at.slot), map, full, chunk * P::CHUNK, -s.pad_w, job.row - s.pad_h, job.n);
             at.advance(s.slabs);
         }
     }
@@ -195,15 +195,15 @@ template <class P>
 static __device__ __forceinline__ void load_weights(const taps_shape &s, const taps_memory<P> &memory,
                                                     const char *packed)
 {
-    int stages = s.chunks * s.kernel_h * s.kernel_w;
+    int slots = s.chunks * s.kernel_h * s.kernel_w;
     ring_position at = {0, 1};
     for (int i = (int)blockIdx.x; i < s.jobs; i += (int)gridDim.x) {
-        const char *from = packed + (size_t)taps_job(s, i).tile * (size_t)stages * P::WEIGHT_BYTES;
-        for (int stage = 0; stage < stages; stage++, from += P::WEIGHT_BYTES) {
-            uint32_t full = memory.weight_full(at.stage);
-            barrier_wait(memory.weight_empty(at.stage), at.phase);
+        const char *from = packed + (size_t)taps_job(s, i).tile * (size_t)slots * P::WEIGHT_BYTES;
+        for (int slot = 0; slot < slots; slot++, from += P::WEIGHT_BYTES) {
+            uint32_t full = memory.weight_full(at.slot);
+            barrier_wait(memory.weight_empty(at.slot), at.phase);
             barrier_expect(full, P::WEIGHT_BYTES);
-            copy_bytes(memory.weight(at.stage), from, P::WEIGHT_BYTES, full);
+            copy_bytes(memory.weight(at.slot), from, P::WEIGHT_BYTES, full);
             at.advance(s.weights);
         }
         if (!P::WIDE)
@@ -233,12 +233,12 @@ struct taps_product {
             wgmma_rows<P::BF16, P::N>(acc[g], a, rows_moved(b, g * P::N * LINE), true);
     }
 
-    /* Starts the products of a tap, whose slots begin at `slots`. Each branch commits its own products: after a commit
-     * behind the branch, wgmma_wait<1> would wait for all of them. */
-    __device__ __forceinline__ void add_tap(uint32_t slots, int steps)
+    /* Starts the products of a tap, whose places begin at `places`. Each branch commits its own products: after a
+     * commit behind the branch, wgmma_wait<1> would wait for all of them. */
+    __device__ __forceinline__ void add_tap(uint32_t places, int steps)
     {
-        uint64_t a = rows_at(memory.weight(weight.stage) + (P::WIDE ? group * PRODUCT_ROWS * LINE : 0));
-        uint64_t b = rows_at(slots);
+        uint64_t a = rows_at(memory.weight(weight.slot) + (P::WIDE ? group * PRODUCT_ROWS * LINE : 0));
+        uint64_t b = rows_at(places);
         if (steps == STEPS) {
             wgmma_begin();
 #pragma unroll
@@ -259,7 +259,7 @@ struct taps_product {
      * take the slab before the slab that it waits for: a barrier shows only the parity of its phase. */
     __device__ __forceinline__ void wait_slab(bool last)
     {
-        barrier_wait(memory.slab_full(slab.stage), slab.phase);
+        barrier_wait(memory.slab_full(slab.slot), slab.phase);
         if constexpr (!P::WIDE) {
             if (last)
                 release(memory.turn((group + 1) % P::TEAMS));
@@ -269,27 +269,27 @@ struct taps_product {
     /* Adds a chunk. All of its products are complete afterwards. */
     __device__ __forceinline__ void add_chunk(int steps, bool last)
     {
-        uint32_t slots = memory.slab(slab.stage);
+        uint32_t places = memory.slab(slab.slot);
         int before = -1, skip = s.pitch - s.kernel_w;
         wait_slab(last);
 #pragma unroll 1
-        for (int r = 0; r < s.kernel_h; r++, slots += (uint32_t)(skip * LINE))
+        for (int r = 0; r < s.kernel_h; r++, places += (uint32_t)(skip * LINE))
 #pragma unroll 1
-            for (int c = 0; c < s.kernel_w; c++, slots += LINE) {
-                barrier_wait(memory.weight_full(weight.stage), weight.phase);
-                add_tap(slots, steps);
+            for (int c = 0; c < s.kernel_w; c++, places += LINE) {
+                barrier_wait(memory.weight_full(weight.slot), weight.phase);
+                add_tap(places, steps);
                 wgmma_wait<1>();
                 if constexpr (P::WIDE) {
                     if (before >= 0)
                         release(memory.weight_empty(before));
-                    before = weight.stage;
+                    before = weight.slot;
                 }
                 weight.advance(s.weights);
             }
         wgmma_wait<0>();
         if constexpr (P::WIDE)
             release(memory.weight_empty(before));
-        release(memory.slab_empty(slab.stage));
+        release(memory.slab_empty(slab.slot));
         slab.advance(s.slabs);
     }
 
@@ -342,17 +342,17 @@ static __device__ __forceinline__ void put_if(bool used, lk_bf16 *p, float x, fl
                  : "memory");
 }
 
-/* The results of a thread: two channels of every eighth pair of slots of a job. */
+/* The results of a thread: two channels of every eighth pair of places of a job. */
 template <class P>
 struct taps_result {
     typedef typename P::T T;
     enum { PAIRS = P::GROUPS * P::N / 8, WORDS = (PAIRS + 7) / 8, AT_ONCE = P::GROUPS == 1 ? 4 : 1 };
-    uint32_t offsets; /* the memory of those of the thread's first pair of slots */
+    uint32_t offsets; /* the memory of those of the thread's first pair of places */
     uint32_t end;     /* elements of the job's result; 0 if the thread's channels do not exist */
     float relu_below; /* 0; NaN without a ReLU, as no number is below that */
     float2 bias;
     T *out;
-    uint32_t pass[WORDS]; /* bits of each pair: whether the first channel of its slots passes the mask, the second */
+    uint32_t pass[WORDS]; /* bits of each pair: whether the first channel of its places passes the mask, the second */
 
     __device__ __forceinline__ taps_result(const taps_shape &s, const taps_memory<P> &memory, const taps_end &end_,
                                            const taps_job &job, int group, void *to)
@@ -413,7 +413,8 @@ struct taps_result {
     {
         T *to = out;
         uint2 at[AT_ONCE];
-        asm volatile("" : "+l"(to)); /* one address, of which the compiler does not recompute the parts for each slot */
+        asm volatile(""
+                     : "+l"(to)); /* one address, of which the compiler does not recompute the parts for each place */
 #pragma unroll
         for (int i = 0; i < PAIRS; i++) {
             const float *v = acc[i * 8 / P::N] + i % (P::N / 8) * 4;
@@ -470,9 +471,9 @@ static __global__ void __launch_bounds__(P::THREADS, 1)
     }
 }
 
-/* The layout of packed weights: rows of a stage, stages of a tile of rows, units of all. */
+/* The layout of packed weights: rows of a slot, slots of a tile of rows, units of all. */
 typedef struct taps_pack {
-    int rows, stages, taps, depth, columns;
+    int rows, slots, taps, depth, columns;
     unsigned units;
 } taps_pack;
 
@@ -503,7 +504,7 @@ static __global__ void __launch_bounds__(LK_THREADS) pack_taps(const taps_pack p
         row = (int)i % p.rows;
         unit = rest % UNITS;
     }
-    int tile = all / p.stages, stage = all - tile * p.stages, chunk = stage / p.taps, tap = stage - chunk * p.taps;
+    int tile = all / p.slots, slot = all - tile * p.slots, chunk = slot / p.taps, tap = slot - chunk * p.taps;
     int channel = tile * p.rows + channel_of(row), k = (chunk * UNITS + unit) * EACH;
     __align__(16) T v[EACH];
 #pragma unroll

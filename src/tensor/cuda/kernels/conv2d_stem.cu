@@ -14,11 +14,11 @@
 enum {
     THREADS = 256,
     BLOCKS_AT_ONCE = 2, /* on a multiprocessor */
-    SLOTS = 264,        /* blocks that run at once on a large GPU */
+    RESIDENT = 264,     /* blocks that run at once on a large GPU */
     WARP_PIXELS = 32,   /* of a warp's product */
     STEP = 8,           /* words that one instruction adds */
     UNIT = 16,          /* bytes that one instruction copies */
-    STAGES = 2,         /* tiles of x in shared memory */
+    SLOTS = 2,          /* tiles of x in shared memory */
     TILE_COLUMNS = 64,
     TILE_PIXELS = 1024,
     MOST_BYTES = 96 << 10 /* of shared memory, which every GPU from 8.0 on has for a block */
@@ -46,8 +46,8 @@ static __host__ __device__ __forceinline__ int pixels_of(const stem_shape &s)
     return (s.tile_p * s.tile_q + WARP_PIXELS - 1) / WARP_PIXELS * WARP_PIXELS;
 }
 
-/* Words of one stage. */
-static __host__ __device__ __forceinline__ int stage_of(const stem_shape &s)
+/* Words of one slot. */
+static __host__ __device__ __forceinline__ int slot_of(const stem_shape &s)
 {
     return s.copies * s.x_rows * s.x_words;
 }
@@ -56,7 +56,7 @@ static __host__ __device__ __forceinline__ int stage_of(const stem_shape &s)
 static size_t bytes_of(const stem_shape &s)
 {
     size_t weights = (size_t)s.steps * STEP * (size_t)s.columns, table = (size_t)s.steps * STEP * 2;
-    size_t pixels = (size_t)pixels_of(s) * 2, x = (size_t)STAGES * (size_t)stage_of(s);
+    size_t pixels = (size_t)pixels_of(s) * 2, x = (size_t)SLOTS * (size_t)slot_of(s);
     return sizeof(uint32_t) * (weights + table + pixels + (size_t)s.columns + x);
 }
 
@@ -113,8 +113,8 @@ static size_t time_of(const stem_shape &s)
 {
     size_t blocks = (size_t)s.tiles * (size_t)divide_up(s.y_pitch, s.columns);
     size_t product = (size_t)divide_up(pixels_of(s), THREADS) * (size_t)(s.steps * 16 + 40);
-    size_t copy = (size_t)divide_up(stage_of(s), THREADS * (UNIT / 4)) * 8;
-    return (blocks + SLOTS - 1) / SLOTS * (product + copy + 30);
+    size_t copy = (size_t)divide_up(slot_of(s), THREADS * (UNIT / 4)) * 8;
+    return (blocks + RESIDENT - 1) / RESIDENT * (product + copy + 30);
 }
 
 /* Chooses the tile that takes the least time. */
@@ -137,7 +137,7 @@ struct stem_memory {
     uint2 *table;   // (steps, STEP): the bytes from a pixel's first word to a word, and its mask
     uint2 *pixels;  // (pixels_of): the byte of x where a pixel begins; its row << 16 | column, or ~0 if it is a pad
     float *bias;    // (columns), in the order of channels
-    uint32_t *x;    // (STAGES, copies, x_rows, x_words)
+    uint32_t *x;    // (SLOTS, copies, x_rows, x_words)
 };
 
 static __device__ __forceinline__ stem_memory memory_of(const stem_shape &s, uint4 *shared)
@@ -405,7 +405,7 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE)
     extern __shared__ uint4 shared[];
     stem_memory memory = memory_of(s, shared);
     int first = (int)blockIdx.y * COLUMNS;
-    uint32_t *here = memory.x, *there = memory.x + stage_of(s);
+    uint32_t *here = memory.x, *there = memory.x + slot_of(s);
     copy_values(s, tile_of(s, blockIdx.x), x, here);
     copies_commit();
     share_weights<T, COLUMNS>(s, memory, w, b, first);
@@ -436,8 +436,8 @@ template <class T, int COLUMNS>
 static void forward(const stem_shape &s, const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
     static const char what[] = "convolution of few channels by tensor cores";
-    int groups = divide_up(s.y_pitch, COLUMNS), slots = divide_up(SLOTS, groups);
-    dim3 blocks((unsigned)(s.tiles < slots ? s.tiles : slots), (unsigned)groups);
+    int groups = divide_up(s.y_pitch, COLUMNS), most = divide_up(RESIDENT, groups);
+    dim3 blocks((unsigned)(s.tiles < most ? s.tiles : most), (unsigned)groups);
     (void)lk__cuda_keep(
         io->dev,
         cudaFuncSetAttribute(stem_forward<T, COLUMNS>, cudaFuncAttributeMaxDynamicSharedMemorySize, MOST_BYTES), what);

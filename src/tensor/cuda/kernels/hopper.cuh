@@ -77,22 +77,22 @@ static __device__ __forceinline__ void release(uint32_t barrier)
         barrier_arrive(barrier);
 }
 
-/* A position in a ring of stages. */
+/* A position in a ring of slots. */
 struct ring_position {
-    int stage, phase;
+    int slot, phase;
 
-    __device__ __forceinline__ void advance(int stages)
+    __device__ __forceinline__ void advance(int slots)
     {
-        if (++stage == stages) {
-            stage = 0;
+        if (++slot == slots) {
+            slot = 0;
             phase ^= 1;
         }
     }
 
-    template <int STAGES>
+    template <int SLOTS>
     __device__ __forceinline__ void advance()
     {
-        advance(STAGES);
+        advance(SLOTS);
     }
 };
 

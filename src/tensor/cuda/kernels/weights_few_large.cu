@@ -1,8 +1,8 @@
 /* weights_few_large.cu - weight gradients of large linear layers with few samples a shard: tensor cores under bf16 and
  * tf32, fused multiply-adds under fp32.
  *
- * A block computes a tile of SIDE x SIDE weights. The samples of a leaf, filled up with zeros to ROWS, are a stage of
- * shared memory; copies run STAGES - 1 leaves ahead. A warp folds its sums in registers.
+ * A block computes a tile of SIDE x SIDE weights. The samples of a leaf, filled up with zeros to ROWS, are a slot of
+ * shared memory; copies run SLOTS - 1 leaves ahead. A warp folds its sums in registers.
  *
  * Lane (g, t) = (lane / 4, lane % 4) has neighbouring rows of the warp's HIGH rows, beginning with row g HIGH / 8, and
  * of its WIDE columns those from 4 t and 16 + 4 t on. Tensor cores give it columns 2 t and 2 t + 1 of each of NJ tiles:
@@ -20,7 +20,7 @@ static __device__ __forceinline__ int unit_of(int column)
     return column % 2 * 4 + column / 2;
 }
 
-/* T is the type of values in memory; ROWS, of a stage, is a multiple of STEP. */
+/* T is the type of values in memory; ROWS, of a slot, is a multiple of STEP. */
 template <class T_, bool MMA_, int ROWS_>
 struct few_tile {
     typedef T_ T;
@@ -30,9 +30,9 @@ struct few_tile {
         ROWS = ROWS_,
         VEC = 16 / sizeof(T),
         UNITS = SIDE / VEC, /* of 16 bytes in a row */
-        STAGE = 2 * ROWS * UNITS,
-        COPIES = STAGE / THREADS,
-        STAGES = MEMORY / (STAGE * 16),
+        SLOT = 2 * ROWS * UNITS,
+        COPIES = SLOT / THREADS,
+        SLOTS = MEMORY / (SLOT * 16),
         RESIDENT = MMA && ROWS == STEP ? 3 : 2 /* blocks whose registers a multiprocessor has */
     };
 
@@ -42,7 +42,7 @@ struct few_tile {
         return !MMA ? 0 : sizeof(T) == 2 ? row % 2 * 3 + row / 2 % 2 * 4 : row % 2 * 2 + row / 2 % 2 * 5;
     }
 
-    /* The offset of a value in a stage's part of dy or x. */
+    /* The offset of a value in a slot's part of dy or x. */
     static __device__ __forceinline__ int place(int row, int column)
     {
         return (row * UNITS + ((column / VEC) ^ swizzle(row))) * 16 + column % VEC * (int)sizeof(T);
@@ -102,7 +102,7 @@ static __device__ __forceinline__ uint32_t pair_of(const uint32_t (&low)[WORDS],
 struct few_copy {
     const char *from; /* in sample 0 of the wave */
     uint32_t pitch;   /* bytes */
-    uint32_t to;      /* in stage 0 */
+    uint32_t to;      /* in slot 0 */
     uint32_t row;     /* of the leaf; UINT32_MAX outside of the tensor */
 };
 
@@ -112,7 +112,7 @@ struct few_block {
     typedef typename P::T T;
     const few_work &work;
     const lk_cuda_leaves &leaves;
-    char *memory;     /* (STAGES, 2, ROWS, SIDE) of T: dy, then x */
+    char *memory;     /* (SLOTS, 2, ROWS, SIDE) of T: dy, then x */
     int first, count; /* leaves */
     int k0, c0;
     int m, n; /* of the warp, in the tile */
@@ -125,7 +125,7 @@ struct few_block {
 #pragma unroll
         for (int i = 0; i < P::COPIES; i++) {
             uint32_t at = threadIdx.x + i * THREADS, row = at / P::UNITS % P::ROWS, unit = at % P::UNITS;
-            bool of_x = at >= P::STAGE / 2;
+            bool of_x = at >= P::SLOT / 2;
             int pitch = of_x ? work.c : work.k, column = (of_x ? c0 : k0) + (int)unit * P::VEC;
             bool inside = column < pitch;
             copies[i].from = (const char *)((of_x ? x : dy) + (inside ? (size_t)row * pitch + column : 0));
@@ -144,13 +144,13 @@ struct few_block {
             uint32_t rows = leaves.begin[first + min(leaf + 1, count)] - begin;
 #pragma unroll
             for (int i = 0; i < P::COPIES; i++)
-                copy_unit(copies[i].to + leaf % P::STAGES * (P::STAGE * 16),
+                copy_unit(copies[i].to + leaf % P::SLOTS * (P::SLOT * 16),
                           copies[i].from + (size_t)begin * copies[i].pitch, copies[i].row < rows);
         }
         copies_commit();
     }
 
-    /* Rows [row, row + STEP) of a stage. */
+    /* Rows [row, row + STEP) of a slot. */
     __device__ __forceinline__ void multiply_step(const char *ys, const char *xs, int row, const float *from,
                                                   float (&sum)[SUMS])
     {
@@ -195,13 +195,13 @@ struct few_block {
                                __uint_as_float((i % 2 ? c : b)[i / 4 % NJ]), sum[i]);
     }
 
-    /* The sums of a leaf. Tensor cores take all rows of the stage, as many as the largest shard has. */
+    /* The sums of a leaf. Tensor cores take all rows of the slot, as many as the largest shard has. */
     __device__ __forceinline__ void compute_leaf(int leaf, float (&sum)[SUMS])
     {
-        const char *ys = memory + leaf % P::STAGES * (P::STAGE * 16), *xs = ys + P::STAGE / 2 * 16;
-        copies_wait<P::STAGES - 2>();
+        const char *ys = memory + leaf % P::SLOTS * (P::SLOT * 16), *xs = ys + P::SLOT / 2 * 16;
+        copies_wait<P::SLOTS - 2>();
         __syncthreads();
-        copy(leaf + P::STAGES - 1);
+        copy(leaf + P::SLOTS - 1);
 #pragma unroll
         for (int i = 0; i < SUMS; i++)
             sum[i] = 0.0f;
@@ -277,7 +277,7 @@ static __global__ void __launch_bounds__(THREADS, P::RESIDENT)
     block.bad = 0.0f;
     block.init_copies(dy, x);
 #pragma unroll
-    for (int leaf = 0; leaf < P::STAGES - 1; leaf++)
+    for (int leaf = 0; leaf < P::SLOTS - 1; leaf++)
         block.copy(leaf);
     float sum[SUMS];
     block.template compute_tree<GROUP_LEVELS>(0, sum);

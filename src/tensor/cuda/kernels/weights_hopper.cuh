@@ -1,7 +1,7 @@
 /* weights_hopper.cuh - the kernel of weights_hopper.cu. For nvcc only, and for sm_90a only.
  *
  * One block for each multiprocessor takes tiles of M output channels by N columns, one after the other. Columns are
- * boxes of BOX channels of a tap. One warp starts the copies of chunks of K rows, up to STAGES ahead and across tiles;
+ * boxes of BOX channels of a tap. One warp starts the copies of chunks of K rows, up to SLOTS ahead and across tiles;
  * GROUPS warpgroups multiply by wgmma: bf16 from shared memory, tf32 with x from registers and with dy from shared
  * memory, where three warps transpose it. These warps also sum dy for the gradient of a bias
  * (weights_hopper_helpers.cuh). Rows behind the end of a leaf belong to the next one; their factors become zero. Leaves
@@ -10,7 +10,7 @@
 #define LK_TENSOR_CUDA_KERNELS_WEIGHTS_HOPPER_CUH
 
 #include "tensor/cuda/kernels/weights_hopper_helpers.cuh"
-#include "tensor/cuda/kernels/weights_hopper_stages.cuh"
+#include "tensor/cuda/kernels/weights_hopper_slots.cuh"
 
 /* The warp that starts copies. A lane has one box: of dy, or of x. Boxes behind the last channel or tap are not copied:
  * what they have is multiplied with sums that are not written. */
@@ -56,10 +56,10 @@ struct box_loader {
     }
 
     /* The boxes of a chunk whose first row is `pixel`, with this many valid rows. */
-    __device__ __forceinline__ void load(uint32_t stage, uint32_t barrier, uint32_t pixel, int valid) const
+    __device__ __forceinline__ void load(uint32_t slot, uint32_t barrier, uint32_t pixel, int valid) const
     {
         int lane = (int)threadIdx.x % 32, pieces = pieces_of<P>(valid);
-        uint32_t to = stage + lane * P::BOX_BYTES;
+        uint32_t to = slot + lane * P::BOX_BYTES;
         if (lane == 0)
             barrier_expect(barrier, (uint32_t)(boxes * (pieces ? pieces * PIECE : P::K) * LINE));
         __syncwarp();
@@ -72,7 +72,7 @@ struct box_loader {
 
 template <class P>
 static __device__ __forceinline__ void load_all(const hopper_shape &s, const lk_cuda_leaves &leaves,
-                                                const hopper_maps &maps, const stage_memory<P> &memory)
+                                                const hopper_maps &maps, const slot_memory<P> &memory)
 {
     box_loader<P> loader(s, maps);
     ring_position at = {0, 1};
@@ -83,11 +83,10 @@ static __device__ __forceinline__ void load_all(const hopper_shape &s, const lk_
         loader.aim(work);
         for (int leaf = work.leaf; leaf < work.last; leaf++)
             for (int chunk = work.from, end = work.template end<P>(leaves, leaf); chunk < end; chunk++) {
-                barrier_wait(memory.empty(at.stage), at.phase);
-                loader.load(memory.stage(at.stage), memory.full(at.stage),
-                            leaves.begin[leaf] + (uint32_t)(chunk * P::K),
+                barrier_wait(memory.empty(at.slot), at.phase);
+                loader.load(memory.slot(at.slot), memory.full(at.slot), leaves.begin[leaf] + (uint32_t)(chunk * P::K),
                             tile_work::rows(leaves, leaf) - chunk * P::K);
-                at.template advance<P::STAGES>();
+                at.template advance<P::SLOTS>();
             }
     }
 }
@@ -98,14 +97,14 @@ static __device__ __forceinline__ int multiplier()
     return (int)threadIdx.x - GROUP;
 }
 
-/* Zeros in rows [from, to) of a stage, for all that multiply. */
+/* Zeros in rows [from, to) of a slot, for all that multiply. */
 template <class P>
-static __device__ __forceinline__ void clear_rows(uint32_t stage, int from, int to)
+static __device__ __forceinline__ void clear_rows(uint32_t slot, int from, int to)
 {
     enum { UNITS = (P::M + P::N) / 8 };
     for (int i = multiplier(); i < (to - from) * UNITS; i += P::MULTIPLIERS) {
         int unit = i % UNITS, row = from + i / UNITS;
-        store_unit(stage + unit_at<P::K>(row, unit), make_uint4(0, 0, 0, 0));
+        store_unit(slot + unit_at<P::K>(row, unit), make_uint4(0, 0, 0, 0));
     }
     shared_publish();
     asm volatile("bar.sync 1, %0;" ::"n"((int)P::MULTIPLIERS) : "memory");
@@ -121,11 +120,11 @@ static __device__ __forceinline__ void await_sums(float (&acc)[P::SUMS])
         asm volatile("" : "+f"(acc[i])::"memory");
 }
 
-/* bf16: starts the products of a stage; those of the stage before it are complete afterwards. */
+/* bf16: starts the products of a slot; those of the slot before it are complete afterwards. */
 template <class P>
 struct bf16_product {
     uint32_t y_offset, x_offset;
-    int before; /* the stage whose products may be incomplete, or -1 */
+    int before; /* the slot whose products may be incomplete, or -1 */
 
     __device__ __forceinline__ bf16_product()
     {
@@ -135,19 +134,19 @@ struct bf16_product {
         before = -1;
     }
 
-    __device__ __forceinline__ void add(float (&acc)[P::SUMS], uint32_t stage, int step, bool first)
+    __device__ __forceinline__ void add(float (&acc)[P::SUMS], uint32_t slot, int step, bool first)
     {
         uint32_t offset = step * PIECE * LINE;
-        wgmma_add<P::GROUP_N>(acc, operand_at<P::K>(stage + y_offset + offset),
-                              operand_at<P::K>(stage + x_offset + offset), !first);
+        wgmma_add<P::GROUP_N>(acc, operand_at<P::K>(slot + y_offset + offset),
+                              operand_at<P::K>(slot + x_offset + offset), !first);
     }
 
-    __device__ __forceinline__ void chunk(float (&acc)[P::SUMS], const stage_memory<P> &memory, ring_position ring,
+    __device__ __forceinline__ void chunk(float (&acc)[P::SUMS], const slot_memory<P> &memory, ring_position ring,
                                           int valid, bool first)
     {
-        uint32_t at = memory.stage(ring.stage);
+        uint32_t at = memory.slot(ring.slot);
         int pieces = pieces_of<P>(valid);
-        barrier_wait(memory.full(ring.stage), ring.phase);
+        barrier_wait(memory.full(ring.slot), ring.phase);
         if (valid < P::K)
             clear_rows<P>(at, max(valid, 0), pieces ? pieces * PIECE : P::K);
         if (pieces) {
@@ -168,10 +167,10 @@ struct bf16_product {
         }
         if (before >= 0)
             release(memory.empty(before));
-        before = ring.stage;
+        before = ring.slot;
     }
 
-    __device__ __forceinline__ void finish(float (&acc)[P::SUMS], const stage_memory<P> &memory)
+    __device__ __forceinline__ void finish(float (&acc)[P::SUMS], const slot_memory<P> &memory)
     {
         await_sums<P>(acc);
         release(memory.empty(before));
@@ -187,14 +186,14 @@ static __device__ __forceinline__ int thread_column()
     return multiplier() / 4 * 2 * P::TILES;
 }
 
-/* Starts the products of a stage, in halves: the factors of one half are read while the other one is multiplied. Those
- * of the stage before it are complete afterwards. */
+/* Starts the products of a slot, in halves: the factors of one half are read while the other one is multiplied. Those
+ * of the slot before it are complete afterwards. */
 template <class P>
 struct tf32_product {
     enum { STEPS = P::K / 16, UNIT = 16 };        /* STEPS: of eight rows, of a half */
     typedef uint32_t factors[STEPS][P::TILES][4]; /* of a half */
     uint32_t x_offset;                            /* of row 2 * (lane % 4) */
-    int before;                                   /* the stage whose products may be incomplete, or -1 */
+    int before;                                   /* the slot whose products may be incomplete, or -1 */
 
     __device__ __forceinline__ tf32_product()
     {
@@ -203,9 +202,9 @@ struct tf32_product {
         before = -1;
     }
 
-    __device__ __forceinline__ void read(factors &a, uint32_t stage, int half) const
+    __device__ __forceinline__ void read(factors &a, uint32_t slot, int half) const
     {
-        uint32_t rows[] = {stage + x_offset, ((stage + x_offset) ^ UNIT) + LINE};
+        uint32_t rows[] = {slot + x_offset, ((slot + x_offset) ^ UNIT) + LINE};
 #pragma unroll
         for (int i = 0; i < STEPS; i++)
 #pragma unroll
@@ -218,7 +217,7 @@ struct tf32_product {
             }
     }
 
-    __device__ __forceinline__ void multiply(float (&acc)[P::SUMS], const factors &a, uint32_t stage, int half,
+    __device__ __forceinline__ void multiply(float (&acc)[P::SUMS], const factors &a, uint32_t slot, int half,
                                              bool add) const
     {
         wgmma_begin();
@@ -227,31 +226,31 @@ struct tf32_product {
 #pragma unroll
             for (int tile = 0; tile < P::TILES; tile++) {
                 float(&sums)[P::M / 2] = *(float(*)[P::M / 2])(acc + tile * (P::M / 2));
-                wgmma_add_tf32<P::M>(sums, a[i][tile], operand_of_lines(stage + (half * STEPS + i) * 2 * UNIT),
+                wgmma_add_tf32<P::M>(sums, a[i][tile], operand_of_lines(slot + (half * STEPS + i) * 2 * UNIT),
                                      add || i > 0);
             }
         wgmma_commit();
         wgmma_wait<1>();
     }
 
-    __device__ __forceinline__ void chunk(float (&acc)[P::SUMS], const stage_memory<P> &memory, ring_position ring,
+    __device__ __forceinline__ void chunk(float (&acc)[P::SUMS], const slot_memory<P> &memory, ring_position ring,
                                           int valid, bool first)
     {
-        uint32_t at = memory.stage(ring.stage);
+        uint32_t at = memory.slot(ring.slot);
         factors even, odd;
-        barrier_wait(memory.transposed(ring.stage), ring.phase);
+        barrier_wait(memory.transposed(ring.slot), ring.phase);
         read(even, at, 0);
         multiply(acc, even, at, 0, !first);
         if (before >= 0)
             release(memory.empty(before));
-        before = ring.stage;
+        before = ring.slot;
         if (valid <= P::K / 2)
             return;
         read(odd, at, 1);
         multiply(acc, odd, at, 1, true);
     }
 
-    __device__ __forceinline__ void finish(float (&acc)[P::SUMS], const stage_memory<P> &memory)
+    __device__ __forceinline__ void finish(float (&acc)[P::SUMS], const slot_memory<P> &memory)
     {
         await_sums<P>(acc);
         release(memory.empty(before));
@@ -316,7 +315,7 @@ static __device__ __forceinline__ void write_columns(const hopper_shape &s, cons
 
 template <class P, class Product>
 static __device__ __forceinline__ void multiply_all(const hopper_shape &s, const lk_cuda_leaves &leaves,
-                                                    const stage_memory<P> &memory, const hopper_out &out)
+                                                    const slot_memory<P> &memory, const hopper_out &out)
 {
     Product product;
     sum_levels<P::SUMS, P::LEVELS> levels;
@@ -330,7 +329,7 @@ static __device__ __forceinline__ void multiply_all(const hopper_shape &s, const
             int rows = tile_work::rows(leaves, leaf), end = work.template end<P>(leaves, leaf);
             for (int chunk = work.from; chunk < end; chunk++) {
                 product.chunk(acc, memory, at, rows - chunk * P::K, chunk == work.from);
-                at.template advance<P::STAGES>();
+                at.template advance<P::SLOTS>();
             }
             product.finish(acc, memory);
             if constexpr (P::LEVELS > 0)
@@ -352,10 +351,10 @@ static __global__ void __launch_bounds__(GROUP + P::MULTIPLIERS, 1)
 {
     static_assert(P::BYTES <= 227 * 1024, "a block has at most 227 KiB of shared memory");
     extern __shared__ char raw[];
-    stage_memory<P> memory(raw);
+    slot_memory<P> memory(raw);
     bool helps = !P::BF16 || out.bias;
     if (threadIdx.x == 0) {
-        for (int i = 0; i < P::STAGES; i++) {
+        for (int i = 0; i < P::SLOTS; i++) {
             barrier_init(memory.full(i), 1);
             barrier_init(memory.empty(i), P::MULTIPLIERS / 32 + (P::BF16 && helps ? HELPERS : 0));
             barrier_init(memory.transposed(i), HELPERS);

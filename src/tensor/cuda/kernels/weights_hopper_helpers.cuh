@@ -7,7 +7,7 @@
 #ifndef LK_TENSOR_CUDA_KERNELS_WEIGHTS_HOPPER_HELPERS_CUH
 #define LK_TENSOR_CUDA_KERNELS_WEIGHTS_HOPPER_HELPERS_CUH
 
-#include "tensor/cuda/kernels/weights_hopper_stages.cuh"
+#include "tensor/cuda/kernels/weights_hopper_slots.cuh"
 
 /* Where a lane finds its word of a row of a box, one channel of tf32 or two of bf16; see copy_box. */
 static __device__ __forceinline__ uint32_t word_at(uint32_t box, int row)
@@ -117,46 +117,46 @@ struct box_helper {
     bool sums; /* whether boxes are summed */
     bias_sums<P> bias;
 
-    __device__ __forceinline__ explicit box_helper(const stage_memory<P> &memory)
+    __device__ __forceinline__ explicit box_helper(const slot_memory<P> &memory)
         : first((int)threadIdx.x / 32 - 1), bias(memory.sums())
     {
     }
 
     /* Zeros in the rows from `row` on of a box of dy, and of some boxes of x: each belongs to one box of dy. */
-    static __device__ __forceinline__ void clear(uint32_t stage, int box, int row)
+    static __device__ __forceinline__ void clear(uint32_t slot, int box, int row)
     {
         int lane = (int)threadIdx.x % 32;
 #pragma unroll 1
         for (int i = box; i < P::BOXES_Y + P::BOXES_X; i += P::BOXES_Y)
 #pragma unroll 1
             for (int j = row; j < P::K; j++)
-                store_shared(stage + i * P::BOX_BYTES + j * LINE + lane * 4, 0.0f);
+                store_shared(slot + i * P::BOX_BYTES + j * LINE + lane * 4, 0.0f);
         __syncwarp();
     }
 
     /* `chunk` counts from the first one of the leaf or part. */
-    __device__ __forceinline__ void add(const stage_memory<P> &memory, ring_position at, int chunk, int valid)
+    __device__ __forceinline__ void add(const slot_memory<P> &memory, ring_position at, int chunk, int valid)
     {
-        uint32_t stage = memory.stage(at.stage);
+        uint32_t slot = memory.slot(at.slot);
         int box = first;
-        barrier_wait(memory.full(at.stage), at.phase);
+        barrier_wait(memory.full(at.slot), at.phase);
 #pragma unroll 1
         for (; box < P::BOXES_Y; box += HELPERS) {
             float sum[bias_sums<P>::EACH];
             if constexpr (P::BF16) {
                 if (sums)
-                    sum_box(stage + box * P::BOX_BYTES, min(valid, (int)P::K), sum);
+                    sum_box(slot + box * P::BOX_BYTES, min(valid, (int)P::K), sum);
             } else {
                 if (valid < P::K)
-                    clear(stage, box, max(valid, 0));
-                transpose_box(stage + box * P::BOX_BYTES, sums, sum);
+                    clear(slot, box, max(valid, 0));
+                transpose_box(slot + box * P::BOX_BYTES, sums, sum);
             }
             if (sums)
                 bias.add(chunk, box, sum);
         }
         if constexpr (!P::BF16)
             shared_publish();
-        release(P::BF16 ? memory.empty(at.stage) : memory.transposed(at.stage));
+        release(P::BF16 ? memory.empty(at.slot) : memory.transposed(at.slot));
         first = box - P::BOXES_Y;
     }
 };
@@ -165,7 +165,7 @@ struct box_helper {
  * a block mostly gets the same tile of every row. */
 template <class P>
 static __device__ __forceinline__ void help_all(const hopper_shape &s, const lk_cuda_leaves &leaves,
-                                                const stage_memory<P> &memory, const hopper_out &out)
+                                                const slot_memory<P> &memory, const hopper_out &out)
 {
     box_helper<P> helper(memory);
     ring_position at = {0, 0};
@@ -178,7 +178,7 @@ static __device__ __forceinline__ void help_all(const hopper_shape &s, const lk_
             int rows = tile_work::rows(leaves, leaf), end = work.template end<P>(leaves, leaf);
             for (int chunk = work.from; chunk < end; chunk++) {
                 helper.add(memory, at, chunk - work.from, rows - chunk * P::K);
-                at.template advance<P::STAGES>();
+                at.template advance<P::SLOTS>();
             }
             if (helper.sums)
                 helper.bias.end_leaf(end - work.from, leaves.inner[leaf]);

@@ -2,7 +2,7 @@
  * (pixels, taps * c), for bf16 and tf32 by tensor cores (mma.sync), for fp32 by fused multiply-adds.
  *
  * A block computes a tile of M output channels by N columns, which are input channels of one or more taps. It copies
- * chunks of 128 bytes of each row, asynchronously and STAGES - 1 chunks ahead, from dy and x to shared memory. Rows
+ * chunks of 128 bytes of each row, asynchronously and SLOTS - 1 chunks ahead, from dy and x to shared memory. Rows
  * behind the end of a leaf and pixels outside of the image are zero. In shared memory a row of a chunk has 128 bytes,
  * in units of 16 bytes that are exchanged by the row's last three bits, so that reads along rows and columns use
  * all banks.
@@ -118,7 +118,7 @@ struct chunk_loader {
     int row_y, row_x, channel; /* of y */
     bool has_y;
     x_column columns[COLUMNS];
-    int leaf, chunk, end, stage;
+    int leaf, chunk, end, slot;
     uint32_t first, last; /* rows of the leaf */
 
     __device__ __forceinline__ void start(const product_shape &s, const lk_cuda_leaves &leaves, const block_work &work,
@@ -128,7 +128,7 @@ struct chunk_loader {
         row_y = (int)threadIdx.x / UNITS_Y;
         row_x = (int)threadIdx.x / UNITS_X;
         to_y = memory + unit_at<P::K>(row_y, unit_y);
-        to_x = memory + P::STAGES * P::K * P::M * (int)sizeof(T) + unit_at<P::K>(row_x, unit_x);
+        to_x = memory + P::SLOTS * P::K * P::M * (int)sizeof(T) + unit_at<P::K>(row_x, unit_x);
         channel = work.m0 + unit_y * VEC;
         has_y = channel < s.k;
         dy = dy_ + work.group * s.k + channel;
@@ -136,7 +136,7 @@ struct chunk_loader {
 #pragma unroll
         for (int i = 0; i < COLUMNS; i++)
             columns[i].set(s, work.n0 + unit_x * VEC + i);
-        stage = 0;
+        slot = 0;
         leaf = work.leaf;
         enter(leaves, work);
     }
@@ -151,7 +151,7 @@ struct chunk_loader {
 
     __device__ __forceinline__ void load_y(const product_shape &s, uint32_t begin)
     {
-        uint32_t to = to_y + stage * (P::K * P::M * (int)sizeof(T));
+        uint32_t to = to_y + slot * (P::K * P::M * (int)sizeof(T));
 #pragma unroll
         for (int i = 0; i < P::K / STEP_Y; i++) {
             uint32_t pixel = begin + row_y + i * STEP_Y;
@@ -162,7 +162,7 @@ struct chunk_loader {
 
     __device__ __forceinline__ void load_x(const product_shape &s, uint32_t begin)
     {
-        uint32_t to = to_x + stage * (P::K * P::N * (int)sizeof(T));
+        uint32_t to = to_x + slot * (P::K * P::N * (int)sizeof(T));
         if constexpr (P::WHOLE)
             copy_x(s, begin, to);
         else
@@ -211,7 +211,7 @@ struct chunk_loader {
             uint32_t begin = first + (uint32_t)chunk * P::K;
             load_y(s, begin);
             load_x(s, begin);
-            stage = stage + 1 == P::STAGES ? 0 : stage + 1;
+            slot = slot + 1 == P::SLOTS ? 0 : slot + 1;
             if (++chunk == end && ++leaf < work.last)
                 enter(leaves, work);
         }
@@ -252,28 +252,28 @@ static __global__ void __launch_bounds__(P::THREADS)
     lk__cuda_await_alone();
     typedef typename P::T T;
     extern __shared__ __align__(1024) char memory[];
-    T *ys = (T *)memory, *xs = ys + P::STAGES * P::K * P::M;
+    T *ys = (T *)memory, *xs = ys + P::SLOTS * P::K * P::M;
     block_work work = work_of<P>(s, leaves);
     if (work.from > 0 && (unsigned)work.from >= (leaves.begin[work.last] - leaves.begin[work.leaf] + P::K - 1) / P::K)
         return;
     chunk_loader<P> loader;
     loader.start(s, leaves, work, dy, x, shared_at(memory));
-    for (int i = 0; i < P::STAGES - 1; i++)
+    for (int i = 0; i < P::SLOTS - 1; i++)
         loader.next(s, leaves, work);
     float acc[P::SUMS];
     sum_levels<P::SUMS, P::LEVELS> sums;
-    int stage = 0;
+    int slot = 0;
     for (int leaf = work.leaf; leaf < work.last; leaf++) {
         int rows = (int)(leaves.begin[leaf + 1] - leaves.begin[leaf]), end = end_of<P>(work, leaves, leaf);
 #pragma unroll
         for (int i = 0; i < P::SUMS; i++)
             acc[i] = 0.0f;
         for (int chunk = work.from; chunk < end; chunk++) {
-            copies_wait<P::STAGES - 2>();
+            copies_wait<P::SLOTS - 2>();
             __syncthreads();
             loader.next(s, leaves, work);
-            P::add(acc, ys + stage * P::K * P::M, xs + stage * P::K * P::N, rows - chunk * P::K);
-            stage = stage + 1 == P::STAGES ? 0 : stage + 1;
+            P::add(acc, ys + slot * P::K * P::M, xs + slot * P::K * P::N, rows - chunk * P::K);
+            slot = slot + 1 == P::SLOTS ? 0 : slot + 1;
         }
         if constexpr (P::LEVELS > 0)
             sums.fold(acc, leaves.inner[leaf], leaf + 1 == work.last);
@@ -281,9 +281,9 @@ static __global__ void __launch_bounds__(P::THREADS)
     write_tile<P>(s, work, acc, out + blockIdx.y * row);
 }
 
-template <class Tile, int STAGES_, int LEVELS_, bool WHOLE_>
+template <class Tile, int SLOTS_, int LEVELS_, bool WHOLE_>
 struct variant : Tile {
-    enum { STAGES = STAGES_, LEVELS = LEVELS_, WHOLE = WHOLE_ };
+    enum { SLOTS = SLOTS_, LEVELS = LEVELS_, WHOLE = WHOLE_ };
 };
 
 static product_shape shape_of(const lk_cuda_problem *problem, int m, int n)
@@ -312,7 +312,7 @@ static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io, const l
 {
     typedef typename P::T T;
     product_shape s = shape_of(problem, P::M, P::N);
-    int bytes = P::STAGES * P::K * (P::M + P::N) * (int)sizeof(T);
+    int bytes = P::SLOTS * P::K * (P::M + P::N) * (int)sizeof(T);
     dim3 blocks((unsigned)(s.tiles * problem->groups), (unsigned)(leaves->groups * leaves->parts));
     size_t row = (size_t)problem->groups * (size_t)s.k * (size_t)s.width;
     (void)lk__cuda_keep(io->dev, cudaFuncSetAttribute(product<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),

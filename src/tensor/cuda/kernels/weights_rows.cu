@@ -3,7 +3,7 @@
  *
  * A row of a window is a run of kernel_w * c neighbouring values of x, and that of the next pixel of y begins stride *
  * c values later. So a block copies the rows of x that a segment of a row of y reads to shared memory, asynchronously
- * and STAGES - 1 segments ahead, and takes the factors of all taps from there. A segment has as many pixels as a chunk
+ * and SLOTS - 1 segments ahead, and takes the factors of all taps from there. A segment has as many pixels as a chunk
  * of the tile has rows; pixels behind the end of a row of y have a dy of 0. In tf32, a thread rounds what it copied. */
 #include <type_traits>
 
@@ -13,7 +13,7 @@
 
 enum {
     M = 64,
-    STAGES = 3,
+    SLOTS = 3,
     UNIT = 16,  /* bytes of a copy */
     LINE = 128, /* bytes of a row of dy in shared memory */
     LEAST_PIXELS = 2048,
@@ -78,8 +78,8 @@ struct y_units {
     int pixel, unit;
     uint32_t at;
 
-    __device__ __forceinline__ y_units(uint32_t stage)
-        : pixel((int)threadIdx.x / UNITS), unit((int)threadIdx.x % UNITS), at(stage + unit_at<P::K>(pixel, unit))
+    __device__ __forceinline__ y_units(uint32_t slot)
+        : pixel((int)threadIdx.x / UNITS), unit((int)threadIdx.x % UNITS), at(slot + unit_at<P::K>(pixel, unit))
     {
     }
 };
@@ -229,33 +229,33 @@ static __global__ void __launch_bounds__(P::THREADS, P::AT_ONCE)
     lk__cuda_await_alone();
     typedef typename P::T T;
     extern __shared__ __align__(1024) char memory[];
-    int stage_bytes = P::Y_BYTES + s.kernel_h * s.line * (int)sizeof(T);
+    int slot_bytes = P::Y_BYTES + s.kernel_h * s.line * (int)sizeof(T);
     int m0 = (int)blockIdx.x / s.tiles_n * M, n0 = (int)blockIdx.x % s.tiles_n * P::N;
     leaf_part part = part_of(leaves, blockIdx.y, 1);
     int column[P::NI];
     set_columns<P>(s, n0, column);
-    auto copy = [&](uint32_t index, int stage) {
+    auto copy = [&](uint32_t index, int slot) {
         if (index < part.end)
-            copy_segment<P>(s, index, m0, dy, x, shared_at(memory) + stage * stage_bytes);
+            copy_segment<P>(s, index, m0, dy, x, shared_at(memory) + slot * slot_bytes);
         copies_commit();
     };
-    for (int i = 0; i < STAGES - 1; i++)
+    for (int i = 0; i < SLOTS - 1; i++)
         copy(part.begin + i, i);
     float acc[P::SUMS];
 #pragma unroll
     for (int i = 0; i < P::SUMS; i++)
         acc[i] = 0.0f;
-    int stage = 0, q0 = (int)(part.begin - quotient(part.begin, s.segments) * s.segments.by) * P::K;
+    int slot = 0, q0 = (int)(part.begin - quotient(part.begin, s.segments) * s.segments.by) * P::K;
     for (uint32_t index = part.begin; index < part.end; index++) {
-        copies_wait<STAGES - 2>();
+        copies_wait<SLOTS - 2>();
         if (sizeof(T) == 4)
-            round_segment<P>(s, shared_at(memory) + stage * stage_bytes);
+            round_segment<P>(s, shared_at(memory) + slot * slot_bytes);
         __syncthreads();
-        copy(index + STAGES - 1, stage == 0 ? STAGES - 1 : stage - 1);
-        const char *here = memory + stage * stage_bytes;
+        copy(index + SLOTS - 1, slot == 0 ? SLOTS - 1 : slot - 1);
+        const char *here = memory + slot * slot_bytes;
         add_segment<P>(s, shared_at(here), (const T *)(here + P::Y_BYTES), column, s.q - q0, acc);
         q0 = q0 + P::K < s.q ? q0 + P::K : 0;
-        stage = stage + 1 == STAGES ? 0 : stage + 1;
+        slot = slot + 1 == SLOTS ? 0 : slot + 1;
     }
     write_tile<P>(s, m0, n0, acc, out + (size_t)blockIdx.y * s.k * s.width);
 }
@@ -269,7 +269,7 @@ static rows_shape tile_shape(const lk_cuda_problem *problem)
 template <class P>
 static int bytes_of(const rows_shape &s)
 {
-    return STAGES * (P::Y_BYTES + s.kernel_h * s.line * (int)sizeof(typename P::T));
+    return SLOTS * (P::Y_BYTES + s.kernel_h * s.line * (int)sizeof(typename P::T));
 }
 
 template <class P>

@@ -1,6 +1,6 @@
-/* weights_hopper_stages.cuh - tiles, jobs and shared memory of weights_hopper.cuh. For nvcc only. */
-#ifndef LK_TENSOR_CUDA_KERNELS_WEIGHTS_HOPPER_STAGES_CUH
-#define LK_TENSOR_CUDA_KERNELS_WEIGHTS_HOPPER_STAGES_CUH
+/* weights_hopper_slots.cuh - tiles, jobs and shared memory of weights_hopper.cuh. For nvcc only. */
+#ifndef LK_TENSOR_CUDA_KERNELS_WEIGHTS_HOPPER_SLOTS_CUH
+#define LK_TENSOR_CUDA_KERNELS_WEIGHTS_HOPPER_SLOTS_CUH
 
 #include "tensor/cuda/kernels/hopper.cuh"
 #include "tensor/cuda/kernels/leaves.h"
@@ -33,7 +33,7 @@ typedef struct hopper_maps {
     CUtensorMap y, x, y_piece, x_piece;
 } hopper_maps;
 
-template <class T_, int M_, int N_, int STAGES_, int LEVELS_>
+template <class T_, int M_, int N_, int SLOTS_, int LEVELS_>
 struct hopper_tile {
     typedef T_ T;
     enum {
@@ -41,15 +41,15 @@ struct hopper_tile {
         M = M_,
         N = N_,
         K = BF16 ? 64 : 32,
-        STAGES = STAGES_,
+        SLOTS = SLOTS_,
         LEVELS = LEVELS_,
         BOX = LINE / sizeof(T),
         BOX_BYTES = K * LINE,
         BOXES_Y = M / BOX,
         BOXES_X = N / BOX,
         Y_BYTES = BOXES_Y * BOX_BYTES,
-        STAGE_BYTES = (BOXES_Y + BOXES_X) * BOX_BYTES,
-        BYTES = STAGES * STAGE_BYTES + ALIGN + 3 * STAGES * 8 + (HELPERS + LEVELS + 1) * M * 4,
+        SLOT_BYTES = (BOXES_Y + BOXES_X) * BOX_BYTES,
+        BYTES = SLOTS * SLOT_BYTES + ALIGN + 3 * SLOTS * 8 + (HELPERS + LEVELS + 1) * M * 4,
         GROUPS = N % 192 == 0 ? 3 : 2, /* warpgroups that multiply */
         MULTIPLIERS = GROUPS * GROUP,
         GROUP_N = M == 128 ? N : N / 2, /* bf16: columns of a warpgroup; with 64 channels both have the same rows */
@@ -101,40 +101,40 @@ static __device__ __forceinline__ int pieces_of(int valid)
     return P::BF16 && valid <= P::K - PIECE ? (max(valid, 1) + PIECE - 1) / PIECE : 0;
 }
 
-/* Shared memory: stages, then for each stage a barrier that is complete when it is full, one when it is empty, and one
+/* Shared memory: slots, then for each slot a barrier that is complete when it is full, one when it is empty, and one
  * when its boxes of dy are transposed, then the sums of a bias. */
 template <class P>
-struct stage_memory {
+struct slot_memory {
     uint32_t base;
 
-    __device__ __forceinline__ stage_memory(const char *memory)
+    __device__ __forceinline__ slot_memory(const char *memory)
     {
         base = (shared_at(memory) + ALIGN - 1) & ~(uint32_t)(ALIGN - 1);
     }
 
-    __device__ __forceinline__ uint32_t stage(int i) const
+    __device__ __forceinline__ uint32_t slot(int i) const
     {
-        return base + i * P::STAGE_BYTES;
+        return base + i * P::SLOT_BYTES;
     }
 
     __device__ __forceinline__ uint32_t full(int i) const
     {
-        return base + P::STAGES * P::STAGE_BYTES + i * 8;
+        return base + P::SLOTS * P::SLOT_BYTES + i * 8;
     }
 
     __device__ __forceinline__ uint32_t empty(int i) const
     {
-        return full(P::STAGES) + i * 8;
+        return full(P::SLOTS) + i * 8;
     }
 
     __device__ __forceinline__ uint32_t transposed(int i) const
     {
-        return empty(P::STAGES) + i * 8;
+        return empty(P::SLOTS) + i * 8;
     }
 
     __device__ __forceinline__ uint32_t sums() const
     {
-        return transposed(P::STAGES);
+        return transposed(P::SLOTS);
     }
 };
 
