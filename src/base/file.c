@@ -84,9 +84,11 @@ lk_status lk__folder_make(const char *path)
         memcpy(part, path, i);
         part[i] = '\0';
         if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return lk__fail(LK_STATUS_IO, "cannot make the folder %s: %s", part, strerror(errno));
+            return lk__fail(LK_STATUS_IO, "cannot create the folder %s: %s", part, strerror(errno));
     }
-    return LK_OK;
+    if (lk__path_is_folder(path))
+        return LK_OK;
+    return lk__fail(LK_STATUS_IO, "cannot create the folder %s: %s", path, strerror(errno ? errno : ENOTDIR));
 }
 
 lk_status lk__folder_sync(const char *folder)

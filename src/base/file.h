@@ -20,6 +20,10 @@ const char *lk__path_last(const char *path, size_t *length);
 /* Writes folder/name with one slash between; false if it does not fit. */
 bool lk__path_join(const char *folder, const char *name, char *out, size_t room);
 
+/* Whether a folder, or a link to one, exists at path. If not, errno is the reason, or 0 if something else exists there.
+ */
+bool lk__path_is_folder(const char *path);
+
 /* Whether something other than a folder exists at path. */
 bool lk__file_exists(const char *path);
 
@@ -55,7 +59,7 @@ void lk__file_aside(const char *path, char *out, size_t room);
 /* Whether a name without its folder is such a temporary name. */
 bool lk__file_is_aside(const char *name);
 
-/* Makes a folder and its parents, those that do not exist. */
+/* Creates a folder and its parents, where they do not exist. IO if path is a file. */
 lk_status lk__folder_make(const char *path) LK_CHECKED;
 /* Makes the names in a folder durable. OK also if the file system cannot do this or the folder
  * cannot be read. */

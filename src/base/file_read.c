@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #ifdef LK_HAVE_LIBDEFLATE
@@ -251,9 +250,8 @@ static lk_status read_content(int fd, size_t bytes, content *c)
 /* A folder at path counts as no file. */
 static lk_status open_content(const char *path, int *fd, size_t *bytes)
 {
-    struct stat info;
     lk_status status = lk__file_open(path, fd, bytes);
-    if (status == LK_STATUS_FORMAT && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+    if (status == LK_STATUS_FORMAT && lk__path_is_folder(path))
         return lk__fail(LK_STATUS_NOT_FOUND, "cannot read %s: %s", path, strerror(EISDIR));
     return status;
 }

@@ -1,6 +1,8 @@
-/* path.c - paths as texts. */
+/* path.c - paths as texts, and whether a path is a folder. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 
@@ -31,4 +33,11 @@ bool lk__path_join(const char *folder, const char *name, char *out, size_t room)
 {
     const char *slash = *folder && folder[strlen(folder) - 1] != '/' ? "/" : "";
     return (size_t)snprintf(out, room, "%s%s%s", folder, slash, name) < room;
+}
+
+bool lk__path_is_folder(const char *path)
+{
+    struct stat info;
+    errno = 0;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }

@@ -2,7 +2,6 @@
  * a folder. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -57,12 +56,6 @@ static lk_status take_newest(const char *dir, const uint64_t *steps, size_t coun
                     (int)strcspn(resume->why, "\n"), resume->why);
 }
 
-static bool is_folder(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 /* named: the user has named the folder, so it must have a checkpoint. */
 static lk_status find_newest(const char *dir, bool named, lk_resume *resume)
 {
@@ -78,9 +71,10 @@ static lk_status find_newest(const char *dir, bool named, lk_resume *resume)
                           "`resume` %s: that is a file, not a checkpoint; weights alone are taken by `init_from` %s",
                           dir, dir);
     else if (named)
-        status = lk__fail(LK_STATUS_NOT_FOUND,
-                          "`resume` '%s': %s; it wants a checkpoint, or a folder of them as `checkpoint` made it", dir,
-                          is_folder(dir) ? "there is no checkpoint in that folder" : "there is no such folder");
+        status =
+            lk__fail(LK_STATUS_NOT_FOUND,
+                     "`resume` '%s': %s; it wants a checkpoint, or a folder of them as `checkpoint` made it", dir,
+                     lk__path_is_folder(dir) ? "there is no checkpoint in that folder" : "there is no such folder");
     lk__mem_free(steps);
     return status;
 }

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
 #include "io/json.h"
@@ -65,19 +64,17 @@ static lk_status check_folder(const char *path)
         return LK_OK;
     char folder[4096];
     snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
-    struct stat info;
-    if (stat(folder, &info) != 0)
+    if (lk__path_is_folder(folder))
+        return LK_OK;
+    if (errno)
         return lk__fail(LK_STATUS_USAGE, "`save_model` '%s': folder '%s': %s; create it first", path, folder,
                         strerror(errno));
-    if (!S_ISDIR(info.st_mode))
-        return lk__fail(LK_STATUS_USAGE, "`save_model` '%s': '%s' is not a folder", path, folder);
-    return LK_OK;
+    return lk__fail(LK_STATUS_USAGE, "`save_model` '%s': '%s' is not a folder; name a file in a folder", path, folder);
 }
 
 lk_status lk__train_save_check(const char *path)
 {
-    struct stat info;
-    if (lk__path_ends_with(path, "/") || (stat(path, &info) == 0 && S_ISDIR(info.st_mode)))
+    if (lk__path_ends_with(path, "/") || lk__path_is_folder(path))
         return lk__fail(LK_STATUS_USAGE, "`save_model` '%s' is a folder; add a file name", path);
     LK_TRY(check_folder(path));
     if (lk__state_file_check_ending(path, false) != LK_OK)

@@ -133,7 +133,7 @@ check "a closed pipe is noted" grep -q '"status":.*"stopped"' closed/*/run.json
 check "with its reason" grep -q '"error":.*SIGPIPE' closed/*/run.json
 
 touch file
-fails 1 "cannot make the folder file/x" -- --log-dir file/x --epochs 1
+fails 1 "cannot create the folder file/x" -- --log-dir file/x --epochs 1
 refused "--save-every saves nowhere" "--log-dir" -- --save-every 3
 
 conclude

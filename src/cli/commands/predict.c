@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -142,8 +142,7 @@ static void print_folder(prediction *p, const char *folder)
 
 static void print_word(prediction *p, const char *word)
 {
-    struct stat info;
-    if (stat(word, &info) == 0 && S_ISDIR(info.st_mode))
+    if (lk__path_is_folder(word))
         print_folder(p, word);
     else
         print_image(p, word);

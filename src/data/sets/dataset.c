@@ -250,14 +250,6 @@ static void append(char *text, size_t size, const char *more)
     snprintf(text + used, size - used, "%s", more);
 }
 
-/* If not, errno is the reason or 0. */
-static bool is_folder(const char *path)
-{
-    struct stat info;
-    errno = 0;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 /* Lists the searched folders and their names. */
 static void list_searched(const base_list *bases, bool given, char *text, size_t size)
 {
@@ -268,7 +260,7 @@ static void list_searched(const base_list *bases, bool given, char *text, size_t
         append(text, size, given ? "" : bases->at[i].what);
         append(text, size, given ? "" : ")");
     }
-    if (given && !is_folder(bases->at[0].path))
+    if (given && !lk__path_is_folder(bases->at[0].path))
         append(text, size, errno ? ", which is not there" : ", which is not a folder");
 }
 
@@ -368,7 +360,7 @@ static void set_defaults(lk_dataset *data, const dataset_row *row)
 /* A user's folder gets the defaults of the first data set with its format. */
 static lk_status open_folder(lk_dataset *data, const char *name)
 {
-    if (!is_folder(name)) {
+    if (!lk__path_is_folder(name)) {
         if (errno == EACCES)
             return lk__fail(LK_STATUS_NOT_FOUND, "cannot look at folder %s: %s", name, strerror(errno));
         return no_such_name(name);

@@ -120,15 +120,18 @@ static lk_status join(const char *folder_path, const char *name, char path[LK_MA
     return LK_OK;
 }
 
+static bool folder_at(const char *parent, const char *name, char path[LK_MAX_PATH])
+{
+    return snprintf(path, LK_MAX_PATH, "%s/%s", parent, name) < LK_MAX_PATH && lk__path_is_folder(path);
+}
+
 /* d_type says it on most file systems; otherwise, and for links, stat is needed. */
 static bool is_folder(const char *parent, const struct dirent *entry)
 {
     char path[LK_MAX_PATH];
-    struct stat info;
     if (entry->d_type != DT_UNKNOWN && entry->d_type != DT_LNK)
         return entry->d_type == DT_DIR;
-    return snprintf(path, sizeof path, "%s/%s", parent, entry->d_name) < LK_MAX_PATH && stat(path, &info) == 0 &&
-           S_ISDIR(info.st_mode);
+    return folder_at(parent, entry->d_name, path);
 }
 
 /* Adds the images of root/below and its subfolders to the list. */
@@ -216,13 +219,6 @@ static lk_status check_classes(const folder *f)
                               name_at(&own, i));
     names_fini(&own);
     return status;
-}
-
-static bool folder_at(const char *parent, const char *name, char path[LK_MAX_PATH])
-{
-    struct stat info;
-    return snprintf(path, LK_MAX_PATH, "%s/%s", parent, name) < LK_MAX_PATH && stat(path, &info) == 0 &&
-           S_ISDIR(info.st_mode);
 }
 
 static bool find_split(const char *parent, lk_split split, char path[LK_MAX_PATH])

@@ -204,12 +204,11 @@ lk_status lk__checkpoint_set_best(const char *dir, uint64_t step)
 bool lk__checkpoint_best(const char *dir, uint64_t *step)
 {
     char link[LK_CHECKPOINT_PATH], target[NAME_BYTES];
-    struct stat info;
     uint64_t found;
     if (!lk__path_join(dir, best_name, link, sizeof link))
         return false;
     ssize_t length = readlink(link, target, sizeof target - 1);
-    if (length < 0 || stat(link, &info) != 0 || !S_ISDIR(info.st_mode))
+    if (length < 0 || !lk__path_is_folder(link))
         return false;
     target[length] = '\0';
     if (!read_name(target, &found))

@@ -4,7 +4,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -138,10 +137,9 @@ lk_status lk_state_load(const char *path, lk_state **out)
 {
     LK_TRY(LK_GIVEN(path));
     LK_TRY(LK_GIVEN(out));
-    struct stat info;
     if (lk__checkpoint_is(path))
         return lk__checkpoint_load_model(path, out);
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+    if (lk__path_is_folder(path))
         return refuse_folder(path);
     return load_file(path, out);
 }
