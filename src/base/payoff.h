@@ -1,8 +1,10 @@
 /* payoff.h - whether help pays: the account of one kind of work that helpers may share.
  *
  * Each time that helpers were asked, the account notes the seconds that they saved and the seconds that waking them and
- * waiting for them cost. When recent losses outweigh the gains, the next runs are done without help, twice as many each
- * time, before help is tried again. The account depends on time, so it must never decide what a result is. */
+ * waiting for them cost. When the losses of recent runs outweigh the gains, the caller does the next
+ * LK_PAYOFF_FIRST_PAUSE runs alone, then tries help again. Each further loss doubles the pause, up to
+ * LK_PAYOFF_LONGEST_PAUSE runs; after 8 * LK_PAYOFF_TRIES runs with help without a pause, the next pause is short
+ * again. The account depends on time, so it must never decide what a result is. */
 #ifndef LK_BASE_PAYOFF_H
 #define LK_BASE_PAYOFF_H
 

@@ -8,7 +8,6 @@
 
 #include "base/clock.h"
 #include "base/cores.h"
-#include "base/payoff.h"
 #include "base/pool.h"
 #include "check.h"
 
@@ -267,48 +266,6 @@ static void test_idle_pool_ends(void **state)
     assert_true(lk__cores() >= 1);
 }
 
-/* Returns how many of the next runs are done without help, until one is done with help. */
-static int count_alone(lk_payoff *payoff)
-{
-    int alone = 0;
-    while (!lk__payoff_ask(payoff))
-        alone++;
-    return alone;
-}
-
-static void note_many(lk_payoff *payoff, int runs, double saved, double lost)
-{
-    for (int i = 0; i < runs; i++) {
-        assert_int_equal(count_alone(payoff), 0);
-        lk__payoff_note(payoff, saved, lost);
-    }
-}
-
-static void test_help_that_pays(void **state)
-{
-    lk_payoff payoff = {0};
-    note_many(&payoff, 1000, 2e-6, 1e-6);
-    note_many(&payoff, 1, 0, 5e-6); /* one loss does not outweigh recent gains */
-    note_many(&payoff, 1000, 2e-6, 1e-6);
-}
-
-/* Pauses become longer while help does not pay, and begin short again after it has paid for long. */
-static void test_help_that_costs(void **state)
-{
-    lk_payoff payoff = {0};
-    for (int pause = LK_PAYOFF_FIRST_PAUSE; pause < LK_PAYOFF_LONGEST_PAUSE; pause *= 2) {
-        note_many(&payoff, LK_PAYOFF_TRIES, 1e-6, 2e-6);
-        assert_int_equal(count_alone(&payoff), pause);
-    }
-    for (int i = 0; i < 3; i++) {
-        note_many(&payoff, LK_PAYOFF_TRIES, 1e-6, 2e-6);
-        assert_int_equal(count_alone(&payoff), LK_PAYOFF_LONGEST_PAUSE);
-    }
-    note_many(&payoff, 100, 2e-6, 1e-6);
-    note_many(&payoff, 1, 0, 1e-3);
-    assert_int_equal(count_alone(&payoff), LK_PAYOFF_FIRST_PAUSE);
-}
-
 /* Threads spin only where each has a core of its own. */
 static void test_spins_where_there_is_room(void **state)
 {
@@ -327,5 +284,5 @@ static void test_spins_where_there_is_room(void **state)
 
 TEST_MAIN(NULL, NULL, TEST(test_each_task_once), TEST(test_threads_begin_with_their_shares),
           TEST(test_one_thread_runs_backwards), TEST(test_runs_follow_each_other), TEST(test_many_short_runs),
-          TEST(test_slow_thread), TEST(test_absent_thread), TEST(test_idle_pool_ends), TEST(test_help_that_pays),
-          TEST(test_help_that_costs), TEST(test_spins_where_there_is_room))
+          TEST(test_slow_thread), TEST(test_absent_thread), TEST(test_idle_pool_ends),
+          TEST(test_spins_where_there_is_room))
