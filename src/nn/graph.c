@@ -252,7 +252,7 @@ lk_model_shape lk_graph_shape(const lk_graph *graph)
     if (!graph || graph->count == 0 || graph->status != LK_OK || !graph->layers[graph->count - 1].op->is_loss)
         return (lk_model_shape){0};
     lk_shape input = graph->layers[0].shape, scores = graph->layers[graph->count - 1].shape;
-    return (lk_model_shape){input.c, input.h, input.w, scores.c};
+    return (lk_model_shape){.channels = input.c, .height = input.h, .width = input.w, .classes = scores.c};
 }
 
 size_t lk_graph_parameters(const lk_graph *graph)

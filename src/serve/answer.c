@@ -257,14 +257,14 @@ static void reply_body(lk_http_reply *reply, const lk_body *body)
         refuse(reply, LK_HTTP_BROKEN, "out of memory\n");
         return;
     }
-    *reply = (lk_http_reply){LK_HTTP_OK, json_type, body->data, body->bytes};
+    *reply = (lk_http_reply){.code = LK_HTTP_OK, .type = json_type, .data = body->data, .bytes = body->bytes};
 }
 
 /* A run that was removed is an answer, not an error: the page asks for it until it learns of the removal. */
 static void reply_gone(lk_http_reply *reply)
 {
     static const char gone[] = "{\"gone\":true}\n";
-    *reply = (lk_http_reply){LK_HTTP_OK, json_type, gone, sizeof gone - 1};
+    *reply = (lk_http_reply){.code = LK_HTTP_OK, .type = json_type, .data = gone, .bytes = sizeof gone - 1};
 }
 
 /* A file that is damaged does not end the page: it shows the problem. */
@@ -294,7 +294,7 @@ static void answer_run(lk_answer *answer, size_t route, const lk_http_request *r
         return;
     }
     cached *slot = find_cached(answer, key, run->stamp, &right);
-    const question q = {answer, request, run, &slot->body};
+    const question q = {.answer = answer, .request = request, .run = run, .body = &slot->body};
     lk_status status = right ? LK_OK : routes[route].write(&q, &lasting);
     if (!right && (!lasting || status != LK_OK || slot->body.failed))
         slot->key[0] = '\0';
@@ -358,7 +358,7 @@ static bool answer_file(const char *path, lk_http_reply *reply)
     for (const lk_page_file *file = lk__page_files; file->name; file++) {
         if (strcmp(file->name, name) != 0)
             continue;
-        *reply = (lk_http_reply){LK_HTTP_OK, type_of(name), file->data, file->bytes};
+        *reply = (lk_http_reply){.code = LK_HTTP_OK, .type = type_of(name), .data = file->data, .bytes = file->bytes};
         return true;
     }
     return false;

@@ -306,7 +306,8 @@ static lk_status finish(lk_train_run *run)
     status = *run->result.saved ? lk__run_own_result(run, lk_state_save(state, run->result.saved)) : LK_OK;
     run->unsaved = status != LK_OK;
     if (status == LK_OK && run->states && run->self.rank == 0)
-        run->hooks->state(run->hooks->arg, &(lk_train_state){LK_TRAIN_MOMENT_FINAL, run->at.step, state, NULL});
+        run->hooks->state(run->hooks->arg,
+                          &(lk_train_state){.moment = LK_TRAIN_MOMENT_FINAL, .step = run->at.step, .model = state});
 destroy_state:
     lk_state_destroy(state);
     return status;

@@ -32,7 +32,8 @@ lk_status lk__run_emit_state(lk_train_run *run, lk_train_moment moment)
         return LK_OK;
     lk_status status = copy_states(run, moment == LK_TRAIN_MOMENT_EPOCH, &model, &grads);
     if (status == LK_OK && run->self.rank == 0)
-        run->hooks->state(run->hooks->arg, &(lk_train_state){moment, run->at.step, model, grads});
+        run->hooks->state(run->hooks->arg,
+                          &(lk_train_state){.moment = moment, .step = run->at.step, .model = model, .grads = grads});
     lk_state_destroy(grads);
     lk_state_destroy(model);
     return status;

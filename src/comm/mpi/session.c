@@ -107,7 +107,7 @@ static void abort_session(int status)
 /* A process that waits in MPI_Finalize for one that is gone ends with a message. */
 static void finish_session(void)
 {
-    lk_mpi_blocking end = {session.mpi, run_finish, NULL, session.end_seconds, "ended"};
+    lk_mpi_blocking end = {.mpi = session.mpi, .run = run_finish, .seconds = session.end_seconds, .what = "ended"};
     int code = 0;
     lk_status status = lk__mpi_in_time(&end, &code);
     if (status != LK_OK && tell_late)

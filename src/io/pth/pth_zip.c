@@ -288,7 +288,8 @@ static lk_status load_archive(archive *a, lk_state **out)
     LK_TRY(LK_ALLOC((size_t)m.bytes, "a pickle", &bytes));
     lk_status status = read_member(a, &m, bytes);
     const lk_json_quoted shown = lk__json_quote_short(name);
-    const lk_pickle_stream stream = {a->file->path, shown.text, bytes, (size_t)m.bytes, 0};
+    const lk_pickle_stream stream = {
+        .path = a->file->path, .member = shown.text, .bytes = bytes, .size = (size_t)m.bytes};
     if (status == LK_OK)
         status = load_pickle(a, &stream, out);
     lk__mem_free(bytes);

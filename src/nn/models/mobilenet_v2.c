@@ -63,7 +63,11 @@ static lk_node features(lk_graph *graph, lk_node x, double width, bool cifar)
     for (const struct stage *s = stages; s < stages + sizeof stages / sizeof *stages; s++) {
         for (int i = 0; i < s->blocks; i++) {
             size_t stride = i > 0 || (cifar && s == stages + 1) ? 1 : s->stride;
-            b = (block){b.index + 1, b.out, s->expand, scale(s->channels, width), stride};
+            b = (block){.index = b.index + 1,
+                        .in = b.out,
+                        .expand = s->expand,
+                        .out = scale(s->channels, width),
+                        .stride = stride};
             x = inverted_residual(graph, x, &b);
         }
     }

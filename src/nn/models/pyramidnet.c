@@ -46,7 +46,8 @@ static lk_node stages(lk_graph *graph, lk_node x, int blocks, double growth)
             snprintf(prefix, sizeof prefix, "layer%d.%d.", stage + 1, i);
             width += growth;
             /* Halves are rounded to even, as by Python's round. */
-            b = (block){prefix, b.out, (size_t)rint(width), stage > 0 && i == 0 ? 2 : 1};
+            b = (block){
+                .prefix = prefix, .in = b.out, .out = (size_t)rint(width), .stride = stage > 0 && i == 0 ? 2 : 1};
             x = residual(graph, x, &b);
         }
     }

@@ -57,13 +57,15 @@ static bool result_at(const trial *t, int index, result *out)
 {
     int inputs = t->layer->input_count, slot = index - 1 - inputs;
     if (index == 0) {
-        *out = (result){"y", t->n * y_floats(t), y_floats(t), t->wanted.y, t->got.y};
+        *out = (result){
+            .name = "y", .count = t->n * y_floats(t), .sample = y_floats(t), .wanted = t->wanted.y, .got = t->got.y};
     } else if (index <= inputs) {
         int i = index - 1;
-        *out = (result){"", t->n * x_floats(t, i), x_floats(t, i), t->wanted.dx[i], t->got.dx[i]};
+        *out = (result){
+            .count = t->n * x_floats(t, i), .sample = x_floats(t, i), .wanted = t->wanted.dx[i], .got = t->got.dx[i]};
         snprintf(out->name, sizeof out->name, "dx[%d]", i);
     } else if (slot < t->layer->param_count) {
-        *out = (result){"", param_floats(t, slot), 0, t->wanted.grad[slot], t->got.grad[slot]};
+        *out = (result){.count = param_floats(t, slot), .wanted = t->wanted.grad[slot], .got = t->got.grad[slot]};
         snprintf(out->name, sizeof out->name, "grad of %.23s", t->layer->params[slot].suffix);
     } else {
         return false;

@@ -190,7 +190,11 @@ static lk_status load_wave(lk_engine *engine, const lk_engine_part *part, size_t
     LK_TRY(await(engine, &lane->sent_grad));
     LK_TRY(lk__links_clear(&engine->links, wave->lane));
     if (engine->grid.stage > 0)
-        return receive(engine, (message){input, wave->n, lane->previous_copy, engine->grid.stage - 1, wave->lane});
+        return receive(engine, (message){.tensor = input,
+                                         .n = wave->n,
+                                         .copy = lane->previous_copy,
+                                         .stage = engine->grid.stage - 1,
+                                         .lane = wave->lane});
     if (wave->samples)
         return LK_OK;
     LK_TRY(upload_samples(engine, part, begin, wave->n, wave->lane));
@@ -207,7 +211,12 @@ static lk_status forward(lk_engine *engine, const lk_engine_part *part, size_t b
     if (lk__engine_has_losses(engine))
         return LK_OK;
     lk_tensor output = lk__plan_output(engine->plan, wave->lane);
-    return send(engine, (message){output, wave->n, lane->next_copy, engine->grid.stage + 1, wave->lane},
+    return send(engine,
+                (message){.tensor = output,
+                          .n = wave->n,
+                          .copy = lane->next_copy,
+                          .stage = engine->grid.stage + 1,
+                          .lane = wave->lane},
                 &lane->sent_value);
 }
 
@@ -220,13 +229,22 @@ static lk_status backward(lk_engine *engine, const lk_op_wave *wave)
         /* The activation has arrived before its gradient is received: both may use the same memory. */
         LK_TRY(await(engine, &lane->sent_value));
         LK_TRY(lk__links_clear(&engine->links, wave->lane));
-        LK_TRY(receive(engine, (message){grad, wave->n, lane->next_copy, engine->grid.stage + 1, wave->lane}));
+        LK_TRY(receive(engine, (message){.tensor = grad,
+                                         .n = wave->n,
+                                         .copy = lane->next_copy,
+                                         .stage = engine->grid.stage + 1,
+                                         .lane = wave->lane}));
     }
     LK_TRY(lk__plan_backward(engine->plan, wave));
     if (engine->grid.stage == 0)
         return LK_OK;
     lk_tensor grad = lk__plan_input_grad(engine->plan, wave->lane);
-    return send(engine, (message){grad, wave->n, lane->previous_copy, engine->grid.stage - 1, wave->lane},
+    return send(engine,
+                (message){.tensor = grad,
+                          .n = wave->n,
+                          .copy = lane->previous_copy,
+                          .stage = engine->grid.stage - 1,
+                          .lane = wave->lane},
                 &lane->sent_grad);
 }
 
