@@ -51,8 +51,8 @@ typedef struct lk_engine lk_engine;
 
 /* The order in which the gradients of several ranks are added. */
 typedef enum lk_reduce_order {
-    LK_REDUCE_ORDER_TREE,   /* the order of the fixed tree: the law holds */
-    LK_REDUCE_ORDER_BACKEND /* that of NCCL or MPI: the law does not hold, the bits depend on the number of ranks */
+    LK_REDUCE_ORDER_TREE,  /* the order of the fixed tree: the law holds */
+    LK_REDUCE_ORDER_ENGINE /* that of NCCL or MPI: the law does not hold, the bits depend on the number of ranks */
 } lk_reduce_order;
 
 /* Zero means the default. Strings are needed during lk_engine_create only. */
@@ -75,15 +75,15 @@ typedef struct lk_engine_opts {
                              * USAGE above 0 for losses without classes */
 
     lk_group *group;        /* the ranks, borrowed until the engine is destroyed; NULL: one rank */
-    size_t bucket_bytes;    /* size of a bucket of gradients, in bytes; default 4 MB */
-    lk_reduce_order reduce; /* LK_REDUCE_ORDER_BACKEND is USAGE unless NCCL or MPI sums the gradients */
+    size_t bucket_bytes;    /* size of a bucket of gradients, in bytes; default 4 MiB */
+    lk_reduce_order reduce; /* LK_REDUCE_ORDER_ENGINE is USAGE unless NCCL or MPI sums the gradients */
     /* What sums gradients and moves activations between stages; the bits are the same with each but "mpi". "host": the
      * group, in host memory. "nccl", "ipc": this channel between the GPUs, USAGE if it cannot. "mpi": MPI_Iallreduce of
-     * a group over MPI; only with LK_REDUCE_ORDER_BACKEND; the group moves activations. NULL or "auto": for sums the
-     * first of "nccl", "ipc" and "host" that can, with LK_REDUCE_ORDER_BACKEND the first of "nccl" and "mpi"; for each
+     * a group over MPI; only with LK_REDUCE_ORDER_ENGINE; the group moves activations. NULL or "auto": for sums the
+     * first of "nccl", "ipc" and "host" that can, with LK_REDUCE_ORDER_ENGINE the first of "nccl" and "mpi"; for each
      * two neighbouring stages the first of "nccl", "ipc" and "host" that can. An engine for evaluation alone uses the
      * group. */
-    const char *gradient_backend;
+    const char *backend;
     const char *stages;    /* a number, or the layers at which stages 1, 2 ... begin: "fc1,fc2"; NULL: one stage */
     bool pipelined;        /* stages compute at the same time, each on a different wave */
     int check_every;       /* steps (lk_engine_steps) between comparisons of the replicas; default 100, -1: never */

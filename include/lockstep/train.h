@@ -89,10 +89,10 @@ typedef struct lk_train_opts {
     size_t micro_batch; /* largest number of samples of a rank in a wave; default: its part of a batch */
     double bucket_mb;   /* size of a bucket of gradients, in units of 2^20 bytes; default 4 */
     lk_reduce_order reduce;
-    const char *gradient_backend; /* as in lk_engine_opts */
-    const char *stages;           /* as in lk_engine_opts */
-    bool pipelined;               /* as in lk_engine_opts */
-    int check_every; /* steps between comparisons of the replicas; default 100, -1: only before saves and tests */
+    const char *backend; /* as in lk_engine_opts */
+    const char *stages;  /* as in lk_engine_opts */
+    bool pipelined;      /* as in lk_engine_opts */
+    int check_every;     /* steps between comparisons of the replicas; default 100, -1: only before saves and tests */
     lk_balance_mode balance;
 
     /* What is saved. Rank 0 writes; every rank reads the checkpoint that it resumes from. */

@@ -31,7 +31,7 @@ class lk_sample_order(Enum):
 
 
 class lk_reduce_order(Enum):
-    values = {'TREE': 0, 'BACKEND': 1}
+    values = {'TREE': 0, 'ENGINE': 1}
 
 
 class lk_bn_mode(Enum):
@@ -208,7 +208,7 @@ class lk_engine_opts(Structure):
         ("group", c_void_p),
         ("bucket_bytes", c_size_t),
         ("reduce", lk_reduce_order),
-        ("gradient_backend", c_char_p),
+        ("backend", c_char_p),
         ("stages", c_char_p),
         ("pipelined", c_bool),
         ("check_every", c_int),
@@ -657,7 +657,7 @@ class lk_train_opts(Structure):
         ("micro_batch", c_size_t),
         ("bucket_mb", c_double),
         ("reduce", lk_reduce_order),
-        ("gradient_backend", c_char_p),
+        ("backend", c_char_p),
         ("stages", c_char_p),
         ("pipelined", c_bool),
         ("check_every", c_int),

@@ -35,7 +35,8 @@ typedef struct lk_channel_opts {
 enum { LK_CHANNEL_OUTBOXES = 2 };
 
 typedef struct lk_channel_type {
-    const char *name;
+    const char *name;  /* the word of options: "ipc" */
+    const char *title; /* the name in messages: "CUDA IPC"; NULL: name */
     /* Writes a text that identifies the device. one_device: the channel joins ranks whose texts are all equal.
      * Otherwise it joins ranks whose texts all differ. */
     lk_status (*device_id)(lk_device *dev, char id[LK_CHANNEL_DEVICE_ID]);

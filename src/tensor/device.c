@@ -74,6 +74,15 @@ const lk_device_type *lk__device_find(const char *name)
     return type;
 }
 
+const lk_channel_type *lk__device_find_channel(const char *name, const char *channel)
+{
+    const lk_device_type *type = lk__device_find(name);
+    const lk_channel_type *const *list = type ? type->channels : NULL;
+    while (list && *list && channel && strcmp((*list)->name, channel) != 0)
+        list++;
+    return list && channel ? *list : NULL;
+}
+
 static lk_status read_name(const char *name, const lk_device_type **type, int *out)
 {
     const char *number = strchr(name, ':');

@@ -156,6 +156,8 @@ size_t lk__device_facts(const char *name, lk_device_fact out[LK_DEVICE_FACTS]);
 
 /* The row for a name with or without ":N"; NULL if there is none. */
 const lk_device_type *lk__device_find(const char *name);
+/* The channel of that name between devices of the named device's type; NULL if there is none, or if channel is NULL. */
+const lk_channel_type *lk__device_find_channel(const char *name, const char *channel);
 /* Rows of the device table, NULL after the last. */
 const lk_device_type *lk__device_list(size_t index);
 /* Adds a row to the table, for tests; not thread-safe. The type is borrowed. USAGE if the table is full. */

@@ -344,7 +344,7 @@ lk_engine_opts lk__train_engine_opts(const lk_train_opts *opts)
         .label_smoothing = opts->label_smoothing,
         .bucket_bytes = (size_t)(opts->bucket_mb * (1 << 20)),
         .reduce = opts->reduce,
-        .gradient_backend = opts->gradient_backend,
+        .backend = opts->backend,
         .stages = opts->stages,
         .pipelined = opts->pipelined,
         .check_every = opts->check_every ? opts->check_every : -1,

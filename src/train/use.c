@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "data/loader/loader.h"
+#include "parallel/engine/backend.h"
 #include "tensor/device.h"
 #include "train/run.h"
 
@@ -62,8 +63,8 @@ static lk_train_use use_now(const lk_train_run *run)
     use.gpu_pct = gpu.busy_pct;
     use.gpu_memory_mb = gpu.memory_mb;
     use.gpu_celsius = gpu.celsius;
-    const char *backend = run->self.layout.gradient_backend;
-    use.joint = backend && *backend != 'm'; /* "nccl", "ipc"; the host waits for "mpi" */
+    /* The host waits for sums over MPI, as for those of the group. */
+    use.joint = lk__engine_backend_find(run->self.layout.gradient_backend) == LK_ENGINE_BACKEND_COUNT;
     snprintf(use.host, sizeof use.host, "%s", run->self.host);
     snprintf(use.device, sizeof use.device, "%s", run->self.device);
     return use;

@@ -240,7 +240,7 @@ static void fields_become_options(void **state)
     parsed("", "--gpu-devices 0 --nproc-per-node 2");
     spells("`max_steps` is 0", "--max-steps is 0");
     spells("`batch`, `workers` and `test_batch`", "--batch-size, --num-workers and --test-batch-size");
-    spells("`device` `gradient_backend` `bucket_bytes`", "--devices --backend --bucket-mb");
+    spells("`device` `backend` `bucket_bytes`", "--devices --backend --bucket-mb");
     spells("`num_workers` `devices`", "--num-workers --devices");
     spells("`gpu_ids` 'x'", "--gpu-devices 'x'");
     spells("`nproc` 2", "-n 2");

@@ -5,7 +5,9 @@
 
 enum { LINES = 8192 };
 
-static const lk_device_type fake_gpu = {.name = "fake"};
+static const lk_channel_type fake_ipc = {.name = "ipc", .title = "CUDA IPC", .one_device = true};
+static const lk_channel_type *const channels[] = {&fake_ipc, NULL};
+static const lk_device_type fake_gpu = {.name = "fake", .channels = channels};
 static lk_args args;
 static lk_job_plan plan;
 

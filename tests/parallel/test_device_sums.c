@@ -102,7 +102,7 @@ static bool try_it(lk_group *group, const team_spec *team, const void *arg)
     law_samples s = law_samples_make(c);
     opts.group = group;
     opts.reduce = a->opts.reduce;
-    opts.gradient_backend = a->opts.gradient_backend;
+    opts.backend = a->opts.backend;
     opts.stages = a->opts.stages;
     opts.device = a->opts.device ? a->opts.device : opts.device;
     joined_at = a->places ? a->places[lk_group_rank(group)] : 0;
@@ -135,49 +135,46 @@ static void expect(int ranks, double timeout, attempt a)
 static void test_choice(void **arg)
 {
     expect(3, 0, (attempt){.gradient_backend = "joined"});
-    expect(3, 0, (attempt){.opts.gradient_backend = "host"});
+    expect(3, 0, (attempt){.opts.backend = "host"});
     joined_places = 2;
     expect(3, 0, (attempt){0});
     expect(3, 0,
-           (attempt){.opts.gradient_backend = "joined",
+           (attempt){.opts.backend = "joined",
                      .create = LK_STATUS_USAGE,
-                     .text = "`gradient_backend` joined: gradients cannot be summed between the devices: ranks "});
+                     .text = "`backend` joined: gradients cannot be summed between the devices: ranks "});
     expect(3, 0,
-           (attempt){.opts.gradient_backend = "near",
+           (attempt){.opts.backend = "near",
                      .create = LK_STATUS_USAGE,
-                     .text = "`gradient_backend` near: gradients cannot be summed between the devices: ranks "});
+                     .text = "`backend` near: gradients cannot be summed between the devices: ranks "});
     joined_places = 1;
     expect(3, 0, (attempt){.gradient_backend = "near"});
     joined_refuses = 2;
     expect(3, 0, (attempt){0});
     expect(3, 0,
-           (attempt){.opts.gradient_backend = "near",
+           (attempt){.opts.backend = "near",
                      .create = LK_STATUS_USAGE,
-                     .text =
-                         "`gradient_backend` near: gradients cannot be summed between the devices: rank 1: no memory"});
+                     .text = "`backend` near: gradients cannot be summed between the devices: rank 1: no memory"});
     joined_refuses = 0;
     expect(
         2, 0,
-        (attempt){.opts.reduce = LK_REDUCE_ORDER_BACKEND,
+        (attempt){.opts.reduce = LK_REDUCE_ORDER_ENGINE,
                   .create = LK_STATUS_USAGE,
                   .text = "`reduce` engine: gradients cannot be summed between the devices: ranks 0 and 1 have one"});
     joined_places = 0;
     expect(2, 0,
-           (attempt){
-               .opts.gradient_backend = "joint",
-               .create = LK_STATUS_USAGE,
-               .text =
-                   "`gradient_backend` joint: gradients cannot be summed between the devices: this build has nothing "
-                   "for that between devices of kind far"});
+           (attempt){.opts.backend = "joint",
+                     .create = LK_STATUS_USAGE,
+                     .text = "`backend` joint: gradients cannot be summed between the devices: this build has nothing "
+                             "for that between devices of kind far"});
     joined_missing = true;
     expect(2, 0, (attempt){0});
     expect(2, 0,
-           (attempt){.opts.reduce = LK_REDUCE_ORDER_BACKEND,
+           (attempt){.opts.reduce = LK_REDUCE_ORDER_ENGINE,
                      .create = LK_STATUS_USAGE,
                      .text = "`reduce` engine: gradients cannot be summed between the devices: rank 0: no library"});
     joined_missing = false;
     expect(1, 0,
-           (attempt){.opts = {.reduce = LK_REDUCE_ORDER_BACKEND, .device = "cpu"},
+           (attempt){.opts = {.reduce = LK_REDUCE_ORDER_ENGINE, .device = "cpu"},
                      .create = LK_STATUS_USAGE,
                      .text = "`reduce` engine: gradients cannot be summed between the devices: this build has nothing "
                              "for that between devices of kind cpu"});
@@ -185,9 +182,9 @@ static void test_choice(void **arg)
 
 static void test_choice_of_links(void **arg)
 {
-    const lk_engine_opts two = {.stages = "2"}, host = {.stages = "2", .gradient_backend = "host"};
-    const lk_engine_opts joined = {.stages = "2", .gradient_backend = "joined"};
-    const lk_engine_opts three = {.stages = "3"}, near = {.stages = "3", .gradient_backend = "near"};
+    const lk_engine_opts two = {.stages = "2"}, host = {.stages = "2", .backend = "host"};
+    const lk_engine_opts joined = {.stages = "2", .backend = "joined"};
+    const lk_engine_opts three = {.stages = "3"}, near = {.stages = "3", .backend = "near"};
     expect(2, 0, (attempt){.opts = two, .stage_backend = "joined"});
     expect(2, 0, (attempt){.opts = two, .places = "AA", .stage_backend = "near"});
     expect(2, 0, (attempt){.opts = joined, .stage_backend = "joined"});
@@ -198,13 +195,13 @@ static void test_choice_of_links(void **arg)
            (attempt){.opts = joined,
                      .places = "AA",
                      .create = LK_STATUS_USAGE,
-                     .text = "`gradient_backend` joined: activations cannot be sent from device to device: ranks 0 and "
+                     .text = "`backend` joined: activations cannot be sent from device to device: ranks 0 and "
                              "1 have one device (far A), where joined needs one for each rank; leave it out"});
     expect(3, 0,
            (attempt){.opts = near,
                      .places = "AAB",
                      .create = LK_STATUS_USAGE,
-                     .text = "`gradient_backend` near: activations cannot be sent from device to device: ranks 1 and 2 "
+                     .text = "`backend` near: activations cannot be sent from device to device: ranks 1 and 2 "
                              "have two devices (far A; far B)"});
     joined_refuses = 2;
     expect(3, 0, (attempt){.opts = three, .places = "AAA", .stage_obstacle = "rank 1: no memory to lend"});
@@ -212,11 +209,10 @@ static void test_choice_of_links(void **arg)
     joined_missing = true;
     expect(4, 0, (attempt){.opts = two, .stage_obstacle = "rank 0: no library for it"});
     expect(2, 0, (attempt){.opts = host});
-    expect(
-        2, 0,
-        (attempt){.opts = joined,
-                  .create = LK_STATUS_USAGE,
-                  .text = "`gradient_backend` joined: activations cannot be sent from device to device: rank 0: no"});
+    expect(2, 0,
+           (attempt){.opts = joined,
+                     .create = LK_STATUS_USAGE,
+                     .text = "`backend` joined: activations cannot be sent from device to device: rank 0: no"});
     joined_missing = false;
 }
 
@@ -225,7 +221,7 @@ static void test_engine_order(void **arg)
 {
     for (int ranks = 1; ranks <= 5; ranks++)
         expect(ranks, 0,
-               (attempt){.opts.reduce = LK_REDUCE_ORDER_BACKEND, .gradient_backend = ranks > 1 ? "joined" : NULL});
+               (attempt){.opts.reduce = LK_REDUCE_ORDER_ENGINE, .gradient_backend = ranks > 1 ? "joined" : NULL});
 }
 
 static void test_stuck(void **arg)

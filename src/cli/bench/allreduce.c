@@ -25,6 +25,7 @@
 #include "cli/report/json.h"
 #include "comm/transport/transport.h"
 #include "launch/executable.h"
+#include "parallel/engine/backend.h"
 
 static const size_t sizes[] = {4,        16,        64,      256,     1 << 10,  4 << 10,  16 << 10,
                                64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 100000000};
@@ -374,8 +375,10 @@ lk_status lk__bench_allreduce(const lk_args *args)
     if (getenv(PEER_VARIABLE))
         return run_openmpi_rank(args);
     const lk_transport_type *transport;
-    if (args->train.gradient_backend && strcmp(args->train.gradient_backend, "nccl") == 0)
-        return lk__fail(LK_STATUS_USAGE, "`backend` nccl moves gradients of training: time it with bench train");
+    if (lk__engine_backend_find(args->train.backend) == LK_ENGINE_BACKEND_COUNT)
+        return lk__fail(LK_STATUS_USAGE,
+                        "`backend` %s moves gradients of training only: measure it with `lockstep bench train`",
+                        args->train.backend);
     if (args->backend)
         LK_TRY(lk__transport_find(args->backend, &transport));
     size_t bytes = (size_t)b.runs * sizeof *b.seconds;

@@ -14,6 +14,7 @@
 #include "cli/options/config.h"
 #include "cli/options/habits.h"
 #include "cli/options/resume.h"
+#include "parallel/engine/backend.h"
 
 #define FIELD(name) LK_FIELD(lk_args, name)
 /* Stands for the rows of lk__train_option in this group. */
@@ -235,8 +236,7 @@ static const lk_options_rival rivals[] = {
 };
 
 /* Fields of the library whose options have another name. */
-static const lk_options_field fields[] = {
-    {"device", "devices"}, {"gradient_backend", "backend"}, {"bucket_bytes", "bucket_mb"}, {NULL, NULL}};
+static const lk_options_field fields[] = {{"device", "devices"}, {"bucket_bytes", "bucket_mb"}, {NULL, NULL}};
 
 lk_options_set lk__args_options(const char *command, unsigned bit, size_t max_words)
 {
@@ -418,11 +418,24 @@ static lk_status complete_serve(const lk_args *args)
     return LK_OK;
 }
 
+/* The words of --backend: the backend of the group, and that of an engine whose gradients are summed over the tree, or
+ * in an order of their own. NCCL sums gradients only; the group of such a job is chosen by itself. */
+static const struct backend {
+    const char *name, *group;
+    lk_engine_backend tree, own;
+} backends[] = {
+    {"auto", "auto", LK_ENGINE_BACKEND_AUTO, LK_ENGINE_BACKEND_AUTO},
+    {"shm", "shm", LK_ENGINE_BACKEND_HOST, LK_ENGINE_BACKEND_HOST},
+    {"tcp", "tcp", LK_ENGINE_BACKEND_HOST, LK_ENGINE_BACKEND_HOST},
+    {"mpi", "mpi", LK_ENGINE_BACKEND_HOST, LK_ENGINE_BACKEND_MPI},
+    {"nccl", "auto", LK_ENGINE_BACKEND_COUNT, LK_ENGINE_BACKEND_COUNT},
+};
+enum { BACKENDS = sizeof backends / sizeof *backends };
+
 static const char *next_backend(const void *arg, size_t index)
 {
-    static const char *const names[] = {"auto", "shm", "tcp", "mpi", "nccl", NULL};
     (void)arg;
-    return names[index];
+    return index < BACKENDS ? backends[index].name : NULL;
 }
 
 lk_status lk__args_check_backend(const char *name)
@@ -443,20 +456,21 @@ static lk_status check_trace(const lk_train_opts *opts)
     return opts->trace ? lk__train_trace_range(opts->trace, &first, &last) : LK_OK;
 }
 
-/* NCCL moves gradients only; everything else uses auto. Any other backend moves gradients too; MPI sums them as well
- * if it is asked to. */
+/* An unknown word of the variable is found when the group is made. */
 static lk_status complete_backend(lk_args *args)
 {
-    const char *backend = args->backend ? args->backend : getenv("LOCKSTEP_BACKEND");
+    const char *word = args->backend ? args->backend : getenv("LOCKSTEP_BACKEND");
+    size_t i = 0;
     if (args->backend)
         LK_TRY(lk__args_check_backend(args->backend));
-    if (!backend || !*backend || strcmp(backend, "auto") == 0)
+    while (word && i < BACKENDS && strcmp(backends[i].name, word) != 0)
+        i++;
+    if (!word || i == BACKENDS)
         return LK_OK;
-    bool nccl = strcmp(backend, "nccl") == 0;
-    bool mpi = strcmp(backend, "mpi") == 0 && args->train.reduce == LK_REDUCE_ORDER_BACKEND;
-    args->train.gradient_backend = nccl ? "nccl" : mpi ? "mpi" : "host";
-    if (nccl)
-        args->backend = "auto";
+    lk_engine_backend backend = args->train.reduce == LK_REDUCE_ORDER_ENGINE ? backends[i].own : backends[i].tree;
+    args->train.backend = backend == LK_ENGINE_BACKEND_COUNT ? word : lk__engine_backend_names[backend];
+    if (strcmp(backends[i].group, word) != 0)
+        args->backend = backends[i].group;
     return LK_OK;
 }
 

@@ -102,22 +102,24 @@ static void print_grid(const lk_train_begin *start)
     printf("), ");
 }
 
-static bool is_ipc(const char *name)
+/* Whether this is a channel between ranks that are on one GPU. */
+static bool joins_one_gpu(const lk_train_rank_info *self, const char *name)
 {
-    return name && strcmp(name, "ipc") == 0;
+    const lk_channel_type *channel = lk__device_find_channel(self->device, name);
+    return channel && channel->one_device;
 }
 
-/* "ipc" as users know it. */
-static const char *channel_name(const char *name)
+/* The name as users know it: "CUDA IPC". */
+static const char *title_of(const lk_train_rank_info *self, const char *name)
 {
-    return is_ipc(name) ? "CUDA IPC" : name;
+    const lk_channel_type *channel = lk__device_find_channel(self->device, name);
+    return channel && channel->title ? channel->title : name;
 }
 
-/* CUDA IPC joins ranks that are on one GPU. */
-static bool is_on_one_gpu(const lk_layout *layout)
+static bool is_on_one_gpu(const lk_train_rank_info *self)
 {
-    bool sums = layout->replicas == 1 || is_ipc(layout->gradient_backend);
-    return sums && (layout->stages == 1 || is_ipc(layout->stage_backend));
+    bool sums = self->layout.replicas == 1 || joins_one_gpu(self, self->layout.gradient_backend);
+    return sums && (self->layout.stages == 1 || joins_one_gpu(self, self->layout.stage_backend));
 }
 
 /* Devices and ranks: "cpu with 2 threads", "ddp, 4 ranks over shm with 1 thread each", "pp, 2 stages x 1 replica (stage
@@ -135,15 +137,15 @@ static void print_ranks(const lk_report *report, const lk_train_begin *start)
     print_grid(start);
     const char *sums = self->layout.gradient_backend;
     bool both = sums && strcmp(sums, self->transport) != 0;
-    printf("%d ranks over %s%s%s with %d thread%s each", self->ranks, both ? channel_name(sums) : "",
+    printf("%d ranks over %s%s%s with %d thread%s each", self->ranks, both ? title_of(self, sums) : "",
            both ? " and " : "", self->transport, start->self.layout.threads, plural);
     const char *activations = self->layout.stage_backend;
-    bool one = is_on_one_gpu(&self->layout);
+    bool one = is_on_one_gpu(self);
     if (strcmp(self->device, "cpu") != 0)
         printf(" on %.*s", (int)(one ? strlen(self->device) : strcspn(self->device, ":")), self->device);
     if (has_stages_on_gpus(start))
         printf(", activations %s %s", activations ? "over" : "through",
-               activations ? channel_name(activations) : "host memory");
+               activations ? title_of(self, activations) : "host memory");
 }
 
 /* "GPU NVIDIA H200, CUDA 12.8, cuDNN 9.13.0, cuBLASLt 12.8.4, precision tf32conv": what the bits of a GPU depend on.
@@ -188,11 +190,11 @@ static void print_hints(const lk_report *report, const lk_train_begin *start)
     const lk_layout *layout = &start->self.layout;
     bool stages = layout->stages > 1 && opts->pipelined;
     char text[SHARDS_TEXT];
-    if (layout->gradient_backend && opts->reduce == LK_REDUCE_ORDER_BACKEND)
+    if (layout->gradient_backend && opts->reduce == LK_REDUCE_ORDER_ENGINE)
         printf("--reduce engine: %s adds gradients up in an order of its own, and the result is that of %d replicas "
                "on these devices; --reduce tree has the same bits for any number\n",
                layout->gradient_backend, layout->replicas);
-    if (layout->gradient_backend && strcmp(layout->gradient_backend, "ipc") == 0 && !report->args->devices.named)
+    if (joins_one_gpu(&start->self, layout->gradient_backend) && !report->args->devices.named)
         printf("%d ranks share the GPU %s, and one rank alone would be faster: start one rank for each GPU, or name "
                "the devices (--devices) if this is meant\n",
                start->self.ranks, start->self.device);

@@ -12,6 +12,7 @@
 #include "comm/collective/own_sums.h"
 #include "comm/mpi/load.h"
 #include "parallel/agree.h"
+#include "parallel/engine/backend.h"
 #include "parallel/engine/engine.h"
 #include "parallel/engine/ranged.h"
 #include "parallel/layout/defaults.h"
@@ -48,16 +49,16 @@ static lk_status check_opts(const lk_engine_opts *opts)
     if (!(opts->label_smoothing >= 0 && (float)opts->label_smoothing < 1)) /* kernels use a float */
         return lk__fail(LK_STATUS_USAGE, "`label_smoothing` %.10g must be a part, from 0 to below 1",
                         opts->label_smoothing);
-    if (opts->reduce != LK_REDUCE_ORDER_TREE && opts->reduce != LK_REDUCE_ORDER_BACKEND)
+    if (opts->reduce != LK_REDUCE_ORDER_TREE && opts->reduce != LK_REDUCE_ORDER_ENGINE)
         return lk__fail(LK_STATUS_USAGE, "`reduce` %d is not a value of lk_reduce_order", (int)opts->reduce);
-    if (opts->reduce == LK_REDUCE_ORDER_BACKEND && opts->gradient_backend &&
-        strcmp(opts->gradient_backend, "host") == 0)
-        return lk__fail(
-            LK_STATUS_USAGE,
-            "`reduce` engine has NCCL or MPI sum gradients, and `gradient_backend` says that the host does: give one");
-    if (opts->reduce == LK_REDUCE_ORDER_TREE && opts->gradient_backend && strcmp(opts->gradient_backend, "mpi") == 0)
-        return lk__fail(LK_STATUS_USAGE, "`gradient_backend` mpi sums gradients with `reduce` engine only: MPI has no "
-                                         "sum over the tree");
+    lk_engine_backend backend = lk__engine_backend_find(opts->backend);
+    if (opts->reduce == LK_REDUCE_ORDER_ENGINE && backend == LK_ENGINE_BACKEND_HOST)
+        return lk__fail(LK_STATUS_USAGE,
+                        "`reduce` engine lets NCCL or MPI sum the gradients, but with this `backend` the host sums "
+                        "them: leave one of the two out");
+    if (opts->reduce == LK_REDUCE_ORDER_TREE && backend == LK_ENGINE_BACKEND_MPI)
+        return lk__fail(LK_STATUS_USAGE, "`backend` mpi sums gradients with `reduce` engine only: MPI has no sum over "
+                                         "the tree");
     if (!isfinite(opts->clip_norm) || opts->clip_norm < 0)
         return lk__fail(LK_STATUS_USAGE, "`clip_norm` %g must be a number not below 0", opts->clip_norm);
     if (opts->check_every < -1)
@@ -117,7 +118,7 @@ static const lk_option compared[] = {
     COMPARED(TERMS(stages, NULL)),
     COMPARED(FLAG(pipelined)),
     COMPARED(CHOICE(reduce, lk__agree_reduce_names)),
-    COMPARED(TEXT(gradient_backend, NULL)),
+    COMPARED(TEXT(backend, NULL)),
     COMPARED(TEXT(outputs, NULL)),
     COMPARED(FLAG(allow_nonfinite)),
     COMPARED(FLAG(eval_only)),
@@ -132,7 +133,7 @@ static lk_status agree_options(lk_engine *engine)
     if (!opts.group || lk_group_size(opts.group) == 1)
         return LK_OK;
     opts.stages = opts.stages ? opts.stages : "1";
-    opts.gradient_backend = opts.gradient_backend ? opts.gradient_backend : "auto";
+    opts.backend = opts.backend ? opts.backend : lk__engine_backend_names[LK_ENGINE_BACKEND_AUTO];
     opts.outputs = opts.outputs ? opts.outputs : "none";
     lk__agree_add(&lines, "a model of %d layers with %zu parameters (hash %016llx)\n", engine->graph->count,
                   lk_graph_parameters(engine->graph), (unsigned long long)lk__graph_hash(engine->graph));
@@ -143,7 +144,7 @@ static lk_status agree_options(lk_engine *engine)
         lk__agree_add(&lines, "`check_every` never\n");
     else
         lk__agree_add(&lines, "`check_every` %d\n", opts.check_every);
-    lk__agree_add(&lines, "%s MB in `bucket_bytes`\n", lk__number_text((double)opts.bucket_bytes / (1 << 20), size));
+    lk__agree_add(&lines, "%s MiB in `bucket_bytes`\n", lk__number_text((double)opts.bucket_bytes / (1 << 20), size));
     return lk__agree_lines(opts.group, lines.at, &engine->agreed);
 }
 
@@ -184,8 +185,8 @@ static void describe_no_channel(const lk_engine *engine, lk_device_channel_choic
 /* The only channel that the options allow; NULL: any. */
 static const char *named_channel(const lk_engine *engine)
 {
-    const char *name = engine->opts.gradient_backend;
-    return name && strcmp(name, "auto") != 0 ? name : NULL;
+    const char *word = engine->opts.backend;
+    return lk__engine_backend_find(word) == LK_ENGINE_BACKEND_COUNT ? word : NULL;
 }
 
 /* Chooses the first channel that can connect the devices of all ranks and that the options allow; NULL
@@ -195,17 +196,18 @@ static lk_status choose_channel(lk_engine *engine)
 {
     const lk_engine_opts *opts = &engine->opts;
     lk_group *group = engine->grid.sums;
-    const char *name = named_channel(engine);
-    lk_device_channel_choice choice = {.name = name, .own_order = opts->reduce == LK_REDUCE_ORDER_BACKEND};
-    bool mpi = name && strcmp(name, "mpi") == 0;
-    if (opts->eval_only || (name && strcmp(name, "host") == 0))
+    lk_device_channel_choice choice = {.name = named_channel(engine),
+                                       .own_order = opts->reduce == LK_REDUCE_ORDER_ENGINE};
+    lk_engine_backend backend = lk__engine_backend_find(opts->backend);
+    bool mpi = backend == LK_ENGINE_BACKEND_MPI, any = backend == LK_ENGINE_BACKEND_AUTO;
+    if (opts->eval_only || backend == LK_ENGINE_BACKEND_HOST)
         return LK_OK;
     if (!mpi)
         LK_TRY(lk__device_channel_choose(group, engine->dev, &choice));
     engine->channel = choice.channel;
     engine->own_sums = !choice.channel && choice.own_order && group && lk__group_has_own_sums(group);
     bool none = !group && (choice.tried || mpi);
-    if (choice.channel || engine->own_sums || none || (!name && !choice.own_order))
+    if (choice.channel || engine->own_sums || none || (any && !choice.own_order))
         return LK_OK;
     if (mpi)
         snprintf(choice.obstacle, sizeof choice.obstacle, "MPI does not connect the ranks; they use %s",
@@ -214,7 +216,7 @@ static lk_status choose_channel(lk_engine *engine)
         describe_no_channel(engine, &choice);
     engine->agreed = true;
     return lk__fail(LK_STATUS_USAGE, "%s%s: gradients cannot be summed between the devices: %s%s",
-                    name ? "`gradient_backend` " : "`reduce` engine", name ? name : "", choice.obstacle,
+                    any ? "`reduce` engine" : "`backend` ", any ? "" : opts->backend, choice.obstacle,
                     choice.tried || mpi ? "; leave it out to sum them another way" : "");
 }
 
@@ -224,7 +226,8 @@ static lk_status choose_links(lk_engine *engine)
 {
     const lk_device_type *type = engine->dev->type;
     const char *name = named_channel(engine);
-    bool by_group = name && (strcmp(name, "host") == 0 || strcmp(name, "mpi") == 0);
+    lk_engine_backend backend = lk__engine_backend_find(engine->opts.backend);
+    bool by_group = backend == LK_ENGINE_BACKEND_HOST || backend == LK_ENGINE_BACKEND_MPI;
     if (engine->grid.stages == 1 || engine->opts.eval_only || by_group || type->host_memory || !type->channels)
         return LK_OK;
     LK_TRY(lk__links_choose(&engine->links, &engine->grid, engine->dev, name));
@@ -232,7 +235,7 @@ static lk_status choose_links(lk_engine *engine)
         return LK_OK;
     engine->agreed = true;
     return lk__fail(LK_STATUS_USAGE,
-                    "`gradient_backend` %s: activations cannot be sent from device to device: %s; leave it out to send "
+                    "`backend` %s: activations cannot be sent from device to device: %s; leave it out to send "
                     "them another way",
                     name, engine->links.obstacle);
 }
@@ -291,7 +294,7 @@ static lk_status open_device_sums(lk_engine *engine)
                                 .bounds = engine->grid.bounds,
                                 .dev = engine->dev,
                                 .channel = engine->channel,
-                                .own_order = engine->opts.reduce == LK_REDUCE_ORDER_BACKEND,
+                                .own_order = engine->opts.reduce == LK_REDUCE_ORDER_ENGINE,
                                 .sums = buckets->count,
                                 .widest = widest_sums(engine),
                                 .samples = engine->channel->records ? engine->most : 0};

@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "nn/op.h"
+#include "parallel/engine/backend.h"
 #include "parallel/step/outputs.h"
 #include "parallel/step/recorded.h"
 #include "parallel/step/resident.h"
@@ -396,7 +397,7 @@ lk_layout lk_engine_layout(const lk_engine *engine)
         .capacity = engine->even->capacity,
         .one_wave = lk__graph_takes_one_wave(engine->graph, engine->opts.bn),
         .gradient_backend = engine->channel    ? engine->channel->name
-                            : engine->own_sums ? "mpi"
+                            : engine->own_sums ? lk__engine_backend_names[LK_ENGINE_BACKEND_MPI]
                                                : NULL,
         .stage_backend = engine->links.names[0] ? engine->links.names : NULL,
         .stage_obstacle = engine->links.obstacle[0] ? engine->links.obstacle : NULL,

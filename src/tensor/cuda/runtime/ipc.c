@@ -229,6 +229,7 @@ static void ipc_give_up(lk_channel *channel)
 
 const lk_channel_type lk__cuda_channel_ipc = {
     .name = "ipc",
+    .title = "CUDA IPC",
     .one_device = true,
     .device_id = ipc_device_id,
     .load = ipc_load,
