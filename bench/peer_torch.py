@@ -149,7 +149,7 @@ def train(args, chosen):
         "img_per_s": args.batch_size // args.ranks * args.ranks * steps / seconds,
         "ms_per_step": 1000 * seconds / steps,
         "first_step_s": first,
-        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
         "samples_held": len(held),
         "threads": args.threads,
         "setting": args.setting,

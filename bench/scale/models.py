@@ -1,4 +1,4 @@
-"""Gradients of a model as the step engine sums them: buckets of at most 4 MB, in backward order, each with the
+"""Gradients of a model as the step engine sums them: buckets of at most 4 MiB, in backward order, each with the
 time at which backward has computed it."""
 
 FLOAT = 4

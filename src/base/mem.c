@@ -88,7 +88,7 @@ double lk__mem_peak_mb(void)
     struct rusage usage;
     if (getrusage(RUSAGE_SELF, &usage) != 0)
         return 0;
-    return (double)usage.ru_maxrss / 1024;
+    return (double)usage.ru_maxrss * 1024 / 1e6; /* ru_maxrss: units of 1024 bytes */
 }
 
 double lk__mem_now_mb(void)
@@ -99,5 +99,5 @@ double lk__mem_now_mb(void)
         return 0;
     bool read = fscanf(file, "%lu %lu", &pages, &resident) == 2;
     fclose(file);
-    return read ? (double)resident * (double)sysconf(_SC_PAGESIZE) / (1 << 20) : 0;
+    return read ? (double)resident * (double)sysconf(_SC_PAGESIZE) / 1e6 : 0;
 }

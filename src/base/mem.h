@@ -18,9 +18,9 @@ void lk__mem_free(void *block);
 /* Copies a text; free with lk__mem_free. */
 lk_status lk__mem_copy_text(const char *text, const char *what, char **out) LK_CHECKED;
 
-/* The most memory that this process has used so far, in megabytes (2^20 bytes). */
+/* The most memory that this process has used so far, in units of 10^6 bytes. */
 double lk__mem_peak_mb(void);
-/* The memory that this process uses now, in megabytes; 0 without /proc. */
+/* The memory that this process uses now, in units of 10^6 bytes; 0 without /proc. */
 double lk__mem_now_mb(void);
 
 /* Typed form: LK_ALLOC(n, "labels", &labels) for an n-element array. */

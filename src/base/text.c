@@ -68,8 +68,13 @@ void lk__text_dims(const size_t *dims, int ndim, char *text, size_t bytes)
 
 const char *lk__text_amount(size_t bytes, char text[LK_TEXT_AMOUNT])
 {
-    bool giga = bytes >= 1000000000;
-    snprintf(text, LK_TEXT_AMOUNT, "%.1f %s", (double)bytes / (giga ? 1e9 : 1e6), giga ? "GB" : "MB");
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    for (; value >= 999.5 && unit + 1 < sizeof units / sizeof *units; unit++)
+        value /= 1000;
+    int decimals = unit == 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+    snprintf(text, LK_TEXT_AMOUNT, "%.*f %s", decimals, value, units[unit]);
     return text;
 }
 

@@ -24,7 +24,8 @@ bool lk__text_is_name(const char *text, size_t most, const char *others);
 #define LK_TEXT_DIMS_BYTES(ndim) (22 * (ndim) + 4)
 void lk__text_dims(const size_t *dims, int ndim, char *text, size_t bytes);
 
-/* Writes bytes as "1.5 GB", or below 1 GB as "37.8 MB"; returns text. */
+/* Writes bytes with three digits and a decimal unit, "512 B", "37.8 MB", "1.50 GB"; returns text. 1 MB is 10^6 bytes.
+ */
 enum { LK_TEXT_AMOUNT = 32 };
 const char *lk__text_amount(size_t bytes, char text[LK_TEXT_AMOUNT]);
 

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-/* pthread_create with a stack of 8 MB of address space. Otherwise `ulimit -s` would set the size.
+/* pthread_create with a stack of 8 MiB of address space. Otherwise `ulimit -s` would set the size.
  * Returns 0 or an errno. */
 int lk__thread_create(pthread_t *thread, void *(*run)(void *), void *arg);
 

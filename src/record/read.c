@@ -169,7 +169,7 @@ static lk_status read_blocks(lk_record *record, row_file *file, int fd, size_t b
         lk__mem_free(block);
         block = NULL;
         room *= 2;
-        status = room > MAX_LINE ? line_failed(file, LK_STATUS_FORMAT, "the line is longer than 16 MB")
+        status = room > MAX_LINE ? line_failed(file, LK_STATUS_FORMAT, "the line is longer than 16 MiB")
                                  : LK_ALLOC(room, "rows of a run folder", &block);
     }
     lk__mem_free(block);

@@ -2,7 +2,7 @@
  *
  * Rows are appended with one write each and are not synced: a killed process loses none, a crashed machine the last
  * seconds. A row that cannot be written whole is not written at all. Whole files are replaced atomically. run.json can
- * be replaced on a full disk, too, once: 64 KB are kept free for it. */
+ * be replaced on a full disk, too, once: 64 KiB are kept free for it. */
 #ifndef LK_RECORD_WRITE_H
 #define LK_RECORD_WRITE_H
 

@@ -75,7 +75,7 @@ static lk_gauge_reading ask(void *gpu)
     if (nvml.utilization(gpu, &use) == NVML_SUCCESS)
         reading.busy_pct = use.gpu;
     if (nvml.memory(gpu, &bytes) == NVML_SUCCESS)
-        reading.memory_mb = (double)bytes.used / (1 << 20);
+        reading.memory_mb = (double)bytes.used / 1e6;
     if (nvml.temperature(gpu, NVML_TEMPERATURE_GPU, &celsius) == NVML_SUCCESS)
         reading.celsius = celsius;
     return reading;

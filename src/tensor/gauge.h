@@ -12,7 +12,7 @@ typedef struct lk_gauge lk_gauge;
 /* A number that the GPU does not tell is NaN. */
 typedef struct lk_gauge_reading {
     double busy_pct;  /* part of the time in which a kernel of any process ran, in percent */
-    double memory_mb; /* memory in use, of all processes, in units of 2^20 bytes */
+    double memory_mb; /* memory in use, of all processes, in units of 10^6 bytes */
     double celsius;
 } lk_gauge_reading;
 

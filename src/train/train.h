@@ -104,7 +104,7 @@ typedef struct lk_train_use {
     double loader_seconds;     /* of these threads together */
     int64_t loader_threads;    /* the workers, or 1 */
     double cpu_seconds;        /* CPU time of the rank's process, evaluations included */
-    double memory_mb, peak_mb; /* of the rank's process in host memory, in units of 2^20 bytes: now, and at most */
+    double memory_mb, peak_mb; /* of the rank's process in host memory, in units of 10^6 bytes: now, and at most */
     char host[64];             /* "" in a run of one rank */
     char device[32];
     double gpu_pct, gpu_memory_mb, gpu_celsius; /* as in tensor/gauge.h, at this moment; NaN: unknown, or no GPU */

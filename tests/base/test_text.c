@@ -59,16 +59,19 @@ static void a_name_has_letters_digits_and_what_is_allowed(void **state)
     assert_false(lk__text_is_name("\xc3\xa4", 5, "_")); /* a letter, but not of ASCII */
 }
 
-static void amounts_have_one_unit(void **state)
+static void amounts_have_three_digits_and_a_unit(void **state)
 {
     static const struct {
         size_t bytes;
         const char *want;
-    } rows[] = {{0, "0.0 MB"},
+    } rows[] = {{0, "0 B"},
+                {999, "999 B"},
+                {1000, "1.00 kB"},
                 {37800000, "37.8 MB"},
-                {999900000, "999.9 MB"},
-                {1000000000, "1.0 GB"},
-                {225236500000, "225.2 GB"}};
+                {999400000, "999 MB"},
+                {999900000, "1.00 GB"},
+                {225236500000, "225 GB"},
+                {SIZE_MAX, "18447 PB"}};
     char text[LK_TEXT_AMOUNT];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_string_equal(lk__text_amount(rows[i].bytes, text), rows[i].want);
@@ -76,4 +79,4 @@ static void amounts_have_one_unit(void **state)
 
 TEST_MAIN(NULL, NULL, TEST(names_stay_as_they_are), TEST(names_have_no_other_characters),
           TEST(invalid_utf8_is_replaced), TEST(lines_keep_printable_characters),
-          TEST(a_name_has_letters_digits_and_what_is_allowed), TEST(amounts_have_one_unit))
+          TEST(a_name_has_letters_digits_and_what_is_allowed), TEST(amounts_have_three_digits_and_a_unit))

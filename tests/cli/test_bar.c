@@ -67,9 +67,9 @@ static void no_line_is_too_wide(void **state)
 static void activities_and_long_steps(void **state)
 {
     lk_bar bar = {.doing = "planning", .memory_mb = 12};
-    assert_string_equal(text_at(&bar, 80), "planning  12 MB");
+    assert_string_equal(text_at(&bar, 80), "planning  12.0 MB");
     bar.doing_seconds = 75;
-    assert_string_equal(text_at(&bar, 80), "planning  1:15  12 MB");
+    assert_string_equal(text_at(&bar, 80), "planning  1:15  12.0 MB");
     bar = (lk_bar){.doing = "testing", .done = 5, .total = 10, .epoch = 1, .epochs = 2};
     assert_string_equal(text_at(&bar, 50), "testing  [##########...........]  5/10  epoch 1/2");
     assert_string_equal(text_at(&bar, 15), "testing  5/10");

@@ -237,7 +237,7 @@ static void test_crowded(void **state)
     assert_true(lk__bell_cpus_crowded(cpus, 4));
 }
 
-/* /dev/shm of a container has 64 MB by default. */
+/* /dev/shm of a container has 64 MiB by default. */
 static void test_layout(void **state)
 {
     for (int size = 1; size <= LK_MAX_RANKS; size *= 2) {

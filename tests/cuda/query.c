@@ -141,10 +141,10 @@ static void too_old(void **state)
 /* Memory that other processes use is reported, unless the request is larger than the GPU. */
 static void full(void **state)
 {
-    refuses(0, 120 * GIGA, LK_STATUS_MEMORY, "cuda:0 (NVIDIA X0) is full", "107.4 GB of its 150.3 GB are free");
+    refuses(0, 120 * GIGA, LK_STATUS_MEMORY, "cuda:0 (NVIDIA X0) is full", "107 GB of its 150 GB are free");
     assert_int_equal(lk__cuda_probe(0, 200 * GIGA), LK_OK);
     machine.available = 1 << 20;
-    refuses(0, 0, LK_STATUS_MEMORY, "is full: about 268.4 MB", "1.0 MB of its 150.3 GB");
+    refuses(0, 0, LK_STATUS_MEMORY, "is full: about 268 MB", "1.05 MB of its 150 GB");
     machine.opening = cudaErrorMemoryAllocation;
     refuses(0, 0, LK_STATUS_MEMORY, "cuda:0 (NVIDIA X0) cannot be opened", "nvidia-smi");
 }
@@ -162,7 +162,7 @@ static void what_info_says(void **state)
 {
     char text[4096];
     lk__cuda_describe(text, sizeof text);
-    assert_non_null(strstr(text, "cuda:1: NVIDIA X1, compute capability 9.0, 107.4 of 150.3 GB free"));
+    assert_non_null(strstr(text, "cuda:1: NVIDIA X1, compute capability 9.0, 107 GB of 150 GB free"));
     machine.major = 6;
     lk__cuda_describe(text, sizeof text);
     assert_non_null(strstr(text, "cuda:0: NVIDIA X0, compute capability 6.0: too old, 8.0 is needed"));

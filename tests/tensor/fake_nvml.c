@@ -10,7 +10,7 @@ static struct gpu {
     unsigned percent;
     unsigned long long used;
     atomic_uint celsius;
-} gpus[GPUS] = {{"0000:3b:00.0", 87, 1500ull << 20, 40}, {"0000:af:00.0", 0, 3ull << 30, 70}};
+} gpus[GPUS] = {{"0000:3b:00.0", 87, 1500000000ull, 40}, {"0000:af:00.0", 0, 3072000000ull, 70}};
 
 static atomic_int opened;
 

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "cli/bench/median.h"
 #include "cli/bench/steps.h"
 #include "cli/cli.h"
@@ -190,11 +191,13 @@ static void print_text(const bench *b, const figures *f)
 {
     const lk_train_opts *opts = &b->args->train;
     int threads = threads_of(b);
+    char memory[LK_TEXT_AMOUNT];
     printf("%s on %s, %s, batch %zu, ", opts->model, lk__bench_steps_data(b->args), precision_of(b), batch_of(b));
     if (b->ranks > 1)
         printf("%d %sranks of ", b->ranks, b->args->independent ? "independent " : "");
-    printf("%d thread%s, %d shards: %.1f img/s, %.3f ms a step, %.0f MB%s at most", threads, threads == 1 ? "" : "s",
-           opts->shards, f->img_per_s, f->ms_per_step, most_memory(b), b->ranks > 1 ? " a rank" : "");
+    printf("%d thread%s, %d shards: %.1f img/s, %.3f ms a step, %s%s at most", threads, threads == 1 ? "" : "s",
+           opts->shards, f->img_per_s, f->ms_per_step, lk__text_amount((size_t)(1e6 * most_memory(b)), memory),
+           b->ranks > 1 ? " a rank" : "");
     if (b->ranks > 1 && !b->args->independent)
         printf("; waiting for gradients %.2f %% of a step (at most %.2f %%), for other data of other ranks %.2f %% "
                "(%.2f %%)",

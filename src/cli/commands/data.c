@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/spec.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/report/json.h"
 #include "data/download/obtain.h"
@@ -36,11 +37,6 @@ static void catch_signals(void)
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
             sigaction(signals[i], &action, NULL);
-}
-
-static double megabytes(size_t bytes)
-{
-    return (double)bytes / 1e6;
 }
 
 /* State of the progress display of a download. */
@@ -75,12 +71,13 @@ static void print_note(void *arg, const char *text)
 static void print_progress(screen *s, size_t have, size_t total, double now)
 {
     double rate = now > s->began && have > s->first ? (double)(have - s->first) / (now - s->began) : 0;
+    char text[LK_TEXT_AMOUNT];
     clear_line(s);
-    fprintf(stderr, "%s: %.0f%% of %.1f MB", s->file, total ? 100 * (double)have / (double)total : 100,
-            megabytes(total));
+    fprintf(stderr, "%s: %.0f%% of %s", s->file, total ? 100 * (double)have / (double)total : 100,
+            lk__text_amount(total, text));
     if (rate > 0) {
         double left = (double)(total - have) / rate;
-        fprintf(stderr, ", %.1f MB/s, %.0f:%02.0f left", rate / 1e6, (double)(long)(left / 60),
+        fprintf(stderr, ", %s/s, %.0f:%02.0f left", lk__text_amount((size_t)rate, text), (double)(long)(left / 60),
                 left - 60 * (double)(long)(left / 60));
     }
     if (!s->terminal)
@@ -113,7 +110,7 @@ static const char *next_row(const void *arg, size_t index)
 
 static int print_row(const lk_args *args, const lk_dataset_row *row)
 {
-    char folder[LK_MAX_PATH] = "";
+    char folder[LK_MAX_PATH] = "", size[LK_TEXT_AMOUNT];
     const lk_source *source = lk__source_find(row->name);
     lk_status status = lk__source_locate(row->name, args->train.data_dir, folder);
     const char *hint = lk__args_spell(lk__source_hint(row->name));
@@ -133,8 +130,8 @@ static int print_row(const lk_args *args, const lk_dataset_row *row)
     if (status == LK_OK)
         return printf("%-*s %s\n", NAME_COLUMN, row->name, *folder ? folder : "built in");
     if (source)
-        return printf("%-*s not here; %.0f MB: lockstep data get %s\n", NAME_COLUMN, row->name,
-                      megabytes(lk__source_bytes(source)), row->name);
+        return printf("%-*s not here; %s: lockstep data get %s\n", NAME_COLUMN, row->name,
+                      lk__text_amount(lk__source_bytes(source), size), row->name);
     return printf("%-*s not here; %s\n", NAME_COLUMN, row->name, hint);
 }
 
@@ -252,7 +249,9 @@ static void print_obtained(const lk_args *args, const char *name, const char *fo
     } else if (done->fetched + done->unpacked == 0) {
         printf("%s is complete and right in %s: nothing to do\n", name, folder);
     } else {
-        printf("%s is in %s: %.1f MB fetched, sizes and checksums are right\n", name, folder, megabytes(done->bytes));
+        char size[LK_TEXT_AMOUNT];
+        printf("%s is in %s: %s fetched, sizes and checksums are right\n", name, folder,
+               lk__text_amount(done->bytes, size));
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/spec.h"
+#include "base/text.h"
 #include "cli/commands/info_device.h"
 #include "cli/report/json.h"
 #include "nn/models/zoo.h"
@@ -54,7 +55,10 @@ static lk_status shape_of_data(const lk_args *args, lk_model_shape *shape)
     LK_TRY(lk_dataset_open(args->train.data, args->train.data_dir, LK_SPLIT_TRAIN, &data));
     lk_status status = lk_augmented_shape(data, "auto", &sample);
     if (status == LK_OK)
-        *shape = (lk_model_shape){sample.channels, sample.height, sample.width, lk_dataset_get_info(data)->classes};
+        *shape = (lk_model_shape){.channels = sample.channels,
+                                  .height = sample.height,
+                                  .width = sample.width,
+                                  .classes = lk_dataset_get_info(data)->classes};
     lk_dataset_destroy(data);
     return status;
 }
@@ -110,7 +114,7 @@ static void print_layers(const report *r)
 
 static void print_memory(const report *r)
 {
-    char bytes[NUMBER];
+    char bytes[LK_TEXT_AMOUNT];
     size_t total = 0;
     printf("memory: of one rank, %zu samples a step", r->engine.batch);
     if (r->memory.samples < r->engine.batch)
@@ -118,9 +122,9 @@ static void print_memory(const report *r)
     printf(", %s\n", r->engine.optimizer);
     for (int i = 0; i < PARTS; i++) {
         total += part_bytes(r, i);
-        printf("  %-24s %10sB\n", parts[i].title, scaled((double)part_bytes(r, i), bytes));
+        printf("  %-24s %11s\n", parts[i].title, lk__text_amount(part_bytes(r, i), bytes));
     }
-    printf("  %-24s %10sB\n", "together", scaled((double)total, bytes));
+    printf("  %-24s %11s\n", "together", lk__text_amount(total, bytes));
 }
 
 static void add_line(void *arg, const char *line)

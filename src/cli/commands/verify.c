@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/options/run_folder.h"
 #include "cli/report/json.h"
@@ -44,10 +45,11 @@ static void print_json(const char *path, lk_status status, const lk_checkpoint_s
 
 static void print_text(const char *path, lk_status status, const lk_checkpoint_size *size, const char *mark)
 {
+    char bytes[LK_TEXT_AMOUNT];
     lk__cli_json_key(last_part(path));
     if (status == LK_OK)
-        printf(": whole%s; %zu tensors of the model and %zu of the optimiser, %.1f MB\n", mark, size->model,
-               size->optimizer, (double)size->bytes / 1e6);
+        printf(": whole%s; %zu tensors of the model and %zu of the optimiser, %s\n", mark, size->model, size->optimizer,
+               lk__text_amount(size->bytes, bytes));
     else
         printf(": %s%s: %s\n",
                status == LK_STATUS_FORMAT || status == LK_STATUS_NOT_FOUND ? "damaged" : "cannot be read", mark,

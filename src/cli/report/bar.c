@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+
 enum { PART = 64, PARTS = 16, GAP = 2, METER_LEAST = 10, METER_MOST = 40 };
 
 /* Seconds after which the part of a step that is done, or the time of an activity, is worth a look. */
@@ -156,8 +158,7 @@ size_t lk__bar_text(const lk_bar *bar, int columns, bool color, char out[LK_BAR_
         snprintf(add(&l, 1), PART, "stopping");
     (bar->doing ? add_activity : add_steps)(&l, bar);
     if (bar->memory_mb > 0)
-        snprintf(add(&l, 10), PART, bar->memory_mb < 10240 ? "%.0f MB" : "%.1f GB",
-                 bar->memory_mb < 10240 ? bar->memory_mb : bar->memory_mb / 1024);
+        lk__text_amount((size_t)(1e6 * bar->memory_mb), add(&l, 10));
     if (bar->ranks > 1)
         snprintf(add(&l, 11), PART, "%d ranks", bar->ranks);
     size_t room = (size_t)columns - 1;

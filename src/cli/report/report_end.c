@@ -5,6 +5,7 @@
 
 #include "base/cores.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/tree.h"
 #include "cli/report/bar.h"
 #include "cli/report/json.h"
@@ -217,10 +218,12 @@ static void memory_row(const lk_train_outcome *result)
     const lk_train_use *most = &result->uses[0];
     for (int i = 1; i < result->ranks; i++)
         most = result->uses[i].peak_mb > most->peak_mb ? &result->uses[i] : most;
+    char amount[LK_TEXT_AMOUNT];
+    lk__text_amount((size_t)(1e6 * most->peak_mb), amount);
     if (result->ranks > 1)
-        row("peak memory", "%.0f MB, at rank %d", most->peak_mb, (int)most->rank);
+        row("peak memory", "%s, at rank %d", amount, (int)most->rank);
     else
-        row("peak memory", "%.0f MB", most->peak_mb);
+        row("peak memory", "%s", amount);
 }
 
 /* The rank for which the others wait: the one with the most work of its own. */

@@ -32,12 +32,12 @@ static size_t floor_power(size_t value)
     return power;
 }
 
-/* All segments together stay near 32 MB, because containers have 64 MB of /dev/shm by default, which must be
+/* All segments together stay near 32 MiB, because containers have 64 MiB of /dev/shm by default, which must be
  * enough for sixteen ranks. */
 static size_t large_bytes(int size, uint32_t chunks)
 {
-    const size_t mb = 1024 * 1024;
-    size_t share = lk__size_min(4 * mb, lk__size_max(mb, 32 * mb / (size_t)size));
+    const size_t mib = 1024 * 1024;
+    size_t share = lk__size_min(4 * mib, lk__size_max(mib, 32 * mib / (size_t)size));
     return lk__size_max(8192, lk__size_min(64 * 1024, floor_power(share / chunks)));
 }
 

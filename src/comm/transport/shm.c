@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "comm/transport/shared.h"
 
 static const char SHM_FOLDER[] = "/dev/shm";
@@ -70,14 +71,14 @@ static size_t whole_pages(size_t bytes)
 
 static lk_status fail_full(size_t bytes)
 {
-    const unsigned long long mb = 1024 * 1024;
+    char wanted[LK_TEXT_AMOUNT], left[LK_TEXT_AMOUNT];
     struct statvfs info;
-    unsigned long long left = 0;
+    size_t room = 0;
     if (statvfs(SHM_FOLDER, &info) == 0)
-        left = (unsigned long long)info.f_bavail * info.f_frsize;
+        room = (size_t)info.f_bavail * (size_t)info.f_frsize;
     return lk__fail(LK_STATUS_MEMORY,
-                    "shared memory needs %llu MB in %s, %llu MB free; enlarge it or use `backend` tcp",
-                    (bytes + mb - 1) / mb, SHM_FOLDER, left / mb);
+                    "shared memory needs %s in %s, which has %s left; enlarge it or use `backend` tcp",
+                    lk__text_amount(bytes, wanted), SHM_FOLDER, lk__text_amount(room, left));
 }
 
 /* Bytes that the folder has left; SIZE_MAX: unknown, or no limit. f_blocks is 0 on a tmpfs without a limit. */

@@ -32,7 +32,7 @@ enum {
      * checksums alternate. */
     CHUNK = 512 * 1024,
     GATHER = 16,  /* pieces in one system call */
-    DRAIN = 64,   /* reads of 4 KB by which close discards data */
+    DRAIN = 64,   /* reads of 4 KiB by which close discards data */
     SMALL = 1024, /* largest payload whose checksum costs little compared to its frame */
 };
 

@@ -1,42 +1,21 @@
 /* obtain.c - downloads a data set's files and unpacks its archives. Correct files stay. */
 #include "data/download/obtain.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "data/download/archive.h"
 #include "data/download/transfer.h"
 
 enum { URL_BYTES = 1024 };
 
-static lk_status make_one(const char *path)
-{
-    if (mkdir(path, 0777) == 0 || errno == EEXIST)
-        return LK_OK;
-    return lk__fail(LK_STATUS_IO, "cannot create the folder %s: %s; give another with `data_dir`", path,
-                    strerror(errno));
-}
-
-/* Creates a folder and its missing parents. */
 static lk_status make_folder(const char *folder)
 {
-    char path[LK_MAX_PATH];
-    struct stat info;
-    if (stat(folder, &info) == 0 && !S_ISDIR(info.st_mode))
-        return lk__fail(LK_STATUS_IO, "%s is a file, and a folder is to be there; give another with `data_dir`",
-                        folder);
-    snprintf(path, sizeof path, "%s", folder);
-    for (char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        if (stat(path, &info) != 0)
-            LK_TRY(make_one(path));
-        *slash = '/';
-    }
-    return make_one(path);
+    lk_status status = lk__folder_make(folder);
+    return status == LK_OK ? LK_OK : lk__fail(status, "%s; give another with `data_dir`", lk_error_detail());
 }
 
 static lk_status join_path(const char *folder, const char *name, char path[LK_MAX_PATH])
@@ -136,9 +115,8 @@ static lk_status fetch(const lk_source *source, const lk_source_file *file, cons
     LK_TRY(can_download(source, opts));
     lk_download download = {.path = path, .published = file->published, .limits = opts->limits, .watch = opts->watch};
     memcpy(download.urls, urls.at, sizeof download.urls);
-    double kilobytes = (double)file->published.bytes / 1e3;
-    lk__download_watch_note(&opts->watch, "fetching %s (%.1f %s)", urls.at[0],
-                            kilobytes < 1e3 ? kilobytes : kilobytes / 1e3, kilobytes < 1e3 ? "kB" : "MB");
+    char size[LK_TEXT_AMOUNT];
+    lk__download_watch_note(&opts->watch, "fetching %s (%s)", urls.at[0], lk__text_amount(file->published.bytes, size));
     return lk__download(&download);
 }
 

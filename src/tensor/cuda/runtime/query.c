@@ -171,6 +171,7 @@ static void add_versions(int driver, char *text, size_t bytes)
 
 static void add_gpu(int index, char *text, size_t bytes)
 {
+    char rest[LK_TEXT_AMOUNT], whole[LK_TEXT_AMOUNT];
     struct cudaDeviceProp gpu;
     size_t available = 0, total = 0;
     cudaError_t error = cudaGetDeviceProperties(&gpu, index);
@@ -185,8 +186,8 @@ static void add_gpu(int index, char *text, size_t bytes)
         error = cudaMemGetInfo(&available, &total);
     (void)cudaGetLastError();
     if (error == cudaSuccess)
-        add(text, bytes, "\ncuda:%d: %s, compute capability %d.%d, %.1f of %.1f GB free", index, gpu.name, gpu.major,
-            gpu.minor, (double)available / 1e9, (double)total / 1e9);
+        add(text, bytes, "\ncuda:%d: %s, compute capability %d.%d, %s of %s free", index, gpu.name, gpu.major,
+            gpu.minor, lk__text_amount(available, rest), lk__text_amount(total, whole));
     else
         add(text, bytes, "\ncuda:%d: does not answer: %s", index, cudaGetErrorString(error));
 }

@@ -28,7 +28,7 @@ lk_status lk__cuda_probe(int index, size_t need) LK_CHECKED;
 /* Describes a GPU for messages, "cuda:0 (NVIDIA H200)"; returns text. */
 enum { LK_CUDA_TITLE = 288 };
 const char *lk__cuda_title(int index, char text[LK_CUDA_TITLE]);
-/* Describes the memory of this thread's GPU for messages, "120.5 MB of 150.0 GB are free"; returns text. */
+/* Describes the memory of this thread's GPU for messages, "120 MB of 150 GB are free"; returns text. */
 enum { LK_CUDA_FREE = 96 };
 const char *lk__cuda_free_text(char text[LK_CUDA_FREE]);
 /* The slot `facts`: the GPU, the CUDA runtime, cuDNN and cuBLASLt. */
