@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`make bench`: models of the zoo, by Lockstep and by PyTorch in alternating runs; prints medians and targets, and the
+"""`make bench`: models of the zoo, by Lockstep and by PyTorch in alternating runs; prints medians and goals, and the
 part of the machine's peak. Then the layers of some of them, several ranks (bench/ranks.py), the cost of checkpoints
 (bench/keep.py) and the kernels.
 
@@ -14,10 +14,10 @@ import subprocess
 import sys
 
 from peer_models import CIFAR, IMAGENET, MNIST
-from sides import ROOT, Ours, Peer, Task, alternate, lines_of, median, show_target, verdict
+from sides import ROOT, Ours, Peer, Task, alternate, lines_of, median, show_goal, verdict
 
-# target: times PyTorch; layers: the layers are shown, too.
-Row = collections.namedtuple("Row", "model shape classes batch target layers")
+# goal: times PyTorch; layers: the layers are shown, too.
+Row = collections.namedtuple("Row", "model shape classes batch goal layers")
 ROWS = (
     Row("cnn", MNIST, 10, 64, 2.5, True),
     Row("mlp", MNIST, 10, 128, 8, False),
@@ -27,7 +27,7 @@ ROWS = (
     Row("mobilenet_v2:cifar", CIFAR, 10, 32, 2, False),
     Row("resnet50", IMAGENET, 1000, 8, 2, False),
 )
-BF16_ROW, BF16_TARGET = "resnet18:cifar", 2  # times our fp32, and times PyTorch's bf16
+BF16_ROW, BF16_GOAL = "resnet18:cifar", 2  # times our fp32, and times PyTorch's bf16
 MNIST_SAMPLES = 70000
 MEMORY = 0.5  # of PyTorch's peak memory
 
@@ -56,8 +56,8 @@ def show_row(row, task, results, ours, peak):
     print(f"{'part of the peak, direct sums':<34}{part:>7.2f}")
     if "torch" in results:
         theirs = results["torch"]
-        show_target("times PyTorch", mine / median(theirs, "img_per_s"), row.target)
-        show_target("peak memory, part of PyTorch's",
+        show_goal("times PyTorch", mine / median(theirs, "img_per_s"), row.goal)
+        show_goal("peak memory, part of PyTorch's",
                     median(results["lockstep"], "peak_rss_mb") / median(theirs, "peak_rss_mb"), MEMORY, at_most=True)
 
 
@@ -76,7 +76,7 @@ def show_rows(args, ours, peer):
             show_row(row, task, results, ours, peak)
             rates[row.model, threads] = median(results["lockstep"], "img_per_s")
             if threads > 1 and (row.model, 1) in rates:
-                show_target(f"our {threads} threads, times our 1",
+                show_goal(f"our {threads} threads, times our 1",
                             rates[row.model, threads] / rates[row.model, 1], {2: 1.85, 16: 13}.get(threads))
         if row.layers and not args.no_layers:
             show_layers(args, row)
@@ -103,20 +103,20 @@ def show_bf16(args, ours, peer):
         results = alternate(sides, args.rounds)
         show_runs(task, results)
         rates = {name: median(runs, "img_per_s") for name, runs in results.items()}
-        show_target("times our fp32", rates["lockstep"] / rates["lockstep, fp32"], BF16_TARGET)
+        show_goal("times our fp32", rates["lockstep"] / rates["lockstep, fp32"], BF16_GOAL)
         if "torch" in rates:
-            show_target("times PyTorch's bf16", rates["lockstep"] / rates["torch"], BF16_TARGET)
+            show_goal("times PyTorch's bf16", rates["lockstep"] / rates["torch"], BF16_GOAL)
 
 
 def show_start(ours, args):
     """Seconds from exec to the end of the first step."""
     print()
-    for data, target in (("mnist", 0.15), ("digits", 0.05)):
+    for data, goal in (("mnist", 0.15), ("digits", 0.05)):
         if not ours.has(data):
             print(f"{data} is not on this machine (LOCKSTEP_DATA names the folder of data sets): no time to first step")
             continue
         start = median([ours.whole_run(data, 1) for _ in range(args.rounds)], "first_step_s")
-        show_target(f"seconds to the first step, {data}", start, target, at_most=True)
+        show_goal(f"seconds to the first step, {data}", start, goal, at_most=True)
 
 
 def show_memory(ours, peer, args):

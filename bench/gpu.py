@@ -24,6 +24,7 @@ import statistics
 import sys
 
 from gpu_sides import MODES, ROOT, Clock, Failed, complain, find_ours, find_peer
+from sides import verdict
 
 LAW_SHARDS = 16
 RUNS = 3  # of a process of Lockstep, each of a row's steps; the median counts
@@ -225,11 +226,6 @@ def attempt(row, who, do, *words):
 
 def number(value):
     return "-" if value is None else f"{value:.3g}" if value >= 1 else f"{value:.3f}"
-
-
-def verdict(value, target, at_most=False):
-    met = value <= target if at_most else value >= target
-    return f"{'at most' if at_most else 'at least'} {target:.3g}: {'reached' if met else 'MISSED'}"
 
 
 HEADS = ("model", "batch", "precision", "1 shard", f"{LAW_SHARDS} shards", "price of the law", "goal", *MODES, "layout",

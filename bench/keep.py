@@ -3,7 +3,7 @@
 
 `bench/keep.py` trains the cnn at batch 64, on MNIST if it is there, otherwise on the built-in digits, in alternating
 runs: one process without and with checkpoints, two ranks with none and with all of these. Prints the medians of the
-ratios and the targets. The cost of one save is found inside the runs, where varying load matters less: the steps right
+ratios and the goals. The cost of one save is found inside the runs, where varying load matters less: the steps right
 after a save are compared with the others of the same period. Plain runs are evaluated in the same way, which shows how
 much of the result is noise. A slow result never fails the run.
 """
@@ -115,10 +115,10 @@ def show_ratios(results):
         shown = " ".join(f"{run.ms:.2f}" for run in runs)
         print(f"{name:<20}{statistics.median(run.ms for run in runs):>9.2f}   {shown}")
     print()
-    for name, base, target in CASES:
+    for name, base, goal in CASES:
         costs = [100 * (a.ms / b.ms - 1) for a, b in zip(results[name], results[base])]
         print(f"{f'{name}: % slower than {base}':<44}{statistics.median(costs):>7.2f}   "
-              f"{verdict(statistics.median(costs), target, at_most=True)} ({spread(costs, '+.1f')})")
+              f"{verdict(statistics.median(costs), goal, at_most=True)} ({spread(costs, '+.1f')})")
 
 
 def show_saves(results):

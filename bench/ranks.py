@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Several ranks on this host: Lockstep, PyTorch DDP and Lockstep's independent processes in alternating runs; prints
-medians and targets. Then the cost of the replica check, and the time to the first step.
+medians and goals. Then the cost of the replica check, and the time to the first step.
 
 `bench/ranks.py` measures 2, 4, 8 and 16 ranks, as far as there are cores; `bench/ranks.py --ranks 16` only those. It
 needs the built program and, for DDP, a Python with PyTorch, whose fastest setting is looked for first (not with
@@ -11,10 +11,10 @@ import collections
 import os
 
 from peer_models import CIFAR, MNIST
-from sides import ROOT, Ours, Peer, Task, alternate, median, show_target
+from sides import ROOT, Ours, Peer, Task, alternate, median, show_goal
 
 # samples: of each rank. Targets: rate divided by DDP's, rate divided by that of independent processes, percent of a step
-# spent waiting for gradients. None: no such target; for the first two also no such run.
+# spent waiting for gradients. None: no such goal; for the first two also no such run.
 Case = collections.namedtuple("Case", "model shape ranks samples peer independent wait")
 CASES = (
     Case("cnn", MNIST, 2, 32, 3, None, None),
@@ -35,7 +35,7 @@ def task_of(case):
 def show_waits(runs, case):
     gradients = median(runs, "wait_gradients_percent")
     if case.wait:
-        show_target("waiting for gradients, % of a step", gradients, case.wait, at_most=True)
+        show_goal("waiting for gradients, % of a step", gradients, case.wait, at_most=True)
     print(f"waiting, % of a step, mean of the ranks and most: for gradients {gradients:.2f} and "
           f"{median(runs, 'wait_gradients_percent_most'):.2f}, for other things "
           f"{median(runs, 'wait_other_percent'):.2f} and {median(runs, 'wait_other_percent_most'):.2f}")
@@ -55,9 +55,9 @@ def run_case(args, ours, peer, case):
     for name, runs in results.items():
         shown = " ".join(f"{run['img_per_s']:.0f}" for run in runs)
         print(f"{runs[0].get('peer', name):<26}{rates[name]:>9.0f}{median(runs, 'ms_per_step'):>9.2f}   {shown}")
-    for name, target in (("PyTorch DDP", case.peer), ("independent", case.independent)):
+    for name, goal in (("PyTorch DDP", case.peer), ("independent", case.independent)):
         if name in rates:
-            show_target(f"times {name}", rates["lockstep"] / rates[name], target)
+            show_goal(f"times {name}", rates["lockstep"] / rates[name], goal)
     if case.independent:
         print(f"{'times independent in step':<34}{rates['lockstep'] / rates['independent in step']:>7.3g}   "
               "the bound of all that wait for the slowest rank")
@@ -72,7 +72,7 @@ def show_check(args, ours, case):
     sides = {every: lambda every=every: ours.train(task, "--check-every", every) for every in ("0", "1", "100")}
     results = alternate(sides, args.rounds)
     never, always, default = (median(results[every], "ms_per_step") for every in ("0", "1", "100"))
-    show_target("replica check, % of a step", (always / never - 1), 0.5, at_most=True)
+    show_goal("replica check, % of a step", (always / never - 1), 0.5, at_most=True)
     print(f"ms a step: never {never:.2f}, at every step {always:.2f}, every 100 steps {default:.2f} "
           f"({100 * (default / never - 1):+.2f} %)", flush=True)
 
@@ -82,9 +82,9 @@ def show_start(args, ours):
     if not ours.has("mnist"):
         print("mnist is not on this machine (LOCKSTEP_DATA names the folder of data sets): no time to first step")
         return
-    for ranks, target in ((2, 0.2), (8, 0.3)):
+    for ranks, goal in ((2, 0.2), (8, 0.3)):
         runs = [ours.whole_run("mnist", 1, "-n", str(ranks)) for _ in range(args.rounds)]
-        show_target(f"seconds to the first step, {ranks} ranks", median(runs, "first_step_s"), target, at_most=True)
+        show_goal(f"seconds to the first step, {ranks} ranks", median(runs, "first_step_s"), goal, at_most=True)
 
 
 def main():

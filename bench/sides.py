@@ -129,11 +129,11 @@ def alternate(sides, rounds):
     return results
 
 
-def verdict(value, target, at_most=False):
-    met = value <= target if at_most else value >= target
-    return f"{'at most' if at_most else 'at least'} {target:.3g}: {'met' if met else 'MISSED'}"
+def verdict(value, goal, at_most=False):
+    reached = value <= goal if at_most else value >= goal
+    return f"{'at most' if at_most else 'at least'} {goal:.3g}: {'reached' if reached else 'MISSED'}"
 
 
-def show_target(name, value, target, at_most=False):
-    if target is not None:
-        print(f"{name:<34}{value:>7.3g}   {verdict(value, target, at_most)}", flush=True)
+def show_goal(name, value, goal, at_most=False):
+    if goal is not None:
+        print(f"{name:<34}{value:>7.3g}   {verdict(value, goal, at_most)}", flush=True)
