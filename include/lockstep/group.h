@@ -92,11 +92,11 @@ bool lk_group_launched(void);
  *
  * USAGE: options or variables of the environment are missing or impossible, or this process has already joined this job
  * as this rank and has not left. PEER: a rank has not joined, rank 0 cannot be reached or has another key, within the
- * timeout; or a rank has exited before it joined (`lockstep run` on one node and lk_spawn tell so at once). MISMATCH:
- * two processes have the same rank, or ranks have different world sizes, backends or versions. NOT_FOUND: the file of
- * the key, the address or the plug-in for MPI does not exist. FORMAT: the file of the key or of file:// is damaged, or
- * what answers is not Lockstep. IO: rank 0 cannot listen at its port, or shared memory cannot be had. UNSUPPORTED: MPI
- * grants too low a thread level.
+ * timeout; or a rank has exited before it joined (`lockstep run` on one node and lk_spawn report this at once).
+ * MISMATCH: two processes have the same rank, or ranks have different world sizes, backends or versions. NOT_FOUND: the
+ * file of the key, the address or the plug-in for MPI does not exist. FORMAT: the file of the key or of file:// is
+ * damaged, or what answers is not Lockstep. IO: rank 0 cannot listen at its port, or shared memory cannot be had.
+ * UNSUPPORTED: MPI grants too low a thread level.
  *
  * With backend "mpi", or "auto" on several hosts under an MPI launcher, the first call starts MPI, unless the
  * program has; call it before other threads do work, because some MPI libraries replace functions of the C library

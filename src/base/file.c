@@ -88,7 +88,8 @@ lk_status lk__folder_make(const char *path)
     }
     if (lk__path_is_folder(path))
         return LK_OK;
-    return lk__fail(LK_STATUS_IO, "cannot create the folder %s: %s", path, strerror(errno ? errno : ENOTDIR));
+    return lk__fail(LK_STATUS_IO, "cannot create the folder %s: %s", path,
+                    errno ? strerror(errno) : "a file has this name");
 }
 
 lk_status lk__folder_sync(const char *folder)

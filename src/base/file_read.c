@@ -35,7 +35,7 @@ lk_status lk__gzip_read(gzFile gzip, const char *path, void *into, size_t room, 
     if (n < 0 && error == Z_ERRNO)
         return lk__fail(LK_STATUS_IO, "cannot read %s: %s", path, reason(why));
     if (n < 0 || error == Z_BUF_ERROR)
-        return lk__fail(LK_STATUS_FORMAT, "%s: damaged gzip data near byte %lld (%s); fetch the file anew", path,
+        return lk__fail(LK_STATUS_FORMAT, "%s: damaged gzip data near byte %lld (%s); download the file again", path,
                         (long long)gzoffset(gzip), error == Z_BUF_ERROR ? "it ends too early" : reason(why));
     *got = (size_t)n;
     return LK_OK;
@@ -70,7 +70,7 @@ static lk_status grow(content *c)
 {
     if (c->size > c->max)
         return lk__fail(LK_STATUS_FORMAT, "%s: holds more than the %zu bytes that are expected%s", c->path, c->max,
-                        c->gzip ? "; it is damaged or not what it claims to be: fetch the file anew" : "");
+                        c->gzip ? "; it is damaged or not what it claims to be: download the file again" : "");
     size_t limit = c->max == SIZE_MAX ? SIZE_MAX : c->max + 1;
     size_t doubled = c->capacity > limit / 2 ? limit : lk__size_max(2 * c->capacity, CHUNK);
     return reserve(c, lk__size_min(doubled, limit));
@@ -127,7 +127,7 @@ static lk_status refill(gunzip *g, const char *path)
 
 static lk_status damaged(const gunzip *g, const char *path, const char *why)
 {
-    return lk__fail(LK_STATUS_FORMAT, "%s: damaged gzip data at byte %zu (%s); fetch the file anew", path,
+    return lk__fail(LK_STATUS_FORMAT, "%s: damaged gzip data at byte %zu (%s); download the file again", path,
                     g->offset - g->z.avail_in, why);
 }
 

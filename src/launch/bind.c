@@ -42,7 +42,7 @@ static lk_status keep_own(hwloc_topology_t topology)
     int result = known ? hwloc_topology_restrict(topology, own, 0) : 0;
     hwloc_bitmap_free(own);
     if (result != 0)
-        return lk__fail(LK_STATUS_UNSUPPORTED, "hwloc cannot tell which cores this process may use; use `bind` none");
+        return lk__fail(LK_STATUS_UNSUPPORTED, "hwloc cannot find which cores this process may use; use `bind` none");
     return LK_OK;
 }
 
@@ -50,7 +50,7 @@ static lk_status plan(hwloc_topology_t topology, int count, cpu_set_t **out, int
 {
     cpu_set_t *sets;
     if (hwloc_topology_load(topology) != 0)
-        return lk__fail(LK_STATUS_UNSUPPORTED, "hwloc cannot tell the cores of this machine; use `bind` none");
+        return lk__fail(LK_STATUS_UNSUPPORTED, "hwloc cannot find the cores of this machine; use `bind` none");
     LK_TRY(keep_own(topology));
     LK_TRY(LK_ALLOC((size_t)count, "core sets", &sets));
     lk_status status = distribute(topology, count, sets);

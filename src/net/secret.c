@@ -232,7 +232,7 @@ lk_status lk__secret_own(char text[LK_SECRET_TEXT])
     if (status != LK_STATUS_NOT_FOUND)
         return status;
     LK_TRY(make_own(path.full, &error));
-    /* Whoever was first has made it; over NFS a link(2) that reports a failure may have worked, too. */
+    /* Another process may have made the file first; over NFS a link(2) that reports a failure may have worked, too. */
     status = read_own(path.full, text);
     return status == LK_STATUS_NOT_FOUND ? fail_making(path.full, error) : status;
 }

@@ -290,7 +290,8 @@ static uint64_t hash_rare(const lk_layer *layer, uint64_t hash)
     return hash_windows(&layer->attr.pool.h, &layer->attr.pool.w, hash);
 }
 
-/* An own op is told from an op of the library with the same name by its attributes, of which there may be 0 bytes. */
+/* An own op is distinguished from an op of the library with the same name by its attributes, of which there may be 0
+ * bytes. */
 static uint64_t hash_own(const lk_layer *layer, uint64_t hash)
 {
     if (!layer->own.x[0].c)

@@ -41,7 +41,7 @@ typedef struct lk_plan lk_plan;
 lk_status lk__plan_create(const lk_graph *graph, lk_params *params, const lk_plan_opts *opts, lk_plan **out) LK_CHECKED;
 void lk__plan_destroy(lk_plan *plan);
 
-/* Compiles the plan anew for other frozen parameters, between steps: frozen is (layers of the graph), bit i: parameter
+/* Compiles the plan again for other frozen parameters, between steps: frozen is (layers of the graph), bit i: parameter
  * i of the layer is frozen. Nothing is computed for gradients that no trained parameter needs, and the plan does not
  * write the gradients of frozen parameters; after a step they are zero if they were zero before it. The plan stays as
  * it was if memory is short. */

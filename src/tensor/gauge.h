@@ -1,4 +1,4 @@
-/* gauge.h - how busy, full and hot an NVIDIA GPU is, as the driver's library NVML (libnvidia-ml.so.1) tells.
+/* gauge.h - how busy, full and hot an NVIDIA GPU is, as the driver's library NVML (libnvidia-ml.so.1) reports.
  *
  * NVML is loaded with dlopen when the first gauge is created. A call of NVML may take milliseconds, so a thread of
  * the gauge makes the calls, twice a second, and readers get the newest reading without waiting for the driver. */
@@ -9,7 +9,7 @@
 
 typedef struct lk_gauge lk_gauge;
 
-/* A number that the GPU does not tell is NaN. */
+/* A number that the GPU does not report is NaN. */
 typedef struct lk_gauge_reading {
     double busy_pct;  /* part of the time in which a kernel of any process ran, in percent */
     double memory_mb; /* memory in use, of all processes, in units of 10^6 bytes */

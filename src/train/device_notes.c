@@ -1,5 +1,5 @@
 /* device_notes.c - notes of a checkpoint about the device of rank 0: its kind, and the facts on which its bits depend.
- * A run that resumes on another device is told what differs. */
+ * A run that resumes on another device says what differs. */
 #include <stdio.h>
 #include <string.h>
 

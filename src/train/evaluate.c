@@ -245,7 +245,7 @@ static lk_status evaluate_share(const evaluation *e, evaluating_rank *rank)
     lk_engine *engine = NULL;
     lk_loader *loader = NULL;
     lk_train_evaluator on = {.device = rank->device, .group = rank->group, .wave = e->wave};
-    lk_train_watch watch = {.hooks = rank == rank->ranks ? e->hooks : NULL}; /* the first rank tells */
+    lk_train_watch watch = {.hooks = rank == rank->ranks ? e->hooks : NULL}; /* only the first rank reports */
     bool own;
     lk_status status;
     LK_TRY(lk__train_load_engine(e->opts, e->graph, &on, e->state, &engine));
@@ -290,7 +290,7 @@ static lk_status run_threads(evaluating_rank *ranks, int count)
     return LK_OK;
 }
 
-/* The failure of a rank itself, rather than what the others were told of it. */
+/* The failure of a rank itself, rather than the one that the others report for it. */
 static lk_status failure_of(const evaluating_rank *ranks, int count)
 {
     const evaluating_rank *found = &ranks[0];

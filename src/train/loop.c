@@ -421,7 +421,7 @@ static lk_status run_epochs(lk_train_run *run)
     return lk__run_uses_end(run);
 }
 
-/* The training is complete, and only its model could not be written: the results are told before the failure. */
+/* The training is complete, and only its model could not be written: the results are reported before the failure. */
 static lk_status end_unsaved(lk_train_run *run, lk_status failure)
 {
     char why[LK_DETAIL_BYTES];

@@ -66,7 +66,7 @@ static lk_status move(lk_train_run *run)
     bool moved = false;
     LK_TRY(lk__run_collective_result(run, lk__engine_move_shards(run->engine, moves->next, &moved)));
     moves->on = moved;
-    moves->at = 0; /* the next step is slower: its batch is made anew, and memory that has grown is touched first */
+    moves->at = 0; /* the next step is slower: its batch is made again, and memory that has grown is touched first */
     if (!moved)
         return LK_OK;
     run->share = lk__engine_train_range(run->engine);

@@ -167,7 +167,7 @@ lk_status lk__train_cache_samples(lk_engine *engine, lk_loader *loader) LK_CHECK
 typedef struct lk_train_watch {
     bool (*may_continue)(void *arg); /* or NULL */
     void *arg;
-    const lk_train_hooks *hooks; /* told about every batch; or NULL */
+    const lk_train_hooks *hooks; /* called for every batch; or NULL */
 } lk_train_watch;
 lk_status lk__train_evaluate_batches(lk_engine *engine, lk_loader *loader, size_t max_batches,
                                      const lk_train_watch *watch, lk_metrics *out, bool *own) LK_CHECKED;

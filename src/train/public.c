@@ -152,7 +152,7 @@ static void tell(const call *c, const char *text)
         c->notice(c->hooks.arg, text);
 }
 
-/* Finds the checkpoint of `resume`, and tells of damaged ones. */
+/* Finds the checkpoint of `resume`, and reports damaged ones. */
 static lk_status find_checkpoint(call *c)
 {
     lk_train_opts *settings = &c->settings;

@@ -52,8 +52,8 @@ static lk_status take_newest(const char *dir, const uint64_t *steps, size_t coun
         add_why(resume, lk_error_detail());
     }
     return lk__fail(LK_STATUS_FORMAT,
-                    "no checkpoint in %s is whole, of %zu; the newest: %.*s. Remove them to begin anew", dir, count,
-                    (int)strcspn(resume->why, "\n"), resume->why);
+                    "no checkpoint in %s is whole, of %zu; the newest: %.*s. Remove them to start from the beginning",
+                    dir, count, (int)strcspn(resume->why, "\n"), resume->why);
 }
 
 /* named: the user has named the folder, so it must have a checkpoint. */

@@ -193,7 +193,7 @@ static lk_status check_last_rate(const lk_train_run *run)
         return LK_OK;
     return lk__fail(LK_STATUS_MISMATCH,
                     "%s: step %zu was taken with the rate %.6g, where `schedule` %s has %.6g: another version of this "
-                    "program saved it; go on with that one, or begin anew with `init_from` %s/%s",
+                    "program saved it; resume from that one, or start a new run with `init_from` %s/%s",
                     run->opts->resume, run->at.step, saved, run->opts->schedule, rate, run->opts->resume,
                     lk__checkpoint_model);
 }

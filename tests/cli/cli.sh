@@ -386,7 +386,7 @@ if command -v gzip >/dev/null; then
     crc=$(od -An -tu1 -j $((size - 6)) -N 1 packed/t10k-images-idx3-ubyte.gz)
     bytes $((crc ^ 1)) | dd of=packed/t10k-images-idx3-ubyte.gz bs=1 seek=$((size - 6)) conv=notrunc 2>/dev/null
     run 1 train --data packed --model mlp --batch-size 32 --log-interval 1 --quiet
-    said err "t10k-images-idx3-ubyte.gz" "incorrect data check" "fetch the file anew"
+    said err "t10k-images-idx3-ubyte.gz" "incorrect data check" "download the file again"
     check "a wrong checksum is found after the first step" test "$(grep -c '^Train Epoch' out)" -eq 1
     run 1 train --data packed --model mlp --max-steps 1 --quiet --save-model learned.safetensors
     said err "incorrect data check" "the model was saved to learned.safetensors"

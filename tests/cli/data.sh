@@ -167,12 +167,12 @@ test_published() {
     # A changed byte and a missing file are reported, and repaired.
     zcat served/t10k-labels-idx1-ubyte.gz | sed 's/\x07/\x08/' | gzip >cache/lockstep/mnist/t10k-labels-idx1-ubyte.gz
     run 1 verify mnist
-    said out "t10k-labels-idx1-ubyte.gz: wrong SHA-256 sum: expected ff7bcfd4" "not what was published"
+    said out "t10k-labels-idx1-ubyte.gz: wrong SHA-256 sum: expected ff7bcfd4" "differs from what was published"
     run 1 verify mnist --json
     said out '"event":"verify","name":"mnist"' '"ok":false'
     start_server
     run 0 get mnist --url "$url"
-    said out "fetched anew" "mnist is in"
+    said out "downloaded again" "mnist is in"
     run 0 verify mnist
     head -c 3000 served/t10k-labels-idx1-ubyte.gz >cache/lockstep/mnist/t10k-labels-idx1-ubyte.gz
     run 1 verify mnist

@@ -190,7 +190,7 @@ static void damaged_files_are_repaired(void **state)
     assert_contains(seen.first, "two: wrong SHA-256 sum: expected ");
     assert_ok(obtain(&packed, &done));
     assert_int_equal(done.unpacked, 2);
-    assert_contains(notes, "it is fetched anew");
+    assert_contains(notes, "it is downloaded again");
     assert_verified(&packed, 2, 0);
     cut(&here, "got/deep/er/one", ONE - 1);
     assert_verified(&packed, 1, 1);
@@ -258,7 +258,7 @@ static void folder_that_cannot_be_created_is_reported(void **state)
     put(&here, "got", "x", 1);
     assert_fails(obtain(&plain, &done), LK_STATUS_IO, "cannot create the folder");
     full_path(target, "got");
-    assert_fails(obtain(&plain, &done), LK_STATUS_IO, "got is a file");
+    assert_fails(obtain(&plain, &done), LK_STATUS_IO, "got: a file has this name");
     assert_int_equal(http_requests(&server), 0);
 }
 

@@ -180,7 +180,7 @@ static void test_nothing_helps(void **arg)
     alone a;
     alone_init(&a, "mlp", grey, &(lk_engine_opts){.batch = 64});
     lk_available available = room_of(1000, SIZE_MAX);
-    assert_fails(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY, "leaves 0 B");
+    assert_fails(lk__fit_check(&a.rank, &available), LK_STATUS_MEMORY, "leaves 1.00 kB");
     assert_detail("It takes more memory, or a smaller model or batch");
     alone_fini(&a);
 }

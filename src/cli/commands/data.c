@@ -203,8 +203,8 @@ static int run_verify(lk_args *args, const char *name)
         cJSON_AddBoolToObject(line, "ok", right);
         lk__cli_json_line(line);
     } else if (!right && !args->quiet) {
-        printf("%s in %s is not what was published; 'lockstep data get %s%s%s' fetches what is wrong anew\n", name,
-               folder, name, args->train.data_dir ? " --data-dir " : "",
+        printf("%s in %s differs from what was published; 'lockstep data get %s%s%s' downloads the wrong files again\n",
+               name, folder, name, args->train.data_dir ? " --data-dir " : "",
                args->train.data_dir ? args->train.data_dir : "");
     }
     return right ? LK_EXIT_DONE : LK_EXIT_FAILED;

@@ -22,7 +22,7 @@
 enum { HOST_BYTES = 256, LOWEST_PRIORITY = 19 };
 static const double START_SECONDS = 30, END_SECONDS = 5;
 
-/* What the child tells about its start. */
+/* What the child reports about its start. */
 typedef struct started {
     lk_status status;
     char text[1024]; /* the address, or why there is none */
@@ -88,7 +88,7 @@ static _Noreturn void child_main(const lk_serve_opts *opts, pid_t parent, int te
     int nothing = lk__fd_open("/dev/null", O_RDWR, 0);
     if (nothing >= 0) {
         dup2(nothing, STDIN_FILENO);
-        dup2(nothing, STDOUT_FILENO); /* whoever reads the run's output sees its end */
+        dup2(nothing, STDOUT_FILENO); /* the reader of the run's output sees its end */
     }
     lk__live_yield();
     lk__live_block(false);
@@ -101,7 +101,7 @@ static _Noreturn void child_main(const lk_serve_opts *opts, pid_t parent, int te
     _exit(0);
 }
 
-/* Reads what the child tells; a child that dies or says nothing is a failure, too. */
+/* Reads what the child reports; a child that dies or says nothing is a failure, too. */
 static lk_status hear(int fd, started *out)
 {
     size_t got = 0;

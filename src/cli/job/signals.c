@@ -22,7 +22,7 @@ static struct {
     atomic_int *_Atomic level; /* NULL: nobody reads it */
     atomic_uint first_at; /* time of the first stop signal, in milliseconds; odd, so that it is never 0; 0: no signal */
     bool terminal;
-    bool alone;        /* no launcher tells of signals */
+    bool alone;        /* no launcher reports signals */
     bool user_stops;   /* SIGUSR1 stops the run */
     atomic_bool early; /* such a SIGUSR1 has come while nobody read the level */
     struct sigaction before[WATCHED];

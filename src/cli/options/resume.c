@@ -151,7 +151,7 @@ lk_status lk__cli_resume_options(const lk_cli_run_line *line, lk_args *args, lk_
 /* The options that the notes of a model file give. */
 static const struct {
     const char *option, *note;
-    bool told; /* whether another value is told; other transforms are meant for other images */
+    bool told; /* whether another value is reported; other transforms are meant for other images */
 } described[] = {{"model", lk__description_model, true},
                  {"data", lk__description_data, true},
                  {"test-augment", lk__description_transforms, false}};

@@ -64,7 +64,7 @@ static void line_flush(line *at)
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0) {
-            /* A broken connection is noticed when reading, but its reason is told only once. */
+            /* A broken connection is noticed when reading, but its reason is reported only once. */
             if (errno != EAGAIN && errno != EWOULDBLOCK) {
                 at->out_first = at->out_last;
                 at->vanished = lk__net_is_vanished(errno);

@@ -100,7 +100,7 @@ void lk__task_find(lk_task_lookup lookup, void *arg, lk_task *out);
 lk_status lk__task_check(const lk_task *task) LK_CHECKED;
 /* USAGE, with what to write, if the quantity (rank or size) is unknown. */
 lk_status lk__task_need(const lk_task *task, lk_task_quantity what) LK_CHECKED;
-/* Whether this process is to join others, or has a problem that must be told: torchrun's RANK is set, or there are
+/* Whether this process is to join others, or has a problem that must be reported: torchrun's RANK is set, or there are
  * several tasks. */
 bool lk__task_joins(const lk_task *task);
 

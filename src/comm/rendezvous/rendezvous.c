@@ -231,7 +231,7 @@ lk_status lk__meeting_connect_ports(lk_meeting *meeting)
     return connect_several(meeting);
 }
 
-/* An answer says more than the lack of one. At several ports, other jobs may have answered: both are told. */
+/* An answer says more than the lack of one. At several ports, other jobs may have answered: both are reported. */
 static lk_status give_up(const lk_meeting *meeting, const char *reason)
 {
     bool answered = *meeting->last_answer, several = meeting->ports > 1;

@@ -29,7 +29,7 @@ typedef struct lk_billboard {
     int rank, size; /* this rank */
     uint64_t count; /* frames that were posted, or released by this reader */
     uint64_t limit; /* of the writer: frames up to this number have a free slot */
-    uint64_t seen;  /* of a reader: the newest frame that lk__billboard_changed has told */
+    uint64_t seen;  /* of a reader: the newest frame that lk__billboard_changed has returned */
 } lk_billboard;
 
 /* Writer: whether there is a free slot. */

@@ -93,7 +93,7 @@ static bool wants_write(const lk_tcp_peer *peer)
     return peer->pending > 0 && !peer->write_ended;
 }
 
-/* The kernel tells once why a connection was lost; the later end of the other direction must not hide it. */
+/* The kernel reports once why a connection was lost; the later end of the other direction must not hide it. */
 static void note_error(lk_tcp_peer *peer, int error)
 {
     if (!lk__net_is_vanished(peer->error))

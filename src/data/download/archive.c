@@ -51,8 +51,8 @@ static lk_status read_bytes(archive *a, uint8_t *into, size_t bytes, size_t *got
 /* offset is in the inflated archive. */
 static lk_status damaged(const archive *a, size_t offset, const char *what)
 {
-    return lk__fail(LK_STATUS_FORMAT, "%s: %s at byte %zu of the inflated archive; fetch the file anew", a->path, what,
-                    offset);
+    return lk__fail(LK_STATUS_FORMAT, "%s: %s at byte %zu of the inflated archive; download the file again", a->path,
+                    what, offset);
 }
 
 static bool all_zero(const uint8_t *block)

@@ -122,7 +122,8 @@ static lk_status on_begin(void *arg, size_t first, size_t total)
         return wrong_server(j, "", total);
     if (first == j->have)
         return LK_OK;
-    lk__download_watch_note(&j->what->watch, "%s: this server cannot go on at byte %zu; all is fetched anew", j->name,
+    lk__download_watch_note(&j->what->watch,
+                            "%s: this server cannot resume at byte %zu; the whole file is downloaded again", j->name,
                             j->have);
     return empty_part(j);
 }

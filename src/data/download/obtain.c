@@ -61,7 +61,7 @@ static lk_status look(const lk_source *source, const lk_source_file *file, const
     LK_TRY(join_path(opts->folder, file->name, target));
     if (!is_archive(file) && strcmp(t.path, target) != 0)
         return lk__fail(LK_STATUS_MISMATCH, "%s; it would be read in place of %s: move it away", t.why, file->name);
-    lk__download_watch_note(&opts->watch, "%s; it is fetched anew", t.why);
+    lk__download_watch_note(&opts->watch, "%s; it is downloaded again", t.why);
     return LK_OK;
 }
 

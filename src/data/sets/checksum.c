@@ -83,7 +83,7 @@ void lk__checksum_destroy(lk_checksum *sum)
 lk_status lk__checksum_available(void)
 {
     return lk__fail(LK_STATUS_UNSUPPORTED, "this build has no libcrypto, and files cannot be checked without it; "
-                                           "install Debian's libssl-dev and build anew");
+                                           "install Debian's libssl-dev and build again");
 }
 
 lk_status lk__checksum_create(lk_checksum **out)

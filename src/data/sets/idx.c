@@ -75,7 +75,7 @@ static lk_status read_header(const char *path, const char *kind, uint8_t *header
     else if (got < 0 && error == Z_ERRNO)
         status = lk__fail(LK_STATUS_IO, "cannot read %s", why); /* `why` starts with the path */
     else if (got < 0)
-        status = lk__fail(LK_STATUS_FORMAT, "%s: damaged gzip data (%s); fetch the file anew", path, why);
+        status = lk__fail(LK_STATUS_FORMAT, "%s: damaged gzip data (%s); download the file again", path, why);
     gzclose(file);
     LK_TRY(status);
     if (got != (int)bytes)

@@ -64,7 +64,7 @@ static lk_status open_archive(const lk_state_source *file, archive *out)
                 ? no_memory(&a)
                 : lk__fail(LK_STATUS_FORMAT,
                            "%s is cut short or damaged: it starts as a zip archive, but its directory, which belongs "
-                           "at its end, cannot be read (%s); fetch or save it anew",
+                           "at its end, cannot be read (%s); download or save it again",
                            file->path, zip_error_strerror(&error));
         zip_error_fini(&error);
         close(fd);
@@ -333,7 +333,7 @@ static lk_status load_zip(const lk_state_source *file, lk_state **out)
     (void)out;
     return lk__fail(LK_STATUS_UNSUPPORTED,
                     "%s: this build cannot read PyTorch's files: it was made without libzip; install libzip-dev and "
-                    "build anew, or convert the file to .safetensors",
+                    "build again, or convert the file to .safetensors",
                     file->path);
 }
 

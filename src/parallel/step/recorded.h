@@ -30,8 +30,8 @@ bool lk__recorded_knows(const lk_engine *engine, bool eval, size_t total);
  * samples, or the samples of its waves are too large to be uploaded together. */
 lk_status lk__recorded_learn(lk_engine *engine, const lk_engine_part *part) LK_CHECKED;
 
-/* Forgets what was recorded; later parts are recorded anew. Nothing may be under way. Does nothing if the engine cannot
- * record. */
+/* Forgets what was recorded; later parts are recorded again. Nothing may be under way. Does nothing if the engine
+ * cannot record. */
 lk_status lk__recorded_forget(lk_engine *engine) LK_CHECKED;
 
 /* Sends a part and counts it (engine->pending; a step also the optimiser's steps); fewer than LK_RECORDED_DEPTH may be

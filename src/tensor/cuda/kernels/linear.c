@@ -284,7 +284,7 @@ static const lk_cuda_pinned_type calls = {
     .destroy = destroy_call,
 };
 
-/* Describes the product anew, because the epilogue may have changed. */
+/* Describes the product again, because the epilogue may have changed. */
 static lk_status describe(linear_plan *plan, const lk_cuda_problem *problem)
 {
     product p = product_of(plan, problem);
