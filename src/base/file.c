@@ -167,7 +167,8 @@ static lk_status follow(const char *path, char next[MAX_PATH])
     const char *slash = strrchr(path, '/');
     int folder = slash && target[0] != '/' ? (int)(slash + 1 - path) : 0;
     if (snprintf(next, MAX_PATH, "%.*s%s", folder, path, target) >= MAX_PATH)
-        return lk__fail(LK_STATUS_USAGE, "%s leads to a path of more than %d bytes", path, MAX_PATH - 1);
+        return lk__fail(LK_STATUS_USAGE, "the links of %s lead to a path of more than %d bytes: use a shorter one",
+                        path, MAX_PATH - 1);
     return LK_OK;
 }
 

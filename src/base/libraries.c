@@ -2,6 +2,9 @@
  * itself. */
 #include "base/libraries.h"
 
+#include <dlfcn.h>
+#include <string.h>
+
 #ifdef LK_HAVE_HWLOC
 #define HWLOC true
 #else
@@ -69,4 +72,11 @@ static const lk_library libraries[] = {
 const lk_library *lk__library_list(size_t index)
 {
     return index < sizeof libraries / sizeof *libraries ? &libraries[index] : NULL;
+}
+
+bool lk__library_symbol(void *library, const char *name, void *to)
+{
+    void *address = dlsym(library, name);
+    memcpy(to, &address, sizeof address);
+    return address != NULL;
 }

@@ -110,7 +110,7 @@ static lk_status check_name(const lk_graph *graph, const char *name)
     }
     for (int i = 0; i < graph->count; i++) {
         if (lk__layer_is_named(&graph->layers[i], name))
-            return lk__fail(LK_STATUS_USAGE, "two layers are named '%s'", name);
+            return lk__fail(LK_STATUS_USAGE, "two layers are named '%s': give each layer a name of its own", name);
     }
     return LK_OK;
 }

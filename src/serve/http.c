@@ -52,6 +52,7 @@ const char *lk__http_value(const lk_http_request *request, const char *name)
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "base/libraries.h"
 #include "base/mem.h"
 
 /* Clients beyond the limit wait until a connection is closed. A connection's memory bounds the length of a request. */
@@ -71,15 +72,7 @@ static struct {
 
 static bool loaded;
 
-/* ISO C has no cast from an object pointer to a function pointer. */
-static bool load_symbol(void *library, const char *name, void *function, size_t bytes)
-{
-    void *address = dlsym(library, name);
-    memcpy(function, &address, bytes);
-    return address != NULL;
-}
-
-#define LOAD(function) load_symbol(library, "MHD_" #function, &api.function, sizeof api.function)
+#define LOAD(function) lk__library_symbol(library, "MHD_" #function, &api.function)
 
 static void load(void)
 {

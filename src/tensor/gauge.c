@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/libraries.h"
 #include "base/mem.h"
 #include "base/thread.h"
 
@@ -45,15 +46,7 @@ struct lk_gauge {
     lk_gauge_reading reading;
 };
 
-/* ISO C has no cast from an object pointer to a function pointer. */
-static bool load_symbol(void *library, const char *name, void *function, size_t bytes)
-{
-    void *address = dlsym(library, name);
-    memcpy(function, &address, bytes);
-    return address != NULL;
-}
-
-#define LOAD(function, name) load_symbol(library, name, &nvml.function, sizeof nvml.function)
+#define LOAD(function, name) lk__library_symbol(library, name, &nvml.function)
 
 static void load(void)
 {

@@ -2,7 +2,8 @@
 #include "cli/bench/blas.h"
 
 #include <dlfcn.h>
-#include <string.h>
+
+#include "base/libraries.h"
 
 /* CBLAS's constants. */
 enum { ROW_MAJOR = 101, NO_TRANS = 111, TRANS = 112 };
@@ -13,14 +14,6 @@ typedef void (*set_threads_fn)(int threads);
 
 static sgemm_fn sgemm;
 
-/* ISO C has no cast from an object pointer to a function pointer. */
-static void *symbol(void *library, const char *name, void *function, size_t bytes)
-{
-    void *address = dlsym(library, name);
-    memcpy(function, &address, bytes);
-    return address;
-}
-
 bool lk__blas_open(int threads)
 {
     static const char *const names[] = {"libopenblas.so.0", "libopenblas.so"};
@@ -28,8 +21,8 @@ bool lk__blas_open(int threads)
     for (size_t i = 0; !library && i < sizeof names / sizeof *names; i++)
         library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     set_threads_fn set_threads;
-    if (!library || !symbol(library, "cblas_sgemm", &sgemm, sizeof sgemm) ||
-        !symbol(library, "openblas_set_num_threads", &set_threads, sizeof set_threads))
+    if (!library || !lk__library_symbol(library, "cblas_sgemm", &sgemm) ||
+        !lk__library_symbol(library, "openblas_set_num_threads", &set_threads))
         return false;
     set_threads(threads);
     return true;

@@ -4,7 +4,8 @@
 
 #include <dlfcn.h>
 #include <stdint.h>
-#include <string.h>
+
+#include "base/libraries.h"
 
 static struct {
     int (*init)(int *argc, char ***argv);
@@ -14,20 +15,15 @@ static struct {
     void *world, *real, *sum;
 } mpi;
 
-/* ISO C has no cast from an object pointer to a function pointer. */
-static bool find(void *library, const char *name, void *to)
-{
-    void *address = dlsym(library, name);
-    memcpy(to, &address, sizeof address);
-    return address != NULL;
-}
-
 static bool find_all(void *library)
 {
-    return find(library, "MPI_Init", &mpi.init) && find(library, "MPI_Comm_rank", &mpi.rank) &&
-           find(library, "MPI_Allreduce", &mpi.allreduce) && find(library, "MPI_Finalize", &mpi.finalize) &&
-           find(library, "ompi_mpi_comm_world", &mpi.world) && find(library, "ompi_mpi_float", &mpi.real) &&
-           find(library, "ompi_mpi_op_sum", &mpi.sum);
+    return lk__library_symbol(library, "MPI_Init", &mpi.init) &&
+           lk__library_symbol(library, "MPI_Comm_rank", &mpi.rank) &&
+           lk__library_symbol(library, "MPI_Allreduce", &mpi.allreduce) &&
+           lk__library_symbol(library, "MPI_Finalize", &mpi.finalize) &&
+           lk__library_symbol(library, "ompi_mpi_comm_world", &mpi.world) &&
+           lk__library_symbol(library, "ompi_mpi_float", &mpi.real) &&
+           lk__library_symbol(library, "ompi_mpi_op_sum", &mpi.sum);
 }
 
 lk_status lk__openmpi_start(int *rank)

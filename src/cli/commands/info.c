@@ -241,7 +241,7 @@ static lk_status check_options(const lk_args *args)
     if (args->group)
         return LK_OK;
     if (model && args->word_count > 0)
-        return lk__fail(LK_STATUS_USAGE, "info describes a file or a --model, not both at once");
+        return lk__fail(LK_STATUS_USAGE, "info describes a file or a --model, not both: give one of them");
     if (!model && args->options_given > 0)
         return lk__fail(LK_STATUS_USAGE, "the options of info belong to --model: lockstep info --model NAME [options]");
     return lk__args_check_data(args);

@@ -61,8 +61,8 @@ static lk_status compile(compiler *c, lk_schedule_subtree tree)
         return LK_OK;
     }
     if (tree.last - tree.first < 2)
-        return lk__fail(LK_STATUS_USAGE, "no partial sum that is at hand has shard %d alone or with its neighbours",
-                        tree.first);
+        return lk__fail(LK_STATUS_USAGE,
+                        "shard %d is in none of the partial sums of the ranks: each shard must be in one", tree.first);
     int middle = lk__tree_middle(tree.first, tree.last);
     LK_TRY(compile(c, (lk_schedule_subtree){tree.first, middle}));
     LK_TRY(compile(c, (lk_schedule_subtree){middle, tree.last}));

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/libraries.h"
+
 #ifndef LK_PLUGINS_DIR
 #define LK_PLUGINS_DIR "/usr/local/lib/lockstep"
 #endif
@@ -145,13 +147,10 @@ lk_status lk__mpi_module_choose(const lk_mpi_module **out, const char **because)
                                      "`backend` mpi out");
 }
 
-/* ISO C has no cast from an object pointer to a function pointer. */
 static const lk_mpi *call_module(void *handle)
 {
-    const lk_mpi *(*plugin)(void) = NULL;
-    void *address = dlsym(handle, "lk__mpi_plugin");
-    memcpy(&plugin, &address, sizeof address);
-    return plugin ? plugin() : NULL;
+    const lk_mpi *(*plugin)(void);
+    return lk__library_symbol(handle, "lk__mpi_plugin", &plugin) ? plugin() : NULL;
 }
 
 /* The module stays loaded: MPI cannot be started twice. Its symbols are global, because parts of an MPI
@@ -217,13 +216,12 @@ static int note_file(struct dl_phdr_info *info, size_t bytes, void *arg)
  * with any library. */
 static bool is_initialised(void *handle, char text[LK_MPI_TEXT])
 {
-    int (*initialised)(int *) = NULL, (*version)(char *, int *) = NULL;
-    void *first = dlsym(handle, "MPI_Initialized"), *second = dlsym(handle, "MPI_Get_library_version");
+    int (*initialised)(int *), (*version)(char *, int *);
     char full[16384] = "";
     int begun = 0, length = 0;
-    memcpy(&initialised, &first, sizeof first);
-    memcpy(&version, &second, sizeof second);
-    if (!initialised || !version || initialised(&begun) != 0 || !begun || version(full, &length) != 0)
+    if (!lk__library_symbol(handle, "MPI_Initialized", &initialised) ||
+        !lk__library_symbol(handle, "MPI_Get_library_version", &version) || initialised(&begun) != 0 || !begun ||
+        version(full, &length) != 0)
         return false;
     full[strcspn(full, "\n")] = 0;
     snprintf(text, LK_MPI_TEXT, "%.*s", LK_MPI_TEXT - 1, full);

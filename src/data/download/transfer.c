@@ -27,6 +27,7 @@ lk_status lk__transfer_run(const lk_transfer *transfer, lk_transfer_result *resu
 #include <lockstep/version.h>
 
 #include "base/clock.h"
+#include "base/libraries.h"
 
 enum { MAX_REDIRECTS = 5 };
 enum { HTTP_PARTIAL = 206, HTTP_TIMEOUT = 408, HTTP_RANGE = 416, HTTP_BUSY = 429, HTTP_SERVER = 500 };
@@ -46,15 +47,7 @@ static struct {
 
 static bool loaded;
 
-/* ISO C has no cast from an object pointer to a function pointer. */
-static bool load_symbol(void *library, const char *name, void *function, size_t bytes)
-{
-    void *address = dlsym(library, name);
-    memcpy(function, &address, bytes);
-    return address != NULL;
-}
-
-#define LOAD(function) load_symbol(library, "curl_" #function, &api.function, sizeof api.function)
+#define LOAD(function) lk__library_symbol(library, "curl_" #function, &api.function)
 
 /* Never unloaded: libcurl and its TLS library keep state in the process. */
 static void load(void)

@@ -6,7 +6,7 @@ static lk_status download(const lk_engine *engine, float *dx)
 {
     size_t sample = lk__shape_sample(engine->graph->layers[0].shape);
     if (!engine->opts.input_grads)
-        return lk__fail(LK_STATUS_USAGE, "the engine was created without `input_grads`");
+        return lk__fail(LK_STATUS_USAGE, "the engine was created without `input_grads`: set it in its options");
     if (engine->grid.stage > 0)
         return lk__fail(LK_STATUS_USAGE, "stage %d has no samples; stage 0 has their gradients", engine->grid.stage);
     if (!engine->has_input_grads)

@@ -183,7 +183,9 @@ lk_status lk__resident_add(lk_engine *engine, lk_loader *loader, bool *cached)
                              .seed = source.seed};
     int slot = find_slot(engine, source.named);
     if (source.named && slot < 0)
-        return lk__fail(LK_STATUS_USAGE, "another engine's device has the samples of this loader");
+        return lk__fail(
+            LK_STATUS_USAGE,
+            "the samples of this loader are cached on the device of another engine: use one loader for each engine");
     bool named = source.named != NULL;
     *cached = named;
     if (named || slot < 0 || engine->grid.stage > 0 || !fits_model(engine, &source) ||
@@ -208,7 +210,8 @@ lk_status lk__resident_find(const lk_engine *engine, const lk_batch *batch, cons
 {
     int slot = find_slot(engine, batch->source);
     if (slot < 0)
-        return lk__fail(LK_STATUS_USAGE, "another engine's device has the samples of this batch");
+        return lk__fail(LK_STATUS_USAGE, "the samples of this batch are cached on the device of another engine: take a "
+                                         "batch of this engine's own loader");
     const lk_resident *found = engine->residents[slot];
     if (batch->epoch > UINT32_MAX)
         return lk__fail(LK_STATUS_USAGE, "epoch %zu is out of range (0 to %u)", batch->epoch, UINT32_MAX);

@@ -438,7 +438,7 @@ static lk_status receive_recorded(lk_engine *engine, lk_metrics *out)
 lk_status lk__step_receive(lk_engine *engine, lk_metrics *out)
 {
     if (engine->pending == 0)
-        return lk__fail(LK_STATUS_USAGE, "no step is under way");
+        return lk__fail(LK_STATUS_USAGE, "no step is under way: lk_engine_send begins one");
     if (engine->at_once) {
         *out = engine->finished;
         engine->pending = 0;

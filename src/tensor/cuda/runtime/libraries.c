@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/libraries.h"
 #include "tensor/cuda/runtime/query.h"
 
 enum { PATH_BYTES = 4096 };
@@ -41,13 +42,10 @@ lk_status lk__cuda_library_open(const lk_cuda_library *lib, void **out)
 
 lk_status lk__cuda_library_find(void *handle, const lk_cuda_library *lib, const lk_cuda_symbol *symbols, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
-        void *found = dlsym(handle, symbols[i].name);
-        if (!found)
+    for (size_t i = 0; i < count; i++)
+        if (!lk__library_symbol(handle, symbols[i].name, symbols[i].at))
             return lk__fail(LK_STATUS_UNSUPPORTED, "%s has no function %s: another version of %s is needed", lib->file,
                             symbols[i].name, lib->what);
-        memcpy(symbols[i].at, &found, sizeof found);
-    }
     return LK_OK;
 }
 
