@@ -391,10 +391,11 @@ static void test_wrong_uses(void **state)
     open_fixture(&f, &trainings[2], "far", 0);
     open_fixture(&other, &trainings[2], "far", 0);
     place_all(&f);
-    assert_fails(lk_engine_cache_dataset(other.engine, f.loader, &cached), LK_STATUS_USAGE, "another engine's device");
+    assert_fails(lk_engine_cache_dataset(other.engine, f.loader, &cached), LK_STATUS_USAGE,
+                 "cached on the device of another engine");
     law_require(lk_loader_start(f.loader, 0, 0));
     lk_batch batch = *next_batch(f.loader);
-    assert_fails(lk_engine_step(other.engine, &batch, &metrics), LK_STATUS_USAGE, "another engine's device");
+    assert_fails(lk_engine_step(other.engine, &batch, &metrics), LK_STATUS_USAGE, "not cached on this engine's device");
     batch.ids = ids;
     assert_fails(lk_engine_step(f.engine, &batch, &metrics), LK_STATUS_USAGE, "no sample 70");
     batch.source = NULL;
@@ -419,7 +420,8 @@ static void test_loader_of_a_destroyed_engine(void **state)
         for (int j = 0; j < i; j++) {
             lk_batch old = {
                 .count = BATCH, .sample_floats = 3 * 16 * 16, .labels = labels, .ids = ids, .source = sources[j]};
-            assert_fails(lk_engine_step(f.engine, &old, &metrics), LK_STATUS_USAGE, "another engine's device");
+            assert_fails(lk_engine_step(f.engine, &old, &metrics), LK_STATUS_USAGE,
+                         "not cached on this engine's device");
         }
         law_require(lk_loader_start(f.loader, 0, 0));
         sources[i] = next_batch(f.loader)->source;

@@ -210,8 +210,8 @@ lk_status lk__resident_find(const lk_engine *engine, const lk_batch *batch, cons
 {
     int slot = find_slot(engine, batch->source);
     if (slot < 0)
-        return lk__fail(LK_STATUS_USAGE, "the samples of this batch are cached on the device of another engine: take a "
-                                         "batch of this engine's own loader");
+        return lk__fail(LK_STATUS_USAGE, "the samples of this batch are not cached on this engine's device: take a "
+                                         "batch of a loader that this engine has cached");
     const lk_resident *found = engine->residents[slot];
     if (batch->epoch > UINT32_MAX)
         return lk__fail(LK_STATUS_USAGE, "epoch %zu is out of range (0 to %u)", batch->epoch, UINT32_MAX);
