@@ -18,6 +18,7 @@ enum {
     TILES = 192,
     PANELS = 8,
     TASKS_A_THREAD = 4,
+    ALWAYS = 32,                     /* channels with which lk__outer_fits is true in every build */
     LINE = LK_ALIGN / sizeof(float), /* floats of a cache line */
     STEP = 4,                        /* pixels of dy that are copied at once */
     NEXT_ROWS = 2,                   /* rows of dw that are prefetched */
@@ -32,6 +33,7 @@ typedef struct weight_job {
     size_t in, out, taps;           /* in and out: channels of a group */
     bool flat;                      /* pointwise: the pixels of all samples are one long row */
     bool single;                    /* each pixel of dy reads one pixel of x, which exists */
+    bool whole;                     /* tiles add the zeros of the padding, too */
     size_t units, blocks;           /* units of rows, blocks of channels */
     size_t some_units, some_blocks; /* of a task, at most */
     size_t tasks_y, tasks_x;
@@ -98,6 +100,7 @@ static size_t lay_out(weight_job *job)
     job->taps = lk__conv2d_desc_taps(conv);
     job->flat = lk__conv_pointwise(conv);
     job->single = job->taps == 1 && !lk__conv_pads(conv);
+    job->whole = job->in < ALWAYS;
     job->units = lk__size_divide_up(job->out, LK_MR);
     job->blocks = lk__panel_count(job->in);
     job->some_blocks = lk__size_min(lk__size_max(PANELS / job->taps, 1), job->blocks);
@@ -189,7 +192,7 @@ static void add_run(const weight_job *job, segment *s, const sum_block *b, size_
 {
     const lk_outer *outer = &job->outer;
     lk_outer_run *run = &s->run[s->runs];
-    *run = (lk_outer_run){.rows = b->y1 - b->y, .count = b->x1 - b->x, .a = s->pixels};
+    *run = (lk_outer_run){.rows = b->y1 - b->y, .count = b->x1 - b->x, .at_y = b->y, .at_x = b->x, .a = s->pixels};
     if (job->single) {
         size_t y = b->y * outer->conv->h.stride, x = b->x * outer->conv->w.stride;
         run->x = outer->input + ((sample * outer->x.h + y) * outer->x.w + x) * outer->x.c;
@@ -392,6 +395,32 @@ static void copy_runs(const part *p, const segment *s, const lk_outer_tile *tile
     }
 }
 
+/* The outputs of a row or column of `count` that read the image at this tap, where the image has `size` pixels. */
+static lk_outer_span outputs_inside(const lk_window *window, size_t tap, size_t size, size_t count)
+{
+    size_t at = tap * window->dilation, pad = window->pad; /* output 0 reads pixel at - pad */
+    lk_outer_span span = {.begin = pad > at ? lk__size_divide_up(pad - at, window->stride) : 0};
+    if (size + pad > at)
+        span.end = lk__size_min(lk__size_divide_up(size + pad - at, window->stride), count);
+    return span;
+}
+
+/* Sets what depends on the tap. The products of the padding are left out, but only in layers whose weight gradients
+ * come from this file in every build: with a zero of another sign, or with infinity, builds would differ. */
+static void set_tap(const weight_job *job, size_t tap, lk_outer_tile *tile)
+{
+    const lk_outer *outer = &job->outer;
+    const lk_window *h = &outer->conv->h, *w = &outer->conv->w;
+    size_t y = tap / w->kernel, x = tap % w->kernel;
+    tile->tap_y = y * h->dilation;
+    tile->tap_x = x * w->dilation * tile->width;
+    tile->y = tile->x = (lk_outer_span){0, SIZE_MAX};
+    if (!job->single && !job->whole) {
+        tile->y = outputs_inside(h, y, outer->x.h, outer->y.h);
+        tile->x = outputs_inside(w, x, outer->x.w, outer->y.w);
+    }
+}
+
 /* Adds the segment to the tiles of one block of channels. */
 static void add_segment(const part *p, segment *s, size_t block)
 {
@@ -414,8 +443,7 @@ static void add_segment(const part *p, segment *s, size_t block)
     if (job->single && !copies)
         copy_runs(p, s, &tile, lk__size_min(job->in - channel, tile.width));
     for (size_t tap = 0; tap < job->taps; tap++) {
-        tile.tap_y = tap / conv->w.kernel * conv->h.dilation;
-        tile.tap_x = tap % conv->w.kernel * conv->w.dilation * tile.width;
+        set_tap(job, tap, &tile);
         for (size_t unit = 0; unit < p->units; unit++) {
             tile.rows = unit_rows(p, unit);
             tile.a = p->strips + unit * STRIP;

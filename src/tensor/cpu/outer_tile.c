@@ -19,21 +19,37 @@ LK_INLINE void add_copied(const float *a, const float *x, size_t x_x, float *b, 
         v_store(b + V, b1);
 }
 
-LK_INLINE void add_run(const lk_outer_tile *tile, const lk_outer_run *run, v_f32 (*acc)[2], bool copies, int mr, int nv)
+/* Adds all pixels of a run and copies x to B. */
+LK_INLINE void add_run_copied(const lk_outer_tile *tile, const lk_outer_run *run, v_f32 (*acc)[2], int mr, int nv)
 {
-    const float *a = tile->a + run->a * LK_MR, *b_row = run->b + tile->tap_y * run->row + tile->tap_x;
-    size_t b_x = tile->b_x, x_x = tile->x_x;
-    if (copies) {
-        float *to = tile->copy + run->a * tile->width;
-        for (size_t y = 0; y < run->rows; y++) {
-            const float *x = run->x + y * tile->x_y + tile->channel;
-            for (size_t i = 0; i < run->count; i++, a += LK_MR, x += x_x, to += tile->width)
-                add_copied(a, x, x_x, to, acc, mr, nv);
-        }
-        return;
+    const float *a = tile->a + run->a * LK_MR;
+    float *to = tile->copy + run->a * tile->width;
+    size_t x_x = tile->x_x;
+    for (size_t y = 0; y < run->rows; y++) {
+        const float *x = run->x + y * tile->x_y + tile->channel;
+        for (size_t i = 0; i < run->count; i++, a += LK_MR, x += x_x, to += tile->width)
+            add_copied(a, x, x_x, to, acc, mr, nv);
     }
-    for (size_t y = run->rows; y > 0; y--, b_row += tile->b_y * run->row) {
-        for (const float *b = b_row, *b_end = b + run->count * b_x; b != b_end; a += LK_MR, b += b_x)
+}
+
+/* The part of [at, at + count) that lies in the span, counted from `at`. */
+static inline lk_outer_span clip(size_t at, size_t count, lk_outer_span span)
+{
+    size_t begin = span.begin > at ? span.begin - at : 0;
+    size_t end = span.end > at ? span.end - at : 0;
+    return (lk_outer_span){begin, end < count ? end : count};
+}
+
+LK_INLINE void add_run(const lk_outer_tile *tile, const lk_outer_run *run, v_f32 (*acc)[2], int mr, int nv)
+{
+    lk_outer_span rows = clip(run->at_y, run->rows, tile->y), columns = clip(run->at_x, run->count, tile->x);
+    if (columns.begin >= columns.end)
+        return;
+    size_t b_x = tile->b_x, count = columns.end - columns.begin;
+    for (size_t y = rows.begin; y < rows.end; y++) {
+        const float *a = tile->a + (run->a + y * run->count + columns.begin) * LK_MR;
+        const float *b = run->b + (tile->tap_y + y * tile->b_y) * run->row + tile->tap_x + columns.begin * b_x;
+        for (const float *b_end = b + count * b_x; b != b_end; a += LK_MR, b += b_x)
             lk__tile_multiply(a, b, acc, mr, nv);
     }
 }
@@ -57,7 +73,10 @@ LK_INLINE void sum_tile(const lk_outer_tile *tile, bool copies, int mr, int nv)
     bool open = false;                           /* the leaf's blocks so far are at kept; otherwise at top */
     lk__tile_zero(acc, mr, nv);
     for (const lk_outer_run *run = tile->runs; run != end; run++) {
-        add_run(tile, run, acc, copies, mr, nv);
+        if (copies)
+            add_run_copied(tile, run, acc, mr, nv);
+        else
+            add_run(tile, run, acc, mr, nv);
         if (run->end == LK_OUTER_END_NONE)
             continue;
         if (!run->fresh)

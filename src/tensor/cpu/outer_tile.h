@@ -23,9 +23,15 @@ typedef enum lk_outer_end {
     LK_OUTER_END_LEAF
 } lk_outer_end;
 
+/* Outputs [begin, end) of a row or column of dy. */
+typedef struct lk_outer_span {
+    size_t begin, end;
+} lk_outer_span;
+
 /* `rows` rows of `count` neighbouring pixels. */
 typedef struct lk_outer_run {
     size_t rows, count;
+    size_t at_y, at_x; /* row and column of the first pixel in dy */
     size_t a;       /* the first pixel's number in A, whose pixels are one after the other */
     const float *x; /* the first pixel in the image, if tiles copy it */
     const float *b; /* the first pixel's place in B */
@@ -46,6 +52,7 @@ typedef struct lk_outer_tile {
     size_t x_x, x_y;     /* and floats of the image from one pixel, and row of pixels, to the next */
     size_t b_x, b_y;     /* floats and rows of B's image from one pixel, and row of pixels, to the next */
     size_t tap_x, tap_y; /* floats and rows that a tap is after a pixel's place */
+    lk_outer_span y, x;  /* rows and columns of dy that the tile adds; it leaves out the others */
     size_t width;        /* V or LK_NR */
     float *top;          /* (rows, LK_NR) where the first leaf is summed; has its sum so far unless fresh */
     size_t entry;        /* floats from one partial sum to the next above it */
