@@ -28,7 +28,7 @@
  *   PEER         a rank died, left, aborted the job or exceeded the timeout
  *   MISMATCH     the ranks made different calls, or gave different sizes, types, reductions or roots
  *   IO           this host failed: shared memory, a socket or a device; or data arrived with a wrong checksum
- *   MEMORY       there was none for the call
+ *   MEMORY       there is not enough memory for the call
  *   UNSUPPORTED  the shards on this many ranks make more partial sums than there is room for
  * After one of these the group is broken, at all ranks.
  *
@@ -95,7 +95,7 @@ bool lk_group_launched(void);
  * timeout; or a rank has exited before it joined (`lockstep run` on one node and lk_spawn report this at once).
  * MISMATCH: two processes have the same rank, or ranks have different world sizes, backends or versions. NOT_FOUND: the
  * file of the key, the address or the plug-in for MPI does not exist. FORMAT: the file of the key or of file:// is
- * damaged, or what answers is not Lockstep. IO: rank 0 cannot listen at its port, or shared memory cannot be had.
+ * damaged, or what answers is not Lockstep. IO: rank 0 cannot listen at its port, or shared memory cannot be created.
  * UNSUPPORTED: MPI grants too low a thread level.
  *
  * With backend "mpi", or "auto" on several hosts under an MPI launcher, the first call starts MPI, unless the

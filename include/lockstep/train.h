@@ -54,13 +54,13 @@ typedef struct lk_train_opts {
     size_t accumulate; /* batches that make a step, in the memory of one; default 1 */
     size_t test_batch; /* samples of a batch in evaluations; default 1000 */
     size_t epochs;     /* default 14 */
-    size_t max_steps;  /* the run ends after so many steps; default: no limit */
-    uint64_t seed;     /* of all that is random; 0 is a seed like any other. `lockstep train` has 1 without --seed */
-    bool drop_last;    /* leave out an epoch's last batch if it is smaller, in training */
+    size_t max_steps;  /* the run ends after this many steps; default: no limit */
+    uint64_t seed;     /* of all random numbers; 0 is a seed like any other. `lockstep train` has 1 without --seed */
+    bool drop_last;    /* in training, leave out the last batch of an epoch if it is smaller than the others */
     bool dry_run;      /* train and test one batch each */
     bool no_test;      /* no evaluation of test data */
-    double val_split;  /* part of the training data that is held back for validation, up to 0.9; default 0: none */
-    size_t early_stop; /* end after so many epochs without a better result; default: never */
+    double val_split;  /* part of the training data that is kept for validation, up to 0.9; default 0: none */
+    size_t early_stop; /* stop when this many epochs have not improved the result; default: never */
 
     /* How the weights begin and change. */
     const char *init;       /* as in lk_init_all, for `model`; default: the model's own */
@@ -85,7 +85,8 @@ typedef struct lk_train_opts {
     int threads;        /* as in lk_engine_opts */
     int workers;        /* threads that prepare batches, -1: none; default 1, and for image files the cores that
                          * training leaves free, up to 16 */
-    int shards;         /* parts in which a batch is summed; default 16, or one for each replica if there are more */
+    int shards; /* parts of a batch whose sums are added over the tree; default 16, or one for each replica if there are
+                   more */
     size_t micro_batch; /* largest number of samples of a rank in a wave; default: its part of a batch */
     double bucket_mb;   /* size of a bucket of gradients, in units of 2^20 bytes; default 4 */
     lk_reduce_order reduce;
@@ -98,7 +99,7 @@ typedef struct lk_train_opts {
     /* What is saved. Rank 0 writes; every rank reads the checkpoint that it resumes from. */
     const char *checkpoint; /* the folder for checkpoints, DIR/step-N and DIR/best; default: none are saved */
     size_t save_every;      /* steps between checkpoints; default: one after each epoch */
-    size_t keep;            /* checkpoints that stay, beside the best one; default 3 */
+    size_t keep;            /* newest checkpoints that are kept, beside the best one; default 3 */
     /* NULL: a new run. "auto": the newest checkpoint in the folder `checkpoint`; a new run if there is none. Or a
      * checkpoint, or a folder of checkpoints. A run resumes only with the model and the options that change the result
      * (else USAGE, which says what differs) and with the data (else MISMATCH) as they were; `epochs` may grow where the

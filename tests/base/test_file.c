@@ -1,5 +1,6 @@
 /* test_file.c - reading plain and gzipped files, and replacing files atomically. */
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <zlib.h>
@@ -240,6 +241,36 @@ static void failed_read(void **state)
     gzclose(file);
 }
 
+static void folders_are_recognised(void **state)
+{
+    assert_true(lk__path_is_folder(folder));
+    assert_false(lk__path_is_folder(path));
+    assert_int_equal(errno, ENOENT);
+    put("wbT", (const uint8_t *)"x", 1);
+    assert_false(lk__path_is_folder(path));
+    assert_int_equal(errno, 0);
+    unlink(path);
+    assert_int_equal(symlink(folder, path), 0);
+    assert_true(lk__path_is_folder(path));
+}
+
+/* A file in the place of the folder, or of one of its parents. */
+static void folders_are_created(void **state)
+{
+    char below[sizeof path + 8];
+    snprintf(below, sizeof below, "%s/a/b", folder);
+    assert_ok(lk__folder_make(below));
+    assert_ok(lk__folder_make(below));
+    rmdir(below);
+    below[strlen(below) - 2] = '\0';
+    rmdir(below);
+    put("wbT", (const uint8_t *)"x", 1);
+    assert_fails(lk__folder_make(path), LK_STATUS_IO, "a file has this name");
+    snprintf(below, sizeof below, "%s/b", path);
+    assert_fails(lk__folder_make(below), LK_STATUS_IO, "Not a directory");
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 TEST_MAIN(NULL, NULL, CASE(reads), CASE(members), CASE(damage), CASE(missing), CASE(writes), CASE(aborts),
-          CASE(bad_targets), CASE(failed_commit), CASE(failed_read))
+          CASE(bad_targets), CASE(failed_commit), CASE(failed_read), CASE(folders_are_recognised),
+          CASE(folders_are_created))

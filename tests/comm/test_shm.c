@@ -12,7 +12,7 @@ static void too_large(place *at, const void *arg)
     CHECK(at->t->type->alloc(at->t, huge, &block) == LK_STATUS_MEMORY);
     CHECK(block == NULL);
     CHECK_TEXT(lk_error_detail(), "rank 1: shared memory needs ");
-    CHECK_TEXT(lk_error_detail(), " MB free; enlarge it or use `backend` tcp");
+    CHECK_TEXT(lk_error_detail(), " left; enlarge it or use `backend` tcp");
     lend(at, NULL);
 }
 

@@ -427,9 +427,9 @@ if [ "$FAULTS_APART" = yes ]; then
     for way in shm tcp auto; do
         with "strangers-$way" strangers $way
     done
-    with full-memory full_memory 64k 'MB free; enlarge it or use `backend` tcp' --backend shm
-    with full-memory-auto full_memory 64k 'MB free; enlarge it or use `backend` tcp' --backend auto
-    with full-memory-later full_memory 24m 'MB free; enlarge it or use `backend` tcp' --backend shm --alloc 20000000
+    with full-memory full_memory 64k 'left; enlarge it or use `backend` tcp' --backend shm
+    with full-memory-auto full_memory 64k 'left; enlarge it or use `backend` tcp' --backend auto
+    with full-memory-later full_memory 24m 'left; enlarge it or use `backend` tcp' --backend shm --alloc 20000000
 else
     echo "no namespaces here: strangers and a full /dev/shm are left out"
 fi

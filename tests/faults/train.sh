@@ -249,7 +249,7 @@ full_memory() { # SIZE OPTIONS...
         status=$?; ls /dev/shm >left; exit $status' "$1" "$program" train "${long[@]}" "${@:2}" >out 2>err
     status=$?
     status_is 1
-    reason_is G "/dev/shm.*free; enlarge it or use --backend tcp"
+    reason_is G "/dev/shm.*left; enlarge it or use --backend tcp"
     [ ! -s left ] || complain "left in /dev/shm: $(<left)"
 }
 # Options differ between ranks: all ranks have the same message.
