@@ -65,6 +65,6 @@ limited 0 "${task[@]}" --model resnet20:width=4 --batch-size "${batch:-1}"
 
 # More memory than any host has.
 run 1 "${task[@]}" --model resnet20:width=4096 --batch-size 60000
-said err " GB of memory, but the " " GB for activations of 60000 samples" " GB for parameters"
+said err " TB of memory, but the " " TB for activations of 60000 samples" " GB for parameters"
 
 conclude

@@ -17,7 +17,7 @@ run 0 "${train[@]}" --model resnet20 --max-steps 2 --checkpoint deep
 # Whole checkpoints.
 
 expect verify 0 ck
-said out "step-000000002: whole; 8 tensors of the model and " "step-000000004: whole; " " of the optimiser, " " MB"
+said out "step-000000002: whole; 8 tensors of the model and " "step-000000004: whole; " " of the optimiser, " " kB"
 check "$line: a line each" test "$(wc -l <out)" -eq 2
 expect verify 0 ck/step-000000004
 said out "step-000000004: whole"
