@@ -150,8 +150,9 @@ size_t LK_KERNEL(linear_scratch)(lk_device *dev, lk_shape x, lk_shape y)
 void LK_KERNEL(linear_forward)(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu,
                                lk_tensor *y, void *scratch)
 {
-    if (!lk__bf16_of(dev) && lk__linear_row_fits(x->shape.n, y->shape.c)) {
-        lk__linear_row(dev, x, w, b, relu, y);
+    if (!lk__bf16_of(dev) && lk__linear_few_fits(x->shape.n, y->shape.c)) {
+        lk_linear_few few = {x->shape.n, x->shape.c, y->shape.c, lk__tensor_f32(x), w, b, relu, NULL, lk__tensor_f32(y)};
+        lk__linear_few_forward(dev, &few);
         return;
     }
     product p = {.rows = x->shape.n, .len = x->shape.c, .cols = y->shape.c, .scratch = scratch};
@@ -167,6 +168,13 @@ void LK_KERNEL(linear_forward)(lk_device *dev, const lk_tensor *x, const void *w
 void LK_KERNEL(linear_grad_input)(lk_device *dev, const lk_tensor *dy, const void *w, const lk_tensor *mask,
                                   lk_tensor *dx, void *scratch)
 {
+    if (!lk__bf16_of(dev) && lk__linear_few_fits(dy->shape.n, dx->shape.c)) {
+        lk_linear_few few = {dy->shape.n, dy->shape.c, dx->shape.c, lk__tensor_f32(dy), w};
+        few.mask = mask ? lk__tensor_f32(mask) : NULL;
+        few.c = lk__tensor_f32(dx);
+        lk__linear_few_grad_input(dev, &few);
+        return;
+    }
     product p = {.rows = dy->shape.n, .len = dy->shape.c, .cols = dx->shape.c, .scratch = scratch};
     p.a = lk__tensor_f32(dy);
     p.w = w;

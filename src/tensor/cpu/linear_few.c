@@ -1,0 +1,200 @@
+/* linear_few.c - products of linear layers with few samples: y = x w^T + b, and the input gradient.
+ *
+ * Each weight is used for few multiply-adds, so memory is the limit: weights are not packed, and each is read once. In
+ * the forward pass squares of V outputs and V terms are transposed in registers. Sums have the order of sums.h, so the
+ * bits are those of lk__gemm. */
+#include "base/mem.h"
+#include "tensor/cpu/decls.h"
+#include "tensor/cpu/linear.h"
+#include "tensor/cpu/sums.h"
+
+enum {
+    LINE = LK_ALIGN / sizeof(float), /* floats of a cache line */
+    GROUP = 8,                       /* rows of weights that are read at once for the input gradient */
+    SUMS = 4096                      /* floats of sums that a task of the input gradient has in the first-level cache */
+};
+
+typedef struct few_product {
+    lk_linear_few p;
+    const float *a[LK_LINEAR_FEW]; /* samples of p.a; those that do not exist are the last one */
+    size_t width;                  /* columns of a task of the input gradient */
+} few_product;
+
+/* Continues the chains of V outputs of each sample, whose weights begin at w, with terms [k, k + V). */
+LK_INLINE void add_square(const few_product *few, const float *w, size_t k, v_f32 *sums, int samples)
+{
+    float square[V * V];
+    v_transpose(w + k, few->p.len, square, V);
+    LK_UNROLL for (int i = 0; i < V; i++)
+    {
+        v_f32 column = v_load(square + i * V);
+        LK_UNROLL for (int s = 0; s < samples; s++) sums[s] = v_fma(v_set1(few->a[s][k + (size_t)i]), column, sums[s]);
+    }
+}
+
+/* The same with the single term k. */
+LK_INLINE void add_term(const few_product *few, const float *w, size_t k, v_f32 *sums, int samples)
+{
+    float column[V];
+    for (size_t i = 0; i < V; i++)
+        column[i] = w[i * few->p.len + k];
+    LK_UNROLL for (int s = 0; s < samples; s++) sums[s] = v_fma(v_set1(few->a[s][k]), v_load(column), sums[s]);
+}
+
+/* Brings `count` <= LK_SUM_BLOCK weights of a row into the second-level cache. */
+LK_INLINE void prefetch_weights(const float *w, size_t count)
+{
+    for (size_t i = 0; i < count; i += LINE)
+        __builtin_prefetch(w + i, 0, 2);
+}
+
+/* Continues the chains of V outputs with terms [k, end), a block of the sum. The weights of the next block are prefetched
+ * row by row, one row during each square. */
+LK_INLINE void add_block(const few_product *few, const float *w, size_t k, size_t end, v_f32 *sums, int samples)
+{
+    size_t next = lk__size_min(few->p.len - end, LK_SUM_BLOCK), row = 0;
+    for (; k + V <= end; k += V) {
+        if (row < V)
+            prefetch_weights(w + row++ * few->p.len + end, next);
+        add_square(few, w, k, sums, samples);
+    }
+    for (; k < end; k++)
+        add_term(few, w, k, sums, samples);
+}
+
+/* Outputs [col, col + V) of all samples. */
+LK_INLINE void forward_unit(const few_product *few, size_t col, float *out, int samples)
+{
+    const lk_linear_few *p = &few->p;
+    const float *w = p->w + col * p->len;
+    v_f32 sums[LK_LINEAR_FEW], block[LK_LINEAR_FEW];
+    LK_UNROLL for (int i = 0; i < samples; i++) sums[i] = p->bias ? v_load(p->bias + col) : v_zero();
+    add_block(few, w, 0, lk__size_min(LK_SUM_BLOCK, p->len), sums, samples);
+    for (size_t k = LK_SUM_BLOCK; k < p->len; k += LK_SUM_BLOCK) {
+        LK_UNROLL for (int i = 0; i < samples; i++) block[i] = v_zero();
+        add_block(few, w, k, lk__size_min(k + LK_SUM_BLOCK, p->len), block, samples);
+        LK_UNROLL for (int i = 0; i < samples; i++) sums[i] = v_add(sums[i], block[i]);
+    }
+    LK_UNROLL for (int i = 0; i < samples; i++) v_store(out + i * V, p->relu ? v_relu(sums[i]) : sums[i]);
+}
+
+/* Adds rows [k, k + count) of weights, which begin at w, to the sums of `width` columns; `first`: the sums begin. */
+LK_INLINE void add_rows(const few_product *few, const float *w, size_t k, size_t count, bool first, size_t width,
+                        float *sums, int samples)
+{
+    v_f32 acc[LK_LINEAR_FEW];
+    for (size_t j = 0; j < width; j += V) {
+        size_t n = lk__size_min(V, width - j);
+        LK_UNROLL for (int s = 0; s < samples; s++)
+            acc[s] = first ? v_zero() : v_load(sums + (size_t)s * few->width + j);
+        LK_UNROLL for (size_t i = 0; i < count; i++)
+        {
+            v_f32 row = v_load_some(w + i * few->p.cols + j, n);
+            if (j % LINE < V)
+                __builtin_prefetch(w + (i + GROUP) * few->p.cols + j, 0, 2);
+            LK_UNROLL for (int s = 0; s < samples; s++) acc[s] = v_fma(v_set1(few->a[s][k + i]), row, acc[s]);
+        }
+        LK_UNROLL for (int s = 0; s < samples; s++) v_store(sums + (size_t)s * few->width + j, acc[s]);
+    }
+}
+
+/* Adds the sums of a block to the output, or writes them if the block is the first one. */
+static void end_block(const few_product *few, size_t col, size_t width, bool first, bool last, const float *sums)
+{
+    const lk_linear_few *p = &few->p;
+    for (size_t s = 0; s < p->rows; s++, sums += few->width) {
+        size_t at = s * p->cols + col;
+        for (size_t j = 0; j < width; j += V) {
+            size_t n = lk__size_min(V, width - j);
+            v_f32 sum = v_load(sums + j);
+            if (!first)
+                sum = v_add(v_load_some(p->c + at + j, n), sum);
+            if (last && p->mask)
+                sum = v_relu_grad(v_load_some(p->mask + at + j, n), sum);
+            v_store_some(p->c + at + j, sum, n);
+        }
+    }
+}
+
+/* Columns [col, col + width) of the input gradient of all samples. */
+LK_INLINE void backward_unit(const few_product *few, size_t col, size_t width, int samples)
+{
+    _Alignas(LK_ALIGN) float sums[SUMS];
+    const lk_linear_few *p = &few->p;
+    for (size_t k0 = 0; k0 < p->len; k0 += LK_SUM_BLOCK) {
+        size_t end = lk__size_min(k0 + LK_SUM_BLOCK, p->len), k = k0;
+        for (; k + GROUP <= end; k += GROUP)
+            add_rows(few, p->w + k * p->cols + col, k, GROUP, k == k0, width, sums, samples);
+        for (; k < end; k++)
+            add_rows(few, p->w + k * p->cols + col, k, 1, k == k0, width, sums, samples);
+        end_block(few, col, width, k0 == 0, end == p->len, sums);
+    }
+}
+
+/* The last task computes some outputs of the task before it too, and leaves them out. */
+#define INSTANCE(samples)                                                                                        \
+    static void forward_task_##samples(void *arg, size_t index, int thread)                                      \
+    {                                                                                                            \
+        (void)thread;                                                                                            \
+        const few_product *few = arg;                                                                            \
+        float out[samples * V];                                                                               \
+        size_t begin = index * V, from = lk__size_min(begin, few->p.cols - V);                             \
+        forward_unit(few, from, out, samples);                                                                   \
+        for (size_t s = 0; s < few->p.rows; s++)                                                                 \
+            memcpy(few->p.c + s * few->p.cols + begin, out + s * V + (begin - from),                          \
+                   (from + V - begin) * sizeof *out);                                                         \
+    }                                                                                                            \
+    static void backward_task_##samples(void *arg, size_t index, int thread)                                     \
+    {                                                                                                            \
+        (void)thread;                                                                                            \
+        const few_product *few = arg;                                                                            \
+        size_t col = index * few->width;                                                                         \
+        backward_unit(few, col, lk__size_min(few->width, few->p.cols - col), samples);                           \
+    }
+INSTANCE(1)
+INSTANCE(2)
+INSTANCE(4)
+INSTANCE(8)
+#undef INSTANCE
+
+/* Instances, by number of samples, in rising order. */
+static const struct {
+    size_t samples;
+    lk_pool_fn forward, backward;
+} instances[] = {
+#define ENTRY(samples) {samples, forward_task_##samples, backward_task_##samples}
+    ENTRY(1), ENTRY(2), ENTRY(4), ENTRY(8)
+#undef ENTRY
+};
+
+bool lk__linear_few_fits(size_t rows, size_t cols)
+{
+    return rows > 0 && rows <= LK_LINEAR_FEW && cols >= V;
+}
+
+static size_t begin_product(few_product *few)
+{
+    size_t size = 0;
+    while (instances[size].samples < few->p.rows)
+        size++;
+    for (size_t s = 0; s < LK_LINEAR_FEW; s++)
+        few->a[s] = few->p.a + lk__size_min(s, few->p.rows - 1) * few->p.len;
+    return size;
+}
+
+void lk__linear_few_forward(lk_device *dev, const lk_linear_few *p)
+{
+    few_product few = {.p = *p};
+    size_t size = begin_product(&few);
+    lk__pool_run(lk__cpu_pool(dev), (p->cols + V - 1) / V, instances[size].forward, &few);
+}
+
+void lk__linear_few_grad_input(lk_device *dev, const lk_linear_few *p)
+{
+    few_product few = {.p = *p};
+    lk_pool *pool = lk__cpu_pool(dev);
+    size_t size = begin_product(&few);
+    size_t share = lk__size_divide_up(p->cols, (size_t)lk__pool_threads(pool));
+    few.width = lk__size_min(lk__size_round_up(share, LINE), SUMS / instances[size].samples);
+    lk__pool_run(pool, lk__size_divide_up(p->cols, few.width), instances[size].backward, &few);
+}
