@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "tensor/cpu/vec.h"
+#include "tensor/shards.h"
 #include "tensor/tensor.h"
 
 /* Scratch floats of the weight gradient for n samples and `out` features. */
@@ -31,5 +32,8 @@ bool lk__linear_few_fits(size_t rows, size_t cols);
 void lk__linear_few_forward(lk_device *dev, const lk_linear_few *p);
 #define lk__linear_few_grad_input LK_KERNEL(linear_few_grad_input)
 void lk__linear_few_grad_input(lk_device *dev, const lk_linear_few *p);
+#define lk__linear_few_grad_weight LK_KERNEL(linear_few_grad_weight)
+void lk__linear_few_grad_weight(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
+                                lk_partials dw);
 
 #endif
