@@ -116,6 +116,12 @@ static void run_bf16(lk_device *dev, const product *p)
     lk__bf16_layer_run(dev, &layer, false, p->scratch);
 }
 
+static bool run_few(lk_device *dev, const product *p)
+{
+    lk_linear_few few = {p->rows, p->len, p->cols, p->a, p->w, p->bias, p->relu, p->mask, p->c};
+    return p->transposed ? lk__linear_few_forward(dev, &few) : lk__linear_few_grad_input(dev, &few);
+}
+
 static void run_product(lk_device *dev, product *p)
 {
     lk_pool *pool = lk__cpu_pool(dev);
@@ -125,6 +131,8 @@ static void run_product(lk_device *dev, product *p)
         run_bf16(dev, p);
         return;
     }
+    if (run_few(dev, p))
+        return;
     size_t blocks = (p->len + BLOCK_K - 1) / BLOCK_K;
     p->block_k = lk__size_round_up((p->len + blocks - 1) / blocks, LK_SUM_BLOCK);
     split_product(p, (size_t)lk__pool_threads(pool));
@@ -150,11 +158,6 @@ size_t LK_KERNEL(linear_scratch)(lk_device *dev, lk_shape x, lk_shape y)
 void LK_KERNEL(linear_forward)(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu,
                                lk_tensor *y, void *scratch)
 {
-    if (!lk__bf16_of(dev) && lk__linear_few_fits(x->shape.n, y->shape.c)) {
-        lk_linear_few few = {x->shape.n, x->shape.c, y->shape.c, lk__tensor_f32(x), w, b, relu, NULL, lk__tensor_f32(y)};
-        lk__linear_few_forward(dev, &few);
-        return;
-    }
     product p = {.rows = x->shape.n, .len = x->shape.c, .cols = y->shape.c, .scratch = scratch};
     p.a = lk__tensor_f32(x);
     p.w = w;
@@ -168,13 +171,6 @@ void LK_KERNEL(linear_forward)(lk_device *dev, const lk_tensor *x, const void *w
 void LK_KERNEL(linear_grad_input)(lk_device *dev, const lk_tensor *dy, const void *w, const lk_tensor *mask,
                                   lk_tensor *dx, void *scratch)
 {
-    if (!lk__bf16_of(dev) && lk__linear_few_fits(dy->shape.n, dx->shape.c)) {
-        lk_linear_few few = {dy->shape.n, dy->shape.c, dx->shape.c, lk__tensor_f32(dy), w};
-        few.mask = mask ? lk__tensor_f32(mask) : NULL;
-        few.c = lk__tensor_f32(dx);
-        lk__linear_few_grad_input(dev, &few);
-        return;
-    }
     product p = {.rows = dy->shape.n, .len = dy->shape.c, .cols = dx->shape.c, .scratch = scratch};
     p.a = lk__tensor_f32(dy);
     p.w = w;

@@ -13,7 +13,8 @@
 #define lk__linear_weight_floats LK_KERNEL(linear_weight_floats)
 size_t lk__linear_weight_floats(size_t n, size_t out, size_t threads);
 
-/* Products of at most LK_LINEAR_FEW samples, whose limit is reading the weights. */
+/* Kernels for up to LK_LINEAR_FEW samples, whose limit is reading weights and writing their gradients. They return false
+ * and do nothing where other kernels are faster; the bits are the same. */
 enum { LK_LINEAR_FEW = 8 };
 
 typedef struct lk_linear_few {
@@ -26,14 +27,12 @@ typedef struct lk_linear_few {
     float *c;          // (rows, cols)
 } lk_linear_few;
 
-#define lk__linear_few_fits LK_KERNEL(linear_few_fits)
-bool lk__linear_few_fits(size_t rows, size_t cols);
 #define lk__linear_few_forward LK_KERNEL(linear_few_forward)
-void lk__linear_few_forward(lk_device *dev, const lk_linear_few *p);
+bool lk__linear_few_forward(lk_device *dev, const lk_linear_few *p);
 #define lk__linear_few_grad_input LK_KERNEL(linear_few_grad_input)
-void lk__linear_few_grad_input(lk_device *dev, const lk_linear_few *p);
+bool lk__linear_few_grad_input(lk_device *dev, const lk_linear_few *p);
 #define lk__linear_few_grad_weight LK_KERNEL(linear_few_grad_weight)
-void lk__linear_few_grad_weight(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
+bool lk__linear_few_grad_weight(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
                                 lk_partials dw);
 
 #endif

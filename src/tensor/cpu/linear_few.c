@@ -11,7 +11,8 @@
 enum {
     LINE = LK_ALIGN / sizeof(float), /* floats of a cache line */
     GROUP = 8,                       /* rows of weights that are read at once for the input gradient */
-    SUMS = 4096                      /* floats of sums that a task of the input gradient has in the first-level cache */
+    SUMS = 4096,                     /* floats of sums that a task of the input gradient has in the first-level cache */
+    LEAST = 8192                     /* weights of an input gradient; fewer stay in the first-level cache */
 };
 
 typedef struct few_product {
@@ -48,34 +49,39 @@ LK_INLINE void prefetch_weights(const float *w, size_t count)
         __builtin_prefetch(w + i, 0, 2);
 }
 
-/* Continues the chains of V outputs with terms [k, end), a block of the sum. The weights of the next block are prefetched
- * row by row, one row during each square. */
-LK_INLINE void add_block(const few_product *few, const float *w, size_t k, size_t end, v_f32 *sums, int samples)
+/* Continues the chains of `vectors` times V outputs with terms [k, end), a block of the sum. The weights of the next block
+ * are prefetched row by row, `vectors` rows for each V terms. */
+LK_INLINE void add_block(const few_product *few, const float *w, size_t k, size_t end, v_f32 *sums, int samples,
+                         int vectors)
 {
-    size_t next = lk__size_min(few->p.len - end, LK_SUM_BLOCK), row = 0;
+    size_t stride = few->p.len, next = lk__size_min(stride - end, LK_SUM_BLOCK), row = 0;
     for (; k + V <= end; k += V) {
-        if (row < V)
-            prefetch_weights(w + row++ * few->p.len + end, next);
-        add_square(few, w, k, sums, samples);
+        for (int v = 0; v < vectors && row < (size_t)vectors * V; v++)
+            prefetch_weights(w + row++ * stride + end, next);
+        LK_UNROLL for (int v = 0; v < vectors; v++)
+            add_square(few, w + (size_t)v * V * stride, k, sums + v * samples, samples);
     }
     for (; k < end; k++)
-        add_term(few, w, k, sums, samples);
+        LK_UNROLL for (int v = 0; v < vectors; v++)
+            add_term(few, w + (size_t)v * V * stride, k, sums + v * samples, samples);
 }
 
-/* Outputs [col, col + V) of all samples. */
-LK_INLINE void forward_unit(const few_product *few, size_t col, float *out, int samples)
+/* `vectors` times V outputs of all samples, from col on. */
+LK_INLINE void forward_unit(const few_product *few, size_t col, float *out, int samples, int vectors)
 {
     const lk_linear_few *p = &few->p;
     const float *w = p->w + col * p->len;
+    int count = samples * vectors;
     v_f32 sums[LK_LINEAR_FEW], block[LK_LINEAR_FEW];
-    LK_UNROLL for (int i = 0; i < samples; i++) sums[i] = p->bias ? v_load(p->bias + col) : v_zero();
-    add_block(few, w, 0, lk__size_min(LK_SUM_BLOCK, p->len), sums, samples);
+    LK_UNROLL for (int i = 0; i < count; i++) sums[i] = p->bias ? v_load(p->bias + col + i / samples * V) : v_zero();
+    add_block(few, w, 0, lk__size_min(LK_SUM_BLOCK, p->len), sums, samples, vectors);
     for (size_t k = LK_SUM_BLOCK; k < p->len; k += LK_SUM_BLOCK) {
-        LK_UNROLL for (int i = 0; i < samples; i++) block[i] = v_zero();
-        add_block(few, w, k, lk__size_min(k + LK_SUM_BLOCK, p->len), block, samples);
-        LK_UNROLL for (int i = 0; i < samples; i++) sums[i] = v_add(sums[i], block[i]);
+        LK_UNROLL for (int i = 0; i < count; i++) block[i] = v_zero();
+        add_block(few, w, k, lk__size_min(k + LK_SUM_BLOCK, p->len), block, samples, vectors);
+        LK_UNROLL for (int i = 0; i < count; i++) sums[i] = v_add(sums[i], block[i]);
     }
-    LK_UNROLL for (int i = 0; i < samples; i++) v_store(out + i * V, p->relu ? v_relu(sums[i]) : sums[i]);
+    LK_UNROLL for (int i = 0; i < count; i++)
+        v_store(out + (i % samples * vectors + i / samples) * V, p->relu ? v_relu(sums[i]) : sums[i]);
 }
 
 /* Adds rows [k, k + count) of weights, which begin at w, to the sums of `width` columns; `first`: the sums begin. */
@@ -131,70 +137,75 @@ LK_INLINE void backward_unit(const few_product *few, size_t col, size_t width, i
     }
 }
 
-/* The last task computes some outputs of the task before it too, and leaves them out. */
-#define INSTANCE(samples)                                                                                        \
-    static void forward_task_##samples(void *arg, size_t index, int thread)                                      \
-    {                                                                                                            \
-        (void)thread;                                                                                            \
-        const few_product *few = arg;                                                                            \
-        float out[samples * V];                                                                               \
-        size_t begin = index * V, from = lk__size_min(begin, few->p.cols - V);                             \
-        forward_unit(few, from, out, samples);                                                                   \
-        for (size_t s = 0; s < few->p.rows; s++)                                                                 \
-            memcpy(few->p.c + s * few->p.cols + begin, out + s * V + (begin - from),                          \
-                   (from + V - begin) * sizeof *out);                                                         \
-    }                                                                                                            \
-    static void backward_task_##samples(void *arg, size_t index, int thread)                                     \
-    {                                                                                                            \
-        (void)thread;                                                                                            \
-        const few_product *few = arg;                                                                            \
-        size_t col = index * few->width;                                                                         \
-        backward_unit(few, col, lk__size_min(few->width, few->p.cols - col), samples);                           \
+/* A task of the forward pass. The last one computes some outputs of the task before it too, and leaves them out. */
+LK_INLINE void forward_task(const few_product *few, size_t index, int samples, int vectors)
+{
+    float out[LK_LINEAR_FEW * V];
+    size_t unit = (size_t)vectors * V, begin = index * unit, from = lk__size_min(begin, few->p.cols - unit);
+    forward_unit(few, from, out, samples, vectors);
+    for (size_t s = 0; s < few->p.rows; s++)
+        memcpy(few->p.c + s * few->p.cols + begin, out + s * unit + (begin - from),
+               (from + unit - begin) * sizeof *out);
+}
+
+#define INSTANCE(samples, vectors)                                                          \
+    static void forward_##samples(void *arg, size_t index, int thread)                      \
+    {                                                                                       \
+        (void)thread;                                                                       \
+        forward_task(arg, index, samples, vectors);                                         \
+    }                                                                                       \
+    static void backward_##samples(void *arg, size_t index, int thread)                     \
+    {                                                                                       \
+        (void)thread;                                                                       \
+        const few_product *few = arg;                                                       \
+        size_t col = index * few->width;                                                    \
+        backward_unit(few, col, lk__size_min(few->width, few->p.cols - col), samples);      \
     }
-INSTANCE(1)
-INSTANCE(2)
-INSTANCE(4)
-INSTANCE(8)
+/* By number of samples, in rising order. A chain waits for its last addition, so short vectors have several chains; those
+ * of more rows of weights would evict each other's lines. */
+#define INSTANCES(X) X(1, V < 8 ? 4 : 1) X(2, V < 8 ? 2 : 1) X(4, 1) X(8, 1)
+INSTANCES(INSTANCE)
 #undef INSTANCE
 
-/* Instances, by number of samples, in rising order. */
 static const struct {
-    size_t samples;
+    size_t samples, vectors;
     lk_pool_fn forward, backward;
 } instances[] = {
-#define ENTRY(samples) {samples, forward_task_##samples, backward_task_##samples}
-    ENTRY(1), ENTRY(2), ENTRY(4), ENTRY(8)
+#define ENTRY(samples, vectors) {samples, vectors, forward_##samples, backward_##samples},
+    INSTANCES(ENTRY)
 #undef ENTRY
 };
 
-bool lk__linear_few_fits(size_t rows, size_t cols)
-{
-    return rows > 0 && rows <= LK_LINEAR_FEW && cols >= V;
-}
-
-static size_t begin_product(few_product *few)
+/* Chooses the smallest instance for the samples whose vectors fit into `cols` outputs. */
+static size_t begin_product(few_product *few, size_t cols)
 {
     size_t size = 0;
-    while (instances[size].samples < few->p.rows)
+    while (instances[size].samples < few->p.rows || instances[size].vectors * V > cols)
         size++;
     for (size_t s = 0; s < LK_LINEAR_FEW; s++)
         few->a[s] = few->p.a + lk__size_min(s, few->p.rows - 1) * few->p.len;
     return size;
 }
 
-void lk__linear_few_forward(lk_device *dev, const lk_linear_few *p)
+bool lk__linear_few_forward(lk_device *dev, const lk_linear_few *p)
 {
     few_product few = {.p = *p};
-    size_t size = begin_product(&few);
-    lk__pool_run(lk__cpu_pool(dev), (p->cols + V - 1) / V, instances[size].forward, &few);
+    if (p->rows == 0 || p->rows > LK_LINEAR_FEW || p->cols < V)
+        return false;
+    size_t size = begin_product(&few, p->cols);
+    lk__pool_run(lk__cpu_pool(dev), lk__size_divide_up(p->cols, instances[size].vectors * V), instances[size].forward, &few);
+    return true;
 }
 
-void lk__linear_few_grad_input(lk_device *dev, const lk_linear_few *p)
+bool lk__linear_few_grad_input(lk_device *dev, const lk_linear_few *p)
 {
     few_product few = {.p = *p};
+    if (p->rows == 0 || p->rows > LK_LINEAR_FEW || p->len * p->cols < LEAST)
+        return false;
     lk_pool *pool = lk__cpu_pool(dev);
-    size_t size = begin_product(&few);
+    size_t size = begin_product(&few, SIZE_MAX);
     size_t share = lk__size_divide_up(p->cols, (size_t)lk__pool_threads(pool));
     few.width = lk__size_min(lk__size_round_up(share, LINE), SUMS / instances[size].samples);
     lk__pool_run(pool, lk__size_divide_up(p->cols, few.width), instances[size].backward, &few);
+    return true;
 }

@@ -11,6 +11,7 @@
 enum {
     VECTORS = LK_MR > 6 ? 8 : 4, /* two sums of as many vectors are in registers */
     TILE = VECTORS * V,
+    HALF = VECTORS / 2,
     LINE = LK_ALIGN / sizeof(float), /* floats of a cache line */
     SAMPLES = 4096                   /* floats of x in the first-level cache */
 };
@@ -92,6 +93,8 @@ static void weight_task(void *arg, size_t index, int thread)
         size_t col = begin;
         for (; col + TILE <= end; col += TILE)
             fold_tile(few, o, col, V, VECTORS);
+        for (; col + HALF * V <= end; col += HALF * V)
+            fold_tile(few, o, col, V, HALF);
         for (; col < end; col += V)
             fold_tile(few, o, col, lk__size_min(V, end - col), 1);
     }
@@ -117,9 +120,11 @@ static void skip_empty(const lk_shards *all, few_shards *few)
     few->shards = (lk_shards){.count = count, .begin = few->begin, .merges = few->merges};
 }
 
-void lk__linear_few_grad_weight(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
+bool lk__linear_few_grad_weight(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
                                 lk_partials dw)
 {
+    if (x->shape.n == 0 || x->shape.n > LK_LINEAR_FEW || x->shape.c < TILE)
+        return false;
     few_shards filled;
     few_weight few = {.in = x->shape.c,
                       .out = dy->shape.c,
@@ -137,4 +142,5 @@ void lk__linear_few_grad_weight(lk_device *dev, const lk_tensor *x, const lk_ten
     size_t share = lk__size_divide_up(few.in, (size_t)lk__pool_threads(pool));
     few.width = lk__size_min(lk__size_round_up(share, LINE), SAMPLES / x->shape.n / TILE * TILE);
     lk__pool_run(pool, lk__size_divide_up(few.in, few.width), weight_task, &few);
+    return true;
 }

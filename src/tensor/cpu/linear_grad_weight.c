@@ -149,8 +149,7 @@ void LK_KERNEL(linear_grad_weight)(lk_device *dev, const lk_tensor *x, const lk_
         lk_bf16_gradient gradient = {1, lk__bf16_windows_linear(job.n, in), lk__tensor_f32(x), job.dy, out, &division};
         lk__bf16_gradient_run(dev, &gradient, scratch);
         job.split = 0; /* db alone is left */
-    } else if (lk__linear_few_fits(job.n, in)) {
-        lk__linear_few_grad_weight(dev, x, dy, shards, dw);
+    } else if (lk__linear_few_grad_weight(dev, x, dy, shards, dw)) {
         job.split = 0;
     } else {
         lk__pool_run(pool, (out + LK_MR - 1) / LK_MR, strip_task, &job);
