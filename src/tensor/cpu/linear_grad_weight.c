@@ -12,7 +12,7 @@
 enum {
     ENTRY = LK_MR * LK_NR,           /* floats of a tile */
     LINE = LK_ALIGN / sizeof(float), /* floats of a cache line */
-    GROUP = 4,                       /* panels that a task packs at once */
+    PACKED = 1 << 16,                /* floats of x that are packed at once: a part of the second-level cache */
     UNROLLED = 4                     /* terms of a leaf that is summed without a loop */
 };
 
@@ -130,9 +130,16 @@ static const struct {
 #undef ENTRY_OF
 };
 
+/* Columns that are packed at once. Long pieces of rows come faster from memory and go faster to it. */
+static size_t group_columns(size_t n)
+{
+    size_t least = 128, most = 1024;
+    return lk__size_max(least, lk__size_min(PACKED / lk__size_max(n, 1), most)) / LK_NR * LK_NR;
+}
+
 static size_t thread_floats(size_t n)
 {
-    return n * GROUP * LK_NR + (size_t)LK_TREE_MAX_DEPTH * ENTRY;
+    return n * group_columns(n) + (size_t)LK_TREE_MAX_DEPTH * ENTRY;
 }
 
 static size_t strip_floats(size_t n, size_t out)
@@ -216,12 +223,12 @@ static void weight_task(void *arg, size_t index, int thread)
     const weight_job *job = arg;
     bool bias = index >= job->split;
     const outer_sum *sum = &job->sum[bias];
-    size_t begin = (bias ? index - job->split : index) * job->share * LK_NR;
+    size_t group = group_columns(job->n), begin = (bias ? index - job->split : index) * job->share * LK_NR;
     size_t end = lk__size_min(begin + job->share * LK_NR, sum->cols);
     float *stack = job->scratch + (size_t)thread * job->thread_floats;
     float *panels = stack + LK_TREE_MAX_DEPTH * ENTRY;
     for (size_t col = begin, cols; col < end; col += cols) {
-        cols = lk__size_min(GROUP * LK_NR, end - col);
+        cols = lk__size_min(group, end - col);
         lk__pack_rows(sum->right + col, sum->cols, cols, job->n, panels);
         for (size_t row = 0; row < sum->rows; row += LK_MR) {
             for (size_t j = 0; j < cols; j += LK_NR)
@@ -235,7 +242,8 @@ void LK_KERNEL(linear_grad_weight)(lk_device *dev, const lk_tensor *x, const lk_
 {
     size_t n = x->shape.n, in = x->shape.c, out = dy->shape.c;
     lk_pool *pool = lk__cpu_pool(dev);
-    size_t share = lk__size_max(lk__panel_count(in) / (4 * (size_t)lk__pool_threads(pool)), 1);
+    size_t tasks = lk__cpu_tasks((size_t)lk__pool_threads(pool), 4);
+    size_t share = lk__size_max(lk__panel_count(in) / tasks, 1);
     float *strips = scratch;
     weight_job job = {
         .sum = {{strips + n * LK_MR, out, lk__tensor_f32(x), in, dw}, {strips, 1, lk__tensor_f32(dy), out, db}},
