@@ -35,4 +35,8 @@ bool lk__linear_few_grad_input(lk_device *dev, const lk_linear_few *p);
 bool lk__linear_few_grad_weight(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
                                 lk_partials dw);
 
+/* The gradient of the bias. */
+#define lk__linear_grad_bias LK_KERNEL(linear_grad_bias)
+void lk__linear_grad_bias(lk_device *dev, const lk_tensor *dy, const lk_shards *shards, lk_partials db);
+
 #endif

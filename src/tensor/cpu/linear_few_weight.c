@@ -1,4 +1,4 @@
-/* linear_few_weight.c - dw = dy^T x of linear layers with few samples, folded over shards.
+/* linear_few_weight.c - dw = dy^T x of linear layers with few samples, and db = ones^T dy, folded over shards.
  *
  * Writing dw limits such layers, so dw is written in its order, in long pieces, while the samples' part of x stays in
  * the first-level cache. */
@@ -6,6 +6,7 @@
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/fold.h"
 #include "tensor/cpu/linear.h"
+#include "tensor/cpu/sums.h"
 #include "tensor/cpu/tile.h"
 
 enum {
@@ -26,20 +27,34 @@ typedef struct few_shards {
 typedef struct few_weight {
     size_t in, out, width; /* columns of a task */
     const float *x, *dy;   // (n, in), (n, out)
+    size_t dy_step;        /* floats from sample to sample of dy; 0: they are the same */
     const lk_shards *shards;
     bool add_zero; /* `shards` has no empty shards: 0.0 is added to the sum in their place */
     lk_lanes fold;
     lk_partials dw; // (out, in)
 } few_weight;
 
-/* A leaf of row o of dw: the sum over its samples. */
-LK_INLINE void sum_leaf(const few_weight *few, int leaf, size_t o, size_t col, size_t n, v_f32 *sums, int vectors)
+/* Sums samples [s, end), one block, for row o of dw. */
+LK_INLINE void sum_block(const few_weight *few, size_t s, size_t end, size_t o, size_t col, size_t n, v_f32 *sums,
+                         int vectors)
 {
     LK_UNROLL for (int v = 0; v < vectors; v++) sums[v] = v_zero();
-    for (size_t s = few->shards->begin[leaf]; s < few->shards->begin[leaf + 1]; s++) {
+    for (; s < end; s++) {
         const float *x = few->x + s * few->in + col;
-        v_f32 factor = v_set1(few->dy[s * few->out + o]);
+        v_f32 factor = v_set1(few->dy[s * few->dy_step + o]);
         LK_UNROLL for (int v = 0; v < vectors; v++) sums[v] = v_fma(factor, v_load_some(x + v * V, n), sums[v]);
+    }
+}
+
+/* Sums a leaf of row o of dw. */
+LK_INLINE void sum_leaf(const few_weight *few, int leaf, size_t o, size_t col, size_t n, v_f32 *sums, int vectors)
+{
+    size_t s = few->shards->begin[leaf], end = few->shards->begin[leaf + 1];
+    v_f32 block[VECTORS];
+    sum_block(few, s, lk__size_min(s + LK_SUM_BLOCK, end), o, col, n, sums, vectors);
+    for (s += LK_SUM_BLOCK; s < end; s += LK_SUM_BLOCK) {
+        sum_block(few, s, lk__size_min(s + LK_SUM_BLOCK, end), o, col, n, block, vectors);
+        LK_UNROLL for (int v = 0; v < vectors; v++) sums[v] = v_add(sums[v], block[v]);
     }
 }
 
@@ -130,6 +145,7 @@ bool lk__linear_few_grad_weight(lk_device *dev, const lk_tensor *x, const lk_ten
                       .out = dy->shape.c,
                       .x = lk__tensor_f32(x),
                       .dy = lk__tensor_f32(dy),
+                      .dy_step = dy->shape.c,
                       .shards = shards,
                       .fold = lk__lanes_fold(shards),
                       .dw = dw};
@@ -143,4 +159,18 @@ bool lk__linear_few_grad_weight(lk_device *dev, const lk_tensor *x, const lk_ten
     few.width = lk__size_min(lk__size_round_up(share, LINE), SAMPLES / x->shape.n / TILE * TILE);
     lk__pool_run(pool, lk__size_divide_up(few.in, few.width), weight_task, &few);
     return true;
+}
+
+void lk__linear_grad_bias(lk_device *dev, const lk_tensor *dy, const lk_shards *shards, lk_partials db)
+{
+    static const float one = 1.0f;
+    few_weight sum = {.in = dy->shape.c,
+                      .out = 1,
+                      .width = 4 * TILE,
+                      .x = lk__tensor_f32(dy),
+                      .dy = &one,
+                      .shards = shards,
+                      .fold = lk__lanes_fold(shards),
+                      .dw = db};
+    lk__pool_run(lk__cpu_pool(dev), lk__size_divide_up(sum.in, sum.width), weight_task, &sum);
 }

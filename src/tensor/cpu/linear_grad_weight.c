@@ -1,7 +1,7 @@
 /* linear_grad_weight.c - dw = dy^T x and db, folded over shards tile by tile.
  *
  * A shard often has few samples, so a tile of dw is summed over all shards before the next tile starts: its
- * partial sums stay in the first-level cache. The bias gradient is ones^T dy. */
+ * partial sums stay in the first-level cache. */
 #include "tensor/cpu/bf16_layer.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/fold.h"
@@ -16,29 +16,19 @@ enum {
     UNROLLED = 4                     /* terms of a leaf that is summed without a loop */
 };
 
-/* out = left^T right: dw of dy and x, or db of ones and dy. */
-typedef struct outer_sum {
-    const float *left; // (rows / LK_MR rounded up, n, LK_MR)
-    size_t rows;
-    const float *right; // (n, cols)
-    size_t cols;
-    lk_partials out; // (rows, cols)
-} outer_sum;
-
 typedef struct weight_job {
-    outer_sum sum[2]; /* dw, db */
-    size_t share;     /* panels of a task */
-    size_t split;     /* tasks below this index compute dw, the others db */
-    size_t n;
+    size_t n, in, out;
     const lk_shards *shards;
     lk_lanes fold;
-    const float *dy; // (n, rows of dw)
-    float *strips;   // (1 + rows / LK_MR rounded up, n, LK_MR): ones, and dy in the order of tiles
+    const float *x, *dy; // (n, in), (n, out)
+    lk_partials dw;      // (out, in)
+    size_t share;        /* panels of a task */
+    float *strips;       // (out / LK_MR rounded up, n, LK_MR): dy in the order of tiles
     float *scratch;
     size_t thread_floats;
 } weight_job;
 
-/* A tile of a result. */
+/* A tile of dw. */
 typedef struct weight_tile {
     const lk_shards *shards;
     const float *a; // (n, LK_MR)
@@ -57,6 +47,9 @@ LK_INLINE void sum_terms(const float *a, const float *b, size_t count, v_f32 (*a
             lk__tile_multiply(a + k * LK_MR, b + k * nv * V, acc, mr, nv);
         return;
     }
+    for (; count >= UNROLLED; count -= UNROLLED, a += UNROLLED * LK_MR, b += UNROLLED * nv * V)
+        LK_UNROLL for (int k = 0; k < UNROLLED; k++)
+            lk__tile_multiply(a + k * LK_MR, b + k * nv * V, acc, mr, nv);
     for (; count > 0; count--, a += LK_MR, b += nv * V)
         lk__tile_multiply(a, b, acc, mr, nv);
 }
@@ -144,7 +137,7 @@ static size_t thread_floats(size_t n)
 
 static size_t strip_floats(size_t n, size_t out)
 {
-    return lk__size_round_up(n * (LK_MR + lk__size_round_up(out, LK_MR)), LK_ALIGN);
+    return lk__size_round_up(n * lk__size_round_up(out, LK_MR), LK_ALIGN);
 }
 
 size_t lk__linear_weight_floats(size_t n, size_t out, size_t threads)
@@ -183,89 +176,90 @@ static void run_tile(const weight_tile *tile, size_t rows, size_t width)
 }
 
 /* The tile of rows from `row` on and a panel of columns from `col` on, over all shards of the wave. */
-static void fold_tile(const weight_job *job, const outer_sum *sum, size_t row, size_t col, const float *panel,
-                      size_t width, float *stack)
+static void fold_tile(const weight_job *job, size_t row, size_t col, const float *panel, size_t width, float *stack)
 {
-    size_t rows = lk__size_min(LK_MR, sum->rows - row), cols = lk__size_min(width, sum->cols - col);
-    size_t at = row * sum->cols + col;
+    size_t rows = lk__size_min(LK_MR, job->out - row), cols = lk__size_min(width, job->in - col);
+    size_t at = row * job->in + col;
     int low = job->fold.low, last = job->fold.end - 1;
     bool whole = cols == width; /* the last sum is stored at its place at once */
-    float *out = lk__partials_slot(sum->out, last) + at;
+    float *out = lk__partials_slot(job->dw, last) + at;
     for (size_t i = 0; i < rows; i++) {
         for (size_t j = 0; j < cols; j += LINE)
-            __builtin_prefetch(out + i * sum->cols + j, 1);
+            __builtin_prefetch(out + i * job->in + j, 1);
     }
     for (int entry = low; entry < job->shards->depth; entry++)
-        copy_rows(lk__partials_slot(sum->out, entry) + at, sum->cols, rows, cols, stack + (entry - low) * ENTRY, LK_NR);
-    weight_tile tile = {.shards = job->shards, .a = sum->left + row * job->n, .b = panel};
+        copy_rows(lk__partials_slot(job->dw, entry) + at, job->in, rows, cols, stack + (entry - low) * ENTRY, LK_NR);
+    weight_tile tile = {.shards = job->shards, .a = job->strips + row * job->n, .b = panel};
     tile.top = stack + (job->shards->depth - low) * ENTRY;
     tile.last = whole ? out : stack + (last - low) * ENTRY;
-    tile.step = whole ? sum->cols : LK_NR;
+    tile.step = whole ? job->in : LK_NR;
     run_tile(&tile, rows, width);
     for (int entry = low; entry < last + !whole; entry++)
-        copy_rows(stack + (entry - low) * ENTRY, LK_NR, rows, cols, lk__partials_slot(sum->out, entry) + at, sum->cols);
+        copy_rows(stack + (entry - low) * ENTRY, LK_NR, rows, cols, lk__partials_slot(job->dw, entry) + at, job->in);
 }
 
 static void strip_task(void *arg, size_t index, int thread)
 {
     (void)thread;
     const weight_job *job = arg;
-    size_t out = job->sum[0].rows, row = index * LK_MR;
-    float *strip = job->strips + row * job->n;
-    for (size_t i = 0; index == 0 && i < job->n; i++)
-        strip[i * LK_MR] = 1.0f; /* db has one row */
-    if (index > 0)
-        copy_rows(job->dy + row - LK_MR, out, job->n, lk__size_min(LK_MR, out + LK_MR - row), strip, LK_MR);
+    size_t row = index * LK_MR;
+    copy_rows(job->dy + row, job->out, job->n, lk__size_min(LK_MR, job->out - row), job->strips + row * job->n, LK_MR);
 }
 
 static void weight_task(void *arg, size_t index, int thread)
 {
     const weight_job *job = arg;
-    bool bias = index >= job->split;
-    const outer_sum *sum = &job->sum[bias];
-    size_t group = group_columns(job->n), begin = (bias ? index - job->split : index) * job->share * LK_NR;
-    size_t end = lk__size_min(begin + job->share * LK_NR, sum->cols);
+    size_t group = group_columns(job->n), begin = index * job->share * LK_NR;
+    size_t end = lk__size_min(begin + job->share * LK_NR, job->in);
     float *stack = job->scratch + (size_t)thread * job->thread_floats;
     float *panels = stack + LK_TREE_MAX_DEPTH * ENTRY;
     for (size_t col = begin, cols; col < end; col += cols) {
         cols = lk__size_min(group, end - col);
-        lk__pack_rows(sum->right + col, sum->cols, cols, job->n, panels);
-        for (size_t row = 0; row < sum->rows; row += LK_MR) {
+        lk__pack_rows(job->x + col, job->in, cols, job->n, panels);
+        for (size_t row = 0; row < job->out; row += LK_MR) {
             for (size_t j = 0; j < cols; j += LK_NR)
-                fold_tile(job, sum, row, col + j, panels + j * job->n, lk__panel_width(cols, j / LK_NR), stack);
+                fold_tile(job, row, col + j, panels + j * job->n, lk__panel_width(cols, j / LK_NR), stack);
         }
     }
+}
+
+static void sum_weights(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
+                        lk_partials dw, float *scratch)
+{
+    size_t n = x->shape.n, in = x->shape.c, out = dy->shape.c;
+    lk_pool *pool = lk__cpu_pool(dev);
+    size_t tasks = lk__cpu_tasks((size_t)lk__pool_threads(pool), 4);
+    weight_job job = {
+        .n = n,
+        .in = in,
+        .out = out,
+        .shards = shards,
+        .fold = lk__lanes_fold(shards),
+        .x = lk__tensor_f32(x),
+        .dy = lk__tensor_f32(dy),
+        .dw = dw,
+        .share = lk__size_max(lk__panel_count(in) / tasks, 1),
+        .strips = scratch,
+        .scratch = scratch + strip_floats(n, out),
+        .thread_floats = thread_floats(n),
+    };
+    lk__pool_run(pool, lk__size_divide_up(out, LK_MR), strip_task, &job);
+    lk__pool_run(pool, lk__size_divide_up(in, job.share * LK_NR), weight_task, &job);
 }
 
 void LK_KERNEL(linear_grad_weight)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
                                    lk_partials dw, lk_partials db, void *scratch)
 {
     size_t n = x->shape.n, in = x->shape.c, out = dy->shape.c;
-    lk_pool *pool = lk__cpu_pool(dev);
-    size_t tasks = lk__cpu_tasks((size_t)lk__pool_threads(pool), 4);
-    size_t share = lk__size_max(lk__panel_count(in) / tasks, 1);
-    float *strips = scratch;
-    weight_job job = {
-        .sum = {{strips + n * LK_MR, out, lk__tensor_f32(x), in, dw}, {strips, 1, lk__tensor_f32(dy), out, db}},
-        .share = share,
-        .split = lk__size_divide_up(in, share * LK_NR),
-        .n = n,
-        .shards = shards,
-        .fold = lk__lanes_fold(shards),
-        .dy = lk__tensor_f32(dy),
-        .strips = strips,
-        .scratch = strips + strip_floats(n, out),
-        .thread_floats = thread_floats(n),
-    };
     if (lk__bf16_of(dev)) {
         lk_subtree wave = lk__subtree(shards, dw, (lk_partials){0});
-        lk_division division = lk__division_whole((size_t)lk__pool_threads(pool), &wave);
-        lk_bf16_gradient gradient = {1, lk__bf16_windows_linear(n, in), lk__tensor_f32(x), job.dy, out, &division};
+        lk_division division = lk__division_whole((size_t)lk__pool_threads(lk__cpu_pool(dev)), &wave);
+        const float *factor = lk__tensor_f32(dy);
+        lk_bf16_gradient gradient = {1, lk__bf16_windows_linear(n, in), lk__tensor_f32(x), factor, out, &division};
         lk__bf16_gradient_run(dev, &gradient, scratch);
-        job.split = 0; /* db alone is left */
-    } else if (lk__linear_few_grad_weight(dev, x, dy, shards, dw)) {
-        job.split = 0;
+    } else if (!lk__linear_few_grad_weight(dev, x, dy, shards, dw)) {
+        sum_weights(dev, x, dy, shards, dw, scratch);
     }
-    lk__pool_run(pool, 1 + (job.split > 0 ? lk__size_divide_up(out, LK_MR) : 0), strip_task, &job);
-    lk__pool_run(pool, job.split + (db.slot0 ? lk__size_divide_up(out, share * LK_NR) : 0), weight_task, &job);
+    if (db.slot0)
+        lk__linear_grad_bias(dev, dy, shards, db);
 }
