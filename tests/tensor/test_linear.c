@@ -27,7 +27,11 @@ static const layer layers[] = {
     {{4, 2100, 1, 1}, 40, .shards = 16, .no_bias = true},
     {{8, 519, 1, 1}, 517, .shards = 3, .wave = 2},
     {{2, 4500, 1, 1}, 19, .shards = 5, .wave = 1},
+    {{3, 300, 1, 1}, 20, .shards = 8},
+    {{1, 129, 1, 1}, 64, .shards = 16},
+    {{6, 260, 1, 1}, 9, .shards = 16, .wave = 3},
     {{9, 300, 1, 1}, 100, .shards = 16},
+    {{600, 33, 1, 1}, 45, .shards = 2}, /* leaves of two blocks */
     /* images */
     {{4, 64, 12, 12}, 128, .shards = 2, .effort = NOT_CPU}, /* fc1 of the cnn */
     {{5, 26, 3, 3}, 10, .shards = 3},

@@ -13,8 +13,8 @@
 #define lk__linear_weight_floats LK_KERNEL(linear_weight_floats)
 size_t lk__linear_weight_floats(size_t n, size_t out, size_t threads);
 
-/* Kernels for up to LK_LINEAR_FEW samples, whose limit is reading weights and writing their gradients. They return false
- * and do nothing where other kernels are faster; the bits are the same. */
+/* Kernels for up to LK_LINEAR_FEW samples, whose limit is reading weights and writing their gradients. They return
+ * false and do nothing where other kernels are faster; the bits are the same. */
 enum { LK_LINEAR_FEW = 8 };
 
 typedef struct lk_linear_few {

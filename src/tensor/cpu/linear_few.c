@@ -49,8 +49,8 @@ LK_INLINE void prefetch_weights(const float *w, size_t count)
         __builtin_prefetch(w + i, 0, 2);
 }
 
-/* Continues the chains of `vectors` times V outputs with terms [k, end), a block of the sum. The weights of the next block
- * are prefetched row by row, `vectors` rows for each V terms. */
+/* Continues the chains of `vectors` times V outputs with terms [k, end), a block of the sum. The weights of the next
+ * block are prefetched row by row, `vectors` rows for each V terms. */
 LK_INLINE void add_block(const few_product *few, const float *w, size_t k, size_t end, v_f32 *sums, int samples,
                          int vectors)
 {
@@ -91,8 +91,8 @@ LK_INLINE void add_rows(const few_product *few, const float *w, size_t k, size_t
     v_f32 acc[LK_LINEAR_FEW];
     for (size_t j = 0; j < width; j += V) {
         size_t n = lk__size_min(V, width - j);
-        LK_UNROLL for (int s = 0; s < samples; s++)
-            acc[s] = first ? v_zero() : v_load(sums + (size_t)s * few->width + j);
+        LK_UNROLL for (int s = 0; s < samples; s++) acc[s] =
+            first ? v_zero() : v_load(sums + (size_t)s * few->width + j);
         LK_UNROLL for (size_t i = 0; i < count; i++)
         {
             v_f32 row = v_load_some(w + i * few->p.cols + j, n);
@@ -148,21 +148,21 @@ LK_INLINE void forward_task(const few_product *few, size_t index, int samples, i
                (from + unit - begin) * sizeof *out);
 }
 
-#define INSTANCE(samples, vectors)                                                          \
-    static void forward_##samples(void *arg, size_t index, int thread)                      \
-    {                                                                                       \
-        (void)thread;                                                                       \
-        forward_task(arg, index, samples, vectors);                                         \
-    }                                                                                       \
-    static void backward_##samples(void *arg, size_t index, int thread)                     \
-    {                                                                                       \
-        (void)thread;                                                                       \
-        const few_product *few = arg;                                                       \
-        size_t col = index * few->width;                                                    \
-        backward_unit(few, col, lk__size_min(few->width, few->p.cols - col), samples);      \
+#define INSTANCE(samples, vectors)                                                     \
+    static void forward_##samples(void *arg, size_t index, int thread)                 \
+    {                                                                                  \
+        (void)thread;                                                                  \
+        forward_task(arg, index, samples, vectors);                                    \
+    }                                                                                  \
+    static void backward_##samples(void *arg, size_t index, int thread)                \
+    {                                                                                  \
+        (void)thread;                                                                  \
+        const few_product *few = arg;                                                  \
+        size_t col = index * few->width;                                               \
+        backward_unit(few, col, lk__size_min(few->width, few->p.cols - col), samples); \
     }
-/* By number of samples, in rising order. A chain waits for its last addition, so short vectors have several chains; those
- * of more rows of weights would evict each other's lines. */
+/* By number of samples, in rising order. An addition waits for the one before it in its chain, so short vectors have
+ * several chains; with more than 16 rows of weights, rows would evict each other from the first-level cache. */
 #define INSTANCES(X) X(1, V < 8 ? 4 : 1) X(2, V < 8 ? 2 : 1) X(4, 1) X(8, 1)
 INSTANCES(INSTANCE)
 #undef INSTANCE
@@ -193,7 +193,8 @@ bool lk__linear_few_forward(lk_device *dev, const lk_linear_few *p)
     if (p->rows == 0 || p->rows > LK_LINEAR_FEW || p->cols < V)
         return false;
     size_t size = begin_product(&few, p->cols);
-    lk__pool_run(lk__cpu_pool(dev), lk__size_divide_up(p->cols, instances[size].vectors * V), instances[size].forward, &few);
+    lk__pool_run(lk__cpu_pool(dev), lk__size_divide_up(p->cols, instances[size].vectors * V), instances[size].forward,
+                 &few);
     return true;
 }
 

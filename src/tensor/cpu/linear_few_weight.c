@@ -10,7 +10,7 @@
 #include "tensor/cpu/tile.h"
 
 enum {
-    VECTORS = LK_MR > 6 ? 8 : 4, /* two sums of as many vectors are in registers */
+    VECTORS = LK_MR > 6 ? 8 : 4, /* twice as many are in registers */
     TILE = VECTORS * V,
     HALF = VECTORS / 2,
     LINE = LK_ALIGN / sizeof(float), /* floats of a cache line */
@@ -58,8 +58,9 @@ LK_INLINE void sum_leaf(const few_weight *few, int leaf, size_t o, size_t col, s
     }
 }
 
-/* Columns [col, col + n) of row o of dw, in `vectors` vectors. The partial sum on the top of the stack is in registers;
- * what is below it, if anything, is pushed like the others and not read. The lines of the next row are prefetched. */
+/* Vectors of row o of dw, from column col on; the first n lanes of each exist. The partial sum on the top of the stack
+ * is in registers: `below` is where it is stored before the next one. At first `top` is no partial sum: it is stored,
+ * too, but not read. The lines of the next row are prefetched. */
 LK_INLINE void fold_tile(const few_weight *few, size_t o, size_t col, size_t n, int vectors)
 {
     float stack[LK_TREE_MAX_DEPTH + 1][TILE], *below = stack[0];
@@ -79,7 +80,8 @@ LK_INLINE void fold_tile(const few_weight *few, size_t o, size_t col, size_t n, 
         sum_leaf(few, i, o, col, n, leaf, vectors);
         int merges = few->shards->merges[i];
         if (merges == 0) {
-            LK_UNROLL for (int v = 0; v < vectors; v++) v_store(below + v * V, top[v]), top[v] = leaf[v];
+            LK_UNROLL for (int v = 0; v < vectors; v++) v_store(below + v * V, top[v]);
+            LK_UNROLL for (int v = 0; v < vectors; v++) top[v] = leaf[v];
             below += TILE;
             continue;
         }
@@ -127,7 +129,8 @@ static void skip_empty(const lk_shards *all, few_shards *few)
             few->merges[count++] = 0;
         }
         for (int merge = all->merges[leaf]; merge > 0; merge--, top--) {
-            few->merges[count - 1] += filled[top] && filled[top - 1];
+            if (filled[top] && filled[top - 1])
+                few->merges[count - 1]++;
             filled[top - 1] |= filled[top];
         }
     }

@@ -38,18 +38,17 @@ typedef struct weight_tile {
     size_t step;
 } weight_tile;
 
-/* Sums `count` <= LK_SUM_BLOCK terms. Shards often have UNROLLED samples, and a loop would take as long as the terms. */
+/* Sums `count` <= LK_SUM_BLOCK terms. Shards often have UNROLLED samples, and a loop would take as long as the terms.
+ */
 LK_INLINE void sum_terms(const float *a, const float *b, size_t count, v_f32 (*acc)[2], int mr, int nv)
 {
     lk__tile_zero(acc, mr, nv);
     if (count == UNROLLED) {
-        LK_UNROLL for (int k = 0; k < UNROLLED; k++)
-            lk__tile_multiply(a + k * LK_MR, b + k * nv * V, acc, mr, nv);
+        LK_UNROLL for (int k = 0; k < UNROLLED; k++) lk__tile_multiply(a + k * LK_MR, b + k * nv * V, acc, mr, nv);
         return;
     }
     for (; count >= UNROLLED; count -= UNROLLED, a += UNROLLED * LK_MR, b += UNROLLED * nv * V)
-        LK_UNROLL for (int k = 0; k < UNROLLED; k++)
-            lk__tile_multiply(a + k * LK_MR, b + k * nv * V, acc, mr, nv);
+        LK_UNROLL for (int k = 0; k < UNROLLED; k++) lk__tile_multiply(a + k * LK_MR, b + k * nv * V, acc, mr, nv);
     for (; count > 0; count--, a += LK_MR, b += nv * V)
         lk__tile_multiply(a, b, acc, mr, nv);
 }
@@ -100,14 +99,14 @@ LK_INLINE void sum_tile(const weight_tile *tile, bool single, int mr, int nv)
     }
 }
 
-#define TILE(mr, nv)                                             \
-    static void blocks_##mr##x##nv(const weight_tile *tile)      \
-    {                                                            \
-        sum_tile(tile, false, mr, nv);                           \
-    }                                                            \
-    static void single_##mr##x##nv(const weight_tile *tile)      \
-    {                                                            \
-        sum_tile(tile, true, mr, nv);                            \
+#define TILE(mr, nv)                                        \
+    static void blocks_##mr##x##nv(const weight_tile *tile) \
+    {                                                       \
+        sum_tile(tile, false, mr, nv);                      \
+    }                                                       \
+    static void single_##mr##x##nv(const weight_tile *tile) \
+    {                                                       \
+        sum_tile(tile, true, mr, nv);                       \
     }
 LK_TILE_SIZES(TILE, 1)
 LK_TILE_SIZES(TILE, 2)
