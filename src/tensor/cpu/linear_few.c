@@ -42,22 +42,17 @@ LK_INLINE void add_term(const few_product *few, const float *w, size_t k, v_f32 
     LK_UNROLL for (int s = 0; s < samples; s++) sums[s] = v_fma(v_set1(few->a[s][k]), v_load(column), sums[s]);
 }
 
-/* Brings `count` <= LK_SUM_BLOCK weights of a row into the second-level cache. */
-LK_INLINE void prefetch_weights(const float *w, size_t count)
-{
-    for (size_t i = 0; i < count; i += LINE)
-        __builtin_prefetch(w + i, 0, 2);
-}
-
-/* Continues the chains of `vectors` times V outputs with terms [k, end), a block of the sum. The weights of the next
- * block are prefetched row by row, `vectors` rows for each V terms. */
+/* Continues the chains of `vectors` times V outputs with terms [k, end), a block of the sum. Each square prefetches as
+ * many lines of the next block, or of the next outputs' first one, as it has, row by row. */
 LK_INLINE void add_block(const few_product *few, const float *w, size_t k, size_t end, v_f32 *sums, int samples,
                          int vectors)
 {
-    size_t stride = few->p.len, next = lk__size_min(stride - end, LK_SUM_BLOCK), row = 0;
+    enum { ROW_LINES = LK_SUM_BLOCK / LINE, SQUARE_LINES = V * V > LINE ? V * V / LINE : 1 };
+    size_t stride = few->p.len, line = 0, lines = (size_t)vectors * V * ROW_LINES;
+    const float *next = end < stride ? w + end : w + (size_t)vectors * V * stride;
     for (; k + V <= end; k += V) {
-        for (int v = 0; v < vectors && row < (size_t)vectors * V; v++)
-            prefetch_weights(w + row++ * stride + end, next);
+        for (int i = 0; i < vectors * SQUARE_LINES && line < lines; i++, line++)
+            __builtin_prefetch(next + line / ROW_LINES * stride + line % ROW_LINES * LINE, 0, 2);
         LK_UNROLL for (int v = 0; v < vectors; v++)
             add_square(few, w + (size_t)v * V * stride, k, sums + v * samples, samples);
     }
