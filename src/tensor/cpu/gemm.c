@@ -11,9 +11,9 @@
 enum { LINE = LK_ALIGN / sizeof(float) };
 
 /* Rows of large tiles that are about a multiple of LONG_ROW floats apart are copied, since they evict each other from
- * the first-level cache; copied rows are ROW floats apart, in PARTS parts at most. The panels of a group, with the terms of
- * one pass, stay in the second-level cache while all rows pass. AHEAD: terms between the prefetch of a panel's row and
- * its load. */
+ * the first-level cache; copied rows are ROW floats apart, in PARTS parts at most. The panels of a group, with the
+ * terms of one pass, stay in the second-level cache while all rows pass. AHEAD: terms between the prefetch of a panel's
+ * row and its load. */
 enum { LONG_ROW = 512, ROW = LK_SUM_BLOCK + LINE, GROUP_PANELS = 512 / LK_NR, AHEAD = 8, PARTS = 8 };
 
 /* SHARE rows share a pointer, so that the pointers of a tile fit into registers. Smaller tiles have too few operations
