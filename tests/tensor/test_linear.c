@@ -21,6 +21,17 @@ static const layer layers[] = {
     {{1, 1029, 1, 1}, 130, .shards = 1},
     {{1, 3, 1, 1}, 33, .shards = 1, .no_bias = true},
     {{1, 37, 1, 1}, 1030, .shards = 1},
+    /* few rows: weights that are read once, with odd widths, blocks of 256 terms, and more columns than a task has */
+    {{3, 1029, 1, 1}, 131, .shards = 1},
+    {{7, 301, 1, 1}, 259, .shards = 16},
+    {{4, 2100, 1, 1}, 40, .shards = 16, .no_bias = true},
+    {{8, 519, 1, 1}, 517, .shards = 3, .wave = 2},
+    {{2, 4500, 1, 1}, 19, .shards = 5, .wave = 1},
+    {{3, 300, 1, 1}, 20, .shards = 8},
+    {{1, 129, 1, 1}, 64, .shards = 16},
+    {{6, 260, 1, 1}, 9, .shards = 16, .wave = 3},
+    {{9, 300, 1, 1}, 100, .shards = 16},
+    {{600, 33, 1, 1}, 45, .shards = 2}, /* leaves of two blocks */
     /* images */
     {{4, 64, 12, 12}, 128, .shards = 2, .effort = NOT_CPU}, /* fc1 of the cnn */
     {{5, 26, 3, 3}, 10, .shards = 3},
@@ -38,6 +49,7 @@ static const layer with_relus[] = {
     {{5, 31, 1, 1}, 26, .shards = 1},
     {{3, 1, 1, 1}, 1, .shards = 1},
     {{1, 31, 1, 1}, 69, .shards = 1},
+    {{4, 270, 1, 1}, 69, .shards = 16},
     {{64, 784, 1, 1}, 64, .shards = 1, .effort = NOT_CPU},
     {{128, 784, 1, 1}, 64, .shards = 1, .effort = NOT_CPU},
     {{64, 9216, 1, 1}, 128, .shards = 1, .effort = NOT_CPU},

@@ -10,10 +10,10 @@
 /* Floats in a cache line. */
 enum { LINE = LK_ALIGN / sizeof(float) };
 
-/* Rows of large tiles that are LONG_ROW floats or more apart are copied, since they evict each other from the
- * first-level cache; copied rows are ROW floats apart, in PARTS parts at most. The panels of a group, with the terms of
- * one pass, stay in the second-level cache while all rows pass. AHEAD: terms between the prefetch of a panel's row and
- * its load. */
+/* Rows of large tiles that are about a multiple of LONG_ROW floats apart are copied, since they evict each other from
+ * the first-level cache; copied rows are ROW floats apart, in PARTS parts at most. The panels of a group, with the
+ * terms of one pass, stay in the second-level cache while all rows pass. AHEAD: terms between the prefetch of a panel's
+ * row and its load. */
 enum { LONG_ROW = 512, ROW = LK_SUM_BLOCK + LINE, GROUP_PANELS = 512 / LK_NR, AHEAD = 8, PARTS = 8 };
 
 /* SHARE rows share a pointer, so that the pointers of a tile fit into registers. Smaller tiles have too few operations
@@ -310,7 +310,7 @@ static void plan_rows(const lk_gemm *gemm, row_pass *pass, size_t panels)
     for (size_t i = 0; i < parts; i++)
         pass->part_offsets[i] = i * (terms / parts);
     pass->parts = parts;
-    pass->copies = LARGE && panels > 1 && gemm->a_x >= LONG_ROW;
+    pass->copies = LARGE && panels > 1 && gemm->a_x >= LONG_ROW && (gemm->a_x + 2 * LINE) % LONG_ROW <= 4 * LINE;
     pass->copied = (row_ahead){.term = parts * sizeof(float), .run = row, .panel = parts * row};
     size_t share = most_rows(gemm) * row / lk__size_max(panels * terms, 1);
     pass->in_place = (row_ahead){.term = share, .run = pass->len * share, .panel = terms * share};

@@ -67,7 +67,6 @@ static inline size_t lk__panel_count(size_t cols)
 typedef struct lk_gemm_outer {
     size_t nz, ny;
     lk_sum_rows block; /* z are samples, y rows; all but the last of a sample or a leaf are in whole blocks */
-    bool single;       /* every leaf is one block; only if `fresh` */
     size_t a_z, a_y, a_x;
     const float *b;
     size_t b_z, b_y, b_x; /* b_x is at least the width */

@@ -2,9 +2,6 @@
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/gemm.h"
 
-/* Terms of a dense sum that are added without a loop. */
-enum { UNROLLED = 4 };
-
 typedef void (*outer_fn)(const lk_gemm_outer *outer, const float *const *a);
 
 /* Ends a block: its sums are added to those of the blocks before it, and the next block begins at 0. */
@@ -115,48 +112,7 @@ LK_INLINE void outer_tile(const lk_gemm_outer *outer, const float *const *rows, 
     for (int leaf = 0; leaf < outer->leaves; leaf++) {
         size_t x = outer->begin[leaf], x1 = outer->begin[leaf + 1];
         lk__tile_zero(acc, mr, nv);
-        if (outer->single)
-            outer_block(outer, rows, 0, outer->nz, 0, outer->ny, x, x1 - x, acc, packed, mr, nv);
-        else
-            outer_blocks(outer, rows, x, x1, outer->fresh || leaf > 0, top, acc, packed, mr, nv);
-        top = push_leaf(outer, leaf, top, acc, mr, nv);
-    }
-}
-
-/* Whether all terms follow each other without gaps and every leaf is one block. */
-static bool is_dense(const lk_gemm_outer *outer)
-{
-    return outer->single && outer->nz == 1 && outer->ny == 1 && outer->a_x == LK_MR && outer->b_x == outer->width;
-}
-
-/* The next terms of a dense sum. */
-typedef struct dense_place {
-    const float *a; // (terms, LK_MR)
-    const float *b; // (terms, width)
-} dense_place;
-
-/* Adds the next `count` terms. */
-LK_INLINE void dense_terms(dense_place *at, int count, v_f32 (*acc)[2], int mr, int nv)
-{
-    LK_UNROLL for (int k = 0; k < count; k++) lk__tile_multiply(at->a + k * LK_MR, at->b + k * nv * V, acc, mr, nv);
-    at->a += count * LK_MR;
-    at->b += count * nv * V;
-}
-
-/* outer_tile for dense sums. Shards often have so few samples that the loops of outer_block take as long as the
- * terms. */
-LK_INLINE void dense_tile(const lk_gemm_outer *outer, const float *rows, int mr, int nv)
-{
-    v_f32 acc[LK_MR][2];
-    float *top = outer->top;
-    dense_place at = {rows + outer->begin[0] * LK_MR, outer->b + outer->begin[0] * (size_t)(nv * V)};
-    for (int leaf = 0; leaf < outer->leaves; leaf++) {
-        size_t left = outer->begin[leaf + 1] - outer->begin[leaf];
-        lk__tile_zero(acc, mr, nv);
-        for (; left >= UNROLLED; left -= UNROLLED)
-            dense_terms(&at, UNROLLED, acc, mr, nv);
-        for (; left > 0; left--)
-            dense_terms(&at, 1, acc, mr, nv);
+        outer_blocks(outer, rows, x, x1, outer->fresh || leaf > 0, top, acc, packed, mr, nv);
         top = push_leaf(outer, leaf, top, acc, mr, nv);
     }
 }
@@ -167,9 +123,7 @@ LK_INLINE void dense_tile(const lk_gemm_outer *outer, const float *rows, int mr,
         bool packed = true;                                                          \
         for (int i = 1; i < mr; i++)                                                 \
             packed = packed && a[i] == a[0] + i;                                     \
-        if (packed && nv < LK_WIDE && is_dense(outer))                               \
-            dense_tile(outer, a[0], mr, nv);                                         \
-        else if (packed)                                                             \
+        if (packed)                                                                  \
             outer_tile(outer, a, true, mr, nv);                                      \
         else                                                                         \
             outer_tile(outer, a, false, mr, nv);                                     \

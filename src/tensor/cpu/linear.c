@@ -1,7 +1,7 @@
 /* linear.c - y = x w^T + b and its input gradient: one blocked product.
  *
- * A task owns a block of rows and a group of panels. It processes the sum in blocks whose packed panels fit
- * into the second-level cache; the sum of each output continues from y. */
+ * A task owns a block of rows and a group of panels. It processes the blocks of the sum one after the other: the packed
+ * panels of a block fit into the second-level cache; the sum of each output continues from y. */
 #include "tensor/cpu/linear.h"
 #include "tensor/cpu/bf16_layer.h"
 #include "tensor/cpu/decls.h"
@@ -9,11 +9,9 @@
 #include "tensor/cpu/sums.h"
 
 enum {
-    BLOCK_K = 1024,         /* terms of the sum packed at once; whole blocks of the sum */
-    GROUP_PANELS = 128 / V, /* panels packed at once */
+    GROUP_PANELS = 256 / V, /* panels packed at once, for a block of the sum; LK_NR is 2 V */
     LONG_ROW = 1024         /* from this many floats of a row on, wide tasks pay */
 };
-_Static_assert(BLOCK_K % LK_SUM_BLOCK == 0, "the terms packed at once are whole blocks of the sum");
 
 typedef struct product {
     size_t rows, len, cols;
@@ -24,14 +22,14 @@ typedef struct product {
     bool relu;
     const float *mask; // (rows, cols) or NULL
     float *c;          // (rows, cols)
-    size_t block_k, group, groups, block_rows;
+    size_t group, groups, block_rows;
     float *scratch;
     size_t thread_floats;
 } product;
 
 static size_t thread_floats(size_t group)
 {
-    return (size_t)BLOCK_K * group * LK_NR + group * LK_NR;
+    return (size_t)LK_SUM_BLOCK * group * LK_NR + group * LK_NR;
 }
 
 static void pack_block(const product *p, size_t col, size_t cols, size_t k0, size_t len, float *panels)
@@ -58,8 +56,8 @@ static void product_task(void *arg, size_t index, int thread)
     if (p->bias)
         memcpy(start, p->bias + col, cols * sizeof *start);
 
-    for (size_t k0 = 0; k0 < p->len; k0 += p->block_k) {
-        size_t len = lk__size_min(p->block_k, p->len - k0);
+    for (size_t k0 = 0; k0 < p->len; k0 += LK_SUM_BLOCK) {
+        size_t len = lk__size_min(LK_SUM_BLOCK, p->len - k0);
         pack_block(p, col, cols, k0, len, panels);
         lk_gemm gemm = {.ny = 1, .nx = row1 - row0, .len = len};
         gemm.runs_y = gemm.runs_x = 1;
@@ -116,6 +114,12 @@ static void run_bf16(lk_device *dev, const product *p)
     lk__bf16_layer_run(dev, &layer, false, p->scratch);
 }
 
+static bool run_few(lk_device *dev, const product *p)
+{
+    lk_linear_few few = {p->rows, p->len, p->cols, p->a, p->w, p->bias, p->relu, p->mask, p->c};
+    return p->transposed ? lk__linear_few_forward(dev, &few) : lk__linear_few_grad_input(dev, &few);
+}
+
 static void run_product(lk_device *dev, product *p)
 {
     lk_pool *pool = lk__cpu_pool(dev);
@@ -125,8 +129,8 @@ static void run_product(lk_device *dev, product *p)
         run_bf16(dev, p);
         return;
     }
-    size_t blocks = (p->len + BLOCK_K - 1) / BLOCK_K;
-    p->block_k = lk__size_round_up((p->len + blocks - 1) / blocks, LK_SUM_BLOCK);
+    if (run_few(dev, p))
+        return;
     split_product(p, (size_t)lk__pool_threads(pool));
     p->thread_floats = thread_floats(p->group);
     lk__pool_run(pool, p->groups * ((p->rows + p->block_rows - 1) / p->block_rows), product_task, p);
@@ -150,10 +154,6 @@ size_t LK_KERNEL(linear_scratch)(lk_device *dev, lk_shape x, lk_shape y)
 void LK_KERNEL(linear_forward)(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu,
                                lk_tensor *y, void *scratch)
 {
-    if (!lk__bf16_of(dev) && lk__linear_row_fits(x->shape.n, y->shape.c)) {
-        lk__linear_row(dev, x, w, b, relu, y);
-        return;
-    }
     product p = {.rows = x->shape.n, .len = x->shape.c, .cols = y->shape.c, .scratch = scratch};
     p.a = lk__tensor_f32(x);
     p.w = w;
