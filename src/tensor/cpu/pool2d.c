@@ -19,6 +19,7 @@ typedef struct pooling {
     bool mask;
     float scale; /* factor of dy */
     lk_shape in, out;
+    size_t outs; /* elements of out */
     const float *src;
     float *dst;
     uint8_t *index;           // (n, h, w, c) of out
@@ -32,7 +33,12 @@ typedef struct pooling {
 /* From x to y, or from dy to dx; in and out are the shapes of the forward pass. */
 static pooling pooling_of(const lk_pool2d_desc *pool, lk_shape in, lk_shape out, const lk_tensor *src, lk_tensor *dst)
 {
-    return (pooling){.pool = *pool, .in = in, .out = out, .src = lk__tensor_f32(src), .dst = lk__tensor_f32(dst)};
+    return (pooling){.pool = *pool,
+                     .in = in,
+                     .out = out,
+                     .outs = lk__shape_count(out),
+                     .src = lk__tensor_f32(src),
+                     .dst = lk__tensor_f32(dst)};
 }
 
 static void rows_task(void *arg, size_t index, int thread)
@@ -206,7 +212,7 @@ static void zero(float *p, size_t count)
 LK_INLINE v_u32 load_taps(const pooling *p, size_t at, size_t n)
 {
     uint8_t bytes[V] = {0};
-    if (n == V || at + V <= lk__shape_count(p->out))
+    if (n == V || at + V <= p->outs)
         return vu_load8(p->index_src + at);
     for (size_t i = 0; i < n; i++)
         bytes[i] = p->index_src[at + i];
@@ -281,16 +287,16 @@ static void gather_row(const pooling *p, size_t row)
     }
 }
 
-/* The input pixels under row ky of the window of the output pixel that begins at element `at`. */
-static void tile_pixels(const pooling *p, size_t at, size_t ky, float *dx)
+/* `pixels` input pixels from dx on, of which the first is tap `tap` of the output pixel that begins at element `at`. */
+LK_INLINE void tile_pixels(const pooling *p, size_t at, size_t tap, size_t pixels, size_t c, float *dx)
 {
-    size_t c = p->in.c, kw = p->pool.w.kernel;
+    v_f32 scale = v_set1(p->scale);
     for (size_t i = 0; i < c; i += V) {
         size_t n = lk__size_min(c - i, V);
         v_u32 taps = load_taps(p, at + i, n);
-        v_f32 dy = v_mul(v_load_some(p->src + at + i, n), v_set1(p->scale));
-        for (size_t kx = 0; kx < kw; kx++)
-            v_store_some(dx + kx * c + i, where_tap(taps, ky * kw + kx, dy, v_zero()), n);
+        v_f32 dy = v_mul(v_load_some(p->src + at + i, n), scale);
+        for (size_t k = 0; k < pixels; k++)
+            v_store_some(dx + k * c + i, where_tap(taps, tap + k, dy, v_zero()), n);
     }
 }
 
@@ -299,12 +305,13 @@ static void tile_pixels(const pooling *p, size_t at, size_t ky, float *dx)
 static void tile_row(const pooling *p, size_t row)
 {
     size_t c = p->in.c, width = p->in.w * c, kh = p->pool.h.kernel, kw = p->pool.w.kernel;
-    size_t sample = row / p->out.h, oy = row % p->out.h;
+    size_t sample = row / p->out.h, oy = row % p->out.h, outs = p->out.w;
     float *dx = p->dst + sample * lk__shape_sample(p->in) + oy * kh * width;
     for (size_t ky = 0; ky < kh; ky++, dx += width) {
-        for (size_t ox = 0; ox < p->out.w; ox++)
-            tile_pixels(p, (row * p->out.w + ox) * c, ky, dx + ox * kw * c);
-        zero(dx + p->out.w * kw * c, width - p->out.w * kw * c);
+        size_t at = row * outs * c;
+        for (size_t ox = 0; ox < outs; ox++, at += c)
+            tile_pixels(p, at, ky * kw, kw, c, dx + ox * kw * c);
+        zero(dx + outs * kw * c, width - outs * kw * c);
     }
     if (oy + 1 == p->out.h)
         zero(dx, (p->in.h - p->out.h * kh) * width);
