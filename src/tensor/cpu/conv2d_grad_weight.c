@@ -268,8 +268,11 @@ static void sum_strips(const weight_job *job, const band_sum *band, size_t unit,
 {
     size_t out = unit % job->units * LK_MR, count = lk__size_min(job->out - out, LK_MR), panel = unit / job->units;
     const float *a[LK_MR];
-    for (size_t i = 0; i < count; i++)
-        a[i] = band->dy.data + out + i;
+    /* A row computed twice costs nothing: two tiles of few rows take longer than one of four. */
+    for (size_t i = 0; i < LK_MR; i++)
+        a[i] = band->dy.data + out + lk__size_min(i, count - 1);
+    if (count % 4 > 1)
+        count = lk__size_min(lk__size_round_up(count, 4), LK_MR);
     lk_gemm_outer outer = transposed(&band->outer, top);
     outer.width = lk__panel_width(job->columns, panel);
     outer.b = band->x.data + panel * LK_NR;

@@ -8,9 +8,9 @@ enum { MOST_COLS = 8, MOST_VECTORS = 4, BLOCK_ROWS = V > MOST_COLS ? V : MOST_CO
 typedef struct planar_tile {
     const float *a[MOST_VECTORS];
     size_t out[MOST_VECTORS];    /* where its pixels begin, in floats of C */
-    size_t pixels[MOST_VECTORS]; /* 0: the vector is a copy of another one */
+    size_t pixels[MOST_VECTORS]; /* 0: there is no such vector, or it is a copy of another one */
     float *sums;                 // (cols, vectors, V) of the blocks so far
-    float *block;                // (BLOCK_ROWS, V) what is not of a channel is zero
+    float *block;                // (BLOCK_ROWS, V) two vectors that are stored
 } planar_tile;
 
 typedef void (*tile_fn)(const lk_gemm *gemm, const uint32_t *offsets, const planar_tile *tile);
@@ -40,18 +40,29 @@ LK_INLINE void add_terms(const lk_gemm *gemm, const uint32_t *offsets, const pla
     }
 }
 
-/* Stores one vector of pixels, whose channels are in the rows of the block. */
-static void store_pixels(const lk_gemm *gemm, const planar_tile *tile, int v)
+/* Stores vector v of a tile, whose pixels begin at `turned`. */
+LK_INLINE void store_pixels(const lk_gemm *gemm, const planar_tile *tile, int v, const float *turned)
+{
+    size_t step = gemm->c_x, cols = gemm->cols, out = tile->out[v];
+    float *c = gemm->c + out;
+    const float *mask = gemm->mask ? gemm->mask + out : NULL;
+    for (size_t i = tile->pixels[v]; i > 0; i--, turned += V, c += step) {
+        v_f32 value = v_load_n(turned, cols);
+        if (mask) {
+            value = v_relu_grad(v_load_n(mask, cols), value);
+            mask += step;
+        }
+        v_store_n(c, value, cols);
+    }
+}
+
+/* Stores vectors v and v + 1, whose channels are in the lower and the upper half of the block. */
+static void store_pair(const lk_gemm *gemm, const planar_tile *tile, int v)
 {
     float turned[V * V];
-    size_t out = tile->out[v];
     v_transpose(tile->block, V, turned, V);
-    for (size_t i = 0; i < lk__size_min(tile->pixels[v], V); i++, out += gemm->c_x) {
-        v_f32 value = v_load(turned + i * V);
-        if (gemm->mask)
-            value = v_relu_grad(v_load_n(gemm->mask + out, gemm->cols), value);
-        v_store_n(gemm->c + out, value, gemm->cols);
-    }
+    store_pixels(gemm, tile, v, turned);
+    store_pixels(gemm, tile, v + 1, turned + V / 2);
 }
 
 LK_INLINE void sum_tile(const lk_gemm *gemm, const uint32_t *offsets, const planar_tile *tile, int mr, int nv)
@@ -77,17 +88,20 @@ LK_INLINE void sum_tile(const lk_gemm *gemm, const uint32_t *offsets, const plan
     } while (at < depth);
     LK_UNROLL for (int v = 0; v < nv; v++)
     {
-        LK_UNROLL for (int i = 0; i < mr; i++)
-            v_store(tile->block + i * V, gemm->relu ? v_relu(acc[i][v]) : acc[i][v]);
-        store_pixels(gemm, tile, v);
+        float *half = tile->block + v % 2 * (V / 2 * V);
+        LK_UNROLL for (int i = 0; i < mr; i++) v_store(half + i * V, gemm->relu ? v_relu(acc[i][v]) : acc[i][v]);
+        if (v % 2 == 1 || v == nv - 1)
+            store_pair(gemm, tile, v / 2 * 2);
     }
 }
 
-/* Instances, by channels and vectors. */
+/* Instances, by channels and vectors; LK_PLANAR_COLS is the most channels. */
 #if defined(LK_VEC_AVX512)
 #define PLANAR_SIZES(X) X(2, 4) X(4, 4) X(6, 4) X(8, 3)
-#else
+#elif defined(LK_VEC_AVX2)
 #define PLANAR_SIZES(X) X(2, 4) X(4, 3)
+#else
+#define PLANAR_SIZES(X) X(2, 4)
 #endif
 
 #define PLANAR(mr, nv)                                                                                       \
