@@ -80,17 +80,7 @@ static size_t coordinate(inner taps, size_t k)
     return taps.at + k * taps.gap;
 }
 
-/* Maxima of n channels in some windows, a vector each. The vectors are x_step floats apart in x and y_step in y; if n is
- * less than V, the last one comes last in y, and `room` bytes of the index from the first vector on may be written. */
-typedef struct maxima {
-    const float *x; /* the first vector's sample, from its first channel on */
-    inner wy, wx;   /* of the first vector */
-    size_t n, x_step, y_step, room;
-    float *y;
-    uint8_t *index;
-} maxima;
-
-/* Stores the taps of n channels. */
+/* Stores the taps of n channels; room: bytes that may be written, because later vectors write them again. */
 LK_INLINE void store_taps(uint8_t *index, v_u32 taps, size_t n, size_t room)
 {
     uint8_t bytes[V];
@@ -103,55 +93,42 @@ LK_INLINE void store_taps(uint8_t *index, v_u32 taps, size_t n, size_t room)
         index[i] = bytes[i];
 }
 
-LK_INLINE void max_store(const pooling *p, const maxima *m, int nv, const v_f32 *best, const v_f32 *tap, size_t n)
-{
-    v_f32 none = v_from_bits(vu_set1(LK_POOL2D_NO_GRADIENT));
-    LK_UNROLL for (int v = 0; v < nv; v++)
-    {
-        size_t at = (size_t)v * m->y_step;
-        v_f32 taps = p->mask ? v_select(v_le(best[v], v_zero()), none, tap[v]) : tap[v];
-        v_store_some(m->y + at, best[v], n);
-        store_taps(m->index + at, v_bits(taps), n, m->room > at ? m->room - at : 0);
-    }
-}
-
-/* Several vectors hide the latency of comparisons. Taps are integers in the bits of floats. n is m->n. */
-LK_INLINE void max_lanes(const pooling *p, const maxima *m, int nv, size_t n)
+/* nv vectors of n channels, which are x_step floats apart in x and y_step in y. Several vectors hide the latency of
+ * comparisons. x: the first vector's sample, from its first channel on; wy and wx: its window; room: see store_taps. Taps
+ * are integers in the bits of floats. */
+LK_INLINE void max_lanes(const pooling *p, const float *x, inner wy, inner wx, int nv, size_t n, size_t x_step,
+                         size_t y_step, size_t room, float *y, uint8_t *index)
 {
     size_t c = p->in.c, row = p->in.w * c, kw = p->pool.w.kernel;
-    inner wy = m->wy, wx = m->wx;
-    const float *from = m->x + coordinate(wy, wy.begin) * row + coordinate(wx, wx.begin) * c;
+    const float *from = x + coordinate(wy, wy.begin) * row + coordinate(wx, wx.begin) * c;
+    v_u32 one = vu_set1(1), none = vu_set1(LK_POOL2D_NO_GRADIENT);
     v_f32 best[MAX_VECTORS], tap[MAX_VECTORS];
     LK_UNROLL for (int v = 0; v < nv; v++)
     {
-        best[v] = v_load_some(from + (size_t)v * m->x_step, n);
+        best[v] = v_load_some(from + (size_t)v * x_step, n);
         tap[v] = v_from_bits(vu_set1((uint32_t)(wy.begin * kw + wx.begin)));
     }
     for (size_t ky = wy.begin; ky < wy.end; ky++) {
         size_t first = ky == wy.begin ? wx.begin + 1 : wx.begin;
-        for (size_t kx = first; kx < wx.end; kx++) {
-            v_f32 here = v_from_bits(vu_set1((uint32_t)(ky * kw + kx)));
-            from = m->x + coordinate(wy, ky) * row + coordinate(wx, kx) * c;
+        v_u32 here = vu_set1((uint32_t)(ky * kw + first));
+        for (size_t kx = first; kx < wx.end; kx++, here = vu_add(here, one)) {
+            from = x + coordinate(wy, ky) * row + coordinate(wx, kx) * c;
             LK_UNROLL for (int v = 0; v < nv; v++)
             {
-                v_f32 value = v_load_some(from + (size_t)v * m->x_step, n);
+                v_f32 value = v_load_some(from + (size_t)v * x_step, n);
                 v_mask tops = v_tops(value, best[v]);
                 best[v] = v_select(tops, value, best[v]);
-                tap[v] = v_select(tops, here, tap[v]);
+                tap[v] = v_select(tops, v_from_bits(here), tap[v]);
             }
         }
     }
-    max_store(p, m, nv, best, tap, n);
-}
-
-static void max_vectors(const pooling *p, const maxima *m, bool several)
-{
-    if (several && m->n == V)
-        max_lanes(p, m, MAX_VECTORS, V);
-    else if (several)
-        max_lanes(p, m, MAX_VECTORS, m->n);
-    else
-        max_lanes(p, m, 1, m->n);
+    LK_UNROLL for (int v = 0; v < nv; v++)
+    {
+        size_t at = (size_t)v * y_step;
+        v_f32 taps = p->mask ? v_select(v_le(best[v], v_zero()), v_from_bits(none), tap[v]) : tap[v];
+        v_store_some(y + at, best[v], n);
+        store_taps(index + at, v_bits(taps), n, room > at ? room - at : 0);
+    }
 }
 
 /* Whether the windows of MAX_VECTORS output columns from ox on are inside the input. */
@@ -162,28 +139,27 @@ static bool all_inside(const lk_window *w, size_t ox, size_t size, size_t outs)
 }
 
 /* Output rows are counted over all samples. The vectors of a loop are of one pixel, or of the same channels of
- * neighbouring pixels. */
+ * neighbouring pixels if these are few. */
 static void max_row(const pooling *p, size_t row)
 {
-    size_t c = p->in.c, sample = row / p->out.h, wide = MAX_VECTORS * V, pixels;
-    maxima m = {.wy = inner_of(&p->pool.h, row % p->out.h, p->in.h)};
+    size_t c = p->in.c, sample = row / p->out.h, wide = MAX_VECTORS * V, pixels, step = p->pool.w.stride * c;
+    const float *x = p->src + sample * lk__shape_sample(p->in);
+    inner wy = inner_of(&p->pool.h, row % p->out.h, p->in.h);
     for (size_t ox = 0; ox < p->out.w; ox += pixels) {
-        size_t at = (row * p->out.w + ox) * c, i = 0;
+        inner wx = inner_of(&p->pool.w, ox, p->in.w);
+        size_t at = (row * p->out.w + ox) * c, i = 0, room = c < V ? (p->out.w - ox) * c : 0;
+        float *y = p->dst + at;
+        uint8_t *index = p->index + at;
         bool several = c < wide && all_inside(&p->pool.w, ox, p->in.w, p->out.w);
         pixels = several ? MAX_VECTORS : 1;
-        m.wx = inner_of(&p->pool.w, ox, p->in.w);
-        while (i < c) {
-            bool channels = i + wide <= c;
-            m.x = p->src + sample * lk__shape_sample(p->in) + i;
-            m.y = p->dst + at + i;
-            m.index = p->index + at + i;
-            m.n = lk__size_min(c - i, V);
-            m.x_step = channels ? V : p->pool.w.stride * c;
-            m.y_step = channels ? V : c;
-            m.room = c < V ? (p->out.w - ox) * c : 0;
-            max_vectors(p, &m, several || channels);
-            i += channels ? wide : m.n;
-        }
+        for (; i + wide <= c; i += wide)
+            max_lanes(p, x + i, wy, wx, MAX_VECTORS, V, V, V, 0, y + i, index + i);
+        for (; several && i + V <= c; i += V)
+            max_lanes(p, x + i, wy, wx, MAX_VECTORS, V, step, c, 0, y + i, index + i);
+        if (several && i < c)
+            max_lanes(p, x + i, wy, wx, MAX_VECTORS, c - i, step, c, room, y + i, index + i);
+        for (; !several && i < c; i += V)
+            max_lanes(p, x + i, wy, wx, 1, lk__size_min(c - i, V), 0, 0, room, y + i, index + i);
     }
 }
 
@@ -211,9 +187,9 @@ static void zero(float *p, size_t count)
 /* The taps of n channels of output element `at`. */
 LK_INLINE v_u32 load_taps(const pooling *p, size_t at, size_t n)
 {
-    uint8_t bytes[V] = {0};
     if (n == V || at + V <= p->outs)
         return vu_load8(p->index_src + at);
+    uint8_t bytes[V] = {0};
     for (size_t i = 0; i < n; i++)
         bytes[i] = p->index_src[at + i];
     return vu_load8(bytes);
@@ -287,16 +263,30 @@ static void gather_row(const pooling *p, size_t row)
     }
 }
 
-/* `pixels` input pixels from dx on, of which the first is tap `tap` of the output pixel that begins at element `at`. */
-LK_INLINE void tile_pixels(const pooling *p, size_t at, size_t tap, size_t pixels, size_t c, float *dx)
+/* All channels of the input pixel that is tap `tap` of the output pixel at element `at`. */
+static void tile_pixel(const pooling *p, size_t at, size_t tap, float *dx)
 {
+    size_t c = p->in.c, i = 0;
     v_f32 scale = v_set1(p->scale);
-    for (size_t i = 0; i < c; i += V) {
-        size_t n = lk__size_min(c - i, V);
-        v_u32 taps = load_taps(p, at + i, n);
-        v_f32 dy = v_mul(v_load_some(p->src + at + i, n), scale);
-        for (size_t k = 0; k < pixels; k++)
-            v_store_some(dx + k * c + i, where_tap(taps, tap + k, dy, v_zero()), n);
+    for (; i + V <= c; i += V)
+        v_store(dx + i, where_tap(vu_load8(p->index_src + at + i), tap, v_mul(v_load(p->src + at + i), scale), v_zero()));
+    if (i < c) {
+        v_f32 dy = v_mul(v_load_n(p->src + at + i, c - i), scale);
+        v_store_n(dx + i, where_tap(load_taps(p, at + i, c - i), tap, dy, v_zero()), c - i);
+    }
+}
+
+/* The input pixels under a row of windows, if they have at most V channels; `tap` is the first tap of the row, `at` the
+ * first output element. */
+LK_INLINE void tile_pixels(const pooling *p, size_t at, size_t tap, float *dx)
+{
+    size_t c = p->in.c, kw = p->pool.w.kernel, end = at + p->out.w * c;
+    v_f32 scale = v_set1(p->scale);
+    for (const float *from = p->src + at; at < end; at += c, from += c) {
+        v_u32 taps = load_taps(p, at, c);
+        v_f32 dy = v_mul(v_load_n(from, c), scale);
+        for (size_t k = tap; k < tap + kw; k++, dx += c)
+            v_store_n(dx, where_tap(taps, k, dy, v_zero()), c);
     }
 }
 
@@ -309,8 +299,10 @@ static void tile_row(const pooling *p, size_t row)
     float *dx = p->dst + sample * lk__shape_sample(p->in) + oy * kh * width;
     for (size_t ky = 0; ky < kh; ky++, dx += width) {
         size_t at = row * outs * c;
-        for (size_t ox = 0; ox < outs; ox++, at += c)
-            tile_pixels(p, at, ky * kw, kw, c, dx + ox * kw * c);
+        if (c <= V)
+            tile_pixels(p, at, ky * kw, dx);
+        for (size_t k = 0; c > V && k < outs * kw; k++)
+            tile_pixel(p, at + k / kw * c, ky * kw + k % kw, dx + k * c);
         zero(dx + outs * kw * c, width - outs * kw * c);
     }
     if (oy + 1 == p->out.h)
