@@ -23,9 +23,9 @@ typedef struct forward_job {
     bool relu;
     bool planar; /* see conv2d_planar.h */
     size_t band, bands;
-    size_t cols;    /* out rounded up to LK_NR */
-    float *start;   // (groups, cols)
-    float *panels;  // for each group, in the form of lk__panel_width; the sum runs over (kh, kw, in)
+    size_t cols;       /* out rounded up to LK_NR */
+    float *start;      // (groups, cols)
+    float *panels;     // for each group, in the form of lk__panel_width; the sum runs over (kh, kw, in)
     uint32_t *offsets; // of lk__planar_gemm
     float *buffers;    // one for each thread
     size_t buffer_floats;
@@ -107,8 +107,8 @@ static void forward_task(void *arg, size_t index, int thread)
     const float *image = job->input + sample * lk__shape_sample(job->x);
     lk_box box = lk__box_group(lk__conv_box(conv, job->y, y0, y1), group, job->in);
     float *buffer = job->buffers + (size_t)thread * job->buffer_floats;
-    lk_box_window view = job->planar ? lk__planar_box(image, job->x, box, buffer)
-                                     : lk__box_view(image, job->x, box, 1, buffer);
+    lk_box_window view =
+        job->planar ? lk__planar_box(image, job->x, box, buffer) : lk__box_view(image, job->x, box, 1, buffer);
     lk_gemm gemm = windows_of(job, view, y0, y1);
     gemm.panels = job->panels + group * job->cols * window(job);
     gemm.start = job->start + group * job->cols;

@@ -192,8 +192,8 @@ static void input_task(void *arg, size_t index, int thread)
     lk_box box = lk__box_group(input_box(job->conv, job->x, y0, y1), group, job->out);
     const float *image = job->dy + sample * lk__shape_sample(job->y);
     float *buffer = job->buffers + (size_t)thread * job->buffer_floats;
-    lk_box_window view = job->planar ? lk__planar_box(image, job->y, box, buffer)
-                                     : lk__box_view(image, job->y, box, 1, buffer);
+    lk_box_window view =
+        job->planar ? lk__planar_box(image, job->y, box, buffer) : lk__box_view(image, job->y, box, 1, buffer);
     for (size_t y = y0; y < lk__size_min(y0 + job->conv->h.stride, y1); y++) {
         for (size_t x = 0; x < lk__size_min(job->conv->w.stride, job->x.w); x++)
             phase(job, view, box, y1, y, x, sample * lk__shape_sample(job->x));

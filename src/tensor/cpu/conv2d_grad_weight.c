@@ -5,11 +5,12 @@
  * columns. Where windows fill vectors better than output channels do, units are wide: they are of the transposed
  * matrix, LK_WIDE_ROWS output channels by LK_WIDE vectors of a window. db is one more row, whose windows are all 1; its
  * units are the last ones. Where few channels leave most lanes unused, units are of the transposed matrix too, LK_MR
- * output channels by LK_NR floats of a window in a strip of x (conv2d_strips.h), which has the ones of db. A task owns a chunk of units, small enough that its partial sums stay in cache, for the
- * shards of a subtree (division.h). It processes the samples band by band and keeps the sums in memory in between; a
- * band is whole blocks of the sum (sums.h). Slots are in PyTorch's order: units are transposed when they are copied.
- * Layers with many input channels leave dw to outer.h; 3x3 ones with stride 1, where it is faster, to
- * conv2d_winograd.h. All of them divide shards and outputs among tasks (division.h). */
+ * output channels by LK_NR floats of a window in a strip of x (conv2d_strips.h), which has the ones of db. A task owns
+ * a chunk of units, small enough that its partial sums stay in cache, for the shards of a subtree (division.h). It
+ * processes the samples band by band and keeps the sums in memory in between; a band is whole blocks of the sum
+ * (sums.h). Slots are in PyTorch's order: units are transposed when they are copied. Layers with many input channels
+ * leave dw to outer.h; 3x3 ones with stride 1, where it is faster, to conv2d_winograd.h. All of them divide shards and
+ * outputs among tasks (division.h). */
 #include "tensor/cpu/bf16_layer.h"
 #include "tensor/cpu/conv2d.h"
 #include "tensor/cpu/conv2d_strips.h"
@@ -68,8 +69,8 @@ static size_t lay_out_units(weight_job *job)
     job->wide = job->rows > 0 && run >= V && strips * LK_WIDE * job->out < products;
     job->columns = w->kernel * lk__strip_column(job->conv, job->in);
     size_t others = job->wide ? strips * LK_WIDE * job->out : job->rows * panel_vectors;
-    job->strips = lk__strip_fits(job->conv) &&
-                  lk__size_round_up(job->out, 2) * lk__size_divide_up(job->columns, V) < others;
+    job->strips =
+        lk__strip_fits(job->conv) && lk__size_round_up(job->out, 2) * lk__size_divide_up(job->columns, V) < others;
     if (job->strips) {
         job->wide = false;
         job->units = (job->out + LK_MR - 1) / LK_MR;
@@ -178,7 +179,8 @@ static void move_vector(const weight_job *job, size_t unit, size_t v, float *slo
 static void move_strips(const weight_job *job, const unit_range *chunk, size_t unit, int entry, bool store, float *tile)
 {
     const lk_window *w = &job->conv->w;
-    size_t out = unit % job->units * LK_MR, count = lk__size_min(job->out - out, LK_MR), first = chunk->group * job->out;
+    size_t out = unit % job->units * LK_MR, count = lk__size_min(job->out - out, LK_MR),
+           first = chunk->group * job->out;
     size_t col = unit / job->units * LK_NR, cols = lk__size_min(job->columns - col, LK_NR);
     size_t column = lk__strip_column(job->conv, job->in), taps = lk__conv2d_desc_taps(job->conv);
     for (size_t j = col; j < col + cols; j++, tile++) {

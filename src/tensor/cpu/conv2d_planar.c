@@ -78,8 +78,8 @@ LK_INLINE void sum_tile(const lk_gemm *gemm, const uint32_t *offsets, const plan
         }
         add_terms(gemm, offsets, tile, at, end, acc, mr, nv);
         if (at > 0) {
-            LK_UNROLL for (int i = 0; i < mr * nv; i++)
-                acc[i / nv][i % nv] = v_add(v_load(tile->sums + i * V), acc[i / nv][i % nv]);
+            LK_UNROLL for (int i = 0; i < mr * nv; i++) acc[i / nv][i % nv] =
+                v_add(v_load(tile->sums + i * V), acc[i / nv][i % nv]);
         }
         if (end < depth) {
             LK_UNROLL for (int i = 0; i < mr * nv; i++) v_store(tile->sums + i * V, acc[i / nv][i % nv]);
@@ -104,10 +104,10 @@ LK_INLINE void sum_tile(const lk_gemm *gemm, const uint32_t *offsets, const plan
 #define PLANAR_SIZES(X) X(2, 4)
 #endif
 
-#define PLANAR(mr, nv)                                                                                       \
-    static void sum_##mr##x##nv(const lk_gemm *gemm, const uint32_t *offsets, const planar_tile *tile)       \
-    {                                                                                                        \
-        sum_tile(gemm, offsets, tile, mr, nv);                                                               \
+#define PLANAR(mr, nv)                                                                                 \
+    static void sum_##mr##x##nv(const lk_gemm *gemm, const uint32_t *offsets, const planar_tile *tile) \
+    {                                                                                                  \
+        sum_tile(gemm, offsets, tile, mr, nv);                                                         \
     }
 PLANAR_SIZES(PLANAR)
 #undef PLANAR

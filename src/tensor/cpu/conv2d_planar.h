@@ -1,7 +1,7 @@
 /* conv2d_planar.h - convolutions that compute few channels: the lanes of a vector are neighbouring pixels.
  *
- * Lanes of lk__gemm are channels, so that 6 channels leave 10 of 16 lanes unused. Here a box of the image is copied into
- * planes, and a vector has one term of the sums of V neighbouring pixels; it is multiplied by the weight of each
+ * Lanes of lk__gemm are channels, so that 6 channels leave 10 of 16 lanes unused. Here a box of the image is copied
+ * into planes, and a vector has one term of the sums of V neighbouring pixels; it is multiplied by the weight of each
  * channel. Sums have the order of lk__gemm. */
 #ifndef LK_TENSOR_CPU_CONV2D_PLANAR_H
 #define LK_TENSOR_CPU_CONV2D_PLANAR_H

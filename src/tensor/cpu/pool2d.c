@@ -94,8 +94,8 @@ LK_INLINE void store_taps(uint8_t *index, v_u32 taps, size_t n, size_t room)
 }
 
 /* nv vectors of n channels, which are x_step floats apart in x and y_step in y. Several vectors hide the latency of
- * comparisons. x: the first vector's sample, from its first channel on; wy and wx: its window; room: see store_taps. Taps
- * are integers in the bits of floats. */
+ * comparisons. x: the first vector's sample, from its first channel on; wy and wx: its window; room: see store_taps.
+ * Taps are integers in the bits of floats. */
 LK_INLINE void max_lanes(const pooling *p, const float *x, inner wy, inner wx, int nv, size_t n, size_t x_step,
                          size_t y_step, size_t room, float *y, uint8_t *index)
 {
@@ -269,7 +269,8 @@ static void tile_pixel(const pooling *p, size_t at, size_t tap, float *dx)
     size_t c = p->in.c, i = 0;
     v_f32 scale = v_set1(p->scale);
     for (; i + V <= c; i += V)
-        v_store(dx + i, where_tap(vu_load8(p->index_src + at + i), tap, v_mul(v_load(p->src + at + i), scale), v_zero()));
+        v_store(dx + i,
+                where_tap(vu_load8(p->index_src + at + i), tap, v_mul(v_load(p->src + at + i), scale), v_zero()));
     if (i < c) {
         v_f32 dy = v_mul(v_load_n(p->src + at + i, c - i), scale);
         v_store_n(dx + i, where_tap(load_taps(p, at + i, c - i), tap, dy, v_zero()), c - i);
