@@ -368,12 +368,15 @@ void LK_KERNEL(avgpool_forward)(lk_device *dev, const lk_pool2d_desc *pool, cons
     run(dev, p, p.out.n * p.out.h, row_cost(&p), mean_row);
 }
 
-/* The windows, without dilation, that contain an input coordinate, along one axis. */
-static lk_chunk_range windows_over(const lk_window *w, size_t at, size_t outs)
+/* Moves a range of windows, without dilation, to those that contain input coordinate `at`, along one axis. The range
+ * was that of a lower coordinate, or is empty at 0. */
+static void move_windows(const lk_window *w, size_t at, size_t outs, lk_chunk_range *over)
 {
     size_t padded = at + w->pad;
-    size_t begin = padded < w->kernel ? 0 : (padded - w->kernel) / w->stride + 1;
-    return (lk_chunk_range){begin, lk__size_min(outs, padded / w->stride + 1)};
+    while (over->begin * w->stride + w->kernel <= padded)
+        over->begin++;
+    while (over->end < outs && over->end * w->stride <= padded)
+        over->end++;
 }
 
 /* n channels of one input pixel; dy is its sample from channel i on. */
@@ -395,15 +398,19 @@ static void mean_grad_row(const pooling *p, size_t row)
 {
     size_t c = p->in.c;
     const float *dy = p->src + row / p->in.h * lk__shape_sample(p->out);
-    lk_chunk_range over_y = windows_over(&p->pool.h, row % p->in.h, p->out.h);
+    lk_chunk_range over_y = {0, 0}, over_x = {0, 0};
+    move_windows(&p->pool.h, row % p->in.h, p->out.h, &over_y);
     for (size_t x = 0; x < p->in.w; x++) {
-        lk_chunk_range over_x = windows_over(&p->pool.w, x, p->out.w);
         float *dx = p->dst + (row * p->in.w + x) * c;
+        lk_chunk_range last = over_x;
         size_t i = 0;
+        move_windows(&p->pool.w, x, p->out.w, &over_x);
+        /* Neighbours under the same windows have the same gradient. */
+        bool same = x > 0 && last.begin == over_x.begin && last.end == over_x.end;
         for (; i + V <= c; i += V)
-            v_store(dx + i, mean_grad(p, dy + i, over_y, over_x, V));
+            v_store(dx + i, same ? v_load(dx + i - c) : mean_grad(p, dy + i, over_y, over_x, V));
         if (i < c)
-            v_store_n(dx + i, mean_grad(p, dy + i, over_y, over_x, c - i), c - i);
+            v_store_n(dx + i, same ? v_load_n(dx + i - c, c - i) : mean_grad(p, dy + i, over_y, over_x, c - i), c - i);
     }
 }
 
