@@ -28,7 +28,7 @@ typedef struct forward_job {
     float *panels;     // for each group, in the form of lk__panel_width; the sum runs over (kh, kw, in)
     uint32_t *offsets; // of lk__planar_gemm
     float *buffers;    // one for each thread
-    size_t buffer_floats;
+    size_t buffer_floats, offset_floats;
 } forward_job;
 
 static size_t window(const forward_job *job)
@@ -50,8 +50,9 @@ static size_t lay_out(forward_job *job, size_t wanted, size_t threads)
     lk_box box = lk__conv_box(conv, job->y, 0, job->band);
     bool copies = job->planar || lk__conv_pads(conv) || conv->groups > 1;
     job->buffer_floats = copies ? lk__size_round_up(box.h * width + LK_PLANAR_SLACK, LK_ALIGN) : 0;
-    return lk__size_round_up(cols, LK_ALIGN) + lk__size_round_up(cols * window(job), LK_ALIGN) +
-           lk__size_round_up(window(job), LK_ALIGN) + threads * job->buffer_floats;
+    job->offset_floats = job->planar ? lk__size_round_up(window(job), LK_ALIGN) : 0;
+    return lk__size_round_up(cols, LK_ALIGN) + lk__size_round_up(cols * window(job), LK_ALIGN) + job->offset_floats +
+           threads * job->buffer_floats;
 }
 
 size_t lk__conv_forward_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
@@ -153,7 +154,7 @@ void LK_KERNEL(conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const
     job.start = scratch;
     job.panels = job.start + lk__size_round_up(cols, LK_ALIGN);
     job.offsets = (uint32_t *)(void *)(job.panels + lk__size_round_up(cols * window(&job), LK_ALIGN));
-    job.buffers = (float *)(void *)job.offsets + lk__size_round_up(window(&job), LK_ALIGN);
+    job.buffers = (float *)(void *)job.offsets + job.offset_floats;
     memset(job.start, 0, cols * sizeof *job.start);
     const float *bias = b;
     for (size_t group = 0; bias && group < groups; group++)

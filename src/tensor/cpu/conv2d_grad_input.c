@@ -28,7 +28,7 @@ typedef struct input_job {
     size_t panel_floats; /* of one group */
     uint32_t *offsets;   // of lk__planar_gemm, phase by phase
     float *buffers;      // one for each thread
-    size_t buffer_floats;
+    size_t buffer_floats, offset_floats;
 } input_job;
 
 typedef struct span {
@@ -60,6 +60,7 @@ static size_t lay_out(input_job *job, size_t wanted, size_t threads)
     size_t terms = lk__conv2d_desc_taps(conv) * job->out;
     job->panel_floats = cols * terms;
     job->planar = lk__planar_fits(job->x.w / conv->w.stride, job->in);
+    job->offset_floats = job->planar ? lk__size_round_up(terms, LK_ALIGN) : 0;
     /* Bands consist of whole strides. */
     size_t stride = conv->h.stride, steps = (job->x.h + stride - 1) / stride;
     job->band = lk__box_band_rows(steps, width, BAND_FLOATS, wanted) * stride;
@@ -67,7 +68,7 @@ static size_t lay_out(input_job *job, size_t wanted, size_t threads)
     size_t height = job->band / stride + 1 + (lk__window_extent(&conv->h) - 1) / stride + 1;
     job->buffer_floats = lk__size_round_up(height * width + LK_PLANAR_SLACK, LK_ALIGN);
     return lk__size_round_up(cols, LK_ALIGN) + lk__size_round_up(job->panel_floats * conv->groups, LK_ALIGN) +
-           lk__size_round_up(terms, LK_ALIGN) + threads * job->buffer_floats;
+           job->offset_floats + threads * job->buffer_floats;
 }
 
 size_t lk__conv_input_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
@@ -231,7 +232,7 @@ void LK_KERNEL(conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, co
     job.start = scratch;
     job.panels = job.start + lk__size_round_up(cols, LK_ALIGN);
     job.offsets = (uint32_t *)(void *)(job.panels + lk__size_round_up(job.panel_floats * conv->groups, LK_ALIGN));
-    job.buffers = (float *)(void *)job.offsets + lk__size_round_up(lk__conv2d_desc_taps(conv) * job.out, LK_ALIGN);
+    job.buffers = (float *)(void *)job.offsets + job.offset_floats;
     memset(job.start, 0, cols * sizeof *job.start);
     if (job.planar)
         set_offsets(&job);

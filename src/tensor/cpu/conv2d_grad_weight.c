@@ -65,12 +65,13 @@ static size_t lay_out_units(weight_job *job)
     const lk_window *w = &job->conv->w;
     size_t run = (w->dilation > 1 ? 1 : w->kernel) * job->in, runs = job->rows / run;
     size_t vectors = (run + V - 1) / V, strips = (runs * vectors + LK_WIDE - 1) / LK_WIDE;
-    size_t panel_vectors = (job->out + V - 1) / V, products = job->rows * panel_vectors + (panel_vectors == 1);
-    job->wide = job->rows > 0 && run >= V && strips * LK_WIDE * job->out < products;
+    size_t panel_vectors = (job->out + V - 1) / V, panels = job->rows * panel_vectors;
+    job->wide = job->rows > 0 && run >= V && strips * LK_WIDE * job->out < panels + (panel_vectors == 1);
     job->columns = w->kernel * lk__strip_column(job->conv, job->in);
-    size_t others = job->wide ? strips * LK_WIDE * job->out : job->rows * panel_vectors;
-    job->strips =
-        lk__strip_fits(job->conv) && lk__size_round_up(job->out, 2) * lk__size_divide_up(job->columns, V) < others;
+    size_t others = job->wide ? strips * LK_WIDE * job->out : panels;
+    size_t products = lk__size_round_up(job->out, 2) * lk__size_divide_up(job->columns, V);
+    /* With a stride there is more of a strip for each pixel of dy. */
+    job->strips = lk__strip_fits(job->conv) && w->stride * products < others;
     if (job->strips) {
         job->wide = false;
         job->units = (job->out + LK_MR - 1) / LK_MR;
