@@ -22,6 +22,19 @@ static const layer layers[] = {
     {{2, 40, 3, 60}, 40, CONV(3, 2, 2, 1), .shards = 2},
     {{3, 21, 8, 8}, 10, CONV(3, 1, 1, 1), .shards = 1},
     {{3, 21, 8, 8}, 10, CONV(3, 2, 1, 1), .shards = 1},
+    /* Few channels: lanes are pixels, and windows are runs of strips. */
+    {{5, 1, 28, 28}, 6, CONV(5, 1, 2, 1), .shards = 4},
+    {{3, 6, 14, 14}, 16, CONV(5, 1, 0, 1), .shards = 7},
+    {{2, 3, 7, 31}, 5, CONV(3, 1, 1, 1), .shards = 2, .no_bias = true},
+    {{2, 5, 9, 35}, 1, CONV(4, 1, 3, 1), .shards = 1},
+    {{2, 4, 11, 29}, 7, CONV(3, 2, 1, 1), .shards = 2},
+    {{3, 1, 13, 30}, 6, CONV(5, 2, 2, 1), .shards = 2},
+    {{2, 2, 17, 50}, 8, CONV(5, 3, 2, 1), .shards = 2},
+    {{2, 2, 9, 40}, 8, CONV(2, 3, 0, 1), .shards = 2},
+    {{2, 4, 4, 17}, 40, CONV(3, 1, 1, 1), .shards = 2},                    /* two runs a block */
+    {{1, 2, 4, 16}, 100, CONV(3, 1, 1, 1), .shards = 1},                   /* several blocks a run */
+    {{1, 2, 2, 300}, 3, CONV(3, 1, 1, 1), .shards = 1},                    /* several blocks a row */
+    {{1, 1, 200, 150}, 6, CONV(7, 1, 3, 1), .shards = 1, .effort = BRIEF}, /* several bands */
     /* first layers: one or three channels, not padded */
     {{5, 1, 28, 28}, 32, CONV(3, 1, 0, 1), .shards = 4, .effort = BRIEF},
     {{1, 1, 9, 9}, 10, CONV(5, 1, 0, 1), .shards = 1},
@@ -57,6 +70,9 @@ static const layer groups[] = {
     {{1, 4, 30, 90}, 8, CONV(3, 1, 1, 2), .shards = 1},
     {{2, 8, 6, 6}, 4, CONV(5, 3, 2, 4), .shards = 2},
     {{3, 6, 9, 10}, 4, CONV(3, 1, 1, 2), .shards = 2},
+    {{3, 8, 6, 29}, 12, CONV(3, 1, 1, 2), .shards = 5},
+    {{2, 4, 7, 16}, 8, CONV(3, 1, 0, 2), .shards = 2, .no_bias = true},
+    {{2, 12, 9, 31}, 12, CONV(3, 2, 1, 3), .shards = 2},
     {{3, 9, 9, 10}, 12, CONV(3, 2, 1, 3), .shards = 2},
     {{3, 40, 9, 10}, 70, CONV(3, 1, 1, 2), .shards = 2},
     {{3, 5, 9, 10}, 15, CONV(3, 1, 0, 5), .shards = 2},
@@ -102,6 +118,11 @@ static const layer windows[] = {
     /* dilated */
     {{2, 5, 9, 11}, 7, {{3, 1, 2, 2}, {3, 1, 2, 2}, 1}, .shards = 2},
     {{2, 5, 9, 11}, 7, {{3, 1, 1, 1}, {3, 1, 3, 3}, 1}, .shards = 2},
+    {{2, 4, 9, 33}, 6, {{3, 1, 2, 2}, {3, 1, 3, 3}, 1}, .shards = 2},
+    {{2, 3, 9, 17}, 4, {{1, 2, 0, 1}, {3, 1, 1, 1}, 1}, .shards = 2},
+    {{2, 4, 9, 33}, 6, {{3, 2, 3, 3}, {2, 3, 2, 2}, 1}, .shards = 2},
+    {{2, 3, 6, 34}, 4, {{1, 1, 0, 1}, {7, 1, 3, 1}, 1}, .shards = 2},
+    {{2, 3, 16, 33}, 4, {{7, 2, 8, 1}, {1, 1, 0, 1}, 1}, .shards = 2}, /* rows of padding only */
     {{2, 21, 11, 8}, 16, {{3, 1, 0, 3}, {2, 1, 1, 1}, 1}, .shards = 3},
     {{2, 1, 28, 28}, 32, {{3, 1, 2, 2}, {3, 1, 2, 2}, 1}, .shards = 2, .effort = BRIEF},
     {{2, 4, 5, 6}, 6, {{3, 1, 6, 6}, {3, 1, 7, 7}, 1}, .shards = 2}, /* only the middle tap is in the image */

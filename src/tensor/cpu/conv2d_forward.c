@@ -6,6 +6,7 @@
  * channels are copied first. */
 #include "tensor/cpu/bf16_layer.h"
 #include "tensor/cpu/conv2d.h"
+#include "tensor/cpu/conv2d_planar.h"
 #include "tensor/cpu/conv2d_winograd.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/pack.h"
@@ -20,12 +21,14 @@ typedef struct forward_job {
     const float *weight; // (groups, out, in, kh, kw)
     float *output;       // (n, h, w, groups, out)
     bool relu;
+    bool planar; /* see conv2d_planar.h */
     size_t band, bands;
-    size_t cols;    /* out rounded up to LK_NR */
-    float *start;   // (groups, cols)
-    float *panels;  // for each group, in the form of lk__panel_width; the sum runs over (kh, kw, in)
-    float *buffers; // one for each thread
-    size_t buffer_floats;
+    size_t cols;       /* out rounded up to LK_NR */
+    float *start;      // (groups, cols)
+    float *panels;     // for each group, in the form of lk__panel_width; the sum runs over (kh, kw, in)
+    uint32_t *offsets; // of lk__planar_gemm
+    float *buffers;    // one for each thread
+    size_t buffer_floats, offset_floats;
 } forward_job;
 
 static size_t window(const forward_job *job)
@@ -40,12 +43,15 @@ static size_t lay_out(forward_job *job, size_t wanted, size_t threads)
     job->in = job->x.c / conv->groups;
     job->out = job->y.c / conv->groups;
     job->cols = lk__panel_count(job->out) * LK_NR;
+    job->planar = conv->w.stride == 1 && lk__planar_fits(job->y.w, job->out);
     size_t width = lk__conv_box(conv, job->y, 0, 1).w * job->in, cols = job->cols * conv->groups;
     job->band = lk__box_band_rows(job->y.h, width * conv->h.stride, BAND_FLOATS, wanted);
     job->bands = (job->y.h + job->band - 1) / job->band;
     lk_box box = lk__conv_box(conv, job->y, 0, job->band);
-    job->buffer_floats = lk__conv_pads(conv) || conv->groups > 1 ? lk__size_round_up(box.h * width, LK_ALIGN) : 0;
-    return lk__size_round_up(cols, LK_ALIGN) + lk__size_round_up(cols * window(job), LK_ALIGN) +
+    bool copies = job->planar || lk__conv_pads(conv) || conv->groups > 1;
+    job->buffer_floats = copies ? lk__size_round_up(box.h * width + LK_PLANAR_SLACK, LK_ALIGN) : 0;
+    job->offset_floats = job->planar ? lk__size_round_up(window(job), LK_ALIGN) : 0;
+    return lk__size_round_up(cols, LK_ALIGN) + lk__size_round_up(cols * window(job), LK_ALIGN) + job->offset_floats +
            threads * job->buffer_floats;
 }
 
@@ -68,6 +74,30 @@ static void pack_task(void *arg, size_t index, int thread)
                         taps, lk__panel_width(job->out, panel), job->panels + (group * job->cols + col) * len);
 }
 
+/* The windows of output rows [y0, y1) in a view of their box. */
+static lk_gemm windows_of(const forward_job *job, lk_box_window view, size_t y0, size_t y1)
+{
+    const lk_conv2d_desc *conv = job->conv;
+    lk_gemm gemm = {
+        .ny = y1 - y0,
+        .nx = job->y.w,
+        .a = view.data,
+        .a_y = conv->h.stride * view.row,
+        .a_x = conv->w.stride * job->in,
+        .runs_y = conv->h.kernel,
+        .run_y = conv->h.dilation * view.row,
+    };
+    lk__gemm_set_taps(&gemm, conv->w.kernel, conv->w.dilation, job->in);
+    return gemm;
+}
+
+static void set_offsets(const forward_job *job)
+{
+    size_t width = lk__conv_box(job->conv, job->y, 0, 1).w;
+    lk_gemm gemm = windows_of(job, (lk_box_window){.row = width * job->in}, 0, 1);
+    lk__planar_offsets(&gemm, job->in, width, job->offsets);
+}
+
 static void forward_task(void *arg, size_t index, int thread)
 {
     const forward_job *job = arg;
@@ -77,25 +107,21 @@ static void forward_task(void *arg, size_t index, int thread)
     size_t y1 = lk__size_min(y0 + job->band, job->y.h);
     const float *image = job->input + sample * lk__shape_sample(job->x);
     lk_box box = lk__box_group(lk__conv_box(conv, job->y, y0, y1), group, job->in);
-    lk_box_window view = lk__box_view(image, job->x, box, 1, job->buffers + (size_t)thread * job->buffer_floats);
-    lk_gemm gemm = {
-        .ny = y1 - y0,
-        .nx = job->y.w,
-        .a = view.data,
-        .a_y = conv->h.stride * view.row,
-        .a_x = conv->w.stride * job->in,
-        .runs_y = conv->h.kernel,
-        .run_y = conv->h.dilation * view.row,
-        .panels = job->panels + group * job->cols * window(job),
-        .start = job->start + group * job->cols,
-        .c = job->output + sample * lk__shape_sample(job->y) + y0 * job->y.w * job->y.c + group * job->out,
-        .c_y = job->y.w * job->y.c,
-        .c_x = job->y.c,
-        .cols = job->out,
-        .relu = job->relu,
-    };
-    lk__gemm_set_taps(&gemm, conv->w.kernel, conv->w.dilation, job->in);
-    lk__gemm(&gemm);
+    float *buffer = job->buffers + (size_t)thread * job->buffer_floats;
+    lk_box_window view =
+        job->planar ? lk__planar_box(image, job->x, box, buffer) : lk__box_view(image, job->x, box, 1, buffer);
+    lk_gemm gemm = windows_of(job, view, y0, y1);
+    gemm.panels = job->panels + group * job->cols * window(job);
+    gemm.start = job->start + group * job->cols;
+    gemm.c = job->output + sample * lk__shape_sample(job->y) + y0 * job->y.w * job->y.c + group * job->out;
+    gemm.c_y = job->y.w * job->y.c;
+    gemm.c_x = job->y.c;
+    gemm.cols = job->out;
+    gemm.relu = job->relu;
+    if (job->planar)
+        lk__planar_gemm(&gemm, job->offsets);
+    else
+        lk__gemm(&gemm);
 }
 
 void LK_KERNEL(conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const void *w,
@@ -127,11 +153,14 @@ void LK_KERNEL(conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const
     size_t cols = job.cols * groups;
     job.start = scratch;
     job.panels = job.start + lk__size_round_up(cols, LK_ALIGN);
-    job.buffers = job.panels + lk__size_round_up(cols * window(&job), LK_ALIGN);
+    job.offsets = (uint32_t *)(void *)(job.panels + lk__size_round_up(cols * window(&job), LK_ALIGN));
+    job.buffers = (float *)(void *)job.offsets + job.offset_floats;
     memset(job.start, 0, cols * sizeof *job.start);
     const float *bias = b;
     for (size_t group = 0; bias && group < groups; group++)
         memcpy(job.start + group * job.cols, bias + group * job.out, job.out * sizeof *bias);
+    if (job.planar)
+        set_offsets(&job);
     lk__pool_run(pool, lk__panel_count(job.out) * groups, pack_task, &job);
     lk__pool_run(pool, images * job.bands, forward_task, &job);
 }

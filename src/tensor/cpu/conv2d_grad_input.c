@@ -6,6 +6,7 @@
  * of channels are treated as in conv2d_forward.c. */
 #include "tensor/cpu/bf16_layer.h"
 #include "tensor/cpu/conv2d.h"
+#include "tensor/cpu/conv2d_planar.h"
 #include "tensor/cpu/conv2d_winograd.h"
 #include "tensor/cpu/decls.h"
 #include "tensor/cpu/pack.h"
@@ -20,12 +21,14 @@ typedef struct input_job {
     const float *weight; // (groups, out, in, kh, kw)
     const float *mask;   // (n, h, w, groups, in) or NULL
     float *dx;           // (n, h, w, groups, in)
+    bool planar;         /* see conv2d_planar.h */
     size_t band, bands;
     float *start;        // zeros
     float *panels;       // for each group, phase by phase
     size_t panel_floats; /* of one group */
+    uint32_t *offsets;   // of lk__planar_gemm, phase by phase
     float *buffers;      // one for each thread
-    size_t buffer_floats;
+    size_t buffer_floats, offset_floats;
 } input_job;
 
 typedef struct span {
@@ -54,15 +57,18 @@ static size_t lay_out(input_job *job, size_t wanted, size_t threads)
     job->in = job->x.c / conv->groups;
     job->out = job->y.c / conv->groups;
     size_t width = input_box(conv, job->x, 0, 1).w * job->out, cols = lk__panel_count(job->in) * LK_NR;
-    job->panel_floats = cols * lk__conv2d_desc_taps(conv) * job->out;
+    size_t terms = lk__conv2d_desc_taps(conv) * job->out;
+    job->panel_floats = cols * terms;
+    job->planar = lk__planar_fits(job->x.w / conv->w.stride, job->in);
+    job->offset_floats = job->planar ? lk__size_round_up(terms, LK_ALIGN) : 0;
     /* Bands consist of whole strides. */
     size_t stride = conv->h.stride, steps = (job->x.h + stride - 1) / stride;
     job->band = lk__box_band_rows(steps, width, BAND_FLOATS, wanted) * stride;
     job->bands = (job->x.h + job->band - 1) / job->band;
     size_t height = job->band / stride + 1 + (lk__window_extent(&conv->h) - 1) / stride + 1;
-    job->buffer_floats = lk__size_round_up(height * width, LK_ALIGN);
+    job->buffer_floats = lk__size_round_up(height * width + LK_PLANAR_SLACK, LK_ALIGN);
     return lk__size_round_up(cols, LK_ALIGN) + lk__size_round_up(job->panel_floats * conv->groups, LK_ALIGN) +
-           threads * job->buffer_floats;
+           job->offset_floats + threads * job->buffer_floats;
 }
 
 size_t lk__conv_input_floats(const lk_conv2d_desc *conv, lk_shape x, lk_shape y, size_t threads)
@@ -123,6 +129,29 @@ static void zero_phase(const lk_gemm *gemm)
     }
 }
 
+/* What the sums of a phase read of a view of dy, whose rows are `row` floats apart. */
+static lk_gemm windows_of(const input_job *job, lk_taps y, lk_taps x, size_t row)
+{
+    lk_gemm gemm = {.a_y = row, .a_x = job->out, .runs_y = y.count, .run_y = y.gap * row};
+    lk__gemm_set_taps(&gemm, x.count, x.gap, job->out);
+    return gemm;
+}
+
+static void set_offsets(const input_job *job)
+{
+    const lk_window *h = &job->conv->h, *w = &job->conv->w;
+    size_t width = input_box(job->conv, job->x, 0, 1).w;
+    for (size_t y = 0; y < h->stride; y++) {
+        for (size_t x = 0; x < w->stride; x++) {
+            lk_taps taps_y = lk__taps_at(h, y), taps_x = lk__taps_at(w, x);
+            lk_gemm gemm = windows_of(job, taps_y, taps_x, width * job->out);
+            if (taps_y.count > 0 && taps_x.count > 0)
+                lk__planar_offsets(&gemm, job->out, width,
+                                   job->offsets + lk__taps_before(job->conv, taps_y, taps_x) * job->out);
+        }
+    }
+}
+
 /* Computes the phase of input pixel (y, x), which is its first pixel in the band: all its pixels before row y1 of the
  * image that begins at element `image` of dx. */
 static void phase(const input_job *job, lk_box_window view, lk_box box, size_t y1, size_t y, size_t x, size_t image)
@@ -131,31 +160,28 @@ static void phase(const input_job *job, lk_box_window view, lk_box box, size_t y
     size_t in = job->in, out = job->out, group = box.first / out;
     size_t first = image + (y * job->x.w + x) * job->x.c + group * in;
     lk_taps taps_y = lk__taps_at(h, y), taps_x = lk__taps_at(w, x);
-    lk_gemm gemm = {
-        .ny = (y1 - y + h->stride - 1) / h->stride,
-        .nx = (job->x.w - x + w->stride - 1) / w->stride,
-        .a_y = view.row,
-        .a_x = out,
-        .runs_y = taps_y.count,
-        .run_y = taps_y.gap * view.row,
-        .panels = job->panels + group * job->panel_floats +
-                  lk__taps_before(job->conv, taps_y, taps_x) * out * lk__panel_count(in) * LK_NR,
-        .start = job->start,
-        .mask = job->mask ? job->mask + first : NULL,
-        .c = job->dx + first,
-        .c_y = h->stride * job->x.w * job->x.c,
-        .c_x = w->stride * job->x.c,
-        .cols = in,
-    };
+    size_t before = lk__taps_before(job->conv, taps_y, taps_x) * out;
+    lk_gemm gemm = windows_of(job, taps_y, taps_x, view.row);
+    gemm.ny = (y1 - y + h->stride - 1) / h->stride;
+    gemm.nx = (job->x.w - x + w->stride - 1) / w->stride;
+    gemm.panels = job->panels + group * job->panel_floats + before * lk__panel_count(in) * LK_NR;
+    gemm.start = job->start;
+    gemm.mask = job->mask ? job->mask + first : NULL;
+    gemm.c = job->dx + first;
+    gemm.c_y = h->stride * job->x.w * job->x.c;
+    gemm.c_x = w->stride * job->x.c;
+    gemm.cols = in;
     if (taps_y.count == 0 || taps_x.count == 0) {
         zero_phase(&gemm);
         return;
     }
-    lk__gemm_set_taps(&gemm, taps_x.count, taps_x.gap, out);
     ptrdiff_t top = (ptrdiff_t)((y + h->pad) / h->stride) - (ptrdiff_t)taps_y.back - box.y;
     ptrdiff_t left = (ptrdiff_t)((x + w->pad) / w->stride) - (ptrdiff_t)taps_x.back - box.x;
-    gemm.a = view.data + (size_t)top * view.row + (size_t)left * out;
-    lk__gemm(&gemm);
+    gemm.a = view.data + (size_t)top * view.row + (size_t)left * (job->planar ? 1 : out);
+    if (job->planar)
+        lk__planar_gemm(&gemm, job->offsets + before);
+    else
+        lk__gemm(&gemm);
 }
 
 static void input_task(void *arg, size_t index, int thread)
@@ -165,8 +191,10 @@ static void input_task(void *arg, size_t index, int thread)
     size_t sample = band / job->bands, y0 = band % job->bands * job->band;
     size_t y1 = lk__size_min(y0 + job->band, job->x.h);
     lk_box box = lk__box_group(input_box(job->conv, job->x, y0, y1), group, job->out);
-    lk_box_window view = lk__box_view(job->dy + sample * lk__shape_sample(job->y), job->y, box, 1,
-                                      job->buffers + (size_t)thread * job->buffer_floats);
+    const float *image = job->dy + sample * lk__shape_sample(job->y);
+    float *buffer = job->buffers + (size_t)thread * job->buffer_floats;
+    lk_box_window view =
+        job->planar ? lk__planar_box(image, job->y, box, buffer) : lk__box_view(image, job->y, box, 1, buffer);
     for (size_t y = y0; y < lk__size_min(y0 + job->conv->h.stride, y1); y++) {
         for (size_t x = 0; x < lk__size_min(job->conv->w.stride, job->x.w); x++)
             phase(job, view, box, y1, y, x, sample * lk__shape_sample(job->x));
@@ -203,8 +231,11 @@ void LK_KERNEL(conv2d_grad_input)(lk_device *dev, const lk_conv2d_desc *conv, co
     size_t cols = lk__panel_count(job.in) * LK_NR;
     job.start = scratch;
     job.panels = job.start + lk__size_round_up(cols, LK_ALIGN);
-    job.buffers = job.panels + lk__size_round_up(job.panel_floats * conv->groups, LK_ALIGN);
+    job.offsets = (uint32_t *)(void *)(job.panels + lk__size_round_up(job.panel_floats * conv->groups, LK_ALIGN));
+    job.buffers = (float *)(void *)job.offsets + job.offset_floats;
     memset(job.start, 0, cols * sizeof *job.start);
+    if (job.planar)
+        set_offsets(&job);
     lk__pool_run(pool, (job.y.c + PACK_CHANNELS - 1) / PACK_CHANNELS, pack_task, &job);
     lk__pool_run(pool, images * job.bands, input_task, &job);
 }

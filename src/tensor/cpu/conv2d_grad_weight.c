@@ -4,13 +4,16 @@
  * outer product of its window of x and its channels. The matrix is divided into units of LK_MR rows by LK_NR
  * columns. Where windows fill vectors better than output channels do, units are wide: they are of the transposed
  * matrix, LK_WIDE_ROWS output channels by LK_WIDE vectors of a window. db is one more row, whose windows are all 1; its
- * units are the last ones. A task owns a chunk of units, small enough that its partial sums stay in cache, for the
- * shards of a subtree (division.h). It processes the samples band by band and keeps the sums in memory in between; a
- * band is whole blocks of the sum (sums.h). Slots are in PyTorch's order: units are transposed when they are copied.
- * Layers with many input channels leave dw to outer.h; 3x3 ones with stride 1, where it is faster, to
- * conv2d_winograd.h. All of them divide shards and outputs among tasks (division.h). */
+ * units are the last ones. Where few channels leave most lanes unused, units are of the transposed matrix too, LK_MR
+ * output channels by LK_NR floats of a window in a strip of x (conv2d_strips.h), which has the ones of db. A task owns
+ * a chunk of units, small enough that its partial sums stay in cache, for the shards of a subtree (division.h). It
+ * processes the samples band by band and keeps the sums in memory in between; a band is whole blocks of the sum
+ * (sums.h). Slots are in PyTorch's order: units are transposed when they are copied. Layers with many input channels
+ * leave dw to outer.h; 3x3 ones with stride 1, where it is faster, to conv2d_winograd.h. All of them divide shards and
+ * outputs among tasks (division.h). */
 #include "tensor/cpu/bf16_layer.h"
 #include "tensor/cpu/conv2d.h"
+#include "tensor/cpu/conv2d_strips.h"
 #include "tensor/cpu/conv2d_subtrees.h"
 #include "tensor/cpu/conv2d_winograd.h"
 #include "tensor/cpu/decls.h"
@@ -29,9 +32,10 @@ typedef struct weight_job {
     const lk_division *division; /* of dw: (groups, out, in, kh, kw), and db: (groups, out) */
     bool bias_only;              /* other kernels compute dw */
     size_t rows;                 /* rows of the matrix, without db; 0 if bias_only */
-    bool wide;
+    bool wide, strips;
     size_t runs, run; /* a window is `runs` runs of `run` consecutive floats; 0 unless units are wide, */
     size_t vectors;   /* and the vectors of a run, of which the last ends where the run ends */
+    size_t columns;   /* of the transposed matrix, if there are strips */
     size_t units;     /* units of one panel of columns, or wide of the same vectors */
     size_t dw_units;  /* units of a group, without db */
     size_t total;     /* units of a group */
@@ -61,8 +65,18 @@ static size_t lay_out_units(weight_job *job)
     const lk_window *w = &job->conv->w;
     size_t run = (w->dilation > 1 ? 1 : w->kernel) * job->in, runs = job->rows / run;
     size_t vectors = (run + V - 1) / V, strips = (runs * vectors + LK_WIDE - 1) / LK_WIDE;
-    size_t panel_vectors = (job->out + V - 1) / V, products = job->rows * panel_vectors + (panel_vectors == 1);
-    job->wide = job->rows > 0 && run >= V && strips * LK_WIDE * job->out < products;
+    size_t panel_vectors = (job->out + V - 1) / V, panels = job->rows * panel_vectors;
+    job->wide = job->rows > 0 && run >= V && strips * LK_WIDE * job->out < panels + (panel_vectors == 1);
+    job->columns = w->kernel * lk__strip_column(job->conv, job->in);
+    size_t others = job->wide ? strips * LK_WIDE * job->out : panels;
+    size_t products = lk__size_round_up(job->out, 2) * lk__size_divide_up(job->columns, V);
+    /* With a stride there is more of a strip for each pixel of dy. */
+    job->strips = lk__strip_fits(job->conv) && w->stride * products < others;
+    if (job->strips) {
+        job->wide = false;
+        job->units = (job->out + LK_MR - 1) / LK_MR;
+        return job->units * lk__panel_count(job->columns);
+    }
     if (!job->wide) {
         job->units = (job->rows + LK_MR - 1) / LK_MR;
         return job->units * lk__panel_count(job->out);
@@ -80,24 +94,26 @@ static size_t lay_out(weight_job *job, bool bias)
     const lk_conv2d_desc *conv = job->conv;
     job->in = job->x.c / conv->groups;
     job->out = job->y.c / conv->groups;
-    size_t width = lk__conv_box(conv, job->y, 0, 1).w * job->in;
+    size_t box_w = lk__conv_box(conv, job->y, 0, 1).w, width = box_w * job->in;
     size_t dy_row = job->y.w * lk__size_round_up(job->out, V);
     job->rows = job->bias_only ? 0 : lk__conv2d_desc_taps(conv) * job->in;
     job->dw_units = lay_out_units(job);
-    job->total = job->dw_units + (bias ? lk__panel_count(job->out) : 0);
-    job->lanes = job->wide && !bias ? 1 : V;
+    job->total = job->dw_units + (bias && !job->strips ? lk__panel_count(job->out) : 0);
+    job->lanes = job->strips || (job->wide && !bias) ? 1 : V;
     job->chunk = lk__size_min(lk__size_divide_up(job->total * conv->groups, division->blocks), CHUNK_UNITS);
     job->chunk = lk__size_min(job->chunk, job->total);
     job->chunks = (job->total + job->chunk - 1) / job->chunk;
     job->sum = lk__conv_sum_rows(conv, job->y, job->in, job->out);
-    job->band = lk__box_band_rows(job->y.h, width * conv->h.stride + dy_row, BAND_FLOATS, 1);
+    size_t strip = box_w * lk__strip_column(conv, job->in), x_row = job->strips ? strip : width * conv->h.stride;
+    job->band = lk__box_band_rows(job->y.h, x_row + dy_row, BAND_FLOATS, 1);
     job->band = job->band < job->y.h ? lk__size_max(job->band / job->sum.rows, 1) * job->sum.rows : job->y.h;
     lk_box box = lk__conv_box(conv, job->y, 0, job->band);
-    size_t box_floats = lk__size_round_up(box.h * width, LK_ALIGN),
-           dy_floats = lk__size_round_up(job->band * dy_row, LK_ALIGN);
+    size_t box_floats = lk__size_round_up(job->strips ? job->band * strip + LK_NR : box.h * width, LK_ALIGN);
+    size_t dy_floats = job->strips ? 0 : lk__size_round_up(job->band * dy_row, LK_ALIGN);
     size_t fit = lk__size_max(BAND_FLOATS / (box_floats + dy_floats), 1), samples = job->sum.samples;
     job->together = job->band < job->y.h ? 1 : lk__size_max(fit / samples, 1) * samples;
-    job->box_floats = job->rows > 0 && (lk__conv_pads(conv) || conv->groups > 1) ? box_floats : 0;
+    bool copies = job->strips || lk__conv_pads(conv) || conv->groups > 1;
+    job->box_floats = job->rows > 0 && copies ? box_floats : 0;
     job->dy_floats = job->out % job->lanes || conv->groups > 1 ? dy_floats : 0;
     job->thread_floats = job->together * (job->box_floats + job->dy_floats);
     job->thread_floats += division->depth * job->chunk * UNIT;
@@ -160,9 +176,33 @@ static void move_vector(const weight_job *job, size_t unit, size_t v, float *slo
     }
 }
 
+/* Copies a unit of a transposed matrix between an entry of the chunk and its slots. */
+static void move_strips(const weight_job *job, const unit_range *chunk, size_t unit, int entry, bool store, float *tile)
+{
+    const lk_window *w = &job->conv->w;
+    size_t out = unit % job->units * LK_MR, count = lk__size_min(job->out - out, LK_MR),
+           first = chunk->group * job->out;
+    size_t col = unit / job->units * LK_NR, cols = lk__size_min(job->columns - col, LK_NR);
+    size_t column = lk__strip_column(job->conv, job->in), taps = lk__conv2d_desc_taps(job->conv);
+    for (size_t j = col; j < col + cols; j++, tile++) {
+        size_t kx = j / column, ky = j % column / job->in, channel = j % column % job->in;
+        bool one = j % column == column - 1;
+        if (one && (kx > 0 || !chunk->tree->db.slot0))
+            continue;
+        float *slot = lk__partials_slot(one ? chunk->tree->db : chunk->tree->dw, entry);
+        size_t step = one ? 1 : job->rows, at = one ? 0 : channel * taps + ky * w->kernel + kx;
+        for (size_t i = 0; i < count; i++)
+            copy_float(slot + (first + out + i) * step + at, tile + i * LK_NR, store);
+    }
+}
+
 /* Copies a unit between an entry of the chunk and its slot. */
 static void move_unit(const weight_job *job, const unit_range *chunk, size_t unit, int entry, bool store, float *tile)
 {
+    if (job->strips) {
+        move_strips(job, chunk, unit, entry, store, tile);
+        return;
+    }
     bool bias = unit >= job->dw_units;
     float *slot = lk__partials_slot(bias ? chunk->tree->db : chunk->tree->dw, entry);
     slot += chunk->group * job->out * (bias ? 1 : job->rows);
@@ -217,6 +257,31 @@ static void sum_bias(const weight_job *job, const band_sum *band, size_t unit, f
     lk__gemm_outer(&outer, 1, &a);
 }
 
+/* What multiplies rows of dy by a view of x. */
+static lk_gemm_outer transposed(const lk_gemm_outer *from, float *top)
+{
+    lk_gemm_outer outer = *from;
+    outer.a_z = from->b_z, outer.a_y = from->b_y, outer.a_x = from->b_x;
+    outer.b_z = from->a_z, outer.b_y = from->a_y, outer.b_x = from->a_x;
+    outer.top = top;
+    return outer;
+}
+
+static void sum_strips(const weight_job *job, const band_sum *band, size_t unit, float *top)
+{
+    size_t out = unit % job->units * LK_MR, count = lk__size_min(job->out - out, LK_MR), panel = unit / job->units;
+    const float *a[LK_MR];
+    /* A row computed twice costs nothing: two tiles of few rows take longer than one of four. */
+    for (size_t i = 0; i < LK_MR; i++)
+        a[i] = band->dy.data + out + lk__size_min(i, count - 1);
+    if (count % 4 > 1)
+        count = lk__size_min(lk__size_round_up(count, 4), LK_MR);
+    lk_gemm_outer outer = transposed(&band->outer, top);
+    outer.width = lk__panel_width(job->columns, panel);
+    outer.b = band->x.data + panel * LK_NR;
+    lk__gemm_outer(&outer, count, a);
+}
+
 static void sum_wide(const weight_job *job, const band_sum *band, size_t unit, float *top)
 {
     size_t out = unit % job->units * LK_WIDE_ROWS, count = lk__size_min(job->out - out, LK_WIDE_ROWS);
@@ -229,15 +294,11 @@ static void sum_wide(const weight_job *job, const band_sum *band, size_t unit, f
     count = lk__size_round_up(count, 2);
     for (size_t i = 0; i < count; i++)
         a[i] = band->dy.data + lk__size_min(out + i, job->out - 1);
-    const lk_gemm_outer *from = &band->outer;
-    lk_gemm_outer outer = *from;
-    outer.a_z = from->b_z, outer.a_y = from->b_y, outer.a_x = from->b_x;
-    outer.b_z = from->a_z, outer.b_y = from->a_y, outer.b_x = from->a_x;
+    lk_gemm_outer outer = transposed(&band->outer, top);
     outer.width = LK_WIDE * V;
     outer.b = b[0];
     outer.b_more[0] = (size_t)(b[1] - b[0]);
     outer.b_more[1] = (size_t)(b[2] - b[0]);
-    outer.top = top;
     lk__gemm_outer(&outer, count, a);
 }
 
@@ -248,8 +309,8 @@ static void sum_unit(const weight_job *job, const band_sum *band, size_t unit, f
         sum_bias(job, band, unit, top);
         return;
     }
-    if (job->wide) {
-        sum_wide(job, band, unit, top);
+    if (job->wide || job->strips) {
+        (job->wide ? sum_wide : sum_strips)(job, band, unit, top);
         return;
     }
     size_t panel = unit / job->units, row = unit % job->units * LK_MR, rows = lk__size_min(job->rows - row, LK_MR);
@@ -294,19 +355,24 @@ static void sum_band(const weight_job *job, const unit_range *chunk, size_t firs
     for (size_t sample = last; sample-- > first;) {
         float *buffer = chunk->buffer + (sample - first) * (job->box_floats + job->dy_floats);
         lk_box_window next_x = x, next_dy = dy;
-        if (job->rows > 0)
+        if (job->strips)
+            x = lk__strip_copy(job->input + sample * lk__shape_sample(job->x), job->x, job->conv, x_box, LK_NR, buffer);
+        else if (job->rows > 0)
             x = lk__box_view(job->input + sample * lk__shape_sample(job->x), job->x, x_box, 1, buffer);
-        dy = lk__box_view(job->dy + sample * lk__shape_sample(job->y), job->y, dy_box, job->lanes,
-                          buffer + job->box_floats);
+        const float *image = job->dy + sample * lk__shape_sample(job->y);
+        if (job->strips)
+            dy = (lk_box_window){image + y0 * job->y.w * job->y.c + dy_box.first, job->y.w * job->y.c};
+        else
+            dy = lk__box_view(image, job->y, dy_box, job->lanes, buffer + job->box_floats);
         if (sample + 1 < last) {
             outer.a_z = (size_t)(next_x.data - x.data);
             outer.b_z = (size_t)(next_dy.data - dy.data);
         }
     }
-    outer.a_y = job->conv->h.stride * x.row;
-    outer.a_x = job->conv->w.stride * job->in;
+    outer.a_y = (job->strips ? 1 : job->conv->h.stride) * x.row;
+    outer.a_x = job->conv->w.stride * (job->strips ? lk__strip_column(job->conv, job->in) : job->in);
     outer.b_y = dy.row;
-    outer.b_x = lk__size_round_up(job->out, job->lanes);
+    outer.b_x = job->strips ? job->y.c : lk__size_round_up(job->out, job->lanes);
     outer.block = job->sum;
     outer.entry = chunk->entry;
     outer.fresh = fresh;

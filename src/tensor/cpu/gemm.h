@@ -69,7 +69,7 @@ typedef struct lk_gemm_outer {
     lk_sum_rows block; /* z are samples, y rows; all but the last of a sample or a leaf are in whole blocks */
     size_t a_z, a_y, a_x;
     const float *b;
-    size_t b_z, b_y, b_x; /* b_x is at least the width */
+    size_t b_z, b_y, b_x;
     size_t width;         /* V, LK_NR, or LK_WIDE * V for wide tiles, which need an even number of rows */
     size_t b_more[2];     /* wide tiles: floats from the first vector of b to the others */
     int leaves;

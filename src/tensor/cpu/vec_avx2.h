@@ -67,6 +67,13 @@ static inline void vu_store16(uint16_t *p, v_u32 x)
     __m128i mask = _mm_set1_epi32(0xffff);
     _mm_storeu_si128((__m128i *)p, _mm_packus_epi32(_mm_and_si128(low, mask), _mm_and_si128(high, mask)));
 }
+static inline v_u32 vu_load8(const uint8_t *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)); }
+static inline void vu_store8(uint8_t *p, v_u32 x)
+{
+    __m256i bytes = _mm256_and_si256(x, _mm256_set1_epi32(0xff));
+    __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+    _mm_storel_epi64((__m128i *)p, _mm_packus_epi16(words, words));
+}
 
 enum { V_REP = 1 };
 typedef __m256 v_rep;

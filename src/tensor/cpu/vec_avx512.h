@@ -60,6 +60,9 @@ static inline v_u32 vu_shr16(v_u32 x) { return _mm512_srli_epi32(x, 16); }
 /* V numbers of 16 bits; store: the lower halves. */
 static inline v_u32 vu_load16(const uint16_t *p) { return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)); }
 static inline void vu_store16(uint16_t *p, v_u32 x) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(x)); }
+/* The same of V bytes. */
+static inline v_u32 vu_load8(const uint8_t *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)); }
+static inline void vu_store8(uint8_t *p, v_u32 x) { _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(x)); }
 
 /* v_rep: V_REP consecutive scalars loaded at p; v_fma_rep multiplies a whole vector by scalar number `lane`. */
 enum { V_REP = 1 };

@@ -63,6 +63,18 @@ static inline v_u32 vu_shl16(v_u32 x) { return vshlq_n_u32(x, 16); }
 static inline v_u32 vu_shr16(v_u32 x) { return vshrq_n_u32(x, 16); }
 static inline v_u32 vu_load16(const uint16_t *p) { return vmovl_u16(vld1_u16(p)); }
 static inline void vu_store16(uint16_t *p, v_u32 x) { vst1_u16(p, vmovn_u32(x)); }
+static inline v_u32 vu_load8(const uint8_t *p)
+{
+    uint32_t bytes;
+    memcpy(&bytes, p, sizeof bytes);
+    return vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(bytes))));
+}
+static inline void vu_store8(uint8_t *p, v_u32 x)
+{
+    uint16x4_t words = vmovn_u32(x);
+    uint32_t bytes = vget_lane_u32(vreinterpret_u32_u8(vmovn_u16(vcombine_u16(words, words))), 0);
+    memcpy(p, &bytes, sizeof bytes);
+}
 
 /* One load reads four scalars, and fmla multiplies by one lane of a vector. */
 enum { V_REP = 4 };

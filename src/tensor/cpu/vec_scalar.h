@@ -61,6 +61,8 @@ static inline v_u32 vu_load16(const uint16_t *p)
     return x;
 }
 static inline void vu_store16(uint16_t *p, v_u32 x) { *p = (uint16_t)x; }
+static inline v_u32 vu_load8(const uint8_t *p) { return *p; }
+static inline void vu_store8(uint8_t *p, v_u32 x) { *p = (uint8_t)x; }
 
 enum { V_REP = 1 };
 typedef float v_rep;
