@@ -225,7 +225,7 @@ void lk__depthwise_grad_weight(lk_device *dev, const lk_conv2d_desc *conv, const
 {
     lk_pool *pool = lk__cpu_pool(dev);
     leaf_job job = {.conv = conv, .x = x->shape, .y = dy->shape, .bias = db.slot0 != NULL, .stack = scratch};
-    lk_lanes fold = lk__lanes_fold(shards);
+    lk_fold_range fold = lk__fold_range_of(shards);
     lk_shards some = *shards;
     size_t width = (lk__conv2d_desc_taps(conv) + 1) * job.x.c;
     job.input = lk__tensor_f32(x);

@@ -13,12 +13,12 @@
 typedef struct lk_subtree {
     lk_shards shards;
     lk_partials dw, db; /* db.slot0 may be NULL */
-    lk_lanes fold;      /* of the shards */
+    lk_fold_range fold; /* of the shards */
 } lk_subtree;
 
 static inline lk_subtree lk__subtree(const lk_shards *shards, lk_partials dw, lk_partials db)
 {
-    return (lk_subtree){*shards, dw, db, lk__lanes_fold(shards)};
+    return (lk_subtree){*shards, dw, db, lk__fold_range_of(shards)};
 }
 
 typedef struct lk_division {

@@ -65,7 +65,7 @@ typedef struct grads {
     const size_t *token;        // the tokens of each row, in ascending order
     const float *dy;            // (tokens, width)
     const lk_shards *shards;
-    lk_lanes lanes;
+    lk_fold_range fold;
     lk_partials dw;
 } grads;
 
@@ -99,7 +99,7 @@ static void fold_row(const grads *g, size_t row, size_t column, size_t n)
     float stack[LK_TREE_MAX_DEPTH][BLOCK];
     size_t next = g->start[row], end = g->start[row + 1], at = row * g->width + column, bytes = n * sizeof(float);
     int depth = g->shards->depth;
-    for (int slot = g->lanes.low; slot < depth; slot++)
+    for (int slot = g->fold.low; slot < depth; slot++)
         memcpy(stack[slot], lk__partials_slot(g->dw, slot) + at, bytes);
     for (int shard = 0; shard < g->shards->count; shard++, depth++) {
         size_t first = g->shards->begin[shard] * g->sample, last = g->shards->begin[shard + 1] * g->sample;
@@ -111,14 +111,14 @@ static void fold_row(const grads *g, size_t row, size_t column, size_t n)
         for (int i = 0; i < g->shards->merges[shard]; i++, depth--)
             add(n, stack[depth], stack[depth - 1]);
     }
-    for (int slot = g->lanes.low; slot < g->lanes.end; slot++)
+    for (int slot = g->fold.low; slot < g->fold.end; slot++)
         memcpy(lk__partials_slot(g->dw, slot) + at, stack[slot], bytes);
 }
 
 /* A row without tokens: all its sums are zero, if there were none before. */
 static void clear_row(const grads *g, size_t row)
 {
-    for (int slot = 0; slot < g->lanes.end; slot++)
+    for (int slot = 0; slot < g->fold.end; slot++)
         memset(lk__partials_slot(g->dw, slot) + row * g->width, 0, g->width * sizeof(float));
 }
 
@@ -148,7 +148,7 @@ void LK_KERNEL(embedding_grad_weight)(lk_device *dev, const lk_embedding_desc *d
                .token = token,
                .dy = lk__tensor_f32(dy),
                .shards = shards,
-               .lanes = lk__lanes_fold(shards),
+               .fold = lk__fold_range_of(shards),
                .dw = dw};
     sort_tokens(lk__tensor_f32(x), lk__shape_count(x->shape), desc->rows, start, token);
     lk__chunk_run_rows(dev, g.rows, g.width, grads_task, &g);

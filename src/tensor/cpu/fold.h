@@ -8,14 +8,14 @@
 
 #include "tensor/shards.h"
 
-typedef struct lk_lanes {
+typedef struct lk_fold_range {
     int low; /* lowest entry that the wave changes */
     int end; /* entries on the stack after the wave */
-} lk_lanes;
+} lk_fold_range;
 
-static inline lk_lanes lk__lanes_fold(const lk_shards *shards)
+static inline lk_fold_range lk__fold_range_of(const lk_shards *shards)
 {
-    lk_lanes fold = {shards->depth, shards->depth};
+    lk_fold_range fold = {shards->depth, shards->depth};
     for (int i = 0; i < shards->count; i++) {
         fold.end += 1 - shards->merges[i];
         if (fold.end - 1 < fold.low)

@@ -82,7 +82,7 @@ typedef struct lk_gemm_outer {
     size_t ahead_row;    /* 0: nothing */
 } lk_gemm_outer;
 
-#define lk__gemm_outer LK_KERNEL(outer)
+#define lk__gemm_outer LK_KERNEL(gemm_outer)
 void lk__gemm_outer(const lk_gemm_outer *outer, size_t rows, const float *const *a);
 
 #endif

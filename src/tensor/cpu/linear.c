@@ -116,7 +116,10 @@ static void run_bf16(lk_device *dev, const product *p)
 
 static bool run_few(lk_device *dev, const product *p)
 {
-    lk_linear_few few = {p->rows, p->len, p->cols, p->a, p->w, p->bias, p->relu, p->mask, p->c};
+    lk_linear_few few = {.rows = p->rows, .len = p->len, .cols = p->cols, .a = p->a, .w = p->w, .c = p->c};
+    few.bias = p->bias;
+    few.relu = p->relu;
+    few.mask = p->mask;
     return p->transposed ? lk__linear_few_forward(dev, &few) : lk__linear_few_grad_input(dev, &few);
 }
 

@@ -30,7 +30,7 @@ typedef struct few_weight {
     size_t dy_step;        /* floats from sample to sample of dy; 0: they are the same */
     const lk_shards *shards;
     bool add_zero; /* `shards` has no empty shards: 0.0 is added to the sum in their place */
-    lk_lanes fold;
+    lk_fold_range fold;
     lk_partials dw; // (out, in)
 } few_weight;
 
@@ -150,7 +150,7 @@ bool lk__linear_few_grad_weight(lk_device *dev, const lk_tensor *x, const lk_ten
                       .dy = lk__tensor_f32(dy),
                       .dy_step = dy->shape.c,
                       .shards = shards,
-                      .fold = lk__lanes_fold(shards),
+                      .fold = lk__fold_range_of(shards),
                       .dw = dw};
     if (shards->depth == 0 && few.fold.end == 1) {
         skip_empty(shards, &filled);
@@ -173,7 +173,7 @@ void lk__linear_grad_bias(lk_device *dev, const lk_tensor *dy, const lk_shards *
                       .x = lk__tensor_f32(dy),
                       .dy = &one,
                       .shards = shards,
-                      .fold = lk__lanes_fold(shards),
+                      .fold = lk__fold_range_of(shards),
                       .dw = db};
     lk__pool_run(lk__cpu_pool(dev), lk__size_divide_up(sum.in, sum.width), weight_task, &sum);
 }

@@ -19,7 +19,7 @@ enum {
 typedef struct weight_job {
     size_t n, in, out;
     const lk_shards *shards;
-    lk_lanes fold;
+    lk_fold_range fold;
     const float *x, *dy; // (n, in), (n, out)
     lk_partials dw;      // (out, in)
     size_t share;        /* panels of a task */
@@ -233,7 +233,7 @@ static void sum_weights(lk_device *dev, const lk_tensor *x, const lk_tensor *dy,
         .in = in,
         .out = out,
         .shards = shards,
-        .fold = lk__lanes_fold(shards),
+        .fold = lk__fold_range_of(shards),
         .x = lk__tensor_f32(x),
         .dy = lk__tensor_f32(dy),
         .dw = dw,
@@ -253,8 +253,14 @@ void LK_KERNEL(linear_grad_weight)(lk_device *dev, const lk_tensor *x, const lk_
     if (lk__bf16_of(dev)) {
         lk_subtree wave = lk__subtree(shards, dw, (lk_partials){0});
         lk_division division = lk__division_whole((size_t)lk__pool_threads(lk__cpu_pool(dev)), &wave);
-        const float *factor = lk__tensor_f32(dy);
-        lk_bf16_gradient gradient = {1, lk__bf16_windows_linear(n, in), lk__tensor_f32(x), factor, out, &division};
+        lk_bf16_gradient gradient = {
+            .groups = 1,
+            .windows = lk__bf16_windows_linear(n, in),
+            .input = lk__tensor_f32(x),
+            .dy = lk__tensor_f32(dy),
+            .cols = out,
+            .division = &division,
+        };
         lk__bf16_gradient_run(dev, &gradient, scratch);
     } else if (!lk__linear_few_grad_weight(dev, x, dy, shards, dw)) {
         sum_weights(dev, x, dy, shards, dw, scratch);

@@ -16,7 +16,7 @@ typedef struct fold {
     const float *leaves; // (count, row)
     const lk_shards *shards;
     lk_partials sums;
-    lk_lanes range;
+    lk_fold_range range;
 } fold;
 
 static void merge(size_t width, float *left, const float *right)
@@ -59,7 +59,7 @@ void LK_KERNEL(rows_fold)(lk_device *dev, size_t width, const float *leaves, siz
     lk_pool *pool = lk__cpu_pool(dev);
     size_t tasks = lk__cpu_tasks((size_t)lk__pool_threads(pool), 1);
     fold f = {.width = width, .row = row, .leaves = leaves, .shards = shards, .sums = sums};
-    f.range = lk__lanes_fold(shards);
+    f.range = lk__fold_range_of(shards);
     f.columns = lk__size_round_up(lk__size_divide_up(width, tasks), BLOCK);
     if (width > 0)
         lk__pool_run(pool, lk__size_divide_up(width, f.columns), fold_task, &f);
