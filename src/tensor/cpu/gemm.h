@@ -70,8 +70,8 @@ typedef struct lk_gemm_outer {
     size_t a_z, a_y, a_x;
     const float *b;
     size_t b_z, b_y, b_x;
-    size_t width;         /* V, LK_NR, or LK_WIDE * V for wide tiles, which need an even number of rows */
-    size_t b_more[2];     /* wide tiles: floats from the first vector of b to the others */
+    size_t width;     /* V, LK_NR, or LK_WIDE * V for wide tiles, which need an even number of rows */
+    size_t b_more[2]; /* wide tiles: floats from the first vector of b to the others */
     int leaves;
     const size_t *begin; /* (leaves + 1) leaf l is the positions with x in [begin[l], begin[l+1]) */
     const int *merges;   /* (leaves) */

@@ -32,10 +32,10 @@ typedef struct lk_outer_span {
 typedef struct lk_outer_run {
     size_t rows, count;
     size_t at_y, at_x; /* row and column of the first pixel in dy */
-    size_t a;       /* the first pixel's number in A, whose pixels are one after the other */
-    const float *x; /* the first pixel in the image, if tiles copy it */
-    const float *b; /* the first pixel's place in B */
-    size_t row;     /* floats from a row of B's image to the next */
+    size_t a;          /* the first pixel's number in A, whose pixels are one after the other */
+    const float *x;    /* the first pixel in the image, if tiles copy it */
+    const float *b;    /* the first pixel's place in B */
+    size_t row;        /* floats from a row of B's image to the next */
     lk_outer_end end;
     bool fresh; /* at an end: the block is its leaf's first */
     bool zero;  /* at the end of a leaf: the sum of an empty shard, 0.0, is added before the merges */
