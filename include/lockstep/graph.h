@@ -50,7 +50,7 @@ typedef enum lk_bn_mode {
  * with every instruction set. GPUs ignore it. */
 typedef enum lk_conv_mode {
     LK_CONV_MODE_WINOGRAD, /* by Winograd's algorithm where the layer's shape makes it faster: 3x3 windows with stride 1
-                            * and at least 32 channels; with larger errors of rounding */
+                            * and at least 16 channels; with larger errors of rounding */
     LK_CONV_MODE_DIRECT    /* as sums of products */
 } lk_conv_mode;
 
