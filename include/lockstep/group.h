@@ -32,7 +32,7 @@
  *   UNSUPPORTED  the shards on this many ranks make more partial sums than there is room for
  * After one of these the group is broken, at all ranks.
  *
- * Collective: all functions that take a group and return a status are, except lk_send, lk_recv, lk_sendrecv and
+ * All functions that take a group and return a status are collective, except lk_send, lk_recv, lk_sendrecv and
  * lk_group_poll. */
 #ifndef LOCKSTEP_GROUP_H
 #define LOCKSTEP_GROUP_H
