@@ -271,7 +271,7 @@ typedef struct lk_loss_def {
     uint64_t reserved[7]; /* zero */
 } lk_loss_def;
 
-/* Registers a loss of the program's own for this process, for good. All ranks must register the same losses. Any
+/* Registers a loss of the program's own until this process ends. All ranks must register the same losses. Any
  * thread may call it. USAGE if the name is taken or does not have 1 to 127 characters, and after 64 losses. */
 lk_status lk_loss_register(const lk_loss_def *def) LK_CHECKED;
 /* A registered loss, or one of the library's own without a parameter, by its name: "mse_loss". USAGE if there is no
