@@ -177,8 +177,9 @@ lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *o
  * that read or change the state return USAGE while anything is under way. lk_engine_steps counts the steps
  * sent. After NONFINITE nothing is under way, and the engine is in its state before the step that failed. A batch with
  * `weights` can be sent only if nothing is under way.
- * lk_engine_send returns what lk_engine_step returns, and USAGE if the step cannot be sent now. If the step is
- * under way after that, lk_engine_receive returns its NONFINITE or MISMATCH; USAGE if nothing is under way. */
+ * lk_engine_send returns what lk_engine_step returns, and USAGE if the step cannot be sent now. lk_engine_receive
+ * returns the NONFINITE or MISMATCH of a step that was still under way when lk_engine_send returned, and USAGE if
+ * nothing is under way. */
 int lk_engine_depth(const lk_engine *engine);
 bool lk_engine_can_send(const lk_engine *engine, size_t total);
 lk_status lk_engine_send(lk_engine *engine, const lk_batch *batch) LK_CHECKED;
