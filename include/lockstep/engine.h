@@ -112,13 +112,13 @@ typedef struct lk_metrics {
      * exactly where the target is above 0.5. Own losses: samples whose `rank` (lk_loss_def) is 0, or none without it.
      * Other losses of float targets: 0. */
     size_t correct;
-    /* Samples whose label has one of the five largest scores; own losses: those whose `rank` is below 5. Without such
-     * labels as `correct`. */
+    /* Samples whose label has one of the five largest scores; own losses: those whose `rank` is below 5. The same
+     * number as `correct` for other losses without labels. */
     size_t top5;
     double loss; /* mean over the samples; with weights sum(w * loss) / sum(w), or 0 if the sum of the weights is 0 */
     /* Losses of float targets: the means over all elements of |e| and e^2, without weights. e is x - target;
      * bce_with_logits_loss: sigmoid(x) - target; soft_cross_entropy: probability - target. 0 for losses of labels, and
-     * for own losses whose target has not as many floats as x. */
+     * for own losses whose target does not have as many floats as x. */
     double absolute_error, squared_error;
     double weight;        /* the sum of the samples' weights; without weights it is count */
     uint64_t reserved[5]; /* zero */
@@ -162,12 +162,12 @@ lk_status lk_engine_cache_dataset(lk_engine *engine, lk_loader *loader, bool *ca
 /* Collective: forward, backward, sum of gradients and update. The batch, of all ranks, has 1 to
  * lk_engine_opts.batch samples. Every rank gets the metrics of the whole batch.
  * NONFINITE if a loss or a gradient is not finite, unless lk_engine_opts.allow_nonfinite; the detail says where, and
- * the engine is in its state before the step. MISMATCH if samples have not the size of the model's input, or a value
- * that an embedding cannot use; if the batch has not the targets that the loss learns, or a label or a weight is not
- * allowed; if the batch is neither whole nor this rank's share; if the ranks have batches of different sizes, or only
- * some give weights; and if a comparison of the replicas is due and they differ. USAGE if the batch has no sample or
- * too many, lacks samples, labels or ids, is of another engine's cached loader, or has only weights of 0; if the engine
- * was created with eval_only; and after 2^32 - 1 steps. */
+ * the engine is in its state before the step. MISMATCH if samples do not have the size of the model's input, or have a
+ * value that an embedding cannot use; if the batch does not have the targets that the loss learns, or a label or a
+ * weight is not allowed; if the batch is neither whole nor this rank's share; if the ranks have batches of different
+ * sizes, or only some give weights; and if a comparison of the replicas is due and they differ. USAGE if the batch has
+ * no sample or too many, lacks samples, labels or ids, is of another engine's cached loader, or has only weights of 0;
+ * if the engine was created with eval_only; and after 2^32 - 1 steps. */
 lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *out) LK_CHECKED;
 /* A step in two calls. lk_engine_send starts a step and returns when the memory of the batch may be
  * used again; lk_engine_receive blocks until the oldest step or evaluation under way is done and returns
@@ -178,7 +178,8 @@ lk_status lk_engine_step(lk_engine *engine, const lk_batch *batch, lk_metrics *o
  * sent. After NONFINITE nothing is under way, and the engine is in its state before the step that failed. A batch with
  * `weights` can be sent only if nothing is under way.
  * lk_engine_send returns what lk_engine_step returns, and USAGE if the step cannot be sent now. lk_engine_receive
- * returns NONFINITE and MISMATCH of a step that is done later, and USAGE if nothing is under way. */
+ * returns the NONFINITE or MISMATCH of a step that was still under way when lk_engine_send returned, and USAGE if
+ * nothing is under way. */
 int lk_engine_depth(const lk_engine *engine);
 bool lk_engine_can_send(const lk_engine *engine, size_t total);
 lk_status lk_engine_send(lk_engine *engine, const lk_batch *batch) LK_CHECKED;

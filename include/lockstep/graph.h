@@ -50,7 +50,7 @@ typedef enum lk_bn_mode {
  * with every instruction set. GPUs ignore it. */
 typedef enum lk_conv_mode {
     LK_CONV_MODE_WINOGRAD, /* by Winograd's algorithm where the layer's shape makes it faster: 3x3 windows with stride 1
-                            * and at least 32 channels; with larger errors of rounding */
+                            * and at least 16 channels; with larger errors of rounding */
     LK_CONV_MODE_DIRECT    /* as sums of products */
 } lk_conv_mode;
 
@@ -271,8 +271,8 @@ typedef struct lk_loss_def {
     uint64_t reserved[7]; /* zero */
 } lk_loss_def;
 
-/* Registers a loss of the program's own for this process, for good. All ranks must register the same losses. Any
- * thread may call it. USAGE if the name is taken or has not 1 to 127 characters, and after 64 losses. */
+/* Registers a loss of the program's own until this process ends. All ranks must register the same losses. Any
+ * thread may call it. USAGE if the name is taken or does not have 1 to 127 characters, and after 64 losses. */
 lk_status lk_loss_register(const lk_loss_def *def) LK_CHECKED;
 /* A registered loss, or one of the library's own without a parameter, by its name: "mse_loss". USAGE if there is no
  * such loss. */

@@ -32,7 +32,7 @@
  *   UNSUPPORTED  the shards on this many ranks make more partial sums than there is room for
  * After one of these the group is broken, at all ranks.
  *
- * Collective: all functions that take a group and return a status are, except lk_send, lk_recv, lk_sendrecv and
+ * All functions that take a group and return a status are collective, except lk_send, lk_recv, lk_sendrecv and
  * lk_group_poll. */
 #ifndef LOCKSTEP_GROUP_H
 #define LOCKSTEP_GROUP_H
@@ -198,7 +198,7 @@ typedef enum lk_reduction {
  * makes or awaits the call runs it, or the progress thread; it must not call the library. */
 typedef void (*lk_reduction_fn)(void *arg, lk_dtype dtype, const void *left, const void *right, void *out,
                                 size_t count);
-/* Registers a reduction of the program's own for all groups of this process, for good: *out is its number. name is
+/* Registers a reduction of the program's own for all groups, until this process ends: *out is its number. name is
  * copied; combine and arg must stay valid. All ranks must register the same reductions, by name, in the same order: a
  * call whose reductions have different names is a disagreement of the ranks. Any thread may call it. USAGE if the name
  * is empty or has been registered before, or if there are too many reductions (LK_REDUCTION_LIMIT). */

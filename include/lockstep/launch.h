@@ -20,8 +20,8 @@ typedef int (*lk_spawn_fn)(int rank, void *arg);
  * that called. fn and arg are used until the call returns.
  *
  * PEER also if a signal (SIGINT, SIGTERM, SIGHUP) ended the job; the signal is then raised again in the caller. USAGE:
- * nprocs is below 1, or $LOCKSTEP_TIMEOUT is no number. IO: processes, pipes or a port cannot be had. UNSUPPORTED: the
- * kernel has no subreapers. */
+ * nprocs is below 1, or $LOCKSTEP_TIMEOUT is no number. IO: a process or a pipe cannot be created, or no port is free.
+ * UNSUPPORTED: the kernel has no subreapers. */
 lk_status lk_spawn(int nprocs, lk_spawn_fn fn, void *arg) LK_CHECKED;
 
 LK_API_END

@@ -124,7 +124,7 @@ typedef struct lk_op_def {
     uint64_t reserved[8]; /* zero */
 } lk_op_def;
 
-/* Registers an op for this process, for good. All ranks must register the same ops: lk_engine_create compares the
+/* Registers an op until this process ends. All ranks must register the same ops: lk_engine_create compares the
  * names and attributes of layers, and cannot compare functions. Errors: USAGE if a name is no name, a function is NULL
  * where it must not be, `inputs` is out of range, the name is registered already or LK_OP_LIMIT is reached; MEMORY. */
 lk_status lk_op_register(const lk_op_def *def) LK_CHECKED;

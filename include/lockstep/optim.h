@@ -83,7 +83,7 @@ typedef struct lk_optimizer_def {
     uint64_t reserved[8]; /* zero */
 } lk_optimizer_def;
 
-/* Adds a rule to the table of optimisers, for this process and for good: lk_engine_opts.optimizer may then be its name,
+/* Adds a rule to the table of optimisers until this process ends: lk_engine_opts.optimizer may then be its name,
  * with parameters. The definition is copied, but not what arg points to. Its states are in lk_engine_optimizer_state
  * and in checkpoints, by their names. All ranks must register the same. USAGE if a name is missing, malformed or taken,
  * a number is out of its range, or the process has registered 32 rules. */

@@ -69,7 +69,7 @@ void lk_state_destroy(lk_state *state);
 /* Appends an entry whose data are zero; the caller fills it. dims may be NULL if ndim is 0. *out is borrowed and valid
  * until the next lk_state_add. MISMATCH: the state has an entry of this name. USAGE: the name is longer than
  * LK_MAX_TENSOR_NAME, the type is unknown, or ndim is not in 0 to LK_MAX_DIMS. MEMORY also if the data would be larger
- * than memory can be addressed. */
+ * than the address space. */
 lk_status lk_state_add(lk_state *state, const char *name, lk_dtype dtype, int ndim, const size_t *dims,
                        lk_state_entry **out) LK_CHECKED;
 

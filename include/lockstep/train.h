@@ -74,7 +74,7 @@ typedef struct lk_train_opts {
     lk_bn_mode bn;
     lk_precision precision; /* zero is fp32; LK_PRECISION_AUTO is what `lockstep train` has without --precision */
 
-    /* How the work is divided. Only `shards`, `reduce` and "mpi" change bits. */
+    /* How the work is divided. Of these options only `shards`, `reduce` and the backend "mpi" change bits. */
     /* The ranks, borrowed. NULL: if a launcher has started this process as a task of several
      * (lk_group_opts.init_method, env://), lk_train joins them and leaves at the end; otherwise there is one rank.
      * A failure aborts the job, unless all ranks have found it together: different options, a checkpoint of another
@@ -123,10 +123,10 @@ typedef struct lk_train_run lk_train_run;
  * take or undo steps break the run. */
 lk_engine *lk_train_engine(lk_train_run *run);
 /* Asks for an end at all ranks, whichever rank asks. lk_train then saves a checkpoint if it has a folder, saves the
- * model if `save_model` is given, and returns LK_OK with lk_train_result.stopped. In `before_step` the run ends after
- * this step, in `step` and `saved` after the next one or at the end of the epoch (of a GPU that has steps under way:
- * after these), in other functions at once. The result is the same for any number of ranks. A signal handler may set a
- * flag at which `before_step` looks. */
+ * model if `save_model` is given, and returns LK_OK with lk_train_result.stopped. A call in `before_step` ends the
+ * run after this step; a call in `step` or `saved`, after the next step or at the end of the epoch (on a GPU that has
+ * steps under way: after these); a call in another function, at once. The result is the same for any number of ranks. A
+ * signal handler may set a flag at which `before_step` looks. */
 void lk_train_stop(lk_train_run *run);
 /* Ends the run with a failure: lk_train returns `status` and this thread's detail (lk_fail) at this rank, and the other
  * ranks get PEER with the detail. Later calls and LK_OK have no effect. */

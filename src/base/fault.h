@@ -31,7 +31,7 @@
 #include "base/status.h"
 
 /* Reads the variable once for the process. USAGE, with the position in the text, if it is
- * malformed: a test with a fault that never strikes could not fail. */
+ * malformed: otherwise a test whose fault never strikes would pass. */
 lk_status lk__fault_load(void) LK_CHECKED;
 /* The text of the variable, "" without faults; the program prints it. */
 const char *lk__fault_text(void);

@@ -69,7 +69,8 @@ lk_status lk__folder_sync_around(const char *path) LK_CHECKED;
 
 /* A file that is being written beside its final path. */
 typedef struct lk_writer lk_writer;
-/* A link is followed: its target is written. */
+/* Begins to write path, in a temporary file beside it. A link is followed: its target is written. The caller owns *out
+ * until it commits or aborts it. */
 lk_status lk__writer_open(const char *path, lk_writer **out) LK_CHECKED;
 /* Creates a new file under its final name, inside a folder that is itself temporary. Nothing may
  * exist there; commit syncs only the file. */

@@ -22,7 +22,7 @@ enum { LK_PAYOFF_TRIES = 8, LK_PAYOFF_FIRST_PAUSE = 16, LK_PAYOFF_LONGEST_PAUSE 
 
 /* Whether the next run is done with help. The first LK_PAYOFF_TRIES runs are, and as many after each pause. */
 bool lk__payoff_ask(lk_payoff *payoff);
-/* What came of a run with help. */
+/* Notes what a run with help saved and lost, in seconds. */
 void lk__payoff_note(lk_payoff *payoff, double saved, double lost);
 
 #endif

@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "nn/init.h"
 #include "nn/op.h"
+#include "tensor/state.h"
 
 enum { ALIGN_ELEMENTS = LK_ALIGN / sizeof(float) };
 
@@ -336,22 +337,12 @@ static lk_status export_slot(const lk_params *params, const slot_visit *visit, v
     return take(params->dev, &visit->weight, visit->data, entry->bytes / sizeof(float), entry->data);
 }
 
-/* Writes the state to *out on success; otherwise destroys it. */
-static lk_status hand_over(lk_status status, lk_state *state, lk_state **out)
-{
-    if (status == LK_OK)
-        *out = state;
-    else
-        lk_state_destroy(state);
-    return status;
-}
-
 lk_status lk__params_export(const lk_params *params, lk_state **out)
 {
     lk_state *state;
     LK_TRY(lk_state_create(&state));
     lk_status status = visit_all(&(walk){.params = params, .fn = export_slot, .arg = state});
-    return hand_over(status, state, out);
+    return lk__state_hand_over(status, state, out);
 }
 
 lk_status lk__params_export_array(const lk_params *params, lk_params_array array, lk_state *state)
@@ -364,7 +355,7 @@ lk_status lk__params_export_grads(const lk_params *params, lk_state **out)
     lk_state *state;
     LK_TRY(lk_state_create(&state));
     lk_status status = lk__params_export_array(params, (lk_params_array){.data = params->grads}, state);
-    return hand_over(status, state, out);
+    return lk__state_hand_over(status, state, out);
 }
 
 static void describe_shape(int ndim, const size_t *dims, char *text, size_t bytes)

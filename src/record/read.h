@@ -27,13 +27,13 @@ typedef enum lk_record_column {
     LK_RECORD_COLUMN_LR,        /* of this step */
     LK_RECORD_COLUMN_GRAD_NORM, /* of the whole model's gradient, before clipping */
     LK_RECORD_COLUMN_IMG_PER_S,
-    LK_RECORD_COLUMN_SECONDS,     /* since training began, over resumes */
+    LK_RECORD_COLUMN_SECONDS,     /* since training began, with those before a resume */
     LK_RECORD_COLUMN_RANK,        /* this column and those below: ranks only */
     LK_RECORD_COLUMN_WAIT_PCT,    /* percent of the time since the row before: waiting for other ranks */
     LK_RECORD_COLUMN_DATA_PCT,    /* the same: waiting for samples */
     LK_RECORD_COLUMN_COMPUTE_PCT, /* the same: computing */
     LK_RECORD_COLUMN_CPU_PCT,     /* percent of one core; 200: two cores are busy */
-    LK_RECORD_COLUMN_MEMORY_MB,   /* of the rank's process, in units of 2^20 bytes, as GPU_MEMORY_MB */
+    LK_RECORD_COLUMN_MEMORY_MB,   /* of the rank's process, in units of 10^6 bytes, as GPU_MEMORY_MB */
     LK_RECORD_COLUMN_GPU_PCT,
     LK_RECORD_COLUMN_GPU_MEMORY_MB,
     LK_RECORD_COLUMN_GPU_CELSIUS,

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/median.h"
 #include "base/mem.h"
 
 enum { PATH_BYTES = 4096, FIRST_ROOM = 16 };
@@ -172,29 +173,22 @@ static void use_result(const lk_record *record, lk_record_summary *s)
         s->epochs = largest(s->epochs, s->steps / epoch);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The first row of a longer run contains what happens once: memory that is touched first, caches that are empty. */
 static lk_status median_speed(const lk_record_table *train, double *out)
 {
     const double *speed = train->column[LK_RECORD_COLUMN_IMG_PER_S];
-    double *sorted;
+    double *finite;
     size_t count = 0;
     *out = NAN;
     if (!speed)
         return LK_OK;
-    LK_TRY(LK_ALLOC(train->count, "speeds of a run", &sorted));
+    LK_TRY(LK_ALLOC(train->count, "speeds of a run", &finite));
     for (size_t i = train->count > 2 ? 1 : 0; i < train->count; i++)
         if (isfinite(speed[i]))
-            sorted[count++] = speed[i];
-    qsort(sorted, count, sizeof *sorted, by_value);
+            finite[count++] = speed[i];
     if (count)
-        *out = count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
-    lk__mem_free(sorted);
+        *out = lk__median(finite, count);
+    lk__mem_free(finite);
     return LK_OK;
 }
 

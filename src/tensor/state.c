@@ -1,7 +1,7 @@
 /* state.c - the state dict: an array of named tensors in the order in which they were added, with an
  * open-addressing index over the names. io/state reads and writes files; io/compare.c
  * compares states. */
-#include <lockstep/state.h>
+#include "tensor/state.h"
 
 #include <string.h>
 
@@ -66,6 +66,15 @@ void lk_state_destroy(lk_state *state)
     lk__mem_free(state->entries);
     lk__mem_free(state->index);
     lk__mem_free(state);
+}
+
+lk_status lk__state_hand_over(lk_status status, lk_state *state, lk_state **out)
+{
+    if (status == LK_OK)
+        *out = state;
+    else
+        lk_state_destroy(state);
+    return status;
 }
 
 /* The slot that holds name, or the free slot where name belongs. The index always has free slots, so the loop

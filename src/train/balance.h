@@ -31,8 +31,8 @@ void lk__balance_fini(lk_balance *balance);
 double lk__balance_cut(int shards, int replicas, const double *cost, int *bounds);
 
 /* Takes the times of a window, (replicas), in which the replicas had the shards `now`, (replicas + 1). Returns whether
- * to move shards, and writes the bounds to next, (replicas + 1). That is so if in two windows in a row another cut
- * would have saved at least a tenth of the step. */
+ * to move shards, and writes the bounds to next, (replicas + 1). Shards move if another cut would have saved at least
+ * a tenth of the step in two windows in a row. */
 bool lk__balance_decide(lk_balance *balance, const lk_balance_times *times, const int *now, int *next);
 
 #endif

@@ -1,8 +1,7 @@
 /* moves.c - moves shards from slow ranks to fast ones while a run goes on: measures the steps of this rank, exchanges
  * the times every LK_BALANCE_WINDOW steps, and moves where balance.c finds it worth while. No bit depends on it. */
-#include <stdlib.h>
-
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/mem.h"
 #include "data/loader/loader.h"
 #include "parallel/engine/move.h"
@@ -29,19 +28,6 @@ void lk__run_moves_close(lk_train_run *run)
     lk__balance_fini(&run->moves.balance);
     lk__mem_free(run->moves.all);
     lk__mem_free(run->moves.next);
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* A single step that was disturbed, by a save or by another program, does not change the median. */
-static double median(double *values)
-{
-    qsort(values, LK_BALANCE_WINDOW, sizeof *values, compare);
-    return (values[LK_BALANCE_WINDOW / 2 - 1] + values[LK_BALANCE_WINDOW / 2]) / 2;
 }
 
 /* Adds the last step to the window, if it is a whole batch; returns whether the window is full. */
@@ -79,7 +65,9 @@ lk_status lk__run_moves_step(lk_train_run *run, size_t total)
     lk_run_moves *moves = &run->moves;
     if (!moves->on || run->under_way > 0 || !add_step(run, total))
         return LK_OK;
-    lk_balance_times mine = {.own = median(moves->own), .whole = median(moves->whole)};
+    /* A single step that was disturbed, by a save or by another program, does not change a median. */
+    lk_balance_times mine = {.own = lk__median(moves->own, LK_BALANCE_WINDOW),
+                             .whole = lk__median(moves->whole, LK_BALANCE_WINDOW)};
     enum { NUMBERS = sizeof mine / sizeof(double) };
     moves->count = 0;
     LK_TRY(lk__run_collective_result(

@@ -9,7 +9,7 @@ typedef struct lk_predictor lk_predictor;
 
 /* Loads the model of opts->init_from. What it is comes from the notes of the file, or, where it has none, from model
  * and data of opts: the data set is then opened for its normalisation and its classes. Uses model, data, data_dir,
- * test_augment, threads, device and init_from of opts; model and test_augment win over the notes. */
+ * test_augment, threads, device and init_from of opts; model and test_augment take precedence over the notes. */
 lk_status lk__predictor_create(const lk_train_opts *opts, lk_predictor **out) LK_CHECKED;
 void lk__predictor_destroy(lk_predictor *predictor);
 /* Borrowed from the predictor. */

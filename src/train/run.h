@@ -1,4 +1,5 @@
-/* run.h - one rank of a run under way, for run.c, loop.c, keep.c, states.c, use.c and watch.c. */
+/* run.h - one rank of a run under way, for the files of train/ that run it: run.c, loop.c and those that are named
+ * before their functions below. */
 #ifndef LK_TRAIN_RUN_H
 #define LK_TRAIN_RUN_H
 

@@ -340,6 +340,6 @@ lk_engine_opts lk__train_engine_opts(const lk_train_opts *opts);
  * threads, workers, shards and init_from of opts. hooks may be NULL; only its activity is used. */
 enum { LK_EVALUATE_MAX_RANKS = 64 };
 lk_status lk__train_evaluate(const lk_train_opts *opts, const char *const *devices, int count,
-                             const lk_train_hooks *events, lk_metrics *out, size_t *classes) LK_CHECKED;
+                             const lk_train_hooks *hooks, lk_metrics *out, size_t *classes) LK_CHECKED;
 
 #endif

@@ -30,7 +30,7 @@ typedef struct held {
 typedef struct sim_rank {
     lk_schedule schedule;
     held held[LEVELS]; /* at[0] of LK_SCHEDULE_LEVEL_ALL is the result of a sum */
-    const float *from; /* LK_PHASE_PLACE sends from here */
+    const float *from; /* LK_SCHEDULE_PHASE_KIND_COPY sends from here */
     float *to;         /* and receives to here */
     int phase, next;   /* next: index in the phase's recvs */
     bool sent;         /* the phase's sends are done */

@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/mem.h"
-#include "cli/bench/median.h"
 #include "cli/bench/openmpi.h"
 #include "cli/cli.h"
 #include "cli/report/json.h"
@@ -106,7 +106,7 @@ static lk_status time_size(const summer *with, size_t bytes, double *out)
             LK_TRY(sum(with, count));
         batches[b] = (lk__clock() - begin) / calls;
     }
-    *out = lk__bench_median(batches, BATCHES);
+    *out = lk__median(batches, BATCHES);
     return LK_OK;
 }
 
@@ -285,7 +285,7 @@ static double overall(const bench *b, int peer, size_t size)
     double values[MAX_RUNS];
     for (int r = 0; r < b->runs; r++)
         values[r] = b->seconds[r][peer][size];
-    return lk__bench_median(values, (size_t)b->runs);
+    return lk__median(values, (size_t)b->runs);
 }
 
 static double bus_factor(const bench *b)

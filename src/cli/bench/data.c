@@ -4,8 +4,8 @@
 
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/median.h"
 #include "base/mem.h"
-#include "cli/bench/median.h"
 #include "cli/cli.h"
 #include "cli/report/json.h"
 #include "data/loader/loader.h"
@@ -48,7 +48,7 @@ static lk_status run_epochs(const lk_args *args, const lk_dataset *data, int wor
     size_t runs = args->runs ? args->runs : DEFAULT_RUNS;
     for (size_t run = 0; run < runs; run++)
         LK_TRY(read_epoch(loader, run, &seconds[run]));
-    report(args, lk_dataset_get_info(data), workers, lk__bench_median(seconds, runs));
+    report(args, lk_dataset_get_info(data), workers, lk__median(seconds, runs));
     return LK_OK;
 }
 

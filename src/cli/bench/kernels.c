@@ -5,10 +5,10 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "cli/bench/blas.h"
-#include "cli/bench/median.h"
 #include "cli/cli.h"
 #include "cli/report/json.h"
 #include "tensor/cpu/cpu.h"
@@ -231,7 +231,7 @@ static void time_turns(contender *contenders, size_t count, size_t repeat)
         }
     }
     for (size_t i = 0; i < count; i++)
-        contenders[i].median = lk__bench_median(contenders[i].seconds, repeat);
+        contenders[i].median = lk__median(contenders[i].seconds, repeat);
 }
 
 /* y = x w^T; dx = dy w; dw = dy^T x, with x as rows of `depth` values. */

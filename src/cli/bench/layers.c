@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/mem.h"
 #include "base/trace.h"
 #include "cli/bench/limits.h"
-#include "cli/bench/median.h"
 #include "cli/bench/steps.h"
 #include "cli/cli.h"
 #include "cli/report/json.h"
@@ -202,15 +202,15 @@ static void print_header(const bench *b)
 static void print(const bench *b)
 {
     size_t steps = b->args->steps;
-    row whole = {-1, "step", "", "", .seconds = lk__bench_median(b->whole, steps)};
-    row update = {-1, "update", "", "", .seconds = lk__bench_median(b->update, steps)};
+    row whole = {-1, "step", "", "", .seconds = lk__median(b->whole, steps)};
+    row update = {-1, "update", "", "", .seconds = lk__median(b->update, steps)};
     row rest = {-1, "rest", "", "", .seconds = whole.seconds - update.seconds};
     print_header(b);
     for (size_t i = 0; i < b->layers; i++) {
         lk_layer_summary summary = lk__layer_summary(b->steps.graph, i);
         for (size_t pass = 0; pass < PASSES; pass++) {
             row r = {(int)i, summary.name, summary.op, pass_names[pass]};
-            r.seconds = lk__bench_median(times_of(b, i, pass), steps);
+            r.seconds = lk__median(times_of(b, i, pass), steps);
             if (r.seconds < nothing)
                 continue;
             count_work(b, i, pass == 1, &r);

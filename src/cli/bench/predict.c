@@ -3,10 +3,10 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "cli/bench/limits.h"
-#include "cli/bench/median.h"
 #include "cli/cli.h"
 #include "cli/report/json.h"
 #include "nn/summary.h"
@@ -83,7 +83,7 @@ static lk_status time_calls(bench *b, const lk_cpu_build *build)
 static void print(const bench *b)
 {
     const lk_train_opts *opts = &b->args->train;
-    double median = lk__bench_median(b->calls, b->args->steps), fastest = b->calls[0]; /* sorted by now */
+    double median = lk__median(b->calls, b->args->steps), fastest = b->calls[0]; /* sorted by now */
     double rate = 2e-9 * lk__graph_summary(b->graph).macs / fastest;
     if (!b->args->json) {
         printf("%s on %s, one sample, %d thread%s: median %.1f us, fastest %.1f us, %.1f GF/s", opts->model, opts->data,

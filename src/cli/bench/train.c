@@ -14,9 +14,9 @@
 
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/median.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "cli/bench/median.h"
 #include "cli/bench/steps.h"
 #include "cli/cli.h"
 #include "cli/report/json.h"
@@ -162,7 +162,7 @@ static figures median_figures(const bench *b)
             all[i][run] = one[i];
     }
     for (size_t i = 0; i < FIGURES; i++)
-        one[i] = lk__bench_median(all[i], b->runs);
+        one[i] = lk__median(all[i], b->runs);
     memcpy(&result, one, sizeof result);
     return result;
 }

@@ -13,11 +13,11 @@
  * is kept until then. */
 void lk__job_signals_prepare(bool user_stops);
 
-/* From now on signals raise *level to an LK_WISH and never lower it. A second stop signal ends the process at
- * once, by that signal; SIGUSR1 never does. Signals shortly after the first count as the same one, because timeout(1)
- * and batch systems signal a process and also its group, and a launcher passes on signals that its ranks have received
- * already. Each of the two signals is reported on stderr if that is a terminal, or if the process is alone: a launcher
- * reports the signals of its ranks itself. */
+/* From now on signals raise *level to an LK_SIGNAL_LEVEL_ value and never lower it. A second stop signal ends the
+ * process at once, by that signal; SIGUSR1 never does. Signals shortly after the first count as the same one, because
+ * timeout(1) and batch systems signal a process and also its group, and a launcher passes on signals that its ranks
+ * have received already. Each of the two signals is reported on stderr if that is a terminal, or if the process is
+ * alone: a launcher reports the signals of its ranks itself. */
 void lk__job_signals_watch(atomic_int *level, bool alone);
 /* Whether SIGINT, SIGTERM or SIGHUP has come since then. */
 bool lk__job_signals_stop(void);

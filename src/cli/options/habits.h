@@ -14,8 +14,9 @@ extern const lk_options_foreign_value lk__habits_values[];
  * Called before options of a checkpoint are added. USAGE if it contradicts --lr. Texts that this function or the next
  * one writes are valid until the function is called again. */
 lk_status lk__habits_take_lr(const lk_options_set *set, lk_args *args, lk_options_parsed *parsed) LK_CHECKED;
-/* Writes --optimizer, --schedule and --backend with the names that they have here, and adds --momentum and its like to
- * --optimizer. USAGE for a parameter that contradicts another, or that has no meaning here. */
+/* Writes --optimizer, --schedule and --backend with the names that they have here, and adds --momentum and other
+ * parameters of its text to --optimizer. USAGE for a parameter that contradicts another, or that has no meaning here.
+ */
 lk_status lk__habits_complete(const lk_options_set *set, lk_args *args, const lk_options_parsed *parsed) LK_CHECKED;
 
 #endif

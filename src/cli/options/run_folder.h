@@ -1,5 +1,5 @@
-/* run_folder.h - run folders (`train --log-dir`) in the place of what they contain: the checkpoints of an earlier run
- * of the same line, the model to evaluate, options that only the folder has. */
+/* run_folder.h - run folders (`train --log-dir`) as values that stand for what they contain: the checkpoints of an
+ * earlier run of the same line, the model to evaluate, options that only the folder has. */
 #ifndef LK_CLI_OPTIONS_RUN_FOLDER_H
 #define LK_CLI_OPTIONS_RUN_FOLDER_H
 

@@ -26,7 +26,7 @@ int lk__screen_terminal(void)
 }
 
 /* One write for each line, so that nothing comes between its parts. A line that a full terminal does not take is drawn
- * anew later. */
+ * again later. */
 static void put(const char *text)
 {
     ssize_t n = write(STDERR_FILENO, text, strlen(text));

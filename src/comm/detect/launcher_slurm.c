@@ -27,7 +27,7 @@ static bool differ(const lk_launcher_reader *reader, const char *first, const ch
 }
 
 /* Whether the variables of the step belong to another job. sbatch passes on the variables of the shell in which the
- * job was submitted, which may be a task of srun --pty bash, and sets the job's own variables anew. In a step, srun
+ * job was submitted, which may be a task of srun --pty bash, and replaces the job's own variables. In a step, srun
  * sets both to the same values. It does not with --preserve-env, so steps of several tasks are believed. */
 static bool is_left_over(const lk_launcher_reader *reader)
 {

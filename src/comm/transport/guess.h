@@ -2,7 +2,7 @@
  *
  * Training repeats itself: after a frame of some shape usually comes the frame that came after it the last time, with
  * the same distance between their numbers. Sender and receiver of a pair add the same frames in the same order, so
- * both predict the same frame, and the sender needs not send a header that the receiver already has. */
+ * both predict the same frame, and the sender need not send a header that the receiver already has. */
 #ifndef LK_COMM_TRANSPORT_GUESS_H
 #define LK_COMM_TRANSPORT_GUESS_H
 

@@ -21,7 +21,7 @@ lk_status lk__op_trial_check_tolerance(const char *function, double tolerance) L
 
 /* Uniform numbers: a stream for each tensor, and a turn for each new draw of it. */
 void lk__op_trial_draw(uint64_t seed, int stream, uint32_t turn, lk_op_range range, size_t count, float *out);
-/* The elements to check, k from 0 to LK_OP_TRIAL_PROBES - 1: all of `count`, or some of them by chance. */
+/* The elements to check, k from 0 to LK_OP_TRIAL_PROBES - 1: all of `count`, or some of them at random. */
 size_t lk__op_trial_probe(uint64_t seed, int stream, uint32_t turn, size_t count, size_t k);
 
 /* The largest magnitude. */

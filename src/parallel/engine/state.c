@@ -6,6 +6,7 @@
 #include "parallel/engine/engine.h"
 #include "parallel/layout/replicas.h"
 #include "parallel/step/engine_impl.h"
+#include "tensor/state.h"
 
 /* The bytes of a key are zero at all stages but one, so
  * their sum as integers has the bytes of that stage. */
@@ -19,20 +20,10 @@ static lk_status gather(const lk_engine *engine, lk_state *state)
     return LK_OK;
 }
 
-/* Returns a filled state in *out, or destroys it on failure. */
-static lk_status hand_over(lk_status status, lk_state *state, lk_state **out)
-{
-    if (status == LK_OK)
-        *out = state;
-    else
-        lk_state_destroy(state);
-    return status;
-}
-
 /* Gives every stage the tensors of all stages; destroys the state on failure. */
 static lk_status gather_out(const lk_engine *engine, lk_state *state, lk_state **out)
 {
-    return hand_over(gather(engine, state), state, out);
+    return lk__state_hand_over(gather(engine, state), state, out);
 }
 
 lk_status lk__engine_export(const lk_engine *engine, const lk_params *params, lk_state **out)
@@ -132,7 +123,7 @@ static lk_status optimizer_state(const lk_engine *engine, lk_state **out)
     lk_state *state;
     LK_TRY(lk_state_create(&state));
     lk_status status = export_optim(engine, state);
-    return hand_over(status, state, out);
+    return lk__state_hand_over(status, state, out);
 }
 
 lk_status lk_engine_optimizer_state(const lk_engine *engine, lk_state **out)

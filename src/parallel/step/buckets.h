@@ -2,8 +2,8 @@
  *
  * Either the group sums a bucket in host memory: its partial sums are fetched to a staging buffer when they
  * are final, and the result is stored on the device when it is waited for (staging.h). Or the devices sum
- * it (comm/device_sums.h). The group sums over the tree or, on request, in an order of its engine's own
- * (comm/own_sums.h). */
+ * it (comm/collective/device_sums.h). The group sums over the tree or, on request, in an order of its engine's own
+ * (comm/collective/own_sums.h). */
 #ifndef LK_PARALLEL_STEP_BUCKETS_H
 #define LK_PARALLEL_STEP_BUCKETS_H
 

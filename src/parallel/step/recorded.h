@@ -7,7 +7,7 @@
  * Batches with weights are not recorded: the sum of the weights of all ranks is found by the host.
  *
  * Steps of several ranks are recorded if the channel between the devices can be recorded
- * (comm/device_sums.h). Gradients are summed during the backward pass, and each device checks the losses of
+ * (comm/collective/device_sums.h). Gradients are summed during the backward pass, and each device checks the losses of
  * all ranks and the sums, so that all find the same. The host computes metrics when it receives a batch,
  * while the devices continue. All ranks must send and receive the same batches in the same order. */
 #ifndef LK_PARALLEL_STEP_RECORDED_H

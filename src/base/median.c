@@ -1,5 +1,5 @@
 /* median.c - the median of timings. */
-#include "cli/bench/median.h"
+#include "base/median.h"
 
 #include <stdlib.h>
 
@@ -9,8 +9,8 @@ static int by_value(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-double lk__bench_median(double *values, size_t count)
+double lk__median(double *values, size_t count)
 {
     qsort(values, count, sizeof *values, by_value);
-    return values[count / 2];
+    return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
