@@ -61,6 +61,12 @@ static lk_status fill_store(lk_bench_steps *s)
         LK_TRY(keep_batch(batch, &s->batches[s->count]));
         s->count++;
     }
+    /* Batches of samples that are on the device belong to the loader. Others are copies, and its memory is no part of
+     * a step. */
+    if (!cached) {
+        lk_loader_destroy(s->loader);
+        s->loader = NULL;
+    }
     return LK_OK;
 }
 
