@@ -82,8 +82,7 @@ static const lk_option table[] = {
 
     {"how", "devices", 0, COMPUTES, 0, LIST(device_names, "auto|cpu|cuda:0,cuda:1|..."), NULL,
      "where to compute: cpu, cuda:0, or several with a rank on each, as in 'cuda:0,cuda:1'; auto (the default): all "
-     "GPUs, "
-     "or the CPU if there are no GPUs, or fewer than the ranks of -n"},
+     "GPUs, or the CPU if there are no GPUs, or fewer than the ranks of -n"},
     {"how", "gpu-ids", 0, COMPUTES, 0, LIST(gpu_ids, "0,1,..."), NULL,
      "GPUs by number: '1,6,3' is cuda:1,cuda:6,cuda:3"},
     {"how", "gpu-idx", 0, COMPUTES, 0, LIST(gpu_ids, "0,1,..."), NULL, "the same as --gpu-ids"},
@@ -129,8 +128,7 @@ static const lk_option table[] = {
      "what moves data between the ranks of Lockstep programs; without it $LOCKSTEP_BACKEND, or auto"},
     {"ranks", "backend", 0, TRAIN, 0, TEXT(backend, "auto|shm|tcp|mpi|nccl"), NULL,
      "what moves data between ranks. nccl: gradients and activations go from GPU to GPU; auto does the same if each "
-     "rank "
-     "has a GPU of its own, or all share one; mpi: for ranks that mpirun or srun --mpi has started. Without it "
+     "rank has a GPU of its own, or all share one; mpi: for ranks that mpirun or srun --mpi has started. Without it "
      "$LOCKSTEP_BACKEND, or auto"},
     {"ranks", "bind", 0, RUN | TRAIN, 0, CHOICE(run.bind, bind_choices), "none",
      "core: bind each rank to its share of the cores"},

@@ -135,8 +135,10 @@ void lk__planar_gemm(const lk_gemm *gemm, const uint32_t *offsets)
             tile.out[v] = y * gemm->c_y + x * gemm->c_x;
             tile.pixels[v] = more ? lk__size_min(gemm->nx - x, V) : 0;
             x += V;
-            if (x >= gemm->nx)
-                x = 0, y++;
+            if (x >= gemm->nx) {
+                x = 0;
+                y++;
+            }
         }
         table[size].fn(gemm, offsets, &tile);
     }

@@ -28,6 +28,8 @@ enum {
     STRIP = PIXELS * LK_MR + LINE
 };
 
+_Static_assert((int)ALWAYS >= (int)LK_NR, "so many channels fill a panel in every build");
+
 typedef struct weight_job {
     lk_outer outer;
     size_t in, out, taps;           /* in and out: channels of a group */
