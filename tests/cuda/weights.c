@@ -164,16 +164,33 @@ static void test_dense(void **state)
 }
 
 /* Each size of tiles that large leaves have in tf32: 96 x 192, 64 x 192, 128 x 192, 96 x 256, 128 x 256, 64 x 256,
- * 64 x 384. */
+ * 64 x 384. 3x3 windows have strides, as those without have a kernel of their own. */
 static const layer tiled[] = {
-    {{3, 40, 37, 29}, 72, CONV(3, 1, 1, 1), 2},
-    {{3, 24, 37, 41}, 40, CONV(3, 1, 1, 1), 2, .no_bias = true},
+    {{3, 40, 74, 58}, 72, CONV(3, 2, 1, 1), 2},
+    {{3, 24, 74, 82}, 40, CONV(3, 2, 1, 1), 2, .no_bias = true},
     {{3, 256, 27, 31}, 128, CONV(1, 1, 0, 1), 2},
-    {{2, 72, 27, 27}, 136, CONV(3, 1, 1, 1), 2, .no_bias = true},
+    {{2, 72, 54, 54}, 136, CONV(3, 2, 1, 1), 2, .no_bias = true},
     {{3, 512, 27, 31}, 128, CONV(1, 1, 0, 1), 2, .no_bias = true},
     {{3, 512, 27, 31}, 64, CONV(1, 1, 0, 1), 2},
-    {{9, 32, 56, 56}, 64, CONV(3, 1, 1, 1), 2},
+    {{9, 32, 112, 112}, 64, CONV(3, 2, 1, 1), 2},
 };
+
+/* Bands of 3x3 windows in tf32: widths of one to several strips, heights that end inside of a band, all padding. */
+static const layer bands[] = {
+    {{5, 40, 13, 8}, 72, CONV(3, 1, 1, 1), 3},
+    {{4, 64, 10, 16}, 64, CONV(3, 1, 1, 1), 2, .no_bias = true},
+    {{3, 24, 21, 24}, 40, CONV(3, 1, 2, 1), 3, .no_bias = true},
+    {{2, 72, 9, 34}, 64, CONV(3, 1, 0, 1), 2},
+    {{3, 32, 17, 100}, 24, {{3, 1, 2, 1}, {3, 1, 0, 1}, 1}, 2},
+    {{40, 136, 5, 5}, 40, CONV(3, 1, 1, 1), 16},
+    {{2, 64, 70, 65}, 128, CONV(3, 1, 1, 1), 1},
+};
+
+static void test_bands(void **state)
+{
+    for (size_t i = 0; i < COUNT_OF(bands); i++)
+        check_sums(bands[i], bands[i].shards / 2);
+}
 
 static void test_tiled(void **state)
 {
@@ -332,7 +349,8 @@ static void test_large(void **state)
 
 int main(void)
 {
-    return fx_main(TESTS(TEST(test_dense), TEST(test_tiled), TEST(test_gathered), TEST(test_rows), TEST(test_others),
-                         TEST(test_linear), TEST(test_nan), TEST(test_many_shards), TEST(test_large)),
+    return fx_main(TESTS(TEST(test_dense), TEST(test_bands), TEST(test_tiled), TEST(test_gathered), TEST(test_rows),
+                         TEST(test_others), TEST(test_linear), TEST(test_nan), TEST(test_many_shards),
+                         TEST(test_large)),
                    FX_FP32 | FX_TF32 | FX_BF16);
 }

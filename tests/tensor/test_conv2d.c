@@ -58,6 +58,11 @@ static const layer layers[] = {
     {{40, 32, 26, 26}, 70, CONV(3, 1, 0, 1), .shards = 1, .effort = NOT_CPU},
     {{60, 24, 25, 27}, 28, CONV(3, 1, 1, 1), .shards = 1, .effort = NOT_CPU},
     {{9, 40, 20, 20}, 130, CONV(3, 2, 1, 1), .shards = 1, .effort = NOT_CPU},
+    /* a GPU's pairs of taps for up to 32 channels: windows of odd and even widths, several tiles of an image */
+    {{3, 24, 19, 37}, 30, CONV(5, 1, 2, 1), .shards = 2, .effort = NOT_CPU},
+    {{3, 32, 26, 26}, 32, {{2, 1, 0, 1}, {4, 1, 1, 1}, 1}, .shards = 2, .effort = NOT_CPU},
+    {{2, 16, 45, 60}, 24, CONV(3, 1, 1, 1), .shards = 1, .effort = NOT_CPU},
+    {{1, 40, 31, 130}, 16, CONV(7, 1, 3, 1), .shards = 1, .effort = NOT_CPU},
 };
 
 static const layer groups[] = {

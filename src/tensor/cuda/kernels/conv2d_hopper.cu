@@ -53,23 +53,32 @@ static void launch(const taps_shape *s, const taps_call *call)
 
 /* A size of tiles. */
 typedef struct taps_size {
-    bool wide;
+    bool wide, paired;
     int groups, n;
     void (*launch[2])(const taps_shape *s, const taps_call *call); /* tf32, bf16 */
 } taps_size;
 
 #define SIZE(wide, groups, n)                                                                      \
     {                                                                                              \
-        wide, groups, n,                                                                           \
+        wide, false, groups, n,                                                                    \
         {                                                                                          \
             launch<taps_tile<float, wide, groups, n>>, launch<taps_tile<lk_bf16, wide, groups, n>> \
         }                                                                                          \
     }
+#define PAIRED(n)                                             \
+    {                                                         \
+        false, true, 1, n,                                    \
+        {                                                     \
+            launch<taps_tile<float, false, 1, n, true>>, NULL \
+        }                                                     \
+    }
 static const taps_size sizes[] = {
     SIZE(false, 1, 144), SIZE(false, 1, 160), SIZE(false, 1, 192), SIZE(false, 1, 240),
-    SIZE(false, 1, 256), SIZE(true, 1, 144),  SIZE(true, 1, 192),  SIZE(true, 1, 256),
-    SIZE(true, 2, 144),  SIZE(true, 2, 160),  SIZE(true, 2, 192),
+    SIZE(false, 1, 256), PAIRED(144),         PAIRED(160),         PAIRED(192),
+    PAIRED(240),         PAIRED(256),         SIZE(true, 1, 144),  SIZE(true, 1, 192),
+    SIZE(true, 1, 256),  SIZE(true, 2, 144),  SIZE(true, 2, 160),  SIZE(true, 2, 192),
 };
+#undef PAIRED
 #undef SIZE
 
 static int size_of(const lk_cuda_problem *problem)
@@ -103,6 +112,18 @@ static int taps_of(const taps_shape *s)
     return s->kernel_h * s->kernel_w;
 }
 
+/* Whether two taps of tf32 fill the rows of a product. */
+static bool is_paired(const lk_cuda_problem *problem, const taps_shape *s)
+{
+    return problem->values == LK_DTYPE_F32 && 2 * s->columns <= PRODUCT_ROWS && s->kernel_w > 1;
+}
+
+/* Slots of weights of a chunk. */
+static int window_slots(const taps_shape *s)
+{
+    return s->kernel_h * s->row_slots;
+}
+
 /* What does not depend on the size of tiles. */
 static taps_shape shape_of(const lk_cuda_problem *problem)
 {
@@ -115,6 +136,7 @@ static taps_shape shape_of(const lk_cuda_problem *problem)
     s.width = forward ? problem->q : problem->w;
     s.kernel_h = problem->along_h.kernel;
     s.kernel_w = problem->along_w.kernel;
+    s.row_slots = is_paired(problem, &s) ? divide_up(s.kernel_w, 2) : s.kernel_w;
     s.pad_h = forward ? problem->along_h.pad : s.kernel_h - 1 - problem->along_h.pad;
     s.pad_w = forward ? problem->along_w.pad : s.kernel_w - 1 - problem->along_w.pad;
     s.pitch = s.width + s.kernel_w - 1;
@@ -129,7 +151,7 @@ static taps_shape shape_of(const lk_cuda_problem *problem)
 static bool set_rows(taps_shape *s, const taps_size *size)
 {
     int places = size->groups * size->n, last = (s->kernel_h - 1) * s->pitch + s->kernel_w - 1;
-    int rows = (places + s->kernel_w - 1) / s->pitch;
+    int rows = (places + s->kernel_w - 1 - size->paired) / s->pitch; /* of a pair, the second place is in the tile */
     if (rows < 1)
         return false;
     s->row_tiles = divide_up(s->height, rows);
@@ -149,7 +171,7 @@ static bool set_slots(taps_shape *s, const taps_size *size)
 {
     size_t left = most_bytes - ALIGN - turn_bytes - offsets_bytes(size), weight = weight_bytes(s) + barrier_bytes,
            slab = s->slab_bytes + barrier_bytes;
-    size_t slabs = wide_slabs, weights = (size_t)(s->chunks * taps_of(s));
+    size_t slabs = wide_slabs, weights = (size_t)(s->chunks * window_slots(s));
     if (is_wide(s)) {
         weights = left > slabs * slab ? (left - slabs * slab) / weight : 0;
         weights = weights < most_weights ? weights : most_weights;
@@ -174,11 +196,11 @@ static size_t shared_bytes(const taps_shape *s, const taps_size *size)
 static double cycles_of(const taps_shape *s, const taps_size *size)
 {
     enum { START = 8, CACHE = 20, LATENCY = 1000, WRITE = 40, WIDE_WRITE = 2000 }; /* WRITE: for each place */
-    int steps = ((s->chunks - 1) * STEPS + s->last_steps) * taps_of(s);
+    int steps = ((s->chunks - 1) * STEPS + s->last_steps) * window_slots(s);
     double products = (double)steps * size->groups * (size->n / 2 + START) * (is_wide(s) ? 2 : 1);
     double bytes = (double)s->copy_bytes * s->chunks;
     if (is_wide(s))
-        bytes += (double)weight_bytes(s) * s->chunks * taps_of(s);
+        bytes += (double)weight_bytes(s) * s->chunks * window_slots(s);
     double copy = bytes / CACHE, longer = products > copy ? products : copy;
     double alone = s->slabs > 1 ? 0 : copy + s->chunks * LATENCY;
     double turn = (longer + (double)size->n * WRITE) / taps_teams(size->n);
@@ -193,8 +215,8 @@ static const taps_size *choose(const lk_cuda_problem *problem, taps_shape *out)
     const taps_size *best = NULL;
     taps_shape s = shape_of(problem);
     for (const taps_size *size = sizes; size < sizes + sizeof sizes / sizeof *sizes; size++)
-        if (size->wide == is_wide(&s) && set_rows(&s, size) && set_slots(&s, size) &&
-            (!best || cycles_of(&s, size) < cycles_of(out, best))) {
+        if (size->wide == is_wide(&s) && size->paired == is_paired(problem, &s) && set_rows(&s, size) &&
+            set_slots(&s, size) && (!best || cycles_of(&s, size) < cycles_of(out, best))) {
             best = size;
             *out = s;
         }
@@ -248,13 +270,6 @@ static cudaError_t map_source(const lk_cuda_problem *problem, const lk_cuda_io *
     return made == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-static cudaError_t count_processors(int *out)
-{
-    int device = 0;
-    cudaError_t error = cudaGetDevice(&device);
-    return error == cudaSuccess ? cudaDeviceGetAttribute(out, cudaDevAttrMultiProcessorCount, device) : error;
-}
-
 template <class T>
 static void pack(const lk_cuda_problem *problem, const lk_cuda_io *io, const taps_pack *p, void *out)
 {
@@ -268,8 +283,12 @@ static bool pack_weights(const lk_cuda_problem *problem, const lk_cuda_io *io, c
 {
     taps_pack p = {};
     p.rows = job_columns(s);
+    p.window_slots = window_slots(s);
+    p.slots = s->chunks * p.window_slots;
+    p.row_slots = s->row_slots;
     p.taps = taps_of(s);
-    p.slots = s->chunks * p.taps;
+    p.kernel_w = s->kernel_w;
+    p.paired = is_paired(problem, s);
     p.depth = s->depth;
     p.columns = s->columns;
     p.units = (unsigned)(s->column_tiles * p.slots * p.rows * (LINE / UNIT));

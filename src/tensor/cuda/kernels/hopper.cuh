@@ -33,6 +33,14 @@ static inline bool is_hopper(void)
            minor == 0;
 }
 
+/* The multiprocessors of the current device. */
+static inline cudaError_t count_processors(int *out)
+{
+    int device = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    return error == cudaSuccess ? cudaDeviceGetAttribute(out, cudaDevAttrMultiProcessorCount, device) : error;
+}
+
 /* Barriers in shared memory. A phase is complete when all arrivals and all announced bytes have come. */
 static __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals)
 {
@@ -102,6 +110,12 @@ static __device__ __forceinline__ void copy_bytes(uint32_t to, const void *from,
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                  "l"(from), "r"(bytes), "r"(barrier)
                  : "memory");
+}
+
+/* Brings contiguous bytes to the second-level cache; address and number are multiples of 16. */
+static __device__ __forceinline__ void prefetch_bytes(const void *from, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
 /* Copies a box of a matrix, from column c and row r on; elements outside of the matrix are zero. */
@@ -228,8 +242,8 @@ __device__ __forceinline__ void wgmma_add<256>(float (&d)[128], uint64_t a, uint
                  : "l"(a), "l"(b), "r"((int)add));
 }
 
-/* d (64, N) = (add ? d : 0) + a b with 8 rows of k, b being an operand of lines. a is in registers: row 16 * warp +
- * lane / 4 + 8 * (i % 2) of d, row lane % 4 + 4 * (i / 2) of k. The sums are placed as those of wgmma_add. */
+/* d (64, N) = (add ? d : 0) + a b with 8 rows of k, b being an operand whose lines are k. a is in registers: row 16 *
+ * warp + lane / 4 + 8 * (i % 2) of d, row lane % 4 + 4 * (i / 2) of k. The sums are placed as those of wgmma_add. */
 template <int N>
 __device__ __forceinline__ void wgmma_add_tf32(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool add);
 
@@ -269,6 +283,22 @@ __device__ __forceinline__ void wgmma_add_tf32<128>(float (&d)[64], const uint32
                  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
                  "{%64, %65, %66, %67}, %68, add, 1, 1;}"
                  : SUMS_16(0), SUMS_16(16), SUMS_16(32), SUMS_16(48)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));
+}
+
+template <>
+__device__ __forceinline__ void wgmma_add_tf32<192>(float (&d)[96], const uint32_t (&a)[4], uint64_t b, bool add)
+{
+    asm volatile("{.reg .pred add; setp.ne.b32 add, %101, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n192k8.f32.tf32.tf32 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}, "
+                 "{%96, %97, %98, %99}, %100, add, 1, 1;}"
+                 : SUMS_16(0), SUMS_16(16), SUMS_16(32), SUMS_16(48), SUMS_16(64), SUMS_16(80)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)add));
 }
 

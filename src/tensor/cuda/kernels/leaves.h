@@ -24,6 +24,9 @@ extern "C" {
 /* Leaves of a launch, at most: their description is an argument of the kernel. Parts of a leaf, at most. */
 enum { LK_CUDA_LEAVES = 128, LK_CUDA_PARTS = 2048 };
 
+/* The shards for which kernels and tiles are chosen: the default number. */
+enum { LK_CUDA_USUAL_SHARDS = 16 };
+
 /* How a kernel computes a layer. */
 typedef struct lk_cuda_cut {
     size_t rows;    /* of a sample */

@@ -39,12 +39,12 @@ typedef struct lk_cuda_leaf_kernel {
 } lk_cuda_leaf_kernel;
 
 /* The rows: tensor cores or fp32 multiplication for dense products (weights_mma.cu), the same with the copy unit of
- * newer GPUs (weights_hopper.cu), first convolutions (weights_rows.cu), linear layers with few samples a shard
- * (weights_few.cu, weights_few_large.cu), the engines of conv2d.h. Sums of columns of dy (bias.cu) are chosen by
- * nobody: they have no `suits`. */
+ * newer GPUs (weights_hopper.cu; weights_taps_hopper.cu for 3x3 windows), first convolutions (weights_rows.cu), linear
+ * layers with few samples a shard (weights_few.cu, weights_few_large.cu), the engines of conv2d.h. Sums of columns of
+ * dy (bias.cu) are chosen by nobody: they have no `suits`. */
 extern const lk_cuda_leaf_kernel lk__cuda_weights_first, lk__cuda_weights_depthwise, lk__cuda_weights_few,
-    lk__cuda_weights_hopper, lk__cuda_weights_mma, lk__cuda_weights_rows, lk__cuda_weights_direct,
-    lk__cuda_weights_columns;
+    lk__cuda_weights_taps, lk__cuda_weights_hopper, lk__cuda_weights_mma, lk__cuda_weights_rows,
+    lk__cuda_weights_direct, lk__cuda_weights_columns;
 
 /* What the fold adds and where. A row of `in` has `given` floats for weights, then those of the bias. A slot has
  * `weights` floats, of which those from `given` on are pads, which become zero, and `bias` floats in db. Entries of the

@@ -1,5 +1,7 @@
 /* weights_hopper.cu - weight gradients as products of dense matrices on GPUs of compute capability 9.0: the products of
  * weights_mma.cu with copies by the bulk copy unit, which gathers windows of x itself. */
+#include "tensor/cuda/kernels/weights_hopper.h"
+
 #include "tensor/cuda/kernels/weights.h"
 #include "tensor/cuda/kernels/weights_hopper.cuh"
 
@@ -86,10 +88,7 @@ static hopper_shape shape_of(const lk_cuda_problem *problem, int m, int n)
 template <class P>
 static bool prepare(lk_device *dev, int *processors)
 {
-    int device = 0;
-    cudaError_t error = cudaGetDevice(&device);
-    if (error == cudaSuccess)
-        error = cudaDeviceGetAttribute(processors, cudaDevAttrMultiProcessorCount, device);
+    cudaError_t error = count_processors(processors);
     if (error == cudaSuccess)
         error = cudaFuncSetAttribute(hopper_product<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::BYTES);
     return lk__cuda_keep(dev, error, what);
@@ -190,31 +189,37 @@ static lk_cuda_cut cut_by(const lk_cuda_problem *problem, const tile_row *tile)
     return cut;
 }
 
-/* The fastest tile of a kind, with the default number of shards. */
-static const tile_row *fastest(const lk_cuda_problem *problem, size_t most, tile_kind kind)
+/* The fastest tile of a kind with the usual number of shards, and the time of it. */
+static const tile_row *fastest(const lk_cuda_problem *problem, size_t most, tile_kind kind, size_t *time)
 {
-    enum { SHARDS = 16 };
     const tile_table *table = table_of(problem);
     const tile_row *found = NULL;
-    size_t least = 0;
+    *time = SIZE_MAX;
     for (const tile_row *tile = table->begin; tile < table->end; tile++) {
         if (tile->kind != kind)
             continue;
         lk_cuda_cut cut = cut_by(problem, tile);
-        size_t time = lk__cuda_leaves_time(&cut, most, SHARDS) * (size_t)tile->cycles;
-        if (!found || time < least) {
-            least = time;
+        size_t t = lk__cuda_leaves_time(&cut, most, LK_CUDA_USUAL_SHARDS) * (size_t)tile->cycles;
+        if (t < *time) {
+            *time = t;
             found = tile;
         }
     }
     return found;
 }
 
-static const tile_row *tile_of(const lk_cuda_problem *problem, size_t most)
+static tile_kind kind_of(const lk_cuda_problem *problem, size_t most)
 {
     size_t leaf = most * (size_t)problem->p * (size_t)problem->q;
-    bool small = leaf <= table_of(problem)->small_leaf;
-    return fastest(problem, most, problem->y_pitch <= 64 ? TILE_NARROW : small ? TILE_FOLDED : TILE_LARGE);
+    if (problem->y_pitch <= 64)
+        return TILE_NARROW;
+    return leaf <= table_of(problem)->small_leaf ? TILE_FOLDED : TILE_LARGE;
+}
+
+static const tile_row *tile_of(const lk_cuda_problem *problem, size_t most)
+{
+    size_t time;
+    return fastest(problem, most, kind_of(problem, most), &time);
 }
 
 /* The limits of maps for windows. */
@@ -233,6 +238,17 @@ static bool suits(const lk_cuda_problem *problem, size_t most)
            2 * problem->x_pitch >= box &&
            (problem->values == LK_DTYPE_BF16 || problem->precision == LK_PRECISION_TF32) &&
            is_mapped(&problem->along_h) && is_mapped(&problem->along_w) && is_hopper();
+}
+
+size_t lk__cuda_weights_hopper_time(const lk_cuda_problem *problem, size_t most)
+{
+    size_t time;
+    if (!suits(problem, most))
+        return SIZE_MAX;
+    if (kind_of(problem, most) == TILE_FOLDED)
+        return 0;
+    (void)fastest(problem, most, kind_of(problem, most), &time);
+    return time;
 }
 
 static lk_cuda_cut cut_of(const lk_cuda_problem *problem, size_t most)

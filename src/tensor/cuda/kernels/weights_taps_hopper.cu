@@ -1,0 +1,183 @@
+/* weights_taps_hopper.cu - weight gradients of 3x3 convolutions with stride 1 in tf32, on GPUs of compute capability
+ * 9.0: products whose pixels of x come to shared memory once for all taps, where weights_hopper.cu copies them for each
+ * tap. */
+#include "tensor/cuda/kernels/weights.h"
+#include "tensor/cuda/kernels/weights_hopper.h"
+#include "tensor/cuda/kernels/weights_taps_hopper.cuh"
+
+static const char what[] = "gradient of weights";
+
+/* A size of bands, and the channels of x of a tile. */
+typedef struct strips_size {
+    int eights, band, channels; /* eights of a row, rows */
+    void (*launch[2])(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
+                      const strips_out *out); /* without a bias, with one */
+} strips_size;
+
+static strips_shape shape_of(const lk_cuda_problem *problem, int eights, int band, int channels)
+{
+    strips_shape s = {};
+    s.c = problem->x_pitch;
+    s.k = problem->y_pitch;
+    s.strips = divide_up(problem->q, eights * EIGHT);
+    s.bands = divide_up(problem->p, band);
+    s.pad_h = problem->along_h.pad;
+    s.pad_w = problem->along_w.pad;
+    s.tiles_n = divide_up(s.c, channels);
+    s.tiles = divide_up(s.k, ROWS) * s.tiles_n;
+    s.sample = divisor_of((unsigned)s.strips * (unsigned)s.bands);
+    s.strip = divisor_of((unsigned)s.bands);
+    return s;
+}
+
+static CUresult map_images(encode_tiled encode, CUtensorMapDataType type, const void *images, int n, int h, int w,
+                           int c, const cuuint32_t (&box)[4], CUtensorMapSwizzle swizzle, CUtensorMap *out)
+{
+    cuuint64_t sizes[] = {(cuuint64_t)c, (cuuint64_t)w, (cuuint64_t)h, (cuuint64_t)n};
+    cuuint64_t strides[] = {sizes[0] * 4, sizes[0] * sizes[1] * 4, sizes[0] * sizes[1] * sizes[2] * 4};
+    cuuint32_t steps[] = {1, 1, 1, 1};
+    return encode(out, type, 4, (void *)images, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
+/* The copy unit rounds x, and dy where it is not summed. */
+template <class P>
+static cudaError_t make_maps(const lk_cuda_problem *problem, const lk_cuda_io *io, strips_maps *out)
+{
+    const CUtensorMapDataType rounded = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32, whole = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    const cuuint32_t x_box[] = {P::CHANNELS, P::PIXELS + WINDOW - 1, P::BAND, 1};
+    const cuuint32_t y_box[] = {32, P::PIXELS, P::BAND, 1};
+    void *encode;
+    cudaError_t error = driver_function("cuTensorMapEncodeTiled", &encode);
+    if (error != cudaSuccess)
+        return error;
+    bool made = map_images((encode_tiled)encode, rounded, io->x, problem->n, problem->h, problem->w, problem->x_pitch,
+                           x_box, CU_TENSOR_MAP_SWIZZLE_NONE, &out->x) == CUDA_SUCCESS &&
+                map_images((encode_tiled)encode, P::BIASED ? whole : rounded, io->dy, problem->n, problem->p,
+                           problem->q, problem->y_pitch, y_box, CU_TENSOR_MAP_SWIZZLE_128B, &out->y) == CUDA_SUCCESS;
+    return made ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+template <class P>
+static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
+                   const strips_out *out)
+{
+    strips_shape s = shape_of(problem, P::EIGHTS, P::BAND, P::CHANNELS);
+    strips_maps maps;
+    int processors = 0;
+    s.jobs = s.tiles * leaves->groups * leaves->parts;
+    cudaError_t error = count_processors(&processors);
+    if (error == cudaSuccess)
+        error = cudaFuncSetAttribute(strips_products<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::BYTES);
+    if (error == cudaSuccess)
+        error = make_maps<P>(problem, io, &maps);
+    if (!lk__cuda_keep(io->dev, error, what))
+        return;
+    int blocks = s.jobs < processors ? s.jobs : processors;
+    lk__cuda_follow({(unsigned)blocks, P::THREADS, P::BYTES, io->stream}, strips_products<P>, s, *leaves, maps, *out);
+    lk__cuda_launched(io->dev, what);
+}
+
+#define SIZE(eights, band, channels)                                                                              \
+    {                                                                                                             \
+        eights, band, channels,                                                                                   \
+        {                                                                                                         \
+            launch<strips_tile<eights, band, channels, false>>, launch<strips_tile<eights, band, channels, true>> \
+        }                                                                                                         \
+    }
+static const strips_size sizes[] = {
+    SIZE(4, 1, 32), SIZE(3, 1, 32), SIZE(2, 2, 32), SIZE(1, 4, 32),
+    SIZE(4, 1, 64), SIZE(3, 1, 64), SIZE(2, 2, 64), SIZE(1, 4, 64),
+};
+#undef SIZE
+
+/* Cycles of a multiprocessor for a band, of which START are those of any band and START of each of its rows. Tensor
+ * cores take half a cycle for each column of a product of an eight. */
+static size_t band_cycles(const strips_size *size)
+{
+    enum { START = 50 };
+    int columns = WINDOW * WINDOW * size->channels;
+    return START + (size_t)(size->band * (START + columns * size->eights / 2));
+}
+
+static lk_cuda_cut cut_by(const lk_cuda_problem *problem, const strips_size *size)
+{
+    enum { FULL = 264, LEAST_PIXELS = 512, EXTRA_PIXELS = 384 };
+    strips_shape s = shape_of(problem, size->eights, size->band, size->channels);
+    size_t pixels = (size_t)(size->eights * size->band * EIGHT);
+    lk_cuda_cut cut = {};
+    cut.rows = s.sample.by;
+    cut.chunk = 1;
+    cut.tiles = (size_t)s.tiles;
+    cut.least = LEAST_PIXELS / pixels;
+    cut.extra = EXTRA_PIXELS / pixels;
+    cut.full = FULL;
+    cut.weights = (size_t)s.k * WINDOW * WINDOW * (size_t)s.c;
+    cut.bias = problem->bias ? (size_t)s.k : 0;
+    return cut;
+}
+
+/* The fastest size with the default number of shards, and its time as of lk__cuda_weights_hopper_time. */
+static const strips_size *fastest(const lk_cuda_problem *problem, size_t most, size_t *time)
+{
+    const strips_size *found = NULL;
+    *time = SIZE_MAX;
+    for (const strips_size *size = sizes; size < sizes + sizeof sizes / sizeof *sizes; size++) {
+        if ((size->channels == 64) != (problem->x_pitch > 32))
+            continue;
+        lk_cuda_cut cut = cut_by(problem, size);
+        size_t t = lk__cuda_leaves_time(&cut, most, LK_CUDA_USUAL_SHARDS) * band_cycles(size);
+        if (t < *time) {
+            *time = t;
+            found = size;
+        }
+    }
+    return found;
+}
+
+static const strips_size *size_of(const lk_cuda_problem *problem, size_t most)
+{
+    size_t time;
+    return fastest(problem, most, &time);
+}
+
+static bool is_plain(const lk_cuda_window *window)
+{
+    return window->kernel == WINDOW && window->stride == 1 && window->dilation == 1 && window->pad <= WINDOW;
+}
+
+/* Layers with images, for which the other kernel is slower. */
+static bool suits(const lk_cuda_problem *problem, size_t most)
+{
+    size_t time;
+    if (problem->precision != LK_PRECISION_TF32 || problem->values != LK_DTYPE_F32 || problem->groups != 1 ||
+        problem->x_pitch % 8 || problem->y_pitch % 8 || !is_plain(&problem->along_h) || !is_plain(&problem->along_w) ||
+        problem->n == 0 || !is_hopper())
+        return false;
+    (void)fastest(problem, most, &time);
+    return time < lk__cuda_weights_hopper_time(problem, most);
+}
+
+static lk_cuda_cut cut_of(const lk_cuda_problem *problem, size_t most)
+{
+    return cut_by(problem, size_of(problem, most));
+}
+
+static void launch_leaves(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
+                          size_t most, float *out)
+{
+    lk_cuda_cut cut = cut_of(problem, most);
+    strips_out to = {out, cut.bias ? out + cut.weights : NULL, cut.weights + cut.bias};
+    size_of(problem, most)->launch[cut.bias > 0](problem, io, leaves, &to);
+}
+
+static void launch_sum(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, size_t most,
+                       float *dw, float *db)
+{
+    lk_cuda_cut cut = cut_of(problem, most);
+    strips_out to = {dw, cut.bias ? db : NULL, cut.weights};
+    size_of(problem, most)->launch[cut.bias > 0](problem, io, leaves, &to);
+}
+
+const lk_cuda_leaf_kernel lk__cuda_weights_taps = {"3x3 windows with bulk copies", suits, cut_of, launch_leaves,
+                                                   launch_sum};
