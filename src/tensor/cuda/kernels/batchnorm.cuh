@@ -120,7 +120,8 @@ struct lk_bn_tiling {
     int all;           /* columns of the tensor */
     int tiles;         /* blocks that cover them */
     int pitch, c;
-    uint32_t span; /* pixels of a summing block; 0 in kernels that do not sum */
+    uint32_t span;  /* pixels of a summing block; 0 in kernels that do not sum */
+    bool backwards; /* the first blocks have the last pixels, which the kernel before wrote last: they may be cached */
 };
 
 static inline lk_bn_tiling lk__bn_tiling(const lk_tensor *x, int width)
@@ -133,6 +134,7 @@ static inline lk_bn_tiling lk__bn_tiling(const lk_tensor *x, int width)
     t.columns = (t.all + t.tiles - 1) / t.tiles;
     t.rows = LK_THREADS / t.columns;
     t.span = 0;
+    t.backwards = false;
     return t;
 }
 
@@ -144,6 +146,7 @@ static inline lk_bn_tiling lk__bn_sum_tiling(const lk_tensor *x, int width, cons
     size_t each = lk__cuda_parts(shards->most * x->shape.h * x->shape.w, blocks * (size_t)t.rows * LK_BN_LEAST);
     each = LK_BN_LEAST * (each ? each : 1);
     t.span = (uint32_t)(each < LK_BN_MOST ? each : (size_t)LK_BN_MOST) * (uint32_t)t.rows;
+    t.backwards = true;
     return t;
 }
 
@@ -153,10 +156,15 @@ static inline dim3 lk__bn_grid(const lk_bn_tiling &t, uint32_t blocks, int runs)
     return dim3(blocks * (uint32_t)t.tiles, 1, (unsigned)runs);
 }
 
-/* The number of this block among those of its columns, and its first column. */
+/* The run of this block, its number among those of its columns, and its first column. */
+static inline __device__ uint32_t lk__bn_run(const lk_bn_tiling &t)
+{
+    return t.backwards ? gridDim.z - 1 - blockIdx.z : blockIdx.z;
+}
+
 static inline __device__ uint32_t lk__bn_block(const lk_bn_tiling &t)
 {
-    return blockIdx.x / (uint32_t)t.tiles;
+    return (t.backwards ? gridDim.x - 1 - blockIdx.x : blockIdx.x) / (uint32_t)t.tiles;
 }
 
 static inline __device__ int lk__bn_column(const lk_bn_tiling &t)
@@ -253,7 +261,7 @@ struct lk_bn_range {
 
 static inline __device__ lk_bn_range lk__bn_range(const lk_bn_tiling &t, const lk_bn_runs &r)
 {
-    uint32_t first = r.begin[blockIdx.z], last = r.begin[blockIdx.z + 1];
+    uint32_t run = lk__bn_run(t), first = r.begin[run], last = r.begin[run + 1];
     uint32_t begin = first + lk__bn_block(t) * t.span;
     if (begin >= last)
         return {last, last};
