@@ -80,9 +80,18 @@ static const lk_option table[] = {
     {"learning", "gamma", 0, TRAIN, 0, REAL(gamma, "FACTOR", 0, 1e3), ".7",
      "factor of the learning rate from epoch to epoch"},
 
-    {"how", "devices", 0, COMPUTES, 0, LIST(device_names, "auto|cpu|cuda:0,cuda:1|..."), NULL,
+    {"how", "devices", 0, TRAIN, 0, LIST(device_names, "auto|cpu|cuda:0,cuda:1|..."), NULL,
      "where to compute: cpu, cuda:0, or several with a rank on each, as in 'cuda:0,cuda:1'; auto (the default): all "
      "GPUs, or the CPU if there are no GPUs, or fewer than the ranks of -n"},
+    {"how", "devices", 0, EVAL, 0, LIST(device_names, "auto|cpu|cuda:0,cuda:1|..."), NULL,
+     "where to compute: cpu, cuda:0, or several with a rank on each, as in 'cuda:0,cuda:1'; auto (the default): the "
+     "first GPU, with -n all GPUs in turn, or the CPU if there are no GPUs"},
+    {"how", "devices", 0, PREDICT, 0, LIST(device_names, "auto|cpu|cuda:0|..."), NULL,
+     "where to compute, on one device: cpu, cuda:0; auto (the default): the first GPU, or the CPU if there are no "
+     "GPUs"},
+    {"how", "devices", 0, BENCH, 0, LIST(device_names, "auto|cpu|cuda:0|..."), NULL,
+     "bench train, predict: where to compute, on one device, which all ranks share: cpu, cuda:0; auto (the default): "
+     "the first GPU, or the CPU if there are no GPUs. Other benchmarks are of the CPU"},
     {"how", "gpu-ids", 0, COMPUTES, 0, LIST(gpu_ids, "0,1,..."), NULL,
      "GPUs by number: '1,6,3' is cuda:1,cuda:6,cuda:3"},
     {"how", "gpu-idx", 0, COMPUTES, 0, LIST(gpu_ids, "0,1,..."), NULL, "the same as --gpu-ids"},
