@@ -32,7 +32,9 @@ check "$line: 4 at once" test "$(grep -c 'at once' out)" -eq 0
 run 0 --model cnn --devices cpu --batch-size 2
 said out "on cpu, fp32, 2 samples in 16 shards:" "own kernels compute all layers"
 run 0 --model cnn --devices cpu --batch-size 2 --shards 2 --json
-said out '"device":"cpu","device_layers":[]'
+said out '"device":"cpu","precision":"fp32","device_layers":[]'
+run 0 --model cnn --devices cpu --batch-size 2 --precision auto
+said out "on cpu, fp32, 2 samples in 16 shards:"
 run 0 --model cnn --devices cpu --batch-size 2 --precision bf16
 said out "on cpu, bf16, 2 samples in 16 shards:"
 fails 2 "takes one device, as in --devices cpu" -- --model cnn --devices cpu,cpu
