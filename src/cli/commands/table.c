@@ -54,7 +54,8 @@ static const lk_command commands[] = {
      "kernels: matrix and convolution kernels beside the core's peak, and OpenBLAS where it is installed.\n"
      "layers: each layer of a training step on the CPU, beside the limits of arithmetic and of memory.\n"
      "predict: one sample's forward pass.\n"
-     "train: steps of training with the data in memory.",
+     "train: steps of training with the data in memory.\n"
+     "predict and train run on one device, a GPU if there is one; the others run on the CPU.",
      LK_CMD_BENCH, 1, 1, "what to measure: allreduce, data, kernels, layers, predict or train", lk__cmd_bench},
     {"data", "list | get NAME | verify NAME", "find, download and check data sets",
      "  lockstep data list                    which there are, and where they are\n"
