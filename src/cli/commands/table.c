@@ -85,6 +85,7 @@ static const lk_command commands[] = {
     {"info", "[FILE | --model NAME | --group]", "what this build can do, what a model file holds, what a network costs",
      "  lockstep info --model resnet18:cifar --data cifar10\n"
      "  lockstep info --model vgg16 --batch-size 32 --optimizer sgd:momentum=.9 --json\n"
+     "  lockstep info --json                  models, devices, libraries ... as one JSON object; also of a FILE\n"
      "  srun lockstep info --group            what each task knows, and what 'lockstep train' would do there",
      LK_CMD_INFO, 0, 1, "", lk__cmd_info},
     {"serve", "DIR [options]", "show the runs in a folder on a page that grows as they train",
