@@ -46,6 +46,8 @@ typedef struct action {
 } action;
 
 struct fault {
+    const char *text; /* in fault_text */
+    int text_length;
     const action *action;
     long long rank; /* -1: any */
     long long step; /* 0: any */
@@ -161,13 +163,13 @@ static bool is_inside(const char *op)
     return false;
 }
 
-/* Whether the job was restarted `wanted` times, by what the launcher says; -1: any number. */
-static bool is_restart(long long wanted)
+/* How often the job was restarted, by what the launcher says. */
+static long long restarts(void)
 {
     const char *text = getenv("TORCHELASTIC_RESTART_COUNT");
     long long count = 0;
     (void)(text && lk__number_parse_int(text, 0, INT_MAX, &count));
-    return wanted < 0 || count == wanted;
+    return count;
 }
 
 /* Whether f strikes now. begins: the operation that begins now; NULL inside an operation. */
@@ -177,7 +179,7 @@ static bool strikes(fault *f, moment now, const char *begins)
     if (!(f->action->moments & now) || site.rank < 0)
         return false;
     if ((f->rank >= 0 && f->rank != site.rank) || (f->step > 0 && (uint64_t)f->step != site.step) ||
-        !is_restart(f->restart))
+        (f->restart >= 0 && f->restart != restarts()))
         return false;
     if (f->op && !(begins ? strcmp(begins, f->op) == 0 : is_inside(f->op)))
         return false;
@@ -384,11 +386,13 @@ static lk_status read_fault(const char *at, fault *f, const char **end)
     if (f->action->moments == AT_FLIP)
         f->op = "step";
     const char *next = at + length;
+    f->text = at;
     while (*next != ';' && *next != '\0')
         LK_TRY(read_key(next + 1, f, &seen, &next));
     if (f->action->needs_key && f->seconds == 0)
         return lk__fail(LK_STATUS_USAGE, "%s: %s needs %s=..., as in '%s:%s=2'", where, name, f->action->own_key, name,
                         f->action->own_key);
+    f->text_length = (int)(next - at);
     *end = next;
     return LK_OK;
 }
@@ -444,4 +448,18 @@ lk_status lk__fault_load(void)
 const char *lk__fault_text(void)
 {
     return atomic_load(&lk__fault_on) ? fault_text : "";
+}
+
+bool lk__fault_at(size_t index, lk_fault_info *out)
+{
+    if (!*lk__fault_text() || index >= fault_count)
+        return false;
+    const fault *f = &faults[index];
+    long long before = restarts();
+    *out = (lk_fault_info){.text = f->text,
+                           .length = f->text_length,
+                           .rank = (int)f->rank,
+                           .struck = atomic_load(&f->seen) >= (uint64_t)f->nth,
+                           .earlier = before > 0 && f->restart < before};
+    return true;
 }

@@ -36,6 +36,17 @@ lk_status lk__fault_load(void) LK_CHECKED;
 /* The text of the variable, "" without faults; the program prints it. */
 const char *lk__fault_text(void);
 
+/* A fault of the variable. */
+typedef struct lk_fault_info {
+    const char *text; /* in the variable, without end */
+    int length;       /* of text */
+    int rank;         /* -1: any */
+    bool struck;      /* in this process */
+    bool earlier;     /* the job was restarted: the fault may have struck in a process before this one */
+} lk_fault_info;
+/* The faults in the order of the variable; false after the last. */
+bool lk__fault_at(size_t index, lk_fault_info *out);
+
 extern atomic_bool lk__fault_on;
 
 /* Costs one load while faults are off. */

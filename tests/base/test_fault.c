@@ -252,6 +252,46 @@ static void writes_fail_once_each(void **state)
     run_says("write:nth=2;write:step=4;kill:op=step,step=5", true, "1aa2aasw!w3aa4aas!ww");
 }
 
+/* Says of each fault whether it is of a rank, has struck, and may have struck before a restart. */
+static int list_faults(void *arg, int out)
+{
+    lk_fault_info fault;
+    if (lk__fault_load() != LK_OK)
+        return 97;
+    lk__fault_work("data");
+    for (int i = 0; i < 2; i++)
+        (void)lk__fault_write();
+    for (size_t i = 0; lk__fault_at(i, &fault); i++) {
+        char text[128];
+        snprintf(text, sizeof text, "%.*s %d%s%s|", fault.length, fault.text, fault.rank, fault.struck ? " struck" : "",
+                 fault.earlier ? " earlier" : "");
+        say(out, text);
+    }
+    return 0;
+}
+
+static void lists(const char *text, const char *wanted)
+{
+    char said[SAID];
+    assert_int_equal(end(begin(text, list_faults, NULL), said), 0);
+    assert_string_equal(said, wanted);
+}
+
+static void faults_know_whether_they_struck(void **state)
+{
+    lists(NULL, "");
+    lists("write", "write -1 struck|");
+    lists("write:rank=1;write:nth=2;write:rank=0,nth=3;kill:op=save",
+          "write:rank=1 1|write:nth=2 -1 struck|write:rank=0,nth=3 0|kill:op=save -1|");
+    lists("slow:seconds=.001;slow:seconds=1,op=update", "slow:seconds=.001 -1 struck|slow:seconds=1,op=update -1|");
+    lists("write:restart=1", "write:restart=1 -1|");
+    setenv("TORCHELASTIC_RESTART_COUNT", "1", 1);
+    lists(
+        "alloc;alloc:restart=0;alloc:restart=1;alloc:restart=2;write:restart=1",
+        "alloc -1 earlier|alloc:restart=0 -1 earlier|alloc:restart=1 -1|alloc:restart=2 -1|write:restart=1 -1 struck|");
+    unsetenv("TORCHELASTIC_RESTART_COUNT");
+}
+
 static int stop_once(void *arg, int out)
 {
     if (lk__fault_load() != LK_OK)
@@ -515,7 +555,7 @@ int main(void)
     return RUN_TESTS(NULL, NULL, TEST(texts_that_are_read), TEST(every_call_has_a_name), TEST(texts_that_are_refused),
                      TEST(texts_that_are_too_long), TEST(without_faults_nothing_happens),
                      TEST(kills_strike_where_all_holds), TEST(writes_fail_once_each), TEST(stops_until_continued),
-                     TEST(delays_last_in_full), TEST(slowness_lasts), TEST(allocations_fail_once),
-                     TEST(flips_say_which_bit), TEST(every_thread_has_its_site), TEST(launchers_are_spared),
-                     TEST(threads_count_together));
+                     TEST(delays_last_in_full), TEST(faults_know_whether_they_struck), TEST(slowness_lasts),
+                     TEST(allocations_fail_once), TEST(flips_say_which_bit), TEST(every_thread_has_its_site),
+                     TEST(launchers_are_spared), TEST(threads_count_together));
 }

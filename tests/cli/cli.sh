@@ -46,6 +46,9 @@ said out "the exit status is the result"
 check "help compare says nothing of train" test "$(grep -c 'progress' out)" -eq 0
 run 0 help eval
 said out "one batch only"
+run 0 help bench
+said out "predict and train run on one device" "bench predict, train: the device that computes, one for all ranks"
+refused 2 "runs on one device, and 2 are named" -- bench train --devices cpu:0,cpu:1
 run 0 info
 said out "cnn" "mlp" "resnet20" "digits" "mnist" "adadelta" "step" "cpu"
 refused 2 "no command 'trian'" "'train'" -- trian

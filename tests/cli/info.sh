@@ -13,6 +13,41 @@ check "$line: neither a GPU nor why there is none" grep -qE 'no GPU: .|cuda:0: .
 CUDA_VISIBLE_DEVICES='' run 0
 said out "no GPU: "
 
+# The same lists in JSON.
+run 0
+cp out text
+run 0 --json
+check "$line: more than one line" test "$(wc -l <out)" -eq 1
+said out '{"version":"' '"devices":[{"name":"cpu","summary":"' '{"name":"cuda","summary":"' '"name":"scalar","summary":"1 float' \
+    '"libraries":[{"name":"' '"present":' '"models":[{"name":"' '"name":"cnn","summary":"' '"params":"' \
+    '"optimizers":[{"name":"sgd"' '"schedules":[{"name":"'
+if command -v python3 >/dev/null; then
+    # Every name of the text is in the JSON.
+    check "$line: lists and names" python3 - <<'END'
+import json
+info, text = json.load(open("out")), open("text").read()
+lists = {key: rows for key, rows in info.items() if key != "version"}
+assert len(lists) == sum(line.endswith(":") and line[0] != " " for line in text.splitlines()), sorted(lists)
+for key, rows in lists.items():
+    for row in rows:
+        shown = f"  {row['summary']}\n" if key == "rendezvous" else f"\n  {row['name']} "
+        assert shown in text, (key, row)
+assert "lockstep " + info["version"] in text
+END
+fi
+
+# A model file and a checkpoint.
+"$program" train --model mlp --max-steps 2 --no-test --quiet --save-model mlp.safetensors --checkpoint ck >trained 2>&1
+hash=$(sed -n 's/^State hash //p' trained)
+run 0 mlp.safetensors
+said out "notes:" "hash $hash"
+run 0 mlp.safetensors --json
+check "$line: more than one line" test "$(wc -l <out)" -eq 1
+said out '{"notes":{' '"tensors":[{"name":"' '"dtype":"f32","shape":[' "\"hash\":\"$hash\"}"
+run 0 ck/step-000000002 --json
+check "$line: more than one line" test "$(wc -l <out)" -eq 1
+said out '{"position":{' '"step":"2"' '"options":{' '"model":"mlp"' '"model":{"tensors":[' '"optimizer":{"tensors":['
+
 run 0 --model pyramidnet
 said out "pyramidnet for 3x32x32, 10 classes" "24,253,410 in 415 tensors" "880 entries" "4.04 GMAC" "24.2 GFLOP" \
     "64 samples a step, adadelta" "layer3.16.conv2" "271x8x8"
@@ -32,7 +67,9 @@ check "$line: 4 at once" test "$(grep -c 'at once' out)" -eq 0
 run 0 --model cnn --devices cpu --batch-size 2
 said out "on cpu, fp32, 2 samples in 16 shards:" "own kernels compute all layers"
 run 0 --model cnn --devices cpu --batch-size 2 --shards 2 --json
-said out '"device":"cpu","device_layers":[]'
+said out '"device":"cpu","precision":"fp32","device_layers":[]'
+run 0 --model cnn --devices cpu --batch-size 2 --precision auto
+said out "on cpu, fp32, 2 samples in 16 shards:"
 run 0 --model cnn --devices cpu --batch-size 2 --precision bf16
 said out "on cpu, bf16, 2 samples in 16 shards:"
 fails 2 "takes one device, as in --devices cpu" -- --model cnn --devices cpu,cpu
@@ -59,7 +96,8 @@ refused "--input" "3x32x32" -- --model cnn --input 3x32x32x1
 refused "--data and --input" -- --model cnn --input 1x28x28 --data digits
 refused "vgg16:cifar" -- --model vgg16 --input 3x32x32
 refused "no optimiser 'adm'" "'adam'" -- --model cnn --optimizer adm
-refused "--model NAME" -- --json
+refused "except --json" "--model NAME" -- --batch-size 2
+refused "except --json" -- file.safetensors --json --devices cpu
 refused "not both" -- --model cnn file.safetensors
 
 conclude

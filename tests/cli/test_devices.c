@@ -177,6 +177,28 @@ static void contradictions(void **state)
     gives((lk_devices_choice){.devices = "cpu:0,cpu:1", .no_cuda = true}, with_gpus, "cpu:0 cpu:1");
 }
 
+static void contradicts(lk_devices_choice choice, lk_devices_table table)
+{
+    lk_devices list;
+    assert_fails(lk__devices_choose(&choice, table, &list), LK_STATUS_USAGE, "contradict each other; give one");
+}
+
+/* The command line is the mistake, whether or not the machine or the build has GPUs. */
+static void contradictions_without_gpus(void **state)
+{
+    static const lk_devices_choice choices[] = {
+        {.devices = "cuda:0", .no_cuda = true}, {.devices = "cuda:6", .no_cuda = true},
+        {.devices = "0,1", .no_cuda = true},    {.devices = "cpu", .gpu_ids = "0"},
+        {.gpu_ids = "0", .no_cuda = true},
+    };
+    gpus = 0;
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        contradicts(choices[i], with_gpus);
+        contradicts(choices[i], without_gpus);
+    }
+    contradicts((lk_devices_choice){.devices = "gpu", .no_cuda = true}, without_gpus);
+}
+
 static void devices_that_are_not_there(void **state)
 {
     assert_int_equal(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
@@ -323,6 +345,6 @@ static void the_librarys_table(void **state)
 #define CASE(test) cmocka_unit_test_setup(test, sixteen_gpus)
 TEST_MAIN(NULL, NULL, CASE(names_in_their_order), CASE(one_device_several_times), CASE(auto_names_nothing),
           CASE(ids_are_numbers_not_digits), CASE(auto_takes_what_there_is), CASE(misspelt_lists), CASE(contradictions),
-          CASE(devices_that_are_not_there), CASE(no_more_than_the_limit), TEST(each_process_takes_its_part),
-          TEST(parts_of_a_device_are_refused), CASE(ranks_that_would_share_gpus), CASE(names_of_the_option),
-          TEST(devices_that_cannot_be_opened), TEST(the_librarys_table))
+          CASE(contradictions_without_gpus), CASE(devices_that_are_not_there), CASE(no_more_than_the_limit),
+          TEST(each_process_takes_its_part), TEST(parts_of_a_device_are_refused), CASE(ranks_that_would_share_gpus),
+          CASE(names_of_the_option), TEST(devices_that_cannot_be_opened), TEST(the_librarys_table))

@@ -26,6 +26,14 @@ blamed() {
 
 # ---- kill, stop, delay -----------------------------------------------------------
 
+# unstruck FAULT...: these faults are named at the end as those that never struck, each once.
+unstruck() {
+    [ "$(grep -c ' never struck' err)" -eq $# ] || complain "not $# faults that never struck"
+    for fault; do
+        grep -q "lockstep train: LOCKSTEP_FAULT: $fault never struck" err || complain "'$fault never struck' is not told"
+    done
+}
+
 # killed FAULT RANK STEPS COMMAND...: RANK is killed after STEPS steps.
 killed() {
     drill "$1" "${@:4}"
@@ -56,6 +64,27 @@ spared() { # FAULT COMMAND...
     steps_are 8 0
     steps_are 8 1
     said err "$1"
+    unstruck "$1"
+}
+# Of several faults those that struck are not named at the end. A fault without a rank counts at rank 0.
+struck_in_part() {
+    drill "delay:rank=0,step=2,seconds=.1;alloc:rank=1,op=load;write:op=eval;slow:op=data,seconds=.01" "${two[@]}"
+    status_is 0
+    unstruck alloc:rank=1,op=load write:op=eval
+    said err "write:op=eval never struck at rank 0"
+    drill "delay:step=1,seconds=.1" "${two[@]}"
+    status_is 0
+    unstruck
+}
+# A job of one rank has no calls of a group.
+struck_never_alone() {
+    drill "kill:op=allreduce" "${untested[@]}"
+    status_is 0
+    unstruck kill:op=allreduce
+    drill "kill:rank=1" "${untested[@]}"
+    status_is 0
+    unstruck kill:rank=1
+    said err "the job has no such rank"
 }
 stopped() { # FAULT RANK STEPS COMMAND...
     drill "$1" "${@:4}" --timeout 2
@@ -136,6 +165,9 @@ with kill-threads killed_whole kill:rank=1,step=3 1 2 "${threads[@]}"
 with kill-single killed_whole kill:step=8 0 7 "${untested[@]}"
 with spared-rank spared kill:rank=2,step=5 "${two[@]}"
 with spared-step spared kill:rank=1,step=9 "${two[@]}"
+with spared-threads spared kill:rank=1,step=9 "${threads[@]}"
+with spared-single struck_never_alone
+with spared-some struck_in_part
 with spared-launcher spared kill:op=save,rank=1 "${two[@]}"
 with delay-step delayed delay:rank=1,step=3,seconds=2 2 "${two[@]}"
 with delay-twice delayed "delay:rank=1,step=3,seconds=1;delay:rank=0,step=6,seconds=1" 2 "${two[@]}"

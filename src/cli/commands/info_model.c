@@ -206,6 +206,7 @@ static void print_json(const report *r)
         cJSON_AddItemToArray(layers, layer_object(r, i));
     if (r->devices.count) {
         cJSON_AddStringToObject(object, "device", r->devices.name[0]);
+        cJSON_AddStringToObject(object, "precision", lk__device_precision_names[r->engine.precision]);
         cJSON_AddItemReferenceToObject(object, "device_layers", r->lines);
     }
     lk__cli_json_line(object);
@@ -223,7 +224,7 @@ static lk_status choose_device(const lk_args *args, report *r)
     if (r->devices.count > 1)
         return lk__fail(LK_STATUS_USAGE, "info --model takes one device, as in --devices %s", r->devices.name[0]);
     r->engine.device = r->devices.name[0];
-    r->engine.precision = args->train.precision;
+    r->engine.precision = lk__device_precision(r->engine.device, args->train.precision);
     return LK_OK;
 }
 

@@ -53,8 +53,9 @@ static const lk_command commands[] = {
      "data: batches out of the loader, with nothing trained on them.\n"
      "kernels: matrix and convolution kernels beside the core's peak, and OpenBLAS where it is installed.\n"
      "layers: each layer of a training step on the CPU, beside the limits of arithmetic and of memory.\n"
-     "predict: one sample's forward pass, on the CPU or a GPU.\n"
-     "train: steps of training with the data in memory, on the CPU or a GPU.",
+     "predict: one sample's forward pass.\n"
+     "train: steps of training with the data in memory.\n"
+     "predict and train run on one device, a GPU if there is one; the others run on the CPU.",
      LK_CMD_BENCH, 1, 1, "what to measure: allreduce, data, kernels, layers, predict or train", lk__cmd_bench},
     {"data", "list | get NAME | verify NAME", "find, download and check data sets",
      "  lockstep data list                    which there are, and where they are\n"
@@ -84,6 +85,7 @@ static const lk_command commands[] = {
     {"info", "[FILE | --model NAME | --group]", "what this build can do, what a model file holds, what a network costs",
      "  lockstep info --model resnet18:cifar --data cifar10\n"
      "  lockstep info --model vgg16 --batch-size 32 --optimizer sgd:momentum=.9 --json\n"
+     "  lockstep info --json                  models, devices, libraries ... as one JSON object; also of a FILE\n"
      "  srun lockstep info --group            what each task knows, and what 'lockstep train' would do there",
      LK_CMD_INFO, 0, 1, "", lk__cmd_info},
     {"serve", "DIR [options]", "show the runs in a folder on a page that grows as they train",

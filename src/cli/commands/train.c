@@ -284,8 +284,12 @@ static int run_ranks(train_command *t)
     lk__job_signals_end();
     t->screen = NULL;
     lk__screen_fini(&screen);
-    if (status == LK_OK)
-        return result.stopped ? end_stopped(t, &result) : LK_EXIT_DONE;
+    if (status == LK_OK && result.stopped)
+        return end_stopped(t, &result);
+    if (status == LK_OK) {
+        lk__report_faults(t->join.rank * t->plan.devices.count, t->plan.devices.count, result.ranks);
+        return LK_EXIT_DONE;
+    }
     if (is_launched(t) && failure.fault == LK_TRAIN_FAULT_PEER)
         linger(LINGER_NS);
     lk__train_failure_fini(&failure);

@@ -20,6 +20,7 @@ typedef struct reading {
     const char *flag; /* for messages */
     const char *text; /* all of the list */
     lk_devices_table table;
+    bool no_cuda;
     char kind[ITEM_BYTES]; /* of the devices so far */
     lk_devices list;
 } reading;
@@ -40,6 +41,15 @@ static const char *next_kind(const void *arg, size_t index)
     return index < sizeof kinds / sizeof *kinds ? kinds[index] : NULL;
 }
 
+/* Refuses a kind that --no-cuda excludes. Called before a device is looked for, so that the command line is the mistake
+ * on every machine. */
+static lk_status check_no_cuda(const reading *r, const char *kind)
+{
+    if (r->no_cuda && strcmp(kind, CPU) != 0)
+        return lk__fail(LK_STATUS_USAGE, "`no_cuda` and `devices` %s contradict each other; give one", r->text);
+    return LK_OK;
+}
+
 static lk_status fail_kind(const reading *r, const char *kind)
 {
     size_t known;
@@ -51,6 +61,7 @@ static lk_status fail_kind(const reading *r, const char *kind)
                         r->text, GPU, GPU);
     if (!gpu)
         LK_TRY(lk__names_find(&names, kind, &known));
+    LK_TRY(check_no_cuda(r, kind));
     return lk__fail(LK_STATUS_UNSUPPORTED, "%s '%s': this build has no %s devices; write '`devices` cpu'", r->flag,
                     r->text, gpu ? GPU : kind);
 }
@@ -104,6 +115,7 @@ static lk_status add_device(reading *r, const char *kind, int index, bool bare)
     if (list->count > 0 && strcmp(r->kind, kind) != 0)
         return lk__fail(LK_STATUS_USAGE, "%s '%s': devices of one run must be of one kind, not %s and %s", r->flag,
                         r->text, r->kind, kind);
+    LK_TRY(check_no_cuda(r, kind));
     LK_TRY(check_present(r, type, index));
     if (list->count == LK_DEVICES_MAX)
         return lk__fail(LK_STATUS_USAGE, "%s: more than %d devices, of which a process has no more; give fewer",
@@ -176,10 +188,10 @@ static lk_status read_list(reading *r, lk_status (*add)(reading *r, const char *
     }
 }
 
-static lk_status add_all(reading *r, bool no_cuda)
+static lk_status add_all(reading *r)
 {
     const lk_device_type *type;
-    for (size_t i = 0; !no_cuda && (type = r->table(i)); i++) {
+    for (size_t i = 0; !r->no_cuda && (type = r->table(i)); i++) {
         int count = type->count ? type->count() : 0;
         for (int index = 0; index < count && index < LK_DEVICES_MAX; index++)
             LK_TRY(add_device(r, type->name, index, false));
@@ -204,14 +216,12 @@ lk_status lk__devices_choose(const lk_devices_choice *choice, lk_devices_table t
     bool named = choice->devices && *choice->devices && strcmp(choice->devices, AUTO) != 0;
     bool numbered = choice->gpu_ids && *choice->gpu_ids;
     LK_TRY(check_choice(choice, named, numbered));
-    reading r = {.table = table, .flag = numbered ? "`gpu_ids`" : "`devices`"};
+    reading r = {.table = table, .flag = numbered ? "`gpu_ids`" : "`devices`", .no_cuda = choice->no_cuda};
     r.text = numbered ? choice->gpu_ids : named ? choice->devices : AUTO;
     if (named || numbered)
         LK_TRY(read_list(&r, numbered ? add_id : add_named));
     else
-        LK_TRY(add_all(&r, choice->no_cuda));
-    if (choice->no_cuda && strcmp(r.kind, CPU) != 0)
-        return lk__fail(LK_STATUS_USAGE, "`no_cuda` and `devices` %s contradict each other; give one", r.text);
+        LK_TRY(add_all(&r));
     r.list.named = named || numbered || choice->no_cuda;
     *out = r.list;
     return LK_OK;

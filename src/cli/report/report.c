@@ -322,6 +322,20 @@ static void on_stopped(void *arg, const lk_train_outcome *result)
     end_lines(report);
 }
 
+void lk__report_faults(int first, int count, int ranks)
+{
+    lk_fault_info fault;
+    for (size_t i = 0; lk__fault_at(i, &fault); i++) {
+        bool anyone = fault.rank < 0 || fault.rank >= ranks;
+        bool mine = anyone ? first == 0 : fault.rank >= first && fault.rank < first + count;
+        if (!mine || fault.struck || fault.earlier)
+            continue;
+        const char *why = fault.rank >= ranks ? ": the job has no such rank" : "";
+        fprintf(stderr, "lockstep train: LOCKSTEP_FAULT: %.*s never struck%s\n", fault.length, fault.text,
+                fault.rank < 0 && ranks > count ? " at rank 0" : why);
+    }
+}
+
 lk_train_hooks lk__report_hooks(lk_report *report)
 {
     return (lk_train_hooks){.arg = report,

@@ -75,6 +75,11 @@ void lk__report_last(const lk_args *args, const lk_train_failure *failure);
  * if nobody else prints for them. */
 void lk__report_stopped(const lk_report *report, const lk_train_outcome *result);
 
+/* After a run that is complete: prints each fault of $LOCKSTEP_FAULT that never struck. Every process does so for its
+ * ranks, which are `count` from `first` of `ranks`; that of rank 0 also for faults without a rank, by what happened in
+ * that process, and for faults of ranks that the job does not have. */
+void lk__report_faults(int first, int count, int ranks);
+
 /* The lines of a trace, or its JSON object: what holds the steps back. */
 void lk__report_trace(const lk_train_trace *trace, bool json);
 

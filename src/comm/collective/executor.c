@@ -334,11 +334,13 @@ static lk_status check_job(lk_group *group)
         group->reports++;
         report(group);
     }
+    if (idle >= group->boot.timeout)
+        return time_out(group, idle);
     if (now - group->noticed >= NOTICE_EVERY) {
         group->noticed = now;
         notice(group, idle);
     }
-    return idle < group->boot.timeout ? LK_OK : time_out(group, idle);
+    return LK_OK;
 }
 
 lk_status lk__executor_poll(lk_group *group)
