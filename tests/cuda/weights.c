@@ -175,15 +175,22 @@ static const layer tiled[] = {
     {{9, 32, 112, 112}, 64, CONV(3, 2, 1, 1), 2},
 };
 
-/* Bands of 3x3 windows in tf32: widths of one to several strips, heights that end inside of a band, all padding. */
+/* Each size of bands of 3x3 windows in tf32 (weights_taps_hopper.cu), with and without a bias: 4 x 8 pixels, 2 x 16, 24
+ * and 32, by tiles of 32 channels of x and of 64. Heights that end inside of a band, several strips, all padding. */
 static const layer bands[] = {
-    {{5, 40, 13, 8}, 72, CONV(3, 1, 1, 1), 3},
-    {{4, 64, 10, 16}, 64, CONV(3, 1, 1, 1), 2, .no_bias = true},
-    {{3, 24, 21, 24}, 40, CONV(3, 1, 2, 1), 3, .no_bias = true},
-    {{2, 72, 9, 34}, 64, CONV(3, 1, 0, 1), 2},
+    {{96, 24, 5, 5}, 72, CONV(3, 1, 1, 1), 3},
+    {{128, 40, 8, 8}, 24, CONV(3, 1, 1, 1), 2, .no_bias = true},
+    {{128, 40, 8, 8}, 24, CONV(3, 1, 1, 1), 2},
+    {{96, 24, 5, 5}, 24, CONV(3, 1, 1, 1), 3, .no_bias = true},
+    {{64, 40, 10, 16}, 64, CONV(3, 1, 1, 1), 2},
+    {{64, 40, 10, 16}, 24, CONV(3, 1, 1, 1), 2, .no_bias = true},
+    {{24, 24, 13, 8}, 24, CONV(3, 1, 1, 1), 3},
+    {{16, 40, 21, 24}, 24, CONV(3, 1, 2, 1), 2, .no_bias = true},
+    {{16, 40, 21, 24}, 24, CONV(3, 1, 1, 1), 2},
+    {{4, 24, 9, 34}, 24, CONV(3, 1, 0, 1), 2, .no_bias = true},
+    {{16, 40, 17, 30}, 24, CONV(3, 1, 1, 1), 2},
     {{3, 32, 17, 100}, 24, {{3, 1, 2, 1}, {3, 1, 0, 1}, 1}, 2},
-    {{40, 136, 5, 5}, 40, CONV(3, 1, 1, 1), 16},
-    {{2, 64, 70, 65}, 128, CONV(3, 1, 1, 1), 1},
+    {{2, 64, 70, 65}, 128, CONV(3, 1, 1, 1), 1, .no_bias = true},
 };
 
 static void test_bands(void **state)
@@ -292,6 +299,46 @@ static void check_nan(layer l, bool of_x, uint32_t bits)
     free(dy);
 }
 
+/* How many gradients are not finite if the last value of a sample of dy, or of x, is not. */
+static size_t count_nonfinite(layer l, bool of_x, uint32_t bits)
+{
+    size_t ins = lk__shape_count(l.x), outs = lk__shape_count(layer_y(&l)), sample = l.x.n / 2, count = 0;
+    float *x = random_values(ins, 1), *dy = random_values(outs, 2);
+    memcpy(of_x ? &x[ins / l.x.n * (sample + 1) - 1] : &dy[outs / l.x.n * (sample + 1) - 1], &bits, sizeof bits);
+    l.values = x, l.dy = dy;
+    sums_case c = {.l = l, .leaf = -1};
+    float *got = fx_once(dev, run_sums, &c, sums_count(&l));
+    for (size_t i = 0; i < layer_weights(&l); i++)
+        count += !isfinite(got[i]);
+    assert_true(of_x || l.no_bias || !isfinite(got[layer_weights(&l) + l.out - 1]));
+    free(got);
+    free(x);
+    free(dy);
+    return count;
+}
+
+/* With padding 1, the last pixel of an image is read by four taps. */
+static void check_image_nan(layer l)
+{
+    static const uint32_t values[] = {0x7fc00000, 0x7fffffff, 0xffffffff, 0x7f800001, 0x7f800000};
+    enum { LAST_TAPS = 4 };
+    for (size_t i = 0; i < COUNT_OF(values); i++) {
+        assert_true(count_nonfinite(l, true, values[i]) >= LAST_TAPS * l.out);
+        assert_true(count_nonfinite(l, false, values[i]) >= LAST_TAPS * l.x.c);
+    }
+}
+
+static void test_image_nan(void **state)
+{
+    static const layer layers[] = {{{16, 40, 17, 30}, 24, CONV(3, 1, 1, 1), 2},
+                                   {{16, 40, 17, 30}, 24, CONV(3, 1, 1, 1), 2, .no_bias = true},
+                                   {{64, 24, 10, 16}, 40, CONV(3, 1, 1, 1), 2, .no_bias = true},
+                                   {{5, 160, 4, 4}, 136, CONV(3, 1, 1, 1), 5},
+                                   {{3, 8, 9, 9}, 16, CONV(3, 1, 1, 1), 2}};
+    for (size_t i = 0; i < COUNT_OF(layers); i++)
+        check_image_nan(layers[i]);
+}
+
 /* Small and large layers with few samples a shard, and a layer with more. A NaN that computations make has all bits but
  * the sign set. */
 static void test_nan(void **state)
@@ -350,7 +397,7 @@ static void test_large(void **state)
 int main(void)
 {
     return fx_main(TESTS(TEST(test_dense), TEST(test_bands), TEST(test_tiled), TEST(test_gathered), TEST(test_rows),
-                         TEST(test_others), TEST(test_linear), TEST(test_nan), TEST(test_many_shards),
-                         TEST(test_large)),
+                         TEST(test_others), TEST(test_linear), TEST(test_nan), TEST(test_image_nan),
+                         TEST(test_many_shards), TEST(test_large)),
                    FX_FP32 | FX_TF32 | FX_BF16);
 }

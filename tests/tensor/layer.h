@@ -538,6 +538,38 @@ static inline void check_layer_nans(layer l)
     free(mask);
 }
 
+/* A NaN of x reaches every result that reads it, a NaN of dy every element of dx that the mask passes. GPUs make NaNs
+ * that have all bits but the sign. */
+static inline void check_nan_factors(layer l)
+{
+    static const uint32_t nans[] = {0x7fc00000, 0x7fffffff, 0xffffffff, 0x7f800001};
+    l.shards = 1;
+    l.conv.groups = 1;
+    if (!layer_applies(&l))
+        return;
+    size_t ins = lk__shape_count(l.x), outs = lk__shape_count(layer_y(&l));
+    float *x = random_values(ins, 1), *dy = random_values(outs, 2), *w = random_values(layer_weights(&l), 3);
+    float *b = random_values(l.out, 4), *mask = random_values(ins, 5);
+    l.values = x, l.dy = dy, l.w = w, l.b = b, l.mask = mask;
+    for (size_t k = 0; k < sizeof nans / sizeof *nans; k++) {
+        float nan;
+        memcpy(&nan, &nans[k], sizeof nan);
+        set_channel(x, ins, l.x.c, l.x.c / 2, nan);
+        set_channel(dy, outs, l.out, l.out / 2, nan);
+        float *got = fx_bits_brief("NaNs", run_relus, &l, outs + ins);
+        for (size_t i = 0; i < outs; i++)
+            assert_true(isnan(got[i]));
+        for (size_t i = 0; i < ins; i++)
+            assert_true(mask[i] > 0.0f ? isnan(got[outs + i]) : got[outs + i] == 0.0f);
+        free(got);
+    }
+    free(x);
+    free(dy);
+    free(w);
+    free(b);
+    free(mask);
+}
+
 static inline void check_layers(const layer *layers, size_t count)
 {
     for (size_t i = 0; i < count; i++)

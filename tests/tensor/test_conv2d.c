@@ -351,11 +351,26 @@ static void test_nans(void **state)
         check_layer_nans(with_relus[i]);
 }
 
+/* Direct sums, and those of GPUs with copies that round: narrow, with paired taps, wide. */
+static const layer with_nans[] = {
+    {{2, 5, 6, 7}, 9, CONV(3, 1, 1, 1)},
+    {{2, 32, 26, 26}, 64, CONV(3, 1, 0, 1), .effort = NOT_CPU},
+    {{2, 64, 16, 16}, 24, CONV(3, 1, 1, 1), .effort = NOT_CPU},
+    {{1, 136, 14, 14}, 104, CONV(3, 1, 1, 1), .effort = NOT_CPU},
+    {{2, 64, 8, 8}, 72, CONV(1, 1, 0, 1), .effort = NOT_CPU},
+};
+
+static void test_nan_factors(void **state)
+{
+    for (size_t i = 0; i < COUNT_OF(with_nans); i++)
+        check_nan_factors(with_nans[i]);
+}
+
 int main(int argc, char **argv)
 {
     return fx_kernel_main(argc, argv,
                           TESTS(TEST(test_layers), TEST(test_wide), TEST(test_groups), TEST(test_windows),
                                 TEST(test_own_kernels), TEST(test_odd_channels), TEST(test_kernels), TEST(test_shards),
-                                TEST(test_many_threads), TEST(test_nans)),
+                                TEST(test_many_threads), TEST(test_nans), TEST(test_nan_factors)),
                           FX_FP32 | FX_TF32 | FX_BF16);
 }

@@ -66,7 +66,7 @@ static __global__ void __launch_bounds__(LK_THREADS, LK_BN_RESIDENT)
         mean[i] = d.from[i] + shift;
         squares[i] = fmaxf(fmaf(-d.sums[i], shift, d.sums[V + i]), 0.0f);
     }
-    float *part = lk__bn_part<2>(parts, t, lk__bn_run(t), spans, lk__bn_block(t));
+    float *part = lk__bn_part<2>(parts, t, lk__bn_run_index(t), spans, lk__bn_block(t));
     lk__bn_store_pairs(part + 2 * s.channel, mean, squares);
 }
 

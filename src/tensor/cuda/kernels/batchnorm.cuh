@@ -156,17 +156,19 @@ static inline dim3 lk__bn_grid(const lk_bn_tiling &t, uint32_t blocks, int runs)
     return dim3(blocks * (uint32_t)t.tiles, 1, (unsigned)runs);
 }
 
-/* The run of this block, its number among those of its columns, and its first column. */
-static inline __device__ uint32_t lk__bn_run(const lk_bn_tiling &t)
+/* The number of this block's run. */
+static inline __device__ uint32_t lk__bn_run_index(const lk_bn_tiling &t)
 {
     return t.backwards ? gridDim.z - 1 - blockIdx.z : blockIdx.z;
 }
 
+/* The number of this block among those of its columns in the run. */
 static inline __device__ uint32_t lk__bn_block(const lk_bn_tiling &t)
 {
     return (t.backwards ? gridDim.x - 1 - blockIdx.x : blockIdx.x) / (uint32_t)t.tiles;
 }
 
+/* The first column of this block. */
 static inline __device__ int lk__bn_column(const lk_bn_tiling &t)
 {
     return (int)(blockIdx.x % (uint32_t)t.tiles) * t.columns;
@@ -261,7 +263,7 @@ struct lk_bn_range {
 
 static inline __device__ lk_bn_range lk__bn_range(const lk_bn_tiling &t, const lk_bn_runs &r)
 {
-    uint32_t run = lk__bn_run(t), first = r.begin[run], last = r.begin[run + 1];
+    uint32_t run = lk__bn_run_index(t), first = r.begin[run], last = r.begin[run + 1];
     uint32_t begin = first + lk__bn_block(t) * t.span;
     if (begin >= last)
         return {last, last};

@@ -9,7 +9,7 @@ enum { PIXELS = 4 }; /* of a thread: it loads all of them before it stores any *
 /* The first pixel of a block. The block has no pixels if this is not below the run's end. */
 static __device__ uint32_t pass_begin(const lk_bn_tiling &t, const lk_bn_runs &r)
 {
-    return r.begin[lk__bn_run(t)] + lk__bn_block(t) * (uint32_t)(t.rows * PIXELS);
+    return r.begin[lk__bn_run_index(t)] + lk__bn_block(t) * (uint32_t)(t.rows * PIXELS);
 }
 
 /* The tensor that is added to the forward pass's result; pixels are `pitch` elements apart. */
@@ -93,7 +93,7 @@ template <int V>
 static __device__ void fill_forward(const lk_bn_tiling &t, const lk_bn_sources &from, float *rows)
 {
     int width = t.columns * V;
-    size_t group = from.shared ? 0 : lk__bn_run(t);
+    size_t group = from.shared ? 0 : lk__bn_run_index(t);
     lk__bn_for_channels<V>(t, [&](int i, int channel) {
         bool used = channel < t.c;
         size_t at = group * t.c + channel;
@@ -148,7 +148,7 @@ static __global__ void forward(lk_bn_tiling t, lk_bn_runs r, lk_bn_sources from,
 {
     lk__cuda_await();
     extern __shared__ __align__(16) float shared[];
-    uint32_t begin = pass_begin(t, r), end = r.begin[lk__bn_run(t) + 1];
+    uint32_t begin = pass_begin(t, r), end = r.begin[lk__bn_run_index(t) + 1];
     if (begin >= end)
         return;
     own_pixels<V> own(t, begin, end);
@@ -233,7 +233,7 @@ static __device__ void fill_grad(const lk_bn_tiling &t, const lk_bn_sources &fro
                                  float *rows)
 {
     int width = t.columns * V;
-    size_t group = from.shared ? 0 : lk__bn_run(t);
+    size_t group = from.shared ? 0 : lk__bn_run_index(t);
     float count = counts.of[group];
     lk__bn_for_channels<V>(t, [&](int i, int channel) {
         bool used = channel < t.c;
@@ -288,7 +288,7 @@ static __global__ void grad_input(lk_bn_tiling t, lk_bn_runs r, lk_bn_sources fr
 {
     lk__cuda_await();
     extern __shared__ __align__(16) float shared[];
-    uint32_t begin = pass_begin(t, r), end = r.begin[lk__bn_run(t) + 1];
+    uint32_t begin = pass_begin(t, r), end = r.begin[lk__bn_run_index(t) + 1];
     if (begin >= end)
         return;
     own_pixels<V> own(t, begin, end);

@@ -21,7 +21,7 @@ template <int V, int RELU>
 static __device__ void fill_rows(const lk_bn_tiling &t, const lk_bn_sources &from, float *rows)
 {
     int width = t.columns * V;
-    size_t group = from.shared ? 0 : (size_t)lk__bn_run(t) * t.c;
+    size_t group = from.shared ? 0 : (size_t)lk__bn_run_index(t) * t.c;
     lk__bn_for_channels<V>(t, [&](int i, int channel) {
         bool used = channel < t.c;
         rows[ROW_MEAN * width + i] = used ? from.mean[group + channel] : 0.0f;
@@ -160,7 +160,7 @@ static __global__ void __launch_bounds__(LK_THREADS, (resident<V, RELU>))
         first[i] = sums[i];
         second[i] = sums[V + i];
     }
-    float *part = lk__bn_part<2>(parts, t, lk__bn_run(t), spans, lk__bn_block(t));
+    float *part = lk__bn_part<2>(parts, t, lk__bn_run_index(t), spans, lk__bn_block(t));
     lk__bn_store_pairs(part + 2 * s.channel, first, second);
 }
 

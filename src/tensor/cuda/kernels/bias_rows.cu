@@ -53,7 +53,7 @@ static __global__ void __launch_bounds__(LK_THREADS, LK_BN_RESIDENT)
     }
     lk__bn_sum_rows(t, s, shared, sums);
     if (s.row == 0 && s.channel >= 0)
-        lk__cuda_store(lk__bn_part<1>(parts, t, lk__bn_run(t), spans, lk__bn_block(t)) + s.channel, sums);
+        lk__cuda_store(lk__bn_part<1>(parts, t, lk__bn_run_index(t), spans, lk__bn_block(t)) + s.channel, sums);
 }
 
 struct bias_leaf {

@@ -248,25 +248,21 @@ bool lk__cuda_taps_suits(const lk_cuda_problem *problem)
            is_hopper();
 }
 
-/* The source as images, in boxes of a slab. A copy of tf32 rounds its values. */
+/* The source in boxes of a slab. A copy of tf32 rounds its values. */
 static cudaError_t map_source(const lk_cuda_problem *problem, const lk_cuda_io *io, const taps_shape *s,
                               CUtensorMap *out)
 {
     bool forward = is_forward(problem), bf16 = problem->values == LK_DTYPE_BF16;
-    cuuint64_t size = (cuuint64_t)size_of(problem), c = (cuuint64_t)s->depth;
-    cuuint64_t sizes[] = {c, (cuuint64_t)(forward ? problem->w : problem->q),
-                          (cuuint64_t)(forward ? problem->h : problem->p), (cuuint64_t)problem->n};
-    cuuint64_t strides[] = {c * size, c * size * sizes[1], c * size * sizes[1] * sizes[2]};
-    cuuint32_t box[] = {(cuuint32_t)(LINE / size), (cuuint32_t)s->pitch, (cuuint32_t)(s->rows + s->kernel_h - 1), 1};
-    cuuint32_t steps[] = {1, 1, 1, 1};
+    const int extents[] = {s->depth, forward ? problem->w : problem->q, forward ? problem->h : problem->p, problem->n};
+    const cuuint32_t box[] = {(cuuint32_t)(LINE / size_of(problem)), (cuuint32_t)s->pitch,
+                              (cuuint32_t)(s->rows + s->kernel_h - 1), 1};
     void *encode;
     cudaError_t error = driver_function("cuTensorMapEncodeTiled", &encode);
     if (error != cudaSuccess)
         return error;
-    CUresult made = ((encode_tiled)encode)(
-        out, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_TFLOAT32, 4,
-        (void *)(forward ? io->x : io->dy), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    CUresult made =
+        map_images((encode_tiled)encode, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
+                   size_of(problem), forward ? io->x : io->dy, extents, box, CU_TENSOR_MAP_SWIZZLE_128B, out);
     return made == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 

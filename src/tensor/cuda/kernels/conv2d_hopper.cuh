@@ -21,13 +21,15 @@
 
 #include "tensor/cuda/kernels/conv2d_hopper_result.cuh"
 
-/* Brings the mask of a job to the cache. */
+/* Brings the mask of a job to the cache: its rows with all channels, by the first job of these rows. */
 template <class P>
 static __device__ __forceinline__ void fetch_mask(const taps_shape &s, int i, const void *mask)
 {
     if (!mask || i >= s.jobs)
         return;
     taps_job job(s, i);
+    if (job.tile > 0)
+        return;
     prefetch_bytes((const typename P::T *)mask + job.first_pixel(s) * (size_t)s.columns,
                    job.elements(s) * (uint32_t)sizeof(typename P::T));
 }

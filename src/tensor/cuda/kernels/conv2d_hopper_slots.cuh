@@ -171,8 +171,9 @@ struct taps_memory {
         }
     }
 
-    /* Zeros behind the copies, by all threads. The second half of the last tap of a row, if it has no pair, multiplies
-     * the place behind a slab by zero. */
+    /* Zeros behind the copies, by all threads. The last tap of an odd row has no pair: weights of 0 multiply the place
+     * on its right, which may be the one behind the slab. (A value there that is not finite may also reach the result
+     * on the left of its windows.) */
     __device__ __forceinline__ void init_slabs() const
     {
         uint32_t bytes = s.slab_bytes - s.copy_bytes;

@@ -23,6 +23,22 @@ static inline cudaError_t driver_function(const char *name, void **out)
     return error == cudaSuccess && found != cudaDriverEntryPointSuccess ? cudaErrorSymbolNotFound : error;
 }
 
+/* Images of contiguous pixels; extents and box: channels, columns, rows, images. A channel has `size` bytes. */
+static inline CUresult map_images(encode_tiled encode, CUtensorMapDataType type, int size, const void *images,
+                                  const int (&extents)[4], const cuuint32_t (&box)[4], CUtensorMapSwizzle swizzle,
+                                  CUtensorMap *out)
+{
+    cuuint64_t sizes[4], strides[3];
+    const cuuint32_t steps[] = {1, 1, 1, 1};
+    for (int i = 0; i < 4; i++) {
+        sizes[i] = (cuuint64_t)extents[i];
+        if (i > 0)
+            strides[i - 1] = i > 1 ? strides[i - 2] * sizes[i - 1] : (cuuint64_t)size * sizes[0];
+    }
+    return encode(out, type, 4, (void *)images, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
 /* Whether the current device has these instructions. */
 static inline bool is_hopper(void)
 {

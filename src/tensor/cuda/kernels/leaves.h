@@ -1,10 +1,10 @@
 /* leaves.h - how the weight gradients of a wave's shards are divided among launches and blocks: pure arithmetic.
  *
- * A leaf is the gradient of one shard (shards.h), a sum over the shard's rows: pixels of y, or strips of them. A kernel
- * adds rows in chunks. The chunks of a leaf are divided into parts of a fixed number of chunks; each part is computed
- * by its own blocks. Where a leaf is one part, a block computes a group of neighbouring leaves that form a complete
- * subtree and folds them in registers or shared memory. One kernel, the fold (weights.h), then adds the parts of each
- * leaf and folds leaves or groups over the tree.
+ * A leaf is the gradient of one shard (shards.h), a sum over the shard's rows: pixels of y, strips of them, or bands of
+ * strips. A kernel adds rows in chunks. The chunks of a leaf are divided into parts of a fixed number of chunks; each
+ * part is computed by its own blocks. Where a leaf is one part, a block computes a group of neighbouring leaves that
+ * form a complete subtree and folds them in registers or shared memory. One kernel, the fold (weights.h), then adds the
+ * parts of each leaf and folds leaves or groups over the tree.
  *
  * The bits of a leaf depend on its samples, the layer, lk_shards.most and lk_shards.all: these choose kernel and parts.
  * Groups and launches depend on the wave as well, but they only decide which block makes an addition of the tree. */

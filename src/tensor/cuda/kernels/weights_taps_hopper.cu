@@ -30,31 +30,22 @@ static strips_shape shape_of(const lk_cuda_problem *problem, int eights, int ban
     return s;
 }
 
-static CUresult map_images(encode_tiled encode, CUtensorMapDataType type, const void *images, int n, int h, int w,
-                           int c, const cuuint32_t (&box)[4], CUtensorMapSwizzle swizzle, CUtensorMap *out)
-{
-    cuuint64_t sizes[] = {(cuuint64_t)c, (cuuint64_t)w, (cuuint64_t)h, (cuuint64_t)n};
-    cuuint64_t strides[] = {sizes[0] * 4, sizes[0] * sizes[1] * 4, sizes[0] * sizes[1] * sizes[2] * 4};
-    cuuint32_t steps[] = {1, 1, 1, 1};
-    return encode(out, type, 4, (void *)images, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-}
-
 /* The copy unit rounds x, and dy where it is not summed. */
 template <class P>
 static cudaError_t make_maps(const lk_cuda_problem *problem, const lk_cuda_io *io, strips_maps *out)
 {
     const CUtensorMapDataType rounded = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32, whole = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-    const cuuint32_t x_box[] = {P::CHANNELS, P::PIXELS + WINDOW - 1, P::BAND, 1};
-    const cuuint32_t y_box[] = {32, P::PIXELS, P::BAND, 1};
+    const int x[] = {problem->x_pitch, problem->w, problem->h, problem->n};
+    const int y[] = {problem->y_pitch, problem->q, problem->p, problem->n};
+    const cuuint32_t x_box[] = {P::CHANNELS, P::PIXELS + WINDOW - 1, P::BAND, 1}, y_box[] = {32, P::PIXELS, P::BAND, 1};
     void *encode;
     cudaError_t error = driver_function("cuTensorMapEncodeTiled", &encode);
     if (error != cudaSuccess)
         return error;
-    bool made = map_images((encode_tiled)encode, rounded, io->x, problem->n, problem->h, problem->w, problem->x_pitch,
-                           x_box, CU_TENSOR_MAP_SWIZZLE_NONE, &out->x) == CUDA_SUCCESS &&
-                map_images((encode_tiled)encode, P::BIASED ? whole : rounded, io->dy, problem->n, problem->p,
-                           problem->q, problem->y_pitch, y_box, CU_TENSOR_MAP_SWIZZLE_128B, &out->y) == CUDA_SUCCESS;
+    bool made = map_images((encode_tiled)encode, rounded, sizeof(float), io->x, x, x_box, CU_TENSOR_MAP_SWIZZLE_NONE,
+                           &out->x) == CUDA_SUCCESS &&
+                map_images((encode_tiled)encode, P::BIASED ? whole : rounded, sizeof(float), io->dy, y, y_box,
+                           CU_TENSOR_MAP_SWIZZLE_128B, &out->y) == CUDA_SUCCESS;
     return made ? cudaSuccess : cudaErrorInvalidValue;
 }
 
@@ -91,8 +82,8 @@ static const strips_size sizes[] = {
 };
 #undef SIZE
 
-/* Cycles of a multiprocessor for a band, of which START are those of any band and START of each of its rows. Tensor
- * cores take half a cycle for each column of a product of an eight. */
+/* Cycles of a multiprocessor for a band: START for the band, START for each of its rows, and half a cycle for each
+ * column of the product of an eight. */
 static size_t band_cycles(const strips_size *size)
 {
     enum { START = 50 };
@@ -124,7 +115,7 @@ static const strips_size *fastest(const lk_cuda_problem *problem, size_t most, s
     *time = SIZE_MAX;
     for (const strips_size *size = sizes; size < sizes + sizeof sizes / sizeof *sizes; size++) {
         if ((size->channels == 64) != (problem->x_pitch > 32))
-            continue;
+            continue; /* narrow tiles read dy from shared memory twice as often for each product */
         lk_cuda_cut cut = cut_by(problem, size);
         size_t t = lk__cuda_leaves_time(&cut, most, LK_CUDA_USUAL_SHARDS) * band_cycles(size);
         if (t < *time) {
@@ -135,7 +126,7 @@ static const strips_size *fastest(const lk_cuda_problem *problem, size_t most, s
     return found;
 }
 
-static const strips_size *size_of(const lk_cuda_problem *problem, size_t most)
+static const strips_size *tile_of(const lk_cuda_problem *problem, size_t most)
 {
     size_t time;
     return fastest(problem, most, &time);
@@ -146,13 +137,14 @@ static bool is_plain(const lk_cuda_window *window)
     return window->kernel == WINDOW && window->stride == 1 && window->dilation == 1 && window->pad <= WINDOW;
 }
 
-/* Layers with images, for which the other kernel is slower. */
+/* Layers for which the other kernel is slower. Fewer than 16 channels of x would leave most of a tile empty. */
 static bool suits(const lk_cuda_problem *problem, size_t most)
 {
+    enum { LEAST_CHANNELS = 16 };
     size_t time;
     if (problem->precision != LK_PRECISION_TF32 || problem->values != LK_DTYPE_F32 || problem->groups != 1 ||
-        problem->x_pitch % 8 || problem->y_pitch % 8 || !is_plain(&problem->along_h) || !is_plain(&problem->along_w) ||
-        problem->n == 0 || !is_hopper())
+        problem->x_pitch % 8 || problem->y_pitch % 8 || problem->x_pitch < LEAST_CHANNELS ||
+        !is_plain(&problem->along_h) || !is_plain(&problem->along_w) || problem->n == 0 || !is_hopper())
         return false;
     (void)fastest(problem, most, &time);
     return time < lk__cuda_weights_hopper_time(problem, most);
@@ -160,23 +152,25 @@ static bool suits(const lk_cuda_problem *problem, size_t most)
 
 static lk_cuda_cut cut_of(const lk_cuda_problem *problem, size_t most)
 {
-    return cut_by(problem, size_of(problem, most));
+    return cut_by(problem, tile_of(problem, most));
 }
 
 static void launch_leaves(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
                           size_t most, float *out)
 {
-    lk_cuda_cut cut = cut_of(problem, most);
+    const strips_size *size = tile_of(problem, most);
+    lk_cuda_cut cut = cut_by(problem, size);
     strips_out to = {out, cut.bias ? out + cut.weights : NULL, cut.weights + cut.bias};
-    size_of(problem, most)->launch[cut.bias > 0](problem, io, leaves, &to);
+    size->launch[cut.bias > 0](problem, io, leaves, &to);
 }
 
 static void launch_sum(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, size_t most,
                        float *dw, float *db)
 {
-    lk_cuda_cut cut = cut_of(problem, most);
+    const strips_size *size = tile_of(problem, most);
+    lk_cuda_cut cut = cut_by(problem, size);
     strips_out to = {dw, cut.bias ? db : NULL, cut.weights};
-    size_of(problem, most)->launch[cut.bias > 0](problem, io, leaves, &to);
+    size->launch[cut.bias > 0](problem, io, leaves, &to);
 }
 
 const lk_cuda_leaf_kernel lk__cuda_weights_taps = {"3x3 windows with bulk copies", suits, cut_of, launch_leaves,

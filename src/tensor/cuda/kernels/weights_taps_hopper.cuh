@@ -1,15 +1,19 @@
 /* weights_taps_hopper.cuh - the kernel of weights_taps_hopper.cu. For nvcc only, and for sm_90a only.
  *
  * A tile is 64 output channels by all nine taps of CHANNELS channels of x. One block for each multiprocessor takes
- * tiles, one after the other. It walks down strips of an image, at most 32 pixels wide, in bands of one, two or four
- * rows. Three warpgroups have a row of the window each. Their products take dy from registers and x from shared memory,
- * in lines of eight pixels of a channel, as wgmma reads tf32 only in lines of k. One warp starts copies: bands of x,
- * with the pixels around them, and bands of dy. Three warps write the lines. A band of x is copied and written once for
- * a strip, and all rows of dy that need it are multiplied with it. Pixels outside of x or dy are zero.
+ * tiles, one after the other. It walks down strips: a strip is a part of an image, at most 32 pixels wide and as high
+ * as the image, and a band is one, two or four of its rows. Three warpgroups have a row of the window each. Their
+ * products take dy from registers and x from shared memory, in lines of eight pixels of a channel, as wgmma reads tf32
+ * only in lines of k. One warp starts copies: bands of x, with the pixels around them, and bands of dy. Three warps
+ * write the lines. A band of x is copied and written once for a strip, and all rows of dy that need it are multiplied
+ * with it. Pixels outside of x or dy are zero.
  *
  * A line is two units of four pixels, those with even and those with odd numbers in the eight. Moved by one pixel, to
  * the next tap, the odd ones become the even ones: there are four units for three taps, and unit i is the even half of
- * tap i and the odd half of tap i - 1. */
+ * tap i and the odd half of tap i - 1.
+ *
+ * A pixel outside of dy is a factor of 0, so a value of x that is not finite may also reach other taps of its channel
+ * in the same leaf. */
 #ifndef LK_TENSOR_CUDA_KERNELS_WEIGHTS_TAPS_HOPPER_CUH
 #define LK_TENSOR_CUDA_KERNELS_WEIGHTS_TAPS_HOPPER_CUH
 
@@ -18,8 +22,10 @@
 #include "tensor/cuda/kernels/mma.cuh"
 #include "tensor/cuda/kernels/plans.h"
 
-/* WINDOW: taps of a row and of a column. EIGHT: pixels of a product, in units of 16 bytes. LINE: of a box of dy. */
-enum { WINDOW = 3, EIGHT = 8, UNITS = WINDOW + 1, UNIT = 16, LINE = 128, GROUP = 128, ALIGN = 1024, ROWS = 64 };
+/* WINDOW: taps along each axis. EIGHT: pixels of one product. UNIT: bytes of four pixels of a channel. Y_ROW: bytes of
+ * a row of a box of dy, which has 32 channels. ROWS: output channels of a tile. */
+enum { WINDOW = 3, EIGHT = 8, UNITS = WINDOW + 1, UNIT = 16, Y_ROW = 128, X_ALIGN = 128 };
+enum { GROUP = 128, ALIGN = 1024, ROWS = 64 };
 
 /* Warps that write lines. */
 enum { WRITERS = 3 };
@@ -43,8 +49,8 @@ typedef struct strips_out {
     size_t row;
 } strips_out;
 
-/* A band has BAND rows of EIGHTS * 8 pixels. BIASED: dy is summed for the gradient of a bias; otherwise its copies
- * round it. */
+/* A band has BAND rows of EIGHTS * 8 pixels. BIASED: dy is summed for the gradient of a bias, and rounded afterwards;
+ * otherwise its copies round it, so that the bits of a layer differ with and without a bias. */
 template <int EIGHTS_, int BAND_, int CHANNELS_, bool BIASED_>
 struct strips_tile {
     enum {
@@ -53,17 +59,17 @@ struct strips_tile {
         BAND = BAND_, /* rows */
         CHANNELS = CHANNELS_,
         ALL_EIGHTS = EIGHTS * BAND,
-        AHEAD = (WINDOW - 1 + BAND - 1) / BAND, /* bands of x behind the one of the same number as that of dy */
+        AHEAD = (WINDOW - 1 + BAND - 1) / BAND, /* a band of dy needs that band of x and AHEAD further ones */
         PIXELS = EIGHTS * EIGHT,                /* of a row */
         N = WINDOW * CHANNELS,                  /* columns of a product */
         UNIT_BYTES = CHANNELS * UNIT,           /* a unit of all channels */
         EIGHT_BYTES = UNITS * UNIT_BYTES,       /* of lines */
         LINES_BYTES = ALL_EIGHTS * EIGHT_BYTES, /* a slot: the lines of a band of x */
-        BOX_BYTES = BAND * PIXELS * LINE,
+        BOX_BYTES = BAND * PIXELS * Y_ROW,
         Y_BYTES = ROWS / 32 * BOX_BYTES, /* a slot: a band of dy */
         X_ROW = (PIXELS + WINDOW - 1) * CHANNELS * 4,
         X_COPY = BAND * X_ROW,
-        X_BYTES = (X_COPY + LINE - 1) / LINE * LINE, /* a slot: a band of x */
+        X_BYTES = (X_COPY + X_ALIGN - 1) / X_ALIGN * X_ALIGN, /* a slot: a band of x */
         X_SLOTS = 6,
         Y_SLOTS = 4,
         LINE_SLOTS = 6,
@@ -169,7 +175,7 @@ struct strips_work {
     }
 };
 
-/* A band of a strip of an image; the next one is below, then those of the next strip follow. */
+/* A band of a strip of an image; the band below follows, then the bands of the next strip. */
 struct strips_band {
     int n, strip, band;
 
@@ -192,7 +198,7 @@ struct strips_band {
         n++;
     }
 
-    /* The first of the bands of x, from the one of the same number on, that no band of dy before has needed. */
+    /* The first band of x, counted from the one with this band's number, that was not copied for the band above. */
     template <class P>
     __device__ __forceinline__ int first_new(bool first) const
     {
@@ -221,6 +227,7 @@ static __device__ __forceinline__ void copy_all(const strips_shape &s, const lk_
                     copy_image(memory.x(x.slot), &maps.x, memory.x_full(x.slot), work.c0, left - s.pad_w,
                                (at.band + j) * P::BAND - s.pad_h, at.n);
                 }
+                __syncwarp();
                 x.template advance<P::X_SLOTS>();
             }
             barrier_wait(memory.y_empty(y.slot), y.phase);
@@ -229,6 +236,7 @@ static __device__ __forceinline__ void copy_all(const strips_shape &s, const lk_
                 copy_image(memory.y(y.slot) + lane * P::BOX_BYTES, &maps.y, memory.y_full(y.slot), work.m0 + lane * 32,
                            left, at.band * P::BAND, at.n);
             }
+            __syncwarp();
             y.template advance<P::Y_SLOTS>();
         }
     }
@@ -287,8 +295,8 @@ struct lines_writer {
 };
 
 /* The warps that write lines take bands of x in turns. A barrier shows only the parity of its phase, so a warp must not
- * be two phases ahead of it: a slot of x always has the same warp, and the warp's band before shows that the lines of
- * all bands that had its slot earlier have been read. */
+ * fall two phases behind it. A slot of x always has the same warp. Before a warp takes band b, it has taken band
+ * b - WRITERS, whose slot of lines was free: all bands that had that slot before have been multiplied. */
 template <class P>
 static __device__ __forceinline__ void write_all(const strips_shape &s, const lk_cuda_leaves &leaves,
                                                  const strips_memory<P> &memory, int writer)
@@ -335,7 +343,7 @@ struct strips_product {
     ring_position y, lines; /* lines: of the last band of x that has arrived, and the next one */
     int oldest;             /* slot of the first band of x of this band of dy */
     int y_before;           /* slot of the band of dy before, whose products may be incomplete */
-    int kept, done;         /* the first slot of lines that is not released, and how many products no longer need */
+    int kept, done;         /* the oldest slot of lines that is not released; slots to release after the products */
     uint32_t y_offset;      /* of the first pixel of the thread, in a slot */
     bool sums;              /* whether dy is summed; only if BIASED */
     float acc[P::N / 2], bias[2];
@@ -345,7 +353,7 @@ struct strips_product {
     {
         int warp = (int)threadIdx.x % GROUP / 32, lane = lk__cuda_lane();
         int unit = warp % 2 * 4 + lane / 8, pixel = lane % 4 * 2;
-        y_offset = warp / 2 * P::BOX_BYTES + pixel * LINE + (unit ^ pixel) * UNIT + lane / 4 % 2 * 8;
+        y_offset = warp / 2 * P::BOX_BYTES + pixel * Y_ROW + (unit ^ pixel) * UNIT + lane / 4 % 2 * 8;
     }
 
     __device__ __forceinline__ void clear()
@@ -365,10 +373,10 @@ struct strips_product {
     /* The factors of pixels 2 * (lane % 4) and the next one of an eight, of two channels each. */
     __device__ __forceinline__ void read(uint32_t slot, int eight, uint32_t (&a)[4])
     {
-        uint32_t at = slot + y_offset + eight * EIGHT * LINE;
+        uint32_t at = slot + y_offset + eight * EIGHT * Y_ROW;
         float even[2], odd[2];
         load_shared(even, at);
-        load_shared(odd, (at ^ UNIT) + LINE);
+        load_shared(odd, (at ^ UNIT) + Y_ROW);
 #pragma unroll
         for (int e = 0; e < 2; e++) {
             if (P::BIASED && sums)
@@ -505,8 +513,8 @@ static __global__ void __launch_bounds__(P::THREADS, 1)
 {
     static_assert(P::BYTES <= 227 * 1024, "slots fit into shared memory");
     static_assert(16 * (P::Y_SLOTS + P::LINE_SLOTS + P::X_SLOTS) <= P::BARRIER_BYTES, "barriers fit behind the slots");
-    static_assert(P::X_SLOTS % WRITERS == 0 && P::LINE_SLOTS >= WRITERS && P::LINE_SLOTS > P::AHEAD + 1,
-                  "see write_all");
+    static_assert(P::X_SLOTS % WRITERS == 0 && P::LINE_SLOTS >= WRITERS, "see write_all");
+    static_assert(P::LINE_SLOTS >= 2 * (P::AHEAD + 1), "the first band of a strip waits before the last one's release");
     extern __shared__ char raw[];
     strips_memory<P> memory(raw);
     if (threadIdx.x == 0)
