@@ -47,7 +47,7 @@ check "help compare says nothing of train" test "$(grep -c 'progress' out)" -eq 
 run 0 help eval
 said out "one batch only"
 run 0 help bench
-said out "predict and train run on one device" "bench predict, train: the device that computes, one for all ranks"
+said out "predict and train run on one device" "bench train, predict: where to compute, on one device"
 refused 2 "runs on one device, and 2 are named" -- bench train --devices cpu:0,cpu:1
 run 0 info
 said out "cnn" "mlp" "resnet20" "digits" "mnist" "adadelta" "step" "cpu"

@@ -309,7 +309,7 @@ static size_t count_nonfinite(layer l, bool of_x, uint32_t bits)
     sums_case c = {.l = l, .leaf = -1};
     float *got = fx_once(dev, run_sums, &c, sums_count(&l));
     for (size_t i = 0; i < layer_weights(&l); i++)
-        count += !isfinite(got[i]);
+        count += isfinite(got[i]) ? 0 : 1;
     assert_true(of_x || l.no_bias || !isfinite(got[layer_weights(&l) + l.out - 1]));
     free(got);
     free(x);
