@@ -58,7 +58,7 @@ def show_row(row, task, results, ours, peak):
         theirs = results["torch"]
         show_goal("times PyTorch", mine / median(theirs, "img_per_s"), row.goal)
         show_goal("peak memory, part of PyTorch's",
-                    median(results["lockstep"], "peak_rss_mb") / median(theirs, "peak_rss_mb"), MEMORY, at_most=True)
+                  median(results["lockstep"], "peak_rss_mb") / median(theirs, "peak_rss_mb"), MEMORY, at_most=True)
 
 
 def show_rows(args, ours, peer):
@@ -77,7 +77,7 @@ def show_rows(args, ours, peer):
             rates[row.model, threads] = median(results["lockstep"], "img_per_s")
             if threads > 1 and (row.model, 1) in rates:
                 show_goal(f"our {threads} threads, times our 1",
-                            rates[row.model, threads] / rates[row.model, 1], {2: 1.85, 16: 13}.get(threads))
+                          rates[row.model, threads] / rates[row.model, 1], {2: 1.85, 16: 13}.get(threads))
         if row.layers and not args.no_layers:
             show_layers(args, row)
 

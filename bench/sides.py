@@ -58,7 +58,10 @@ class Ours:
     def has(self, data):
         """Whether a data set is on this machine; exit status 2 means that it was not found."""
         command = [self.program, "train", "--data", data, "--epochs", "0", "--no-test"]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, universal_newlines=True,
+                              check=False)
+        if done.returncode not in (0, 2):
+            sys.exit(f"{' '.join(command)}: exit status {done.returncode}: {done.stderr.strip()}")
         return done.returncode == 0
 
     def has_kernels(self, name):

@@ -61,8 +61,9 @@ def train(events=None, **opts):
         if not calls.failure:
             raise
     finally:
-        if before is not None:
-            signal.signal(signal.SIGINT, before)
+        if main:
+            # None: the handler was not installed from Python, which cannot install it again.
+            signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
     if calls.failure:
         raise calls.failure
     return _result(out)

@@ -98,8 +98,9 @@ static const char *value_text(const lk_launch_node_opts *opts, quantity what, in
 /* Whether the ranks get an inherited "NAME=value". */
 static bool stays(const lk_launch_node_opts *opts, const char *entry)
 {
+    static const char torch[] = "TORCHELASTIC_", exits[] = LK_EXITS_VARIABLE "=";
     char number[NUMBER_BYTES];
-    if (strncmp(entry, "TORCHELASTIC_", 13) == 0 || strncmp(entry, LK_EXITS_VARIABLE "=", 15) == 0)
+    if (strncmp(entry, torch, sizeof torch - 1) == 0 || strncmp(entry, exits, sizeof exits - 1) == 0)
         return false;
     for (int i = 0; i < VARIABLES; i++) {
         size_t length = strlen(variables[i].name);

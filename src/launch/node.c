@@ -42,8 +42,6 @@ static const double KILL_TIMEOUT = 10;
 static const double SAME_SIGNAL = 0.2;
 /* Seconds for descendants of successful ranks to end by themselves. */
 static const double LEFTOVER_GRACE = 1;
-/* Open files of the launcher: pipes of each rank, and others. */
-enum { FILES_PER_RANK = 5, OTHER_FILES = 128 };
 
 typedef struct rank {
     pid_t pid;
@@ -457,7 +455,7 @@ static lk_status bind_ranks(lk_launch_node *node)
 static lk_status fork_guard(lk_launch_node *node, const char *path)
 {
     int *fds;
-    LK_TRY(LK_ALLOC(5 * (size_t)node->opts.nproc + 8, "descriptors", &fds));
+    LK_TRY(LK_ALLOC(LK_OUTPUT_FILES_PER_RANK * (size_t)node->opts.nproc + 8, "descriptors", &fds));
     size_t count = lk__output_fds(node->output, fds);
     const int others[] = {node->control, node->keeper_end, node->failures[0], node->failures[1], node->signals.fd};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
@@ -532,7 +530,7 @@ static lk_status prepare(lk_launch_node *node, char path[LK_EXECUTABLE_BYTES])
     if (node->opts.argv != NULL)
         LK_TRY(lk__executable_find(node->opts.argv[0], path));
     gethostname(node->host, sizeof node->host - 1);
-    lk__fd_raise_limit(OTHER_FILES + FILES_PER_RANK * (rlim_t)count, &node->files);
+    lk__fd_raise_limit(LK_OUTPUT_OTHER_FILES + LK_OUTPUT_FILES_PER_RANK * (rlim_t)count, &node->files);
     LK_TRY(LK_ALLOC(count, "the ranks", &node->ranks));
     LK_TRY(LK_ALLOC(2 * count + 5, "the ranks", &node->fds));
     LK_TRY(lk__environment_create(&node->opts, &node->environment));

@@ -61,8 +61,11 @@ int lk__output_fd_above_standard(int fd)
 
 static lk_status no_pipe(void)
 {
-    return lk__fail(LK_STATUS_IO, "cannot make a pipe for a rank's output: %s%s", strerror(errno),
-                    errno == EMFILE ? "; raise the limit (ulimit -n) to 6 a rank and 128 more" : "");
+    static const char failed[] = "cannot make a pipe for a rank's output";
+    if (errno != EMFILE)
+        return lk__fail(LK_STATUS_IO, "%s: %s", failed, strerror(errno));
+    return lk__fail(LK_STATUS_IO, "%s: %s; raise the limit (ulimit -n) to %d for each rank and %d more", failed,
+                    strerror(errno), LK_OUTPUT_FILES_PER_RANK, LK_OUTPUT_OTHER_FILES);
 }
 
 static lk_status open_pipe(stream *s)

@@ -22,6 +22,9 @@ enum {
     LK_OUTPUT_TAIL_LINES = 10
 };
 
+/* Open files of a launcher: the pipes and the log file of each rank, and all others. */
+enum { LK_OUTPUT_FILES_PER_RANK = 5, LK_OUTPUT_OTHER_FILES = 128 };
+
 typedef struct lk_output_pump lk_output_pump;
 
 /* Makes pipes and log files. host is used in prefixes if opts say so. */
@@ -32,7 +35,8 @@ void lk__output_destroy(lk_output_pump *output);
 int lk__output_pipe(const lk_output_pump *output, int index, int stream);
 /* Closes the write ends after the ranks have been forked. */
 void lk__output_started(lk_output_pump *output);
-/* Writes all descriptors opened here, at most 5 for each rank and two more; returns their count. */
+/* Writes all descriptors opened here, at most LK_OUTPUT_FILES_PER_RANK for each rank and two more; returns their
+ * count. */
 size_t lk__output_fds(const lk_output_pump *output, int *fds);
 
 /* poll writes the events to wait for, at most 2 for each rank and two more, and returns their count. pump

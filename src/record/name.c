@@ -7,7 +7,7 @@
 #include "base/spec.h"
 #include "record/write.h"
 
-/* Bytes of one part. Eleven parts with their letters and separators fit into LK_RECORD_NAME. */
+/* Bytes of one part. Nine parts follow the time; what does not fit into LK_RECORD_NAME is cut off at the end. */
 enum { PART = 24 };
 
 static bool is_legal(char c)
@@ -20,7 +20,7 @@ static void add(char out[LK_RECORD_NAME], const char *letter, const char *text)
 {
     size_t used = strlen(out), room = LK_RECORD_NAME - used;
     int length = snprintf(out + used, room, "_%s%.*s", letter, PART, text);
-    for (char *c = out + used + 1; length > 0 && *c; c++)
+    for (char *c = out + used; length > 0 && *c; c++)
         *c = is_legal(*c) ? *c : '-';
 }
 

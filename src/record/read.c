@@ -24,6 +24,7 @@ static const char run_name[] = "run.json";
 typedef struct row_file {
     char path[PATH_BYTES];
     size_t at, lines;
+    bool sought; /* lines are counted from a place within the file, not from its begin */
     size_t tail_bytes;
     char tail[TAIL]; /* the last tail_bytes bytes before at */
     lk_status (*take)(lk_record *record, const cJSON *line);
@@ -79,8 +80,11 @@ static lk_status take_ranks(lk_record *record, const cJSON *line)
 
 static lk_status line_failed(const row_file *file, lk_status status, const char *why)
 {
-    return lk__fail(status, "%s:%zu: %s; a run folder's rows are written by `lockstep train`, one JSON object a line",
-                    file->path, file->lines + 1, why);
+    char place[48];
+    snprintf(place, sizeof place, file->sought ? ", the line at byte %zu" : ":%zu",
+             file->sought ? file->at : file->lines + 1);
+    return lk__fail(status, "%s%s: %s; a run folder's rows are written by `lockstep train`, one JSON object a line",
+                    file->path, place, why);
 }
 
 /* Takes one line, without its newline. */
@@ -205,6 +209,7 @@ static lk_status seek_tail(row_file *file, int fd, size_t bytes, size_t tail)
         bool found = first && memchr(first + 1, '\n', got - (size_t)(first + 1 - block));
         if (found)
             file->at = bytes - tail + (size_t)(first + 1 - block);
+        file->sought = found;
         lk__mem_free(block);
         if (found || status != LK_OK)
             return status;
@@ -221,6 +226,7 @@ static lk_status read_new(lk_record *record, row_file *file, int fd, size_t byte
     if (!same) {
         clear_rows(record, file);
         file->at = file->lines = file->tail_bytes = 0;
+        file->sought = false;
         *again = true;
     }
     if (limits->tail && file->at < bytes)

@@ -71,8 +71,6 @@ void lk__answer_destroy(lk_answer *answer)
     lk__mem_free(answer);
 }
 
-/* ---- refusals ---- */
-
 static void refuse(lk_http_reply *reply, unsigned code, const char *why)
 {
     reply->code = code;
@@ -92,7 +90,8 @@ static bool is_loopback_name(const char *host)
     return false;
 }
 
-/* The path behind the token; NULL without the right token. Takes the same time for every wrong token. */
+/* The path behind the token; NULL without the right token. The time does not depend on where a token of the
+ * right length differs. */
 static const char *path_behind_token(const lk_answer *answer, const char *path)
 {
     size_t length = strlen(answer->token);
@@ -132,8 +131,6 @@ static const char *admit(const lk_answer *answer, const lk_http_request *request
     return rest && !strstr(rest, "..") ? rest : NULL;
 }
 
-/* ---- the cache ---- */
-
 /* The slot of this key, emptied unless it holds what is right at this stamp (*right). */
 static cached *find_cached(lk_answer *answer, const char *key, uint64_t stamp, bool *right)
 {
@@ -155,8 +152,6 @@ static cached *find_cached(lk_answer *answer, const char *key, uint64_t stamp, b
     }
     return slot;
 }
-
-/* ---- routes ---- */
 
 /* A request about one run. */
 typedef struct question {

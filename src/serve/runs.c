@@ -184,11 +184,13 @@ static lk_status add_run(const char *name, const char *folder, watched_run **out
     lk_status status = lk__mem_copy_text(name, "name of a run", &run->entry.name);
     if (status == LK_OK)
         status = lk__mem_copy_text(folder, "folder of a run", &run->entry.folder);
-    if (status == LK_OK)
-        *out = run;
-    else
+    if (status != LK_OK) {
         destroy_run(run);
-    return status;
+        return status;
+    }
+    forget_values(run);
+    *out = run;
+    return LK_OK;
 }
 
 /* The run of this name: taken out of the old list, or new. *old moves past smaller names, whose runs are removed. */
@@ -216,13 +218,13 @@ static bool is_name(const char *name)
 }
 
 /* Replaces the list by the runs of these names, which are sorted. only: the folder of the only run, or NULL: runs are
- * below the folder. */
+ * below the folder. After a failure, the runs not yet looked for stay in the list. */
 static lk_status replace(lk_runs *runs, char *const *names, size_t count, const char *only)
 {
     watched_run **list;
     size_t kept = 0, old = 0;
     lk_status status = LK_OK;
-    LK_TRY(LK_ALLOC(count + 1, "list of runs", &list));
+    LK_TRY(LK_ALLOC(count + runs->count, "list of runs", &list));
     for (size_t i = 0; i < count && status == LK_OK; i++) {
         char folder[LK_RUNS_PATH];
         if (!is_name(names[i]) || (!only && !lk__path_join(runs->folder, names[i], folder, sizeof folder)))
@@ -231,6 +233,10 @@ static lk_status replace(lk_runs *runs, char *const *names, size_t count, const 
         kept += status == LK_OK;
     }
     for (; old < runs->count; old++) {
+        if (status != LK_OK) {
+            list[kept++] = runs->list[old];
+            continue;
+        }
         destroy_run(runs->list[old]);
         runs->removed = ++runs->version;
     }
@@ -249,7 +255,6 @@ static bool is_run(const char *folder)
 static lk_status find_runs(lk_runs *runs)
 {
     lk_record_list *list = NULL;
-    lk_status status;
     if (is_run(runs->folder)) {
         char name[LK_RUNS_PATH], *names = name;
         size_t length;
@@ -257,8 +262,11 @@ static lk_status find_runs(lk_runs *runs)
         snprintf(name, sizeof name, "%.*s", (int)length, last);
         return replace(runs, &names, 1, runs->folder);
     }
-    if (lk__record_list(runs->folder, &list) != LK_OK)
+    lk_status status = lk__record_list(runs->folder, &list);
+    if (status == LK_STATUS_NOT_FOUND)
         return replace(runs, NULL, 0, NULL);
+    if (status != LK_OK)
+        return status;
     status = replace(runs, list->names, list->count, NULL);
     lk__record_list_destroy(list);
     return status;
@@ -270,7 +278,7 @@ void lk__runs_scan(lk_runs *runs)
         return;
     double begin = cpu_seconds();
     runs->reading = 0;
-    if (find_runs(runs) == LK_OK) { /* without memory the list stays as it is until the next look */
+    if (find_runs(runs) == LK_OK) { /* otherwise the next scan looks for the runs again */
         for (size_t i = 0; i < runs->count; i++)
             watch(runs, runs->list[i]);
     }

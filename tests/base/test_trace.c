@@ -99,7 +99,7 @@ static void memory_is_bounded(void **state)
     lk__trace_stop();
 }
 
-static void meet(void *arg, size_t index, int thread)
+static void wait_for_all(void *arg, size_t index, int thread)
 {
     pthread_barrier_wait(arg);
 }
@@ -113,11 +113,11 @@ static void pools_are_labelled(void **state)
     pthread_barrier_init(&barrier, NULL, THREADS);
     lk__trace_thread(5, "steps", -1);
     assert_ok(lk__pool_create(THREADS, false, &pool));
-    lk__pool_run(pool, THREADS, meet, &barrier);
+    lk__pool_run(pool, THREADS, wait_for_all, &barrier);
     lk__trace_start();
     double began = lk__trace_begin_label(LK_TRACE_KIND_BACKWARD, "conv1", 7);
     assert_true(began > 0);
-    lk__pool_run(pool, THREADS, meet, &barrier);
+    lk__pool_run(pool, THREADS, wait_for_all, &barrier);
     lk__pool_destroy(pool); /* waits until the threads have recorded */
     assert_int_equal(lk__trace_tracks(5, tracks, ROOM), THREADS - 1);
     for (int i = 0; i < THREADS - 1; i++) {

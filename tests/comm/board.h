@@ -12,7 +12,7 @@
 
 /* Lives in memory that all ranks share. */
 typedef struct board {
-    meeting *meet;
+    meeting *shared;
     const lk_transport_type *type;
     rank_fn body;
     atomic_int exchanges; /* made by rank 0 */
@@ -60,7 +60,7 @@ static inline lk_status board_exchange(void *arg, const void *mine, size_t bytes
 static inline void board_be_rank(int rank, void *arg)
 {
     board *b = arg;
-    board_rank self = {.at = {.meet = b->meet, .rank = rank}, .board = b};
+    board_rank self = {.at = {.shared = b->shared, .rank = rank}, .board = b};
     lk_boot boot = meeting_boot(&self.at, 60);
     boot.exchange = board_exchange;
     boot.check = meeting_check;
@@ -89,13 +89,13 @@ static inline int segments_left(void)
 static inline board *board_create(int size)
 {
     board *b = process_share(sizeof *b);
-    b->meet = meeting_create(size);
+    b->shared = meeting_create(size);
     return b;
 }
 
 static inline void board_destroy(board *b)
 {
-    meeting_destroy(b->meet);
+    meeting_destroy(b->shared);
     munmap(b, sizeof *b);
 }
 
@@ -105,9 +105,9 @@ static inline void run_board(board *b, const lk_transport_type *type, rank_fn bo
     b->type = type;
     b->body = body;
     if (type == &lk__transport_inproc)
-        threads_run(b->meet->size, board_be_rank, b);
+        threads_run(b->shared->size, board_be_rank, b);
     else
-        assert_true(processes_run(b->meet->size, board_be_rank, b, killed));
+        assert_true(processes_run(b->shared->size, board_be_rank, b, killed));
     assert_int_equal(segments_left(), 0);
 }
 
@@ -189,14 +189,14 @@ static inline void lend(place *at, const void *arg)
     together(at);
     if (me == 2) {
         const void *there = await_payload(t, 0, NULL);
-        memcpy(at->meet->note, &there, sizeof there);
+        memcpy(at->shared->note, &there, sizeof there);
         take(at, 0, 0, 1, bytes);
     }
     if (me == 0)
         await_sent(t, ticket);
     together(at);
     if (t->type->alloc == NULL) {
-        CHECK(me != 0 || memcmp(at->meet->note, &block, sizeof block) == 0);
+        CHECK(me != 0 || memcmp(at->shared->note, &block, sizeof block) == 0);
         free(block);
     } else if (me != 1) { /* close frees the block of rank 1 */
         t->type->free(t, block);

@@ -24,73 +24,73 @@ typedef struct meeting {
 
 /* What a rank has: it is given to the function of the rank. */
 typedef struct place {
-    meeting *meet;
+    meeting *shared;
     int rank;
     lk_transport *t; /* for the test's own use */
 } place;
 
 static inline meeting *meeting_create(int size)
 {
-    meeting *meet = process_share(sizeof *meet);
+    meeting *shared = process_share(sizeof *shared);
     pthread_mutexattr_t lock;
     pthread_mutexattr_init(&lock);
     pthread_mutexattr_setpshared(&lock, PTHREAD_PROCESS_SHARED);
-    pthread_mutex_init(&meet->lock, &lock);
+    pthread_mutex_init(&shared->lock, &lock);
     pthread_condattr_t turn;
     pthread_condattr_init(&turn);
     pthread_condattr_setpshared(&turn, PTHREAD_PROCESS_SHARED);
-    pthread_cond_init(&meet->turn, &turn);
-    meet->size = size;
+    pthread_cond_init(&shared->turn, &turn);
+    shared->size = size;
     for (int r = 0; r < size; r++) {
-        lk_member *member = &meet->members[r];
+        lk_member *member = &shared->members[r];
         member->host_key = 7;
         snprintf(member->host, sizeof member->host, "node%d", r);
         snprintf(member->address, sizeof member->address, "127.0.0.1");
     }
-    return meet;
+    return shared;
 }
 
-static inline void meeting_destroy(meeting *meet)
+static inline void meeting_destroy(meeting *shared)
 {
-    munmap(meet, sizeof *meet);
+    munmap(shared, sizeof *shared);
 }
 
 static inline lk_status meeting_exchange(void *arg, const void *mine, size_t bytes, void *all)
 {
     place *at = arg;
-    meeting *meet = at->meet;
+    meeting *shared = at->shared;
     CHECK(bytes <= EXCHANGE_BYTES);
-    pthread_mutex_lock(&meet->lock);
-    unsigned round = meet->round;
-    uint8_t *blobs = meet->blobs[round % 2];
+    pthread_mutex_lock(&shared->lock);
+    unsigned round = shared->round;
+    uint8_t *blobs = shared->blobs[round % 2];
     memcpy(blobs + (size_t)at->rank * bytes, mine, bytes);
-    if (++meet->here == meet->size) {
-        meet->here = 0;
-        meet->round++;
-        pthread_cond_broadcast(&meet->turn);
+    if (++shared->here == shared->size) {
+        shared->here = 0;
+        shared->round++;
+        pthread_cond_broadcast(&shared->turn);
     }
-    while (meet->round == round && !meet->broken)
-        pthread_cond_wait(&meet->turn, &meet->lock);
-    bool broken = meet->round == round;
-    memcpy(all, blobs, (size_t)meet->size * bytes);
-    pthread_mutex_unlock(&meet->lock);
+    while (shared->round == round && !shared->broken)
+        pthread_cond_wait(&shared->turn, &shared->lock);
+    bool broken = shared->round == round;
+    memcpy(all, blobs, (size_t)shared->size * bytes);
+    pthread_mutex_unlock(&shared->lock);
     return broken ? lk__fail(LK_STATUS_PEER, "the job is broken") : LK_OK;
 }
 
 static inline lk_status meeting_check(void *arg)
 {
     place *at = arg;
-    pthread_mutex_lock(&at->meet->lock);
-    bool broken = at->meet->broken;
-    pthread_mutex_unlock(&at->meet->lock);
+    pthread_mutex_lock(&at->shared->lock);
+    bool broken = at->shared->broken;
+    pthread_mutex_unlock(&at->shared->lock);
     return broken ? lk__fail(LK_STATUS_PEER, "the job is broken") : LK_OK;
 }
 
 static inline lk_boot meeting_boot(place *at, double timeout)
 {
     lk_boot boot = {.rank = at->rank,
-                    .size = at->meet->size,
-                    .members = at->meet->members,
+                    .size = at->shared->size,
+                    .members = at->shared->members,
                     .group = 3,
                     .timeout = timeout,
                     .exchange = meeting_exchange,
@@ -103,7 +103,7 @@ static inline lk_boot meeting_boot(place *at, double timeout)
 typedef void (*rank_fn)(place *at, const void *arg);
 
 typedef struct ranks_run {
-    meeting *meet;
+    meeting *shared;
     rank_fn fn;
     const void *arg;
 } ranks_run;
@@ -111,13 +111,13 @@ typedef struct ranks_run {
 static inline void be_rank(int rank, void *arg)
 {
     const ranks_run *run = arg;
-    run->fn(&(place){.meet = run->meet, .rank = rank}, run->arg);
+    run->fn(&(place){.shared = run->shared, .rank = rank}, run->arg);
 }
 
 /* Runs fn in a process for each rank; returns the result of processes_run. */
-static inline bool run_ranks(meeting *meet, rank_fn fn, const void *arg, unsigned killed)
+static inline bool run_ranks(meeting *shared, rank_fn fn, const void *arg, unsigned killed)
 {
-    return processes_run(meet->size, be_rank, &(ranks_run){meet, fn, arg}, killed);
+    return processes_run(shared->size, be_rank, &(ranks_run){shared, fn, arg}, killed);
 }
 
 static inline uint8_t byte_of(int from, int to, int index, size_t i)

@@ -8,11 +8,11 @@ enum { MIXES = COUNT_OF(mixes) };
 
 static void run_hosts(const char *hosts, rank_fn fn, const void *arg, unsigned killed)
 {
-    meeting *meet = meeting_create((int)strlen(hosts));
-    for (int r = 0; r < meet->size; r++)
-        meet->members[r].host_key = (uint64_t)hosts[r];
-    assert_true(run_ranks(meet, fn, arg, killed));
-    meeting_destroy(meet);
+    meeting *shared = meeting_create((int)strlen(hosts));
+    for (int r = 0; r < shared->size; r++)
+        shared->members[r].host_key = (uint64_t)hosts[r];
+    assert_true(run_ranks(shared, fn, arg, killed));
+    meeting_destroy(shared);
 }
 
 static lk_transport *open_at(place *at, const char *name)
@@ -28,9 +28,9 @@ static void talk(place *at, const void *name)
 {
     static const size_t sizes[] = {0, 4, 100, 5000, 100001, 1500000, 0, 3};
     lk_transport *t = open_at(at, name);
-    all_to_all(t, at->rank, at->meet->size, sizes, COUNT_OF(sizes));
-    multicast(t, at->rank, at->meet->size, 0);
-    multicast(t, at->rank, at->meet->size, 4000);
+    all_to_all(t, at->rank, at->shared->size, sizes, COUNT_OF(sizes));
+    multicast(t, at->rank, at->shared->size, 0);
+    multicast(t, at->rank, at->shared->size, 4000);
     together(at);
     t->type->close(t);
 }
@@ -53,7 +53,7 @@ static void mixed_hosts_talk(void **state)
 static void sleep_long(place *at, const void *arg)
 {
     lk_transport *t = open_at(at, "auto");
-    int next = (at->rank + 1) % at->meet->size, before = (at->rank + at->meet->size - 1) % at->meet->size;
+    int next = (at->rank + 1) % at->shared->size, before = (at->rank + at->shared->size - 1) % at->shared->size;
     for (int turn = 0; turn < 5; turn++) {
         lk_frame frame = frame_of(turn, 0);
         uint64_t ticket = 0;
@@ -97,7 +97,7 @@ static void use_blocks(place *at, const void *arg)
         memset(blocks[i], at->rank + 1, bytes);
     }
     t->type->free(t, blocks[1]);
-    int peers[MAX_TEST_RANKS], count = peers_of(at->rank, at->meet->size, peers);
+    int peers[MAX_TEST_RANKS], count = peers_of(at->rank, at->shared->size, peers);
     enum { BYTES = 500000 };
     CHECK(t->type->max_frame(t, blocks[2], BYTES) >= BYTES);
     static uint8_t into[BYTES];
@@ -129,7 +129,7 @@ static void want_too_much(place *at, const void *arg)
     void *block = NULL;
     CHECK(t->type->alloc(t, at->rank == 1 ? SIZE_MAX : 1000, &block) != LK_OK && !block);
     CHECK_OK(t->type->alloc(t, 1000, &block));
-    multicast(t, at->rank, at->meet->size, 100);
+    multicast(t, at->rank, at->shared->size, 100);
     together(at);
     t->type->close(t);
 }

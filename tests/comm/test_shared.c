@@ -7,7 +7,7 @@
 static void around(place *at, const void *arg)
 {
     static const size_t sizes[] = {0, 1, 4, 63, 64, 65, 1000, 4096, 4097, 65536, 262144, 262145, 5000000};
-    int size = at->meet->size, me = at->rank;
+    int size = at->shared->size, me = at->rank;
     int next = (me + 1) % size, before = (me + size - 1) % size;
     unsigned char *data = malloc(5000000);
     CHECK(data != NULL);
@@ -40,7 +40,7 @@ static size_t round_bytes(int number, int from)
 
 static void crowd(place *at, const void *arg)
 {
-    int size = at->meet->size, me = at->rank, peers[MAX_TEST_RANKS], count = peers_of(me, size, peers);
+    int size = at->shared->size, me = at->rank, peers[MAX_TEST_RANKS], count = peers_of(me, size, peers);
     int sent = 0, taken[MAX_TEST_RANKS] = {0}, left = (size - 1) * ROUNDS;
     static _Thread_local unsigned char data[ROUNDS][8192];
     while ((sent < ROUNDS && count > 0) || left > 0) {
@@ -84,10 +84,10 @@ static void fill_up(place *at, size_t bytes)
             CHECK_OK(at->t->type->send(at->t, &one, 1, &frame, data, &ticket));
         }
         CHECK(count > 1);
-        memcpy(at->meet->note, &count, sizeof count);
+        memcpy(at->shared->note, &count, sizeof count);
     }
     together(at);
-    memcpy(&count, at->meet->note, sizeof count);
+    memcpy(&count, at->shared->note, sizeof count);
     together(at);
     for (int i = 0; i < count && at->rank == 1; i++) {
         const lk_frame *frame = await_frame(at->t, 0);
@@ -168,7 +168,7 @@ static void nonsense_on_billboard(place *at, const void *arg)
 static void mixed(place *at, const void *arg)
 {
     static _Thread_local unsigned char data[8192];
-    int peers[MAX_TEST_RANKS], count = peers_of(at->rank, at->meet->size, peers), one = 1;
+    int peers[MAX_TEST_RANKS], count = peers_of(at->rank, at->shared->size, peers), one = 1;
     int numbers[2000], sent = 0;
     for (int i = 0; i < 2000; i++)
         if (i % 7 < 3 || at->rank == 1) /* rank 1 takes all of them, the others those to all */
@@ -213,7 +213,7 @@ static void *ring_main(void *arg)
 
 static void test_ring(void **state)
 {
-    place at = {.meet = meeting_create(1)};
+    place at = {.shared = meeting_create(1)};
     lk_boot boot = meeting_boot(&at, 60);
     assert_int_equal(lk__transport_inproc.open(&boot, &at.t), LK_OK);
     for (int i = 0; i < 50; i++) {
@@ -223,7 +223,7 @@ static void test_ring(void **state)
         pthread_join(thread, NULL);
     }
     at.t->type->close(at.t);
-    meeting_destroy(at.meet);
+    meeting_destroy(at.shared);
 }
 
 static void test_crowded(void **state)

@@ -50,7 +50,7 @@ static void look_for_names(place *at, const void *arg)
         CHECK(strstr(line, "(deleted)") != NULL);
     }
     fclose(maps);
-    CHECK(mapped >= 2 * at->meet->size);
+    CHECK(mapped >= 2 * at->shared->size);
 }
 
 static void idle(place *at, const void *arg)

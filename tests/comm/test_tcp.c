@@ -18,9 +18,9 @@ static lk_transport *open_at(place *at)
 
 static void run_world(int size, rank_fn fn, const void *arg, unsigned killed)
 {
-    meeting *meet = meeting_create(size);
-    assert_true(run_ranks(meet, fn, arg, killed));
-    meeting_destroy(meet);
+    meeting *shared = meeting_create(size);
+    assert_true(run_ranks(shared, fn, arg, killed));
+    meeting_destroy(shared);
 }
 
 static void headers_survive_and_lies_are_seen(void **state)
@@ -55,10 +55,10 @@ static void talk(place *at, const void *arg)
     static const size_t sizes[] = {0, 1,     4,     63,     64,      65, 1000, LK_TCP_BUFFER - LK_FRAME_BYTES,
                                    0, 32769, 40000, 100001, 1200000, 5,  0,    70000};
     lk_transport *t = open_at(at);
-    all_to_all(t, at->rank, at->meet->size, sizes, COUNT_OF(sizes));
-    multicast(t, at->rank, at->meet->size, 0);
-    multicast(t, at->rank, at->meet->size, 4);
-    multicast(t, at->rank, at->meet->size, 600001);
+    all_to_all(t, at->rank, at->shared->size, sizes, COUNT_OF(sizes));
+    multicast(t, at->rank, at->shared->size, 0);
+    multicast(t, at->rank, at->shared->size, 4);
+    multicast(t, at->rank, at->shared->size, 600001);
     together(at);
     t->type->close(t);
 }
@@ -85,13 +85,13 @@ static void overfill(place *at, const void *arg)
             last = ticket ? ticket : last;
         }
         CHECK(ticket == 0 && count >= LK_TCP_QUEUE && !t->type->sent(t, last));
-        memcpy(at->meet->note, &count, sizeof count);
+        memcpy(at->shared->note, &count, sizeof count);
         together(at);
         await_sent(t, last);
         together(at);
     } else {
         together(at);
-        memcpy(&count, at->meet->note, sizeof count);
+        memcpy(&count, at->shared->note, sizeof count);
         for (int i = 0; i < count; i++) {
             await_payload(t, 0, in);
             const lk_frame *frame = t->type->arrived(t, 0);
@@ -272,7 +272,7 @@ static lk_status exchange_with_strangers(void *arg, const void *mine, size_t byt
 {
     place *at = arg;
     LK_TRY(meeting_exchange(arg, mine, bytes, all));
-    if (bytes != LK_TCP_OFFER_BYTES || at->rank != at->meet->size - 1)
+    if (bytes != LK_TCP_OFFER_BYTES || at->rank != at->shared->size - 1)
         return LK_OK;
     int port = ((uint8_t *)all)[1] | ((uint8_t *)all)[2] << 8;
     static const char garbage[] = "GET / HTTP/1.1\r\nHost: nobody\r\n\r\n";
@@ -290,7 +290,7 @@ static void open_among_strangers(place *at, const void *arg)
     boot.exchange = exchange_with_strangers;
     lk_transport *t = NULL;
     CHECK_OK(lk__transport_tcp.open(&boot, &t));
-    multicast(t, at->rank, at->meet->size, 1000);
+    multicast(t, at->rank, at->shared->size, 1000);
     together(at);
     t->type->close(t);
 }
@@ -326,10 +326,10 @@ static void open_in_broken_job(place *at, const void *arg)
         uint8_t fine = 1, offer[LK_TCP_OFFER_BYTES] = {1, 1, 0}, all[LK_TCP_OFFER_BYTES * MAX_TEST_RANKS];
         CHECK_OK(meeting_exchange(at, &fine, 1, all));
         CHECK_OK(meeting_exchange(at, offer, sizeof offer, all));
-        pthread_mutex_lock(&at->meet->lock);
-        at->meet->broken = true;
-        pthread_cond_broadcast(&at->meet->turn);
-        pthread_mutex_unlock(&at->meet->lock);
+        pthread_mutex_lock(&at->shared->lock);
+        at->shared->broken = true;
+        pthread_cond_broadcast(&at->shared->turn);
+        pthread_mutex_unlock(&at->shared->lock);
         return;
     }
     lk_transport *t = NULL;

@@ -130,7 +130,7 @@ all_joined() { [ "$(cat out 2>/dev/null | grep -c 'joined:')" -eq 3 ]; }
 # start_family: each of three ranks has a child that ignores all signals except SIGKILL.
 start_family() {
     start -n 3 "$victim" ${backend[$1]} --iterations 1000000 --child 1 "${@:2}"
-    until_true 10 all_joined || complain "the ranks did not meet"
+    until_true 10 all_joined || complain "the ranks did not join"
 }
 # measure_end: waits until all processes of the case have ended.
 measure_end() {
@@ -203,7 +203,7 @@ impatient() {
 terminal_closed() {
     script -qefc "exec $program run -n 3 $victim --iterations 1000000" /dev/null >out 2>err </dev/null &
     local terminal=$!
-    until_true 10 all_joined || complain "the ranks did not meet"
+    until_true 10 all_joined || complain "the ranks did not join"
     kill -KILL $terminal
     wait $terminal 2>/dev/null
     measure_end
@@ -304,7 +304,7 @@ two_jobs() {
     wait $two
     status=$?
     status_is 0
-    [ "$(grep -c 'of 2' out)" -eq 2 ] && [ "$(grep -c 'of 3' out.2)" -eq 3 ] || complain "the jobs met"
+    [ "$(grep -c 'of 2' out)" -eq 2 ] && [ "$(grep -c 'of 3' out.2)" -eq 3 ] || complain "a rank joined the other job"
     [ "$(cat out out.2 | grep -o 'sum.*' | sort -u | wc -l)" -eq 1 ] || complain "the sums differ"
 }
 # strangers BACKEND: strangers connect before and during the job.

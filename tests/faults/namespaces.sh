@@ -133,7 +133,7 @@ both_told() { # FILE FILE - of rank or node 0 on host 1, and of another on host 
     said "$2" "the peer at $net.1 closed the connection when it saw our proof: it has another secret than this host" \
         "run here: scp $net.1:$secret ~/$secret"
 }
-# Hosts whose secrets differ do not meet, and say how to copy the secret; with the copy they meet.
+# Ranks on hosts whose secrets differ do not join, and say how to copy the secret; with the copy they join.
 secrets() {
     own_homes=yes
     spread "tcp://$net.1:29500" "1 2" --timeout 3
@@ -158,7 +158,7 @@ node_secrets() {
     cp home1/$secret home2/$secret
     nodes "2 1" tcp --master-addr "$net.1"
 }
-# no_secret COMMAND...: with homes of their own, hosts meet in a way that needs no secret, and make none.
+# no_secret COMMAND...: with homes of their own, hosts find each other in a way that needs no secret, and make none.
 no_secret() {
     own_homes=yes
     "$@"
@@ -191,7 +191,7 @@ mend() { ip link set "v$1" up; }
 partition() {
     local layout=($1) r begin us
     spread "tcp://$net.1:29500" "$1" --backend "$2" --call "$3" --iterations 1000000 --timeout 8
-    until_true 10 all_ranks_joined ${#layout[@]} || complain "the ranks did not meet"
+    until_true 10 all_ranks_joined ${#layout[@]} || complain "the ranks did not join"
     rest 0.2
     begin=$EPOCHREALTIME
     cut "$4"
@@ -215,7 +215,7 @@ uneven() {
             --timeout "${timeouts[r]}" >"out.$r" 2>"err.$r") &
         pids[r]=$!
     done
-    until_true 10 all_ranks_joined 3 || complain "the ranks did not meet"
+    until_true 10 all_ranks_joined 3 || complain "the ranks did not join"
     cut 1
     for r in 2 3; do
         ip -n h$r neigh flush dev eth0
@@ -287,7 +287,7 @@ end_of_cut() {
 nodes_cut() {
     local k lost
     launch "2 1 2" --master-addr "$net.1" --timeout 8 "$victim" --backend auto --iterations 1000000 --timeout 8
-    until_true 10 all_ranks_joined 5 || complain "the ranks did not meet"
+    until_true 10 all_ranks_joined 5 || complain "the ranks did not join"
     end_of_cut "$1" 20000000
     for k in 0 1 2; do
         # A node that is cut off loses node 0; node 0 loses that node, or any if it is cut off itself.
@@ -304,7 +304,7 @@ nodes_cut() {
 nodes_killed() { # NODE
     local k
     launch "2 1" --master-addr "$net.1" --timeout 8 "$victim" --iterations 1000000 --child 1
-    until_true 10 all_ranks_joined 3 || complain "the ranks did not meet"
+    until_true 10 all_ranks_joined 3 || complain "the ranks did not join"
     k=$((1 - $1))
     kill -KILL "${pids[$1]}"
     local begin=$EPOCHREALTIME

@@ -182,7 +182,7 @@ static void connect_stranger(int port, const char *words, int *fd)
     (void)!write(*fd, words, strlen(words));
 }
 
-static void three_nodes_meet_among_strangers(void **state)
+static void three_nodes_join_among_strangers(void **state)
 {
     int port = free_port(), strangers[20];
     party p[3];
@@ -381,7 +381,7 @@ static void a_signal_ends_the_wait(void **state)
     }
 }
 
-/* A party that meets the others through the file. */
+/* A party that joins through the file. */
 static party make_party_by(const char *file, int node, int nnodes, double timeout)
 {
     party p = make_party(node, nnodes, 0, timeout);
@@ -389,10 +389,10 @@ static party make_party_by(const char *file, int node, int nnodes, double timeou
     return p;
 }
 
-static void nodes_meet_by_a_file(void **state)
+static void nodes_join_by_a_file(void **state)
 {
     temp_folder_set_up(state);
-    const char *file = temp_path("meet");
+    const char *file = temp_path("rendezvous");
     party p[3] = {make_party_by(file, 0, 3, 60), make_party_by(file, 1, 3, 60), make_party_by(file, 2, 3, 60)};
     p[0].opts.address = "127.0.0.1";
     p[0].opts.port = free_port();
@@ -417,7 +417,7 @@ static void nodes_meet_by_a_file(void **state)
 static void a_file_of_another_job_is_refused(void **state)
 {
     temp_folder_set_up(state);
-    const char *file = temp_path("meet");
+    const char *file = temp_path("rendezvous");
     party leader = make_party_by(file, 0, 2, 60), one = make_party_by(file, 1, 2, 1);
     temp_write(file, "something else\n", 15);
     attend(&leader);
@@ -456,8 +456,8 @@ static void verdicts_read_plainly(void **state)
 }
 
 TEST_MAIN(NULL, NULL, TEST(a_cause_survives_the_wire), TEST(what_cannot_be_is_refused), TEST(hostile_texts_are_defused),
-          TEST(a_link_gives_whole_messages_only), TEST(three_nodes_meet_among_strangers),
+          TEST(a_link_gives_whole_messages_only), TEST(three_nodes_join_among_strangers),
           TEST(a_place_is_taken_once_and_given_back), TEST(the_number_of_nodes_is_compared),
           TEST(a_second_node_0_is_told_of_the_first), TEST(another_token_does_not_join), TEST(ranks_do_not_join_nodes),
           TEST(who_waits_hears_who_is_missing), TEST(without_node_0_the_wait_ends), TEST(a_signal_ends_the_wait),
-          TEST(nodes_meet_by_a_file), TEST(a_file_of_another_job_is_refused), TEST(verdicts_read_plainly))
+          TEST(nodes_join_by_a_file), TEST(a_file_of_another_job_is_refused), TEST(verdicts_read_plainly))

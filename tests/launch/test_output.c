@@ -1,6 +1,8 @@
 /* test_output.c - the output of ranks: whole lines, prefixes, log files, the tail. */
 #include "node_test.h"
 
+#include <sys/resource.h>
+
 #include "launch/output.h"
 
 static size_t count_lines(const char *text)
@@ -224,7 +226,22 @@ static void test_tail_is_bounded(void **state)
 }
 
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, temp_folder_tear_down)
+static void test_too_few_files(void **state)
+{
+    char *argv[] = {"true", NULL};
+    lk_launch_node_opts opts = node_opts(1000, argv);
+    lk_output_pump *output;
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const struct rlimit few = {.rlim_cur = 100, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    lk_status status = lk__output_create(&opts, "host", &output);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, LK_STATUS_IO);
+    assert_detail("raise the limit (ulimit -n) to 5 for each rank and 128 more");
+}
+
 TEST_MAIN(NULL, NULL, CASE(test_streams_and_unfinished_lines), CASE(test_lines_are_never_torn),
           CASE(test_stalled_reader), CASE(test_one_slow_reader), CASE(test_long_lines_are_cut),
           CASE(test_progress_bars), CASE(test_progress_line), CASE(test_host_in_prefix), CASE(test_raw),
-          CASE(test_logs), CASE(test_log_folder_that_cannot_be), CASE(test_tail_is_bounded))
+          CASE(test_logs), CASE(test_log_folder_that_cannot_be), CASE(test_tail_is_bounded), CASE(test_too_few_files))

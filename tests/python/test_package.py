@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 from pathlib import Path
 
 try:
@@ -192,6 +193,10 @@ class Training(unittest.TestCase):
             lk.train(graph=small_graph(), train=data, batch=10, alone=True, epochs=10 ** 6)
         timer.join()
         self.assertIs(signal.getsignal(signal.SIGINT), before)
+        # A handler that was not installed from Python cannot be restored.
+        with unittest.mock.patch.object(signal, "signal", return_value=None) as install:
+            lk.train(graph=small_graph(), train=data, batch=10, alone=True, epochs=1)
+        install.assert_called_with(signal.SIGINT, signal.SIG_DFL)
 
     def test_shapes_of_samples(self):
         graph = lk.Graph()

@@ -235,5 +235,25 @@ static void test_tail(void **state)
     free(rows);
 }
 
+/* Within a file whose first lines were not read, a message names the byte at which the line begins. */
+static void test_tail_is_damaged(void **state)
+{
+    enum { ROWS = 1000 };
+    lk_record *record;
+    bool again;
+    char *rows = many_rows(ROWS), place[64];
+    const lk_record_limits limits = {.tail = 200};
+    const char *folder = make_run("damaged_tail", rows);
+    snprintf(place, sizeof place, "metrics.jsonl, the line at byte %zu: ", strlen(rows));
+    assert_ok(lk__record_open_within(folder, limits, &record));
+    append(folder, "metrics.jsonl", "nonsense\n");
+    assert_fails(lk__record_refresh(record, &again), LK_STATUS_FORMAT, place);
+    write_text(folder, "metrics.jsonl", "{\"kind\":\"train\",\"step\":1}\nnonsense\n");
+    assert_fails(lk__record_refresh(record, &again), LK_STATUS_FORMAT, "metrics.jsonl:2: ");
+    lk__record_close(record);
+    free(rows);
+}
+
 TEST_MAIN(temp_folder_set_up, temp_folder_tear_down, TEST(test_columns), TEST(test_grows), TEST(test_cut),
-          TEST(test_ranks), TEST(test_errors), TEST(test_list), TEST(test_parts), TEST(test_tail))
+          TEST(test_ranks), TEST(test_errors), TEST(test_list), TEST(test_parts), TEST(test_tail),
+          TEST(test_tail_is_damaged))

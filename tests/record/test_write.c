@@ -1,5 +1,6 @@
 /* test_write.c - the writer of run folders: names, rows, what a resumed run cuts, the log, a full disk, and what a
  * folder that cannot be made says. */
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -31,7 +32,10 @@ static void test_name(void **state)
                                    .lr = 0.1,
                                    .schedule = "cosine",
                                    .epochs = 14};
-    char name[LK_RECORD_NAME];
+    struct {
+        char name[LK_RECORD_NAME], behind[8];
+    } room = {.behind = "\xc3\xc3"};
+    char *name = room.name;
     setenv("TZ", "UTC", 1);
     lk__record_name(&scenario, 1e9, name);
     assert_string_equal(name,
@@ -42,8 +46,10 @@ static void test_name(void **state)
     scenario.data = scenario.model = scenario.init = scenario.optimizer = scenario.schedule = longest;
     scenario.lr = 1.2345678901234567e-101;
     scenario.batch = scenario.epochs = SIZE_MAX;
+    scenario.ranks = INT_MAX;
     lk__record_name(&scenario, 1e9, name);
-    assert_true(strlen(name) < LK_RECORD_NAME);
+    assert_int_equal(strlen(name), LK_RECORD_NAME - 1);
+    assert_string_equal(room.behind, "\xc3\xc3");
     assert_int_equal(strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._=-"), strlen(name));
 }
 

@@ -257,7 +257,8 @@ static lk_status connect_until_deadline(lk_meeting *meeting)
         if (interrupted(meeting))
             return lk__fail(LK_STATUS_PEER, "interrupted while waiting for %s 0", meeting->kind.noun);
         if (first_is_gone(meeting))
-            return lk__fail(LK_STATUS_PEER, "rank 0 of %d exited with status 0 before it joined", meeting->size);
+            return lk__fail(LK_STATUS_PEER, "%s 0 of %d exited with status 0 before it joined", meeting->kind.noun,
+                            meeting->size);
         snprintf(reason, sizeof reason, "%s", lk_error_detail());
         lk__deadline_notice(&meeting->deadline, reason);
         double left = meeting->deadline.end - lk__clock();

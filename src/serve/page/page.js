@@ -44,8 +44,6 @@ async function ask(path, values) {
     return answer.json();
 }
 
-/* ---- the list of runs ---- */
-
 function makeItem(name) {
     const item = element('li'), label = element('label'), box = element('input');
     box.type = 'checkbox';
@@ -123,8 +121,6 @@ function takeRuns(answer) {
     if (added || answer.all) filterItems();
 }
 
-/* ---- ticking ---- */
-
 function freeColor() {
     const used = [...state.ticked.values()].map((t) => t.color);
     for (let i = 0; i < COLORS; i++) if (!used.includes(`--c${i}`)) return `--c${i}`;
@@ -176,8 +172,6 @@ function tickFirst(wanted) {
     const chosen = there.length ? there : running.length ? running.slice(0, 4) : newest ? [newest.name] : [];
     chosen.forEach(tick);
 }
-
-/* ---- curves ---- */
 
 function labels() {
     const names = [...state.ticked.keys()];
@@ -252,8 +246,6 @@ function zoom(from, to) {
     void poll();
 }
 
-/* ---- what is asked ---- */
-
 let log = null;
 
 function focusOn(name) {
@@ -319,8 +311,6 @@ async function poll() {
     polling = false;
     if (!document.hidden) timer = setTimeout(poll, again || state.hurry ? 0 : POLL_MS);
 }
-
-/* ---- controls ---- */
 
 function listen() {
     for (const radio of document.querySelectorAll('input[name="x"]')) {
