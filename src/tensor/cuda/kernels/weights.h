@@ -46,6 +46,18 @@ extern const lk_cuda_leaf_kernel lk__cuda_weights_first, lk__cuda_weights_depthw
     lk__cuda_weights_hopper, lk__cuda_weights_mma, lk__cuda_weights_rows, lk__cuda_weights_direct,
     lk__cuda_weights_columns;
 
+/* The rows that a launch writes, `row` floats from one to the next. */
+typedef struct lk_cuda_rows {
+    float *weights, *bias; /* bias: NULL if it is not wanted */
+    size_t row;
+} lk_cuda_rows;
+
+/* The launch of weights_mma.cu for fp32, where columns are whole vectors and windows have few taps; for groups of at
+ * most two leaves. A bias needs a single group of channels. */
+bool lk__cuda_weights_fp32_suits(const lk_cuda_problem *problem);
+void lk__cuda_weights_fp32(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
+                           const lk_cuda_rows *out);
+
 /* What the fold adds and where. A row of `in` has `given` floats for weights, then those of the bias. A slot has
  * `weights` floats, of which those from `given` on are pads, which become zero, and `bias` floats in db. Entries of the
  * stack from `limit` on are not in slots but in carry, (entries, weights + bias). */
