@@ -3,7 +3,11 @@
  * A block copies chunks of steps of its sums to shared memory, asynchronously. A step is a line of rows and a line of
  * columns there, as fma_order.cuh wants them: copies of the source, and of the weights in a forward pass, transpose, so
  * they are of single floats. Lines have four floats more than rows or columns, so that a warp's copies of eight steps
- * go to different banks. */
+ * go to different banks.
+ *
+ * Input gradients of few columns have too few products to hide so many copies. Tiles BY_ROW copy 16 bytes of the source
+ * at once: a row of a chunk is a line of four units of 16 bytes, which are exchanged by bits 3 and 4 of the row, so
+ * that the lanes of a warp read different banks. */
 #ifndef LK_TENSOR_CUDA_KERNELS_CONV2D_FP32_CUH
 #define LK_TENSOR_CUDA_KERNELS_CONV2D_FP32_CUH
 
@@ -11,8 +15,8 @@
 #include "tensor/cuda/kernels/mma.cuh"
 #include "tensor/cuda/kernels/vec4.cuh"
 
-enum { GROUP = 8 };      /* steps that are added without a branch */
-enum { MOST_TAPS = 15 }; /* along an axis, of an EVEN tile */
+enum { GROUP = 8, QUADS = GROUP / QUAD }; /* steps that are added without a branch, and fours of them */
+enum { MOST_TAPS = 15 };                  /* along an axis, of an EVEN tile */
 enum : unsigned { NO_TAP = 1u << 31 };
 enum { MOST_SIDE = 1 << 14 };      /* of an image, and of what a window covers */
 enum { OUTSIDE = -2 * MOST_SIDE }; /* a coordinate from which no tap reaches the image */
@@ -51,8 +55,8 @@ struct __align__(8) source_row
 };
 
 /* A block of THREADS computes M rows by N columns. A warp has LANES lanes along columns; a thread computes TM rows by
- * TN columns, in squares of 4 x 4. EVEN: the source's channels are a multiple of CHUNK, all pitches of four, and
- * windows have at most MOST_TAPS taps along an axis. */
+ * TN columns, in fours of rows, which are APART rows from each other, and of columns. EVEN: the source's channels are a
+ * multiple of CHUNK, all pitches of four, and windows have at most MOST_TAPS taps along an axis. */
 template <int M_, int N_, int TM_, int TN_, int LANES_, int WARPS_, int CHUNK_, int SLOTS_, bool FORWARD_, bool EVEN_>
 struct conv_tile {
     enum {
@@ -66,21 +70,24 @@ struct conv_tile {
         CHUNK = EVEN ? CHUNK_ : GROUP, /* steps that are copied between two barriers */
         SLOTS = EVEN ? SLOTS_ : 4,     /* chunks in shared memory */
         PIECES = CHUNK / GROUP,
+        BY_ROW = EVEN && !FORWARD && LANES == 4,
         DOWN = LK_WARP / LANES, /* lanes along rows */
         WM = TM * DOWN,         /* rows and columns of a warp */
         WN = TN * LANES,
         THREADS = M / WM * (N / WN) * LK_WARP,
-        MOST_WARPS = EVEN      ? 64
-                     : M > 128 ? 8
-                               : 12, /* others need more registers */
+        MOST_WARPS = EVEN        ? 64
+                     : M > 2 * N ? 8
+                                 : 12, /* others need more registers */
         WARPS = WARPS_ < MOST_WARPS ? WARPS_ : MOST_WARPS,
         BLOCKS = WARPS * LK_WARP / THREADS, /* of a multiprocessor */
-        IN_LINE = M + 4,                    /* floats of a step */
+        APART = BY_ROW ? 2 : 1,
+        IN_LINE = BY_ROW ? M : M + 4, /* floats of a step */
         WEIGHT_LINE = N + 4,
         SLOT = CHUNK * (IN_LINE + WEIGHT_LINE), /* floats */
         BYTES = SLOTS * SLOT * 4 + M * (int)(sizeof(source_row) + sizeof(unsigned))
     };
     static_assert(THREADS % LK_WARP == 0 && CHUNK % GROUP == 0, "whole warps and groups");
+    static_assert(!BY_ROW || CHUNK == 4 * QUAD, "lines of four units");
 
     /* The lane's place along columns, and along rows. Lanes i and i ^ 1 have the same row, and i and i ^ 2 the same
      * column: shared memory then serves 16 lanes that read 16 bytes each at once. */
@@ -99,7 +106,13 @@ struct conv_tile {
     static __device__ __forceinline__ int first_row()
     {
         int warp = (int)threadIdx.x / LK_WARP;
-        return warp / (N / WN) * WM + down() * QUAD;
+        return warp / (N / WN) * WM + (BY_ROW ? down() % 2 + down() / 2 * 2 * QUAD : down() * QUAD);
+    }
+
+    /* The thread's row i, from its first one on. */
+    static __device__ __forceinline__ int row(int i)
+    {
+        return i / QUAD * QUAD * DOWN + i % QUAD * APART;
     }
 
     static __device__ __forceinline__ int first_column()
@@ -194,12 +207,13 @@ struct sum_step {
     }
 };
 
-/* Copies a chunk in PIECES pieces. A thread copies step threadIdx.x % GROUP of every group; those of a chunk of an EVEN
- * tile have the same tap. */
+/* Copies a chunk in PIECES pieces. A thread copies step threadIdx.x % GROUP of every group, or BY_ROW, unit
+ * threadIdx.x % QUAD of a row; all steps of a chunk of an EVEN tile have the same tap. */
 template <class P>
 struct chunk_loader {
     enum {
-        STEP = P::THREADS / GROUP, /* rows from one copy of a thread to its next */
+        EACH = P::BY_ROW ? (int)QUAD : (int)GROUP, /* threads that copy a row */
+        STEP = P::THREADS / EACH,                  /* rows from one copy of a thread to its next */
         ROWS = P::M / STEP,
         COLUMNS = P::N / STEP,
         ROWS_AT_ONCE = ROWS / P::PIECES,
@@ -210,6 +224,7 @@ struct chunk_loader {
         WEIGHTS_AT_ONCE = ((P::FORWARD ? COLUMNS : COPIES) + P::PIECES - 1) / P::PIECES
     };
     static_assert(ROWS % P::PIECES == 0 && P::THREADS % UNITS == 0, "all pieces are alike");
+    static_assert(!P::BY_ROW || (STEP == 16 && ROWS_AT_ONCE % 2 == 0), "bit 4 of row i of a piece is i % 2");
 
     const source_row *rows; /* the thread's first one */
     const float *in, *from; /* the source, and its row 0 for the thread's steps of the chunk */
@@ -218,6 +233,7 @@ struct chunk_loader {
     int first, line; /* step of the chunk, and for input gradients, the line of the lane's step */
     unsigned taps;   /* NO_TAP behind the end of the sums; else, if EVEN, the bits of the tap in a source_row */
     int h, w;        /* otherwise: the tap's place */
+    int left;        /* channels of the tap, from the chunk's first one on; only used BY_ROW */
     int columns;     /* from the thread's first one on */
 
     static __device__ __forceinline__ int step()
@@ -228,10 +244,11 @@ struct chunk_loader {
     __device__ __forceinline__ void start(const conv_class &s, const float *in_, const float *weights_,
                                           const source_row *rows_, int n0, uint32_t memory)
     {
-        int mine = (int)threadIdx.x / GROUP, unit = (int)threadIdx.x % UNITS * VEC, own = (int)threadIdx.x / UNITS;
+        int mine = (int)threadIdx.x / EACH, unit = (int)threadIdx.x % UNITS * VEC, own = (int)threadIdx.x / UNITS;
+        int part = (int)threadIdx.x % EACH;
         rows = rows_ + mine;
-        in = in_ + (P::EVEN ? step() : 0);
-        to = memory + (uint32_t)(step() * P::IN_LINE + mine) * 4;
+        in = in_ + (P::BY_ROW ? part * QUAD : P::EVEN ? part : 0);
+        to = memory + (uint32_t)(P::BY_ROW ? mine * P::CHUNK + (part ^ mine / 8) * QUAD : part * P::IN_LINE + mine) * 4;
         to_weights = memory + (uint32_t)P::CHUNK * P::IN_LINE * 4;
         if constexpr (P::FORWARD) {
             columns = s.columns - n0 - mine;
@@ -257,6 +274,7 @@ struct chunk_loader {
         from = moved_by(in + at.channel, h * s.w.ins + w, (int)s.channels.by * 4);
         taps = own >= s.depth ? NO_TAP : P::EVEN ? 1u << at.r | 1u << (MOST_TAPS + at.t) : 0;
         line = at.line(s);
+        left = (int)s.channels.by - at.channel;
     }
 
     __device__ __forceinline__ bool is_outside(const conv_class &s, unsigned place) const
@@ -279,7 +297,12 @@ struct chunk_loader {
     {
         const float *pixel = moved_by(from, row.x, (int)s.channels.by * 4);
         bool outside = is_outside(s, (unsigned)row.y);
-        uint32_t at = to + slot + (uint32_t)(piece * ROWS_AT_ONCE + i) * STEP * 4;
+        int before = (piece * ROWS_AT_ONCE + i) * STEP;
+        if constexpr (P::BY_ROW) {
+            copy_floats<QUAD>((to ^ i % 2 * 2 * QUAD * 4) + slot + (uint32_t)(before * P::CHUNK) * 4, pixel, outside);
+            return;
+        }
+        uint32_t at = to + slot + (uint32_t)before * 4;
 #pragma unroll
         for (int group = 0; group < P::PIECES; group++)
             copy_floats<1>(at + group * GROUP * P::IN_LINE * 4, pixel + group * GROUP, outside);
@@ -347,20 +370,51 @@ struct chunk_loader {
     {
         copies_commit();
         slot = slot == (P::SLOTS - 1) * P::SLOT * 4 ? 0 : slot + P::SLOT * 4;
-        enter(s, first + P::CHUNK);
+        left -= P::CHUNK;
+        if (!P::BY_ROW || left == 0) {
+            enter(s, first + P::CHUNK);
+            return;
+        }
+        first += P::CHUNK;
+        from += P::CHUNK;
+        line += P::CHUNK * s.taps;
     }
 };
 
-/* A thread's factors of two steps: one is multiplied while the other one is loaded. */
+/* A thread's factors of two steps: one is multiplied while the other one is loaded. BY_ROW, those of four steps of its
+ * rows, each of which is loaded again when it has been multiplied by the last one. */
 template <class P>
 struct fragments {
-    float a[2][P::TM], b[2][P::TN];
+    enum { STEPS = P::BY_ROW ? 4 : 2 }; /* of rows */
 
-    /* `at` is the thread's place in the line of rows of a group. */
+    float a[STEPS][P::TM], b[2][P::TN];
+
+    /* Loads a step of a group, rows only if not BY_ROW; `at` is the thread's place in the line of rows of the group. */
     __device__ __forceinline__ void load(const float *at, const float *weights, int step)
     {
-        load_quads<P::TM>(at + step * P::IN_LINE, P::DOWN * QUAD, a[step % 2]);
+        if constexpr (!P::BY_ROW)
+            load_quads<P::TM>(at + step * P::IN_LINE, P::DOWN * QUAD, a[step % STEPS]);
         load_quads<P::TN>(weights + step * P::WEIGHT_LINE, P::LANES * QUAD, b[step % 2]);
+    }
+
+    /* BY_ROW: loads unit `unit` of a chunk's rows; `at` is the line of the thread's first row. */
+    __device__ __forceinline__ void load_rows(const float *at, int unit)
+    {
+        const float *from = at + (unit ^ P::down() / 2) * QUAD;
+#pragma unroll
+        for (int i = 0; i < P::TM; i++) {
+            float4 f = *(const float4 *)(from + P::row(i) * P::CHUNK);
+            a[0][i] = f.x, a[1][i] = f.y, a[2 % STEPS][i] = f.z, a[3 % STEPS][i] = f.w;
+        }
+    }
+
+    /* Adds a step of a group. BY_ROW, loads the next rows after the last step of a unit; `unit` is the group's first
+     * one, and of the next group after the last step. */
+    __device__ __forceinline__ void add(float (&acc)[P::TM][P::TN], int step, const float *at, int unit)
+    {
+        add_products(acc, a[step % STEPS], b[step % 2]);
+        if (P::BY_ROW && step % QUAD == QUAD - 1)
+            load_rows(at, step == GROUP - 1 ? unit : unit + 1);
     }
 };
 
@@ -371,8 +425,9 @@ template <class P>
 static __device__ __forceinline__ void add_steps(float (&acc)[P::TM][P::TN], const conv_class &s,
                                                  chunk_loader<P> &loader, const float *memory)
 {
-    const float *begin = memory + P::first_row(), *end = begin + P::SLOTS * P::SLOT, *at = begin;
-    int apart = P::CHUNK * P::IN_LINE + P::first_column() - P::first_row(), piece = 0;
+    int mine = P::BY_ROW ? P::first_row() * P::CHUNK : P::first_row(), piece = 0;
+    int apart = P::CHUNK * P::IN_LINE + P::first_column() - mine;
+    const float *begin = memory + mine, *end = begin + P::SLOTS * P::SLOT, *at = begin;
     fragments<P> f;
     for (int i = 0; i < P::SLOTS - 1; i++) {
         loader.copy_all(s);
@@ -380,8 +435,10 @@ static __device__ __forceinline__ void add_steps(float (&acc)[P::TM][P::TN], con
     }
     copies_wait<P::SLOTS - 2>();
     __syncthreads();
-    f.load(at, at + apart, 0);
     const float *weights = at + apart;
+    f.load(at, weights, 0);
+    if constexpr (P::BY_ROW)
+        f.load_rows(at, 0);
 #pragma unroll 1
     for (int step = 0; step < s.depth; step += GROUP) {
         int2 row[chunk_loader<P>::ROWS_AT_ONCE];
@@ -389,21 +446,21 @@ static __device__ __forceinline__ void add_steps(float (&acc)[P::TM][P::TN], con
         for (int i = 0; i < GROUP - 1; i++) {
             f.load(at, weights, i + 1);
             loader.copy(s, piece, i, row);
-            add_products(acc, f.a[i % 2], f.b[i % 2]);
+            f.add(acc, i, at, piece * QUADS);
         }
-        at += GROUP * P::IN_LINE;
+        at += P::BY_ROW ? 0 : GROUP * P::IN_LINE;
         weights += GROUP * P::WEIGHT_LINE;
         if (++piece == P::PIECES) {
             piece = 0;
             loader.next(s);
-            at += P::SLOT - P::CHUNK * P::IN_LINE;
+            at += P::BY_ROW ? P::SLOT : P::SLOT - P::CHUNK * P::IN_LINE;
             at = at == end ? begin : at;
             weights = at + apart;
             copies_wait<P::SLOTS - 2>();
             __syncthreads();
         }
         f.load(at, weights, 0);
-        add_products(acc, f.a[(GROUP - 1) % 2], f.b[(GROUP - 1) % 2]);
+        f.add(acc, GROUP - 1, at, piece * QUADS);
     }
 }
 
@@ -449,7 +506,7 @@ static __device__ __forceinline__ void write_tile(const conv_class &s, const flo
 {
 #pragma unroll
     for (int i = 0; i < P::TM; i++) {
-        unsigned pixel = pixels[P::first_row() + i / QUAD * QUAD * P::DOWN + i % QUAD];
+        unsigned pixel = pixels[P::first_row() + P::row(i)];
         if (pixel == NO_PIXEL)
             break;
         size_t to = (size_t)pixel * (unsigned)s.columns;

@@ -38,9 +38,9 @@ typedef struct lk_cuda_leaf_kernel {
                        float *dw, float *db);
 } lk_cuda_leaf_kernel;
 
-/* The rows: tensor cores or fp32 multiplication for dense products (weights_mma.cu), the same with the copy unit of
- * newer GPUs (weights_hopper.cu), first convolutions (weights_rows.cu), linear layers with few samples a shard
- * (weights_few.cu, weights_few_large.cu), the engines of conv2d.h. Sums of columns of dy (bias.cu) are chosen by
+/* The rows: tensor cores or fp32 multiplication for dense products (weights_mma.cu, weights_fp32.cu), the same with the
+ * copy unit of newer GPUs (weights_hopper.cu), first convolutions (weights_rows.cu), linear layers with few samples a
+ * shard (weights_few.cu, weights_few_large.cu), the engines of conv2d.h. Sums of columns of dy (bias.cu) are chosen by
  * nobody: they have no `suits`. */
 extern const lk_cuda_leaf_kernel lk__cuda_weights_first, lk__cuda_weights_depthwise, lk__cuda_weights_few,
     lk__cuda_weights_hopper, lk__cuda_weights_mma, lk__cuda_weights_rows, lk__cuda_weights_direct,

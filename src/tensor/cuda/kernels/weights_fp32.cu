@@ -147,7 +147,6 @@ struct sums_loader {
 
     const float *dy, *x; /* the thread's first copy of the stage, and that of a window whose first pixel is 0 */
     uint32_t to;
-    int row_x;      /* of the thread's first copy */
     unsigned taps;  /* the bits of the tap of the thread's columns of x in `place` */
     int leaf, left; /* rows of the leaf from the stage on */
     uint32_t row;   /* the stage's first one */
@@ -155,16 +154,21 @@ struct sums_loader {
     int at, phase;  /* of the row of the chunk that is the lane's number: its window's first pixel of x, */
     unsigned place; /* and which taps of the window are outside of the image; phase: the stage's place in the chunk */
 
+    /* The rows of a stage that the thread copies first. */
     static __device__ __forceinline__ int row_y()
     {
         return (int)threadIdx.x / UNITS_Y;
+    }
+
+    static __device__ __forceinline__ int row_x()
+    {
+        return (int)threadIdx.x / UNITS_X;
     }
 
     __device__ __forceinline__ void start(const sums_shape &s, const lk_cuda_leaves &leaves, const block_sums &work,
                                           const float *dy_, const float *x_, uint32_t memory)
     {
         int unit_x = (int)threadIdx.x % UNITS_X, column = work.n0 + unit_x * QUAD;
-        row_x = (int)threadIdx.x / UNITS_X;
         to = memory + threadIdx.x * QUAD * 4;
         int tap = column / s.c, r = tap / s.kernel_w, t = tap - r * s.kernel_w;
         taps = column < s.width ? 1u << r | 1u << (MOST_TAPS + t) : NO_TAP;
@@ -207,8 +211,8 @@ struct sums_loader {
         unsigned place_row[COUNT_X];
 #pragma unroll
         for (int i = 0; i < COUNT_X; i++) {
-            at_row[i] = __shfl_sync(~0u, at, phase + row_x + i * STEP_X);
-            place_row[i] = __shfl_sync(~0u, place, phase + row_x + i * STEP_X);
+            at_row[i] = __shfl_sync(~0u, at, phase + row_x() + i * STEP_X);
+            place_row[i] = __shfl_sync(~0u, place, phase + row_x() + i * STEP_X);
         }
 #pragma unroll
         for (int i = 0; i < COUNT_Y; i++)

@@ -1,5 +1,6 @@
 /* weights_mma.cu - weight gradients as products of dense matrices: dw (k, taps * c) = dy^T (k, pixels) * windows of x
- * (pixels, taps * c), for bf16 and tf32 by tensor cores (mma.sync), for fp32 by fused multiply-adds.
+ * (pixels, taps * c), for bf16 and tf32 by tensor cores (mma.sync). For fp32, weights_fp32.cu does this where it suits,
+ * and this file cuts its leaves; the other layers use fused multiply-adds here.
  *
  * A block computes a tile of M output channels by N columns, which are input channels of one or more taps. It copies
  * chunks of 128 bytes of each row, asynchronously and SLOTS - 1 chunks ahead, from dy and x to shared memory. Rows
