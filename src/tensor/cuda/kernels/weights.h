@@ -38,13 +38,26 @@ typedef struct lk_cuda_leaf_kernel {
                        float *dw, float *db);
 } lk_cuda_leaf_kernel;
 
-/* The rows: tensor cores or fp32 multiplication for dense products (weights_mma.cu), the same with the copy unit of
- * newer GPUs (weights_hopper.cu; weights_taps_hopper.cu for 3x3 windows), first convolutions (weights_rows.cu), linear
- * layers with few samples a shard (weights_few.cu, weights_few_large.cu), the engines of conv2d.h. Sums of columns of
- * dy (bias.cu) are chosen by nobody: they have no `suits`. */
+/* The rows: tensor cores or fp32 multiplication for dense products (weights_mma.cu, weights_fp32.cu), the same with the
+ * copy unit of newer GPUs (weights_hopper.cu; weights_taps_hopper.cu for 3x3 windows), first convolutions
+ * (weights_rows.cu), linear layers with few samples a shard (weights_few.cu, weights_few_large.cu), the engines of
+ * conv2d.h. Sums of columns of dy (bias.cu) are chosen by nobody: they have no `suits`. */
 extern const lk_cuda_leaf_kernel lk__cuda_weights_first, lk__cuda_weights_depthwise, lk__cuda_weights_few,
     lk__cuda_weights_taps, lk__cuda_weights_hopper, lk__cuda_weights_mma, lk__cuda_weights_rows,
     lk__cuda_weights_direct, lk__cuda_weights_columns;
+
+/* Where a launch writes: (block rows, weights) and (block rows, bias), with `row` floats from one block row to the
+ * next. */
+typedef struct lk_cuda_rows {
+    float *weights, *bias; /* bias: NULL if it is not wanted */
+    size_t row;
+} lk_cuda_rows;
+
+/* The launch of weights_mma.cu for fp32, where columns are whole vectors and windows have few taps; for groups of at
+ * most two leaves. A bias needs a single group of channels. */
+bool lk__cuda_weights_fp32_suits(const lk_cuda_problem *problem);
+void lk__cuda_weights_fp32(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
+                           const lk_cuda_rows *out);
 
 /* What the fold adds and where. A row of `in` has `given` floats for weights, then those of the bias. A slot has
  * `weights` floats, of which those from `given` on are pads, which become zero, and `bias` floats in db. Entries of the

@@ -2,7 +2,6 @@
  * weights_mma.cu with copies by the bulk copy unit, which gathers windows of x itself. */
 #include "tensor/cuda/kernels/weights_hopper.h"
 
-#include "tensor/cuda/kernels/weights.h"
 #include "tensor/cuda/kernels/weights_hopper.cuh"
 
 static const char what[] = "gradient of weights";
@@ -95,7 +94,7 @@ static bool prepare(lk_device *dev, int *processors)
 }
 
 /* Zeros in all block rows. */
-static void clear(const lk_cuda_io *io, const hopper_shape *s, size_t rows, const hopper_out *out)
+static void clear(const lk_cuda_io *io, const hopper_shape *s, size_t rows, const lk_cuda_rows *out)
 {
     size_t pitch = out->row * sizeof(float), bias = (size_t)s->k * sizeof(float), weights = bias * (size_t)s->width;
     cudaError_t error = cudaMemset2DAsync(out->weights, pitch, 0, weights, rows, io->stream);
@@ -106,7 +105,7 @@ static void clear(const lk_cuda_io *io, const hopper_shape *s, size_t rows, cons
 
 template <class P>
 static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
-                   const hopper_out *out)
+                   const lk_cuda_rows *out)
 {
     hopper_shape s = shape_of(problem, P::M, P::N);
     size_t rows = (size_t)leaves->groups * (size_t)leaves->parts;
@@ -134,7 +133,7 @@ typedef struct tile_row {
     int m, n, chunk, levels;
     int cycles; /* of shared memory, which limits tf32, for a chunk */
     void (*launch)(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
-                   const hopper_out *out);
+                   const lk_cuda_rows *out);
 } tile_row;
 
 /* In tf32, x is copied and read once, dy is copied, read and written once, and read for each 64 columns. */
@@ -261,7 +260,7 @@ static void launch_leaves(const lk_cuda_problem *problem, const lk_cuda_io *io, 
 {
     const tile_row *tile = tile_of(problem, most);
     lk_cuda_cut cut = cut_by(problem, tile);
-    hopper_out to = {out, cut.bias ? out + cut.weights : NULL, cut.weights + cut.bias};
+    lk_cuda_rows to = {out, cut.bias ? out + cut.weights : NULL, cut.weights + cut.bias};
     tile->launch(problem, io, leaves, &to);
 }
 
@@ -269,7 +268,7 @@ static void launch_sum(const lk_cuda_problem *problem, const lk_cuda_io *io, con
                        float *dw, float *db)
 {
     const tile_row *tile = tile_of(problem, most);
-    hopper_out to = {dw, db, cut_by(problem, tile).weights};
+    lk_cuda_rows to = {dw, db, cut_by(problem, tile).weights};
     tile->launch(problem, io, leaves, &to);
 }
 

@@ -315,7 +315,7 @@ static __device__ __forceinline__ void write_columns(const hopper_shape &s, cons
 
 template <class P, class Product>
 static __device__ __forceinline__ void multiply_all(const hopper_shape &s, const lk_cuda_leaves &leaves,
-                                                    const slot_memory<P> &memory, const hopper_out &out)
+                                                    const slot_memory<P> &memory, const lk_cuda_rows &out)
 {
     Product product;
     sum_levels<P::SUMS, P::LEVELS> levels;
@@ -347,7 +347,7 @@ static __device__ __forceinline__ void multiply_all(const hopper_shape &s, const
 template <class P>
 static __global__ void __launch_bounds__(GROUP + P::MULTIPLIERS, 1)
     hopper_product(const __grid_constant__ hopper_shape s, const __grid_constant__ lk_cuda_leaves leaves,
-                   const __grid_constant__ hopper_maps maps, const __grid_constant__ hopper_out out)
+                   const __grid_constant__ hopper_maps maps, const __grid_constant__ lk_cuda_rows out)
 {
     static_assert(P::BYTES <= 227 * 1024, "a block has at most 227 KiB of shared memory");
     extern __shared__ char raw[];

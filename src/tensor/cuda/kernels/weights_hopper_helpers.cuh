@@ -165,7 +165,7 @@ struct box_helper {
  * a block mostly gets the same tile of every row. */
 template <class P>
 static __device__ __forceinline__ void help_all(const hopper_shape &s, const lk_cuda_leaves &leaves,
-                                                const slot_memory<P> &memory, const hopper_out &out)
+                                                const slot_memory<P> &memory, const lk_cuda_rows &out)
 {
     box_helper<P> helper(memory);
     ring_position at = {0, 0};

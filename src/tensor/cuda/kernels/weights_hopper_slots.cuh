@@ -3,9 +3,8 @@
 #define LK_TENSOR_CUDA_KERNELS_WEIGHTS_HOPPER_SLOTS_CUH
 
 #include "tensor/cuda/kernels/hopper.cuh"
-#include "tensor/cuda/kernels/leaves.h"
 #include "tensor/cuda/kernels/mma.cuh"
-#include "tensor/cuda/kernels/plans.h"
+#include "tensor/cuda/kernels/weights.h"
 
 /* LINE: bytes of a row of a box. PIECE: rows of a copy at the end of a leaf. */
 enum { LINE = 128, PIECE = 16, GROUP = 128, ALIGN = 1024 };
@@ -21,12 +20,6 @@ typedef struct hopper_shape {
     int tiles_n, tiles, jobs; /* jobs: tiles of all block rows */
     divisor q, pixels;        /* width of y, pixels of a sample of y */
 } hopper_shape;
-
-/* Where results go: (block rows, k, width) and (block rows, k), with `row` floats from one block row to the next. */
-typedef struct hopper_out {
-    float *weights, *bias; /* bias: NULL if it is not wanted */
-    size_t row;
-} hopper_out;
 
 /* Boxes of a whole chunk, and of PIECE rows. */
 typedef struct hopper_maps {

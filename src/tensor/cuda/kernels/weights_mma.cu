@@ -1,5 +1,6 @@
 /* weights_mma.cu - weight gradients as products of dense matrices: dw (k, taps * c) = dy^T (k, pixels) * windows of x
- * (pixels, taps * c), for bf16 and tf32 by tensor cores (mma.sync), for fp32 by fused multiply-adds.
+ * (pixels, taps * c), for bf16 and tf32 by tensor cores (mma.sync). For fp32, weights_fp32.cu does this where it suits,
+ * and this file cuts its leaves; the other layers use fused multiply-adds here.
  *
  * A block computes a tile of M output channels by N columns, which are input channels of one or more taps. It copies
  * chunks of 128 bytes of each row, asynchronously and SLOTS - 1 chunks ahead, from dy and x to shared memory. Rows
@@ -322,7 +323,7 @@ static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io, const l
     lk__cuda_launched(io->dev, "gradient of weights");
 }
 
-/* A size of tiles for one type of products. */
+/* A size of tiles for one type of products. Rows without a launch describe the work of weights_fp32.cu. */
 typedef struct tile_row {
     int m, n, chunk, least, full, levels;
     void (*launch)(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, float *out);
@@ -332,8 +333,8 @@ typedef enum tile_size { TILE_LARGE, TILE_SMALL, TILE_GATHER, TILE_SIZES } tile_
 
 static const tile_row tiles[][TILE_SIZES] = {
     /* LK_PRECISION_FP32 */
-    {{128, 128, 32, 32, 264, 1, launch<variant<fma_tile<128, 128, 8>, 3, 1, true>>},
-     {64, 64, 32, 32, 528, 2, launch<variant<fma_tile<64, 64, 8>, 3, 2, true>>},
+    {{128, 128, 32, 32, 264, 1, NULL},
+     {64, 64, 32, 32, 528, 1, NULL},
      {64, 64, 32, 32, 528, 2, launch<variant<fma_tile<64, 64, 4>, 3, 2, false>>}},
     /* LK_PRECISION_TF32 */
     {{128, 128, 32, 32, 264, 1, launch<variant<mma_tile<float, 128, 128, 64, 32>, 3, 1, true>>},
@@ -370,6 +371,11 @@ static bool suits(const lk_cuda_problem *problem, size_t most)
     return shape_of(problem, 1, 1).k % 8 == 0;
 }
 
+static bool is_fp32(const lk_cuda_problem *problem, const tile_row *tile)
+{
+    return !tile->launch && lk__cuda_weights_fp32_suits(problem);
+}
+
 static lk_cuda_cut cut_of(const lk_cuda_problem *problem, size_t most)
 {
     const tile_row *tile = tile_of(problem, most);
@@ -383,13 +389,36 @@ static lk_cuda_cut cut_of(const lk_cuda_problem *problem, size_t most)
     cut.levels = tile->levels;
     cut.small = SMALL_ROWS;
     cut.weights = (size_t)problem->groups * (size_t)s.k * (size_t)s.width;
+    cut.bias = is_fp32(problem, tile) && problem->groups == 1 && problem->bias ? (size_t)s.k : 0;
     return cut;
+}
+
+static void launch_rows(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, size_t most,
+                        const lk_cuda_rows *out)
+{
+    const tile_row *tile = tile_of(problem, most);
+    if (is_fp32(problem, tile)) {
+        lk__cuda_weights_fp32(problem, io, leaves, out);
+        return;
+    }
+    if (!tile->launch)
+        tile = &tiles[0][TILE_GATHER]; /* the size of tiles changes no bits */
+    tile->launch(problem, io, leaves, out->weights);
 }
 
 static void launch_leaves(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
                           size_t most, float *out)
 {
-    tile_of(problem, most)->launch(problem, io, leaves, out);
+    lk_cuda_cut cut = cut_of(problem, most);
+    lk_cuda_rows to = {out, cut.bias ? out + cut.weights : NULL, cut.weights + cut.bias};
+    launch_rows(problem, io, leaves, most, &to);
 }
 
-const lk_cuda_leaf_kernel lk__cuda_weights_mma = {"dense products", suits, cut_of, launch_leaves, NULL};
+static void launch_sum(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves, size_t most,
+                       float *dw, float *db)
+{
+    lk_cuda_rows to = {dw, db, cut_of(problem, most).weights};
+    launch_rows(problem, io, leaves, most, &to);
+}
+
+const lk_cuda_leaf_kernel lk__cuda_weights_mma = {"dense products", suits, cut_of, launch_leaves, launch_sum};

@@ -1,7 +1,6 @@
 /* weights_taps_hopper.cu - weight gradients of 3x3 convolutions with stride 1 in tf32, on GPUs of compute capability
  * 9.0: products whose pixels of x come to shared memory once for all taps, where weights_hopper.cu copies them for each
  * tap. */
-#include "tensor/cuda/kernels/weights.h"
 #include "tensor/cuda/kernels/weights_hopper.h"
 #include "tensor/cuda/kernels/weights_taps_hopper.cuh"
 
@@ -11,7 +10,7 @@ static const char what[] = "gradient of weights";
 typedef struct strips_size {
     int eights, band, channels; /* eights of a row, rows */
     void (*launch[2])(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
-                      const strips_out *out); /* without a bias, with one */
+                      const lk_cuda_rows *out); /* without a bias, with one */
 } strips_size;
 
 static strips_shape shape_of(const lk_cuda_problem *problem, int eights, int band, int channels)
@@ -51,7 +50,7 @@ static cudaError_t make_maps(const lk_cuda_problem *problem, const lk_cuda_io *i
 
 template <class P>
 static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
-                   const strips_out *out)
+                   const lk_cuda_rows *out)
 {
     strips_shape s = shape_of(problem, P::EIGHTS, P::BAND, P::CHANNELS);
     strips_maps maps;
@@ -160,7 +159,7 @@ static void launch_leaves(const lk_cuda_problem *problem, const lk_cuda_io *io, 
 {
     const strips_size *size = tile_of(problem, most);
     lk_cuda_cut cut = cut_by(problem, size);
-    strips_out to = {out, cut.bias ? out + cut.weights : NULL, cut.weights + cut.bias};
+    lk_cuda_rows to = {out, cut.bias ? out + cut.weights : NULL, cut.weights + cut.bias};
     size->launch[cut.bias > 0](problem, io, leaves, &to);
 }
 
@@ -169,7 +168,7 @@ static void launch_sum(const lk_cuda_problem *problem, const lk_cuda_io *io, con
 {
     const strips_size *size = tile_of(problem, most);
     lk_cuda_cut cut = cut_by(problem, size);
-    strips_out to = {dw, cut.bias ? db : NULL, cut.weights};
+    lk_cuda_rows to = {dw, cut.bias ? db : NULL, cut.weights};
     size->launch[cut.bias > 0](problem, io, leaves, &to);
 }
 

@@ -20,7 +20,7 @@
 #include "tensor/cuda/kernels/hopper.cuh"
 #include "tensor/cuda/kernels/leaf_part.cuh"
 #include "tensor/cuda/kernels/mma.cuh"
-#include "tensor/cuda/kernels/plans.h"
+#include "tensor/cuda/kernels/weights.h"
 
 /* WINDOW: taps along each axis. EIGHT: pixels of one product. UNIT: bytes of four pixels of a channel. Y_ROW: bytes of
  * a row of a box of dy, which has 32 channels. ROWS: output channels of a tile. */
@@ -42,12 +42,6 @@ typedef struct strips_shape {
 typedef struct strips_maps {
     CUtensorMap x, y;
 } strips_maps;
-
-/* Where results go: (block rows, k, 9, c) and (block rows, k), with `row` floats from one block row to the next. */
-typedef struct strips_out {
-    float *weights, *bias; /* bias: NULL if it is not wanted */
-    size_t row;
-} strips_out;
 
 /* A band has BAND rows of EIGHTS * 8 pixels. BIASED: dy is summed for the gradient of a bias, and rounded afterwards;
  * otherwise its copies round it, so that the bits of a layer differ with and without a bias. */
@@ -456,7 +450,7 @@ struct strips_product {
             release_before();
     }
 
-    __device__ __forceinline__ void write(const strips_shape &s, const strips_work &work, const strips_out &out) const
+    __device__ __forceinline__ void write(const strips_shape &s, const strips_work &work, const lk_cuda_rows &out) const
     {
         int warp = (int)threadIdx.x % GROUP / 32, lane = lk__cuda_lane();
         int m = work.m0 + warp * 16 + lane / 4 * 2, c = work.c0 + lane % 4 * 4;
@@ -476,7 +470,7 @@ struct strips_product {
     }
 
     /* Adds the pixels of four lanes. */
-    __device__ __forceinline__ void write_bias(const strips_shape &s, const strips_work &work, const strips_out &out)
+    __device__ __forceinline__ void write_bias(const strips_shape &s, const strips_work &work, const lk_cuda_rows &out)
     {
         int m = work.m0 + (int)threadIdx.x % GROUP / 32 * 16 + lk__cuda_lane() / 4 * 2;
 #pragma unroll
@@ -491,7 +485,8 @@ struct strips_product {
 
 template <class P>
 static __device__ __forceinline__ void multiply_all(const strips_shape &s, const lk_cuda_leaves &leaves,
-                                                    const strips_memory<P> &memory, const strips_out &out, int tap_row)
+                                                    const strips_memory<P> &memory, const lk_cuda_rows &out,
+                                                    int tap_row)
 {
     strips_product<P> product(memory, tap_row);
     strips_work work;
@@ -509,7 +504,7 @@ static __device__ __forceinline__ void multiply_all(const strips_shape &s, const
 template <class P>
 static __global__ void __launch_bounds__(P::THREADS, 1)
     strips_products(const __grid_constant__ strips_shape s, const __grid_constant__ lk_cuda_leaves leaves,
-                    const __grid_constant__ strips_maps maps, const __grid_constant__ strips_out out)
+                    const __grid_constant__ strips_maps maps, const __grid_constant__ lk_cuda_rows out)
 {
     static_assert(P::BYTES <= 227 * 1024, "slots fit into shared memory");
     static_assert(16 * (P::Y_SLOTS + P::LINE_SLOTS + P::X_SLOTS) <= P::BARRIER_BYTES, "barriers fit behind the slots");
