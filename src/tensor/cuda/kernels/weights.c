@@ -1,6 +1,7 @@
 /* weights.c - runs the kernels of weight gradients: chooses the kernel, divides the wave into launches, and folds. */
 #include "tensor/cuda/kernels/weights.h"
 
+#include <limits.h>
 #include <stdio.h>
 
 #include "base/mem.h"
@@ -126,9 +127,22 @@ static lk_status add_bias(const lk_cuda_problem *problem, const lk_cuda_io *io)
     return run(&w);
 }
 
+/* Kernels for fp32 count pixels of x in ints. */
+static lk_status check_pixels(const lk_cuda_problem *problem)
+{
+    size_t pixels = (size_t)problem->n * (size_t)problem->h * (size_t)problem->w;
+    if (problem->precision != LK_PRECISION_FP32 || pixels <= INT_MAX)
+        return LK_OK;
+    return lk__fail(LK_STATUS_UNSUPPORTED,
+                    "the gradients of a layer's weights in fp32: %zu pixels are too many for a GPU; smaller "
+                    "micro-batches have fewer",
+                    pixels);
+}
+
 static lk_status run_plan(lk_cuda_plan *base, const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
     weights_plan *plan = (weights_plan *)base;
+    LK_TRY(check_pixels(problem));
     wave_sums w = {.problem = problem, .io = io, .shards = io->shards};
     w.kernel = plan->kernel = kernel_of(problem, io->shards->most);
     w.cut = w.kernel->cut(problem, io->shards->most);

@@ -490,14 +490,6 @@ void lk__cuda_weights_fp32(const lk_cuda_problem *problem, const lk_cuda_io *io,
                            const lk_cuda_rows *out)
 {
     const sums_size *best = &sizes[0];
-    size_t pixels = (size_t)problem->n * (size_t)problem->h * (size_t)problem->w;
-    if (pixels > INT_MAX) {
-        (void)lk__cuda_keep_status(io->dev, lk__fail(LK_STATUS_UNSUPPORTED,
-                                                     "the gradients of a layer's weights in fp32: %zu pixels are too "
-                                                     "many for a GPU; smaller micro-batches have fewer",
-                                                     pixels));
-        return;
-    }
     size_t parts = (size_t)io->shards->all * (size_t)leaves->parts; /* of a step */
     for (const sums_size *size = sizes; size < sizes + sizeof sizes / sizeof *sizes; size++)
         if (cycles_of(size, problem, parts) < cycles_of(best, problem, parts))
