@@ -171,21 +171,11 @@ template <int VEC>
 static __device__ __forceinline__ void copy_floats(uint32_t to, const float *from, bool outside)
 {
     if constexpr (VEC == QUAD)
-        asm volatile(
-            "{.reg .pred none; setp.ne.b32 none, %2, 0; cp.async.cg.shared.global [%0], [%1], 16, none;}" ::"r"(to),
-            "l"(from), "r"((int)outside));
+        copy_quad(to, from, outside);
     else
         asm volatile(
             "{.reg .pred none; setp.ne.b32 none, %2, 0; cp.async.ca.shared.global [%0], [%1], 4, none;}" ::"r"(to),
             "l"(from), "r"((int)outside));
-}
-
-/* from + count * pitch, by one instruction; pitch in bytes. */
-static __device__ __forceinline__ const float *moved_by(const float *from, int count, int pitch)
-{
-    const float *to;
-    asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(to) : "r"(count), "r"(pitch), "l"(from));
-    return to;
 }
 
 /* A step of the sums: its channel of the source, and the row and column of its tap in the class. */

@@ -1,4 +1,5 @@
-/* fma_order.cuh - products of fragments by fused multiply-adds in an order that suits the register file. For nvcc only.
+/* fma_order.cuh - products of fragments by fused multiply-adds in an order that suits the register file, and what their
+ * kernels need for copies. For nvcc only.
  *
  * The register file has two banks, of even and of odd registers, and each serves one factor or sum in a cycle; an
  * instruction may keep one of its factors for the next one. So a multiply-add is issued in each cycle only if it shares
@@ -11,6 +12,22 @@
 #include "tensor/cuda/kernels/vec.cuh"
 
 enum { QUAD = 4 }; /* floats that are loaded together */
+
+/* Copies 16 bytes to shared memory, or writes zeros there; then `from` is not read. */
+static __device__ __forceinline__ void copy_quad(uint32_t to, const float *from, bool outside)
+{
+    asm volatile(
+        "{.reg .pred none; setp.ne.b32 none, %2, 0; cp.async.cg.shared.global [%0], [%1], 16, none;}" ::"r"(to),
+        "l"(from), "r"((int)outside));
+}
+
+/* from + count * pitch, by one instruction; pitch in bytes. */
+static __device__ __forceinline__ const float *moved_by(const float *from, int count, int pitch)
+{
+    const float *to;
+    asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(to) : "r"(count), "r"(pitch), "l"(from));
+    return to;
+}
 
 /* Loads COUNT floats in fours; `apart` is the distance from four to four. */
 template <int COUNT>

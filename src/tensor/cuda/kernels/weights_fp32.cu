@@ -104,22 +104,6 @@ struct block_sums {
     }
 };
 
-/* Copies 16 bytes to shared memory, or writes zeros there; then `from` is not read. */
-static __device__ __forceinline__ void copy_quad(uint32_t to, const float *from, bool outside)
-{
-    asm volatile(
-        "{.reg .pred none; setp.ne.b32 none, %2, 0; cp.async.cg.shared.global [%0], [%1], 16, none;}" ::"r"(to),
-        "l"(from), "r"((int)outside));
-}
-
-/* from + count * pitch, by one instruction; pitch in bytes. */
-static __device__ __forceinline__ const float *moved_by(const float *from, int count, int pitch)
-{
-    const float *to;
-    asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(to) : "r"(count), "r"(pitch), "l"(from));
-    return to;
-}
-
 /* The taps of an axis that read a pixel outside of the image of this size, if the first one reads pixel `first`; bits
  * of taps that the window does not have mean nothing. */
 static __device__ __forceinline__ unsigned outside_taps(divisor dilation, int first, int size)
