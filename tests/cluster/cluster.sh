@@ -35,7 +35,7 @@ await() {
     done
 }
 
-# ---- hosts ---------------------------------------------------------------------
+# Hosts.
 
 make_hosts() {
     local h
@@ -56,7 +56,7 @@ make_hosts() {
     done
 }
 
-# ---- Slurm ---------------------------------------------------------------------
+# Slurm.
 
 write_conf() {
     cat >$scratch/slurm.conf <<END
@@ -137,7 +137,7 @@ stop_cluster() {
 }
 is_gone() { ! grep -qs '^State:.[^ZX]' "/proc/$1/status"; }
 
-# ---- jobs ----------------------------------------------------------------------
+# Jobs.
 
 # field JOB NAME - a value of `scontrol show job`.
 field() { timeout 20 scontrol show -o job "$1" 2>/dev/null | tr ' ' '\n' | sed -n "s/^$2=//p" | head -1; }

@@ -48,7 +48,7 @@ hash_alone() { timeout 60 "$program" train $base --max-steps "$1" | sed -n 's/^S
 whole=$(hash_alone 6) line="one process"
 check "there is a hash" test -n "$whole"
 
-# ---- jobs ----------------------------------------------------------------------
+# Jobs.
 
 # submit FILE SBATCH_OPTIONS... - sets $job and $out, the file of its output.
 submit() {
@@ -93,7 +93,7 @@ is_requeued() {
     state_is "$job" PENDING && [ "$(field "$job" Restarts)" = 1 ]
 }
 
-# ---- examples ------------------------------------------------------------------
+# Examples.
 
 example one_node 4
 said "Slurm job $job: 4 tasks on 1 node"
@@ -183,7 +183,7 @@ timeout 120 lockstep sweep -o swept >"$out" 2>&1
 check "exit status $?" is $? 0
 check "both cells have the weights of one process" is "$(grep -c "done .* $whole" "$out")" 2
 
-# ---- what else Slurm does --------------------------------------------------------
+# What else Slurm does.
 
 # direct OPTIONS... -- COMMAND... - srun without a script; sets $status.
 direct() {
@@ -245,7 +245,7 @@ check "the job is $state" is "$state" CANCELLED
 said "SIGTERM after step" "Slurm is ending job $job already"
 check "a process is left" await 20 no_task "$job"
 
-# ---- the time limit --------------------------------------------------------------
+# The time limit.
 
 # A signal before the time limit with --requeue, in tasks of srun and in a script that starts the ranks itself. Rank 1 stops
 # itself in step 3, and goes on when Slurm has sent the signal, which takes up to half a minute.
@@ -278,7 +278,7 @@ whole=$(hash_alone 300)
 goes_on requeue.sbatch "$requeued" "$requeued_out"
 goes_on script.sbatch "$script" "$script_out"
 
-# ---- the page ----------------------------------------------------------------------
+# The page.
 
 line="docs/clusters.md" out=$scratch/work/page.out
 check "a node is not idle: $(sinfo)" await 20 are_idle
@@ -290,7 +290,7 @@ else
     echo "docs/clusters.md is left out: there is no python3"
 fi
 
-# ---- nothing is left ---------------------------------------------------------------
+# Nothing is left.
 
 line="the end" out=''
 check "a node is not idle: $(sinfo)" await 20 are_idle

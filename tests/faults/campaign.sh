@@ -13,7 +13,7 @@ read_options trials "${@:2}"
 
 declare -A steps=([mlp]=48 [resnet]=18 [shard]=18 [cnn]=12)
 
-# ---- faults --------------------------------------------------------------------------
+# Faults.
 
 # pick_rank, pick_step: sets $picked to a key of a fault.
 pick_rank() {
@@ -91,7 +91,7 @@ pick_fault() {
     esac
 }
 
-# ---- a trial -------------------------------------------------------------------------
+# A trial.
 
 # faulty_run: runs $job in folder ck with $fault in $mode; sets $status. A wrong result must not
 # be reported as right.
@@ -146,7 +146,7 @@ trial() {
     [ ! -e failed ] || complain "job $job, faults: ${story}resumed: ${mode[*]}"
 }
 
-# ---- all of them ---------------------------------------------------------------------
+# All of them.
 
 echo "campaign: $trials trials with seed $seed, $side_by_side side by side"
 make_data

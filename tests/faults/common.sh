@@ -9,7 +9,7 @@ export XDG_CONFIG_HOME=$scratch/.config # for the secret of jobs without a token
 export -n LOCKSTEP_TOKEN LOCKSTEP_TOKEN_FILE LOCKSTEP_INSECURE LOCKSTEP_HOSTID RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
 ulimit -c 0
 
-# ---- a case ------------------------------------------------------------------
+# A case.
 
 # complain TEXT...: marks the case as failed.
 complain() { echo "$*" >>"$case_folder/failed"; }
@@ -108,7 +108,7 @@ with() {
     run_case "$@" 2>"$scratch/$1.shell" &
 }
 
-# ---- what is left of many ------------------------------------------------------
+# What is left of many.
 
 listening() { cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == "0A" { print $2 }' | sort; }
 segments() { find /dev/shm -mindepth 1 -name 'lockstep*' 2>/dev/null | sort; }

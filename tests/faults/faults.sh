@@ -13,7 +13,7 @@ declare -A exits=([kill]=137 [segv]=139 [exit]=3)
 declare -A says=([kill]="was killed by SIGKILL" [segv]="was killed by SIGSEGV (segmentation fault)"
     [exit]="exited with status 3")
 
-# ---- a rank dies -----------------------------------------------------------------
+# A rank dies.
 
 # died BACKEND KIND RANK MOMENT [CALL]
 died() {
@@ -47,7 +47,7 @@ died_joining() {
     said err "lockstep run: rank $2 on host" "was killed by SIGKILL"
 }
 
-# ---- a rank is stopped -------------------------------------------------------------
+# A rank is stopped.
 
 is_stopped() { [ -f "fault.$1" ] && grep -q '^State:.[Tt]' "/proc/$(<"pid.$1")/status" 2>/dev/null; }
 # stopped BACKEND RANK MOMENT [CALL]: RANK is stopped for a moment.
@@ -118,7 +118,7 @@ gone() {
     said err "rank $2 of 3 exited with status 0 before it joined"
 }
 
-# ---- launcher and keeper -----------------------------------------------------------
+# Launcher and keeper.
 
 keeper_of() {
     local pid
@@ -228,7 +228,7 @@ suspended() {
     status_is 0
 }
 
-# ---- what is missing or in the way -----------------------------------------------------
+# What is missing or in the way.
 
 # full_memory SIZE TEXT VICTIM'S ARGUMENTS...
 full_memory() {
@@ -343,7 +343,7 @@ no_program() {
     said err "nothing-of-this-name"
 }
 
-# ---- all of them -----------------------------------------------------------------------
+# All of them.
 
 for way in shm tcp auto; do
     for kind in kill exit segv; do

@@ -24,7 +24,7 @@ blamed() {
         complain "the last word is not of rank $1"
 }
 
-# ---- kill, stop, delay -----------------------------------------------------------
+# Kill, stop, delay.
 
 # unstruck FAULT...: these faults are named at the end as those that never struck, each once.
 unstruck() {
@@ -104,7 +104,7 @@ delayed() { # FAULT SECONDS COMMAND...
     [ "$(grep '^State hash' out)" = "$(grep '^State hash' calm)" ] || complain "the result is another"
 }
 
-# ---- memory, disks, bits -------------------------------------------------------------
+# Memory, disks, bits.
 
 no_memory() { # FAULT RANK COMMAND...
     drill "$1" "${@:3}"
@@ -139,7 +139,7 @@ flipped_in_file() {
     [ "$(cmp -l model.safetensors other.safetensors | wc -l)" -eq 1 ] || complain "not one byte is another"
 }
 
-# ---- texts ------------------------------------------------------------------------------
+# Texts.
 
 refused() { # FAULT TEXT COMMAND...
     drill "$1" "${@:3}"
@@ -148,7 +148,7 @@ refused() { # FAULT TEXT COMMAND...
     said err "LOCKSTEP_FAULT" "$2"
 }
 
-# ---- all of them ----------------------------------------------------------------------------
+# All of them.
 
 side_by_side=2 # these cases compute
 two=("${untested[@]}" -n 2)

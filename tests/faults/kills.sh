@@ -10,7 +10,7 @@ program=$(realpath "$1")
 kills=20 seed=$((RANDOM * 32768 + RANDOM)) side_by_side=2
 read_options kills "${@:2}"
 
-# ---- one kill ------------------------------------------------------------------------
+# One kill.
 
 over() { ! kill -0 "$launcher" 2>/dev/null; }
 children() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
@@ -170,7 +170,7 @@ chain() {
     done
 }
 
-# ---- all of them ------------------------------------------------------------------------
+# All of them.
 
 count_kills() { cat "$scratch"/*/kills 2>/dev/null | wc -l; }
 echo "kills: $kills with seed $seed, $side_by_side side by side"

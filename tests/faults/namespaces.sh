@@ -58,7 +58,7 @@ listening() {
     done
 }
 
-# ---- ranks started by hand -------------------------------------------------------
+# Ranks started by hand.
 
 # spread INIT LAYOUT VICTIM'S ARGUMENTS...: starts rank r on the r-th host of LAYOUT.
 pids=()
@@ -227,7 +227,7 @@ uneven() {
     done
 }
 
-# ---- launchers -------------------------------------------------------------------
+# Launchers.
 
 # launch NPROCS RUN'S ARGUMENTS...: starts a node on each host; NPROCS are their numbers of ranks.
 launch() {
@@ -323,7 +323,7 @@ nodes_absent() { # node 1 never joins
     said err.0 "node 1"
 }
 
-# ---- training --------------------------------------------------------------------
+# Training.
 
 # The result of one process is in $scratch.
 task=(--model cnn --batch-size 32 --max-steps 4 --quiet --log-interval 1 --no-test --optimizer adam)

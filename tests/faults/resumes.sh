@@ -25,7 +25,7 @@ read_options() {
     before="$(listening) $(segments)"
 }
 
-# ---- jobs ------------------------------------------------------------------------
+# Jobs.
 
 # The pixels of the images are bytes of untrained weights: they look random and are equal on all
 # machines.
@@ -73,7 +73,7 @@ reference() {
     done
 }
 
-# ---- draws -------------------------------------------------------------------------
+# Draws.
 
 # draw COUNT: from 0, in $drawn. A subshell would draw apart, so nothing is returned.
 draw() { drawn=$(((RANDOM * 32768 + RANDOM) % $1)); }
@@ -106,7 +106,7 @@ pick_mode() {
     read -ra mode <<<"$picked"
 }
 
-# ---- checkpoints --------------------------------------------------------------------
+# Checkpoints.
 
 steps_in() { find "$1" -maxdepth 1 -name 'step-*' 2>/dev/null | sed 's/.*step-0*//' | sort -n; }
 # What is written aside, there or around.

@@ -15,7 +15,7 @@ esac
 source "$(dirname "$(realpath "$0")")/resumes.sh"
 side_by_side=${LOCKSTEP_FAULTS_JOBS:-2} # these cases compute
 
-# ---- a case ---------------------------------------------------------------------------
+# A case.
 
 # drill FAULT ARGUMENTS...: runs lockstep train with the fault; status 124 if it hangs.
 drill() {
@@ -92,7 +92,7 @@ refused() {
     resumed short ck train "${options[@]}" "${@:3}"
 }
 
-# ---- all of them -----------------------------------------------------------------------
+# All of them.
 
 # in_turn NAME STRIDE COMMAND...: runs COMMAND with a number for its word @, from 1 in steps of
 # STRIDE, until no run of a batch has a failure.

@@ -9,7 +9,7 @@ bound_us=${LOCKSTEP_FAULTS_BOUND_US:-3000000}
 # No case trains to the end of these options.
 long=(--model cnn --batch-size 16 --no-test --quiet --log-ranks all --log-interval 1)
 
-# ---- jobs --------------------------------------------------------------------------
+# Jobs.
 
 # begin COMMAND...: runs COMMAND in the background.
 begin() {
@@ -40,7 +40,7 @@ reason_is() {
         grep -q"$1" -- "$2" || complain "the reason '$2' is not at the end"
 }
 
-# ---- a rank dies ---------------------------------------------------------------------
+# A rank dies.
 
 # Counts the processes that report the death of process $pid.
 mourners() { grep -c "lockstep: rank [0-9]* (host [^ ]*, pid $pid) died" <(cat err*); }
@@ -126,7 +126,7 @@ died_testing() { # RANK COMMAND...
     last_is err "^lockstep train: rank $1 on host [^ ]* (pid $pid) was killed by SIGKILL"
 }
 
-# ---- a rank is stopped ------------------------------------------------------------------
+# A rank is stopped.
 
 # stopped RANK WORLD COMMAND...: RANK is stopped for longer than the timeout of 2 s.
 stopped() {
@@ -154,7 +154,7 @@ paused() { # RANK COMMAND...
     said out "State hash"
 }
 
-# ---- a launcher is interrupted --------------------------------------------------------------
+# A launcher is interrupted.
 
 # interrupted SIGNAL STATUS WORLD COMMAND...
 interrupted() {
@@ -191,7 +191,7 @@ launcher_killed() { # WORLD COMMAND...
     took launcher
 }
 
-# ---- a rank fails by itself --------------------------------------------------------------------
+# A rank fails by itself.
 
 # failed STATUS RANK TEXT COMMAND...: RANK exits with STATUS; its reason TEXT comes last.
 failed() {
@@ -260,7 +260,7 @@ disagreed() { # TEXT OPTIONS...
     reason_is F "$1"
 }
 
-# ---- all of them ---------------------------------------------------------------------------------
+# All of them.
 
 train=("$program" train "${long[@]}")
 nested=(--parallel dp --devices cpu:0,cpu:1)
