@@ -18,7 +18,7 @@ run 0
 cp out text
 run 0 --json
 check "$line: more than one line" test "$(wc -l <out)" -eq 1
-said out '{"version":"' '"devices":[{"name":"cpu","summary":"' '{"name":"cuda","summary":"' '"name":"scalar","summary":"1 float' \
+said out '{"version":"' '"devices":[{"name":"cpu","summary":"' '{"name":"cuda","summary":"' '"kernels":[{"name":"' \
     '"libraries":[{"name":"' '"present":' '"models":[{"name":"' '"name":"cnn","summary":"' '"params":"' \
     '"optimizers":[{"name":"sgd"' '"schedules":[{"name":"'
 if command -v python3 >/dev/null; then
