@@ -504,6 +504,31 @@ static inline void set_channel(float *x, size_t count, size_t c, size_t at, floa
         x[i] = value;
 }
 
+/* All inputs of a layer, random. */
+typedef struct layer_values {
+    float *x, *dy, *w, *b, *mask;
+} layer_values;
+
+static inline layer_values layer_draw(layer *l)
+{
+    size_t ins = lk__shape_count(l->x), outs = lk__shape_count(layer_y(l));
+    layer_values v = {.x = random_values(ins, 1), .dy = random_values(outs, 2)};
+    v.w = random_values(layer_weights(l), 3);
+    v.b = random_values(l->out, 4);
+    v.mask = random_values(ins, 5);
+    l->values = v.x, l->dy = v.dy, l->w = v.w, l->b = v.b, l->mask = v.mask;
+    return v;
+}
+
+static inline void layer_values_free(layer_values *v)
+{
+    free(v->x);
+    free(v->dy);
+    free(v->w);
+    free(v->b);
+    free(v->mask);
+}
+
 /* With a NaN in the bias of one channel, the channel's outputs are NaN. Where the result of the ReLU before is a
  * NaN, the gradient passes as where it is 1. All else stays. The CPU tests each channel, GPUs test some. */
 static inline void check_layer_nans(layer l)
@@ -514,28 +539,22 @@ static inline void check_layer_nans(layer l)
         return;
     size_t ins = lk__shape_count(l.x), outs = lk__shape_count(layer_y(&l));
     size_t most = fx_builds && l.x.c > l.out ? l.x.c : l.out, some = 1 + l.out / 7 < 5 ? 1 + l.out / 7 : 5;
-    float *x = random_values(ins, 1), *dy = random_values(outs, 2), *w = random_values(layer_weights(&l), 3);
-    float *b = random_values(l.out, 4), *mask = random_values(ins, 5);
-    l.values = x, l.dy = dy, l.w = w, l.b = b, l.mask = mask;
+    layer_values v = layer_draw(&l);
     for (size_t at = 0; at < most; at += fx_builds && l.effort == THOROUGH ? 1 : some) {
         size_t channel = at % l.out;
-        float number = b[channel];
-        set_channel(mask, ins, l.x.c, at % l.x.c, 1.0f);
+        float number = v.b[channel];
+        set_channel(v.mask, ins, l.x.c, at % l.x.c, 1.0f);
         float *want = fx_bits_brief("ReLUs", run_relus, &l, outs + ins);
-        set_channel(mask, ins, l.x.c, at % l.x.c, NAN);
+        set_channel(v.mask, ins, l.x.c, at % l.x.c, NAN);
         set_channel(want, outs, l.out, channel, NAN);
-        b[channel] = NAN;
+        v.b[channel] = NAN;
         float *got = fx_bits_brief("ReLUs with NaNs", run_relus, &l, outs + ins);
         fx_same("ReLUs with NaNs", got, want, outs + ins);
-        b[channel] = number;
+        v.b[channel] = number;
         free(want);
         free(got);
     }
-    free(x);
-    free(dy);
-    free(w);
-    free(b);
-    free(mask);
+    layer_values_free(&v);
 }
 
 /* A NaN of x reaches every result that reads it, a NaN of dy every element of dx that the mask passes. GPUs make NaNs
@@ -548,26 +567,20 @@ static inline void check_nan_factors(layer l)
     if (!layer_applies(&l))
         return;
     size_t ins = lk__shape_count(l.x), outs = lk__shape_count(layer_y(&l));
-    float *x = random_values(ins, 1), *dy = random_values(outs, 2), *w = random_values(layer_weights(&l), 3);
-    float *b = random_values(l.out, 4), *mask = random_values(ins, 5);
-    l.values = x, l.dy = dy, l.w = w, l.b = b, l.mask = mask;
+    layer_values v = layer_draw(&l);
     for (size_t k = 0; k < sizeof nans / sizeof *nans; k++) {
         float nan;
         memcpy(&nan, &nans[k], sizeof nan);
-        set_channel(x, ins, l.x.c, l.x.c / 2, nan);
-        set_channel(dy, outs, l.out, l.out / 2, nan);
+        set_channel(v.x, ins, l.x.c, l.x.c / 2, nan);
+        set_channel(v.dy, outs, l.out, l.out / 2, nan);
         float *got = fx_bits_brief("NaNs", run_relus, &l, outs + ins);
         for (size_t i = 0; i < outs; i++)
             assert_true(isnan(got[i]));
         for (size_t i = 0; i < ins; i++)
-            assert_true(mask[i] > 0.0f ? isnan(got[outs + i]) : got[outs + i] == 0.0f);
+            assert_true(v.mask[i] > 0.0f ? isnan(got[outs + i]) : got[outs + i] == 0.0f);
         free(got);
     }
-    free(x);
-    free(dy);
-    free(w);
-    free(b);
-    free(mask);
+    layer_values_free(&v);
 }
 
 static inline void check_layers(const layer *layers, size_t count)
