@@ -291,12 +291,6 @@ static __device__ __forceinline__ void await_stage()
     __syncthreads();
 }
 
-/* Where the sums of a block row go: `row` floats from one to the next. */
-struct sums_out {
-    float *weights, *bias; // (block rows, groups * k * width), (block rows, k); bias: NULL if it is not wanted
-    size_t row;
-};
-
 /* Writes the sums of a leaf; with `add`, those that were written before come first in an addition. */
 template <class P>
 static __device__ __forceinline__ void write_sums(const sums_shape &s, const block_sums &work,
@@ -338,7 +332,7 @@ static __device__ __forceinline__ void write_bias(const sums_shape &s, const blo
 template <class P>
 static __device__ __forceinline__ void add_leaves(const sums_shape &s, const lk_cuda_leaves &leaves,
                                                   const block_sums &work, const float *dy, const float *x,
-                                                  const sums_out &out, const float *memory)
+                                                  const lk_cuda_rows &out, const float *memory)
 {
     bool with_bias = work.bias && out.bias;
     const float *stage = memory;
@@ -386,7 +380,7 @@ static __device__ __forceinline__ void add_leaves(const sums_shape &s, const lk_
 template <class P>
 static __global__ void __launch_bounds__(P::THREADS, P::BLOCKS)
     sum_pixels(const __grid_constant__ sums_shape s, const __grid_constant__ lk_cuda_leaves leaves, const float *dy,
-               const float *x, const __grid_constant__ sums_out out)
+               const float *x, const __grid_constant__ lk_cuda_rows out)
 {
     lk__cuda_await_alone();
     extern __shared__ __align__(1024) float memory[];
@@ -424,12 +418,11 @@ static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io, const l
 {
     sums_shape s = shape_of(problem, P::M, P::N);
     dim3 blocks((unsigned)(s.tiles * problem->groups), (unsigned)(leaves->groups * leaves->parts));
-    sums_out to = {out->weights, out->bias, out->row};
     (void)lk__cuda_keep(io->dev,
                         cudaFuncSetAttribute(sum_pixels<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, P::BYTES),
                         "gradient of weights in fp32");
     lk__cuda_follow({blocks, P::THREADS, P::BYTES, io->stream}, sum_pixels<P>, s, *leaves, (const float *)io->dy,
-                    (const float *)io->x, to);
+                    (const float *)io->x, *out);
     lk__cuda_launched(io->dev, "gradient of weights in fp32");
 }
 
