@@ -63,6 +63,14 @@ static const layer layers[] = {
     {{3, 32, 26, 26}, 32, {{2, 1, 0, 1}, {4, 1, 1, 1}, 1}, .shards = 2, .effort = NOT_CPU},
     {{2, 16, 45, 60}, 24, CONV(3, 1, 1, 1), .shards = 1, .effort = NOT_CPU},
     {{1, 40, 31, 130}, 16, CONV(7, 1, 3, 1), .shards = 1, .effort = NOT_CPU},
+    /* a GPU's strips of eight columns: several images in a tile, incomplete tiles along each axis */
+    {{9, 64, 8, 8}, 64, CONV(3, 1, 1, 1), .shards = 2, .effort = NOT_CPU},
+    {{5, 40, 7, 7}, 136, CONV(3, 1, 1, 1), .shards = 2, .effort = NOT_CPU},
+    {{3, 72, 14, 15}, 130, CONV(3, 1, 1, 1), .shards = 1, .effort = NOT_CPU},
+    {{2, 130, 16, 16}, 96, CONV(3, 1, 1, 1), .shards = 1, .effort = NOT_CPU},
+    {{1, 64, 57, 40}, 64, CONV(3, 1, 1, 1), .shards = 1, .effort = NOT_CPU},
+    {{2, 200, 32, 24}, 72, CONV(3, 1, 0, 1), .shards = 1, .effort = NOT_CPU},
+    {{3, 48, 12, 17}, 80, CONV(5, 1, 2, 1), .shards = 1, .effort = NOT_CPU},
 };
 
 static const layer groups[] = {

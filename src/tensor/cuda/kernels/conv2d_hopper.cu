@@ -15,16 +15,13 @@ static const char what[] = "convolution with bulk copies";
 
 /* Layers that these kernels compute. */
 enum {
-    LEAST_SIDE = 12,    /* of the result: smaller images fill their tiles badly */
-    LEAST_DEPTH = 16,   /* channels of the source */
-    MOST_DEPTH = 256,   /* more channels of the source: other kernels do not wait for the cache */
-    MOST_COLUMNS = 256, /* channels of the result */
-    MOST_KERNEL = 7,
-    MOST_BOX = 256 /* pixels of a copy, along each axis */
+    LEAST_SIDE = 7,   /* of the result: smaller images fill their tiles badly */
+    LEAST_DEPTH = 16, /* channels of the source */
+    MOST_BOX = 256    /* pixels of a copy, along each axis */
 };
 
 static const size_t most_bytes = 227 << 10, most_slabs = 4, wide_slabs = 2, most_weights = 8, least_weights = 3,
-                    barrier_bytes = 16, turn_bytes = 8 * TAPS_TURNS, offset_bytes = 4;
+                    barrier_bytes = 16, turn_bytes = 8 * TAPS_TURNS, offset_bytes = 8;
 
 /* The arguments of a launch. */
 typedef struct taps_call {
@@ -51,32 +48,54 @@ static void launch(const taps_shape *s, const taps_call *call)
     lk__cuda_launched(call->dev, what);
 }
 
-/* A size of tiles. */
+/* A size of tiles: groups of n places. */
 typedef struct taps_size {
-    bool wide, paired;
+    bool wide, paired, strips;
     int groups, n;
     void (*launch[2])(const taps_shape *s, const taps_call *call); /* tf32, bf16 */
 } taps_size;
 
-#define SIZE(wide, groups, n)                                                                      \
+#define SIZE(wide, strips, groups, n)                                                              \
     {                                                                                              \
-        wide, false, groups, n,                                                                    \
+        wide, false, strips, groups, n,                                                            \
         {                                                                                          \
             launch<taps_tile<float, wide, groups, n>>, launch<taps_tile<lk_bf16, wide, groups, n>> \
         }                                                                                          \
     }
 #define PAIRED(n)                                             \
     {                                                         \
-        false, true, 1, n,                                    \
+        false, true, false, 1, n,                             \
         {                                                     \
             launch<taps_tile<float, false, 1, n, true>>, NULL \
         }                                                     \
     }
 static const taps_size sizes[] = {
-    SIZE(false, 1, 144), SIZE(false, 1, 160), SIZE(false, 1, 192), SIZE(false, 1, 240),
-    SIZE(false, 1, 256), PAIRED(144),         PAIRED(160),         PAIRED(192),
-    PAIRED(240),         PAIRED(256),         SIZE(true, 1, 144),  SIZE(true, 1, 192),
-    SIZE(true, 1, 256),  SIZE(true, 2, 144),  SIZE(true, 2, 160),  SIZE(true, 2, 192),
+    SIZE(false, true, 1, 112),
+    SIZE(false, true, 1, 128),
+    SIZE(false, true, 1, 192),
+    SIZE(false, true, 1, 224),
+    SIZE(false, true, 1, 256),
+    SIZE(true, true, 1, 112),
+    SIZE(true, true, 1, 128),
+    SIZE(true, true, 1, 192),
+    SIZE(true, true, 1, 224),
+    SIZE(true, true, 1, 256),
+    SIZE(true, true, 2, 112),
+    SIZE(true, true, 2, 128),
+    SIZE(false, false, 1, 144),
+    SIZE(false, false, 1, 160),
+    SIZE(false, false, 1, 192),
+    SIZE(false, false, 1, 240),
+    SIZE(false, false, 1, 256),
+    PAIRED(144),
+    PAIRED(160),
+    PAIRED(192),
+    PAIRED(240),
+    PAIRED(256),
+    SIZE(true, false, 1, 192),
+    SIZE(true, false, 1, 256),
+    SIZE(true, false, 2, 144),
+    SIZE(true, false, 2, 160),
 };
 #undef PAIRED
 #undef SIZE
@@ -107,21 +126,16 @@ static size_t weight_bytes(const taps_shape *s)
     return (size_t)job_columns(s) * LINE;
 }
 
-static int taps_of(const taps_shape *s)
-{
-    return s->kernel_h * s->kernel_w;
-}
-
 /* Whether two taps of tf32 fill the rows of a product. */
 static bool is_paired(const lk_cuda_problem *problem, const taps_shape *s)
 {
-    return problem->values == LK_DTYPE_F32 && 2 * s->columns <= PRODUCT_ROWS && s->kernel_w > 1;
+    return problem->values == LK_DTYPE_F32 && 2 * s->columns <= PRODUCT_ROWS && problem->along_w.kernel > 1;
 }
 
-/* Slots of weights of a chunk. */
-static int window_slots(const taps_shape *s)
+/* Slots of weights for a row of the window. */
+static int row_slots(const lk_cuda_problem *problem, const taps_shape *s)
 {
-    return s->kernel_h * s->row_slots;
+    return is_paired(problem, s) ? divide_up(problem->along_w.kernel, 2) : problem->along_w.kernel;
 }
 
 /* What does not depend on the size of tiles. */
@@ -129,36 +143,72 @@ static taps_shape shape_of(const lk_cuda_problem *problem)
 {
     bool forward = is_forward(problem);
     int chunk = LINE / size_of(problem), step = STEP / size_of(problem);
+    int kernel_h = problem->along_h.kernel, kernel_w = problem->along_w.kernel;
     taps_shape s = {};
     s.depth = forward ? problem->x_pitch : problem->y_pitch;
     s.columns = forward ? problem->y_pitch : problem->x_pitch;
+    s.images = problem->n > 0 ? problem->n : 1;
     s.height = forward ? problem->p : problem->h;
     s.width = forward ? problem->q : problem->w;
-    s.kernel_h = problem->along_h.kernel;
-    s.kernel_w = problem->along_w.kernel;
-    s.row_slots = is_paired(problem, &s) ? divide_up(s.kernel_w, 2) : s.kernel_w;
-    s.pad_h = forward ? problem->along_h.pad : s.kernel_h - 1 - problem->along_h.pad;
-    s.pad_w = forward ? problem->along_w.pad : s.kernel_w - 1 - problem->along_w.pad;
-    s.pitch = s.width + s.kernel_w - 1;
+    s.row_step = (uint32_t)s.width * (uint32_t)s.columns;
+    s.image_step = (uint32_t)s.height * s.row_step;
+    s.slots = kernel_h * row_slots(problem, &s);
+    s.pad_h = forward ? problem->along_h.pad : kernel_h - 1 - problem->along_h.pad;
+    s.pad_w = forward ? problem->along_w.pad : kernel_w - 1 - problem->along_w.pad;
     s.column_tiles = divide_up(s.columns, job_columns(&s));
     s.chunks = divide_up(s.depth, chunk);
     s.last_steps = divide_up(s.depth - (s.chunks - 1) * chunk, step);
     return s;
 }
 
-/* Sets rows and slabs for tiles of this size; false if a row of the image does not fit. The products of a slab read
- * all places of the tile, moved by up to the last tap, whether they have been copied or not. */
-static bool set_rows(taps_shape *s, const taps_size *size)
+/* Sets rows and images of a tile of strips; they fill its eights. */
+static void set_strips(taps_shape *s, const taps_size *size, int images)
 {
-    int places = size->groups * size->n, last = (s->kernel_h - 1) * s->pitch + s->kernel_w - 1;
-    int rows = (places + s->kernel_w - 1 - size->paired) / s->pitch; /* of a pair, the second place is in the tile */
-    if (rows < 1)
-        return false;
-    s->row_tiles = divide_up(s->height, rows);
-    s->rows = divide_up(s->height, s->row_tiles);
+    int eights = size->n / EIGHT;
+    s->strips = true;
+    s->tile_width = size->groups * EIGHT;
+    s->width_tiles = divide_up(s->width, s->tile_width);
+    s->row_tiles = divide_up(s->height, eights / images);
+    s->tile_rows = divide_up(s->height, s->row_tiles);
+    s->tile_images = images;
+}
+
+/* Sets the rows of a tile of whole rows; 0 if none fits. */
+static void set_rows(taps_shape *s, const taps_size *size, int kernel_w)
+{
+    int places = size->groups * size->n;
+    int rows = (places + kernel_w - 1 - size->paired) / (s->width + kernel_w - 1); /* the second place of a pair is in
+                                                                                      the tile, too */
+    s->strips = false;
+    s->tile_width = s->width;
+    s->width_tiles = 1;
+    s->row_tiles = rows > 0 ? divide_up(s->height, rows) : 1;
+    s->tile_rows = rows > 0 ? divide_up(s->height, s->row_tiles) : 0;
+    s->tile_images = 1;
+}
+
+/* Sets the lines of slabs. The products of a slab read all lines of the tile's places, moved by up to the last tap,
+ * whether they have been copied or not. */
+static void set_lines(const lk_cuda_problem *problem, taps_shape *s, const taps_size *size)
+{
+    int kernel_h = problem->along_h.kernel, kernel_w = problem->along_w.kernel, across = row_slots(problem, s);
+    s->pitch = s->tile_width + kernel_w - 1;
+    s->eight_lines = s->strips ? s->pitch : EIGHT;
+    s->group_lines = s->strips ? EIGHT : size->n;
+    for (int i = 0; i < s->slots; i++)
+        s->lines[i] = (uint16_t)(i / across * s->tile_images * s->pitch + i % across * (size->paired ? 2 : 1));
+    int last = ((kernel_h - 1) * s->tile_images * s->pitch) + kernel_w - 1;
+    int places = (size->n / EIGHT - 1) * s->eight_lines + (size->groups - 1) * s->group_lines + EIGHT;
     s->slab_bytes = (uint32_t)(divide_up((places + last) * LINE, ALIGN) * ALIGN);
-    s->copy_bytes = (uint32_t)((s->rows + s->kernel_h - 1) * s->pitch * LINE);
-    return s->rows + s->kernel_h - 1 <= MOST_BOX;
+    s->copy_bytes = (uint32_t)((s->tile_rows + kernel_h - 1) * s->tile_images * s->pitch * LINE);
+    s->slab_bytes =
+        s->slab_bytes > s->copy_bytes ? s->slab_bytes : (uint32_t)(divide_up((int)s->copy_bytes, ALIGN) * ALIGN);
+}
+
+/* Whether a copy can have the size of a slab. */
+static bool is_box(const lk_cuda_problem *problem, const taps_shape *s)
+{
+    return s->tile_rows > 0 && s->tile_rows + problem->along_h.kernel - 1 <= MOST_BOX && s->pitch <= MOST_BOX;
 }
 
 static size_t offsets_bytes(const taps_size *size)
@@ -171,7 +221,7 @@ static bool set_slots(taps_shape *s, const taps_size *size)
 {
     size_t left = most_bytes - ALIGN - turn_bytes - offsets_bytes(size), weight = weight_bytes(s) + barrier_bytes,
            slab = s->slab_bytes + barrier_bytes;
-    size_t slabs = wide_slabs, weights = (size_t)(s->chunks * window_slots(s));
+    size_t slabs = wide_slabs, weights = (size_t)(s->chunks * s->slots);
     if (is_wide(s)) {
         weights = left > slabs * slab ? (left - slabs * slab) / weight : 0;
         weights = weights < most_weights ? weights : most_weights;
@@ -190,33 +240,60 @@ static size_t shared_bytes(const taps_shape *s, const taps_size *size)
            (size_t)s->slabs * (s->slab_bytes + barrier_bytes) + turn_bytes + offsets_bytes(size);
 }
 
-/* Cycles of a multiprocessor for an image, about: tensor cores take N / 2 for a product of 64 rows; the cache gives 20
- * bytes. The warpgroups of a wide layer do not multiply while they write; a team of a narrow layer writes while
- * others multiply. With one slab nobody multiplies during a copy. */
-static double cycles_of(const taps_shape *s, const taps_size *size)
+/* Cycles of a multiprocessor for a job, about: tensor cores take N / 2 for a product of 64 rows; shared memory gives
+ * and takes 128 bytes; the cache gives 20 bytes. The warpgroups of a wide layer do not multiply while they write; a
+ * team of a narrow layer writes while others multiply. With one slab nobody multiplies during a copy. */
+static double job_cycles(const taps_shape *s, const taps_size *size)
 {
-    enum { START = 8, CACHE = 20, LATENCY = 1000, WRITE = 40, WIDE_WRITE = 2000 }; /* WRITE: for each place */
-    int steps = ((s->chunks - 1) * STEPS + s->last_steps) * window_slots(s);
-    double products = (double)steps * size->groups * (size->n / 2 + START) * (is_wide(s) ? 2 : 1);
+    enum { START = 8, CACHE = 20, SHARED = 128, LATENCY = 1000, WRITE = 40, WIDE_WRITE = 8 }; /* WRITE: for a place */
+    double parts = (double)((s->chunks - 1) * STEPS + s->last_steps) * s->slots * size->groups * (is_wide(s) ? 2 : 1);
     double bytes = (double)s->copy_bytes * s->chunks;
     if (is_wide(s))
-        bytes += (double)weight_bytes(s) * s->chunks * window_slots(s);
-    double copy = bytes / CACHE, longer = products > copy ? products : copy;
+        bytes += (double)weight_bytes(s) * s->chunks * s->slots;
+    double products = parts * (size->n / 2 + START), copy = bytes / CACHE;
+    double reads = (parts * (PRODUCT_ROWS + size->n) * STEP + bytes) / SHARED;
+    double longer = products > copy ? products : copy;
+    longer = longer > reads ? longer : reads;
+    if (is_wide(s))
+        return longer + (double)(size->groups * size->n) * WIDE_WRITE;
     double alone = s->slabs > 1 ? 0 : copy + s->chunks * LATENCY;
     double turn = (longer + (double)size->n * WRITE) / taps_teams(size->n);
-    if (is_wide(s))
-        return s->row_tiles * (longer + WIDE_WRITE);
-    return s->row_tiles * ((longer > turn ? longer : turn) + alone);
+    return (longer > turn ? longer : turn) + alone;
 }
 
-/* The fastest size of tiles, by the layer only; NULL if there is none. */
+/* Cycles of all jobs on a large GPU. */
+static double cycles_of(const taps_shape *s, const taps_size *size)
+{
+    enum { PROCESSORS = 132 };
+    return divide_up(s->jobs, PROCESSORS) * job_cycles(s, size);
+}
+
+/* Sets the tiles; false if they do not suit. */
+static bool set_tiles(const lk_cuda_problem *problem, taps_shape *s, const taps_size *size)
+{
+    int eights = size->n / EIGHT, images = s->height < eights ? eights / s->height : 1;
+    if (size->wide != is_wide(s) || size->paired != is_paired(problem, s))
+        return false;
+    for (images = images < s->images ? images : s->images; images > 0; images--) {
+        if (size->strips)
+            set_strips(s, size, images);
+        else
+            set_rows(s, size, problem->along_w.kernel);
+        set_lines(problem, s, size);
+        s->jobs = divide_up(s->images, s->tile_images) * s->row_tiles * s->width_tiles * s->column_tiles;
+        if (is_box(problem, s) && set_slots(s, size))
+            return true;
+    }
+    return false;
+}
+
+/* The fastest size of tiles, which changes no bit; NULL if there is none. */
 static const taps_size *choose(const lk_cuda_problem *problem, taps_shape *out)
 {
     const taps_size *best = NULL;
     taps_shape s = shape_of(problem);
     for (const taps_size *size = sizes; size < sizes + sizeof sizes / sizeof *sizes; size++)
-        if (size->wide == is_wide(&s) && size->paired == is_paired(problem, &s) && set_rows(&s, size) &&
-            set_slots(&s, size) && (!best || cycles_of(&s, size) < cycles_of(out, best))) {
+        if (set_tiles(problem, &s, size) && (!best || cycles_of(&s, size) < cycles_of(out, best))) {
             best = size;
             *out = s;
         }
@@ -225,14 +302,14 @@ static const taps_size *choose(const lk_cuda_problem *problem, taps_shape *out)
 
 static bool is_plain(const lk_cuda_window *window)
 {
-    return window->stride == 1 && window->dilation == 1 && window->kernel <= MOST_KERNEL && window->pad <= MOST_BOX;
+    return window->stride == 1 && window->dilation == 1 && window->kernel <= TAPS_SIDE && window->pad <= MOST_BOX;
 }
 
-/* cuDNN's tiles of bf16 are as fast where channels fill them. */
-static bool fills_tiles(const lk_cuda_problem *problem)
+/* cuDNN's tiles are faster where many channels fill them and strips lose places: 28 columns take four of eight. */
+static bool loses_places(const taps_shape *s)
 {
-    enum { WHOLE = 32 };
-    return problem->values == LK_DTYPE_BF16 && problem->x_pitch % WHOLE == 0 && problem->y_pitch % WHOLE == 0;
+    enum { MANY = 512 };
+    return s->depth >= MANY && s->columns >= MANY && s->width > EIGHT && s->width % EIGHT != 0;
 }
 
 bool lk__cuda_taps_suits(const lk_cuda_problem *problem)
@@ -240,29 +317,31 @@ bool lk__cuda_taps_suits(const lk_cuda_problem *problem)
     taps_shape s;
     bool typed = problem->values == LK_DTYPE_BF16 || problem->precision == LK_PRECISION_TF32;
     if (problem->pass == LK_CUDA_PASS_GRAD_WEIGHT || !typed || problem->groups != 1 || problem->x_pitch % 8 ||
-        problem->y_pitch % 8 || !is_plain(&problem->along_h) || !is_plain(&problem->along_w) || fills_tiles(problem))
+        problem->y_pitch % 8 || !is_plain(&problem->along_h) || !is_plain(&problem->along_w))
         return false;
     s = shape_of(problem);
-    return taps_of(&s) > 1 && s.height >= LEAST_SIDE && s.width >= LEAST_SIDE && s.pitch <= MOST_BOX &&
-           s.depth >= LEAST_DEPTH && s.depth <= MOST_DEPTH && s.columns <= MOST_COLUMNS && choose(problem, &s) &&
-           is_hopper();
+    return problem->along_h.kernel * problem->along_w.kernel > 1 && s.height >= LEAST_SIDE && s.width >= LEAST_SIDE &&
+           s.depth >= LEAST_DEPTH && !loses_places(&s) && choose(problem, &s) && is_hopper();
 }
 
-/* The source in boxes of a slab. A copy of tf32 rounds its values. */
+/* The source in boxes of a slab: channels, columns, images and rows. A copy of tf32 rounds its values. */
 static cudaError_t map_source(const lk_cuda_problem *problem, const lk_cuda_io *io, const taps_shape *s,
                               CUtensorMap *out)
 {
     bool forward = is_forward(problem), bf16 = problem->values == LK_DTYPE_BF16;
-    const int extents[] = {s->depth, forward ? problem->w : problem->q, forward ? problem->h : problem->p, problem->n};
-    const cuuint32_t box[] = {(cuuint32_t)(LINE / size_of(problem)), (cuuint32_t)s->pitch,
-                              (cuuint32_t)(s->rows + s->kernel_h - 1), 1};
+    int width = forward ? problem->w : problem->q, height = forward ? problem->h : problem->p;
+    size_t row = (size_t)width * (size_t)s->depth;
+    const image_axes axes = {{s->depth, width, problem->n, height},
+                             {(size_t)s->depth, row * (size_t)height, row},
+                             {(cuuint32_t)(LINE / size_of(problem)), (cuuint32_t)s->pitch, (cuuint32_t)s->tile_images,
+                              (cuuint32_t)(s->tile_rows + problem->along_h.kernel - 1)}};
     void *encode;
     cudaError_t error = driver_function("cuTensorMapEncodeTiled", &encode);
     if (error != cudaSuccess)
         return error;
     CUresult made =
         map_images((encode_tiled)encode, bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
-                   size_of(problem), forward ? io->x : io->dy, extents, box, CU_TENSOR_MAP_SWIZZLE_128B, out);
+                   size_of(problem), forward ? io->x : io->dy, axes, CU_TENSOR_MAP_SWIZZLE_128B, out);
     return made == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
@@ -279,11 +358,11 @@ static bool pack_weights(const lk_cuda_problem *problem, const lk_cuda_io *io, c
 {
     taps_pack p = {};
     p.rows = job_columns(s);
-    p.window_slots = window_slots(s);
+    p.window_slots = s->slots;
     p.slots = s->chunks * p.window_slots;
-    p.row_slots = s->row_slots;
-    p.taps = taps_of(s);
-    p.kernel_w = s->kernel_w;
+    p.row_slots = row_slots(problem, s);
+    p.taps = problem->along_h.kernel * problem->along_w.kernel;
+    p.kernel_w = problem->along_w.kernel;
     p.paired = is_paired(problem, s);
     p.depth = s->depth;
     p.columns = s->columns;
@@ -301,7 +380,6 @@ void lk__cuda_taps(const lk_cuda_problem *problem, const lk_cuda_io *io)
     void *packed;
     const taps_size *size = choose(problem, &s);
     assert(size);
-    s.jobs = problem->n * s.row_tiles * s.column_tiles;
     call.dev = io->dev;
     call.stream = io->stream;
     call.bytes = shared_bytes(&s, size);

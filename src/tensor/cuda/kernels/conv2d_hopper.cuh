@@ -1,10 +1,14 @@
 /* conv2d_hopper.cuh - the kernels of conv2d_hopper.cu. For nvcc only, and for sm_90a only.
  *
- * A job is a tile of rows of the result of one sample, and up to ROWS of its channels. The source of the tile, with the
- * pixels around it that its windows read, comes to shared memory in chunks of 128 bytes of channels: slabs of places,
- * one place for each pixel, `pitch` places for each row, of which the last kernel_w - 1 have no pixel of the result.
- * Place i of the result reads place i + r * pitch + c of the slab by tap (r, c). So each tap is a product of its
- * weights (channels of the result by channels of the source) with places that begin at another row of the same slab.
+ * A job is a tile of the result: pixels of one or several samples, and up to ROWS of its channels. The source of the
+ * tile, with the pixels around it that its windows read, comes to shared memory in chunks of 128 bytes of channels:
+ * slabs of lines, one line for each pixel, row after row, and in a row image after image. A warpgroup multiplies the
+ * weights of a tap (channels of the result by channels of the source) with N lines, the places of the result moved by
+ * the tap. Eight places of a product are neighbouring lines; a step leads from eight places to the next. Places are
+ * - strips: eight columns of all rows and images of the tile; a group for each strip. The step is a row of the slab, so
+ *   that no product is lost on lines around the tile;
+ * - or rows: all lines of the slab from the first pixel on. The step is eight lines, and the last kernel_w - 1 lines of
+ *   a row have no pixel of the result. This is better for widths far from a multiple of eight, and paired taps need it.
  * A product has 64 rows. Up to 32 channels fill half of them, so the other half has the next tap of the row (paired
  * taps): the sum of place i in that half belongs to place i - 1 of the result.
  *
@@ -21,7 +25,7 @@
 
 #include "tensor/cuda/kernels/conv2d_hopper_result.cuh"
 
-/* Brings the mask of a job to the cache: its rows with all channels, by the first job of these rows. */
+/* Brings the mask of a job to the cache: its pixels with all channels, by the first job that has them. */
 template <class P>
 static __device__ __forceinline__ void fetch_mask(const taps_shape &s, int i, const void *mask)
 {
@@ -30,8 +34,13 @@ static __device__ __forceinline__ void fetch_mask(const taps_shape &s, int i, co
     taps_job job(s, i);
     if (job.tile > 0)
         return;
-    prefetch_bytes((const typename P::T *)mask + job.first_pixel(s) * (size_t)s.columns,
-                   job.elements(s) * (uint32_t)sizeof(typename P::T));
+    int rows = min(s.tile_rows, s.height - job.row), width = min(s.tile_width, s.width - job.column);
+    int at_once = width == s.width ? rows : 1; /* rows that are neighbours in memory */
+    uint32_t bytes = (uint32_t)(at_once * width * s.columns) * (uint32_t)sizeof(typename P::T);
+    const typename P::T *first = (const typename P::T *)mask + job.first_pixel(s) * (size_t)s.columns;
+    for (int n = 0; n < min(s.tile_images, s.images - job.n); n++)
+        for (int row = 0; row < rows; row += at_once)
+            prefetch_bytes(first + (size_t)n * s.image_step + (size_t)row * s.row_step, bytes);
 }
 
 /* Starts the copies of slabs; by one thread. */
@@ -50,7 +59,8 @@ static __device__ __forceinline__ void load_slabs(const taps_shape &s, const tap
             uint32_t full = memory.slab_full(at.slot);
             barrier_wait(memory.slab_empty(at.slot), at.phase);
             barrier_expect(full, s.copy_bytes);
-            copy_image(memory.slab(at.slot), map, full, chunk * P::CHUNK, -s.pad_w, job.row - s.pad_h, job.n);
+            copy_image(memory.slab(at.slot), map, full, chunk * P::CHUNK, job.column - s.pad_w, job.n,
+                       job.row - s.pad_h);
             at.advance(s.slabs);
         }
     }
@@ -61,7 +71,7 @@ template <class P>
 static __device__ __forceinline__ void load_weights(const taps_shape &s, const taps_memory<P> &memory,
                                                     const char *packed)
 {
-    int slots = s.chunks * s.kernel_h * s.row_slots;
+    int slots = s.chunks * s.slots;
     ring_position at = {0, 1};
     for (int i = (int)blockIdx.x; i < s.jobs; i += (int)gridDim.x) {
         const char *from = packed + (size_t)taps_job(s, i).tile * (size_t)slots * P::WEIGHT_BYTES;
@@ -83,11 +93,14 @@ struct taps_product {
     const taps_shape &s;
     const taps_memory<P> &memory;
     int group, turn_phase;
+    uint32_t next_group; /* bytes */
+    uint64_t step;       /* of a matrix of places */
     ring_position slab, weight;
     float acc[P::GROUPS][P::N / 2];
 
     __device__ __forceinline__ taps_product(const taps_shape &s_, const taps_memory<P> &memory_, int group_)
-        : s(s_), memory(memory_), group(group_), turn_phase(group_ == 0), slab{0, 0}, weight{0, 0}
+        : s(s_), memory(memory_), group(group_), turn_phase(group_ == 0), next_group((uint32_t)s_.group_lines * LINE),
+          step(rows_step((uint32_t)s_.eight_lines * LINE)), slab{0, 0}, weight{0, 0}
     {
     }
 
@@ -96,15 +109,16 @@ struct taps_product {
     {
 #pragma unroll
         for (int g = 0; g < P::GROUPS; g++)
-            wgmma_rows<P::BF16, P::N>(acc[g], a, rows_moved(b, g * P::N * LINE), true);
+            wgmma_rows<P::BF16, P::N>(acc[g], a, rows_moved(b, (uint32_t)g * next_group), true);
     }
 
     /* Starts the products of a slot of weights, whose places begin at `places`. Each branch commits its own products:
      * after a commit behind the branch, wgmma_wait<1> would wait for all of them. */
     __device__ __forceinline__ void add_slot(uint32_t places, int steps)
     {
-        uint64_t a = rows_at(memory.weight(weight.slot) + (P::WIDE ? group * PRODUCT_ROWS * LINE : 0));
-        uint64_t b = rows_at(places);
+        uint64_t a =
+            rows_at(memory.weight(weight.slot) + (P::WIDE ? group * PRODUCT_ROWS * LINE : 0)) | rows_step(EIGHT * LINE);
+        uint64_t b = rows_at(places) | step;
         if (steps == STEPS) {
             wgmma_begin();
 #pragma unroll
@@ -136,22 +150,20 @@ struct taps_product {
     __device__ __forceinline__ void add_chunk(int steps, bool last)
     {
         uint32_t places = memory.slab(slab.slot);
-        int before = -1, skip = s.pitch - s.row_slots * P::SLOT_TAPS;
+        int before = -1;
         wait_slab(last);
 #pragma unroll 1
-        for (int r = 0; r < s.kernel_h; r++, places += (uint32_t)(skip * LINE))
-#pragma unroll 1
-            for (int c = 0; c < s.row_slots; c++, places += P::SLOT_TAPS * LINE) {
-                barrier_wait(memory.weight_full(weight.slot), weight.phase);
-                add_slot(places, steps);
-                wgmma_wait<1>();
-                if constexpr (P::WIDE) {
-                    if (before >= 0)
-                        release(memory.weight_empty(before));
-                    before = weight.slot;
-                }
-                weight.advance(s.weights);
+        for (int i = 0; i < s.slots; i++) {
+            barrier_wait(memory.weight_full(weight.slot), weight.phase);
+            add_slot(places + (uint32_t)s.lines[i] * LINE, steps);
+            wgmma_wait<1>();
+            if constexpr (P::WIDE) {
+                if (before >= 0)
+                    release(memory.weight_empty(before));
+                before = weight.slot;
             }
+            weight.advance(s.weights);
+        }
         wgmma_wait<0>();
         if constexpr (P::WIDE)
             release(memory.weight_empty(before));

@@ -55,7 +55,7 @@ struct taps_result {
                                    : 1
     };
     uint32_t offsets; /* the memory of those of the thread's first pair of places */
-    uint32_t end;     /* elements of the job's result; 0 if the thread's channels do not exist */
+    uint32_t end;     /* of the job's offsets; 0 if the thread's channels do not exist */
     float relu_below; /* 0; NaN without a ReLU, as no number is below that */
     float bias[CHANNELS];
     T *out;
@@ -64,14 +64,14 @@ struct taps_result {
 
     __device__ __forceinline__ taps_result(const taps_shape &s, const taps_memory<P> &memory, const taps_end &end_,
                                            const taps_job &job, int group, void *to)
-        : offsets(memory.offset(lk__cuda_lane() % 4 * 2))
+        : offsets(memory.offset(job.last, lk__cuda_lane() % 4 * 2))
     {
         int warp = (int)threadIdx.x % GROUP / 32, row = warp * 16 + lk__cuda_lane() / 4;
         int channel = P::PAIRED ? paired_channel_of(row)
                                 : job.tile * P::ROWS + (P::WIDE ? group * PRODUCT_ROWS : 0) + channel_of(row);
         size_t at = job.first_pixel(s) * (size_t)s.columns + (size_t)channel;
         bool used = channel < s.columns;
-        end = used ? job.elements(s) : 0;
+        end = used ? job.end(s) : 0;
         relu_below = end_.relu ? 0.0f : __uint_as_float(0x7fffffffu);
         get_if(end_.b && used, (const T *)end_.b + channel, bias);
         out = (T *)to + at;

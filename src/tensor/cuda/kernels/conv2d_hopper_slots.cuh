@@ -7,24 +7,32 @@
 #include "tensor/cuda/kernels/vec4.cuh"
 
 enum { LINE = 128, UNIT = 16, STEP = 32, STEPS = LINE / STEP }; /* bytes: of a place, a unit, and k of a product */
-enum { GROUP = 128, PRODUCT_ROWS = 64, ALIGN = 1024, SLAB_WARP = 0, WEIGHT_WARP = 1, TAPS_TURNS = 4 };
+enum { GROUP = 128, PRODUCT_ROWS = 64, EIGHT = 8, ALIGN = 1024, SLAB_WARP = 0, WEIGHT_WARP = 1, TAPS_TURNS = 4 };
 
-/* The source is x or, for an input gradient, dy; the result is y or dx. Channels include pads. */
+/* Slots of weights of a window, at most. */
+enum { TAPS_SIDE = 7, TAPS_SLOTS = TAPS_SIDE * TAPS_SIDE };
+
+/* The source is x or, for an input gradient, dy; the result is y or dx. Channels include pads; tiles are in pixels of
+ * the result. */
 typedef struct taps_shape {
-    int depth, columns; /* channels of the source and of the result */
-    int height, width;  /* of the result */
-    int kernel_h, kernel_w;
-    int row_slots;       /* slots of weights for a row of the window: one for each tap, or for each pair of taps */
-    int pad_h, pad_w;    /* of the source; may be negative */
-    int pitch;           /* places of a row */
-    int rows, row_tiles; /* of the result: of a job, of an image */
-    int column_tiles;    /* jobs of the same rows */
+    int depth, columns;        /* channels of the source and of the result */
+    int images, height, width; /* of the result */
+    int tile_images, tile_rows, tile_width;
+    int row_tiles, width_tiles, column_tiles;
     int jobs;
-    int chunks, last_steps; /* last_steps: products of the last chunk for each tap */
-    int slabs;              /* slots */
-    int weights;            /* slots; of a narrow layer all: chunks * kernel_h * row_slots */
-    uint32_t slab_bytes;    /* of a slot */
-    uint32_t copy_bytes;    /* of a slab's copy */
+    int pad_h, pad_w;              /* of the source; may be negative */
+    bool strips;                   /* places of a tile, see conv2d_hopper.cuh */
+    int pitch;                     /* lines of a row of a slab */
+    int eight_lines;               /* from eight places to the next eight of a group */
+    int group_lines;               /* from the first place of a group to that of the next */
+    int slots;                     /* slots of weights of a chunk: one for each tap, or for each pair of taps */
+    uint16_t lines[TAPS_SLOTS];    /* the line of the first place for each slot */
+    int chunks, last_steps;        /* last_steps: products of the last chunk for each tap */
+    int slabs;                     /* slots */
+    int weights;                   /* slots; of a narrow layer all: chunks * slots */
+    uint32_t slab_bytes;           /* of a slot */
+    uint32_t copy_bytes;           /* of a slab's copy */
+    uint32_t image_step, row_step; /* elements of the result */
 } taps_shape;
 
 /* What happens to a sum before it is written; pointers may be NULL. */
@@ -80,33 +88,59 @@ static __host__ __device__ __forceinline__ int paired_tap_of(int row)
     return row / 8 % 2;
 }
 
-/* A job: sample, first row of the result, tile of its channels. */
+/* A job: the first pixel of its tile, and the tile of its channels. */
 struct taps_job {
-    int n, row, tile;
+    int n, row, column, tile;
+    bool last; /* of its rows */
 
     __device__ __forceinline__ taps_job(const taps_shape &s, int job)
     {
-        int all = job / s.column_tiles;
+        int all = job / s.column_tiles, across = all / s.width_tiles, at = all - across * s.width_tiles;
         tile = job - all * s.column_tiles;
-        n = all / s.row_tiles;
-        row = (all - n * s.row_tiles) * s.rows;
+        last = at + 1 == s.width_tiles;
+        column = at * s.tile_width;
+        n = across / s.row_tiles;
+        row = (across - n * s.row_tiles) * s.tile_rows;
+        n *= s.tile_images;
     }
 
     /* In the result. */
     __device__ __forceinline__ size_t first_pixel(const taps_shape &s) const
     {
-        return ((size_t)n * s.height + row) * (size_t)s.width;
+        return ((size_t)n * s.height + row) * (size_t)s.width + column;
     }
 
-    /* Of the result's rows, with all channels. */
-    __device__ __forceinline__ uint32_t elements(const taps_shape &s) const
+    /* Places from this offset on are behind the last image or row. Tiles of several images have all rows. */
+    __device__ __forceinline__ uint32_t end(const taps_shape &s) const
     {
-        return (uint32_t)(min(s.rows, s.height - row) * s.width * s.columns);
+        return s.images - n < s.tile_images   ? (uint32_t)(s.images - n) * s.image_step
+               : s.height - row < s.tile_rows ? (uint32_t)(s.height - row) * s.row_step
+                                              : UINT_MAX;
+    }
+};
+
+/* A place of a tile, as a pixel of it. */
+struct taps_place {
+    int image, row, column;
+
+    __device__ __forceinline__ taps_place(const taps_shape &s, int group, int i, int places)
+    {
+        if (s.strips) {
+            int eight = i / EIGHT;
+            row = eight / s.tile_images;
+            image = eight - row * s.tile_images;
+            column = group * EIGHT + i % EIGHT;
+        } else {
+            int all = group * places + i;
+            row = all / s.pitch;
+            image = 0;
+            column = all - row * s.pitch;
+        }
     }
 };
 
 /* Shared memory: slots of weights, slabs, barriers: full and empty of each slot, of the weights first, then turns of
- * teams, then the offset of each place. */
+ * teams, then the offset of each place: for tiles of full width, and for the last one of a row. */
 template <class P>
 struct taps_memory {
     enum { PLACES = P::GROUPS * P::N };
@@ -156,18 +190,22 @@ struct taps_memory {
     }
 
     /* The memory of the offset of a place's pixel in the result of a job, in elements; UINT_MAX if it has none. */
-    __device__ __forceinline__ uint32_t offset(int place) const
+    __device__ __forceinline__ uint32_t offset(bool last, int place) const
     {
-        return turn(TAPS_TURNS) + (uint32_t)place * 4;
+        return turn(TAPS_TURNS) + (uint32_t)(last * PLACES + place) * 4;
     }
 
     /* By all threads. */
     __device__ __forceinline__ void init_offsets() const
     {
-        for (int place = (int)threadIdx.x; place < PLACES; place += P::THREADS) {
-            int row = place / s.pitch, column = place - row * s.pitch;
-            uint32_t at = column < s.width ? (uint32_t)((row * s.width + column) * s.columns) : UINT_MAX;
-            store_shared(offset(place), __uint_as_float(at));
+        for (int i = (int)threadIdx.x; i < PLACES; i += P::THREADS) {
+            taps_place place(s, i / P::N, i % P::N, P::N);
+            bool inside = place.image < s.tile_images && place.row < s.tile_rows;
+            uint32_t at = (uint32_t)place.image * s.image_step + (uint32_t)place.row * s.row_step +
+                          (uint32_t)(place.column * s.columns);
+            int left = s.width - (s.width_tiles - 1) * s.tile_width;
+            store_shared(offset(false, i), __uint_as_float(inside && place.column < s.tile_width ? at : UINT_MAX));
+            store_shared(offset(true, i), __uint_as_float(inside && place.column < left ? at : UINT_MAX));
         }
     }
 

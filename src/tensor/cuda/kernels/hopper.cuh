@@ -23,19 +23,24 @@ static inline cudaError_t driver_function(const char *name, void **out)
     return error == cudaSuccess && found != cudaDriverEntryPointSuccess ? cudaErrorSymbolNotFound : error;
 }
 
-/* Images of contiguous pixels; extents and box: channels, columns, rows, images. A channel has `size` bytes. */
+/* Images by their axes, of which the first one is channels: extents, elements from one index of each further axis to
+ * the next, and a box. An element has `size` bytes. */
+typedef struct image_axes {
+    int extents[4];
+    size_t strides[3];
+    cuuint32_t box[4];
+} image_axes;
+
 static inline CUresult map_images(encode_tiled encode, CUtensorMapDataType type, int size, const void *images,
-                                  const int (&extents)[4], const cuuint32_t (&box)[4], CUtensorMapSwizzle swizzle,
-                                  CUtensorMap *out)
+                                  const image_axes &axes, CUtensorMapSwizzle swizzle, CUtensorMap *out)
 {
     cuuint64_t sizes[4], strides[3];
     const cuuint32_t steps[] = {1, 1, 1, 1};
-    for (int i = 0; i < 4; i++) {
-        sizes[i] = (cuuint64_t)extents[i];
-        if (i > 0)
-            strides[i - 1] = i > 1 ? strides[i - 2] * sizes[i - 1] : (cuuint64_t)size * sizes[0];
-    }
-    return encode(out, type, 4, (void *)images, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+    for (int i = 0; i < 4; i++)
+        sizes[i] = (cuuint64_t)axes.extents[i];
+    for (int i = 0; i < 3; i++)
+        strides[i] = (cuuint64_t)size * axes.strides[i];
+    return encode(out, type, 4, (void *)images, sizes, strides, axes.box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
@@ -143,13 +148,14 @@ static __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *
                  : "memory");
 }
 
-/* Copies a box of images, from channel c of pixel (n, h, w) on; pixels outside of the image are zero. */
-static __device__ __forceinline__ void copy_image(uint32_t to, const CUtensorMap *map, uint32_t barrier, int c, int w,
-                                                  int h, int n)
+/* Copies a box of images from channel c on, and from element (x, y, z) of the other axes, in the order of the map;
+ * pixels outside of the image are zero. */
+static __device__ __forceinline__ void copy_image(uint32_t to, const CUtensorMap *map, uint32_t barrier, int c, int x,
+                                                  int y, int z)
 {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
                  "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
-                 "l"(map), "r"(barrier), "r"(c), "r"(w), "r"(h), "r"(n)
+                 "l"(map), "r"(barrier), "r"(c), "r"(x), "r"(y), "r"(z)
                  : "memory");
 }
 
@@ -323,14 +329,20 @@ __device__ __forceinline__ void wgmma_add_tf32<192>(float (&d)[96], const uint32
 
 /* A matrix in shared memory as an operand whose columns are k: rows of 128 bytes in units of 16 bytes, which are
  * exchanged by bits 7 to 9 of their address, as bulk copies do. The matrix may begin at any row: the hardware exchanges
- * units by the same bits of the address that it computes, if the base offset (bits 49 to 51) is 0. */
+ * units by the same bits of the address that it computes, if the base offset (bits 49 to 51) is 0. To be combined with
+ * rows_step. */
 static __device__ __forceinline__ uint64_t rows_at(uint32_t at)
 {
-    uint64_t next_rows = (uint64_t)(8 * 128 >> 4) << 32;
-    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)1 << 16 | next_rows | (uint64_t)1 << 62;
+    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)1 << 16 | (uint64_t)1 << 62;
 }
 
-/* The same matrix, from byte `bytes` on: further k, or further rows if these are a multiple of 8. */
+/* Bytes from eight rows, which are neighbours, to the next eight: any multiple of 128. */
+static __device__ __forceinline__ uint64_t rows_step(uint32_t bytes)
+{
+    return (uint64_t)(bytes >> 4) << 32;
+}
+
+/* The same matrix, from byte `bytes` on: further k, or further rows. */
 static __device__ __forceinline__ uint64_t rows_moved(uint64_t rows, uint32_t bytes)
 {
     return rows + (bytes >> 4);
@@ -396,9 +408,12 @@ __device__ __forceinline__ void wgmma_rows(float (&d)[N / 2], uint64_t a, uint64
                      : "l"(a), "l"(b), "r"((int)add));                                                                 \
     }
 
+WGMMA_ROWS(112, 7, "%56", "%57", "%58")
+WGMMA_ROWS(128, 8, "%64", "%65", "%66")
 WGMMA_ROWS(144, 9, "%72", "%73", "%74")
 WGMMA_ROWS(160, 10, "%80", "%81", "%82")
 WGMMA_ROWS(192, 12, "%96", "%97", "%98")
+WGMMA_ROWS(224, 14, "%112", "%113", "%114")
 WGMMA_ROWS(240, 15, "%120", "%121", "%122")
 WGMMA_ROWS(256, 16, "%128", "%129", "%130")
 

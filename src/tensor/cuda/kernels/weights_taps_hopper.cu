@@ -29,21 +29,30 @@ static strips_shape shape_of(const lk_cuda_problem *problem, int eights, int ban
     return s;
 }
 
+/* Channels, columns, rows and images. */
+static image_axes axes_of(int channels, int columns, int rows, int images, int channel_box, int column_box, int row_box)
+{
+    size_t row = (size_t)columns * (size_t)channels;
+    return {{channels, columns, rows, images},
+            {(size_t)channels, row, row * (size_t)rows},
+            {(cuuint32_t)channel_box, (cuuint32_t)column_box, (cuuint32_t)row_box, 1}};
+}
+
 /* The copy unit rounds x, and dy where it is not summed. */
 template <class P>
 static cudaError_t make_maps(const lk_cuda_problem *problem, const lk_cuda_io *io, strips_maps *out)
 {
     const CUtensorMapDataType rounded = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32, whole = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-    const int x[] = {problem->x_pitch, problem->w, problem->h, problem->n};
-    const int y[] = {problem->y_pitch, problem->q, problem->p, problem->n};
-    const cuuint32_t x_box[] = {P::CHANNELS, P::PIXELS + WINDOW - 1, P::BAND, 1}, y_box[] = {32, P::PIXELS, P::BAND, 1};
+    image_axes x =
+        axes_of(problem->x_pitch, problem->w, problem->h, problem->n, P::CHANNELS, P::PIXELS + WINDOW - 1, P::BAND);
+    image_axes y = axes_of(problem->y_pitch, problem->q, problem->p, problem->n, 32, P::PIXELS, P::BAND);
     void *encode;
     cudaError_t error = driver_function("cuTensorMapEncodeTiled", &encode);
     if (error != cudaSuccess)
         return error;
-    bool made = map_images((encode_tiled)encode, rounded, sizeof(float), io->x, x, x_box, CU_TENSOR_MAP_SWIZZLE_NONE,
+    bool made = map_images((encode_tiled)encode, rounded, sizeof(float), io->x, x, CU_TENSOR_MAP_SWIZZLE_NONE,
                            &out->x) == CUDA_SUCCESS &&
-                map_images((encode_tiled)encode, P::BIASED ? whole : rounded, sizeof(float), io->dy, y, y_box,
+                map_images((encode_tiled)encode, P::BIASED ? whole : rounded, sizeof(float), io->dy, y,
                            CU_TENSOR_MAP_SWIZZLE_128B, &out->y) == CUDA_SUCCESS;
     return made ? cudaSuccess : cudaErrorInvalidValue;
 }
