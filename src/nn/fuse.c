@@ -272,29 +272,39 @@ static int signs_maker(const fusing *f, const lk_layer *relu)
     return layer_at(f, f->of[by].other)->shape.c == c && pitch % 8 == 0 ? by : -1;
 }
 
-/* The last addition to a masked gradient is left to the layer whose backward runs next, if that layer sums over this
- * gradient and can complete it: both take one pass over it together. */
+/* Whether the layer's dx is the last one that is added to its input's gradient, and not by the layer itself. */
+static bool adds_last(const fusing *f, const lk_layer *layer)
+{
+    if (layer->input_count != 1 || !only_reads(f, layer->index) || layer->op->flags & LK_OP_ADDS_DX)
+        return false;
+    int input = layer->inputs[0];
+    return f->of[input].needs_grad && f->of[input].consumers > 1 && last_in_backward(f, input) == layer->index;
+}
+
+/* The last addition to a gradient, with the mask of a ReLU or without one, is left to the layer whose backward runs
+ * next, if that layer sums over this gradient and can complete it: both take one pass over it together. */
 static void choose_sum(fusing *f, const lk_layer *last)
 {
-    const lk_layer *relu = layer_at(f, last->inputs[0]);
+    const lk_layer *value = layer_at(f, last->inputs[0]);
+    bool masked = f->of[last->index].mask_sum;
     int next = last->index - 1;
     while (next >= f->first && is_idle(f, next))
         next--;
     if (next < f->first || !(layer_at(f, next)->op->flags & LK_OP_ADDS_DY))
         return;
-    lk_shape dy = layer_at(f, next)->shape, sum = relu->shape;
-    if (f->of[next].grad != f->of[relu->index].grad || f->of[next].relu_grad || dy.c != sum.c || dy.h != sum.h ||
-        dy.w != sum.w)
+    lk_shape dy = layer_at(f, next)->shape, sum = value->shape;
+    if (f->of[next].grad != f->of[value->index].grad || (masked && f->of[next].relu_grad) || dy.c != sum.c ||
+        dy.h != sum.h || dy.w != sum.w)
         return;
     f->of[next].rest = last->index;
-    f->of[next].signs = signs_maker(f, relu);
+    f->of[next].signs = masked ? signs_maker(f, value) : -1;
     f->of[last->index].sum_elsewhere = true;
 }
 
 static void choose_sums(fusing *f)
 {
     for (int i = f->first; i < f->last; i++) {
-        if (f->of[i].mask_sum)
+        if (adds_last(f, layer_at(f, i)))
             choose_sum(f, layer_at(f, i));
     }
 }

@@ -92,7 +92,7 @@ static void keep_rest(lk_layer_memory *memory, const lk_fuse_choice *chosen, int
     extend(memory, memory->layers[from].temp[0], now, now);
     if (signs >= 0)
         memory->layers[signs].signs = add_block(memory, value_bytes(memory, signs) / 16, signs, now);
-    else
+    else if (memory->opts.choices[from].mask_sum)
         extend(memory, memory->layers[layer_at(memory, from)->inputs[0]].value, now, now);
 }
 

@@ -91,7 +91,7 @@ enum {
     LK_OP_IS_RELU6 = 2048,        /* is a ReLU6 that a layer before it may apply */
     LK_OP_FUSES_RELU6 = 4096,     /* forward can apply a following ReLU6 */
     LK_OP_FUSES_RELU_GRAD = 8192, /* backward can apply the gradient of a ReLU or ReLU6 that forward has applied */
-    LK_OP_ADDS_DY = 16384,        /* add_sums can complete dy (lk_op_call.rest), unless it has a ReLU's gradient */
+    LK_OP_ADDS_DY = 16384,        /* add_sums can complete dy (lk_op_call.rest), with a mask or with relu_grad */
 };
 
 struct lk_op {

@@ -102,7 +102,7 @@ static lk_batchnorm_addition rest_of(const lk_plan *plan, int lane, const lk_fus
     lk_batchnorm_addition rest = {.part = tensor_in(plan, lane, layers[chosen->rest].temp[0], input)};
     if (chosen->signs >= 0)
         rest.signs = tensor_in(plan, lane, layers[chosen->signs].signs, input).data;
-    else
+    else if (plan->choices[chosen->rest].mask_sum)
         rest.mask = tensor_in(plan, lane, layers[input].value, input);
     return rest;
 }

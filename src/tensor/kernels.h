@@ -188,9 +188,10 @@ typedef struct lk_batchnorm_sums {
     lk_partials dgamma, dbeta;
 } lk_batchnorm_sums;
 
-/* The rest of a gradient: it becomes mask <= 0 ? 0 : gradient + part, as by add_masked. */
+/* The rest of a gradient: it becomes mask <= 0 ? 0 : gradient + part, as by add_masked, or without mask and signs
+ * gradient + part, as by add. */
 typedef struct lk_batchnorm_addition {
-    lk_tensor part, mask; /* of the gradient's shape and pitch */
+    lk_tensor part, mask; /* of the gradient's shape and pitch; mask.data NULL: no mask, or its signs */
     /* NULL, or the mask's signs, which are read instead: one byte for each 16 bytes of the mask, in their order. Bit i
      * is 0 if element i of these is <= 0. Only for devices with signs, and a pitch that is a multiple of 8. */
     const uint8_t *signs;
@@ -397,7 +398,7 @@ typedef struct lk_kernels {
      * then. */
     void (*batchnorm_sums)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_tensor *x, const lk_tensor *dy,
                            const lk_shards *shards, const lk_moments *moments, const lk_batchnorm_sums *out);
-    /* Completes dy by the addition, in place, then batchnorm_sums; desc has no ReLU. */
+    /* Completes dy by the addition, in place, then batchnorm_sums; with a mask or its signs, desc has no ReLU. */
     void (*batchnorm_add_sums)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_batchnorm_addition *add,
                                const lk_tensor *x, const lk_shards *shards, const lk_moments *moments, lk_tensor *dy,
                                const lk_batchnorm_sums *out);

@@ -222,7 +222,7 @@ static void test_gathered(void **state)
         check_sums(gathered[i], gathered[i].shards / 2);
 }
 
-/* First convolutions: rows of windows are runs of values. */
+/* First convolutions: rows of windows are runs of values. The last one has 48 to 52 parts in tf32. */
 static const layer rows[] = {
     {{4, 3, 32, 32}, 64, CONV(7, 2, 3, 1), 4, .no_bias = true},
     {{6, 3, 16, 24}, 40, CONV(3, 2, 1, 1), 5},
@@ -231,6 +231,7 @@ static const layer rows[] = {
     {{3, 3, 30, 40}, 96, CONV(11, 4, 2, 1), 2},
     {{2, 1, 30, 48}, 24, {{4, 3, 1, 1}, {6, 5, 3, 1}, 1}, 1},
     {{4, 3, 112, 112}, 8, CONV(3, 1, 0, 1), 2, .no_bias = true},
+    {{64, 3, 32, 32}, 16, CONV(3, 1, 1, 1), 5, .no_bias = true},
 };
 
 static void test_rows(void **state)
@@ -364,13 +365,16 @@ static void test_many_shards(void **state)
     check_sums((layer){{140, 3, 6, 6}, 8, CONV(3, 1, 1, 1), 140}, 1);
 }
 
-/* The sizes of real layers. Bits only: sums in double on the host take too long. */
+/* The sizes of real layers. Bits only: sums in double on the host take too long. Leaves of the layers with an odd
+ * number of samples have at most four parts and two parts in fp32, and the last leaf has half as many. */
 static const layer large[] = {
     {{64, 64, 28, 28}, 64, CONV(3, 1, 1, 1), 16, .no_bias = true},
     {{64, 256, 14, 14}, 256, CONV(3, 1, 1, 1), 16, .no_bias = true},
     {{64, 3, 64, 64}, 64, CONV(7, 2, 3, 1), 16, .no_bias = true},
     {{32, 3, 64, 64}, 64, CONV(3, 1, 1, 1), 16, .no_bias = true},
     {{64, 96, 14, 14}, 576, CONV(1, 1, 0, 1), 16, .no_bias = true},
+    {{15, 128, 44, 44}, 120, CONV(3, 1, 1, 1), 8},
+    {{31, 64, 32, 32}, 120, CONV(3, 1, 1, 1), 16},
     {{64, 64, 12, 12}, 128, .shards = 16},
     {{512, 64, 12, 12}, 128, .shards = 16},
 };

@@ -328,6 +328,54 @@ static void test_rest_read_before(void **state)
     assert_true(of[2].grad == of[5].grad && of[6].mask_sum && !of[6].sum_elsewhere && of[2].rest == -1);
 }
 
+/* 0 input, 1 conv, 2 bn, 3 ReLU, 4 conv, 5 bn, 6 add. 2 completes the gradient of the ReLU, as a ResNet's first layers
+ * do, and then masks it. */
+static void test_rest_before_relu(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_conv2d_opts opts = {.out = 4, .kernel = 3, .pad = 1};
+    finish(g, block(g, lk_relu(g, lk_batchnorm2d(g, lk_conv2d(g, lk_input(g, 4, 6, 6), "conv1", opts), "bn1"))));
+    fx->signs = true;
+    fuse(fx, 1, 0);
+    const lk_fuse_choice *of = fx->choices;
+    assert_true(of[2].grad == of[3].grad && of[2].relu_grad && !of[4].mask_sum);
+    assert_true(of[2].rest == 4 && of[4].sum_elsewhere && of[2].signs == -1 && of[5].rest == -1);
+    fuse(fx, 4, 0);
+    assert_false(of[4].sum_elsewhere); /* the gradient of the input is not wanted */
+    fuse(fx, 3, 0);
+    assert_false(of[4].sum_elsewhere); /* 2 is in another stage */
+}
+
+/* 0 input, 1 conv, 2 bn, 3 conv, 4 bn, 5 add, 6 conv, 7 bn, 8 add. 4 completes the gradient of an addition without a
+ * ReLU, as in MobileNetV2; 2, that of its own result. */
+static void test_rest_of_sum(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_conv2d_opts opts = {.out = 4, .kernel = 3, .pad = 1};
+    lk_node x = lk_batchnorm2d(g, lk_conv2d(g, lk_input(g, 4, 6, 6), "conv1", opts), "bn1");
+    finish(g, block(g, lk_add(g, lk_batchnorm2d(g, lk_conv2d(g, x, "conv2", opts), "bn2"), x)));
+    fuse(fx, 1, 0);
+    const lk_fuse_choice *of = fx->choices;
+    assert_true(of[4].grad == of[5].grad && of[4].rest == 6 && of[6].sum_elsewhere);
+    assert_true(of[2].rest == 3 && of[3].sum_elsewhere && of[7].rest == -1);
+}
+
+/* 0 input, 1 conv, 2 bn, 3 ReLU, 4 max pooling, 5 conv. The gradients of 4 are added before its backward pass, which
+ * does not sum. */
+static void test_rest_before_pooling(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_conv2d_opts opts = {.out = 4, .kernel = 3, .pad = 1};
+    lk_node x = lk_batchnorm2d(g, lk_conv2d(g, lk_input(g, 4, 6, 6), "conv1", opts), "bn1");
+    finish(g, block(g, lk_maxpool2d(g, lk_relu(g, x), (lk_maxpool2d_opts){.kernel = 2, .stride = 2})));
+    fuse(fx, 1, 0);
+    assert_false(fx->choices[5].sum_elsewhere);
+    assert_int_equal(fx->choices[2].rest, -1);
+}
+
 /* 0 input, 1 conv, 2 bn, 3 ReLU, 4 conv, 5 bn, 6 add, 7 ReLU, 8 conv. The addition copies the gradient. */
 static void test_rest_copied(void **state)
 {
@@ -380,4 +428,5 @@ TEST_MAIN(NULL, NULL, CASE(test_addition), CASE(test_second_input), CASE(test_pa
           CASE(test_other_stage), CASE(test_shared_gradient), CASE(test_gradient_of_its_own), CASE(test_dropout),
           CASE(test_dropout_apart), CASE(test_kept), CASE(test_relu_gradient), CASE(test_relu6_apart),
           CASE(test_relu_of_two), CASE(test_relu_of_two_apart), CASE(test_rest_of_two), CASE(test_rest_read_before),
-          CASE(test_rest_copied), CASE(test_flatten), CASE(test_flatten_channels))
+          CASE(test_rest_copied), CASE(test_rest_before_relu), CASE(test_rest_of_sum), CASE(test_rest_before_pooling),
+          CASE(test_flatten), CASE(test_flatten_channels))

@@ -22,8 +22,8 @@ typedef struct addends {
     const float *x, *dy; /* from the slab's first element on */
     lk_slab_rows rows;
     const lk_batchnorm_desc *desc;
-    float *sum; /* NULL, or dy, which first becomes mask <= 0 ? 0 : dy + part */
-    const float *part, *mask;
+    float *sum;               /* NULL, or dy, which first becomes mask <= 0 ? 0 : dy + part */
+    const float *part, *mask; /* mask NULL: dy + part */
 } addends;
 
 /* Sums of a slab: (LANES, channels). `products` are those of dy * xhat. */
@@ -153,10 +153,13 @@ static void complete_tile(const addends *a, const lk_slab *s, size_t p)
         for (size_t n = V; at < end; at += n) {
             n = lk__size_min(V, end - at);
             __builtin_prefetch(a->part + at + s->stride);
-            __builtin_prefetch(a->mask + at + s->stride);
             __builtin_prefetch(a->sum + at + s->stride, 1);
             v_f32 sum = v_add(v_load_some(a->sum + at, n), v_load_some(a->part + at, n));
-            v_store_some(a->sum + at, v_relu_grad(v_load_some(a->mask + at, n), sum), n);
+            if (a->mask) {
+                __builtin_prefetch(a->mask + at + s->stride);
+                sum = v_relu_grad(v_load_some(a->mask + at, n), sum);
+            }
+            v_store_some(a->sum + at, sum, n);
         }
     }
 }
@@ -245,7 +248,7 @@ static void sums_task(void *arg, size_t index, int thread)
     a.desc = r->desc;
     a.sum = r->rest ? (float *)(uintptr_t)a.dy : NULL;
     a.part = r->rest ? lk__tensor_f32(&r->rest->part) + p.slab.at : NULL;
-    a.mask = r->rest ? lk__tensor_f32(&r->rest->mask) + p.slab.at : NULL;
+    a.mask = r->rest && r->rest->mask.data ? lk__tensor_f32(&r->rest->mask) + p.slab.at : NULL;
     lk__slab_rows(&p.slab, r->desc, r->moments, group * c + p.channel, p.channel, &a.rows);
     sum_slab(PRODUCTS, &a, &p.slab, sum, product);
 }

@@ -3,10 +3,10 @@
  * shared memory. */
 #include "tensor/cuda/kernels/batchnorm_fold.cuh"
 
-/* What completes dy: nothing, or an addition with a mask or with its signs. */
-enum add_kind { ADD_NONE, ADD_MASK, ADD_SIGNS };
+/* What completes dy: nothing, or an addition without a mask, with one, or with its signs. */
+enum add_kind { ADD_NONE, ADD_ALL, ADD_MASK, ADD_SIGNS };
 
-/* The gradient of a kernel: dy, or the sum of dy and part, 0 where mask <= 0, which replaces dy. */
+/* The gradient of a kernel: dy, or the sum of dy and part, 0 where a mask is <= 0, which replaces dy. */
 template <class T>
 struct gradient {
     const T *part, *mask;
@@ -78,7 +78,8 @@ struct loaded {
                     mask[k].get(at, m);
 #pragma unroll
                 for (int i = 0; i < N; i++) {
-                    bool passes = ADD == ADD_MASK ? !(m[i] <= 0.0f) : signs[k] >> (at + i) & 1;
+                    bool passes = ADD == ADD_SIGNS ? signs[k] >> (at + i) & 1 : !(m[i] <= 0.0f);
+                    passes = passes || ADD == ADD_ALL;
                     a[i] = passes ? a[i] + b[i] : 0.0f;
                 }
                 dy[k].set(at, a);
@@ -311,8 +312,11 @@ void lk__cuda_batchnorm_add_sums(lk_device *dev, const lk_batchnorm_desc *desc, 
         using K = decltype(kind);
         if (add->signs)
             run_sums<typename K::T, K::V, LK_BN_RELU_NONE, ADD_SIGNS>(dev, call);
-        else
+        else if (add->mask.data)
             run_sums<typename K::T, K::V, LK_BN_RELU_NONE, ADD_MASK>(dev, call);
+        else
+            lk__bn_by_relu(desc,
+                           [&](auto relu) { run_sums<typename K::T, K::V, decltype(relu)::RELU, ADD_ALL>(dev, call); });
     });
     lk__cuda_launched(dev, "batchnorm_add_sums");
 }

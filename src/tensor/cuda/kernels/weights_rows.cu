@@ -14,12 +14,14 @@
 enum {
     M = 64,
     SLOTS = 3,
-    UNIT = 16,  /* bytes of a copy */
-    LINE = 128, /* bytes of a row of dy in shared memory */
-    LEAST_PIXELS = 2048,
+    UNIT = 16,          /* bytes of a copy */
+    LINE = 128,         /* bytes of a row of dy in shared memory */
+    LEAST_PIXELS = 256, /* of a part */
+    /* lk_cuda_cut.extra, in pixels: large images keep one round of blocks, as a second one saves less than the start of
+     * its blocks and the fold of their parts cost. */
+    EXTRA_PIXELS = 1024,
     MOST_BYTES = 200 * 1024,
-    MULTIPROCESSORS = 132, /* of a large GPU */
-    EXTRA = 10             /* of lk_cuda_cut */
+    MULTIPROCESSORS = 132 /* of a large GPU */
 };
 
 typedef struct rows_shape {
@@ -341,7 +343,7 @@ static lk_cuda_cut cut_of(const lk_cuda_problem *problem, size_t most)
         cut.least = LEAST_PIXELS / P::K;
         cut.tiles = (size_t)divide_up(s.k, M) * (size_t)s.tiles_n;
         cut.full = 2 * MULTIPROCESSORS * P::AT_ONCE;
-        cut.extra = EXTRA;
+        cut.extra = EXTRA_PIXELS / P::K;
         cut.weights = (size_t)s.k * (size_t)s.width;
         return cut;
     });
