@@ -361,12 +361,15 @@ typedef struct lk_kernels {
     /* leaves is (count, c): for each shard the sums of dy over its samples and pixels. An empty shard gives zeros. */
     void (*bias_sums)(lk_device *dev, const lk_tensor *dy, const lk_shards *shards, float *leaves);
 
-    /* linear: x (n, i), w (o, i) row-major, y (n, o) = x w^T + b. */
+    /* linear: x (n, i), w (o, i) row-major, y (n, o) = x w^T + b, then max(y, 0) if relu. dropout, if not NULL, is a
+     * dropout layer after that: y is its result. */
     size_t (*linear_scratch)(lk_device *dev, lk_shape x, lk_shape y);
-    void (*linear_forward)(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu, lk_tensor *y,
-                           void *scratch);
-    void (*linear_grad_input)(lk_device *dev, const lk_tensor *dy, const void *w, const lk_tensor *mask, lk_tensor *dx,
-                              void *scratch);
+    void (*linear_forward)(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu,
+                           const lk_dropout_desc *dropout, lk_tensor *y, void *scratch);
+    /* mask: as for conv2d_grad_input. dropout, if not NULL, is a dropout layer between that ReLU and this layer, and
+     * mask is its result: it is above 0 where neither of them stops the gradient. */
+    void (*linear_grad_input)(lk_device *dev, const lk_tensor *dy, const void *w, const lk_tensor *mask,
+                              const lk_dropout_desc *dropout, lk_tensor *dx, void *scratch);
     void (*linear_grad_weight)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
                                lk_partials dw, lk_partials db, void *scratch);
 

@@ -328,21 +328,36 @@ static lk_status choose_pinned(linear_plan *plan, const lk_cuda_problem *problem
     return LK_OK;
 }
 
-static lk_status run(lk_cuda_plan *base, const lk_cuda_problem *problem, const lk_cuda_io *io)
+static lk_status run_pinned(linear_plan *plan, const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
-    linear_plan *plan = (linear_plan *)base;
-    if (!plan->own && !plan->pinned.chosen)
-        LK_TRY(choose_pinned(plan, problem, io));
-    if (plan->own) {
-        plan->own(problem, io);
-        return LK_OK;
-    }
     LK_TRY(lk__cuda_pinned_run(&plan->pinned, problem, io));
     if (plan->own_relu) {
         lk_cuda_io biased = *io;
         biased.b = NULL;
         lk__cuda_bias_relu(problem, &biased);
     }
+    return LK_OK;
+}
+
+/* The dropout behind a forward pass. */
+static void drop(const lk_cuda_problem *problem, const lk_cuda_io *io)
+{
+    lk_tensor y = {.data = io->y, .dtype = (lk_dtype)problem->values, .pitch = (size_t)problem->y_pitch};
+    y.shape = (lk_shape){.n = (size_t)problem->n, .c = (size_t)problem->k, .h = 1, .w = 1};
+    lk__cuda_dropout(io->dev, io->dropout, &y, &y);
+}
+
+static lk_status run(lk_cuda_plan *base, const lk_cuda_problem *problem, const lk_cuda_io *io)
+{
+    linear_plan *plan = (linear_plan *)base;
+    if (!plan->own && !plan->pinned.chosen)
+        LK_TRY(choose_pinned(plan, problem, io));
+    if (plan->own)
+        plan->own(problem, io);
+    else
+        LK_TRY(run_pinned(plan, problem, io));
+    if (io->dropout && problem->pass == LK_CUDA_PASS_FORWARD && !base->masks)
+        drop(problem, io);
     return LK_OK;
 }
 
@@ -422,8 +437,8 @@ size_t lk__cuda_linear_scratch(lk_device *dev, lk_shape x, lk_shape y)
     return 0;
 }
 
-void lk__cuda_linear_forward(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu, lk_tensor *y,
-                             void *scratch)
+void lk__cuda_linear_forward(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu,
+                             const lk_dropout_desc *dropout, lk_tensor *y, void *scratch)
 {
     (void)scratch;
     if (!x->shape.n)
@@ -436,11 +451,12 @@ void lk__cuda_linear_forward(lk_device *dev, const lk_tensor *x, const void *w, 
     io.w = w;
     io.b = b;
     io.y = y->data;
+    io.dropout = dropout;
     lk__cuda_run(&problem, make_plan, &io);
 }
 
 void lk__cuda_linear_grad_input(lk_device *dev, const lk_tensor *dy, const void *w, const lk_tensor *mask,
-                                lk_tensor *dx, void *scratch)
+                                const lk_dropout_desc *dropout, lk_tensor *dx, void *scratch)
 {
     (void)scratch;
     if (!dy->shape.n)
@@ -451,6 +467,7 @@ void lk__cuda_linear_grad_input(lk_device *dev, const lk_tensor *dy, const void 
     io.w = w;
     io.mask = mask ? mask->data : NULL;
     io.dx = dx->data;
+    io.dropout = dropout;
     lk__cuda_run(&problem, make_plan, &io);
 }
 
