@@ -247,6 +247,14 @@ typedef struct lk_flag {
 } lk_flag;
 #define LK_FLAG_NONE UINT64_MAX
 
+/* Values that flag_above searches; position base is that of x[0]. */
+typedef struct lk_flag_part {
+    size_t count;
+    const float *x; // (count)
+    uint64_t base;
+} lk_flag_part;
+enum { LK_FLAG_PARTS = 2 }; /* the most of one call */
+
 /* The norm of a gradient, in device memory. */
 typedef struct lk_norm {
     double square; /* the sum of the squares of all elements; the norm is its root */
@@ -527,9 +535,9 @@ typedef struct lk_kernels {
     void (*rmsprop_step)(lk_device *dev, const lk_rmsprop *rmsprop, const lk_flag *flag, size_t count,
                          const lk_rmsprop_arrays *arrays);
 
-    /* Looks for the first element that is NaN or whose magnitude is above limit; lowers flag->first to base +
-     * its index and sets flag->bad. With limit FLT_MAX it finds non-finite values. flag is device memory. */
-    void (*flag_above)(lk_device *dev, size_t count, float limit, const float *x, uint64_t base, lk_flag *flag);
+    /* Looks for the element of the lowest position that is NaN or whose magnitude is above limit; lowers flag->first to
+     * this position and sets flag->bad. With limit FLT_MAX it finds non-finite values. flag is device memory. */
+    void (*flag_above)(lk_device *dev, int parts, const lk_flag_part *part, float limit, lk_flag *flag);
 
     void (*post)(lk_device *dev, const lk_post *post);
     /* dst is device memory. */
