@@ -68,6 +68,18 @@ static void choose_views(fusing *f)
     }
 }
 
+/* The consumer of a layer whose backward runs last; -1 if it is not in the plan. */
+static int last_in_backward(const fusing *f, int index)
+{
+    for (int i = index + 1; i < f->last; i++) {
+        for (int j = 0; j < layer_at(f, i)->input_count; j++) {
+            if (layer_at(f, i)->inputs[j] == index)
+                return i;
+        }
+    }
+    return -1;
+}
+
 /* Whether this layer of the plan has exactly one consumer, and is not kept. */
 static bool only_used_once(const fusing *f, int index)
 {
@@ -109,17 +121,42 @@ static void choose_relu(fusing *f, const lk_layer *layer, int maker)
     f->of[layer->index].forward = -1;
 }
 
+static bool is_dropout(const lk_layer *layer)
+{
+    return layer->op == &lk__op_dropout || layer->op == &lk__op_dropout2d;
+}
+
+/* A dropout that `maker` can apply. */
+static void choose_dropout(fusing *f, const lk_layer *layer, int maker)
+{
+    unsigned can = layer_at(f, maker)->op->flags;
+    if (!is_dropout(layer) || !(can & LK_OP_FUSES_DROPOUT))
+        return;
+    f->of[maker].dropout = layer->index;
+    f->of[layer->index].forward = -1;
+    f->of[layer->index].backward_elsewhere = can & LK_OP_FUSES_DROPOUT_GRAD;
+}
+
 static void choose_overwriting(fusing *f, const lk_layer *layer)
 {
     int maker = layer->inputs[0];
     f->of[layer->index].value = f->of[maker].value;
     choose_relu(f, layer, maker);
-    bool drops = layer->op == &lk__op_dropout || layer->op == &lk__op_dropout2d;
-    if (drops && layer_at(f, maker)->op->flags & LK_OP_FUSES_DROPOUT) {
-        f->of[maker].dropout = layer->index;
-        f->of[layer->index].forward = -1;
-        f->of[layer->index].backward_elsewhere = true;
-    }
+    choose_dropout(f, layer, maker);
+}
+
+/* Whether this is a dropout behind a ReLU that the layer before applies, and the layer after the dropout can compute
+ * the gradients of both. It needs no value but the dropout's, so the ReLU's is overwritten. */
+static bool drops_relu(const fusing *f, const lk_layer *layer)
+{
+    int relu = layer->inputs[0], next = last_in_backward(f, layer->index);
+    if (!is_dropout(layer) || next < 0 || !only_used_once(f, layer->index) || !only_used_once(f, relu))
+        return false;
+    int maker = f->of[relu].value;
+    bool applied = layer_at(f, relu)->op->flags & LK_OP_IS_RELU && maker == layer_at(f, relu)->inputs[0] &&
+                   f->of[maker].relu && f->of[relu].forward < 0;
+    return applied && layer_at(f, maker)->op->flags & LK_OP_FUSES_DROPOUT &&
+           layer_at(f, next)->op->flags & LK_OP_MASKS_DROPOUT;
 }
 
 static void choose_values(fusing *f)
@@ -128,7 +165,7 @@ static void choose_values(fusing *f)
         const lk_layer *layer = layer_at(f, i);
         lk_fuse_choice *this = &f->of[i];
         this->value = this->forward = i;
-        this->other = this->dropout = this->rest = this->signs = -1;
+        this->other = this->dropout = this->masked_dropout = this->rest = this->signs = -1;
         if (i < f->first)
             continue;
         if (this->view) {
@@ -136,6 +173,9 @@ static void choose_values(fusing *f)
             this->forward = -1;
         } else if (may_overwrite(f, layer)) {
             choose_overwriting(f, layer);
+        } else if (drops_relu(f, layer)) {
+            this->value = f->of[layer->inputs[0]].value;
+            choose_dropout(f, layer, this->value);
         } else if (layer->op == &lk__op_add) {
             choose_addition(f, layer);
         }
@@ -198,24 +238,20 @@ static void choose_grads(fusing *f)
     }
 }
 
-/* The consumer of a layer whose backward runs last; -1 if it is not in the plan. */
-static int last_in_backward(const fusing *f, int index)
-{
-    for (int i = index + 1; i < f->last; i++) {
-        for (int j = 0; j < layer_at(f, i)->input_count; j++) {
-            if (layer_at(f, i)->inputs[j] == index)
-                return i;
-        }
-    }
-    return -1;
-}
-
 /* Whether the layer applies the gradient of the ReLU or ReLU6 that it has applied. It needs no value but its own
  * input, so it does not do that if it adds another layer's value. */
 static bool takes_relu_grad(const fusing *f, const lk_layer *layer)
 {
     const lk_fuse_choice *this = &f->of[layer->index];
     return layer->op->flags & LK_OP_FUSES_RELU_GRAD && this->relu && this->other < 0;
+}
+
+/* The layer after a dropout computes the dropout's gradient and that of the ReLU before it. */
+static void choose_dropout_grad(fusing *f, const lk_layer *relu, int dropout)
+{
+    int next = last_in_backward(f, dropout);
+    f->of[relu->index].backward_elsewhere = f->of[dropout].backward_elsewhere = f->of[next].mask = true;
+    f->of[next].masked_dropout = dropout;
 }
 
 /* The gradient of an in-place ReLU is computed by the layer before it, if that layer can. Otherwise the last consumer
@@ -231,6 +267,8 @@ static void choose_relu_grad(fusing *f, const lk_layer *relu)
         return;
     if (takes_relu_grad(f, layer_at(f, maker)))
         this->backward_elsewhere = f->of[maker].relu_grad = true;
+    else if (consumer >= 0 && f->of[maker].dropout == consumer)
+        choose_dropout_grad(f, relu, consumer);
     else if (can & LK_OP_MASKS_DX && only)
         this->backward_elsewhere = f->of[consumer].mask = true;
     else if (can & LK_OP_MASKS_DX && can & LK_OP_READS_X)

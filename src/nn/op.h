@@ -52,8 +52,10 @@ typedef struct lk_op_call {
     bool relu_grad;          /* backward computes the gradient of that ReLU, too: dy is the gradient of its result */
     bool mask;               /* x[0] is the result of a ReLU: dx[0] is 0 where x[0] <= 0 */
     bool add;                /* dx[0] contains a part of the gradient; this layer adds to it */
-    const lk_layer *dropout; /* NULL, or the dropout layer that follows, which this layer computes */
-    bool scores;             /* x[0] is the previous layer's input: this layer computes both */
+    const lk_layer *dropout; /* NULL, or the dropout layer that follows, or follows the ReLU; this layer computes it */
+    const lk_layer *masked_dropout; /* NULL, or with mask: a dropout layer between that ReLU and this layer, which has
+                                     * made x[0]; backward computes its gradient, too */
+    bool scores;                    /* x[0] is the previous layer's input: this layer computes both */
     lk_tensor x[LK_MAX_INPUTS], y;
     lk_tensor other; /* data NULL, or a tensor that is added to y before the ReLU: it has y's channels or fewer */
     lk_tensor dy;
@@ -84,14 +86,16 @@ enum {
     LK_OP_MASKS_DX = 32,       /* backward can apply the gradient of a ReLU before the layer */
     LK_OP_HAS_WEIGHTS = 64,    /* parameter 0 is weights, parameter 1 a bias */
     LK_OP_FUSES_ADD = 128,     /* forward can apply a following addition */
-    LK_OP_FUSES_DROPOUT = 256, /* both passes can apply a following dropout */
+    LK_OP_FUSES_DROPOUT = 256, /* forward can apply a following dropout, also behind a ReLU that it applies */
     LK_OP_ADDS_DX = 512,       /* backward can add to dx[0] */
     /* backward can leave out gradients: of all parameters, or of those that are no weights */
     LK_OP_SKIPS_GRADS = 1024,
-    LK_OP_IS_RELU6 = 2048,        /* is a ReLU6 that a layer before it may apply */
-    LK_OP_FUSES_RELU6 = 4096,     /* forward can apply a following ReLU6 */
-    LK_OP_FUSES_RELU_GRAD = 8192, /* backward can apply the gradient of a ReLU or ReLU6 that forward has applied */
-    LK_OP_ADDS_DY = 16384,        /* add_sums can complete dy (lk_op_call.rest), with a mask or with relu_grad */
+    LK_OP_IS_RELU6 = 2048,            /* is a ReLU6 that a layer before it may apply */
+    LK_OP_FUSES_RELU6 = 4096,         /* forward can apply a following ReLU6 */
+    LK_OP_FUSES_RELU_GRAD = 8192,     /* backward can apply the gradient of a ReLU or ReLU6 that forward has applied */
+    LK_OP_ADDS_DY = 16384,            /* add_sums can complete dy (lk_op_call.rest), with a mask or with relu_grad */
+    LK_OP_FUSES_DROPOUT_GRAD = 32768, /* backward can apply the gradient of a dropout that forward has applied */
+    LK_OP_MASKS_DROPOUT = 65536,      /* backward can apply the gradients of a dropout and the ReLU before it */
 };
 
 struct lk_op {

@@ -129,6 +129,8 @@ static void bind_layer(lk_plan *plan, int lane, int i)
     call->y = tensor_in(plan, lane, this->value, i);
     if (chosen->dropout >= 0)
         call->dropout = layer_at(plan, chosen->dropout);
+    if (chosen->masked_dropout >= 0)
+        call->masked_dropout = layer_at(plan, chosen->masked_dropout);
     if (chosen->other >= 0)
         call->other = tensor_in(plan, lane, plan->memory.layers[chosen->other].value, chosen->other);
     call->dy = tensor_in(plan, lane, this->grad, i);

@@ -248,6 +248,14 @@ typedef struct lk_flag {
 } lk_flag;
 #define LK_FLAG_NONE UINT64_MAX
 
+/* Values that flag_above searches; position base is that of x[0]. */
+typedef struct lk_flag_part {
+    size_t count;
+    const float *x; // (count)
+    uint64_t base;
+} lk_flag_part;
+enum { LK_FLAG_PARTS = 2 }; /* the most of one call */
+
 /* The norm of a gradient, in device memory. */
 typedef struct lk_norm {
     double square; /* the sum of the squares of all elements; the norm is its root */
@@ -362,12 +370,15 @@ typedef struct lk_kernels {
     /* leaves is (count, c): for each shard the sums of dy over its samples and pixels. An empty shard gives zeros. */
     void (*bias_sums)(lk_device *dev, const lk_tensor *dy, const lk_shards *shards, float *leaves);
 
-    /* linear: x (n, i), w (o, i) row-major, y (n, o) = x w^T + b. */
+    /* linear: x (n, i), w (o, i) row-major, y (n, o) = x w^T + b, then max(y, 0) if relu. dropout, if not NULL, is a
+     * dropout layer after that: y is its result. */
     size_t (*linear_scratch)(lk_device *dev, lk_shape x, lk_shape y);
-    void (*linear_forward)(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu, lk_tensor *y,
-                           void *scratch);
-    void (*linear_grad_input)(lk_device *dev, const lk_tensor *dy, const void *w, const lk_tensor *mask, lk_tensor *dx,
-                              void *scratch);
+    void (*linear_forward)(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu,
+                           const lk_dropout_desc *dropout, lk_tensor *y, void *scratch);
+    /* mask: as for conv2d_grad_input. dropout, if not NULL, is a dropout layer between that ReLU and this layer, and
+     * mask is its result: it is above 0 where neither of them stops the gradient. */
+    void (*linear_grad_input)(lk_device *dev, const lk_tensor *dy, const void *w, const lk_tensor *mask,
+                              const lk_dropout_desc *dropout, lk_tensor *dx, void *scratch);
     void (*linear_grad_weight)(lk_device *dev, const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
                                lk_partials dw, lk_partials db, void *scratch);
 
@@ -525,9 +536,9 @@ typedef struct lk_kernels {
     void (*rmsprop_step)(lk_device *dev, const lk_rmsprop *rmsprop, const lk_flag *flag, size_t count,
                          const lk_rmsprop_arrays *arrays);
 
-    /* Looks for the first element that is NaN or whose magnitude is above limit; lowers flag->first to base +
-     * its index and sets flag->bad. With limit FLT_MAX it finds non-finite values. flag is device memory. */
-    void (*flag_above)(lk_device *dev, size_t count, float limit, const float *x, uint64_t base, lk_flag *flag);
+    /* Looks for the element of the lowest position that is NaN or whose magnitude is above limit; lowers flag->first to
+     * this position and sets flag->bad. With limit FLT_MAX it finds non-finite values. flag is device memory. */
+    void (*flag_above)(lk_device *dev, int parts, const lk_flag_part *part, float limit, lk_flag *flag);
 
     void (*post)(lk_device *dev, const lk_post *post);
     /* dst is device memory. */

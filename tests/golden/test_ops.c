@@ -24,10 +24,10 @@ static void linear_case(fixture *fx, const char *op)
     float *weight = vector(fx, op, "w"), *bias = vector(fx, op, "b");
     void *scratch = fx_blank(fx->dev, fx->kernels->linear_scratch(fx->dev, t.x.shape, t.y.shape));
     for (int relu = 0; relu < 2; relu++) {
-        fx->kernels->linear_forward(fx->dev, &t.x, weight, bias, relu, &t.y, scratch);
+        fx->kernels->linear_forward(fx->dev, &t.x, weight, bias, relu, NULL, &t.y, scratch);
         check_as(fx, &t.y, op, "y", relu);
     }
-    fx->kernels->linear_grad_input(fx->dev, &t.dy, weight, NULL, &t.dx, scratch);
+    fx->kernels->linear_grad_input(fx->dev, &t.dy, weight, NULL, NULL, &t.dx, scratch);
     check(fx, &t.dx, op, "dx");
     lk_partials dw = partials(fx, t.x.shape.c * t.y.shape.c), db = partials(fx, t.y.shape.c);
     fx_wave_init(&wave, t.x.shape.n, SHARDS, 0, SHARDS);

@@ -205,6 +205,60 @@ static void test_dropout_apart(void **state)
     assert_true(fx->choices[2].forward == 2 && !fx->choices[2].backward_elsewhere);
 }
 
+/* 0 input, 1 linear, 2 ReLU, 3 dropout, 4 linear, 5 dropout, 6 linear. The first linear layer does the ReLU and the
+ * dropout, the second one their gradients. The dropout that no ReLU precedes computes its gradient itself. */
+static void test_dropout_between_linear_layers(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_node x = lk_dropout(g, lk_relu(g, lk_linear(g, lk_input(g, 8, 1, 1), "fc1", 5)), 0.5);
+    lk_cross_entropy(g, lk_linear(g, lk_dropout(g, lk_linear(g, x, "fc2", 4), 0.5), "fc3", 3));
+    fuse(fx, 1, 0);
+    const lk_fuse_choice *of = fx->choices;
+    assert_true(of[1].relu && of[1].dropout == 3 && of[2].value == 1 && of[3].value == 1);
+    assert_true(of[2].forward == -1 && of[3].forward == -1 && of[2].backward_elsewhere && of[3].backward_elsewhere);
+    assert_true(of[4].mask && of[4].masked_dropout == 3 && of[1].grad == of[3].grad);
+    assert_true(of[4].dropout == 5 && of[5].forward == -1 && !of[5].backward_elsewhere && !of[6].mask);
+    assert_int_equal(of[6].masked_dropout, -1);
+}
+
+/* Where one of the layers is in another stage or is kept, each does its own work, or that of its neighbour alone. */
+static void test_dropout_of_relu_apart(void **state)
+{
+    static const struct {
+        int first, last, kept;
+        bool relu;
+    } apart[] = {{2, 0, -1, false}, {3, 0, -1, false}, {1, 4, -1, true},
+                 {1, 0, 1, false},  {1, 0, 2, true},   {1, 0, 3, true}};
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_node x = lk_dropout(g, lk_relu(g, lk_linear(g, lk_input(g, 8, 1, 1), "fc1", 5)), 0.5);
+    lk_cross_entropy(g, lk_linear(g, x, "fc2", 3));
+    const lk_fuse_choice *of = fx->choices;
+    for (size_t i = 0; i < COUNT_OF(apart); i++) {
+        memset(fx->kept, 0, sizeof fx->kept);
+        if (apart[i].kept >= 0)
+            fx->kept[apart[i].kept] = true;
+        fuse(fx, apart[i].first, apart[i].last);
+        assert_true(of[1].relu == apart[i].relu);
+        assert_true(of[3].forward == 3 && of[3].value == 3 && !of[3].backward_elsewhere && !of[4].mask);
+        assert_true(apart[i].first > 1 || of[1].dropout == -1);
+    }
+}
+
+/* A ReLU whose value another layer reads keeps it. */
+static void test_dropout_of_shared_relu(void **state)
+{
+    fixture *fx = *state;
+    lk_graph *g = fx->graph;
+    lk_node relu = lk_relu(g, lk_linear(g, lk_input(g, 8, 1, 1), "fc1", 5));
+    lk_node a = lk_linear(g, lk_dropout(g, relu, 0.5), "fc2", 3);
+    lk_cross_entropy(g, lk_add(g, a, lk_linear(g, relu, "fc3", 3)));
+    fuse(fx, 1, 0);
+    const lk_fuse_choice *of = fx->choices;
+    assert_true(of[1].relu && of[1].dropout == -1 && of[3].forward == 3 && !of[4].mask && of[4].masked_dropout == -1);
+}
+
 /* A kept layer gets no other layer's ReLU, addition or dropout, and nothing overwrites it; the layers before it are
  * fused as ever. */
 static void test_kept(void **state)
@@ -426,7 +480,8 @@ static void test_flatten_channels(void **state)
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 TEST_MAIN(NULL, NULL, CASE(test_addition), CASE(test_second_input), CASE(test_padded), CASE(test_apart),
           CASE(test_other_stage), CASE(test_shared_gradient), CASE(test_gradient_of_its_own), CASE(test_dropout),
-          CASE(test_dropout_apart), CASE(test_kept), CASE(test_relu_gradient), CASE(test_relu6_apart),
+          CASE(test_dropout_apart), CASE(test_dropout_between_linear_layers), CASE(test_dropout_of_relu_apart),
+          CASE(test_dropout_of_shared_relu), CASE(test_kept), CASE(test_relu_gradient), CASE(test_relu6_apart),
           CASE(test_relu_of_two), CASE(test_relu_of_two_apart), CASE(test_rest_of_two), CASE(test_rest_read_before),
           CASE(test_rest_copied), CASE(test_rest_before_relu), CASE(test_rest_of_sum), CASE(test_rest_before_pooling),
           CASE(test_flatten), CASE(test_flatten_channels))

@@ -107,11 +107,12 @@ static inline void far_linear_grad_weight(lk_device *dev, const lk_tensor *x, co
     far_cpu.linear_grad_weight(dev, x, dy, shards, dw, db, scratch);
 }
 
-static inline void far_flag_above(lk_device *dev, size_t count, float limit, const float *x, uint64_t base,
-                                  lk_flag *flag)
+static inline void far_flag_above(lk_device *dev, int parts, const lk_flag_part *part, float limit, lk_flag *flag)
 {
-    far_require(far_has(x, count * sizeof *x) && far_has(flag, sizeof *flag), "a search elsewhere");
-    far_cpu.flag_above(dev, count, limit, x, base, flag);
+    for (int i = 0; i < parts; i++)
+        far_require(far_has(part[i].x, part[i].count * sizeof(float)), "a search elsewhere");
+    far_require(far_has(flag, sizeof *flag), "a flag elsewhere");
+    far_cpu.flag_above(dev, parts, part, limit, flag);
 }
 
 /* Adds device "far" to the table of devices. */

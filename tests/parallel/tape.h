@@ -87,12 +87,12 @@ static inline void tape_gather(lk_device *dev, const lk_gather_desc *gather, con
 }
 
 static inline void tape_linear_forward(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu,
-                                       lk_tensor *y, void *scratch)
+                                       const lk_dropout_desc *dropout, lk_tensor *y, void *scratch)
 {
     tape_note_tensor(x);
     tape_note_tensor(y);
     tape_note(w, relu);
-    tape_kernels.linear_forward(dev, x, w, b, relu, y, scratch);
+    tape_kernels.linear_forward(dev, x, w, b, relu, dropout, y, scratch);
 }
 
 static inline void tape_nll(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, float *loss,

@@ -207,11 +207,11 @@ static void count_linear_weight(lk_device *dev, const lk_tensor *x, const lk_ten
     counted_cpu.linear_grad_weight(dev, x, dy, shards, dw, db, scratch);
 }
 
-static void count_linear_input(lk_device *dev, const lk_tensor *dy, const void *w, const lk_tensor *mask, lk_tensor *dx,
-                               void *scratch)
+static void count_linear_input(lk_device *dev, const lk_tensor *dy, const void *w, const lk_tensor *mask,
+                               const lk_dropout_desc *dropout, lk_tensor *dx, void *scratch)
 {
     input_calls++;
-    counted_cpu.linear_grad_input(dev, dy, w, mask, dx, scratch);
+    counted_cpu.linear_grad_input(dev, dy, w, mask, dropout, dx, scratch);
 }
 
 static lk_status open_counted(const lk_device_opts *opts, lk_device **out)

@@ -172,7 +172,8 @@ static inline void layer_get(lk_device *d, const layer *l, const lk_tensor *dx, 
     free(ordered);
 }
 
-/* Calls of the slots of both kinds of layers. */
+/* Calls of the slots of both kinds of layers. A dropout is behind a forward pass, or between the ReLU that made the
+ * mask and the layer; only linear layers take one. */
 
 static inline void *layer_scratch(lk_device *d, const layer *l)
 {
@@ -182,19 +183,19 @@ static inline void *layer_scratch(lk_device *d, const layer *l)
 }
 
 static inline void layer_forward(lk_device *d, const layer *l, const lk_tensor *x, const void *w, const void *b,
-                                 bool relu, lk_tensor *y, void *scratch)
+                                 bool relu, const lk_dropout_desc *dropout, lk_tensor *y, void *scratch)
 {
     if (layer_is_linear(l))
-        d->kernels->linear_forward(d, x, w, b, relu, y, scratch);
+        d->kernels->linear_forward(d, x, w, b, relu, dropout, y, scratch);
     else
         d->kernels->conv2d_forward(d, &l->conv, x, w, b, relu, y, scratch);
 }
 
 static inline void layer_grad_input(lk_device *d, const layer *l, const lk_tensor *dy, const void *w,
-                                    const lk_tensor *mask, lk_tensor *dx, void *scratch)
+                                    const lk_tensor *mask, const lk_dropout_desc *dropout, lk_tensor *dx, void *scratch)
 {
     if (layer_is_linear(l))
-        d->kernels->linear_grad_input(d, dy, w, mask, dx, scratch);
+        d->kernels->linear_grad_input(d, dy, w, mask, dropout, dx, scratch);
     else
         d->kernels->conv2d_grad_input(d, &l->conv, dy, w, mask, dx, scratch);
 }
@@ -252,8 +253,8 @@ static inline void run_layer(lk_device *d, const void *arg, float *out)
         lk_tensor part_x = lk__tensor_rows(&x, v.first, v.n), part_dy = lk__tensor_rows(&dy, v.first, v.n);
         for (int i = 0; i < 2; i++) {
             lk_tensor part_y = lk__tensor_rows(&y[i], v.first, v.n), part_dx = lk__tensor_rows(&dx[i], v.first, v.n);
-            layer_forward(d, l, &part_x, w, b, i, &part_y, scratch);
-            layer_grad_input(d, l, &part_dy, w, i ? &part_x : NULL, &part_dx, scratch);
+            layer_forward(d, l, &part_x, w, b, i, NULL, &part_y, scratch);
+            layer_grad_input(d, l, &part_dy, w, i ? &part_x : NULL, NULL, &part_dx, scratch);
         }
         layer_unused_slots(l, &v.shards, &grads, false);
         layer_grad_weight(d, l, &part_x, &part_dy, &v.shards, &grads, scratch);
@@ -275,8 +276,8 @@ static inline void run_relus(lk_device *d, const void *arg, float *out)
     lk_tensor x = layer_put(d, l, l->values), dy = fx_input(d, ys, l->dy), mask = layer_put(d, l, l->mask);
     lk_tensor y = fx_tensor(d, ys), dx = layer_blank(d, l);
     void *w = fx_weights(d, &weight, l->w), *b = fx_parameter(d, l->b, l->out), *scratch = layer_scratch(d, l);
-    layer_forward(d, l, &x, w, b, true, &y, scratch);
-    layer_grad_input(d, l, &dy, w, &mask, &dx, scratch);
+    layer_forward(d, l, &x, w, b, true, NULL, &y, scratch);
+    layer_grad_input(d, l, &dy, w, &mask, NULL, &dx, scratch);
     fx_read(d, &y, out);
     layer_get(d, l, &dx, out + lk__shape_count(ys));
 }

@@ -181,7 +181,7 @@ static float product_of(lk_device *d, float x, float w)
     lk_shape shape = {1, 1, 1, 1};
     lk_tensor in = {&x, LK_DTYPE_F32, shape, 0}, out = {&y, LK_DTYPE_F32, shape, 0};
     assert_int_equal(posix_memalign((void **)&scratch, LK_ALIGN, d->kernels->linear_scratch(d, shape, shape)), 0);
-    d->kernels->linear_forward(d, &in, &w, NULL, false, &out, scratch);
+    d->kernels->linear_forward(d, &in, &w, NULL, false, NULL, &out, scratch);
     free(scratch);
     return y;
 }

@@ -34,6 +34,11 @@ static const layer layers[] = {
     {{600, 33, 1, 1}, 45, .shards = 2}, /* leaves of two blocks */
     /* images */
     {{4, 64, 12, 12}, 128, .shards = 2, .effort = NOT_CPU}, /* fc1 of the cnn */
+    /* long sums, with few outputs, odd sizes and parts without terms */
+    {{70, 16389, 1, 1}, 11, .shards = 1, .effort = NOT_CPU},
+    {{33, 4104, 1, 1}, 100, .shards = 1, .effort = NOT_CPU},
+    {{150, 4500, 1, 1}, 250, .shards = 1, .effort = NOT_CPU},
+    {{700, 4161, 1, 1}, 135, .shards = 1, .effort = NOT_CPU},
     {{5, 26, 3, 3}, 10, .shards = 3},
     {{3, 1, 28, 28}, 64, .shards = 3, .effort = BRIEF},
     {{2, 3, 5, 5}, 21, .shards = 1},
@@ -88,10 +93,120 @@ static void test_shards(void **state)
     }
 }
 
+/* Kernels that take other tiles for more samples give each sample the same bits. */
+static void test_many_samples(void **state)
+{
+    static const layer cases[] = {
+        {{600, 1000, 1, 1}, 40, .effort = NOT_CPU},
+        {{600, 4500, 1, 1}, 70, .effort = NOT_CPU},
+        {{600, 9216, 1, 1}, 128, .effort = NOT_CPU},
+    };
+    static const size_t fewer[] = {1, 20, 130, 300};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        layer l = cases[i];
+        if (!layer_applies(&l))
+            continue;
+        size_t n = l.x.n, ins = l.x.c, outs = l.out;
+        layer_values v = layer_draw(&l);
+        float *all = fx_bits_brief("many samples", run_relus, &l, n * (ins + outs));
+        for (size_t k = 0; k < COUNT_OF(fewer); k++) {
+            l.x.n = fewer[k];
+            float *some = fx_bits_brief("fewer samples", run_relus, &l, l.x.n * (ins + outs));
+            fx_same("forward of fewer samples", some, all, l.x.n * outs);
+            fx_same("grad_input of fewer samples", some + l.x.n * outs, all + n * outs, l.x.n * ins);
+            free(some);
+        }
+        free(all);
+        layer_values_free(&v);
+    }
+}
+
 static void test_nans(void **state)
 {
     for (size_t i = 0; i < COUNT_OF(with_relus); i++)
         check_layer_nans(with_relus[i]);
+}
+
+/* A layer between two dropouts, of which the first has a ReLU before it. */
+typedef struct dropping {
+    layer l;
+    bool relu, apart; /* a ReLU before the second dropout; dropouts and the first ReLU by kernels of their own */
+} dropping;
+
+static lk_dropout_desc dropout_of(lk_device *d, size_t samples, uint32_t index)
+{
+    const uint32_t step = 5;
+    uint32_t *ids = calloc(samples + 1, sizeof *ids);
+    assert_non_null(ids);
+    for (size_t i = 0; i < samples; i++)
+        ids[i] = (uint32_t)(i * 2654435761u + 7);
+    lk_dropout_desc desc = {.p = 0.375f, .seed = 3, .layer = index};
+    desc.step = fx_put(d, &step, sizeof step);
+    desc.ids = fx_put(d, ids, samples * sizeof *ids);
+    free(ids);
+    return desc;
+}
+
+/* The input gradient of the layer, the first dropout and its ReLU, all without a fused kernel. The sign of the ReLU's
+ * result is that of l->values, from which x was made. */
+static void grad_input_apart(lk_device *d, const layer *l, const lk_dropout_desc *first, const lk_tensor *dy,
+                             const void *w, lk_tensor *dx, void *scratch)
+{
+    lk_tensor relu = layer_put(d, l, l->values);
+    layer_grad_input(d, l, dy, w, NULL, NULL, dx, scratch);
+    d->kernels->dropout(d, first, dx, dx);
+    d->kernels->relu_grad_input(d, &relu, dx, dx);
+}
+
+/* Results: y, dx. */
+static void run_dropping(lk_device *d, const void *arg, float *out)
+{
+    const dropping *c = arg;
+    const layer *l = &c->l;
+    lk_device_weight weight = layer_weight(d, l);
+    lk_shape ys = layer_y(l);
+    lk_tensor x = layer_put(d, l, l->values), dy = fx_input(d, ys, l->dy), y = fx_tensor(d, ys), dx = layer_blank(d, l);
+    void *w = fx_weights(d, &weight, l->w), *b = fx_parameter(d, l->b, l->out), *scratch = layer_scratch(d, l);
+    lk_dropout_desc first = dropout_of(d, l->x.n, 2), second = dropout_of(d, l->x.n, 9);
+    d->kernels->relu_forward(d, &x, &x);
+    d->kernels->dropout(d, &first, &x, &x);
+    layer_forward(d, l, &x, w, b, c->relu, c->apart ? NULL : &second, &y, scratch);
+    if (c->apart) {
+        d->kernels->dropout(d, &second, &y, &y);
+        grad_input_apart(d, l, &first, &dy, w, &dx, scratch);
+    } else {
+        layer_grad_input(d, l, &dy, w, &x, &first, &dx, scratch);
+    }
+    fx_read(d, &y, out);
+    layer_get(d, l, &dx, out + lk__shape_count(ys));
+}
+
+/* Kernels that do a neighbour's ReLU and dropout give the bits of separate kernels. */
+static void test_dropouts(void **state)
+{
+    static const layer cases[] = {
+        {{5, 31, 1, 1}, 26, .shards = 1},
+        {{9, 300, 1, 1}, 100, .shards = 1},
+        {{64, 128, 1, 1}, 10, .shards = 1},
+        {{600, 128, 1, 1}, 40, .shards = 1, .effort = BRIEF},
+        {{3, 600, 1, 1}, 700, .shards = 1, .effort = BRIEF},
+        {{64, 9216, 1, 1}, 128, .shards = 1, .effort = NOT_CPU},
+        {{200, 4500, 1, 1}, 250, .shards = 1, .effort = NOT_CPU},
+    };
+    for (size_t i = 0; i < 2 * COUNT_OF(cases); i++) {
+        dropping c = {.l = cases[i / 2], .relu = i % 2};
+        if (!layer_applies(&c.l))
+            continue;
+        size_t count = lk__shape_count(layer_y(&c.l)) + lk__shape_count(c.l.x);
+        layer_values v = layer_draw(&c.l);
+        float *got = fx_bits_brief("fused dropouts", run_dropping, &c, count);
+        c.apart = true;
+        float *want = fx_bits_brief("dropouts", run_dropping, &c, count);
+        fx_same("fused dropouts", got, want, count);
+        free(got);
+        free(want);
+        layer_values_free(&v);
+    }
 }
 
 /* Sums of whole numbers are exact, so a lost or doubled sample is found. bf16 may round the leaves. */
@@ -121,8 +236,8 @@ static void test_exact_counts(void **state)
 
 int main(int argc, char **argv)
 {
-    return fx_kernel_main(
-        argc, argv,
-        TESTS(TEST(test_layers), TEST(test_sizes), TEST(test_shards), TEST(test_nans), TEST(test_exact_counts)),
-        FX_FP32 | FX_TF32 | FX_BF16);
+    return fx_kernel_main(argc, argv,
+                          TESTS(TEST(test_layers), TEST(test_sizes), TEST(test_shards), TEST(test_many_samples),
+                                TEST(test_nans), TEST(test_dropouts), TEST(test_exact_counts)),
+                          FX_FP32 | FX_TF32 | FX_BF16);
 }

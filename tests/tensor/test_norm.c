@@ -10,6 +10,7 @@ static const size_t lengths[] = {0,    1,    2,    3,    16,   21,    31,    32,
 
 typedef struct array_case {
     size_t count, skip; /* elements before the first */
+    size_t cut;         /* where the second part of a search begins; 0: it has one */
     const float *x;     // (skip + count)
     lk_flag flag;
     uint64_t base;
@@ -215,19 +216,24 @@ static void run_find(lk_device *d, const void *arg, float *out)
     const array_case *a = arg;
     lk_flag *flag = fx_put(d, &a->flag, sizeof a->flag), found = {0};
     float *x = fx_floats(d, a->x, a->skip + a->count) + a->skip;
-    d->kernels->flag_above(d, a->count, a->limit, x, a->base, flag);
+    size_t first = a->cut ? a->cut : a->count;
+    const lk_flag_part parts[LK_FLAG_PARTS] = {{first, x, a->base}, {a->count - first, x + first, a->base + first}};
+    d->kernels->flag_above(d, a->cut ? 2 : 1, parts, a->limit, flag);
     fx_get(d, flag, sizeof *flag, &found);
     fx_spread(&found.first, sizeof found.first, out);
     out[sizeof found.first] = (float)found.bad;
 }
 
-static void check_search(const array_case *a)
+/* The whole array, then the same in two parts. */
+static void check_search(const array_case *whole)
 {
-    lk_flag want = a->flag;
+    const size_t cuts[] = {0, whole->count / 5, whole->count / 8 * 4, whole->count};
+    array_case a = *whole;
+    lk_flag want = whole->flag;
     float spread[sizeof want.first + 1];
-    for (size_t i = a->skip; i < a->skip + a->count; i++) {
-        uint64_t index = a->base + i - a->skip;
-        if (fabsf(a->x[i]) <= a->limit)
+    for (size_t i = a.skip; i < a.skip + a.count; i++) {
+        uint64_t index = a.base + i - a.skip;
+        if (fabsf(a.x[i]) <= a.limit)
             continue;
         want.bad = 1;
         want.first = index < want.first ? index : want.first;
@@ -235,9 +241,12 @@ static void check_search(const array_case *a)
     }
     fx_spread(&want.first, sizeof want.first, spread);
     spread[sizeof want.first] = (float)want.bad;
-    float *got = fx_bits("flag_above", run_find, a, COUNT_OF(spread));
-    fx_same("flag_above", got, spread, COUNT_OF(spread));
-    free(got);
+    for (size_t i = 0; i < COUNT_OF(cuts); i++) {
+        a.cut = cuts[i];
+        float *got = fx_bits("flag_above", run_find, &a, COUNT_OF(spread));
+        fx_same("flag_above", got, spread, COUNT_OF(spread));
+        free(got);
+    }
 }
 
 /* No large value, then one, two and more, and an index before the known one. */

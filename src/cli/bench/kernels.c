@@ -68,7 +68,7 @@ static void run_forward(problem *p)
     if (is_conv(p))
         kernels->conv2d_forward(p->dev, &p->row->conv, &p->x, p->w, p->b, false, &p->y, p->scratch);
     else
-        kernels->linear_forward(p->dev, &p->x, p->w, p->b, false, &p->y, p->scratch);
+        kernels->linear_forward(p->dev, &p->x, p->w, p->b, false, NULL, &p->y, p->scratch);
 }
 
 static void run_grad_input(problem *p)
@@ -77,7 +77,7 @@ static void run_grad_input(problem *p)
     if (is_conv(p))
         kernels->conv2d_grad_input(p->dev, &p->row->conv, &p->dy, p->w, NULL, &p->dx, p->scratch);
     else
-        kernels->linear_grad_input(p->dev, &p->dy, p->w, NULL, &p->dx, p->scratch);
+        kernels->linear_grad_input(p->dev, &p->dy, p->w, NULL, NULL, &p->dx, p->scratch);
 }
 
 static void run_grad_weight(problem *p)

@@ -27,14 +27,17 @@ static size_t scratch(lk_device *dev, const lk_layer *layer, lk_shape x, lk_shap
 static void forward(const lk_op_call *call)
 {
     lk_tensor y = call->y;
-    call->k->linear_forward(call->dev, &call->x[0], call->value[0], call->value[1], call->relu, &y, call->scratch);
+    lk_dropout_desc desc;
+    call->k->linear_forward(call->dev, &call->x[0], call->value[0], call->value[1], call->relu,
+                            lk__op_dropout_draws(call, call->dropout, &desc), &y, call->scratch);
 }
 
 static void grad_input(const lk_op_call *call)
 {
     lk_tensor dx = call->dx[0];
-    call->k->linear_grad_input(call->dev, &call->dy, call->value[0], call->mask ? &call->x[0] : NULL, &dx,
-                               call->scratch);
+    lk_dropout_desc desc;
+    call->k->linear_grad_input(call->dev, &call->dy, call->value[0], call->mask ? &call->x[0] : NULL,
+                               lk__op_dropout_draws(call, call->masked_dropout, &desc), &dx, call->scratch);
 }
 
 static void backward(const lk_op_call *call)
@@ -53,7 +56,8 @@ static double macs(const lk_layer *layer, lk_shape x)
 
 const lk_op lk__op_linear = {
     .name = "linear",
-    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_MASKS_DX | LK_OP_HAS_WEIGHTS | LK_OP_SKIPS_GRADS,
+    .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_FUSES_DROPOUT | LK_OP_MASKS_DX | LK_OP_MASKS_DROPOUT |
+             LK_OP_HAS_WEIGHTS | LK_OP_SKIPS_GRADS,
     .infer = infer,
     .scratch = scratch,
     .forward = forward,

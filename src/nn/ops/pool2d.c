@@ -89,7 +89,7 @@ static void backward_maxpool(const lk_op_call *call)
 
 static const lk_op maxpool2d_op = {
     .name = "maxpool2d",
-    .flags = LK_OP_MASKS_DX | LK_OP_FUSES_DROPOUT,
+    .flags = LK_OP_MASKS_DX | LK_OP_FUSES_DROPOUT | LK_OP_FUSES_DROPOUT_GRAD,
     .infer = infer_maxpool,
     .saved = saved_maxpool,
     .forward = forward_maxpool,

@@ -19,7 +19,8 @@ lk_status lk__buckets_first_above(const lk_params *params, const float *array, s
     lk_device *dev = params->dev;
     lk_flag flag = {.first = LK_FLAG_NONE};
     LK_TRY(dev->type->upload(dev, &flag, sizeof flag, params->flag));
-    dev->kernels->flag_above(dev, end - begin, limit, array + begin, begin, params->flag);
+    lk_flag_part part = {.count = end - begin, .x = array + begin, .base = begin};
+    dev->kernels->flag_above(dev, 1, &part, limit, params->flag);
     LK_TRY(dev->type->download(dev, params->flag, sizeof flag, &flag));
     *out = flag.bad ? (size_t)flag.first : end;
     return LK_OK;

@@ -260,8 +260,9 @@ static lk_status flag_nonfinite(lk_engine *engine, const lk_engine_part *part)
         LK_TRY(lk__device_sums_lead_share(engine->device_sums));
     if (engine->opts.allow_nonfinite)
         return LK_OK;
-    dev->kernels->flag_above(dev, part->total, FLT_MAX, engine->losses, 0, flag);
-    dev->kernels->flag_above(dev, params->count, FLT_MAX, params->grads, part->total, flag);
+    lk_flag_part parts[] = {{.count = part->total, .x = engine->losses},
+                            {.count = params->count, .x = params->grads, .base = part->total}};
+    dev->kernels->flag_above(dev, sizeof parts / sizeof *parts, parts, FLT_MAX, flag);
     return LK_OK;
 }
 

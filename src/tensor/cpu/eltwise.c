@@ -394,13 +394,20 @@ static void search_task(void *arg, size_t index, int thread)
         ;
 }
 
-void LK_KERNEL(flag_above)(lk_device *dev, size_t count, float limit, const float *x, uint64_t base, lk_flag *flag)
+static void search_part(lk_device *dev, const lk_flag_part *part, float limit, lk_flag *flag)
 {
-    search s = {.count = count, .x = x};
+    search s = {.count = part->count, .x = part->x};
     memcpy(&s.limit, &limit, sizeof limit);
-    atomic_init(&s.first, count);
-    lk__chunk_run(dev, count, search_task, &s);
+    atomic_init(&s.first, part->count);
+    lk__chunk_run(dev, part->count, search_task, &s);
     size_t first = atomic_load(&s.first);
-    if (first < count)
-        *flag = (lk_flag){.first = base + first < flag->first ? base + first : flag->first, .bad = 1};
+    uint64_t position = part->base + first;
+    if (first < part->count)
+        *flag = (lk_flag){.first = position < flag->first ? position : flag->first, .bad = 1};
+}
+
+void LK_KERNEL(flag_above)(lk_device *dev, int parts, const lk_flag_part *part, float limit, lk_flag *flag)
+{
+    for (int i = 0; i < parts; i++)
+        search_part(dev, &part[i], limit, flag);
 }

@@ -155,7 +155,7 @@ size_t LK_KERNEL(linear_scratch)(lk_device *dev, lk_shape x, lk_shape y)
 }
 
 void LK_KERNEL(linear_forward)(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu,
-                               lk_tensor *y, void *scratch)
+                               const lk_dropout_desc *dropout, lk_tensor *y, void *scratch)
 {
     product p = {.rows = x->shape.n, .len = x->shape.c, .cols = y->shape.c, .scratch = scratch};
     p.a = lk__tensor_f32(x);
@@ -165,10 +165,12 @@ void LK_KERNEL(linear_forward)(lk_device *dev, const lk_tensor *x, const void *w
     p.relu = relu;
     p.c = lk__tensor_f32(y);
     run_product(dev, &p);
+    if (dropout)
+        LK_KERNEL(dropout)(dev, dropout, y, y);
 }
 
 void LK_KERNEL(linear_grad_input)(lk_device *dev, const lk_tensor *dy, const void *w, const lk_tensor *mask,
-                                  lk_tensor *dx, void *scratch)
+                                  const lk_dropout_desc *dropout, lk_tensor *dx, void *scratch)
 {
     product p = {.rows = dy->shape.n, .len = dy->shape.c, .cols = dx->shape.c, .scratch = scratch};
     p.a = lk__tensor_f32(dy);
@@ -176,4 +178,8 @@ void LK_KERNEL(linear_grad_input)(lk_device *dev, const lk_tensor *dy, const voi
     p.mask = mask ? lk__tensor_f32(mask) : NULL;
     p.c = lk__tensor_f32(dx);
     run_product(dev, &p);
+    if (dropout) {
+        float factor = lk__dropout_desc_scale(dropout);
+        LK_KERNEL(scale)(dev, NULL, p.rows * p.cols, &factor, p.c);
+    }
 }

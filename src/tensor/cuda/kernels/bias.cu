@@ -28,7 +28,7 @@ static __global__ void bias_relu(size_t count, int pitch, const T *b, bool relu,
 }
 
 template <class T, int V>
-static __global__ void relu_mask(size_t count, const T *mask, T *dx)
+static __global__ void relu_mask(size_t count, float scale, const T *mask, T *dx)
 {
     lk__cuda_await();
     size_t i = lk__cuda_thread() * V;
@@ -39,7 +39,7 @@ static __global__ void relu_mask(size_t count, const T *mask, T *dx)
     lk__cuda_load(dx + i, d);
 #pragma unroll
     for (int j = 0; j < V; j++)
-        d[j] = lk__cuda_relu_grad1(m[j], d[j]);
+        d[j] = lk__cuda_relu_grad1(m[j], d[j] * scale);
     lk__cuda_store(dx + i, d);
 }
 
@@ -219,7 +219,8 @@ template <class T, int V>
 static void mask_dx(const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
     size_t count = (size_t)problem->n * (size_t)problem->h * (size_t)problem->w * (size_t)problem->x_pitch;
-    lk__cuda_follow({lk__cuda_blocks(count / V), LK_THREADS, 0, io->stream}, relu_mask<T, V>, count,
+    float scale = io->dropout ? lk__dropout_desc_scale(io->dropout) : 1.0f;
+    lk__cuda_follow({lk__cuda_blocks(count / V), LK_THREADS, 0, io->stream}, relu_mask<T, V>, count, scale,
                     (const T *)io->mask, (T *)io->dx);
     lk__cuda_launched(io->dev, "gradient of a ReLU");
 }

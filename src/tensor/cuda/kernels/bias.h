@@ -11,7 +11,7 @@ extern "C" {
 
 /* y = y + b, then max(y, 0) if problem->relu; in place. b may be NULL. */
 void lk__cuda_bias_relu(const lk_cuda_problem *problem, const lk_cuda_io *io);
-/* dx = mask <= 0 ? 0 : dx; in place. */
+/* dx = mask <= 0 ? 0 : dx, times the scale of a dropout before the layer; in place. */
 void lk__cuda_relu_mask(const lk_cuda_problem *problem, const lk_cuda_io *io);
 
 #ifdef __cplusplus

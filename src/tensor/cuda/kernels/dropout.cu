@@ -25,7 +25,7 @@ static __global__ void drop(lk_drop d, size_t threads, const T *x, T *y)
 
 extern "C" void lk__cuda_dropout(lk_device *dev, const lk_dropout_desc *dropout, const lk_tensor *x, lk_tensor *y)
 {
-    lk_drop d = lk__cuda_drop(dropout, x);
+    lk_drop d = lk__cuda_drop(dropout, x->shape.h * x->shape.w, lk__tensor_pitch(x));
     if (lk__cuda_elements(x) == 0)
         return;
     cudaStream_t stream = lk__cuda_stream(dev);

@@ -26,15 +26,15 @@ struct lk_drop {
     unsigned pixels, pitch;
 };
 
-static inline lk_drop lk__cuda_drop(const lk_dropout_desc *d, const lk_tensor *y)
+static inline lk_drop lk__cuda_drop(const lk_dropout_desc *d, size_t pixels, size_t pitch)
 {
     return {.rng = lk__rng(d->seed, LK_RNG_PURPOSE_DROPOUT, d->layer, 0, 0),
             .threshold = lk__dropout_desc_threshold(d),
             .scale = lk__dropout_desc_scale(d),
             .ids = d->ids,
             .step = d->step,
-            .pixels = (unsigned)(y->shape.h * y->shape.w),
-            .pitch = (unsigned)lk__tensor_pitch(y)};
+            .pixels = (unsigned)pixels,
+            .pitch = (unsigned)pitch};
 }
 
 template <lk_drawing D_>
@@ -106,6 +106,13 @@ static __device__ __forceinline__ void lk__cuda_draw(const lk_drop &d, const lk_
             }
         }
     }
+}
+
+/* The result for v, one channel of a sample that has one pixel. */
+static __device__ __forceinline__ float lk__cuda_drop_one(const lk_drop &d, int sample, int channel, float v)
+{
+    uint4 words = lk__cuda_philox(d.rng, d.ids[sample], *d.step, (uint32_t)channel / 4);
+    return lk__cuda_dropped(d, lk__cuda_pick(words, channel & 3) >= d.threshold, v);
 }
 
 #endif

@@ -1,5 +1,6 @@
 /* linear.c - linear layers of the CUDA device: forward passes and input gradients are products by cuBLASLt, or by own
- * kernels where the layer is small (linear_small.h); weight gradients are those of weights.h.
+ * kernels where the layer is small (linear_small.h) or its sums are long (linear_long.h); weight gradients are those of
+ * weights.h.
  *
  * cuBLASLt is column-major: a row-major (n, i) with its pitch is a column-major (i, n). Pads take part in the
  * products; they are zero and stay zero. Algorithms are those of the heuristics' lists, without those with an in-place
@@ -11,6 +12,7 @@
 #include "base/mem.h"
 #include "tensor/cuda/kernels/bias.h"
 #include "tensor/cuda/kernels/conv2d.h"
+#include "tensor/cuda/kernels/linear_long.h"
 #include "tensor/cuda/kernels/linear_small.h"
 #include "tensor/cuda/kernels/pinned.h"
 #include "tensor/cuda/kernels/weights.h"
@@ -33,11 +35,13 @@ typedef struct matrices {
     size_t workspace;
 } matrices;
 
+/* An own kernel for a pass. */
+typedef void (*own_product)(const lk_cuda_problem *problem, const lk_cuda_io *io);
+
 typedef struct linear_plan {
     lk_cuda_plan base;
     lk_cuda_libraries *libs;
-    /* The own kernel that is used instead of all below, or NULL. */
-    void (*own)(const lk_cuda_problem *problem, const lk_cuda_io *io);
+    own_product own; /* that is used instead of all below, or NULL */
     cublasLtMatmulDesc_t op;
     cublasLtMatmulHeuristicResult_t offered[MOST_OFFERED]; /* the candidates */
     int taken;                                             /* of them, for the next calls */
@@ -328,21 +332,36 @@ static lk_status choose_pinned(linear_plan *plan, const lk_cuda_problem *problem
     return LK_OK;
 }
 
-static lk_status run(lk_cuda_plan *base, const lk_cuda_problem *problem, const lk_cuda_io *io)
+static lk_status run_pinned(linear_plan *plan, const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
-    linear_plan *plan = (linear_plan *)base;
-    if (!plan->own && !plan->pinned.chosen)
-        LK_TRY(choose_pinned(plan, problem, io));
-    if (plan->own) {
-        plan->own(problem, io);
-        return LK_OK;
-    }
     LK_TRY(lk__cuda_pinned_run(&plan->pinned, problem, io));
     if (plan->own_relu) {
         lk_cuda_io biased = *io;
         biased.b = NULL;
         lk__cuda_bias_relu(problem, &biased);
     }
+    return LK_OK;
+}
+
+/* The dropout behind a forward pass. */
+static void drop(const lk_cuda_problem *problem, const lk_cuda_io *io)
+{
+    lk_tensor y = {.data = io->y, .dtype = (lk_dtype)problem->values, .pitch = (size_t)problem->y_pitch};
+    y.shape = (lk_shape){.n = (size_t)problem->n, .c = (size_t)problem->k, .h = 1, .w = 1};
+    lk__cuda_dropout(io->dev, io->dropout, &y, &y);
+}
+
+static lk_status run(lk_cuda_plan *base, const lk_cuda_problem *problem, const lk_cuda_io *io)
+{
+    linear_plan *plan = (linear_plan *)base;
+    if (!plan->own && !plan->pinned.chosen)
+        LK_TRY(choose_pinned(plan, problem, io));
+    if (plan->own)
+        plan->own(problem, io);
+    else
+        LK_TRY(run_pinned(plan, problem, io));
+    if (io->dropout && problem->pass == LK_CUDA_PASS_FORWARD && !base->masks)
+        drop(problem, io);
     return LK_OK;
 }
 
@@ -354,7 +373,9 @@ static void describe_plan(const lk_cuda_plan *base, char *text, size_t bytes)
     size_t written;
     if (plan->own) {
         snprintf(text, bytes, "own %s, whole",
-                 plan->own == lk__cuda_direct ? "direct kernel" : "kernel for small layers");
+                 plan->own == lk__cuda_direct        ? "direct kernel"
+                 : plan->own == lk__cuda_linear_long ? "kernel for long sums"
+                                                     : "kernel for small layers");
         return;
     }
     int candidate = lk__cuda_pinned_describe(&plan->pinned, &base->problem, base->n, parts);
@@ -372,6 +393,16 @@ static void destroy(lk_cuda_plan *base)
     lk__mem_free(plan);
 }
 
+/* The own kernel for the problem; NULL: cuBLASLt computes it. */
+static own_product own_kernel(const lk_cuda_problem *problem)
+{
+    if (lk__cuda_linear_small_suits(problem))
+        return lk__cuda_linear_small;
+    if (lk__cuda_linear_long_suits(problem))
+        return lk__cuda_linear_long;
+    return problem->x_pitch % 8 || problem->y_pitch % 8 ? lk__cuda_direct : NULL;
+}
+
 static lk_status make_plan(lk_cuda_device *dev, const lk_cuda_problem *problem, lk_cuda_plan **out)
 {
     linear_plan *plan;
@@ -381,10 +412,8 @@ static lk_status make_plan(lk_cuda_device *dev, const lk_cuda_problem *problem, 
     plan->base.describe = describe_plan;
     plan->libs = &dev->libraries;
     plan->pinned = (lk_cuda_pinned){.type = &calls, .trial = &lk__cuda_trial, .layer = plan};
-    plan->base.masks = lk__cuda_linear_small_suits(problem);
-    plan->own = plan->base.masks                               ? lk__cuda_linear_small
-                : problem->x_pitch % 8 || problem->y_pitch % 8 ? lk__cuda_direct
-                                                               : NULL;
+    plan->own = own_kernel(problem);
+    plan->base.masks = plan->own && plan->own != lk__cuda_direct;
     plan->own_relu = problem->relu && !problem->bias;
     *out = &plan->base;
     return LK_OK;
@@ -422,8 +451,8 @@ size_t lk__cuda_linear_scratch(lk_device *dev, lk_shape x, lk_shape y)
     return 0;
 }
 
-void lk__cuda_linear_forward(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu, lk_tensor *y,
-                             void *scratch)
+void lk__cuda_linear_forward(lk_device *dev, const lk_tensor *x, const void *w, const void *b, bool relu,
+                             const lk_dropout_desc *dropout, lk_tensor *y, void *scratch)
 {
     (void)scratch;
     if (!x->shape.n)
@@ -436,11 +465,12 @@ void lk__cuda_linear_forward(lk_device *dev, const lk_tensor *x, const void *w, 
     io.w = w;
     io.b = b;
     io.y = y->data;
+    io.dropout = dropout;
     lk__cuda_run(&problem, make_plan, &io);
 }
 
 void lk__cuda_linear_grad_input(lk_device *dev, const lk_tensor *dy, const void *w, const lk_tensor *mask,
-                                lk_tensor *dx, void *scratch)
+                                const lk_dropout_desc *dropout, lk_tensor *dx, void *scratch)
 {
     (void)scratch;
     if (!dy->shape.n)
@@ -451,6 +481,7 @@ void lk__cuda_linear_grad_input(lk_device *dev, const lk_tensor *dy, const void 
     io.w = w;
     io.mask = mask ? mask->data : NULL;
     io.dx = dx->data;
+    io.dropout = dropout;
     lk__cuda_run(&problem, make_plan, &io);
 }
 

@@ -1,4 +1,5 @@
-/* linear_small.cu - forward passes and input gradients of small linear layers, in one launch with bias, ReLU or mask.
+/* linear_small.cu - forward passes and input gradients of small linear layers, in one launch with bias, ReLU, mask or
+ * dropout.
  *
  * The warps of a block compute the same tile of the result and divide its sums: warp w adds chunks w, w + WARPS and so
  * on, in order, straight from memory to registers; then the sums of the warps are added in order. So the order of a sum
@@ -7,6 +8,7 @@
  * For tensor cores, lane 4 g + t of a warp has rows g and g + 8 of a product's left factor and columns g of its right
  * one. Which terms of a chunk it has is free, as long as both factors agree: it has neighbours, so that it reads up to
  * 16 bytes at once. */
+#include "tensor/cuda/kernels/linear_end.cuh"
 #include "tensor/cuda/kernels/linear_small.h"
 #include "tensor/cuda/kernels/mma.cuh"
 
@@ -50,7 +52,7 @@ static __device__ __forceinline__ void read_4(const matrix<float> &m, int row, i
 
 /* A way to compute tiles of TALL parts of HEIGHT by COLUMNS: a chunk has CHUNK terms, `load` reads one, AHEAD of them
  * are read before the first is multiplied by `add`. After `finish` a lane has OWN sums, at the places of `place`: row
- * and column of sum i of a part. */
+ * and column of sum i of a part. RESIDENT blocks fit on a multiprocessor at once. */
 
 /* Lanes that have their sums whole. */
 struct whole_sums {
@@ -65,7 +67,12 @@ template <class T, int TALL_>
 struct forward_mma : whole_sums {
     typedef T value;
     enum { TALL = TALL_, WIDE = 2, HEIGHT = 16, COLUMNS = 8 * WIDE, CHUNK = 64 / sizeof(T) };
-    enum { SUMS = TALL * WIDE * 4, OWN = SUMS, AHEAD = TALL == 1 ? 4 : 2 };
+    enum {
+        SUMS = TALL * WIDE * 4,
+        OWN = SUMS,
+        AHEAD = TALL == 1 ? 4 : 2,
+        RESIDENT = (TALL == 1 ? 2 : 1) * 4 / sizeof(T)
+    };
     uint4 a[2 * TALL], b[WIDE];
 
     __device__ __forceinline__ void load(const matrix<T> &x, const matrix<T> &w, int row, int column, int chunk)
@@ -115,7 +122,7 @@ template <int TALL_>
 struct backward_mma<float, TALL_> : whole_sums {
     typedef float value;
     enum { TALL = TALL_, WIDE = 4, HEIGHT = 16, COLUMNS = 8 * WIDE, CHUNK = 16 };
-    enum { SUMS = TALL * WIDE * 4, OWN = SUMS, AHEAD = TALL == 1 ? 4 : 2 };
+    enum { SUMS = TALL * WIDE * 4, OWN = SUMS, AHEAD = TALL == 1 ? 4 : 2, RESIDENT = TALL == 1 ? 2 : 1 };
     uint4 a[2 * TALL], b[4];
 
     __device__ __forceinline__ void load(const matrix<float> &dy, const matrix<float> &w, int row, int column,
@@ -161,7 +168,7 @@ template <int TALL_>
 struct backward_mma<lk_bf16, TALL_> : whole_sums {
     typedef lk_bf16 value;
     enum { TALL = TALL_, WIDE = 8, HEIGHT = 16, COLUMNS = 8 * WIDE, CHUNK = 16 };
-    enum { SUMS = TALL * WIDE * 4, OWN = SUMS, AHEAD = TALL == 1 ? 4 : 2 };
+    enum { SUMS = TALL * WIDE * 4, OWN = SUMS, AHEAD = TALL == 1 ? 4 : 2, RESIDENT = TALL == 1 ? 2 : 1 };
     uint2 a[2 * TALL];
     uint4 b[4];
 
@@ -213,7 +220,7 @@ struct backward_mma<lk_bf16, TALL_> : whole_sums {
  * at the end. */
 struct forward_fma {
     typedef float value;
-    enum { TALL = 1, HEIGHT = 8, COLUMNS = 8, CHUNK = 4 * LK_WARP, SUMS = HEIGHT * COLUMNS, AHEAD = 2 };
+    enum { TALL = 1, HEIGHT = 8, COLUMNS = 8, CHUNK = 4 * LK_WARP, SUMS = HEIGHT * COLUMNS, AHEAD = 2, RESIDENT = 1 };
     float a[HEIGHT][4], b[COLUMNS][4];
 
     __device__ __forceinline__ void load(const matrix<float> &x, const matrix<float> &w, int row, int column, int chunk)
@@ -271,7 +278,16 @@ struct forward_fma {
 template <int TALL_>
 struct backward_fma : whole_sums {
     typedef float value;
-    enum { TALL = TALL_, HEIGHT = 16, COLUMNS = 32, CHUNK = 4, SUMS = TALL * 16, OWN = SUMS, AHEAD = 4 / TALL };
+    enum {
+        TALL = TALL_,
+        HEIGHT = 16,
+        COLUMNS = 32,
+        CHUNK = 4,
+        SUMS = TALL * 16,
+        OWN = SUMS,
+        AHEAD = 4 / TALL,
+        RESIDENT = 1
+    };
     float a[4 * TALL][4], b[4][4];
 
     __device__ __forceinline__ void load(const matrix<float> &dy, const matrix<float> &w, int row, int column,
@@ -302,33 +318,9 @@ struct backward_fma : whole_sums {
     }
 };
 
-/* What follows the product. */
-template <class T>
-struct small_end {
-    const T *bias; /* of the columns, or NULL */
-    const T *mask; /* as the result, or NULL: the result is 0 where the mask is not above 0 */
-    bool relu;
-
-    __device__ __forceinline__ float apply(float sum, size_t at, int column) const
-    {
-        float v[1];
-        if (bias) {
-            lk__cuda_load(bias + column, v);
-            sum += v[0];
-        }
-        if (relu)
-            sum = lk__cuda_relu1(sum);
-        if (mask) {
-            lk__cuda_load(mask + at, v);
-            sum = lk__cuda_relu_grad1(v[0], sum);
-        }
-        return sum;
-    }
-};
-
 /* Adds the sums of the warps, part by part, and writes the results. */
 template <class P, class T>
-static __device__ __forceinline__ void write_tile(const small_shape &s, const small_end<T> &end,
+static __device__ __forceinline__ void write_tile(const small_shape &s, const linear_end<T> &end,
                                                   const float (&acc)[P::SUMS], int row, int column, T *out)
 {
     enum { PART = P::HEIGHT * P::COLUMNS, SUMS = P::OWN / P::TALL };
@@ -353,15 +345,15 @@ static __device__ __forceinline__ void write_tile(const small_shape &s, const sm
                 sum += sums[w][i];
             if (r >= s.n || c >= s.columns)
                 continue;
-            float v[1] = {end.apply(sum, at, c)};
+            float v[1] = {end.apply(sum, r, c, at)};
             lk__cuda_store(out + at, v);
         }
     }
 }
 
 template <class P, class T>
-static __global__ void __launch_bounds__(BLOCK)
-    small_product(small_shape s, matrix<T> left, matrix<T> right, small_end<T> end, T *out)
+static __global__ void __launch_bounds__(BLOCK, P::RESIDENT)
+    small_product(small_shape s, matrix<T> left, matrix<T> right, linear_end<T> end, T *out)
 {
     lk__cuda_await();
     enum { AHEAD = P::AHEAD };
@@ -390,10 +382,8 @@ static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io)
     int in = problem->x_pitch, out = problem->y_pitch;
     small_shape s = {problem->n, forward ? out : in, forward ? in : out};
     matrix<T> left = {(const T *)(forward ? io->x : io->dy), s.n, s.terms}, right = {(const T *)io->w, out, in};
-    small_end<T> end = {(const T *)(forward && problem->bias ? io->b : NULL), (const T *)(forward ? NULL : io->mask),
-                        forward && problem->relu};
     dim3 grid((unsigned)divide_up(s.n, P::HEIGHT * P::TALL), (unsigned)divide_up(s.columns, P::COLUMNS));
-    lk__cuda_follow({grid, BLOCK, 0, io->stream}, small_product<P, T>, s, left, right, end,
+    lk__cuda_follow({grid, BLOCK, 0, io->stream}, small_product<P, T>, s, left, right, linear_end_of<T>(problem, io),
                     (T *)(forward ? io->y : io->dx));
     lk__cuda_launched(io->dev, "small linear layer");
 }

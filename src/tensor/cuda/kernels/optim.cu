@@ -2,6 +2,8 @@
  *
  * The arithmetic is that of the CPU's kernels, fused in the same operations. Scalars and flag are read from
  * device memory. A range may begin at any element; ranges aligned to a vector are faster. */
+#include <assert.h>
+
 #include "tensor/cuda/kernels/vec.cuh"
 
 struct arrays {
@@ -172,27 +174,44 @@ static __device__ void check(const float *x, float limit, uint64_t position, lk_
         raise(flag, position + (uint64_t)found);
 }
 
+struct search {
+    lk_flag_part part[LK_FLAG_PARTS];
+    unsigned first; /* blocks of the first part */
+    float limit;
+};
+
+/* The blocks of the second part follow those of the first. */
 template <int V>
-static __global__ void find_above(size_t count, float limit, const float *x, uint64_t base, lk_flag *flag)
+static __global__ void find_above(const __grid_constant__ search s, lk_flag *flag)
 {
+    static_assert(LK_FLAG_PARTS == 2);
     lk__cuda_await();
-    size_t i = lk__cuda_thread() * V;
-    if (i + V <= count)
-        check<V>(x + i, limit, base + i, flag);
+    bool second = blockIdx.x >= s.first;
+    const lk_flag_part &part = s.part[second];
+    size_t i = ((size_t)(blockIdx.x - (second ? s.first : 0)) * LK_THREADS + threadIdx.x) * V;
+    if (i + V <= part.count)
+        check<V>(part.x + i, s.limit, part.base + i, flag);
     else
-        for (; i < count; i++)
-            check<1>(x + i, limit, base + i, flag);
+        for (; i < part.count; i++)
+            check<1>(part.x + i, s.limit, part.base + i, flag);
 }
 
-void lk__cuda_flag_above(lk_device *dev, size_t count, float limit, const float *x, uint64_t base, lk_flag *flag)
+void lk__cuda_flag_above(lk_device *dev, int parts, const lk_flag_part *part, float limit, lk_flag *flag)
 {
     cudaStream_t stream = lk__cuda_stream(dev);
-    if (count == 0)
+    search s = {};
+    bool aligned = true;
+    s.limit = limit;
+    assert(parts <= LK_FLAG_PARTS);
+    for (int i = 0; i < parts; i++) {
+        s.part[i] = part[i];
+        aligned = aligned && lk__cuda_aligned(part[i].x);
+    }
+    size_t each = aligned ? 4 : 1; /* elements of a thread */
+    s.first = lk__cuda_blocks((s.part[0].count + each - 1) / each);
+    unsigned blocks = s.first + lk__cuda_blocks((s.part[1].count + each - 1) / each);
+    if (blocks == 0)
         return;
-    if (lk__cuda_aligned(x))
-        lk__cuda_follow({lk__cuda_blocks((count + 3) / 4), LK_THREADS, 0, stream}, find_above<4>, count, limit, x, base,
-                        flag);
-    else
-        lk__cuda_follow({lk__cuda_blocks(count), LK_THREADS, 0, stream}, find_above<1>, count, limit, x, base, flag);
+    lk__cuda_follow({blocks, LK_THREADS, 0, stream}, aligned ? find_above<4> : find_above<1>, s, flag);
     lk__cuda_launched(dev, "flag_above");
 }

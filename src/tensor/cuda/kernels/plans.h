@@ -50,6 +50,8 @@ typedef struct lk_cuda_io {
     const void *dy;
     const void *mask; /* NULL, or x if x is the result of a ReLU: then dx is 0 where x <= 0 */
     void *dx;
+    /* NULL, or of a linear layer: the dropout behind it (forward), or between that ReLU and it (input gradient). */
+    const lk_dropout_desc *dropout;
     const lk_shards *shards; /* of a weight gradient */
     lk_partials dw, db;      /* slot0 of db is NULL if it is not wanted */
 } lk_cuda_io;
@@ -58,13 +60,13 @@ typedef struct lk_cuda_io {
 typedef struct lk_cuda_plan lk_cuda_plan;
 struct lk_cuda_plan {
     lk_cuda_problem problem; /* n is 0 */
-    /* The whole pass; without the mask, unless `masks` is set. problem is the plan's, with the n of this run. Own
-     * kernels keep their faults with the device. */
+    /* The whole pass; an input gradient without the mask, unless `masks` is set. problem is the plan's, with the n of
+     * this run. Own kernels keep their faults with the device. */
     lk_status (*run)(lk_cuda_plan *plan, const lk_cuda_problem *problem, const lk_cuda_io *io);
     void (*destroy)(lk_cuda_plan *plan);
     /* Writes what computes the plan, and how its samples are divided among calls, as the last run did it. */
     void (*describe)(const lk_cuda_plan *plan, char *text, size_t bytes);
-    bool masks;          /* run applies io->mask */
+    bool masks;          /* run applies io->mask, and the gradient of io->dropout with it */
     int n;               /* of the last run; 0: there was none */
     lk_cuda_plan *next;  /* in the table's bucket */
     lk_cuda_plan *later; /* the plan that was made after this one */

@@ -239,7 +239,7 @@ static bool tiles_by_2(const pooling &p)
 static void run_maxpool_drop(cudaStream_t stream, pooling p, const lk_dropout_desc *dropout, const lk_tensor *x,
                              lk_tensor *y, uint8_t *index)
 {
-    lk_drop d = lk__cuda_drop(dropout, y);
+    lk_drop d = lk__cuda_drop(dropout, y->shape.h * y->shape.w, lk__tensor_pitch(y));
     lk__cuda_by_drawing(dropout, d.pixels, [&](auto drawing) {
         lk__cuda_by_kind(x, [&](auto kind) {
             constexpr lk_drawing D = decltype(drawing)::D;
