@@ -12,8 +12,8 @@ static void run_passes(lk_device *d, const void *arg, float *out)
     lk_shape ys = layer_y(l);
     lk_tensor x = layer_put(d, l, l->values), dy = fx_input(d, ys, l->dy), y = fx_tensor(d, ys), dx = layer_blank(d, l);
     void *w = fx_weights(d, &weight, l->w), *b = fx_parameter(d, l->b, l->out), *scratch = layer_scratch(d, l);
-    layer_forward(d, l, &x, w, b, true, &y, scratch);
-    layer_grad_input(d, l, &dy, w, &x, &dx, scratch);
+    layer_forward(d, l, &x, w, b, true, NULL, &y, scratch);
+    layer_grad_input(d, l, &dy, w, &x, NULL, &dx, scratch);
     fx_read(d, &y, out);
     layer_get(d, l, &dx, out + lk__shape_count(ys));
 }

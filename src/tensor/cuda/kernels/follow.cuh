@@ -40,7 +40,6 @@ typedef struct lk_cuda_launch {
     /* Launched plainly: it starts when the kernel before has ended, and kernels of the side stream that wait for the
      * same kernel get multiprocessors first. */
     bool late = false;
-    unsigned cluster = 1; /* blocks along x that read each other's shared memory; above 1: compute capability 9.0 */
 } lk_cuda_launch;
 
 /* LK_FOLLOW_DRIVER: the first driver that records such launches. */
@@ -76,23 +75,16 @@ static inline bool lk__cuda_follows(const void *kernel)
 template <class... Parameters, class... Arguments>
 static void lk__cuda_follow(const lk_cuda_launch &launch, void (*kernel)(Parameters...), const Arguments &...args)
 {
-    cudaLaunchAttribute attributes[2] = {};
+    cudaLaunchAttribute early = {};
     cudaLaunchConfig_t config = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
     config.gridDim = launch.grid;
     config.blockDim = launch.block;
     config.dynamicSmemBytes = launch.shared;
     config.stream = launch.stream;
-    config.attrs = attributes;
-    if (!launch.late && lk__cuda_follows((const void *)kernel)) {
-        cudaLaunchAttribute *early = &attributes[config.numAttrs++];
-        early->id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        early->val.programmaticStreamSerializationAllowed = 1;
-    }
-    if (launch.cluster > 1) {
-        cudaLaunchAttribute *cluster = &attributes[config.numAttrs++];
-        cluster->id = cudaLaunchAttributeClusterDimension;
-        cluster->val.clusterDim = {launch.cluster, 1, 1};
-    }
+    config.attrs = &early;
+    config.numAttrs = !launch.late && lk__cuda_follows((const void *)kernel) ? 1 : 0;
     (void)cudaLaunchKernelEx(&config, kernel, args...);
 }
 

@@ -189,29 +189,6 @@ static __device__ __forceinline__ void registers_grow()
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
-/* Blocks until all threads of a cluster of blocks have come; their writes to shared memory are visible to all then. */
-static __device__ __forceinline__ void cluster_sync()
-{
-    asm volatile("barrier.cluster.arrive.release;\n"
-                 "barrier.cluster.wait.acquire;" ::
-                     : "memory");
-}
-
-/* The address of the same place of shared memory in another block of the cluster. */
-static __device__ __forceinline__ uint32_t cluster_at(uint32_t at, int block)
-{
-    uint32_t there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(block));
-    return there;
-}
-
-static __device__ __forceinline__ float load_cluster(uint32_t at)
-{
-    float v;
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(at) : "memory");
-    return v;
-}
-
 /* A matrix of bf16 in shared memory as an operand whose rows are k: rows of 128 bytes (64 channels) in units of 16
  * bytes that are exchanged by the row's last three bits; ROWS rows to the next 64 channels. */
 template <int ROWS>

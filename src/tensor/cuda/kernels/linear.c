@@ -1,6 +1,5 @@
 /* linear.c - linear layers of the CUDA device: forward passes and input gradients are products by cuBLASLt, or by own
- * kernels where the layer is small (linear_small.h) or its sums are long (linear_long.h); weight gradients are those of
- * weights.h.
+ * kernels where the layer is small (linear_small.h); weight gradients are those of weights.h.
  *
  * cuBLASLt is column-major: a row-major (n, i) with its pitch is a column-major (i, n). Pads take part in the
  * products; they are zero and stay zero. Algorithms are those of the heuristics' lists, without those with an in-place
@@ -12,7 +11,6 @@
 #include "base/mem.h"
 #include "tensor/cuda/kernels/bias.h"
 #include "tensor/cuda/kernels/conv2d.h"
-#include "tensor/cuda/kernels/linear_long.h"
 #include "tensor/cuda/kernels/linear_small.h"
 #include "tensor/cuda/kernels/pinned.h"
 #include "tensor/cuda/kernels/weights.h"
@@ -35,13 +33,11 @@ typedef struct matrices {
     size_t workspace;
 } matrices;
 
-/* An own kernel for a pass. */
-typedef void (*own_product)(const lk_cuda_problem *problem, const lk_cuda_io *io);
-
 typedef struct linear_plan {
     lk_cuda_plan base;
     lk_cuda_libraries *libs;
-    own_product own; /* that is used instead of all below, or NULL */
+    /* The own kernel that is used instead of all below, or NULL. */
+    void (*own)(const lk_cuda_problem *problem, const lk_cuda_io *io);
     cublasLtMatmulDesc_t op;
     cublasLtMatmulHeuristicResult_t offered[MOST_OFFERED]; /* the candidates */
     int taken;                                             /* of them, for the next calls */
@@ -373,9 +369,7 @@ static void describe_plan(const lk_cuda_plan *base, char *text, size_t bytes)
     size_t written;
     if (plan->own) {
         snprintf(text, bytes, "own %s, whole",
-                 plan->own == lk__cuda_direct        ? "direct kernel"
-                 : plan->own == lk__cuda_linear_long ? "kernel for long sums"
-                                                     : "kernel for small layers");
+                 plan->own == lk__cuda_direct ? "direct kernel" : "kernel for small layers");
         return;
     }
     int candidate = lk__cuda_pinned_describe(&plan->pinned, &base->problem, base->n, parts);
@@ -393,16 +387,6 @@ static void destroy(lk_cuda_plan *base)
     lk__mem_free(plan);
 }
 
-/* The own kernel for the problem; NULL: cuBLASLt computes it. */
-static own_product own_kernel(const lk_cuda_problem *problem)
-{
-    if (lk__cuda_linear_small_suits(problem))
-        return lk__cuda_linear_small;
-    if (lk__cuda_linear_long_suits(problem))
-        return lk__cuda_linear_long;
-    return problem->x_pitch % 8 || problem->y_pitch % 8 ? lk__cuda_direct : NULL;
-}
-
 static lk_status make_plan(lk_cuda_device *dev, const lk_cuda_problem *problem, lk_cuda_plan **out)
 {
     linear_plan *plan;
@@ -412,8 +396,10 @@ static lk_status make_plan(lk_cuda_device *dev, const lk_cuda_problem *problem, 
     plan->base.describe = describe_plan;
     plan->libs = &dev->libraries;
     plan->pinned = (lk_cuda_pinned){.type = &calls, .trial = &lk__cuda_trial, .layer = plan};
-    plan->own = own_kernel(problem);
-    plan->base.masks = plan->own && plan->own != lk__cuda_direct;
+    plan->base.masks = lk__cuda_linear_small_suits(problem);
+    plan->own = plan->base.masks                               ? lk__cuda_linear_small
+                : problem->x_pitch % 8 || problem->y_pitch % 8 ? lk__cuda_direct
+                                                               : NULL;
     plan->own_relu = problem->relu && !problem->bias;
     *out = &plan->base;
     return LK_OK;

@@ -8,7 +8,7 @@
  * For tensor cores, lane 4 g + t of a warp has rows g and g + 8 of a product's left factor and columns g of its right
  * one. Which terms of a chunk it has is free, as long as both factors agree: it has neighbours, so that it reads up to
  * 16 bytes at once. */
-#include "tensor/cuda/kernels/linear_end.cuh"
+#include "tensor/cuda/kernels/dropout.cuh"
 #include "tensor/cuda/kernels/linear_small.h"
 #include "tensor/cuda/kernels/mma.cuh"
 
@@ -318,9 +318,37 @@ struct backward_fma : whole_sums {
     }
 };
 
+/* What follows the product. The first result is rounded as if it had been stored before the dropout. */
+template <class T>
+struct small_end {
+    const T *bias; /* of the columns, or NULL */
+    const T *mask; /* as the result, or NULL: the result is 0 where the mask is not above 0 */
+    bool relu;
+    lk_drop drop; /* of a forward pass; its ids are NULL if nothing is dropped */
+    float scale;  /* with a mask: of the dropout that made it, or 1 */
+
+    __device__ __forceinline__ float apply(float sum, int row, int column, size_t at) const
+    {
+        float v[1];
+        if (bias) {
+            lk__cuda_load(bias + column, v);
+            sum += v[0];
+        }
+        if (relu)
+            sum = lk__cuda_relu1(sum);
+        if (drop.ids)
+            sum = lk__cuda_drop_one(drop, row, column, (float)(T)sum);
+        if (mask) {
+            lk__cuda_load(mask + at, v);
+            sum = lk__cuda_relu_grad1(v[0], (float)(T)sum * scale);
+        }
+        return sum;
+    }
+};
+
 /* Adds the sums of the warps, part by part, and writes the results. */
 template <class P, class T>
-static __device__ __forceinline__ void write_tile(const small_shape &s, const linear_end<T> &end,
+static __device__ __forceinline__ void write_tile(const small_shape &s, const small_end<T> &end,
                                                   const float (&acc)[P::SUMS], int row, int column, T *out)
 {
     enum { PART = P::HEIGHT * P::COLUMNS, SUMS = P::OWN / P::TALL };
@@ -353,7 +381,7 @@ static __device__ __forceinline__ void write_tile(const small_shape &s, const li
 
 template <class P, class T>
 static __global__ void __launch_bounds__(BLOCK, P::RESIDENT)
-    small_product(small_shape s, matrix<T> left, matrix<T> right, linear_end<T> end, T *out)
+    small_product(small_shape s, matrix<T> left, matrix<T> right, small_end<T> end, T *out)
 {
     lk__cuda_await();
     enum { AHEAD = P::AHEAD };
@@ -374,6 +402,22 @@ static __global__ void __launch_bounds__(BLOCK, P::RESIDENT)
     write_tile<P, T>(s, end, acc, row, column, out);
 }
 
+template <class T>
+static small_end<T> end_of(const lk_cuda_problem *problem, const lk_cuda_io *io)
+{
+    small_end<T> end = {};
+    if (problem->pass == LK_CUDA_PASS_GRAD_INPUT) {
+        end.mask = (const T *)io->mask;
+        end.scale = io->dropout ? lk__dropout_desc_scale(io->dropout) : 1.0f;
+        return end;
+    }
+    end.bias = (const T *)(problem->bias ? io->b : NULL);
+    end.relu = problem->relu;
+    if (io->dropout)
+        end.drop = lk__cuda_drop(io->dropout, 1, (size_t)problem->y_pitch);
+    return end;
+}
+
 template <class P>
 static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io)
 {
@@ -383,7 +427,7 @@ static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io)
     small_shape s = {problem->n, forward ? out : in, forward ? in : out};
     matrix<T> left = {(const T *)(forward ? io->x : io->dy), s.n, s.terms}, right = {(const T *)io->w, out, in};
     dim3 grid((unsigned)divide_up(s.n, P::HEIGHT * P::TALL), (unsigned)divide_up(s.columns, P::COLUMNS));
-    lk__cuda_follow({grid, BLOCK, 0, io->stream}, small_product<P, T>, s, left, right, linear_end_of<T>(problem, io),
+    lk__cuda_follow({grid, BLOCK, 0, io->stream}, small_product<P, T>, s, left, right, end_of<T>(problem, io),
                     (T *)(forward ? io->y : io->dx));
     lk__cuda_launched(io->dev, "small linear layer");
 }
