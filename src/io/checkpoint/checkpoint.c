@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "io/checkpoint/checkpoint_impl.h"
@@ -123,22 +122,6 @@ const char *lk_checkpoint_note(const lk_checkpoint *checkpoint, const char *name
 const char *lk_checkpoint_note_name(const lk_checkpoint *checkpoint, size_t index)
 {
     return checkpoint && index < checkpoint->count ? checkpoint->notes[index].name : NULL;
-}
-
-uint64_t lk__manifest_tensor_seed(const lk_state_entry *entry)
-{
-    uint64_t layout[1 + LK_MAX_DIMS] = {(uint64_t)entry->ndim};
-    for (int i = 0; i < entry->ndim; i++)
-        layout[1 + i] = entry->dims[i];
-    const char *dtype = lk_dtype_name(entry->dtype);
-    uint64_t seed = lk__hash(entry->name, strlen(entry->name) + 1, 0);
-    seed = lk__hash(dtype, strlen(dtype) + 1, seed);
-    return lk__hash(layout, (1 + (size_t)entry->ndim) * sizeof *layout, seed);
-}
-
-uint64_t lk__manifest_tensor_hash(const lk_state_entry *entry)
-{
-    return lk__hash(entry->data, entry->bytes, lk__manifest_tensor_seed(entry));
 }
 
 lk_status lk__checkpoint_join(const char *folder, const char *name, char out[LK_CHECKPOINT_PATH])
