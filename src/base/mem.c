@@ -75,6 +75,20 @@ void lk__mem_free(void *block)
         free(head);
 }
 
+lk_status lk__mem_grow(size_t used, size_t size, const char *what, size_t *room, void **block)
+{
+    enum { FIRST = 64 };
+    size_t more = *room ? 2 * *room : FIRST;
+    void *larger = NULL;
+    LK_TRY(lk__mem_alloc(more, size, what, &larger));
+    if (used)
+        memcpy(larger, *block, used * size);
+    lk__mem_free(*block);
+    *block = larger;
+    *room = more;
+    return LK_OK;
+}
+
 lk_status lk__mem_copy_text(const char *text, const char *what, char **out)
 {
     size_t bytes = strlen(text) + 1;

@@ -62,18 +62,7 @@ bool lk__process_stopped(const lk_process *process)
 
 static bool reserve(lk_processes *p)
 {
-    if (p->count < p->capacity)
-        return true;
-    size_t capacity = lk__size_max(2 * p->capacity, 1024);
-    lk_process *list;
-    if (LK_ALLOC(capacity, "a list of processes", &list) != LK_OK)
-        return false;
-    if (p->count > 0)
-        memcpy(list, p->list, p->count * sizeof *list);
-    lk__mem_free(p->list);
-    p->list = list;
-    p->capacity = capacity;
-    return true;
+    return p->count < p->capacity || LK_GROW(p->count, "a list of processes", &p->capacity, &p->list) == LK_OK;
 }
 
 static int by_pid(const void *a, const void *b)

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "record/read.h"
 
-enum { PATH_BYTES = 4096, FIRST_ROOM = 64 };
+enum { PATH_BYTES = 4096 };
 
 static bool is_run(const char *dir, const char *name)
 {
@@ -19,16 +19,8 @@ static bool is_run(const char *dir, const char *name)
 
 static lk_status add_name(lk_record_list *list, size_t *room, const char *name)
 {
-    if (list->count == *room) {
-        size_t larger = *room ? 2 * *room : FIRST_ROOM;
-        char **names;
-        LK_TRY(LK_ALLOC(larger, "list of run folders", &names));
-        if (list->count > 0)
-            memcpy(names, list->names, list->count * sizeof *names);
-        lk__mem_free(list->names);
-        list->names = names;
-        *room = larger;
-    }
+    if (list->count == *room)
+        LK_TRY(LK_GROW(list->count, "list of run folders", room, &list->names));
     LK_TRY(lk__mem_copy_text(name, "name of a run folder", &list->names[list->count]));
     list->count++;
     return LK_OK;

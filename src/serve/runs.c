@@ -131,11 +131,10 @@ static void forget_values(watched_run *run)
 /* A run that is done has its last evaluation in run.json, too. */
 static void take_result(watched_run *run)
 {
-    const cJSON *result = cJSON_GetObjectItemCaseSensitive(lk__record_run(run->entry.record), "result");
     for (size_t i = 0; i < NEWEST; i++) {
-        const cJSON *item = cJSON_GetObjectItemCaseSensitive(result, newest[i].name);
-        if (newest[i].kind == LK_RECORD_KIND_TEST && cJSON_IsNumber(item))
-            run->values[i] = item->valuedouble;
+        double value = lk__record_result(run->entry.record, newest[i].name);
+        if (newest[i].kind == LK_RECORD_KIND_TEST && !isnan(value))
+            run->values[i] = value;
     }
 }
 

@@ -65,19 +65,6 @@ static lk_checkpoint_note_pair *find_note(const lk_checkpoint *checkpoint, const
     return NULL;
 }
 
-static lk_status grow(lk_checkpoint *checkpoint)
-{
-    size_t capacity = checkpoint->capacity ? 2 * checkpoint->capacity : 32;
-    lk_checkpoint_note_pair *notes;
-    LK_TRY(LK_ALLOC(capacity, "the notes of a checkpoint", &notes));
-    if (checkpoint->count)
-        memcpy(notes, checkpoint->notes, checkpoint->count * sizeof *notes);
-    lk__mem_free(checkpoint->notes);
-    checkpoint->notes = notes;
-    checkpoint->capacity = capacity;
-    return LK_OK;
-}
-
 static lk_status add_note(lk_checkpoint *checkpoint, const char *name, char *text)
 {
     lk_checkpoint_note_pair note = {.text = text};
@@ -85,7 +72,7 @@ static lk_status add_note(lk_checkpoint *checkpoint, const char *name, char *tex
         return lk__fail(LK_STATUS_USAGE, "a checkpoint has %d notes at most; there is no room for %s", LK_MAX_NOTES,
                         lk__json_quote_short(name).text);
     if (checkpoint->count == checkpoint->capacity)
-        LK_TRY(grow(checkpoint));
+        LK_TRY(LK_GROW(checkpoint->count, "the notes of a checkpoint", &checkpoint->capacity, &checkpoint->notes));
     LK_TRY(lk__mem_copy_text(name, "a note of a checkpoint", &note.name));
     checkpoint->notes[checkpoint->count++] = note;
     return LK_OK;

@@ -52,19 +52,12 @@ typedef struct step_list {
 static lk_status add_step(void *arg, int folder, const char *name)
 {
     step_list *list = arg;
-    uint64_t step, *steps;
+    uint64_t step;
     (void)folder;
     if (!read_name(name, &step))
         return LK_OK;
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? 2 * list->capacity : 16;
-        LK_TRY(LK_ALLOC(capacity, "the list of checkpoints", &steps));
-        if (list->count)
-            memcpy(steps, list->steps, list->count * sizeof *steps);
-        lk__mem_free(list->steps);
-        list->steps = steps;
-        list->capacity = capacity;
-    }
+    if (list->count == list->capacity)
+        LK_TRY(LK_GROW(list->count, "the list of checkpoints", &list->capacity, &list->steps));
     list->steps[list->count++] = step;
     return LK_OK;
 }
