@@ -97,6 +97,14 @@ lk_status lk__mem_copy_text(const char *text, const char *what, char **out)
     return LK_OK;
 }
 
+size_t lk__mem_whole_pages(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (bytes > SIZE_MAX / 2)
+        return SIZE_MAX / 2 / page * page;
+    return lk__size_round_up(lk__size_max(bytes, 1), page);
+}
+
 double lk__mem_peak_mb(void)
 {
     struct rusage usage;

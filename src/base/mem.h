@@ -21,6 +21,9 @@ lk_status lk__mem_grow(size_t used, size_t size, const char *what, size_t *room,
 /* Copies a text; free with lk__mem_free. */
 lk_status lk__mem_copy_text(const char *text, const char *what, char **out) LK_CHECKED;
 
+/* Bytes rounded up to whole pages of memory, at least one. */
+size_t lk__mem_whole_pages(size_t bytes);
+
 /* The most memory that this process has used so far, in units of 10^6 bytes. */
 double lk__mem_peak_mb(void);
 /* The memory that this process uses now, in units of 10^6 bytes; 0 without /proc. */
