@@ -1,4 +1,4 @@
-/* http_missing.c - in place of http.c in a build without libmicrohttpd: there is no server, so there are no requests. */
+/* http_missing.c - in place of http.c in a build without libmicrohttpd: no server, so no requests. */
 #include "serve/http.h"
 
 lk_status lk__http_available(void)

@@ -231,6 +231,6 @@ static void different_devices_of_ranks_are_told(void **state)
 }
 
 TEST_MAIN(make_all, clean_up, TEST(another_device_is_told), TEST(different_devices_of_ranks_are_told),
-          TEST(contradictions_name_both_values), TEST(the_order_of_sums_stays),
-          TEST(the_same_data_may_lie_elsewhere), TEST(other_shards_only_when_asked_for),
-          TEST(a_run_may_become_longer_where_its_past_stays), TEST(another_last_rate_is_refused))
+          TEST(contradictions_name_both_values), TEST(the_order_of_sums_stays), TEST(the_same_data_may_lie_elsewhere),
+          TEST(other_shards_only_when_asked_for), TEST(a_run_may_become_longer_where_its_past_stays),
+          TEST(another_last_rate_is_refused))
