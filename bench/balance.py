@@ -12,7 +12,7 @@ import os
 import statistics
 import sys
 
-from compare import ROOT, lines_of, verdict
+from sides import ROOT, lines_of, verdict
 
 FIRST = 20  # steps that do not count
 BATCH = 64

@@ -30,37 +30,47 @@ class Request:
     group keeps them alive."""
 
     def __init__(self, group, request, result, kept):
-        self._group, self._request, self._result = group, request, result
+        self._group, self._request, self._result, self._failed = group, request, result, False
         group._under_way[request] = kept
 
+    def _done(self):
+        """Whether the call has ended; raises if it has failed."""
+        if self._failed:
+            raise ValueError("this request has failed")
+        return self._request is None
+
     def _pointer(self):
-        if self._request is None:
-            raise ValueError("this request is done")
         return self._group.handle and self._request
 
-    def _finish(self):
+    def _finish(self, failed):
         self._group._under_way.pop(self._request, None)
-        self._request = None
+        self._request, self._failed = None, failed
 
     def wait(self):
         """Blocks until the call is done; returns its result."""
+        if self._done():
+            return self._result
         pointer = self._pointer()
         try:
             lib.lk_request_wait(pointer)
-        finally:
-            self._finish()
+        except BaseException:
+            self._finish(failed=True)
+            raise
+        self._finish(failed=False)
         return self._result
 
     def test(self):
-        """Whether the call is done."""
+        """Whether the call is done; wait() then returns its result at once."""
+        if self._done():
+            return True
         pointer, done = self._pointer(), ctypes.c_bool()
         try:
             lib.lk_request_test(pointer, ctypes.byref(done))
         except Exception:
-            self._finish()
+            self._finish(failed=True)
             raise
         if done.value:
-            self._finish()
+            self._finish(failed=False)
         return done.value
 
 

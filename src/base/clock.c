@@ -1,10 +1,10 @@
 /* clock.c - reads the clocks and the age of the process, and sleeps. */
 #include "base/clock.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/process.h"
 
 static double seconds(clockid_t clock)
 {
@@ -44,21 +44,9 @@ void lk__clock_sleep(double duration)
 
 double lk__clock_since_exec(void)
 {
-    FILE *file = fopen("/proc/self/stat", "r");
-    if (!file)
+    lk_process self;
+    if (!lk__process_read(0, &self))
         return 0;
-    char line[1024];
-    size_t length = fread(line, 1, sizeof line - 1, file);
-    fclose(file);
-    line[length] = 0;
-    /* The command name may contain spaces, so fields are counted from its ')'. The start time is
-     * field 22, the 20th after ')'. */
-    const char *cursor = strrchr(line, ')');
-    for (int field = 0; cursor && field < 20; field++)
-        cursor = strchr(cursor + 1, ' ');
-    unsigned long long ticks;
-    if (!cursor || sscanf(cursor, "%llu", &ticks) != 1)
-        return 0;
-    double age = seconds(CLOCK_BOOTTIME) - (double)ticks / (double)sysconf(_SC_CLK_TCK);
+    double age = seconds(CLOCK_BOOTTIME) - (double)self.birth / (double)sysconf(_SC_CLK_TCK);
     return age > 0 ? age : 0;
 }

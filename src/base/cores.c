@@ -11,12 +11,10 @@
 #include "base/cgroup.h"
 #include "base/hash.h"
 
-enum { SETS = 8 }; /* one cpu_set_t is too small for the largest hosts */
-
-static bool get_affinity(cpu_set_t sets[SETS])
+static bool get_affinity(cpu_set_t sets[LK_CORES_SETS])
 {
-    memset(sets, 0, SETS * sizeof *sets);
-    return sched_getaffinity(0, SETS * sizeof *sets, sets) == 0;
+    memset(sets, 0, LK_CORES_SETS * sizeof *sets);
+    return sched_getaffinity(0, LK_CORES_SETS * sizeof *sets, sets) == 0;
 }
 
 /* Reads `count` numbers from the start of a file; false if it has fewer. */
@@ -57,7 +55,7 @@ int lk__cores_quota(const char *root)
 
 int lk__cores_part(int sharers, int neighbours)
 {
-    cpu_set_t sets[SETS];
+    cpu_set_t sets[LK_CORES_SETS];
     int mine = get_affinity(sets) ? CPU_COUNT_S(sizeof sets, sets) / sharers : 1;
     int ours = lk__cores_quota("") / neighbours;
     return mine < ours ? mine : ours;
@@ -71,7 +69,7 @@ int lk__cores(void)
 
 uint64_t lk__cores_set(void)
 {
-    cpu_set_t sets[SETS];
+    cpu_set_t sets[LK_CORES_SETS];
     (void)get_affinity(sets);
     return lk__hash(sets, sizeof sets, 0);
 }

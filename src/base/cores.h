@@ -4,6 +4,9 @@
 
 #include <stdint.h>
 
+/* The number of cpu_set_t in a set of CPUs: one alone, of 1024 CPUs, is too small for the largest hosts. */
+enum { LK_CORES_SETS = 8 };
+
 /* The cores of this process's affinity, or those that its control group's quota keeps busy if they
  * are fewer; at least 1. */
 int lk__cores(void);

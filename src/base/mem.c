@@ -75,12 +75,34 @@ void lk__mem_free(void *block)
         free(head);
 }
 
+lk_status lk__mem_grow(size_t used, size_t size, const char *what, size_t *room, void **block)
+{
+    enum { FIRST = 64 };
+    size_t more = *room ? 2 * *room : FIRST;
+    void *larger = NULL;
+    LK_TRY(lk__mem_alloc(more, size, what, &larger));
+    if (used)
+        memcpy(larger, *block, used * size);
+    lk__mem_free(*block);
+    *block = larger;
+    *room = more;
+    return LK_OK;
+}
+
 lk_status lk__mem_copy_text(const char *text, const char *what, char **out)
 {
     size_t bytes = strlen(text) + 1;
     LK_TRY(LK_ALLOC(bytes, what, out));
     memcpy(*out, text, bytes);
     return LK_OK;
+}
+
+size_t lk__mem_whole_pages(size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (bytes > SIZE_MAX / 2)
+        return SIZE_MAX / 2 / page * page;
+    return lk__size_round_up(lk__size_max(bytes, 1), page);
 }
 
 double lk__mem_peak_mb(void)

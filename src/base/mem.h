@@ -15,8 +15,14 @@
  * lk__mem_free. */
 lk_status lk__mem_alloc(size_t count, size_t size, const char *what, void **out) LK_CHECKED;
 void lk__mem_free(void *block);
+/* Doubles an array of *room elements of `size` bytes, of which the first `used` are kept; an array without room, *block
+ * NULL, gets some. */
+lk_status lk__mem_grow(size_t used, size_t size, const char *what, size_t *room, void **block) LK_CHECKED;
 /* Copies a text; free with lk__mem_free. */
 lk_status lk__mem_copy_text(const char *text, const char *what, char **out) LK_CHECKED;
+
+/* Bytes rounded up to whole pages of memory, at least one. */
+size_t lk__mem_whole_pages(size_t bytes);
 
 /* The most memory that this process has used so far, in units of 10^6 bytes. */
 double lk__mem_peak_mb(void);
@@ -25,6 +31,9 @@ double lk__mem_now_mb(void);
 
 /* Typed form: LK_ALLOC(n, "labels", &labels) for an n-element array. */
 #define LK_ALLOC(count, what, out) lk__mem_alloc((count), sizeof **(out), (what), (void **)(out))
+
+/* LK_GROW(count, "labels", &room, &labels) */
+#define LK_GROW(used, what, room, block) lk__mem_grow((used), sizeof **(block), (what), (room), (void **)(block))
 
 static inline size_t lk__size_divide_up(size_t value, size_t by)
 {

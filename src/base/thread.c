@@ -1,4 +1,4 @@
-/* thread.c - sets the stack size of threads and checks the first thread's. */
+/* thread.c - sets the stack size of threads, and says whether the first thread's stack is small. */
 #include "base/thread.h"
 
 #include <sys/resource.h>

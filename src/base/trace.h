@@ -2,7 +2,7 @@
  *
  * A span is a part of a thread's time with a name. Spans of a thread nest. A flight is a time that begins and ends
  * beside the spans: a bucket that is being summed. Each thread appends to memory of its own, without a lock; other
- * threads may read what is complete. While no rank traces, a hook costs one load and one branch.
+ * threads may read what is complete. While no rank traces, a call of this header costs one load and one branch.
  *
  * Ranks may be threads of one process, so every thread says for which rank it works (lk__trace_thread). */
 #ifndef LK_BASE_TRACE_H

@@ -83,7 +83,7 @@ static int program(int argc, char *const *argv)
         return lk__cli_fail(LK_STATUS_USAGE);
     /* A reader of a pipe sees each line at once. */
     setvbuf(stdout, NULL, _IOLBF, 0);
-    lk__mpi_tell_late(print_late);
+    lk__mpi_set_late_notice(print_late);
     int code = dispatch(argc, argv);
     lk__args_release();
     errno = 0;

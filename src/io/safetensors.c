@@ -17,6 +17,7 @@
 #include "io/json.h"
 #include "io/state_format.h"
 #include "io/state_notes.h"
+#include "tensor/state.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file's numbers are little-endian");
 
@@ -191,19 +192,14 @@ enum { FIELDS = sizeof fields / sizeof *fields };
 
 static lk_status check_bytes(const source *in, const record *rec)
 {
-    uint64_t bytes = lk_dtype_size(rec->dtype);
-    bool overflow = false, empty = false;
-    for (int i = 0; i < rec->ndim; i++) {
-        empty |= rec->dims[i] == 0;
-        overflow |= __builtin_mul_overflow(bytes, (uint64_t)rec->dims[i], &bytes);
-    }
-    bytes = empty ? 0 : bytes;
-    if ((overflow && !empty) || bytes != rec->end - rec->begin)
+    size_t bytes = SIZE_MAX;
+    bool counted = lk__dtype_count_bytes(rec->dtype, rec->ndim, rec->dims, &bytes);
+    if (!counted || bytes != rec->end - rec->begin)
         return lk__fail(LK_STATUS_FORMAT,
                         "%s: tensor %s has %" PRIu64 " bytes of data at byte %" PRIu64
-                        ", its shape and dtype %s ask for %s%" PRIu64,
+                        ", its shape and dtype %s ask for %s%zu",
                         in->path, lk__json_quote_short(rec->name).text, rec->end - rec->begin, data_at(in) + rec->begin,
-                        dtype_names[rec->dtype], overflow ? "more than " : "", overflow ? UINT64_MAX : bytes);
+                        dtype_names[rec->dtype], counted ? "" : "more than ", bytes);
     return LK_OK;
 }
 

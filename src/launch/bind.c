@@ -6,12 +6,15 @@
 #include <sched.h>
 #include <stdbool.h>
 
+#include "base/cores.h"
 #include "base/mem.h"
 
 #ifdef LK_HAVE_HWLOC
 
 #include <hwloc.h>
 #include <hwloc/glibc-sched.h>
+
+enum { SET_BYTES = LK_CORES_SETS * sizeof(cpu_set_t) };
 
 static lk_status distribute(hwloc_topology_t topology, int count, cpu_set_t *sets)
 {
@@ -21,7 +24,7 @@ static lk_status distribute(hwloc_topology_t topology, int count, cpu_set_t *set
     int depth = hwloc_get_type_or_below_depth(topology, HWLOC_OBJ_CORE);
     int result = hwloc_distrib(topology, &root, 1, shares, (unsigned)count, depth, 0);
     for (int i = 0; result == 0 && i < count; i++) {
-        hwloc_cpuset_to_glibc_sched_affinity(topology, shares[i], &sets[i], sizeof sets[i]);
+        hwloc_cpuset_to_glibc_sched_affinity(topology, shares[i], &sets[i * LK_CORES_SETS], SET_BYTES);
         hwloc_bitmap_free(shares[i]);
     }
     lk__mem_free(shares);
@@ -52,7 +55,7 @@ static lk_status plan(hwloc_topology_t topology, int count, cpu_set_t **out, int
     if (hwloc_topology_load(topology) != 0)
         return lk__fail(LK_STATUS_UNSUPPORTED, "hwloc cannot find the cores of this machine; use `bind` none");
     LK_TRY(keep_own(topology));
-    LK_TRY(LK_ALLOC((size_t)count, "core sets", &sets));
+    LK_TRY(LK_ALLOC((size_t)count * LK_CORES_SETS, "core sets", &sets));
     lk_status status = distribute(topology, count, sets);
     if (status != LK_OK) {
         lk__mem_free(sets);
@@ -73,7 +76,7 @@ lk_status lk__bind_plan(int count, void **sets, size_t *bytes, int *cores)
     hwloc_topology_destroy(topology);
     LK_TRY(status);
     *sets = planned;
-    *bytes = sizeof *planned;
+    *bytes = SET_BYTES;
     return LK_OK;
 }
 

@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -16,64 +15,9 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-bool lk__process_read(pid_t pid, lk_process *out)
-{
-    char text[1024];
-    snprintf(text, sizeof text, "/proc/%d/stat", (int)pid);
-    int fd = open(text, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    ssize_t length = read(fd, text, sizeof text - 1);
-    close(fd);
-    if (length <= 0)
-        return false;
-    text[length] = '\0';
-    /* The process name before it may contain anything, even a parenthesis. */
-    const char *rest = strrchr(text, ')');
-    int parent = 0, group = 0;
-    char state = '?';
-    unsigned long long user = 0, kernel = 0, birth = 0;
-    if (rest == NULL || sscanf(rest + 1,
-                               " %c %d %d %*s %*s %*s %*s %*s %*s %*s %*s %llu %llu"
-                               " %*s %*s %*s %*s %*s %*s %llu",
-                               &state, &parent, &group, &user, &kernel, &birth) != 6)
-        return false;
-    *out = (lk_process){.pid = pid,
-                        .parent = (pid_t)parent,
-                        .group = (pid_t)group,
-                        .state = state,
-                        .ticks = user + kernel,
-                        .birth = birth};
-    return true;
-}
-
-int lk__process_await(pid_t pid)
-{
-    int status = 0;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    return status;
-}
-
-bool lk__process_stopped(const lk_process *process)
-{
-    return process->state == 'T' || process->state == 't';
-}
-
 static bool reserve(lk_processes *p)
 {
-    if (p->count < p->capacity)
-        return true;
-    size_t capacity = lk__size_max(2 * p->capacity, 1024);
-    lk_process *list;
-    if (LK_ALLOC(capacity, "a list of processes", &list) != LK_OK)
-        return false;
-    if (p->count > 0)
-        memcpy(list, p->list, p->count * sizeof *list);
-    lk__mem_free(p->list);
-    p->list = list;
-    p->capacity = capacity;
-    return true;
+    return p->count < p->capacity || LK_GROW(p->count, "a list of processes", &p->capacity, &p->list) == LK_OK;
 }
 
 static int by_pid(const void *a, const void *b)

@@ -10,24 +10,12 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-typedef struct lk_process {
-    pid_t pid, parent, group;
-    char state;                      /* as in proc(5): R, S, T, t, Z ... */
-    bool marked;                     /* set by lk__processes_mark */
-    unsigned long long ticks, birth; /* CPU time used, and start time since boot, in clock ticks */
-} lk_process;
+#include "base/process.h"
 
 typedef struct lk_processes {
     lk_process *list; /* (count) sorted by pid */
     size_t count, capacity;
 } lk_processes;
-
-/* False when there is no such process. */
-bool lk__process_read(pid_t pid, lk_process *out);
-/* Blocks until this child has ended; returns its status as wait(2) does. */
-int lk__process_await(pid_t pid);
-/* Whether it is stopped by a signal or a debugger. */
-bool lk__process_stopped(const lk_process *process);
 
 /* Replaces the snapshot. It is incomplete when memory is short, and empty if /proc is not mounted or shows
  * another PID namespace. */

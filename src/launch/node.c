@@ -271,7 +271,8 @@ static void notice_unwritten(const lk_launch_node *node, int error)
     notice(node, text);
 }
 
-/* Not while the ranks end: a rank that does not handle SIGUSR1 would die of it. */
+/* Passes SIGUSR1 on while the ranks run, but not while they are being ended: a rank that does not handle the signal
+ * would die of it. */
 static void pass_user(const lk_launch_node *node)
 {
     if (!node->stopping && node->state == LK_LAUNCH_NODE_STATE_RUNNING)

@@ -1,8 +1,6 @@
-/* events.c - writes event files with protobuf-c. */
+/* events.c - writes event files with protobuf-c. A build without it has events_missing.c instead. */
 #define _DEFAULT_SOURCE /* gethostname */
 #include "record/events.h"
-
-#ifdef LK_HAVE_PROTOBUFC
 
 #include <errno.h>
 #include <fcntl.h>
@@ -181,38 +179,3 @@ lk_status lk__record_events_state(lk_record_events *events, size_t step, const c
     }
     return LK_OK;
 }
-
-#else
-
-const bool lk__record_events_possible = false;
-
-lk_status lk__record_events_open(const char *folder, lk_record_events **out)
-{
-    (void)folder;
-    *out = NULL;
-    return LK_OK;
-}
-
-void lk__record_events_close(lk_record_events *events)
-{
-    (void)events;
-}
-
-lk_status lk__record_events_row(lk_record_events *events, lk_record_kind kind, const lk_record_row *row)
-{
-    (void)events;
-    (void)kind;
-    (void)row;
-    return LK_OK;
-}
-
-lk_status lk__record_events_state(lk_record_events *events, size_t step, const char *prefix, const lk_state *state)
-{
-    (void)events;
-    (void)step;
-    (void)prefix;
-    (void)state;
-    return LK_OK;
-}
-
-#endif

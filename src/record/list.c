@@ -8,27 +8,24 @@
 #include "base/mem.h"
 #include "record/read.h"
 
-enum { PATH_BYTES = 4096, FIRST_ROOM = 64 };
+enum { PATH_BYTES = 4096 };
 
-static bool is_run(const char *dir, const char *name)
+bool lk__record_is_run(const char *folder)
 {
-    char folder[PATH_BYTES], path[PATH_BYTES];
-    return name[0] != '.' && lk__path_join(dir, name, folder, sizeof folder) &&
-           lk__path_join(folder, "run.json", path, sizeof path) && lk__file_exists(path);
+    char path[PATH_BYTES];
+    return lk__path_join(folder, "run.json", path, sizeof path) && lk__file_exists(path);
+}
+
+static bool is_listed(const char *dir, const char *name)
+{
+    char folder[PATH_BYTES];
+    return name[0] != '.' && lk__path_join(dir, name, folder, sizeof folder) && lk__record_is_run(folder);
 }
 
 static lk_status add_name(lk_record_list *list, size_t *room, const char *name)
 {
-    if (list->count == *room) {
-        size_t larger = *room ? 2 * *room : FIRST_ROOM;
-        char **names;
-        LK_TRY(LK_ALLOC(larger, "list of run folders", &names));
-        if (list->count > 0)
-            memcpy(names, list->names, list->count * sizeof *names);
-        lk__mem_free(list->names);
-        list->names = names;
-        *room = larger;
-    }
+    if (list->count == *room)
+        LK_TRY(LK_GROW(list->count, "list of run folders", room, &list->names));
     LK_TRY(lk__mem_copy_text(name, "name of a run folder", &list->names[list->count]));
     list->count++;
     return LK_OK;
@@ -49,7 +46,7 @@ lk_status lk__record_list(const char *dir, lk_record_list **out)
         return lk__fail(lk__status_of(errno), "cannot open the folder %s: %s", dir, strerror(errno));
     LK_TRY_GOTO(LK_ALLOC(1, "list of run folders", &list), close_folder);
     for (const struct dirent *entry; status == LK_OK && (entry = readdir(opened)) != NULL;) {
-        if (is_run(dir, entry->d_name))
+        if (is_listed(dir, entry->d_name))
             status = add_name(list, &room, entry->d_name);
     }
     if (status == LK_OK) {

@@ -95,6 +95,8 @@ const lk_record_table *lk__record_table(const lk_record *record, lk_record_kind 
 /* The newest line of ranks.jsonl, with the names of hosts and devices; NULL if there is none. */
 const cJSON *lk__record_last_ranks(const lk_record *record);
 
+/* Whether the folder has a run.json. */
+bool lk__record_is_run(const char *folder);
 /* Names of the run folders directly inside a folder, sorted. Names begin with date and time: oldest first. */
 typedef struct lk_record_list {
     size_t count;

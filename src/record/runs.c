@@ -12,7 +12,7 @@
 #include "base/median.h"
 #include "base/mem.h"
 
-enum { PATH_BYTES = 4096, FIRST_ROOM = 16 };
+enum { PATH_BYTES = 4096 };
 
 /* The runs that are being opened. */
 typedef struct opening {
@@ -21,24 +21,10 @@ typedef struct opening {
     void *arg;
 } opening;
 
-static lk_status grow(lk_record_runs *runs)
-{
-    size_t room = runs->room ? 2 * runs->room : FIRST_ROOM;
-    lk_record **records;
-    if (runs->count < runs->room)
-        return LK_OK;
-    LK_TRY(LK_ALLOC(room, "list of runs", &records));
-    if (runs->count)
-        memcpy(records, runs->records, runs->count * sizeof *records);
-    lk__mem_free(runs->records);
-    runs->records = records;
-    runs->room = room;
-    return LK_OK;
-}
-
 static lk_status open_one(lk_record_runs *runs, const char *path)
 {
-    LK_TRY(grow(runs));
+    if (runs->count == runs->room)
+        LK_TRY(LK_GROW(runs->count, "list of runs", &runs->room, &runs->records));
     LK_TRY(lk__record_open(path, &runs->records[runs->count]));
     runs->count++;
     return LK_OK;
@@ -163,12 +149,9 @@ static double largest(double a, double b)
 /* A run that has ended says in run.json where; its last row may be some steps earlier. */
 static void use_result(const lk_record *record, lk_record_summary *s)
 {
-    const cJSON *result = cJSON_GetObjectItemCaseSensitive(lk__record_run(record), "result");
-    const cJSON *steps = cJSON_GetObjectItemCaseSensitive(result, "steps");
-    const cJSON *seconds = cJSON_GetObjectItemCaseSensitive(result, "seconds");
     double epoch = lk__record_number(record, "steps_per_epoch");
-    s->steps = largest(s->steps, cJSON_IsNumber(steps) ? steps->valuedouble : NAN);
-    s->seconds = largest(s->seconds, cJSON_IsNumber(seconds) ? seconds->valuedouble : NAN);
+    s->steps = largest(s->steps, lk__record_result(record, "steps"));
+    s->seconds = largest(s->seconds, lk__record_result(record, "seconds"));
     if (epoch > 0)
         s->epochs = largest(s->epochs, s->steps / epoch);
 }
@@ -242,4 +225,16 @@ const char *lk__record_text(const lk_record *record, const char *key)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(lk__record_run(record), key));
     return text ? text : "";
+}
+
+const cJSON *lk__record_result_item(const lk_record *record, const char *key)
+{
+    const cJSON *result = cJSON_GetObjectItemCaseSensitive(lk__record_run(record), "result");
+    return cJSON_GetObjectItemCaseSensitive(result, key);
+}
+
+double lk__record_result(const lk_record *record, const char *key)
+{
+    const cJSON *item = lk__record_result_item(record, key);
+    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
 }

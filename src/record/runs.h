@@ -41,5 +41,9 @@ lk_status lk__record_summarise(const lk_record *record, lk_record_summary *out) 
 /* A number or text of run.json; NaN, or "" if it is absent. */
 double lk__record_number(const lk_record *record, const char *key);
 const char *lk__record_text(const lk_record *record, const char *key);
+/* A number of run.json's result; NaN if it is absent. An item of any kind, borrowed from the record; NULL if it is
+ * absent. */
+double lk__record_result(const lk_record *record, const char *key);
+const cJSON *lk__record_result_item(const lk_record *record, const char *key);
 
 #endif

@@ -1,47 +1,7 @@
 /* http.c - libmicrohttpd, loaded with dlopen: it brings a TLS library along, which would slow every start of the
- * program. */
+ * program. A build without its headers has http_missing.c instead. */
 #include "serve/http.h"
 
-#ifndef LK_HAVE_MICROHTTPD
-lk_status lk__http_available(void)
-{
-    return lk__fail(LK_STATUS_UNSUPPORTED, "this build has no live page: it was made without libmicrohttpd's headers; "
-                                           "install Debian's libmicrohttpd-dev and build again");
-}
-
-lk_status lk__http_start(int listener, lk_http_answer answer, void *arg, lk_http **out)
-{
-    (void)listener, (void)answer, (void)arg, (void)out;
-    return lk__http_available();
-}
-
-void lk__http_stop(lk_http *http)
-{
-    (void)http;
-}
-
-const char *lk__http_method(const lk_http_request *request)
-{
-    (void)request;
-    return "";
-}
-
-const char *lk__http_path(const lk_http_request *request)
-{
-    return lk__http_method(request);
-}
-
-const char *lk__http_host(const lk_http_request *request)
-{
-    return lk__http_method(request);
-}
-
-const char *lk__http_value(const lk_http_request *request, const char *name)
-{
-    (void)name;
-    return lk__http_method(request);
-}
-#else
 #include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -201,4 +161,3 @@ void lk__http_stop(lk_http *http)
     api.stop_daemon(http->daemon);
     lk__mem_free(http);
 }
-#endif

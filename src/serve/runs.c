@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "record/runs.h"
 
 enum { TAIL_BYTES = 16384, PROBLEM_BYTES = 512, VERSION_BYTES = 48 };
 static const double SCAN_SECONDS = 1, SCAN_SHARE = 20;
@@ -131,11 +132,10 @@ static void forget_values(watched_run *run)
 /* A run that is done has its last evaluation in run.json, too. */
 static void take_result(watched_run *run)
 {
-    const cJSON *result = cJSON_GetObjectItemCaseSensitive(lk__record_run(run->entry.record), "result");
     for (size_t i = 0; i < NEWEST; i++) {
-        const cJSON *item = cJSON_GetObjectItemCaseSensitive(result, newest[i].name);
-        if (newest[i].kind == LK_RECORD_KIND_TEST && cJSON_IsNumber(item))
-            run->values[i] = item->valuedouble;
+        double value = lk__record_result(run->entry.record, newest[i].name);
+        if (newest[i].kind == LK_RECORD_KIND_TEST && !isnan(value))
+            run->values[i] = value;
     }
 }
 
@@ -246,16 +246,10 @@ static lk_status replace(lk_runs *runs, char *const *names, size_t count, const 
     return status;
 }
 
-static bool is_run(const char *folder)
-{
-    char path[LK_RUNS_PATH];
-    return lk__path_join(folder, watched[0], path, sizeof path) && lk__file_exists(path);
-}
-
 static lk_status find_runs(lk_runs *runs)
 {
     lk_record_list *list = NULL;
-    if (is_run(runs->folder)) {
+    if (lk__record_is_run(runs->folder)) {
         char name[LK_RUNS_PATH], *names = name;
         size_t length;
         const char *last = lk__path_last(runs->folder, &length);

@@ -91,7 +91,9 @@ static lk_status read_name(const char *name, const lk_device_type **type, int *o
     if (!*type)
         return fail_name(name);
     if (number && !lk__number_parse_int(number + 1, 0, 65535, &index))
-        return lk__fail(LK_STATUS_USAGE, "device '%s': the part after ':' must be a number", name);
+        return lk__fail(LK_STATUS_USAGE,
+                        "`device` '%s': the part after ':' must be a number from 0 to 65535, as in %s:1", name,
+                        (*type)->name);
     *out = (int)index;
     return LK_OK;
 }

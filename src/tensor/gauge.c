@@ -158,6 +158,7 @@ void lk__gauge_destroy(lk_gauge *gauge)
     gauge->ending = true;
     pthread_cond_signal(&gauge->wake);
     pthread_mutex_unlock(&gauge->lock);
+    /* A driver may block the thread for long. The thread then still uses the gauge, whose memory stays. */
     struct timespec until = after(CLOCK_REALTIME, END_SECONDS, 0);
     if (pthread_timedjoin_np(gauge->thread, NULL, &until) == 0)
         release(gauge);

@@ -110,8 +110,21 @@ free_entries:
     return status;
 }
 
-/* Checks type and shape and computes bytes. One dimension of 0 makes the tensor empty, however large the others
- * are. */
+bool lk__dtype_count_bytes(lk_dtype dtype, int ndim, const size_t *dims, size_t *bytes)
+{
+    bool empty = false, overflow = false;
+    size_t count = lk_dtype_size(dtype);
+    for (int i = 0; i < ndim; i++) {
+        empty |= dims[i] == 0;
+        overflow |= __builtin_mul_overflow(count, dims[i], &count);
+    }
+    if (overflow && !empty)
+        return false;
+    *bytes = empty ? 0 : count;
+    return true;
+}
+
+/* Checks type and shape and computes bytes. */
 static lk_status fill_layout(lk_state_entry *entry, const char *name, int ndim, const size_t *dims)
 {
     if ((unsigned)entry->dtype >= LK_DTYPE_COUNT)
@@ -120,16 +133,10 @@ static lk_status fill_layout(lk_state_entry *entry, const char *name, int ndim, 
         return lk__fail(LK_STATUS_USAGE, "tensor \"%.200s\" has %d dimensions, a state dict holds 0 to %d", name, ndim,
                         LK_MAX_DIMS);
     entry->ndim = ndim;
-    bool empty = false, overflow = false;
-    size_t bytes = lk_dtype_size(entry->dtype);
-    for (int i = 0; i < ndim; i++) {
+    for (int i = 0; i < ndim; i++)
         entry->dims[i] = dims[i];
-        empty |= dims[i] == 0;
-        overflow |= __builtin_mul_overflow(bytes, dims[i], &bytes);
-    }
-    if (overflow && !empty)
+    if (!lk__dtype_count_bytes(entry->dtype, ndim, entry->dims, &entry->bytes))
         return lk__fail(LK_STATUS_MEMORY, "tensor \"%.200s\" would be larger than memory can be addressed", name);
-    entry->bytes = empty ? 0 : bytes;
     return LK_OK;
 }
 
@@ -200,16 +207,20 @@ bool lk_state_strip(lk_state *state, const char *prefix)
     return true;
 }
 
-static uint64_t hash_entry(const lk_state_entry *entry)
+uint64_t lk__state_entry_seed(const lk_state_entry *entry)
 {
     uint64_t layout[1 + LK_MAX_DIMS] = {(uint64_t)entry->ndim};
     for (int i = 0; i < entry->ndim; i++)
         layout[1 + i] = entry->dims[i];
     const char *dtype = lk_dtype_name(entry->dtype);
-    uint64_t hash = lk__hash(entry->name, strlen(entry->name) + 1, 0);
-    hash = lk__hash(dtype, strlen(dtype) + 1, hash);
-    hash = lk__hash(layout, (1 + (size_t)entry->ndim) * sizeof *layout, hash);
-    return lk__hash(entry->data, entry->bytes, hash);
+    uint64_t seed = lk__hash(entry->name, strlen(entry->name) + 1, 0);
+    seed = lk__hash(dtype, strlen(dtype) + 1, seed);
+    return lk__hash(layout, (1 + (size_t)entry->ndim) * sizeof *layout, seed);
+}
+
+uint64_t lk__state_entry_hash(const lk_state_entry *entry)
+{
+    return lk__hash(entry->data, entry->bytes, lk__state_entry_seed(entry));
 }
 
 /* Adds the entries' hashes, so their order does not matter: a file may hold them in another order. Each hash
@@ -220,7 +231,7 @@ uint64_t lk_state_hash(const lk_state *state)
         return 0;
     uint64_t parts[2] = {state->count, 0};
     for (size_t i = 0; i < state->count; i++)
-        parts[1] += hash_entry(&state->entries[i]);
+        parts[1] += lk__state_entry_hash(&state->entries[i]);
     return lk__hash(parts, sizeof parts, 0);
 }
 

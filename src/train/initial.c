@@ -43,16 +43,6 @@ static lk_status check_skip(const char *list, const lk_state *model)
     return LK_OK;
 }
 
-static float from_half(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & 0x8000u) << 16, rest = half & 0x7fffu;
-    if (rest >= 0x7c00u)
-        return lk__math_bits_to_float(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
-    /* 2^112 corrects the difference of the exponent biases; this is right for subnormals, too. */
-    float value = lk__math_bits_to_float(rest << 13) * 0x1p+112f;
-    return sign ? -value : value;
-}
-
 /* Element i, converted to float. */
 static float as_float(const lk_state_entry *entry, size_t i)
 {
@@ -63,7 +53,8 @@ static float as_float(const lk_state_entry *entry, size_t i)
     case LK_DTYPE_F16:
     case LK_DTYPE_BF16:
         memcpy(&half, (const char *)entry->data + i * sizeof half, sizeof half);
-        return entry->dtype == LK_DTYPE_F16 ? from_half(half) : lk__math_bits_to_float((uint32_t)half << 16);
+        return entry->dtype == LK_DTYPE_F16 ? lk__math_half_to_float(half)
+                                            : lk__math_bits_to_float((uint32_t)half << 16);
     case LK_DTYPE_F64:
         memcpy(&wide, (const char *)entry->data + i * sizeof wide, sizeof wide);
         return (float)wide;

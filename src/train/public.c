@@ -146,7 +146,7 @@ static lk_status fill_settings(const lk_train_opts *opts, call *c)
     return fill_shards(c);
 }
 
-static void tell(const call *c, const char *text)
+static void notice(const call *c, const char *text)
 {
     if (c->notice && *text)
         c->notice(c->hooks.arg, text);
@@ -164,7 +164,7 @@ static lk_status find_checkpoint(call *c)
     for (char *line = c->resume.why; *line;) {
         char *end = line + strcspn(line, "\n"), last = *end;
         *end = '\0';
-        tell(c, line);
+        notice(c, line);
         line = end + (last != '\0');
     }
     return LK_OK;

@@ -324,7 +324,7 @@ static void serve(lk_saver *s)
     s->status = write_checkpoint(s);
     lk__trace_end(LK_TRACE_KIND_SAVE, "write checkpoint", (int)s->saved.step, traced);
     lk__fault_leave(before);
-    /* Not USAGE: changing the command line does not help. */
+    /* Another command line would not help, so these become IO. */
     if (s->status == LK_STATUS_USAGE || s->status == LK_STATUS_NOT_FOUND)
         s->status = LK_STATUS_IO;
     if (s->status != LK_OK)

@@ -10,7 +10,7 @@
 
 #define DEFAULT_FILE "trace.json"
 
-/* Steps of a trace; more would not fit into the memory for hooks. */
+/* Steps of a trace; more would not fit into the memory for spans. */
 enum { MOST_STEPS = 1000 };
 /* Seconds by which clocks of hosts may differ after they were aligned; the trace begins earlier by that. */
 static const double MARGIN = 1e-3;

@@ -108,7 +108,7 @@ for name in "train --data" "info --model mlp --data" "bench data --data" "data v
         "--data-dir" "'lockstep data get mnist --data-dir nowhere'" -- $name mnist --data-dir nowhere
 done
 rm -r data
-refused 2 "no augmentation 'cutout' (known: crop, " -- train --augment cutout --data tiny
+refused 2 "no transform 'cutout' (known: crop, " -- train --augment cutout --data tiny
 refused 2 "-n '0'" "auto, gpu or a whole number from 1" -- train -n 0
 refused 2 "-n 'x'" "auto, gpu or a whole number from 1" -- run -n x true
 refused 2 "--gpu-devices 'x'" "'--gpu-devices 0,1'" -- train --gpu-devices x

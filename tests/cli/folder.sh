@@ -45,7 +45,7 @@ done
 # With --test-augment, eval does not need the transforms of training.
 run 0 single.safetensors --data pets --model cnn --test-augment resize=32,center_crop=28
 check "$line: other figures" test "$(grep '^Test set' out)" = "$(grep '^Test set' wanted | tail -n 1)"
-refused "--augment: no augmentation 'foo'" -- single.safetensors --data pets --model cnn --augment foo \
+refused "--augment: no transform 'foo'" -- single.safetensors --data pets --model cnn --augment foo \
     --test-augment resize=32,center_crop=28
 command=train
 
@@ -133,8 +133,8 @@ said err.1 "--data there: the content of at least one of its 146 training images
 said err.0 "rank 1 gave up: --data there: the content of at least one of its 146 training images has changed"
 
 # Errors name the file.
-refused "--augment: no augmentation 'foo'" -- "${task[@]}" --augment foo
-refused "--test-augment: no augmentation 'foo'" -- "${task[@]}" --test-augment foo
+refused "--augment: no transform 'foo'" -- "${task[@]}" --augment foo
+refused "--test-augment: no transform 'foo'" -- "${task[@]}" --test-augment foo
 head -c 700 "$images/fine.jpg" >pets/train/dog/deeper/fine.jpg
 printf '\xff\xd9' >>pets/train/dog/deeper/fine.jpg
 for way in "" "-n 2"; do

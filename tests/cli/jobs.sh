@@ -106,10 +106,12 @@ all_finish() {
 cause_last() { # FILE PATTERN LINES_AFTER
     check "$line: the cause is not last in $1" grep -q -- "$2" <(tail -n $((1 + $3)) "$1" | head -1)
 }
-# A run's state hash; the steps of the checkpoints in a folder; and whether the run ended with the hash in $whole.
+# A run's state hash; the steps of the checkpoints in a folder; whether the run ended with a hash, and with the hash in
+# $whole. A run without a hash fails, even if the hash to compare with is missing, too.
 hash_of() { sed -n 's/^State hash //p' out; }
 steps_of() { ls "$1" 2>/dev/null | sed -n 's/^step-0*//p' | sort -n | tr '\n' ' '; }
-ends_alike() { check "$line: state hash $(hash_of), not $whole" test "$(hash_of)" = "$whole"; }
+hash_is() { check "$line: state hash '$(hash_of)', not '$1'" test ${#1} -eq 16 -a "$(hash_of)" = "$1"; }
+ends_alike() { hash_is "$whole"; }
 # The last line of a script calls this.
 conclude() {
     echo "$checks checks, $failures failures"

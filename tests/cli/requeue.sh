@@ -32,14 +32,14 @@ cat >bin/scontrol <<END
 echo "\$*" >>$scratch/asked
 if [ "\$1" = show ]; then
     if [ "\$(grep -c show $scratch/asked)" -le "\$(cat $scratch/busy)" ]; then
-        echo "slurm_load_jobs error: Unable to contact slurm controller"
+        echo "slurm_load_jobs error: Unable to contact slurm controller" >&2
         exit 1
     fi
     cat $scratch/shown
     exit
 fi
 [ ! -s $scratch/hangs ] || exec sleep 60
-cat $scratch/answer
+cat $scratch/answer >&2
 [ ! -s $scratch/answer ] || exit 1
 kill -TERM \$PPID
 END
@@ -173,7 +173,7 @@ halted 0
 kill -USR1 "$held"
 kill -CONT "$held"
 ends_with 1
-said err "scontrol requeue 17: no answer in time"
+said err "scontrol requeue 17: scontrol had not ended after 20 seconds and was killed"
 check "$line: it is saved" test -n "$(steps_of ck)"
 
 conclude

@@ -31,7 +31,7 @@ ends_alike
 run 0 "${task[@]}" -n 3 --val-split .25
 divided=$(hash_of)
 run 0 "${task[@]}" --val-split .25
-check "$line: other bits" test "$(hash_of)" = "$divided"
+hash_is "$divided"
 
 records=(--model mlp --data cifar --batch-size 16 --epochs 1 --quiet --optimizer adam)
 run 0 "${records[@]}"

@@ -179,6 +179,10 @@ said out "[1/2] nproc 1: job 43" "[2/2] nproc 2: job 42 waits or runs"
 rm jobs/4*.sh
 PATH=$scratch/slurm:$PATH run 0 -o "by job's" --slurm
 states "failed stopped"
+# A job that runs although its number cannot be kept.
+printf '#!/bin/sh\nmkdir blocked/nproc=3/slurm-job && echo 45\n' >slurm/sbatch
+PATH=$scratch/slurm:$PATH fails 1 "job 45 was submitted, but blocked/nproc=3/slurm-job cannot be written: Is a directory" \
+    "'scancel 45'" -- --nproc 3 -o blocked --slurm "${train[@]}"
 printf '#!/bin/sh\necho "sbatch: error: no such partition" >&2\nexit 1\n' >slurm/sbatch
 PATH=$scratch/slurm:$PATH fails 1 "sbatch refused the job: sbatch: error: no such partition" -- --nproc 3 -o other \
     --slurm "${train[@]}"

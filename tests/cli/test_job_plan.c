@@ -223,7 +223,22 @@ static void commands_of_one_device(void **state)
     assert_int_equal(plan.train.shards, 16); /* the engine refuses such stages */
 }
 
+/* Ranks share no GPU that they were not given by name. */
+static void ranks_without_a_gpu_each_use_the_cpu(void **state)
+{
+    read_line("", 4);
+    lk_devices host = lk__job_plan_host("bench", &args, 4);
+    assert_int_equal(host.count, 4);
+    assert_string_equal(host.name[3], "fake:3");
+    host = lk__job_plan_host("bench", &args, 5);
+    assert_int_equal(host.count, 1);
+    assert_string_equal(host.name[0], "cpu");
+    args.devices.named = true;
+    host = lk__job_plan_host("bench", &args, 5);
+    assert_string_equal(host.name[0], "fake:0");
+}
+
 TEST_MAIN(add_gpus, NULL, TEST(shards_are_those_of_every_device), TEST(too_many_shards),
           TEST(precision_is_that_of_the_device), TEST(precision_of_a_checkpoint),
           TEST(ranks_inherit_the_launchers_plan), TEST(ranks_of_several_nodes_choose_the_mode),
-          TEST(threads_need_no_backend), TEST(commands_of_one_device))
+          TEST(threads_need_no_backend), TEST(commands_of_one_device), TEST(ranks_without_a_gpu_each_use_the_cpu))

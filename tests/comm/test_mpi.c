@@ -228,7 +228,7 @@ static void finish_late(int number, void *arg)
     lk__mpi_use(&stuck);
     const lk_mpi *mpi = NULL;
     lk_mpi_place place;
-    lk__mpi_tell_late(hear_late);
+    lk__mpi_set_late_notice(hear_late);
     CHECK(lk__mpi_start(30, &mpi, &place) == LK_OK); /* the start has more time than the end */
     CHECK(lk__mpi_begin("mpi", 0.05) == LK_OK);
     exit(0);

@@ -230,6 +230,22 @@ static void join_and_die(int rank, void *arg)
     CHECK(lk__control_join(&opts, NULL, &control) != LK_OK);
 }
 
+/* Replaces the line of the file that begins with the word. */
+static void replace_line(const char *path, const char *word, const char *line)
+{
+    char text[1024], changed[2048];
+    int fd = open(path, O_RDONLY);
+    ssize_t bytes = read(fd, text, sizeof text - 1);
+    close(fd);
+    assert_true(bytes > 0);
+    text[bytes] = '\0';
+    char *at = strstr(text, word);
+    assert_non_null(at);
+    int used = snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, line, strchr(at, '\n'));
+    temp_write(path, changed, (size_t)used);
+    chmod(path, 0600);
+}
+
 /* A rank 0 that is killed while it waits does not remove its file. */
 static void test_stale_file(void **state)
 {
@@ -246,6 +262,12 @@ static void test_stale_file(void **state)
     lk_group_opts opts = options(&file, 0);
     assert_join_fails(&opts, LK_STATUS_USAGE, "exists already: it was written");
     assert_detail(pid_text);
+    /* Where the boot id is not known, the process decides; another boot id says that it is dead. */
+    replace_line(path, "boot ", "boot -");
+    assert_join_fails(&opts, LK_STATUS_USAGE, "exists already: it was written");
+    replace_line(path, "boot ", "boot of-another-day");
+    assert_join_fails(&opts, LK_STATUS_USAGE, "is stale");
+    replace_line(path, "boot ", "boot -");
     kill(first, SIGKILL);
     assert_int_equal(process_wait(first), 128 + SIGKILL);
 

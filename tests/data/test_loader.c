@@ -252,8 +252,8 @@ static void bad_options(void **state)
     refuse((lk_loader_opts){.batch = 1, .augment = "crop=0"}, "from 1 to 1024");
     refuse((lk_loader_opts){.batch = 1, .augment = "crop=4x"}, "from 1 to 1024");
     refuse((lk_loader_opts){.batch = 1, .augment = "flip=2"}, "flip[=P] with P from 0 to 1");
-    refuse((lk_loader_opts){.batch = 1, .augment = ""}, "no augmentation ''");
-    refuse((lk_loader_opts){.batch = 1, .augment = "flip,"}, "no augmentation ''");
+    refuse((lk_loader_opts){.batch = 1, .augment = ""}, "no transform ''");
+    refuse((lk_loader_opts){.batch = 1, .augment = "flip,"}, "no transform ''");
     refuse((lk_loader_opts){.batch = 1, .augment = "flip,crop=2,flip"},
            "`augment` 'flip,crop=2,flip': flip is there twice");
     refuse((lk_loader_opts){.batch = 1, .share = {.shards = -1}}, "`share`: a batch cannot be cut into -1 shards");

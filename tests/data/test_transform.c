@@ -143,8 +143,8 @@ static void test_split(void **state)
     }
     for (size_t i = 0; i < sizeof steady / sizeof *steady; i++)
         assert_ok(lk__transforms_choose(&test, steady[i], &list));
-    assert_fails(lk__transforms_choose(&test, "foo", &list), LK_STATUS_USAGE, "`test_augment`: no augmentation 'foo'");
-    assert_fails(lk__transforms_choose(&train, "foo", &list), LK_STATUS_USAGE, "`augment`: no augmentation 'foo'");
+    assert_fails(lk__transforms_choose(&test, "foo", &list), LK_STATUS_USAGE, "`test_augment`: no transform 'foo'");
+    assert_fails(lk__transforms_choose(&train, "foo", &list), LK_STATUS_USAGE, "`augment`: no transform 'foo'");
     assert_null(strstr(lk_error_detail(), "`test_augment`"));
 }
 

@@ -1,7 +1,8 @@
 """references.py ROOT: every file and every C name that a page mentions exists.
 
 Checked are links and paths in backquotes, which may begin at the root, in src/ or in tests/; bare names of C files; and
-words that look like names of the library. NAME and FOLDER stand for any. CHANGELOG.md has names that are gone: there
+words that look like names of the library. NAME and FOLDER stand for any. Rows and functions that CONTRIBUTING.md quotes
+must be in a source, word for word. CHANGELOG.md has names that are gone: there
 only the version is checked, which must be that of version.h."""
 import re
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 LINK = re.compile(r"\]\(([^)#\s]+)")
 QUOTED = re.compile(r"`([\w.-]+(?:/[\w.-]+)+/?|[\w-]+\.(?:c|cu|cuh|h|md))`")
+QUOTE = re.compile(r"^```c\n(.*?)^```", re.M | re.S)
 NAME = re.compile(r"\blk__?[a-z]\w*|\bLK_[A-Z]\w*")
 SOURCES = (".c", ".h", ".hpp", ".cu", ".cuh", ".py", ".txt", ".cmake")
 # First folders of paths of this repository, beside the modules of src/.
@@ -54,12 +56,22 @@ def check_version(root):
         yield f"CHANGELOG.md: the newest version is {newest}, and version.h has {version}"
 
 
+def check_quotes(root):
+    page = root / "CONTRIBUTING.md"
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    sources = [path.read_text(encoding="utf-8") for path in (root / "src").rglob("*.c")]
+    for quote in QUOTE.finditer(text):
+        if not any(quote.group(1) in source for source in sources):
+            yield f"CONTRIBUTING.md:{text.count(chr(10), 0, quote.start()) + 1}: no source has these lines"
+
+
 def check(root):
     tree = Tree(root)
     for page in sorted([*root.glob("*.md"), *root.glob("docs/*.md")]):
         lines = page.read_text(encoding="utf-8").split("\n") if page.name != "CHANGELOG.md" else []
         for number, line in enumerate(lines, 1):
             yield from (f"{page.relative_to(root)}:{number}: {what}" for what in check_line(tree, page, line))
+    yield from check_quotes(root)
     yield from check_version(root)
 
 

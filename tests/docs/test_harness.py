@@ -79,7 +79,7 @@ class Agreement(unittest.TestCase):
 
 class References(unittest.TestCase):
     VERSION = "#define LK_VERSION_MAJOR 1\n#define LK_VERSION_MINOR 2\n#define LK_VERSION_PATCH 0\n"
-    FILES = {"include/lockstep/version.h": VERSION, "src/nn/plan.c": "lk__plan_run", "README.md": "",
+    FILES = {"include/lockstep/version.h": VERSION, "src/nn/plan.c": "lk__plan_run\nint y;\n", "README.md": "",
              "CHANGELOG.md": "# Changes\n## [1.2.0] - unreleased\n`lk_gone`"}
 
     def found(self, **changed):
@@ -97,6 +97,11 @@ class References(unittest.TestCase):
     def test_what_is_gone_is_found(self):
         for text in ("`nn/plans.c`", "`place.c`", "[x](docs/y.md)", "lk__plan_runs", "LK_GONE"):
             self.assertEqual(len(self.found(README=text)), 1, text)
+
+    def test_quoted_rows_are_in_a_source(self):
+        quote = "Text.\n\n```c\n{}\n```\n"
+        self.assertEqual(self.found(CONTRIBUTING=quote.format("int x;")), ["CONTRIBUTING.md:3: no source has these lines"])
+        self.assertEqual(self.found(CONTRIBUTING=quote.format("int y;")), [])
 
     def test_versions_are_equal(self):
         self.assertEqual(len(self.found(CHANGELOG="## [1.3.0]")), 1)

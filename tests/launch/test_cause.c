@@ -1,5 +1,8 @@
 /* test_cause.c - texts and order of the causes of failure, and the environment of a rank. */
+#define _GNU_SOURCE /* CPU_COUNT_S */
 #include "node_test.h"
+
+#include <sched.h>
 
 #include "base/mem.h"
 #include "launch/bind.h"
@@ -135,5 +138,29 @@ static void test_bind(void **state)
     lk__mem_free(sets);
 }
 
+/* Each rank gets its cores on a host with more CPUs than one cpu_set_t has. */
+static void test_bind_many_cpus(void **state)
+{
+    enum { RANKS = 3, CPUS = 2400 };
+    const size_t share = CPUS / RANKS;
+    void *sets;
+    size_t bytes;
+    int cores = 0;
+    setenv("HWLOC_SYNTHETIC", "core:2400 pu:1", 1);
+    lk_status status = lk__bind_plan(RANKS, &sets, &bytes, &cores);
+    unsetenv("HWLOC_SYNTHETIC");
+    if (status == LK_STATUS_UNSUPPORTED)
+        skip();
+    assert_int_equal(status, LK_OK);
+    assert_int_equal(cores, CPUS);
+    for (size_t rank = 0; rank < RANKS; rank++) {
+        const cpu_set_t *set = (const cpu_set_t *)(const void *)((const char *)sets + rank * bytes);
+        assert_int_equal(CPU_COUNT_S(bytes, set), share);
+        assert_true(CPU_ISSET_S(rank * share, bytes, set) && CPU_ISSET_S((rank + 1) * share - 1, bytes, set));
+    }
+    lk__mem_free(sets);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, temp_folder_tear_down)
-TEST_MAIN(NULL, NULL, CASE(test_text_and_exit), CASE(test_order), CASE(test_environment), CASE(test_bind))
+TEST_MAIN(NULL, NULL, CASE(test_text_and_exit), CASE(test_order), CASE(test_environment), CASE(test_bind),
+          CASE(test_bind_many_cpus))

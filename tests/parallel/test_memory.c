@@ -55,6 +55,7 @@ static void test_engines(void **arg)
         {.batch = 64, .threads = 2, .micro_batch = 4, .optimizer = "adam"},
         {.batch = 21, .threads = 1, .shards = 6, .micro_batch = 7, .optimizer = "sgd:momentum=.9"},
         {.batch = 40, .threads = 2, .shards = 8, .micro_batch = 5, .bn = LK_BN_MODE_SHARD, .optimizer = "adadelta"},
+        {.batch = 64, .threads = 1, .precision = LK_PRECISION_BF16},
     };
     for (size_t i = 0; i < COUNT_OF(opts); i++) {
         expect_engine("mlp", (lk_model_shape){1, 28, 28, 10}, &opts[i]);

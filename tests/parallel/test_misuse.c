@@ -97,6 +97,8 @@ static void test_values_of_no_enum(void **arg)
     opts = usual;
     opts.device = "abacus";
     expect_option(opts, "`device` 'abacus' is not in this build; there is: cpu");
+    opts.device = "cpu:x";
+    expect_option(opts, "`device` 'cpu:x': the part after ':' must be a number from 0 to 65535, as in cpu:1");
 }
 
 /* A thread that stays in an evaluation until the test lets it go: the engine calls the signal source

@@ -453,15 +453,24 @@ class Groups(unittest.TestCase):
         requests = [group.allreduce(np.full(1000, i), wait=False) for i in range(4)]
         gc.collect()
         self.assertEqual([request.wait()[0] for request in requests], [i * size for i in range(4)])
-        request = group.barrier(wait=False)
+        request = group.allgather(np.array([rank]), wait=False)
         while not request.test():
             pass
-        with self.assertRaisesRegex(ValueError, "done"):
-            request.wait()
+        self.assertTrue(request.test())
+        for _ in range(2):
+            np.testing.assert_array_equal(request.wait(), [[r] for r in range(size)])
         with group.split(rank % 2) as part:
             self.assertEqual(part.allreduce(np.array([1]))[0], part.size)
         self.assertIsNone(group.split(-1))
         return True
+
+    def test_failed_request(self):
+        request = lk.Group.threads(2, timeout=.3)[0].barrier(wait=False)
+        with self.assertRaises(lk.Error):
+            request.wait()
+        for use in (request.wait, request.test):
+            with self.assertRaisesRegex(ValueError, "failed"):
+                use()
 
     def test_collectives(self):
         self.assertEqual(in_threads(lk.Group.threads(3, timeout=30), self.collectives), [True] * 3)

@@ -90,6 +90,7 @@ def check_refusals(program, folder):
     assert "--log-dir" in refused(2, "--serve")
     text = refused(2, "--log-dir", folder, "--serve", "here")
     assert "--serve 'here'" in text and "HOST:PORT" in text, text
+    assert "HOST:PORT" in refused(2, "--log-dir", folder, "--serve", " 6061")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -109,6 +109,30 @@ static inline lk_train_outcome stop_after(lk_train_opts *opts, int count, size_t
     return result;
 }
 
+/* Copies the checkpoint with another text of one note; NULL: without the note, as versions saved it that did not know
+ * the note. */
+static inline void change_note(const char *path, const char *changed, const char *value)
+{
+    lk_checkpoint *notes, *copy;
+    lk_state *states[2];
+    char file[PATH + 32];
+    const char *name;
+    assert_int_equal(lk_checkpoint_load_notes(path, &notes), LK_OK);
+    for (int i = 0; i < 2; i++) {
+        snprintf(file, sizeof file, "%.400s/%s.safetensors", path, i ? "optimizer" : "model");
+        assert_int_equal(lk_state_load(file, &states[i]), LK_OK);
+    }
+    assert_int_equal(lk_checkpoint_create(states[0], states[1], &copy), LK_OK);
+    for (size_t i = 0; (name = lk_checkpoint_note_name(notes, i)) != NULL; i++) {
+        const char *text = strcmp(name, changed) == 0 ? value : lk_checkpoint_note(notes, name);
+        if (text)
+            assert_int_equal(lk_checkpoint_set_note(copy, name, text), LK_OK);
+    }
+    assert_int_equal(lk_checkpoint_save(copy, path), LK_OK);
+    lk_checkpoint_destroy(copy);
+    lk_checkpoint_destroy(notes);
+}
+
 static inline int clean_up(void **state)
 {
     lk__resume_fini(&found);

@@ -256,30 +256,6 @@ static void damaged_ones_are_passed_over(void **state)
     assert_true(run_well(&opts, 2, &told).hash == hash);
 }
 
-/* Copies the checkpoint with another note of the step at which replicas were last equal; agreed NULL:
- * without this note, as earlier versions saved it. */
-static void renote(const char *path, const char *agreed)
-{
-    lk_checkpoint *notes, *copy;
-    lk_state *states[2];
-    char file[PATH + 32];
-    const char *name;
-    assert_int_equal(lk_checkpoint_load_notes(path, &notes), LK_OK);
-    for (int i = 0; i < 2; i++) {
-        snprintf(file, sizeof file, "%.400s/%s.safetensors", path, i ? "optimizer" : "model");
-        assert_int_equal(lk_state_load(file, &states[i]), LK_OK);
-    }
-    assert_int_equal(lk_checkpoint_create(states[0], states[1], &copy), LK_OK);
-    for (size_t i = 0; (name = lk_checkpoint_note_name(notes, i)) != NULL; i++) {
-        const char *text = strcmp(name, "agreed") == 0 ? agreed : lk_checkpoint_note(notes, name);
-        if (text)
-            assert_int_equal(lk_checkpoint_set_note(copy, name, text), LK_OK);
-    }
-    assert_int_equal(lk_checkpoint_save(copy, path), LK_OK);
-    lk_checkpoint_destroy(copy);
-    lk_checkpoint_destroy(notes);
-}
-
 static void when_replicas_were_equal_is_noted_and_told(void **state)
 {
     static const struct {
@@ -300,7 +276,7 @@ static void when_replicas_were_equal_is_noted_and_told(void **state)
         assert_int_equal(lk_checkpoint_load_notes(result.checkpoint, &notes), LK_OK);
         assert_string_equal(lk_checkpoint_note(notes, "agreed"), "3");
         lk_checkpoint_destroy(notes);
-        renote(result.checkpoint, rows[i].note);
+        change_note(result.checkpoint, "agreed", rows[i].note);
         here.max_steps = 0;
         here.no_test = false;
         resume_newest(&here);

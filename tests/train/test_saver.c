@@ -17,9 +17,9 @@
 #include "temp_folder.h"
 #include "train/saver.h"
 
-enum { PATH = 512, FULL_STEP = 901, SLOW_STEP = 902, PROBE_STEP = 903 };
+enum { PATH = 512, FULL_STEP = 901, SLOW_STEP = 902, PROBE_STEP = 903, DOUBT_STEP = 904 };
 
-static const char faults[] = "write:op=save,step=901;delay:op=save,step=902,seconds=0.2;write:step=903";
+static const char faults[] = "write:op=save,step=901;delay:op=save,step=902,seconds=0.2;write:step=903;write:step=904";
 
 static const char *below(const char *name, char path[PATH])
 {
@@ -514,6 +514,25 @@ static void test_distrust(void **state)
     lk__saver_close(saver);
 }
 
+static void test_distrust_fails(void **state)
+{
+    char example[LK_CHECKPOINT_PATH] = "before", path[PATH];
+    size_t count = 7;
+    lk_saver *saver = open_new("undoubted", 9);
+    save(saver, 10, false);
+    save(saver, 20, false);
+    set_step(DOUBT_STEP);
+    assert_int_equal(lk__saver_distrust(saver, 5, &count, example), LK_STATUS_IO);
+    assert_string_equal(example, "before");
+    assert_int_equal(count, 7);
+    set_step(0);
+    EXPECT_STEPS("undoubted", 10, 20);
+    assert_int_equal(lk__saver_distrust(saver, 10, &count, example), LK_OK);
+    assert_int_equal(count, 1);
+    assert_string_equal(example, below("undoubted/suspect-step-000000020", path));
+    lk__saver_close(saver);
+}
+
 static void test_close(void **state)
 {
     lk__saver_close(NULL);
@@ -534,5 +553,5 @@ int main(void)
                      TEST(test_best), TEST(test_lock), TEST(test_other_run), TEST(test_best_is_found_again),
                      TEST(test_what_is_not_finite_is_not_saved), TEST(test_passed_over), TEST(test_places),
                      TEST(test_unwritable), TEST(test_failing_save), TEST(test_folder_gone), TEST(test_failing_link),
-                     TEST(test_sweep), TEST(test_distrust), TEST(test_close));
+                     TEST(test_sweep), TEST(test_distrust), TEST(test_distrust_fails), TEST(test_close));
 }

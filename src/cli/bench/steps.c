@@ -88,6 +88,8 @@ static lk_status create_engine(lk_bench_steps *s)
     lk_sample_shape shape;
     lk_engine_opts engine = lk__train_engine_opts(opts);
     engine.threads = s->threads;
+    if (s->device)
+        engine.device = s->device;
     engine.batch = s->batch;
     engine.shards = s->shards;
     engine.group = s->group;

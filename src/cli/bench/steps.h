@@ -16,6 +16,7 @@ typedef struct lk_bench_steps {
     lk_group *group; /* of the engine; NULL: the only rank */
     size_t parts;    /* the engine gets one of so many parts of the batch and of its shards */
     int threads;
+    const char *device; /* NULL: that of the options */
     /* Set by lk__bench_steps_open. */
     size_t batch; /* samples of a step of the engine, and their shards */
     int shards;

@@ -93,7 +93,15 @@ static lk_status time_runs(bench_rank *r, outcome *out)
     return LK_OK;
 }
 
-static lk_status run_rank(const bench *b, lk_group *group, outcome *out)
+/* The rank's own GPU, where there are enough; NULL: all ranks have the device of the options. */
+static const char *device_of(const bench *b, int rank)
+{
+    const lk_devices *all = &b->args->devices;
+    bool chosen = strcmp(b->args->train.device, all->name[0]) == 0; /* not the CPU in place of a GPU */
+    return chosen && all->count >= b->ranks ? all->name[rank] : NULL;
+}
+
+static lk_status run_rank(const bench *b, int rank, lk_group *group, outcome *out)
 {
     bool alone = b->args->independent;
     bench_rank r = {.bench = b,
@@ -101,7 +109,8 @@ static lk_status run_rank(const bench *b, lk_group *group, outcome *out)
                     .steps = {.args = b->args,
                               .group = alone ? NULL : group,
                               .parts = alone ? (size_t)b->ranks : 1,
-                              .threads = threads_of(b)}};
+                              .threads = threads_of(b),
+                              .device = device_of(b, rank)}};
     lk_status status = time_runs(&r, out);
     lk__bench_steps_close(&r.steps);
     return status;
@@ -115,7 +124,7 @@ static int rank_main(int rank, void *arg)
     lk_group *group = NULL;
     lk_status status = lk_group_join(&opts, &group);
     if (status == LK_OK)
-        status = run_rank(b, group, out);
+        status = run_rank(b, rank, group, out);
     if (status != LK_OK) {
         snprintf(out->detail, sizeof out->detail, "%s", lk_error_detail());
         out->status = status;
@@ -245,7 +254,7 @@ static lk_status explain(const bench *b, lk_status status)
 static lk_status run_all(bench *b)
 {
     if (b->ranks == 1)
-        return run_rank(b, NULL, b->outcomes);
+        return run_rank(b, 0, NULL, b->outcomes);
     lk_status status = lk_spawn(b->ranks, rank_main, b);
     return status == LK_OK ? LK_OK : explain(b, status);
 }

@@ -138,12 +138,15 @@ static lk_status run_case(lk_args *args)
 {
     static const lk_names names = {.what = "bench", .kind = "case", .next = next_case};
     lk_job_plan plan, cpu;
+    int ranks = args->nproc > 0 ? args->nproc : 1;
     size_t found = 0;
     bool usable = true;
     LK_TRY(lk__names_find(&names, args->words[0], &found));
     LK_TRY(check_options(found));
     LK_TRY(lk__args_complete(args));
-    LK_TRY(lk__job_plan_one_device(args, "bench", args->nproc > 0 ? args->nproc : 1, &plan));
+    if (cases[found].gpus)
+        args->devices = lk__job_plan_host("bench", args, ranks);
+    LK_TRY(lk__job_plan_one_device(args, "bench", ranks, &plan));
     LK_TRY(check_device(&plan, found, &usable));
     lk__job_plan_on_cpu(args, &plan, &cpu);
     args->train = usable ? plan.train : cpu.train;

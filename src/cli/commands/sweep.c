@@ -23,14 +23,6 @@ typedef struct cell {
     char error[1024]; /* what run.json says, or "" */
 } cell;
 
-/* A figure of run.json's result; NaN if it has none. */
-static double result_of(const lk_record *record, const char *name)
-{
-    const cJSON *result = cJSON_GetObjectItemCaseSensitive(lk__record_run(record), "result");
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(result, name);
-    return cJSON_IsNumber(item) ? item->valuedouble : NAN;
-}
-
 /* Where rows could not be written, on a full disk, the result in run.json has the last figures. */
 static void fill_from_result(const lk_record *record, lk_record_summary *s)
 {
@@ -44,7 +36,7 @@ static void fill_from_result(const lk_record *record, lk_record_summary *s)
                    {&s->img_per_s, "img_per_s"}};
     bool lacking = *lk__record_text(record, "error") != 0;
     for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) {
-        double value = result_of(record, figures[i].name);
+        double value = lk__record_result(record, figures[i].name);
         if (isfinite(value) && (lacking || !isfinite(*figures[i].to)))
             *figures[i].to = value;
     }

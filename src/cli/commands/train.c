@@ -310,26 +310,6 @@ static int rank_main(int rank, void *arg)
     return status == LK_OK ? run_ranks(t) : fail_setup(t, status);
 }
 
-/* The devices of nproc ranks. GPUs that "auto" found are not used if there are too few: ranks that share a GPU
- * are far slower than one rank on it. */
-static lk_devices host_devices(const lk_args *args, int nproc)
-{
-    lk_devices devices = args->devices;
-    bool dp = args->parallel == LK_ARGS_PARALLEL_DP;
-    char gpus[64];
-    if (!lk__devices_crowded(&devices, dp, nproc))
-        return devices;
-    snprintf(gpus, sizeof gpus, devices.count == 1 ? "%s" : "%s and %d more", devices.name[0], devices.count - 1);
-    fprintf(stderr,
-            "lockstep train: %d ranks would share %s, many times slower than one rank on a GPU, so all use the CPU; "
-            "'-n gpu' starts one rank for each GPU, '--devices %s' makes all share that one\n",
-            nproc, gpus, devices.name[0]);
-    if (!dp)
-        devices.count = 1; /* shared by all ranks */
-    lk__devices_use_cpu(&devices);
-    return devices;
-}
-
 /* One rank needs no launcher, except for things that only a launcher does or checks. */
 static bool needs_launcher(const train_command *t, const lk_launch_opts *opts)
 {
@@ -341,7 +321,7 @@ static bool needs_launcher(const train_command *t, const lk_launch_opts *opts)
  * number. */
 static lk_status plan_ranks(train_command *t, const lk_launch_opts *opts)
 {
-    lk_devices host = host_devices(t->args, opts->nproc);
+    lk_devices host = lk__job_plan_host("train", t->args, opts->nproc);
     t->join.way = needs_launcher(t, opts) ? LK_JOIN_WAY_LAUNCH : LK_JOIN_WAY_ALONE;
     t->join.processes = opts->nnodes == 1 ? opts->nproc : 0;
     t->join.local_size = opts->nproc;

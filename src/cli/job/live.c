@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/spec.h"
 #include "net/socket.h"
 
 enum { HOST_BYTES = 256, LOWEST_PRIORITY = 19 };
@@ -61,11 +62,10 @@ void lk__live_await(bool interrupts)
 /* "6061", "0.0.0.0:6061" or "". host has HOST_BYTES. */
 static lk_status read_where(const char *where, char *host, lk_serve_opts *opts)
 {
-    char *end;
-    long port = strtol(where, &end, 10);
+    long long port;
     if (!*where)
         return LK_OK;
-    if (end != where && !*end && port >= 1 && port <= 65535) {
+    if (lk__number_parse_int(where, 1, 65535, &port)) {
         opts->port = (int)port;
         return LK_OK;
     }

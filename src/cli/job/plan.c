@@ -76,6 +76,24 @@ static lk_status check_backend(const lk_args *args, const lk_join *join, const l
                     args->backend);
 }
 
+lk_devices lk__job_plan_host(const char *command, const lk_args *args, int nproc)
+{
+    lk_devices devices = args->devices;
+    bool dp = args->parallel == LK_ARGS_PARALLEL_DP;
+    char gpus[64];
+    if (!lk__devices_crowded(&devices, dp, nproc))
+        return devices;
+    snprintf(gpus, sizeof gpus, devices.count == 1 ? "%s" : "%s and %d more", devices.name[0], devices.count - 1);
+    fprintf(stderr,
+            "lockstep %s: %d ranks would share %s, many times slower than one rank on a GPU, so all use the CPU; "
+            "'-n %d' starts one rank for each GPU, '--devices %s' makes all share that one\n",
+            command, nproc, gpus, devices.count, devices.name[0]);
+    if (!dp)
+        devices.count = 1; /* shared by all ranks */
+    lk__devices_use_cpu(&devices);
+    return devices;
+}
+
 static lk_status take_devices(const lk_args *args, const lk_devices *host, const lk_join *join, lk_devices *out)
 {
     return lk__devices_share(host, args->parallel == LK_ARGS_PARALLEL_DP, join->local_rank, join->local_size, out);

@@ -20,6 +20,9 @@ typedef struct lk_job_plan {
     lk_train_opts train; /* options of all ranks, with this plan's stages, shards, precision, device */
 } lk_job_plan;
 
+/* The devices of this host for nproc processes: those of the options, or the CPU if "auto" found fewer GPUs, because
+ * ranks that share a GPU are far slower than one rank on it. A line on stderr says so; command is for that line. */
+lk_devices lk__job_plan_host(const char *command, const lk_args *args, int nproc);
 /* The plan of `train`, after lk__args_complete. join->processes is 0 in the launcher of one of several nodes,
  * which does not know how many ranks the other nodes have: then the mode stays AUTO. USAGE for devices that the
  * processes of this host cannot share evenly, and for contradicting options. */
@@ -29,7 +32,7 @@ lk_status lk__job_plan_make(const lk_args *args, const lk_devices *host, const l
  * with a mode if the launcher's is AUTO. */
 lk_status lk__job_plan_inherit(const lk_args *args, const lk_job_plan *launcher, const lk_join *join,
                                lk_job_plan *out) LK_CHECKED;
-/* The plan of a command whose ranks all use the first device. USAGE if several devices are named. command is
+/* The plan of a command that names one device at most: the first one. USAGE if several devices are named. command is
  * for messages. */
 lk_status lk__job_plan_one_device(const lk_args *args, const char *command, int ranks, lk_job_plan *out) LK_CHECKED;
 

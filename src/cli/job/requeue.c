@@ -1,35 +1,24 @@
-/* requeue.c - runs scontrol, without a shell and with a deadline, and reads what it prints. */
-#define _GNU_SOURCE /* pipe2 */
+/* requeue.c - asks scontrol, with a deadline, and reads what it prints. */
 #include "cli/job/requeue.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
-#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/spec.h"
 #include "launch/executable.h"
-
-extern char **environ;
 
 /* Seconds that a request may take: scontrol repeats it while the controller of the cluster is busy. */
 static const double REQUEUE_SECONDS = 20;
 /* Seconds for the state of the job; a question that fails is repeated. */
 static const double SHOW_SECONDS = 10;
 static const long SHOW_PAUSE_NS = 500 * 1000 * 1000;
-/* Nanoseconds between two looks whether scontrol has ended. */
-static const long TICK_NS = 5 * 1000 * 1000;
 
-enum { OUTPUT_BYTES = 8192 };
+enum { LINE_BYTES = 8192 };
 
 #define SCRIPT_LINE "sbatch --requeue --signal=USR1@120 SCRIPT"
 
@@ -54,55 +43,6 @@ lk_status lk__requeue_check(void)
     return LK_OK;
 }
 
-/* Reads all that comes from fd, up to the end or the deadline; keeps the beginning as text. */
-static void read_output(int fd, double deadline, char out[OUTPUT_BYTES])
-{
-    char rest[512];
-    size_t used = 0;
-    for (;;) {
-        double left = deadline - lk__clock();
-        struct pollfd wait = {.fd = fd, .events = POLLIN};
-        int ready = left > 0 ? poll(&wait, 1, (int)(1000 * left) + 1) : 0;
-        if (ready < 0 && errno == EINTR)
-            continue;
-        bool full = used == OUTPUT_BYTES - 1;
-        ssize_t got = ready > 0 ? read(fd, full ? rest : out + used, full ? sizeof rest : OUTPUT_BYTES - 1 - used) : 0;
-        if (got <= 0)
-            break;
-        used += full ? 0 : (size_t)got;
-    }
-    out[used] = '\0';
-    out[strcspn(out, "\r\n")] = '\0';
-}
-
-/* Waits for the process, which is killed at the deadline. Returns its exit status, or -1. */
-static int reap(pid_t pid, double deadline)
-{
-    int status;
-    pid_t ended;
-    while ((ended = waitpid(pid, &status, WNOHANG)) == 0 && lk__clock() < deadline)
-        nanosleep(&(struct timespec){.tv_nsec = TICK_NS}, NULL);
-    if (ended == 0) {
-        kill(pid, SIGKILL);
-        ended = waitpid(pid, &status, 0);
-    }
-    return ended == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-static int spawn(const char *const *argv, int output, pid_t *pid)
-{
-    posix_spawn_file_actions_t actions;
-    int error = posix_spawn_file_actions_init(&actions);
-    if (error != 0)
-        return error;
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
-    error = posix_spawnp(pid, argv[0], &actions, NULL, (char *const *)argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    return error;
-}
-
 /* Fails with the command that was run. */
 static lk_status fail_scontrol(const char *const *argv, const char *why)
 {
@@ -112,24 +52,21 @@ static lk_status fail_scontrol(const char *const *argv, const char *why)
     return lk__fail(LK_STATUS_IO, "%s: %s", line, why);
 }
 
-/* Runs scontrol with the words, up to the deadline; out gets the first line that it printed. */
-static lk_status run_scontrol(const char *const *argv, double deadline, char out[OUTPUT_BYTES])
+/* Runs scontrol with the words, for at most `timeout` seconds; line gets the first line that it printed. */
+static lk_status run_scontrol(const char *const *argv, double timeout, char line[LINE_BYTES])
 {
-    int ends[2];
-    pid_t pid;
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return lk__fail(LK_STATUS_IO, "cannot run scontrol: %s", strerror(errno));
-    int error = spawn(argv, ends[1], &pid);
-    close(ends[1]);
-    if (error == 0)
-        read_output(ends[0], deadline, out);
-    close(ends[0]);
-    if (error != 0)
-        return lk__fail(LK_STATUS_IO, "cannot run scontrol: %s", strerror(error));
-    int status = reap(pid, deadline);
-    if (status == 0)
-        return LK_OK;
-    return fail_scontrol(argv, *out ? out : status < 0 ? "no answer in time" : "failed without a word");
+    lk_child_output answer;
+    lk_status status = lk__child_run((char *const *)(uintptr_t)argv, "", 0, timeout, &answer);
+    if (status != LK_OK)
+        return fail_scontrol(argv, lk_error_detail());
+    if (answer.status != 0) {
+        const char *words = lk__child_last_words(&answer);
+        status = fail_scontrol(argv, *words ? words : "failed without a word");
+    } else {
+        snprintf(line, LINE_BYTES, "%.*s", (int)strcspn((char *)answer.out, "\r\n"), (char *)answer.out);
+    }
+    lk__child_output_free(&answer);
+    return status;
 }
 
 /* The value of NAME=VALUE in the line that `scontrol show` printed; "" if there is none. */
@@ -145,16 +82,15 @@ static const char *find_value(const char *line, const char *name, char value[64]
 }
 
 /* The line of Slurm about this job. */
-static lk_status show_job(double deadline, char line[OUTPUT_BYTES])
+static lk_status show_job(double timeout, char line[LINE_BYTES])
 {
-    return run_scontrol((const char *const[]){"scontrol", "show", "-o", "job", lk__requeue_job(), NULL}, deadline,
-                        line);
+    return run_scontrol((const char *const[]){"scontrol", "show", "-o", "job", lk__requeue_job(), NULL}, timeout, line);
 }
 
 lk_status lk__requeue_expect(void)
 {
-    char line[OUTPUT_BYTES], value[64];
-    lk_status status = show_job(lk__clock() + SHOW_SECONDS, line);
+    char line[LINE_BYTES], value[64];
+    lk_status status = show_job(SHOW_SECONDS, line);
     if (status != LK_OK)
         return lk__fail(status,
                         "it is not known whether Slurm would requeue job %s (%s); the run begins, and asks Slurm when "
@@ -174,9 +110,9 @@ lk_status lk__requeue_expect(void)
 /* Writes the state of the job, as in RUNNING; "" if Slurm does not say it in time. */
 static void find_state(char state[64])
 {
-    char line[OUTPUT_BYTES] = "";
+    char line[LINE_BYTES] = "";
     double deadline = lk__clock() + SHOW_SECONDS;
-    while (show_job(deadline, line) != LK_OK && lk__clock() < deadline) {
+    while (show_job(deadline - lk__clock(), line) != LK_OK && lk__clock() < deadline) {
         *line = '\0';
         nanosleep(&(struct timespec){.tv_nsec = SHOW_PAUSE_NS}, NULL);
     }
@@ -187,13 +123,12 @@ static void find_state(char state[64])
  * the controller may answer the next question. */
 lk_status lk__requeue_ask(void)
 {
-    char line[OUTPUT_BYTES], state[64];
+    char line[LINE_BYTES], state[64];
     find_state(state);
     if (*state && strcmp(state, "RUNNING") != 0)
         return lk__fail(LK_STATUS_IO,
                         "Slurm is ending job %s already (JobState=%s), so it is not requeued; if it came to its time "
                         "limit, let Slurm send a signal earlier: " SCRIPT_LINE,
                         lk__requeue_job(), state);
-    return run_scontrol((const char *const[]){"scontrol", "requeue", lk__requeue_job(), NULL},
-                        lk__clock() + REQUEUE_SECONDS, line);
+    return run_scontrol((const char *const[]){"scontrol", "requeue", lk__requeue_job(), NULL}, REQUEUE_SECONDS, line);
 }

@@ -257,8 +257,7 @@ static void write_start(const page *p, const lk_record *record)
 /* Why --early-stop has ended the run. */
 static void write_early(const page *p, const lk_record *record)
 {
-    const cJSON *result = cJSON_GetObjectItemCaseSensitive(lk__record_run(record), "result");
-    const cJSON *early = cJSON_GetObjectItemCaseSensitive(result, "early_stop");
+    const cJSON *early = lk__record_result_item(record, "early_stop");
     const char *data = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(early, "data"));
     double epochs = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(early, "epochs_without_better"));
     double step = cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(early, "best_step"));

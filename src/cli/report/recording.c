@@ -145,7 +145,7 @@ static void print_folder(const lk_recording *recording)
     lk__screen_end_lines(recording->screen);
 }
 
-static void on_start(void *arg, const lk_train_begin *start)
+static void on_begin(void *arg, const lk_train_begin *start)
 {
     lk_recording *recording = arg;
     if (recording->next.begin)
@@ -327,7 +327,7 @@ void lk__recording_listen(lk_recording *recording, const lk_job_plan *plan, lk_s
     recording->next = *hooks;
     hooks->arg = recording;
     hooks->activity = on_activity;
-    hooks->begin = on_start;
+    hooks->begin = on_begin;
     hooks->step = on_step;
     hooks->test = on_test;
     hooks->end = on_end;

@@ -50,13 +50,13 @@ static void become(char *const *argv, int output, pid_t parent)
 
 static lk_status start(char *const *line, int output, pid_t *out)
 {
-    char *argv[] = {"lockstep", NULL};
+    static char name[] = "lockstep";
     size_t count = 0;
     char **all;
     while (line[count])
         count++;
     LK_TRY(LK_ALLOC(count + 2, "words of a cell", &all));
-    all[0] = argv[0];
+    all[0] = name;
     memcpy(all + 1, line, count * sizeof *line);
     fflush(NULL);
     pid_t parent = getpid(), pid = fork();

@@ -85,6 +85,7 @@ static lk_status add_options(char *options, char **argv, size_t *count)
     return LK_OK;
 }
 
+/* Without the file, the next start of the sweep would not know that the job runs, and submit another one. */
 static lk_status save_job(const lk_sweep *sweep, size_t cell, long long job)
 {
     char path[LK_PATH_BYTES];
@@ -93,7 +94,11 @@ static lk_status save_job(const lk_sweep *sweep, size_t cell, long long job)
     bool written = file && fprintf(file, "%lld\n", job) > 0;
     if (file)
         written &= fclose(file) == 0;
-    return written ? LK_OK : lk__fail(LK_STATUS_IO, "sweep: cannot write %s", path);
+    return written ? LK_OK
+                   : lk__fail(LK_STATUS_IO,
+                              "sweep: job %lld was submitted, but %s cannot be written: %s; cancel it with 'scancel "
+                              "%lld' before you start the sweep again",
+                              job, path, strerror(errno), job);
 }
 
 static lk_status read_answer(lk_child_output *answer, long long *job)

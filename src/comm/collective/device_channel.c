@@ -153,7 +153,7 @@ void lk__device_channel_leave(lk_device_channel *channel)
     if (!channel->type->leave)
         return;
     channel->type->leave(channel->end);
-    /* Not a barrier, because other ranks may still be in the barrier of a sum. If it fails, the job has
+    /* An allreduce, because other ranks may still be in the barrier of a sum. If the allreduce fails, the job has
      * failed earlier, and that reason stays. */
     if (lk_allreduce(channel->group, (lk_buffer){&left, 1, LK_DTYPE_I64}, LK_REDUCTION_MAX, NULL) != LK_OK)
         (void)lk__fail(LK_STATUS_PEER, "%s", detail);

@@ -15,7 +15,6 @@
 #include "comm/control/roster.h"
 #include "net/deadline.h"
 
-/* Seconds. */
 #define CHECK_EVERY 0.02  /* seconds between checks of the control */
 #define REPORT_AFTER 0.25 /* seconds of waiting before the first report of calls; later reports are less frequent */
 #define NOTICE_EVERY LK_NOTICE_SECONDS /* seconds between notices */

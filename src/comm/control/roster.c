@@ -91,8 +91,8 @@ lk_status lk__roster_join(lk_roster *roster, int rank, int size, const lk_member
     char mine[LK_MEMBER_TEXT], theirs[LK_MEMBER_TEXT];
     if (roster->verdict != LK_OK)
         return lk__fail(roster->verdict, "%s", roster->text);
-    /* It found rank 0's port in use and asks who has it. It may belong to another job, which must not end
-     * this one. */
+    /* The process found rank 0's port in use and asks who has it. It is refused without a verdict, because a process of
+     * another job must not end this job. */
     if (rank == 0 && roster->entries[0].presence != LK_ROSTER_PRESENCE_MISSING)
         return fail_twin(roster, 0, member);
     if (size != roster->size) {

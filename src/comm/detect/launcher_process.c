@@ -4,23 +4,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "comm/detect/launchers.h"
 
 enum { ANCESTORS = 32 };
 
 static long parent_of(long pid)
 {
-    char path[64], text[512];
-    long parent = 0;
-    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
-    FILE *file = fopen(path, "re");
-    size_t length = file ? fread(text, 1, sizeof text - 1, file) : 0;
-    text[length] = '\0';
-    if (file)
-        fclose(file);
-    /* "PID (NAME) STATE PARENT ...": the name may contain anything. */
-    const char *end = strrchr(text, ')');
-    return end && sscanf(end + 1, " %*c %ld", &parent) == 1 ? parent : 0;
+    lk_process process;
+    return lk__process_read((pid_t)pid, &process) ? process.parent : 0;
 }
 
 static bool was_started_with(long pid, const char *variable)

@@ -177,7 +177,7 @@ static void leave_out(lk_task *task, const lk_launcher *launcher, const lk_task_
         task->left_out[i] = launcher;
 }
 
-/* Rules 1 to 4 of the header. */
+/* Reads the rows in order, by rules 1 to 4 of task.h. */
 static void read_rows(const lk_launcher_reader *reader, lk_task *task)
 {
     const lk_launcher_row *row;

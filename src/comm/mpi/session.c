@@ -39,7 +39,7 @@ static struct {
     double end_seconds; /* deadline of the end */
 } session = {.end_seconds = 300};
 static lk_mpi_place arriving; /* what a start writes, also a late one */
-static void (*tell_late)(const char *detail);
+static void (*late_notice)(const char *detail);
 static atomic_bool failed;
 
 void lk__mpi_lock(void)
@@ -80,9 +80,9 @@ static bool lock_in_time(void)
     return true;
 }
 
-void lk__mpi_tell_late(void (*tell)(const char *detail))
+void lk__mpi_set_late_notice(void (*notice)(const char *detail))
 {
-    tell_late = tell;
+    late_notice = notice;
 }
 
 static int run_start(const lk_mpi *mpi, void *place)
@@ -110,8 +110,8 @@ static void finish_session(void)
     lk_mpi_blocking end = {.mpi = session.mpi, .run = run_finish, .seconds = session.end_seconds, .what = "ended"};
     int code = 0;
     lk_status status = lk__mpi_in_time(&end, &code);
-    if (status != LK_OK && tell_late)
-        tell_late(lk_error_detail());
+    if (status != LK_OK && late_notice)
+        late_notice(lk_error_detail());
     if (status != LK_OK && status != LK_STATUS_PEER)
         abort_session(1);
 }

@@ -21,7 +21,7 @@ lk_status lk__mpi_start(double seconds, const lk_mpi **mpi, lk_mpi_place *place)
 
 /* Sets the function that gets the message if MPI does not end in time because another process is gone: within the
  * seconds of lk__mpi_begin, 300 without. The process is exiting then, and its status becomes another than 0. */
-void lk__mpi_tell_late(void (*tell)(const char *detail));
+void lk__mpi_set_late_notice(void (*notice)(const char *detail));
 
 /* Whether a job over this backend (see lk__task_backend) uses MPI. "mpi": yes. "auto": if an MPI launcher has started
  * the tasks on several nodes, the plug-in loads, and MPI, if it was started, has all tasks in its world. All processes

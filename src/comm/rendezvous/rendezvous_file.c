@@ -119,7 +119,8 @@ static const char *age_text(const note *it, char text[32])
     return text;
 }
 
-/* Whether the process that wrote the file is known to be dead. */
+/* Whether the process that wrote the file is known to be dead. A boot id that is unknown here ("") or in the file ("-")
+ * says nothing. */
 static bool is_stale(const note *it)
 {
     char host[LK_HOST_BYTES], boot[LK_BOOT_ID];
@@ -127,7 +128,8 @@ static bool is_stale(const note *it)
     lk__host_boot_id(boot);
     if (strcmp(host, it->host) != 0)
         return false;
-    return strcmp(boot, it->boot) != 0 || (it->pid > 0 && kill((pid_t)it->pid, 0) != 0 && errno == ESRCH);
+    bool rebooted = boot[0] && strcmp(it->boot, "-") != 0 && strcmp(boot, it->boot) != 0;
+    return rebooted || (it->pid > 0 && kill((pid_t)it->pid, 0) != 0 && errno == ESRCH);
 }
 
 static lk_status fail_exists(const char *path)

@@ -61,14 +61,6 @@ typedef struct views {
     size_t *bytes; /* (size) */
 } views;
 
-static size_t whole_pages(size_t bytes)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    if (bytes > SIZE_MAX / 2)
-        return SIZE_MAX / 2 / page * page;
-    return lk__size_round_up(lk__size_max(bytes, 1), page);
-}
-
 static lk_status fail_full(size_t bytes)
 {
     char wanted[LK_TEXT_AMOUNT], left[LK_TEXT_AMOUNT];
@@ -359,7 +351,7 @@ static lk_status shm_open_transport(const lk_boot *boot, lk_transport **out)
     lk_status status;
     LK_TRY_GOTO(lk__shared_init(&t->shared, boot, false), free_transport);
     t->boot = *boot;
-    t->segment_bytes = whole_pages(t->shared.layout.bytes);
+    t->segment_bytes = lk__mem_whole_pages(t->shared.layout.bytes);
     LK_TRY_GOTO(open_segments(t), fini_shared);
     lk__shared_start(&t->shared);
     t->shared.base.type = &lk__transport_shm;
@@ -412,7 +404,8 @@ static lk_status shm_alloc(lk_transport *transport, size_t bytes, void **out)
     LK_TRY_GOTO(LK_ALLOC(size, "shared memory", &region->base), destroy_region);
     LK_TRY_GOTO(LK_ALLOC(size, "shared memory", &region->bytes), destroy_region);
     LK_TRY_GOTO(LK_ALLOC(size, "shared memory", &all), destroy_region);
-    LK_TRY_GOTO(share(&t->boot, whole_pages(bytes), all, &(views){region->base, region->bytes}), destroy_region);
+    LK_TRY_GOTO(share(&t->boot, lk__mem_whole_pages(bytes), all, &(views){region->base, region->bytes}),
+                destroy_region);
     lk__mem_free(all);
     region->id = t->next_region++;
     region->next = t->shared.regions;

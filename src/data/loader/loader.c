@@ -67,12 +67,6 @@ struct lk_loader {
     int rank; /* for which the loader works (trace.h) */
 };
 
-static size_t sample_size(const lk_loader *l)
-{
-    const lk_sample_shape *shape = &l->source.shape;
-    return shape->channels * shape->height * shape->width;
-}
-
 /* A part of the samples of a batch, which one thread makes. */
 typedef struct piece {
     size_t batch;
@@ -91,7 +85,7 @@ static void open_slot(const lk_loader *l, size_t index, slot *s)
     s->ready = false;
     s->status = LK_OK;
     s->batch = (lk_batch){.count = count,
-                          .sample_floats = sample_size(l),
+                          .sample_floats = lk__loader_sample_floats(&l->source),
                           .x = room->x,
                           .labels = room->labels,
                           .target_floats = l->source.data->info.targets,
@@ -223,7 +217,7 @@ static void set_depth(lk_loader *l, size_t workers)
 static lk_status create_slots(lk_loader *l)
 {
     size_t most = lk__shard_range_most(l->share, l->batch), values;
-    if (__builtin_mul_overflow(most, sample_size(l), &values))
+    if (__builtin_mul_overflow(most, lk__loader_sample_floats(&l->source), &values))
         return lk__fail(LK_STATUS_MEMORY, "`batch`: %zu samples are more than can be addressed", l->batch);
     LK_TRY(LK_ALLOC(l->depth, "the loader's slots", &l->slots));
     for (size_t i = 0; i < l->depth; i++) {

@@ -15,6 +15,11 @@ typedef struct lk_loader_source {
     uint32_t epoch;    /* of the last lk_loader_start */
     const void *named; /* the argument of lk__loader_names_only, or NULL */
 } lk_loader_source;
+
+static inline size_t lk__loader_sample_floats(const lk_loader_source *source)
+{
+    return source->shape.channels * source->shape.height * source->shape.width;
+}
 lk_loader_source lk__loader_source(const lk_loader *loader);
 
 /* From the next lk_loader_start on, batches have only labels, targets, ids and `source`, which has the

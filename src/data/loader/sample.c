@@ -5,11 +5,6 @@
 
 #include "data/loader/loader.h"
 
-static size_t sample_size(const lk_loader_source *source)
-{
-    return source->shape.channels * source->shape.height * source->shape.width;
-}
-
 /* Adds the sample to the error detail of a transform. */
 static lk_status blame_sample(const lk_loader_source *source, uint32_t id, lk_status status)
 {
@@ -65,9 +60,9 @@ static bool fill_target(const lk_loader_source *source, uint32_t id, const lk_lo
 static lk_status fill_values(const lk_loader_source *source, uint32_t id, const lk_loader_room *room, size_t i,
                              lk_loader_scratch *scratch)
 {
-    float *x = room->x ? room->x + i * sample_size(source) : NULL;
+    float *x = room->x ? room->x + i * lk__loader_sample_floats(source) : NULL;
     if (!x) {
-        LK_TRY(lk__image_resize(&scratch->other, sizeof *x, 1, sample_size(source)));
+        LK_TRY(lk__image_resize(&scratch->other, sizeof *x, 1, lk__loader_sample_floats(source)));
         x = (float *)(void *)scratch->other.pixels;
     }
     return source->data->ops->values(source->data, id, x, target_at(source, room, i));
@@ -97,7 +92,7 @@ static lk_status fill_image(const lk_loader_source *source, uint32_t id, const l
     LK_TRY(
         blame_sample(source, id, lk__transforms_apply(source->transforms, address, &scratch->image, &scratch->other)));
     LK_TRY(blame_sample(source, id, check_shape(source, &scratch->image)));
-    lk__normalise_apply(source->normalise, &scratch->image, room->x + i * sample_size(source));
+    lk__normalise_apply(source->normalise, &scratch->image, room->x + i * lk__loader_sample_floats(source));
     return LK_OK;
 }
 

@@ -1,5 +1,5 @@
-/* contents.c - hashes of image files, for data sets with one file for each image. A resumed run
- * uses them to check that the files are unchanged, ranks that their files are equal. */
+/* contents.c - hashes of samples, and of image files for data sets with one file for each image. A resumed run
+ * uses them to check that the data are unchanged, ranks that their data are equal. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "data/sets/dataset.h"
 
-enum { CHUNK = 256 * 1024, SAMPLED_FILES = 1024 };
+enum { CHUNK = 256 * 1024, SAMPLED_FILES = 1024, HASHED_LABELS = 256 };
 /* For the comparison of ranks: the number of files; the most bytes of a file that is read whole;
  * else the bytes read at each end. */
 enum { COMPARED_FILES = 64, WHOLE_BYTES = 1 << 20, END_BYTES = 64 * 1024 };
@@ -23,7 +23,7 @@ typedef struct survey {
     uint64_t bytes, sizes, times;
 } survey;
 
-/* IO, not NOT_FOUND: another command line would not help. */
+/* The status is IO, because another command line would not help. */
 static lk_status fail_gone(const char *path, int error)
 {
     return lk__fail(LK_STATUS_IO, "%s: %s; it was there when the folder was listed", path, strerror(error));
@@ -148,4 +148,76 @@ lk_status lk__dataset_sample_contents(const lk_dataset *data, lk_dataset_content
     }
     *out = found;
     return LK_OK;
+}
+
+static uint64_t hash_first_image(const lk_dataset *data, uint64_t seed)
+{
+    lk_image image = {0};
+    int32_t label;
+    if (data->info.count > 0 && data->ops->load(data, 0, NULL, &image, &label) == LK_OK) {
+        const uint64_t shape[] = {image.channels, image.height, image.width};
+        seed = lk__hash(shape, sizeof shape, seed);
+        seed = lk__hash(image.pixels, image.channels * image.height * image.width, seed);
+    }
+    lk__image_fini(&image);
+    return seed;
+}
+
+static size_t target_bytes(const lk_dataset *data)
+{
+    return data->info.targets > 0 ? data->info.targets * sizeof(float) : sizeof(int32_t);
+}
+
+lk_status lk__dataset_hash_samples(const lk_dataset *data, size_t most, uint64_t *hash)
+{
+    size_t bytes = lk__dataset_elements(data) * lk_dtype_size(data->info.dtype), target = target_bytes(data);
+    size_t count = lk__size_min(data->info.count, most);
+    uint8_t *memory;
+    lk_status status = LK_OK;
+    LK_TRY(lk__mem_alloc(1, target + bytes, "a sample", (void **)&memory));
+    for (size_t i = 0; i < count && status == LK_OK; i++) {
+        status =
+            lk_dataset_get(data, count < data->info.count ? i * data->info.count / count : i, memory + target, memory);
+        *hash = lk__hash(memory, target, *hash);
+        *hash = lk__hash(memory + target, bytes, *hash);
+    }
+    lk__mem_free(memory);
+    return status;
+}
+
+lk_status lk__dataset_hash_files(const lk_dataset *data, uint64_t *out)
+{
+    uint64_t hash = 0;
+    if (data->ops->hash_files != NULL)
+        LK_TRY(data->ops->hash_files(data, &hash));
+    *out = hash;
+    return LK_OK;
+}
+
+lk_status lk__dataset_content(const lk_dataset *data, uint64_t *out)
+{
+    uint64_t hash = lk__dataset_fingerprint(data);
+    if (data->ops->load != NULL)
+        hash = hash_first_image(data, hash);
+    else if (!data->drawn)
+        LK_TRY(lk__dataset_hash_samples(data, data->info.count, &hash));
+    for (size_t i = 0; data->ops->load != NULL && data->ops->label != NULL && i < data->info.count; i++) {
+        int32_t label = data->ops->label(data, i);
+        hash = lk__hash(&label, sizeof label, hash);
+    }
+    *out = hash;
+    return LK_OK;
+}
+
+uint64_t lk__dataset_fingerprint(const lk_dataset *data)
+{
+    const lk_dataset_info *info = &data->info;
+    size_t count = data->ops->label != NULL ? lk__size_min(info->count, HASHED_LABELS) : 0;
+    uint64_t hash = lk__hash(info->mean, info->channels * sizeof *info->mean, 0);
+    hash = lk__hash(info->std, info->channels * sizeof *info->std, hash);
+    for (size_t i = 0; i < count; i++) {
+        int32_t label = data->ops->label(data, i * info->count / count);
+        hash = lk__hash(&label, sizeof label, hash);
+    }
+    return data->ops->hash_names != NULL ? data->ops->hash_names(data, hash) : hash;
 }

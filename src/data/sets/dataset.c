@@ -11,11 +11,10 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/mem.h"
 #include "base/spec.h"
 
-enum { MAX_FOLDERS = 5, MAX_BASES = 5, LEAST_CLASSES = 10, HASHED_LABELS = 256 };
+enum { MAX_FOLDERS = 5, MAX_BASES = 5, LEAST_CLASSES = 10 };
 
 #define SYSTEM_FOLDER "/usr/share/datasets"
 
@@ -509,76 +508,4 @@ int32_t lk__dataset_likeliest(const float *probabilities, size_t classes)
         if (probabilities[i] > probabilities[best])
             best = i;
     return (int32_t)best;
-}
-
-static uint64_t hash_first_image(const lk_dataset *data, uint64_t seed)
-{
-    lk_image image = {0};
-    int32_t label;
-    if (data->info.count > 0 && data->ops->load(data, 0, NULL, &image, &label) == LK_OK) {
-        const uint64_t shape[] = {image.channels, image.height, image.width};
-        seed = lk__hash(shape, sizeof shape, seed);
-        seed = lk__hash(image.pixels, image.channels * image.height * image.width, seed);
-    }
-    lk__image_fini(&image);
-    return seed;
-}
-
-static size_t target_bytes(const lk_dataset *data)
-{
-    return data->info.targets > 0 ? data->info.targets * sizeof(float) : sizeof(int32_t);
-}
-
-lk_status lk__dataset_hash_samples(const lk_dataset *data, size_t most, uint64_t *hash)
-{
-    size_t bytes = lk__dataset_elements(data) * lk_dtype_size(data->info.dtype), target = target_bytes(data);
-    size_t count = lk__size_min(data->info.count, most);
-    uint8_t *memory;
-    lk_status status = LK_OK;
-    LK_TRY(lk__mem_alloc(1, target + bytes, "a sample", (void **)&memory));
-    for (size_t i = 0; i < count && status == LK_OK; i++) {
-        status =
-            lk_dataset_get(data, count < data->info.count ? i * data->info.count / count : i, memory + target, memory);
-        *hash = lk__hash(memory, target, *hash);
-        *hash = lk__hash(memory + target, bytes, *hash);
-    }
-    lk__mem_free(memory);
-    return status;
-}
-
-lk_status lk__dataset_hash_files(const lk_dataset *data, uint64_t *out)
-{
-    uint64_t hash = 0;
-    if (data->ops->hash_files != NULL)
-        LK_TRY(data->ops->hash_files(data, &hash));
-    *out = hash;
-    return LK_OK;
-}
-
-lk_status lk__dataset_content(const lk_dataset *data, uint64_t *out)
-{
-    uint64_t hash = lk__dataset_fingerprint(data);
-    if (data->ops->load != NULL)
-        hash = hash_first_image(data, hash);
-    else if (!data->drawn)
-        LK_TRY(lk__dataset_hash_samples(data, data->info.count, &hash));
-    for (size_t i = 0; data->ops->load != NULL && data->ops->label != NULL && i < data->info.count; i++) {
-        int32_t label = data->ops->label(data, i);
-        hash = lk__hash(&label, sizeof label, hash);
-    }
-    *out = hash;
-    return LK_OK;
-}
-
-uint64_t lk__dataset_fingerprint(const lk_dataset *data)
-{
-    const lk_dataset_info *info = &data->info;
-    size_t count = data->ops->label != NULL ? lk__size_min(info->count, HASHED_LABELS) : 0;
-    uint64_t hash = lk__hash(info->mean, info->channels * sizeof *info->mean, 0);
-    hash = lk__hash(info->std, info->channels * sizeof *info->std, hash);
-    for (size_t i = 0; i < count; i++) {
-        int32_t label = data->ops->label(data, i * info->count / count);
-        hash = lk__hash(&label, sizeof label, hash);
-    }
-    return data->ops->hash_names != NULL ? data->ops->hash_names(data, hash) : hash;
 }

@@ -49,26 +49,13 @@ static const char *name_at(const names *list, size_t index)
     return list->text + list->at[index];
 }
 
-static lk_status grow(void **block, size_t used, size_t size, size_t *room)
-{
-    size_t more = *room ? 2 * *room : 1024;
-    void *larger;
-    LK_TRY(lk__mem_alloc(more, size, "names of images", &larger));
-    if (used)
-        memcpy(larger, *block, used * size);
-    lk__mem_free(*block);
-    *block = larger;
-    *room = more;
-    return LK_OK;
-}
-
 static lk_status add_name(names *list, const char *text)
 {
     size_t length = strlen(text) + 1;
     while (list->room - list->used < length)
-        LK_TRY(grow((void **)&list->text, list->used, 1, &list->room));
+        LK_TRY(LK_GROW(list->used, "names of images", &list->room, &list->text));
     if (list->count == list->capacity)
-        LK_TRY(grow((void **)&list->at, list->count, sizeof *list->at, &list->capacity));
+        LK_TRY(LK_GROW(list->count, "names of images", &list->capacity, &list->at));
     memcpy(list->text + list->used, text, length);
     list->at[list->count++] = list->used;
     list->used += length;
@@ -162,7 +149,7 @@ static lk_status add_images(folder *f, const char *below, int depth)
 static lk_status set_labels(folder *f, size_t first, size_t number, size_t *room)
 {
     while (*room < f->files.count)
-        LK_TRY(grow((void **)&f->label, first, sizeof *f->label, room));
+        LK_TRY(LK_GROW(first, "labels of images", room, &f->label));
     for (size_t i = first; i < f->files.count; i++)
         f->label[i] = (int32_t)number;
     return LK_OK;

@@ -57,11 +57,6 @@ lk_store_key lk__store_key(const char *path, size_t bytes)
                           .bytes = bytes};
 }
 
-static size_t whole_pages(size_t bytes)
-{
-    return lk__size_round_up(bytes, (size_t)sysconf(_SC_PAGESIZE));
-}
-
 static lk_status fail_store(const char *what)
 {
     return lk__fail(LK_STATUS_IO, "cannot %s memory for data that processes share: %s", what, strerror(errno));
@@ -74,7 +69,7 @@ static lk_status map_store(int fd, size_t bytes, lk_store **out)
     lk_status status;
     void *head = MAP_FAILED, *base = MAP_FAILED;
     LK_TRY_GOTO(LK_ALLOC(1, "shared data", &store), close_fd);
-    head = mmap(NULL, whole_pages(sizeof(table)), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    head = mmap(NULL, lk__mem_whole_pages(sizeof(table)), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     base = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
     *store = (lk_store){.fd = fd, .bytes = bytes, .table = head, .base = base};
     if (head != MAP_FAILED && base != MAP_FAILED) {
@@ -95,7 +90,7 @@ void lk__store_destroy(lk_store *store)
     if (store == NULL)
         return;
     if (store->table != MAP_FAILED)
-        munmap(store->table, whole_pages(sizeof(table)));
+        munmap(store->table, lk__mem_whole_pages(sizeof(table)));
     if (store->base != MAP_FAILED)
         munmap((void *)(uintptr_t)store->base, store->bytes);
     close(store->fd);
@@ -105,7 +100,7 @@ void lk__store_destroy(lk_store *store)
 static void fill_table(table *t, const lk_store_key *keys, size_t count)
 {
     pthread_mutexattr_t kind;
-    size_t at = whole_pages(sizeof *t);
+    size_t at = lk__mem_whole_pages(sizeof *t);
     pthread_mutexattr_init(&kind);
     pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
     pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
@@ -116,7 +111,7 @@ static void fill_table(table *t, const lk_store_key *keys, size_t count)
         entry *e = &t->entries[i];
         e->key = keys[i];
         e->at = at;
-        e->room = whole_pages((size_t)keys[i].bytes + 1);
+        e->room = lk__mem_whole_pages((size_t)keys[i].bytes + 1);
         pthread_mutex_init(&e->lock, &kind);
         at += e->room;
     }
@@ -146,10 +141,10 @@ static lk_status make_memory(size_t bytes, int *out)
 
 lk_status lk__store_create(const lk_store_key *keys, size_t count, lk_store **out)
 {
-    size_t bytes = whole_pages(sizeof(table));
+    size_t bytes = lk__mem_whole_pages(sizeof(table));
     int fd = -1;
     for (size_t i = 0; i < count; i++)
-        bytes += whole_pages((size_t)keys[i].bytes + 1);
+        bytes += lk__mem_whole_pages((size_t)keys[i].bytes + 1);
     LK_TRY(make_memory(bytes, &fd));
     lk_store *store;
     LK_TRY(map_store(fd, bytes, &store));
@@ -193,7 +188,7 @@ lk_status lk__store_open(const lk_store_offer *offer, lk_store **out)
     if (fd < 0)
         return fail_store("open");
     if (fstat(fd, &info) != 0 || (uint64_t)info.st_dev != offer->device || (uint64_t)info.st_ino != offer->inode ||
-        (uint64_t)info.st_size < offer->bytes || offer->bytes < whole_pages(sizeof(table))) {
+        (uint64_t)info.st_size < offer->bytes || offer->bytes < lk__mem_whole_pages(sizeof(table))) {
         close(fd);
         return lk__fail(LK_STATUS_IO, "process %lld offers memory for data that is not there", (long long)offer->pid);
     }

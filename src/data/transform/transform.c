@@ -108,7 +108,7 @@ static lk_status parse_step(written item, lk_transform_step *out)
     char name[MAX_ITEM];
     size_t word = strcspn(item.text, "="), index = 0;
     snprintf(name, sizeof name, "%.*s", (int)word, item.text);
-    LK_TRY(lk__names_find(&(lk_names){.what = item.option, .kind = "augmentation", .next = word_at}, name, &index));
+    LK_TRY(lk__names_find(&(lk_names){.what = item.option, .kind = "transform", .next = word_at}, name, &index));
     if (index >= ROW_COUNT)
         return lk__fail(LK_STATUS_USAGE, "%s '%s': %s stands alone, not in a list", item.option, item.text, name);
     const lk_transform_row *row = rows[index];

@@ -151,7 +151,7 @@ static void join4(const uint8_t *const in[4], size_t count, uint8_t *restrict ou
     }
 }
 
-/* The opposite. */
+/* Undoes join4. */
 static void split4(const uint8_t *restrict in, size_t count, uint8_t *const out[4])
 {
     uint8_t *restrict a = out[0], *restrict b = out[1], *restrict c = out[2], *restrict d = out[3];
@@ -175,7 +175,7 @@ static void to_columns(const uint8_t *const rows[ROWS], size_t width, uint8_t *q
     join4(quarter, width * QUARTER, columns);
 }
 
-/* The opposite. */
+/* Brings columns back to rows: undoes to_columns. */
 static void to_rows(const uint8_t *columns, size_t width, uint8_t *quarters, uint8_t *const rows[ROWS])
 {
     uint8_t *quarter[4];

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "io/checkpoint/checkpoint_impl.h"
@@ -66,19 +65,6 @@ static lk_checkpoint_note_pair *find_note(const lk_checkpoint *checkpoint, const
     return NULL;
 }
 
-static lk_status grow(lk_checkpoint *checkpoint)
-{
-    size_t capacity = checkpoint->capacity ? 2 * checkpoint->capacity : 32;
-    lk_checkpoint_note_pair *notes;
-    LK_TRY(LK_ALLOC(capacity, "the notes of a checkpoint", &notes));
-    if (checkpoint->count)
-        memcpy(notes, checkpoint->notes, checkpoint->count * sizeof *notes);
-    lk__mem_free(checkpoint->notes);
-    checkpoint->notes = notes;
-    checkpoint->capacity = capacity;
-    return LK_OK;
-}
-
 static lk_status add_note(lk_checkpoint *checkpoint, const char *name, char *text)
 {
     lk_checkpoint_note_pair note = {.text = text};
@@ -86,7 +72,7 @@ static lk_status add_note(lk_checkpoint *checkpoint, const char *name, char *tex
         return lk__fail(LK_STATUS_USAGE, "a checkpoint has %d notes at most; there is no room for %s", LK_MAX_NOTES,
                         lk__json_quote_short(name).text);
     if (checkpoint->count == checkpoint->capacity)
-        LK_TRY(grow(checkpoint));
+        LK_TRY(LK_GROW(checkpoint->count, "the notes of a checkpoint", &checkpoint->capacity, &checkpoint->notes));
     LK_TRY(lk__mem_copy_text(name, "a note of a checkpoint", &note.name));
     checkpoint->notes[checkpoint->count++] = note;
     return LK_OK;
@@ -123,22 +109,6 @@ const char *lk_checkpoint_note(const lk_checkpoint *checkpoint, const char *name
 const char *lk_checkpoint_note_name(const lk_checkpoint *checkpoint, size_t index)
 {
     return checkpoint && index < checkpoint->count ? checkpoint->notes[index].name : NULL;
-}
-
-uint64_t lk__manifest_tensor_seed(const lk_state_entry *entry)
-{
-    uint64_t layout[1 + LK_MAX_DIMS] = {(uint64_t)entry->ndim};
-    for (int i = 0; i < entry->ndim; i++)
-        layout[1 + i] = entry->dims[i];
-    const char *dtype = lk_dtype_name(entry->dtype);
-    uint64_t seed = lk__hash(entry->name, strlen(entry->name) + 1, 0);
-    seed = lk__hash(dtype, strlen(dtype) + 1, seed);
-    return lk__hash(layout, (1 + (size_t)entry->ndim) * sizeof *layout, seed);
-}
-
-uint64_t lk__manifest_tensor_hash(const lk_state_entry *entry)
-{
-    return lk__hash(entry->data, entry->bytes, lk__manifest_tensor_seed(entry));
 }
 
 lk_status lk__checkpoint_join(const char *folder, const char *name, char out[LK_CHECKPOINT_PATH])

@@ -68,7 +68,8 @@ lk_status lk__checkpoint_waiting(const char *dir, const char *name, char own[LK_
 
 /* Marks the checkpoints of steps after `last` as suspect, because a rank may have computed wrongly:
  * step-N becomes suspect-step-N, which is not listed and not resumed from. Removes the link `best`
- * if it points to one of them. *count becomes their number; example becomes the first new path. */
+ * if it points to one of them. *count becomes their number; example becomes the first new path,
+ * if there is one. */
 lk_status lk__checkpoint_distrust(const char *dir, uint64_t last, size_t *count,
                                   char example[LK_CHECKPOINT_PATH]) LK_CHECKED;
 /* Whether path, or the target of the link at path, is named suspect-step-N. */

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "io/checkpoint/checkpoint_impl.h"
 #include "io/safetensors.h"
+#include "tensor/state.h"
 
 enum { CHUNK = 256 * 1024, LAYOUT_TEXT = sizeof(lk_json_quoted) + 32 + 22 * LK_MAX_DIMS };
 
@@ -43,7 +44,7 @@ static lk_status add_tensors(check *c)
     LK_TRY(add_range(c, 0, at, NULL));
     for (size_t i = 0; i < c->sum->count; i++) {
         const lk_manifest_tensor *tensor = &c->sum->tensors[i];
-        lk__hasher_reset(c->tensor, lk__manifest_tensor_seed(&tensor->entry));
+        lk__hasher_reset(c->tensor, lk__state_entry_seed(&tensor->entry));
         LK_TRY(add_range(c, at, tensor->entry.bytes, c->tensor));
         at += tensor->entry.bytes;
         c->filled += tensor->entry.bytes > 0;

@@ -26,7 +26,7 @@ struct lk_checkpoint {
 /* A tensor of a part. entry has no data; its name is borrowed. */
 typedef struct lk_manifest_tensor {
     lk_state_entry entry;
-    uint64_t hash; /* by lk__manifest_tensor_hash */
+    uint64_t hash; /* by lk__state_entry_hash */
 } lk_manifest_tensor;
 
 typedef struct lk_manifest_part {
@@ -43,10 +43,6 @@ typedef struct lk_manifest {
     uint64_t bytes; /* of checkpoint.json */
 } lk_manifest;
 void lk__manifest_fini(lk_manifest *manifest);
-
-/* The hash of a tensor's name, type, shape and bytes. The seed covers all but the bytes. */
-uint64_t lk__manifest_tensor_seed(const lk_state_entry *entry);
-uint64_t lk__manifest_tensor_hash(const lk_state_entry *entry);
 
 /* Writes folder/name; USAGE if it does not fit. */
 lk_status lk__checkpoint_join(const char *folder, const char *name, char out[LK_CHECKPOINT_PATH]) LK_CHECKED;

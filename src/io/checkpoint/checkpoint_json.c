@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "io/checkpoint/checkpoint_impl.h"
+#include "tensor/state.h"
 
 #define START "{\n\"format\": \"lockstep checkpoint\",\n\"version\": "
 enum { VERSION = 1, MAX_BYTES = 64 << 20, HASH_DIGITS = 16 };
@@ -233,23 +234,13 @@ static bool read_shape(const cJSON *item, lk_state_entry *entry)
     return true;
 }
 
-static bool count_bytes(lk_state_entry *entry)
-{
-    size_t bytes = lk_dtype_size(entry->dtype);
-    bool overflow = false, empty = false;
-    for (int i = 0; i < entry->ndim; i++) {
-        empty |= entry->dims[i] == 0;
-        overflow |= __builtin_mul_overflow(bytes, entry->dims[i], &bytes);
-    }
-    entry->bytes = empty ? 0 : bytes;
-    return empty || !overflow;
-}
-
 static bool read_tensor(const cJSON *item, lk_manifest_tensor *out)
 {
-    out->entry.name = item->string;
-    return read_dtype(member(item, "dtype"), &out->entry.dtype) && read_shape(member(item, "shape"), &out->entry) &&
-           count_bytes(&out->entry) && read_hash(member(item, "hash"), &out->hash);
+    lk_state_entry *entry = &out->entry;
+    entry->name = item->string;
+    return read_dtype(member(item, "dtype"), &entry->dtype) && read_shape(member(item, "shape"), entry) &&
+           lk__dtype_count_bytes(entry->dtype, entry->ndim, entry->dims, &entry->bytes) &&
+           read_hash(member(item, "hash"), &out->hash);
 }
 
 static lk_status read_tensors(const input *in, const cJSON *list, lk_manifest_part *out)

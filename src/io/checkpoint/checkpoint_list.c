@@ -52,19 +52,12 @@ typedef struct step_list {
 static lk_status add_step(void *arg, int folder, const char *name)
 {
     step_list *list = arg;
-    uint64_t step, *steps;
+    uint64_t step;
     (void)folder;
     if (!read_name(name, &step))
         return LK_OK;
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? 2 * list->capacity : 16;
-        LK_TRY(LK_ALLOC(capacity, "the list of checkpoints", &steps));
-        if (list->count)
-            memcpy(steps, list->steps, list->count * sizeof *steps);
-        lk__mem_free(list->steps);
-        list->steps = steps;
-        list->capacity = capacity;
-    }
+    if (list->count == list->capacity)
+        LK_TRY(LK_GROW(list->count, "the list of checkpoints", &list->capacity, &list->steps));
     list->steps[list->count++] = step;
     return LK_OK;
 }
@@ -135,20 +128,24 @@ lk_status lk__checkpoint_distrust(const char *dir, uint64_t last, size_t *count,
 {
     uint64_t *steps = NULL;
     size_t all = 0, done = 0;
-    char aside[LK_CHECKPOINT_PATH];
+    char aside[LK_CHECKPOINT_PATH], first[LK_CHECKPOINT_PATH];
     LK_TRY(drop_best(dir, last));
     LK_TRY(lk__checkpoint_list(dir, &steps, &all));
     lk_status status = LK_OK;
     for (size_t i = 0; i < all && status == LK_OK; i++) {
         if (steps[i] <= last)
             continue;
-        status = set_aside(dir, steps[i], done == 0 ? example : aside);
+        status = set_aside(dir, steps[i], done == 0 ? first : aside);
         done += status == LK_OK;
     }
     lk__mem_free(steps);
+    if (done && status == LK_OK)
+        status = lk__folder_sync(dir);
     LK_TRY(status);
     *count = done;
-    return done ? lk__folder_sync(dir) : LK_OK;
+    if (done)
+        memcpy(example, first, sizeof first);
+    return LK_OK;
 }
 
 bool lk__checkpoint_is_suspect(const char *path)

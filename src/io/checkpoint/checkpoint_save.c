@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "io/checkpoint/checkpoint_impl.h"
 #include "io/safetensors.h"
+#include "tensor/state.h"
 
 /* More than the processes that repair at the same moment. */
 enum { TRIES = 100 };
@@ -37,7 +38,7 @@ static lk_status sum_tensors(const lk_state *state, lk_manifest_part *out)
     lk__safetensors_order(state, sorted);
     for (size_t i = 0; i < count; i++) {
         out->tensors[i].entry = *sorted[i];
-        out->tensors[i].hash = lk__manifest_tensor_hash(sorted[i]);
+        out->tensors[i].hash = lk__state_entry_hash(sorted[i]);
         out->data += sorted[i]->bytes;
     }
     out->count = count;

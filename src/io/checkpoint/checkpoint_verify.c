@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "io/checkpoint/checkpoint_impl.h"
 #include "io/state_format.h"
+#include "tensor/state.h"
 
 bool lk__checkpoint_is(const char *path)
 {
@@ -30,7 +31,7 @@ static lk_status check_state(const char *path, const lk_manifest_part *sum, cons
     bool same = lk_state_count(state) == sum->count;
     size_t i = 0;
     for (; same && i < sum->count; i++)
-        same = lk__manifest_tensor_hash(lk_state_at(state, i)) == sum->tensors[i].hash;
+        same = lk__state_entry_hash(lk_state_at(state, i)) == sum->tensors[i].hash;
     if (!same)
         return lk__fail(LK_STATUS_FORMAT,
                         "%s was whole, but then tensor %zu was read otherwise; suspect the disk or the memory", path,

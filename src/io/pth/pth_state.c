@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "io/pth/pth.h"
+#include "tensor/state.h"
 
 #define NO_DTYPE LK_DTYPE_COUNT
 
@@ -229,19 +230,16 @@ static lk_status get_numbers(const decoder *d, const lk_pickle_value *value, siz
 static lk_status check_bounds(decoder *d)
 {
     lk_pth_tensor *t = &d->tensor;
-    size_t size = lk_dtype_size(t->dtype), bytes = size;
     uint64_t last = t->offset;
-    bool empty = false, overflow = false;
-    for (int i = 0; i < t->ndim; i++)
-        empty |= t->dims[i] == 0;
-    for (int i = 0; i < t->ndim && !empty; i++) {
+    bool overflow = !lk__dtype_count_bytes(t->dtype, t->ndim, t->dims, &t->bytes);
+    if (!overflow && t->bytes == 0)
+        return LK_OK;
+    for (int i = 0; i < t->ndim; i++) {
         uint64_t span;
-        overflow |= __builtin_mul_overflow(bytes, t->dims[i], &bytes);
         overflow |= __builtin_mul_overflow((uint64_t)t->dims[i] - 1, (uint64_t)t->strides[i], &span);
         overflow |= __builtin_add_overflow(last, span, &last);
     }
-    t->bytes = empty ? 0 : bytes;
-    if (empty || (!overflow && last < t->storage.count && bytes <= INT64_MAX))
+    if (!overflow && last < t->storage.count && t->bytes <= INT64_MAX)
         return LK_OK;
     char text[160];
     snprintf(text, sizeof text, "reaches beyond the %" PRIu64 " elements of its storage", t->storage.count);

@@ -1,4 +1,4 @@
-/* backend.c - see backend.h. */
+/* backend.c - the words of lk_engine_opts.backend. */
 #include "parallel/engine/backend.h"
 
 #include <string.h>

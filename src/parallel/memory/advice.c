@@ -160,7 +160,7 @@ static bool try_batch(lk_engine_rank_model rank, const lk_fit_shortage *shortage
     if (!batch)
         return false;
     rank.opts.batch = round_down(batch);
-    /* Not "`batch` %zu": with --accumulate the user's option is a part of the batch. */
+    /* The text says batches, because with --accumulate the user's option is a part of the batch. */
     snprintf(way, sizeof way, "%sbatches of %zu samples by `batch`", one_wave(&rank) ? "" : "`micro_batch` 1 and ",
              rank.opts.batch);
     add_way(&rank, way, OUTCOME_ANOTHER, text);

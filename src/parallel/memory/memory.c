@@ -145,7 +145,8 @@ lk_status lk__engine_measure(const lk_graph *graph, const lk_engine_opts *opts, 
     lk_engine_rank_model rank = {.opts = lk__engine_defaults(opts)};
     int bounds[] = {0, rank.opts.shards};
     rank.grid = (lk_grid){.replicas = 1, .stages = 1, .first_layer = 1, .last_layer = graph->count, .bounds = bounds};
-    lk_device_opts device = {.threads = rank.opts.threads ? rank.opts.threads : lk__cores()};
+    lk_device_opts device = {.threads = rank.opts.threads ? rank.opts.threads : lk__cores(),
+                             .precision = rank.opts.precision};
     lk_status status;
     LK_TRY(lk_graph_check(graph));
     LK_TRY(lk__graph_copy(graph, &copy));

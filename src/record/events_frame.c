@@ -1,5 +1,5 @@
-/* records.c - the framing of event files, and the steps of their records. A build without protobuf-c has this file,
- * too: it resumes runs that another build has begun. */
+/* events_frame.c - the framing of event files, and the steps of their records. A build without protobuf-c has this
+ * file, too: it resumes runs that another build has begun. */
 #include <string.h>
 
 #include "base/bytes.h"
