@@ -71,6 +71,9 @@ static const layer layers[] = {
     {{1, 64, 57, 40}, 64, CONV(3, 1, 1, 1), .shards = 1, .effort = NOT_CPU},
     {{2, 200, 32, 24}, 72, CONV(3, 1, 0, 1), .shards = 1, .effort = NOT_CPU},
     {{3, 48, 12, 17}, 80, CONV(5, 1, 2, 1), .shards = 1, .effort = NOT_CPU},
+    /* few channels of many: weights that do not stay in a GPU's shared memory */
+    {{2, 136, 30, 33}, 64, CONV(3, 1, 1, 1), .shards = 1, .effort = NOT_CPU},
+    {{5, 260, 8, 8}, 48, CONV(3, 1, 1, 1), .shards = 2, .effort = NOT_CPU},
 };
 
 static const layer groups[] = {

@@ -50,52 +50,58 @@ static void launch(const taps_shape *s, const taps_call *call)
 
 /* A size of tiles: groups of n places. */
 typedef struct taps_size {
-    bool wide, paired, strips;
-    int groups, n;
+    taps_kind kind;
+    bool strips;
+    int groups, n;                                                 /* groups: of a warpgroup */
     void (*launch[2])(const taps_shape *s, const taps_call *call); /* tf32, bf16 */
 } taps_size;
 
-#define SIZE(wide, strips, groups, n)                                                              \
+#define SIZE(kind, strips, groups, n)                                                              \
     {                                                                                              \
-        wide, false, strips, groups, n,                                                            \
+        kind, strips, groups, n,                                                                   \
         {                                                                                          \
-            launch<taps_tile<float, wide, groups, n>>, launch<taps_tile<lk_bf16, wide, groups, n>> \
+            launch<taps_tile<float, kind, groups, n>>, launch<taps_tile<lk_bf16, kind, groups, n>> \
         }                                                                                          \
     }
 #define PAIRED(n)                                             \
     {                                                         \
-        false, true, false, 1, n,                             \
+        TAPS_PAIRED, false, 1, n,                             \
         {                                                     \
-            launch<taps_tile<float, false, 1, n, true>>, NULL \
+            launch<taps_tile<float, TAPS_PAIRED, 1, n>>, NULL \
         }                                                     \
     }
 static const taps_size sizes[] = {
-    SIZE(false, true, 1, 112),
-    SIZE(false, true, 1, 128),
-    SIZE(false, true, 1, 192),
-    SIZE(false, true, 1, 224),
-    SIZE(false, true, 1, 256),
-    SIZE(true, true, 1, 112),
-    SIZE(true, true, 1, 128),
-    SIZE(true, true, 1, 192),
-    SIZE(true, true, 1, 224),
-    SIZE(true, true, 1, 256),
-    SIZE(true, true, 2, 112),
-    SIZE(true, true, 2, 128),
-    SIZE(false, false, 1, 144),
-    SIZE(false, false, 1, 160),
-    SIZE(false, false, 1, 192),
-    SIZE(false, false, 1, 240),
-    SIZE(false, false, 1, 256),
+    SIZE(TAPS_NARROW, true, 1, 112),
+    SIZE(TAPS_NARROW, true, 1, 128),
+    SIZE(TAPS_NARROW, true, 1, 192),
+    SIZE(TAPS_NARROW, true, 1, 224),
+    SIZE(TAPS_NARROW, true, 1, 256),
+    SIZE(TAPS_NARROW, false, 1, 144),
+    SIZE(TAPS_NARROW, false, 1, 160),
+    SIZE(TAPS_NARROW, false, 1, 192),
+    SIZE(TAPS_NARROW, false, 1, 240),
+    SIZE(TAPS_NARROW, false, 1, 256),
     PAIRED(144),
     PAIRED(160),
     PAIRED(192),
     PAIRED(240),
     PAIRED(256),
-    SIZE(true, false, 1, 192),
-    SIZE(true, false, 1, 256),
-    SIZE(true, false, 2, 144),
-    SIZE(true, false, 2, 160),
+    SIZE(TAPS_WIDE, true, 1, 112),
+    SIZE(TAPS_WIDE, true, 1, 128),
+    SIZE(TAPS_WIDE, true, 1, 192),
+    SIZE(TAPS_WIDE, true, 1, 224),
+    SIZE(TAPS_WIDE, true, 1, 256),
+    SIZE(TAPS_WIDE, true, 2, 112),
+    SIZE(TAPS_WIDE, true, 2, 128),
+    SIZE(TAPS_WIDE, false, 1, 192),
+    SIZE(TAPS_WIDE, false, 1, 256),
+    SIZE(TAPS_WIDE, false, 2, 144),
+    SIZE(TAPS_WIDE, false, 2, 160),
+    SIZE(TAPS_TALL, true, 1, 112),
+    SIZE(TAPS_TALL, true, 1, 128),
+    SIZE(TAPS_TALL, true, 1, 192),
+    SIZE(TAPS_TALL, true, 1, 224),
+    SIZE(TAPS_TALL, true, 1, 256),
 };
 #undef PAIRED
 #undef SIZE
@@ -113,6 +119,18 @@ static bool is_forward(const lk_cuda_problem *problem)
 static bool is_wide(const taps_shape *s)
 {
     return s->columns > PRODUCT_ROWS;
+}
+
+/* Whether weights come in a ring, for two warpgroups. */
+static bool has_ring(const taps_size *size)
+{
+    return size->kind == TAPS_WIDE || size->kind == TAPS_TALL;
+}
+
+/* Groups of places of a tile. */
+static int groups_of(const taps_size *size)
+{
+    return (size->kind == TAPS_TALL ? 2 : 1) * size->groups;
 }
 
 /* Channels of a job, and bytes of the weights of a tap and a chunk. */
@@ -166,7 +184,7 @@ static void set_strips(taps_shape *s, const taps_size *size, int images)
 {
     int eights = size->n / EIGHT;
     s->strips = true;
-    s->tile_width = size->groups * EIGHT;
+    s->tile_width = groups_of(size) * EIGHT;
     s->width_tiles = divide_up(s->width, s->tile_width);
     s->row_tiles = divide_up(s->height, eights / images);
     s->tile_rows = divide_up(s->height, s->row_tiles);
@@ -176,8 +194,8 @@ static void set_strips(taps_shape *s, const taps_size *size, int images)
 /* Sets the rows of a tile of whole rows; 0 if none fits. */
 static void set_rows(taps_shape *s, const taps_size *size, int kernel_w)
 {
-    int places = size->groups * size->n;
-    int rows = (places + kernel_w - 1 - size->paired) / (s->width + kernel_w - 1); /* the second place of a pair is in
+    int places = size->groups * size->n, paired = size->kind == TAPS_PAIRED;
+    int rows = (places + kernel_w - 1 - paired) / (s->width + kernel_w - 1); /* the second place of a pair is in
                                                                                       the tile, too */
     s->strips = false;
     s->tile_width = s->width;
@@ -196,9 +214,10 @@ static void set_lines(const lk_cuda_problem *problem, taps_shape *s, const taps_
     s->eight_lines = s->strips ? s->pitch : EIGHT;
     s->group_lines = s->strips ? EIGHT : size->n;
     for (int i = 0; i < s->slots; i++)
-        s->lines[i] = (uint16_t)(i / across * s->tile_images * s->pitch + i % across * (size->paired ? 2 : 1));
+        s->lines[i] =
+            (uint16_t)(i / across * s->tile_images * s->pitch + i % across * (size->kind == TAPS_PAIRED ? 2 : 1));
     int last = ((kernel_h - 1) * s->tile_images * s->pitch) + kernel_w - 1;
-    int places = (size->n / EIGHT - 1) * s->eight_lines + (size->groups - 1) * s->group_lines + EIGHT;
+    int places = (size->n / EIGHT - 1) * s->eight_lines + (groups_of(size) - 1) * s->group_lines + EIGHT;
     s->slab_bytes = (uint32_t)(divide_up((places + last) * LINE, ALIGN) * ALIGN);
     s->copy_bytes = (uint32_t)((s->tile_rows + kernel_h - 1) * s->tile_images * s->pitch * LINE);
     s->slab_bytes =
@@ -213,7 +232,7 @@ static bool is_box(const lk_cuda_problem *problem, const taps_shape *s)
 
 static size_t offsets_bytes(const taps_size *size)
 {
-    return (size_t)(size->groups * size->n) * offset_bytes;
+    return (size_t)(groups_of(size) * size->n) * offset_bytes;
 }
 
 /* Sets the slots; false if shared memory is too small. */
@@ -222,7 +241,7 @@ static bool set_slots(taps_shape *s, const taps_size *size)
     size_t left = most_bytes - ALIGN - turn_bytes - offsets_bytes(size), weight = weight_bytes(s) + barrier_bytes,
            slab = s->slab_bytes + barrier_bytes;
     size_t slabs = wide_slabs, weights = (size_t)(s->chunks * s->slots);
-    if (is_wide(s)) {
+    if (has_ring(size)) {
         weights = left > slabs * slab ? (left - slabs * slab) / weight : 0;
         weights = weights < most_weights ? weights : most_weights;
     } else {
@@ -231,7 +250,7 @@ static bool set_slots(taps_shape *s, const taps_size *size)
     }
     s->slabs = (int)slabs;
     s->weights = (int)weights;
-    return slabs > 0 && (!is_wide(s) || weights >= least_weights);
+    return slabs > 0 && (!has_ring(size) || weights >= least_weights);
 }
 
 static size_t shared_bytes(const taps_shape *s, const taps_size *size)
@@ -241,21 +260,22 @@ static size_t shared_bytes(const taps_shape *s, const taps_size *size)
 }
 
 /* Cycles of a multiprocessor for a job, about: tensor cores take N / 2 for a product of 64 rows; shared memory gives
- * and takes 128 bytes; the cache gives 20 bytes. The warpgroups of a wide layer do not multiply while they write; a
- * team of a narrow layer writes while others multiply. With one slab nobody multiplies during a copy. */
+ * and takes 128 bytes; the cache gives 20 bytes. The two warpgroups of a team do not multiply while they write;
+ * a team of one writes while others multiply. With one slab nobody multiplies during a copy. */
 static double job_cycles(const taps_shape *s, const taps_size *size)
 {
-    enum { START = 8, CACHE = 20, SHARED = 128, LATENCY = 1000, WRITE = 40, WIDE_WRITE = 8 }; /* WRITE: for a place */
-    double parts = (double)((s->chunks - 1) * STEPS + s->last_steps) * s->slots * size->groups * (is_wide(s) ? 2 : 1);
+    enum { START = 8, CACHE = 20, SHARED = 128, LATENCY = 1000, WRITE = 40, RING_WRITE = 8 }; /* WRITE: for a place */
+    double parts =
+        (double)((s->chunks - 1) * STEPS + s->last_steps) * s->slots * size->groups * (has_ring(size) ? 2 : 1);
     double bytes = (double)s->copy_bytes * s->chunks;
-    if (is_wide(s))
+    if (has_ring(size))
         bytes += (double)weight_bytes(s) * s->chunks * s->slots;
     double products = parts * (size->n / 2 + START), copy = bytes / CACHE;
     double reads = (parts * (PRODUCT_ROWS + size->n) * STEP + bytes) / SHARED;
     double longer = products > copy ? products : copy;
     longer = longer > reads ? longer : reads;
-    if (is_wide(s))
-        return longer + (double)(size->groups * size->n) * WIDE_WRITE;
+    if (has_ring(size))
+        return longer + (double)(groups_of(size) * size->n) * RING_WRITE;
     double alone = s->slabs > 1 ? 0 : copy + s->chunks * LATENCY;
     double turn = (longer + (double)size->n * WRITE) / taps_teams(size->n);
     return (longer > turn ? longer : turn) + alone;
@@ -272,7 +292,7 @@ static double cycles_of(const taps_shape *s, const taps_size *size)
 static bool set_tiles(const lk_cuda_problem *problem, taps_shape *s, const taps_size *size)
 {
     int eights = size->n / EIGHT, images = s->height < eights ? eights / s->height : 1;
-    if (size->wide != is_wide(s) || size->paired != is_paired(problem, s))
+    if ((size->kind == TAPS_WIDE) != is_wide(s) || (size->kind == TAPS_PAIRED) != is_paired(problem, s))
         return false;
     for (images = images < s->images ? images : s->images; images > 0; images--) {
         if (size->strips)

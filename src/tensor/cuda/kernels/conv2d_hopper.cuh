@@ -19,7 +19,8 @@
  * their sums need more registers) that are teams and take turns with its jobs: one multiplies while the others read
  * masks and write. Slabs come in one ring in the order of jobs; a team begins when the one before has got the last slab
  * of its job. Wide layers: two warpgroups are one team and have 64 channels each of the same places; weights come in a
- * ring of slots, too. One warp starts the copies of slabs and one those of weights. */
+ * ring of slots, too. Tall tiles, for narrow layers whose weights are too large: the two warpgroups of the team have
+ * the same channels of different groups. One warp starts the copies of slabs and one those of weights. */
 #ifndef LK_TENSOR_CUDA_KERNELS_CONV2D_HOPPER_CUH
 #define LK_TENSOR_CUDA_KERNELS_CONV2D_HOPPER_CUH
 
@@ -82,7 +83,7 @@ static __device__ __forceinline__ void load_weights(const taps_shape &s, const t
             copy_bytes(memory.weight(at.slot), from, P::WEIGHT_BYTES, full);
             at.advance(s.weights);
         }
-        if (!P::WIDE)
+        if (!P::RING)
             break; /* they stay */
     }
 }
@@ -93,13 +94,15 @@ struct taps_product {
     const taps_shape &s;
     const taps_memory<P> &memory;
     int group, turn_phase;
-    uint32_t next_group; /* bytes */
-    uint64_t step;       /* of a matrix of places */
+    uint32_t first_group, next_group; /* bytes */
+    uint64_t step;                    /* of a matrix of places */
     ring_position slab, weight;
     float acc[P::GROUPS][P::N / 2];
 
     __device__ __forceinline__ taps_product(const taps_shape &s_, const taps_memory<P> &memory_, int group_)
-        : s(s_), memory(memory_), group(group_), turn_phase(group_ == 0), next_group((uint32_t)s_.group_lines * LINE),
+        : s(s_), memory(memory_), group(group_), turn_phase(group_ == 0),
+          first_group(P::TALL ? (uint32_t)(group_ * P::GROUPS * s_.group_lines) * LINE : 0),
+          next_group((uint32_t)s_.group_lines * LINE),
           step(rows_step((uint32_t)s_.eight_lines * LINE)), slab{0, 0}, weight{0, 0}
     {
     }
@@ -140,7 +143,7 @@ struct taps_product {
     __device__ __forceinline__ void wait_slab(bool last)
     {
         barrier_wait(memory.slab_full(slab.slot), slab.phase);
-        if constexpr (!P::WIDE) {
+        if constexpr (!P::RING) {
             if (last)
                 release(memory.turn((group + 1) % P::TEAMS));
         }
@@ -149,7 +152,7 @@ struct taps_product {
     /* Adds a chunk. All of its products are complete afterwards. */
     __device__ __forceinline__ void add_chunk(int steps, bool last)
     {
-        uint32_t places = memory.slab(slab.slot);
+        uint32_t places = memory.slab(slab.slot) + first_group;
         int before = -1;
         wait_slab(last);
 #pragma unroll 1
@@ -157,7 +160,7 @@ struct taps_product {
             barrier_wait(memory.weight_full(weight.slot), weight.phase);
             add_slot(places + (uint32_t)s.lines[i] * LINE, steps);
             wgmma_wait<1>();
-            if constexpr (P::WIDE) {
+            if constexpr (P::RING) {
                 if (before >= 0)
                     release(memory.weight_empty(before));
                 before = weight.slot;
@@ -165,7 +168,7 @@ struct taps_product {
             weight.advance(s.weights);
         }
         wgmma_wait<0>();
-        if constexpr (P::WIDE)
+        if constexpr (P::RING)
             release(memory.weight_empty(before));
         release(memory.slab_empty(slab.slot));
         slab.advance(s.slabs);
@@ -186,7 +189,7 @@ struct taps_product {
 #pragma unroll
             for (int i = 0; i < P::N / 2; i++)
                 acc[g][i] = 0.0f;
-        if constexpr (!P::WIDE) {
+        if constexpr (!P::RING) {
             barrier_wait(memory.turn(group), turn_phase);
             turn_phase ^= 1;
         }
@@ -194,7 +197,7 @@ struct taps_product {
             bool last = chunk + 1 == s.chunks;
             add_chunk(last ? s.last_steps : (int)STEPS, last);
         }
-        if constexpr (!P::WIDE)
+        if constexpr (!P::RING)
             weight.phase = 0; /* narrow weights are loaded once: their barriers complete phase 0 alone */
 #pragma unroll
         for (int g = 0; g < P::GROUPS; g++)
@@ -209,7 +212,7 @@ static __device__ __forceinline__ void multiply_all(const taps_shape &s, const t
                                                     const taps_end &end, int group, void *out)
 {
     taps_product<P> product(s, memory, group);
-    int before = P::WIDE ? 0 : group; /* jobs of other teams */
+    int before = P::RING ? 0 : group; /* jobs of other teams */
     for (int i = (int)blockIdx.x; i < s.jobs; i += (int)gridDim.x) {
         if (before == 0) {
             taps_result<P> result(s, memory, end, taps_job(s, i), group, out);

@@ -64,7 +64,7 @@ struct taps_result {
 
     __device__ __forceinline__ taps_result(const taps_shape &s, const taps_memory<P> &memory, const taps_end &end_,
                                            const taps_job &job, int group, void *to)
-        : offsets(memory.offset(job.last, lk__cuda_lane() % 4 * 2))
+        : offsets(memory.offset(job.last, (P::TALL ? group * P::GROUPS * P::N : 0) + lk__cuda_lane() % 4 * 2))
     {
         int warp = (int)threadIdx.x % GROUP / 32, row = warp * 16 + lk__cuda_lane() / 4;
         int channel = P::PAIRED ? paired_channel_of(row)

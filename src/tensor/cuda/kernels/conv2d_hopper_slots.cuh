@@ -29,7 +29,7 @@ typedef struct taps_shape {
     uint16_t lines[TAPS_SLOTS];    /* the line of the first place for each slot */
     int chunks, last_steps;        /* last_steps: products of the last chunk for each tap */
     int slabs;                     /* slots */
-    int weights;                   /* slots; of a narrow layer all: chunks * slots */
+    int weights;                   /* slots; if they stay, all: chunks * slots */
     uint32_t slab_bytes;           /* of a slot */
     uint32_t copy_bytes;           /* of a slab's copy */
     uint32_t image_step, row_step; /* elements of the result */
@@ -42,28 +42,34 @@ typedef struct taps_end {
     bool relu;
 } taps_end;
 
-/* Teams of a narrow layer whose tiles have n places. */
+/* Teams of one warpgroup whose tiles have n places. */
 static constexpr int taps_teams(int n)
 {
     return n <= 192 ? 3 : 2;
 }
 
+/* How blocks compute layers, see conv2d_hopper.cuh. */
+enum taps_kind { TAPS_NARROW, TAPS_PAIRED, TAPS_WIDE, TAPS_TALL };
+
 /* A warpgroup computes GROUPS * N places by 64 rows, which are channels or, if PAIRED, halves of 32 channels. */
-template <class T_, bool WIDE_, int GROUPS_, int N_, bool PAIRED_ = false>
+template <class T_, taps_kind KIND, int GROUPS_, int N_>
 struct taps_tile {
     typedef T_ T;
     enum {
         BF16 = sizeof(T) == 2,
-        WIDE = WIDE_,
+        PAIRED = KIND == TAPS_PAIRED,
+        WIDE = KIND == TAPS_WIDE,
+        TALL = KIND == TAPS_TALL,
+        RING = WIDE || TALL, /* of weights, for a team of two warpgroups */
         GROUPS = GROUPS_,
         N = N_,
-        PAIRED = PAIRED_,
-        SLOT_TAPS = PAIRED ? 2 : 1, /* neighbouring taps of a slot of weights */
-        TEAMS = WIDE ? 1 : taps_teams(N),
-        MULTIPLIERS = WIDE ? 2 : TEAMS,           /* warpgroups */
+        PLACES = (TALL ? 2 : 1) * GROUPS * N, /* of a tile */
+        SLOT_TAPS = PAIRED ? 2 : 1,           /* neighbouring taps of a slot of weights */
+        TEAMS = RING ? 1 : taps_teams(N),
+        MULTIPLIERS = RING ? 2 : TEAMS,           /* warpgroups */
         REGISTERS = MULTIPLIERS == 2 ? 232 : 152, /* of their threads */
         THREADS = (1 + MULTIPLIERS) * GROUP,
-        TEAM_WARPS = (WIDE ? 2 : 1) * GROUP / 32,
+        TEAM_WARPS = (RING ? 2 : 1) * GROUP / 32,
         ROWS = WIDE ? 2 * PRODUCT_ROWS : PRODUCT_ROWS,
         WEIGHT_BYTES = ROWS * LINE, /* of a slot: a tap, or a pair of taps, of a chunk */
         CHUNK = LINE / sizeof(T)    /* channels */
@@ -143,7 +149,7 @@ struct taps_place {
  * teams, then the offset of each place: for tiles of full width, and for the last one of a row. */
 template <class P>
 struct taps_memory {
-    enum { PLACES = P::GROUPS * P::N };
+    enum { PLACES = P::PLACES };
     const taps_shape &s;
     uint32_t weights, slabs, barriers;
 
