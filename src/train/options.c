@@ -69,25 +69,17 @@ static bool same_text(const char *a, const char *b)
     return a == b || (a && b && lk__spec_same(a, b));
 }
 
-/* The value of the option in the checkpoint. Earlier versions did not note `reduce`; without the note it is tree. */
-static const char *saved_value(const lk_checkpoint *checkpoint, const lk_option *row)
-{
-    char name[NAME];
-    const char *text = lk_checkpoint_note(checkpoint, note_name(row, name));
-    return !text && strcmp(row->name, "reduce") == 0 ? row->initial : text;
-}
-
 /* Compares the options that change the result. */
 static lk_status check_bound(const lk_train_rank *rank, const lk_train_effective *effective)
 {
     lk_train_opts opts = given_options(rank, effective);
     const lk_option *row;
     for (size_t i = 0; (row = lk__train_option(i)) != NULL; i++) {
-        char what[NAME], number[LK_OPTION_TEXT_BYTES];
+        char name[NAME], what[NAME], number[LK_OPTION_TEXT_BYTES];
         if (!(row->properties & LK_OPTION_BOUND))
             continue;
         const char *here = lk__option_value(row, &opts, number);
-        const char *there = saved_value(rank->shared->resume, row);
+        const char *there = lk_checkpoint_note(rank->shared->resume, note_name(row, name));
         snprintf(what, sizeof what, "`%s`", lk__option_field(row));
         if (same_text(here, there))
             continue;

@@ -95,7 +95,7 @@ static const lk_option table[] = {
     {"how", "precision", 0, MODELS, KEPT, CHOICE(precision, lk__device_precision_names), "auto",
      "precision of the products in convolutions and linear layers; weights, gradients and sums over samples are always "
      "fp32. CPUs have fp32 and bf16. tf32conv: tf32 in convolutions only. auto: tf32conv on GPUs, fp32 on the CPU"},
-    {"how", "reduce", 0, TRAIN | BENCH, RESULT, CHOICE(reduce, lk__agree_reduce_names), "tree",
+    {"how", "reduce", 0, TRAIN | BENCH, KEPT, CHOICE(reduce, lk__agree_reduce_names), "tree",
      "order of the sums over ranks. tree: the fixed tree of the law; engine: the order of NCCL or MPI, whose bits "
      "depend on the number of ranks"},
 

@@ -73,7 +73,7 @@ said out "on cpu, fp32, 2 samples in 16 shards:"
 run 0 --model cnn --devices cpu --batch-size 2 --precision bf16
 said out "on cpu, bf16, 2 samples in 16 shards:"
 fails 2 "takes one device, as in --devices cpu" -- --model cnn --devices cpu,cpu
-fails 2 "add --devices cuda:0" -- --model cnn --precision bf16
+fails 2 "add --devices cpu, or --devices cuda:0" -- --model cnn --precision bf16
 
 # The same as one JSON object.
 

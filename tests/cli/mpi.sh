@@ -91,7 +91,7 @@ END
     under "$mpi" 2 not0 "$program" train "${task[@]}" --backend tcp --reduce engine
     said err "NCCL or MPI"
     under "$mpi" 2 not0 "$program" train "${task[@]}" --reduce engine
-    said err "between devices of kind cpu; add --backend mpi, or leave it out"
+    said err "between devices of kind cpu; add --backend mpi, or choose --reduce tree"
 
     # Plug-ins that do not fit.
     LOCKSTEP_PLUGINS=$scratch under "$mpi" 2 not0 "$program" train "${task[@]}" --backend mpi

@@ -217,7 +217,8 @@ static lk_status choose_device(const lk_args *args, report *r)
 {
     lk_devices_choice choice = {.devices = args->device_names};
     if (!*args->device_names && args->precision_given)
-        return lk__fail(LK_STATUS_USAGE, "--precision is of the step that --devices asks for: add --devices cuda:0");
+        return lk__fail(LK_STATUS_USAGE, "--precision is of the step that --devices asks for: add --devices cpu, or "
+                                         "--devices cuda:0 where there is a GPU");
     if (!*args->device_names)
         return LK_OK;
     LK_TRY(lk__devices_choose(&choice, lk__device_list, &r->devices));

@@ -175,9 +175,9 @@ static lk_status open_device(lk_engine *engine)
 static void describe_no_channel(const lk_engine *engine, lk_device_channel_choice *choice)
 {
     const char *remedy = choice->name || !choice->own_order ? "leave it out"
-                         : lk__mpi_module_is_chosen()       ? "add `backend` mpi, or leave it out"
+                         : lk__mpi_module_is_chosen()       ? "add `backend` mpi, or choose `reduce` tree"
                                                             : "start the ranks with mpirun and `backend` mpi, as in "
-                                                              "'mpirun -n 4 lockstep train ...', or leave it out";
+                                                              "'mpirun -n 4 lockstep train ...', or choose `reduce` tree";
     snprintf(choice->obstacle, sizeof choice->obstacle,
              "this build has nothing for that between devices of kind %s; %s", engine->dev->type->name, remedy);
 }
@@ -217,7 +217,9 @@ static lk_status choose_channel(lk_engine *engine)
     engine->agreed = true;
     return lk__fail(LK_STATUS_USAGE, "%s%s: gradients cannot be summed between the devices: %s%s",
                     any ? "`reduce` engine" : "`backend` ", any ? "" : opts->backend, choice.obstacle,
-                    choice.tried || mpi ? "; leave it out to sum them another way" : "");
+                    !choice.tried && !mpi ? ""
+                    : any                 ? "; `reduce` tree sums them another way"
+                                          : "; leave it out to sum them another way");
 }
 
 /* Chooses how neighbouring stages exchange activations: from device to device, if a channel can join the two and the
