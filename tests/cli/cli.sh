@@ -121,6 +121,7 @@ refused 2 "wants two" -- compare one
 refused 2 "too many" "c" -- compare a b c
 refused 2 "what to measure" -- bench
 refused 2 "'kernel'" "'kernels'" -- bench kernel
+RANK=0 WORLD_SIZE=2 refused 2 "starts its ranks itself" "-n N" -- bench train --model mlp --steps 1
 refused 2 "model file" -- eval
 check "nothing was written by commands that were refused" test -z "$(find . -name '*safetensors*')"
 

@@ -4,6 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <lockstep/group.h>
+
 #include "base/spec.h"
 #include "cli/cli.h"
 #include "cli/job/plan.h"
@@ -94,6 +96,19 @@ static lk_status check_options(size_t bench)
     return LK_OK;
 }
 
+/* Refuses ranks of a launcher: each would measure itself alone. `bench allreduce` may be started by mpirun, to measure
+ * Open MPI. */
+static lk_status check_alone(size_t bench)
+{
+    if (!(TRAIN >> bench & 1) || !lk_group_launched())
+        return LK_OK;
+    return lk__fail(
+        LK_STATUS_USAGE,
+        "bench %s starts its ranks itself and does not join those of a launcher: write 'lockstep bench %s -n "
+        "N'",
+        cases[bench].name, cases[bench].name);
+}
+
 /* Checks in a process of its own, because ranks are forked later and the driver must not be started before. */
 static bool is_usable(const char *device, char *why, size_t bytes)
 {
@@ -143,6 +158,7 @@ static lk_status run_case(lk_args *args)
     bool usable = true;
     LK_TRY(lk__names_find(&names, args->words[0], &found));
     LK_TRY(check_options(found));
+    LK_TRY(check_alone(found));
     LK_TRY(lk__args_complete(args));
     if (cases[found].gpus)
         args->devices = lk__job_plan_host("bench", args, ranks);
