@@ -188,5 +188,9 @@ run 0 "${rest[@]}" -n 2
 said out "passed over: ck/step-000000006" "going on from ck/step-000000003"
 ends_alike
 check "what was passed over is whole again" "$program" verify --quiet ck
+part 6
+truncate -s -1 ck/step-000000006/optimizer.safetensors
+run 0 "${rest[@]}" -n 2 --quiet
+said err "lockstep train: passed over: ck/step-000000006"
 
 conclude

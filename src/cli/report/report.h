@@ -8,6 +8,7 @@
 #define LK_CLI_REPORT_REPORT_H
 
 #include <stdatomic.h>
+#include <stdio.h>
 
 #include "cli/job/plan.h"
 #include "cli/report/screen.h"
@@ -59,6 +60,8 @@ void lk__report_uses_json(struct cJSON *object, const char *name, const lk_train
 /* Adds the object "early_stop", if --early-stop has ended the run. */
 void lk__report_early_json(struct cJSON *object, const lk_train_outcome *result);
 
+/* Prints the checkpoints that were passed over, with the reasons: a line for each, behind the prefix. */
+void lk__report_passed_over(FILE *to, const char *prefix);
 /* Lines about checkpoints: the one that the run resumes from, as text or in the JSON of its start (a cJSON
  * object), and one that was saved. */
 void lk__report_resumed(const lk_report *report, const lk_train_begin *start);

@@ -28,16 +28,22 @@ static void print_doubt(const char *path, size_t agreed)
         printf("%s does not note whether replicas were equal, as earlier versions did not\n", path);
 }
 
+void lk__report_passed_over(FILE *to, const char *prefix)
+{
+    const char *why = lk__cli_resume_found()->why, *line;
+    int length;
+    while ((line = next_line(&why, &length)) != NULL)
+        fprintf(to, "%spassed over: %.*s\n", prefix, length, line);
+}
+
 void lk__report_resumed(const lk_report *report, const lk_train_begin *start)
 {
     const lk_resume *found = lk__cli_resume_found();
     const lk_train_opts *opts = &report->plan->train;
     bool by_steps = opts->max_steps && opts->max_steps <= opts->epochs * start->batches;
-    const char *why = found->why, *line, *limit = by_steps ? "--max-steps" : "--epochs";
+    const char *limit = by_steps ? "--max-steps" : "--epochs";
     size_t most = by_steps ? opts->max_steps : opts->epochs;
-    int length;
-    while ((line = next_line(&why, &length)) != NULL)
-        printf("passed over: %.*s\n", length, line);
+    lk__report_passed_over(stdout, "");
     if (report->args->resume_searched && !*found->path)
         printf("no run of this line in %s has a checkpoint yet: the run begins\n", report->args->log_dir);
     else if (report->args->resume && !*found->path)

@@ -181,6 +181,7 @@ void lk__report_start_notices(const lk_report *report, const lk_train_begin *sta
     char text[SHARDS_TEXT];
     write_shards(report, start, text);
     lk__report_notice("train", text);
+    lk__report_passed_over(stderr, "lockstep train: ");
 }
 
 /* Effects of combined options that a user may not expect. */

@@ -63,45 +63,45 @@ typedef struct taps_size {
             launch<taps_tile<float, kind, groups, n>>, launch<taps_tile<lk_bf16, kind, groups, n>> \
         }                                                                                          \
     }
-#define PAIRED(n)                                             \
-    {                                                         \
-        TAPS_PAIRED, false, 1, n,                             \
-        {                                                     \
-            launch<taps_tile<float, TAPS_PAIRED, 1, n>>, NULL \
-        }                                                     \
+#define PAIRED(n)                                                  \
+    {                                                              \
+        TAPS_KIND_PAIRED, false, 1, n,                             \
+        {                                                          \
+            launch<taps_tile<float, TAPS_KIND_PAIRED, 1, n>>, NULL \
+        }                                                          \
     }
 static const taps_size sizes[] = {
-    SIZE(TAPS_NARROW, true, 1, 112),
-    SIZE(TAPS_NARROW, true, 1, 128),
-    SIZE(TAPS_NARROW, true, 1, 192),
-    SIZE(TAPS_NARROW, true, 1, 224),
-    SIZE(TAPS_NARROW, true, 1, 256),
-    SIZE(TAPS_NARROW, false, 1, 144),
-    SIZE(TAPS_NARROW, false, 1, 160),
-    SIZE(TAPS_NARROW, false, 1, 192),
-    SIZE(TAPS_NARROW, false, 1, 240),
-    SIZE(TAPS_NARROW, false, 1, 256),
+    SIZE(TAPS_KIND_NARROW, true, 1, 112),
+    SIZE(TAPS_KIND_NARROW, true, 1, 128),
+    SIZE(TAPS_KIND_NARROW, true, 1, 192),
+    SIZE(TAPS_KIND_NARROW, true, 1, 224),
+    SIZE(TAPS_KIND_NARROW, true, 1, 256),
+    SIZE(TAPS_KIND_NARROW, false, 1, 144),
+    SIZE(TAPS_KIND_NARROW, false, 1, 160),
+    SIZE(TAPS_KIND_NARROW, false, 1, 192),
+    SIZE(TAPS_KIND_NARROW, false, 1, 240),
+    SIZE(TAPS_KIND_NARROW, false, 1, 256),
     PAIRED(144),
     PAIRED(160),
     PAIRED(192),
     PAIRED(240),
     PAIRED(256),
-    SIZE(TAPS_WIDE, true, 1, 112),
-    SIZE(TAPS_WIDE, true, 1, 128),
-    SIZE(TAPS_WIDE, true, 1, 192),
-    SIZE(TAPS_WIDE, true, 1, 224),
-    SIZE(TAPS_WIDE, true, 1, 256),
-    SIZE(TAPS_WIDE, true, 2, 112),
-    SIZE(TAPS_WIDE, true, 2, 128),
-    SIZE(TAPS_WIDE, false, 1, 192),
-    SIZE(TAPS_WIDE, false, 1, 256),
-    SIZE(TAPS_WIDE, false, 2, 144),
-    SIZE(TAPS_WIDE, false, 2, 160),
-    SIZE(TAPS_TALL, true, 1, 112),
-    SIZE(TAPS_TALL, true, 1, 128),
-    SIZE(TAPS_TALL, true, 1, 192),
-    SIZE(TAPS_TALL, true, 1, 224),
-    SIZE(TAPS_TALL, true, 1, 256),
+    SIZE(TAPS_KIND_WIDE, true, 1, 112),
+    SIZE(TAPS_KIND_WIDE, true, 1, 128),
+    SIZE(TAPS_KIND_WIDE, true, 1, 192),
+    SIZE(TAPS_KIND_WIDE, true, 1, 224),
+    SIZE(TAPS_KIND_WIDE, true, 1, 256),
+    SIZE(TAPS_KIND_WIDE, true, 2, 112),
+    SIZE(TAPS_KIND_WIDE, true, 2, 128),
+    SIZE(TAPS_KIND_WIDE, false, 1, 192),
+    SIZE(TAPS_KIND_WIDE, false, 1, 256),
+    SIZE(TAPS_KIND_WIDE, false, 2, 144),
+    SIZE(TAPS_KIND_WIDE, false, 2, 160),
+    SIZE(TAPS_KIND_TALL, true, 1, 112),
+    SIZE(TAPS_KIND_TALL, true, 1, 128),
+    SIZE(TAPS_KIND_TALL, true, 1, 192),
+    SIZE(TAPS_KIND_TALL, true, 1, 224),
+    SIZE(TAPS_KIND_TALL, true, 1, 256),
 };
 #undef PAIRED
 #undef SIZE
@@ -124,13 +124,13 @@ static bool is_wide(const taps_shape *s)
 /* Whether weights come in a ring, for two warpgroups. */
 static bool has_ring(const taps_size *size)
 {
-    return size->kind == TAPS_WIDE || size->kind == TAPS_TALL;
+    return size->kind == TAPS_KIND_WIDE || size->kind == TAPS_KIND_TALL;
 }
 
 /* Groups of places of a tile. */
 static int groups_of(const taps_size *size)
 {
-    return (size->kind == TAPS_TALL ? 2 : 1) * size->groups;
+    return (size->kind == TAPS_KIND_TALL ? 2 : 1) * size->groups;
 }
 
 /* Channels of a job, and bytes of the weights of a tap and a chunk. */
@@ -194,7 +194,7 @@ static void set_strips(taps_shape *s, const taps_size *size, int images)
 /* Sets the rows of a tile of whole rows; 0 if none fits. */
 static void set_rows(taps_shape *s, const taps_size *size, int kernel_w)
 {
-    int places = size->groups * size->n, paired = size->kind == TAPS_PAIRED;
+    int places = size->groups * size->n, paired = size->kind == TAPS_KIND_PAIRED;
     int rows = (places + kernel_w - 1 - paired) / (s->width + kernel_w - 1); /* the second place of a pair is in
                                                                                       the tile, too */
     s->strips = false;
@@ -215,7 +215,7 @@ static void set_lines(const lk_cuda_problem *problem, taps_shape *s, const taps_
     s->group_lines = s->strips ? EIGHT : size->n;
     for (int i = 0; i < s->slots; i++)
         s->lines[i] =
-            (uint16_t)(i / across * s->tile_images * s->pitch + i % across * (size->kind == TAPS_PAIRED ? 2 : 1));
+            (uint16_t)(i / across * s->tile_images * s->pitch + i % across * (size->kind == TAPS_KIND_PAIRED ? 2 : 1));
     int last = ((kernel_h - 1) * s->tile_images * s->pitch) + kernel_w - 1;
     int places = (size->n / EIGHT - 1) * s->eight_lines + (groups_of(size) - 1) * s->group_lines + EIGHT;
     s->slab_bytes = (uint32_t)(divide_up((places + last) * LINE, ALIGN) * ALIGN);
@@ -292,7 +292,7 @@ static double cycles_of(const taps_shape *s, const taps_size *size)
 static bool set_tiles(const lk_cuda_problem *problem, taps_shape *s, const taps_size *size)
 {
     int eights = size->n / EIGHT, images = s->height < eights ? eights / s->height : 1;
-    if ((size->kind == TAPS_WIDE) != is_wide(s) || (size->kind == TAPS_PAIRED) != is_paired(problem, s))
+    if ((size->kind == TAPS_KIND_WIDE) != is_wide(s) || (size->kind == TAPS_KIND_PAIRED) != is_paired(problem, s))
         return false;
     for (images = images < s->images ? images : s->images; images > 0; images--) {
         if (size->strips)

@@ -49,7 +49,7 @@ static constexpr int taps_teams(int n)
 }
 
 /* How blocks compute layers, see conv2d_hopper.cuh. */
-enum taps_kind { TAPS_NARROW, TAPS_PAIRED, TAPS_WIDE, TAPS_TALL };
+enum taps_kind { TAPS_KIND_NARROW, TAPS_KIND_PAIRED, TAPS_KIND_WIDE, TAPS_KIND_TALL };
 
 /* A warpgroup computes GROUPS * N places by 64 rows, which are channels or, if PAIRED, halves of 32 channels. */
 template <class T_, taps_kind KIND, int GROUPS_, int N_>
@@ -57,9 +57,9 @@ struct taps_tile {
     typedef T_ T;
     enum {
         BF16 = sizeof(T) == 2,
-        PAIRED = KIND == TAPS_PAIRED,
-        WIDE = KIND == TAPS_WIDE,
-        TALL = KIND == TAPS_TALL,
+        PAIRED = KIND == TAPS_KIND_PAIRED,
+        WIDE = KIND == TAPS_KIND_WIDE,
+        TALL = KIND == TAPS_KIND_TALL,
         RING = WIDE || TALL, /* of weights, for a team of two warpgroups */
         GROUPS = GROUPS_,
         N = N_,
