@@ -20,6 +20,7 @@ enum {
     MOST_BOX = 256    /* pixels of a copy, along each axis */
 };
 
+/* offset_bytes: of a place, in both tables of taps_memory. */
 static const size_t most_bytes = 227 << 10, most_slabs = 4, wide_slabs = 2, most_weights = 8, least_weights = 3,
                     barrier_bytes = 16, turn_bytes = 8 * TAPS_TURNS, offset_bytes = 8;
 
@@ -191,12 +192,11 @@ static void set_strips(taps_shape *s, const taps_size *size, int images)
     s->tile_images = images;
 }
 
-/* Sets the rows of a tile of whole rows; 0 if none fits. */
+/* Sets the rows of a tile of whole rows; 0 if none fits. The second place of a pair is in the tile, too. */
 static void set_rows(taps_shape *s, const taps_size *size, int kernel_w)
 {
     int places = size->groups * size->n, paired = size->kind == TAPS_KIND_PAIRED;
-    int rows = (places + kernel_w - 1 - paired) / (s->width + kernel_w - 1); /* the second place of a pair is in
-                                                                                      the tile, too */
+    int rows = (places + kernel_w - 1 - paired) / (s->width + kernel_w - 1);
     s->strips = false;
     s->tile_width = s->width;
     s->width_tiles = 1;
@@ -218,10 +218,10 @@ static void set_lines(const lk_cuda_problem *problem, taps_shape *s, const taps_
             (uint16_t)(i / across * s->tile_images * s->pitch + i % across * (size->kind == TAPS_KIND_PAIRED ? 2 : 1));
     int last = ((kernel_h - 1) * s->tile_images * s->pitch) + kernel_w - 1;
     int places = (size->n / EIGHT - 1) * s->eight_lines + (groups_of(size) - 1) * s->group_lines + EIGHT;
-    s->slab_bytes = (uint32_t)(divide_up((places + last) * LINE, ALIGN) * ALIGN);
-    s->copy_bytes = (uint32_t)((s->tile_rows + kernel_h - 1) * s->tile_images * s->pitch * LINE);
-    s->slab_bytes =
-        s->slab_bytes > s->copy_bytes ? s->slab_bytes : (uint32_t)(divide_up((int)s->copy_bytes, ALIGN) * ALIGN);
+    int copied = (s->tile_rows + kernel_h - 1) * s->tile_images * s->pitch;
+    int lines = places + last > copied ? places + last : copied;
+    s->slab_bytes = (uint32_t)(divide_up(lines * LINE, ALIGN) * ALIGN);
+    s->copy_bytes = (uint32_t)(copied * LINE);
 }
 
 /* Whether a copy can have the size of a slab. */
@@ -325,7 +325,8 @@ static bool is_plain(const lk_cuda_window *window)
     return window->stride == 1 && window->dilation == 1 && window->kernel <= TAPS_SIDE && window->pad <= MOST_BOX;
 }
 
-/* cuDNN's tiles are faster where many channels fill them and strips lose places: 28 columns take four of eight. */
+/* Whether cuDNN is faster: many channels fill its tiles, and strips lose places, as 28 columns in four strips of eight.
+ */
 static bool loses_places(const taps_shape *s)
 {
     enum { MANY = 512 };
