@@ -250,7 +250,20 @@ lk_status lk__optim_begin(lk_optim *optim)
     return dev->type->upload(dev, scalars, optim->group_count * sizeof *scalars, optim->scalars);
 }
 
+lk_step_arrays lk__rule_arrays(const lk_optim *optim, const lk_optim_range *range)
+{
+    size_t width = lk_dtype_size(optim->dev->values);
+    void *values = range->values ? (char *)range->values + range->begin * width : NULL;
+    return (lk_step_arrays){
+        .grad = range->grads + range->begin, .param = range->params + range->begin, .values = values};
+}
+
 void lk__optim_range(lk_optim *optim, const lk_optim_range *range)
 {
     optim->rule->range(optim, range);
+}
+
+bool lk__optim_rounds(const lk_optim *optim)
+{
+    return !optim->rule->own;
 }

@@ -65,6 +65,7 @@ void lk__optim_set_groups(lk_optim *optim, const lk_optim_group *groups, size_t 
 typedef struct lk_optim_range {
     const float *grads; /* the whole flat arrays, on dev */
     float *params;
+    void *values; /* NULL, or params in the device's value type, which an optimiser that rounds writes, too */
     size_t begin, end;
     size_t group;        /* of these elements */
     const lk_flag *flag; /* device memory; a raised flag prevents the update; NULL: none */
@@ -77,6 +78,8 @@ enum { LK_SCALARS_BYTES = 32 * LK_OPTIM_MAX_GROUPS };
 void lk__optim_set_scalars(lk_optim *optim, void *scalars);
 void lk__optim_advance(lk_optim *optim, void *scalars);
 void lk__optim_range(lk_optim *optim, const lk_optim_range *range);
+/* Whether lk__optim_range writes values: the library's rules do. */
+bool lk__optim_rounds(const lk_optim *optim);
 
 /* Whether the optimiser whose name begins the spec has this parameter; false for an unknown name. */
 bool lk__optim_takes(const char *spec, const char *key);

@@ -28,13 +28,12 @@ static float *from(float *state, size_t begin)
 
 static void range(lk_optim *optim, const lk_optim_range *r)
 {
-    lk_rmsprop_arrays arrays = {.grad = r->grads + r->begin,
-                                .param = r->params + r->begin,
-                                .square = optim->state[SQUARE_AVG] + r->begin,
-                                .buffer = from(optim->state[MOMENTUM_BUFFER], r->begin),
-                                .mean = from(optim->state[GRAD_AVG], r->begin)};
+    lk_step_arrays arrays = lk__rule_arrays(optim, r);
+    lk_rmsprop_state state = {.square = optim->state[SQUARE_AVG] + r->begin,
+                              .buffer = from(optim->state[MOMENTUM_BUFFER], r->begin),
+                              .mean = from(optim->state[GRAD_AVG], r->begin)};
     optim->dev->kernels->rmsprop_step(optim->dev, &optim->scalars[r->group].rmsprop, r->flag, r->end - r->begin,
-                                      &arrays);
+                                      &arrays, &state);
 }
 
 const lk_rule lk__rule_rmsprop = {

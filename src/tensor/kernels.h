@@ -343,13 +343,18 @@ typedef struct lk_adadelta {
 typedef struct lk_rmsprop {
     float lr, alpha, one_minus_alpha, eps, weight_decay, momentum;
 } lk_rmsprop;
-/* The arrays of an RMSprop step. */
-typedef struct lk_rmsprop_arrays {
+/* The arrays of an optimiser step, beside its state. */
+typedef struct lk_step_arrays {
     const float *grad;
-    float *param, *square;
+    float *param;
+    void *values; /* NULL, or param in the device's value type, which is written, too */
+} lk_step_arrays;
+/* The state of RMSprop. */
+typedef struct lk_rmsprop_state {
+    float *square;
     float *buffer; /* of the momentum; NULL: momentum 0 */
     float *mean;   /* of the gradients, for the centered variance; NULL: not centered */
-} lk_rmsprop_arrays;
+} lk_rmsprop_state;
 
 typedef struct lk_kernels {
     /* conv2d: w is (o, i / groups, kh, kw), row-major as in PyTorch. y = conv(x, w) + b, then max(y, 0) if
@@ -527,14 +532,14 @@ typedef struct lk_kernels {
 
     /* PyTorch's update rules over count elements; parameters and state arrays are updated in place. sgd's
      * buffer is NULL if momentum is 0. Nothing changes if flag->bad; flag may be NULL. */
-    void (*sgd_step)(lk_device *dev, const lk_sgd *sgd, const lk_flag *flag, size_t count, const float *grad,
-                     float *param, float *buffer);
-    void (*adam_step)(lk_device *dev, const lk_adam *adam, const lk_flag *flag, size_t count, const float *grad,
-                      float *param, float *m, float *v);
+    void (*sgd_step)(lk_device *dev, const lk_sgd *sgd, const lk_flag *flag, size_t count, const lk_step_arrays *arrays,
+                     float *buffer);
+    void (*adam_step)(lk_device *dev, const lk_adam *adam, const lk_flag *flag, size_t count,
+                      const lk_step_arrays *arrays, float *m, float *v);
     void (*adadelta_step)(lk_device *dev, const lk_adadelta *adadelta, const lk_flag *flag, size_t count,
-                          const float *grad, float *param, float *square, float *delta);
+                          const lk_step_arrays *arrays, float *square, float *delta);
     void (*rmsprop_step)(lk_device *dev, const lk_rmsprop *rmsprop, const lk_flag *flag, size_t count,
-                         const lk_rmsprop_arrays *arrays);
+                         const lk_step_arrays *arrays, const lk_rmsprop_state *state);
 
     /* Looks for the element of the lowest position that is NaN or whose magnitude is above limit; lowers flag->first to
      * this position and sets flag->bad. With limit FLT_MAX it finds non-finite values. flag is device memory. */

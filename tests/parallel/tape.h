@@ -124,11 +124,11 @@ static inline void tape_scale(lk_device *dev, const lk_flag *flag, size_t count,
 }
 
 static inline void tape_adam_step(lk_device *dev, const lk_adam *adam, const lk_flag *flag, size_t count,
-                                  const float *grad, float *param, float *m, float *v)
+                                  const lk_step_arrays *arrays, float *m, float *v)
 {
     tape_note(adam, count);
-    tape_note(grad, 0);
-    tape_kernels.adam_step(dev, adam, flag, count, grad, param, m, v);
+    tape_note(arrays->grad, 0);
+    tape_kernels.adam_step(dev, adam, flag, count, arrays, m, v);
 }
 
 /* Watches the arguments of some kernels of a device. */

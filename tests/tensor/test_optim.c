@@ -3,7 +3,7 @@
 #include "tensor/kernel_test.h"
 
 /* Results are four arrays: the parameter and three states. */
-enum { ARRAYS = 4 };
+enum { ARRAYS = 4, STATES = ARRAYS - 1 };
 
 typedef struct rule rule;
 
@@ -21,37 +21,39 @@ typedef struct step_case {
 
 struct rule {
     const char *name;
-    void (*step)(lk_device *d, const step_case *s, const lk_flag *flag, const float *grad, float *array[ARRAYS]);
+    void (*step)(lk_device *d, const step_case *s, const lk_flag *flag, const lk_step_arrays *arrays,
+                 float *state[STATES]);
     /* Updates one element in double; e: the parameter and three states. */
     void (*element)(const step_case *s, double g, double e[ARRAYS]);
 };
 
-static void sgd_step(lk_device *d, const step_case *s, const lk_flag *flag, const float *grad, float *array[ARRAYS])
+static void sgd_step(lk_device *d, const step_case *s, const lk_flag *flag, const lk_step_arrays *arrays,
+                     float *state[STATES])
 {
-    d->kernels->sgd_step(d, fx_put(d, &s->sgd, sizeof s->sgd), flag, s->count, grad, array[0],
-                         s->sgd.momentum != 0 ? array[1] : NULL);
+    d->kernels->sgd_step(d, fx_put(d, &s->sgd, sizeof s->sgd), flag, s->count, arrays,
+                         s->sgd.momentum != 0 ? state[0] : NULL);
 }
 
-static void adam_step(lk_device *d, const step_case *s, const lk_flag *flag, const float *grad, float *array[ARRAYS])
+static void adam_step(lk_device *d, const step_case *s, const lk_flag *flag, const lk_step_arrays *arrays,
+                      float *state[STATES])
 {
-    d->kernels->adam_step(d, fx_put(d, &s->adam, sizeof s->adam), flag, s->count, grad, array[0], array[1], array[2]);
+    d->kernels->adam_step(d, fx_put(d, &s->adam, sizeof s->adam), flag, s->count, arrays, state[0], state[1]);
 }
 
-static void adadelta_step(lk_device *d, const step_case *s, const lk_flag *flag, const float *grad,
-                          float *array[ARRAYS])
+static void adadelta_step(lk_device *d, const step_case *s, const lk_flag *flag, const lk_step_arrays *arrays,
+                          float *state[STATES])
 {
-    d->kernels->adadelta_step(d, fx_put(d, &s->adadelta, sizeof s->adadelta), flag, s->count, grad, array[0], array[1],
-                              array[2]);
+    d->kernels->adadelta_step(d, fx_put(d, &s->adadelta, sizeof s->adadelta), flag, s->count, arrays, state[0],
+                              state[1]);
 }
 
-static void rmsprop_step(lk_device *d, const step_case *s, const lk_flag *flag, const float *grad, float *array[ARRAYS])
+static void rmsprop_step(lk_device *d, const step_case *s, const lk_flag *flag, const lk_step_arrays *arrays,
+                         float *state[STATES])
 {
-    lk_rmsprop_arrays arrays = {.grad = grad,
-                                .param = array[0],
-                                .square = array[1],
-                                .buffer = s->rmsprop.momentum != 0 ? array[2] : NULL,
-                                .mean = s->centered ? array[3] : NULL};
-    d->kernels->rmsprop_step(d, fx_put(d, &s->rmsprop, sizeof s->rmsprop), flag, s->count, &arrays);
+    lk_rmsprop_state rms = {.square = state[0],
+                            .buffer = s->rmsprop.momentum != 0 ? state[1] : NULL,
+                            .mean = s->centered ? state[2] : NULL};
+    d->kernels->rmsprop_step(d, fx_put(d, &s->rmsprop, sizeof s->rmsprop), flag, s->count, arrays, &rms);
 }
 
 static void sgd_element(const step_case *s, double g, double e[ARRAYS])
@@ -105,17 +107,40 @@ static const rule adam = {"adam", adam_step, adam_element};
 static const rule adadelta = {"adadelta", adadelta_step, adadelta_element};
 static const rule rmsprop = {"rmsprop", rmsprop_step, rmsprop_element};
 
+/* In bf16 a step also writes the rounded parameters, unless the flag is raised. */
+static void check_values(lk_device *d, const step_case *s, const void *values, const float *params)
+{
+    uint16_t *got = calloc(s->count + 1, sizeof *got);
+    assert_non_null(got);
+    fx_get(d, values, s->count * sizeof *got, got);
+    for (size_t i = 0; i < s->count; i++) {
+        float want = s->flag > 0 ? 0 : fx_round(params[i]);
+        if (!fx_equal(fx_load(LK_DTYPE_BF16, got, i), want))
+            fail_msg("%s: value %zu of %zu is %g, not %g", s->rule->name, i, s->count,
+                     (double)fx_load(LK_DTYPE_BF16, got, i), (double)want);
+    }
+    free(got);
+}
+
 static void run_step(lk_device *d, const void *arg, float *out)
 {
     const step_case *s = arg;
     lk_flag flag = {.first = s->flag > 0 ? 3 : LK_FLAG_NONE, .bad = s->flag > 0};
     size_t whole = s->count + s->skip;
+    uint16_t *zeros = calloc(whole + 1, sizeof *zeros);
+    assert_non_null(zeros);
     float *grad = fx_floats(d, s->grad, whole) + s->skip, *array[ARRAYS];
     for (size_t i = 0; i < ARRAYS; i++)
         array[i] = fx_floats(d, s->start + i * whole, whole) + s->skip;
-    s->rule->step(d, s, s->flag >= 0 ? fx_put(d, &flag, sizeof flag) : NULL, grad, array);
+    lk_step_arrays arrays = {.grad = grad, .param = array[0]};
+    if (d->values == LK_DTYPE_BF16)
+        arrays.values = (uint16_t *)fx_put(d, zeros, whole * sizeof *zeros) + s->skip;
+    s->rule->step(d, s, s->flag >= 0 ? fx_put(d, &flag, sizeof flag) : NULL, &arrays, array + 1);
     for (size_t i = 0; i < ARRAYS; i++)
         fx_get_floats(d, array[i] - s->skip, whole, out + i * whole);
+    if (arrays.values)
+        check_values(d, s, arrays.values, out + s->skip);
+    free(zeros);
 }
 
 static void check(const step_case *s)
@@ -201,5 +226,5 @@ static void test_unaligned(void **state)
 
 int main(int argc, char **argv)
 {
-    return fx_kernel_main(argc, argv, TESTS(TEST(test_steps), TEST(test_unaligned)), FX_FP32);
+    return fx_kernel_main(argc, argv, TESTS(TEST(test_steps), TEST(test_unaligned)), FX_FP32 | FX_BF16);
 }

@@ -46,10 +46,11 @@ static lk_status average(lk_engine *engine, double decay)
     LK_TRY(ensure_mean(engine));
     lk_engine_mean *mean = &engine->mean;
     LK_TRY(dev->type->upload(dev, &rule, sizeof rule, mean->rule));
+    lk_step_arrays arrays = {.grad = params->params, .param = mean->params};
     if (first)
         dev->kernels->copy_bytes(dev, params->count * sizeof(float), params->params, mean->params);
     else
-        dev->kernels->sgd_step(dev, mean->rule, NULL, params->count, params->params, mean->params, NULL);
+        dev->kernels->sgd_step(dev, mean->rule, NULL, params->count, &arrays, NULL);
     dev->kernels->copy_bytes(dev, params->buffer_count * sizeof(float), params->buffers, mean->buffers);
     memcpy(mean->batches, params->batches, (size_t)engine->graph->count * sizeof *mean->batches);
     return dev->type->sync(dev);

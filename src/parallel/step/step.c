@@ -210,13 +210,20 @@ static void update_range(lk_engine *engine, size_t begin, size_t end, const lk_f
     weigh(engine, engine->params->grads + begin, end - begin);
     if (takes_norm(engine))
         lk__clip_squares(engine->params, begin, end);
-    lk_optim_range range = {
-        .grads = engine->params->grads, .params = engine->params->params, .begin = begin, .end = end, .flag = flag};
+    const lk_params *params = engine->params;
+    bool rounds = params->values != params->params && lk__optim_rounds(engine->optim);
+    lk_optim_range range = {.grads = params->grads,
+                            .params = params->params,
+                            .values = rounds ? params->values : NULL,
+                            .begin = begin,
+                            .end = end,
+                            .flag = flag};
     double began = lk__trace_begin_label(LK_TRACE_KIND_UPDATE, "update", -1);
     if (!flag)
         lk__marks_add(engine, (lk_trace_label){0});
     lk__param_groups_update(&engine->groups, engine->optim, &range);
-    lk__params_round(engine->params, begin, end);
+    if (!rounds)
+        lk__params_round(params, begin, end);
     if (!flag)
         lk__marks_add(engine, lk__trace_label());
     lk__trace_end(LK_TRACE_KIND_UPDATE, "update", -1, began);

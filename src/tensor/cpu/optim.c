@@ -2,6 +2,8 @@
  *
  * Elements are independent, so any range may be updated alone. Multiply and add are fused only where v_fma is
  * called. */
+#include <assert.h>
+
 #include "tensor/cpu/chunks.h"
 #include "tensor/cpu/decls.h"
 
@@ -102,34 +104,49 @@ static void run_step(lk_device *dev, const lk_flag *flag, lk_pool_fn task, step 
         lk__chunk_run(dev, s->count, task, s);
 }
 
-void LK_KERNEL(sgd_step)(lk_device *dev, const lk_sgd *sgd, const lk_flag *flag, size_t count, const float *grad,
-                         float *param, float *buffer)
+/* Values of this device are params themselves. */
+static step step_of(size_t count, const lk_step_arrays *arrays)
 {
-    step s = {.count = count, .rule = sgd, .grad = grad, .param = param, .state = {buffer}};
+    assert(!arrays->values);
+    return (step){.count = count, .grad = arrays->grad, .param = arrays->param};
+}
+
+void LK_KERNEL(sgd_step)(lk_device *dev, const lk_sgd *sgd, const lk_flag *flag, size_t count,
+                         const lk_step_arrays *arrays, float *buffer)
+{
+    step s = step_of(count, arrays);
+    s.rule = sgd;
+    s.state[0] = buffer;
     run_step(dev, flag, sgd_task, &s);
 }
 
-void LK_KERNEL(adam_step)(lk_device *dev, const lk_adam *adam, const lk_flag *flag, size_t count, const float *grad,
-                          float *param, float *m, float *v)
+void LK_KERNEL(adam_step)(lk_device *dev, const lk_adam *adam, const lk_flag *flag, size_t count,
+                          const lk_step_arrays *arrays, float *m, float *v)
 {
-    step s = {.count = count, .rule = adam, .grad = grad, .param = param, .state = {m, v}};
+    step s = step_of(count, arrays);
+    s.rule = adam;
+    s.state[0] = m;
+    s.state[1] = v;
     run_step(dev, flag, adam_task, &s);
 }
 
 void LK_KERNEL(adadelta_step)(lk_device *dev, const lk_adadelta *adadelta, const lk_flag *flag, size_t count,
-                              const float *grad, float *param, float *square, float *delta)
+                              const lk_step_arrays *arrays, float *square, float *delta)
 {
-    step s = {.count = count, .rule = adadelta, .grad = grad, .param = param, .state = {square, delta}};
+    step s = step_of(count, arrays);
+    s.rule = adadelta;
+    s.state[0] = square;
+    s.state[1] = delta;
     run_step(dev, flag, adadelta_task, &s);
 }
 
 void LK_KERNEL(rmsprop_step)(lk_device *dev, const lk_rmsprop *rmsprop, const lk_flag *flag, size_t count,
-                             const lk_rmsprop_arrays *arrays)
+                             const lk_step_arrays *arrays, const lk_rmsprop_state *state)
 {
-    step s = {.count = count,
-              .rule = rmsprop,
-              .grad = arrays->grad,
-              .param = arrays->param,
-              .state = {arrays->square, arrays->buffer, arrays->mean}};
+    step s = step_of(count, arrays);
+    s.rule = rmsprop;
+    s.state[0] = state->square;
+    s.state[1] = state->buffer;
+    s.state[2] = state->mean;
     run_step(dev, flag, rmsprop_task, &s);
 }

@@ -11,6 +11,7 @@ struct arrays {
     const lk_flag *flag;
     const float *grad;
     float *param;
+    lk_bf16 *values; /* or NULL */
     float *state[3];
 };
 
@@ -63,8 +64,8 @@ static __device__ float update(const lk_rmsprop &rule, float g, float p, float &
     return fmaf(-rule.lr, d, p);
 }
 
-/* Elements [i, i + V). Reads and writes the arrays of state that have a bit in KEPT. */
-template <int V, unsigned KEPT, class R>
+/* Elements [i, i + V). Reads and writes the arrays of state that have a bit in KEPT; writes values if ROUNDED. */
+template <int V, unsigned KEPT, bool ROUNDED, class R>
 static __device__ void step_at(const arrays &a, const R &rule, size_t i)
 {
     float g[V], p[V], first[V] = {}, second[V] = {}, third[V] = {};
@@ -80,6 +81,8 @@ static __device__ void step_at(const arrays &a, const R &rule, size_t i)
     for (int k = 0; k < V; k++)
         p[k] = update(rule, g[k], p[k], first[k], second[k], third[k], KEPT);
     lk__cuda_store(a.param + i, p);
+    if (ROUNDED)
+        lk__cuda_store(a.values + i, p);
     if (KEPT & 1)
         lk__cuda_store(a.state[0] + i, first);
     if (KEPT & 2)
@@ -88,7 +91,7 @@ static __device__ void step_at(const arrays &a, const R &rule, size_t i)
         lk__cuda_store(a.state[2] + i, third);
 }
 
-template <int V, unsigned KEPT, class R>
+template <int V, unsigned KEPT, bool ROUNDED, class R>
 static __global__ void step(arrays a, const R *in_memory)
 {
     lk__cuda_await();
@@ -97,57 +100,83 @@ static __global__ void step(arrays a, const R *in_memory)
     R rule = *in_memory;
     size_t i = lk__cuda_thread() * V;
     if (i + V <= a.count)
-        step_at<V, KEPT>(a, rule, i);
+        step_at<V, KEPT, ROUNDED>(a, rule, i);
     else
         for (; i < a.count; i++)
-            step_at<1, KEPT>(a, rule, i);
+            step_at<1, KEPT, ROUNDED>(a, rule, i);
+}
+
+template <unsigned KEPT, bool ROUNDED, class R>
+static void launch_step(cudaStream_t stream, const arrays &a, const R *rule)
+{
+    bool aligned = lk__cuda_aligned(a.grad) && lk__cuda_aligned(a.param) && lk__cuda_aligned(a.values);
+    for (float *state : a.state)
+        aligned = aligned && lk__cuda_aligned(state);
+    if (aligned)
+        lk__cuda_follow({lk__cuda_blocks((a.count + 3) / 4), LK_THREADS, 0, stream}, step<4, KEPT, ROUNDED, R>, a,
+                        rule);
+    else
+        lk__cuda_follow({lk__cuda_blocks(a.count), LK_THREADS, 0, stream}, step<1, KEPT, ROUNDED, R>, a, rule);
 }
 
 template <unsigned KEPT, class R>
 static void run_step(lk_device *dev, const arrays &a, const R *rule, const char *what)
 {
-    cudaStream_t stream = lk__cuda_stream(dev);
     if (a.count == 0)
         return;
-    if (lk__cuda_aligned(a.grad) && lk__cuda_aligned(a.param) && lk__cuda_aligned(a.state[0]) &&
-        lk__cuda_aligned(a.state[1]) && lk__cuda_aligned(a.state[2]))
-        lk__cuda_follow({lk__cuda_blocks((a.count + 3) / 4), LK_THREADS, 0, stream}, step<4, KEPT, R>, a, rule);
+    if (a.values)
+        launch_step<KEPT, true>(lk__cuda_stream(dev), a, rule);
     else
-        lk__cuda_follow({lk__cuda_blocks(a.count), LK_THREADS, 0, stream}, step<1, KEPT, R>, a, rule);
+        launch_step<KEPT, false>(lk__cuda_stream(dev), a, rule);
     lk__cuda_launched(dev, what);
 }
 
-void lk__cuda_sgd_step(lk_device *dev, const lk_sgd *sgd, const lk_flag *flag, size_t count, const float *grad,
-                       float *param, float *buffer)
+static arrays arrays_of(size_t count, const lk_flag *flag, const lk_step_arrays *in)
 {
-    arrays a = {count, flag, grad, param, {buffer, nullptr}};
+    return {count, flag, in->grad, in->param, (lk_bf16 *)in->values, {}};
+}
+
+void lk__cuda_sgd_step(lk_device *dev, const lk_sgd *sgd, const lk_flag *flag, size_t count, const lk_step_arrays *in,
+                       float *buffer)
+{
+    arrays a = arrays_of(count, flag, in);
+    a.state[0] = buffer;
     if (buffer)
         run_step<1>(dev, a, sgd, "sgd_step");
     else
         run_step<0>(dev, a, sgd, "sgd_step");
 }
 
-void lk__cuda_adam_step(lk_device *dev, const lk_adam *adam, const lk_flag *flag, size_t count, const float *grad,
-                        float *param, float *m, float *v)
+void lk__cuda_adam_step(lk_device *dev, const lk_adam *adam, const lk_flag *flag, size_t count,
+                        const lk_step_arrays *in, float *m, float *v)
 {
-    run_step<3>(dev, arrays{count, flag, grad, param, {m, v}}, adam, "adam_step");
+    arrays a = arrays_of(count, flag, in);
+    a.state[0] = m;
+    a.state[1] = v;
+    run_step<3>(dev, a, adam, "adam_step");
 }
 
 void lk__cuda_adadelta_step(lk_device *dev, const lk_adadelta *adadelta, const lk_flag *flag, size_t count,
-                            const float *grad, float *param, float *square, float *delta)
+                            const lk_step_arrays *in, float *square, float *delta)
 {
-    run_step<3>(dev, arrays{count, flag, grad, param, {square, delta}}, adadelta, "adadelta_step");
+    arrays a = arrays_of(count, flag, in);
+    a.state[0] = square;
+    a.state[1] = delta;
+    run_step<3>(dev, a, adadelta, "adadelta_step");
 }
 
 void lk__cuda_rmsprop_step(lk_device *dev, const lk_rmsprop *rmsprop, const lk_flag *flag, size_t count,
-                           const lk_rmsprop_arrays *in)
+                           const lk_step_arrays *in, const lk_rmsprop_state *state)
 {
-    arrays a = {count, flag, in->grad, in->param, {in->square, in->buffer, in->mean}};
-    if (in->buffer && in->mean)
+    arrays a = arrays_of(count, flag, in);
+    a.state[0] = state->square;
+    a.state[1] = state->buffer;
+    a.state[2] = state->mean;
+    if (state->buffer && state->mean)
         run_step<7>(dev, a, rmsprop, "rmsprop_step");
-    else if (in->mean)
+    else if (state->mean)
         run_step<5>(dev, a, rmsprop, "rmsprop_step");
-    else if (in->buffer)
+    else if (state->buffer)
         run_step<3>(dev, a, rmsprop, "rmsprop_step");
     else
         run_step<1>(dev, a, rmsprop, "rmsprop_step");
