@@ -105,6 +105,7 @@ static lk_status run(lk_cuda_plan *base, const lk_cuda_problem *problem, const l
     lk_cuda_io inner = *io;
     size_t bytes = lk__size_round_up(lk__cuda_rows(&compact) * (size_t)compact.x_pitch * size, ALIGN);
     inner.reserved = io->reserved + bytes;
+    inner.mask = NULL;
     LK_TRY(lk__cuda_workspace(io, bytes, &inner.dx));
     LK_TRY(run_engine(plan, &compact, &inner));
     lk__cuda_scatter(problem, io, inner.dx);
@@ -137,9 +138,10 @@ static lk_status make_plan(lk_cuda_device *dev, const lk_cuda_problem *problem, 
     plan->base.destroy = destroy;
     plan->base.describe = describe;
     lk_cuda_problem compact = compact_problem(problem);
-    plan->scatters = is_sparse(problem) && engine_of(&compact) == ENGINE_CUDNN;
-    plan->engine = plan->scatters ? ENGINE_CUDNN : engine_of(problem);
-    plan->base.masks = plan->engine == ENGINE_FP32 || plan->engine == ENGINE_TAPS;
+    engine inner = engine_of(&compact);
+    plan->scatters = is_sparse(problem) && (inner == ENGINE_CUDNN || inner == ENGINE_TAPS);
+    plan->engine = plan->scatters ? inner : engine_of(problem);
+    plan->base.masks = !plan->scatters && (plan->engine == ENGINE_FP32 || plan->engine == ENGINE_TAPS);
     lk_status status = LK_OK;
     if (plan->engine == ENGINE_CUDNN)
         status = lk__cuda_cudnn_create(&dev->libraries, plan->scatters ? &compact : problem, &plan->cudnn);

@@ -52,24 +52,31 @@ static void launch(const taps_shape *s, const taps_call *call)
 /* A size of tiles: groups of n places. */
 typedef struct taps_size {
     taps_kind kind;
-    bool strips;
+    bool strips, pixels;
     int groups, n;                                                 /* groups: of a warpgroup */
     void (*launch[2])(const taps_shape *s, const taps_call *call); /* tf32, bf16 */
 } taps_size;
 
 #define SIZE(kind, strips, groups, n)                                                              \
     {                                                                                              \
-        kind, strips, groups, n,                                                                   \
+        kind, strips, false, groups, n,                                                            \
         {                                                                                          \
             launch<taps_tile<float, kind, groups, n>>, launch<taps_tile<lk_bf16, kind, groups, n>> \
         }                                                                                          \
     }
 #define PAIRED(n)                                                  \
     {                                                              \
-        TAPS_KIND_PAIRED, false, 1, n,                             \
+        TAPS_KIND_PAIRED, false, false, 1, n,                      \
         {                                                          \
             launch<taps_tile<float, TAPS_KIND_PAIRED, 1, n>>, NULL \
         }                                                          \
+    }
+#define PIXELS(kind, n)                                      \
+    {                                                        \
+        kind, false, true, 1, n,                             \
+        {                                                    \
+            launch<taps_tile<float, kind, 1, n, true>>, NULL \
+        }                                                    \
     }
 static const taps_size sizes[] = {
     SIZE(TAPS_KIND_NARROW, true, 1, 112),
@@ -103,7 +110,18 @@ static const taps_size sizes[] = {
     SIZE(TAPS_KIND_TALL, true, 1, 192),
     SIZE(TAPS_KIND_TALL, true, 1, 224),
     SIZE(TAPS_KIND_TALL, true, 1, 256),
+    PIXELS(TAPS_KIND_NARROW, 128),
+    PIXELS(TAPS_KIND_NARROW, 192),
+    PIXELS(TAPS_KIND_NARROW, 256),
+    PIXELS(TAPS_KIND_WIDE, 112),
+    PIXELS(TAPS_KIND_WIDE, 128),
+    PIXELS(TAPS_KIND_WIDE, 192),
+    PIXELS(TAPS_KIND_WIDE, 224),
+    PIXELS(TAPS_KIND_WIDE, 256),
+    PIXELS(TAPS_KIND_TALL, 112),
+    PIXELS(TAPS_KIND_TALL, 128),
 };
+#undef PIXELS
 #undef PAIRED
 #undef SIZE
 
@@ -115,6 +133,13 @@ static int size_of(const lk_cuda_problem *problem)
 static bool is_forward(const lk_cuda_problem *problem)
 {
     return problem->pass == LK_CUDA_PASS_FORWARD;
+}
+
+/* Whether the pixels of all samples are one row: their windows are the pixels themselves. */
+static bool is_flat(const lk_cuda_problem *problem)
+{
+    return problem->along_h.kernel == 1 && problem->along_w.kernel == 1 && problem->along_h.pad == 0 &&
+           problem->along_w.pad == 0;
 }
 
 static bool is_wide(const taps_shape *s)
@@ -169,6 +194,10 @@ static taps_shape shape_of(const lk_cuda_problem *problem)
     s.images = problem->n > 0 ? problem->n : 1;
     s.height = forward ? problem->p : problem->h;
     s.width = forward ? problem->q : problem->w;
+    if (is_flat(problem)) {
+        s.width *= s.images * s.height;
+        s.images = s.height = 1;
+    }
     s.row_step = (uint32_t)s.width * (uint32_t)s.columns;
     s.image_step = (uint32_t)s.height * s.row_step;
     s.slots = kernel_h * row_slots(problem, &s);
@@ -190,6 +219,15 @@ static void set_strips(taps_shape *s, const taps_size *size, int images)
     s->row_tiles = divide_up(s->height, eights / images);
     s->tile_rows = divide_up(s->height, s->row_tiles);
     s->tile_images = images;
+}
+
+/* Sets a tile of pixels of one row. */
+static void set_pixels(taps_shape *s, const taps_size *size)
+{
+    s->strips = false;
+    s->tile_width = groups_of(size) * size->n;
+    s->width_tiles = divide_up(s->width, s->tile_width);
+    s->row_tiles = s->tile_rows = s->tile_images = 1;
 }
 
 /* Sets the rows of a tile of whole rows; 0 if none fits. The second place of a pair is in the tile, too. */
@@ -241,7 +279,9 @@ static bool set_slots(taps_shape *s, const taps_size *size)
     size_t left = most_bytes - ALIGN - turn_bytes - offsets_bytes(size), weight = weight_bytes(s) + barrier_bytes,
            slab = s->slab_bytes + barrier_bytes;
     size_t slabs = wide_slabs, weights = (size_t)(s->chunks * s->slots);
-    if (has_ring(size)) {
+    if (has_ring(size) && size->pixels) {
+        slabs = weights = left / (slab + weight) < most_weights ? left / (slab + weight) : most_weights;
+    } else if (has_ring(size)) {
         weights = left > slabs * slab ? (left - slabs * slab) / weight : 0;
         weights = weights < most_weights ? weights : most_weights;
     } else {
@@ -250,7 +290,7 @@ static bool set_slots(taps_shape *s, const taps_size *size)
     }
     s->slabs = (int)slabs;
     s->weights = (int)weights;
-    return slabs > 0 && (!has_ring(size) || weights >= least_weights);
+    return size->pixels ? slabs > 1 : slabs > 0 && (!has_ring(size) || weights >= least_weights);
 }
 
 static size_t shared_bytes(const taps_shape *s, const taps_size *size)
@@ -292,10 +332,13 @@ static double cycles_of(const taps_shape *s, const taps_size *size)
 static bool set_tiles(const lk_cuda_problem *problem, taps_shape *s, const taps_size *size)
 {
     int eights = size->n / EIGHT, images = s->height < eights ? eights / s->height : 1;
-    if ((size->kind == TAPS_KIND_WIDE) != is_wide(s) || (size->kind == TAPS_KIND_PAIRED) != is_paired(problem, s))
+    if (size->pixels != is_flat(problem) || (size->kind == TAPS_KIND_WIDE) != is_wide(s) ||
+        (size->kind == TAPS_KIND_PAIRED) != is_paired(problem, s))
         return false;
     for (images = images < s->images ? images : s->images; images > 0; images--) {
-        if (size->strips)
+        if (is_flat(problem))
+            set_pixels(s, size);
+        else if (size->strips)
             set_strips(s, size, images);
         else
             set_rows(s, size, problem->along_w.kernel);
@@ -341,8 +384,10 @@ bool lk__cuda_taps_suits(const lk_cuda_problem *problem)
         problem->y_pitch % 8 || !is_plain(&problem->along_h) || !is_plain(&problem->along_w))
         return false;
     s = shape_of(problem);
-    return problem->along_h.kernel * problem->along_w.kernel > 1 && s.height >= LEAST_SIDE && s.width >= LEAST_SIDE &&
-           s.depth >= LEAST_DEPTH && !loses_places(&s) && choose(problem, &s) && is_hopper();
+    /* In bf16, libraries are faster with windows of one pixel. */
+    bool fits = is_flat(problem) ? problem->values == LK_DTYPE_F32
+                                 : s.height >= LEAST_SIDE && s.width >= LEAST_SIDE && !loses_places(&s);
+    return fits && s.depth >= LEAST_DEPTH && choose(problem, &s) && is_hopper();
 }
 
 /* The source in boxes of a slab: channels, columns, images and rows. A copy of tf32 rounds its values. */
@@ -350,9 +395,11 @@ static cudaError_t map_source(const lk_cuda_problem *problem, const lk_cuda_io *
                               CUtensorMap *out)
 {
     bool forward = is_forward(problem), bf16 = problem->values == LK_DTYPE_BF16;
-    int width = forward ? problem->w : problem->q, height = forward ? problem->h : problem->p;
+    bool flat = is_flat(problem);
+    int width = flat ? s->width : forward ? problem->w : problem->q;
+    int height = flat ? 1 : forward ? problem->h : problem->p, images = flat ? 1 : problem->n;
     size_t row = (size_t)width * (size_t)s->depth;
-    const image_axes axes = {{s->depth, width, problem->n, height},
+    const image_axes axes = {{s->depth, width, images, height},
                              {(size_t)s->depth, row * (size_t)height, row},
                              {(cuuint32_t)(LINE / size_of(problem)), (cuuint32_t)s->pitch, (cuuint32_t)s->tile_images,
                               (cuuint32_t)(s->tile_rows + problem->along_h.kernel - 1)}};

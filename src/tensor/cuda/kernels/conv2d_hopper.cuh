@@ -174,6 +174,44 @@ struct taps_product {
         slab.advance(s.slabs);
     }
 
+    __device__ __forceinline__ void release_pixels(int slab_before, int weight_before)
+    {
+        if constexpr (P::RING)
+            release(memory.weight_empty(weight_before));
+        release(memory.slab_empty(slab_before));
+    }
+
+    /* Adds all chunks, with one slot of weights each. The products of a chunk follow before those of the one before are
+     * complete. */
+    __device__ __forceinline__ void add_pixels()
+    {
+        int slab_before = -1, weight_before = -1;
+#pragma unroll 1
+        for (int chunk = 0; chunk < s.chunks; chunk++) {
+            bool last = chunk + 1 == s.chunks;
+            wait_slab(last);
+            barrier_wait(memory.weight_full(weight.slot), weight.phase);
+            add_slot(memory.slab(slab.slot) + first_group, last ? s.last_steps : (int)STEPS);
+            wgmma_wait<1>();
+            if (slab_before >= 0)
+                release_pixels(slab_before, weight_before);
+            slab_before = slab.slot;
+            weight_before = weight.slot;
+            slab.advance(s.slabs);
+            weight.advance(s.weights);
+        }
+        wgmma_wait<0>();
+        release_pixels(slab_before, weight_before);
+    }
+
+    __device__ __forceinline__ void add_windows()
+    {
+        for (int chunk = 0; chunk < s.chunks; chunk++) {
+            bool last = chunk + 1 == s.chunks;
+            add_chunk(last ? s.last_steps : (int)STEPS, last);
+        }
+    }
+
     /* Leaves a job to another team. */
     __device__ __forceinline__ void skip_job()
     {
@@ -193,10 +231,10 @@ struct taps_product {
             barrier_wait(memory.turn(group), turn_phase);
             turn_phase ^= 1;
         }
-        for (int chunk = 0; chunk < s.chunks; chunk++) {
-            bool last = chunk + 1 == s.chunks;
-            add_chunk(last ? s.last_steps : (int)STEPS, last);
-        }
+        if constexpr (P::PIXELS)
+            add_pixels();
+        else
+            add_windows();
         if constexpr (!P::RING)
             weight.phase = 0; /* narrow weights are loaded once: their barriers complete phase 0 alone */
 #pragma unroll

@@ -52,12 +52,13 @@ static constexpr int taps_teams(int n)
 enum taps_kind { TAPS_KIND_NARROW, TAPS_KIND_PAIRED, TAPS_KIND_WIDE, TAPS_KIND_TALL };
 
 /* A warpgroup computes GROUPS * N places by 64 rows, which are channels or, if PAIRED, halves of 32 channels. */
-template <class T_, taps_kind KIND, int GROUPS_, int N_>
+template <class T_, taps_kind KIND, int GROUPS_, int N_, bool PIXELS_ = false>
 struct taps_tile {
     typedef T_ T;
     enum {
         BF16 = sizeof(T) == 2,
         PAIRED = KIND == TAPS_KIND_PAIRED,
+        PIXELS = PIXELS_, /* for windows of one pixel, with two slabs or more */
         WIDE = KIND == TAPS_KIND_WIDE,
         TALL = KIND == TAPS_KIND_TALL,
         RING = WIDE || TALL, /* of weights, for a team of two warpgroups */
