@@ -28,6 +28,8 @@ static cudaError_t create_streams(lk_cuda_device *cuda)
     if (error == cudaSuccess)
         error = cudaEventCreateWithFlags(&cuda->forked, cudaEventDisableTiming);
     if (error == cudaSuccess)
+        error = cudaEventCreateWithFlags(&cuda->multiplied, cudaEventDisableTiming);
+    if (error == cudaSuccess)
         error = cudaEventCreateWithFlags(&cuda->joined, cudaEventDisableTiming);
     return error;
 }
@@ -63,6 +65,8 @@ static void cuda_close(lk_device *dev)
     lk__cuda_marks_destroy(cuda->marks);
     if (cuda->joined)
         (void)cudaEventDestroy(cuda->joined);
+    if (cuda->multiplied)
+        (void)cudaEventDestroy(cuda->multiplied);
     if (cuda->forked)
         (void)cudaEventDestroy(cuda->forked);
     if (cuda->side)

@@ -324,7 +324,7 @@ void lk__cuda_batchnorm_grad_input(lk_device *dev, const lk_batchnorm_desc *desc
                                    const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
                                    const lk_moments *moments, lk_tensor *dx)
 {
-    cudaStream_t stream = lk__cuda_stream(dev);
+    cudaStream_t stream = lk__cuda_ahead(dev);
     by_groups(x, shards, moments, [&](const lk_bn_runs &r, int group) {
         lk_bn_counts counts = lk__bn_counts(grad->rows, group, moments->groups, x->shape.h * x->shape.w);
         lk_bn_sources from = lk__bn_sources(desc, moments, group, x->shape.c);

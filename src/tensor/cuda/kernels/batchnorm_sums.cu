@@ -267,7 +267,7 @@ static void run_sums(lk_device *dev, const sums_call &call)
     size_t pixels = call.x->shape.h * call.x->shape.w;
     lk_bn_tiling t = lk__bn_sum_tiling(call.x, V, shards);
     lk_bn_pieces pieces = lk__bn_pieces(t, shards, pixels);
-    cudaStream_t stream = lk__cuda_stream(dev);
+    cudaStream_t stream = lk__cuda_ahead(dev);
     float *parts = (float *)lk__cuda_scratch(dev, lk__bn_parts_bytes<2>(t, shards, pixels));
     if (!parts)
         return;

@@ -78,6 +78,8 @@ static lk_status run_launches(wave_sums *w)
     for (int first = 0; first < w->shards->count; first += leaves.count) {
         LK_TRY(lk__cuda_leaves_take(&w->cut, w->shards, first, &leaves));
         w->kernel->launch(w->problem, w->io, &leaves, w->shards->most, rows);
+        if (first + leaves.count == w->shards->count)
+            lk__cuda_side_multiplied(w->io->dev);
         fold->in = rows;
         lk__cuda_weights_fold(w->io->dev, w->io->stream, &leaves, fold);
         fold->depth = lk__cuda_leaves_depth(&leaves, fold->depth);
@@ -110,6 +112,7 @@ static lk_status run(wave_sums *w)
                               w->fold.bias ? lk__partials_slot(w->fold.db, w->shards->depth) : NULL);
     else
         w->kernel->launch(w->problem, w->io, &leaves, w->shards->most, dw);
+    lk__cuda_side_multiplied(w->io->dev);
     return LK_OK;
 }
 

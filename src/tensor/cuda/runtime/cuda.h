@@ -42,8 +42,9 @@ typedef struct lk_cuda_device {
     int index;
     lk_precision precision;
     cudaStream_t stream, side;
-    cudaEvent_t forked, joined;
+    cudaEvent_t forked, multiplied, joined;
     bool side_busy; /* the side stream has work that the main stream has not waited for */
+    bool side_folds; /* only folds of it, behind `multiplied` */
     lk_cuda_workspace *workspace, *side_workspace;
     lk_cuda_staging *staging;
     lk_cuda_libraries libraries;
@@ -72,6 +73,12 @@ cudaStream_t lk__cuda_stream(lk_device *dev);
 cudaStream_t lk__cuda_fork(lk_device *dev);
 /* The main stream, without waiting for the side stream. */
 cudaStream_t lk__cuda_beside(lk_device *dev);
+/* Called after the products of a weight gradient, which read activations: what follows on the side stream reads only
+ * its scratch memory and gradients of weights. */
+void lk__cuda_side_multiplied(lk_device *dev);
+/* The main stream, for a slot that neither reads nor writes gradients of weights: waits for those products, but not for
+ * what follows them. */
+cudaStream_t lk__cuda_ahead(lk_device *dev);
 /* This many bytes for one call; NULL after a failure, which is kept. */
 void *lk__cuda_scratch(lk_device *dev, size_t bytes);
 void *lk__cuda_side_scratch(lk_device *dev, size_t bytes);

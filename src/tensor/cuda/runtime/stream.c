@@ -67,7 +67,23 @@ cudaStream_t lk__cuda_stream(lk_device *dev)
     cudaStream_t stream = lk__cuda_beside(dev);
     if (cuda->side_busy)
         order(dev, cuda->side, cuda->joined, stream);
-    cuda->side_busy = false;
+    cuda->side_busy = cuda->side_folds = false;
+    return stream;
+}
+
+void lk__cuda_side_multiplied(lk_device *dev)
+{
+    lk_cuda_device *cuda = (lk_cuda_device *)dev;
+    cuda->side_folds = lk__cuda_keep(dev, cudaEventRecord(cuda->multiplied, cuda->side), "recording an event");
+}
+
+cudaStream_t lk__cuda_ahead(lk_device *dev)
+{
+    lk_cuda_device *cuda = (lk_cuda_device *)dev;
+    if (!cuda->side_folds)
+        return lk__cuda_stream(dev);
+    cudaStream_t stream = lk__cuda_beside(dev);
+    (void)lk__cuda_keep(dev, cudaStreamWaitEvent(stream, cuda->multiplied, 0), "ordering two streams");
     return stream;
 }
 
