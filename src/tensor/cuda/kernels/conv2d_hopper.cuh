@@ -12,6 +12,8 @@
  * A product has 64 rows. Up to 32 channels fill half of them, so the other half has the next tap of the row (paired
  * taps): the sum of place i in that half belongs to place i - 1 of the result.
  *
+ * Where the windows are single pixels, the pixels of all samples are one row, and a tile is any N of them.
+ *
  * Each sum is one chain over chunks, taps and channels, or two chains if taps are paired. Their order depends on the
  * layer only.
  *
