@@ -191,10 +191,8 @@ static __device__ void raise(lk_flag *flag, uint64_t position)
 }
 
 template <int V>
-static __device__ void check(const float *x, float limit, uint64_t position, lk_flag *flag)
+static __device__ void check(const float (&v)[V], float limit, uint64_t position, lk_flag *flag)
 {
-    float v[V];
-    lk__cuda_load(x, v);
     int found = V;
 #pragma unroll
     for (int k = V - 1; k >= 0; k--)
@@ -209,6 +207,9 @@ struct search {
     float limit;
 };
 
+/* Vectors of a thread, which it loads together. */
+enum { SEARCHED = 4 };
+
 /* The blocks of the second part follow those of the first. */
 template <int V>
 static __global__ void find_above(const __grid_constant__ search s, lk_flag *flag)
@@ -217,12 +218,20 @@ static __global__ void find_above(const __grid_constant__ search s, lk_flag *fla
     lk__cuda_await();
     bool second = blockIdx.x >= s.first;
     const lk_flag_part &part = s.part[second];
-    size_t i = ((size_t)(blockIdx.x - (second ? s.first : 0)) * LK_THREADS + threadIdx.x) * V;
-    if (i + V <= part.count)
-        check<V>(part.x + i, s.limit, part.base + i, flag);
-    else
-        for (; i < part.count; i++)
-            check<1>(part.x + i, s.limit, part.base + i, flag);
+    size_t begin = ((size_t)(blockIdx.x - (second ? s.first : 0)) * SEARCHED * LK_THREADS + threadIdx.x) * V;
+    float v[SEARCHED][V] = {};
+#pragma unroll
+    for (int k = 0; k < SEARCHED; k++) {
+        size_t i = begin + (size_t)(k * LK_THREADS * V);
+        if (i + V <= part.count)
+            lk__cuda_load(part.x + i, v[k]);
+        else
+            for (int j = 0; j < V && i + (size_t)j < part.count; j++)
+                v[k][j] = part.x[i + (size_t)j];
+    }
+#pragma unroll
+    for (int k = 0; k < SEARCHED; k++)
+        check(v[k], s.limit, part.base + begin + (size_t)(k * LK_THREADS * V), flag);
 }
 
 void lk__cuda_flag_above(lk_device *dev, int parts, const lk_flag_part *part, float limit, lk_flag *flag)
@@ -236,7 +245,7 @@ void lk__cuda_flag_above(lk_device *dev, int parts, const lk_flag_part *part, fl
         s.part[i] = part[i];
         aligned = aligned && lk__cuda_aligned(part[i].x);
     }
-    size_t each = aligned ? 4 : 1; /* elements of a thread */
+    size_t each = (aligned ? 4 : 1) * SEARCHED; /* elements of a thread */
     s.first = lk__cuda_blocks((s.part[0].count + each - 1) / each);
     unsigned blocks = s.first + lk__cuda_blocks((s.part[1].count + each - 1) / each);
     if (blocks == 0)
