@@ -143,7 +143,7 @@ static lk_status send_some(lk_handshake *shake, int fd, bool *moved)
             continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             break;
-        /* What the peer sent before it closed says more than the closing itself. */
+        /* The peer has closed. Bytes that it sent before say why, so they are read first. */
         if (n < 0 && (errno == EPIPE || errno == ECONNRESET) && shake->got_bytes < LK_HANDSHAKE_BYTES)
             break;
         if (n < 0)

@@ -62,7 +62,7 @@ typedef struct lk_layer {
         int axes[2];       /* of transpose */
         size_t out_pad[2]; /* of conv_transpose2d: of the height and of the width */
     } attr;
-    /* Of an op of the program's own; all zero for others. */
+    /* The fields of an op of the program's own; all zero for other ops. */
     struct {
         _Alignas(16) unsigned char attr[LK_OP_MAX_ATTR]; /* the bytes after attr_bytes are zero */
         size_t attr_bytes;

@@ -39,7 +39,7 @@ typedef struct lk_params {
 lk_status lk__params_create(const lk_graph *graph, lk_device *dev, int first, int last, lk_params **out) LK_CHECKED;
 void lk__params_destroy(lk_params *params);
 
-/* What count and buffer_count would be; allocates nothing. */
+/* The values that count and buffer_count of these layers would have. lk__params_measure allocates nothing. */
 typedef struct lk_params_size {
     size_t count, buffer_count;
 } lk_params_size;

@@ -15,7 +15,7 @@ static lk_rule_scalars scalars(const lk_optim *optim, double lr, double weight_d
 
 static void range(lk_optim *optim, const lk_optim_range *r)
 {
-    lk_step_arrays arrays = lk__rule_arrays(optim, r);
+    lk_update_arrays arrays = lk__rule_arrays(optim, r);
     optim->dev->kernels->adadelta_step(optim->dev, &optim->scalars[r->group].adadelta, r->flag, r->end - r->begin,
                                        &arrays, optim->state[0] + r->begin, optim->state[1] + r->begin);
 }

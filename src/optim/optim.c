@@ -250,11 +250,11 @@ lk_status lk__optim_begin(lk_optim *optim)
     return dev->type->upload(dev, scalars, optim->group_count * sizeof *scalars, optim->scalars);
 }
 
-lk_step_arrays lk__rule_arrays(const lk_optim *optim, const lk_optim_range *range)
+lk_update_arrays lk__rule_arrays(const lk_optim *optim, const lk_optim_range *range)
 {
     size_t width = lk_dtype_size(optim->dev->values);
     void *values = range->values ? (char *)range->values + range->begin * width : NULL;
-    return (lk_step_arrays){
+    return (lk_update_arrays){
         .grad = range->grads + range->begin, .param = range->params + range->begin, .values = values};
 }
 

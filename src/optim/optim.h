@@ -65,7 +65,9 @@ void lk__optim_set_groups(lk_optim *optim, const lk_optim_group *groups, size_t 
 typedef struct lk_optim_range {
     const float *grads; /* the whole flat arrays, on dev */
     float *params;
-    void *values; /* NULL, or params in the device's value type, which an optimiser that rounds writes, too */
+    /* NULL, or the copy of params in the device's value type. Rules of the library write it with params; rules of the
+     * program do not (lk__optim_rounds). */
+    void *values;
     size_t begin, end;
     size_t group;        /* of these elements */
     const lk_flag *flag; /* device memory; a raised flag prevents the update; NULL: none */

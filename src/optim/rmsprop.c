@@ -28,7 +28,7 @@ static float *from(float *state, size_t begin)
 
 static void range(lk_optim *optim, const lk_optim_range *r)
 {
-    lk_step_arrays arrays = lk__rule_arrays(optim, r);
+    lk_update_arrays arrays = lk__rule_arrays(optim, r);
     lk_rmsprop_state state = {.square = optim->state[SQUARE_AVG] + r->begin,
                               .buffer = from(optim->state[MOMENTUM_BUFFER], r->begin),
                               .mean = from(optim->state[GRAD_AVG], r->begin)};

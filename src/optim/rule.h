@@ -63,7 +63,7 @@ extern const lk_rule lk__rule_rmsprop;
 /* Row `index` of the table (rules.c); NULL after the last. */
 const lk_rule *lk__rule_at(size_t index);
 
-/* The arrays of a range. */
-lk_step_arrays lk__rule_arrays(const lk_optim *optim, const lk_optim_range *range);
+/* Returns the arrays of the range's elements, for a kernel. */
+lk_update_arrays lk__rule_arrays(const lk_optim *optim, const lk_optim_range *range);
 
 #endif

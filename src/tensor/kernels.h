@@ -344,11 +344,13 @@ typedef struct lk_rmsprop {
     float lr, alpha, one_minus_alpha, eps, weight_decay, momentum;
 } lk_rmsprop;
 /* The arrays of an optimiser step, beside its state. */
-typedef struct lk_step_arrays {
+typedef struct lk_update_arrays {
     const float *grad;
     float *param;
-    void *values; /* NULL, or param in the device's value type, which is written, too */
-} lk_step_arrays;
+    /* (count) NULL, or param rounded to the device's value type, which the step also writes; NULL on devices whose
+     * values are f32 */
+    void *values;
+} lk_update_arrays;
 /* The state of RMSprop. */
 typedef struct lk_rmsprop_state {
     float *square;
@@ -530,16 +532,17 @@ typedef struct lk_kernels {
     void (*target_loss)(lk_device *dev, const lk_loss_desc *desc, const lk_tensor *x, const lk_loss_results *results,
                         lk_tensor *dx, void *scratch);
 
-    /* PyTorch's update rules over count elements; parameters and state arrays are updated in place. sgd's
+    /* PyTorch's update rules over count elements. arrays->param and the state are updated in place; arrays->values, if
+     * given, gets the rounded result. sgd's
      * buffer is NULL if momentum is 0. Nothing changes if flag->bad; flag may be NULL. */
-    void (*sgd_step)(lk_device *dev, const lk_sgd *sgd, const lk_flag *flag, size_t count, const lk_step_arrays *arrays,
-                     float *buffer);
+    void (*sgd_step)(lk_device *dev, const lk_sgd *sgd, const lk_flag *flag, size_t count,
+                     const lk_update_arrays *arrays, float *buffer);
     void (*adam_step)(lk_device *dev, const lk_adam *adam, const lk_flag *flag, size_t count,
-                      const lk_step_arrays *arrays, float *m, float *v);
+                      const lk_update_arrays *arrays, float *m, float *v);
     void (*adadelta_step)(lk_device *dev, const lk_adadelta *adadelta, const lk_flag *flag, size_t count,
-                          const lk_step_arrays *arrays, float *square, float *delta);
+                          const lk_update_arrays *arrays, float *square, float *delta);
     void (*rmsprop_step)(lk_device *dev, const lk_rmsprop *rmsprop, const lk_flag *flag, size_t count,
-                         const lk_step_arrays *arrays, const lk_rmsprop_state *state);
+                         const lk_update_arrays *arrays, const lk_rmsprop_state *state);
 
     /* Looks for the element of the lowest position that is NaN or whose magnitude is above limit; lowers flag->first to
      * this position and sets flag->bad. With limit FLT_MAX it finds non-finite values. flag is device memory. */

@@ -156,7 +156,7 @@ static lk_status prepare(lk_predictor *p, const char *path)
                     path, width, height, p->image.width, p->image.height, want->width, want->height, side, side);
 }
 
-/* Of scores or of log-probabilities: both give the same. */
+/* Computes the softmax; scores and log-probabilities give the same result. */
 static lk_status softmax(const float *scores, size_t count, const char *path, double *out)
 {
     double largest = (double)scores[0], sum = 0;

@@ -111,7 +111,7 @@ lk_status lk__run_emit_start(lk_train_run *run) LK_CHECKED;
 lk_status lk__run_emit_next(lk_train_run *run, double lr) LK_CHECKED;
 lk_status lk__run_emit_step(lk_train_run *run, const lk_metrics *metrics, double lr) LK_CHECKED;
 lk_status lk__run_emit_epoch(lk_train_run *run) LK_CHECKED;
-/* Of the validation or the test data, if there are any. */
+/* Emits the result of the validation data (val) or of the test data, if there are any. */
 lk_status lk__run_emit_test(lk_train_run *run, bool val) LK_CHECKED;
 /* The failure that a hook has asked for; LK_OK: none. Aborts the job. */
 lk_status lk__run_asked(lk_train_run *run) LK_CHECKED;

@@ -124,7 +124,7 @@ static inline void tape_scale(lk_device *dev, const lk_flag *flag, size_t count,
 }
 
 static inline void tape_adam_step(lk_device *dev, const lk_adam *adam, const lk_flag *flag, size_t count,
-                                  const lk_step_arrays *arrays, float *m, float *v)
+                                  const lk_update_arrays *arrays, float *m, float *v)
 {
     tape_note(adam, count);
     tape_note(arrays->grad, 0);

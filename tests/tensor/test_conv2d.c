@@ -70,6 +70,10 @@ static const layer layers[] = {
     {{2, 130, 16, 16}, 96, CONV(3, 1, 1, 1), .shards = 1, .effort = NOT_CPU},
     {{1, 64, 57, 40}, 64, CONV(3, 1, 1, 1), .shards = 1, .effort = NOT_CPU},
     {{2, 200, 32, 24}, 72, CONV(3, 1, 0, 1), .shards = 1, .effort = NOT_CPU},
+    /* windows of one pixel: weights that stay, weights that do not fit, pixels between strides */
+    {{3, 250, 13, 11}, 60, CONV(1, 1, 0, 1), .shards = 1, .effort = NOT_CPU},
+    {{2, 830, 15, 17}, 40, CONV(1, 1, 0, 1), .shards = 1, .effort = NOT_CPU},
+    {{3, 136, 15, 13}, 200, CONV(1, 2, 0, 1), .shards = 1, .effort = NOT_CPU},
     {{3, 48, 12, 17}, 80, CONV(5, 1, 2, 1), .shards = 1, .effort = NOT_CPU},
     /* few channels of many: weights that do not stay in a GPU's shared memory */
     {{2, 136, 30, 33}, 64, CONV(3, 1, 1, 1), .shards = 1, .effort = NOT_CPU},

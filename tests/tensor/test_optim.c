@@ -21,33 +21,33 @@ typedef struct step_case {
 
 struct rule {
     const char *name;
-    void (*step)(lk_device *d, const step_case *s, const lk_flag *flag, const lk_step_arrays *arrays,
+    void (*step)(lk_device *d, const step_case *s, const lk_flag *flag, const lk_update_arrays *arrays,
                  float *state[STATES]);
     /* Updates one element in double; e: the parameter and three states. */
     void (*element)(const step_case *s, double g, double e[ARRAYS]);
 };
 
-static void sgd_step(lk_device *d, const step_case *s, const lk_flag *flag, const lk_step_arrays *arrays,
+static void sgd_step(lk_device *d, const step_case *s, const lk_flag *flag, const lk_update_arrays *arrays,
                      float *state[STATES])
 {
     d->kernels->sgd_step(d, fx_put(d, &s->sgd, sizeof s->sgd), flag, s->count, arrays,
                          s->sgd.momentum != 0 ? state[0] : NULL);
 }
 
-static void adam_step(lk_device *d, const step_case *s, const lk_flag *flag, const lk_step_arrays *arrays,
+static void adam_step(lk_device *d, const step_case *s, const lk_flag *flag, const lk_update_arrays *arrays,
                       float *state[STATES])
 {
     d->kernels->adam_step(d, fx_put(d, &s->adam, sizeof s->adam), flag, s->count, arrays, state[0], state[1]);
 }
 
-static void adadelta_step(lk_device *d, const step_case *s, const lk_flag *flag, const lk_step_arrays *arrays,
+static void adadelta_step(lk_device *d, const step_case *s, const lk_flag *flag, const lk_update_arrays *arrays,
                           float *state[STATES])
 {
     d->kernels->adadelta_step(d, fx_put(d, &s->adadelta, sizeof s->adadelta), flag, s->count, arrays, state[0],
                               state[1]);
 }
 
-static void rmsprop_step(lk_device *d, const step_case *s, const lk_flag *flag, const lk_step_arrays *arrays,
+static void rmsprop_step(lk_device *d, const step_case *s, const lk_flag *flag, const lk_update_arrays *arrays,
                          float *state[STATES])
 {
     lk_rmsprop_state rms = {.square = state[0],
@@ -132,7 +132,7 @@ static void run_step(lk_device *d, const void *arg, float *out)
     float *grad = fx_floats(d, s->grad, whole) + s->skip, *array[ARRAYS];
     for (size_t i = 0; i < ARRAYS; i++)
         array[i] = fx_floats(d, s->start + i * whole, whole) + s->skip;
-    lk_step_arrays arrays = {.grad = grad, .param = array[0]};
+    lk_update_arrays arrays = {.grad = grad, .param = array[0]};
     if (d->values == LK_DTYPE_BF16)
         arrays.values = (uint16_t *)fx_put(d, zeros, whole * sizeof *zeros) + s->skip;
     s->rule->step(d, s, s->flag >= 0 ? fx_put(d, &flag, sizeof flag) : NULL, &arrays, array + 1);

@@ -7,7 +7,7 @@
 #include "base/rng.h"
 
 static const size_t most_channels = 3;
-/* Of ImageNet, as for a folder of images. */
+/* ImageNet's mean and deviation, as for a folder of images. */
 static const float mean[] = {.485f, .456f, .406f}, deviation[] = {.229f, .224f, .225f};
 
 /* An lk_dataset_read_fn. The numbers are those of the built-in digits, which no process has beside random images. */

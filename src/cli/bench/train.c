@@ -133,7 +133,8 @@ static int rank_main(int rank, void *arg)
     return status == LK_OK ? LK_EXIT_DONE : LK_EXIT_FAILED;
 }
 
-/* Of one run, or medians over all runs. Percentages of a step, over the ranks. */
+/* The figures of one run, or their medians over all runs; times of waiting are percentages of a step, over the ranks.
+ */
 typedef struct figures {
     double img_per_s, ms_per_step;
     double gradients, gradients_most, other, other_most;

@@ -189,7 +189,7 @@ static size_t take_described(const lk_options_set *set, const char *path, lk_arg
     return count;
 }
 
-/* What neither the file nor an option says is the default, and it is said that this is assumed. */
+/* An option that neither the file nor the command line has gets its default; the notice says that this was assumed. */
 static void notice_assumed(const lk_options_set *set, const lk_options_parsed *parsed, const char *option,
                            const char *path, lk_args *args)
 {

@@ -1,8 +1,9 @@
 /* auto.c - one transport with shared memory inside a host and tcp between hosts.
  *
- * If all ranks are on one host, or each on its own host, open returns the shm or the tcp transport itself.
- * Otherwise the ranks of each host have a shm transport, and tcp connects ranks of different hosts. A rank
- * sleeps at the doorbell of its shared memory; a watcher thread sleeps at the sockets and rings it. */
+ * If all ranks are on one host, open returns the shm transport itself; if MPI is due at all ranks, the mpi transport;
+ * if each rank is on its own host, the tcp transport. Otherwise the ranks of each host have a shm transport, and tcp
+ * connects ranks of different hosts. A rank sleeps at the doorbell of its shared memory; a watcher thread sleeps at the
+ * sockets and rings it. */
 #define _GNU_SOURCE /* epoll, eventfd */
 #include <pthread.h>
 #include <sched.h>
@@ -508,7 +509,9 @@ static lk_status open_auto(const lk_boot *boot, lk_transport **out)
 
 const lk_transport_type lk__transport_auto = {
     .name = "auto",
-    .summary = "shm inside a host; between hosts mpi if an MPI launcher has started the ranks, else tcp",
+    .summary = "shm on one host; over several hosts mpi if an MPI launcher has started the ranks, else shm inside a "
+               "host and tcp "
+               "between",
     .open = open_auto,
     .close = close_mixed,
     .alloc = alloc_block,

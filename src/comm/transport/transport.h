@@ -116,6 +116,6 @@ extern const lk_transport_type lk__transport_inproc; /* threads of one process *
 extern const lk_transport_type lk__transport_shm;    /* processes of one host */
 extern const lk_transport_type lk__transport_tcp;    /* any processes */
 extern const lk_transport_type lk__transport_mpi;    /* processes of an MPI job */
-extern const lk_transport_type lk__transport_auto;   /* shm inside a host, tcp or mpi between */
+extern const lk_transport_type lk__transport_auto;   /* shm on one host; else mpi, or shm and tcp */
 
 #endif

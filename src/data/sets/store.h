@@ -17,7 +17,8 @@ typedef struct lk_store lk_store;
 typedef struct lk_store_key {
     uint64_t device, inode, size, seconds, nanoseconds, bytes;
 } lk_store_key;
-/* Of a file whose content has `bytes` bytes. Not found: all zero, which equals no file of a store. */
+/* Returns the key of a file whose content has `bytes` bytes; all zero if the file is not found, which equals no file of
+ * a store. */
 lk_store_key lk__store_key(const char *path, size_t bytes);
 
 /* How another process opens the store. All zero: there is none. */

@@ -32,7 +32,7 @@ static lk_status load(const lk_dataset *data, size_t index, const lk_image_want 
     return s->base->ops->load(s->base, s->index[index], want, image, label);
 }
 
-/* Of all samples of the base, so that both parts of a data set have one answer. */
+/* Returns the size that all samples of the base share, so that both parts of a split have the same answer. */
 static lk_status common_size(const lk_dataset *data, lk_transforms_common_size *out)
 {
     const lk_dataset *base = subset_of(data)->base;
@@ -57,7 +57,7 @@ static void path(const lk_dataset *data, size_t index, char *text, size_t bytes)
     s->base->ops->path(s->base, s->index[index], text, bytes);
 }
 
-/* Of all samples of the base. */
+/* Hashes the files of the whole base. */
 static lk_status hash_files(const lk_dataset *data, uint64_t *hash)
 {
     const lk_dataset *base = subset_of(data)->base;

@@ -46,7 +46,7 @@ static lk_status average(lk_engine *engine, double decay)
     LK_TRY(ensure_mean(engine));
     lk_engine_mean *mean = &engine->mean;
     LK_TRY(dev->type->upload(dev, &rule, sizeof rule, mean->rule));
-    lk_step_arrays arrays = {.grad = params->params, .param = mean->params};
+    lk_update_arrays arrays = {.grad = params->params, .param = mean->params};
     if (first)
         dev->kernels->copy_bytes(dev, params->count * sizeof(float), params->params, mean->params);
     else

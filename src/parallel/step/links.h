@@ -8,7 +8,7 @@
 #include "comm/collective/device_link.h"
 #include "parallel/layout/grid.h"
 
-/* What a stage exchanges with a neighbour; channel, out and in are NULL if there is no link. */
+/* The groups, channel and links that a stage shares with one neighbour; channel, out and in are NULL without a link. */
 typedef struct lk_links_side {
     lk_group *groups[2]; /* of the two ranks: for activations, for gradients */
     const lk_channel_type *channel;
@@ -19,7 +19,7 @@ enum { LK_LINKS_NAMES = 64 };
 
 typedef struct lk_links {
     lk_links_side previous, next;
-    /* Of all ranks of the job, the same at each. */
+    /* The next two fields describe the links of all ranks; they are equal at every rank. */
     char names[LK_LINKS_NAMES]; /* the channels of all links: "nccl", "nccl and ipc"; "" if a pair has none */
     char obstacle[LK_DEVICE_CHANNEL_OBSTACLE]; /* why the first pair without a link has none; "": all have one */
 } lk_links;

@@ -105,14 +105,14 @@ static void run_step(lk_device *dev, const lk_flag *flag, lk_pool_fn task, step 
 }
 
 /* Values of this device are params themselves. */
-static step step_of(size_t count, const lk_step_arrays *arrays)
+static step step_of(size_t count, const lk_update_arrays *arrays)
 {
     assert(!arrays->values);
     return (step){.count = count, .grad = arrays->grad, .param = arrays->param};
 }
 
 void LK_KERNEL(sgd_step)(lk_device *dev, const lk_sgd *sgd, const lk_flag *flag, size_t count,
-                         const lk_step_arrays *arrays, float *buffer)
+                         const lk_update_arrays *arrays, float *buffer)
 {
     step s = step_of(count, arrays);
     s.rule = sgd;
@@ -121,7 +121,7 @@ void LK_KERNEL(sgd_step)(lk_device *dev, const lk_sgd *sgd, const lk_flag *flag,
 }
 
 void LK_KERNEL(adam_step)(lk_device *dev, const lk_adam *adam, const lk_flag *flag, size_t count,
-                          const lk_step_arrays *arrays, float *m, float *v)
+                          const lk_update_arrays *arrays, float *m, float *v)
 {
     step s = step_of(count, arrays);
     s.rule = adam;
@@ -131,7 +131,7 @@ void LK_KERNEL(adam_step)(lk_device *dev, const lk_adam *adam, const lk_flag *fl
 }
 
 void LK_KERNEL(adadelta_step)(lk_device *dev, const lk_adadelta *adadelta, const lk_flag *flag, size_t count,
-                              const lk_step_arrays *arrays, float *square, float *delta)
+                              const lk_update_arrays *arrays, float *square, float *delta)
 {
     step s = step_of(count, arrays);
     s.rule = adadelta;
@@ -141,7 +141,7 @@ void LK_KERNEL(adadelta_step)(lk_device *dev, const lk_adadelta *adadelta, const
 }
 
 void LK_KERNEL(rmsprop_step)(lk_device *dev, const lk_rmsprop *rmsprop, const lk_flag *flag, size_t count,
-                             const lk_step_arrays *arrays, const lk_rmsprop_state *state)
+                             const lk_update_arrays *arrays, const lk_rmsprop_state *state)
 {
     step s = step_of(count, arrays);
     s.rule = rmsprop;

@@ -138,8 +138,8 @@ static lk_status make_plan(lk_cuda_device *dev, const lk_cuda_problem *problem, 
     plan->base.destroy = destroy;
     plan->base.describe = describe;
     lk_cuda_problem compact = compact_problem(problem);
-    engine inner = engine_of(&compact);
-    plan->scatters = is_sparse(problem) && (inner == ENGINE_CUDNN || inner == ENGINE_TAPS);
+    engine inner = is_sparse(problem) ? engine_of(&compact) : ENGINE_DIRECT;
+    plan->scatters = inner == ENGINE_CUDNN || inner == ENGINE_TAPS;
     plan->engine = plan->scatters ? inner : engine_of(problem);
     plan->base.masks = !plan->scatters && (plan->engine == ENGINE_FP32 || plan->engine == ENGINE_TAPS);
     lk_status status = LK_OK;
@@ -207,7 +207,7 @@ void lk__cuda_conv2d_grad_input(lk_device *dev, const lk_conv2d_desc *conv, cons
     if (!dy->shape.n)
         return;
     lk_cuda_problem problem = problem_of(dev, LK_CUDA_PASS_GRAD_INPUT, conv, dx, dy);
-    lk_cuda_io io = {.dev = dev, .stream = lk__cuda_beside(dev), .scratch = lk__cuda_scratch};
+    lk_cuda_io io = {.dev = dev, .stream = lk__cuda_beside_own(dev, dy->data), .scratch = lk__cuda_scratch};
     io.dy = dy->data;
     io.w = w;
     io.mask = mask ? mask->data : NULL;

@@ -135,7 +135,7 @@ static bool is_forward(const lk_cuda_problem *problem)
     return problem->pass == LK_CUDA_PASS_FORWARD;
 }
 
-/* Whether the pixels of all samples are one row: their windows are the pixels themselves. */
+/* Whether every window is one pixel without padding: the pixels of all samples are then treated as one row. */
 static bool is_flat(const lk_cuda_problem *problem)
 {
     return problem->along_h.kernel == 1 && problem->along_w.kernel == 1 && problem->along_h.pad == 0 &&
@@ -182,7 +182,7 @@ static int row_slots(const lk_cuda_problem *problem, const taps_shape *s)
     return is_paired(problem, s) ? divide_up(problem->along_w.kernel, 2) : problem->along_w.kernel;
 }
 
-/* What does not depend on the size of tiles. */
+/* Fills the fields that do not depend on the size of tiles. */
 static taps_shape shape_of(const lk_cuda_problem *problem)
 {
     bool forward = is_forward(problem);

@@ -12,7 +12,8 @@
  * A product has 64 rows. Up to 32 channels fill half of them, so the other half has the next tap of the row (paired
  * taps): the sum of place i in that half belongs to place i - 1 of the result.
  *
- * Where the windows are single pixels, the pixels of all samples are one row, and a tile is any N of them.
+ * Where windows are single pixels, the pixels of all samples are one row. A tile is a run of neighbouring pixels, one
+ * for each of its places.
  *
  * Each sum is one chain over chunks, taps and channels, or two chains if taps are paired. Their order depends on the
  * layer only.
@@ -176,6 +177,7 @@ struct taps_product {
         slab.advance(s.slabs);
     }
 
+    /* Gives the slots of an earlier chunk back. */
     __device__ __forceinline__ void release_pixels(int slab_before, int weight_before)
     {
         if constexpr (P::RING)
@@ -183,8 +185,8 @@ struct taps_product {
         release(memory.slab_empty(slab_before));
     }
 
-    /* Adds all chunks, with one slot of weights each. The products of a chunk follow before those of the one before are
-     * complete. */
+    /* Adds all chunks; a chunk has one slot of weights. The products of a chunk start before those of the previous
+     * chunk are complete, so a job holds two slabs at a time, and there are at least two. */
     __device__ __forceinline__ void add_pixels()
     {
         int slab_before = -1, weight_before = -1;

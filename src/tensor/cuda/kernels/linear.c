@@ -296,8 +296,9 @@ static lk_status describe(linear_plan *plan, const lk_cuda_problem *problem)
     return s == CUBLAS_STATUS_SUCCESS ? LK_OK : failure(plan, problem, s);
 }
 
-/* The first choice for few samples comes before all others: a large layer spends its time on reading weights then, and
- * without parts of long sums that takes several times as long, while for many samples such parts cost little. */
+/* The first choice for few samples outweighs all others. With few samples a large layer spends its time reading
+ * weights. An algorithm that does not divide a long sum into parts then takes several times as long; with many samples
+ * dividing costs little. */
 static int weight_of(int list, int rank)
 {
     enum { FIRST = 16 }; /* more than all other places together */
@@ -471,7 +472,7 @@ void lk__cuda_linear_grad_input(lk_device *dev, const lk_tensor *dy, const void 
     if (!dy->shape.n)
         return;
     lk_cuda_problem problem = problem_of(dev, LK_CUDA_PASS_GRAD_INPUT, dx, dy);
-    lk_cuda_io io = {.dev = dev, .stream = lk__cuda_beside(dev), .scratch = lk__cuda_scratch};
+    lk_cuda_io io = {.dev = dev, .stream = lk__cuda_beside_own(dev, dy->data), .scratch = lk__cuda_scratch};
     io.dy = dy->data;
     io.w = w;
     io.mask = mask ? mask->data : NULL;

@@ -131,15 +131,17 @@ static void run_step(lk_device *dev, const arrays &a, const R *rule, const char 
     lk__cuda_launched(dev, what);
 }
 
-static arrays arrays_of(size_t count, const lk_flag *flag, const lk_step_arrays *in)
+static arrays arrays_of(const lk_device *dev, size_t count, const lk_flag *flag, const lk_update_arrays *in)
 {
+    assert(!in->values || dev->values == LK_DTYPE_BF16);
+    (void)dev;
     return {count, flag, in->grad, in->param, (lk_bf16 *)in->values, {}};
 }
 
-void lk__cuda_sgd_step(lk_device *dev, const lk_sgd *sgd, const lk_flag *flag, size_t count, const lk_step_arrays *in,
+void lk__cuda_sgd_step(lk_device *dev, const lk_sgd *sgd, const lk_flag *flag, size_t count, const lk_update_arrays *in,
                        float *buffer)
 {
-    arrays a = arrays_of(count, flag, in);
+    arrays a = arrays_of(dev, count, flag, in);
     a.state[0] = buffer;
     if (buffer)
         run_step<1>(dev, a, sgd, "sgd_step");
@@ -148,27 +150,27 @@ void lk__cuda_sgd_step(lk_device *dev, const lk_sgd *sgd, const lk_flag *flag, s
 }
 
 void lk__cuda_adam_step(lk_device *dev, const lk_adam *adam, const lk_flag *flag, size_t count,
-                        const lk_step_arrays *in, float *m, float *v)
+                        const lk_update_arrays *in, float *m, float *v)
 {
-    arrays a = arrays_of(count, flag, in);
+    arrays a = arrays_of(dev, count, flag, in);
     a.state[0] = m;
     a.state[1] = v;
     run_step<3>(dev, a, adam, "adam_step");
 }
 
 void lk__cuda_adadelta_step(lk_device *dev, const lk_adadelta *adadelta, const lk_flag *flag, size_t count,
-                            const lk_step_arrays *in, float *square, float *delta)
+                            const lk_update_arrays *in, float *square, float *delta)
 {
-    arrays a = arrays_of(count, flag, in);
+    arrays a = arrays_of(dev, count, flag, in);
     a.state[0] = square;
     a.state[1] = delta;
     run_step<3>(dev, a, adadelta, "adadelta_step");
 }
 
 void lk__cuda_rmsprop_step(lk_device *dev, const lk_rmsprop *rmsprop, const lk_flag *flag, size_t count,
-                           const lk_step_arrays *in, const lk_rmsprop_state *state)
+                           const lk_update_arrays *in, const lk_rmsprop_state *state)
 {
-    arrays a = arrays_of(count, flag, in);
+    arrays a = arrays_of(dev, count, flag, in);
     a.state[0] = state->square;
     a.state[1] = state->buffer;
     a.state[2] = state->mean;

@@ -11,7 +11,8 @@
  *    tiles. N is 8 to 64, of linear layers 8 to 512; it depends on the bytes of a sample. Only the first four kinds
  *    count, in the order of the candidates. Of these, the kind with the largest weight is taken in which an algorithm
  *    also gives its bits in calls with 3, 7 and 16 samples and of each sample alone; the first one that does is pinned.
- *    If there is none, an own kernel, whose bits do not depend on n, computes the layer.
+ *    If there is none, an own kernel, whose bits do not depend on n, computes the layer. linear.c gives the first
+ * choice for few samples more weight than all other places together.
  * 4. Before the first call with another n, the kind's algorithms are tried with n samples. The fastest of those that
  *    give the bits of each sample alone computes calls with n samples. Where n > N, results are compared with those of
  *    calls of N samples by the pinned algorithm, which step 3 has compared with each sample alone. If no algorithm has

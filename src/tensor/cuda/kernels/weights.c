@@ -183,7 +183,7 @@ static lk_status make_plan(lk_cuda_device *dev, const lk_cuda_problem *problem, 
 void lk__cuda_weight_grads(lk_device *dev, const lk_cuda_problem *problem, const lk_tensor *x, const lk_tensor *dy,
                            const lk_shards *shards, lk_partials dw, lk_partials db)
 {
-    lk_cuda_io io = {.dev = dev, .stream = lk__cuda_fork(dev), .scratch = lk__cuda_side_scratch};
+    lk_cuda_io io = {.dev = dev, .stream = lk__cuda_fork(dev, dy->data), .scratch = lk__cuda_side_scratch};
     io.x = x->data;
     io.dy = dy->data;
     io.shards = shards;

@@ -43,8 +43,10 @@ typedef struct lk_cuda_device {
     lk_precision precision;
     cudaStream_t stream, side;
     cudaEvent_t forked, multiplied, joined;
-    bool side_busy; /* the side stream has work that the main stream has not waited for */
-    bool side_folds; /* only folds of it, behind `multiplied` */
+    bool side_busy;      /* the side stream has work that the main stream has not waited for */
+    bool side_folds;     /* that work is only folds, apart from what the event `multiplied` covers */
+    bool side_awaited;   /* the main stream has waited for that event */
+    const void *side_dy; /* of the last weight gradient, until an input gradient has run; NULL: none */
     lk_cuda_workspace *workspace, *side_workspace;
     lk_cuda_staging *staging;
     lk_cuda_libraries libraries;
@@ -70,14 +72,17 @@ cudaStream_t lk__cuda_stream(lk_device *dev);
 /* The side stream, for a weight gradient; the work runs after everything enqueued before on either stream. Work
  * on the stream that lk__cuda_beside returns next runs at the same time; lk__cuda_stream and the next fork wait
  * for the side stream. */
-cudaStream_t lk__cuda_fork(lk_device *dev);
+cudaStream_t lk__cuda_fork(lk_device *dev, const void *dy);
 /* The main stream, without waiting for the side stream. */
 cudaStream_t lk__cuda_beside(lk_device *dev);
-/* Called after the products of a weight gradient, which read activations: what follows on the side stream reads only
- * its scratch memory and gradients of weights. */
+/* The main stream, for an input gradient: beside the weight gradient of the same layer, which has the same dy. If that
+ * layer has none (frozen weights), it waits for the products of the layer before, whose memory may have been reused. */
+cudaStream_t lk__cuda_beside_own(lk_device *dev, const void *dy);
+/* Called after the products of a weight gradient, which read activations. Later work on the side stream until the next
+ * fork reads and writes only the side stream's scratch memory and the gradients of that layer's weights and bias. */
 void lk__cuda_side_multiplied(lk_device *dev);
-/* The main stream, for a slot that neither reads nor writes gradients of weights: waits for those products, but not for
- * what follows them. */
+/* The main stream, for a slot that uses no gradient of the layer that forked last. Waits for that layer's products, but
+ * not for its folds. */
 cudaStream_t lk__cuda_ahead(lk_device *dev);
 /* This many bytes for one call; NULL after a failure, which is kept. */
 void *lk__cuda_scratch(lk_device *dev, size_t bytes);

@@ -68,6 +68,7 @@ cudaStream_t lk__cuda_stream(lk_device *dev)
     if (cuda->side_busy)
         order(dev, cuda->side, cuda->joined, stream);
     cuda->side_busy = cuda->side_folds = false;
+    cuda->side_dy = NULL;
     return stream;
 }
 
@@ -75,6 +76,7 @@ void lk__cuda_side_multiplied(lk_device *dev)
 {
     lk_cuda_device *cuda = (lk_cuda_device *)dev;
     cuda->side_folds = lk__cuda_keep(dev, cudaEventRecord(cuda->multiplied, cuda->side), "recording an event");
+    cuda->side_awaited = false;
 }
 
 cudaStream_t lk__cuda_ahead(lk_device *dev)
@@ -83,17 +85,29 @@ cudaStream_t lk__cuda_ahead(lk_device *dev)
     if (!cuda->side_folds)
         return lk__cuda_stream(dev);
     cudaStream_t stream = lk__cuda_beside(dev);
-    (void)lk__cuda_keep(dev, cudaStreamWaitEvent(stream, cuda->multiplied, 0), "ordering two streams");
+    /* A second wait would keep the kernel behind it from starting early. */
+    if (!cuda->side_awaited)
+        cuda->side_awaited =
+            lk__cuda_keep(dev, cudaStreamWaitEvent(stream, cuda->multiplied, 0), "ordering two streams");
     return stream;
 }
 
-cudaStream_t lk__cuda_fork(lk_device *dev)
+cudaStream_t lk__cuda_beside_own(lk_device *dev, const void *dy)
+{
+    lk_cuda_device *cuda = (lk_cuda_device *)dev;
+    bool own = cuda->side_dy == dy;
+    cuda->side_dy = NULL;
+    return own ? lk__cuda_beside(dev) : lk__cuda_ahead(dev);
+}
+
+cudaStream_t lk__cuda_fork(lk_device *dev, const void *dy)
 {
     lk_cuda_device *cuda = (lk_cuda_device *)dev;
     /* Only one layer's work may run beside the main stream: later, memory that the layer reads may have been
      * reused. */
     order(dev, lk__cuda_stream(dev), cuda->forked, cuda->side);
     cuda->side_busy = true;
+    cuda->side_dy = dy;
     return cuda->side;
 }
 
