@@ -199,6 +199,36 @@ static void test_bands(void **state)
         check_sums(bands[i], bands[i].shards / 2);
 }
 
+/* Each size of bands of 3x3 windows in bf16 (weights_slabs_hopper.cu): 8 x 8 pixels, 8 x 16, 14 x 16, 16 x 16, 8 x 24,
+ * 7 x 32, 8 x 32, 4 x 40 and 4 x 56, by tiles of 64 channels of x, then of 32. With and without a bias, several tiles
+ * and strips, images that end inside of a band, all padding, empty shards. */
+static const layer slabs[] = {
+    {{128, 40, 8, 8}, 24, CONV(3, 1, 1, 1), 2},
+    {{64, 40, 7, 15}, 24, CONV(3, 1, 1, 1), 3, .no_bias = true},
+    {{64, 40, 14, 14}, 64, CONV(3, 1, 1, 1), 2},
+    {{40, 136, 16, 16}, 72, CONV(3, 1, 1, 1), 5, .no_bias = true},
+    {{16, 40, 24, 24}, 24, CONV(3, 1, 1, 1), 2},
+    {{16, 40, 17, 30}, 24, CONV(3, 1, 1, 1), 2, .no_bias = true},
+    {{8, 40, 30, 57}, 24, CONV(3, 1, 1, 1), 2},
+    {{24, 40, 12, 37}, 24, CONV(3, 1, 1, 1), 2, .no_bias = true},
+    {{3, 40, 17, 100}, 24, {{3, 1, 2, 1}, {3, 1, 0, 1}, 1}, 2},
+    {{100, 24, 7, 7}, 24, CONV(3, 1, 1, 1), 4, .no_bias = true},
+    {{40, 24, 8, 16}, 24, CONV(3, 1, 1, 1), 3},
+    {{64, 24, 10, 16}, 40, CONV(3, 1, 1, 1), 2, .no_bias = true},
+    {{30, 24, 15, 15}, 24, CONV(3, 1, 1, 1), 3},
+    {{48, 24, 24, 24}, 24, CONV(3, 1, 1, 1), 16, .no_bias = true},
+    {{9, 24, 27, 28}, 72, CONV(3, 1, 1, 1), 2},
+    {{8, 24, 30, 57}, 24, CONV(3, 1, 2, 1), 2, .no_bias = true},
+    {{12, 24, 20, 38}, 24, CONV(3, 1, 1, 1), 3},
+    {{3, 32, 17, 100}, 24, CONV(3, 1, 0, 1), 5, .no_bias = true},
+};
+
+static void test_slabs(void **state)
+{
+    for (size_t i = 0; i < COUNT_OF(slabs); i++)
+        check_sums(slabs[i], slabs[i].shards / 2);
+}
+
 static void test_tiled(void **state)
 {
     for (size_t i = 0; i < COUNT_OF(tiled); i++)
@@ -400,8 +430,8 @@ static void test_large(void **state)
 
 int main(void)
 {
-    return fx_main(TESTS(TEST(test_dense), TEST(test_bands), TEST(test_tiled), TEST(test_gathered), TEST(test_rows),
-                         TEST(test_others), TEST(test_linear), TEST(test_nan), TEST(test_image_nan),
+    return fx_main(TESTS(TEST(test_dense), TEST(test_bands), TEST(test_slabs), TEST(test_tiled), TEST(test_gathered),
+                         TEST(test_rows), TEST(test_others), TEST(test_linear), TEST(test_nan), TEST(test_image_nan),
                          TEST(test_many_shards), TEST(test_large)),
                    FX_FP32 | FX_TF32 | FX_BF16);
 }

@@ -198,6 +198,17 @@ static __device__ __forceinline__ uint64_t operand_at(uint32_t at)
     return (uint64_t)((at & 0x3ffff) >> 4) | next_channels | next_rows | (uint64_t)1 << 62;
 }
 
+/* A matrix of bf16 in shared memory as an operand whose rows are k: lines of LINE bytes, 128 or 64, in units of 16
+ * bytes that are exchanged by bits 7 to 9 of their address (7 and 8), as bulk copies do; NEXT bytes from a line to the
+ * next channels. The matrix may begin at any line, see rows_at. To be combined with rows_step for the distance of the
+ * eights of k. */
+template <int LINE, int NEXT>
+static __device__ __forceinline__ uint64_t lines_at(uint32_t at)
+{
+    uint64_t next_channels = (uint64_t)(NEXT >> 4) << 16, exchange = (uint64_t)(LINE == 128 ? 1 : 2) << 62;
+    return (uint64_t)((at & 0x3ffff) >> 4) | next_channels | exchange;
+}
+
 /* A matrix of tf32 in shared memory as an operand whose lines are k: a line of 128 bytes has 32 rows of k of one
  * channel, in units of 16 bytes that are exchanged by the channel's last three bits. `at` is that of the first row. */
 static __device__ __forceinline__ uint64_t operand_of_lines(uint32_t at)
@@ -228,46 +239,13 @@ static __device__ __forceinline__ void wgmma_wait()
 template <int N>
 __device__ __forceinline__ void wgmma_add(float (&d)[N / 2], uint64_t a, uint64_t b, bool add);
 
-#define SUMS_4(i) "+f"(d[(i)]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
-#define SUMS_16(i) SUMS_4(i), SUMS_4((i) + 4), SUMS_4((i) + 8), SUMS_4((i) + 12)
-
-template <>
-__device__ __forceinline__ void wgmma_add<128>(float (&d)[64], uint64_t a, uint64_t b, bool add)
-{
-    asm volatile("{.reg .pred add; setp.ne.b32 add, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-                 "%64, %65, add, 1, 1, 1, 1;}"
-                 : SUMS_16(0), SUMS_16(16), SUMS_16(32), SUMS_16(48)
-                 : "l"(a), "l"(b), "r"((int)add));
-}
-
-template <>
-__device__ __forceinline__ void wgmma_add<256>(float (&d)[128], uint64_t a, uint64_t b, bool add)
-{
-    asm volatile("{.reg .pred add; setp.ne.b32 add, %130, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
-                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-                 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-                 "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-                 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-                 "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-                 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-                 "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
-                 "%128, %129, add, 1, 1, 1, 1;}"
-                 : SUMS_16(0), SUMS_16(16), SUMS_16(32), SUMS_16(48), SUMS_16(64), SUMS_16(80), SUMS_16(96),
-                   SUMS_16(112)
-                 : "l"(a), "l"(b), "r"((int)add));
-}
-
 /* d (64, N) = (add ? d : 0) + a b with 8 rows of k, b being an operand whose lines are k. a is in registers: row 16 *
  * warp + lane / 4 + 8 * (i % 2) of d, row lane % 4 + 4 * (i / 2) of k. The sums are placed as those of wgmma_add. */
 template <int N>
 __device__ __forceinline__ void wgmma_add_tf32(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool add);
+
+#define SUMS_4(i) "+f"(d[(i)]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
+#define SUMS_16(i) SUMS_4(i), SUMS_4((i) + 4), SUMS_4((i) + 8), SUMS_4((i) + 12)
 
 template <>
 __device__ __forceinline__ void wgmma_add_tf32<64>(float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool add)
@@ -408,6 +386,23 @@ __device__ __forceinline__ void wgmma_rows(float (&d)[N / 2], uint64_t a, uint64
                      : "l"(a), "l"(b), "r"((int)add));                                                                 \
     }
 
+/* As WGMMA_ROWS. */
+#define WGMMA_ADD(n, parts, a_at, b_at, add_at)                                                                        \
+    template <>                                                                                                        \
+    __device__ __forceinline__ void wgmma_add<n>(float(&d)[n / 2], uint64_t a, uint64_t b, bool add)                   \
+    {                                                                                                                  \
+        asm volatile("{.reg .pred add; setp.ne.b32 add, " add_at ", 0;\n"                                              \
+                     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" PLACES_##parts "}, " a_at ", " b_at  \
+                                                                                                 ", add, 1, 1, 1, 1;}" \
+                     : SUMS_##parts                                                                                    \
+                     : "l"(a), "l"(b), "r"((int)add));                                                                 \
+    }
+
+WGMMA_ADD(96, 6, "%48", "%49", "%50")
+WGMMA_ADD(128, 8, "%64", "%65", "%66")
+WGMMA_ADD(192, 12, "%96", "%97", "%98")
+WGMMA_ADD(256, 16, "%128", "%129", "%130")
+
 WGMMA_ROWS(112, 7, "%56", "%57", "%58")
 WGMMA_ROWS(128, 8, "%64", "%65", "%66")
 WGMMA_ROWS(144, 9, "%72", "%73", "%74")
@@ -417,6 +412,7 @@ WGMMA_ROWS(224, 14, "%112", "%113", "%114")
 WGMMA_ROWS(240, 15, "%120", "%121", "%122")
 WGMMA_ROWS(256, 16, "%128", "%129", "%130")
 
+#undef WGMMA_ADD
 #undef WGMMA_ROWS
 #undef SUMS_1
 #undef SUMS_2

@@ -10,8 +10,9 @@ enum { ROW_ALIGN = 64 }; /* floats */
 
 /* The first one that suits is used; the last one suits every layer. */
 static const lk_cuda_leaf_kernel *const kernels[] = {
-    &lk__cuda_weights_rows, &lk__cuda_weights_first,  &lk__cuda_weights_depthwise, &lk__cuda_weights_few,
-    &lk__cuda_weights_taps, &lk__cuda_weights_hopper, &lk__cuda_weights_mma,       &lk__cuda_weights_direct,
+    &lk__cuda_weights_rows,   &lk__cuda_weights_first, &lk__cuda_weights_depthwise,
+    &lk__cuda_weights_few,    &lk__cuda_weights_taps,  &lk__cuda_weights_slabs,
+    &lk__cuda_weights_hopper, &lk__cuda_weights_mma,   &lk__cuda_weights_direct,
 };
 
 static const lk_cuda_leaf_kernel *kernel_of(const lk_cuda_problem *problem, size_t most)

@@ -39,11 +39,12 @@ typedef struct lk_cuda_leaf_kernel {
 } lk_cuda_leaf_kernel;
 
 /* The rows: tensor cores or fp32 multiplication for dense products (weights_mma.cu, weights_fp32.cu), the same with the
- * copy unit of newer GPUs (weights_hopper.cu; weights_taps_hopper.cu for 3x3 windows), first convolutions
- * (weights_rows.cu), linear layers with few samples a shard (weights_few.cu, weights_few_large.cu), the engines of
- * conv2d.h. Sums of columns of dy (bias.cu) are chosen by nobody: they have no `suits`. */
+ * copy unit of newer GPUs (weights_hopper.cu; for 3x3 windows weights_taps_hopper.cu in tf32 and
+ * weights_slabs_hopper.cu in bf16), first convolutions (weights_rows.cu), linear layers with few samples a shard
+ * (weights_few.cu, weights_few_large.cu), the engines of conv2d.h. Sums of columns of dy (bias.cu) are chosen by
+ * nobody: they have no `suits`. */
 extern const lk_cuda_leaf_kernel lk__cuda_weights_first, lk__cuda_weights_depthwise, lk__cuda_weights_few,
-    lk__cuda_weights_taps, lk__cuda_weights_hopper, lk__cuda_weights_mma, lk__cuda_weights_rows,
+    lk__cuda_weights_taps, lk__cuda_weights_slabs, lk__cuda_weights_hopper, lk__cuda_weights_mma, lk__cuda_weights_rows,
     lk__cuda_weights_direct, lk__cuda_weights_columns;
 
 /* Where a launch writes: (block rows, weights) and (block rows, bias), with `row` floats from one block row to the

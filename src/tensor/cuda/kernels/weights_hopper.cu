@@ -131,22 +131,24 @@ typedef enum tile_kind { TILE_NARROW, TILE_FOLDED, TILE_LARGE } tile_kind;
 typedef struct tile_row {
     tile_kind kind;
     int m, n, chunk, levels;
-    int cycles; /* of shared memory, which limits tf32, for a chunk */
+    int cycles; /* for a chunk, of what limits the kernel: shared memory in tf32, copies in bf16 */
     void (*launch)(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
                    const lk_cuda_rows *out);
 } tile_row;
 
-/* In tf32, x is copied and read once, dy is copied, read and written once, and read for each 64 columns. */
+/* Without `cycles`, those of tf32: x is copied and read once, dy is copied, read and written once, and read for each 64
+ * columns. */
 template <class P>
-static constexpr tile_row row_of(tile_kind kind)
+static constexpr tile_row row_of(tile_kind kind, int cycles = 2 * P::N + 3 * P::M + P::N / 64 * P::M)
 {
-    return {kind, P::M, P::N, P::K, P::LEVELS, 2 * P::N + 3 * P::M + P::N / 64 * P::M, launch<P>};
+    return {kind, P::M, P::N, P::K, P::LEVELS, cycles, launch<P>};
 }
 
+/* Cycles as measured on an H200; fewer for narrow tiles, of which most have boxes behind the last tap. */
 static const tile_row bf16_rows[] = {
-    row_of<hopper_tile<lk_bf16, 64, 256, 5, 2>>(TILE_NARROW),
-    row_of<hopper_tile<lk_bf16, 128, 128, 6, 2>>(TILE_FOLDED),
-    row_of<hopper_tile<lk_bf16, 128, 256, 4, 0>>(TILE_LARGE),
+    row_of<hopper_tile<lk_bf16, 64, 256, 5, 2>>(TILE_NARROW, 820),
+    row_of<hopper_tile<lk_bf16, 128, 128, 6, 2>>(TILE_FOLDED, 950),
+    row_of<hopper_tile<lk_bf16, 128, 256, 4, 0>>(TILE_LARGE, 1250),
 };
 
 static const tile_row tf32_rows[] = {
@@ -198,6 +200,8 @@ static const tile_row *fastest(const lk_cuda_problem *problem, size_t most, tile
         if (tile->kind != kind)
             continue;
         lk_cuda_cut cut = cut_by(problem, tile);
+        if (kind == TILE_FOLDED)
+            cut.extra >>= tile->levels; /* leaves of a group are written as one */
         size_t t = lk__cuda_leaves_time(&cut, most, LK_CUDA_USUAL_SHARDS) * (size_t)tile->cycles;
         if (t < *time) {
             *time = t;
@@ -244,7 +248,7 @@ size_t lk__cuda_weights_hopper_time(const lk_cuda_problem *problem, size_t most)
     size_t time;
     if (!suits(problem, most))
         return SIZE_MAX;
-    if (kind_of(problem, most) == TILE_FOLDED)
+    if (problem->values != LK_DTYPE_BF16 && kind_of(problem, most) == TILE_FOLDED)
         return 0;
     (void)fastest(problem, most, kind_of(problem, most), &time);
     return time;

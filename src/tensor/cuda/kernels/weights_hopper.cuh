@@ -141,6 +141,12 @@ struct bf16_product {
                               operand_at<P::K>(slot + x_offset + offset), !first);
     }
 
+    __device__ __forceinline__ void release_before(const slot_memory<P> &memory) const
+    {
+        if (before >= 0)
+            release(memory.empty(before));
+    }
+
     __device__ __forceinline__ void chunk(float (&acc)[P::SUMS], const slot_memory<P> &memory, ring_position ring,
                                           int valid, bool first)
     {
@@ -157,16 +163,19 @@ struct bf16_product {
                 wgmma_commit();
                 wgmma_wait<0>();
             }
+            release_before(memory);
         } else {
             wgmma_begin();
-#pragma unroll
-            for (int i = 0; i < P::K / PIECE; i++)
-                add(acc, at, i, first && i == 0);
+            add(acc, at, 0, first);
             wgmma_commit();
             wgmma_wait<1>();
+            release_before(memory); /* now, not after the other products: starting them takes as long as they do */
+            wgmma_begin();
+#pragma unroll
+            for (int i = 1; i < P::K / PIECE; i++)
+                add(acc, at, i, false);
+            wgmma_commit();
         }
-        if (before >= 0)
-            release(memory.empty(before));
         before = ring.slot;
     }
 

@@ -13,39 +13,13 @@ typedef struct strips_size {
                       const lk_cuda_rows *out); /* without a bias, with one */
 } strips_size;
 
-static strips_shape shape_of(const lk_cuda_problem *problem, int eights, int band, int channels)
-{
-    strips_shape s = {};
-    s.c = problem->x_pitch;
-    s.k = problem->y_pitch;
-    s.strips = divide_up(problem->q, eights * EIGHT);
-    s.bands = divide_up(problem->p, band);
-    s.pad_h = problem->along_h.pad;
-    s.pad_w = problem->along_w.pad;
-    s.tiles_n = divide_up(s.c, channels);
-    s.tiles = divide_up(s.k, ROWS) * s.tiles_n;
-    s.sample = divisor_of((unsigned)s.strips * (unsigned)s.bands);
-    s.strip = divisor_of((unsigned)s.bands);
-    return s;
-}
-
-/* Channels, columns, rows and images. */
-static image_axes axes_of(int channels, int columns, int rows, int images, int channel_box, int column_box, int row_box)
-{
-    size_t row = (size_t)columns * (size_t)channels;
-    return {{channels, columns, rows, images},
-            {(size_t)channels, row, row * (size_t)rows},
-            {(cuuint32_t)channel_box, (cuuint32_t)column_box, (cuuint32_t)row_box, 1}};
-}
-
 /* The copy unit rounds x, and dy where it is not summed. */
 template <class P>
 static cudaError_t make_maps(const lk_cuda_problem *problem, const lk_cuda_io *io, strips_maps *out)
 {
     const CUtensorMapDataType rounded = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32, whole = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-    image_axes x =
-        axes_of(problem->x_pitch, problem->w, problem->h, problem->n, P::CHANNELS, P::PIXELS + WINDOW - 1, P::BAND);
-    image_axes y = axes_of(problem->y_pitch, problem->q, problem->p, problem->n, 32, P::PIXELS, P::BAND);
+    image_axes x = strips_axes_x(problem, P::CHANNELS, P::PIXELS + WINDOW - 1, P::BAND);
+    image_axes y = strips_axes_y(problem, 32, P::PIXELS, P::BAND);
     void *encode;
     cudaError_t error = driver_function("cuTensorMapEncodeTiled", &encode);
     if (error != cudaSuccess)
@@ -61,7 +35,7 @@ template <class P>
 static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io, const lk_cuda_leaves *leaves,
                    const lk_cuda_rows *out)
 {
-    strips_shape s = shape_of(problem, P::EIGHTS, P::BAND, P::CHANNELS);
+    strips_shape s = strips_shape_of(problem, P::EIGHTS, P::BAND, P::CHANNELS);
     strips_maps maps;
     int processors = 0;
     s.jobs = s.tiles * leaves->groups * leaves->parts;
@@ -102,7 +76,7 @@ static size_t band_cycles(const strips_size *size)
 static lk_cuda_cut cut_by(const lk_cuda_problem *problem, const strips_size *size)
 {
     enum { FULL = 264, LEAST_PIXELS = 512, EXTRA_PIXELS = 384 };
-    strips_shape s = shape_of(problem, size->eights, size->band, size->channels);
+    strips_shape s = strips_shape_of(problem, size->eights, size->band, size->channels);
     size_t pixels = (size_t)(size->eights * size->band * EIGHT);
     lk_cuda_cut cut = {};
     cut.rows = s.sample.by;
@@ -140,19 +114,11 @@ static const strips_size *tile_of(const lk_cuda_problem *problem, size_t most)
     return fastest(problem, most, &time);
 }
 
-static bool is_plain(const lk_cuda_window *window)
-{
-    return window->kernel == WINDOW && window->stride == 1 && window->dilation == 1 && window->pad <= WINDOW;
-}
-
-/* Layers for which the other kernel is slower. Fewer than 16 channels of x would leave most of a tile empty. */
+/* Layers for which the other kernel is slower. */
 static bool suits(const lk_cuda_problem *problem, size_t most)
 {
-    enum { LEAST_CHANNELS = 16 };
     size_t time;
-    if (problem->precision != LK_PRECISION_TF32 || problem->values != LK_DTYPE_F32 || problem->groups != 1 ||
-        problem->x_pitch % 8 || problem->y_pitch % 8 || problem->x_pitch < LEAST_CHANNELS ||
-        !is_plain(&problem->along_h) || !is_plain(&problem->along_w) || problem->n == 0 || !is_hopper())
+    if (problem->precision != LK_PRECISION_TF32 || problem->values != LK_DTYPE_F32 || !strips_suit(problem))
         return false;
     (void)fastest(problem, most, &time);
     return time < lk__cuda_weights_hopper_time(problem, most);

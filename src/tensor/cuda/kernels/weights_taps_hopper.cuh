@@ -17,31 +17,14 @@
 #ifndef LK_TENSOR_CUDA_KERNELS_WEIGHTS_TAPS_HOPPER_CUH
 #define LK_TENSOR_CUDA_KERNELS_WEIGHTS_TAPS_HOPPER_CUH
 
-#include "tensor/cuda/kernels/hopper.cuh"
-#include "tensor/cuda/kernels/leaf_part.cuh"
-#include "tensor/cuda/kernels/mma.cuh"
-#include "tensor/cuda/kernels/weights.h"
+#include "tensor/cuda/kernels/weights_strips.cuh"
 
-/* WINDOW: taps along each axis. EIGHT: pixels of one product. UNIT: bytes of four pixels of a channel. Y_ROW: bytes of
- * a row of a box of dy, which has 32 channels. ROWS: output channels of a tile. */
-enum { WINDOW = 3, EIGHT = 8, UNITS = WINDOW + 1, UNIT = 16, Y_ROW = 128, X_ALIGN = 128 };
-enum { GROUP = 128, ALIGN = 1024, ROWS = 64 };
+/* UNITS: units of an eight in lines. UNIT: bytes of four pixels of a channel. Y_ROW: bytes of a row of a box of dy,
+ * which has 32 channels. */
+enum { UNITS = WINDOW + 1, UNIT = 16, Y_ROW = 128, X_ALIGN = 128 };
 
 /* Warps that write lines. */
 enum { WRITERS = 3 };
-
-typedef struct strips_shape {
-    int c, k;          /* pitches */
-    int strips, bands; /* of an image, of a strip */
-    int pad_h, pad_w;  /* of x */
-    int tiles_n, tiles, jobs;
-    divisor sample, strip; /* bands of a sample, and of a strip */
-} strips_shape;
-
-/* Bands of x with the pixels around them, bands of 32 channels of dy. */
-typedef struct strips_maps {
-    CUtensorMap x, y;
-} strips_maps;
 
 /* A band has BAND rows of EIGHTS * 8 pixels. BIASED: dy is summed for the gradient of a bias, and rounded afterwards;
  * otherwise its copies round it, so that the bits of a layer differ with and without a bias. */
@@ -149,56 +132,12 @@ struct strips_memory {
     }
 };
 
-/* A part of a leaf for a tile: bands [begin, end) of the wave. */
-struct strips_work {
-    int row, m0, c0;
-    uint32_t begin, end;
-
-    /* False if the leaf has no such part. An empty leaf has one part, without bands. */
-    template <class P>
-    __device__ __forceinline__ bool take(const strips_shape &s, const lk_cuda_leaves &leaves, int job)
-    {
-        row = job / s.tiles;
-        int tile = job - row * s.tiles, tile_m = tile / s.tiles_n;
-        m0 = tile_m * ROWS;
-        c0 = (tile - tile_m * s.tiles_n) * P::CHANNELS;
-        leaf_part part = part_of(leaves, (unsigned)row, 1);
-        begin = part.begin;
-        end = part.end;
-        return begin < end || row % leaves.parts == 0;
-    }
-};
-
-/* A band of a strip of an image; the band below follows, then the bands of the next strip. */
-struct strips_band {
-    int n, strip, band;
-
-    __device__ __forceinline__ strips_band(const strips_shape &s, uint32_t number)
-    {
-        n = (int)quotient(number, s.sample);
-        uint32_t rest = number - (uint32_t)n * s.sample.by;
-        strip = (int)quotient(rest, s.strip);
-        band = (int)(rest - (uint32_t)strip * s.strip.by);
-    }
-
-    __device__ __forceinline__ void advance(const strips_shape &s)
-    {
-        if (++band < s.bands)
-            return;
-        band = 0;
-        if (++strip < s.strips)
-            return;
-        strip = 0;
-        n++;
-    }
-
-    /* The first band of x, counted from the one with this band's number, that was not copied for the band above. */
-    template <class P>
-    __device__ __forceinline__ int first_new(bool first) const
-    {
-        return first || band == 0 ? 0 : P::AHEAD;
-    }
-};
+/* The first band of x, counted from the one with this band's number, that was not copied for the band above. */
+template <class P>
+static __device__ __forceinline__ int first_new(const strips_band &at, bool first)
+{
+    return first || at.band == 0 ? 0 : P::AHEAD;
+}
 
 /* Starts copies; by a warp, whose lanes wait together. */
 template <class P>
@@ -209,12 +148,12 @@ static __device__ __forceinline__ void copy_all(const strips_shape &s, const lk_
     ring_position x = {0, 1}, y = {0, 1};
     strips_work work;
     for (int job = (int)blockIdx.x; job < s.jobs; job += (int)gridDim.x) {
-        if (!work.template take<P>(s, leaves, job))
+        if (!work.take(s, leaves, P::CHANNELS, job))
             continue;
         strips_band at(s, work.begin);
         for (uint32_t i = work.begin; i < work.end; i++, at.advance(s)) {
             int left = at.strip * P::PIXELS;
-            for (int j = at.first_new<P>(i == work.begin); j <= P::AHEAD; j++) {
+            for (int j = first_new<P>(at, i == work.begin); j <= P::AHEAD; j++) {
                 barrier_wait(memory.x_empty(x.slot), x.phase);
                 if (lane == 0) {
                     barrier_expect(memory.x_full(x.slot), P::X_COPY);
@@ -299,11 +238,11 @@ static __device__ __forceinline__ void write_all(const strips_shape &s, const lk
     int turn = 0;
     strips_work work;
     for (int job = (int)blockIdx.x; job < s.jobs; job += (int)gridDim.x) {
-        if (!work.template take<P>(s, leaves, job))
+        if (!work.take(s, leaves, P::CHANNELS, job))
             continue;
         strips_band at(s, work.begin);
         for (uint32_t i = work.begin; i < work.end; i++, at.advance(s))
-            for (int j = at.first_new<P>(i == work.begin); j <= P::AHEAD; j++) {
+            for (int j = first_new<P>(at, i == work.begin); j <= P::AHEAD; j++) {
                 if (turn == writer) {
                     barrier_wait(memory.x_full(x.slot), x.phase);
                     barrier_wait(memory.lines_empty(lines.slot), lines.phase);
@@ -322,7 +261,7 @@ static __device__ __forceinline__ void write_all(const strips_shape &s, const lk
 /* The lines of an eight as an operand of all taps of a row: units of eight columns are contiguous, taps follow each
  * other by a unit of all channels, and so do the halves of k. */
 template <class P>
-static __device__ __forceinline__ uint64_t lines_at(uint32_t at)
+static __device__ __forceinline__ uint64_t units_at(uint32_t at)
 {
     uint64_t next_half = (uint64_t)(P::UNIT_BYTES >> 4) << 16, next_columns = (uint64_t)(8 * UNIT >> 4) << 32;
     return (uint64_t)((at & 0x3ffff) >> 4) | next_half | next_columns;
@@ -384,7 +323,7 @@ struct strips_product {
     __device__ __forceinline__ uint64_t lines_of(int eight) const
     {
         int row = eight / P::EIGHTS + tap_row, slot = behind(oldest, row / P::BAND);
-        return lines_at<P>(memory.lines(slot) +
+        return units_at<P>(memory.lines(slot) +
                            (uint32_t)((row % P::BAND * P::EIGHTS + eight % P::EIGHTS) * P::EIGHT_BYTES));
     }
 
@@ -438,7 +377,7 @@ struct strips_product {
 #pragma unroll 1
         for (uint32_t i = work.begin; i < work.end; i++, at.advance(s)) {
             bool last = i + 1 == work.end || at.band + 1 == s.bands;
-            add_band(P::AHEAD + 1 - at.first_new<P>(i == work.begin), i == work.begin);
+            add_band(P::AHEAD + 1 - first_new<P>(at, i == work.begin), i == work.begin);
             done = last ? P::AHEAD + 1 : 1;
             oldest = behind(oldest, done);
         }
@@ -491,7 +430,7 @@ static __device__ __forceinline__ void multiply_all(const strips_shape &s, const
     strips_product<P> product(memory, tap_row);
     strips_work work;
     for (int job = (int)blockIdx.x; job < s.jobs; job += (int)gridDim.x) {
-        if (!work.template take<P>(s, leaves, job))
+        if (!work.take(s, leaves, P::CHANNELS, job))
             continue;
         product.sums = tap_row == 0 && work.c0 == 0;
         product.add_all(s, work);
