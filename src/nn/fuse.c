@@ -126,15 +126,43 @@ static bool is_dropout(const lk_layer *layer)
     return layer->op == &lk__op_dropout || layer->op == &lk__op_dropout2d;
 }
 
-/* A dropout that `maker` can apply. */
+/* A dropout that `maker` can apply, if no other layer computes maker. */
 static void choose_dropout(fusing *f, const lk_layer *layer, int maker)
 {
     unsigned can = layer_at(f, maker)->op->flags;
-    if (!is_dropout(layer) || !(can & LK_OP_FUSES_DROPOUT))
+    if (!is_dropout(layer) || !(can & LK_OP_FUSES_DROPOUT) || f->of[maker].forward != maker)
         return;
     f->of[maker].dropout = layer->index;
     f->of[layer->index].forward = -1;
     f->of[layer->index].backward_elsewhere = can & LK_OP_FUSES_DROPOUT_GRAD;
+}
+
+/* The batch normalisation that can compute this max pooling of its result, or of the result of a ReLU that it applies;
+ * -1: none. It does not add its dx to another gradient. */
+static int pools_after(const fusing *f, const lk_layer *layer)
+{
+    if (layer->op != &lk__op_maxpool2d || !f->type->pools || !f->type->pools(&layer->attr.pool))
+        return -1;
+    int maker = layer->inputs[0];
+    if (!only_used_once(f, maker))
+        return -1;
+    if (layer_at(f, maker)->op->flags & LK_OP_IS_RELU && f->of[maker].forward < 0)
+        maker = layer_at(f, maker)->inputs[0];
+    const lk_layer *by = layer_at(f, maker);
+    return only_used_once(f, maker) && by->op->flags & LK_OP_FUSES_POOL && f->of[maker].forward == maker &&
+                   f->of[by->inputs[0]].consumers == 1
+               ? maker
+               : -1;
+}
+
+/* A pooling is computed by the layer `by` at the time of the pooling. */
+static void choose_pool(fusing *f, const lk_layer *pool, int by)
+{
+    f->of[by].forward = -1;
+    f->of[by].pool = f->of[pool->inputs[0]].pool = pool->index;
+    f->of[pool->index].forward = by;
+    f->of[pool->index].value = by;
+    f->of[pool->index].backward_elsewhere = true;
 }
 
 static void choose_overwriting(fusing *f, const lk_layer *layer)
@@ -165,7 +193,7 @@ static void choose_values(fusing *f)
         const lk_layer *layer = layer_at(f, i);
         lk_fuse_choice *this = &f->of[i];
         this->value = this->forward = i;
-        this->other = this->dropout = this->masked_dropout = this->rest = this->signs = -1;
+        this->other = this->pool = this->dropout = this->masked_dropout = this->rest = this->signs = -1;
         if (i < f->first)
             continue;
         if (this->view) {
@@ -178,8 +206,16 @@ static void choose_values(fusing *f)
             choose_dropout(f, layer, this->value);
         } else if (layer->op == &lk__op_add) {
             choose_addition(f, layer);
+        } else if (pools_after(f, layer) >= 0) {
+            choose_pool(f, layer, pools_after(f, layer));
         }
     }
+}
+
+/* Whether the layer is a pooling that the layer before it computes. */
+static bool is_pooled_before(const fusing *f, int index)
+{
+    return index >= f->first && f->of[index].forward >= 0 && f->of[f->of[index].forward].pool == index;
 }
 
 /* Whether the layer's backward does not change dy. */
@@ -205,28 +241,29 @@ static bool may_share(const fusing *f, const lk_layer *layer, int input, int rea
 }
 
 /* Gives the memory of layer's dy to the gradient of input `owner`, and also to the gradients of the other
- * inputs that do not disturb it. */
+ * inputs that do not disturb it. The layer that computes a pooling reads the pooling's gradient. */
 static void share_grad(fusing *f, const lk_layer *layer, int owner)
 {
     f->of[owner].grad = f->of[layer->index].grad;
     if (owner < f->first || !only_reads(f, owner))
         return;
+    int reader = is_pooled_before(f, owner) ? f->of[owner].forward : owner;
     for (int j = 0; j < layer->input_count; j++) {
         int input = layer->inputs[j];
-        if (input != owner && may_share(f, layer, input, owner))
+        if (input != owner && may_share(f, layer, input, reader))
             f->of[input].grad = f->of[layer->index].grad;
     }
 }
 
-/* The gradient of an input uses the memory of its layer's dy if backward works in place or passes dy on
- * unchanged. */
+/* The gradient of an input uses the memory of its layer's dy if backward works in place or passes dy on unchanged. For
+ * a pooling that its input computes there is no other gradient. */
 static void choose_grads(fusing *f)
 {
     for (int i = f->first - 1; i < f->last; i++)
         f->of[i].grad = i;
     for (int i = f->last - 1; i >= f->first; i--) {
         const lk_layer *layer = layer_at(f, i);
-        if (only_reads(f, i))
+        if (only_reads(f, i) && !is_pooled_before(f, i))
             continue;
         for (int j = 0; j < layer->input_count; j++) {
             int input = layer->inputs[j];
@@ -331,8 +368,8 @@ static void choose_sum(fusing *f, const lk_layer *last)
     if (next < f->first || !(layer_at(f, next)->op->flags & LK_OP_ADDS_DY))
         return;
     lk_shape dy = layer_at(f, next)->shape, sum = value->shape;
-    if (f->of[next].grad != f->of[value->index].grad || (masked && f->of[next].relu_grad) || dy.c != sum.c ||
-        dy.h != sum.h || dy.w != sum.w)
+    if (f->of[next].grad != f->of[value->index].grad || f->of[next].pool >= 0 || (masked && f->of[next].relu_grad) ||
+        dy.c != sum.c || dy.h != sum.h || dy.w != sum.w)
         return;
     f->of[next].rest = last->index;
     f->of[next].signs = masked ? signs_maker(f, value) : -1;

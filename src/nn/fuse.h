@@ -25,8 +25,12 @@ typedef struct lk_fuse_choice {
     int rest;           /* layer whose dx it adds to dy when it sums over dy; -1: none */
     int signs;          /* layer whose forward writes the signs of the mask of that addition; -1: none */
     bool backward_elsewhere; /* a neighbour computes it: for a ReLU the layer before it or a consumer, for a dropout the
-                              * layer before it, for both together the layer after the dropout */
+                              * layer before it, for both together the layer after the dropout, for a pooling the layer
+                              * whose pool it is */
     bool view;               /* its value and gradient are its input's: both passes do nothing */
+    /* Max pooling that follows, maybe behind a ReLU, and that this layer computes; also of that ReLU. The block that
+     * holds y has the pooling's result instead, the block that holds dy its gradient. -1: none */
+    int pool;
 } lk_fuse_choice;
 
 /* Layers [first,last) of a graph on a device, as in plan.h. */

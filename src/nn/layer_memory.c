@@ -30,10 +30,11 @@ static void extend(lk_layer_memory *memory, int block, int first, int last)
     b->last = last > b->last ? last : b->last;
 }
 
-/* A layer's value, or its gradient, without memory. */
+/* A layer's value, or its gradient, without memory. With a pooling these are the pooling's. */
 static lk_tensor value_of(const lk_layer_memory *memory, int index)
 {
-    const lk_layer *layer = layer_at(memory, index);
+    int pool = memory->opts.choices[index].pool;
+    const lk_layer *layer = layer_at(memory, pool >= 0 ? pool : index);
     lk_tensor tensor = {.dtype = memory->opts.dev->values, .shape = layer->shape};
     tensor.pitch = lk__device_pitch(memory->opts.dev, layer->shape.c);
     if (memory->opts.choices[index].view) {
@@ -49,13 +50,16 @@ static size_t value_bytes(const lk_layer_memory *memory, int layer)
     return memory->opts.capacity * lk__tensor_stride(&value);
 }
 
+/* What a layer saves is in use until the backward pass of the layer that computes it. */
 static void add_saved_block(lk_layer_memory *memory, int i)
 {
     const lk_layer *layer = layer_at(memory, i);
+    int by = memory->opts.choices[i].forward;
     size_t floats =
         layer->op->saved ? layer->op->saved(memory->opts.dev, layer, memory->opts.capacity, memory->opts.shards) : 0;
     if (floats)
-        memory->layers[i].saved = add_block(memory, floats * sizeof(float), i, backward_time(memory, i));
+        memory->layers[i].saved =
+            add_block(memory, floats * sizeof(float), i, backward_time(memory, by >= 0 && by < i ? by : i));
 }
 
 static void add_value_blocks(lk_layer_memory *memory)

@@ -56,6 +56,10 @@ typedef struct lk_op_call {
     const lk_layer *masked_dropout; /* NULL, or with mask: a dropout layer between that ReLU and this layer, which has
                                      * made x[0]; backward computes its gradient, too */
     bool scores;                    /* x[0] is the previous layer's input: this layer computes both */
+    /* NULL, or the max pooling that follows, or follows the ReLU; this layer computes it: y and dy are the pooling's.
+     */
+    const lk_layer *pool;
+    uint8_t *pool_index; /* what that pooling saves */
     lk_tensor x[LK_MAX_INPUTS], y;
     lk_tensor other; /* data NULL, or a tensor that is added to y before the ReLU: it has y's channels or fewer */
     lk_tensor dy;
@@ -96,6 +100,8 @@ enum {
     LK_OP_ADDS_DY = 16384,            /* add_sums can complete dy (lk_op_call.rest), with a mask or with relu_grad */
     LK_OP_FUSES_DROPOUT_GRAD = 32768, /* backward can apply the gradient of a dropout that forward has applied */
     LK_OP_MASKS_DROPOUT = 65536,      /* backward can apply the gradients of a dropout and the ReLU before it */
+    LK_OP_FUSES_POOL = 131072, /* both passes can apply a following max pooling that the device type pools, also behind
+                                * a ReLU that forward applies */
 };
 
 struct lk_op {
@@ -138,8 +144,9 @@ struct lk_op {
 
 /* The rows that other files look for. */
 extern const lk_op lk__op_conv2d, lk__op_linear, lk__op_linear_sequence, lk__op_batchnorm2d, lk__op_dropout,
-    lk__op_dropout2d, lk__op_pad_channels, lk__op_flatten, lk__op_add, lk__op_log_softmax, lk__op_nll_loss,
-    lk__op_cross_entropy, lk__op_mse_loss, lk__op_l1_loss, lk__op_bce_with_logits_loss, lk__op_soft_cross_entropy;
+    lk__op_dropout2d, lk__op_maxpool2d, lk__op_pad_channels, lk__op_flatten, lk__op_add, lk__op_log_softmax,
+    lk__op_nll_loss, lk__op_cross_entropy, lk__op_mse_loss, lk__op_l1_loss, lk__op_bce_with_logits_loss,
+    lk__op_soft_cross_entropy;
 
 /* Forward of a loss by the kernel target_loss. own is NULL except for LK_LOSS_KIND_OWN. */
 void lk__op_run_target_loss(const lk_op_call *call, lk_loss_kind kind, const lk_loss_def *own);

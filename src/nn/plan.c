@@ -137,6 +137,10 @@ static void bind_layer(lk_plan *plan, int lane, int i)
     if (chosen->rest >= 0)
         call->rest = rest_of(plan, lane, chosen);
     call->signs = tensor_in(plan, lane, this->signs, i).data;
+    if (chosen->pool >= 0) {
+        call->pool = layer_at(plan, chosen->pool);
+        call->pool_index = tensor_in(plan, lane, plan->memory.layers[chosen->pool].saved, i).data;
+    }
     call->saved = tensor_in(plan, lane, this->saved, i).data;
     for (int j = 0; j < layer->input_count && i >= plan->opts.first; j++) {
         int index = layer->inputs[j];

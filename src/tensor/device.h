@@ -54,6 +54,9 @@ typedef struct lk_device_type {
     bool loss_views;
     /* batchnorm_forward can write the signs of its result, which batchnorm_add_sums reads. */
     bool signs;
+    /* Whether batchnorm_forward and its gradient can apply such a max pooling (lk_batchnorm_desc.pool). Optional: they
+     * can apply none. */
+    bool (*pools)(const lk_pool2d_desc *windows);
     size_t most_samples; /* the largest wave; 0: no limit */
     /* An upload of at most this many bytes blocks only until the fourth upload before it is complete. */
     size_t prompt_upload;

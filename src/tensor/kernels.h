@@ -160,13 +160,16 @@ typedef struct lk_moments {
 } lk_moments;
 
 /* The normalisation and what follows it: y = xhat * gamma + beta, rounded to the value type, then y + other, then
- * max(y, 0), then min(y, 6). */
+ * max(y, 0), then min(y, 6), then the pooling. */
 typedef struct lk_batchnorm_desc {
     const float *gamma, *beta; // (c)
     const lk_tensor *other;    /* has y's channels, or fewer: then the missing channels are 0; NULL: nothing is added */
     bool relu;                 /* max(y, 0), as by relu_forward */
     bool six;                  /* with relu: the minimum too, as by relu6_forward */
     uint8_t *signs;            /* NULL, or where forward writes the signs of y, with other of y's pitch and relu */
+    /* NULL, or, without other, six and signs, a max pooling that the device type can do: y and dy are the pooling's. */
+    const lk_pool2d_desc *pool;
+    uint8_t *index; /* of the pooling, as of maxpool_forward: forward writes it, the gradient reads it */
 } lk_batchnorm_desc;
 
 /* What batchnorm_stats writes. */
@@ -201,7 +204,7 @@ typedef struct lk_batchnorm_addition {
 typedef struct lk_batchnorm_grad {
     const float *sums;  // (groups, 2, c): sums of dy and of dy * xhat
     const size_t *rows; // (groups) samples
-    bool add;           /* adds the gradient to dx, in the value type, instead of overwriting dx */
+    bool add;           /* adds the gradient to dx, in the value type, instead of overwriting dx; without a pooling */
 } lk_batchnorm_grad;
 
 /* The running statistics of one layer, and what they are updated with. */
@@ -416,7 +419,8 @@ typedef struct lk_kernels {
      * then. */
     void (*batchnorm_sums)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_tensor *x, const lk_tensor *dy,
                            const lk_shards *shards, const lk_moments *moments, const lk_batchnorm_sums *out);
-    /* Completes dy by the addition, in place, then batchnorm_sums; with a mask or its signs, desc has no ReLU. */
+    /* Completes dy by the addition, in place, then batchnorm_sums; desc has no pooling, and with a mask or its signs no
+     * ReLU. */
     void (*batchnorm_add_sums)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_batchnorm_addition *add,
                                const lk_tensor *x, const lk_shards *shards, const lk_moments *moments, lk_tensor *dy,
                                const lk_batchnorm_sums *out);

@@ -149,6 +149,7 @@ static const law_case models[] = {
     {"robust", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.05, 3, 12, 3, .first = 3},
     {"weighted", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 12, 3, .first = 3},
     {"autoencoder", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.02, 3, 12, 3, .first = 3},
+    {"pooled", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.01, 3, 12, 3, .first = 3},
     {"windows", LAW_ODD, LK_BN_MODE_BATCH, "sgd:momentum=.9", 0.01, 3, 12, 3, .first = 3},
 };
 enum { MODELS = sizeof models / sizeof *models };

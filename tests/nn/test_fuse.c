@@ -1,58 +1,5 @@
 /* test_fuse.c - which layers are fused, on small graphs. */
-#include "check.h"
-#include "nn/fuse.h"
-
-enum { MOST = 16 };
-
-typedef struct fixture {
-    lk_graph *graph;
-    lk_fuse_choice choices[MOST];
-    bool kept[MOST];
-    bool signs; /* a device with signs and pads */
-} fixture;
-
-static size_t pitch(size_t channels)
-{
-    return (channels + 7) / 8 * 8;
-}
-
-/* Chooses for layers [first,last); last 0: up to the end. */
-static void fuse(fixture *fx, int first, int last)
-{
-    memset(fx->choices, 0, sizeof fx->choices);
-    assert_true(fx->graph->status == LK_OK && fx->graph->count <= MOST);
-    lk_device_type other = lk__device_cpu;
-    other.signs = true;
-    other.pitch = pitch;
-    lk_fuse_opts opts = {.graph = fx->graph,
-                         .type = fx->signs ? &other : &lk__device_cpu,
-                         .first = first,
-                         .last = last ? last : fx->graph->count,
-                         .kept = fx->kept};
-    lk__fuse(&opts, fx->choices);
-}
-
-static int set_up(void **state)
-{
-    fixture *fx = calloc(1, sizeof *fx);
-    assert_non_null(fx);
-    assert_int_equal(lk_graph_create(&fx->graph), LK_OK);
-    *state = fx;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fixture *fx = *state;
-    lk_graph_destroy(fx->graph);
-    free(fx);
-    return 0;
-}
-
-static lk_node finish(lk_graph *g, lk_node x)
-{
-    return lk_cross_entropy(g, lk_linear(g, lk_flatten(g, lk_global_avgpool(g, x)), "fc", 3));
-}
+#include "nn/fused.h"
 
 enum { INPUT, CONV, BN };
 
@@ -477,7 +424,6 @@ static void test_flatten_channels(void **state)
     assert_false(fx->choices[1].view);
 }
 
-#define CASE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 TEST_MAIN(NULL, NULL, CASE(test_addition), CASE(test_second_input), CASE(test_padded), CASE(test_apart),
           CASE(test_other_stage), CASE(test_shared_gradient), CASE(test_gradient_of_its_own), CASE(test_dropout),
           CASE(test_dropout_apart), CASE(test_dropout_between_linear_layers), CASE(test_dropout_of_relu_apart),

@@ -300,6 +300,19 @@ static inline void law_build_windows(lk_model_shape shape, lk_graph *g)
     lk_cross_entropy(g, lk_linear(g, lk_flatten(g, x), "fc", shape.classes));
 }
 
+/* Model "pooled": max pooling after batch normalisation, with a ReLU between them and without. */
+static inline void law_build_pooled(lk_model_shape shape, lk_graph *g)
+{
+    lk_conv2d_opts conv = {.out = 12, .kernel = 3, .pad = 1};
+    lk_node x = lk_input(g, shape.channels, shape.height, shape.width);
+    x = lk_relu(g, lk_batchnorm2d(g, lk_conv2d(g, x, "conv1", conv), "bn1"));
+    x = lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 3, .stride = 2, .pad = 1});
+    x = lk_relu(g, lk_add(g, lk_batchnorm2d(g, lk_conv2d(g, x, "conv2", conv), "bn2"), x));
+    x = lk_batchnorm2d(g, lk_conv2d(g, x, "conv3", (lk_conv2d_opts){.out = 21, .kernel = 3}), "bn3");
+    x = lk_dropout(g, lk_maxpool2d(g, x, (lk_maxpool2d_opts){.kernel = 2}), 0.25);
+    lk_cross_entropy(g, lk_linear(g, lk_flatten(g, x), "fc", shape.classes));
+}
+
 /* Model "line": one layer, so non-finite values reach the loss. */
 static inline void law_build_line(lk_model_shape shape, lk_graph *g)
 {
@@ -348,6 +361,7 @@ static inline lk_status law_build(const char *model, lk_model_shape shape, lk_gr
         {"weighted", law_build_weighted},
         {"own_loss", law_build_own_loss},
         {"windows", law_build_windows},
+        {"pooled", law_build_pooled},
     };
     for (size_t i = 0; i < COUNT_OF(own); i++) {
         if (strcmp(model, own[i].name) != 0)

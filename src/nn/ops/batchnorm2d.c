@@ -67,7 +67,12 @@ static void make_view(const lk_op_call *call, view *v)
 /* The normalisation of both passes; the backward passes apply the gradient of a ReLU only with call->relu_grad. */
 static lk_batchnorm_desc desc_of(const lk_op_call *call, bool relu)
 {
-    return (lk_batchnorm_desc){.gamma = call->param[0], .beta = call->param[1], .relu = relu, .six = relu && call->six};
+    return (lk_batchnorm_desc){.gamma = call->param[0],
+                               .beta = call->param[1],
+                               .relu = relu,
+                               .six = relu && call->six,
+                               .pool = call->pool ? &call->pool->attr.pool : NULL,
+                               .index = call->pool_index};
 }
 
 /* Whether this rank's partial sums are the total. */
@@ -183,7 +188,7 @@ static void running(const lk_op_call *call, lk_batchnorm_update *out)
 const lk_op lk__op_batchnorm2d = {
     .name = "batchnorm2d",
     .flags = LK_OP_READS_X | LK_OP_FUSES_RELU | LK_OP_FUSES_RELU6 | LK_OP_FUSES_RELU_GRAD | LK_OP_FUSES_ADD |
-             LK_OP_ADDS_DX | LK_OP_ADDS_DY | LK_OP_SKIPS_GRADS,
+             LK_OP_ADDS_DX | LK_OP_ADDS_DY | LK_OP_SKIPS_GRADS | LK_OP_FUSES_POOL,
     .infer = infer,
     .saved = saved,
     .sum_width = sum_width,

@@ -87,7 +87,7 @@ static void backward_maxpool(const lk_op_call *call)
                                     lk__op_dropout_draws(call, call->dropout, &desc), &call->dy, call->saved, &dx);
 }
 
-static const lk_op maxpool2d_op = {
+const lk_op lk__op_maxpool2d = {
     .name = "maxpool2d",
     .flags = LK_OP_MASKS_DX | LK_OP_FUSES_DROPOUT | LK_OP_FUSES_DROPOUT_GRAD,
     .infer = infer_maxpool,
@@ -195,7 +195,7 @@ static const lk_op global_maxpool_op = {
 
 lk_node lk_maxpool2d(lk_graph *graph, lk_node x, lk_maxpool2d_opts opts)
 {
-    lk_layer layer = {.op = &maxpool2d_op};
+    lk_layer layer = {.op = &lk__op_maxpool2d};
     lk_op_windows windows = LK_OP_WINDOWS(opts, 0);
     lk__op_set_windows(&windows, &layer.attr.pool.h, &layer.attr.pool.w);
     layer.attr.ceil = opts.ceil;

@@ -118,6 +118,7 @@ const lk_device_type lk__device_cuda = {
     .flat_views = true,
     .loss_views = true,
     .signs = true,
+    .pools = lk__cuda_batchnorm_pools,
     .most_samples = 65535,
     .prompt_upload = LK_CUDA_PROMPT_UPLOAD,
     .pitch = lk__cuda_pitch,

@@ -282,7 +282,7 @@ template <int N>
 static __device__ void lk__bn_sum_rows(const lk_bn_tiling &t, const lk_bn_spot &s, float *shared, float (&v)[N])
 {
     int threads = t.columns * t.rows, half = 1;
-    float *own = shared + threadIdx.x;
+    float *own = shared + s.row * t.columns + s.column;
     while (half < t.rows)
         half *= 2;
 #pragma unroll

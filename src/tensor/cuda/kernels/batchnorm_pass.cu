@@ -2,15 +2,10 @@
  *
  * The values of each channel that a pass needs (in the backward pass they take a division) are computed once
  * for each block in shared memory. */
-#include "tensor/cuda/kernels/batchnorm.cuh"
+#include "tensor/cuda/kernels/batchnorm_pool.cuh"
+#include "tensor/cuda/kernels/batchnorm_rows.cuh"
 
 enum { PIXELS = 4 }; /* of a thread: it loads all of them before it stores any */
-
-/* The first pixel of a block. The block has no pixels if this is not below the run's end. */
-static __device__ uint32_t pass_begin(const lk_bn_tiling &t, const lk_bn_runs &r)
-{
-    return r.begin[lk__bn_run_index(t)] + lk__bn_block(t) * (uint32_t)(t.rows * PIXELS);
-}
 
 /* The tensor that is added to the forward pass's result; pixels are `pitch` elements apart. */
 template <class T>
@@ -86,34 +81,16 @@ struct own_pixels {
     }
 };
 
-/* Rows of a block's channels in shared memory. */
-enum { FORWARD_MEAN, FORWARD_SCALE, FORWARD_GAMMA, FORWARD_BETA, FORWARD_ROWS };
-
-template <int V>
-static __device__ void fill_forward(const lk_bn_tiling &t, const lk_bn_sources &from, float *rows)
-{
-    int width = t.columns * V;
-    size_t group = from.shared ? 0 : lk__bn_run_index(t);
-    lk__bn_for_channels<V>(t, [&](int i, int channel) {
-        bool used = channel < t.c;
-        size_t at = group * t.c + channel;
-        rows[FORWARD_MEAN * width + i] = used ? from.mean[at] : 0.0f;
-        rows[FORWARD_SCALE * width + i] = used ? from.scale[at] : 0.0f;
-        rows[FORWARD_GAMMA * width + i] = used ? from.gamma[channel] : 0.0f;
-        rows[FORWARD_BETA * width + i] = used ? from.beta[channel] : 0.0f;
-    });
-}
-
 /* N channels from `at` on; own is where the thread's channels begin in the rows. */
 template <int RELU, class P>
 static __device__ void normalise(const float *own, int width, int at, P (&x)[PIXELS])
 {
     constexpr int N = P::N;
     float mean[N], scale[N], gamma[N], beta[N];
-    lk__cuda_load(own + FORWARD_MEAN * width + at, mean);
-    lk__cuda_load(own + FORWARD_SCALE * width + at, scale);
-    lk__cuda_load(own + FORWARD_GAMMA * width + at, gamma);
-    lk__cuda_load(own + FORWARD_BETA * width + at, beta);
+    lk__cuda_load(own + LK_BN_Y_MEAN * width + at, mean);
+    lk__cuda_load(own + LK_BN_Y_SCALE * width + at, scale);
+    lk__cuda_load(own + LK_BN_Y_GAMMA * width + at, gamma);
+    lk__cuda_load(own + LK_BN_Y_BETA * width + at, beta);
 #pragma unroll
     for (int k = 0; k < PIXELS; k++) {
         float v[N];
@@ -148,7 +125,7 @@ static __global__ void forward(lk_bn_tiling t, lk_bn_runs r, lk_bn_sources from,
 {
     lk__cuda_await();
     extern __shared__ __align__(16) float shared[];
-    uint32_t begin = pass_begin(t, r), end = r.begin[lk__bn_run_index(t) + 1];
+    uint32_t begin = lk__bn_pass_begin(t, r, (uint32_t)(t.rows * PIXELS)), end = r.begin[lk__bn_run_index(t) + 1];
     if (begin >= end)
         return;
     own_pixels<V> own(t, begin, end);
@@ -157,7 +134,7 @@ static __global__ void forward(lk_bn_tiling t, lk_bn_runs r, lk_bn_sources from,
     own.load(x, v);
     if (ADD)
         own.load(t, begin, other, o);
-    fill_forward<V>(t, from, shared);
+    lk__bn_fill_y<V>(t, from, shared);
 #pragma unroll
     for (int at = 0; at < V; at += lk_packed<T, V>::N) {
         normalise<ADD ? (int)LK_BN_RELU_NONE : RELU>(shared + own.spot.column * V, t.columns * V, at, v);
@@ -169,36 +146,13 @@ static __global__ void forward(lk_bn_tiling t, lk_bn_runs r, lk_bn_sources from,
         own.store_signs(v, signs);
 }
 
-/* Calls f with runs of pixels that belong to one group each, and the group of the first run. */
-template <class F>
-static void by_groups(const lk_tensor *x, const lk_shards *shards, const lk_moments *moments, F f)
-{
-    if (moments->groups == 1) {
-        lk_bn_runs r = {};
-        r.count = 1;
-        r.begin[1] = (uint32_t)lk__cuda_pixels(x);
-        f(r, 0);
-        return;
-    }
-    for (int first = 0; first < shards->count; first += LK_BN_RUNS)
-        f(lk__bn_runs(shards, first, x->shape.h * x->shape.w), first);
-}
-
-static dim3 pass_grid(const lk_bn_tiling &t, const lk_bn_runs &r)
-{
-    uint32_t most = 0, span = (uint32_t)(t.rows * PIXELS);
-    for (int i = 0; i < r.count; i++)
-        most = r.begin[i + 1] - r.begin[i] > most ? r.begin[i + 1] - r.begin[i] : most;
-    return lk__bn_grid(t, (most + span - 1) / span, r.count);
-}
-
 template <class T, int V, int RELU>
 static void run_forward(cudaStream_t stream, const lk_bn_runs &r, const lk_bn_sources &from,
                         const lk_batchnorm_desc *desc, const lk_tensor *x, lk_tensor *y)
 {
     lk_bn_tiling t = lk__bn_tiling(x, V);
-    dim3 grid = pass_grid(t, r);
-    size_t bytes = FORWARD_ROWS * (size_t)t.columns * V * sizeof(float);
+    dim3 grid = lk__bn_pass_grid(t, r, (uint32_t)(t.rows * PIXELS));
+    size_t bytes = LK_BN_Y_ROWS * (size_t)t.columns * V * sizeof(float);
     addend<T> other = {nullptr, 0};
     if (desc->other)
         other = {(const T *)desc->other->data, (int)lk__tensor_pitch(desc->other)};
@@ -211,9 +165,13 @@ static void run_forward(cudaStream_t stream, const lk_bn_runs &r, const lk_bn_so
 void lk__cuda_batchnorm_forward(lk_device *dev, const lk_batchnorm_desc *desc, const lk_tensor *x,
                                 const lk_shards *shards, const lk_moments *moments, lk_tensor *y)
 {
+    if (desc->pool) {
+        lk__cuda_batchnorm_pool_forward(dev, desc, x, shards, moments, y);
+        return;
+    }
     cudaStream_t stream = lk__cuda_stream(dev);
     const lk_tensor *narrow = desc->other && lk__tensor_pitch(desc->other) < lk__tensor_pitch(x) ? desc->other : x;
-    by_groups(x, shards, moments, [&](const lk_bn_runs &r, int group) {
+    lk__bn_by_groups(x->shape.n, x->shape.h * x->shape.w, shards, moments, [&](const lk_bn_runs &r, int group) {
         lk_bn_sources from = lk__bn_sources(desc, moments, group, x->shape.c);
         lk__cuda_by_kind(narrow, [&](auto kind) {
             lk__bn_by_relu(desc, [&](auto relu) {
@@ -225,47 +183,20 @@ void lk__cuda_batchnorm_forward(lk_device *dev, const lk_batchnorm_desc *desc, c
     lk__cuda_launched(dev, "batchnorm_forward");
 }
 
-/* dx = factor * (dy - shift + xhat * slope); gamma and beta are for the gradient of a ReLU. */
-enum { GRAD_MEAN, GRAD_SCALE, GRAD_FACTOR, GRAD_SHIFT, GRAD_SLOPE, GRAD_GAMMA, GRAD_BETA, GRAD_ROWS };
-
-template <int V>
-static __device__ void fill_grad(const lk_bn_tiling &t, const lk_bn_sources &from, const lk_bn_counts &counts,
-                                 float *rows)
-{
-    int width = t.columns * V;
-    size_t group = from.shared ? 0 : lk__bn_run_index(t);
-    float count = counts.of[group];
-    lk__bn_for_channels<V>(t, [&](int i, int channel) {
-        bool used = channel < t.c;
-        size_t at = group * t.c + channel;
-        const float *sums = from.sums + group * 2 * t.c + channel;
-        float mean = used ? from.mean[at] : 0.0f, scale = used ? from.scale[at] : 0.0f;
-        float gamma = used ? from.gamma[channel] : 0.0f;
-        float sum = used ? sums[0] : 0.0f, product = used ? sums[t.c] : 0.0f;
-        rows[GRAD_MEAN * width + i] = mean;
-        rows[GRAD_SCALE * width + i] = scale;
-        rows[GRAD_FACTOR * width + i] = gamma * scale;
-        rows[GRAD_SHIFT * width + i] = sum / count;
-        rows[GRAD_SLOPE * width + i] = 0.0f - product / count;
-        rows[GRAD_GAMMA * width + i] = gamma;
-        rows[GRAD_BETA * width + i] = used ? from.beta[channel] : 0.0f;
-    });
-}
-
 /* N channels from `at` on; dy becomes dx. */
 template <class T, int RELU, class P>
 static __device__ void differentiate(const float *own, int width, int at, const P (&x)[PIXELS], P (&dy)[PIXELS])
 {
     constexpr int N = P::N;
     float mean[N], scale[N], factor[N], shift[N], slope[N], gamma[N] = {}, beta[N] = {};
-    lk__cuda_load(own + GRAD_MEAN * width + at, mean);
-    lk__cuda_load(own + GRAD_SCALE * width + at, scale);
-    lk__cuda_load(own + GRAD_FACTOR * width + at, factor);
-    lk__cuda_load(own + GRAD_SHIFT * width + at, shift);
-    lk__cuda_load(own + GRAD_SLOPE * width + at, slope);
+    lk__cuda_load(own + LK_BN_DX_MEAN * width + at, mean);
+    lk__cuda_load(own + LK_BN_DX_SCALE * width + at, scale);
+    lk__cuda_load(own + LK_BN_DX_FACTOR * width + at, factor);
+    lk__cuda_load(own + LK_BN_DX_SHIFT * width + at, shift);
+    lk__cuda_load(own + LK_BN_DX_SLOPE * width + at, slope);
     if (RELU != LK_BN_RELU_NONE) {
-        lk__cuda_load(own + GRAD_GAMMA * width + at, gamma);
-        lk__cuda_load(own + GRAD_BETA * width + at, beta);
+        lk__cuda_load(own + LK_BN_DX_GAMMA * width + at, gamma);
+        lk__cuda_load(own + LK_BN_DX_BETA * width + at, beta);
     }
 #pragma unroll
     for (int k = 0; k < PIXELS; k++) {
@@ -288,7 +219,7 @@ static __global__ void grad_input(lk_bn_tiling t, lk_bn_runs r, lk_bn_sources fr
 {
     lk__cuda_await();
     extern __shared__ __align__(16) float shared[];
-    uint32_t begin = pass_begin(t, r), end = r.begin[lk__bn_run_index(t) + 1];
+    uint32_t begin = lk__bn_pass_begin(t, r, (uint32_t)(t.rows * PIXELS)), end = r.begin[lk__bn_run_index(t) + 1];
     if (begin >= end)
         return;
     own_pixels<V> own(t, begin, end);
@@ -297,7 +228,7 @@ static __global__ void grad_input(lk_bn_tiling t, lk_bn_runs r, lk_bn_sources fr
     own.load(dy, d);
     if (ADD)
         own.load(dx, sum);
-    fill_grad<V>(t, from, counts, shared);
+    lk__bn_fill_dx<V>(t, from, counts, shared);
 #pragma unroll
     for (int at = 0; at < V; at += lk_packed<T, V>::N) {
         differentiate<T, RELU>(shared + own.spot.column * V, t.columns * V, at, v, d);
@@ -312,8 +243,8 @@ static void run_grad_input(cudaStream_t stream, const lk_bn_runs &r, const lk_bn
                            const lk_bn_counts &counts, bool add, const lk_tensor *x, const lk_tensor *dy, lk_tensor *dx)
 {
     lk_bn_tiling t = lk__bn_tiling(x, V);
-    dim3 grid = pass_grid(t, r);
-    size_t bytes = GRAD_ROWS * (size_t)t.columns * V * sizeof(float);
+    dim3 grid = lk__bn_pass_grid(t, r, (uint32_t)(t.rows * PIXELS));
+    size_t bytes = LK_BN_DX_ROWS * (size_t)t.columns * V * sizeof(float);
     auto kernel = add ? grad_input<T, V, RELU, true> : grad_input<T, V, RELU, false>;
     if (grid.x > 0)
         lk__cuda_follow({grid, lk__bn_threads(t), bytes, stream}, kernel, t, r, from, counts, (const T *)x->data,
@@ -324,8 +255,12 @@ void lk__cuda_batchnorm_grad_input(lk_device *dev, const lk_batchnorm_desc *desc
                                    const lk_tensor *x, const lk_tensor *dy, const lk_shards *shards,
                                    const lk_moments *moments, lk_tensor *dx)
 {
+    if (desc->pool) {
+        lk__cuda_batchnorm_pool_grad(dev, desc, grad, x, dy, shards, moments, dx);
+        return;
+    }
     cudaStream_t stream = lk__cuda_ahead(dev);
-    by_groups(x, shards, moments, [&](const lk_bn_runs &r, int group) {
+    lk__bn_by_groups(x->shape.n, x->shape.h * x->shape.w, shards, moments, [&](const lk_bn_runs &r, int group) {
         lk_bn_counts counts = lk__bn_counts(grad->rows, group, moments->groups, x->shape.h * x->shape.w);
         lk_bn_sources from = lk__bn_sources(desc, moments, group, x->shape.c);
         from.sums = grad->sums + (size_t)group * 2 * x->shape.c;

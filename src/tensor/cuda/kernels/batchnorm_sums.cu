@@ -2,6 +2,7 @@
  * folded over the sum tree. dy may be completed by an addition on the way (add_kind). The values of each channel are in
  * shared memory. */
 #include "tensor/cuda/kernels/batchnorm_fold.cuh"
+#include "tensor/cuda/kernels/batchnorm_pool.cuh"
 
 /* What completes dy: nothing, or an addition without a mask, with one, or with its signs. */
 enum add_kind { ADD_NONE, ADD_ALL, ADD_MASK, ADD_SIGNS };
@@ -280,11 +281,14 @@ static void run_sums(lk_device *dev, const sums_call &call)
         lk_bn_merges m = lk__bn_merges(shards, first, pixels, &stack);
         lk_batchnorm_sums out = *call.out;
         int group = call.moments->groups == 1 ? 0 : first;
+        lk_bn_sources from = lk__bn_sources(call.desc, call.moments, group, (size_t)t.c);
         out.sums += (size_t)first * 2 * t.c;
-        if (spans > 0)
+        if (spans > 0 && call.desc->pool)
+            lk__cuda_batchnorm_pool_sums(
+                stream, {&t, &r, from, call.desc->pool, call.desc->index, call.x, call.dy, spans, parts});
+        else if (spans > 0)
             lk__cuda_follow({lk__bn_grid(t, spans, r.count), threads, shared, stream}, sums_blocks<T, V, RELU, ADD>, t,
-                            r, lk__bn_sources(call.desc, call.moments, group, (size_t)t.c), (const T *)call.x->data,
-                            gradient_of<T>(call), spans, parts);
+                            r, from, (const T *)call.x->data, gradient_of<T>(call), spans, parts);
         lk__cuda_follow({lk__bn_fold_blocks(t.c), lk__bn_fold_threads(pieces, r), 0, stream}, finish_sums, t, r, spans,
                         pieces, parts, m, out, first + r.count == shards->count ? stack.depth : 0);
     }

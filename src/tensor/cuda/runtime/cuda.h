@@ -108,6 +108,7 @@ LK_KERNEL_LIST(LK_DECLARE)
 extern const lk_kernels lk__cuda_kernels;
 
 size_t lk__cuda_pitch(size_t channels);
+bool lk__cuda_batchnorm_pools(const lk_pool2d_desc *windows);
 size_t lk__cuda_weight_count(const lk_device_weight *weight);
 void lk__cuda_pack(const lk_device_weight *weight, const float *plain, float *packed);
 void lk__cuda_unpack(const lk_device_weight *weight, const float *packed, float *plain);
