@@ -72,8 +72,7 @@ typedef enum lk_unary {
     LK_UNARY_TANH,      /* tanh(x) */
     LK_UNARY_SILU,      /* x sigmoid(x) */
     LK_UNARY_GELU,      /* x Phi(x) */
-    LK_UNARY_GELU_TANH, /* x sigmoid(2u) with u = sqrt(2 / pi) (x + 0.044715 x^3): GELU with (1 + tanh(u)) / 2 for Phi
-                         */
+    LK_UNARY_GELU_TANH, /* x sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x^3): GELU with (1 + tanh(u)) / 2 for Phi */
     LK_UNARY_COUNT
 } lk_unary;
 
@@ -292,9 +291,8 @@ typedef struct lk_post {
  * The sample with id i is record i of values or of pixels. A record of values is the sample as it is, and the
  * fields after `record` are not used. The random numbers of a record of pixels are those of lk__rng(seed,
  * LK_RNG_PURPOSE_AUGMENT, layer, *epoch, i), where layer is crop_layer or flip_layer:
- * - crop = p > 0: the image gets p rows and columns of byte 0 on each side; then a window of the image's size
- *   begins at row below(word 0, 2p + 1) and column below(word 1, 2p + 1) of the larger image, with below() =
- *   lk__rng_below.
+ * - crop = p > 0: the image gets p rows and columns of byte 0 on each side; then a window of the image's size begins
+ *   at row lk__rng_below(word 0, 2p + 1) and column lk__rng_below(word 1, 2p + 1) of the larger image.
  * - flip > 0: columns are reversed if lk__rng_unit(word 0) >= 1 - flip.
  * The one with the lower layer is applied first. At last byte v of channel k becomes table[k][v]. */
 typedef struct lk_gather_desc {
@@ -350,20 +348,17 @@ typedef struct lk_rmsprop {
 typedef struct lk_update_arrays {
     const float *grad;
     float *param;
-    /* (count) NULL, or param rounded to the device's value type, which the step also writes; NULL on devices whose
-     * values are f32 */
-    void *values;
+    void *values; /* NULL, as where values are f32, or params in the device's value type, which the step also writes */
 } lk_update_arrays;
 /* The state of RMSprop. */
 typedef struct lk_rmsprop_state {
-    float *square;
-    float *buffer; /* of the momentum; NULL: momentum 0 */
-    float *mean;   /* of the gradients, for the centered variance; NULL: not centered */
+    float *square, *buffer; /* buffer of the momentum; NULL: momentum 0 */
+    float *mean;            /* of the gradients, for the centered variance; NULL: not centered */
 } lk_rmsprop_state;
 
 typedef struct lk_kernels {
-    /* conv2d: w is (o, i / groups, kh, kw), row-major as in PyTorch. y = conv(x, w) + b, then max(y, 0) if
-     * relu; b may be NULL. */
+    /* conv2d: w is (o, i / groups, kh, kw), row-major as in PyTorch. y = conv(x, w) + b, then max(y, 0) if relu; b may
+     * be NULL. */
     size_t (*conv2d_scratch)(lk_device *dev, const lk_conv2d_desc *conv, lk_shape x, lk_shape y);
     void (*conv2d_forward)(lk_device *dev, const lk_conv2d_desc *conv, const lk_tensor *x, const void *w, const void *b,
                            bool relu, lk_tensor *y, void *scratch);
@@ -419,8 +414,7 @@ typedef struct lk_kernels {
      * then. */
     void (*batchnorm_sums)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_tensor *x, const lk_tensor *dy,
                            const lk_shards *shards, const lk_moments *moments, const lk_batchnorm_sums *out);
-    /* Completes dy by the addition, in place, then batchnorm_sums; desc has no pooling, and with a mask or its signs no
-     * ReLU. */
+    /* Completes dy by the addition, in place, then batchnorm_sums; desc has no pooling, and with a mask no ReLU. */
     void (*batchnorm_add_sums)(lk_device *dev, const lk_batchnorm_desc *desc, const lk_batchnorm_addition *add,
                                const lk_tensor *x, const lk_shards *shards, const lk_moments *moments, lk_tensor *dy,
                                const lk_batchnorm_sums *out);
