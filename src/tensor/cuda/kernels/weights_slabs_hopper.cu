@@ -52,36 +52,35 @@ static void launch(const lk_cuda_problem *problem, const lk_cuda_io *io, const l
     lk__cuda_launched(io->dev, what);
 }
 
-/* PRODUCT: cycles for an eight's product with a column, in 64ths; tensor cores take half a cycle for 16 pixels.
- * Products with few columns wait for shared memory. START: cycles for which a band keeps tensor cores waiting. Narrow
- * tiles leave registers for the sums of leaves. */
+/* Tensor cores take half a cycle for a column of a product, of which there is one for each row of the window. Products
+ * of narrow tiles take a ninth longer, because shared memory is as busy as tensor cores. START: cycles for which a band
+ * keeps tensor cores waiting. Narrow tiles leave registers for the sums of leaves. */
 template <int EIGHTS, int BAND, int CHANNELS>
 static constexpr slabs_size size_of()
 {
-    enum { START = 50, LEVELS = CHANNELS == 32 ? 2 : 0 };
+    enum { START = 50, NARROW = CHANNELS == 32, LEVELS = NARROW ? 2 : 0 };
     typedef slabs_tile<EIGHTS, BAND, CHANNELS, LEVELS> P;
-    int product = WINDOW * P::N / 2;
-    return {EIGHTS,   BAND, CHANNELS, LEVELS, START + P::PRODUCTS * (CHANNELS == 32 ? product * 10 / 9 : product),
-            launch<P>};
+    int product = WINDOW * P::N / 2, cycles = START + P::PRODUCTS * (NARROW ? product * 10 / 9 : product);
+    return {EIGHTS, BAND, CHANNELS, LEVELS, cycles, launch<P>};
 }
 
 /* Tiles of 32 channels of x are for layers with few channels, and for leaves so small that folding them in registers
  * saves more than the larger tiles do. */
 static const slabs_size sizes[] = {
-    size_of<7, 4, 64>(),  size_of<5, 4, 64>(),  size_of<4, 8, 64>(), size_of<4, 7, 64>(), size_of<3, 8, 64>(),
-    size_of<2, 16, 64>(), size_of<2, 14, 64>(), size_of<2, 8, 64>(), size_of<1, 8, 64>(), size_of<7, 4, 32>(),
-    size_of<5, 4, 32>(),  size_of<4, 8, 32>(),  size_of<4, 7, 32>(), size_of<3, 8, 32>(), size_of<2, 16, 32>(),
-    size_of<2, 14, 32>(), size_of<2, 8, 32>(),  size_of<1, 8, 32>(),
+    size_of<7, 4, 64>(),  size_of<5, 4, 64>(),  size_of<4, 8, 64>(), size_of<4, 7, 64>(),  size_of<3, 8, 64>(),
+    size_of<2, 16, 64>(), size_of<2, 14, 64>(), size_of<1, 8, 64>(), size_of<7, 4, 32>(),  size_of<5, 4, 32>(),
+    size_of<4, 8, 32>(),  size_of<4, 7, 32>(),  size_of<3, 8, 32>(), size_of<2, 16, 32>(), size_of<2, 14, 32>(),
+    size_of<2, 8, 32>(),  size_of<1, 8, 32>(),
 };
 
-/* Bands that have so many pixels of dy, at least one. */
-static size_t bands_of(const lk_cuda_problem *problem, size_t bands_of_sample, size_t pixels)
+/* Bands that have so many pixels of dy, at least one; `sample`: bands of a sample. */
+static size_t bands_of(const lk_cuda_problem *problem, size_t sample, size_t pixels)
 {
-    size_t bands = pixels * bands_of_sample / ((size_t)problem->p * (size_t)problem->q);
+    size_t bands = pixels * sample / ((size_t)problem->p * (size_t)problem->q);
     return bands > 0 ? bands : 1;
 }
 
-/* FULL: twice the blocks of a large GPU, rounded to a power of two as most numbers of tiles are. */
+/* FULL: about twice the multiprocessors of a large GPU; a power of two, as numbers of tiles and leaves mostly are. */
 static lk_cuda_cut cut_by(const lk_cuda_problem *problem, const slabs_size *size)
 {
     enum { FULL = 256, SMALL_PIXELS = 128, LEAST_PIXELS = 512, EXTRA_PIXELS = 840 };
@@ -114,7 +113,7 @@ static size_t time_of(const lk_cuda_cut *cut, size_t most)
     enum { ALL = LK_CUDA_USUAL_SHARDS, FEW = ALL / 8 };
     size_t time = lk__cuda_leaves_time(cut, most, ALL), bands = most * cut->rows;
     for (int level = 1; level <= cut->levels; level++) {
-        size_t leaves = (size_t)1 << level, few = leaves < FEW ? leaves : FEW;
+        size_t leaves = (size_t)1 << level, few = leaves < FEW ? leaves : (size_t)FEW;
         size_t t = 2 * blocks_time(cut, cut->tiles * ALL / leaves, leaves * bands) +
                    blocks_time(cut, cut->tiles * FEW / few, few * bands);
         time = t < time ? t : time;

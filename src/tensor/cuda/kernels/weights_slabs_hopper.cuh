@@ -3,12 +3,13 @@
  * A tile is 64 output channels by all nine taps of CHANNELS channels of x. One block for each multiprocessor takes
  * tiles, one after the other. One warp copies bands of strips, up to SLOTS ahead and across tiles: a slab of dy, and a
  * slab of x with the pixels around the band that its windows read. A slab has a line for each pixel, with the channels
- * of the tile. Three warpgroups have a row of the window each. wgmma takes lines as they are, for bf16 may have any
- * order in shared memory: 16 rows of k are two eights of neighbouring lines, at any distance. The columns of a product
- * are the channels of x for each tap of the row; those of the next tap are the channels of the next line. So a pixel of
- * x is copied once for all taps, or twice where bands adjoin.
+ * of the tile. Three warpgroups have a row of the window each, and multiply slabs as they are: in bf16, wgmma reads
+ * factors whose rows in shared memory are k. The 16 rows of k of a product are two eights of neighbouring lines, at any
+ * distance. Its columns are the channels of x for each tap of the row: those for the next tap are the channels of the
+ * next line. So a pixel of x is copied once for all taps, or more than once where bands or strips adjoin.
  *
- * If a bias is wanted, three other warps sum dy: they take bands in turn, and their sums are added at the end.
+ * If a bias is wanted, three other warps sum dy: they take the bands of a leaf in turn, and their sums are added at its
+ * end. Leaves of a group are folded in registers.
  *
  * A pixel outside of dy is a factor of 0, so a value of x that is not finite may also reach other taps of its channel
  * in the same leaf. */
