@@ -74,7 +74,7 @@ static lk_status run(lk_group *group, const char *stages)
     LK_TRY(train(engine, loader, speaker));
     LK_TRY(lk_engine_state(engine, &state));
     if (speaker)
-        printf("State hash 0x%016llx\n", (unsigned long long)lk_state_hash(state));
+        printf("State hash %016llx\n", (unsigned long long)lk_state_hash(state));
     lk_state_destroy(state);
     lk_loader_destroy(loader);
     lk_engine_destroy(engine);

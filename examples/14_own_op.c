@@ -82,7 +82,7 @@ static lk_status run(const char *stages)
     }
     LK_TRY(lk_engine_state(engine, &state));
     if (!group || lk_group_rank(group) == 0)
-        printf("loss %.4f\nState hash 0x%016llx\n", metrics.loss, (unsigned long long)lk_state_hash(state));
+        printf("loss %.4f\nState hash %016llx\n", metrics.loss, (unsigned long long)lk_state_hash(state));
     lk_state_destroy(state);
     lk_engine_destroy(engine);
     lk_graph_destroy(graph);

@@ -24,7 +24,7 @@ check() {
     timeout -s KILL 200 "$@" >out 2>err </dev/null || fail "$what: exit status $?"
     [ ! -s err ] || fail "$what: it complains"
     grep -qE -- "$line" out || fail "$what: no line matches '$line'"
-    hash=$(grep -oE 'State hash 0x[0-9a-f]{16}$' out)
+    hash=$(grep -oE 'State hash [0-9a-f]{16}$' out)
     [ -n "$hash" ] || fail "$what: no state hash"
     wanted=${wanted:-$hash}
     [ "$hash" = "$wanted" ] || fail "$what: $hash, alone it was $wanted"
